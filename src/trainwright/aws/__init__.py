@@ -1,0 +1,1 @@
+"""One thin wrapper a service: the only place that knows boto3."""

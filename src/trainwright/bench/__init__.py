@@ -1,0 +1,1 @@
+"""Measurements, each judged against its physical ceiling."""

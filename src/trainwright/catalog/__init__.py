@@ -1,0 +1,1 @@
+"""What the world has: instances, accelerators, networks, models, versions, prices."""

@@ -1,0 +1,74 @@
+"""The `trainwright` command. Verbs are listed in a table and imported only when one is used, so `--help` stays fast."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import click
+
+from trainwright import __version__
+from trainwright.errors import UserError, did_you_mean
+
+# verb -> what it does. The verb's code is `trainwright.cli.<verb>`, which holds a click command (or group) named `command`.
+VERBS: dict[str, str] = {
+    "init": "Write a starter spec from a reference architecture.",
+    "check": "Find mistakes in a spec, or in cluster and job files written by hand.",
+    "plan": "Write every file that would be deployed, with the price and what would change.",
+    "schema": "Print the JSON schema of the spec, for editors.",
+    "catalog": "Look up instance types, accelerators, models and prices.",
+}
+
+
+class LazyVerbs(click.Group):
+    """A click group that knows its verbs by name and imports one only to run it."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in VERBS:
+            return None
+        command = importlib.import_module(f"trainwright.cli.{name}").command
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in VERBS and not args[0].startswith("-"):
+            hint = did_you_mean(args[0], VERBS)
+            raise click.UsageError(f"No such verb {args[0]!r}. {hint or 'See `trainwright --help`.'}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Verbs"):
+            formatter.write_dl(list(VERBS.items()))
+
+
+@click.command(cls=LazyVerbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, prog_name="trainwright")
+def cli() -> None:
+    """One file describes a training cluster and its jobs. Check it, predict it, build it, run it, prove it."""
+
+
+def main() -> None:
+    """Run the command line; a mistake of the user's is printed in three parts, never as a traceback."""
+    try:
+        cli(standalone_mode=True)
+    except UserError as error:
+        print_error(error)
+        sys.exit(2)
+    except BrokenPipeError:
+        # The reader (`| head`) has gone; say nothing more and leave quietly.
+        sys.stderr.close()
+        sys.exit(141)
+
+
+def print_error(error: UserError) -> None:
+    """What is wrong, where, how to fix it: on stderr, in colour only on a terminal."""
+    click.echo(click.style("error: ", fg="red", bold=True) + error.what, err=True)
+    if error.where:
+        click.echo(click.style("   at: ", dim=True) + error.where, err=True)
+    if error.fix:
+        click.echo(click.style("  fix: ", fg="green") + error.fix, err=True)

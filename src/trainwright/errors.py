@@ -1,0 +1,30 @@
+"""The one error a user can cause: what is wrong, where, and how to fix it. Printed without a traceback."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class UserError(Exception):
+    """Something the user wrote or asked for cannot be done. Every verb prints it in three parts and exits 2."""
+
+    def __init__(self, what: str, *, where: str = "", fix: str = "") -> None:
+        super().__init__(what)
+        self.what = what
+        self.where = where
+        self.fix = fix
+
+    def __str__(self) -> str:
+        where = f"{self.where}: " if self.where else ""
+        fix = f"\n  fix: {self.fix}" if self.fix else ""
+        return f"{where}{self.what}{fix}"
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """A ready half-sentence (`did you mean 'x'?`) for the nearest known word, or an empty string."""
+    near = difflib.get_close_matches(word.lower(), {k.lower(): k for k in known}, n=1, cutoff=0.6)
+    if not near:
+        return ""
+    original = next(k for k in known if k.lower() == near[0])
+    return f"did you mean {original!r}?"

@@ -1,0 +1,1 @@
+"""Prometheus exporters that run on cluster nodes."""

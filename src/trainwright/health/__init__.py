@@ -1,0 +1,1 @@
+"""Node checks, with a verdict a scheduler can act on."""

@@ -1,0 +1,1 @@
+"""How a cluster is made: one folder a platform."""

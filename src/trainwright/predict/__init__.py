@@ -1,0 +1,1 @@
+"""Step time, memory, communication, cost and goodput, before anybody pays."""

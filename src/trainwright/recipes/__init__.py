@@ -1,0 +1,1 @@
+"""Training jobs as data: one short file each."""

@@ -1,0 +1,1 @@
+"""How a job is run: one file a scheduler."""

@@ -1,0 +1,1 @@
+"""What the user writes: typed models, loading with positions, defaults."""

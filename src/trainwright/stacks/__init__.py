@@ -1,0 +1,1 @@
+"""CloudFormation templates, shipped as they are: a person can deploy one by hand."""

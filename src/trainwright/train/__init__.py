@@ -1,0 +1,1 @@
+"""The trainer: what each rank runs. Needs Python and torch, nothing else."""
