@@ -1,0 +1,323 @@
+"""The spec: everything a user may write about a cluster and its jobs, each field defined once. The definitions
+serve validation, the JSON schema and the documentation. None means "not written": `defaults.py` fills it in, and says why."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from trainwright.spec.units import Bytes, Count, Seconds
+
+PlatformName = Literal["parallelcluster", "eks", "batch", "hyperpod", "hyperpod-eks", "local"]
+
+
+class Part(BaseModel):
+    """Base of every part of the spec: unknown keys are errors, values do not change after loading."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class CountRange(Part):
+    """How many nodes a queue keeps at least and may grow to."""
+
+    min: int = Field(0, ge=0, description="Nodes that are always up.")
+    max: int = Field(ge=0, description="Nodes the queue may grow to.")
+
+
+def _count_range(value: Any) -> Any:
+    return {"min": value, "max": value} if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+Nodes = Annotated[
+    CountRange,
+    BeforeValidator(_count_range, json_schema_input_type=int | CountRange),
+]
+
+
+class Capacity(Part):
+    """Where the instances come from. Written as `on-demand`, `spot`, or one of `{reservation: cr-…}`, `{block: cr-…}`, `{group: arn}`."""
+
+    kind: Literal["on-demand", "spot", "reservation", "block", "group"]
+    id: str | None = None
+
+
+_CAPACITY_KINDS = ("reservation", "block", "group")
+
+
+def _capacity(value: Any) -> Any:
+    if isinstance(value, str):
+        if value not in ("on-demand", "spot"):
+            raise ValueError(f"capacity {value!r} is not on-demand, spot, {{reservation:}}, {{block:}} or {{group:}}")
+        return {"kind": value}
+    if isinstance(value, dict) and "kind" not in value:
+        if len(value) != 1 or next(iter(value)) not in _CAPACITY_KINDS:
+            raise ValueError("capacity takes exactly one of reservation, block or group, with its id")
+        kind, target = next(iter(value.items()))
+        if not isinstance(target, str):
+            raise ValueError(f"capacity {kind} takes an id, such as cr-0a1b2c3d4e5f67890")
+        return {"kind": kind, "id": target}
+    return value
+
+
+class _CapacityInput(Part):
+    """Exactly one of the three."""
+
+    reservation: str | None = Field(None, description="Id of an On-Demand Capacity Reservation (cr-…).")
+    block: str | None = Field(None, description="Id of a Capacity Block for ML (cr-…).")
+    group: str | None = Field(None, description="ARN of a resource group of reservations.")
+
+
+CapacityField = Annotated[
+    Capacity,
+    BeforeValidator(_capacity, json_schema_input_type=Literal["on-demand", "spot"] | _CapacityInput),
+]
+
+
+class Script(Part):
+    """A boot script: an https or s3 address pinned to a version, and its arguments."""
+
+    source: str = Field(description="Address of the script: https://… at a fixed commit or tag, or s3://bucket/key.")
+    args: tuple[str, ...] = Field((), description="Arguments the script is called with.")
+
+
+class Queue(Part):
+    """A group of equal nodes that jobs are sent to."""
+
+    name: str = Field(description="Name of the queue: lower-case letters, digits and hyphens, at most 25.")
+    instance: str | None = Field(None, description="EC2 instance type, such as p5.48xlarge.")
+    count: Nodes | None = Field(None, description="Nodes: a number, or {min: 0, max: 16}.")
+    nodes: int | None = Field(None, ge=1, le=4096, description="platform local: how many nodes to start.")
+    cpus: int | None = Field(None, ge=1, description="platform local: CPUs a node.")
+    gpus: int | None = Field(None, ge=0, description="platform local: (stand-in) GPUs a node.")
+    capacity: CapacityField = Field(
+        Capacity(kind="on-demand"),
+        description="on-demand (default), spot, {reservation: cr-…}, {block: cr-…} or {group: arn}.",
+    )
+    placement: bool | str | None = Field(
+        None,
+        description="Cluster placement group: true, false, or the name of an existing one. Unset: by rule of thumb.",
+    )
+    efa: bool | None = Field(None, description="Elastic Fabric Adapter. Unset: on where the instance has it.")
+    root_volume: Bytes | None = Field(None, description="Size of a node's root volume, such as 200GiB.")
+    scripts: tuple[Script, ...] = Field((), description="Boot scripts of this queue's nodes, in order.")
+    exclusive: bool = Field(True, description="A job has whole nodes to itself.")
+
+
+class Lustre(Part):
+    """FSx for Lustre: the fast shared file system for data and checkpoints."""
+
+    id: str | None = Field(None, description="An existing file system (fs-…); nothing is created then.")
+    capacity: Bytes | None = Field(None, description="Size, such as 4.8TiB. 1.2 TiB or a multiple of 2.4 TiB.")
+    throughput: int | None = Field(
+        None, description="MB/s for each TiB: 125, 250, 500 or 1000 (persistent-1: 50, 100, 200)."
+    )
+    deployment: Literal["persistent-1", "persistent-2", "scratch-1", "scratch-2"] | None = Field(
+        None, description="Deployment type. Default persistent-2."
+    )
+    compression: bool | None = Field(None, description="LZ4 compression. Default on.")
+    efa: bool = Field(False, description="EFA-enabled Lustre (persistent-2; large minimum sizes).")
+
+
+class OpenZfs(Part):
+    """FSx for OpenZFS: home directories."""
+
+    id: str | None = Field(None, description="An existing volume (fsvol-…); nothing is created then.")
+    capacity: Bytes | None = Field(None, description="Size, such as 512GiB.")
+    throughput: int | None = Field(None, description="MB/s of the file system, such as 512.")
+
+
+class Ebs(Part):
+    """An EBS volume of the head node, shared over NFS."""
+
+    capacity: Bytes = Field(description="Size, such as 200GiB.")
+
+
+class Efs(Part):
+    """Amazon EFS."""
+
+    id: str | None = Field(None, description="An existing file system (fs-…).")
+
+
+class Storage(Part):
+    """A file system, by the folder it is mounted at. Exactly one of lustre, openzfs, efs, ebs or nvme."""
+
+    mount: str = Field(description="Folder on every node, such as /fsx.")
+    lustre: Lustre | None = Field(None, description="FSx for Lustre.")
+    openzfs: OpenZfs | None = Field(None, description="FSx for OpenZFS.")
+    efs: Efs | None = Field(None, description="Amazon EFS.")
+    ebs: Ebs | None = Field(None, description="An EBS volume shared by the head node.")
+    nvme: Literal["raid0"] | None = Field(
+        None, description="The instance's own NVMe disks, striped. Lost when the node goes."
+    )
+    bucket: str | None = Field(
+        None, description="S3 bucket linked to a Lustre file system both ways: s3://name[/prefix]."
+    )
+    folder: str | None = Field(None, description="platform local: a folder of this machine.")
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Storage:
+        kinds = [k for k in ("lustre", "openzfs", "efs", "ebs", "nvme", "folder") if getattr(self, k) is not None]
+        if len(kinds) != 1:
+            said = " and ".join(kinds) if kinds else "none"
+            raise ValueError(f"storage takes exactly one of lustre, openzfs, efs, ebs, nvme, folder; here: {said}")
+        if self.bucket is not None and self.lustre is None:
+            raise ValueError("only a lustre file system can be linked to a bucket")
+        return self
+
+    @property
+    def kind(self) -> str:
+        return next(k for k in ("lustre", "openzfs", "efs", "ebs", "nvme", "folder") if getattr(self, k) is not None)
+
+
+class Head(Part):
+    """The head (login) node."""
+
+    instance: str | None = Field(None, description="EC2 instance type of the head node.")
+    key: str | None = Field(
+        None, description="EC2 key pair for ssh (ed25519). Unset: reach the node through Session Manager."
+    )
+    root_volume: Bytes | None = Field(None, description="Size of its root volume.")
+    scripts: tuple[Script, ...] = Field((), description="Boot scripts of the head node, in order.")
+
+
+class Software(Part):
+    """Operating system, image and container runtime."""
+
+    os: Literal["ubuntu2204", "ubuntu2404", "alinux2", "alinux2023", "rhel8", "rhel9", "rocky8", "rocky9"] | None = (
+        Field(None, description="Operating system of the nodes.")
+    )
+    image: str = Field("stock", description="stock, or the id of an image of your own (ami-…).")
+    containers: Literal["none", "docker", "enroot"] | None = Field(
+        None, description="Container runtime: docker, or enroot with Slurm's pyxis plugin."
+    )
+
+
+class Network(Part):
+    """Existing network parts. What is not named is created by the network stack."""
+
+    vpc: str | None = Field(None, description="Existing VPC (vpc-…).")
+    public_subnet: str | None = Field(None, description="Existing subnet of the head node (subnet-…).")
+    private_subnet: str | None = Field(None, description="Existing subnet of the compute nodes (subnet-…).")
+    security_group: str | None = Field(None, description="Existing EFA-valid security group (sg-…).")
+    zones: int = Field(1, ge=1, le=6, description="Availability zones of a created network.")
+
+
+class Accounting(Part):
+    """Slurm accounting. `true` creates an Aurora database; or name an existing one."""
+
+    uri: str | None = Field(None, description="host:port of an existing MySQL-compatible database.")
+    user: str | None = Field(None, description="User name in that database.")
+    secret: str | None = Field(None, description="ARN of the secret that holds its password.")
+
+
+def _accounting(value: Any) -> Any:
+    return {True: {}, False: None}.get(value, value) if isinstance(value, bool) else value
+
+
+AccountingField = Annotated[
+    Accounting | None, BeforeValidator(_accounting, json_schema_input_type=bool | Accounting | None)
+]
+
+
+class Batch(Part):
+    """How much one optimizer step sees."""
+
+    tokens: Count | None = Field(None, description="Tokens a step over the whole cluster, such as 4M.")
+    sequences: int | None = Field(None, ge=1, description="Sequences a step over the whole cluster.")
+    micro: int | None = Field(None, ge=1, description="Sequences a GPU works on at once.")
+
+
+class Parallel(Part):
+    """How a model is spread over GPUs. What is not written is 1; `replicate` takes what is left."""
+
+    replicate: int | None = Field(None, ge=1, description="Copies of the model (data parallel).")
+    shard: int | None = Field(None, ge=1, description="GPUs one copy is sharded over (FSDP).")
+    tensor: int = Field(1, ge=1, alias="tp", description="Tensor parallel size; also written tp.")
+    pipeline: int = Field(1, ge=1, alias="pp", description="Pipeline stages; also written pp.")
+    context: int = Field(1, ge=1, alias="cp", description="Context parallel size; also written cp.")
+    expert: int = Field(1, ge=1, alias="ep", description="Expert parallel size; also written ep.")
+    virtual: int = Field(1, ge=1, alias="vp", description="Model chunks a pipeline stage (interleaving); also vp.")
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+
+class Checkpoint(Part):
+    """When and where training state is saved."""
+
+    every: Seconds | None = Field(None, description="Time between checkpoints, such as 15min.")
+    steps: int | None = Field(None, ge=1, description="Steps between checkpoints.")
+    to: str | None = Field(None, description="Folder or s3:// address on shared storage.")
+    keep: int | None = Field(None, ge=1, description="How many of the newest are kept.")
+
+
+class Optimizer(Part):
+    """The learning-rate schedule and its numbers."""
+
+    lr: float | None = Field(None, gt=0, description="Peak learning rate.")
+    warmup: Count | None = Field(None, description="Warm-up steps.")
+    decay: Count | None = Field(None, description="Steps over which the rate decays. Default: all.")
+    schedule: Literal["cosine", "linear", "wsd", "constant"] | None = Field(None, description="Shape of the schedule.")
+
+
+class Job(Part):
+    """A training job: a recipe or a script, on so many nodes of a queue."""
+
+    name: str = Field(description="Name of the job.")
+    recipe: str | None = Field(None, description="A recipe (see `trainwright recipes list`) or a path to your own.")
+    script: str | None = Field(None, description="A script of your own, run with torchrun instead of a recipe.")
+    args: tuple[str, ...] = Field((), description="Arguments passed to the script or trainer.")
+    model: str | None = Field(None, description="Model shape, when it is not the recipe's.")
+    queue: str | None = Field(None, description="Queue it runs on. Default: the first.")
+    nodes: int | None = Field(None, ge=1, description="Nodes. Default: all of the queue.")
+    processes: int | None = Field(None, ge=1, description="Processes a node. Default: one a GPU.")
+    parallel: Parallel | None = Field(None, description="How the model is spread over GPUs.")
+    batch: Batch | None = Field(None, description="How much one step sees.")
+    sequence: int | None = Field(None, ge=1, description="Context length in tokens.")
+    precision: Literal["bf16", "float8", "fp32"] | None = Field(None, description="Arithmetic of the matrix products.")
+    optimizer: Optimizer | None = Field(None, description="Learning rate and its schedule.")
+    data: str | None = Field(None, description="Folder or s3:// address of prepared tokens, or builtin:stdlib.")
+    workers: int | None = Field(None, ge=0, description="Loader processes a rank.")
+    steps: Count | None = Field(None, description="Optimizer steps.")
+    checkpoint: Checkpoint | None = Field(None, description="When and where state is saved.")
+    container: str | None = Field(None, description="Container image or .sqsh file.")
+    mounts: tuple[str, ...] = Field((), description="Folders mounted into the container: /fsx or /host:/inside.")
+    env: dict[str, str] = Field({}, description="Environment variables, beside those Trainwright computes.")
+    time: Seconds | None = Field(None, description="Time limit.")
+    account: str | None = Field(None, description="Slurm account.")
+    qos: str | None = Field(None, description="Slurm quality of service.")
+    constraint: str | None = Field(None, description="Slurm node feature.")
+    reservation: str | None = Field(None, description="Slurm reservation.")
+    array: str | None = Field(None, description="Slurm array, such as 0-3%2.")
+    after: str | None = Field(None, description="Job that must succeed first.")
+    requeue: bool = Field(True, description="Come back after a node failure.")
+    health: bool = Field(False, description="Check every node before the ranks start.")
+
+    @model_validator(mode="after")
+    def _recipe_or_script(self) -> Job:
+        if self.recipe is not None and self.script is not None:
+            raise ValueError("a job takes a recipe or a script, not both")
+        return self
+
+
+class Spec(Part):
+    """A training cluster and the jobs that run on it."""
+
+    name: str = Field(description="Name of the cluster.")
+    platform: PlatformName = Field(description="What the cluster is built with.")
+    region: str | None = Field(None, description="AWS region, such as us-east-2.")
+    zone: str | None = Field(None, description="Availability zone id (use2-az3) or name (us-east-2c).")
+    queues: tuple[Queue, ...] = Field(min_length=1, description="Groups of equal nodes.")
+    storage: tuple[Storage, ...] = Field((), description="File systems, by mount folder.")
+    head: Head = Field(Head(), description="The head (login) node.")
+    software: Software = Field(Software(), description="Operating system, image and containers.")
+    network: Network = Field(Network(), description="Existing network parts to use.")
+    accounting: AccountingField = Field(None, description="Slurm accounting database: true, or an existing one.")
+    monitoring: bool = Field(False, description="Detailed metrics, exporters and dashboards.")
+    tags: dict[str, str] = Field({}, description="Tags on everything that is created.")
+    slurm: dict[str, str | int] = Field({}, description="Further slurm.conf settings of the cluster.")
+    jobs: tuple[Job, ...] = Field((), description="Jobs to run on the cluster.")
+
+    def queue(self, name: str) -> Queue | None:
+        """The queue of that name."""
+        return next((queue for queue in self.queues if queue.name == name), None)

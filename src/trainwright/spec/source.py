@@ -1,0 +1,299 @@
+"""YAML and JSON with positions: every key and value keeps the line and column it was written at. Hostile input
+(alias bombs, deep nesting, huge or binary files, duplicate keys) is an error with a place, never a crash."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from trainwright.errors import UserError
+
+MAX_BYTES = 8 * 1024 * 1024
+MAX_NODES = 200_000
+MAX_DEPTH = 60
+
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_PLACEHOLDER_BRACES = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_FLOAT = re.compile(r"^[-+]?(\d[\d_]*)(\.\d*)?[eE][-+]?\d+$")
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A stretch of a file, counted from 1; the end column is one past the last character."""
+
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+
+
+WHOLE_FILE = Span(1, 1, 1, 1)
+
+
+@dataclass(slots=True)
+class Node:
+    """One YAML value with its place. `value` is a scalar, a dict of nodes or a list of nodes."""
+
+    value: Any
+    span: Span
+    text: str = ""  # a scalar as it was written, without quotes
+    tag: str = ""  # a CloudFormation short form such as `Ref`, else empty
+    keys: dict[str, Span] = field(default_factory=dict)
+
+    @property
+    def is_map(self) -> bool:
+        return isinstance(self.value, dict)
+
+    @property
+    def is_list(self) -> bool:
+        return isinstance(self.value, list)
+
+    @property
+    def is_scalar(self) -> bool:
+        return not isinstance(self.value, dict | list)
+
+    def get(self, *path: str | int) -> Node | None:
+        """The node at a path of keys and indexes, or None as soon as a step is missing."""
+        node: Node | None = self
+        for step in path:
+            if node is None:
+                return None
+            if isinstance(step, int):
+                node = node.value[step] if node.is_list and step < len(node.value) else None
+            else:
+                node = node.value.get(step) if node.is_map else None
+        return node
+
+    def items(self) -> Iterator[tuple[str, Node]]:
+        """Keys and values of a map; nothing for anything else."""
+        if isinstance(self.value, dict):
+            yield from self.value.items()
+
+    def elements(self) -> Iterator[Node]:
+        """The elements of a list; nothing for anything else."""
+        if isinstance(self.value, list):
+            yield from self.value
+
+    def key_span(self, key: str) -> Span:
+        """Where a key of this map is written; the map itself when the key is not there."""
+        return self.keys.get(key, self.span)
+
+    def walk(self) -> Iterator[Node]:
+        """This node and every node below it."""
+        yield self
+        children = self.value.values() if isinstance(self.value, dict) else self.value if self.is_list else ()
+        for child in children:
+            yield from child.walk()
+
+    def plain(self) -> Any:
+        """The same data without positions."""
+        if isinstance(self.value, dict):
+            return {key: node.plain() for key, node in self.value.items()}
+        if isinstance(self.value, list):
+            return [node.plain() for node in self.value]
+        return self.value
+
+    def span_at(self, path: tuple[str | int, ...]) -> Span:
+        """The place of a path, or of its deepest part that exists."""
+        node: Node = self
+        for step in path:
+            found = node.get(step)
+            if found is None:
+                return node.key_span(step) if isinstance(step, str) else node.span
+            node = found
+        return node.span
+
+
+class SourceError(UserError):
+    """A file that cannot be read or parsed; `span` says where."""
+
+    def __init__(self, what: str, path: str, span: Span = WHOLE_FILE, fix: str = "") -> None:
+        super().__init__(what, where=f"{path}:{span.line}:{span.column}", fix=fix)
+        self.path = path
+        self.span = span
+
+
+def read_text(path: Path) -> str:
+    """A file's text; too large, binary, missing and non-UTF-8 files are errors that say so."""
+    name = str(path)
+    try:
+        size = path.stat().st_size
+        if size > MAX_BYTES:
+            raise SourceError(
+                f"the file is {size / 2**20:.1f} MiB; at most {MAX_BYTES // 2**20} MiB are read",
+                name,
+                fix="check the configuration file itself, not data beside it",
+            )
+        data = path.read_bytes()
+    except OSError as error:
+        raise SourceError(f"cannot read the file: {error.strerror or error}", name) from error
+    return decode(data, name)
+
+
+def decode(data: bytes, name: str) -> str:
+    """Bytes as text, with the place of the first byte that is not UTF-8."""
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        column = error.start - (data.rfind(b"\n", 0, error.start) + 1) + 1
+        raise SourceError(
+            f"the file is not UTF-8 text (byte 0x{data[error.start]:02x})",
+            name,
+            Span(line, column, line, column + 1),
+            fix="save it as UTF-8",
+        ) from error
+    if "\x00" in text:
+        raise SourceError("the file holds NUL bytes: it is not text", name)
+    return text
+
+
+def parse(text: str, name: str) -> list[Node]:
+    """The documents of a YAML or JSON text. `${VAR}` placeholders parse wherever they stand."""
+    if len(text) > MAX_BYTES:
+        raise SourceError(f"the text is larger than {MAX_BYTES // 2**20} MiB", name)
+    if text.lstrip()[:1] in ("{", "["):
+        text = text.replace("\t", " ")  # JSON may indent with tabs, YAML may not; columns stay the same
+    if _too_deep(text):
+        raise SourceError(f"the file nests deeper than {MAX_DEPTH} levels", name)
+    try:
+        return _compose(text, name)
+    except yaml.YAMLError as error:
+        # A `${VAR}` inside `[...]` is not YAML: swap its braces for letters of the same width and try once more.
+        swapped = _PLACEHOLDER_BRACES.sub(lambda m: f"$\u00ab{m[1]}\u00bb", text)
+        if swapped != text:
+            try:
+                return _compose(swapped, name)
+            except yaml.YAMLError:
+                pass  # the first error, about the text as it was written, is the one to show
+        raise _source_error(error, name) from error
+
+
+def _compose(text: str, name: str) -> list[Node]:
+    try:
+        roots = list(yaml.compose_all(text, Loader=_LOADER))
+    except RecursionError as error:
+        raise SourceError("the file nests too deeply", name) from error
+    build = _Builder(name)
+    return [build.node(root, 0) for root in roots if root is not None]
+
+
+def _too_deep(text: str) -> bool:
+    """Whether brackets nest past any real file: libyaml recurses on the C stack, so this is asked first."""
+    depth = deepest = 0
+    for bracket in re.findall(r"[\[\]{}]", text):
+        depth = depth + 1 if bracket in "[{" else max(0, depth - 1)
+        deepest = max(deepest, depth)
+    return deepest > 10 * MAX_DEPTH
+
+
+def _source_error(error: yaml.YAMLError, name: str) -> SourceError:
+    mark = getattr(error, "problem_mark", None)
+    span = Span(mark.line + 1, mark.column + 1, mark.line + 1, mark.column + 2) if mark else WHOLE_FILE
+    problem = getattr(error, "problem", None) or str(error).splitlines()[0]
+    context = getattr(error, "context", None)
+    fix = "YAML indents with spaces, not tabs" if "\\t" in problem else "correct the YAML at this place"
+    return SourceError(f"not valid YAML: {problem}" + (f" ({context})" if context else ""), name, span, fix)
+
+
+class _Builder:
+    """Turns PyYAML's nodes into ours, within limits, resolving merge keys and aliases."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.count = 0
+        self.open: set[int] = set()
+
+    def node(self, raw: yaml.Node, depth: int) -> Node:
+        self.count += 1
+        span = _span(raw)
+        if self.count > MAX_NODES:
+            raise SourceError(f"the file expands to more than {MAX_NODES:,} values (an alias bomb?)", self.name, span)
+        if depth > MAX_DEPTH:
+            raise SourceError(f"the file nests deeper than {MAX_DEPTH} levels", self.name, span)
+        if isinstance(raw, yaml.ScalarNode):
+            text = raw.value.replace("$\u00ab", "${").replace("\u00bb", "}")
+            return Node(_scalar(raw.tag, text), span, text, _short(raw.tag))
+        if id(raw) in self.open:
+            raise SourceError("an alias refers to itself", self.name, span)
+        self.open.add(id(raw))
+        try:
+            if isinstance(raw, yaml.SequenceNode):
+                return Node([self.node(child, depth + 1) for child in raw.value], span, "", _short(raw.tag))
+            return self._map(raw, span, depth)
+        finally:
+            self.open.discard(id(raw))
+
+    def _map(self, raw: yaml.Node, span: Span, depth: int) -> Node:
+        result = Node({}, span, "", _short(raw.tag))
+        merged: list[Node] = []
+        for key_node, value_node in raw.value:
+            key_span = _span(key_node)
+            if not isinstance(key_node, yaml.ScalarNode):
+                raise SourceError("a key must be plain text", self.name, key_span, "quote the key")
+            key = key_node.value
+            value = self.node(value_node, depth + 1)
+            if key == "<<" and key_node.tag.endswith(":merge"):
+                merged += list(value.elements()) if value.is_list else [value]
+                continue
+            if key in result.value:
+                first = result.keys[key].line
+                raise SourceError(
+                    f"the key {key!r} is written twice (first on line {first})",
+                    self.name,
+                    key_span,
+                    "keep one of the two; YAML readers silently keep the last",
+                )
+            result.value[key] = value
+            result.keys[key] = key_span
+        for base in merged:
+            for key, value in base.items():
+                if key not in result.value:
+                    result.value[key] = value
+                    result.keys[key] = base.key_span(key)
+        return result
+
+
+def _span(raw: yaml.Node) -> Span:
+    start, end = raw.start_mark, raw.end_mark
+    if end.line > start.line and end.column == 0 and not isinstance(raw, yaml.ScalarNode):
+        # Block collections end where the next token starts; point at their first line instead.
+        return Span(start.line + 1, start.column + 1, start.line + 1, start.column + 2)
+    return Span(start.line + 1, start.column + 1, end.line + 1, end.column + 1)
+
+
+def _short(tag: str) -> str:
+    return tag[1:] if tag.startswith("!") and len(tag) > 1 else ""
+
+
+@lru_cache(maxsize=4096)
+def _scalar(tag: str, text: str) -> Any:
+    """A scalar's Python value; YAML 1.1 as the cluster tools read it, and `1e-4` as the number people mean."""
+    kind = tag.rpartition(":")[2]
+    try:
+        if kind == "null":
+            return None
+        if kind == "bool":
+            return text.lower() in ("true", "yes", "on")
+        if kind == "int":
+            return _integer(text.replace("_", ""))
+        if kind == "float" or (kind == "str" and _FLOAT.match(text)):
+            return float(text.replace("_", "").replace(".inf", "inf").replace(".nan", "nan"))
+    except ValueError:
+        return text
+    return text
+
+
+def _integer(text: str) -> int | str:
+    if ":" in text:
+        return text  # YAML 1.1 reads 12:30 as base 60; nobody means that
+    body = text.lstrip("+-")
+    if len(body) > 1 and body.startswith("0") and body.isdigit():
+        return int(text, 8) if set(body) <= set("01234567") else text
+    return int(text, 0)
