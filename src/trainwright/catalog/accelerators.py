@@ -1,0 +1,94 @@
+"""What one GPU or Neuron chip can do: peaks, memory, links. The numbers are in data/accelerators.csv."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trainwright.catalog.tables import remembered, shipped_table
+from trainwright.errors import UserError, did_you_mean
+
+
+@dataclass(frozen=True, slots=True)
+class Accelerator:
+    """One chip. Peaks are dense TFLOP/s; 0 means the hardware has no such unit (bf16 on V100 and T4)."""
+
+    name: str
+    maker: str
+    title: str
+    arch: str
+    bf16_tflops: float
+    fp16_tflops: float
+    fp8_tflops: float
+    fp32_tflops: float
+    memory_gib: float
+    memory_gb_s: float
+    nvlink_gb_s: float  # one way, all links of one chip together; NeuronLink for AWS chips; 0: PCIe only
+    nvlinks: int
+    mamf_bf16_tflops: float | None  # the best matmul anyone measured: the roof that counts
+    mamf_fp8_tflops: float | None
+    tdp_watts: int
+    source: str
+
+    @property
+    def is_neuron(self) -> bool:
+        return self.arch.startswith("neuron")
+
+
+@remembered
+def accelerators() -> tuple[Accelerator, ...]:
+    return tuple(_accelerator(row) for row in shipped_table("accelerators.csv").records())
+
+
+def find_accelerator(name: str) -> Accelerator | None:
+    """By key (`h100`), in any case."""
+    return _by_name().get(name.lower())
+
+
+def accelerator(name: str) -> Accelerator:
+    found = find_accelerator(name)
+    if found is None:
+        raise UserError(
+            f"no accelerator {name!r} in the catalog",
+            fix=did_you_mean(name, _by_name()) or "`trainwright catalog list --kind accelerators` names them all",
+        )
+    return found
+
+
+@remembered
+def _by_name() -> dict[str, Accelerator]:
+    return {chip.name: chip for chip in accelerators()}
+
+
+@remembered
+def key_of_ec2_name(ec2_name: str, memory_mib: int) -> str | None:
+    """The catalog key for what DescribeInstanceTypes calls a chip; memory tells an A100-40 from an A100-80."""
+    rows = [row for row in shipped_table("accelerators.csv").records() if row["ec2_name"] == ec2_name]
+    exact = [row["name"] for row in rows if row["ec2_memory_mib"] == str(memory_mib)]
+    return next(iter(exact or [row["name"] for row in rows]), None)
+
+
+def _accelerator(row: dict[str, str]) -> Accelerator:
+    def number(column: str) -> float:
+        return float(row[column] or 0)
+
+    def measured(column: str) -> float | None:
+        return float(row[column]) if row[column] else None
+
+    return Accelerator(
+        name=row["name"],
+        maker=row["maker"],
+        title=row["title"],
+        arch=row["arch"],
+        bf16_tflops=number("bf16_tflops"),
+        fp16_tflops=number("fp16_tflops"),
+        fp8_tflops=number("fp8_tflops"),
+        fp32_tflops=number("fp32_tflops"),
+        memory_gib=number("memory_gib"),
+        memory_gb_s=number("memory_gb_s"),
+        nvlink_gb_s=number("nvlink_gb_s"),
+        nvlinks=int(row["nvlinks"] or 0),
+        mamf_bf16_tflops=measured("mamf_bf16_tflops"),
+        mamf_fp8_tflops=measured("mamf_fp8_tflops"),
+        tdp_watts=int(row["tdp_watts"] or 0),
+        source=row["source"],
+    )

@@ -1,0 +1,93 @@
+"""Reads the catalog's data files: shipped ones beside this module, newer ones that `trainwright catalog update` wrote
+for this user. Every file opens with `# key: value` lines that name its source and date."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+SHIPPED = Path(__file__).with_name("data")
+
+P = ParamSpec("P")
+R = TypeVar("R")
+_forget: list[Callable[[], None]] = []
+
+
+def remembered(look_up: Callable[P, R]) -> Callable[P, R]:
+    """functools.cache that `forget()` can empty, for look-ups that read a file `catalog update` may replace."""
+    cached = cache(look_up)
+    _forget.append(cached.cache_clear)
+    return cached  # type: ignore[return-value]  # a cached function keeps its signature; functools does not say so
+
+
+def forget() -> None:
+    """Drop everything that was read, so that the next look-up sees files that changed underneath."""
+    for clear in _forget:
+        clear()
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One CSV file: its notes (source, date ...), its column names and its rows as text."""
+
+    notes: dict[str, str]
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    def records(self) -> Iterator[dict[str, str]]:
+        for row in self.rows:
+            yield dict(zip(self.columns, row, strict=True))
+
+
+def overlay_folder() -> Path:
+    """Where `catalog update` keeps what it fetched; follows XDG_DATA_HOME."""
+    home = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
+    return Path(home) / "trainwright" / "catalog"
+
+
+def read_table(path: Path) -> Table:
+    lines = path.read_text(encoding="utf-8").splitlines()
+    notes: dict[str, str] = {}
+    start = 0
+    while start < len(lines) and lines[start].startswith("#"):
+        key, _, value = lines[start].lstrip("# ").partition(":")
+        notes[key.strip()] = value.strip()
+        start += 1
+    rows = [tuple(row) for row in csv.reader(lines[start:]) if row]
+    return Table(notes, rows[0], tuple(rows[1:]))
+
+
+@remembered
+def shipped_table(name: str) -> Table:
+    return read_table(SHIPPED / name)
+
+
+@remembered
+def overlay_table(name: str) -> Table | None:
+    """The user's newer rows, or None where `catalog update` has never run."""
+    path = overlay_folder() / name
+    return read_table(path) if path.is_file() else None
+
+
+@remembered
+def shipped_toml(name: str) -> dict[str, Any]:
+    import tomllib  # only the look-ups over TOML pay for it
+
+    return tomllib.loads((SHIPPED / name).read_text(encoding="utf-8"))
+
+
+def write_table(path: Path, table: Table) -> None:
+    """Write a table so that a reader sees either the old file or the whole new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    with partial.open("w", encoding="utf-8", newline="") as out:
+        out.writelines(f"# {key}: {value}\n" for key, value in table.notes.items())
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow(table.columns)
+        writer.writerows(table.rows)
+    os.replace(partial, path)
