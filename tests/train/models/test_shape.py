@@ -1,0 +1,64 @@
+"""The shape table agrees with the parameter counts that were published, and every name resolves."""
+
+import pytest
+
+from trainwright.errors import UserError
+from trainwright.train.models.shape import (
+    active_parameter_count,
+    debug_sibling,
+    lookup,
+    parameter_count,
+    parameter_count_without_embedding,
+    shapes,
+)
+
+PUBLISHED_BILLIONS = {
+    "gpt2-124m": 0.124,
+    "gpt2-1.5b": 1.558,
+    "gpt3-1.7b": 1.652,
+    "gpt3-18.4b": 18.45,
+    "gpt3-145.6b": 145.6,
+    "gpt3-310.1b": 310.1,
+    "llama2-7b": 6.738,
+    "llama2-70b": 68.98,
+    "llama3.1-8b": 8.030,
+    "llama3.1-405b": 405.85,
+    "llama3.2-1b": 1.236,
+    "llama3.2-3b": 3.213,
+    "mistral-7b": 7.248,
+    "mixtral-8x7b": 46.70,
+    "mixtral-8x22b": 140.62,
+    "falcon-7b": 6.92,
+    "falcon-40b": 41.30,
+    "mpt-7b": 6.649,
+    "mpt-30b": 29.96,
+}
+
+
+@pytest.mark.parametrize(("name", "billions"), PUBLISHED_BILLIONS.items())
+def test_parameter_count_is_the_published_one(name, billions):
+    assert parameter_count(lookup(name)) / 1e9 == pytest.approx(billions, rel=1e-3)
+
+
+def test_active_and_matmul_counts():
+    assert active_parameter_count(lookup("mixtral-8x7b")) / 1e9 == pytest.approx(12.88, rel=1e-3)
+    llama = lookup("llama3-8b")
+    assert parameter_count(llama) - parameter_count_without_embedding(llama) == llama.vocab * llama.hidden
+
+
+@pytest.mark.parametrize("name", shapes())
+def test_every_shape_is_whole_and_has_a_debug_sibling(name):
+    shape, small = lookup(name), lookup(name + "-debug")
+    assert shape.source
+    assert shape.heads % shape.kv_heads == 0
+    assert small == debug_sibling(shape)
+    assert parameter_count(small) < 10_000_000
+    for feature in ("norm", "norm_bias", "position", "tied", "bias", "activation", "parallel_block", "experts"):
+        assert getattr(small, feature) == getattr(shape, feature)
+    assert (small.kv_heads == small.heads) == (shape.kv_heads == shape.heads)
+
+
+def test_unknown_name_offers_the_nearest():
+    with pytest.raises(UserError) as error:
+        lookup("lama3-8b")
+    assert "llama3-8b" in error.value.fix
