@@ -1,0 +1,72 @@
+"""What one instance costs an hour, by region and by the way it is bought. Every price carries its day and its source:
+a number without them is not shown anywhere."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trainwright.catalog.tables import overlay_table, remembered, shipped_table
+from trainwright.errors import UserError, did_you_mean
+
+KINDS = ("on-demand", "spot", "capacity-block")
+ANY_REGION = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """USD an hour for one instance. `spot` is the lowest zone's price on that day: a floor, not a promise."""
+
+    usd_hour: float
+    kind: str
+    region: str
+    date: str
+    source: str
+
+
+def price(instance: str, region: str, kind: str = "on-demand") -> Price | None:
+    """None where it is not sold that way there, or the catalog has not seen a price. Capacity blocks have few public
+    prices; nothing is derived from on-demand, because AWS sets the two apart."""
+    if kind not in KINDS:
+        raise UserError(f"no kind of price {kind!r}", fix=did_you_mean(kind, KINDS) or f"one of {', '.join(KINDS)}")
+    name = instance.removeprefix("ml.")
+    by_kind = _prices()
+    found = by_kind.get((name, region, kind)) or by_kind.get((name, ANY_REGION, kind))
+    if found is None or found.region == region:
+        return found
+    return Price(found.usd_hour, kind, region, found.date, found.source)
+
+
+def prices_of(instance: str, kind: str = "on-demand") -> tuple[Price, ...]:
+    """Every region's price for one type, cheapest first."""
+    name = instance.removeprefix("ml.")
+    found = (p for (n, _, k), p in _prices().items() if n == name and k == kind)
+    return tuple(sorted(found, key=lambda p: (p.usd_hour, p.region)))
+
+
+@remembered
+def regions() -> tuple[str, ...]:
+    """Regions for which the catalog has at least one price."""
+    return tuple(sorted({region for _, region, _ in _prices()} - {ANY_REGION}))
+
+
+def price_date() -> str:
+    """The day of the shipped list; a price that the user fetched since carries its own."""
+    return shipped_table("prices.csv").notes["date"]
+
+
+@remembered
+def _prices() -> dict[tuple[str, str, str], Price]:
+    found: dict[tuple[str, str, str], Price] = {}
+    for row in shipped_table("capacity_blocks.csv").records():
+        key = (row["instance"], row["region"], "capacity-block")
+        found[key] = Price(float(row["usd_hour"]), "capacity-block", row["region"], row["date"], row["source"])
+    for table in (shipped_table("prices.csv"), overlay_table("prices.csv")):
+        if table is None:
+            continue
+        date, source = table.notes.get("date", ""), table.notes["source"]
+        for name, region, on_demand, spot, *own_date in table.rows:
+            day = own_date[0] if own_date else date
+            for kind, text in (("on-demand", on_demand), ("spot", spot)):
+                if text:
+                    found[name, region, kind] = Price(float(text), kind, region, day, source)
+    return found
