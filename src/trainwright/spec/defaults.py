@@ -1,4 +1,5 @@
-"""What a spec leaves out, filled in, each with the reason: `plan --explain` prints them. Nothing is guessed silently."""
+"""What a spec leaves out, filled in, each with the reason: `plan --explain` prints them.
+Nothing is guessed in silence."""
 
 from __future__ import annotations
 

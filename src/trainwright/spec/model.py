@@ -1,5 +1,6 @@
 """The spec: everything a user may write about a cluster and its jobs, each field defined once. The definitions
-serve validation, the JSON schema and the documentation. None means "not written": `defaults.py` fills it in, and says why."""
+serve validation, the JSON schema and the documentation. None means "not written":
+`defaults.py` fills it in, and says why."""
 
 from __future__ import annotations
 
@@ -36,7 +37,9 @@ Nodes = Annotated[
 
 
 class Capacity(Part):
-    """Where the instances come from. Written as `on-demand`, `spot`, or one of `{reservation: cr-…}`, `{block: cr-…}`, `{group: arn}`."""
+    """Where the instances come from.
+
+    Written as `on-demand`, `spot`, or one of `{reservation: cr-…}`, `{block: cr-…}`, `{group: arn}`."""
 
     kind: Literal["on-demand", "spot", "reservation", "block", "group"]
     id: str | None = None

@@ -1,0 +1,60 @@
+"""A finding: one thing a rule has to say about one place of one file, and, where it is safe, the edit that mends it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from trainwright.spec.source import Span
+
+Level = Literal["error", "warning", "info"]
+LEVELS: tuple[Level, ...] = ("error", "warning", "info")
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """Replace the text of a span. Only for changes that cannot break a working file; `--fix` applies them."""
+
+    span: Span
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What is wrong, where, how to fix it."""
+
+    code: str
+    level: Level
+    file: str
+    span: Span
+    message: str
+    fix: str = ""
+    edit: Edit | None = None
+
+    @property
+    def url(self) -> str:
+        """The rule's page, relative to the project's root."""
+        return f"docs/rules/{self.code}.md"
+
+    def row(self) -> dict[str, str | int]:
+        """The finding as `--format json` prints it."""
+        return {
+            "code": self.code,
+            "level": self.level,
+            "file": self.file,
+            "line": self.span.line,
+            "column": self.span.column,
+            "end_line": self.span.end_line,
+            "end_column": self.span.end_column,
+            "message": self.message,
+            "fix": self.fix,
+            "url": self.url,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """A rule that did not run, and why. A required check that was skipped is not green."""
+
+    code: str
+    reason: str

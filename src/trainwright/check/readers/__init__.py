@@ -1,0 +1,1 @@
+"""Readers: each turns one kind of file into the model that rules look at."""

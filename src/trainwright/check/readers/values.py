@@ -1,0 +1,90 @@
+"""Small helpers every reader uses to lift YAML nodes into located values."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from trainwright.check.model import Value
+from trainwright.spec.source import Node
+
+# A value that somebody still has to fill in: `${VAR}`, PLACEHOLDER_X, <your-thing>, cr-xxxxxxxx. Stated, but not known.
+PLACEHOLDER = re.compile(
+    r"\$\{?[A-Za-z_][A-Za-z0-9_]*\}?|PLACEHOLDER\w*|<[A-Za-z][\w .-]*>|\b[a-z]+-x{4,}\b|X{4,}|REMOVE_THIS_LINE|^NA$"
+)
+
+
+def is_placeholder(text: str) -> bool:
+    """Whether a value is, or contains, something that must still be replaced."""
+    return PLACEHOLDER.search(text) is not None
+
+
+def value_at(node: Node | None, *path: str | int) -> Value[Any] | None:
+    """The located value at a path, whatever its type; None when it is not written."""
+    parent = node.get(*path[:-1]) if node is not None and path else node
+    found = parent.get(path[-1]) if parent is not None and path else parent
+    if found is None:
+        return None
+    key = parent.keys.get(path[-1]) if parent is not None and path and isinstance(path[-1], str) else None
+    return value_of(found, key)
+
+
+def value_of(node: Node, key: Any = None) -> Value[Any]:
+    """A node as a located value. Intrinsic functions and placeholders are stated, but not known."""
+    known = not node.tag and not node.is_map and not (node.is_scalar and is_placeholder(node.text))
+    return Value(node.plain() if not node.is_scalar else node.value, node.span, node.text, key, known)
+
+
+def text_at(node: Node | None, *path: str | int) -> Value[str] | None:
+    """A text value, as it was written (so that 1.30 stays 1.30)."""
+    found = value_at(node, *path)
+    if found is None or found.value is None or isinstance(found.value, list):
+        return None
+    return Value(found.text, found.span, found.text, found.key, found.known)
+
+
+def int_at(node: Node | None, *path: str | int) -> Value[int] | None:
+    """A whole number; a value of another type is stated but not known."""
+    found = value_at(node, *path)
+    if found is None or found.value is None:
+        return None
+    number = to_int(found.value)
+    return Value(number or 0, found.span, found.text, found.key, found.known and number is not None)
+
+
+def bool_at(node: Node | None, *path: str | int) -> Value[bool] | None:
+    """A truth value; a value of another type is stated but not known."""
+    found = value_at(node, *path)
+    if found is None or found.value is None:
+        return None
+    lowered = str(found.value).lower()
+    return Value(lowered == "true", found.span, found.text, found.key, found.known and lowered in ("true", "false"))
+
+
+def texts_at(node: Node | None, *path: str | int) -> list[Value[str]]:
+    """The texts of a list (or of a single value)."""
+    found = node.get(*path) if node is not None else None
+    if found is None:
+        return []
+    elements = list(found.elements()) if found.is_list else [found]
+    return [
+        Value(e.text, e.span, e.text, None, value_of(e).known) for e in elements if e.is_scalar and e.value is not None
+    ]
+
+
+def to_int(value: Any) -> int | None:
+    """A whole number from a YAML value; text of digits counts."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int):
+        return value
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, str) and value.strip().lstrip("+-").isdigit():
+        return int(value)
+    return None
+
+
+def map_values(node: Node | None) -> dict[str, Value[Any]]:
+    """A map's values by key, each with its place and the place of its key."""
+    return {key: value_of(child, node.keys.get(key)) for key, child in node.items()} if node is not None else {}

@@ -1,0 +1,103 @@
+"""Rules: one small function each under a decorator. Its docstring is its documentation;
+`--explain` and the docs print it."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal
+
+from trainwright.check.finding import Edit, Level
+from trainwright.check.model import File, Value
+from trainwright.spec.source import Node, Span
+
+Needs = Literal["offline", "aws", "node"]
+_CODE = re.compile(r"^[A-Z][A-Z0-9]{1,7}\d{3}$")
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What a rule yields: a place and what is wrong there. The engine adds code, level and file."""
+
+    span: Span
+    message: str
+    fix: str = ""
+    level: Level | None = None  # where one rule has a milder case
+    edit: Edit | None = None
+
+
+RuleFunction = Callable[..., Iterator[Problem]]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule and what the engine must know to run it."""
+
+    code: str
+    level: Level
+    needs: Needs
+    function: RuleFunction
+
+    @property
+    def title(self) -> str:
+        return (self.function.__doc__ or "").strip().splitlines()[0].rstrip(".")
+
+    @property
+    def document(self) -> str:
+        """The docstring: what, why, fix, source."""
+        lines = (self.function.__doc__ or "").strip().splitlines()
+        return "\n".join([lines[0], *(line.removeprefix("    ") for line in lines[1:])])
+
+    def run(self, file: File, facts: Any = None) -> Iterator[Problem]:
+        return self.function(file) if self.needs == "offline" else self.function(file, facts)
+
+
+def rule(code: str, level: Level = "error", needs: Needs = "offline") -> Callable[[RuleFunction], RuleFunction]:
+    """Register a rule under its code. User rules use the same decorator, from an entry point `trainwright.rules`."""
+    if not _CODE.match(code):
+        raise ValueError(f"rule code {code!r} is not a family and a number, like CAP001")
+
+    def register(function: RuleFunction) -> RuleFunction:
+        existing = _RULES.get((code, needs))
+        if existing is not None and existing.function.__qualname__ != function.__qualname__:
+            raise ValueError(f"two rules carry the code {code}")
+        _RULES[code, needs] = Rule(code, level, needs, function)
+        return function
+
+    return register
+
+
+def problem(
+    at: Value[Any] | Span | Node, message: str, fix: str = "", *, level: Level | None = None, edit: Edit | None = None
+) -> Problem:
+    """A problem at a value, a node or a span."""
+    return Problem(at if isinstance(at, Span) else at.span, message, fix, level, edit)
+
+
+_RULES: dict[tuple[str, Needs], Rule] = {}
+
+
+@cache
+def _load() -> None:
+    from trainwright.check import rules
+
+    for module in pkgutil.iter_modules(rules.__path__):
+        importlib.import_module(f"{rules.__name__}.{module.name}")
+    _load_user_rules()
+
+
+def _load_user_rules() -> None:
+    from importlib.metadata import entry_points
+
+    for entry in entry_points(group="trainwright.rules"):
+        entry.load()
+
+
+def all_rules() -> tuple[Rule, ...]:
+    """Every rule, ours and the user's, by code."""
+    _load()
+    return tuple(sorted(_RULES.values(), key=lambda r: (r.code, r.needs)))
