@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from trainwright.catalog.instances import InstanceType
 from trainwright.catalog.tables import remembered, shipped_toml
-from trainwright.catalog.versions import Condition, Version, parse_conditions
+from trainwright.catalog.version_numbers import Condition, Version, parse_conditions
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,8 @@ class EnvRule:
     accelerators: tuple[str, ...]
     families: tuple[str, ...]
     level: str  # error | warning | "" (nothing to complain about)
-    why: str
+    why: str  # why it is right while `when` holds; for the other verdicts, why it is wrong
+    why_not: str  # why it is wrong once `when` no longer holds; empty: it never is
     fix: str
 
     def matches(self, variable: str, value: str) -> bool:
@@ -52,6 +53,11 @@ class EnvRule:
             elif not condition.holds(actual):
                 return False
         return None if unknown else True
+
+    @property
+    def complaint(self) -> str:
+        """What to tell somebody who has the variable where it does not belong."""
+        return self.why_not or self.why
 
     def is_right(self, versions: Mapping[str, Version]) -> bool | None:
         """Whether the variable may stand: True, False, or None when that depends on a version that is not known."""
@@ -83,6 +89,7 @@ def env_rules() -> tuple[EnvRule, ...]:
             families=tuple(row.get("families", ())),
             level=row.get("level", ""),
             why=row["why"],
+            why_not=row.get("why_not", ""),
             fix=row["fix"],
         )
         for row in shipped_toml("environment.toml")["rule"]
