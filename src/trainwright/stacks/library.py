@@ -1,0 +1,58 @@
+"""The CloudFormation templates of this folder, by name, with the parameters they take and the outputs they give, so
+that a plan can never name one that is not there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from trainwright.errors import UserError, did_you_mean
+from trainwright.spec.source import Node, parse
+
+FOLDER = Path(__file__).with_name("templates")
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """One template: its text as it is deployed, and what goes in and comes out."""
+
+    name: str
+    text: str
+    description: str
+    parameters: dict[str, str]  # name -> description
+    required: frozenset[str]
+    outputs: dict[str, str]  # name -> description
+
+
+def template_names() -> tuple[str, ...]:
+    return tuple(sorted(path.stem for path in FOLDER.glob("*.yaml")))
+
+
+@cache
+def template(name: str) -> Template:
+    path = FOLDER / f"{name}.yaml"
+    if not path.is_file():
+        raise UserError(f"no stack template {name!r}", fix=did_you_mean(name, template_names()))
+    text = path.read_text(encoding="utf-8")
+    (root,) = parse(text, path.name)
+    parameters = dict(_section(root, "Parameters"))
+    required = frozenset(key for key, node in parameters.items() if node.get("Default") is None)
+    return Template(
+        name=name,
+        text=text,
+        description=_text(root, "Description"),
+        parameters={key: _text(node, "Description") for key, node in parameters.items()},
+        required=required,
+        outputs={key: _text(node, "Description") for key, node in _section(root, "Outputs")},
+    )
+
+
+def _section(root: Node, key: str) -> list[tuple[str, Node]]:
+    node = root.get(key)
+    return list(node.items()) if node is not None else []
+
+
+def _text(node: Node, key: str) -> str:
+    found = node.get(key)
+    return found.text if found is not None else ""
