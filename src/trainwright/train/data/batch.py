@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -21,10 +22,12 @@ class Batch:
 
     def to(self, device: torch.device | str) -> Batch:
         """The same batch on `device`; from pinned memory the copies overlap with compute."""
-        values = {f.name: getattr(self, f.name) for f in fields(self)}
-        return Batch(**{name: v if v is None else v.to(device, non_blocking=True) for name, v in values.items()})
+        return self._map(lambda t: t.to(device, non_blocking=True))
 
     def pin(self) -> Batch:
         """The same batch in pinned memory, so that the copy to a GPU does not wait."""
-        values = {f.name: getattr(self, f.name) for f in fields(self)}
-        return Batch(**{name: v if v is None else v.pin_memory() for name, v in values.items()})
+        return self._map(Tensor.pin_memory)
+
+    def _map(self, change: Callable[[Tensor], Tensor]) -> Batch:
+        documents = None if self.documents is None else change(self.documents)
+        return Batch(change(self.tokens), change(self.targets), change(self.positions), documents)

@@ -1,0 +1,113 @@
+"""`trainwright data`: prepare, show and verify token shards. The node side's own parser, so nodes need no click."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from trainwright.errors import UserError
+from trainwright.train.data.format import Manifest, damaged, read_manifest
+from trainwright.train.data.prepare import SHARD_BYTES, prepare
+from trainwright.train.data.progress import si
+from trainwright.train.data.readers import Piece, Reading, documents, input_files, kind_of
+
+EXAMPLES = """examples:
+  trainwright data prepare builtin:stdlib -o data/stdlib
+  trainwright data prepare c4/*.json.gz -o data/c4 --tokenizer tokenizer.json
+  trainwright data prepare books/ -o data/books --train-bpe 32000
+  trainwright data show data/c4
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The words of `trainwright data`."""
+    top = argparse.ArgumentParser(
+        prog="trainwright data",
+        description="Turn text into token shards once; the loader reads them ever after.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB")
+    make = verbs.add_parser("prepare", help="tokenize files or folders into shards; continues where it was stopped")
+    make.add_argument("inputs", nargs="+", metavar="INPUT", help="files, folders, or builtin:stdlib")
+    make.add_argument("-o", "--output", required=True, type=Path, metavar="FOLDER", help="where the shards go")
+    make.add_argument("--tokenizer", default="bytes", metavar="FILE", help="a tokenizer.json, or `bytes` (default)")
+    make.add_argument("--train-bpe", type=int, metavar="WORDS", help="first train a byte-level BPE of this size here")
+    make.add_argument("--field", default="text", help="the field of a record that holds the text (default: text)")
+    make.add_argument("--separator", default="", metavar="TEXT", help="cuts text files into documents")
+    make.add_argument("--shard-size", type=int, default=SHARD_BYTES >> 20, metavar="MB", help="input MB a shard (64)")
+    make.add_argument("--workers", type=int, metavar="N", help="processes (default: one a core)")
+    for name, text in (("show", "what a prepared folder holds"), ("verify", "prove a folder whole by its checksums")):
+        verb = verbs.add_parser(name, help=text)
+        verb.add_argument("folder", type=Path, metavar="FOLDER")
+        verb.add_argument("--json", action="store_true", help="facts as JSON")
+    return top
+
+
+def main(words: list[str] | None = None) -> int:
+    """Run one verb; the exit status."""
+    args = parser().parse_args(words)
+    if args.verb == "prepare":
+        reading = Reading(args.field, args.separator)
+        tokenizer = trained_tokenizer(args, reading) if args.train_bpe else args.tokenizer
+        size = args.shard_size << 20
+        show(prepare(args.inputs, args.output, tokenizer, reading, size, args.workers), args.output, as_json=False)
+        return 0
+    manifest = read_manifest(args.folder)
+    if args.verb == "show":
+        show(manifest, args.folder, args.json)
+        return 0
+    wrong = damaged(manifest, args.folder)
+    if args.json:
+        print(json.dumps({"folder": str(args.folder), "shards": len(manifest.shards), "damaged": wrong}))
+    else:
+        print("\n".join(f"damaged: {w}" for w in wrong) or f"whole: {len(manifest.shards)} shards")
+    return 1 if wrong else 0
+
+
+def trained_tokenizer(args: argparse.Namespace, reading: Reading) -> str:
+    """Train a BPE on the inputs (once: a second run finds it), and give its path."""
+    from trainwright.train.data.tokenizer import train_bpe
+
+    if args.tokenizer != "bytes":
+        raise UserError("--tokenizer and --train-bpe exclude each other", fix="give one of the two")
+    path = args.output / "tokenizer.json"
+    if not path.exists():
+        files = input_files(args.inputs)
+        print(f"training a BPE of {args.train_bpe:,} words on {len(files)} files", file=sys.stderr)
+        whole = (Piece(str(p), kind_of(p) or "text", 0, row_groups(p), p.stat().st_size) for p, _ in files)
+        train_bpe((text for piece in whole for text in documents(piece, reading)), args.train_bpe, path)
+    return str(path)
+
+
+def row_groups(path: Path) -> int:
+    """Where a piece that is the whole file ends: in row groups for parquet, in bytes else."""
+    from trainwright.train.data.readers import parquet_file
+
+    return parquet_file(path).metadata.num_row_groups if kind_of(path) == "parquet" else path.stat().st_size
+
+
+def show(manifest: Manifest, folder: Path, as_json: bool) -> None:
+    """The facts of a prepared folder, on stdout."""
+    size = sum(manifest.data_bytes(s) + manifest.index_bytes(s) for s in manifest.shards)
+    facts = {
+        "folder": str(folder),
+        "tokenizer": manifest.tokenizer.name,
+        "vocab": manifest.tokenizer.vocab,
+        "tokens": manifest.tokens,
+        "documents": manifest.documents,
+        "shards": len(manifest.shards),
+        "dtype": manifest.dtype,
+        "bytes": size,
+    }
+    if as_json:
+        print(json.dumps(facts))
+        return
+    mean = manifest.tokens / max(1, manifest.documents)
+    print(f"{folder}")
+    print(f"  tokens      {manifest.tokens:,} ({si(manifest.tokens).strip()})")
+    print(f"  documents   {manifest.documents:,}, {mean:,.0f} tokens each on average")
+    print(f"  tokenizer   {manifest.tokenizer.name}, {manifest.tokenizer.vocab:,} words, end {manifest.tokenizer.eos}")
+    print(f"  shards      {len(manifest.shards)} of {manifest.dtype}, {si(size)}B")

@@ -1,0 +1,155 @@
+"""Token shards on disk: `shard-00000.bin` (raw tokens), `shard-00000.idx` (where documents start), `manifest.json`.
+
+The manifest is written last and names every file with its size and checksum, so a folder without one is unfinished
+and a folder with one can be proved whole."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from trainwright.errors import UserError
+
+FORMAT = "trainwright-tokens"
+VERSION = 1
+MANIFEST = "manifest.json"
+WIDTH = {"uint16": 2, "uint32": 4}  # bytes a token
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizerId:
+    """Which tokenizer made the tokens: enough to refuse mixing two, and to know the vocabulary."""
+
+    name: str  # "bytes", or the file's name
+    vocab: int
+    eos: int
+    sha256: str = ""  # of the tokenizer file; empty for the built-in bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """One pair of files: the tokens and the index of the documents in them."""
+
+    name: str
+    tokens: int
+    documents: int
+    sha256: str
+    index_sha256: str
+    unit: str = ""  # fingerprint of the inputs it was made from, which is what makes `prepare` resumable
+
+    @property
+    def data_file(self) -> str:
+        return f"{self.name}.bin"
+
+    @property
+    def index_file(self) -> str:
+        return f"{self.name}.idx"
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What a prepared folder holds."""
+
+    tokenizer: TokenizerId
+    dtype: str
+    shards: tuple[Shard, ...]
+    inputs: tuple[str, ...] = ()
+    format: str = field(default=FORMAT)
+    version: int = VERSION
+
+    @property
+    def tokens(self) -> int:
+        return sum(s.tokens for s in self.shards)
+
+    @property
+    def documents(self) -> int:
+        return sum(s.documents for s in self.shards)
+
+    def data_bytes(self, shard: Shard) -> int:
+        return shard.tokens * WIDTH[self.dtype]
+
+    def index_bytes(self, shard: Shard) -> int:
+        return (shard.documents + 1) * 8
+
+    def to_json(self) -> str:
+        return json.dumps({**asdict(self), "tokens": self.tokens, "documents": self.documents}, indent=1) + "\n"
+
+
+def parse_manifest(text: str, where: str) -> Manifest:
+    """A manifest from its JSON; anything else in the file is the user's error, with the place."""
+    try:
+        raw: dict[str, Any] = json.loads(text)
+        if raw["format"] != FORMAT or raw["version"] != VERSION:
+            raise UserError(
+                f"format {raw['format']} version {raw['version']}, this trainer reads {FORMAT} version {VERSION}",
+                where=where,
+                fix="prepare the data again with `trainwright data prepare`",
+            )
+        shards = tuple(Shard(**s) for s in raw["shards"])
+        tokenizer = TokenizerId(**raw["tokenizer"])
+        return Manifest(tokenizer, raw["dtype"], shards, tuple(raw["inputs"]))
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(
+            f"not a manifest of token shards ({error})", where=where, fix="prepare the folder again"
+        ) from error
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """The manifest of a prepared folder."""
+    path = folder / MANIFEST
+    if not path.is_file():
+        unfinished = any(folder.glob("shard-*.bin"))
+        raise UserError(
+            "preparation did not finish" if unfinished else "no prepared token shards here",
+            where=str(folder),
+            fix="run `trainwright data prepare` again, it continues" if unfinished else "`trainwright data prepare`",
+        )
+    return parse_manifest(path.read_text(encoding="utf-8"), str(path))
+
+
+def check_sizes(manifest: Manifest, folder: Path) -> None:
+    """Every shard is there and as long as the manifest says; else a UserError that names the two sizes."""
+    for shard in manifest.shards:
+        for name, due in (
+            (shard.data_file, manifest.data_bytes(shard)),
+            (shard.index_file, manifest.index_bytes(shard)),
+        ):
+            path = folder / name
+            have = path.stat().st_size if path.exists() else None
+            if have != due:
+                raise UserError(
+                    f"shard is {'missing' if have is None else f'{have:,} bytes'}, the manifest says {due:,} bytes",
+                    where=str(path),
+                    fix="copy the file again, or run `trainwright data prepare` on the folder to rebuild that shard",
+                )
+
+
+def file_sha256(path: Path) -> str:
+    """The checksum of a file, read in pieces."""
+    with path.open("rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()
+
+
+def damaged(manifest: Manifest, folder: Path) -> list[str]:
+    """The names of files whose content is not what was written; empty when the folder is whole."""
+    wrong = []
+    for shard in manifest.shards:
+        for name, due in ((shard.data_file, shard.sha256), (shard.index_file, shard.index_sha256)):
+            path = folder / name
+            if not path.is_file() or file_sha256(path) != due:
+                wrong.append(name)
+    return wrong
+
+
+def write_durably(path: Path, content: bytes) -> None:
+    """Write beside, flush to the disk, rename: a reader sees the old file or the new one, never half of one."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    with beside.open("wb") as handle:
+        handle.write(content)
+        handle.flush()
+        os.fsync(handle.fileno())
+    os.replace(beside, path)

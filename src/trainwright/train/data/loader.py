@@ -1,0 +1,226 @@
+"""The loader: which samples make up each step, on every rank, forever; and a thread that has them ready in time.
+
+One number, how many samples the whole job has seen, is all its state. Every rank derives its own share of the next
+global batch from it, so a job that resumes with another number of ranks goes on with exactly the samples not yet
+seen."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from trainwright.errors import UserError
+from trainwright.train.data.batch import IGNORED, Batch
+from trainwright.train.data.mixture import Mixture
+from trainwright.train.data.shuffle import Permutation
+from trainwright.train.data.source import TokenSource, open_files
+
+
+@dataclass(frozen=True, slots=True)
+class SampleId:
+    """One sample, named for good: which source, which pass over it, which sample of it."""
+
+    source: int
+    epoch: int
+    sample: int
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How samples are cut and ordered."""
+
+    sequence: int
+    seed: int = 0
+    shuffle: bool = True
+    isolate: bool = True  # no attention across documents
+    holdout: float = 0.0  # this share of each source, from its end, is kept for evaluation
+
+
+@dataclass(frozen=True, slots=True)
+class StepData:
+    """What one rank gets for one step."""
+
+    microbatches: list[Batch]
+    samples: list[SampleId]
+    seen: int  # samples the whole job has seen once this step is done
+
+
+class Samples:
+    """Every sample there is, in the order the job sees them."""
+
+    def __init__(self, sources: Sequence[TokenSource], weights: Sequence[float], options: Options, held: bool = False):
+        self.sources = list(sources)
+        self.options = options
+        self.mixture = Mixture(weights)
+        kept = [round(s.samples * options.holdout) for s in self.sources]
+        self.first = [s.samples - k if held else 0 for s, k in zip(self.sources, kept, strict=True)]
+        self.counts = [k if held else s.samples - k for s, k in zip(self.sources, kept, strict=True)]
+        if min(self.counts) < 1:
+            total, kept_back = self.sources[0].samples, kept[0]
+            raise UserError(
+                f"holding out {options.holdout:.2%} of {total:,} samples leaves {kept_back:,} to evaluate on and "
+                f"{total - kept_back:,} to train on",
+                fix=f"a share between {1 / total:.2%} and {1 - 1 / total:.2%}, or more data",
+            )
+        self._orders: dict[tuple[int, int], Permutation] = {}
+
+    @property
+    def epoch_samples(self) -> int:
+        """Samples after which the first source to run out has been seen once."""
+        mixture = self.mixture
+        return min(c * len(mixture.pattern) // s for c, s in zip(self.counts, mixture.shares, strict=True))
+
+    def locate(self, n: int) -> SampleId:
+        """The n-th sample of the job."""
+        source, index = self.mixture.locate(n)
+        epoch, place = divmod(index, self.counts[source])
+        if self.options.shuffle:
+            place = self._order(source, epoch)(place)
+        return SampleId(source, epoch, self.first[source] + place)
+
+    def _order(self, source: int, epoch: int) -> Permutation:
+        key = (source, epoch)
+        if key not in self._orders:
+            self._orders = {k: v for k, v in self._orders.items() if k[1] >= epoch - 1}
+            self._orders[key] = Permutation(self.counts[source], self.options.seed, source, epoch)
+        return self._orders[key]
+
+    def batch(self, ids: Sequence[SampleId]) -> Batch:
+        """The samples of one microbatch, packed."""
+        rows, width = len(ids), self.options.sequence
+        tokens = torch.empty(rows, width, dtype=torch.int64)
+        targets = torch.empty(rows, width, dtype=torch.int64)
+        for row, which in enumerate(ids):
+            self.sources[which.source].copy_tokens(which.sample, tokens[row], targets[row])
+        if not self.options.isolate:
+            positions = torch.arange(width).expand(rows, width).contiguous()
+            return Batch(tokens, targets, positions)
+        return self._isolated(ids, tokens, targets)
+
+    def _isolated(self, ids: Sequence[SampleId], tokens: torch.Tensor, targets: torch.Tensor) -> Batch:
+        rows, width = tokens.shape
+        cuts: list[int] = []  # where a document starts, counted over the rows laid end to end
+        ends: list[int] = []
+        for row, which in enumerate(ids):
+            starts = self.sources[which.source].document_starts(which.sample)
+            ends += [row * width + at - 1 for at in starts]
+            cuts += [row * width, *(row * width + at for at in starts if at < width)]
+        begins = torch.tensor(cuts)
+        number = torch.zeros(rows * width, dtype=torch.int64)
+        number[begins[1:]] = 1
+        number = number.cumsum(0)
+        positions = torch.arange(rows * width).sub_(begins.index_select(0, number)).view(rows, width)
+        documents = number.view(rows, width)
+        documents = documents - documents[:, :1]
+        if ends:
+            targets.view(-1)[torch.tensor(ends)] = IGNORED
+        return Batch(tokens, targets, positions, documents)
+
+
+class Loader:
+    """One rank's share of each global batch, cut into microbatches and prepared ahead of time by a thread."""
+
+    def __init__(
+        self, samples: Samples, global_batch: int, micro_batch: int, rank: int = 0, world: int = 1, pin: bool = False
+    ) -> None:
+        if global_batch % (world * micro_batch):
+            whole = max(1, round(global_batch / (world * micro_batch))) * world * micro_batch
+            raise UserError(
+                f"a global batch of {global_batch} samples does not divide over {world} data ranks x "
+                f"microbatches of {micro_batch} = {world * micro_batch}",
+                fix=f"--batch {whole}",
+            )
+        self.samples = samples
+        self.global_batch, self.micro_batch = global_batch, micro_batch
+        self.rank, self.share = rank, global_batch // world
+        self.pin = pin
+
+    def step(self, seen: int) -> StepData:
+        """This rank's data for the step that starts when the job has seen `seen` samples."""
+        begin = seen + self.rank * self.share
+        ids = [self.samples.locate(n) for n in range(begin, begin + self.share)]
+        batches = [self.samples.batch(ids[i : i + self.micro_batch]) for i in range(0, self.share, self.micro_batch)]
+        return StepData([b.pin() for b in batches] if self.pin else batches, ids, seen + self.global_batch)
+
+    def steps(self, seen: int, ahead: int = 2) -> Iterator[StepData]:
+        """Steps from `seen` on, without end, up to `ahead` of them ready before they are asked for."""
+        if ahead < 1:
+            while True:
+                data = self.step(seen)
+                seen = data.seen
+                yield data
+        yield from _ahead(self, seen, ahead)
+
+
+def _ahead(loader: Loader, seen: int, depth: int) -> Iterator[StepData]:
+    ready: queue.Queue[StepData | BaseException] = queue.Queue(depth)
+    stopped = threading.Event()
+
+    def fill() -> None:
+        at = seen
+        try:
+            while not stopped.is_set():
+                data = loader.step(at)
+                at = data.seen
+                ready.put(data)
+        except BaseException as error:
+            ready.put(error)  # raised in the loop, where it can be acted on
+
+    filler = threading.Thread(target=fill, name="trainwright-data", daemon=True)
+    filler.start()
+    try:
+        while True:
+            item = ready.get()
+            if isinstance(item, BaseException):
+                raise item
+            yield item
+    finally:
+        stopped.set()
+        # The thread may be waiting for room in the queue; it ends after the step it is at.
+        while filler.is_alive():
+            with contextlib.suppress(queue.Empty):
+                ready.get(timeout=0.01)
+
+
+def parse_mixture(names: Sequence[str]) -> tuple[list[str], list[float]]:
+    """`A`, or `A:0.7 B:0.3`: data sets with weights. Without a weight a data set counts 1."""
+    paths, weights = [], []
+    for name in names:
+        head, colon, tail = name.rpartition(":")
+        try:
+            weight = float(tail) if colon and head else None
+        except ValueError:
+            weight = None
+        paths.append(name if weight is None else head)
+        weights.append(1.0 if weight is None else weight)
+    return paths, weights
+
+
+def open_samples(
+    names: Sequence[str], options: Options, cache: Path | None = None, vocab: int | None = None, held: bool = False
+) -> Samples:
+    """The samples of a mixture, checked against the model's vocabulary."""
+    paths, weights = parse_mixture(names)
+    sources = [TokenSource(open_files(path, cache), options.sequence) for path in paths]
+    first = sources[0].manifest.tokenizer
+    for path, source in zip(paths, sources, strict=True):
+        tokenizer = source.manifest.tokenizer
+        if tokenizer != first:
+            raise UserError(
+                f"tokens of {tokenizer.name!r} cannot be mixed with tokens of {first.name!r}",
+                where=path,
+                fix="prepare both with the same tokenizer",
+            )
+        if vocab is not None and tokenizer.vocab > vocab:
+            raise UserError(
+                f"the data's vocabulary has {tokenizer.vocab:,} words, the model's {vocab:,}",
+                where=path,
+                fix=f"a model with at least {tokenizer.vocab:,}, or data prepared with a smaller tokenizer",
+            )
+    return Samples(sources, weights, options, held)

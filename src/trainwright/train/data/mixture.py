@@ -1,0 +1,60 @@
+"""Several sources in fixed proportions: which source the n-th sample comes from, and which of that source's it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from math import gcd
+
+from trainwright.errors import UserError
+
+CYCLE = 1024  # weights are rounded to this many parts
+
+
+class Mixture:
+    """A repeating pattern of sources, as even as whole numbers allow, so any position is found in constant time."""
+
+    def __init__(self, weights: Sequence[float]) -> None:
+        self.shares = whole_shares(weights)
+        self.pattern = spread(self.shares)
+        self.before: list[int] = []  # how many samples of its own source come before each place of the pattern
+        used = [0] * len(self.shares)
+        for source in self.pattern:
+            self.before.append(used[source])
+            used[source] += 1
+
+    def locate(self, n: int) -> tuple[int, int]:
+        """(source, index within that source) of the n-th sample."""
+        cycle, place = divmod(n, len(self.pattern))
+        source = self.pattern[place]
+        return source, cycle * self.shares[source] + self.before[place]
+
+
+def whole_shares(weights: Sequence[float]) -> list[int]:
+    """The weights as small whole numbers: exact for 3:1, within 1/1024 for anything else (largest remainder)."""
+    total = float(sum(weights))
+    if not weights or min(weights) <= 0 or total <= 0:
+        raise UserError(f"mixture weights must all be positive, got {list(weights)}", fix="--data A:0.7 --data B:0.3")
+    exact = [w / total * CYCLE for w in weights]
+    shares = [max(1, int(e)) for e in exact]
+    by_remainder = sorted(range(len(weights)), key=lambda i: int(exact[i]) - exact[i])
+    for i in by_remainder[: max(0, CYCLE - sum(shares))]:
+        shares[i] += 1
+    ratios = [w / min(weights) for w in weights]
+    if all(abs(r - round(r)) < 1e-9 for r in ratios) and sum(ratios) <= CYCLE:
+        shares = [round(r) for r in ratios]
+    divisor = reduce(gcd, shares)
+    return [s // divisor for s in shares]
+
+
+def spread(shares: Sequence[int]) -> list[int]:
+    """Each source i exactly shares[i] times, evenly spread: at each place goes the source furthest behind its due."""
+    total = sum(shares)
+    credit = [0] * len(shares)
+    pattern = []
+    for _ in range(total):
+        credit = [c + s for c, s in zip(credit, shares, strict=True)]
+        source = max(range(len(shares)), key=lambda i: (credit[i], -i))
+        credit[source] -= total
+        pattern.append(source)
+    return pattern

@@ -1,0 +1,214 @@
+"""Text becomes token shards: in parallel over cores, and after a kill continuing with the shards not yet finished."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import multiprocessing
+import os
+from array import array
+from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+
+from trainwright.errors import UserError
+from trainwright.train.data.format import (
+    MANIFEST,
+    WIDTH,
+    Manifest,
+    Shard,
+    TokenizerId,
+    damaged,
+    file_sha256,
+    read_manifest,
+    write_durably,
+)
+from trainwright.train.data.progress import Progress, si
+from trainwright.train.data.readers import Piece, Reading, documents, input_files, pieces
+from trainwright.train.data.tokenizer import open_tokenizer
+
+SHARD_BYTES = 64 << 20
+ENCODE_CHARACTERS = 1 << 20  # documents go to the tokenizer in groups of about this size
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One shard to make: its name, its inputs, and how to read and encode them."""
+
+    name: str
+    folder: str
+    pieces: tuple[Piece, ...]
+    reading: Reading
+    tokenizer: str
+    dtype: str
+
+    @property
+    def size(self) -> int:
+        return sum(p.size for p in self.pieces)
+
+    def fingerprint(self, tokenizer: TokenizerId) -> str:
+        """What the shard's content follows from; two equal fingerprints mean the same shard."""
+        inputs = [(p.display, p.kind, p.start, p.end, p.size) for p in self.pieces]
+        words = json.dumps([inputs, asdict(self.reading), asdict(tokenizer), self.dtype])
+        return hashlib.sha256(words.encode()).hexdigest()
+
+
+def prepare(
+    inputs: list[str],
+    folder: Path,
+    tokenizer: str = "bytes",
+    reading: Reading | None = None,
+    shard_bytes: int = SHARD_BYTES,
+    workers: int | None = None,
+    quiet: bool = False,
+) -> Manifest:
+    """Make (or finish making) the token shards of `inputs` in `folder`, and return their manifest."""
+    identity = open_tokenizer(tokenizer).id
+    dtype = "uint16" if identity.vocab <= 1 << 16 else "uint32"
+    files = input_files(inputs)
+    jobs = plan_jobs(files, folder, reading or Reading(), shard_bytes, tokenizer, dtype)
+    folder.mkdir(parents=True, exist_ok=True)
+    refuse_other_tokens(folder, identity)
+    done = finished_shards(jobs, folder, identity)
+    progress = Progress(sum(j.size for j in jobs), "B", "tokenizing", io.StringIO() if quiet else None)
+    progress.skip(sum(j.size for j in jobs if j.name in done))
+    for shard in run_jobs([j for j in jobs if j.name not in done], workers, progress):
+        done[shard.name] = shard
+    ordered = tuple(done[j.name] for j in jobs)
+    manifest = Manifest(identity, dtype, ordered, tuple(inputs))
+    if manifest.tokens == 0:
+        raise UserError("the inputs hold no text", where=", ".join(inputs), fix="check the files")
+    write_durably(folder / MANIFEST, manifest.to_json().encode())
+    remove_leftovers(folder, manifest)
+    progress.close(f"{si(manifest.tokens)} tokens, {len(ordered)} shards")
+    return manifest
+
+
+def remove_leftovers(folder: Path, manifest: Manifest) -> None:
+    """The records that made a restart possible, and shards of an earlier preparation that are no longer named."""
+    named = {name for shard in manifest.shards for name in (shard.data_file, shard.index_file)}
+    for path in folder.glob("shard-*"):
+        if path.name not in named:
+            path.unlink()
+
+
+def plan_jobs(
+    files: list[tuple[Path, str]], folder: Path, reading: Reading, shard_bytes: int, tokenizer: str, dtype: str
+) -> list[Job]:
+    """The inputs dealt into shards of about `shard_bytes`, in order: the same inputs always give the same shards."""
+    groups: list[list[Piece]] = [[]]
+    held = 0
+    for path, display in files:
+        for piece in pieces(path, display, shard_bytes, reading):
+            if held and held + piece.size > shard_bytes:
+                groups.append([])
+                held = 0
+            groups[-1].append(piece)
+            held += piece.size
+    return [
+        Job(f"shard-{i:05d}", str(folder), tuple(group), reading, tokenizer, dtype) for i, group in enumerate(groups)
+    ]
+
+
+def refuse_other_tokens(folder: Path, identity: TokenizerId) -> None:
+    """A folder holds the tokens of one tokenizer."""
+    if not (folder / MANIFEST).exists():
+        return
+    there = read_manifest(folder).tokenizer
+    if there != identity:
+        raise UserError(
+            f"the folder holds tokens of {there.name!r} ({there.vocab:,} words), "
+            f"not of {identity.name!r} ({identity.vocab:,} words)",
+            where=str(folder),
+            fix="give another --output folder",
+        )
+
+
+def finished_shards(jobs: list[Job], folder: Path, identity: TokenizerId) -> dict[str, Shard]:
+    """The shards an earlier run finished from the same inputs, proved by their checksums."""
+    known: dict[str, Shard] = {}
+    if (folder / MANIFEST).exists():
+        known = {s.name: s for s in read_manifest(folder).shards}
+    for record in folder.glob("shard-*.json"):
+        shard = Shard(**json.loads(record.read_text(encoding="utf-8")))
+        known[shard.name] = shard
+    kept = {}
+    for job in jobs:
+        earlier = known.get(job.name)
+        if earlier is None or earlier.unit != job.fingerprint(identity):
+            continue
+        if not damaged(Manifest(identity, job.dtype, (earlier,)), folder):
+            kept[job.name] = earlier
+    return kept
+
+
+def run_jobs(jobs: list[Job], workers: int | None, progress: Progress) -> Iterator[Shard]:
+    """Make the shards, several at a time; one worker runs in this process."""
+    workers = min(workers or len(os.sched_getaffinity(0)), len(jobs))
+    if workers <= 1:
+        for job in jobs:
+            yield make_shard(job)
+            progress.add(job.size)
+        return
+    context = multiprocessing.get_context("forkserver")
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=quiet_tokenizer_threads) as pool:
+        running: dict[Future[Shard], Job] = {}
+        waiting = iter(jobs)
+        try:
+            while True:
+                # Two jobs a worker in hand keep every core busy without queueing a terabyte's list of jobs.
+                for job in islice(waiting, 2 * workers - len(running)):
+                    running[pool.submit(make_shard, job)] = job
+                if not running:
+                    return
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    progress.add(running.pop(future).size)
+                    yield future.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def quiet_tokenizer_threads() -> None:
+    """The processes are the parallelism; threads inside each would only fight over the same cores."""
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+
+
+def make_shard(job: Job) -> Shard:
+    """Read, encode and write one shard; its record is written last, so a shard with a record is whole."""
+    tokenizer = open_tokenizer(job.tokenizer)
+    data, index = Path(job.folder, f"{job.name}.bin"), Path(job.folder, f"{job.name}.idx")
+    record = Path(job.folder, f"{job.name}.json")
+    record.unlink(missing_ok=True)
+    starts = array("Q", [0])
+    with data.open("wb") as out:
+        for texts in grouped(text for piece in job.pieces for text in documents(piece, job.reading) if text):
+            for raw in tokenizer.encode(texts, job.dtype):
+                out.write(raw)
+                starts.append(starts[-1] + len(raw) // WIDTH[job.dtype])
+        out.flush()
+        os.fsync(out.fileno())
+    with index.open("wb") as out:
+        starts.tofile(out)
+        out.flush()
+        os.fsync(out.fileno())
+    fingerprint = job.fingerprint(tokenizer.id)
+    shard = Shard(job.name, starts[-1], len(starts) - 1, file_sha256(data), file_sha256(index), fingerprint)
+    write_durably(record, json.dumps(asdict(shard)).encode())
+    return shard
+
+
+def grouped(texts: Iterator[str]) -> Iterator[list[str]]:
+    """Lists of documents of about ENCODE_CHARACTERS together."""
+    group: list[str] = []
+    held = 0
+    for text in texts:
+        group.append(text)
+        held += len(text)
+        if held >= ENCODE_CHARACTERS:
+            yield group
+            group, held = [], 0
+    if group:
+        yield group

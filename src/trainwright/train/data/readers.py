@@ -1,0 +1,203 @@
+"""Reading documents out of text, JSONL (also .gz, .zst) and parquet files, in pieces that can be read in parallel."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import sysconfig
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from trainwright.errors import UserError, did_you_mean
+
+TEXT = (".txt", ".text", ".md", ".py", ".rst")
+JSONL = (".jsonl", ".ndjson", ".json")
+PACKED = (".gz", ".zst")
+STDLIB = "builtin:stdlib"
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of one input file: bytes start..end of a plain file, row groups of a parquet file, or all of it."""
+
+    path: str
+    kind: str  # text | jsonl | parquet
+    start: int
+    end: int
+    size: int  # bytes of input, for balance and for the progress bar
+    display: str = ""  # a name that does not depend on the machine, for the corpus that is built in
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How documents are found in a file."""
+
+    field: str = "text"  # of a JSONL record or a parquet table
+    separator: str = ""  # cuts a text file into documents; without one, a file is one document
+
+
+def kind_of(path: Path) -> str | None:
+    """text, jsonl or parquet, by the name; None for a file that is none of them."""
+    suffixes = [s for s in path.suffixes if s not in PACKED]
+    last = suffixes[-1].lower() if suffixes else ""
+    if last == ".parquet":
+        return "parquet"
+    return "jsonl" if last in JSONL else "text" if last in TEXT else None
+
+
+def input_files(names: list[str]) -> list[tuple[Path, str]]:
+    """Every input file with the name to show for it; folders are searched, in sorted order."""
+    found: list[tuple[Path, str]] = []
+    for name in names:
+        if name == STDLIB:
+            root = Path(sysconfig.get_paths()["stdlib"])
+            found += [(p, f"stdlib/{p.relative_to(root).as_posix()}") for p in stdlib_files(root)]
+            continue
+        if name.startswith("builtin:"):
+            raise UserError(f"no such built-in corpus {name!r}", fix=did_you_mean(name, [STDLIB]) or f"use {STDLIB}")
+        path = Path(name)
+        if not path.exists():
+            raise UserError("no such file or folder", where=name, fix="check the path")
+        files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file() and kind_of(p))
+        if path.is_file() and kind_of(path) is None:
+            raise UserError(f"cannot read {path.suffix or 'a file without a suffix'}", where=name, fix=known_kinds())
+        found += [(p, str(p)) for p in files]
+    if not found:
+        raise UserError("no input files found", where=", ".join(names), fix=known_kinds())
+    return found
+
+
+def known_kinds() -> str:
+    return f"give {', '.join((*TEXT, *JSONL))} (also with .gz or .zst) or .parquet files"
+
+
+def stdlib_files(root: Path) -> list[Path]:
+    """The Python standard library's own source, without its tests: real text, found on any machine."""
+    skipped = {"test", "tests", "site-packages", "dist-packages", "idlelib", "lib2to3", "__pycache__", "config"}
+    files: list[Path] = []
+    for folder, subfolders, names in os.walk(root):
+        subfolders[:] = sorted(s for s in subfolders if s not in skipped and not s.startswith("config-"))
+        files += [Path(folder, n) for n in names if n.endswith(".py")]
+    return sorted(files)
+
+
+def pieces(path: Path, display: str, target: int, reading: Reading) -> Iterator[Piece]:
+    """A file cut into pieces of about `target` bytes, where its format allows a cut."""
+    kind = kind_of(path) or "text"
+    size = path.stat().st_size
+    if kind == "parquet":
+        parquet = parquet_file(path)
+        for group in range(parquet.metadata.num_row_groups):
+            yield Piece(str(path), kind, group, group + 1, parquet.metadata.row_group(group).total_byte_size, display)
+    elif path.suffix in PACKED or (kind == "text" and not cuts_cleanly(reading.separator)):
+        yield Piece(str(path), kind, 0, size, size, display)
+    else:
+        for start in range(0, size, target):
+            yield Piece(str(path), kind, start, min(start + target, size), min(target, size - start), display)
+
+
+def cuts_cleanly(separator: str) -> bool:
+    """Can a file be cut anywhere? Not if the separator overlaps itself: where one begins depends on the text before."""
+    return bool(separator) and not any(separator.startswith(separator[i:]) for i in range(1, len(separator)))
+
+
+def documents(piece: Piece, reading: Reading) -> Iterator[str]:
+    """The texts of a piece. A record belongs to the piece its first byte lies in."""
+    path = Path(piece.path)
+    if piece.kind == "parquet":
+        yield from parquet_documents(path, piece, reading)
+        return
+    if piece.kind == "text" and not reading.separator:
+        with open_input(path) as handle:
+            yield handle.read().decode("utf-8", "replace")
+        return
+    separator = b"\n" if piece.kind == "jsonl" else reading.separator.encode()
+    whole = path.suffix in PACKED
+    with open_input(path) as handle:
+        end = None if whole else piece.end
+        for offset, record in records(handle, 0 if whole else piece.start, end, separator):
+            if record.strip():
+                where = f"{path}: byte {offset}"
+                yield (
+                    json_text(record, reading.field, where)
+                    if piece.kind == "jsonl"
+                    else record.decode("utf-8", "replace")
+                )
+
+
+def records(handle: BinaryIO, start: int, end: int | None, separator: bytes) -> Iterator[tuple[int, bytes]]:
+    """(offset, record) for every record that starts in start..end; the last one may reach past `end`."""
+    base = max(0, start - len(separator))
+    if base:
+        handle.seek(base)
+    buffer, offset, skipping = b"", base, start > 0
+    while True:
+        more = handle.read(1 << 20)
+        buffer += more
+        cut = 0
+        while (found := buffer.find(separator, cut)) >= 0:
+            if not skipping:
+                if end is not None and offset >= end:
+                    return
+                yield offset, buffer[cut:found]
+            # A record that began before this piece belongs to the piece before it.
+            offset += found + len(separator) - cut
+            skipping = offset < start
+            cut = found + len(separator)
+        buffer = buffer[cut:]
+        if not more:
+            if buffer and not skipping and (end is None or offset < end):
+                yield offset, buffer
+            return
+
+
+def json_text(record: bytes, field: str, where: str) -> str:
+    try:
+        row: Any = json.loads(record)
+    except ValueError as error:
+        raise UserError(f"not JSON: {error}", where=where, fix="one JSON object a line") from error
+    if not isinstance(row, dict) or not isinstance(row.get(field), str):
+        names = sorted(row) if isinstance(row, dict) else []
+        raise UserError(f"no text in field {field!r}; the record has {names}", where=where, fix="name it with --field")
+    return row[field]
+
+
+def open_input(path: Path) -> BinaryIO:
+    """A file opened for reading, unpacked on the way where it is packed."""
+    if path.suffix == ".gz":
+        return gzip.open(path, "rb")  # type: ignore[return-value]
+    if path.suffix == ".zst":
+        try:
+            import zstandard
+        except ImportError as error:
+            raise UserError(
+                "reading .zst needs the `zstandard` package", where=str(path), fix="pip install zstandard"
+            ) from error
+        return io.BufferedReader(zstandard.ZstdDecompressor().stream_reader(path.open("rb"), read_across_frames=True))
+    return path.open("rb")
+
+
+def parquet_file(path: Path) -> Any:
+    try:
+        import pyarrow.parquet
+    except ImportError as error:
+        raise UserError(
+            "reading parquet needs the `pyarrow` package", where=str(path), fix="pip install pyarrow"
+        ) from error
+    return pyarrow.parquet.ParquetFile(path)
+
+
+def parquet_documents(path: Path, piece: Piece, reading: Reading) -> Iterator[str]:
+    parquet = parquet_file(path)
+    if reading.field not in parquet.schema_arrow.names:
+        raise UserError(
+            f"no column {reading.field!r}; the table has {parquet.schema_arrow.names}",
+            where=str(path),
+            fix="name it with --field",
+        )
+    for batch in parquet.iter_batches(row_groups=list(range(piece.start, piece.end)), columns=[reading.field]):
+        yield from (text for text in batch.column(0).to_pylist() if text)

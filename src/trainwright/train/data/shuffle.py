@@ -1,0 +1,49 @@
+"""A shuffle that needs no memory: a keyed permutation of 0..n-1 that gives any element in constant time.
+
+It is a Feistel network over the rectangle a x b, the smallest near-square that holds n; the few points outside n are
+walked past. A trillion samples are shuffled without a list of them, and every rank computes the same order."""
+
+from __future__ import annotations
+
+import hashlib
+from math import isqrt
+
+ROUNDS = 6
+WORD = (1 << 64) - 1
+
+
+def mix(value: int, key: int) -> int:
+    """64 well stirred bits of (value, key): a multiply-xorshift hash."""
+    x = (value * 0x9E3779B97F4A7C15 + key) & WORD
+    x ^= x >> 32
+    x = (x * 0xD6E8FEB86659FD93) & WORD
+    return x ^ (x >> 29)
+
+
+class Permutation:
+    """A permutation of range(n), fixed by the words of its key (seed, source, epoch, ...)."""
+
+    __slots__ = ("height", "keys", "n", "width")
+
+    def __init__(self, n: int, *key: object) -> None:
+        self.n = n
+        self.width = isqrt(max(n - 1, 0)) + 1
+        self.height = -(-n // self.width) if n else 0
+        digest = hashlib.blake2b(repr(key).encode(), digest_size=8 * ROUNDS).digest()
+        self.keys = [int.from_bytes(digest[8 * i : 8 * i + 8], "little") for i in range(ROUNDS)]
+
+    def __call__(self, index: int) -> int:
+        """Where `index` goes."""
+        if not 0 <= index < self.n:
+            raise IndexError(f"{index} is not in range({self.n})")
+        index = self._once(index)
+        while index >= self.n:
+            index = self._once(index)
+        return index
+
+    def _once(self, index: int) -> int:
+        row, column = divmod(index, self.width)
+        for i in range(0, ROUNDS, 2):
+            row = (row + mix(column, self.keys[i])) % self.height
+            column = (column + mix(row, self.keys[i + 1])) % self.width
+        return row * self.width + column

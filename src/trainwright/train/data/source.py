@@ -1,0 +1,167 @@
+"""A prepared folder as one long stream of tokens: any span of it, and where documents start within, without a copy."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import sysconfig
+from bisect import bisect_left, bisect_right
+from itertools import accumulate
+from pathlib import Path
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from trainwright.errors import UserError
+from trainwright.train.data.format import Manifest, Shard, check_sizes, read_manifest
+
+DTYPES = {"uint16": torch.uint16, "uint32": torch.uint32}
+
+
+class Files(Protocol):
+    """Where the files of a prepared folder come from: a local folder, or a bucket behind a cache."""
+
+    where: str
+    manifest: Manifest
+
+    def tokens(self, shard: Shard) -> Tensor: ...
+
+    def index(self, shard: Shard) -> memoryview: ...
+
+    def fetch(self, shard: Shard, start: int, count: int) -> None:
+        """Make tokens start..start+count readable; a local folder has them already."""
+
+
+class Folder:
+    """The files of a local (or mounted) folder, memory-mapped."""
+
+    def __init__(self, path: Path) -> None:
+        self.where = str(path)
+        self.path = path
+        self.manifest = read_manifest(path)
+        check_sizes(self.manifest, path)
+
+    def tokens(self, shard: Shard) -> Tensor:
+        return torch.frombuffer(map_file(self.path / shard.data_file), dtype=DTYPES[self.manifest.dtype])
+
+    def index(self, shard: Shard) -> memoryview:
+        return memoryview(map_file(self.path / shard.index_file)).cast("Q")
+
+    def fetch(self, shard: Shard, start: int, count: int) -> None:
+        return None
+
+
+def map_file(path: Path) -> mmap.mmap:
+    """The file in memory, read as it is touched. Private, because torch wants a buffer it may write to."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        return mmap.mmap(descriptor, 0, access=mmap.ACCESS_COPY)
+    finally:
+        os.close(descriptor)
+
+
+class TokenSource:
+    """Samples of `sequence` tokens (and the one after), cut from the concatenation of every shard."""
+
+    def __init__(self, files: Files, sequence: int) -> None:
+        self.files = files
+        self.sequence = sequence
+        self.manifest = files.manifest
+        self.shards = [s for s in self.manifest.shards if s.tokens]
+        self.starts = [0, *accumulate(s.tokens for s in self.shards)]
+        self.samples = max(0, (self.starts[-1] - 1) // sequence)
+        if not self.samples:
+            raise UserError(
+                f"the context is {sequence:,} tokens, the data holds {self.starts[-1]:,}",
+                where=files.where,
+                fix=f"--sequence {max(1, self.starts[-1] - 1)} or less, or more data",
+            )
+        self._open: dict[int, tuple[Tensor, memoryview]] = {}
+
+    def copy_tokens(self, sample: int, tokens: Tensor, targets: Tensor) -> None:
+        """Fill one row of tokens and of targets with a sample."""
+        start = sample * self.sequence
+        place = bisect_right(self.starts, start) - 1
+        offset = start - self.starts[place]
+        if offset + self.sequence + 1 <= self.shards[place].tokens:
+            stream = self._span(place, offset, self.sequence + 1)
+        else:
+            stream = self._across(start, self.sequence + 1)
+        tokens.copy_(stream[:-1])
+        targets.copy_(stream[1:])
+
+    def document_starts(self, sample: int) -> list[int]:
+        """Where in the sample (1..sequence-1, or sequence for the token after it) a new document starts."""
+        begin, end = sample * self.sequence + 1, (sample + 1) * self.sequence
+        found: list[int] = []
+        place = bisect_right(self.starts, begin) - 1
+        while place < len(self.shards) and self.starts[place] <= end:
+            base = self.starts[place]
+            index = self._shard(place)[1]
+            first = bisect_left(index, begin - base)
+            last = bisect_right(index, end - base)
+            found += [base + at - begin + 1 for at in index[first:last].tolist()]
+            place += 1
+        # A shard's index closes with its length, which is where the next shard's first document starts.
+        return sorted(set(found))
+
+    def _shard(self, place: int) -> tuple[Tensor, memoryview]:
+        if place not in self._open:
+            shard = self.shards[place]
+            self._open[place] = (self.files.tokens(shard), self.files.index(shard))
+        return self._open[place]
+
+    def _span(self, place: int, offset: int, count: int) -> Tensor:
+        self.files.fetch(self.shards[place], offset, count)
+        return self._shard(place)[0][offset : offset + count]
+
+    def _across(self, start: int, count: int) -> Tensor:
+        parts = []
+        while count:
+            place = bisect_right(self.starts, start) - 1
+            offset = start - self.starts[place]
+            taken = min(count, self.shards[place].tokens - offset)
+            parts.append(self._span(place, offset, taken))
+            start, count = start + taken, count - taken
+        return torch.cat(parts)
+
+
+def cache_home() -> Path:
+    """Where this machine keeps what can be made or fetched again."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "trainwright"
+
+
+def stdlib_folder() -> Path:
+    """The built-in corpus as byte tokens, made on first use and kept in the cache."""
+    from trainwright.train.data.prepare import prepare
+    from trainwright.train.data.readers import STDLIB
+
+    version = sysconfig.get_config_var("VERSION")
+    folder = cache_home() / f"stdlib-{version}"
+    if not (folder / "manifest.json").exists():
+        # Several ranks may arrive at once: each makes its own and the first rename wins.
+        own = folder.with_name(f".{folder.name}.{os.getpid()}")
+        prepare([STDLIB], own, workers=1, quiet=True)
+        try:
+            os.rename(own, folder)
+        except OSError:
+            import shutil
+
+            shutil.rmtree(own)
+    return folder
+
+
+def open_files(name: str, cache: Path | None = None) -> Files:
+    """A prepared data set by name: a folder, `s3://bucket/prefix`, or `builtin:stdlib`."""
+    if name.startswith("s3://"):
+        from trainwright.train.data.cache import Bucket
+
+        return Bucket(name, cache or cache_home() / "s3")
+    if name.startswith("builtin:"):
+        if name != "builtin:stdlib":
+            raise UserError(f"no such built-in corpus {name!r}", fix="use builtin:stdlib")
+        return Folder(stdlib_folder())
+    if not Path(name).is_dir():
+        raise UserError("no such data folder", where=name, fix="make it with `trainwright data prepare`")
+    return Folder(Path(name))

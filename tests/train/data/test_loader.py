@@ -1,0 +1,165 @@
+"""The loader: packing, borders between documents, disjoint ranks, resume under another world size, mixtures."""
+
+import json
+import threading
+
+import pytest
+import torch
+
+from trainwright.errors import UserError
+from trainwright.train.data.batch import IGNORED
+from trainwright.train.data.loader import Loader, Options, open_samples, parse_mixture
+from trainwright.train.data.prepare import prepare
+
+
+def corpus(folder, texts, name="data", shard_bytes=1 << 20):
+    path = folder / f"{name}.jsonl"
+    path.write_text("".join(json.dumps({"text": t}) + "\n" for t in texts), encoding="utf-8")
+    prepare([str(path)], folder / name, shard_bytes=shard_bytes, workers=1, quiet=True)
+    return str(folder / name)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    texts = [f"{i:04d} " + "abcdefgh" * (i % 7) for i in range(300)]
+    return corpus(tmp_path_factory.mktemp("loader"), texts, shard_bytes=2000)
+
+
+def flat(data):
+    """The whole stream, put together from documents, which the loader must reproduce."""
+    samples = open_samples([data], Options(sequence=16, shuffle=False))
+    source = samples.sources[0]
+    return torch.cat([source.files.tokens(s) for s in source.shards]).to(torch.int64)
+
+
+def test_samples_tile_the_stream_across_shards(data):
+    stream = flat(data)
+    samples = open_samples([data], Options(sequence=48, shuffle=False, isolate=False))
+    assert len(samples.sources[0].shards) > 3
+    assert samples.counts[0] == (len(stream) - 1) // 48
+    loader = Loader(samples, 4, 2)
+    for step in range(samples.counts[0] // 4):
+        for m, batch in enumerate(loader.step(step * 4).microbatches):
+            for row in range(2):
+                start = (step * 4 + m * 2 + row) * 48
+                assert torch.equal(batch.tokens[row], stream[start : start + 48])
+                assert torch.equal(batch.targets[row], stream[start + 1 : start + 49])
+                assert torch.equal(batch.positions[row], torch.arange(48))
+        assert batch.documents is None
+
+
+def test_documents_are_isolated_exactly_at_their_ends(data):
+    """Judge: a plain walk over the tokens, where 256 ends a document."""
+    samples = open_samples([data], Options(sequence=40, seed=3))
+    batch = samples.batch([samples.locate(n) for n in range(samples.counts[0])])
+    for tokens, targets, positions, documents in zip(
+        batch.tokens.tolist(), batch.targets.tolist(), batch.positions.tolist(), batch.documents.tolist(), strict=True
+    ):
+        document = position = 0
+        for at, token in enumerate(tokens):
+            assert (documents[at], positions[at]) == (document, position)
+            position += 1
+            if token == 256:
+                assert targets[at] == IGNORED
+                document, position = document + 1, 0
+            elif at + 1 < len(tokens):
+                assert targets[at] == tokens[at + 1]
+            else:
+                assert targets[at] != IGNORED
+
+
+@pytest.mark.parametrize("world", [1, 2, 4])
+def test_ranks_are_disjoint_and_an_epoch_sees_everything_once(data, world):
+    samples = open_samples([data], Options(sequence=16, seed=5))
+    count = samples.counts[0] // 8 * 8
+    seen = []
+    for rank in range(world):
+        loader = Loader(samples, 8, 2, rank, world)
+        for step in range(count // 8):
+            seen += [s.sample for s in loader.step(step * 8).samples]
+    assert len(seen) == len(set(seen)) == count
+
+
+def test_resume_with_another_world_size_takes_exactly_what_is_left(data):
+    samples = open_samples([data], Options(sequence=16, seed=5))
+    order = [samples.locate(n) for n in range(240)]
+
+    def run(world, batch, seen, until):
+        got = []
+        while seen < until:
+            steps = [Loader(samples, batch, 1, rank, world).step(seen) for rank in range(world)]
+            got += [s for step in steps for s in step.samples]
+            seen = steps[0].seen
+        return got, seen
+
+    first, seen = run(4, 8, 0, 80)
+    second, seen = run(2, 8, seen, 160)
+    third, seen = run(3, 12, seen, 240)
+    assert seen >= 240
+    assert (first + second + third)[:240] == order
+
+
+def test_epochs_reshuffle_and_cover_again(data):
+    samples = open_samples([data], Options(sequence=16, seed=5))
+    count = samples.counts[0]
+    first = [samples.locate(n) for n in range(count)]
+    second = [samples.locate(n) for n in range(count, 2 * count)]
+    assert {s.sample for s in first} == {s.sample for s in second} == set(range(count))
+    assert {s.epoch for s in first} == {0}
+    assert {s.epoch for s in second} == {1}
+    assert [s.sample for s in first] != [s.sample for s in second]
+
+
+def test_mixture_keeps_its_weights_and_counts_each_source(tmp_path):
+    a = corpus(tmp_path, ["a" * 400] * 10, "a")
+    b = corpus(tmp_path, ["b" * 400] * 10, "b")
+    samples = open_samples([f"{a}:3", f"{b}:1"], Options(sequence=16))
+    ids = [samples.locate(n) for n in range(400)]
+    assert sum(s.source == 0 for s in ids) == 300
+    first_epoch = [s.sample for s in ids if s.source == 0 and s.epoch == 0]
+    assert sorted(first_epoch) == list(range(samples.counts[0]))
+    assert parse_mixture(["s3://bucket/x", "folder:0.5"]) == (["s3://bucket/x", "folder"], [1.0, 0.5])
+
+
+def test_holdout_is_never_trained_on(data):
+    options = Options(sequence=16, holdout=0.1)
+    train, held = open_samples([data], options), open_samples([data], options, held=True)
+    trained = {train.locate(n).sample for n in range(3 * train.counts[0])}
+    kept = {held.locate(n).sample for n in range(held.counts[0])}
+    assert trained.isdisjoint(kept)
+    assert len(trained) + len(kept) == train.sources[0].samples
+
+
+def test_prefetch_gives_the_same_steps_and_its_thread_ends(data):
+    loader = Loader(open_samples([data], Options(sequence=16)), 8, 4)
+    steps = loader.steps(16, ahead=2)
+    for n in range(5):
+        ahead, direct = next(steps), loader.step(16 + 8 * n)
+        assert ahead.samples == direct.samples
+        assert torch.equal(ahead.microbatches[1].tokens, direct.microbatches[1].tokens)
+    steps.close()
+    assert not any(t.name == "trainwright-data" for t in threading.enumerate())
+
+
+def test_an_error_in_the_thread_reaches_the_loop(data, monkeypatch):
+    loader = Loader(open_samples([data], Options(sequence=16)), 8, 4)
+
+    def broken(seen):
+        raise OSError("the disk is gone")
+
+    monkeypatch.setattr(loader, "step", broken)
+    with pytest.raises(OSError, match="disk is gone"):
+        next(loader.steps(0))
+
+
+def test_bad_input_names_the_two_numbers(data, tmp_path):
+    tokens = len(flat(data))
+    with pytest.raises(UserError, match=f"context is 1,000,000 tokens, the data holds {tokens:,}"):
+        open_samples([data], Options(sequence=1_000_000))
+    with pytest.raises(UserError, match="vocabulary has 257 words, the model's 128"):
+        open_samples([data], Options(sequence=16), vocab=128)
+    with pytest.raises(UserError, match=r"batch of 10 .* 4 data ranks x microbatches of 2 = 8") as caught:
+        Loader(open_samples([data], Options(sequence=16)), 10, 2, 0, 4)
+    assert caught.value.fix == "--batch 8"
+    with pytest.raises(UserError, match="no such data folder"):
+        open_samples([str(tmp_path / "absent")], Options(sequence=16))

@@ -1,0 +1,183 @@
+"""Preparation: every format gives the same tokens, a kill loses nothing finished, damage is found."""
+
+import gzip
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from trainwright.errors import UserError
+from trainwright.train.data.cli import main
+from trainwright.train.data.format import damaged, read_manifest
+from trainwright.train.data.prepare import prepare
+from trainwright.train.data.readers import Piece, Reading, documents, pieces
+from trainwright.train.data.source import Folder
+
+TEXTS = ["first document", "zweites: größer", "a\nthird\n\none", "", "last 🚂"]
+
+
+def stream(folder: Path) -> list[int]:
+    files = Folder(folder)
+    return [t for shard in files.manifest.shards if shard.tokens for t in files.tokens(shard).tolist()]
+
+
+def expected() -> list[int]:
+    return [t for text in TEXTS if text for t in [*text.encode(), 256]]
+
+
+def write_jsonl(path: Path, texts=TEXTS) -> Path:
+    path.write_text("".join(json.dumps({"text": t, "id": i}) + "\n" for i, t in enumerate(texts)), encoding="utf-8")
+    return path
+
+
+def test_every_format_gives_the_same_tokens(tmp_path):
+    import pyarrow
+    import pyarrow.parquet
+    import zstandard
+
+    plain = write_jsonl(tmp_path / "a.jsonl")
+    packed = tmp_path / "a.jsonl.gz"
+    packed.write_bytes(gzip.compress(plain.read_bytes()))
+    zipped = tmp_path / "a.jsonl.zst"
+    zipped.write_bytes(zstandard.compress(plain.read_bytes()))
+    table = tmp_path / "a.parquet"
+    pyarrow.parquet.write_table(pyarrow.table({"text": TEXTS}), table, row_group_size=2)
+    text = tmp_path / "a.txt"
+    text.write_text("<end>".join(TEXTS), encoding="utf-8")
+    for number, path in enumerate((plain, packed, zipped, table, text)):
+        folder = tmp_path / f"out{number}"
+        manifest = prepare([str(path)], folder, reading=Reading(separator="<end>"), workers=1, quiet=True)
+        assert stream(folder) == expected(), path
+        assert manifest.documents == 4
+        assert not damaged(manifest, folder)
+
+
+@pytest.mark.parametrize("target", [1, 7, 64, 1000])
+def test_cutting_a_file_anywhere_loses_and_doubles_nothing(tmp_path, target):
+    path = write_jsonl(tmp_path / "a.jsonl", [f"document {i} " * (i % 5) + "x" for i in range(40)])
+    reading = Reading()
+    whole = list(documents(Piece(str(path), "jsonl", 0, path.stat().st_size, 0), reading))
+    parts = [text for piece in pieces(path, "a", target, reading) for text in documents(piece, reading)]
+    assert parts == whole
+
+
+def test_a_separator_that_overlaps_itself_is_not_cut(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("a\n\n\nb\n\nc", encoding="utf-8")
+    reading = Reading(separator="\n\n")
+    assert len(list(pieces(path, "a", 3, reading))) == 1
+    assert [t for p in pieces(path, "a", 3, reading) for t in documents(p, reading)] == ["a", "\nb", "c"]
+
+
+def test_several_workers_give_the_shards_of_one(tmp_path):
+    path = write_jsonl(tmp_path / "a.jsonl", [f"document {i} " * 50 for i in range(200)])
+    one = prepare([str(path)], tmp_path / "one", shard_bytes=20_000, workers=1, quiet=True)
+    two = prepare([str(path)], tmp_path / "two", shard_bytes=20_000, workers=2, quiet=True)
+    assert one.shards == two.shards
+    assert len(one.shards) > 4
+
+
+def test_a_trained_tokenizer_round_trips(tmp_path, capsys):
+    import tokenizers
+
+    path = write_jsonl(tmp_path / "a.jsonl", ["the train ran over the bridge " * 20] * 5)
+    assert main(["prepare", str(path), "-o", str(tmp_path / "out"), "--train-bpe", "300", "--workers", "1"]) == 0
+    manifest = read_manifest(tmp_path / "out")
+    tokenizer = tokenizers.Tokenizer.from_file(str(tmp_path / "out" / "tokenizer.json"))
+    tokens = stream(tmp_path / "out")
+    assert manifest.tokenizer.vocab <= 300
+    assert len(tokens) < 5 * 20 * 30 / 2  # it compresses
+    first = tokens[: tokens.index(manifest.tokenizer.eos)]
+    assert tokenizer.decode(first) == "the train ran over the bridge " * 20
+
+
+def test_killed_preparation_continues_and_keeps_what_was_done(tmp_path):
+    path = write_jsonl(tmp_path / "a.jsonl", [f"document {i} " * 200 for i in range(400)])
+    out = tmp_path / "out"
+    code = (
+        "import os, signal; from trainwright.train.data import prepare as p\n"
+        "made = p.make_shard\n"
+        "def stop(job):\n"
+        "    if job.name == 'shard-00003': os.kill(os.getpid(), signal.SIGKILL)\n"
+        "    return made(job)\n"
+        "p.make_shard = stop\n"
+        f"p.prepare([{str(path)!r}], p.Path({str(out)!r}), shard_bytes=100_000, workers=1, quiet=True)"
+    )
+    killed = subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": "src"}, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    with pytest.raises(UserError, match="did not finish"):
+        read_manifest(out)
+    before = {p.name: p.stat().st_mtime_ns for p in out.glob("shard-0000[0-2].bin")}
+    assert len(before) == 3
+    manifest = prepare([str(path)], out, shard_bytes=100_000, workers=1, quiet=True)
+    assert {p.name: p.stat().st_mtime_ns for p in out.glob("shard-0000[0-2].bin")} == before
+    fresh = prepare([str(path)], tmp_path / "fresh", shard_bytes=100_000, workers=1, quiet=True)
+    assert manifest.shards == fresh.shards
+    assert not list(out.glob("*.json.*"))
+    assert not list(out.glob("shard-*.json"))
+
+
+def test_a_damaged_shard_is_found_and_rebuilt(tmp_path, capsys):
+    path = write_jsonl(tmp_path / "a.jsonl")
+    out = tmp_path / "out"
+    prepare([str(path)], out, workers=1, quiet=True)
+    shard = out / "shard-00000.bin"
+    good = shard.read_bytes()
+    shard.write_bytes(b"\x00" + good[1:])
+    assert main(["verify", str(out)]) == 1
+    assert "shard-00000.bin" in capsys.readouterr().out
+    prepare([str(path)], out, workers=1, quiet=True)
+    assert shard.read_bytes() == good
+    assert main(["verify", str(out)]) == 0
+
+
+def test_a_truncated_or_missing_shard_names_both_sizes(tmp_path):
+    out = tmp_path / "out"
+    prepare([str(write_jsonl(tmp_path / "a.jsonl"))], out, workers=1, quiet=True)
+    shard = out / "shard-00000.bin"
+    size = shard.stat().st_size
+    os.truncate(shard, size - 2)
+    with pytest.raises(UserError, match=f"{size - 2} bytes, the manifest says {size} bytes"):
+        Folder(out)
+    shard.unlink()
+    with pytest.raises(UserError, match="missing"):
+        Folder(out)
+
+
+def test_another_tokenizer_into_the_same_folder_is_refused(tmp_path):
+    path = write_jsonl(tmp_path / "a.jsonl", ["the train ran over the bridge " * 20] * 5)
+    prepare([str(path)], tmp_path / "out", workers=1, quiet=True)
+    with pytest.raises(UserError, match="257 words"):
+        main(["prepare", str(path), "-o", str(tmp_path / "out"), "--train-bpe", "300", "--workers", "1"])
+
+
+def test_bad_input_is_named(tmp_path):
+    bad = tmp_path / "bad.jsonl"
+    bad.write_text('{"text": "fine"}\nnot json\n', encoding="utf-8")
+    with pytest.raises(UserError, match="not JSON") as caught:
+        prepare([str(bad)], tmp_path / "out", workers=1, quiet=True)
+    assert caught.value.where.endswith("bad.jsonl: byte 17")
+    with pytest.raises(UserError, match=r"no text in field 'body'.*'text'"):
+        prepare([str(bad)], tmp_path / "out", reading=Reading("body"), workers=1, quiet=True)
+    with pytest.raises(UserError, match="no such file"):
+        prepare([str(tmp_path / "absent")], tmp_path / "out")
+
+
+def test_show_gives_facts_as_json(tmp_path, capsys):
+    prepare([str(write_jsonl(tmp_path / "a.jsonl"))], tmp_path / "out", workers=1, quiet=True)
+    assert main(["show", str(tmp_path / "out"), "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["tokens"] == len(expected())
+    assert facts["documents"] == 4
+    assert facts["vocab"] == 257
+
+
+def test_the_built_in_corpus_is_real_and_repeatable(tmp_path):
+    first = prepare(["builtin:stdlib"], tmp_path / "a", workers=1, quiet=True)
+    again = prepare(["builtin:stdlib"], tmp_path / "b", workers=1, quiet=True)
+    assert first.shards == again.shards
+    assert first.tokens > 5_000_000
