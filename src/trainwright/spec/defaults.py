@@ -5,10 +5,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from trainwright.catalog.instances import find_instance
-from trainwright.spec.model import Checkpoint, CountRange, Head, Job, Lustre, OpenZfs, Queue, Software, Spec, Storage
+from trainwright.spec.model import (
+    Checkpoint,
+    CountRange,
+    Head,
+    Job,
+    Lustre,
+    OpenZfs,
+    Part,
+    Queue,
+    Software,
+    Spec,
+    Storage,
+)
+
+P = TypeVar("P", bound=Part)
 
 GIB = 2**30
 TIB = 2**40
@@ -29,7 +43,7 @@ class _Filler:
     def __init__(self) -> None:
         self.filled: list[Default] = []
 
-    def fill(self, part: Any, path: str, name: str, value: Any, why: str, show: Callable[[Any], str] = str) -> Any:
+    def fill(self, part: P, path: str, name: str, value: Any, why: str, show: Callable[[Any], str] = str) -> P:
         """The part with `name` set to `value` if the user left it out."""
         if getattr(part, name) is not None:
             return part
@@ -68,7 +82,7 @@ def _queue(spec: Spec, queue: Queue, path: str, fill: _Filler) -> Queue:
         queue = fill.fill(
             queue, path, "nodes", queue.count.max if queue.count else 1, "one node is the smallest cluster"
         )
-        return fill.fill(queue, path, "cpus", 1, "one CPU a node shares a laptop fairly")  # type: ignore[no-any-return]
+        return fill.fill(queue, path, "cpus", 1, "one CPU a node shares a laptop fairly")
     known = find_instance(queue.instance or "")
     queue = fill.fill(queue, path, "count", CountRange(min=0, max=1), "one node at most, none while idle", _show_count)
     has_efa = known is not None and known.efa_cards > 0
@@ -82,7 +96,7 @@ def _queue(spec: Spec, queue: Queue, path: str, fill: _Filler) -> Queue:
         if heavy
         else (128, "enough for the system")
     )
-    return fill.fill(queue, path, "root_volume", size * GIB, reason, _show_gib)  # type: ignore[no-any-return]
+    return fill.fill(queue, path, "root_volume", size * GIB, reason, _show_gib)
 
 
 def _storage(item: Storage, path: str, fill: _Filler) -> Storage:
@@ -104,7 +118,7 @@ def _lustre(lustre: Lustre, path: str, fill: _Filler) -> Lustre:
         unit = 250 if lustre.deployment == "persistent-2" else 200
         lustre = fill.fill(lustre, path, "throughput", unit, f"MB/s a TiB; a fair middle for {lustre.deployment}")
     lustre = fill.fill(lustre, path, "capacity", 1200 * GIB, "the smallest Lustre file system", _show_gib)
-    return fill.fill(lustre, path, "compression", True, "LZ4 costs little and saves space and network")  # type: ignore[no-any-return]
+    return fill.fill(lustre, path, "compression", True, "LZ4 costs little and saves space and network")
 
 
 def _head(spec: Spec, head: Head, fill: _Filler) -> Head:
@@ -116,16 +130,18 @@ def _head(spec: Spec, head: Head, fill: _Filler) -> Head:
         else "the controller of up to 64 nodes, and people compiling on it"
     )
     head = fill.fill(head, "head", "instance", size, why)
+    if head.key is not None:
+        head = fill.fill(head, "head", "ssh_from", "0.0.0.0/0", "the key is the lock; narrow it to your own addresses")
     return fill.fill(
         head, "head", "root_volume", 200 * GIB, "logs, virtual environments and container layers", _show_gib
-    )  # type: ignore[no-any-return]
+    )
 
 
 def _software(software: Software, fill: _Filler) -> Software:
     software = fill.fill(
         software, "software", "os", "ubuntu2204", "the best supported by drivers, EFA and Lustre clients"
     )
-    return fill.fill(software, "software", "containers", "none", "no container runtime was asked for")  # type: ignore[no-any-return]
+    return fill.fill(software, "software", "containers", "none", "no container runtime was asked for")
 
 
 def _job(queues: tuple[Queue, ...], job: Job, path: str, fill: _Filler) -> Job:

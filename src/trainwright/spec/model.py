@@ -120,6 +120,9 @@ class Lustre(Part):
     )
     compression: bool | None = Field(None, description="LZ4 compression. Default on.")
     efa: bool = Field(False, description="EFA-enabled Lustre (persistent-2; large minimum sizes).")
+    managed: bool = Field(
+        False, description="Let the cluster create and own it (parallelcluster) rather than a stack that outlives it."
+    )
 
 
 class OpenZfs(Part):
@@ -180,6 +183,7 @@ class Head(Part):
     key: str | None = Field(
         None, description="EC2 key pair for ssh (ed25519). Unset: reach the node through Session Manager."
     )
+    ssh_from: str | None = Field(None, description="Addresses that may reach ssh, as a CIDR such as 203.0.113.0/24.")
     root_volume: Bytes | None = Field(None, description="Size of its root volume.")
     scripts: tuple[Script, ...] = Field((), description="Boot scripts of the head node, in order.")
 
@@ -204,6 +208,9 @@ class Network(Part):
     private_subnet: str | None = Field(None, description="Existing subnet of the compute nodes (subnet-…).")
     security_group: str | None = Field(None, description="Existing EFA-valid security group (sg-…).")
     zones: int = Field(1, ge=1, le=6, description="Availability zones of a created network.")
+    more_zones: tuple[str, ...] = Field(
+        (), max_length=5, description="Which zones to add to `zone`, written the same way (id or name)."
+    )
 
 
 class Accounting(Part):
@@ -212,6 +219,9 @@ class Accounting(Part):
     uri: str | None = Field(None, description="host:port of an existing MySQL-compatible database.")
     user: str | None = Field(None, description="User name in that database.")
     secret: str | None = Field(None, description="ARN of the secret that holds its password.")
+    subnets: tuple[str, ...] = Field(
+        (), description="Private subnets in two zones for the created database, when the network exists already."
+    )
 
 
 def _accounting(value: Any) -> Any:
