@@ -132,7 +132,7 @@ def _check_one(
             raise UserError(
                 "not a kind of file that `check` knows",
                 where=shown,
-                fix="it reads Trainwright specs, ParallelCluster, eksctl, CloudFormation, HyperPod, Kubernetes and shell files",
+                fix="it reads Trainwright specs, ParallelCluster, eksctl, CloudFormation, HyperPod, Kubernetes, shell",
             )
         return
     result.files += 1

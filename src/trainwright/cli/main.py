@@ -10,7 +10,7 @@ import click
 from trainwright import __version__
 from trainwright.errors import UserError, did_you_mean
 
-# verb -> what it does. The verb's code is `trainwright.cli.<verb>`, which holds a click command (or group) named `command`.
+# verb -> what it does. The code of a verb is `trainwright.cli.<verb>`, which holds a click command named `command`.
 VERBS: dict[str, str] = {
     "init": "Write a starter spec from a reference architecture.",
     "check": "Find mistakes in a spec, or in cluster and job files written by hand.",

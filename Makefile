@@ -1,0 +1,66 @@
+# Every target works from a fresh clone: it makes .venv with pip and installs what it needs, pinned by constraints.txt.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+PIP    := $(BIN)/python -m pip install --quiet
+
+.PHONY: help demo test test-slow lint docs bench format clean
+
+help:
+	@echo "make demo   the main job on this machine: no account, no GPU"
+	@echo "make test   the test suite (about ten minutes on two cores)"
+	@echo "make lint   ruff, mypy, import-linter"
+	@echo "make docs   build the documentation, strictly"
+	@echo "make bench  the benchmarks, as ratios against named peers"
+
+# torch first, by itself: another package asking for it must find it there and not fetch a CUDA build.
+$(VENV)/.base: pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) pip setuptools wheel hatchling editables
+	$(PIP) torch numpy
+	$(PIP) --no-build-isolation -e .[aws,k8s,data]
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.base
+	$(PIP) --no-build-isolation -e .[aws,k8s,data,dev]
+	@touch $@
+
+$(VENV)/.docs: $(VENV)/.base
+	$(PIP) --no-build-isolation -e .[docs]
+	@touch $@
+
+.PHONY: system
+system:
+	@sh tools/system-packages.sh
+
+demo: $(VENV)/.base system
+	$(BIN)/trainwright demo
+
+test: $(VENV)/.dev system
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow and not gpu" $(ARGS)
+
+test-slow: $(VENV)/.dev system
+	$(BIN)/python -m pytest -m "slow and not gpu" $(ARGS)
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+format: $(VENV)/.dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+docs: $(VENV)/.docs
+	$(BIN)/python tools/generate_docs.py
+	$(BIN)/mkdocs build --strict
+
+bench: $(VENV)/.dev
+	@for script in benchmarks/check.py benchmarks/loader.py benchmarks/checkpoint.py benchmarks/predict_accuracy.py; do \
+	  test -f $$script && { echo "== $$script"; $(BIN)/python $$script || exit 1; }; done
+
+clean:
+	rm -rf $(VENV) .venvs site build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

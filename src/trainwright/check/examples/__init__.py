@@ -1,0 +1,33 @@
+"""A bad and a good example beside every rule: a test runs them all, `--explain` and the docs show one."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+
+FOLDER = Path(__file__).parent
+
+
+def examples(code: str) -> list[Path]:
+    """The example files of a rule, bad ones first."""
+    return sorted(p for p in (FOLDER / code).glob("*") if p.suffix != ".expect") if (FOLDER / code).is_dir() else []
+
+
+def example_of(code: str) -> list[str]:
+    """One bad example, and what the good one changes, as text blocks; nothing when the rule has no examples."""
+    for bad in (p for p in examples(code) if p.name.startswith("bad")):
+        good = bad.with_name(bad.name.replace("bad", "good", 1))
+        if good.exists():
+            shown = without_header(bad.read_text(encoding="utf-8"))
+            return [f"Example ({bad.name}):", shown, "Use instead:", _changes(shown, without_header(good.read_text("utf-8")))]
+    return []
+
+
+def without_header(text: str) -> str:
+    """An example without the `expect:` lines that only the test reads."""
+    return "\n".join(line for line in text.splitlines() if "expect: " not in line).strip("\n")
+
+
+def _changes(bad: str, good: str) -> str:
+    lines = list(difflib.unified_diff(bad.splitlines(), good.splitlines(), lineterm="", n=2))[2:]
+    return "\n".join(line for line in lines if not line.startswith("@@")) or good

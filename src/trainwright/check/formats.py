@@ -1,0 +1,104 @@
+"""Findings for machines: JSON rows, SARIF 2.1.0 for code scanning, and GitHub's workflow commands."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from trainwright import __version__
+from trainwright.check.engine import Result
+from trainwright.check.finding import Finding
+from trainwright.check.registry import Rule
+from trainwright.spec.source import Span
+
+_SARIF_LEVELS = {"error": "error", "warning": "warning", "info": "note"}
+_GITHUB_LEVELS = {"error": "error", "warning": "warning", "info": "notice"}
+
+
+def as_json(result: Result) -> str:
+    """A list of rows, one a finding."""
+    return json.dumps([finding.row() for finding in result.findings], indent=2, ensure_ascii=False)
+
+
+def as_github(result: Result) -> str:
+    """Workflow commands, which GitHub shows beside the lines of a pull request."""
+    return "\n".join(_github(finding) for finding in result.findings)
+
+
+def _github(finding: Finding) -> str:
+    span = finding.span
+    place = {"file": finding.file, "line": span.line, "col": span.column, "endLine": span.end_line}
+    if span.end_line == span.line:
+        place["endColumn"] = span.end_column
+    place["title"] = finding.code
+    properties = ",".join(f"{key}={_escape(str(value), property_=True)}" for key, value in place.items())
+    message = finding.message + (f"\nfix: {finding.fix}" if finding.fix else "")
+    return f"::{_GITHUB_LEVELS[finding.level]} {properties}::{_escape(message)}"
+
+
+def _escape(text: str, property_: bool = False) -> str:
+    text = text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    return text.replace(":", "%3A").replace(",", "%2C") if property_ else text
+
+
+def as_sarif(result: Result, rules: dict[str, Rule]) -> str:
+    """A SARIF log with the rules that spoke and the findings, fixes included."""
+    spoke = sorted({finding.code for finding in result.findings})
+    driver = {
+        "name": "trainwright",
+        "version": __version__,
+        "rules": [_sarif_rule(code, rules.get(code)) for code in spoke],
+    }
+    log = {
+        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
+        "version": "2.1.0",
+        "runs": [
+            {
+                "tool": {"driver": driver},
+                "columnKind": "unicodeCodePoints",
+                "results": [_sarif_result(finding, spoke.index(finding.code)) for finding in result.findings],
+            }
+        ],
+    }
+    return json.dumps(log, indent=2, ensure_ascii=False)
+
+
+def _sarif_rule(code: str, rule: Rule | None) -> dict[str, Any]:
+    described: dict[str, Any] = {"id": code, "helpUri": f"docs/rules/{code}.md"}
+    if rule is not None:
+        described["shortDescription"] = {"text": rule.title}
+        described["fullDescription"] = {"text": rule.document}
+        described["defaultConfiguration"] = {"level": _SARIF_LEVELS[rule.level]}
+    return described
+
+
+def _sarif_region(span: Span) -> dict[str, int]:
+    return {
+        "startLine": span.line,
+        "startColumn": span.column,
+        "endLine": span.end_line,
+        "endColumn": span.end_column,
+    }
+
+
+def _sarif_result(finding: Finding, rule_index: int) -> dict[str, Any]:
+    artifact = {"uri": finding.file.replace("\\", "/")}
+    described: dict[str, Any] = {
+        "ruleId": finding.code,
+        "ruleIndex": rule_index,
+        "level": _SARIF_LEVELS[finding.level],
+        "message": {"text": finding.message + (f" Fix: {finding.fix}" if finding.fix else "")},
+        "locations": [{"physicalLocation": {"artifactLocation": artifact, "region": _sarif_region(finding.span)}}],
+    }
+    if finding.edit is not None:
+        replacement = {
+            "deletedRegion": _sarif_region(finding.edit.span),
+            "insertedContent": {"text": finding.edit.text},
+        }
+        described["fixes"] = [
+            {
+                "description": {"text": finding.fix},
+                "artifactChanges": [{"artifactLocation": artifact, "replacements": [replacement]}],
+            }
+        ]
+    return described

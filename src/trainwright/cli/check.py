@@ -1,0 +1,113 @@
+"""`trainwright check`: find mistakes before anybody pays for them."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from trainwright.errors import UserError, did_you_mean
+
+if TYPE_CHECKING:
+    from trainwright.check.engine import Result, Selection
+    from trainwright.check.registry import Rule
+
+
+@click.command()
+@click.argument("paths", nargs=-1, metavar="FILE...")
+@click.option(
+    "--format", "form", type=click.Choice(["text", "json", "sarif", "github"]), default="text", help="How to print."
+)
+@click.option("--select", multiple=True, metavar="CODE", help="Run only rules whose code starts so (CAP, NET001).")
+@click.option("--ignore", multiple=True, metavar="CODE", help="Leave out rules whose code starts so.")
+@click.option("--fix", is_flag=True, help="Make the changes that are safe; comments and layout stay.")
+@click.option("--aws", is_flag=True, help="Also run the rules that ask AWS (needs credentials).")
+@click.option("--region", metavar="REGION", help="AWS region for --aws, where the file names none.")
+@click.option("--explain", metavar="CODE", help="Print what a rule is about and leave.")
+@click.option("--rules", "list_rules", is_flag=True, help="List the rules and leave.")
+def command(
+    paths: tuple[str, ...],
+    form: str,
+    select: tuple[str, ...],
+    ignore: tuple[str, ...],
+    fix: bool,
+    aws: bool,
+    region: str | None,
+    explain: str | None,
+    list_rules: bool,
+) -> None:
+    """Find mistakes in cluster and job files.
+
+    Reads Trainwright specs, ParallelCluster, eksctl, CloudFormation, HyperPod, Kubernetes, sbatch and shell files; the
+    kind is recognised by content. A folder is walked; `-` reads standard input. Exit status: 0 nothing found,
+    1 findings, 2 wrong usage.
+
+    One line is silenced by a comment on it: # trainwright: ignore[CAP004] the reason
+    """
+    from trainwright.check.registry import all_rules
+
+    rules = all_rules()
+    if explain:
+        click.echo(_explanation(explain, rules))
+        return
+    if list_rules:
+        click.echo("\n".join(f"{r.code}  {r.level:8}{r.needs:9}{r.title}" for r in rules))
+        return
+    if not paths:
+        raise click.UsageError("name a file or folder to check, or `-` for standard input")
+    from trainwright.check.engine import Selection
+
+    result = _run(paths, Selection(_codes(select), _codes(ignore)), aws, region, fix)
+    _print(result, form, {rule.code: rule for rule in rules})
+    sys.exit(1 if result.worst() in ("error", "warning") else 0)
+
+
+def _codes(values: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(code.strip().upper() for value in values for code in value.split(",") if code.strip())
+
+
+def _run(paths: tuple[str, ...], selection: Selection, aws: bool, region: str | None, fix: bool) -> Result:
+    from trainwright.check.engine import check
+    from trainwright.check.fixes import fix_files
+
+    facts = {}
+    if aws:
+        from trainwright.aws.facts import AwsFacts
+
+        facts["aws"] = AwsFacts(region)
+    result = check(paths, selection, facts)
+    if fix:
+        fixed = fix_files(result.findings)
+        for name, count in fixed.items():
+            click.echo(f"{name}: {count} fix{'' if count == 1 else 'es'} made", err=True)
+        result = check(paths, selection, facts) if fixed and "-" not in paths else result
+    return result
+
+
+def _print(result: Result, form: str, rules: dict[str, Rule]) -> None:
+    from trainwright.check import formats, text
+
+    if form == "json":
+        click.echo(formats.as_json(result))
+    elif form == "sarif":
+        click.echo(formats.as_sarif(result, rules))
+    elif form == "github":
+        if result.findings:
+            click.echo(formats.as_github(result))
+    else:
+        click.echo(text.render(result, rules, colour=sys.stdout.isatty()))
+
+
+def _explanation(code: str, rules: tuple[Rule, ...]) -> str:
+    from trainwright.check.examples import example_of
+
+    found = [rule for rule in rules if rule.code == code.upper()]
+    if not found:
+        known = [rule.code for rule in rules]
+        raise UserError(
+            f"no rule {code!r}", fix=did_you_mean(code.upper(), known) or "`trainwright check --rules` lists them"
+        )
+    rule = found[0]
+    head = f"{rule.code} ({rule.level}, needs {', '.join(r.needs for r in found)})"
+    return "\n\n".join([head, rule.document, *example_of(rule.code)])

@@ -1,0 +1,169 @@
+"""Loading a spec: the shape of DESIGN.md, mistakes with their places, base files and overrides."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+
+from trainwright.errors import UserError
+from trainwright.spec.defaults import resolve
+from trainwright.spec.load import SpecError, load, load_all
+from trainwright.spec.schema import schema
+
+SPEC = """\
+name: llama-pretrain
+platform: parallelcluster
+region: us-east-2
+zone: use2-az3
+queues:
+  - name: train
+    instance: p5.48xlarge
+    count: 4
+    capacity: {reservation: cr-0a1b2c3d4e5f67890}
+  - name: infer
+    instance: g5.12xlarge
+    count: {min: 0, max: 10}
+storage:
+  - mount: /fsx
+    lustre: {capacity: 4.8TiB, throughput: 250}
+    bucket: s3://my-training-data
+  - mount: /scratch
+    nvme: raid0
+head: {instance: m5.8xlarge, key: my-key}
+software: {os: ubuntu2204, image: stock, containers: enroot}
+monitoring: true
+jobs:
+  - name: pretrain
+    recipe: llama3-8b
+    queue: train
+    nodes: 4
+    parallel: {shard: 32, tp: 1}
+    batch: {tokens: 4M}
+    data: /fsx/data/c4
+    steps: 50_000
+    checkpoint: {every: 15min, to: /fsx/checkpoints}
+"""
+
+
+def write(folder: Path, text: str, name: str = "trainwright.yaml") -> Path:
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+def mistakes(folder: Path, text: str) -> list[tuple[int, int, str, str]]:
+    with pytest.raises(SpecError) as caught:
+        load(write(folder, text))
+    return [(m.span.line, m.span.column, m.what, m.fix) for m in caught.value.mistakes]
+
+
+def test_the_design_spec_loads(tmp_path: Path) -> None:
+    loaded = load(write(tmp_path, SPEC))
+    spec = loaded.spec
+    assert spec.queues[0].capacity.kind == "reservation"
+    assert (spec.queues[0].count.min, spec.queues[1].count.max) == (4, 10)  # type: ignore[union-attr]
+    assert spec.storage[0].lustre.capacity == round(4.8 * 2**40)  # type: ignore[union-attr]
+    job = spec.jobs[0]
+    assert (job.batch.tokens, job.steps, job.checkpoint.every) == (4_000_000, 50_000, 900)  # type: ignore[union-attr]
+    assert loaded.where("queues", 0, "instance").endswith("trainwright.yaml:7:15")
+
+
+def test_every_mistake_is_told_at_once_in_order(tmp_path: Path) -> None:
+    text = (
+        SPEC.replace("count: 4\n", "cont: 4\n")
+        .replace("nvme: raid0", "nvme: raid5")
+        .replace("every: 15min", "every: 15parsec")
+    )
+    found = mistakes(tmp_path, text)
+    assert [(line, column) for line, column, _, _ in found] == [(8, 5), (18, 11), (31, 25)]
+    assert found[0][2:] == ("unknown key 'cont'", "did you mean 'count'?")
+    assert "'parsec'" in found[2][2]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "said"),
+    [
+        ("platform: parallelcluster", "platform: paralelcluster", 2, "platform"),
+        ("name: llama-pretrain\n", "", 1, "'name' is missing"),
+        ("{reservation: cr-0a1b2c3d4e5f67890}", "{reservation: a, block: b}", 9, "exactly one"),
+        ("    nvme: raid0\n", "", 17, "exactly one of lustre"),
+        ("4.8TiB", "[1]", 15, "not a quantity"),
+        ("monitoring: true", "monitoring: perhaps", 21, "boolean"),
+        ("recipe: llama3-8b", "recipe: llama3-8b\n    script: x.py", 23, "not both"),
+    ],
+)
+def test_a_mistake_has_its_line(tmp_path: Path, old: str, new: str, line: int, said: str) -> None:
+    assert old in SPEC
+    found = mistakes(tmp_path, SPEC.replace(old, new))
+    assert [(f[0], said in f[2]) for f in found] == [(line, True)], found
+
+
+def test_extends_merges_maps_and_keeps_places(tmp_path: Path) -> None:
+    write(tmp_path, SPEC, "base.yaml")
+    over = write(tmp_path, "extends: base.yaml\nname: other\nhead: {key: your-key}\n")
+    spec = load(over).spec
+    assert (spec.name, spec.head.key, spec.head.instance) == ("other", "your-key", "m5.8xlarge")
+    write(tmp_path, SPEC.replace("count: 4\n", "count: x\n"), "base.yaml")
+    with pytest.raises(SpecError) as caught:
+        load(over)
+    assert caught.value.mistakes[0].file.endswith("base.yaml")
+
+
+def test_extends_that_goes_in_a_circle(tmp_path: Path) -> None:
+    write(tmp_path, "extends: b.yaml\n", "a.yaml")
+    write(tmp_path, "extends: a.yaml\n", "b.yaml")
+    with pytest.raises(UserError, match="circle"):
+        load(tmp_path / "a.yaml")
+
+
+def test_set_overrides_by_name_and_index(tmp_path: Path) -> None:
+    path = write(tmp_path, SPEC)
+    spec = load(
+        path, ["queues.train.count=8", "storage.0.lustre.capacity=2.4TiB", "jobs.pretrain.batch.tokens=1M"]
+    ).spec
+    assert spec.queues[0].count.max == 8  # type: ignore[union-attr]
+    assert spec.storage[0].lustre.capacity == round(2.4 * 2**40)  # type: ignore[union-attr]
+    with pytest.raises(UserError, match="no element 'trian'") as caught:
+        load(path, ["queues.trian.count=8"])
+    assert caught.value.fix == "did you mean 'train'?"
+    with pytest.raises(UserError, match="key=value"):
+        load(path, ["queues"])
+    with pytest.raises(SpecError) as wrong:
+        load(path, ["monitoring=maybe"])
+    assert wrong.value.mistakes[0].file == "--set monitoring=maybe"
+
+
+def test_several_documents(tmp_path: Path) -> None:
+    path = write(tmp_path, SPEC + "---\n" + SPEC.replace("llama-pretrain", "second"))
+    assert [one.spec.name for one in load_all(path)] == ["llama-pretrain", "second"]
+    with pytest.raises(UserError, match="2 specs"):
+        load(path)
+
+
+def test_defaults_come_with_reasons(tmp_path: Path) -> None:
+    spec = load(write(tmp_path, SPEC)).spec
+    resolved, filled = resolve(spec)
+    by_path = {default.path: default for default in filled}
+    assert resolved.queues[0].efa is True
+    assert resolved.queues[0].placement is False, "reserved capacity is already placed"
+    assert "32 EFA" in by_path["queues.train.efa"].why
+    assert all(default.why for default in filled)
+    again, nothing = resolve(resolved)
+    assert (again, nothing) == (resolved, ()), "resolving twice fills nothing more"
+
+
+def test_schema_accepts_the_spec_and_describes_every_field() -> None:
+    described = schema()
+    jsonschema.Draft202012Validator.check_schema(described)
+    validator = jsonschema.Draft202012Validator(described)
+    document = yaml.safe_load(SPEC)
+    assert list(validator.iter_errors(document)) == []
+    document["queues"][0]["cont"] = 3
+    assert list(validator.iter_errors(document))
+    for name, part in {"Spec": described, **described["$defs"]}.items():
+        for field, shape in part.get("properties", {}).items():
+            referred = described["$defs"].get(shape.get("$ref", "").rpartition("/")[2], {})
+            assert {"description"} & {*shape, *referred}, f"{name}.{field} has no description"
