@@ -24,6 +24,7 @@ class Accelerator:
     memory_gb_s: float
     nvlink_gb_s: float  # one way, all links of one chip together; NeuronLink for AWS chips; 0: PCIe only
     nvlinks: int
+    nvls: bool  # the switch between the chips can reduce, so an all-reduce sends its data once
     mamf_bf16_tflops: float | None  # the best matmul anyone measured: the roof that counts
     mamf_fp8_tflops: float | None
     tdp_watts: int
@@ -87,6 +88,7 @@ def _accelerator(row: dict[str, str]) -> Accelerator:
         memory_gb_s=number("memory_gb_s"),
         nvlink_gb_s=number("nvlink_gb_s"),
         nvlinks=int(row["nvlinks"] or 0),
+        nvls=row["nvls"] == "yes",
         mamf_bf16_tflops=measured("mamf_bf16_tflops"),
         mamf_fp8_tflops=measured("mamf_fp8_tflops"),
         tdp_watts=int(row["tdp_watts"] or 0),

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 
+from trainwright.errors import UserError
 from trainwright.train.models.shape import (
     ModelShape,
     active_parameter_count,
@@ -52,7 +53,11 @@ def model(name: str) -> ModelShape:
 
 
 def find_model(name: str) -> ModelShape | None:
-    return shapes().get(name.lower())
+    """As `model`, but None for a name nobody published."""
+    try:
+        return lookup(name.lower())
+    except UserError:
+        return None
 
 
 def parameter_count(shape: ModelShape) -> int:

@@ -1,5 +1,5 @@
 """Shared storage: what FSx for Lustre accepts, and what storage and the network around a cluster cost a month. Rules
-are in data/lustre.toml, list prices in data/storage_prices.csv."""
+are in data/storage.toml, list prices in data/storage_prices.csv."""
 
 from __future__ import annotations
 
@@ -11,15 +11,6 @@ from trainwright.errors import UserError
 
 HOURS_A_MONTH = 730
 REFERENCE_REGION = "us-east-1"
-LUSTRE_TCP_PORTS = ((988, 988), (1018, 1023))
-NFS_PORTS = ((111, 111), (2049, 2049), (20001, 20003))
-OPENZFS_THROUGHPUTS = {
-    "SINGLE_AZ_1": (64, 128, 256, 512, 1024, 2048, 3072, 4096),
-    "SINGLE_AZ_HA_1": (64, 128, 256, 512, 1024, 2048, 3072, 4096),
-    "SINGLE_AZ_2": (160, 320, 640, 1280, 2560, 3840, 5120, 7680, 10240),
-    "SINGLE_AZ_HA_2": (160, 320, 640, 1280, 2560, 3840, 5120, 7680, 10240),
-    "MULTI_AZ_1": (160, 320, 640, 1280, 2560, 3840, 5120, 7680, 10240),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +44,10 @@ class LustreRule:
 
 @remembered
 def lustre_rules() -> tuple[LustreRule, ...]:
-    tables = shipped_toml("lustre.toml")
+    tables = shipped_toml("storage.toml")["lustre"]
     return tuple(
         _rule(deployment, storage, row)
         for deployment, by_storage in tables.items()
-        if isinstance(by_storage, dict)
         for storage, row in by_storage.items()
     )
 
@@ -86,8 +76,19 @@ def lustre_problem(
         below = nearest - rule.step_for(throughput, efa)
         choice = f"{below} or {nearest}" if below > 0 else str(nearest)
         sizes = " or ".join([*(map(str, () if efa else rule.first)), f"a multiple of {rule.step_for(throughput, efa)}"])
-        return f"{capacity_gib} GiB is not a size FSx makes ({sizes}); the nearest are {choice} GiB"
+        return f"{capacity_gib} GiB is not a size FSx makes ({sizes}); nearest: {choice} GiB"
     return None
+
+
+def openzfs_throughputs(deployment: str) -> tuple[int, ...]:
+    """MB/s that an OpenZFS deployment type offers; empty for an unknown one."""
+    return tuple(shipped_toml("storage.toml")["openzfs"]["throughputs"].get(deployment, ()))
+
+
+def storage_ports(service: str, protocol: str = "tcp") -> tuple[tuple[int, int], ...]:
+    """Port ranges (first, last) that `lustre`, `openzfs` or `efs` must let in from the nodes."""
+    ranges = shipped_toml("storage.toml")["ports"].get(service, {}).get(protocol, ())
+    return tuple((first, last) for first, last in ranges)
 
 
 def lustre_throughput_mb_s(capacity_gib: int, throughput: int | None, deployment: str = "PERSISTENT_2") -> float:

@@ -30,6 +30,7 @@ __all__ = [
     "parse_conditions",
     "parse_version",
     "rules_for",
+    "software_title",
     "version_set",
 ]
 
@@ -66,6 +67,12 @@ def version_set(name: str = "default") -> VersionSet:
         raise UserError(f"no version set {name!r}", fix=did_you_mean(name, tables) or f"one of {', '.join(tables)}")
     row: dict[str, Any] = {k: v if k in ("date", "source") else parse_version(v) for k, v in tables[name].items()}
     return VersionSet(name=name, **row)
+
+
+def software_title(software: str) -> str:
+    """`ofi_nccl` is printed as aws-ofi-nccl."""
+    title: str = shipped_toml("versions.toml")["titles"].get(software, software)
+    return title
 
 
 @dataclass(frozen=True, slots=True)
