@@ -13,7 +13,7 @@ from trainwright.train.models.shape import (
 )
 
 PUBLISHED_BILLIONS = {
-    "gpt2-124m": 0.124,
+    "gpt2-124m": 0.1244,
     "gpt2-1.5b": 1.558,
     "gpt3-1.7b": 1.652,
     "gpt3-18.4b": 18.45,

@@ -1,0 +1,62 @@
+"""Choosing the attention kernel and the arithmetic of this process, and saying so for the log."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from trainwright.errors import UserError
+
+if TYPE_CHECKING:
+    from trainwright.train.engine import EngineOptions
+
+KERNELS = ("cudnn", "flash", "efficient", "math")
+PRECISIONS = ("fp32", "bf16", "float8")
+
+
+def choose_backend(options: EngineOptions, device: torch.device) -> list[str]:
+    """Set what torch keeps per process, and describe the choice in lines for the log."""
+    _check(options, device)
+    if options.deterministic:
+        torch.use_deterministic_algorithms(True)
+    kernel = _choose_attention(options, device)
+    how = "compiled by block" if options.compile else "eager"
+    return [
+        f"attention: {kernel}",
+        f"precision: {options.precision}{'' if options.precision == 'fp32' else ' with fp32 master weights'}, {how}",
+        f"activation checkpointing: {options.activation_checkpoint}"
+        + (", optimizer state in host memory" if options.offload_optimizer else ""),
+    ]
+
+
+def _check(options: EngineOptions, device: torch.device) -> None:
+    if options.precision not in PRECISIONS:
+        raise UserError(f"unknown precision {options.precision!r}", fix=f"one of {', '.join(PRECISIONS)}")
+    if options.precision == "float8" and (device.type != "cuda" or torch.cuda.get_device_capability(device) < (8, 9)):
+        raise UserError("float8 needs a GPU of compute capability 8.9 or newer", fix="use precision bf16")
+    if options.activation_checkpoint not in ("none", "selective", "full"):
+        raise UserError(
+            f"unknown activation_checkpoint {options.activation_checkpoint!r}", fix="one of none, selective, full"
+        )
+    if options.attention not in ("auto", *KERNELS):
+        raise UserError(f"unknown attention kernel {options.attention!r}", fix=f"auto, {', '.join(KERNELS)}")
+
+
+def _choose_attention(options: EngineOptions, device: torch.device) -> str:
+    """On a GPU: cuDNN from Hopper on, where it is the fastest, else flash; fp32 has neither."""
+    if device.type != "cuda":
+        return "SDPA on CPU"
+    wanted = options.attention
+    if wanted == "auto":
+        newer = torch.cuda.get_device_capability(device) >= (9, 0)
+        wanted = (
+            "efficient" if options.precision == "fp32" else "cudnn" if newer and not options.deterministic else "flash"
+        )
+    cuda = torch.backends.cuda
+    # The efficient kernel stays as the fallback for what the chosen one refuses.
+    cuda.enable_cudnn_sdp(wanted == "cudnn")
+    cuda.enable_flash_sdp(wanted == "flash")
+    cuda.enable_mem_efficient_sdp(wanted != "math")
+    cuda.enable_math_sdp(True)
+    return f"{wanted} (documents, windows and ALiBi: FlexAttention)"

@@ -1,0 +1,92 @@
+"""Putting an engine together: stages on the meta device, parallelism applied to them from outside, memory given only to
+this rank's part, and the first values written tensor by tensor."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+from trainwright.errors import UserError
+from trainwright.train.backend import choose_backend
+from trainwright.train.models.decoder import Decoder
+from trainwright.train.models.initialise import initial_value
+from trainwright.train.models.shape import ModelShape
+from trainwright.train.optimizer import AdamW
+from trainwright.train.parallel.activation import apply_checkpointing
+from trainwright.train.parallel.context import apply_context
+from trainwright.train.parallel.data import apply_data
+from trainwright.train.parallel.gradients import Gradients
+from trainwright.train.parallel.layout import Layout, layout
+from trainwright.train.parallel.pipeline import Pipeline, SingleStage, layers_of
+from trainwright.train.parallel.plan import Plan
+from trainwright.train.parallel.tensor import apply_tensor
+
+if TYPE_CHECKING:
+    from trainwright.train.engine import EngineOptions
+
+
+@dataclass(frozen=True)
+class Built:
+    layout: Layout
+    runner: Pipeline | SingleStage
+    params: dict[str, nn.Parameter]
+    optimizer: AdamW
+    gradients: Gradients
+    notes: list[str]
+
+
+def build(shape: ModelShape, plan: Plan, options: EngineOptions, device: torch.device) -> Built:
+    """All of an engine but the step itself."""
+    if shape.kind != "decoder" or shape.experts:
+        raise UserError(f"{shape.name} is a shape to predict with; the trainer has dense decoders only")
+    notes = choose_backend(options, device)
+    here = layout(plan, device)
+    dtype = torch.float32 if options.precision == "fp32" or here.sharded else torch.bfloat16
+    stages = [_stage(shape, here, options, dtype, chunk, device) for chunk in range(plan.virtual)]
+    params = {name: param for stage in stages for name, param in stage.named_parameters()}
+    optimizer = AdamW(params, options.optimizer, options.offload_optimizer)
+    for name, param in params.items():
+        optimizer.write(name, part_of(initial_value(shape, name, param.shape, options.seed, device), param))
+    wire = torch.float32 if options.precision == "fp32" else torch.bfloat16
+    runner = SingleStage(stages[0]) if plan.pipeline == 1 else Pipeline(stages, here, wire)
+    gradients = Gradients(here, params, shape.tied)
+    notes.append(f"plan: {plan} on {plan.world} rank{'s' if plan.world > 1 else ''}")
+    return Built(here, runner, params, optimizer, gradients, notes)
+
+
+def _stage(shape: ModelShape, here: Layout, options: EngineOptions, dtype, chunk: int, device) -> Decoder:
+    """One stage of this rank, with memory but without values."""
+    plan = here.plan
+    number, stages = chunk * plan.pipeline + here.pipeline_rank, plan.pipeline * plan.virtual
+    with torch.device("meta"):
+        model = Decoder(shape, layers_of(number, stages, shape.layers), number == 0, number == stages - 1).to(dtype)
+    if plan.tensor > 1:
+        apply_tensor(model, here)
+    if plan.context > 1:
+        apply_context(model, here)
+    if options.precision == "float8":
+        from trainwright.train.float8 import apply_float8
+
+        apply_float8(model)
+    apply_checkpointing(model, options.activation_checkpoint)
+    if options.compile:
+        for block in model.blocks.values():
+            block.compile(dynamic=False)
+    if here.sharded:
+        apply_data(model, here, options.precision)
+    return model.to_empty(device=device)
+
+
+def part_of(whole: Tensor, param: nn.Parameter) -> Tensor:
+    """The part of a whole tensor that this rank's parameter holds."""
+    if not isinstance(param, DTensor):
+        return whole
+    size, offset = compute_local_shape_and_global_offset(param.shape, param.device_mesh, param.placements)
+    for dim, (length, start) in enumerate(zip(size, offset, strict=True)):
+        whole = whole.narrow(dim, min(start, whole.shape[dim] - length), length)
+    return whole

@@ -1,0 +1,156 @@
+"""The engine: one training step of one model under any plan. It hides the plan from the loop: losses, gradient norms
+and token counts are global, and a checkpoint of one plan loads into every other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from trainwright.train.build import build
+from trainwright.train.data.batch import IGNORED, Batch
+from trainwright.train.models.attention import look
+from trainwright.train.models.decoder import Frame
+from trainwright.train.models.rotary import rotation
+from trainwright.train.models.shape import ModelShape
+from trainwright.train.optimizer import AdamWOptions
+from trainwright.train.parallel.context import span_of, take
+from trainwright.train.parallel.plan import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """How to compute, as opposed to what: none of these changes the model."""
+
+    precision: str = "fp32"  # fp32 | bf16 (fp32 master weights) | float8 (bf16 with float8 products)
+    compile: bool = False
+    activation_checkpoint: str = "none"  # none | selective | full
+    attention: str = "auto"  # auto | cudnn | flash | efficient | math
+    seed: int = 0
+    max_norm: float = 1.0  # 0: no clipping
+    optimizer: AdamWOptions = field(default_factory=AdamWOptions)
+    offload_optimizer: bool = False
+    deterministic: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StepOutput:
+    """What one step gave, over all ranks. Tensors, so that a GPU need not be waited for; `float()` them to read."""
+
+    loss: Tensor  # mean over every token of the global batch that is not ignored
+    grad_norm: Tensor  # before clipping
+    tokens: Tensor  # how many tokens that mean is over
+
+
+class Engine:
+    """`train_step`, or `forward_backward` and then `optimizer_step` (or `discard`, when a guard says no)."""
+
+    def __init__(self, shape: ModelShape, plan: Plan, options: EngineOptions, device: torch.device | str) -> None:
+        self.shape, self.plan, self.options = shape, plan, options
+        self.device = torch.device(device)
+        built = build(shape, plan, options, self.device)
+        self.layout, self.runner, self.notes = built.layout, built.runner, built.notes
+        self.params, self.optimizer, self.gradients = built.params, built.optimizer, built.gradients
+        self.sums: dict[str, Tensor] = {}  # fp32 gradient sums, where bf16 gradients of many micro-batches meet
+
+    @property
+    def data_rank(self) -> int:
+        """Which slice of the global batch this rank reads: 0 to `data_world` - 1."""
+        return self.layout.data_rank
+
+    @property
+    def data_world(self) -> int:
+        return self.plan.data
+
+    def description(self) -> list[str]:
+        """Lines for the log: what runs, and how."""
+        return self.notes
+
+    def train_step(self, microbatches: list[Batch], lr: float) -> StepOutput:
+        loss, tokens = self.forward_backward(microbatches)
+        return StepOutput(loss, self.optimizer_step(lr), tokens)
+
+    def forward_backward(self, microbatches: list[Batch]) -> tuple[Tensor, Tensor]:
+        """Gradients of the mean loss over the global batch, and (that loss, its tokens)."""
+        moved = [batch.to(self.device) for batch in microbatches]
+        tokens = self._global_tokens(moved)
+        divisor = self.plan.data * self.plan.context  # FSDP averages over these ranks; the loss is to be summed
+        frames = [self._frame(batch, divisor / tokens) for batch in moved]
+        many = len(moved) > 1 and not self.layout.sharded
+        losses = self.runner.train(frames, self._add_up if many else None)
+        return self._global_sum(losses) / divisor, tokens
+
+    def optimizer_step(self, lr: float) -> Tensor:
+        """Clip by the global norm and update; returns the norm before clipping."""
+        grads = self.gradients.collect(self.params, self.sums)
+        norm = self.gradients.norm(grads)
+        limit = self.options.max_norm
+        clip = (limit / (norm + 1e-6)).clamp(max=1.0) if limit else torch.ones_like(norm)
+        self.optimizer.step(lr, grads, clip)
+        self.discard()
+        return norm
+
+    def discard(self) -> None:
+        """Forget the gradients, without an update."""
+        self.sums.clear()
+        for param in self.params.values():
+            param.grad = None
+
+    @torch.no_grad()
+    def evaluate(self, batches: Iterable[Batch]) -> float:
+        """Mean loss over the tokens of `batches` on all data ranks; every rank gives the same number of batches."""
+        total, count = torch.zeros((), device=self.device), torch.zeros((), device=self.device)
+        one = torch.ones((), device=self.device)
+        for batch in batches:
+            moved = batch.to(self.device)
+            count += self._global_tokens([moved])
+            total += self._global_sum(self.runner.evaluate(self._frame(moved, one)))
+        return float(total / count)
+
+    def state_dict(self) -> dict:
+        """Everything of the engine that a checkpoint keeps, for torch.distributed.checkpoint: fp32 weights and optimizer
+        state under the parameter names of the whole model, as distributed tensors where they are sharded."""
+        state: dict = {"model": {}, "exp_avg": {}, "exp_avg_sq": {}, "step": torch.tensor(self.optimizer.steps)}
+        for kind, name, tensor in self.optimizer.state():
+            state[kind][name] = tensor
+        return state
+
+    @torch.no_grad()
+    def load_state_dict(self, state: dict) -> None:
+        """Take over a state that was loaded into `state_dict()` of this engine."""
+        self.optimizer.steps = int(state["step"])
+        for kind in ("model", "exp_avg", "exp_avg_sq"):
+            for name, value in state[kind].items():
+                self.optimizer.load(kind, name, value)
+
+    def _frame(self, batch: Batch, scale: Tensor) -> tuple[Tensor, Frame]:
+        """This rank's tokens of a micro-batch, and what its blocks share."""
+        span, own = span_of(batch, self.layout), take(batch, self.layout)
+        turn = rotation(self.shape, own.positions) if self.shape.position == "rope" else None
+        sight = look(self.shape, span, self.plan.context == 1, self.layout.heads(self.shape.heads))
+        return own.tokens, Frame(own.positions, turn, sight, own.targets, scale)
+
+    def _global_tokens(self, microbatches: list[Batch]) -> Tensor:
+        count = sum((batch.targets != IGNORED).sum() for batch in microbatches)
+        if self.plan.world > 1:
+            dist.all_reduce(count)
+        return (count // (self.plan.world // self.plan.data)).clamp(min=1)
+
+    def _global_sum(self, losses: list[Tensor]) -> Tensor:
+        """Losses exist on the last stage, once for each tensor peer."""
+        total = torch.stack(losses).sum() if losses else torch.zeros((), device=self.device)
+        total = total.detach() / self.plan.tensor
+        if self.plan.world > 1:
+            dist.all_reduce(total)
+        return total
+
+    def _add_up(self) -> None:
+        """Move bf16 gradients of one micro-batch into fp32 sums, so that many of them do not lose the small ones."""
+        for name, param in self.params.items():
+            if param.dtype != torch.float32 and param.grad is not None:
+                grad = param.grad.float()
+                self.sums[name] = self.sums[name].add_(grad) if name in self.sums else grad
+                param.grad = None

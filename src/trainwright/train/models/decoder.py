@@ -1,0 +1,141 @@
+"""The one decoder behind GPT-2/3, Llama, Mistral, Falcon and MPT: plain single-device PyTorch. A `ModelShape` switches
+its features; tensor, context, pipeline and data parallelism are applied from outside (trainwright.train.parallel)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from trainwright.train.loss import chunked_cross_entropy
+from trainwright.train.models.attention import Sight, attend
+from trainwright.train.models.rotary import rotate
+from trainwright.train.models.shape import ModelShape
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu": F.gelu,
+    "gelu-tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "relu": F.relu,
+}
+
+
+@dataclass(frozen=True)
+class Frame:
+    """What one forward pass shares between its blocks. With `targets`, the model returns the summed loss times `scale`."""
+
+    positions: Tensor
+    turn: tuple[Tensor, Tensor] | None = None  # rotary cosine and sine
+    sight: Sight = Sight()
+    targets: Tensor | None = None
+    scale: Tensor | None = None
+
+
+class Linear(nn.Linear):
+    """A linear layer whose product can be swapped (float8) without touching its parameters."""
+
+    product = staticmethod(F.linear)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.product(x, self.weight, self.bias)
+
+
+def norm(shape: ModelShape) -> nn.Module:
+    if shape.norm == "rmsnorm":
+        return nn.RMSNorm(shape.hidden, eps=shape.norm_eps)
+    return nn.LayerNorm(shape.hidden, eps=shape.norm_eps, bias=shape.norm_bias)
+
+
+class Attention(nn.Module):
+    """Causal attention with any grouping of heads. The rows of `qkv` lie by key-value head, [its queries | key | value],
+    so that a slice of the rows is a whole set of heads."""
+
+    def __init__(self, shape: ModelShape) -> None:
+        super().__init__()
+        self.width = shape.width_per_head
+        self.group = shape.heads // shape.kv_heads
+        rows = (shape.heads + 2 * shape.kv_heads) * self.width
+        self.qkv = Linear(shape.hidden, rows, bias=shape.bias or shape.qkv_bias)
+        self.out = Linear(shape.heads * self.width, shape.hidden, bias=shape.bias)
+        self.kernel: Callable[[Tensor, Tensor, Tensor, Sight], Tensor] = attend
+
+    def forward(self, x: Tensor, turn: tuple[Tensor, Tensor] | None, sight: Sight) -> Tensor:
+        b, s, _ = x.shape
+        heads = self.qkv(x).view(b, s, -1, self.group + 2, self.width)
+        q = heads[:, :, :, : self.group].reshape(b, s, -1, self.width)
+        k, v = heads[:, :, :, -2], heads[:, :, :, -1]
+        if turn is not None:
+            q, k = rotate(q, turn), rotate(k, turn)
+        seen = self.kernel(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), sight)
+        return self.out(seen.transpose(1, 2).reshape(b, s, -1))
+
+
+class MLP(nn.Module):
+    def __init__(self, shape: ModelShape) -> None:
+        super().__init__()
+        self.gate = Linear(shape.hidden, shape.ffn, bias=shape.bias) if shape.activation == "swiglu" else None
+        self.up = Linear(shape.hidden, shape.ffn, bias=shape.bias)
+        self.down = Linear(shape.ffn, shape.hidden, bias=shape.bias)
+        self.activation = ACTIVATIONS.get(shape.activation, F.silu)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.gate is None:
+            return self.down(self.activation(self.up(x)))
+        return self.down(F.silu(self.gate(x)) * self.up(x))
+
+
+class Block(nn.Module):
+    """Attention then MLP, each behind its norm; or both at once on the block's input (Falcon)."""
+
+    def __init__(self, shape: ModelShape) -> None:
+        super().__init__()
+        self.parallel = shape.parallel_block
+        self.attention_norm = norm(shape)
+        self.attention = Attention(shape)
+        self.mlp_norm = norm(shape) if not self.parallel or shape.parallel_norms == 2 else None
+        self.mlp = MLP(shape)
+
+    def forward(self, x: Tensor, turn: tuple[Tensor, Tensor] | None, sight: Sight) -> Tensor:
+        inner = self.attention_norm(x)
+        attended = self.attention(inner, turn, sight)
+        if self.parallel:
+            return x + attended + self.mlp(inner if self.mlp_norm is None else self.mlp_norm(x))
+        x = x + attended
+        return x + self.mlp(self.mlp_norm(x))
+
+
+class Decoder(nn.Module):
+    """The whole model, or with `layers`, `first` and `last` one pipeline stage of it under the same parameter names."""
+
+    def __init__(self, shape: ModelShape, layers: Iterable[int] | None = None, first=True, last=True) -> None:
+        super().__init__()
+        self.shape, self.first, self.last = shape, first, last
+        layers = range(shape.layers) if layers is None else layers
+        if first or (last and shape.tied):
+            self.embed = nn.Embedding(shape.vocab, shape.hidden)
+        if first and shape.position == "learned":
+            self.positions = nn.Embedding(shape.context, shape.hidden)
+        self.blocks = nn.ModuleDict({str(i): Block(shape) for i in layers})
+        if last:
+            self.norm = norm(shape)
+            if not shape.tied:
+                self.head = Linear(shape.hidden, shape.vocab, bias=False)
+        self.loss = chunked_cross_entropy
+
+    def forward(self, x: Tensor, frame: Frame) -> Tensor:
+        """Tokens [b, s] (or the hidden states of the stage before) to hidden states, logits or the loss."""
+        if self.first:
+            x = self.embed(x)
+            if self.shape.position == "learned":
+                x = x + self.positions(frame.positions)
+        for block in self.blocks.values():
+            x = block(x, frame.turn, frame.sight)
+        return self.finish(x, frame) if self.last else x
+
+    def finish(self, x: Tensor, frame: Frame) -> Tensor:
+        weight = self.embed.weight if self.shape.tied else self.head.weight
+        x = self.norm(x)
+        if frame.targets is None:
+            return F.linear(x, weight)
+        return self.loss(x, weight, frame.targets, frame.scale)

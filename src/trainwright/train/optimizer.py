@@ -1,0 +1,155 @@
+"""AdamW over named parameters, sharded or not. A bf16 parameter keeps the missing 16 bits of its fp32 master beside it
+(4 bytes instead of 6), and optimizer state may live in host memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+
+from trainwright.train.kernels.adamw import adamw_split, join, split
+
+
+@dataclass(frozen=True, slots=True)
+class AdamWOptions:
+    betas: tuple[float, float] = (0.9, 0.95)
+    eps: float = 1e-8
+    weight_decay: float = 0.1
+
+
+@dataclass(slots=True)
+class Slot:
+    """One parameter of this rank and its state; the state lies where the update is computed."""
+
+    param: nn.Parameter
+    decay: float
+    first: Tensor  # running mean of the gradient
+    second: Tensor  # running mean of its square
+    low: Tensor | None  # bf16 parameter: the other half of its master's bits
+    master: Tensor | None  # offloaded parameter: its master in host memory
+
+
+def local(tensor: Tensor) -> Tensor:
+    """This rank's part of a tensor, sharing its memory."""
+    return tensor._local_tensor if isinstance(tensor, DTensor) else tensor.detach()
+
+
+def whole_like(part: Tensor, like: Tensor) -> Tensor:
+    """`part` seen as the distributed tensor that it is a part of, laid out as `like` is."""
+    if not isinstance(like, DTensor):
+        return part
+    spec = like.device_mesh, like.placements
+    return DTensor.from_local(part, *spec, run_check=False, shape=like.shape, stride=like.stride())
+
+
+class AdamW:
+    """Decoupled weight decay on matrices only; the update is the same for every sharding."""
+
+    def __init__(self, params: dict[str, nn.Parameter], options: AdamWOptions, offload: bool = False) -> None:
+        self.options, self.offload = options, offload
+        self.steps = 0
+        self.slots = {name: self._slot(param) for name, param in params.items()}
+
+    def _slot(self, param: nn.Parameter) -> Slot:
+        part = local(param)
+        where = torch.device("cpu") if self.offload else part.device
+        zeros = [torch.zeros(part.shape, dtype=torch.float32, device=where) for _ in range(2)]
+        halved = part.dtype == torch.bfloat16 and not self.offload
+        low = torch.zeros(part.shape, dtype=torch.int16, device=where) if halved else None
+        master = part.to(where, torch.float32, copy=True) if self.offload else None
+        return Slot(param, self.options.weight_decay if param.ndim > 1 else 0.0, *zeros, low, master)
+
+    def write(self, name: str, value: Tensor) -> None:
+        """Set this rank's part of a parameter, and its master, from an fp32 tensor."""
+        slot = self.slots[name]
+        part = local(slot.param)
+        if slot.master is not None:
+            slot.master.copy_(value)
+        if slot.low is not None:
+            split(value.to(part.device), part, slot.low)
+        else:
+            part.copy_(value)
+
+    def read(self, name: str) -> Tensor:
+        """This rank's part of a parameter's fp32 master."""
+        slot = self.slots[name]
+        if slot.master is not None:
+            return slot.master
+        part = local(slot.param)
+        return part if slot.low is None else join(part, slot.low)
+
+    @torch.no_grad()
+    def step(self, lr: float, grads: dict[str, Tensor], clip: Tensor) -> None:
+        """One update with every gradient times `clip`, a scalar on the gradients' device."""
+        self.steps += 1
+        plain = []
+        for name, slot in self.slots.items():
+            if slot.low is not None:
+                self._step_split(slot, grads[name], lr, clip)
+            else:
+                plain.append((slot, grads[name]))
+        if plain:
+            self._step_fused(plain, lr, clip)
+
+    def _step_split(self, slot: Slot, grad: Tensor, lr: float, clip: Tensor) -> None:
+        beta1, beta2 = self.options.betas
+        adamw_split(
+            (local(slot.param), slot.low, slot.first, slot.second, grad),
+            clip,
+            lr=lr,
+            beta1=beta1,
+            beta2=beta2,
+            eps=self.options.eps,
+            decay=slot.decay,
+            step=self.steps,
+        )
+
+    def _step_fused(self, plain: list[tuple[Slot, Tensor]], lr: float, clip: Tensor) -> None:
+        for decay in {slot.decay for slot, _ in plain}:
+            group = [(slot, grad) for slot, grad in plain if slot.decay == decay and grad.numel()]
+            if not group:
+                continue
+            where = group[0][0].first.device
+            grads = [grad.to(where, torch.float32) for _, grad in group]
+            torch._foreach_mul_(grads, clip.to(where))
+            masters = [slot.master if slot.master is not None else local(slot.param) for slot, _ in group]
+            self._fused(group, masters, grads, lr, decay)
+            for (slot, _), master in zip(group, masters, strict=True):
+                if slot.master is not None:
+                    local(slot.param).copy_(master)
+
+    def _fused(self, group, masters: list[Tensor], grads: list[Tensor], lr: float, decay: float) -> None:
+        step = torch.tensor(float(self.steps), device=grads[0].device)
+        torch._fused_adamw_(
+            masters,
+            grads,
+            [slot.first for slot, _ in group],
+            [slot.second for slot, _ in group],
+            [],
+            [step] * len(group),
+            lr=lr,
+            beta1=self.options.betas[0],
+            beta2=self.options.betas[1],
+            weight_decay=decay,
+            eps=self.options.eps,
+            amsgrad=False,
+            maximize=False,
+        )
+
+    def state(self) -> Iterator[tuple[str, str, Tensor]]:
+        """(kind, name, tensor) of everything a checkpoint keeps, as distributed tensors where they are sharded."""
+        for name, slot in self.slots.items():
+            yield "model", name, whole_like(self.read(name), slot.param)
+            yield "exp_avg", name, whole_like(slot.first, slot.param)
+            yield "exp_avg_sq", name, whole_like(slot.second, slot.param)
+
+    def load(self, kind: str, name: str, value: Tensor) -> None:
+        """Take over one tensor that `state` gave, after it was loaded."""
+        part, slot = local(value), self.slots[name]
+        if kind == "model":
+            self.write(name, part)
+        else:
+            (slot.first if kind == "exp_avg" else slot.second).copy_(part)

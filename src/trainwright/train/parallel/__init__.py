@@ -1,0 +1,1 @@
+"""Parallelism, applied to a plain model from outside: one concept a file."""

@@ -1,0 +1,29 @@
+"""Data parallelism by FSDP2: parameters are split over `shard` (and context) ranks and copied over `replicate` ones;
+plain replication is the case of one shard."""
+
+from __future__ import annotations
+
+import torch
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+
+from trainwright.train.models.decoder import Decoder
+from trainwright.train.parallel.layout import Layout
+
+
+def apply_data(model: Decoder, layout: Layout, precision: str) -> None:
+    """Shard each block and then the rest. Parameters stay fp32; a bf16 copy is gathered for each block as it runs."""
+    low = None if precision == "fp32" else torch.bfloat16
+    policy = MixedPrecisionPolicy(param_dtype=low, reduce_dtype=torch.float32, cast_forward_inputs=False)
+    # A pipeline runs a stage many times a step: gathering once is cheaper than once a micro-batch.
+    free = layout.plan.pipeline == 1 and layout.plan.shard * layout.plan.context > 1
+    for block in model.blocks.values():
+        fully_shard(block, mesh=layout.data_mesh, mp_policy=policy, reshard_after_forward=free)
+    fully_shard(model, mesh=layout.data_mesh, mp_policy=policy, reshard_after_forward=False)
+
+
+def expect_backward(model: Decoder, last: bool) -> None:
+    """Say whether the coming backward is the step's last one for this model: only then are gradients reduced."""
+    if isinstance(model, FSDPModule):
+        model.set_is_last_backward(last)
+        model.set_requires_gradient_sync(last)
+        model.set_reshard_after_backward(last)

@@ -1,0 +1,68 @@
+"""Making gradients whole after backward, and counting each of them once in the global norm."""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor, Replicate
+
+from trainwright.train.optimizer import local
+from trainwright.train.parallel.layout import Layout
+
+TIED = "embed.weight"
+
+
+class Gradients:
+    """The gradients of one rank under a layout."""
+
+    def __init__(self, layout: Layout, params: dict[str, nn.Parameter], tied: bool) -> None:
+        self.layout = layout
+        self.tied_group = _ends_group(layout) if tied and layout.plan.pipeline > 1 else None
+        self.shares: dict[float, list[str]] = {}
+        for name, param in params.items():
+            self.shares.setdefault(self._share(name, param), []).append(name)
+
+    def collect(self, params: dict[str, nn.Parameter], sums: dict[str, Tensor]) -> dict[str, Tensor]:
+        """This rank's part of every gradient, with the partial sums of its peers added."""
+        grads = {name: self._whole(sums.get(name, param.grad), param) for name, param in params.items()}
+        if self.tied_group is not None and TIED in grads:
+            dist.all_reduce(grads[TIED], group=self.tied_group)
+        return grads
+
+    def norm(self, grads: dict[str, Tensor]) -> Tensor:
+        """The norm of the whole gradient over all ranks."""
+        squares = torch.zeros((), device=next(iter(grads.values())).device)
+        for share, names in self.shares.items():
+            norms = torch._foreach_norm([grads[name] for name in names], 2, dtype=torch.float32)
+            squares += torch.stack(norms).square().sum() * share
+        if self.layout.plan.world > 1:
+            dist.all_reduce(squares)
+        return squares.sqrt()
+
+    def _whole(self, grad: Tensor | None, param: nn.Parameter) -> Tensor:
+        if grad is None:
+            return torch.zeros_like(local(param))
+        if isinstance(grad, DTensor) and any(p.is_partial() for p in grad.placements):
+            grad = grad.redistribute(placements=[Replicate() if p.is_partial() else p for p in grad.placements])
+        return local(grad)
+
+    def _share(self, name: str, param: nn.Parameter) -> float:
+        """One over the number of ranks that hold this part; a tied table's second copy counts for nothing."""
+        if name == TIED and self.tied_group is not None and self.layout.pipeline_rank > 0:
+            return 0.0
+        if not isinstance(param, DTensor):
+            return 1.0
+        copies = 1
+        for size, placement in zip(param.device_mesh.shape, param.placements, strict=True):
+            copies *= size if placement.is_replicate() else 1
+        return 1.0 / copies
+
+
+def _ends_group(layout: Layout):
+    """The first and the last pipeline stage, which each hold a copy of a tied embedding."""
+    column = layout.mesh["pipeline"].mesh.tolist()
+    ends = [column[0], column[-1]]
+    if dist.get_rank() not in ends:
+        return None
+    return dist.new_group(ends, use_local_synchronization=True)

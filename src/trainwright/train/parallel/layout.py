@@ -1,0 +1,68 @@
+"""Where this rank stands in the plan: one DeviceMesh over (pipeline, replicate, shard x context, tensor) and the groups
+that are not dimensions of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+
+from trainwright.train.parallel.plan import Plan
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The mesh and this rank's place on each axis; a single process has no mesh and is first everywhere."""
+
+    plan: Plan
+    mesh: DeviceMesh | None
+    context_group: Any
+    replicate_rank: int = 0
+    shard_rank: int = 0
+    context_rank: int = 0
+    tensor_rank: int = 0
+    pipeline_rank: int = 0
+
+    @property
+    def data_rank(self) -> int:
+        return self.replicate_rank * self.plan.shard + self.shard_rank
+
+    @property
+    def sharded(self) -> bool:
+        """Whether parameters are kept by FSDP. Context peers hold copies of them, so they shard them too."""
+        return self.plan.data * self.plan.context > 1
+
+    @property
+    def data_mesh(self) -> DeviceMesh:
+        return self.mesh["replicate", "shard"] if self.plan.replicate > 1 else self.mesh["shard"]
+
+    def heads(self, count: int) -> slice:
+        """The attention heads of this rank."""
+        each = count // self.plan.tensor
+        return slice(self.tensor_rank * each, (self.tensor_rank + 1) * each)
+
+    @property
+    def tensor_group(self):
+        return self.mesh.get_group("tensor") if self.plan.tensor > 1 else None
+
+
+def layout(plan: Plan, device: torch.device) -> Layout:
+    """The layout of this rank; all ranks must call it, as it makes the process groups."""
+    if plan.world == 1:
+        return Layout(plan, None, None)
+    sizes = (plan.pipeline, plan.replicate, plan.shard * plan.context, plan.tensor)
+    mesh = init_device_mesh(device.type, sizes, mesh_dim_names=("pipeline", "replicate", "shard", "tensor"))
+    pipeline, replicate, folded, tensor = mesh.get_coordinate()
+    shard, context = divmod(folded, plan.context)
+    group = _context_group(plan) if plan.context > 1 else None
+    return Layout(plan, mesh, group, replicate, shard, context, tensor, pipeline)
+
+
+def _context_group(plan: Plan):
+    """Peers that share each sequence: neighbours in the folded shard dimension of the mesh."""
+    ranks = torch.arange(plan.world).view(-1, plan.context, plan.tensor).transpose(1, 2).reshape(-1, plan.context)
+    mine, _ = dist.new_subgroups_by_enumeration(ranks.tolist())
+    return mine

@@ -1,0 +1,172 @@
+"""Pipeline parallelism: the 1F1B schedule, and the interleaved one where a rank holds several stages. The schedule is a
+plain list of actions; every edge between two ranks has a group of its own each way, so that no transfer waits for another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from trainwright.errors import UserError
+from trainwright.train.models.decoder import Decoder, Frame
+from trainwright.train.parallel.data import expect_backward
+from trainwright.train.parallel.layout import Layout
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    forward: bool
+    chunk: int  # which of the rank's stages
+    microbatch: int
+
+
+def schedule(rank: int, ranks: int, chunks: int, microbatches: int) -> list[Action]:
+    """What one rank does, in order: fill the pipeline, then one forward and one backward in turn, then drain it."""
+    if chunks > 1 and microbatches % ranks:
+        fix = f"use a multiple of {ranks} micro-batches, or virtual=1"
+        raise UserError(f"{microbatches} micro-batches cannot be interleaved over {ranks} pipeline ranks", fix=fix)
+    total = microbatches * chunks
+    ahead = ranks - rank - 1 if chunks == 1 else 2 * (ranks - rank - 1) + (chunks - 1) * ranks
+    ahead = min(ahead, total)
+    forward = [Action(True, *_turn(k, ranks, chunks)) for k in range(total)]
+    backward = [Action(False, chunks - 1 - c, m) for c, m in (_turn(k, ranks, chunks) for k in range(total))]
+    steady = [action for pair in zip(forward[ahead:], backward, strict=False) for action in pair]
+    return forward[:ahead] + steady + backward[total - ahead :]
+
+
+def _turn(k: int, ranks: int, chunks: int) -> tuple[int, int]:
+    """(chunk, micro-batch) of the k-th forward: as many micro-batches as ranks for one chunk, then for the next."""
+    if chunks == 1:
+        return 0, k
+    lap, within = divmod(k, ranks * chunks)
+    return within // ranks, lap * ranks + within % ranks
+
+
+def layers_of(stage: int, stages: int, layers: int) -> range:
+    """The layers of one stage, as even as can be; early stages get the extra ones, as the last one has the head."""
+    each, extra = divmod(layers, stages)
+    start = stage * each + min(stage, extra)
+    return range(start, start + each + (stage < extra))
+
+
+class Pipeline:
+    """This rank's stages and its links to the ranks before and after it."""
+
+    def __init__(self, stages: list[Decoder], layout: Layout, dtype: torch.dtype) -> None:
+        self.stages, self.layout, self.dtype = stages, layout, dtype
+        self.rank, self.ranks = layout.pipeline_rank, layout.plan.pipeline
+        self.column = layout.mesh["pipeline"].mesh.tolist()
+        self.edges = self._make_edges(wrap=len(stages) > 1)
+
+    def _make_edges(self, wrap: bool) -> dict[tuple[int, bool], dist.ProcessGroup]:
+        """Groups by (rank the edge leaves, direction). Each pair of ranks makes its own, in the same order."""
+        edges = {}
+        for source in range(self.ranks if wrap else self.ranks - 1):
+            pair = [self.column[source], self.column[(source + 1) % self.ranks]]
+            if dist.get_rank() in pair:
+                for forward in (True, False):
+                    edges[source, forward] = dist.new_group(sorted(pair), use_local_synchronization=True)
+        return edges
+
+    def train(self, frames: list[tuple[Tensor, Frame]], after: Callable[[], None] | None) -> list[Tensor]:
+        """Forward and backward of all micro-batches; the losses, on the rank that has the last stage."""
+        run = _Step(self, frames)
+        for action in schedule(self.rank, self.ranks, len(self.stages), len(frames)):
+            if action.forward:
+                run.forward(action.chunk, action.microbatch)
+            else:
+                run.backward(action.chunk, action.microbatch)
+                if after:
+                    after()
+        run.finish()
+        return run.losses
+
+    def evaluate(self, frame: tuple[Tensor, Frame]) -> list[Tensor]:
+        run = _Step(self, [frame])
+        for chunk in range(len(self.stages)):
+            run.forward(chunk, 0)
+        run.finish()
+        return run.losses
+
+
+class _Step:
+    """One pass of all micro-batches: what was received, what awaits its backward, what is still being sent."""
+
+    def __init__(self, pipeline: Pipeline, frames: list[tuple[Tensor, Frame]]) -> None:
+        self.pipeline, self.frames = pipeline, frames
+        self.waiting: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
+        self.sending: list[tuple[dist.Work, Tensor]] = []
+        self.losses: list[Tensor] = []
+        self.left = [len(frames)] * len(pipeline.stages)
+
+    def forward(self, chunk: int, microbatch: int) -> None:
+        stage = self.pipeline.stages[chunk]
+        tokens, frame = self.frames[microbatch]
+        x = tokens if stage.first else self._receive(chunk, microbatch, True).requires_grad_(torch.is_grad_enabled())
+        y = stage(x, frame)
+        if stage.last:
+            self.losses.append(y.detach())
+        else:
+            self._send(y.detach(), chunk, microbatch, True)
+        if torch.is_grad_enabled():
+            self.waiting[chunk, microbatch] = x, y
+
+    def backward(self, chunk: int, microbatch: int) -> None:
+        stage = self.pipeline.stages[chunk]
+        self.left[chunk] -= 1
+        expect_backward(stage, last=self.left[chunk] == 0)
+        x, y = self.waiting.pop((chunk, microbatch))
+        y.backward(None if stage.last else self._receive(chunk, microbatch, False))
+        if not stage.first:
+            self._send(x.grad, chunk, microbatch, False)
+
+    def finish(self) -> None:
+        for work, _ in self.sending:
+            work.wait()
+
+    def _edge(self, chunk: int, microbatch: int, forward: bool, incoming: bool) -> tuple[int, dist.ProcessGroup, int]:
+        """(peer, group, tag) of a transfer; the tag names the stage boundary and the micro-batch."""
+        rank, ranks = self.pipeline.rank, self.pipeline.ranks
+        before = forward == incoming  # the peer is the rank before this one
+        source = (rank - 1) % ranks if before else rank
+        peer = self.pipeline.column[(rank - 1) % ranks if before else (rank + 1) % ranks]
+        boundary = chunk * ranks + rank - (1 if before else 0)
+        return peer, self.pipeline.edges[source, forward], boundary * len(self.frames) + microbatch
+
+    def _send(self, tensor: Tensor, chunk: int, microbatch: int, forward: bool) -> None:
+        peer, group, tag = self._edge(chunk, microbatch, forward, incoming=False)
+        tensor = tensor.contiguous()
+        self.sending.append((dist.isend(tensor, peer, group=group, tag=tag), tensor))
+
+    def _receive(self, chunk: int, microbatch: int, forward: bool) -> Tensor:
+        tokens, _ = self.frames[microbatch]
+        plan = self.pipeline.layout.plan
+        size = (tokens.shape[0], tokens.shape[1] // plan.tensor, self.pipeline.stages[0].shape.hidden)
+        buffer = torch.empty(size, dtype=self.pipeline.dtype, device=tokens.device)
+        peer, group, tag = self._edge(chunk, microbatch, forward, incoming=True)
+        dist.irecv(buffer, peer, group=group, tag=tag).wait()
+        return buffer
+
+
+class SingleStage:
+    """The same for a rank that holds the whole depth of the model."""
+
+    def __init__(self, model: Decoder) -> None:
+        self.stages = [model]
+
+    def train(self, frames: list[tuple[Tensor, Frame]], after: Callable[[], None] | None) -> list[Tensor]:
+        model, losses = self.stages[0], []
+        for at, (tokens, frame) in enumerate(frames, 1):
+            expect_backward(model, last=at == len(frames))
+            loss = model(tokens, frame)
+            loss.backward()
+            losses.append(loss.detach())
+            if after:
+                after()
+        return losses
+
+    def evaluate(self, frame: tuple[Tensor, Frame]) -> list[Tensor]:
+        return [self.stages[0](*frame)]

@@ -1,0 +1,121 @@
+"""Tensor and sequence parallelism, put on a plain Decoder from outside. Between layers each rank holds a slice of the
+sequence; a norm gathers it, the products work on a slice of the heads or columns, and the output layers scatter again.
+
+Classes are swapped in place, so that every parameter keeps its name."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
+
+from trainwright.train.loss import chunked_cross_entropy
+from trainwright.train.models.decoder import Block, Decoder, Linear
+from trainwright.train.parallel.collectives import gather, reduce_scatter
+from trainwright.train.parallel.layout import Layout
+
+
+def slice_of(parameter: Tensor) -> Tensor:
+    """This rank's slice of a sharded parameter."""
+    return parameter.to_local()
+
+
+def copy_of(parameter: Tensor) -> Tensor:
+    """This rank's copy of a replicated parameter. It sees a part of the sequence, so its gradient is a partial sum."""
+    return parameter.to_local(grad_placements=[Partial()])
+
+
+class ColumnLinear(Linear):
+    """A slice of the output columns, of a whole input."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.product(x, slice_of(self.weight), None if self.bias is None else slice_of(self.bias))
+
+
+class RowLinear(Linear):
+    """A slice of the input columns; the sum over the ranks comes back as a slice of the sequence."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = reduce_scatter(self.product(x, slice_of(self.weight), None), 1, self.group)
+        return y if self.bias is None else y + copy_of(self.bias)
+
+
+class GatheringRMSNorm(nn.RMSNorm):
+    def forward(self, x: Tensor) -> Tensor:
+        return gather(F.rms_norm(x, self.normalized_shape, copy_of(self.weight), self.eps), 1, self.group)
+
+
+class GatheringLayerNorm(nn.LayerNorm):
+    def forward(self, x: Tensor) -> Tensor:
+        bias = None if self.bias is None else copy_of(self.bias)
+        return gather(F.layer_norm(x, self.normalized_shape, copy_of(self.weight), bias, self.eps), 1, self.group)
+
+
+class VocabularySlice(nn.Embedding):
+    """A slice of the vocabulary; a token that another rank holds adds nothing here."""
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        weight = slice_of(self.weight)
+        index = tokens - self.first_row
+        here = (index >= 0) & (index < weight.shape[0])
+        rows = F.embedding(index.clamp(0, weight.shape[0] - 1), weight) * here[..., None]
+        return reduce_scatter(rows, 1, self.group)
+
+
+class PositionSlice(nn.Embedding):
+    """The positions of this rank's slice of the sequence."""
+
+    def forward(self, positions: Tensor) -> Tensor:
+        return F.embedding(positions.chunk(self.ranks, dim=1)[self.rank], copy_of(self.weight))
+
+
+NORMS: dict[type, type] = {nn.RMSNorm: GatheringRMSNorm, nn.LayerNorm: GatheringLayerNorm}
+
+
+def apply_tensor(model: Decoder, layout: Layout) -> None:
+    """Turn a Decoder on the meta device into this rank's part of it."""
+    for block in model.blocks.values():
+        _apply_block(block, layout)
+    first_row = layout.tensor_rank * -(-model.shape.vocab // layout.plan.tensor)
+    if hasattr(model, "embed"):
+        _swap(model.embed, VocabularySlice, layout, weight=0)
+        model.embed.first_row = first_row
+    if hasattr(model, "positions"):
+        _swap(model.positions, PositionSlice, layout)
+        model.positions.rank, model.positions.ranks = layout.tensor_rank, layout.plan.tensor
+    if model.last:
+        _swap(model.norm, NORMS[type(model.norm)], layout)
+        if not model.shape.tied:
+            _swap(model.head, ColumnLinear, layout, weight=0)
+        loss = partial(chunked_cross_entropy, group=layout.tensor_group, first_row=first_row)
+        model.loss = lambda x, weight, targets, scale: loss(x, slice_of(weight), targets, scale)
+
+
+def _apply_block(block: Block, layout: Layout) -> None:
+    for norm in (block.attention_norm, block.mlp_norm):
+        if norm is not None:
+            _swap(norm, NORMS[type(norm)], layout)
+    for column in (block.attention.qkv, block.mlp.gate, block.mlp.up):
+        if column is not None:
+            _swap(column, ColumnLinear, layout, weight=0, bias=0)
+    for row in (block.attention.out, block.mlp.down):
+        _swap(row, RowLinear, layout, weight=1)
+
+
+def _swap(module: nn.Module, kind: type, layout: Layout, **split: int) -> None:
+    """Give a module its parallel forward, and split each parameter named in `split` along that dimension."""
+    module.__class__ = kind
+    module.group = layout.tensor_group
+    for name, param in list(module.named_parameters(recurse=False)):
+        placement = Shard(split[name]) if name in split else Replicate()
+        module.register_parameter(name, nn.Parameter(_part(param, placement, layout)))
+
+
+def _part(param: Tensor, placement: Shard | Replicate, layout: Layout) -> DTensor:
+    local = param.detach()
+    if isinstance(placement, Shard):
+        local = local.chunk(layout.plan.tensor, placement.dim)[layout.tensor_rank].contiguous()
+    mesh = layout.mesh["tensor"]
+    return DTensor.from_local(local, mesh, [placement], run_check=False, shape=param.shape, stride=param.stride())
