@@ -207,6 +207,11 @@ class LaunchTemplate:
     interfaces_span: Span | None = None
     tokens: Value[str] | None = None  # IMDS: required | optional
     hop_limit: Value[int] | None = None
+    placement: Value[str] | None = None  # the placement group's name or reference
+    market: Value[str] | None = None  # capacity-block | spot
+    reservation: Value[str] | None = None
+    reservation_group: Value[str] | None = None
+    users: set[str] = field(default_factory=set)  # what starts instances with it: batch, eks
 
 
 @dataclass(slots=True)

@@ -1,14 +1,222 @@
-"""Reader in the making."""
+"""CloudFormation templates -> model: security groups, launch templates, file systems, policies, and the clusters that
+Batch, EKS and SageMaker resources describe."""
 
 from __future__ import annotations
 
-from trainwright.check.model import File
+from trainwright.check.model import File, Interface, LaunchTemplate, Link, Policy, PortRule, SecurityGroup, Storage, Value
+from trainwright.check.readers.cfn_clusters import read_clusters
+from trainwright.check.readers.cfn_template import Resource, Template, maps, target
+from trainwright.check.readers.values import value_of
 from trainwright.spec.source import Node
+
+_FSX_KINDS = {"LUSTRE": "lustre", "OPENZFS": "openzfs", "ONTAP": "ontap", "WINDOWS": "windows"}
+_OTHER_STORAGE = {"RDS::DBCluster": "database", "RDS::DBInstance": "database", "S3::Bucket": "bucket", "EFS::FileSystem": "efs"}
 
 
 def recognise(root: Node) -> bool:
-    return False
+    resources = root.get("Resources")
+    if resources is None or not resources.is_map:
+        return False
+    types = [node.get("Type") for _, node in resources.items()]
+    return root.get("AWSTemplateFormatVersion") is not None or any(
+        kind is not None and kind.text.startswith(("AWS::", "Custom::")) for kind in types
+    )
 
 
 def read(file: File) -> None:
-    return None
+    """Fill the file from its first document; a template is one document."""
+    file.nodes = [root for root in file.nodes if recognise(root)][:1]
+    template = Template(file.nodes[0])
+    file.storages = _storages(template)
+    file.launch_templates = [_launch_template(template, r) for r in template.of("EC2::LaunchTemplate")]
+    read_clusters(file, template)
+    file.security_groups = _security_groups(file, template)
+    file.policies = _policies(template)
+
+
+def _storages(template: Template) -> list[Storage]:
+    found = [_fsx(template, resource) for resource in template.of("FSx::FileSystem")]
+    by_id = {resource.id: storage for resource, storage in zip(template.of("FSx::FileSystem"), found, strict=True)}
+    for association in template.of("FSx::DataRepositoryAssociation"):
+        owner = by_id.get(target(association.get("FileSystemId")) or "")
+        if owner is not None:
+            owner.links.append(Link(template.text(association.get("DataRepositoryPath")), association.span))
+    for kind, ours in _OTHER_STORAGE.items():
+        found += [
+            Storage(r.span, ours, Value(r.id, r.span), deletion_policy=_deletion(r)) for r in template.of(kind)
+        ]
+    return found
+
+
+def _deletion(resource: Resource) -> Value[str] | None:
+    node = resource.node.get("DeletionPolicy")
+    return Value(node.text, node.span, node.text, resource.node.keys.get("DeletionPolicy")) if node is not None else None
+
+
+def _fsx(template: Template, resource: Resource) -> Storage:
+    kind = template.text(resource.get("FileSystemType"))
+    ours = _FSX_KINDS.get(kind.value, "fsx") if kind is not None else "fsx"
+    section = {"lustre": "LustreConfiguration", "openzfs": "OpenZFSConfiguration"}.get(ours, "")
+    settings = resource.get(section)
+
+    def setting(name: str) -> Node | None:
+        return settings.get(name) if settings is not None else None
+
+    capacity = template.number(resource.get("StorageCapacity"))
+    metadata = setting("MetadataConfiguration")
+    return Storage(
+        span=resource.span,
+        kind=ours,
+        name=Value(resource.id, resource.span),
+        capacity_gib=Value(float(capacity.value), capacity.span, capacity.text, capacity.key, capacity.known)
+        if capacity is not None
+        else None,
+        deployment=template.text(setting("DeploymentType")),
+        throughput=template.number(setting("PerUnitStorageThroughput") or setting("ThroughputCapacity")),
+        media=template.text(resource.get("StorageType")),
+        drive_cache=template.text(setting("DriveCacheType")),
+        kms_key=template.text(resource.get("KmsKeyId")),
+        backup_days=template.number(setting("AutomaticBackupRetentionDays")),
+        import_path=template.text(setting("ImportPath")),
+        export_path=template.text(setting("ExportPath")),
+        chunk_size=template.number(setting("ImportedFileChunkSize")),
+        auto_import=template.text(setting("AutoImportPolicy")),
+        version=template.text(resource.get("FileSystemTypeVersion")),
+        metadata=Value(metadata.text, metadata.span) if metadata is not None else None,
+        efa=template.truth(setting("EfaEnabled")),
+        deletion_policy=_deletion(resource),
+    )
+
+
+def _launch_template(template: Template, resource: Resource) -> LaunchTemplate:
+    data = resource.get("LaunchTemplateData") or resource.node
+
+    def at(*path: str) -> Node | None:
+        return data.get(*path)
+
+    interfaces = at("NetworkInterfaces")
+    reservation = ("CapacityReservationSpecification", "CapacityReservationTarget")
+    return LaunchTemplate(
+        span=resource.span,
+        name=resource.id,
+        instance=template.text(at("InstanceType")),
+        interfaces=[_interface(template, node) for node in maps(interfaces)],
+        interfaces_span=data.key_span("NetworkInterfaces") if interfaces is not None else None,
+        tokens=template.text(at("MetadataOptions", "HttpTokens")),
+        hop_limit=template.number(at("MetadataOptions", "HttpPutResponseHopLimit")),
+        placement=template.text(at("Placement", "GroupName")) or template.text(at("Placement", "GroupId")),
+        market=template.text(at("InstanceMarketOptions", "MarketType")),
+        reservation=template.text(at(*reservation, "CapacityReservationId")),
+        reservation_group=template.text(at(*reservation, "CapacityReservationResourceGroupArn")),
+    )
+
+
+def _interface(template: Template, node: Node) -> Interface:
+    return Interface(
+        node.span,
+        template.number(node.get("NetworkCardIndex")),
+        template.number(node.get("DeviceIndex")),
+        template.text(node.get("InterfaceType")),
+        template.truth(node.get("AssociatePublicIpAddress")),
+    )
+
+
+def _security_groups(file: File, template: Template) -> list[SecurityGroup]:
+    groups = {r.id: SecurityGroup(r.span, r.id) for r in template.of("EC2::SecurityGroup")}
+    for resource in template.of("EC2::SecurityGroup"):
+        group = groups[resource.id]
+        group.ingress = [_port_rule(template, node, resource.id) for node in _rules(resource, "SecurityGroupIngress")]
+        group.egress = [_port_rule(template, node, resource.id) for node in _rules(resource, "SecurityGroupEgress")]
+        group.egress_stated = resource.get("SecurityGroupEgress") is not None
+        described = f"{resource.id} {(resource.get('GroupDescription') or resource.node).text}"
+        if "efa" in described.lower():
+            group.uses.add("efa")
+    for kind in ("Ingress", "Egress"):
+        for resource in template.of(f"EC2::SecurityGroup{kind}"):
+            owner = groups.get(target(resource.get("GroupId")) or "")
+            if owner is not None and resource.properties is not None:
+                rules = owner.ingress if kind == "Ingress" else owner.egress
+                rules.append(_port_rule(template, resource.properties, owner.name))
+    _attach(file, template, groups)
+    return list(groups.values())
+
+
+def _rules(resource: Resource, key: str) -> list[Node]:
+    found = resource.get(key)
+    return ([found] if found.is_map else maps(found)) if found is not None else []
+
+
+def _port_rule(template: Template, node: Node, owner: str) -> PortRule:
+    peers = ("SourceSecurityGroupId", "DestinationSecurityGroupId", "CidrIp", "CidrIpv6", "SourceSecurityGroupName")
+    peer = next((node.get(key) for key in peers if node.get(key) is not None), None)
+    return PortRule(
+        node.span,
+        template.text(node.get("IpProtocol")),
+        template.number(node.get("FromPort")),
+        template.number(node.get("ToPort")),
+        template.text(peer),
+        itself=target(peer) == owner,
+    )
+
+
+def _attach(file: File, template: Template, groups: dict[str, SecurityGroup]) -> None:
+    """Mark what each group serves, from the resources that carry it."""
+    for resource in template.of("FSx::FileSystem"):
+        kind = template.text(resource.get("FileSystemType"))
+        _use(groups, resource.get("SecurityGroupIds"), _FSX_KINDS.get(kind.value, "fsx") if kind else "fsx")
+    for resource in template.of("RDS::DBCluster", "RDS::DBInstance"):
+        _use(groups, resource.get("VpcSecurityGroupIds"), "database")
+    for resource in template.of("EC2::LaunchTemplate"):
+        for node in maps(resource.get("LaunchTemplateData", "NetworkInterfaces")):
+            kind = template.text(node.get("InterfaceType"))
+            if kind is not None and kind.value.startswith("efa"):
+                _use(groups, node.get("Groups"), "efa")
+    for cluster in file.clusters:
+        for queue in cluster.queues:
+            if queue.efa is not None and queue.efa.value:
+                for value in queue.security_groups:
+                    if value.value in groups and not value.known:
+                        groups[value.value].uses.add("efa")
+
+
+def _use(groups: dict[str, SecurityGroup], node: Node | None, use: str) -> None:
+    for element in node.elements() if node is not None else ():
+        group = groups.get(target(element) or "")
+        if group is not None:
+            group.uses.add(use)
+
+
+def _policies(template: Template) -> list[Policy]:
+    found = []
+    for resource in template.of("IAM::Role", "IAM::User", "IAM::Group"):
+        found += [Policy(value) for value in _policy_texts(template, resource.get("ManagedPolicyArns"))]
+    for resource in template.of("EC2::VPCEndpoint"):
+        found += [Policy(value, "endpoint") for value in _open_statements(resource.get("PolicyDocument"))]
+    return found
+
+
+def _policy_texts(template: Template, node: Node | None) -> list[Value[str]]:
+    """Managed policies; `!Sub arn:${AWS::Partition}:…` still says plainly which policy is meant."""
+    return [Value(v.text, v.span, v.text) for v in template.texts(node) if v.text]
+
+
+def _open_statements(document: Node | None) -> list[Value[str]]:
+    """Statements of an endpoint policy that allow every action on every resource."""
+    statements = document.get("Statement") if document is not None else None
+    if statements is None:
+        return []
+    everything = []
+    for statement in [statements] if statements.is_map else maps(statements):
+        action, resource, effect = (statement.get(key) for key in ("Action", "Resource", "Effect"))
+        narrowed = statement.get("Condition") is not None
+        if effect is not None and effect.text == "Allow" and _is_star(action) and _is_star(resource) and not narrowed:
+            assert action is not None
+            everything.append(Value("*", action.span, "*"))
+    return everything
+
+
+def _is_star(node: Node | None) -> bool:
+    if node is None:
+        return False
+    elements = list(node.elements()) if node.is_list else [node]
+    return any(element.is_scalar and value_of(element).known and element.text == "*" for element in elements)

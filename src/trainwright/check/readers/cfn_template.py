@@ -1,0 +1,129 @@
+"""CloudFormation's own language: parameters, resources and intrinsic functions, in YAML's short form and in JSON's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from trainwright.check.model import File, Value
+from trainwright.check.readers.values import to_int, value_of
+from trainwright.spec.source import Node, Span
+
+
+def intrinsic(node: Node) -> tuple[str, Any] | None:
+    """The function a node calls and its argument: text for a short scalar form, else a node or a list of nodes."""
+    if node.tag:
+        return node.tag, node.value
+    if node.is_map and len(node.value) == 1:
+        key, argument = next(iter(node.value.items()))
+        if key in ("Ref", "Condition") or key.startswith("Fn::"):
+            return key.removeprefix("Fn::"), argument.value
+    return None
+
+
+def target(node: Node | None) -> str | None:
+    """The logical id that `Ref` or `GetAtt` points at."""
+    call = intrinsic(node) if node is not None else None
+    if call is None or call[0] not in ("Ref", "GetAtt"):
+        return None
+    argument = call[1]
+    if isinstance(argument, list):
+        argument = argument[0].text if argument and argument[0].is_scalar else None
+    return argument.split(".")[0] if isinstance(argument, str) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """One resource: its logical id, its type and its properties."""
+
+    id: str
+    type: str
+    node: Node
+    span: Span  # of the logical id
+
+    @property
+    def properties(self) -> Node | None:
+        return self.node.get("Properties")
+
+    def get(self, *path: str | int) -> Node | None:
+        return self.node.get("Properties", *path)
+
+
+class Template:
+    """A template's resources by type, and its values with references to parameters looked up."""
+
+    def __init__(self, root: Node) -> None:
+        self.root = root
+        self.parameters = {key: node for key, node in _children(root, "Parameters") if node.is_map}
+        self.resources = {
+            key: Resource(key, kind.text, node, (root.get("Resources") or root).key_span(key))
+            for key, node in _children(root, "Resources")
+            if (kind := node.get("Type")) is not None and kind.is_scalar
+        }
+
+    def of(self, *types: str) -> Iterator[Resource]:
+        """The resources of these types (without `AWS::`)."""
+        wanted = {f"AWS::{kind}" for kind in types}
+        return (resource for resource in self.resources.values() if resource.type in wanted)
+
+    def resolve(self, node: Node | None) -> Node | None:
+        """The node itself, or the default of the parameter it refers to."""
+        name = target(node)
+        parameter = self.parameters.get(name) if name is not None else None
+        if parameter is None:
+            return node
+        kind, default = parameter.get("Type"), parameter.get("Default")
+        # An SSM parameter's default is the path of a value, not the value.
+        if default is None or default.text == "" or (kind is not None and kind.text.startswith("AWS::SSM")):
+            return node
+        return default
+
+    def value(self, node: Node | None) -> Value[Any] | None:
+        found = self.resolve(node)
+        return value_of(found) if found is not None else None
+
+    def text(self, node: Node | None) -> Value[str] | None:
+        """A text; a reference that cannot be looked up is stated but not known, and reads as its target."""
+        found = self.resolve(node)
+        if found is None or (found.is_scalar and found.value is None):
+            return None
+        shown = target(found) or found.text
+        return Value(shown, found.span, found.text, None, found.is_scalar and value_of(found).known)
+
+    def number(self, node: Node | None) -> Value[int] | None:
+        found = self.value(node)
+        if found is None or found.value is None:
+            return None
+        number = to_int(found.value)
+        return Value(number or 0, found.span, found.text, found.key, found.known and number is not None)
+
+    def truth(self, node: Node | None) -> Value[bool] | None:
+        found = self.value(node)
+        if found is None or found.value is None:
+            return None
+        lowered = str(found.value).lower()
+        return Value(lowered == "true", found.span, found.text, found.key, found.known and lowered in ("true", "false"))
+
+    def texts(self, node: Node | None) -> list[Value[str]]:
+        """The texts of a list; a whole list given by reference is one value that is not known."""
+        found = self.resolve(node)
+        if found is None:
+            return []
+        elements = list(found.elements()) if found.is_list and not found.tag else [found]
+        return [value for value in map(self.text, elements) if value is not None]
+
+
+def template_of(file: File) -> Template | None:
+    """The template a file holds."""
+    return Template(file.nodes[0]) if file.format == "cloudformation" and file.nodes else None
+
+
+def maps(node: Node | None) -> list[Node]:
+    """The maps of a list of maps."""
+    return [element for element in node.elements() if element.is_map] if node is not None else []
+
+
+def _children(root: Node, key: str) -> list[tuple[str, Node]]:
+    found = root.get(key)
+    return [(name, node) for name, node in found.items()] if found is not None else []
