@@ -44,7 +44,10 @@ def fix_files(findings: Iterable[Finding]) -> dict[str, int]:
             by_file.setdefault(finding.file, []).append(finding.edit)
     for name, edits in by_file.items():
         path = Path(name)
-        _write_whole(path, apply_edits(path.read_text(encoding="utf-8"), edits))
+        # Bytes, because text mode would turn Windows line ends into plain ones; a byte-order mark is no column.
+        text = path.read_bytes().decode("utf-8")
+        mark = "\ufeff" if text.startswith("\ufeff") else ""
+        _write_whole(path, mark + apply_edits(text.removeprefix(mark), edits))
     return {name: len(edits) for name, edits in by_file.items()}
 
 

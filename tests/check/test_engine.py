@@ -1,0 +1,124 @@
+"""The engine: which files are read, what silences a finding, what a broken rule or file does."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from trainwright.check.engine import Selection, check, ignored_lines, run_rule
+from trainwright.check.model import File
+from trainwright.check.registry import Problem, Rule, rule
+from trainwright.errors import UserError
+
+BAD = (Path(__file__).parents[2] / "src/trainwright/check/examples/CAP001/bad.parallelcluster.yaml").read_text()
+ONLY = Selection(select=("CAP001",))
+
+
+@pytest.fixture
+def bad(tmp_path: Path) -> Path:
+    path = tmp_path / "cluster.yaml"
+    path.write_text(BAD)
+    return path
+
+
+def codes(path: Path, selection: Selection = ONLY) -> list[str]:
+    return [finding.code for finding in check([str(path)], selection).findings]
+
+
+def test_a_comment_silences_its_own_line_or_the_next(bad: Path) -> None:
+    assert codes(bad) == ["CAP001"]
+    bad.write_text(BAD.replace("MaxCount: 4", "MaxCount: 4  # trainwright: ignore[CAP001] grows next week"))
+    result = check([str(bad)], ONLY)
+    assert (result.findings, result.ignored) == ([], 1)
+    bad.write_text(
+        BAD.replace("          MaxCount", "          # trainwright: ignore[NET001, CAP001] why\n          MaxCount")
+    )
+    assert codes(bad) == []
+    bad.write_text(BAD.replace("MaxCount: 4", "MaxCount: 4  # trainwright: ignore[NET001] another rule"))
+    assert codes(bad) == ["CAP001"]
+
+
+def test_ignored_lines_read_every_comment_style() -> None:
+    assert ignored_lines("a: 1  # trainwright: ignore[AB001]\n// trainwright: ignore[CD002] x\nb\n") == {
+        1: {"AB001"},
+        3: {"CD002"},
+    }
+
+
+def test_select_and_ignore_go_by_prefix(bad: Path) -> None:
+    assert codes(bad, Selection(select=("CAP",))) == ["CAP001"]
+    assert codes(bad, Selection(select=("CAP",), ignore=("CAP001",))) == []
+    with pytest.raises(UserError, match="no rule starts with 'CAPP'"):
+        codes(bad, Selection(select=("CAPP",)))
+
+
+def test_a_folder_is_walked_and_strangers_are_passed_over(bad: Path) -> None:
+    (bad.parent / "values.yaml").write_text("replicas: 3\n")
+    (bad.parent / "broken.yaml").write_text("a: [\n")
+    (bad.parent / ".git").mkdir()
+    (bad.parent / ".git" / "cluster.yaml").write_text(BAD)
+    result = check([str(bad.parent)], ONLY)
+    assert [Path(f.file).name for f in result.findings] == ["cluster.yaml"]
+    assert result.files == 1
+
+
+def test_a_named_stranger_is_an_error_that_says_what_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "values.yaml"
+    path.write_text("replicas: 3\n")
+    with pytest.raises(UserError, match="not a kind of file") as caught:
+        check([str(path)])
+    assert "ParallelCluster" in caught.value.fix
+    with pytest.raises(UserError, match="no such file"):
+        check([str(tmp_path / "valeus.yaml")])
+
+
+def test_a_broken_file_is_a_finding_with_its_place(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text("Region: x\nScheduling: [\n")
+    finding = check([str(path)]).findings[0]
+    assert (finding.code, finding.level, finding.span.line) == ("TW001", "error", 3)
+
+
+def test_a_misshapen_spec_gives_every_mistake(tmp_path: Path) -> None:
+    path = tmp_path / "spec.yaml"
+    path.write_text("name: x\nplatform: local\nqueues:\n  - {name: a, nods: 2}\nmonitoring: perhaps\n")
+    found = [f for f in check([str(path)]).findings if f.code == "TW002"]
+    assert [(f.span.line, f.fix) for f in found] == [(4, "did you mean 'nodes'?"), (5, "")]
+
+
+def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(BAD.encode())))
+    finding = check(["-"], ONLY).findings[0]
+    assert (finding.file, finding.span.line) == ("<stdin>", 18)
+
+
+def test_a_rule_that_fails_is_a_finding() -> None:
+    def broken(file: File) -> Iterator[Problem]:
+        """Break."""
+        raise KeyError("oops")
+        yield
+
+    [finding] = run_rule(Rule("XYZ001", "error", "offline", broken), File("f.yaml", "", "shell"))
+    assert finding.code == "TW003"
+    assert "XYZ001" in finding.message
+    assert "KeyError" in finding.message
+
+
+def test_a_code_belongs_to_one_rule_and_has_a_shape() -> None:
+    with pytest.raises(ValueError, match="two rules"):
+
+        @rule("CAP001")
+        def other(file: File) -> Iterator[Problem]:
+            yield from ()
+
+    with pytest.raises(ValueError, match="like CAP001"):
+        rule("cap1")
+
+
+def test_rules_that_need_more_are_reported_as_skipped(bad: Path) -> None:
+    result = check([str(bad)], Selection(select=("CAP003",)))
+    assert [(skip.code, "--aws" in skip.reason) for skip in result.skips] == [("CAP003", True)]

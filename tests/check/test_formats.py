@@ -1,0 +1,103 @@
+"""What `check` prints, for people and for machines, and what `--fix` writes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from click.testing import CliRunner
+
+from trainwright.check.engine import Result
+from trainwright.check.finding import Edit, Finding
+from trainwright.check.fixes import apply_edits, fix_files
+from trainwright.check.formats import as_github, as_sarif
+from trainwright.check.text import render
+from trainwright.cli.main import cli
+from trainwright.spec.source import Span
+
+EXAMPLE = Path(__file__).parents[2] / "src/trainwright/check/examples/CAP001/bad.parallelcluster.yaml"
+
+
+def run(*words: str) -> tuple[int, str]:
+    outcome = CliRunner().invoke(cli, ["check", *words])
+    return outcome.exit_code, outcome.output
+
+
+def test_text_shows_place_excerpt_caret_reason_and_fix() -> None:
+    code, output = run(str(EXAMPLE), "--select", "CAP001")
+    lines = output.splitlines()
+    assert code == 1
+    assert lines[0] == "error CAP001 cpu/c5: the largest count (4) is below the smallest (8)"
+    assert lines[1].endswith("bad.parallelcluster.yaml:18:21")
+    assert lines[3:5] == [" 18│           MaxCount: 4", "   │                     ^"]
+    assert lines[5].startswith("   │ why: ")
+    assert lines[6] == "   ╰─ fix: raise it to 8 or more"
+    assert lines[-1].startswith("1 error in 1 file · ")
+    assert "\x1b" not in output, "colours are for terminals"
+
+
+def test_text_of_a_long_line_and_of_a_tab_still_points_at_the_value() -> None:
+    text = "\tkey: " + "x" * 300 + " bad"
+    finding = Finding("AB001", "warning", "f", Span(1, 308, 1, 311), "m")
+    shown = render(Result([finding], texts={"f": text}, files=1), {}, colour=False).splitlines()
+    line, caret = shown[2], shown[3]
+    assert line[caret.index("^") : caret.rindex("^") + 1] == "bad"
+
+
+def test_json_rows_have_the_promised_fields() -> None:
+    code, output = run(str(EXAMPLE), "--select", "CAP001", "--format", "json")
+    [row] = json.loads(output)
+    assert code == 1
+    assert list(row) == [
+        "code", "level", "file", "line", "column", "end_line", "end_column", "message", "fix", "url",
+    ]  # fmt: skip
+    assert (row["code"], row["line"], row["column"], row["end_column"]) == ("CAP001", 18, 21, 22)
+
+
+def test_nothing_found_is_an_empty_list_and_status_zero() -> None:
+    good = EXAMPLE.with_name("good.parallelcluster.yaml")
+    assert run(str(good), "--format", "json") == (0, "[]\n")
+    assert "no mistakes found in 1 file" in run(str(good))[1]
+    assert run(str(good), "--format", "github") == (0, "")
+
+
+def test_sarif_holds_rule_place_and_fix() -> None:
+    edit = Edit(Span(3, 5, 3, 9), "true")
+    finding = Finding("CAP001", "error", "dir/f.yaml", Span(3, 5, 3, 9), "m", "write true", edit)
+    log = json.loads(as_sarif(Result([finding]), {}))
+    [result] = log["runs"][0]["results"]
+    assert (log["version"], result["ruleId"], result["level"]) == ("2.1.0", "CAP001", "error")
+    place = result["locations"][0]["physicalLocation"]
+    assert place["region"] == {"startLine": 3, "startColumn": 5, "endLine": 3, "endColumn": 9}
+    assert result["fixes"][0]["artifactChanges"][0]["replacements"][0]["insertedContent"] == {"text": "true"}
+
+
+def test_github_commands_escape_what_would_break_them() -> None:
+    finding = Finding("CAP001", "info", "a,b.yaml", Span(1, 2, 1, 3), "50% of\nit", "do: this")
+    assert as_github(Result([finding])) == (
+        "::notice file=a%2Cb.yaml,line=1,col=2,endLine=1,endColumn=3,title=CAP001::50%25 of%0Ait%0Afix: do: this"
+    )
+
+
+def test_explain_and_rules_and_wrong_words() -> None:
+    assert "Why: " in run("--explain", "cap001")[1]
+    assert "CAP001" in run("--rules")[1]
+    assert run()[0] == 2
+
+
+def test_edits_keep_everything_else_and_skip_overlaps() -> None:
+    text = "a: false  # keep me\nb: 1\n"
+    edits = [Edit(Span(1, 4, 1, 9), "true"), Edit(Span(1, 6, 1, 8), "XX"), Edit(Span(2, 4, 2, 5), "22")]
+    assert apply_edits(text, edits) == "a: true  # keep me\nb: 22\n"
+    assert apply_edits("x\r\ny: 1\r\n", [Edit(Span(2, 4, 2, 5), "2")]) == "x\r\ny: 2\r\n"
+
+
+def test_fixing_keeps_the_mode_and_line_ends(tmp_path: Path) -> None:
+    path = tmp_path / "f.sh"
+    path.write_bytes(b"a: false\r\n")
+    path.chmod(0o750)
+    finding = Finding("AB001", "error", str(path), Span(1, 4, 1, 9), "m", "f", Edit(Span(1, 4, 1, 9), "true"))
+    assert fix_files([finding]) == {str(path): 1}
+    assert path.read_bytes() == b"a: true\r\n"
+    assert path.stat().st_mode & 0o777 == 0o750
+    assert list(tmp_path.iterdir()) == [path]
