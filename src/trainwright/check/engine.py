@@ -17,7 +17,7 @@ from trainwright.check.model import File
 from trainwright.check.readers.recognise import looks_readable, read_file
 from trainwright.check.registry import Rule, all_rules
 from trainwright.errors import UserError, did_you_mean
-from trainwright.spec.load import SpecError
+from trainwright.spec.mistakes import SpecError
 from trainwright.spec.source import SourceError, decode, read_text
 
 UNREADABLE = "TW001"  # a file that cannot be read or parsed

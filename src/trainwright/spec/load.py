@@ -11,31 +11,12 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 
 from trainwright.errors import UserError, did_you_mean
+from trainwright.spec.mistakes import Mistake, SpecError
 from trainwright.spec.model import Spec
 from trainwright.spec.source import Node, SourceError, Span, parse, read_text
 
 MAX_EXTENDS = 8
 Path_ = tuple[str | int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Mistake:
-    """One thing that does not fit the spec's shape."""
-
-    file: str
-    span: Span
-    what: str
-    fix: str = ""
-
-
-class SpecError(UserError):
-    """A spec with mistakes; all of them, each with its place."""
-
-    def __init__(self, mistakes: Sequence[Mistake]) -> None:
-        self.mistakes = tuple(mistakes)
-        first = self.mistakes[0]
-        more = f" (and {len(self.mistakes) - 1} more: `trainwright check` lists them)" if len(self.mistakes) > 1 else ""
-        super().__init__(first.what + more, where=f"{first.file}:{first.span.line}:{first.span.column}", fix=first.fix)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,117 @@
+"""How fast `trainwright check` is, as ratios against named peers in the same run: ParallelCluster's own schema load and
+validators on the same cluster files, and cfn-lint on the same templates; also start-up time and a thousand files at once."""
+
+from __future__ import annotations
+
+import json
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+EXAMPLES = ROOT / "src/trainwright/check/examples"
+STACKS = sorted((ROOT / "src/trainwright/stacks").glob("*.yaml"))
+CLUSTERS = sorted(EXAMPLES.glob("*/good.parallelcluster*.yaml"))
+PCLUSTER_PYTHON = ROOT / ".venvs/pcluster/bin/python"
+
+# Runs in ParallelCluster's own virtual environment: schema load and the validators that need no AWS call.
+PCLUSTER_TIMER = """
+import json, statistics, sys, time, warnings
+warnings.filterwarnings("ignore")
+import yaml
+from pcluster.schemas.cluster_schema import ClusterSchema
+texts = [open(path).read() for path in sys.argv[1:]]
+def once():
+    for text in texts:
+        cluster = ClusterSchema(cluster_name="bench").load(yaml.safe_load(text))
+        try:
+            cluster.validate()
+        except Exception:
+            pass  # validators that ask AWS stop here without an account; the time until then is what is measured
+once()
+times = []
+for _ in range(3):
+    start = time.perf_counter(); once(); times.append(time.perf_counter() - start)
+print(json.dumps(statistics.median(times)))
+"""
+
+
+def median_seconds(work: Callable[[], object], repeats: int = 7) -> float:
+    """The median time of warm runs."""
+    work()
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+def start_up(*words: str) -> float:
+    """Process start to exit of one command."""
+    command = [str(Path(sys.executable).with_name("trainwright")), *words]
+    return median_seconds(lambda: subprocess.run(command, capture_output=True, check=False), 5)
+
+
+def check_seconds(paths: list[Path]) -> float:
+    from trainwright.check.engine import check
+
+    return median_seconds(lambda: [check([str(path)]) for path in paths])
+
+
+def pcluster_seconds(paths: list[Path]) -> float | None:
+    if not PCLUSTER_PYTHON.exists():
+        return None
+    environment = {"AWS_DEFAULT_REGION": "us-east-2", "AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x",
+                   "AWS_ENDPOINT_URL": "http://127.0.0.1:9", "AWS_MAX_ATTEMPTS": "1", "PATH": "/usr/bin:/bin"}  # fmt: skip
+    done = subprocess.run(
+        [str(PCLUSTER_PYTHON), "-c", PCLUSTER_TIMER, *map(str, paths)], capture_output=True, text=True, env=environment
+    )
+    return float(json.loads(done.stdout.splitlines()[-1])) if done.returncode == 0 else None
+
+
+def cfn_lint_seconds(paths: list[Path]) -> float:
+    from cfnlint import ManualArgs, api
+
+    configuration = ManualArgs(regions=["us-east-1"])
+    return median_seconds(lambda: [api.lint_file(path, config=configuration) for path in paths], 3)
+
+
+def thousand_files() -> tuple[float, float]:
+    """Seconds and MiB for one call over 1,000 files, in a process of its own."""
+    sources = sorted(p for p in EXAMPLES.glob("*/*") if p.is_file() and p.suffix in (".yaml", ".json", ".sbatch", ".sh"))
+    with tempfile.TemporaryDirectory() as folder:
+        for number in range(1000):
+            source = sources[number % len(sources)]
+            shutil.copy(source, Path(folder) / f"{number:04}{source.suffix}")
+        command = [str(Path(sys.executable).with_name("trainwright")), "check", folder, "--format", "json"]
+        start = time.perf_counter()
+        subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
+        seconds = time.perf_counter() - start
+    return seconds, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+
+
+def main() -> None:
+    rows: list[tuple[str, str, str]] = []
+    seconds, mib = thousand_files()
+    rows.append(("1,000 files in one call", f"{seconds:.1f} s, {mib:.0f} MiB", "< 10 s, < 200 MiB"))
+    rows.append(("trainwright --help", f"{start_up('--help'):.3f} s", "< 0.2 s"))
+    rows.append(("trainwright check, one file", f"{start_up('check', str(CLUSTERS[0])):.3f} s", "< 0.4 s"))
+    ours, peer = check_seconds(CLUSTERS), pcluster_seconds(CLUSTERS)
+    ratio = f"{peer / ours:.0f}x faster" if peer is not None else "peer not installed (.venvs/pcluster)"
+    rows.append((f"pcluster schema + validators, {len(CLUSTERS)} files", ratio, ">= 10x"))
+    if STACKS:
+        ratio = f"{cfn_lint_seconds(STACKS) / check_seconds(STACKS):.0f}x faster"
+        rows.append((f"cfn-lint, {len(STACKS)} templates", ratio, ">= 3x"))
+    for what, measured, goal in rows:
+        print(f"{what:44}{measured:32}{goal}")
+
+
+if __name__ == "__main__":
+    main()
