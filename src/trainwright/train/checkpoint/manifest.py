@@ -1,0 +1,85 @@
+"""What a checkpoint says about itself. A checkpoint is whole when its manifest is there and names every file's size."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from trainwright.errors import UserError
+from trainwright.train.data.format import file_sha256
+
+FORMAT = "trainwright-checkpoint"
+NAME = "manifest.json"
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """One file of a checkpoint."""
+
+    name: str
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """The files of a checkpoint, and what the trainer needs beside the tensors to go on exactly."""
+
+    step: int
+    model: Mapping[str, Any]  # the numbers of the model's shape
+    trainer: Mapping[str, Any]  # samples seen, seeds, guards, configuration, plan
+    files: tuple[File, ...]
+    format: str = FORMAT
+
+    @property
+    def size(self) -> int:
+        return sum(f.size for f in self.files)
+
+    def to_json(self) -> bytes:
+        return (json.dumps(asdict(self), indent=1) + "\n").encode()
+
+
+def parse(text: bytes) -> Manifest | None:
+    """A manifest from its JSON; None for anything that is not a whole one."""
+    try:
+        raw = json.loads(text)
+        if raw.pop("format") != FORMAT:
+            return None
+        return Manifest(**{**raw, "files": tuple(File(**f) for f in raw["files"])})
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def read_whole(folder: Path) -> Manifest | None:
+    """The manifest of a folder that holds every file it names, at its full size; None where anything is missing."""
+    try:
+        manifest = parse((folder / NAME).read_bytes())
+        if manifest and all((folder / f.name).stat().st_size == f.size for f in manifest.files):
+            return manifest
+    except OSError:
+        return None
+    return None
+
+
+def describe_file(path: Path) -> File:
+    return File(path.name, path.stat().st_size, file_sha256(path))
+
+
+def damaged(manifest: Manifest, folder: Path, part: int = 0, parts: int = 1) -> list[str]:
+    """The files whose content changed since they were written. Ranks share the reading: each takes every `parts`-th."""
+    return [f.name for f in manifest.files[part::parts] if file_sha256(folder / f.name) != f.sha256]
+
+
+def require_same_model(manifest: Manifest, model: Mapping[str, Any], where: str) -> None:
+    """Refuse a checkpoint of another model, naming the first two numbers that disagree."""
+    for key, wanted in model.items():
+        saved = manifest.model.get(key)
+        if saved != wanted:
+            raise UserError(
+                f"the checkpoint's model has {key} = {saved}, this run's model has {key} = {wanted}",
+                where=where,
+                fix=f"--model {manifest.model.get('name', 'the same')}, or another --run folder",
+            )

@@ -1,0 +1,192 @@
+"""Where checkpoints live: a folder (local or shared), or S3. Both show a checkpoint only when it is whole."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from pathlib import Path
+from typing import Protocol
+
+from trainwright.train.checkpoint import faults
+from trainwright.train.checkpoint.manifest import NAME, Manifest, parse, read_whole
+from trainwright.train.data import s3
+
+STEP = re.compile(r"^step-(\d{8,})$")
+
+
+def step_name(step: int) -> str:
+    return f"step-{step:08d}"
+
+
+class Place(Protocol):
+    """What the checkpointer asks of a place. `part` is one rank's, the rest is rank 0's to call."""
+
+    where: str
+
+    def writing(self, step: int) -> Path:
+        """The folder this rank writes its files of a step into."""
+
+    def clean(self, step: int) -> None:
+        """Make room for writing a step: leftovers of a save that was cut off are removed."""
+
+    def part(self, step: int, names: list[str]) -> None:
+        """Put this rank's written files where they belong, durably."""
+
+    def publish(self, step: int, manifest: Manifest) -> None:
+        """Make the step visible, in one instant."""
+
+    def whole(self) -> list[int]:
+        """The steps that are whole, newest first."""
+
+    def reading(self, step: int, fetch: bool) -> Path:
+        """A local folder to read a step from; `fetch` on the one rank of a node that brings it there."""
+
+    def manifest(self, step: int) -> Manifest: ...
+
+    def remove(self, step: int) -> None: ...
+
+    def free(self) -> int | None:
+        """Bytes that can still be written; None where there is no end."""
+
+
+class Folder:
+    """A folder of checkpoints: written aside, flushed, then renamed."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.where = root, str(root)
+
+    def writing(self, step: int) -> Path:
+        return self.root / f".{step_name(step)}.partial"
+
+    def clean(self, step: int) -> None:
+        self.root.mkdir(parents=True, exist_ok=True)
+        for leftover in self.root.glob(".step-*"):
+            shutil.rmtree(leftover)
+        self.writing(step).mkdir()
+
+    def part(self, step: int, names: list[str]) -> None:
+        for name in names:
+            sync(self.writing(step) / name)
+
+    def publish(self, step: int, manifest: Manifest) -> None:
+        beside, final = self.writing(step), self.root / step_name(step)
+        with (beside / NAME).open("wb") as handle:
+            handle.write(manifest.to_json())
+            handle.flush()
+            os.fsync(handle.fileno())
+        sync(beside)
+        faults.point("before-rename")
+        if final.exists():
+            # The same step of an abandoned past. Out of sight first: never is a half-removed folder under a whole name.
+            os.rename(final, self.root / f".{step_name(step)}.replaced")
+        os.rename(beside, final)
+        faults.point("after-rename")
+        sync(self.root)
+        shutil.rmtree(self.root / f".{step_name(step)}.replaced", ignore_errors=True)
+
+    def whole(self) -> list[int]:
+        if not self.root.is_dir():
+            return []
+        steps = [int(m[1]) for p in self.root.iterdir() if (m := STEP.match(p.name)) and read_whole(p)]
+        return sorted(steps, reverse=True)
+
+    def reading(self, step: int, fetch: bool) -> Path:
+        return self.root / step_name(step)
+
+    def manifest(self, step: int) -> Manifest:
+        found = read_whole(self.root / step_name(step))
+        if found is None:
+            raise FileNotFoundError(f"{self.root / step_name(step)} is not whole")
+        return found
+
+    def remove(self, step: int) -> None:
+        # Renamed first, so that a kill in the middle leaves a leftover and not a half checkpoint.
+        aside = self.root / f".{step_name(step)}.removed"
+        os.rename(self.root / step_name(step), aside)
+        faults.point("mid-remove")
+        shutil.rmtree(aside)
+
+    def free(self) -> int | None:
+        existing = next(p for p in (self.root, *self.root.parents) if p.exists())
+        return shutil.disk_usage(existing).free
+
+
+class Bucket:
+    """Checkpoints in S3: written to a local disk, uploaded by each rank, and real once the manifest object exists."""
+
+    def __init__(self, uri: str, scratch: Path) -> None:
+        self.where = uri
+        self.remote = s3.Bucket(uri)
+        self.scratch = scratch
+
+    def writing(self, step: int) -> Path:
+        return self.scratch / f".{step_name(step)}.partial"
+
+    def clean(self, step: int) -> None:
+        for leftover in self.scratch.glob(".step-*.partial"):
+            shutil.rmtree(leftover)
+        self.writing(step).mkdir(parents=True)
+
+    def part(self, step: int, names: list[str]) -> None:
+        for name in names:
+            path = self.writing(step) / name
+            self.remote.upload(f"{step_name(step)}/{name}", path)
+            path.unlink()
+
+    def publish(self, step: int, manifest: Manifest) -> None:
+        faults.point("before-rename")
+        self.remote.write(f"{step_name(step)}/{NAME}", manifest.to_json())
+        faults.point("after-rename")
+        shutil.rmtree(self.writing(step), ignore_errors=True)
+
+    def whole(self) -> list[int]:
+        steps = [
+            int(m[1]) for n in self.remote.names() if n.endswith("/" + NAME) and (m := STEP.match(n.split("/")[0]))
+        ]
+        return [s for s in sorted(steps, reverse=True) if parse(self.remote.read(f"{step_name(s)}/{NAME}"))]
+
+    def reading(self, step: int, fetch: bool) -> Path:
+        folder = self.scratch / f"read-{step_name(step)}"
+        if fetch:
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(parents=True)
+            for file in self.manifest(step).files:
+                self._download(f"{step_name(step)}/{file.name}", folder / file.name, file.size)
+        return folder
+
+    def _download(self, name: str, path: Path, size: int) -> None:
+        with path.open("wb") as out:
+            for start in range(0, size, s3.PART):
+                out.write(self.remote.read(name, start, min(start + s3.PART, size)))
+
+    def manifest(self, step: int) -> Manifest:
+        found = parse(self.remote.read(f"{step_name(step)}/{NAME}"))
+        if found is None:
+            raise FileNotFoundError(f"{self.where}/{step_name(step)} is not whole")
+        return found
+
+    def remove(self, step: int) -> None:
+        # The manifest goes first: from then on the step is not a checkpoint, whatever else is left of it.
+        self.remote.delete(f"{step_name(step)}/{NAME}")
+        faults.point("mid-remove")
+        for name in list(self.remote.names(step_name(step) + "/")):
+            self.remote.delete(name)
+
+    def free(self) -> int | None:
+        self.scratch.mkdir(parents=True, exist_ok=True)
+        return shutil.disk_usage(self.scratch).free
+
+
+def open_place(where: str, scratch: Path) -> Place:
+    """The place a user named: s3://bucket/prefix, or a folder."""
+    return Bucket(where, scratch) if where.startswith("s3://") else Folder(Path(where))
+
+
+def sync(path: Path) -> None:
+    """Flush a file or a folder to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
