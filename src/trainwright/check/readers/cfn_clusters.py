@@ -1,11 +1,11 @@
-"""The clusters a CloudFormation template describes: Batch compute environments, EKS node groups, SageMaker HyperPod; and
-the jobs of Batch job definitions."""
+"""The clusters a CloudFormation template describes (Batch compute environments, EKS node groups, SageMaker HyperPod) and
+the jobs of its Batch job definitions."""
 
 from __future__ import annotations
 
+from trainwright.catalog.instances import find_instance
 from trainwright.check.model import Cluster, EnvVar, File, Job, LaunchTemplate, Queue, Value
 from trainwright.check.readers.cfn_template import Resource, Template, maps, target
-from trainwright.catalog.instances import find_instance
 from trainwright.spec.source import Node
 
 

@@ -3,14 +3,29 @@ Batch, EKS and SageMaker resources describe."""
 
 from __future__ import annotations
 
-from trainwright.check.model import File, Interface, LaunchTemplate, Link, Policy, PortRule, SecurityGroup, Storage, Value
+from trainwright.check.model import (
+    File,
+    Interface,
+    LaunchTemplate,
+    Link,
+    Policy,
+    PortRule,
+    SecurityGroup,
+    Storage,
+    Value,
+)
 from trainwright.check.readers.cfn_clusters import read_clusters
 from trainwright.check.readers.cfn_template import Resource, Template, maps, target
 from trainwright.check.readers.values import value_of
 from trainwright.spec.source import Node
 
 _FSX_KINDS = {"LUSTRE": "lustre", "OPENZFS": "openzfs", "ONTAP": "ontap", "WINDOWS": "windows"}
-_OTHER_STORAGE = {"RDS::DBCluster": "database", "RDS::DBInstance": "database", "S3::Bucket": "bucket", "EFS::FileSystem": "efs"}
+_OTHER_STORAGE = {
+    "RDS::DBCluster": "database",
+    "RDS::DBInstance": "database",
+    "S3::Bucket": "bucket",
+    "EFS::FileSystem": "efs",
+}
 
 
 def recognise(root: Node) -> bool:
@@ -42,15 +57,15 @@ def _storages(template: Template) -> list[Storage]:
         if owner is not None:
             owner.links.append(Link(template.text(association.get("DataRepositoryPath")), association.span))
     for kind, ours in _OTHER_STORAGE.items():
-        found += [
-            Storage(r.span, ours, Value(r.id, r.span), deletion_policy=_deletion(r)) for r in template.of(kind)
-        ]
+        found += [Storage(r.span, ours, Value(r.id, r.span), deletion_policy=_deletion(r)) for r in template.of(kind)]
     return found
 
 
 def _deletion(resource: Resource) -> Value[str] | None:
     node = resource.node.get("DeletionPolicy")
-    return Value(node.text, node.span, node.text, resource.node.keys.get("DeletionPolicy")) if node is not None else None
+    return (
+        Value(node.text, node.span, node.text, resource.node.keys.get("DeletionPolicy")) if node is not None else None
+    )
 
 
 def _fsx(template: Template, resource: Resource) -> Storage:

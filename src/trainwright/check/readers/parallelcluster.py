@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from trainwright.check.model import BootScript, Cluster, Database, File, Head, Link, Queue, Storage, Value
 from trainwright.check.readers.values import bool_at, int_at, map_values, text_at, texts_at, value_at
 from trainwright.spec.source import Node
 
 _CAPACITY = {"ONDEMAND": "on-demand", "SPOT": "spot", "CAPACITY_BLOCK": "block"}
 _KINDS = {
-    "FsxLustre": "lustre", "FsxOpenZfs": "openzfs", "FsxOntap": "ontap", "Efs": "efs", "Ebs": "ebs", "FileCache": "cache"
-}  # fmt: skip
+    "FsxLustre": "lustre",
+    "FsxOpenZfs": "openzfs",
+    "FsxOntap": "ontap",
+    "Efs": "efs",
+    "Ebs": "ebs",
+    "FileCache": "cache",
+}
 _ACTIONS = ("OnNodeStart", "OnNodeConfigured", "OnNodeUpdated")
 
 
@@ -50,7 +57,8 @@ def _settings(node: Node | None) -> dict[str, Value[object]]:
     found = node.get("CustomSlurmSettings") if node is not None else None
     if found is None:
         return {}
-    maps = found.elements() if found.is_list else [found]
+    # A map of several keys in the list defines a node, node set or partition of the user's own: not a setting.
+    maps = [one for one in found.elements() if one.is_map and len(one.value) == 1] if found.is_list else [found]
     return {key: value for one in maps for key, value in map_values(one).items()}
 
 
@@ -131,7 +139,15 @@ def _queue(node: Node, resource: Node | None) -> Queue:
         policies=_policies(node),
         root_volume_gib=int_at(node, "ComputeSettings", "LocalStorage", "RootVolume", "Size"),
         scratch=text_at(node, "ComputeSettings", "LocalStorage", "EphemeralVolume", "MountDir"),
+        extra=_extra(node, resource),
     )
+
+
+def _extra(node: Node, resource: Node | None) -> dict[str, Value[Any]]:
+    replaced = value_at(node, "Networking", "SecurityGroups")
+    gpu_direct = bool_at(resource, "Efa", "GdrSupport")
+    found = {"replaced_groups": replaced, "gpu_direct": gpu_direct}
+    return {key: value for key, value in found.items() if value is not None}
 
 
 def _placement(node: Node) -> Value[bool] | None:
@@ -183,4 +199,10 @@ def _database(node: Node | None) -> Database | None:
     found = node.get("Database") if node is not None else None
     if found is None:
         return None
-    return Database(found.span, text_at(found, "Uri"), text_at(found, "UserName"), text_at(found, "PasswordSecretArn"))
+    assert node is not None
+    return Database(
+        node.key_span("Database"),
+        text_at(found, "Uri"),
+        text_at(found, "UserName"),
+        text_at(found, "PasswordSecretArn"),
+    )

@@ -1,0 +1,31 @@
+"""The data files beside the rules: limits, deny lists, patterns. Read once, when a rule first asks."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from trainwright.catalog.instances import InstanceType, find_instance
+from trainwright.check.model import Queue, Value
+
+_FOLDER = Path(__file__).with_name("data")
+
+
+@cache
+def table(name: str) -> dict[str, Any]:
+    """One data file, parsed."""
+    import tomllib
+
+    return tomllib.loads((_FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
+
+
+def machine(value: Value[str] | None) -> InstanceType | None:
+    """The catalog's row for an instance type, where the file names one plainly and the catalog has it."""
+    return find_instance(value.value) if value is not None and value.known else None
+
+
+def machines(queue: Queue) -> list[tuple[Value[str], InstanceType]]:
+    """The instance types of a queue that the catalog knows."""
+    found = ((value, machine(value)) for value in queue.instances)
+    return [(value, type_) for value, type_ in found if type_ is not None]
