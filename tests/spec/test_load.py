@@ -10,7 +10,8 @@ import yaml
 
 from trainwright.errors import UserError
 from trainwright.spec.defaults import resolve
-from trainwright.spec.load import SpecError, load, load_all
+from trainwright.spec.load import load, load_all
+from trainwright.spec.mistakes import SpecError
 from trainwright.spec.schema import schema
 
 SPEC = """\

@@ -6,17 +6,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, get_args
-
-from pydantic import BaseModel, ValidationError
 
 from trainwright.errors import UserError, did_you_mean
-from trainwright.spec.mistakes import Mistake, SpecError
 from trainwright.spec.model import Spec
 from trainwright.spec.source import Node, SourceError, Span, parse, read_text
+from trainwright.spec.validate import validated
 
 MAX_EXTENDS = 8
-Path_ = tuple[str | int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +56,7 @@ def load_node(document: Node, path: str, overrides: Sequence[str] = ()) -> Loade
     for override in overrides:
         for node in _override(merged, override).walk():
             files[id(node)] = f"--set {override}"
-    mistakes = _validate(merged, path, files)
-    if isinstance(mistakes, Spec):
-        return LoadedSpec(mistakes, path, merged, files)
-    raise SpecError(mistakes)
+    return LoadedSpec(validated(Spec, merged, path, files), path, merged, files)
 
 
 def _extend(document: Node, path: str, files: dict[int, str], depth: int) -> Node:
@@ -142,85 +135,3 @@ def _index(node: Node, step: str, override: str) -> int:
     raise UserError(
         f"--set {override}: no element {step!r}", fix=did_you_mean(step, names) or f"there are: {', '.join(names)}"
     )
-
-
-def _validate(node: Node, path: str, files: dict[int, str]) -> Spec | list[Mistake]:
-    if not node.is_map:
-        return [Mistake(path, node.span, "a spec is a mapping of keys", "start with `name:` and `platform:`")]
-    try:
-        return Spec.model_validate(node.plain())
-    except ValidationError as error:
-        # An element that failed makes pydantic call its list too short: that is the same mistake told twice.
-        told = [dict(item) for item in error.errors() if not _echo(dict(item))]
-        mistakes = [_mistake(node, path, files, item) for item in told]
-        return sorted(mistakes, key=lambda m: (m.file, m.span.line, m.span.column))
-
-
-def _echo(error: dict[str, Any]) -> bool:
-    return error["type"] == "too_short" and bool(error.get("input"))
-
-
-def _mistake(root: Node, path: str, files: dict[int, str], error: dict[str, Any]) -> Mistake:
-    location = _real_path(root, error["loc"])
-    kind = error["type"]
-    name = ".".join(str(step) for step in location) or "the spec"
-    parent = root
-    for step in location[:-1]:
-        parent = parent.get(step) or parent
-    file = files.get(id(root.get(*location) or parent), path)
-    if kind == "extra_forbidden":
-        key = str(location[-1])
-        known = _fields_at(location[:-1])
-        hint = did_you_mean(key, known)
-        span = parent.key_span(key)
-        return Mistake(file, span, f"unknown key {key!r}", hint or f"known keys here: {', '.join(known)}")
-    if kind == "missing":
-        return Mistake(file, parent.span, f"{location[-1]!r} is missing", f"add `{location[-1]}:` here")
-    message = str(error["msg"]).removeprefix("Value error, ")
-    message = message[:1].lower() + message[1:]
-    return Mistake(file, root.span_at(location), f"{name}: {message}", _fix_for(kind, error))
-
-
-def _fix_for(kind: str, error: dict[str, Any]) -> str:
-    if kind == "literal_error":
-        expected = str(error.get("ctx", {}).get("expected", ""))
-        words = [w.strip("' ") for w in expected.replace(" or ", ", ").split(",")]
-        return did_you_mean(str(error.get("input", "")), words)
-    return ""
-
-
-def _real_path(root: Node, loc: Sequence[str | int]) -> Path_:
-    """Pydantic's location without the names of union branches and validators, which are no keys of the file."""
-    path: list[str | int] = []
-    node: Node | None = root
-    for position, step in enumerate(loc):
-        last = position == len(loc) - 1
-        found = node.get(step) if node is not None else None
-        if found is None and not last:
-            continue
-        if found is None and node is not None and not node.is_map:
-            continue
-        path.append(step)
-        node = found
-    return tuple(path)
-
-
-def _fields_at(path: Path_) -> list[str]:
-    """The keys the model knows at a place of the spec."""
-    model: Any = Spec
-    for step in path:
-        if isinstance(step, int):
-            continue
-        field = model.model_fields.get(step) if model is not None else None
-        model = _model_in(field.annotation) if field is not None else None
-    return [f.alias or name for name, f in model.model_fields.items()] if model is not None else []
-
-
-def _model_in(annotation: Any) -> type[BaseModel] | None:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    for argument in get_args(annotation):
-        found = _model_in(argument)
-        if found is not None:
-            return found
-    return None
