@@ -240,6 +240,10 @@ class Command:
     span: Span
     inside_srun: bool = False
     line_text: str = ""
+    options: dict[str, Value[str]] = field(default_factory=dict)  # without dashes, hyphens as underscores
+    batch_variables: frozenset[str] = frozenset()  # unknown variables that the batch script itself expands
+    runner: Command | None = None  # the srun, mpirun or docker that starts it
+    conditional: bool = False  # inside an if, a loop or a function
 
     @property
     def program(self) -> str:
@@ -314,6 +318,9 @@ class Job:
     checkpoint_steps: Value[int] | None = None
     checkpoint_keep: Value[int] | None = None
     datasets: dict[str, Value[str]] = field(default_factory=dict)  # train, valid, test
+    launch: Command | None = None  # the command that starts the ranks
+    script: ShellScript | None = None  # the script it stands in
+    pod: Pod | None = None
     image: Value[str] | None = None
     mounts: list[Value[str]] = field(default_factory=list)
     queue: Queue | None = None  # the queue it runs on, where the file holds both
@@ -331,16 +338,63 @@ class ShellScript:
     span: Span
     text: str
     commands: list[Command] = field(default_factory=list)
-    env: list[EnvVar] = field(default_factory=list)
+    env: list[EnvVar] = field(default_factory=list)  # what is exported
     kind: str = "shell"  # sbatch | shell | dockerfile
     first_line: int = 1
+    assignments: list[EnvVar] = field(default_factory=list)  # every variable that is given a value, exported or not
+    assigned: set[str] = field(default_factory=set)  # names that get a value in any way (read, for, :=)
+    directives: list[tuple[str, Value[str]]] = field(default_factory=list)  # #SBATCH options, long names, in order
+    late_directives: list[Span] = field(default_factory=list)  # #SBATCH lines after the first command: Slurm skips them
+    comments: dict[int, str] = field(default_factory=dict)  # by line
+    sources_others: bool = False  # takes in another script, which may set anything
+    stray_braces: list[Span] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Volume:
+    """A volume of a pod."""
+
+    span: Span
+    name: Value[str]
+    kind: str  # emptyDir | hostPath | persistentVolumeClaim | configMap | secret ...
+    medium: Value[str] | None = None
+
+
+@dataclass(slots=True)
+class Container:
+    """A container of a pod, as far as rules ask."""
+
+    span: Span
+    name: Value[str] | None = None
+    image: Value[str] | None = None
+    requests: dict[str, Value[str]] = field(default_factory=dict)
+    limits: dict[str, Value[str]] = field(default_factory=dict)
+    mounts: list[tuple[Value[str], str]] = field(default_factory=list)  # path and volume's name
+    env: list[EnvVar] = field(default_factory=list)
+    workdir: Value[str] | None = None
+
+
+@dataclass(slots=True)
+class Pod:
+    """A pod template of a Kubernetes file; `job` is what it runs."""
+
+    span: Span
+    kind: str  # of the object it stands in: PyTorchJob, Pod ...
+    role: str = ""  # Master, Worker, Launcher, the name of a replicated job
+    replicas: Value[int] | None = None
+    containers: list[Container] = field(default_factory=list)
+    volumes: list[Volume] = field(default_factory=list)
+    instance: Value[str] | None = None
+    instances: list[Value[str]] = field(default_factory=list)  # every type its selectors allow
+    host_network: bool = False
+    host_ipc: bool = False
 
 
 @dataclass(slots=True)
 class Pin:
     """A version of a piece of software that the file fixes (or fails to fix)."""
 
-    software: str  # efa | ofi | nccl | cuda | driver | libfabric | pytorch | image | pcluster | kernel
+    software: str  # as the catalog names it: efa | ofi_nccl | nccl | cuda | driver | libfabric | torch | kernel ...
     version: Value[str]
 
 
@@ -359,6 +413,7 @@ class File:
     launch_templates: list[LaunchTemplate] = field(default_factory=list)
     storages: list[Storage] = field(default_factory=list)  # those of no cluster (CloudFormation)
     policies: list[Policy] = field(default_factory=list)
+    pods: list[Pod] = field(default_factory=list)
     pins: list[Pin] = field(default_factory=list)
     siblings: dict[str, File] = field(default_factory=dict)  # files beside this one that belong to it, by format
     span: Span = WHOLE_FILE

@@ -1,0 +1,279 @@
+"""What the words of a script stand for: variables that were given a constant are filled in and keep the place of that
+constant; what only a running shell can know stays written as it is and is marked unknown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from trainwright.check.model import Value
+from trainwright.check.readers.shell_source import Source, part_of
+from trainwright.check.readers.shell_words import Piece, Word
+from trainwright.spec.source import Span
+
+MAX_PARTS = 4000  # a variable that doubles itself must not fill the memory
+_EXPRESSION = re.compile(
+    r"(?P<name>[A-Za-z_]\w*)(?P<index>\[[^\]]*\])?(?P<operator>:?[-=?+]|[%#/^,@:].*)?(?P<rest>.*)\Z", re.S
+)
+_ARITHMETIC = re.compile(r"\s*(?:(\d+)|\$?\{?([A-Za-z_]\w*)\}?|([-+*/%()]))")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A stretch of an expanded word. `variable` names what an unknown part stands for."""
+
+    text: str
+    source: Source
+    start: int
+    end: int
+    known: bool = True
+    variable: str = ""
+    by_batch: bool = False  # expanded by the batch script itself, before any task starts
+    quoted: bool = False
+    exact: bool = True  # the text is the source's own, character for character
+
+    @property
+    def span(self) -> Span:
+        return self.source.span(self.start, self.end)
+
+    def cut(self, start: int, end: int) -> Part:
+        if not self.exact:
+            return self
+        return Part(
+            self.text[start:end], self.source, self.start + start, self.start + end, self.known, quoted=self.quoted
+        )
+
+
+Parts = list[Part]
+
+
+def value_of(parts: Parts, place: Span) -> Value[str]:
+    """Parts as one located value: where it was written when that is one place, else where it is used."""
+    text = "".join(part.text for part in parts)
+    span = parts[0].span if len(parts) == 1 else place
+    return Value(text, span, text, None, all(part.known for part in parts))
+
+
+@dataclass(slots=True)
+class Variables:
+    """Names and what they hold at this point of the script; None: assigned, but not to a constant."""
+
+    values: dict[str, list[Parts] | None] = field(default_factory=dict)
+    assigned: set[str] = field(default_factory=set)
+
+    def copy(self) -> Variables:
+        return Variables(dict(self.values), set(self.assigned))
+
+    def set(self, name: str, value: list[Parts] | None) -> None:
+        self.assigned.add(name)
+        if value is not None and sum(len(parts) for parts in value) > MAX_PARTS:
+            value = None
+        self.values[name] = value
+
+
+class Expander:
+    """Expands the words of one source."""
+
+    def __init__(self, source: Source, variables: Variables, in_batch: bool) -> None:
+        self.source = source
+        self.variables = variables
+        self.in_batch = in_batch
+
+    def words(self, word: Word) -> list[Parts]:
+        """The words that one written word becomes."""
+        whole = self._whole_variable(word)
+        if whole is not None:
+            return whole
+        done: list[Parts] = []
+        current: Parts = []
+        for piece in word.pieces:
+            for part in self.piece(piece):
+                split = not piece.quote and piece.kind == "variable" and part.known and re.search(r"\s", part.text)
+                if not split:
+                    current.append(part)
+                    continue
+                for run in re.finditer(r"(\s+)|\S+", part.text):
+                    if run[1]:
+                        done += [current] if current else []
+                        current = []
+                    else:
+                        current.append(part.cut(run.start(), run.end()))
+        return done + ([current] if current or not done else [])
+
+    def one(self, word: Word) -> Parts:
+        """The word without splitting, as an assignment takes it."""
+        return [part for piece in word.pieces for part in self.piece(piece)]
+
+    def _whole_variable(self, word: Word) -> list[Parts] | None:
+        """`"${ARGS[@]}"` and `$ARGS` on their own: the words that were stored."""
+        if len(word.pieces) != 1 or word.pieces[0].kind != "variable":
+            return None
+        piece = word.pieces[0]
+        match = _EXPRESSION.match(piece.text)
+        if match is None or match["operator"] or match["rest"]:
+            return None
+        stored = self.variables.values.get(match["name"])
+        if stored is None:
+            return None
+        if match["index"] in ("[@]", "[*]"):
+            return list(stored)
+        if match["index"] or piece.quote or len(stored) != 1:
+            return None
+        return split_parts(stored[0])
+
+    def piece(self, piece: Piece) -> Parts:
+        if piece.kind == "text":
+            exact = piece.quote != "\\" or piece.end - piece.start == len(piece.text)
+            text = piece.text
+            return [Part(text, self.source, piece.start, piece.end, quoted=bool(piece.quote), exact=exact)]
+        if piece.kind == "arithmetic":
+            number = evaluate(piece.text, self.number)
+            if number is not None:
+                return [Part(str(number), self.source, piece.start, piece.end, exact=False)]
+            return [self._unknown(piece, f"$(({piece.text}))", "")]
+        if piece.kind == "command":
+            return [self._unknown(piece, f"$({piece.text})", "")]
+        return self._variable(piece)
+
+    def _variable(self, piece: Piece) -> Parts:
+        match = _EXPRESSION.match(piece.text)
+        if match is None:
+            return [self._unknown(piece, f"${piece.text}", "")]
+        name, operator = match["name"], match["operator"] or ""
+        stored = self.variables.values.get(name)
+        plain = not operator and not match["rest"]
+        if stored is not None and len(stored) == 1 and not match["index"]:
+            if plain or operator in (":-", "-", ":=", "=", ":?", "?"):
+                return [self._requoted(part, bool(piece.quote)) for part in stored[0]]
+        elif name not in self.variables.values and operator in (":-", "-", ":=", "="):
+            default = self._default(piece, match["rest"])
+            if operator in (":=", "="):
+                self.variables.set(name, [default])
+            return default
+        elif stored is not None and match["index"] in ("[@]", "[*]") and plain:
+            return [part for parts in stored for part in parts]
+        shown = f"${name}" if plain and not match["index"] else "${" + piece.text + "}"
+        return [self._unknown(piece, shown, name)]
+
+    @staticmethod
+    def _requoted(part: Part, quoted: bool) -> Part:
+        return Part(
+            part.text, part.source, part.start, part.end, part.known, part.variable, part.by_batch, quoted, part.exact
+        )
+
+    def _default(self, piece: Piece, text: str) -> Parts:
+        """The default of `${NAME:-text}`, at its place."""
+        start = piece.end - 1 - len(text)
+        bare = text.strip("'\"")
+        if not bare:
+            return [Part("", self.source, start, start)]
+        if re.search(r"[$`]", bare):
+            return [self._unknown(piece, "${" + piece.text + "}", "")]
+        start += len(text) - len(text.lstrip("'\""))
+        return [Part(bare, self.source, start, start + len(bare))]
+
+    def _unknown(self, piece: Piece, text: str, name: str) -> Part:
+        batch = self.in_batch or piece.start in self.source.outer
+        return Part(text, self.source, piece.start, piece.end, False, name, batch, bool(piece.quote), False)
+
+    def number(self, name: str) -> int | None:
+        """A variable as a whole number."""
+        stored = self.variables.values.get(name)
+        if not stored or len(stored) != 1 or not all(part.known for part in stored[0]):
+            return None
+        text = "".join(part.text for part in stored[0]).strip()
+        return int(text) if text.isdigit() and len(text) < 19 else None
+
+
+def split_parts(parts: Parts) -> list[Parts]:
+    """A stored text split at its blanks, as an unquoted variable is."""
+    done: list[Parts] = []
+    current: Parts = []
+    for part in parts:
+        if not part.known or not part.exact:
+            current.append(part)
+            continue
+        for run in re.finditer(r"(\s+)|\S+", part.text):
+            if run[1]:
+                done += [current] if current else []
+                current = []
+            else:
+                current.append(part.cut(run.start(), run.end()))
+    return done + ([current] if current else [])
+
+
+def script_in(parts: Parts) -> Source:
+    """The source of a script given as a string (`bash -c "..."`); what the outer shell expands is remembered."""
+    if len(parts) == 1 and parts[0].exact:
+        return part_of(parts[0].source, parts[0].start, parts[0].end)
+    indexes: list[int] = []
+    places: list[tuple[int, int]] = []
+    outer: set[int] = set()
+    text = ""
+    for part in parts:
+        if not part.known and part.by_batch:
+            outer.add(len(text))
+        inner = part_of(part.source, part.start, part.end) if part.exact else None
+        if inner is not None and inner.fixed is None:
+            indexes += [len(text) + index for index in inner.indexes]
+            places += inner.places
+        else:
+            indexes.append(len(text))
+            places.append(part.source.place(part.start))
+        text += part.text
+    return Source(text, indexes or [0], places or [(1, 1)], outer=frozenset(outer))
+
+
+def evaluate(text: str, number: Callable[[str], int | None]) -> int | None:
+    """A whole-number expression of constants and known variables; None when it is more than that."""
+    tokens: list[str | int] = []
+    at = 0
+    while at < len(text.rstrip()):
+        match = _ARITHMETIC.match(text, at)
+        if match is None or len(tokens) > 60:
+            return None
+        at = match.end()
+        if match[2]:
+            found = number(match[2])
+            if found is None:
+                return None
+            tokens.append(found)
+        else:
+            tokens.append(int(match[1][:19]) if match[1] else match[3])
+    try:
+        value, rest = _sum(tokens)
+    except (IndexError, ZeroDivisionError, ValueError):
+        return None
+    return value if not rest and abs(value) < 2**63 else None
+
+
+def _sum(tokens: list[str | int]) -> tuple[int, list[str | int]]:
+    value, rest = _product(tokens)
+    while rest and rest[0] in ("+", "-"):
+        right, after = _product(rest[1:])
+        value, rest = (value + right if rest[0] == "+" else value - right), after
+    return value, rest
+
+
+def _product(tokens: list[str | int]) -> tuple[int, list[str | int]]:
+    value, rest = _atom(tokens)
+    while rest and rest[0] in ("*", "/", "%"):
+        right, after = _atom(rest[1:])
+        value = value * right if rest[0] == "*" else value // right if rest[0] == "/" else value % right
+        rest = after
+    return value, rest
+
+
+def _atom(tokens: list[str | int]) -> tuple[int, list[str | int]]:
+    first = tokens[0]
+    if isinstance(first, int):
+        return first, tokens[1:]
+    if first == "-":
+        value, rest = _atom(tokens[1:])
+        return -value, rest
+    if first == "(":
+        value, rest = _sum(tokens[1:])
+        if rest[0] == ")":
+            return value, rest[1:]
+    raise ValueError("not an expression")
