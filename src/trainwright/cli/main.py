@@ -16,6 +16,7 @@ VERBS: dict[str, str] = {
     "check": "Find mistakes in a spec, or in cluster and job files written by hand.",
     "plan": "Write every file that would be deployed, with the price and what would change.",
     "schema": "Print the JSON schema of the spec, for editors.",
+    "recipes": "List the training jobs that come with Trainwright.",
     "catalog": "Look up instance types, accelerators, models and prices.",
 }
 

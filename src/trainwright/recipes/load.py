@@ -1,0 +1,71 @@
+"""Finding recipes: ours by name, a user's own by path, and the debug size of any of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from trainwright.errors import UserError, did_you_mean
+from trainwright.recipes.model import Recipe
+from trainwright.spec.model import Batch, Checkpoint
+from trainwright.spec.source import parse, read_text
+from trainwright.spec.validate import validated
+
+FOLDER = Path(__file__).with_name("data")
+DEBUG = "-debug"
+
+
+def names() -> list[str]:
+    """The recipes that come with Trainwright."""
+    return sorted(path.stem for path in FOLDER.glob("*.yaml"))
+
+
+def recipe(name: str) -> Recipe:
+    """A recipe by name, by the path of a file, or `NAME-debug` for the size that trains on a laptop."""
+    if name.endswith((".yaml", ".yml")) or "/" in name:
+        return _read(Path(name))
+    if name in names():
+        return _read(FOLDER / f"{name}.yaml")
+    if name.endswith(DEBUG) and name.removesuffix(DEBUG) in names():
+        return debug(_read(FOLDER / f"{name.removesuffix(DEBUG)}.yaml"))
+    hint = did_you_mean(name.removesuffix(DEBUG), names())
+    raise UserError(f"no recipe {name!r}", fix=hint or "`trainwright recipes list` shows them; a path names your own")
+
+
+def header(name: str) -> str:
+    """The comment on top of a recipe's file: how to run it and what to expect."""
+    path = FOLDER / f"{name.removesuffix(DEBUG)}.yaml" if "/" not in name and not name.endswith(".yaml") else Path(name)
+    lines = []
+    for line in read_text(path).splitlines():
+        if not line.startswith("#"):
+            break
+        lines.append(line.removeprefix("#").strip())
+    return "\n".join(lines)
+
+
+def debug(full: Recipe) -> Recipe:
+    """The same recipe at a size that trains on a laptop: same family and features, few and small layers."""
+    changes = {
+        "title": f"{full.title} (debug size)",
+        "model": f"{full.model}{DEBUG}" if full.model and not full.model.endswith(DEBUG) else full.model,
+        "sequence": min(full.sequence, 128),
+        "batch": Batch(sequences=8),
+        "steps": 30,
+        "precision": "fp32",
+        "recompute": "none",
+        "parallel": {"default": full.spread(None).model_copy(update={"tensor": 1, "pipeline": 1, "context": 1})},
+        "optimizer": full.optimizer.model_copy(update={"warmup": 5, "lr": 1e-3}),
+        "checkpoint": Checkpoint(steps=10, keep=2),
+        "data": "builtin:stdlib",
+    }
+    return Recipe.model_validate(full.model_copy(update=changes).model_dump())
+
+
+def _read(path: Path) -> Recipe:
+    if not path.is_file():
+        raise UserError(
+            f"no recipe file {str(path)!r}", fix="`trainwright recipes list` shows the ones that come with us"
+        )
+    documents = parse(read_text(path), str(path))
+    if len(documents) != 1:
+        raise UserError(f"a recipe file holds one document, not {len(documents)}", where=str(path))
+    return validated(Recipe, documents[0], str(path))

@@ -1,0 +1,82 @@
+"""A recipe: a model, how it is spread over GPUs, its batch, schedule and data, in one short file. It knows nothing of
+schedulers: every launch is derived from it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from trainwright.spec.model import Batch, Checkpoint, Parallel, Part
+from trainwright.spec.units import Count
+
+
+class Optimization(Part):
+    """The optimizer and its schedule."""
+
+    lr: float = Field(gt=0, description="Peak learning rate.")
+    warmup: Count = Field(0, description="Warm-up steps.")
+    schedule: Literal["cosine", "linear", "wsd", "constant"] = Field("cosine", description="Shape of the schedule.")
+    final: float = Field(0.1, ge=0, le=1, description="Learning rate at the end, as a fraction of the peak.")
+    betas: tuple[float, float] = Field((0.9, 0.95), description="AdamW's two decay rates.")
+    weight_decay: float = Field(0.1, ge=0, description="AdamW's weight decay.")
+    clip: float = Field(1.0, gt=0, description="Largest gradient norm.")
+
+
+class Spread(Parallel):
+    """How the model is spread over GPUs; `rest` names the axis that takes the GPUs which are left."""
+
+    rest: Literal["replicate", "shard"] = Field("shard", description="The axis that takes the GPUs which are left.")
+
+
+class Foreign(Part):
+    """Another framework's trainer: its command and container."""
+
+    command: tuple[str, ...] = Field(min_length=1, description="What each rank runs, words apart.")
+    container: str | None = Field(None, description="The image it needs.")
+
+
+class Recipe(Part):
+    """One training job, as data."""
+
+    title: str = Field(description="What it trains, in a few words.")
+    model: str | None = Field(None, description="Model shape (`trainwright catalog list --kind models`).")
+    trainer: Literal["trainwright"] | Foreign = Field("trainwright", description="Our trainer, or another's command.")
+    parallel: dict[str, Spread] = Field(
+        {"default": Spread()}, description="How it is spread, by instance type or family, and `default`."
+    )
+    sequence: int = Field(2048, ge=1, description="Context length in tokens.")
+    batch: Batch = Field(Batch(sequences=1), description="How much one step sees.")
+    precision: Literal["bf16", "float8", "fp32"] = Field("bf16", description="Arithmetic of the matrix products.")
+    recompute: Literal["none", "selective", "full"] = Field("none", description="Activation checkpointing.")
+    optimizer: Optimization = Field(Optimization(lr=3e-4), description="Optimizer and schedule.")
+    steps: Count = Field(description="Optimizer steps.")
+    data: str = Field("builtin:stdlib", description="Prepared tokens: a folder, s3:// address or builtin:stdlib.")
+    checkpoint: Checkpoint = Field(Checkpoint(steps=500, keep=3), description="When state is saved.")
+    hardware: str = Field("", description="What it was written for.")
+    expected: str = Field("", description="What to expect of it: loss, tokens/s, where measured.")
+    source: str = Field("", description="Where its numbers come from.")
+
+    @model_validator(mode="after")
+    def _sensible(self) -> Recipe:
+        if self.optimizer.warmup >= self.steps and self.optimizer.warmup:
+            raise ValueError(f"warmup ({self.optimizer.warmup}) is not shorter than the run ({self.steps} steps)")
+        every = self.checkpoint.steps
+        if every is not None and every > self.steps:
+            raise ValueError(f"no checkpoint is ever reached: every {every} steps of a run of {self.steps}")
+        if self.trainer == "trainwright" and self.model is None:
+            raise ValueError("a recipe for our trainer names a model")
+        return self
+
+    def spread(self, instance: str | None) -> Spread:
+        """The parallel plan for an instance type: by its name, its family, or the default."""
+        for key in (instance or "", (instance or "").partition(".")[0], "default"):
+            if key in self.parallel:
+                return self.parallel[key]
+        return Spread()
+
+    def global_sequences(self) -> int:
+        """Sequences one optimizer step sees, at least one."""
+        if self.batch.sequences is not None:
+            return self.batch.sequences
+        return max(1, (self.batch.tokens or self.sequence) // self.sequence)

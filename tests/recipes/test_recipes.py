@@ -1,0 +1,83 @@
+"""Recipes are data that makes sense: known models, plans that divide, schedules that end, headers that help."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from trainwright.cli.main import cli
+from trainwright.errors import UserError
+from trainwright.recipes.load import header, names, recipe
+from trainwright.spec.mistakes import SpecError
+from trainwright.train.models.shape import lookup
+
+WANTED = {
+    "cpu-ddp", "llama2-7b", "llama2-13b", "llama2-70b", "llama3.1-8b", "llama3.1-70b", "llama3.2-1b", "llama3.2-3b",
+    "mathstral-7b", "gpt2-124m", "gpt2-1.5b", "gpt3-1.7b", "gpt3-310.1b", "falcon-7b", "falcon-40b", "mpt-7b",
+    "mpt-30b",
+}  # fmt: skip
+
+
+def test_the_promised_recipes_are_there() -> None:
+    assert set(names()) >= WANTED
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_recipe_makes_sense(name: str) -> None:
+    found = recipe(name)
+    assert found.model is not None
+    shape = lookup(found.model)
+    assert found.sequence <= shape.context
+    assert found.optimizer.warmup < found.steps
+    for spread in found.parallel.values():
+        assert shape.heads % spread.tensor == 0
+        assert shape.kv_heads % spread.tensor == 0 or spread.tensor % shape.kv_heads == 0
+        assert shape.layers % spread.pipeline == 0
+    said = header(name)
+    assert f"--recipe {name}" in said
+    assert "Needs:" in said
+    assert "Expect:" in said
+
+
+@pytest.mark.parametrize("name", [n for n in names() if n != "cpu-ddp"])
+def test_every_recipe_has_a_debug_size(name: str) -> None:
+    small = recipe(f"{name}-debug")
+    full = recipe(name)
+    assert small.model == f"{full.model}-debug"
+    assert lookup(str(small.model)).family == lookup(str(full.model)).family
+    assert small.steps <= 50
+    assert small.data == "builtin:stdlib"
+
+
+def test_a_recipe_of_ones_own_works_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("title: mine\nmodel: gpt2-124m\nsteps: 1k\ncheckpoint: {steps: 100}\n")
+    assert recipe(str(path)).steps == 1000
+    path.write_text("title: mine\nmodel: gpt2-124m\nsteps: 500\noptimizer: {lr: 6e-4, warmup: 24000}\n")
+    with pytest.raises(SpecError, match=r"warmup \(24000\) is not shorter than the run \(500 steps\)"):
+        recipe(str(path))
+    path.write_text("title: mine\nmodel: gpt2-124m\nsteps: 30\ncheckpoint: {steps: 1000}\n")
+    with pytest.raises(SpecError, match="no checkpoint is ever reached"):
+        recipe(str(path))
+    path.write_text("title: mine\nmodell: gpt2-124m\nsteps: 30\n")
+    with pytest.raises(SpecError) as caught:
+        recipe(str(path))
+    assert (caught.value.mistakes[0].span.line, caught.value.mistakes[0].fix) == (2, "did you mean 'model'?")
+
+
+def test_an_unknown_name_gets_a_hint() -> None:
+    with pytest.raises(UserError) as caught:
+        recipe("lama3.1-8b")
+    assert caught.value.fix == "did you mean 'llama3.1-8b'?"
+
+
+def test_list_and_show() -> None:
+    runner = CliRunner()
+    rows = json.loads(runner.invoke(cli, ["recipes", "list", "--json"]).stdout)
+    assert {row["name"] for row in rows} == set(names())
+    shown = runner.invoke(cli, ["recipes", "show", "llama2-7b"]).stdout
+    assert "Llama 2 7B" in shown
+    assert "warmup: 2000" in shown
