@@ -195,8 +195,8 @@ class Software(Part):
         Field(None, description="Operating system of the nodes.")
     )
     image: str = Field("stock", description="stock, or the id of an image of your own (ami-…).")
-    containers: Literal["none", "docker", "enroot"] | None = Field(
-        None, description="Container runtime: docker, or enroot with Slurm's pyxis plugin."
+    containers: Literal["none", "docker", "enroot", "docker+enroot"] | None = Field(
+        None, description="Container runtime: docker, enroot (with Slurm's pyxis plugin), docker+enroot, or none."
     )
 
 

@@ -1,0 +1,1 @@
+"""AWS ParallelCluster: a Slurm cluster on EC2, from one YAML file."""

@@ -1,0 +1,42 @@
+"""What nodes may do in the account: Session Manager, pulling containers, and the buckets the spec names, no more."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trainwright.platforms.annotated import Why
+from trainwright.platforms.setting import Setting
+from trainwright.spec.model import Script
+
+SESSION_MANAGER = "arn:aws:iam::aws:policy/AmazonSSMManagedInstanceCore"
+CONTAINER_REGISTRY = "arn:aws:iam::aws:policy/AmazonEC2ContainerRegistryReadOnly"
+
+
+def node_iam(setting: Setting, script_bucket: str | None, own: tuple[Script, ...]) -> dict[str, Any]:
+    """The Iam section of a head node or a queue. `own` are the user's boot scripts; those on S3 must be readable."""
+    policies: list[Any] = [Why({"Policy": SESSION_MANAGER}, "a shell without an open port: Session Manager")]
+    if setting.spec.software.containers != "none":
+        policies.append(Why({"Policy": CONTAINER_REGISTRY}, "pull containers from the account's registry"))
+    access: list[Any] = []
+    if script_bucket is not None:
+        folder = {"BucketName": script_bucket, "KeyName": f"trainwright/{setting.spec.name}/*"}
+        access.append(Why({**folder, "EnableWriteAccess": False}, "fetch the boot scripts of this plan, nothing else"))
+    for script in own:
+        if script.source.startswith("s3://"):
+            bucket, _, key = script.source.removeprefix("s3://").partition("/")
+            access.append({"BucketName": bucket, "KeyName": key, "EnableWriteAccess": False})
+    for bucket, write in _job_buckets(setting).items():
+        access.append({"BucketName": bucket, "EnableWriteAccess": write})
+    return {"AdditionalIamPolicies": policies, **({"S3Access": access} if access else {})}
+
+
+def _job_buckets(setting: Setting) -> dict[str, bool]:
+    """Buckets jobs name by address, and whether they write there. One linked to Lustre needs none: FSx copies."""
+    found: dict[str, bool] = {}
+    for job in setting.spec.jobs:
+        targets = [(job.data, False), (job.checkpoint.to if job.checkpoint else None, True)]
+        for address, write in targets:
+            if address is not None and address.startswith("s3://"):
+                bucket = address.removeprefix("s3://").split("/")[0]
+                found[bucket] = found.get(bucket, False) or write
+    return found

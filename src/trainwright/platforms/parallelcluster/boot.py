@@ -1,0 +1,93 @@
+"""Boot scripts of ours: container runtimes and monitoring, written as pinned files of the plan. Nodes fetch them from
+the bucket under a name that holds their hash, so that a node never runs another text than was planned."""
+
+from __future__ import annotations
+
+import hashlib
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from trainwright.platforms.annotated import Why
+from trainwright.platforms.setting import Setting
+from trainwright.spec.model import Script
+
+HERE = Path(__file__).parent
+DOCKER_SYSTEMS = ("ubuntu2204", "ubuntu2404", "alinux2023")
+MONITORING_SYSTEMS = ("ubuntu2204", "ubuntu2404")
+
+
+@dataclass(frozen=True, slots=True)
+class BootScript:
+    """A script the plan writes and a node runs once, when it is configured."""
+
+    name: str
+    text: str
+    why: str
+
+    def key(self, cluster: str) -> str:
+        """Its place in the bucket; another text gets another place."""
+        digest = hashlib.sha256(self.text.encode()).hexdigest()[:16]
+        return f"trainwright/{cluster}/{digest}/{self.name}"
+
+
+@cache
+def pins() -> dict[str, Any]:
+    """Versions of what the scripts install."""
+    return tomllib.loads((HERE / "data" / "pins.toml").read_text(encoding="utf-8"))
+
+
+def boot_scripts(setting: Setting) -> tuple[BootScript, ...]:
+    """The scripts every node of the cluster runs."""
+    spec = setting.spec
+    found: list[BootScript] = []
+    scratch = next((s.mount for s in spec.storage if s.nvme is not None), None)
+    runtimes = (spec.software.containers or "none").split("+")
+    if "enroot" in runtimes:
+        text = _render("enroot.sh.j2", scratch=scratch)
+        found.append(BootScript("enroot.sh", text, "ParallelCluster ships enroot and pyxis switched off"))
+    if "docker" in runtimes:
+        _need(setting, DOCKER_SYSTEMS, ("software", "containers"), "docker")
+        text = _render("docker.sh.j2", scratch=scratch, os=spec.software.os, pins=pins()["docker"])
+        found.append(BootScript("docker.sh", text, "the stock image has no docker"))
+    if spec.monitoring:
+        _need(setting, MONITORING_SYSTEMS, ("monitoring",), "monitoring")
+        text = _render("monitoring.sh.j2", cluster=spec.name, region=spec.region)
+        found.append(BootScript("monitoring.sh", text, "node metrics, gathered by a Prometheus on the head node"))
+    return tuple(found)
+
+
+def actions(
+    scripts: tuple[BootScript, ...], own: tuple[Script, ...], cluster: str, bucket: str | None
+) -> dict[str, Any]:
+    """The CustomActions of a node: our scripts first, then the user's, in order. Empty without any."""
+    steps: list[Any] = [
+        Why({"Script": f"s3://{bucket}/{s.key(cluster)}"}, f"{s.why} (scripts/{s.name} of this plan)") for s in scripts
+    ]
+    steps += [{"Script": s.source, **({"Args": list(s.args)} if s.args else {})} for s in own]
+    return {"OnNodeConfigured": {"Sequence": steps}} if steps else {}
+
+
+def _need(setting: Setting, systems: tuple[str, ...], path: tuple[str, ...], what: str) -> None:
+    if setting.spec.software.os not in systems:
+        setting.refuse(
+            *path,
+            what=f"the boot script of {what} knows {', '.join(systems)}, not {setting.spec.software.os}",
+            fix=f"choose one of them, or install {what} in an image or a script of your own",
+        )
+
+
+def _render(name: str, **values: Any) -> str:
+    loader = jinja2.FileSystemLoader(HERE / "scripts")
+    environment = jinja2.Environment(
+        loader=loader,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    return environment.get_template(name).render(**values)

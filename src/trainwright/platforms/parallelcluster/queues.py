@@ -1,0 +1,168 @@
+"""Queues: from `instance`, `count` and `capacity` to Slurm queues with their network, disks and reservation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trainwright.catalog.instances import InstanceType
+from trainwright.platforms.annotated import Why
+from trainwright.platforms.parallelcluster.access import node_iam
+from trainwright.platforms.parallelcluster.boot import BootScript, actions
+from trainwright.platforms.setting import Setting, gib
+from trainwright.platforms.wiring import Ids
+from trainwright.spec.defaults import placement_rule
+from trainwright.spec.model import Queue
+
+# ParallelCluster's images lost the drivers of these families with version 3.8.
+OLD_FAMILIES = ("p2", "p3", "p3dn", "g2", "g3", "g3s")
+MULTI_ZONE_MOUNTS = "a queue in several zones cannot use a file system that the cluster owns"
+
+
+def queue(setting: Setting, index: int, item: Queue, scripts: tuple[BootScript, ...], ids: Ids) -> dict[str, Any]:
+    """One entry of SlurmQueues."""
+    machine = setting.queue_instance(index, item)
+    _refuse(setting, index, item, machine)
+    custom = actions(scripts, item.scripts, setting.spec.name, ids.bucket)
+    return {
+        "Name": item.name,
+        "CapacityType": _capacity_type(item),
+        "JobExclusiveAllocation": Why(item.exclusive, _why_exclusive(item)),
+        "Networking": _networking(setting, item, ids),
+        "ComputeSettings": {"LocalStorage": _disks(setting, item, machine)},
+        "ComputeResources": [_resource(item, machine)],
+        "Iam": node_iam(setting, ids.bucket if scripts else None, item.scripts),
+        **({"CustomActions": custom} if custom else {}),
+    }
+
+
+def _refuse(setting: Setting, index: int, item: Queue, machine: InstanceType) -> None:
+    assert item.count is not None
+    if machine.family in OLD_FAMILIES:
+        setting.refuse(
+            "queues", index, "instance",
+            what=f"{machine.name} has no driver in ParallelCluster's images since version 3.8",
+            fix="g4dn, g5, g6 or p4d are the nearest that work",
+        )  # fmt: skip
+    if item.efa and machine.efa_cards == 0:
+        setting.refuse("queues", index, "efa", what=f"{machine.name} has no EFA", fix="remove `efa`")
+    if item.count.max < max(1, item.count.min):
+        setting.refuse("queues", index, "count", what="`max` must be at least 1 and not below `min`")
+    if item.capacity.kind == "block" and item.count.min != item.count.max:
+        setting.refuse(
+            "queues", index, "count",
+            what="a capacity block is a fixed number of nodes that is paid in advance",
+            fix=f"write `count: {item.count.max}`",
+        )  # fmt: skip
+    if item.placement not in (None, False) and item.capacity.kind == "block":
+        setting.refuse(
+            "queues", index, "placement",
+            what="a capacity block is placed by AWS; with a placement group on top no node starts",
+            fix="remove `placement`",
+        )  # fmt: skip
+
+
+def _capacity_type(item: Queue) -> Any:
+    if item.capacity.kind == "spot":
+        return Why("SPOT", "cheap, and taken back with two minutes' notice: keep checkpoints close together")
+    if item.capacity.kind == "block":
+        return Why("CAPACITY_BLOCK", "nodes start when the block starts and go when it ends")
+    return "ONDEMAND"
+
+
+def _why_exclusive(item: Queue) -> str:
+    if item.exclusive:
+        return "a job has its nodes to itself: ranks of two jobs on one node would share its network cards"
+    return "jobs may share a node"
+
+
+def _networking(setting: Setting, item: Queue, ids: Ids) -> dict[str, Any]:
+    in_one_zone = item.efa or item.placement or item.capacity.kind not in ("on-demand", "spot")
+    subnets: Any = list(ids.private_subnets)
+    if len(subnets) > 1:
+        subnets = (
+            Why(subnets[:1], "EFA, placement groups and reservations live in one zone")
+            if in_one_zone
+            else Why(subnets, "any zone will do, so that capacity is easier to get")
+        )
+    found: dict[str, Any] = {"SubnetIds": subnets, "PlacementGroup": _placement(item)}
+    if ids.security_group is not None:
+        found["AdditionalSecurityGroups"] = Why(
+            [ids.security_group], "all traffic to and from itself, in both directions: EFA checks both"
+        )
+    return found
+
+
+def _placement(item: Queue) -> Any:
+    if isinstance(item.placement, str):
+        return Why({"Enabled": True, "Name": item.placement}, "the group the spec names")
+    by_rule, reason = placement_rule(item)
+    why = reason if by_rule == item.placement else "as the spec says"
+    return Why({"Enabled": bool(item.placement)}, why)
+
+
+def _disks(setting: Setting, item: Queue, machine: InstanceType) -> dict[str, Any]:
+    disks: dict[str, Any] = {"RootVolume": {"Size": gib(item.root_volume), "Encrypted": True, "VolumeType": "gp3"}}
+    scratch = next((s for s in setting.spec.storage if s.nvme is not None), None)
+    if scratch is not None and machine.nvme_gb > 0:
+        disks["EphemeralVolume"] = Why(
+            {"MountDir": scratch.mount},
+            f"{machine.nvme_gb:,} GB of NVMe on each node, striped; empty again when the node goes",
+        )
+    return disks
+
+
+def _resource(item: Queue, machine: InstanceType) -> dict[str, Any]:
+    assert item.count is not None
+    found: dict[str, Any] = {
+        "Name": machine.name.replace(".", "-"),
+        "InstanceType": machine.name,
+        "MinCount": Why(item.count.min, _why_count(item)),
+        "MaxCount": item.count.max,
+    }
+    if item.efa:
+        found["Efa"] = Why({"Enabled": True}, _why_efa(machine))
+    target = _reservation(item)
+    if target is not None:
+        found["CapacityReservationTarget"] = target
+    layout = _layout(machine)
+    if layout is not None:
+        found["CustomSlurmSettings"] = layout
+    return found
+
+
+def _why_count(item: Queue) -> str:
+    assert item.count is not None
+    if item.count.min == item.count.max:
+        return "as many as at most: the nodes are always up" + (
+            ", their capacity is paid in any case" if item.capacity.kind in ("reservation", "block", "group") else ""
+        )
+    if item.count.min == 0:
+        return "none while nobody has work for them"
+    return f"{item.count.min} always up, the others come with work and go when idle"
+
+
+def _why_efa(machine: InstanceType) -> str:
+    cards = "one EFA card" if machine.efa_cards == 1 else f"{machine.efa_cards} EFA cards"
+    return f"{cards}, {machine.network_gbps:,.0f} Gbit/s in all; without this line NCCL falls back to TCP"
+
+
+def _reservation(item: Queue) -> Any:
+    kind, target = item.capacity.kind, item.capacity.id
+    if kind in ("reservation", "block"):
+        return {"CapacityReservationId": target}
+    if kind == "group":
+        return Why({"CapacityReservationResourceGroupArn": target}, "several reservations, used as if they were one")
+    return None
+
+
+def _layout(machine: InstanceType) -> Any:
+    """Sockets and cores of nodes with several sockets: ParallelCluster counts every CPU as a socket of its own, and
+    Slurm then binds ranks across the sockets."""
+    if machine.sockets < 2 or not (machine.is_gpu or machine.is_neuron):
+        return None
+    layout = {
+        "Sockets": machine.sockets,
+        "CoresPerSocket": machine.cores_per_socket,
+        "ThreadsPerCore": machine.threads_per_core,
+    }
+    return Why(layout, "told to Slurm, which otherwise takes every CPU for a socket and binds ranks across them")

@@ -1,0 +1,138 @@
+"""From a spec to the one file ParallelCluster takes, as data that carries its reasons. What ParallelCluster cannot do
+is refused at the line it was written on, never dropped."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trainwright.catalog.versions import version_set
+from trainwright.platforms.annotated import Why
+from trainwright.platforms.parallelcluster.access import node_iam
+from trainwright.platforms.parallelcluster.boot import BootScript, actions
+from trainwright.platforms.parallelcluster.queues import queue
+from trainwright.platforms.parallelcluster.storage import shared_storage
+from trainwright.platforms.setting import Setting, gib
+from trainwright.platforms.wiring import Ids
+
+SYSTEMS = ("ubuntu2204", "ubuntu2404", "alinux2023", "rhel8", "rhel9", "rocky8", "rocky9")
+WITHOUT_STOCK_IMAGE = ("rocky8", "rocky9")
+LOG_DAYS = 30
+
+
+def cluster_file(setting: Setting, scripts: tuple[BootScript, ...], ids: Ids) -> dict[str, Any]:
+    """The whole cluster configuration."""
+    spec = setting.spec
+    _refuse_local_fields(setting)
+    storage = shared_storage(setting, ids)
+    return {
+        "Region": spec.region,
+        "Image": _image(setting),
+        "Imds": Why({"ImdsSupport": "v2.0"}, "version 1 hands a node's credentials to anything that can make it fetch"),
+        "HeadNode": _head(setting, scripts, ids),
+        "Scheduling": {
+            "Scheduler": "slurm",
+            "SlurmSettings": _slurm(setting, ids),
+            "SlurmQueues": [queue(setting, index, item, scripts, ids) for index, item in enumerate(spec.queues)],
+        },
+        **({"SharedStorage": storage} if storage else {}),
+        "Monitoring": _monitoring(setting),
+        "Tags": [{"Key": key, "Value": value} for key, value in _tags(setting).items()],
+    }
+
+
+def header(spec_name: str, source: str) -> str:
+    """The comment on top of the file."""
+    version = version_set("default").parallelcluster
+    return (
+        f"Written by `trainwright plan` from {source}: edit that file, not this one.\n"
+        f"ParallelCluster {version}. Values that start with stack-output: are filled in by `trainwright up` from the\n"
+        f"stacks of this plan; by hand, replace them and run\n"
+        f"  pcluster create-cluster --cluster-name {spec_name} --cluster-configuration cluster.yaml"
+    )
+
+
+def _refuse_local_fields(setting: Setting) -> None:
+    for index, item in enumerate(setting.spec.queues):
+        for name in ("nodes", "cpus", "gpus"):
+            if getattr(item, name) is not None:
+                setting.refuse(
+                    "queues", index, name, what=f"`{name}` belongs to platform local", fix="use `instance` and `count`"
+                )
+
+
+def _image(setting: Setting) -> dict[str, Any]:
+    software = setting.spec.software
+    if software.os not in SYSTEMS:
+        setting.refuse("software", "os", what=f"ParallelCluster has no {software.os} images any more", fix="alinux2023")
+    if software.image == "stock":
+        if software.os in WITHOUT_STOCK_IMAGE:
+            setting.refuse(
+                "software", "image", what=f"there is no stock image for {software.os}", fix="name an image of your own"
+            )
+        return {"Os": software.os}
+    if not software.image.startswith("ami-"):
+        setting.refuse("software", "image", what=f"{software.image!r} is not an image", fix="write stock, or ami-…")
+    why = f"must be built for ParallelCluster {version_set('default').parallelcluster}: others are refused at boot"
+    return {"Os": software.os, "CustomAmi": Why(software.image, why)}
+
+
+def _head(setting: Setting, scripts: tuple[BootScript, ...], ids: Ids) -> dict[str, Any]:
+    spec = setting.spec
+    head = spec.head
+    setting.instance(head.instance, "head", "instance")
+    groups = [group for group in (ids.security_group, ids.database.get("client")) if group is not None]
+    custom = actions(scripts, head.scripts, spec.name, ids.bucket)
+    return {
+        "InstanceType": head.instance,
+        "Networking": {"SubnetId": ids.public_subnet, **({"AdditionalSecurityGroups": groups} if groups else {})},
+        "Ssh": _ssh(setting),
+        "LocalStorage": {"RootVolume": {"Size": gib(head.root_volume), "Encrypted": True, "VolumeType": "gp3"}},
+        "Imds": Why({"Secured": True}, "only root and the cluster's own services reach the head node's credentials"),
+        "Iam": node_iam(setting, ids.bucket if scripts else None, head.scripts),
+        **({"CustomActions": custom} if custom else {}),
+    }
+
+
+def _ssh(setting: Setting) -> dict[str, Any]:
+    head = setting.spec.head
+    if head.key is None:
+        closed = Why("127.0.0.1/32", "no key, so no open port: `trainwright connect` goes through Session Manager")
+        return {"AllowedIps": closed}
+    return {"KeyName": head.key, "AllowedIps": head.ssh_from}
+
+
+def _slurm(setting: Setting, ids: Ids) -> dict[str, Any]:
+    spec = setting.spec
+    found: dict[str, Any] = {
+        "QueueUpdateStrategy": Why("DRAIN", "a changed queue lets running jobs end before its nodes are replaced")
+    }
+    extra: dict[str, Any] = dict(spec.slurm)
+    if ids.database:
+        found["Database"] = Why(
+            {
+                "Uri": ids.database["uri"],
+                "UserName": ids.database["user"],
+                "PasswordSecretArn": ids.database["secret"],
+            },
+            "job records in a database: `sacct` over months, fair share, limits",
+        )
+        extra.setdefault("AccountingStorageTRES", "gres/gpu")
+    if extra:
+        found["CustomSlurmSettings"] = [{key: value} for key, value in extra.items()]
+    return found
+
+
+def _monitoring(setting: Setting) -> dict[str, Any]:
+    logs = {"CloudWatch": {"Enabled": True, "RetentionInDays": LOG_DAYS, "DeletionPolicy": "Retain"}}
+    found: dict[str, Any] = {
+        "Logs": Why(logs, "where to look when a node does not come up; kept after the cluster is gone"),
+        "Dashboards": {"CloudWatch": {"Enabled": True}},
+        "Alarms": {"Enabled": True},
+    }
+    if setting.spec.monitoring:
+        found = {"DetailedMonitoring": Why(True, "EC2 metrics every minute rather than every five"), **found}
+    return found
+
+
+def _tags(setting: Setting) -> dict[str, str]:
+    return {**setting.spec.tags, "trainwright:cluster": setting.spec.name}

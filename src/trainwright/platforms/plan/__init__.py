@@ -1,0 +1,1 @@
+"""The plan: every file that would be deployed, what it would cost, and what would change."""

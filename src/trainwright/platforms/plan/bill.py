@@ -1,0 +1,169 @@
+"""What a cluster costs an hour, part by part, with every node up and with none but the permanent ones. Each price keeps
+its day and its source; a part without a public price says so and is left out of the sum, never guessed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trainwright.catalog.prices import price
+from trainwright.catalog.storage import (
+    HOURS_A_MONTH,
+    ebs_monthly_usd,
+    lustre_monthly_usd,
+    nat_monthly_usd,
+    openzfs_monthly_usd,
+    unit_price,
+)
+from trainwright.platforms.setting import Setting, gib, lustre_gib
+from trainwright.platforms.wiring import StackPlan, deployment
+from trainwright.spec.model import Queue, Storage
+
+_PRICE_KIND = {"spot": "spot", "block": "capacity-block"}
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One part: so many of something, at a price each."""
+
+    part: str
+    what: str
+    least: int
+    most: int
+    usd_hour_each: float | None  # None: no public price, or billed by use
+    date: str
+    note: str = ""
+
+    @property
+    def usd_hour_least(self) -> float:
+        return self.least * (self.usd_hour_each or 0.0)
+
+    @property
+    def usd_hour_most(self) -> float:
+        return self.most * (self.usd_hour_each or 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Bill:
+    """Every part of a cluster and their sum."""
+
+    region: str
+    lines: tuple[Line, ...]
+
+    @property
+    def usd_hour_idle(self) -> float:
+        """With no node up but those that always are."""
+        return sum(line.usd_hour_least for line in self.lines)
+
+    @property
+    def usd_hour_full(self) -> float:
+        return sum(line.usd_hour_most for line in self.lines)
+
+    @property
+    def usd_month_idle(self) -> float:
+        return self.usd_hour_idle * HOURS_A_MONTH
+
+    @property
+    def usd_month_full(self) -> float:
+        return self.usd_hour_full * HOURS_A_MONTH
+
+    @property
+    def dates(self) -> tuple[str, ...]:
+        return tuple(sorted({line.date for line in self.lines if line.date}))
+
+    @property
+    def unpriced(self) -> tuple[Line, ...]:
+        return tuple(line for line in self.lines if line.usd_hour_each is None)
+
+
+def bill(setting: Setting, stacks: tuple[StackPlan, ...]) -> Bill:
+    """The bill of a cluster and the stacks around it."""
+    region = setting.spec.region or ""
+    lines = _head(setting, region)
+    for index, queue in enumerate(setting.spec.queues):
+        lines += _queue(setting, index, queue, region)
+    for item in setting.spec.storage:
+        lines += _storage(item, region)
+    lines += [line for stack in stacks if (line := _stack(stack, region)) is not None]
+    return Bill(region, tuple(lines))
+
+
+def _head(setting: Setting, region: str) -> list[Line]:
+    head = setting.spec.head
+    machine = setting.instance(head.instance, "head", "instance")
+    found = price(machine.name, region)
+    each, date, note = (found.usd_hour, found.date, "") if found else (None, "", "no public price in this region")
+    return [
+        Line("head", machine.name, 1, 1, each, date, note),
+        _disk("head", 1, 1, gib(head.root_volume), region),
+    ]
+
+
+def _queue(setting: Setting, index: int, queue: Queue, region: str) -> list[Line]:
+    machine = setting.queue_instance(index, queue)
+    assert queue.count is not None
+    kind = _PRICE_KIND.get(queue.capacity.kind, "on-demand")
+    found = price(machine.name, region, kind)
+    each, date = (found.usd_hour, found.date) if found else (None, "")
+    part = f"queue {queue.name}"
+    least, most = queue.count.min, queue.count.max
+    reserved = queue.capacity.kind in ("reservation", "group", "block")
+    return [
+        Line(part, machine.name, most if reserved else least, most, each, date, _queue_note(queue, found is not None)),
+        _disk(part, least, most, gib(queue.root_volume), region),
+    ]
+
+
+def _queue_note(queue: Queue, priced: bool) -> str:
+    kind = queue.capacity.kind
+    if not priced:
+        where = "paid in advance when the block is bought" if kind == "block" else "no public price in this region"
+        return f"{where}; not in the sum"
+    if kind in ("reservation", "group"):
+        return "on-demand price; a reservation costs the same whether its nodes run or not"
+    if kind == "block":
+        return "paid in advance for the whole block"
+    return "lowest zone's spot price that day; it moves" if kind == "spot" else ""
+
+
+def _disk(part: str, least: int, most: int, size: int, region: str) -> Line:
+    date = unit_price("ebs/gp3", region).date
+    return Line(part, f"{size} GiB disk (gp3)", least, most, ebs_monthly_usd(size, region=region) / HOURS_A_MONTH, date)
+
+
+def _storage(item: Storage, region: str) -> list[Line]:
+    part = f"storage {item.mount}"
+    if item.lustre is not None and item.lustre.id is None:
+        kind, size, unit = deployment(item), lustre_gib(item.lustre.capacity), item.lustre.throughput
+        listed = unit_price(f"lustre/{kind}/SSD/{unit or 0}", region)
+        each = lustre_monthly_usd(size, unit, region, kind) / HOURS_A_MONTH
+        speed = f" at {unit} MB/s a TiB" if unit else ""
+        what = f"Lustre {kind.lower().replace('_', '-')}, {size:,} GiB{speed}"
+        return [Line(part, what, 1, 1, each, listed.date, _region_note(listed.exact))]
+    if item.openzfs is not None and item.openzfs.id is None:
+        size, speed_mb = gib(item.openzfs.capacity), item.openzfs.throughput or 0
+        listed = unit_price("openzfs/capacity", region)
+        each = openzfs_monthly_usd(size, speed_mb, region) / HOURS_A_MONTH
+        what = f"OpenZFS, {size:,} GiB, {speed_mb} MB/s"
+        return [Line(part, what, 1, 1, each, listed.date, _region_note(listed.exact))]
+    if item.ebs is not None:
+        return [_disk(part, 1, 1, gib(item.ebs.capacity), region)]
+    if item.efs is not None and item.efs.id is None:
+        return [Line(part, "EFS", 1, 1, None, "", "billed by what is stored; not in the sum")]
+    return []
+
+
+def _stack(stack: StackPlan, region: str) -> Line | None:
+    if stack.template == "network":
+        listed = unit_price("nat/hour", region)
+        each = nat_monthly_usd(region) / HOURS_A_MONTH
+        return Line("network", "NAT gateway and its address", 1, 1, each, listed.date, "and its traffic, by the GB")
+    if stack.template == "bucket":
+        return Line("bucket", "S3", 1, 1, None, "", "billed by what is stored; not in the sum")
+    if stack.template == "accounting":
+        listed = unit_price("aurora/acu-hour", region)
+        return Line("accounting", "Aurora, 0.5 ACU at rest", 1, 1, listed.usd / 2, listed.date, "up to 4 ACU at work")
+    return None
+
+
+def _region_note(exact: bool) -> str:
+    return "" if exact else "list price of us-east-1; this region's is not in the catalog"

@@ -1,0 +1,164 @@
+"""A plan is a folder: the cluster file, the stacks with their parameters, the boot scripts, and plan.json with the
+price. Made in memory first, so that a mistake leaves nothing half written."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trainwright import __version__
+from trainwright.errors import UserError
+from trainwright.platforms.annotated import to_yaml
+from trainwright.platforms.plan.bill import Bill, bill
+from trainwright.platforms.setting import Setting, setting_of
+from trainwright.platforms.wiring import StackPlan, check_parameters, wire
+from trainwright.spec.defaults import Default, resolve
+from trainwright.spec.load import LoadedSpec
+from trainwright.spec.model import Spec
+from trainwright.stacks.library import template
+
+PLANNED = ("parallelcluster", "local")
+RECORD = "plan.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Everything that would be deployed for one spec."""
+
+    spec: Spec
+    source: str
+    defaults: tuple[Default, ...]
+    stacks: tuple[StackPlan, ...]
+    files: Mapping[str, str]
+    bill: Bill
+    scripts: Mapping[str, str]  # file of the plan -> place in the bucket
+
+
+def make_plan(loaded: LoadedSpec) -> Plan:
+    """The plan of a spec."""
+    spec, defaults = resolve(loaded.spec)
+    if spec.platform not in PLANNED:
+        raise UserError(
+            f"`plan` does not write files for platform {spec.platform} yet",
+            where=loaded.where("platform"),
+            fix=f"it does for {' and '.join(PLANNED)}",
+        )
+    setting = setting_of(loaded, spec)
+    source = Path(loaded.path).name
+    if spec.platform == "local":
+        return Plan(spec, source, defaults, (), {}, Bill("", ()), {})
+    return _parallelcluster(setting, source, defaults)
+
+
+def _parallelcluster(setting: Setting, source: str, defaults: tuple[Default, ...]) -> Plan:
+    from trainwright.platforms.parallelcluster.boot import boot_scripts
+    from trainwright.platforms.parallelcluster.render import cluster_file, header
+
+    spec = setting.spec
+    scripts = boot_scripts(setting)
+    wiring = wire(setting, bucket=bool(scripts), cluster_owns_lustre=True)
+    cluster = cluster_file(setting, scripts, wiring.ids)
+    files = {"cluster.yaml": to_yaml(cluster, header(spec.name, source))}
+    for stack in wiring.stacks:
+        files |= _stack_files(stack, spec)
+    files |= {f"scripts/{script.name}": script.text for script in scripts}
+    keys = {f"scripts/{script.name}": script.key(spec.name) for script in scripts}
+    return Plan(spec, source, defaults, wiring.stacks, files, bill(setting, wiring.stacks), keys)
+
+
+def _stack_files(stack: StackPlan, spec: Spec) -> dict[str, str]:
+    check_parameters(stack)
+    parameters = [{"ParameterKey": k, "ParameterValue": v} for k, v in stack.parameters.items()]
+    return {
+        f"stacks/{stack.key}.yaml": template(stack.template).text,
+        f"stacks/{stack.key}.parameters.json": json.dumps(parameters, indent=2) + "\n",
+    }
+
+
+def record(plan: Plan, files: Mapping[str, str]) -> dict[str, Any]:
+    """The facts of a plan, for plan.json and `--json`."""
+    return {
+        "trainwright": __version__,
+        "name": plan.spec.name,
+        "platform": plan.spec.platform,
+        "region": plan.spec.region,
+        "spec": plan.source,
+        "stacks": [
+            {
+                "stack": f"{plan.spec.name}-{stack.key}",
+                "template": f"stacks/{stack.key}.yaml",
+                "parameters": f"stacks/{stack.key}.parameters.json",
+                "why": stack.why,
+            }
+            for stack in plan.stacks
+        ],
+        "scripts": dict(plan.scripts),
+        "price": _price(plan.bill),
+        "defaults": [{"path": d.path, "value": d.value, "why": d.why} for d in plan.defaults],
+        "files": {name: hashlib.sha256(text.encode()).hexdigest() for name, text in sorted(files.items())},
+    }
+
+
+def _price(found: Bill) -> dict[str, Any]:
+    return {
+        "currency": "USD",
+        "hour_idle": round(found.usd_hour_idle, 4),
+        "hour_full": round(found.usd_hour_full, 4),
+        "month_idle": round(found.usd_month_idle, 2),
+        "month_full": round(found.usd_month_full, 2),
+        "dates": list(found.dates),
+        "parts": [
+            {
+                "part": line.part,
+                "what": line.what,
+                "least": line.least,
+                "most": line.most,
+                "hour_each": None if line.usd_hour_each is None else round(line.usd_hour_each, 6),
+                "date": line.date,
+                "note": line.note,
+            }
+            for line in found.lines
+        ],
+    }
+
+
+def earlier_files(folder: Path) -> dict[str, str] | None:
+    """The files of the plan that stands in a folder; None when the folder is new. Anything else is not overwritten."""
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        return None
+    listed = folder / RECORD
+    if not listed.is_file():
+        raise UserError(f"{folder} is not empty and holds no plan", fix="name another folder with -o")
+    try:
+        names = list(json.loads(listed.read_text(encoding="utf-8"))["files"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{listed} is not a plan's record: {error}", fix="name another folder with -o") from error
+    paths = {name: _inside(folder, name) for name in names}
+    return {name: path.read_text(encoding="utf-8") for name, path in paths.items() if path.is_file()}
+
+
+def write(plan: Plan, folder: Path, extra: Mapping[str, str], earlier: Mapping[str, str] | None) -> dict[str, Any]:
+    """Write the plan's files and `extra` ones, remove those of the earlier plan that are gone; returns the record."""
+    files = {**plan.files, **extra}
+    facts = record(plan, files)
+    for name in sorted(set(earlier or {}) - set(files)):
+        _inside(folder, name).unlink(missing_ok=True)
+    for name, text in {**files, RECORD: json.dumps(facts, indent=2) + "\n"}.items():
+        path = _inside(folder, name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        if name.endswith(".sh"):
+            path.chmod(0o755)
+    return facts
+
+
+def _inside(folder: Path, name: str) -> Path:
+    """The path of a plan's file; a record that names one outside its folder was not written by us."""
+    path = folder / name
+    if not path.resolve().is_relative_to(folder.resolve()):
+        raise UserError(f"{folder / RECORD} names a file outside the plan: {name}", fix="name another folder with -o")
+    return path

@@ -1,0 +1,267 @@
+"""Which stacks stand around a cluster, with their parameters, and the ids the cluster's own files refer to: those the
+spec names, or the outputs of the stacks. Every AWS platform shares this."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from trainwright.catalog.regions import zone_kind
+from trainwright.catalog.storage import lustre_problem, openzfs_throughputs
+from trainwright.platforms.setting import Setting, gib, lustre_gib
+from trainwright.spec.model import Storage
+from trainwright.stacks.library import template
+from trainwright.stacks.references import reference
+
+BUCKET_FOLDER = "/data"
+ZONES_OF_A_DATABASE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class StackPlan:
+    """One CloudFormation stack: a template of ours, its parameters and what it is for."""
+
+    key: str
+    template: str
+    parameters: Mapping[str, str]
+    why: str
+
+    def output(self, name: str) -> str:
+        return reference(self.key, self.template, name)
+
+
+@dataclass(frozen=True, slots=True)
+class Ids:
+    """What a cluster file refers to: real ids, or the outputs of stacks that are not deployed yet."""
+
+    vpc: str | None
+    public_subnet: str
+    private_subnets: tuple[str, ...]
+    security_group: str | None
+    file_systems: Mapping[str, str] = field(default_factory=dict)  # mount folder -> file system or volume id
+    database: Mapping[str, str] = field(default_factory=dict)  # uri, user, secret, client (a security group)
+    bucket: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wiring:
+    stacks: tuple[StackPlan, ...]
+    ids: Ids
+
+
+def wire(setting: Setting, *, bucket: bool, cluster_owns_lustre: bool) -> Wiring:
+    """The stacks and ids of a spec. `bucket`: boot scripts need a home. `cluster_owns_lustre`: the platform can create
+    a Lustre file system itself where the spec says `managed`."""
+    network = _network(setting)
+    ids = _network_ids(setting, network)
+    storage: list[StackPlan] = []
+    file_systems: dict[str, str] = {}
+    for index, item in enumerate(setting.spec.storage):
+        stack, found = _storage(setting, index, item, ids, cluster_owns_lustre)
+        storage += [stack] if stack is not None else []
+        if found is not None:
+            file_systems[item.mount] = found
+    accounting, database = _accounting(setting, ids, network)
+    home = _bucket(setting) if bucket else None
+    stacks = [stack for stack in (network, home, *storage, accounting) if stack is not None]
+    return Wiring(
+        tuple(stacks),
+        Ids(
+            vpc=ids.vpc,
+            public_subnet=ids.public_subnet,
+            private_subnets=ids.private_subnets,
+            security_group=ids.security_group,
+            file_systems=file_systems,
+            database=database,
+            bucket=home.output("BucketName") if home else None,
+        ),
+    )
+
+
+def _network(setting: Setting) -> StackPlan | None:
+    given = setting.spec.network
+    named = [k for k in ("vpc", "public_subnet", "private_subnet", "security_group") if getattr(given, k)]
+    if not named:
+        return StackPlan("network", "network", _zones(setting), "the spec names no network")
+    missing = [k for k in ("public_subnet", "private_subnet") if getattr(given, k) is None]
+    if missing:
+        setting.refuse(
+            "network",
+            what=f"the network names {' and '.join(named)} but not {' and '.join(missing)}",
+            fix="name both subnets, or leave `network` out and one is created",
+        )
+    if given.zones > 1 or given.more_zones:
+        setting.refuse(
+            "network", "zones", what="`zones` belongs to a network that is created", fix="remove it, or the subnets"
+        )
+    return None
+
+
+def _zones(setting: Setting) -> dict[str, str]:
+    """The zone parameters of the network stack. A database needs two zones even where the nodes need one."""
+    spec, given = setting.spec, setting.spec.network
+    count = max(given.zones, 1 + len(given.more_zones), ZONES_OF_A_DATABASE if _creates_database(setting) else 1)
+    if spec.zone is None:
+        if given.more_zones:
+            setting.refuse(
+                "network", "more_zones", what="`more_zones` adds to `zone`, which is missing", fix="add `zone:`"
+            )
+        return {f"Zone{n}": "auto" for n in range(1, count + 1)}
+    zones = (spec.zone, *given.more_zones)
+    if len(zones) < count:
+        setting.refuse(
+            "zone",
+            what=f"the network needs {count} zones and the spec names {len(zones)}"
+            + (" (a database stands in two)" if _creates_database(setting) else ""),
+            fix="add `network: {more_zones: [...]}`, or remove `zone` and let AWS choose",
+        )
+    styles = {zone_kind(zone) for zone in zones}
+    if len(styles) != 1 or None in styles:
+        setting.refuse("zone", what="zones are written in two ways or not as zones", fix="write all as ids: use2-az3")
+    return {"ZoneStyle": str(styles.pop()), **{f"Zone{n}": zone for n, zone in enumerate(zones, 1)}}
+
+
+def _network_ids(setting: Setting, stack: StackPlan | None) -> Ids:
+    given = setting.spec.network
+    if stack is None:
+        return Ids(given.vpc, str(given.public_subnet), (str(given.private_subnet),), given.security_group)
+    # Zones beyond those the user asked for are there for the database; nodes keep to the first.
+    asked = max(given.zones, 1 + len(given.more_zones))
+    private = [stack.output("PrivateSubnet"), *(stack.output(f"PrivateSubnet{n}") for n in range(2, asked + 1))]
+    return Ids(stack.output("Vpc"), stack.output("PublicSubnet"), tuple(private), stack.output("SecurityGroup"))
+
+
+def _home_of_stack(setting: Setting, ids: Ids, *path: str | int) -> dict[str, str]:
+    """The network parameters of a stack that holds a file system."""
+    if ids.vpc is None or ids.security_group is None:
+        missing = "vpc" if ids.vpc is None else "security_group"
+        setting.refuse(
+            *path,
+            what=f"a file system is created here, but the network names no {missing}",
+            fix=f"add `network: {{{missing}: ...}}`, or name an existing file system with `id:`",
+        )
+    return {"Vpc": ids.vpc, "Subnet": ids.private_subnets[0], "NodeSecurityGroup": ids.security_group}
+
+
+def _storage(
+    setting: Setting, index: int, item: Storage, ids: Ids, cluster_owns_lustre: bool
+) -> tuple[StackPlan | None, str | None]:
+    path = ("storage", index)
+    key = item.mount.strip("/").replace("/", "-").lower() or "root"
+    if item.lustre is not None:
+        if item.lustre.id is not None:
+            if item.bucket is not None:
+                setting.refuse(
+                    *path, "bucket", what="the link of an existing file system is not changed", fix="remove `bucket`"
+                )
+            return None, item.lustre.id
+        _refuse_bad_lustre(setting, index, item)
+        if item.lustre.managed:
+            if not cluster_owns_lustre:
+                setting.refuse(*path, "lustre", "managed", what="only parallelcluster can own a Lustre file system")
+            if item.lustre.efa:
+                setting.refuse(
+                    *path,
+                    "lustre",
+                    "efa",
+                    what="ParallelCluster cannot create EFA-enabled Lustre",
+                    fix="remove `managed`",
+                )
+            return None, None
+        stack = _lustre(key, item, _home_of_stack(setting, ids, *path))
+        return stack, stack.output("FileSystemId")
+    if item.openzfs is not None:
+        if item.openzfs.id is not None:
+            return None, item.openzfs.id
+        stack = _openzfs(setting, key, index, item, _home_of_stack(setting, ids, *path))
+        return stack, stack.output("RootVolumeId")
+    return None, item.efs.id if item.efs is not None else None
+
+
+def _refuse_bad_lustre(setting: Setting, index: int, item: Storage) -> None:
+    lustre = item.lustre
+    assert lustre is not None
+    problem = lustre_problem(deployment(item), lustre_gib(lustre.capacity), lustre.throughput, "SSD", lustre.efa)
+    if problem is not None:
+        setting.refuse("storage", index, "lustre", what=problem, fix="choose a size and throughput FSx offers")
+
+
+def deployment(item: Storage) -> str:
+    """FSx's name of a Lustre deployment: persistent-2 -> PERSISTENT_2."""
+    assert item.lustre is not None
+    return (item.lustre.deployment or "persistent-2").upper().replace("-", "_")
+
+
+def _lustre(key: str, item: Storage, home: dict[str, str]) -> StackPlan:
+    lustre = item.lustre
+    assert lustre is not None
+    parameters = {
+        **home,
+        "DeploymentType": deployment(item),
+        "Capacity": str(lustre_gib(lustre.capacity)),
+        **({"Throughput": str(lustre.throughput)} if lustre.throughput else {}),
+        "Compression": "LZ4" if lustre.compression else "NONE",
+        "Efa": str(lustre.efa).lower(),
+        **({"Bucket": item.bucket, "BucketFolder": BUCKET_FOLDER} if item.bucket else {}),
+    }
+    return StackPlan(f"lustre-{key}", "lustre", parameters, f"the file system at {item.mount}; it outlives the cluster")
+
+
+def _openzfs(setting: Setting, key: str, index: int, item: Storage, home: dict[str, str]) -> StackPlan:
+    zfs = item.openzfs
+    assert zfs is not None
+    kinds = [k for k in ("SINGLE_AZ_HA_2", "SINGLE_AZ_HA_1") if zfs.throughput in openzfs_throughputs(k)]
+    if not kinds:
+        offered = ", ".join(map(str, openzfs_throughputs("SINGLE_AZ_HA_2")))
+        setting.refuse(
+            "storage", index, "openzfs", "throughput",
+            what=f"OpenZFS does not offer {zfs.throughput} MB/s", fix=f"choose one of {offered}",
+        )  # fmt: skip
+    parameters = {
+        **home,
+        "DeploymentType": kinds[0],
+        "Capacity": str(gib(zfs.capacity)),
+        "Throughput": str(zfs.throughput),
+    }
+    return StackPlan(f"openzfs-{key}", "openzfs", parameters, f"the folders at {item.mount}; they outlive the cluster")
+
+
+def _creates_database(setting: Setting) -> bool:
+    accounting = setting.spec.accounting
+    return accounting is not None and accounting.uri is None
+
+
+def _accounting(setting: Setting, ids: Ids, network: StackPlan | None) -> tuple[StackPlan | None, dict[str, str]]:
+    given = setting.spec.accounting
+    if given is None:
+        return None, {}
+    if given.uri is not None:
+        if given.user is None or given.secret is None:
+            setting.refuse(
+                "accounting", what="an existing database needs `uri`, `user` and `secret`", fix="add what is missing"
+            )
+        return None, {"uri": given.uri, "user": given.user, "secret": given.secret}
+    subnets = network.output("PrivateSubnets") if network is not None else ",".join(given.subnets)
+    if ids.vpc is None or (network is None and len(given.subnets) < ZONES_OF_A_DATABASE):
+        setting.refuse(
+            "accounting",
+            what="the database needs the VPC and private subnets in two zones of the existing network",
+            fix="add `network: {vpc: ...}` and `accounting: {subnets: [subnet-..., subnet-...]}`",
+        )
+    parameters = {"Vpc": ids.vpc, "Subnets": subnets}
+    stack = StackPlan("accounting", "accounting", parameters, "Slurm's job records outlive the head node")
+    outputs = {"uri": "Uri", "user": "UserName", "secret": "PasswordSecretArn", "client": "ClientSecurityGroup"}
+    return stack, {key: stack.output(name) for key, name in outputs.items()}
+
+
+def _bucket(setting: Setting) -> StackPlan:
+    return StackPlan("bucket", "bucket", {}, "boot scripts are fetched from it; there is room for data")
+
+
+def check_parameters(stack: StackPlan) -> None:
+    """A parameter the template does not know, or one it needs and does not get, is our mistake: say so at once."""
+    known = template(stack.template)
+    unknown = set(stack.parameters) - set(known.parameters)
+    missing = known.required - set(stack.parameters)
+    if unknown or missing:
+        raise KeyError(f"stack {stack.key}: unknown {sorted(unknown)}, missing {sorted(missing)}")
