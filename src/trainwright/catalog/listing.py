@@ -9,7 +9,7 @@ from typing import Any
 
 from trainwright.catalog.accelerators import accelerators, find_accelerator
 from trainwright.catalog.instances import InstanceType, find_instance, instances
-from trainwright.catalog.models import ModelShape, find_model, models, parameter_count
+from trainwright.catalog.models import ModelShape, find_model, models, parameter_count, parameters_text
 from trainwright.catalog.prices import Price, price, price_date, prices_of, regions
 from trainwright.catalog.regions import regions as all_regions
 from trainwright.errors import UserError, did_you_mean
@@ -132,7 +132,7 @@ def _models(family: str | None) -> Listing:
         (
             m.name,
             m.kind,
-            f"{parameter_count(m) / 1e9:.3g} B",
+            parameters_text(parameter_count(m)),
             *(f"{n:,}" for n in (m.layers, m.hidden, m.heads, m.kv_heads, m.ffn, m.vocab, m.context)),
         )
         for m in found

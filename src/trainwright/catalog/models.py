@@ -33,6 +33,7 @@ __all__ = [
     "model",
     "models",
     "parameter_count",
+    "parameters_text",
     "shape_from",
     "shapes",
 ]
@@ -68,6 +69,13 @@ def parameter_count(shape: ModelShape) -> int:
         "vision": _vision,
     }.get(shape.kind, decoder_parameter_count)
     return count(shape)
+
+
+def parameters_text(count: int) -> str:
+    """`8.03 B`, `124 M`: three digits, as people say it."""
+    scale, letter = (1e9, "B") if count >= 1e9 else (1e6, "M")
+    value = count / scale
+    return f"{value:.0f} {letter}" if value >= 100 else f"{value:.3g} {letter}"
 
 
 def _encoder(shape: ModelShape) -> int:

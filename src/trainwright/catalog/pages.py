@@ -8,7 +8,13 @@ from dataclasses import dataclass
 from trainwright.catalog.accelerators import Accelerator, accelerator, find_accelerator
 from trainwright.catalog.environment import environment
 from trainwright.catalog.instances import InstanceType, find_instance, instances
-from trainwright.catalog.models import ModelShape, active_parameter_count, find_model, parameter_count
+from trainwright.catalog.models import (
+    ModelShape,
+    active_parameter_count,
+    find_model,
+    parameter_count,
+    parameters_text,
+)
 from trainwright.catalog.networks import allreduce_ceiling_gb_s, network_gb_s
 from trainwright.catalog.prices import Price, prices_of
 from trainwright.catalog.quotas import quota_for
@@ -79,13 +85,16 @@ def accelerator_page(chip: Accelerator, region: str | None = None) -> Page:
 
 def model_page(shape: ModelShape) -> Page:
     total, active = parameter_count(shape), active_parameter_count(shape)
-    size = [("parameters", f"{total:,} ({total / 1e9:.3g} B)")]
+    size = [("parameters", f"{total:,} ({parameters_text(total)})")]
     if shape.experts:
         size.append(("active a token", f"{active:,}; {shape.experts_per_token} of {shape.experts} experts"))
     size += [
-        ("weights", f"{total * 2 / 2**30:,.1f} GiB in bf16"),
-        ("training state", f"{total * TRAINING_BYTES / 2**30:,.0f} GiB at {TRAINING_BYTES} bytes a parameter (AdamW)"),
-        ("checkpoint", f"{total * 12 / 1e9:,.0f} GB with the optimizer (fp32 weights and moments)"),
+        ("weights", f"{_rounded(total * 2 / 2**30)} GiB in bf16"),
+        (
+            "training state",
+            f"{_rounded(total * TRAINING_BYTES / 2**30)} GiB at {TRAINING_BYTES} bytes a parameter (AdamW)",
+        ),
+        ("checkpoint", f"{_rounded(total * 12 / 1e9)} GB with the optimizer (fp32 weights and moments)"),
     ]
     return Page(
         name=shape.name,
@@ -190,9 +199,8 @@ def _mind(type_: InstanceType, chip: Accelerator | None) -> tuple[str, ...]:
         notes.append("EFA: one zone; a security group that lets everything in from itself and out to itself")
         notes.append("a cluster placement group, except in a capacity block or a reservation that AWS placed")
     if type_.sockets > 1 and type_.accelerator_count:
-        notes.append(
-            f"Slurm: Sockets={type_.sockets} CoresPerSocket={type_.cores_per_socket}: by itself it sees one core a socket"
-        )
+        sockets = f"Sockets={type_.sockets} CoresPerSocket={type_.cores_per_socket}"
+        notes.append(f"Slurm: {sockets}; ParallelCluster counts one core a socket unless told")
     if type_.nvme_gb:
         notes.append("NVMe is scratch: stripe it for containers and caches, keep checkpoints on shared storage")
     if chip and chip.bf16_tflops == 0 and type_.is_gpu:
@@ -250,6 +258,10 @@ def _source(type_: InstanceType) -> str:
     table = shipped_table("instances.csv")
     kind = type_.source.split()[0]
     return f"{table.notes.get(f'source {kind}', type_.source)} ({table.notes['date']})"
+
+
+def _rounded(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _gib(mib: int) -> str:

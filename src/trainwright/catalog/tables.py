@@ -11,6 +11,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
+from trainwright.errors import UserError
+
 SHIPPED = Path(__file__).with_name("data")
 
 P = ParamSpec("P")
@@ -59,6 +61,13 @@ def read_table(path: Path) -> Table:
         notes[key.strip()] = value.strip()
         start += 1
     rows = [tuple(row) for row in csv.reader(lines[start:]) if row]
+    ragged = next((n for n, row in enumerate(rows) if len(row) != len(rows[0])), None)
+    if not rows or ragged is not None:
+        raise UserError(
+            f"a row has {len(rows[ragged])} fields, the header {len(rows[0])}" if ragged else "the table has no header",
+            where=f"{path}:{start + 1 + (ragged or 0)}",
+            fix="quote a text that holds a comma; a file that `catalog update` wrote can simply be deleted",
+        )
     return Table(notes, rows[0], tuple(rows[1:]))
 
 
