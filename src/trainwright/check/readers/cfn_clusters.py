@@ -1,5 +1,5 @@
-"""The clusters a CloudFormation template describes (Batch compute environments, EKS node groups, SageMaker HyperPod) and
-the jobs of its Batch job definitions."""
+"""The clusters a CloudFormation template describes (Batch compute environments, EKS node groups, HyperPod) and the
+jobs of its Batch job definitions."""
 
 from __future__ import annotations
 

@@ -4,45 +4,283 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainwright.check.model import File, known
+from trainwright.check.facts import AwsFacts, Reservation
+from trainwright.check.finding import Edit
+from trainwright.check.model import Cluster, File, Queue, Value, known
 from trainwright.check.registry import Problem, problem, rule
+from trainwright.check.tables import machines, table
+
+# What ParallelCluster takes when a count is not written.
+_DEFAULT_MIN, _DEFAULT_MAX = 0, 10
 
 
 @rule("CAP001", "error")
 def counts_fit_the_capacity(file: File) -> Iterator[Problem]:
     """A queue's counts must fit together and fit its capacity.
 
-    The largest count cannot be below the smallest. A Capacity Block is bought whole and for a fixed time, so its
-    nodes are static: the smallest and the largest count are equal, above zero, and the block's id is named.
+    The largest count cannot be below the smallest, and a desired count lies between the two. A Capacity Block is
+    bought whole and for a fixed time, so in ParallelCluster its nodes are static: the smallest and the largest
+    count are equal, above zero, and the block's id is named.
 
     Why: the cluster is refused, or (a block without its id) nodes are asked for on demand and never come.
 
     Fix: make MaxCount at least MinCount; for a block set both to the block's size and name its id.
 
-    Source: ParallelCluster, ComputeResourceSizeValidator; Capacity Blocks documentation.
+    Source: ParallelCluster, ComputeResourceSizeValidator and CapacityTypeValidator; eksctl schema; EC2 user guide,
+    Capacity Blocks for ML.
     """
-    for _, queue in file.queues:
-        low, high = known(queue.min_count), known(queue.max_count)
-        if queue.max_count is not None and low is not None and high is not None and high < low:
-            yield problem(
-                queue.max_count,
-                f"{queue.label}: the largest count ({high}) is below the smallest ({low})",
-                f"raise it to {low} or more",
-            )
-        if known(queue.capacity) != "block":
-            continue
-        at = queue.max_count or queue.min_count or queue.capacity
-        if at is not None and (low or 0) != (high if high is not None else 10) and low != high:
-            yield problem(
-                at,
-                f"{queue.label}: a Capacity Block needs equal counts, not {low or 0} to {high}",
-                "set both to the block's size",
-            )
-        elif at is not None and low == 0 == high:
-            yield problem(at, f"{queue.label}: a Capacity Block with no nodes", "set both counts to the block's size")
-        if queue.reservation is None and queue.capacity is not None:
+    for cluster, queue in file.queues:
+        yield from _order(queue)
+        if known(queue.capacity) == "block" and cluster.platform == "parallelcluster":
+            yield from _static(queue)
+        if known(queue.capacity) == "block" and queue.capacity is not None and not _reserved(queue):
             yield problem(
                 queue.capacity,
                 f"{queue.label}: a Capacity Block without its id",
                 "name the block's reservation id (cr-…)",
             )
+
+
+def _order(queue: Queue) -> Iterator[Problem]:
+    low, high, desired = known(queue.min_count), known(queue.max_count), known(queue.extra.get("desired"))
+    if queue.max_count is not None and low is not None and high is not None and high < low:
+        yield problem(
+            queue.max_count,
+            f"{queue.label}: the largest count ({high}) is below the smallest ({low})",
+            f"raise it to {low} or more",
+        )
+    elif desired is not None and high is not None and desired > high:
+        yield problem(
+            queue.extra["desired"],
+            f"{queue.label}: {desired} nodes are wanted but at most {high} allowed",
+            f"raise the largest count to {desired}, or lower this",
+        )
+    elif desired is not None and low is not None and desired < low:
+        yield problem(
+            queue.extra["desired"],
+            f"{queue.label}: {desired} nodes are wanted but at least {low} kept",
+            f"write {low} or more, or lower the smallest count",
+        )
+
+
+def _static(queue: Queue) -> Iterator[Problem]:
+    low = known(queue.min_count) if queue.min_count is not None else _DEFAULT_MIN
+    high = known(queue.max_count) if queue.max_count is not None else _DEFAULT_MAX
+    at = queue.max_count or queue.min_count or queue.capacity
+    if low is None or high is None or at is None or high < low:
+        return
+    if low != high:
+        yield problem(
+            at,
+            f"{queue.label}: a Capacity Block needs equal counts, not {low} to {high}",
+            "set both to the block's size",
+        )
+    elif low == 0:
+        yield problem(at, f"{queue.label}: a Capacity Block with no nodes", "set both counts to the block's size")
+
+
+def _reserved(queue: Queue) -> bool:
+    return queue.reservation is not None or queue.reservation_group is not None
+
+
+@rule("CAP002", "error")
+def one_type_for_a_reservation(file: File) -> Iterator[Problem]:
+    """A reservation id goes with one instance type, written plainly.
+
+    A capacity reservation holds one instance type. ParallelCluster takes its id only beside `InstanceType`, not
+    beside the `Instances` list; an eksctl node group that names a reservation and several types can only ever start
+    one of them.
+
+    Why: ParallelCluster refuses the cluster; elsewhere nodes of the other types fail to start.
+
+    Fix: write `InstanceType: <the reservation's type>` in place of the list.
+
+    Source: ParallelCluster, CapacityReservationValidator; EC2 user guide, On-Demand Capacity Reservations.
+    """
+    for cluster, queue in file.queues:
+        if queue.reservation is None:
+            continue
+        types = {value.value for value in queue.instances if value.known}
+        if queue.instances_listed is not None:
+            first = next(iter(sorted(types)), "p5.48xlarge")
+            yield problem(
+                queue.instances_listed.key or queue.instances_listed,
+                f"{queue.label}: a reservation id cannot go with an `Instances` list",
+                f"write `InstanceType: {first}` in place of the list",
+            )
+        elif cluster.platform != "parallelcluster" and len(types) > 1:
+            yield problem(
+                queue.instances[1],
+                f"{queue.label}: one reservation holds one instance type, but {len(types)} are named",
+                "keep the type of the reservation",
+            )
+
+
+@rule("CAP003", "error", needs="aws")
+def reservation_matches_the_queue(file: File, aws: AwsFacts) -> Iterator[Problem]:
+    """A queue must fit the reservation it names.
+
+    The reservation exists and is active, holds the queue's instance type, lies in the zone of its subnet, is large
+    enough for every queue that uses it, and is a Capacity Block exactly where the queue says so.
+
+    Why: otherwise the nodes never start, or start on demand beside a reservation that is paid for.
+
+    Fix: name the reservation that fits, or change type, subnet or count.
+
+    Source: ParallelCluster, CapacityReservationValidator and CapacityReservationSizeValidator.
+    """
+    for cluster, queue in file.queues:
+        id = known(queue.reservation)
+        if id is None or queue.reservation is None:
+            continue
+        found = aws.reservation(id)
+        if found is None:
+            yield problem(
+                queue.reservation,
+                f"{queue.label}: there is no reservation {id} in {aws.region}",
+                "name one that exists",
+            )
+            continue
+        yield from _fits(cluster, queue, queue.reservation, found, aws)
+    yield from _sizes(file, aws)
+
+
+def _fits(cluster: Cluster, queue: Queue, at: Value[str], found: Reservation, aws: AwsFacts) -> Iterator[Problem]:
+    if found.state not in ("active", "scheduled", "pending", "payment-pending", "assessing", "delayed"):
+        yield problem(at, f"{queue.label}: reservation {found.id} is {found.state}", "name an active reservation")
+    for instance in queue.instances:
+        if instance.known and instance.value.removeprefix("ml.") != found.instance:
+            yield problem(
+                instance,
+                f"{queue.label}: the reservation holds {found.instance}, not {instance.value}",
+                f"write {found.instance}, or name another reservation",
+            )
+    for subnet in queue.subnets:
+        there = aws.subnet(subnet.value) if subnet.known else None
+        if there is not None and there.zone != found.zone:
+            yield problem(
+                subnet,
+                f"{queue.label}: subnet {subnet.value} is in {there.zone}, the reservation in {found.zone}",
+                f"use a subnet in {found.zone}",
+            )
+    for zone in queue.zones:
+        if zone.known and zone.value not in (found.zone, found.zone_id):
+            yield problem(
+                zone,
+                f"{queue.label}: the zone is {zone.value}, the reservation is in {found.zone}",
+                f"write {found.zone}",
+            )
+    says_block = known(queue.capacity) == "block"
+    if queue.capacity is not None and not queue.capacity.known:
+        return
+    if found.is_block != says_block and cluster.platform in ("parallelcluster", "eks"):
+        is_, says = ("is", "does not say so") if found.is_block else ("is not", "says it is")
+        yield problem(
+            queue.capacity if queue.capacity is not None and queue.capacity.text else at,
+            f"{queue.label}: reservation {found.id} {is_} a Capacity Block, and the queue {says}",
+            "make the capacity type agree with the reservation",
+        )
+
+
+def _sizes(file: File, aws: AwsFacts) -> Iterator[Problem]:
+    wanted: dict[str, int] = {}
+    for _, queue in file.queues:
+        id, high = known(queue.reservation), known(queue.max_count)
+        if id is None or high is None or queue.max_count is None:
+            continue
+        before = wanted.get(id, 0)
+        wanted[id] = before + high
+        found = aws.reservation(id)
+        if found is not None and before <= found.count < wanted[id]:
+            yield problem(
+                queue.max_count,
+                f"{queue.label}: {wanted[id]} nodes are asked of reservation {id}, which holds {found.count}",
+                f"ask for {found.count - before} here" if found.count > before else "use another reservation",
+            )
+
+
+@rule("CAP004", "warning")
+def no_placement_group_on_reserved_capacity(file: File) -> Iterator[Problem]:
+    """Reserved capacity should not be put into a placement group of its own.
+
+    A Capacity Block, and a reservation that AWS delivers, is placed already. Asking for a new cluster placement
+    group on top asks for room that the reservation may not have. A group given by name is left alone: it may be the
+    one that the reservation was made in.
+
+    Why: EC2 answers with insufficient capacity although the reservation is empty, and static nodes are retried for
+    ever.
+
+    Fix: `PlacementGroup: {Enabled: false}`, or the name of the group the reservation was made in.
+
+    Source: ParallelCluster, PlacementGroupCapacityTypeValidator and PlacementGroupCapacityReservationValidator;
+    awslabs/awsome-distributed-ai issue 353.
+    """
+    for _, queue in file.queues:
+        if not known(queue.placement) or queue.placement is None:
+            continue
+        if known(queue.capacity) == "block":
+            edit = Edit(queue.placement.span, "false") if queue.placement.text == "true" else None
+            yield problem(
+                queue.placement,
+                f"{queue.label}: a placement group on a Capacity Block can leave the block unusable",
+                "turn the placement group off: a block is placed already",
+                edit=edit,
+            )
+        elif _reserved(queue) and queue.placement_name is None:
+            yield problem(
+                queue.placement,
+                f"{queue.label}: a new placement group on reserved capacity can leave the reservation unusable",
+                "turn it off, or name the group that the reservation was made in",
+            )
+
+
+@rule("CAP004", "warning", needs="aws")
+def placement_group_of_the_reservation(file: File, aws: AwsFacts) -> Iterator[Problem]:
+    """A named placement group must be the one the reservation was made in.
+
+    With AWS at hand the reservation is asked for its placement group: a queue that names another one, or names one
+    for a reservation that has none, asks for room outside the reservation.
+
+    Why: EC2 answers with insufficient capacity although the reservation is empty.
+
+    Fix: name the reservation's placement group, or none.
+
+    Source: ParallelCluster, PlacementGroupCapacityReservationValidator.
+    """
+    for _, queue in file.queues:
+        id, name = known(queue.reservation), known(queue.placement_name)
+        found = aws.reservation(id) if id is not None and name is not None else None
+        if found is None or queue.placement_name is None or name == found.placement_group:
+            continue
+        owned = f"was made in group {found.placement_group}" if found.placement_group else "was made in no group"
+        yield problem(
+            queue.placement_name,
+            f"{queue.label}: reservation {id} {owned}, not in {name}",
+            f"name {found.placement_group}" if found.placement_group else "turn the placement group off",
+        )
+
+
+@rule("CAP005", "error")
+def gpu_is_driven_by_the_image(file: File) -> Iterator[Problem]:
+    """ParallelCluster's own images do not drive GPUs older than Turing.
+
+    Since 3.8 the official images carry NVIDIA's open kernel driver, which needs Turing or newer. P2, P3, P3dn, G2,
+    G3 and G3s nodes start and have no GPU. An image of your own with the closed driver is left alone.
+
+    Why: jobs fail on nodes that cost several dollars an hour.
+
+    Fix: use g4dn, g5 or newer, p4d or newer; or build an image with the closed driver and name it.
+
+    Source: ParallelCluster 3.8 change log; InstanceTypeBaseAMICompatibleValidator.
+    """
+    for cluster, queue in file.queues:
+        if cluster.platform != "parallelcluster" or cluster.image is not None:
+            continue
+        old = table("parallelcluster")["old_gpu_families"]
+        for value, type_ in machines(queue):
+            if type_.family in old:
+                yield problem(
+                    value,
+                    f"{queue.label}: ParallelCluster's images have no driver for the GPUs of {type_.name}",
+                    "use g4dn, g5, p4d or newer, or name an image with the closed NVIDIA driver",
+                )

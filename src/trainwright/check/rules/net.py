@@ -1,0 +1,258 @@
+"""NET: the network between nodes. EFA, placement, addresses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainwright.catalog.instances import InstanceType
+from trainwright.check.facts import AwsFacts, Group, GroupRule
+from trainwright.check.model import Cluster, File, PortRule, Queue, SecurityGroup, Value, known
+from trainwright.check.registry import Problem, problem, rule
+from trainwright.check.tables import machines
+
+
+@rule("NET001", "error")
+def placement_is_stated_with_efa(file: File) -> Iterator[Problem]:
+    """A queue with EFA must say whether it wants a placement group.
+
+    ParallelCluster wants an answer, `true` or `false`, wherever EFA is on, except for a Capacity Block or a queue
+    over several subnets. `false` without a reservation is only a warning: nodes then stand anywhere in the zone.
+
+    Why: without an answer the cluster is refused; with `false` and no reservation, latency between nodes is up to
+    chance.
+
+    Fix: `PlacementGroup: {Enabled: true}` for on-demand nodes, `{Enabled: false}` for reserved ones.
+
+    Source: ParallelCluster, EfaPlacementGroupValidator.
+    """
+    for cluster, queue in file.queues:
+        if not known(queue.efa) or queue.efa is None or len(queue.subnets) > 1 or known(queue.capacity) == "block":
+            continue
+        if queue.capacity is not None and not queue.capacity.known:
+            continue
+        if queue.placement is None and file.format == "parallelcluster":
+            yield problem(
+                queue.efa,
+                f"{queue.label}: EFA is on and nothing says whether the nodes share a placement group",
+                "add `PlacementGroup: {Enabled: true}`, or false for reserved capacity, under Networking",
+            )
+        elif (
+            known(queue.placement) is False and queue.placement is not None and _written(queue) and not _reserved(queue)
+        ):
+            if known(queue.max_count) == 1:
+                continue
+            yield problem(
+                queue.placement,
+                f"{queue.label}: EFA without a placement group or a reservation: nodes may stand far apart",
+                "enable the placement group, unless capacity cannot be had that way",
+                level="warning",
+            )
+
+
+def _written(queue: Queue) -> bool:
+    return queue.placement is not None and queue.placement.text != ""
+
+
+def _reserved(queue: Queue) -> bool:
+    return queue.reservation is not None or queue.reservation_group is not None
+
+
+@rule("NET002", "error")
+def efa_fits_the_instance(file: File) -> Iterator[Problem]:
+    """EFA must be asked of instance types that have it, and used on those that live by it.
+
+    EFA on a type without it (g5 below 8xlarge, g4dn below 8xlarge, m5.8xlarge) is refused. The other way is a
+    warning: a queue of several accelerator nodes that could use EFA and does not mention it.
+
+    Why: the cluster is refused; or collectives run over TCP at a fraction of the speed that is paid for.
+
+    Fix: turn EFA off, or choose a larger size; turn EFA on for training nodes. `Enabled: false` written out is
+    taken at its word on types with one card.
+
+    Source: ParallelCluster, EfaValidator; EC2 DescribeInstanceTypes.
+    """
+    for cluster, queue in file.queues:
+        for value, type_ in machines(queue):
+            if known(queue.efa) and not type_.efa_cards and queue.efa is not None and cluster.platform != "hyperpod":
+                yield problem(
+                    queue.efa if queue.efa.text else value,
+                    f"{queue.label}: {type_.name} has no EFA",
+                    "turn EFA off, or use a type that has it (`trainwright catalog list --efa`)",
+                )
+            elif type_.efa_cards and type_.accelerator_count and _forgotten(file, cluster, queue, type_):
+                cards = f"{type_.efa_cards} EFA cards" if type_.efa_cards > 1 else "EFA"
+                yield problem(
+                    queue.efa or value,
+                    f"{queue.label}: {type_.name} has {cards} ({type_.network_gbps:g} Gbps) that stay unused",
+                    "turn EFA on",
+                    level="warning",
+                )
+    for template in file.launch_templates:
+        for value, type_ in machines(Queue(template.span, instances=[template.instance] if template.instance else [])):
+            first = next((one for one in template.interfaces if _is_efa(one.kind)), None)
+            if first is not None and first.kind is not None and not type_.efa_cards:
+                yield problem(first.kind, f"{template.name}: {type_.name} has no EFA", "use plain interfaces")
+
+
+def _is_efa(kind: Value[str] | None) -> bool:
+    return kind is not None and kind.value in ("efa", "efa-only")
+
+
+def _forgotten(file: File, cluster: Cluster, queue: Queue, type_: InstanceType) -> bool:
+    if file.format not in ("parallelcluster", "eksctl", "spec") or len(queue.subnets) > 1:
+        return False
+    if file.format == "eksctl" and type_.family.startswith("p"):
+        return False  # EKS001 says it, as an error
+    single = known(queue.max_count) == 1 or (file.format == "eksctl" and known(queue.extra.get("desired")) == 1)
+    if single or (queue.max_count is not None and not queue.max_count.known):
+        return False
+    if queue.efa is None:
+        return True
+    return queue.efa.text != "" and known(queue.efa) is False and type_.efa_cards > 1
+
+
+@rule("NET003", "error")
+def efa_group_reaches_itself(file: File) -> Iterator[Problem]:
+    """The security group of EFA nodes must allow all traffic from itself and to itself.
+
+    EFA's own transport bypasses IP, and only rules that name the group itself let it through: an egress rule to
+    0.0.0.0/0 does not stand in for the one to the group.
+
+    Why: nodes start, EFA devices are there, and the first collective hangs or falls back to TCP.
+
+    Fix: add ingress -1 from the group and egress -1 to the group (as resources of their own: a group cannot name
+    itself while it is made).
+
+    Source: EC2 user guide, EFA security groups; ParallelCluster, EfaSecurityGroupValidator and issue 3590.
+    """
+    for group in file.security_groups:
+        inward, outward = _all_from_itself(group.ingress), _all_from_itself(group.egress)
+        # A group that lets everything in from itself, and nothing else in, is a group of cluster nodes.
+        if "efa" not in group.uses and not (inward and _only_itself(group)):
+            continue
+        if not inward and not outward:
+            yield problem(
+                group.span,
+                f"{group.name}: EFA nodes carry this group, and it does not let them reach each other",
+                "add ingress -1 from the group itself and egress -1 to the group itself",
+            )
+        elif not inward or not outward:
+            missing = "ingress -1 from" if not inward else "egress -1 to"
+            yield problem(
+                group.span,
+                f"{group.name}: EFA needs {missing} the group itself; a rule for 0.0.0.0/0 does not replace it",
+                f"add {missing} the group itself",
+            )
+
+
+def _all_from_itself(rules: list[PortRule]) -> bool:
+    return any(one.itself and known(one.protocol) == "-1" for one in rules)
+
+
+def _only_itself(group: SecurityGroup) -> bool:
+    return all(one.itself for one in group.ingress) and not group.uses - {"efa"}
+
+
+@rule("NET003", "error", needs="aws")
+def existing_efa_group_reaches_itself(file: File, aws: AwsFacts) -> Iterator[Problem]:
+    """The existing security groups of EFA nodes must allow all traffic from and to themselves.
+
+    One of the groups that EFA nodes carry has to name itself in an ingress and in an egress rule for all protocols.
+    Groups that ParallelCluster only adds to its own are left alone: its own is right.
+
+    Why: nodes start, and the first collective hangs or falls back to TCP.
+
+    Fix: add both rules to the group.
+
+    Source: ParallelCluster, EfaSecurityGroupValidator.
+    """
+    for cluster, queue in file.queues:
+        replaced = file.format != "parallelcluster" or "replaced_groups" in queue.extra
+        ids = [value for value in queue.security_groups if value.known]
+        if not known(queue.efa) or not ids or not replaced or len(ids) != len(queue.security_groups):
+            continue
+        groups = [group for group in (aws.security_group(value.value) for value in ids) if group is not None]
+        if groups and not any(_names_itself(g, g.ingress) and _names_itself(g, g.egress) for g in groups):
+            yield problem(
+                ids[0],
+                f"{queue.label}: no security group of these EFA nodes allows all traffic from and to itself",
+                f"add ingress -1 from {ids[0].value} and egress -1 to it",
+            )
+
+
+def _names_itself(group: Group, rules: tuple[GroupRule, ...]) -> bool:
+    return any(one.protocol == "-1" and group.id in one.groups for one in rules)
+
+
+@rule("NET004", "error")
+def efa_stays_in_one_zone(file: File) -> Iterator[Problem]:
+    """A queue with EFA must stay in one subnet.
+
+    EFA traffic does not leave a subnet's zone. A queue over several subnets or zones cannot use it.
+
+    Why: the cluster is refused, or nodes of one job land in two zones and cannot talk.
+
+    Fix: keep the one subnet where the capacity is, or make one queue a zone.
+
+    Source: ParallelCluster, EfaMultiAzValidator; EC2 user guide, EFA limitations.
+    """
+    for cluster, queue in file.queues:
+        if not known(queue.efa) or cluster.platform in ("hyperpod", "eks-nodegroup"):
+            continue
+        for places, what in ((queue.subnets, "subnets"), (queue.zones, "zones")):
+            if len(places) > 1:
+                yield problem(
+                    places[1],
+                    f"{queue.label}: EFA cannot span {len(places)} {what}",
+                    "keep one, or make one queue for each",
+                )
+
+
+@rule("NET005", "error")
+def many_cards_take_no_public_address(file: File) -> Iterator[Problem]:
+    """Nodes with several network cards cannot have a public address.
+
+    EC2 gives an automatic public address only to instances started with one interface. Types with several cards are
+    started with one interface a card.
+
+    Why: nodes fail to start, one after another, until the queue is switched off.
+
+    Fix: put the nodes into a private subnet with a NAT gateway, and do not ask for public addresses.
+
+    Source: ParallelCluster, MultiNetworkInterfacesInstancesValidator and issue 7457.
+    """
+    for cluster, queue in file.queues:
+        if not known(queue.public_ip) or queue.public_ip is None:
+            continue
+        for _, type_ in machines(queue):
+            if type_.network_cards > 1 and (cluster.platform != "eks" or known(queue.efa)):
+                yield problem(
+                    queue.public_ip,
+                    f"{queue.label}: {type_.name} has {type_.network_cards} network cards and can get no public address",
+                    "use a private subnet with a NAT gateway",
+                )
+
+
+@rule("NET005", "error", needs="aws")
+def many_cards_in_a_private_subnet(file: File, aws: AwsFacts) -> Iterator[Problem]:
+    """Nodes with several network cards must be in a subnet that gives out no public addresses.
+
+    A subnet may hand a public address to every instance by itself; instances with several interfaces are refused
+    there.
+
+    Why: nodes fail to start, one after another, until the queue is switched off.
+
+    Fix: use a private subnet with a NAT gateway.
+
+    Source: ParallelCluster, MultiNetworkInterfacesInstancesValidator and issue 7457.
+    """
+    for _, queue in file.queues:
+        cards = max((type_.network_cards for _, type_ in machines(queue)), default=1)
+        for subnet in queue.subnets if cards > 1 else []:
+            found = aws.subnet(subnet.value) if subnet.known else None
+            if found is not None and found.public_addresses:
+                yield problem(
+                    subnet,
+                    f"{queue.label}: subnet {found.id} gives out public addresses, which nodes with {cards} cards cannot take",
+                    "use a private subnet with a NAT gateway",
+                )

@@ -1,0 +1,191 @@
+"""NET, continued: the interfaces of launch templates, and addresses in subnets."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator
+
+from trainwright.catalog.instances import InstanceType
+from trainwright.check.facts import AwsFacts
+from trainwright.check.model import File, Interface, LaunchTemplate, Queue, Value, known
+from trainwright.check.readers.cfn_template import template_of
+from trainwright.check.registry import Problem, problem, rule
+from trainwright.check.tables import machine, machines
+
+# Addresses AWS keeps in every subnet.
+_KEPT = 5
+
+
+@rule("NET006", "error")
+def interfaces_fit_the_cards(file: File) -> Iterator[Problem]:
+    """A launch template's EFA interfaces must match the cards of its instance type.
+
+    As many EFA interfaces as the type has EFA cards, one a card; card 0 starts at device index 0, the other cards
+    at 1 (at 0 only where a card takes a single interface); and no public address once there are several.
+
+    Why: instances fail to start, or start with part of the bandwidth that is paid for.
+
+    Fix: one interface a card: NetworkCardIndex 0 with DeviceIndex 0, each further card with DeviceIndex 1 and
+    `efa-only`.
+
+    Source: EC2 user guide, EFA on multi-card instances; ParallelCluster, queues_stack.add_network_interfaces.
+    """
+    for template in file.launch_templates:
+        type_ = machine(template.instance)
+        if len(template.interfaces) > 1:
+            yield from _public(template)
+        efa = [one for one in template.interfaces if known(one.kind) in ("efa", "efa-only")]
+        if type_ is None or not efa or not type_.efa_cards or any(_vague(one) for one in template.interfaces):
+            continue
+        yield from _count(template, type_, efa)
+        yield from _indexes(template, type_)
+
+
+def _vague(one: Interface) -> bool:
+    return any(value is not None and not value.known for value in (one.card, one.device, one.kind))
+
+
+def _public(template: LaunchTemplate) -> Iterator[Problem]:
+    for one in template.interfaces:
+        if known(one.public_ip) and one.public_ip is not None:
+            yield problem(
+                one.public_ip,
+                f"{template.name}: an instance with {len(template.interfaces)} interfaces can get no public address",
+                "set it to false; use a private subnet with a NAT gateway",
+            )
+
+
+def _count(template: LaunchTemplate, type_: InstanceType, efa: list[Interface]) -> Iterator[Problem]:
+    cards = {known(one.card) or 0 for one in efa}
+    if len(cards) < type_.efa_cards and template.interfaces_span is not None:
+        yield problem(
+            template.interfaces_span,
+            f"{template.name}: {len(cards)} EFA cards are used of the {type_.efa_cards} that {type_.name} has",
+            f"list one EFA interface for each of the {type_.efa_cards} cards",
+        )
+
+
+def _indexes(template: LaunchTemplate, type_: InstanceType) -> Iterator[Problem]:
+    one_each = type_.max_enis // type_.network_cards == 1
+    seen: set[tuple[int, int]] = set()
+    for one in template.interfaces:
+        card, device = known(one.card) or 0, known(one.device) or 0
+        at: Value[int] | None = one.device or one.card
+        place = at.span if at is not None else one.span
+        if card >= type_.network_cards:
+            yield problem(
+                one.card.span if one.card is not None else one.span,
+                f"{template.name}: {type_.name} has cards 0 to {type_.network_cards - 1}, and no card {card}",
+                "remove this interface",
+            )
+        elif (card, device) in seen:
+            yield problem(
+                place,
+                f"{template.name}: card {card} has device index {device} twice",
+                "give each interface its own card",
+            )
+        elif card and device == 0 and not one_each:
+            yield problem(
+                place,
+                f"{template.name}: device index 0 belongs to card 0; card {card} starts at 1",
+                "write DeviceIndex: 1",
+            )
+        elif card and device > 1:
+            yield problem(
+                place,
+                f"{template.name}: device index {device} on card {card}; AWS documents 1 for every card but the first",
+                "write DeviceIndex: 1",
+                level="warning",
+            )
+        seen.add((card, device))
+
+
+def addresses(type_: InstanceType, queue: Queue, template: LaunchTemplate | None) -> int:
+    """Private addresses one node takes. EFA-only interfaces take none."""
+    if template is not None and template.interfaces:
+        return sum(known(one.kind) != "efa-only" for one in template.interfaces)
+    return 1
+
+
+@rule("NET007", "warning")
+def subnet_has_room(file: File) -> Iterator[Problem]:
+    """A subnet must have addresses for every interface of every node.
+
+    Every interface except the EFA-only kind takes an address: a p5.48xlarge started with 32 plain EFA interfaces
+    takes 32. Five addresses of a subnet are AWS's own.
+
+    Why: nodes start until the addresses are gone, and the rest of the cluster never comes.
+
+    Fix: use a larger subnet (a /17 has 32,763 addresses), or `efa-only` interfaces on every card but the first.
+
+    Source: EC2 user guide, EFA-only interfaces; VPC user guide, subnet sizing.
+    """
+    template = template_of(file)
+    if template is None:
+        return
+    sizes = {}
+    for resource in template.of("EC2::Subnet"):
+        block = template.text(resource.get("CidrBlock"))
+        size = _size(block.value) if block is not None and block.known else None
+        if block is not None and size is not None:
+            sizes[resource.id] = (block, size)
+    launch = {id(one.instance): one for one in file.launch_templates if one.instance is not None}
+    for cluster, queue in file.queues:
+        for value, type_ in machines(queue):
+            nodes = _nodes(queue, type_)
+            each = addresses(type_, queue, launch.get(id(value)))
+            there = [sizes[subnet.value] for subnet in queue.subnets if subnet.value in sizes]
+            if nodes is None or len(there) != len(queue.subnets) or not there:
+                continue
+            room = sum(size for _, size in there)
+            if nodes * each > room:
+                yield problem(
+                    there[0][0],
+                    f"{room} addresses for {nodes} nodes of {type_.name} that take {each} each ({nodes * each})",
+                    "use a larger subnet, or efa-only interfaces on every card but the first",
+                )
+
+
+def _size(block: str) -> int | None:
+    try:
+        return max(0, ipaddress.ip_network(block, strict=False).num_addresses - _KEPT)
+    except ValueError:
+        return None
+
+
+def _nodes(queue: Queue, type_: InstanceType) -> int | None:
+    vcpus = known(queue.extra.get("max_vcpus"))
+    if vcpus is not None:
+        # A ceiling far above any subnet is how people write "no limit".
+        return vcpus // type_.vcpus if vcpus < 100_000 else None
+    return known(queue.max_count)
+
+
+@rule("NET007", "warning", needs="aws")
+def existing_subnet_has_room(file: File, aws: AwsFacts) -> Iterator[Problem]:
+    """An existing subnet must have free addresses for the nodes that go into it.
+
+    With AWS at hand the free addresses of a subnet are compared with the nodes of every queue in it, one address a
+    node at the least.
+
+    Why: nodes start until the addresses are gone, and the rest of the cluster never comes.
+
+    Fix: use a larger subnet.
+
+    Source: EC2 DescribeSubnets.
+    """
+    wanted: dict[str, int] = {}
+    for _, queue in file.queues:
+        high = known(queue.max_count)
+        if high is None or len(queue.subnets) != 1 or not queue.subnets[0].known:
+            continue
+        subnet = queue.subnets[0]
+        before = wanted.get(subnet.value, 0)
+        wanted[subnet.value] = before + high
+        found = aws.subnet(subnet.value)
+        if found is not None and before <= found.free_addresses < wanted[subnet.value]:
+            yield problem(
+                subnet,
+                f"{queue.label}: {found.free_addresses} free addresses in {found.id} for {wanted[subnet.value]} nodes",
+                "use a larger subnet",
+            )
