@@ -38,9 +38,7 @@ def price(instance: str, region: str, kind: str = "on-demand") -> Price | None:
 
 def prices_of(instance: str, kind: str = "on-demand") -> tuple[Price, ...]:
     """Every region's price for one type, cheapest first."""
-    name = instance.removeprefix("ml.")
-    found = (p for (n, _, k), p in _prices().items() if n == name and k == kind)
-    return tuple(sorted(found, key=lambda p: (p.usd_hour, p.region)))
+    return _ranked().get((instance.removeprefix("ml."), kind), ())
 
 
 @remembered
@@ -52,6 +50,15 @@ def regions() -> tuple[str, ...]:
 def price_date() -> str:
     """The day of the shipped list; a price that the user fetched since carries its own."""
     return shipped_table("prices.csv").notes["date"]
+
+
+@remembered
+def _ranked() -> dict[tuple[str, str], tuple[Price, ...]]:
+    """(instance, kind) -> prices, cheapest first."""
+    found: dict[tuple[str, str], list[Price]] = {}
+    for (name, _, kind), price_ in _prices().items():
+        found.setdefault((name, kind), []).append(price_)
+    return {key: tuple(sorted(group, key=lambda p: (p.usd_hour, p.region))) for key, group in found.items()}
 
 
 @remembered
