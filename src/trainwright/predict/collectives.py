@@ -1,0 +1,92 @@
+"""How long a collective takes: an opening latency, the bytes over the slowest wire, and the cost of filling the chain."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+from trainwright.predict.hardware import Cluster, Link
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Ranks that talk to each other: how many, how many of them sit in one domain, and the wires they use."""
+
+    ranks: int
+    per_domain: int
+    inside: Link
+    between: Link
+    switched: bool = True
+
+    @property
+    def domains(self) -> int:
+        return max(1, math.ceil(self.ranks / self.per_domain))
+
+    @property
+    def inner_rate(self) -> float:
+        """Without a switch a pair of GPUs has only its own share of the links."""
+        if self.switched or self.ranks >= 4:
+            return self.inside.rate
+        return self.inside.rate * (self.ranks - 1) / 3
+
+
+@lru_cache(maxsize=100_000)
+def group(cluster: Cluster, ranks: int, stride: int) -> Group:
+    """`ranks` ranks, each `stride` apart in the order tensor, context, data, pipeline (neighbours share a node first)."""
+    per_domain = max(1, min(ranks, cluster.domain // stride)) if stride < cluster.domain else 1
+    return Group(ranks, per_domain, cluster.inside, cluster.between, switched=cluster.domain != 4)
+
+
+def pipelined(start: float, wire: float, chain: float) -> float:
+    """Chunks of the best size through a chain that takes `chain` to fill: (sqrt(chain) + sqrt(wire))^2, plus the start."""
+    return start + wire + 2.0 * math.sqrt(chain * wire)
+
+
+def all_gather(size: float, g: Group) -> float:
+    """Seconds for every rank to hold all `size` bytes. A reduce-scatter moves the same bytes the other way."""
+    if g.ranks <= 1 or size <= 0:
+        return 0.0
+    share = size * (g.ranks - 1) / g.ranks
+    inner = share / (g.inner_rate * g.inside.ring_efficiency)
+    if g.domains == 1:
+        return pipelined(g.inside.start, inner, g.inside.hop * (g.ranks - 1))
+    outer = share / (g.between.rate * g.per_domain * g.between.ring_efficiency)
+    hops = g.between.hop * (g.ranks - 1)
+    return g.inside.start + hops + max(inner, outer)
+
+
+def reduce_scatter(size: float, g: Group) -> float:
+    return all_gather(size, g)
+
+
+def all_reduce(size: float, g: Group) -> float:
+    """One domain: in-switch where the link can, else a ring. Two: a tree across. More: rings, chunks pipelined."""
+    if g.ranks <= 1 or size <= 0:
+        return 0.0
+    passes = 2.0 * (g.ranks - 1) / g.ranks
+    in_switch = g.ranks > 4 and g.switched
+    efficiency = g.inside.reduce_efficiency if in_switch else g.inside.ring_efficiency
+    inner = size * passes / (g.inner_rate * efficiency)
+    if g.domains == 1:
+        return pipelined(g.inside.start, inner, g.inside.pipeline)
+    node_rate = g.between.rate * g.per_domain * g.between.ring_efficiency
+    outer = size * (1.0 if g.domains == 2 else passes) / node_rate
+    start = g.between.start + g.between.start_per_doubling * math.log2(g.domains)
+    return pipelined(start, max(inner, outer), g.between.pipeline * g.domains**g.between.pipeline_growth)
+
+
+def all_to_all(size: float, g: Group) -> float:
+    """Every rank sends `size` bytes, an equal part to each; what leaves the domain shares the rank's own adapter."""
+    if g.ranks <= 1 or size <= 0:
+        return 0.0
+    inner = size * (g.ranks - 1) / g.ranks / (g.inner_rate * g.inside.ring_efficiency)
+    if g.domains == 1:
+        return pipelined(g.inside.start, inner, g.inside.pipeline)
+    outer = size * (1 - 1 / g.domains) / (g.between.rate * g.between.alltoall_efficiency)
+    return pipelined(g.between.start, max(inner, outer), g.between.alltoall_pipeline)
+
+
+def send(size: float, link: Link) -> float:
+    """One rank to one other."""
+    return link.start + size / (link.rate * link.point_efficiency) if size > 0 else 0.0

@@ -1,0 +1,78 @@
+"""The predictor's numbers, read from constants.toml and given names and types. What a number rests on stands there."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass, field, fields, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+CONSTANTS_FILE = Path(__file__).with_name("constants.toml")
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """Bytes moved per element of one fusion level: (forward, backward)."""
+
+    norm: tuple[float, float]
+    residual: tuple[float, float]
+    rope: tuple[float, float]
+    gated: tuple[float, float]
+    plain: tuple[float, float]
+    loss: tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Constants:
+    """One set of numbers. `dataclasses.replace` makes another: that is how a fit and a user's calibration work."""
+
+    matmul_sustained: float
+    matmul_k_half: float
+    matmul_start: float
+    matmul_unmeasured_fp8: float
+    matmul_unmeasured_bf16: float
+    matmul_fp4: float
+    clock_power_exponent: float
+    attention_seq_half_forward: float
+    attention_seq_half_backward: float
+    attention_narrow_head: float
+    memory_efficiency: float
+    optimizer_bytes_fused: float
+    optimizer_bytes_foreach: float
+    launch_eager: float
+    overlap_contention: float
+    overlap_reach: float
+    tp_overlap_hidden: float
+    async_tp_hidden: float
+    fp8_cast_bytes: float
+    step_fixed: float
+    broadcast_each: float
+    fragmentation: float
+    context_gib: float
+    traffic: dict[str, Traffic] = field(hash=False)
+    attention: dict[tuple[str, str], tuple[float, float]] = field(hash=False)
+
+    def with_values(self, **values: float) -> Constants:
+        return replace(self, **values)  # type: ignore[arg-type]
+
+
+@cache
+def table() -> dict[str, Any]:
+    """The file as it stands, with units and reasons: what the documentation and the tests read."""
+    return tomllib.loads(CONSTANTS_FILE.read_text(encoding="utf-8"))
+
+
+@cache
+def constants() -> Constants:
+    """The shipped set."""
+    raw = table()
+    scalars = {f.name: float(raw[f.name]["value"]) for f in fields(Constants) if f.name not in ("traffic", "attention")}
+    ops = [f.name for f in fields(Traffic)]
+    traffic = {level: Traffic(**{op: tuple(row[op]) for op in ops}) for level, row in raw["traffic"].items()}
+    attention = {
+        (kernel, arch): (float(row["rate"][0]), float(row["rate"][1]))
+        for kernel, by_arch in raw["attention"].items()
+        for arch, row in by_arch.items()
+    }
+    return Constants(**scalars, traffic=traffic, attention=attention)

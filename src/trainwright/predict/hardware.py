@@ -1,0 +1,187 @@
+"""What one GPU and the wires around it can do, as the predictor sees them: the catalog's facts plus a few of our own."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from trainwright.catalog.accelerators import accelerators, find_accelerator
+from trainwright.catalog.instances import InstanceType, instance
+from trainwright.errors import UserError, did_you_mean
+from trainwright.predict.constants import Constants
+
+HERE = Path(__file__).parent
+GB = 1e9
+TERA = 1e12
+GIB = 2**30
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One accelerator. Rates are per second; peaks are dense."""
+
+    name: str
+    arch: str
+    bf16: float
+    fp8: float
+    fp4: float
+    best_bf16: float  # the best product anyone measured, 0 where nobody did
+    best_fp8: float
+    memory: float  # bytes
+    bandwidth: float
+    nvlink: float  # one way, all links together; 0: PCIe only
+    domain: int  # accelerators that reach one another over NVLink
+    sms: int
+    watts: float
+    rated_watts: float
+
+    @property
+    def family(self) -> str:
+        """The kernel family: sm_103 runs what sm_100 runs, sm_86 and sm_89 what sm_80 runs."""
+        major = self.arch.removeprefix("sm_")
+        return {"86": "sm_80", "89": "sm_80", "103": "sm_100", "120": "sm_100", "75": "sm_70"}.get(major, self.arch)
+
+    def clock(self, c: Constants) -> float:
+        """The clock a power cap leaves, as part of the rated one."""
+        return float(min(1.0, (self.watts / self.rated_watts)) ** c.clock_power_exponent) if self.watts else 1.0
+
+    def roof(self, precision: str, c: Constants) -> float:
+        """FLOP/s that a large product sustains in a training step."""
+        if precision == "fp4" and self.fp4:
+            return self.fp4 * c.matmul_fp4 * c.matmul_sustained * self.clock(c)
+        if precision in ("fp8", "fp4") and self.fp8:
+            best = self.best_fp8 or self.fp8 * c.matmul_unmeasured_fp8
+        elif precision == "fp32":
+            best = self.bf16 / 2 * c.matmul_unmeasured_bf16  # TF32 runs at half the 16-bit rate
+        else:
+            best = self.best_bf16 or self.bf16 * c.matmul_unmeasured_bf16
+        return best * c.matmul_sustained * self.clock(c)
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One kind of wire; times in seconds, `rate` in bytes a second and rank."""
+
+    name: str
+    rate: float
+    start: float
+    hop: float
+    pipeline: float
+    ring_efficiency: float = 1.0
+    reduce_efficiency: float = 1.0
+    point_efficiency: float = 1.0
+    start_per_doubling: float = 0.0
+    pipeline_growth: float = 0.0
+    alltoall_pipeline: float = 0.0
+    alltoall_efficiency: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Devices of one kind, in nodes, with the link inside a domain and the one between domains."""
+
+    device: Device
+    gpus: int
+    per_node: int
+    inside: Link
+    between: Link
+
+    @property
+    def domain(self) -> int:
+        """How many GPUs share the inner link: a node, or a whole NVL72 rack."""
+        return max(self.per_node, self.device.domain if self.device.domain > 8 else 1)
+
+    @property
+    def nodes(self) -> int:
+        return max(1, math.ceil(self.gpus / self.per_node))
+
+
+@cache
+def _fabrics() -> dict[str, dict[str, float]]:
+    return tomllib.loads((HERE / "fabrics.toml").read_text(encoding="utf-8"))
+
+
+@cache
+def _extras() -> dict[str, dict[str, Any]]:
+    return tomllib.loads((HERE / "devices.toml").read_text(encoding="utf-8"))
+
+
+@cache
+def device(name: str) -> Device:
+    """By catalog key (`h100`) or one of the chips devices.toml adds (`gb300`)."""
+    extra = _extras().get(name, {})
+    chip = find_accelerator(extra.get("like", name))
+    if chip is None or (name not in _extras() and not chip):
+        known = sorted({*_extras(), *(a.name for a in accelerators())})
+        raise UserError(f"no accelerator {name!r}", fix=did_you_mean(name, known) or f"one of {', '.join(known)}")
+    base = {**_extras().get(chip.name, {}), **extra}
+    return Device(
+        name=name,
+        arch=chip.arch,
+        bf16=float(base.get("bf16_tflops", chip.bf16_tflops or chip.fp16_tflops)) * TERA,
+        fp8=float(base.get("fp8_tflops", chip.fp8_tflops)) * TERA,
+        fp4=float(base.get("fp4_tflops", 0)) * TERA,
+        best_bf16=0.0 if "bf16_tflops" in extra else (chip.mamf_bf16_tflops or 0) * TERA,
+        best_fp8=0.0 if "fp8_tflops" in extra else (chip.mamf_fp8_tflops or 0) * TERA,
+        memory=float(base.get("memory_gib", chip.memory_gib)) * GIB,
+        bandwidth=float(base.get("memory_gb_s", chip.memory_gb_s)) * GB,
+        nvlink=float(base.get("nvlink_gb_s", chip.nvlink_gb_s)) * GB,
+        domain=int(base.get("domain", 8)),
+        sms=int(base.get("sms", 100)),
+        watts=float(base.get("tdp_watts", chip.tdp_watts)),
+        rated_watts=float(chip.tdp_watts),
+    )
+
+
+def fabric(name: str, gb_s: float) -> Link:
+    """A link of the kind `name` that carries `gb_s` GB/s per rank."""
+    row = dict(_fabrics()[name])
+    micro = {"start", "hop", "pipeline", "start_per_doubling", "alltoall_pipeline"}
+    values = {key: value * 1e-6 if key in micro else value for key, value in row.items()}
+    efficiency = values.pop("efficiency", None)
+    if efficiency is not None:
+        values |= {"ring_efficiency": efficiency, "reduce_efficiency": efficiency, "point_efficiency": efficiency}
+    return Link(name=name, rate=gb_s * GB, **values)
+
+
+PCIE_GB_S = {"sm_90": 55.0, "sm_100": 55.0, "sm_103": 55.0}
+
+
+def inner_link(chip: Device, per_node: int) -> Link:
+    """NVLink where there is any. Four GPUs of an HGX-4 board are wired pair by pair, without a switch."""
+    if not chip.nvlink:
+        return fabric("pcie", PCIE_GB_S.get(chip.family, 26.0))
+    if chip.family == "sm_90" and per_node > 4:
+        return fabric("nvlink", chip.nvlink / GB)
+    if chip.family == "sm_100":
+        return fabric("nvlink-5", chip.nvlink / GB)
+    return fabric("nvlink-plain", chip.nvlink / GB)
+
+
+def cluster_of(kind: InstanceType, nodes: int) -> Cluster:
+    """A cluster of one EC2 instance type."""
+    if not kind.accelerator or not kind.accelerator_count:
+        raise UserError(f"{kind.name} has no accelerator", fix="choose one of the p, g or trn families")
+    chip = device(kind.accelerator)
+    if kind.family in ("p4d", "p4de"):
+        wire = "efa-1"
+    elif kind.family.startswith(("p5en", "p6")):
+        wire = "efa-3"
+    else:
+        wire = "efa" if kind.efa_cards else "ethernet"
+    per_rank = kind.network_gbps / 8 / kind.accelerator_count
+    return Cluster(
+        device=chip if kind.family.startswith("p6e") else replace(chip, domain=kind.accelerator_count),
+        gpus=nodes * kind.accelerator_count,
+        per_node=kind.accelerator_count,
+        inside=inner_link(chip, kind.accelerator_count),
+        between=fabric(wire, per_rank),
+    )
+
+
+def cluster(instance_type: str, nodes: int) -> Cluster:
+    return cluster_of(instance(instance_type), nodes)

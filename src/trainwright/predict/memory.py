@@ -1,0 +1,132 @@
+"""Bytes on one GPU: weights, gradients, moments, activations by recompute policy, logits, buffers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from trainwright.predict.constants import Constants
+from trainwright.predict.hardware import GIB
+from trainwright.predict.setup import Setup
+from trainwright.train.models.shape import ModelShape, block_parameters, parameter_count
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes of the fullest pipeline stage's GPU."""
+
+    state: float
+    gathered: float
+    activations: float
+    logits: float
+    overhead: float
+
+    @property
+    def total(self) -> float:
+        return self.state + self.gathered + self.activations + self.logits + self.overhead
+
+    @property
+    def gib(self) -> float:
+        return self.total / GIB
+
+
+def activation_bytes(s: Setup, policy: str) -> float:
+    """Kept for the backward by one layer for one microbatch."""
+    shape, tp = s.shape, s.plan.tp
+    h = shape.hidden
+    inner = shape.heads * shape.width_per_head
+    kv = shape.kv_heads * shape.width_per_head
+    norms = tp if s.profile.sequence else 1
+    if policy == "full":
+        return s.local_tokens * 2.0 * h / norms
+    narrow = 0.85 if s.precision in ("fp8", "fp4") and s.profile.fusion == "engine" else 1.0
+    gated = shape.activation == "swiglu"
+    mlp = (6.0 if gated else 4.0) * shape.ffn * (shape.experts_per_token or 1)
+    eager = (8.0 * h + (4.0 * shape.ffn if gated else 0)) if s.profile.fusion == "eager" else 0.0
+    kept = 8.0 * h / norms + (2.0 * (2 * inner + 2 * kv) + mlp) / tp * narrow + eager / norms
+    if s.profile.attention == "unfused" and policy == "none":
+        kept += 5.0 * shape.heads * s.batch.seq / tp
+    if policy == "selective" and s.profile.selective == "products":
+        kept *= 0.53
+    return s.local_tokens * kept
+
+
+def in_flight(s: Setup) -> float:
+    """Microbatches whose activations the first stage holds at once."""
+    pp, vp = s.plan.pp, s.plan.interleave
+    if pp == 1:
+        return 1.0
+    waiting = pp * (1 + (pp - 1) / (pp * vp)) if vp > 1 else pp
+    return min(waiting, s.batch.count)
+
+
+def stage_parameters(s: Setup) -> float:
+    """Parameters of the fullest stage, per tensor-parallel rank."""
+    shape, pp = s.shape, s.plan.pp
+    if pp == 1:
+        return parameter_count(shape) / s.plan.tp
+    table = shape.vocab * shape.hidden
+    most = math.ceil(shape.layers / pp) if shape.layers % pp == 0 else math.ceil((shape.layers + 2) / pp)
+    layers = most if shape.layers % pp == 0 else most - 1
+    return (layers * block_parameters(shape) + table) / s.plan.tp
+
+
+def state_bytes(s: Setup) -> tuple[float, float]:
+    """(sharded state, whole copies gathered around the layer at work)."""
+    plan, profile = s.plan, s.profile
+    mine = stage_parameters(s)
+    ranks = plan.shard * plan.cp
+    if s.frozen:
+        return mine * 2.0 / (ranks if plan.zero == 3 else 1), 2.0 * block_parameters(s.shape) / plan.tp * 2
+    if plan.zero >= 2:
+        whole = mine * 4.0 if profile.accumulate_whole and s.batch.count > 1 and ranks > 1 else 0.0
+        sharded = mine * (profile.state_bytes - (2.0 if whole else 0.0)) / ranks
+        around = 2 * block_parameters(s.shape) / plan.tp * 2.0 + s.shape.vocab * s.shape.hidden / plan.tp * 2.0
+        kept = mine * 2.0 if plan.zero == 2 else 0.0
+        return sharded + whole + kept, (around if ranks > 1 else 0.0)
+    if plan.zero == 1:
+        return mine * (profile.resident + (profile.state_bytes - profile.resident) / ranks), 0.0
+    return mine * profile.state_bytes, 0.0
+
+
+def memory(s: Setup, c: Constants) -> Memory:
+    """The fullest GPU: the first stage holds the most microbatches, the last the logits."""
+    state, gathered = state_bytes(s)
+    shape, plan = s.shape, s.plan
+    layers = math.ceil(shape.layers / plan.pp)
+    kept = activation_bytes(s, s.recompute)
+    if s.recompute == "none" or s.recompute_part >= 1.0:
+        acts = kept * layers
+    else:
+        acts = layers * (kept * s.recompute_part + activation_bytes(s, "none") * (1 - s.recompute_part))
+    working = activation_bytes(s.but(recompute="none"), "none") if s.recompute != "none" else 0.0
+    acts = acts * in_flight(s) + working
+    width = {"compiled": 8.0, "engine": 6.0}.get(s.profile.fusion, 14.0)
+    logits = s.local_tokens * shape.vocab / (plan.tp if s.profile.head_split else 1) * width
+    if plan.pp > 1:
+        logits = max(0.0, logits - (in_flight(s) - 1) * kept * layers)
+    used = state + gathered + acts + logits
+    return Memory(state, gathered, acts, logits, used * c.fragmentation + c.context_gib * GIB)
+
+
+def least_recompute(s: Setup, c: Constants) -> Setup:
+    """The least recomputation that fits: none, then selective, then as many layers as are needed."""
+    room = s.cluster.device.memory * 0.94
+    plain = s.but(recompute="none", recompute_part=1.0)
+    if memory(plain, c).total <= room:
+        return plain
+    whole = s.but(recompute="full", recompute_part=1.0)
+    most, least = memory(plain, c).total, memory(whole, c).total
+    if least >= room:
+        return whole
+    part = (most - room) / (most - least)
+    step = 1.0 / max(1, math.ceil(s.shape.layers / s.plan.pp))
+    return s.but(recompute="full", recompute_part=min(1.0, math.ceil(part / step) * step))
+
+
+def fits(s: Setup, c: Constants) -> bool:
+    return memory(s, c).total <= s.cluster.device.memory * 0.97
+
+
+def described(shape: ModelShape) -> str:
+    return f"{shape.name} ({parameter_count(shape) / 1e9:.1f} B parameters)"

@@ -1,0 +1,63 @@
+"""Trainer profiles: what a training stack fuses, overlaps and keeps in memory. The facts are in profiles.toml."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+from trainwright.errors import UserError, did_you_mean
+
+HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """One training stack. Defaults are plain PyTorch FSDP2."""
+
+    name: str
+    fusion: str = "eager"
+    attention: str = "flash2"
+    optimizer: str = "fused"
+    grad_bytes: float = 4.0
+    data: str = "fsdp"
+    data_overlap: bool = True
+    tp_overlap: str = "none"
+    sequence: bool = True
+    head_split: bool = True
+    selective: str = "products"
+    state_bytes: float = 16.0
+    resident: float = 6.0
+    accumulate_whole: bool = False
+    broadcast: bool = False
+
+    def but(self, **changes: object) -> Profile:
+        return replace(self, **changes)  # type: ignore[arg-type]
+
+
+@cache
+def profiles() -> dict[str, Profile]:
+    rows = tomllib.loads((HERE / "profiles.toml").read_text(encoding="utf-8"))
+    return {name: Profile(name=name, **row) for name, row in rows.items()}
+
+
+def profile(name: str) -> Profile:
+    found = profiles().get(name)
+    if found is None:
+        raise UserError(
+            f"no trainer profile {name!r}", fix=did_you_mean(name, profiles()) or f"one of {', '.join(profiles())}"
+        )
+    return found
+
+
+@cache
+def _frameworks() -> dict[str, str]:
+    return tomllib.loads((HERE / "frameworks.toml").read_text(encoding="utf-8"))
+
+
+def profile_for(framework: str) -> Profile | None:
+    """The profile of a framework named somewhere in the text, or None where it is not one we know."""
+    text = framework.lower()
+    found = [key for key in _frameworks() if key in text]
+    return profile(_frameworks()[max(found, key=len)]) if found else None

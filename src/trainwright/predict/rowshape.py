@@ -1,0 +1,120 @@
+"""From the words of a published table to a model shape and a cluster: names are matched to what the catalog knows, and
+what a row leaves out is filled by stated rules."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from trainwright.predict.hardware import Cluster, Device, GIB, device, fabric, inner_link
+from trainwright.train.models.shape import ModelShape, parameter_count, shapes
+
+CHIPS = {
+    "gb300": "gb300", "gb200": "gb200", "b300": "b300", "b200": "b200", "h200": "h200", "h800": "h800", "h20": "h20",
+    "h100": "h100", "a800": "a800-80", "a100": "a100-80", "v100": "v100", "a10g": "a10g", "l40s": "l40s", "l4": "l4",
+    "t4": "t4", "mi300x": "mi300x", "trainium2": "trainium2", "trainium": "trainium1",
+}  # fmt: skip
+MEMORY_BANDWIDTH = {("h100", "hbm2e"): 2.4e12}
+NETWORK_GBPS = {"sm_70": 50.0, "sm_80": 200.0, "sm_90": 400.0, "sm_100": 400.0}
+PLAIN_MLP = ("gpt", "mpt", "nemotron", "mt-nlg", "opt", "falcon", "bloom", "starcoder", "pythia", "neox")
+LEARNED = ("gpt", "mpt", "mt-nlg", "opt")
+
+
+def number(text: str | None) -> float | None:
+    try:
+        return float((text or "").strip())
+    except ValueError:
+        return None
+
+
+def whole(text: str | None, default: int = 0) -> int:
+    value = number(text)
+    return default if value is None else int(value)
+
+
+def chip_of(text: str) -> Device | None:
+    """The accelerator a table names, with the memory, power and memory kind it states."""
+    low = text.lower()
+    key = next((chip for word, chip in CHIPS.items() if word in low), None)
+    if key is None:
+        return None
+    size = re.search(r"(\d+)\s*gi?b", low)
+    if key == "a100-80" and size and int(size[1]) <= 48:
+        return device("a100-40")
+    chip = device(key)
+    if size and key in ("h100", "v100") and abs(int(size[1]) * GIB - chip.memory) > 8 * GIB:
+        chip = replace(chip, memory=int(size[1]) * 1e9)
+    watts = re.search(r"(\d{3,4})\s*w\b", low)
+    if watts:
+        chip = replace(chip, watts=float(watts[1]))
+    for (name, word), rate in MEMORY_BANDWIDTH.items():
+        if name == key and word in low:
+            chip = replace(chip, bandwidth=rate)
+    return chip
+
+
+def network_of(text: str, chip: Device, per_node: int) -> tuple[str, float]:
+    """(kind, GB/s a GPU) of the network; unstated: the reference design of the accelerator's generation."""
+    low = text.lower()
+    kind = "efa" if "efa" in low else "ethernet" if "roce" in low else "infiniband"
+    each = re.search(r"(\d+)\s*gb(?:ps|/s)\s*/\s*gpu", low)
+    many = re.search(r"(\d+)\s*x\s*(\d+)\s*gb", low)
+    node = re.search(r"(\d+)\s*gbps\s*/\s*node", low)
+    if each:
+        gbps = float(each[1])
+    elif many:
+        gbps = float(many[1]) * float(many[2]) / max(1, per_node)
+    elif node:
+        gbps = float(node[1]) / max(1, per_node)
+    else:
+        gbps = NETWORK_GBPS.get(chip.family, 100.0) if chip.nvlink else 12.5
+    return kind, gbps / 8
+
+
+def cluster_of_row(row: dict[str, str]) -> Cluster | None:
+    chip = chip_of(row.get("gpu", ""))
+    gpus = whole(row.get("num_gpus"))
+    if chip is None or gpus < 1:
+        return None
+    per_node = whole(row.get("gpus_per_node")) or min(8, gpus)
+    kind, rate = network_of(row.get("interconnect", ""), chip, per_node)
+    if chip.domain <= 8:
+        chip = replace(chip, domain=per_node)
+    return Cluster(chip, gpus, per_node, inner_link(chip, per_node), fabric(kind, rate))
+
+
+def shape_of_row(row: dict[str, str]) -> ModelShape | None:
+    """The row's own columns, or the catalog's shape of that name. Gating and tying follow the parameter count."""
+    name = row.get("model", "")
+    columns = {key: whole(row.get(key)) for key in ("layers", "hidden", "heads", "kv_heads", "ffn", "vocab")}
+    if not columns["hidden"] or not columns["layers"]:
+        return known_shape(name)
+    hidden = columns["hidden"]
+    columns["heads"] = columns["heads"] or max(1, hidden // 128)
+    columns["kv_heads"] = columns["kv_heads"] or columns["heads"]
+    columns["vocab"] = columns["vocab"] or 50304
+    columns["ffn"] = columns["ffn"] or 4 * hidden
+    low = name.lower()
+    plain = any(word in low for word in PLAIN_MLP) and "swiglu" not in low
+    base = ModelShape(
+        name=name, family="table", context=whole(row.get("seq_len"), 2048), activation="gelu" if plain else "swiglu",
+        norm="layernorm" if plain else "rmsnorm", position="learned" if any(w in low for w in LEARNED) else "rope",
+        **columns,
+    )  # fmt: skip
+    stated = number(row.get("params_b"))
+    if not stated or "proxy" in row.get("notes", "").lower():
+        return replace(base, tied=plain)
+    options = [replace(base, activation=a, tied=t) for a in ("gelu", "swiglu") for t in (False, True)]
+    return min(
+        options,
+        key=lambda o: (
+            abs(parameter_count(o) / 1e9 - stated) + (0 if o.activation == base.activation else 0.05 * stated)
+        ),
+    )
+
+
+def known_shape(name: str) -> ModelShape | None:
+    """A catalog shape whose name is in the row's, longest first."""
+    plain = re.sub(r"[^a-z0-9.]", "", name.lower())
+    found = [key for key in shapes() if re.sub(r"[^a-z0-9.]", "", key) in plain]
+    return shapes()[max(found, key=len)] if found else None

@@ -1,0 +1,223 @@
+"""The time of one optimizer step: compute by operator, what communication stays exposed, the pipeline's bubble."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from trainwright.predict.collectives import Group, all_gather, all_reduce, all_to_all, group, reduce_scatter, send
+from trainwright.predict.constants import Constants
+from trainwright.predict.operators import LayerTime, head_time, layer_time, optimizer_time
+from trainwright.predict.setup import Setup
+from trainwright.train.models.shape import block_parameters, parameter_count
+
+
+@dataclass(frozen=True, slots=True)
+class StepTime:
+    """Seconds of one step, by what they are spent on. `hidden` is communication that costs nothing visible."""
+
+    total: float
+    parts: dict[str, float] = field(hash=False)
+    hidden: float = 0.0
+    microbatch: float = 0.0
+
+    @property
+    def compute(self) -> float:
+        return sum(self.parts[name] for name in ("products", "attention", "elementwise", "head", "recompute"))
+
+
+def groups_of(s: Setup) -> tuple[Group, Group, Group]:
+    """(tensor, data, shard): who shares what. Ranks are numbered tensor first, then context, data, pipeline."""
+    plan = s.plan
+    tensor = group(s.cluster, plan.tp, 1)
+    data = group(s.cluster, plan.dp * plan.cp, plan.tp)
+    shard = group(s.cluster, plan.shard * plan.cp, plan.tp)
+    return tensor, data, shard
+
+
+def step_time(s: Setup, c: Constants) -> StepTime:
+    """Predict one step."""
+    plan, profile = s.plan, s.profile
+    split = profile.sequence and plan.tp > 1
+    layer = layer_time(
+        s.shape, s.local_tokens, s.attended, plan.tp, split, s.cluster.device, profile, s.precision, c, s.frozen
+    )
+    tensor, data, shard = groups_of(s)
+    again = recomputed(s, layer)
+    tp_forward, tp_backward, tp_hidden = tensor_parallel(s, tensor, c)
+    tp_again = tp_forward * s.recompute_part if s.recompute == "full" else 0.0
+    moved = tp_forward + tp_backward + tp_again + context_parallel(s, layer, c) + expert_parallel(s)
+    forward = max(layer.forward, layer.kernels[0] * launch(s, c))
+    backward = max(layer.backward, layer.kernels[1] * launch(s, c)) + again
+    fsdp, fsdp_hidden = sharded_weights(s, shard, forward, backward + again, c)
+    head = sum(head_time(s.shape, s.local_tokens, plan.tp if profile.head_split else 1, s.cluster.device, profile, c))
+    slow, mean = stages(s, forward + backward + moved + fsdp, head)
+    bubble = (plan.pp - 1) / plan.interleave * mean
+    hop = pipeline_sends(s)
+    steady = s.batch.count * slow
+    reduced, reduced_hidden = data_parallel(s, data, backward, c)
+    update = optimizer_time(owned_parameters(s), s.cluster.device, profile, c) if not s.frozen else 0.0
+    parts = {
+        "products": layer.products_forward + layer.products_backward,
+        "attention": layer.attention_forward + layer.attention_backward,
+        "elementwise": forward + backward - again - attention_and_products(layer),
+        "recompute": again,
+        "tensor parallel": tp_forward + tp_backward + tp_again,
+        "context parallel": context_parallel(s, layer, c),
+        "expert parallel": expert_parallel(s),
+        "weight gathers": fsdp,
+    }
+    per_step = s.batch.count * s.shape.layers / plan.pp
+    scaled = {name: value * per_step for name, value in parts.items()}
+    scaled["head"] = head * s.batch.count / plan.pp
+    scaled["imbalance"] = steady - sum(scaled.values())
+    scaled |= {
+        "bubble": bubble,
+        "pipeline sends": hop,
+        "gradients": reduced,
+        "optimizer": update,
+        "fixed": c.step_fixed,
+    }
+    hidden = (fsdp_hidden + tp_hidden) * per_step + reduced_hidden
+    return StepTime(sum(scaled.values()), scaled, hidden, slow)
+
+
+def attention_and_products(layer: LayerTime) -> float:
+    return layer.products_forward + layer.products_backward + layer.attention_forward + layer.attention_backward
+
+
+def launch(s: Setup, c: Constants) -> float:
+    """Host seconds per kernel; compiled graphs and captured ones launch for less."""
+    return c.launch_eager if s.profile.fusion in ("eager", "native") else c.launch_eager * 0.6
+
+
+def recomputed(s: Setup, layer: LayerTime) -> float:
+    """Forward work done again in the backward, per layer."""
+    if s.recompute == "full":
+        return layer.forward * s.recompute_part
+    if s.recompute == "selective" and s.profile.selective == "products":
+        return (0.5 * layer.products_forward + layer.elementwise_forward) * s.recompute_part
+    if s.recompute == "selective" and s.profile.attention == "unfused":
+        return layer.attention_forward
+    return 0.0
+
+
+def tensor_parallel(s: Setup, g: Group, c: Constants) -> tuple[float, float, float]:
+    """Exposed seconds per layer, forward and backward, and what the overlap hides."""
+    if s.plan.tp == 1:
+        return 0.0, 0.0, 0.0
+    size = s.local_tokens * s.shape.hidden * 2.0
+    if s.profile.sequence:
+        one = all_gather(size, g) + reduce_scatter(size, g)
+        gathered_again = all_gather(size, g) if s.profile.tp_overlap == "buffers" else 0.0
+    else:
+        one, gathered_again = all_reduce(size, g), 0.0
+    hidden = {"buffers": c.tp_overlap_hidden, "async": c.async_tp_hidden}.get(s.profile.tp_overlap, 0.0)
+    forward, backward = 2.0 * one, 2.0 * one + gathered_again
+    return forward * (1 - hidden), backward * (1 - hidden), (forward + backward) * hidden
+
+
+def context_parallel(s: Setup, layer: LayerTime, c: Constants) -> float:
+    """Keys and values travel round a ring behind the attention of the part before."""
+    if s.plan.cp == 1:
+        return 0.0
+    kv = 2.0 * max(s.shape.kv_heads / s.plan.tp, 1) * s.shape.width_per_head * s.local_tokens * 2.0
+    g = group(s.cluster, s.plan.cp, s.plan.tp)
+    link = s.cluster.inside if g.domains == 1 else s.cluster.between
+    ring = (s.plan.cp - 1) * send(kv, link)
+    exposed_forward = max(0.0, ring - layer.attention_forward) + c.overlap_contention * ring
+    exposed_backward = max(0.0, 2 * ring - layer.attention_backward) + c.overlap_contention * 2 * ring
+    return exposed_forward + exposed_backward
+
+
+def expert_parallel(s: Setup) -> float:
+    """Tokens to their experts and back, forward and backward."""
+    if s.plan.ep <= 1 or not s.shape.experts:
+        return 0.0
+    size = s.local_tokens * s.shape.experts_per_token * s.shape.hidden * 2.0 / s.plan.tp
+    return 4.0 * all_to_all(size, group(s.cluster, s.plan.ep, s.plan.tp))
+
+
+def behind(comm: float, compute: float, c: Constants) -> tuple[float, float]:
+    """(exposed, hidden) of communication that runs beside compute."""
+    room = c.overlap_reach * compute
+    hidden = min(comm, room)
+    return comm - hidden + c.overlap_contention * hidden, hidden * (1 - c.overlap_contention)
+
+
+def sharded_weights(s: Setup, g: Group, forward: float, backward: float, c: Constants) -> tuple[float, float]:
+    """Gathers and reduce-scatters of fully sharded data parallelism, per layer and microbatch."""
+    if s.plan.zero < 2 or s.plan.shard * s.plan.cp == 1:
+        return 0.0, 0.0
+    weights = block_parameters(s.shape) / s.plan.tp
+    wide = 1.0 if s.precision == "fp8" and s.profile.fusion == "compiled" and not s.rowwise else 2.0
+    gather = all_gather(weights * wide, g)
+    reduce = 0.0 if s.frozen else reduce_scatter(weights * s.profile.grad_bytes, g)
+    if s.profile.accumulate_whole:
+        reduce /= s.batch.count
+    ahead = behind(gather, forward, c)
+    back = behind((gather if s.plan.zero == 3 else 0.0) + reduce, backward, c)
+    return ahead[0] + back[0], ahead[1] + back[1]
+
+
+def stages(s: Setup, layer: float, head: float) -> tuple[float, float]:
+    """(slowest, mean) stage of the pipeline for one microbatch. Where the layers do not divide, the embedding and the
+    head each take the place of one."""
+    layers, pp = s.shape.layers, s.plan.pp
+    mean = (layers * layer + head) / pp
+    if pp == 1:
+        return mean, mean
+    if layers % pp == 0:
+        return layers / pp * layer + head, mean
+    most = math.ceil((layers + 2) / pp)
+    return max(most * layer, (most - 1) * layer + head), mean
+
+
+def pipeline_sends(s: Setup) -> float:
+    """Activations between stages: each microbatch crosses forward and backward; interleaving crosses more often."""
+    plan = s.plan
+    if plan.pp == 1:
+        return 0.0
+    size = s.local_tokens * s.shape.hidden * 2.0 / (plan.tp if s.profile.sequence else 1)
+    far = plan.tp * plan.cp * plan.dp >= s.cluster.domain
+    one = send(size, s.cluster.between if far else s.cluster.inside)
+    exposed = 0.25 if s.profile.data_overlap else 1.0
+    crossings = 2 * plan.interleave * s.batch.count if plan.interleave > 1 else 2 * plan.pp
+    return crossings * one * (exposed if plan.interleave > 1 else 1.0)
+
+
+def owned_parameters(s: Setup) -> float:
+    """Parameters whose moments this rank updates."""
+    local = parameter_count(s.shape) / (s.plan.tp * s.plan.pp)
+    return local / (s.plan.shard * s.plan.cp) if s.plan.zero >= 1 else local
+
+
+def data_parallel(s: Setup, g: Group, backward: float, c: Constants) -> tuple[float, float]:
+    """Gradient reduction (and the weights' return) once a step; (exposed, hidden)."""
+    if g.ranks == 1 or s.frozen:
+        return 0.0, 0.0
+    local = parameter_count(s.shape) / (s.plan.tp * s.plan.pp)
+    if s.plan.zero >= 2:
+        return replicas(s, local, backward, c)
+    reduce = all_reduce(local * s.profile.grad_bytes, g)
+    back = 0.0
+    if s.plan.zero == 1:
+        owners = group(s.cluster, s.plan.shard * s.plan.cp, s.plan.tp)
+        back = all_gather(local * 2.0, owners)
+        reduce = reduce_scatter(local * s.profile.grad_bytes, g) if s.plan.replicate == 1 else reduce
+        if s.profile.broadcast and owners.domains > 1:
+            back += c.broadcast_each * owners.ranks
+    if not s.profile.data_overlap:
+        return reduce + back, 0.0
+    room = backward * s.shape.layers / s.plan.pp
+    first, second = behind(reduce, room, c), behind(back, room / 2, c)
+    return first[0] + second[0], first[1] + second[1]
+
+
+def replicas(s: Setup, local: float, backward: float, c: Constants) -> tuple[float, float]:
+    """Hybrid sharding: each shard's gradients are reduced over the replicas, behind the backward."""
+    if s.plan.replicate == 1:
+        return 0.0, 0.0
+    g = group(s.cluster, s.plan.replicate, s.plan.tp * s.plan.cp * s.plan.shard)
+    size = local / (s.plan.shard * s.plan.cp) * s.profile.grad_bytes
+    return behind(all_reduce(size, g), backward * s.shape.layers / s.plan.pp, c)
