@@ -1,14 +1,215 @@
-"""Reader in the making."""
+"""sbatch scripts, shell scripts and Dockerfiles -> model. One `Job` is one launch command with the script's
+`#SBATCH` directives."""
 
 from __future__ import annotations
 
-from trainwright.check.model import File
-from trainwright.spec.source import Node
+import re
+from dataclasses import replace
+
+from trainwright.check.model import Command, File, Job, ShellScript, Value
+from trainwright.check.readers import dockerfile
+from trainwright.check.readers.arguments import apply, meanings, whole
+from trainwright.check.readers.instance_hint import instance_of
+from trainwright.check.readers.pins import pins_of
+from trainwright.check.readers.shell_expand import Part, Parts, Variables
+from trainwright.check.readers.shell_launch import LAUNCHERS, is_launcher
+from trainwright.check.readers.shell_script import read_script
+from trainwright.check.readers.shell_source import Source, whole_text
+from trainwright.spec.source import Node, Span
+
+_SHORT = {
+    "N": "nodes", "n": "ntasks", "c": "cpus-per-task", "J": "job-name", "o": "output", "e": "error", "p": "partition",
+    "t": "time", "C": "constraint", "G": "gpus", "A": "account", "w": "nodelist", "q": "qos", "d": "dependency",
+    "D": "chdir", "a": "array", "x": "exclude",
+}  # fmt: skip
+_DIRECTIVE = re.compile(r"--(?P<long>[\w-]+)(?:[= ]\s*(?P<value>\"[^\"]*\"|'[^']*'|[^\s#-][^\s]*))?")
+_SHORT_DIRECTIVE = re.compile(r"-(?P<short>[A-Za-z])\s*(?P<value>[^\s-][^\s]*)?")
+_FROM_DIRECTIVE = {
+    "SLURM_NNODES": "nodes", "SLURM_JOB_NUM_NODES": "nodes", "SLURM_NTASKS_PER_NODE": "ntasks-per-node",
+    "SLURM_GPUS_PER_NODE": "gpus-per-node", "SLURM_CPUS_PER_TASK": "cpus-per-task", "SLURM_NTASKS": "ntasks",
+}  # fmt: skip
+_GPU_NAMES = {"GPUS_PER_NODE", "NUM_GPU_PER_NODE", "GPU_PER_NODE", "NUM_GPUS_PER_NODE", "NPROC_PER_NODE"}
+_EFA_NAMES = {"EFA_PER_NODE", "NUM_EFA_PER_NODE", "EFAS_PER_NODE"}
+_HYPERPOD = re.compile(r"/opt/sagemaker|hyperpod", re.I)
 
 
 def recognise(root: Node) -> bool:
+    """Shell files are recognised by their text, never by a YAML document."""
     return False
 
 
 def read(file: File) -> None:
+    """Fill the file's scripts and jobs."""
+    if file.format == "dockerfile":
+        dockerfile.read(file)
+        return
+    directives, late = _directives(file.text)
+    script = read_script(whole_text(file.text), file.format, _slurm_variables(directives))
+    script.directives, script.late_directives = directives, late
+    file.scripts.append(script)
+    file.jobs += jobs_in(script)
+    file.pins += pins_of(script)
+
+
+def jobs_in(script: ShellScript) -> list[Job]:
+    """A job for each launch command; a batch script without one is still a job."""
+    launches = [command for command in script.commands if _launches(command)]
+    if launches:
+        return [_job(script, command) for command in launches]
+    return [_job(script, None)] if script.directives or _sizes(script) else []
+
+
+def _sizes(script: ShellScript) -> bool:
+    return any(a.name in _GPU_NAMES | _EFA_NAMES for a in script.assignments)
+
+
+def _launches(command: Command) -> bool:
+    if command.program in LAUNCHERS - {"python", "python3"} or command.program.endswith("_perf"):
+        return True
+    return is_launcher(command.program) and (command.inside_srun or len(meanings(command)) > 1)
+
+
+def _directives(text: str) -> tuple[list[tuple[str, Value[str]]], list[Span]]:
+    found: list[tuple[str, Value[str]]] = []
+    late: list[Span] = []
+    started = heredoc = False
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.startswith("#SBATCH"):
+            if not started:
+                found += _directive(line.rstrip("\r"), number)
+            elif not heredoc:
+                late.append(Span(number, 1, number, len(line.rstrip()) + 1))
+        elif line.strip() and not line.startswith("#"):
+            started = True
+            heredoc = heredoc or "<<" in line
+    return found, late
+
+
+def _directive(line: str, number: int) -> list[tuple[str, Value[str]]]:
+    found = []
+    at = len("#SBATCH")
+    while at < len(line):
+        if line[at] in " \t":
+            at += 1
+            continue
+        match = _DIRECTIVE.match(line, at) or _SHORT_DIRECTIVE.match(line, at)
+        if match is None:
+            break
+        groups = match.groupdict()
+        name = groups.get("long") or _SHORT.get(groups.get("short") or "", groups.get("short") or "")
+        text = match["value"] or ""
+        start, end = match.span("value") if match["value"] else match.span()
+        if text[:1] in ("'", '"'):
+            text, start, end = text[1:-1], start + 1, end - 1
+        key = Span(number, match.start() + 1, number, match.end() + 1)
+        found.append((name, Value(text, Span(number, start + 1, number, end + 1), text, key)))
+        at = match.end()
+    return found
+
+
+def _slurm_variables(directives: list[tuple[str, Value[str]]]) -> Variables:
+    """What Slurm will set, where a directive says it."""
+    said = dict(directives)
+    variables = Variables()
+    for name, directive in _FROM_DIRECTIVE.items():
+        value = said.get(directive)
+        if value is not None and value.value.isdigit():
+            variables.values[name] = [_constant(value)]
+    return variables
+
+
+def _constant(value: Value[str]) -> Parts:
+    return [Part(value.value, Source(value.value, fixed=value.span), 0, len(value.value), exact=False)]
+
+
+def _job(script: ShellScript, launch: Command | None) -> Job:
+    said = dict(script.directives)
+    job = Job(
+        span=launch.span if launch is not None else script.span,
+        scheduler="slurm" if script.kind == "sbatch" else "shell",
+        name=said.get("job-name"),
+        instance=instance_of(script),
+        nodes=whole(said.get("nodes")),
+        gpus_per_node=_requested_gpus(said) + _assigned(script, _GPU_NAMES),
+        efa_per_node=_assigned(script, _EFA_NAMES),
+        tasks_per_node=_tasks(said),
+        cpus_per_task=whole(said.get("cpus-per-task")),
+        exclusive=Value(said["exclusive"].value != "no", said["exclusive"].span) if "exclusive" in said else None,
+        directives=said,
+        commands=script.commands,
+        script=script,
+        launch=launch,
+    )
+    _hyperpod(job, script)
+    if launch is not None:
+        _under_runner(job, launch)
+        apply(job, launch)
+    return job
+
+
+def _assigned(script: ShellScript, names: set[str]) -> list[Value[int]]:
+    """Numbers given to such a variable; one that is given several has its reasons."""
+    given = [a for a in script.assignments if a.name in names]
+    once = [a for a in given if sum(other.name == a.name for other in given) == 1]
+    numbers = [whole(a.value) for a in once]
+    return [number for number in numbers if number is not None and number.known]
+
+
+def _requested_gpus(said: dict[str, Value[str]]) -> list[Value[int]]:
+    """GPUs a node that the directives ask for: `--gpus-per-node=h100:8`, `--gres=gpu:8`."""
+    found = []
+    for name in ("gpus-per-node", "gres"):
+        value = said.get(name)
+        match = re.fullmatch(r"(gpu:)?([A-Za-z]\w*:)?(\d{1,6})", value.value) if value is not None else None
+        if value is not None and match is not None and (name != "gres" or match[1]):
+            found.append(Value(int(match[3]), value.span, value.text, value.key))
+    return found
+
+
+def _tasks(said: dict[str, Value[str]]) -> Value[int] | None:
+    stated = whole(said.get("ntasks-per-node"))
+    if stated is not None:
+        return stated
+    total, nodes = whole(said.get("ntasks")), whole(said.get("nodes"))
+    if total is not None and nodes is not None and total.known and nodes.known and nodes.value > 0:
+        return replace(total, value=total.value // nodes.value) if total.value % nodes.value == 0 else None
     return None
+
+
+def _hyperpod(job: Job, script: ShellScript) -> None:
+    """HyperPod shows by its auto-resume flag, its folders, or a note."""
+    for command in script.commands:
+        resume = command.options.get("auto_resume")
+        if resume is not None and command.program == "srun":
+            job.extra["auto_resume"] = resume
+            job.platform = "hyperpod" if not command.conditional else job.platform
+        if not command.conditional and any(word.value.startswith("/opt/sagemaker") for word in command.words):
+            job.platform = "hyperpod"
+    if any(_HYPERPOD.search(text) and "SBATCH" not in text for text in script.comments.values()):
+        job.platform = "hyperpod"
+    if any(_HYPERPOD.search(a.value.value) for a in script.assignments if a.value.known):
+        job.platform = "hyperpod"
+
+
+def _under_runner(job: Job, launch: Command) -> None:
+    """What the srun or mpirun around the launch says about sizes; it wins over the directives."""
+    runner = launch.runner
+    if runner is None:
+        return
+    said = runner.options
+    if runner.program == "srun":
+        job.nodes = whole(said.get("nodes") or said.get("N")) or job.nodes
+        own = whole(said.get("ntasks_per_node"))
+        total = whole(said.get("ntasks") or said.get("n"))
+        if own is not None:
+            job.tasks_per_node = own
+        elif total is not None:
+            nodes = job.nodes.value if job.nodes is not None and job.nodes.known else 0
+            job.tasks_per_node = replace(total, value=max(1, total.value // nodes)) if nodes and total.known else None
+        job.image = said.get("container_image")
+        mounts = said.get("container_mounts")
+        job.mounts = [replace(mounts, value=part, known=mounts.known) for part in mounts.value.split(",")] if mounts else []
+    elif runner.program in ("mpirun", "mpiexec"):
+        total = whole(said.get("np") or said.get("n"))
+        if total is not None:
+            job.extra["ranks"] = Value(str(total.value), total.span, total.text, total.key, total.known)

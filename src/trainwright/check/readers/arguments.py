@@ -1,0 +1,95 @@
+"""What a launch command says about a job, whatever the trainer calls it. The spellings are in data/arguments.toml."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from trainwright.check.model import Command, Job, ModelDims, Value
+
+_DATA = Path(__file__).parents[1] / "data" / "arguments.toml"
+_NUMBERS = ("tensor", "pipeline", "context", "expert", "virtual", "global_batch", "micro_batch", "sequence", "workers")
+_DIMS = ("hidden", "layers", "heads", "kv_heads", "ffn", "vocab", "max_position", "experts")
+_EXTRA = ("node_rank", "endpoint", "master_address", "master_port", "virtual_layers", "head_width", "uneven_layers")
+
+
+@cache
+def _fields() -> dict[str, str]:
+    """Argument name -> what it means."""
+    names: dict[str, list[str]] = tomllib.loads(_DATA.read_text(encoding="utf-8"))["names"]
+    return {alias: meaning for meaning, aliases in names.items() for alias in aliases}
+
+
+def meanings(command: Command) -> dict[str, Value[str]]:
+    """The command's options by what they mean; the last one wins."""
+    fields = _fields()
+    found = {}
+    for name, value in command.options.items():
+        meaning = fields.get(name)
+        if meaning is not None and (value.value or meaning in ("valid", "test", "uneven_layers")):
+            found[meaning] = value
+    return found
+
+
+def whole(value: Value[str] | None) -> Value[int] | None:
+    """A text as a whole number; another text is stated but not known."""
+    if value is None:
+        return None
+    text = value.value.strip().strip("'\"")
+    digits = text.lstrip("+-").replace("_", "")
+    good = value.known and digits.isascii() and digits.isdigit() and len(digits) < 19
+    return Value(int(text.replace("_", "")) if good else 0, value.span, value.text, value.key, good)
+
+
+def apply(job: Job, command: Command) -> None:
+    """Fill the job with what its launch command says."""
+    said = meanings(command)
+    for name in _NUMBERS:
+        if name in said:
+            setattr(job, name, whole(said[name]))
+    job.processes_per_node = whole(said.get("processes")) or job.processes_per_node
+    job.nodes = whole(said.get("machines")) or job.nodes
+    _accelerate(job, command, said)
+    gpus = whole(said.get("gpus"))
+    if gpus is not None:
+        job.gpus_per_node.append(gpus)
+    job.model = _model(command, said)
+    _schedule(job, said)
+    job.checkpoint_dir = said.get("checkpoint_dir")
+    job.checkpoint_steps = whole(said.get("checkpoint_steps"))
+    job.datasets = {name: said[name] for name in ("train", "valid", "test") if name in said}
+    job.extra |= {name: said[name] for name in _EXTRA if name in said}
+
+
+def _accelerate(job: Job, command: Command, said: dict[str, Value[str]]) -> None:
+    """`accelerate launch --num_processes` counts the processes of every machine together."""
+    total, nodes = whole(said.get("all_processes")), job.nodes
+    if command.program != "accelerate" or total is None:
+        return
+    if total.known and nodes is not None and nodes.known and nodes.value > 0 and total.value % nodes.value == 0:
+        job.processes_per_node = replace(total, value=total.value // nodes.value)
+
+
+def _model(command: Command, said: dict[str, Value[str]]) -> ModelDims | None:
+    dims: dict[str, Any] = {name: whole(said[name]) for name in _DIMS if name in said}
+    if not dims and "model" not in said:
+        return None
+    return ModelDims(command.span, name=said.get("model"), **dims)
+
+
+def _schedule(job: Job, said: dict[str, Value[str]]) -> None:
+    """Warm-up, decay and length, all in steps or all in samples."""
+    unit = "_samples" if "steps" not in said and "steps_samples" in said else ""
+    job.steps = _positive(whole(said.get("steps" + unit)))
+    job.warmup = whole(said.get("warmup" + unit))
+    job.decay = _positive(whole(said.get("decay" + unit)))
+    if unit and job.steps is not None:
+        job.extra["unit"] = Value("samples", job.steps.span)
+
+
+def _positive(value: Value[int] | None) -> Value[int] | None:
+    """Trainers write `-1` for "not used"."""
+    return value if value is None or not value.known or value.value > 0 else None

@@ -1,0 +1,85 @@
+"""Versions that a file fixes: variables such as EFA_INSTALLER_VERSION, image tags, `pip install torch==`, archives."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from trainwright.check.model import Pin, ShellScript, Value
+from trainwright.spec.source import Span
+
+_DATA = Path(__file__).parents[1] / "data" / "images.toml"
+_VERSION = re.compile(r"v?\d+(\.\d+)+")
+_WORDS = (
+    ("efa", re.compile(r"aws-efa-installer-(\d+\.\d+\.\d+)")),
+    ("torch", re.compile(r"^torch==(\d+\.\d+(?:\.\d+)?)")),
+    ("ofi_nccl", re.compile(r"aws-ofi-nccl[-/]v?(\d+\.\d+\.\d+)(?:-aws)?\.tar")),
+)
+_NVCR = re.compile(r"nvcr\.io/nvidia/pytorch:(\d\d\.\d\d)-")
+
+
+@cache
+def _data() -> dict[str, Any]:
+    return tomllib.loads(_DATA.read_text(encoding="utf-8"))
+
+
+@cache
+def _variables() -> tuple[tuple[str, re.Pattern[str]], ...]:
+    return tuple((software, re.compile(f"(?:{name})$")) for software, name in _data()["variables"].items())
+
+
+def pins_of(script: ShellScript) -> list[Pin]:
+    """Every version a script fixes."""
+    found = []
+    for assignment in script.assignments:
+        if "VER" not in assignment.name:
+            continue
+        for software, name in _variables():
+            if name.match(assignment.name) and assignment.value.known and _VERSION.match(assignment.value.value):
+                found.append(Pin(software, assignment.value))
+    for command in script.commands:
+        for word in command.words:
+            found += _in_word(word)
+        if command.program == "FROM" and len(command.words) > 1:
+            found += pins_in_image(command.words[1])
+        image = command.options.get("container_image")
+        if command.program == "srun" and image is not None:
+            found += pins_in_image(image)
+    return found
+
+
+def _in_word(word: Value[str]) -> Iterator[Pin]:
+    for software, pattern in _WORDS:
+        match = pattern.search(word.value) if word.known else None
+        if match is not None:
+            yield Pin(software, part(word, match.start(1), match.end(1)))
+
+
+def pins_in_image(image: Value[str]) -> list[Pin]:
+    """The versions that an image's tag names."""
+    found = []
+    nvcr = _NVCR.search(image.value)
+    if nvcr is not None:
+        held = _data()["nvcr"].get(nvcr[1], {})
+        found += [Pin(software, replace(image, value=version)) for software, version in held.items()]
+    for software, patterns in _data()["tags"].items():
+        for pattern in patterns:
+            match = re.search(pattern, image.value)
+            if match is not None:
+                found.append(Pin(software, part(image, match.start(1), match.end(1))))
+                break
+    return found
+
+
+def part(value: Value[str], start: int, end: int) -> Value[str]:
+    """A stretch of a value, at its own place when the value stands on one line as it is."""
+    span = value.span
+    same = span.line == span.end_line and span.end_column - span.column == len(value.value)
+    place = Span(span.line, span.column + start, span.line, span.column + end) if same else span
+    text = value.value[start:end]
+    return Value(text, place, text, value.key)

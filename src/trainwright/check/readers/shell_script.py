@@ -1,0 +1,247 @@
+"""Follows a shell script statement by statement, as far as that is certain: what each variable holds, which commands run
+under srun or mpirun, which variables are exported."""
+
+from __future__ import annotations
+
+import re
+
+from trainwright.check.model import Command, EnvVar, ShellScript, Value
+from trainwright.check.readers.shell_expand import Expander, Parts, Variables, script_in, value_of
+from trainwright.check.readers.shell_launch import commands_of, shell_string
+from trainwright.check.readers.shell_source import Source, part_of
+from trainwright.check.readers.shell_words import Statement, Word, scan
+from trainwright.spec.source import Span
+
+MAX_DEPTH = 4  # scripts in strings in scripts
+_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\[[^\]]*\])?(\+?=)")
+_OPEN = {"if", "while", "until", "for", "case", "select"}
+_CLOSE = {"fi", "done", "esac", "}"}
+_PREFIX = {"then", "do", "else", "elif", "!", "time", "{", "if", "while", "until", "coproc"}
+_DECLARE = {"export", "declare", "local", "readonly", "typeset"}
+
+
+def read_script(source: Source, kind: str = "shell", variables: Variables | None = None) -> ShellScript:
+    """A script's commands, variables and comments."""
+    script = ShellScript(source.span(0, 0), source.text, kind=kind)
+    _Follower(source, script, variables or Variables(), in_batch=True, depth=0).run()
+    exported = {a.name for a in script.env}
+    script.env.sort(key=lambda e: (e.span.line, e.span.column))
+    script.assigned |= exported
+    return script
+
+
+class _Follower:
+    """Walks the statements of one source."""
+
+    def __init__(self, source: Source, script: ShellScript, variables: Variables, in_batch: bool, depth: int) -> None:
+        self.source = source
+        self.script = script
+        self.variables = variables
+        self.depth = depth
+        self.inside: Command | None = None
+        self.expander = Expander(source, variables, in_batch)
+        self.blocks: list[set[str]] = []  # names that each open block has assigned
+        self.plain: dict[str, EnvVar] = {}  # assigned, not yet exported
+        self.alone: set[int] = set()  # lines that hold nothing but a comment
+
+    def run(self) -> None:
+        found = scan(self.source.text)
+        for start, end in found.comments:
+            line = self.source.place(start)[0]
+            text = self.source.text[start:end]
+            self.script.comments[line] = text.lstrip("#").strip()
+            before = self.source.text[self.source.text.rfind("\n", 0, start) + 1 : start]
+            if not before.strip() and not text.startswith("#SBATCH"):
+                self.alone.add(line)
+        for statement in found.statements:
+            self.statement(statement)
+        self.script.assigned |= self.variables.assigned
+
+    def statement(self, statement: Statement) -> None:
+        words = self.blocks_in(statement.words)
+        if words:
+            self.braces(words)
+            words = self.assignments(words)
+        if words:
+            self.command(words, statement)
+        if statement.operator == "(":
+            self.blocks.append(set())
+        elif statement.operator == ")" and self.blocks:
+            self.leave()
+        elif statement.operator == ";;":
+            self.next_branch()
+
+    def blocks_in(self, words: list[Word]) -> list[Word]:
+        """The words after keywords; blocks are opened and closed on the way."""
+        while words:
+            keyword = words[0].bare
+            if keyword in _CLOSE:
+                self.leave()
+                return []
+            if keyword in ("for", "select", "case", "function"):
+                self.blocks.append(set())
+                if keyword != "case" and len(words) > 1 and words[1].bare.isidentifier():
+                    self.assign(words[1].bare, None)
+                if keyword == "function":
+                    self.blocks.pop()
+                return []
+            if keyword not in _PREFIX:
+                return words
+            if keyword in ("else", "elif"):
+                self.next_branch()
+            elif keyword in _OPEN or keyword == "{":
+                self.blocks.append(set())
+            words = words[1:]
+        return words
+
+    def leave(self) -> None:
+        """A block ends: what it may have assigned is no longer certain."""
+        if self.blocks:
+            names = self.blocks.pop()
+            for name in names:
+                self.variables.set(name, None)
+            if self.blocks:
+                self.blocks[-1] |= names
+
+    def next_branch(self) -> None:
+        if self.blocks:
+            names = self.blocks[-1]
+            for name in names:
+                self.variables.set(name, None)
+
+    def assign(self, name: str, value: list[Parts] | None) -> None:
+        self.variables.set(name, value)
+        if self.blocks:
+            self.blocks[-1].add(name)
+
+    def braces(self, words: list[Word]) -> None:
+        """`${DIR}}`: a brace too many ends up in the value."""
+        for word in words:
+            for before, piece in zip(word.pieces, word.pieces[1:], strict=False):
+                closes = before.kind == "variable" and self.source.text[before.end - 1 : before.end] == "}"
+                stray = closes and piece.kind == "text" and piece.text.startswith("}") and before.end == piece.start
+                if stray and not any("{" in p.text for p in word.pieces if p.kind == "text"):
+                    self.script.stray_braces.append(self.source.span(piece.start, piece.start + 1))
+
+    def assignments(self, words: list[Word]) -> list[Word]:
+        """Handle `A=1 B=2 [command]`; the words of the command are left."""
+        count = 0
+        while count < len(words) and self.assignment_of(words[count]) is not None:
+            count += 1
+        prefix = count < len(words)
+        for word in words[:count]:
+            self.take(word, exported=prefix, keep=not prefix)
+        return words[count:]
+
+    def assignment_of(self, word: Word) -> re.Match[str] | None:
+        if not word.pieces or word.pieces[0].kind != "text" or word.pieces[0].quote:
+            return None
+        return _ASSIGNMENT.match(word.pieces[0].text)
+
+    def take(self, word: Word, exported: bool, keep: bool = True) -> None:
+        """One `NAME=value`."""
+        match = self.assignment_of(word)
+        if match is None:
+            return
+        name = match[1]
+        if word.items is not None:
+            items = [parts for item in word.items for parts in self.expander.words(item)]
+            old = self.variables.values.get(name) or [] if match[3] == "+=" else []
+            self.assign(name, [*old, *items] if not match[2] else None)
+            return
+        parts = [p for p in self.expander.one(word) if p.text or not p.known]
+        parts = self._after_equals(parts, match.end())
+        entry = self.entry(name, parts, word)
+        self.script.assignments.append(entry)
+        if exported:
+            self.script.env.append(entry)
+        elif keep:
+            self.plain[name] = entry
+        if keep:
+            self.assign(name, self._joined(name, parts, match[3] == "+=") if not match[2] else None)
+
+    @staticmethod
+    def _after_equals(parts: Parts, length: int) -> Parts:
+        first = parts[0]
+        rest = [first.cut(length, len(first.text))] if len(first.text) > length else []
+        return rest + parts[1:]
+
+    def _joined(self, name: str, parts: Parts, append: bool) -> list[Parts] | None:
+        if not append:
+            return [parts]
+        old = self.variables.values.get(name)
+        if old is None or len(old) != 1:
+            return None
+        return old if self.blocks else [[*old[0], *parts]]
+
+    def entry(self, name: str, parts: Parts, word: Word) -> EnvVar:
+        span = self.source.span(word.start, word.end)
+        line = span.line
+        near = [self.script.comments.get(line, "")]
+        above = line - 1
+        while above in self.alone:
+            near.append(self.script.comments[above])
+            above -= 1
+        return EnvVar(name, value_of(parts, span), span, "\n".join(filter(None, near)))
+
+    def command(self, words: list[Word], statement: Statement) -> None:
+        name = words[0].bare
+        if name in _DECLARE:
+            self.declare(words)
+            return
+        if name in ("source", "."):
+            self.script.sources_others = True
+        if name in ("read", "mapfile", "readarray", "getopts"):
+            for word in words[1:]:
+                if word.bare.isidentifier():
+                    self.assign(word.bare, None)
+        if name == "set" and any(w.bare in ("-a", "allexport") for w in words[1:]):
+            self.script.env += [e for e in self.plain.values() if e not in self.script.env]
+        expanded = [parts for word in words for parts in self.expander.words(word) if parts]
+        if not expanded:
+            return
+        span = self.source.span(words[0].start, words[-1].end)
+        commands = commands_of(expanded, span, self.inside, bool(self.blocks))
+        self.script.commands += commands
+        self.environment(commands)
+        if commands and self.depth < MAX_DEPTH:
+            self.embedded(expanded, commands[-1], statement)
+
+    def declare(self, words: list[Word]) -> None:
+        exported = words[0].bare == "export" or any(
+            w.bare.startswith("-") and "x" in w.bare for w in words[1:] if w.bare
+        )
+        for word in words[1:]:
+            if self.assignment_of(word) is not None:
+                self.take(word, exported)
+            elif exported and word.bare in self.plain and self.plain[word.bare] not in self.script.env:
+                self.script.env.append(self.plain[word.bare])
+
+    def environment(self, commands: list[Command]) -> None:
+        """Variables given on a command line: mpirun -x, docker run -e, srun --export, env."""
+        for command in commands:
+            for flag, word in zip(command.words, command.words[1:], strict=False):
+                given = flag.value in ("-x", "-e", "--env") and command.program in ("mpirun", "mpiexec", "docker")
+                if (given or command.program == "env") and re.match(r"[A-Z_][A-Z0-9_]*=", word.value):
+                    name, _, value = word.value.partition("=")
+                    at = word.span
+                    shift = len(name) + 1 if at.line == at.end_line and len(word.value) == at.end_column - at.column else 0
+                    place = Span(at.line, at.column + shift, at.end_line, at.end_column)
+                    entry = EnvVar(name, Value(value, place, value, None, word.known), at)
+                    self.script.env.append(entry)
+
+    def embedded(self, words: list[Parts], command: Command, statement: Statement) -> None:
+        """A script in a string (`bash -c '...'`) or in a here-document of a shell."""
+        string = shell_string(words)
+        if string is not None:
+            self.inner(script_in(string), command, copied=False)
+        elif statement.heredocs and command.program in ("bash", "sh", "/bin/bash"):
+            body = statement.heredocs[0]
+            self.inner(part_of(self.source, body.start, body.end), command, copied=not body.quoted)
+
+    def inner(self, source: Source, command: Command, copied: bool) -> None:
+        in_batch = command.runner is None and self.inside is None
+        follower = _Follower(source, self.script, self.variables.copy(), in_batch or copied, self.depth + 1)
+        follower.inside = command.runner or self.inside
+        follower.blocks = [set()] if self.blocks else []
+        follower.run()
