@@ -1,0 +1,128 @@
+"""The kinds of job a Kubernetes cluster may know: PyTorchJob, JobSet, TrainJob, and MPIJob for collective tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from trainwright.schedulers.base import Launch
+from trainwright.schedulers.kubernetes.pod import PORT, Data, Grounds, labels, pod, resources, torchrun, under_torchrun
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of job: how it is made and where the API keeps it."""
+
+    group: str
+    version: str
+    plural: str
+    build: Callable[[Launch, Grounds], Data]
+    pod_label: str  # the label by which a job's pods are found
+
+
+def _head(kind: str, api: str, launch: Launch, grounds: Grounds) -> Data:
+    meta = {"name": launch.name, "namespace": grounds.namespace, "labels": labels(launch.name)}
+    return {"apiVersion": api, "kind": kind, "metadata": meta}
+
+
+def _template(launch: Launch, spec: Data) -> Data:
+    return {"metadata": {"labels": labels(launch.name)}, "spec": spec}
+
+
+def pytorchjob(launch: Launch, grounds: Grounds) -> Data:
+    """A Kubeflow PyTorchJob: the operator gives every pod its rank and the master's address."""
+    command = torchrun(launch, "$(RANK)", "$(MASTER_ADDR)", "$(MASTER_PORT)")
+    restart = "OnFailure" if launch.requeue else "Never"
+    replica = {
+        "restartPolicy": restart,
+        "template": _template(launch, pod(launch, grounds, "pytorch", command, restart)),
+    }
+    replicas: Data = {"Master": {"replicas": 1, **replica}}
+    if launch.nodes > 1:
+        replicas["Worker"] = {"replicas": launch.nodes - 1, **replica}
+    policy: Data = {"cleanPodPolicy": "None", "backoffLimit": launch.retries if launch.requeue else 0}
+    if launch.time is not None:
+        policy["activeDeadlineSeconds"] = launch.time
+    spec = {"nprocPerNode": str(launch.processes), "runPolicy": policy, "pytorchReplicaSpecs": replicas}
+    return {**_head("PyTorchJob", "kubeflow.org/v1", launch, grounds), "spec": spec}
+
+
+def jobset(launch: Launch, grounds: Grounds) -> Data:
+    """A JobSet with one indexed job: pod i is node i, and pod 0 has a name that resolves."""
+    master = f"{launch.name}-node-0-0.{launch.name}"
+    command = torchrun(launch, "$(JOB_COMPLETION_INDEX)", master, str(PORT))
+    job: Data = {
+        "parallelism": launch.nodes,
+        "completions": launch.nodes,
+        "completionMode": "Indexed",
+        "backoffLimit": 0,  # one lost pod means the whole set starts again, together
+        "template": _template(launch, pod(launch, grounds, "node", command, "Never")),
+    }
+    if launch.time is not None:
+        job["activeDeadlineSeconds"] = launch.time
+    spec = {
+        "network": {"enableDNSHostnames": True},
+        "failurePolicy": {"maxRestarts": launch.retries if launch.requeue else 0},
+        "replicatedJobs": [{"name": "node", "replicas": 1, "template": {"spec": job}}],
+    }
+    return {**_head("JobSet", "jobset.x-k8s.io/v1alpha2", launch, grounds), "spec": spec}
+
+
+def trainjob(launch: Launch, grounds: Grounds) -> Data:
+    """A Kubeflow Trainer v2 TrainJob on the stock `torch-distributed` runtime, which starts torchrun itself."""
+    made = pod(launch, grounds, "node", list(launch.command), "Never")
+    container = made["containers"][0]
+    trainer = {
+        "image": container["image"],
+        "command": ["torchrun", *under_torchrun(launch.command)],
+        "numNodes": launch.nodes,
+        "numProcPerNode": launch.processes,
+        "env": container["env"],
+        "resourcesPerNode": {"requests": resources(launch, grounds), "limits": resources(launch, grounds)},
+    }
+    mine: Data = {
+        key: made[key] for key in ("nodeSelector", "tolerations", "serviceAccountName", "volumes") if key in made
+    }
+    mine["containers"] = [{"name": "node", "volumeMounts": container["volumeMounts"]}]
+    patch = {"replicatedJobs": [{"name": "node", "template": {"spec": {"template": {"spec": mine}}}}]}
+    spec: Data = {
+        "runtimeRef": {"name": "torch-distributed"},
+        "trainer": trainer,
+        "runtimePatches": [
+            {"manager": "trainwright", "trainingRuntimeSpec": {"template": {"spec": patch}}},
+        ],
+    }
+    if launch.time is not None:
+        spec["activeDeadlineSeconds"] = launch.time
+    return {**_head("TrainJob", "trainer.kubeflow.org/v1alpha1", launch, grounds), "spec": spec}
+
+
+def mpijob(launch: Launch, grounds: Grounds) -> Data:
+    """An MPIJob, for collective tests: a launcher without GPUs runs mpirun over one worker a node."""
+    ranks = launch.nodes * launch.processes
+    mpirun = ["mpirun", "-np", str(ranks), "-N", str(launch.processes), "--bind-to", "none", "--tag-output"]
+    for line in launch.environment:
+        mpirun += ["-x", f"{line.name}={line.value}"]
+    launcher = {"restartPolicy": "OnFailure", "containers": [
+        {"name": "launcher", "image": launch.container, "command": [*mpirun, *launch.command]},
+    ]}  # fmt: skip
+    worker = pod(launch, grounds, "worker", ["/usr/sbin/sshd", "-De"], "OnFailure")
+    spec: Data = {
+        "slotsPerWorker": launch.processes,
+        "runPolicy": {"cleanPodPolicy": "Running", "backoffLimit": 0},
+        "mpiReplicaSpecs": {
+            "Launcher": {"replicas": 1, "template": _template(launch, launcher)},
+            "Worker": {"replicas": launch.nodes, "template": _template(launch, worker)},
+        },
+    }
+    if launch.time is not None:
+        spec["runPolicy"]["activeDeadlineSeconds"] = launch.time
+    return {**_head("MPIJob", "kubeflow.org/v2beta1", launch, grounds), "spec": spec}
+
+
+KINDS: dict[str, Kind] = {
+    "pytorchjob": Kind("kubeflow.org", "v1", "pytorchjobs", pytorchjob, "training.kubeflow.org/job-name"),
+    "jobset": Kind("jobset.x-k8s.io", "v1alpha2", "jobsets", jobset, "jobset.sigs.k8s.io/jobset-name"),
+    "trainjob": Kind("trainer.kubeflow.org", "v1alpha1", "trainjobs", trainjob, "jobset.sigs.k8s.io/jobset-name"),
+    "mpijob": Kind("kubeflow.org", "v2beta1", "mpijobs", mpijob, "training.kubeflow.org/job-name"),
+}

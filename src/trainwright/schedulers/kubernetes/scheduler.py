@@ -1,0 +1,173 @@
+"""The Kubernetes scheduler: manifests in, job states and logs out, through the cluster's own API."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from trainwright.errors import UserError, did_you_mean
+from trainwright.schedulers.base import JobStatus, Launch, Script, State, refuse_what_it_cannot
+from trainwright.schedulers.kubernetes.kinds import KINDS, Kind
+from trainwright.schedulers.kubernetes.pod import Grounds
+
+CANNOT: dict[str, str] = {
+    "account": "Kubernetes has no accounts; a namespace and its quota do that",
+    "qos": "Kubernetes has no Slurm QoS; a PriorityClass does that",
+    "constraint": "the instance type selects the nodes",
+    "reservation": "Kubernetes has no reservations",
+    "array": "submit one job a member",
+    "after": "Kubernetes starts jobs at once; use a workflow engine",
+    "venv": "the image holds the software",
+    "health": "run the health check as a pod of its own",
+}
+# What the operators call a job's condition -> our word. The last condition that is true speaks.
+_CONDITIONS: dict[str, State] = {
+    "Created": "pending", "Suspended": "pending", "Running": "running", "Restarting": "running",
+    "StartupPolicyCompleted": "running", "Succeeded": "completed", "Complete": "completed", "Completed": "completed",
+    "Failed": "failed",
+}  # fmt: skip
+
+
+class _Plain(yaml.SafeDumper):
+    """YAML without anchors: a pod that two replicas share is written out twice, for people to read."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+@dataclass(frozen=True)
+class KubernetesScheduler:
+    """Jobs as custom resources of one namespace. `kind` is pytorchjob, jobset, trainjob or mpijob."""
+
+    grounds: Grounds = field(default_factory=Grounds)
+    kind: str = "pytorchjob"
+    context: str | None = None  # of the kubeconfig
+    cluster: str = ""
+    name = "kubernetes"
+    cannot: Mapping[str, str] = field(default_factory=lambda: CANNOT)
+
+    @property
+    def _kind(self) -> Kind:
+        if self.kind not in KINDS:
+            hint = did_you_mean(self.kind, KINDS) or f"there are: {', '.join(KINDS)}"
+            raise UserError(f"no kind of Kubernetes job {self.kind!r}", fix=hint)
+        return KINDS[self.kind]
+
+    def render(self, launch: Launch) -> Script:
+        """The manifest, as `kubectl apply` would take it; the reasons of computed variables stand on top."""
+        refuse_what_it_cannot(launch, self)
+        manifest = self._kind.build(launch, self.grounds)
+        head = [
+            f"# {launch.name}: {launch.nodes} nodes of {launch.processes} processes. By hand: kubectl apply -f job.yaml"
+        ]
+        head += [f"# {line.name}={line.value}: {line.why}" for line in launch.environment]
+        return Script(
+            "job.yaml", "\n".join(head) + "\n" + yaml.dump(manifest, Dumper=_Plain, sort_keys=False, width=110)
+        )
+
+    def submit(self, launch: Launch, script: Script) -> str:
+        manifest = yaml.safe_load(script.text)
+        with _api_errors(f"job {launch.name}"):
+            self._objects().create_namespaced_custom_object(*self._where(), manifest)
+        return launch.name
+
+    def jobs(self) -> list[JobStatus]:
+        with _api_errors(f"namespace {self.grounds.namespace}"):
+            found = self._objects().list_namespaced_custom_object(
+                *self._where(), label_selector="app.kubernetes.io/managed-by=trainwright"
+            )
+        return [self._status(item) for item in found["items"]]
+
+    def state(self, job: str) -> JobStatus:
+        with _api_errors(f"job {job}"):
+            return self._status(self._objects().get_namespaced_custom_object(*self._where(), job))
+
+    def cancel(self, job: str) -> None:
+        with _api_errors(f"job {job}"):
+            self._objects().delete_namespaced_custom_object(*self._where(), job, propagation_policy="Foreground")
+
+    def logs(self, job: str, follow: bool = False) -> Iterator[tuple[str, str]]:
+        """Every line of every pod, each with its pod's name."""
+        core = self._client().CoreV1Api(self._api_client())
+        selector = f"{self._kind.pod_label}={job}"
+        with _api_errors(f"job {job}"):
+            pods = core.list_namespaced_pod(self.grounds.namespace, label_selector=selector).items
+        for pod in pods:
+            name = pod.metadata.name
+            stream = core.read_namespaced_pod_log(name, self.grounds.namespace, follow=follow, _preload_content=False)
+            yield from ((name, raw.decode(errors="replace").rstrip("\n")) for raw in stream)
+
+    def explain_pending(self, job: str) -> str:
+        """Why the pods of a job do not start, in the words of the cluster's own scheduler."""
+        core = self._client().CoreV1Api(self._api_client())
+        with _api_errors(f"job {job}"):
+            pods = core.list_namespaced_pod(
+                self.grounds.namespace, label_selector=f"{self._kind.pod_label}={job}"
+            ).items
+        reasons = {c.message for pod in pods for c in pod.status.conditions or [] if c.status == "False" and c.message}
+        return "; ".join(sorted(reasons)) or ("no pod was made yet" if not pods else "its pods are not held back")
+
+    def _status(self, item: dict[str, Any]) -> JobStatus:
+        status = item.get("status", {})
+        true = [c for c in status.get("conditions", []) if c.get("status") == "True"]
+        last: dict[str, str] = max(true, key=lambda c: c.get("lastTransitionTime") or "", default={})
+        return JobStatus(
+            id=item["metadata"]["name"],
+            name=item["metadata"]["name"],
+            state=_CONDITIONS.get(last.get("type", "Created"), "unknown"),
+            scheduler=self.name,
+            cluster=self.cluster,
+            reason=last.get("message", "") or last.get("reason", ""),
+            submitted=item["metadata"].get("creationTimestamp", ""),
+            started=status.get("startTime", ""),
+            ended=status.get("completionTime", ""),
+        )
+
+    def _where(self) -> tuple[str, str, str, str]:
+        return self._kind.group, self._kind.version, self.grounds.namespace, self._kind.plural
+
+    def _objects(self) -> Any:
+        return self._client().CustomObjectsApi(self._api_client())
+
+    def _api_client(self) -> Any:
+        from kubernetes import config
+
+        try:
+            return config.new_client_from_config(context=self.context)
+        except config.ConfigException as error:
+            raise UserError(
+                f"no Kubernetes cluster is configured: {error}", fix="aws eks update-kubeconfig --name CLUSTER"
+            ) from error
+
+    @staticmethod
+    def _client() -> Any:
+        try:
+            from kubernetes import client
+        except ImportError as error:
+            raise UserError("the Kubernetes client is not installed", fix="pip install 'trainwright[k8s]'") from error
+        return client
+
+
+class _api_errors:
+    """The API's refusals as errors of ours: what was asked, what the cluster said, what to do."""
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        status = getattr(error, "status", None)
+        if status is None:
+            return
+        fix = {
+            401: "the credentials have run out: renew them",
+            403: "ask for the right to do this in the namespace",
+            404: "see `trainwright jobs`; or the cluster lacks the operator for this kind of job",
+            409: "a job of that name exists: cancel it, or give this one another name",
+        }.get(status, "")
+        raise UserError(f"the Kubernetes API refused: {status} {error.reason}", where=self.where, fix=fix) from error

@@ -1,0 +1,139 @@
+"""Manifests: the CRDs' own models and the Kubernetes schemas accept them, and nothing a job says is lost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+from kubeflow_trainer_api.models.io_k8s_apimachinery_pkg_api_resource_quantity import (
+    IoK8sApimachineryPkgApiResourceQuantity as Quantity,
+)
+from kubeflow_trainer_api.models.jobset_v1alpha2_job_set import JobsetV1alpha2JobSet
+from kubeflow_trainer_api.models.trainer_v1alpha1_train_job import TrainerV1alpha1TrainJob
+
+from trainwright.catalog.environment import EnvVar
+from trainwright.errors import UserError
+from trainwright.schedulers.base import Launch
+from trainwright.schedulers.kubernetes.pod import Grounds, Secret
+from trainwright.schedulers.kubernetes.scheduler import KubernetesScheduler
+
+GROUNDS = Grounds(
+    namespace="training",
+    instance="p5.48xlarge",
+    claims={"/fsx": "fsx-claim"},
+    secrets=(Secret("HF_TOKEN", "hugging-face", "token"),),
+)
+LAUNCH = Launch(
+    name="pretrain",
+    command=("python", "-m", "trainwright.train", "--model", "llama3.1-8b"),
+    folder=Path("/fsx/runs/pretrain"),
+    nodes=4,
+    processes=8,
+    gpus=8,
+    container="example.com/train:1.2",
+    environment=(EnvVar("FI_EFA_USE_HUGE_PAGE", "0", "fork with huge pages runs out of memory"),),
+    time=3600,
+    exclusive=True,
+)
+
+
+def manifest(kind: str, launch: Launch = LAUNCH, grounds: Grounds = GROUNDS) -> dict[str, Any]:
+    return yaml.safe_load(KubernetesScheduler(grounds, kind).render(launch).text)
+
+
+def pods(document: Any) -> list[dict[str, Any]]:
+    """Every pod specification inside a manifest."""
+    if isinstance(document, list):
+        return [pod for element in document for pod in pods(element)]
+    if not isinstance(document, dict):
+        return []
+    found = [document] if "containers" in document and "image" in document["containers"][0] else []
+    return found + [pod for value in document.values() for pod in pods(value)]
+
+
+def with_quantities(document: Any) -> Any:
+    """The generated models want a quantity as an object of theirs, where the API takes plain text."""
+    if isinstance(document, list):
+        return [with_quantities(element) for element in document]
+    if not isinstance(document, dict):
+        return document
+    return {
+        key: {name: Quantity(text) for name, text in value.items()}
+        if key in ("requests", "limits")
+        else with_quantities(value)
+        for key, value in document.items()
+    }
+
+
+@pytest.mark.parametrize("kind", ["pytorchjob", "jobset", "mpijob"])
+def test_every_pod_passes_the_kubernetes_schema(kind: str) -> None:
+    found = pods(manifest(kind))
+    assert found
+    for spec in found:
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": spec}
+        kubernetes_validate.validate(pod, "1.32", strict=True)
+
+
+def test_the_indexed_job_inside_a_jobset_passes_the_schema() -> None:
+    inner = manifest("jobset")["spec"]["replicatedJobs"][0]["template"]["spec"]
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "x"}, "spec": inner}
+    kubernetes_validate.validate(job, "1.32", strict=True)
+
+
+def test_the_crds_own_models_accept_jobset_and_trainjob() -> None:
+    for kind, model in {"jobset": JobsetV1alpha2JobSet, "trainjob": TrainerV1alpha1TrainJob}.items():
+        document = manifest(kind)
+        parsed = model.model_validate(with_quantities(document))
+        assert parsed.to_dict()["spec"].keys() >= document["spec"].keys(), "the model knows every key"
+
+
+def test_the_training_operator_accepts_pytorchjob_and_mpijob() -> None:
+    from kubeflow.training import models
+
+    known = {"pytorchjob": models.KubeflowOrgV1PyTorchJobSpec, "mpijob": models.KubeflowOrgV1MPIJobSpec}
+    for kind, model in known.items():
+        assert set(manifest(kind)["spec"]) <= set(model.attribute_map.values())
+    policy = manifest("pytorchjob")["spec"]["runPolicy"]
+    assert set(policy) <= set(models.KubeflowOrgV1RunPolicy.attribute_map.values())
+
+
+@pytest.mark.parametrize("kind", ["pytorchjob", "jobset", "trainjob", "mpijob"])
+def test_nothing_the_job_says_is_lost(kind: str) -> None:
+    text = KubernetesScheduler(GROUNDS, kind).render(LAUNCH).text
+    for said in ("example.com/train:1.2", "vpc.amazonaws.com/efa", "hugepages-2Mi", "fsx-claim", "/fsx", "hugging-face",
+                 "llama3.1-8b", "p5.48xlarge", "3600", "FI_EFA_USE_HUGE_PAGE", "training"):  # fmt: skip
+        assert said in text, said
+    document = manifest(kind)
+    limits = [
+        pod["containers"][0]["resources"]["limits"] for pod in pods(document) if "resources" in pod["containers"][0]
+    ]
+    limits += [document["spec"]["trainer"]["resourcesPerNode"]["limits"]] if kind == "trainjob" else []
+    assert {(one["nvidia.com/gpu"], one["vpc.amazonaws.com/efa"]) for one in limits} == {("8", "32")}
+
+
+def test_ranks_come_from_the_cluster_not_from_a_literal() -> None:
+    command = pods(manifest("pytorchjob"))[0]["containers"][0]["command"]
+    assert "--node-rank=$(RANK)" in command
+    assert command[-4:] == ["-m", "trainwright.train", "--model", "llama3.1-8b"]
+    command = pods(manifest("jobset"))[0]["containers"][0]["command"]
+    assert "--node-rank=$(JOB_COMPLETION_INDEX)" in command
+    assert "--master-addr=pretrain-node-0-0.pretrain" in command
+
+
+def test_without_efa_nothing_of_efa_is_asked() -> None:
+    text = KubernetesScheduler(Grounds(instance="g5.4xlarge")).render(LAUNCH).text
+    assert "/efa" not in text
+    assert "hugepages" not in text
+
+
+def test_what_kubernetes_cannot_do_is_refused() -> None:
+    with pytest.raises(UserError, match="cannot honour account"):
+        KubernetesScheduler(GROUNDS).render(Launch("x", ("a",), Path("/x"), account="team", container="i"))
+    with pytest.raises(UserError, match="names no container"):
+        KubernetesScheduler(GROUNDS).render(Launch("x", ("a",), Path("/x")))
+    with pytest.raises(UserError, match="no kind") as caught:
+        KubernetesScheduler(GROUNDS, "pytorchjobs").render(LAUNCH)
+    assert caught.value.fix == "did you mean 'pytorchjob'?"
