@@ -1,0 +1,100 @@
+"""One pod template: its containers, volumes and the instance types its selectors allow."""
+
+from __future__ import annotations
+
+from trainwright.check.model import Container, EnvVar, Pod, Value, Volume
+from trainwright.check.readers.values import map_values, text_at
+from trainwright.spec.source import Node
+
+INSTANCE_LABELS = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
+
+
+def pod_of(node: Node, kind: str, role: str, replicas: Value[int] | None) -> Pod:
+    """A pod from its spec."""
+    instances = _instances(node)
+    return Pod(
+        span=node.span,
+        kind=kind,
+        role=role,
+        replicas=replicas,
+        containers=[container_of(one) for one in _maps(node, "containers")],
+        volumes=[_volume(one) for one in _maps(node, "volumes") if one.get("name") is not None],
+        instance=instances[0] if len(instances) == 1 and instances[0].known else None,
+        instances=instances,
+        host_network=_true(node, "hostNetwork"),
+        host_ipc=_true(node, "hostIPC"),
+    )
+
+
+def container_of(node: Node) -> Container:
+    """A container from its map."""
+    return Container(
+        span=node.span,
+        name=text_at(node, "name"),
+        image=text_at(node, "image"),
+        requests=_quantities(node.get("resources", "requests")),
+        limits=_quantities(node.get("resources", "limits")),
+        mounts=_mounts(node),
+        env=_env(node),
+        workdir=text_at(node, "workingDir"),
+    )
+
+
+def _maps(node: Node, key: str) -> list[Node]:
+    found = node.get(key)
+    return [one for one in found.elements() if one.is_map] if found is not None else []
+
+
+def _true(node: Node, key: str) -> bool:
+    found = node.get(key)
+    return found is not None and found.value is True
+
+
+def _quantities(node: Node | None) -> dict[str, Value[str]]:
+    found = map_values(node) if node is not None and node.is_map else {}
+    return {
+        name: Value(value.text, value.span, value.text, value.key, value.known)
+        for name, value in found.items()
+        if not isinstance(value.value, dict | list)
+    }
+
+
+def _mounts(node: Node) -> list[tuple[Value[str], str]]:
+    found = []
+    for mount in _maps(node, "volumeMounts"):
+        path, name = text_at(mount, "mountPath"), text_at(mount, "name")
+        if path is not None:
+            found.append((path, name.value if name is not None else ""))
+    return found
+
+
+def _env(node: Node) -> list[EnvVar]:
+    found = []
+    for entry in _maps(node, "env"):
+        name, value = text_at(entry, "name"), text_at(entry, "value")
+        if name is not None and value is not None:
+            found.append(EnvVar(name.value, value, name.span))
+    return found
+
+
+def _volume(node: Node) -> Volume:
+    name = text_at(node, "name")
+    kind = next((key for key, _ in node.items() if key != "name"), "emptyDir")
+    assert name is not None  # the caller asks for volumes with a name
+    return Volume(node.span, name, kind, text_at(node, "emptyDir", "medium"))
+
+
+def _instances(node: Node) -> list[Value[str]]:
+    """The types a node selector or a required affinity allows."""
+    found = [text_at(node, "nodeSelector", label) for label in INSTANCE_LABELS]
+    chosen = [one for one in found if one is not None]
+    required = node.get("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
+    terms = required.get("nodeSelectorTerms") if required is not None else None
+    for term in terms.elements() if terms is not None else ():
+        for expression in _maps(term, "matchExpressions"):
+            key, operator = text_at(expression, "key"), text_at(expression, "operator")
+            values = expression.get("values")
+            if key is not None and key.value in INSTANCE_LABELS and operator is not None and operator.value == "In":
+                elements = values.elements() if values is not None else ()
+                chosen += [Value(e.text, e.span, e.text) for e in elements if e.is_scalar]
+    return chosen
