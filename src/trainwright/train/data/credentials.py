@@ -14,7 +14,6 @@ from pathlib import Path
 
 from trainwright.errors import UserError
 
-IMDS = "http://169.254.169.254"
 REFRESH_BEFORE = 300.0  # seconds before they expire
 
 
@@ -81,17 +80,22 @@ def from_instance() -> Credentials | None:
     try:
         token = imds_token()
         headers = {"X-aws-ec2-metadata-token": token}
-        base = f"{IMDS}/latest/meta-data/iam/security-credentials/"
+        base = f"{imds()}/latest/meta-data/iam/security-credentials/"
         role = fetch(base, headers).split()[0]
         return parse(fetch(base + role, headers))
     except (urllib.error.URLError, TimeoutError, IndexError):
         return None
 
 
+def imds() -> str:
+    """The address of the instance's metadata service."""
+    return os.environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://169.254.169.254").rstrip("/")
+
+
 def imds_token() -> str:
     """A short-lived token for the metadata service."""
     request = urllib.request.Request(
-        f"{IMDS}/latest/api/token", method="PUT", headers={"X-aws-ec2-metadata-token-ttl-seconds": "21600"}
+        f"{imds()}/latest/api/token", method="PUT", headers={"X-aws-ec2-metadata-token-ttl-seconds": "21600"}
     )
     with urllib.request.urlopen(request, timeout=1) as answer:
         return answer.read().decode()

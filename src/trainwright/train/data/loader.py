@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -148,7 +148,7 @@ class Loader:
         batches = [self.samples.batch(ids[i : i + self.micro_batch]) for i in range(0, self.share, self.micro_batch)]
         return StepData([b.pin() for b in batches] if self.pin else batches, ids, seen + self.global_batch)
 
-    def steps(self, seen: int, ahead: int = 2) -> Iterator[StepData]:
+    def steps(self, seen: int, ahead: int = 2) -> Generator[StepData, None, None]:
         """Steps from `seen` on, without end, up to `ahead` of them ready before they are asked for."""
         if ahead < 1:
             while True:
@@ -158,7 +158,7 @@ class Loader:
         yield from _ahead(self, seen, ahead)
 
 
-def _ahead(loader: Loader, seen: int, depth: int) -> Iterator[StepData]:
+def _ahead(loader: Loader, seen: int, depth: int) -> Generator[StepData, None, None]:
     ready: queue.Queue[StepData | BaseException] = queue.Queue(depth)
     stopped = threading.Event()
 

@@ -1,0 +1,45 @@
+"""`python -m trainwright.train`: what each rank runs. `python -m trainwright.train data …` prepares its data."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+
+from trainwright.errors import UserError
+
+
+def main(words: list[str] | None = None) -> int:
+    """Run one verb; the exit status. A mistake of the user's is told without a traceback."""
+    words = sys.argv[1:] if words is None else words
+    try:
+        if words[:1] == ["data"]:
+            from trainwright.train.data.cli import main as data
+
+            return data(words[1:])
+        from trainwright.train.config import parse_arguments
+
+        config = parse_arguments(words)
+        from trainwright.train.loop import train
+
+        return train(config)
+    except UserError as error:
+        rank = os.environ.get("RANK", "0")
+        print(f"{'' if rank == '0' else f'rank {rank}: '}error: {error}", file=sys.stderr)
+        return 2
+    except Exception:
+        traceback.print_exc()
+        return 1
+
+
+def leave(status: int) -> None:
+    """Exit; with a status that says trouble, at once: other ranks may never answer a tidy farewell."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if status and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        os._exit(status)
+    sys.exit(status)
+
+
+if __name__ == "__main__":
+    leave(main())

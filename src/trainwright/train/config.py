@@ -1,0 +1,192 @@
+"""What one training run is told: one dataclass that is the command line, the JSON file and the record of the run."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import types
+import typing
+from dataclasses import MISSING, Field, asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from trainwright.errors import UserError, did_you_mean
+
+UNITS = {"s": 1.0, "sec": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0}
+
+
+def option(default: Any, group: str, text: str, **more: Any) -> Any:
+    """A field with its place and its words in `--help`."""
+    metadata = {"group": group, "help": text, **more}
+    if isinstance(default, tuple):
+        return field(default_factory=lambda: default, metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """Every choice of a run. A default that depends on the model or the machine is written as 0 or an empty text."""
+
+    model: str = option("", "what", "a model of the catalogue; `NAME-debug` is its laptop-sized sibling")
+    data: tuple[str, ...] = option((), "what", "prepared folder, s3://bucket/prefix or builtin:stdlib; `A:3 B:1` mixes")
+    steps: int = option(100, "what", "train up to this step")
+    run: str = option("", "what", "run folder, also where a restart continues (default: runs/MODEL)")
+
+    sequence: int = option(0, "batch", "tokens of a sample (default: the model's context, at most 8192)")
+    batch: int = option(0, "batch", "samples of one step over all ranks (default: one microbatch a data rank)")
+    micro_batch: int = option(1, "batch", "samples that go through the model at once; the rest is accumulated")
+    holdout: float = option(0.0, "batch", "share of the data kept for evaluation, from its end")
+    isolate: bool = option(True, "batch", "no attention across documents")
+    shuffle: bool = option(True, "batch", "a new order of the samples each epoch")
+    cache: str = option("", "batch", "folder (NVMe) that keeps what was read from S3")
+
+    parallel: str = option("", "how", "plan, such as shard=8,tp=2 (default: shard over all ranks)")
+    precision: str = option("", "how", "fp32, bf16 or float8 (default: bf16 on a GPU, fp32 on a CPU)")
+    compile: bool = option(False, "how", "compile each block")
+    activation_checkpoint: str = option("none", "how", "none, selective or full: recompute to save memory")
+    attention: str = option("auto", "how", "auto, cudnn, flash, efficient or math")
+    offload_optimizer: bool = option(False, "how", "keep optimizer state in host memory")
+    device: str = option("", "how", "cuda or cpu (default: a GPU where there is one)")
+    deterministic: bool = option(False, "how", "only kernels that give the same bits every time")
+    seed: int = option(0, "how", "of the initial weights and of the order of the data")
+
+    lr: float = option(3e-4, "optimizer", "peak learning rate")
+    schedule: str = option("cosine", "optimizer", "cosine, linear or wsd (warmup, stable, decay)")
+    warmup: int = option(0, "optimizer", "steps of linear warmup")
+    decay: int = option(0, "optimizer", "wsd: steps of the final decay (default: a tenth of all)")
+    min_lr: float = option(0.1, "optimizer", "where the schedule ends, as a share of the peak")
+    weight_decay: float = option(0.1, "optimizer", "on matrices only")
+    beta1: float = option(0.9, "optimizer", "AdamW's first moment")
+    beta2: float = option(0.95, "optimizer", "AdamW's second moment")
+    clip: float = option(1.0, "optimizer", "largest norm of the gradient; 0: no clipping")
+
+    checkpoint_every: str = option("15min", "checkpoints", "steps (200) or time (15min); `never` also skips the last")
+    checkpoint_to: str = option("", "checkpoints", "folder or s3://bucket/prefix (default: in the run folder)")
+    keep_last: int = option(3, "checkpoints", "how many of the newest stay")
+    keep_every: int = option(0, "checkpoints", "every step that this divides stays as well")
+    resume: str = option("auto", "checkpoints", "auto, never, or a step")
+
+    eval_every: int = option(0, "watching", "steps between evaluations (needs --holdout or --eval-data); 0: none")
+    eval_data: tuple[str, ...] = option((), "watching", "data to evaluate on, instead of a held-out share")
+    eval_batches: int = option(8, "watching", "microbatches a data rank in one evaluation")
+    log_every: int = option(1, "watching", "steps between lines")
+    log_samples: bool = option(False, "watching", "record which samples each step saw, for audits of the data")
+    tensorboard: bool = option(False, "watching", "write TensorBoard files into the run folder")
+    wandb: str = option("", "watching", "Weights & Biases project to report to")
+
+    on_nan: str = option("skip", "guards", "loss or gradient not a number: skip the step, rewind, or stop")
+    on_spike: str = option("log", "guards", "loss far above the recent ones: log, skip, rewind or stop")
+    spike_factor: float = option(8.0, "guards", "how many times the usual spread counts as far")
+    watchdog: float = option(600.0, "guards", "seconds without a step until every rank's stack is written; 0: off")
+    spot_notices: bool = option(False, "guards", "ask the instance for spot interruption notices")
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), indent=1) + "\n"
+
+
+CHOICES = {
+    "precision": ("", "fp32", "bf16", "float8"),
+    "activation_checkpoint": ("none", "selective", "full"),
+    "attention": ("auto", "cudnn", "flash", "efficient", "math"),
+    "schedule": ("cosine", "linear", "wsd"),
+    "device": ("", "cuda", "cpu"),
+    "on_nan": ("skip", "rewind", "stop"),
+    "on_spike": ("log", "skip", "rewind", "stop"),
+}
+TITLES = {"what": "what to train", "batch": "data and batch", "how": "how to compute"}
+EXAMPLES = """examples:
+  python -m trainwright.train --model llama3.2-1b-debug --data builtin:stdlib --steps 20
+  torchrun --nproc-per-node 2 -m trainwright.train --model llama3.2-1b-debug --data builtin:stdlib --parallel shard=2
+  srun python -m trainwright.train --config run.json
+
+exit status: 0 done, 1 failed, 2 wrong usage, 70 hung (stacks are in the run folder),
+75 saved after SIGTERM, SIGUSR1 or a spot notice: start the same command again and it continues
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line, made from the fields."""
+    top = argparse.ArgumentParser(
+        prog="trainwright train",
+        description="Train a model: alone, under torchrun, or under srun.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    top.add_argument("--config", metavar="FILE", help="JSON with these options; the command line goes first")
+    groups: dict[str, Any] = {}
+    hints = typing.get_type_hints(TrainConfig)
+    for f in fields(TrainConfig):
+        name = f.metadata["group"]
+        if name not in groups:
+            groups[name] = top.add_argument_group(TITLES.get(name, name))
+        groups[name].add_argument("--" + f.name.replace("_", "-"), **words(f, hints[f.name]))
+    return top
+
+
+def words(f: Field[Any], kind: Any) -> dict[str, Any]:
+    """How argparse shall read one field."""
+    text = f.metadata["help"]
+    default = f.default if f.default is not MISSING else ()
+    if default not in ("", 0, 0.0, (), False, True) and "default" not in text:
+        text += f" (default: {default})"
+    common = {"dest": f.name, "default": argparse.SUPPRESS, "help": text}
+    if kind is bool:
+        return {**common, "action": argparse.BooleanOptionalAction}
+    if isinstance(kind, types.GenericAlias):
+        return {**common, "nargs": "+", "metavar": "DATA"}
+    if f.name in CHOICES:
+        return {**common, "choices": [c for c in CHOICES[f.name] if c], "metavar": f.name.upper()}
+    return {**common, "type": kind, "metavar": {int: "N", float: "X"}.get(kind, f.name.upper())}
+
+
+def parse_arguments(arguments: list[str] | None = None) -> TrainConfig:
+    """The configuration of a command line and of the file it names."""
+    given = vars(parser().parse_args(arguments))
+    path = given.pop("config", None)
+    values: dict[str, Any] = {**(read_file(Path(path)) if path else {}), **given}
+    values = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
+    config = TrainConfig(**values)
+    for name in ("model", "data"):
+        if not getattr(config, name):
+            raise UserError(f"--{name} is missing", fix="--model llama3.2-1b-debug --data builtin:stdlib, for a start")
+    return config
+
+
+def read_file(path: Path) -> dict[str, Any]:
+    """The options of a JSON file, each of a known name and the right type."""
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"cannot read the configuration: {error}", where=str(path), fix="a JSON object") from error
+    known = {f.name: f for f in fields(TrainConfig)}
+    hints = typing.get_type_hints(TrainConfig)
+    for name, value in values.items():
+        if name not in known:
+            raise UserError(f"no option {name!r}", where=str(path), fix=did_you_mean(name, known) or "see --help")
+        kind = hints[name]
+        allowed = (list,) if isinstance(kind, types.GenericAlias) else (int, float) if kind is float else (kind,)
+        if not isinstance(value, allowed) or (isinstance(value, bool) and kind is not bool):
+            wanted = "a list" if allowed == (list,) else kind.__name__
+            raise UserError(f"{name} is {value!r}, it must be {wanted}", where=str(path))
+        if name in CHOICES and value not in CHOICES[name]:
+            raise UserError(f"{name} is {value!r}", where=str(path), fix=f"one of {', '.join(CHOICES[name])}")
+    return values
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """How often: every so many steps, every so many seconds, or never (both 0)."""
+
+    steps: int = 0
+    seconds: float = 0.0
+
+
+def parse_interval(text: str) -> Interval:
+    """`200` is steps, `15min` is time, `never` is never."""
+    if text == "never":
+        return Interval()
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip().lower())
+    if not found or (found[2] and found[2] not in UNITS) or float(found[1]) <= 0 or (not found[2] and "." in found[1]):
+        raise UserError(f"{text!r} is no interval", fix="a number of steps (200), a time (90s, 15min, 1h), or never")
+    return Interval(seconds=float(found[1]) * UNITS[found[2]]) if found[2] else Interval(steps=int(found[1]))

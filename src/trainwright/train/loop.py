@@ -1,0 +1,384 @@
+"""The loop: steps from the first, or from the newest whole checkpoint, to the last; and the record of them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import time
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from trainwright.errors import UserError
+from trainwright.train.checkpoint import faults
+from trainwright.train.config import TrainConfig
+from trainwright.train.data.format import write_durably
+from trainwright.train.data.loader import StepData
+from trainwright.train.data.shuffle import mix
+from trainwright.train.guards import MOST_REWINDS, WINDOW, LossGuard, Watchdog, out_of_memory
+from trainwright.train.metrics import Console, Journal, Metrics, Mirrors, flops_per_token, memory_gb, peak_flops
+from trainwright.train.setup import assemble
+from trainwright.train.signals import REQUEUE, StopRequest, Vote
+from trainwright.train.world import World, join_world
+
+ORDER_KEYS = ("data", "sequence", "seed", "holdout", "shuffle")  # what fixes which sample comes when
+
+
+@dataclass
+class State:
+    """Where the run is. All of it is in every checkpoint."""
+
+    step: int = 0
+    seen: int = 0  # samples the whole job has seen
+    productive: float = 0.0  # seconds that went into steps which count
+    rewinds: int = 0
+
+
+@dataclass
+class Since:
+    """What was measured since the last line."""
+
+    began: float = field(default_factory=time.perf_counter)
+    steps: int = 0
+    data_wait: float = 0.0
+    stall: float = 0.0
+
+
+@dataclass(frozen=True)
+class Pending:
+    """A step that was launched, and whose numbers have not been read yet."""
+
+    step: int
+    seen: int
+    lr: float
+    loss: Tensor
+    norm: Tensor
+
+
+def train(config: TrainConfig) -> int:
+    """Run to the end; the exit status."""
+    if config.deterministic:
+        import os
+
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    with join_world(config.device, 2 * config.watchdog) as world:
+        return Trainer(config, world).run()
+
+
+class Trainer:
+    """One run on one rank."""
+
+    def __init__(self, config: TrainConfig, world: World) -> None:
+        self.world = world
+        self.parts = assemble(config, world)
+        self.config, self.engine, self.folder = self.parts.config, self.parts.engine, self.parts.folder
+        self.state, self.since = State(), Since()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.journal = Journal(self.folder, world.first)
+        self.console = Console(self.config.steps, world.first)
+        tensorboard, wandb = (self.config.tensorboard, self.config.wandb) if world.first else (False, "")
+        self.mirrors = Mirrors(self.folder, tensorboard, wandb, asdict(self.config))
+        self.guard = LossGuard(self.config.on_nan, self.config.on_spike, self.config.spike_factor)
+        self.request, self.vote = StopRequest(), Vote(world.size)
+        self.watchdog = Watchdog(self.config.watchdog, self.folder, world.rank)
+        self.saved_at, self.saved_time = -1, time.monotonic()
+        self.last: Metrics | None = None
+        # On a GPU a step's numbers are read while the next step runs, so that the CPU stays ahead of it.
+        self.late = world.device.type == "cuda" and not self.guard.before_update
+        self.pending: Pending | None = None
+        peak = peak_flops(world.device)
+        self.flops = flops_per_token(self.parts.shape, self.config.sequence)
+        self.peak = peak * world.size if peak else None
+
+    def run(self) -> int:
+        """Resume, train, save, and leave a result behind whatever happens."""
+        try:
+            self._start()
+            with self.request.listening(self.config.spot_notices):
+                status = self._steps()
+            self._finish(status)
+            return status
+        except torch.OutOfMemoryError as error:
+            advice = out_of_memory(error, self.world.device, self.config.micro_batch)
+            self._fail(advice)
+            raise advice from error
+        except BaseException as error:
+            self._fail(error)
+            raise
+        finally:
+            self.watchdog.close()
+            self.mirrors.close()
+
+    def _start(self) -> None:
+        checkpoints = self.parts.checkpointer
+        if self.world.first:
+            write_durably(self.folder / "config.json", self.config.to_json().encode())
+        if checkpoints is not None:
+            checkpoints.check_space(self.engine.state_dict())
+            if self.config.resume != "never":
+                step = None if self.config.resume == "auto" else int(self.config.resume)
+                self._load(step, keep_data_place=False)
+        self.first_start = self.journal.first_start()
+        self.journal.forget_after(self.state.step)
+        self.journal.event("start", self.state.step, world=self.world.size, plan=self.config.parallel)
+        for line in (*self.engine.description(), self._data_line()):
+            self.console.say(line)
+        self.watchdog.beat()
+
+    def _data_line(self) -> str:
+        samples = self.parts.loader.samples
+        tokens = self.config.batch * self.config.sequence
+        epochs = self.config.steps * self.config.batch / samples.epoch_samples
+        return (
+            f"data: {samples.epoch_samples:,} samples of {self.config.sequence:,} tokens; "
+            f"{self.config.batch} samples = {tokens:,} tokens a step; {epochs:.2f} epochs in {self.config.steps} steps"
+        )
+
+    def _load(self, step: int | None, keep_data_place: bool) -> bool:
+        """Take over a checkpoint, if there is one. After a rewind the data goes on from where it was."""
+        assert self.parts.checkpointer is not None
+        tensors = self.engine.state_dict()
+        found = self.parts.checkpointer.load(tensors, step)
+        if found is None:
+            return False
+        self.engine.load_state_dict(tensors)
+        manifest, notes = found
+        saved = dict(manifest.trainer)
+        seen, rewinds = self.state.seen, self.state.rewinds
+        self.state = State(**saved["state"])
+        self.guard.recent = deque(saved["recent"], maxlen=WINDOW)
+        if keep_data_place:
+            self.state.seen, self.state.rewinds = seen, rewinds
+        elif any(saved["order"][k] != v for k, v in self._order().items()):
+            notes.append("the data or its order changed since the checkpoint: samples are counted from 0 again")
+            self.state.seen = 0
+        for note in notes:
+            self.console.say(note)
+            self.journal.event("note", manifest.step, text=note)
+        self.saved_at = manifest.step
+        self.console.say(f"continuing from step {manifest.step} ({self.parts.checkpointer.place.where})")
+        self.journal.event("resume", manifest.step, seen=self.state.seen)
+        return True
+
+    def _order(self) -> dict[str, Any]:
+        return json.loads(json.dumps({k: getattr(self.config, k) for k in ORDER_KEYS}))
+
+    def _steps(self) -> int:
+        """Step after step; 0 at the end, or REQUEUE when asked to stop."""
+        while True:
+            rewound = False
+            with contextlib.closing(self.parts.loader.steps(self.state.seen)) as steps:
+                self.since = Since()
+                while self.state.step < self.config.steps and not rewound:
+                    stop, save = self.vote(bool(self.request.reason), self._save_due())
+                    if save:
+                        self._save()
+                    if stop:
+                        return self._stop_early()
+                    rewound = not self._one(steps)
+                if not rewound:
+                    rewound = not self._settle()
+            if not rewound:
+                self.vote.close()
+                return 0
+
+    def _one(self, steps: Iterator[StepData]) -> bool:
+        """One step; False when the run was rewound."""
+        asked = time.perf_counter()
+        data = next(steps)
+        self.since.data_wait += time.perf_counter() - asked
+        if self.config.log_samples:
+            self._log_samples(data)
+        # Seeded by step and rank, so the state of a generator never has to be saved.
+        torch.manual_seed(mix(self.state.step, mix(self.world.rank, self.config.seed)))
+        lr = self.parts.schedule(self.state.step)
+        loss, _ = self.engine.forward_backward(data.microbatches)
+        faults.point("mid-step")
+        self.state.seen = data.seen
+        action = self._act(*self.guard.judge(float(loss))) if self.guard.before_update else "fine"
+        if action == "rewind":
+            return False
+        if action == "skip":
+            self.engine.discard()
+            norm = torch.tensor(math.nan)
+        else:
+            if self.parts.checkpointer is not None:
+                self.parts.checkpointer.stager.hold_update()
+            norm = self.engine.optimizer_step(lr)
+        self.state.step += 1
+        self.since.steps += 1
+        before, self.pending = self.pending, Pending(self.state.step, data.seen, lr, loss, norm)
+        fine = self._read(before) if before else True
+        if not self.late:
+            fine = fine and self._settle(evaluate=self._evaluation_due())
+        self.watchdog.beat()
+        return fine and self._after_step()
+
+    def _after_step(self) -> bool:
+        """Saves and evaluations that fall on this step. They read the weights, so its numbers are looked at first."""
+        step, every = self.state.step, self.parts.interval.steps
+        save, evaluate = every and step % every == 0, self._evaluation_due()
+        if (evaluate or save or step == self.config.steps) and not self._settle(evaluate):
+            return False
+        if save:
+            self._save()
+        if self.parts.checkpointer is not None:
+            self.parts.checkpointer.raise_errors()
+        return True
+
+    def _evaluation_due(self) -> bool:
+        return bool(self.config.eval_every) and self.state.step % self.config.eval_every == 0
+
+    def _settle(self, evaluate: bool = False) -> bool:
+        """Read the numbers of the last step."""
+        before, self.pending = self.pending, None
+        return self._read(before, evaluate) if before else True
+
+    def _read(self, done: Pending, evaluate: bool = False) -> bool:
+        """Look at a step that has been computed, and tell of it; False when it made the run rewind."""
+        loss, norm = float(done.loss), float(done.norm)
+        if not self.guard.before_update and self._act(*self.guard.judge(loss, norm)) == "rewind":
+            return False
+        if evaluate or done.step % self.config.log_every == 0 or done.step == self.config.steps:
+            self._tell(done, loss, norm, self._evaluate() if evaluate else None)
+        return True
+
+    def _act(self, action: str, why: str) -> str:
+        """Carry out what the guard decided."""
+        if action == "fine":
+            return action
+        step, first = self.state.step, self.state.seen - self.config.batch
+        self.journal.event("guard", step, action=action, why=why, samples=[first, self.state.seen])
+        self.console.say(f"step {step}: {why}: {action}")
+        if action == "stop":
+            raise UserError(
+                f"stopped at step {step}: {why}", where=str(self.folder), fix="lower --lr, or --on-nan skip"
+            )
+        if action == "rewind":
+            self._rewind(why)
+        return action
+
+    def _rewind(self, why: str) -> None:
+        """Back to the newest checkpoint, and on with the data after the bad batch."""
+        self.state.rewinds += 1
+        self.engine.discard()
+        self.pending = None
+        if self.parts.checkpointer is not None and self.state.rewinds <= MOST_REWINDS:
+            self.parts.checkpointer.wait()
+            if self._load(None, keep_data_place=True):
+                self.journal.forget_after(self.state.step)
+                return
+        raise UserError(
+            f"cannot rewind: {why}, after {self.state.rewinds - 1} rewinds",
+            where=str(self.folder),
+            fix="lower --lr, or look at the samples named in events.jsonl",
+        )
+
+    def _evaluate(self) -> float | None:
+        if self.parts.held is None:
+            return None
+        batches = (self.parts.held.step(i * self.parts.held.global_batch) for i in range(self.config.eval_batches))
+        return self.engine.evaluate(b for data in batches for b in data.microbatches)
+
+    def _tell(self, done: Pending, loss: float, norm: float, eval_loss: float | None) -> None:
+        """One line of metrics, to every place that wants it."""
+        now, since = time.perf_counter(), self.since
+        count = max(1, since.steps)
+        seconds = max(now - since.began, 1e-9) / count
+        self.state.productive += max(0.0, now - since.began - since.data_wait - since.stall)
+        speed = self.config.batch * self.config.sequence / seconds
+        wall = max(time.time() - self.first_start, 1e-9)
+        self.last = Metrics(
+            step=done.step,
+            loss=loss,
+            grad_norm=norm,
+            lr=done.lr,
+            tokens=done.seen * self.config.sequence,
+            tokens_per_s=speed,
+            mfu=speed * self.flops / self.peak if self.peak else None,
+            step_s=seconds,
+            data_wait_s=since.data_wait / count,
+            checkpoint_stall_s=since.stall / count,
+            memory_gb=memory_gb(self.world.device),
+            goodput=min(1.0, self.state.productive / wall),
+            time=time.time(),
+            eval_loss=eval_loss,
+        )
+        self.since = Since()
+        self.journal.metrics(self.last)
+        self.console.line(self.last)
+        self.mirrors.metrics(self.last)
+
+    def _log_samples(self, data: StepData) -> None:
+        ids = [[s.source, s.epoch, s.sample] for s in data.samples]
+        row = {"step": self.state.step + 1, "seen": data.seen, "data_rank": self.engine.data_rank, "samples": ids}
+        with (self.folder / f"samples-rank{self.world.rank:05d}.jsonl").open("a", encoding="utf-8") as out:
+            out.write(json.dumps(row) + "\n")
+
+    def _save_due(self) -> bool:
+        every = self.parts.interval.seconds
+        return bool(every) and self.world.first and time.monotonic() - self.saved_time >= every
+
+    def _save(self, now: bool = False) -> None:
+        """Save this step, unless it is saved already; `now` waits until it is visible."""
+        checkpoints = self.parts.checkpointer
+        if checkpoints is None:
+            return
+        if self.saved_at != self.state.step:
+            record = {
+                "state": asdict(self.state),
+                "order": self._order(),
+                "recent": list(self.guard.recent),
+                "config": asdict(self.config),
+                "world": self.world.size,
+            }
+            self.since.stall += checkpoints.save(self.state.step, self.engine.state_dict(), record)
+            self.saved_at, self.saved_time = self.state.step, time.monotonic()
+            self.journal.event("save", self.state.step, stall_s=round(self.since.stall, 4))
+        if now:
+            with self.watchdog.paused():
+                checkpoints.wait()
+
+    def _stop_early(self) -> int:
+        """Save and leave, for a scheduler to start again."""
+        self._settle()
+        self._save(now=True)
+        reason = self.request.reason or "another rank was asked to"
+        self.journal.event("stop", self.state.step, reason=reason)
+        self.console.say(f"stopping at step {self.state.step} ({reason}): saved, start again to continue")
+        self.vote.close()
+        return REQUEUE
+
+    def _finish(self, status: int) -> None:
+        if status == 0:
+            self._save(now=True)
+            self.journal.event("done", self.state.step)
+        self._result("done" if status == 0 else "requeue", status)
+
+    def _fail(self, error: BaseException) -> None:
+        reason = f"{type(error).__name__}: {error}"
+        self.journal.event("failed", self.state.step, reason=reason)
+        self._result("failed", 1, reason=reason)
+
+    def _result(self, status: str, code: int, **more: Any) -> None:
+        last = asdict(self.last) if self.last else {}
+        checkpoints = self.parts.checkpointer
+        self.journal.result(
+            {
+                "status": status,
+                "exit": code,
+                "step": self.state.step,
+                "steps": self.config.steps,
+                "world": self.world.size,
+                "plan": self.config.parallel,
+                "wall_s": round(time.time() - getattr(self, "first_start", time.time()), 3),
+                "checkpoint": checkpoints.saved if checkpoints else None,
+                "last": last,
+                **more,
+            }
+        )

@@ -1,0 +1,193 @@
+"""What a run tells: metrics.jsonl and events.jsonl in its folder, one tidy line on the console, other tools on request.
+
+MFU is model FLOPs used over the peak: (6 N + 6 L h s) FLOPs a token, with N the parameters without the embedding table,
+L layers, h the width of attention (heads x head width) and s the sequence, attention counted causally; the peak is the
+dense bf16 rate of the device, also when float8 is used."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+import time
+import tomllib
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+import torch
+
+from trainwright.train.data.format import write_durably
+from trainwright.train.data.progress import clock, si
+from trainwright.train.models.shape import ModelShape, parameter_count_without_embedding
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """One line of metrics.jsonl. Rates are over the steps since the line before."""
+
+    step: int  # steps done
+    loss: float  # mean over the global batch
+    grad_norm: float  # before clipping
+    lr: float
+    tokens: int  # tokens seen by the whole job
+    tokens_per_s: float  # of the whole job
+    mfu: float | None  # None where the device's peak is not known
+    step_s: float
+    data_wait_s: float  # waiting for the loader, a step
+    checkpoint_stall_s: float  # waiting for checkpoints, a step
+    memory_gb: float  # peak: of the GPU, or of the process on a CPU
+    goodput: float  # share of the time since the first start that went into steps which count
+    time: float  # seconds since 1970
+    eval_loss: float | None = None
+
+
+def flops_per_token(shape: ModelShape, sequence: int) -> float:
+    """Model FLOPs of one token, forward and backward, as the MFU above counts them."""
+    width = shape.heads * shape.width_per_head
+    return 6.0 * parameter_count_without_embedding(shape) + 6.0 * shape.layers * width * sequence
+
+
+def peak_flops(device: torch.device) -> float | None:
+    """The dense bf16 peak of one device, in FLOP/s."""
+    if device.type != "cuda":
+        return None
+    table = tomllib.loads(Path(__file__).with_name("accelerators.toml").read_text(encoding="utf-8"))
+    name = torch.cuda.get_device_name(device)
+    return next((tflops * 1e12 for part, tflops in table.items() if part in name), None)
+
+
+def memory_gb(device: torch.device) -> float:
+    """Peak memory: what torch allocated on a GPU, or what the process held."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 1e9
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
+
+
+class Journal:
+    """The run folder's two growing files. Only rank 0 writes; a line is whole or not there."""
+
+    def __init__(self, folder: Path, active: bool) -> None:
+        self.folder, self.active = folder, active
+        if active:
+            folder.mkdir(parents=True, exist_ok=True)
+
+    def metrics(self, line: Metrics) -> None:
+        self._append("metrics.jsonl", asdict(line))
+
+    def event(self, kind: str, step: int, **facts: Any) -> None:
+        self._append("events.jsonl", {"time": time.time(), "event": kind, "step": step, **facts})
+
+    def result(self, facts: dict[str, Any]) -> None:
+        if self.active:
+            write_durably(self.folder / "result.json", (json.dumps(facts, indent=1) + "\n").encode())
+
+    def forget_after(self, step: int) -> None:
+        """Drop metrics of steps that a restart will do again, so that each step has one line."""
+        path = self.folder / "metrics.jsonl"
+        if self.active and path.exists():
+            lines = read_lines(path)
+            kept = [line for line in lines if line["step"] <= step]
+            write_durably(path, "".join(json.dumps(line) + "\n" for line in kept).encode())
+
+    def first_start(self) -> float:
+        """When this run was started for the first time."""
+        path = self.folder / "events.jsonl"
+        starts = [e["time"] for e in read_lines(path) if e["event"] == "start"] if path.exists() else []
+        return min(starts, default=time.time())
+
+    def _append(self, name: str, row: dict[str, Any]) -> None:
+        if self.active:
+            with (self.folder / name).open("a", encoding="utf-8") as out:
+                out.write(json.dumps(row) + "\n")
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """The rows of a JSONL file; a last line that a kill cut off is left out."""
+    rows = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            rows.append(json.loads(line))
+        except ValueError:
+            continue
+    return rows
+
+
+class Console:
+    """One line a step, aligned; colour only on a terminal."""
+
+    def __init__(self, steps: int, active: bool, stream: TextIO | None = None) -> None:
+        self.steps, self.active = steps, active
+        self.stream = stream or sys.stderr
+        self.colour = self.stream.isatty() and "NO_COLOR" not in os.environ
+
+    def say(self, text: str) -> None:
+        if self.active:
+            print(text, file=self.stream, flush=True)
+
+    def line(self, m: Metrics) -> None:
+        """step, loss, norm, rate, speed, what was waited for, and how long it will take still."""
+        width = len(str(self.steps))
+        left = (self.steps - m.step) * m.step_s
+        waits = m.data_wait_s + m.checkpoint_stall_s
+        parts = [
+            f"step {m.step:>{width}}/{self.steps}",
+            self._bold(f"loss {m.loss:8.4f}"),
+            f"norm {m.grad_norm:7.3f}",
+            f"lr {m.lr:.2e}",
+            f"{si(m.tokens_per_s):>6}tok/s",
+            f"{'' if m.mfu is None else f'mfu {m.mfu:5.1%}'}",
+            f"mem {m.memory_gb:5.1f} GB",
+            f"wait {waits / max(m.step_s, 1e-9):4.1%}",
+            f"eta {clock(left)}" if m.step < self.steps else f"took {clock(m.time - self.began)}",
+            f"eval {m.eval_loss:.4f}" if m.eval_loss is not None else "",
+        ]
+        self.say("  ".join(p for p in parts if p))
+
+    began = time.time()
+
+    def _bold(self, text: str) -> str:
+        return f"\x1b[1m{text}\x1b[0m" if self.colour else text
+
+
+class Mirrors:
+    """TensorBoard and Weights & Biases, where asked for and installed."""
+
+    def __init__(self, folder: Path, tensorboard: bool, wandb: str, config: dict[str, Any]) -> None:
+        self.board: Any = None
+        self.wandb: Any = None
+        if tensorboard:
+            try:
+                from torch.utils.tensorboard import SummaryWriter
+            except ImportError as error:
+                raise missing("tensorboard") from error
+            self.board = SummaryWriter(str(folder / "tensorboard"))
+        if wandb:
+            try:
+                import wandb as package
+            except ImportError as error:
+                raise missing("wandb") from error
+            self.wandb = package.init(project=wandb, name=folder.name, dir=str(folder), config=config, resume="allow")
+
+    def metrics(self, line: Metrics) -> None:
+        values = {k: v for k, v in asdict(line).items() if v is not None and k not in ("step", "time")}
+        if self.board is not None:
+            for name, value in values.items():
+                self.board.add_scalar(name, value, line.step)
+        if self.wandb is not None:
+            self.wandb.log(values, step=line.step)
+
+    def close(self) -> None:
+        if self.board is not None:
+            self.board.close()
+        if self.wandb is not None:
+            self.wandb.finish()
+
+
+def missing(package: str) -> Exception:
+    from trainwright.errors import UserError
+
+    return UserError(
+        f"--{package} needs the {package!r} package", fix=f"pip install {package}, or leave --{package} out"
+    )

@@ -1,0 +1,125 @@
+"""Everything a run needs, put together and checked before the first step: model, plan, data, engine, checkpoints."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from trainwright.errors import UserError
+from trainwright.train.checkpoint.checkpointer import Checkpointer, Keep
+from trainwright.train.checkpoint.places import open_place
+from trainwright.train.config import Interval, TrainConfig, parse_interval
+from trainwright.train.data.loader import Loader, Options, Samples, open_samples
+from trainwright.train.engine import Engine, EngineOptions
+from trainwright.train.models.shape import ModelShape, lookup
+from trainwright.train.optimizer import AdamWOptions
+from trainwright.train.parallel.plan import Plan
+from trainwright.train.schedule import Schedule
+from trainwright.train.world import World
+
+LONGEST_DEFAULT = 8192
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The parts of a run, ready to go."""
+
+    config: TrainConfig  # with every default filled in
+    folder: Path
+    shape: ModelShape
+    engine: Engine
+    loader: Loader
+    held: Loader | None
+    schedule: Schedule
+    checkpointer: Checkpointer | None
+    interval: Interval
+
+
+def assemble(config: TrainConfig, world: World) -> Parts:
+    """Check the configuration against model, machine and data, cheapest first, and build the parts."""
+    shape = lookup(config.model)
+    interval = parse_interval(config.checkpoint_every)
+    plan = Plan.parse(config.parallel or f"shard={world.size}")
+    config = fill_in(config, shape, plan, world)
+    schedule = Schedule(config.schedule, config.lr, config.steps, config.warmup, config.decay, config.min_lr)
+    plan.check(shape, world.size, config.sequence, config.batch)
+    samples = open_data(config, config.data, shape)
+    held = open_held(config, shape)
+    Loader(samples, config.batch, config.micro_batch, 0, plan.data)
+    engine = Engine(shape, plan, engine_options(config), world.device)
+    folder = Path(config.run)
+    pin = world.device.type == "cuda"
+    micro, rank, data_world = config.micro_batch, engine.data_rank, engine.data_world
+    return Parts(
+        config=config,
+        folder=folder,
+        shape=shape,
+        engine=engine,
+        loader=Loader(samples, config.batch, micro, rank, data_world, pin),
+        held=None if held is None else Loader(held, micro * data_world, micro, rank, data_world, pin),
+        schedule=schedule,
+        checkpointer=open_checkpoints(config, folder, shape, world) if interval != Interval() else None,
+        interval=interval,
+    )
+
+
+def fill_in(config: TrainConfig, shape: ModelShape, plan: Plan, world: World) -> TrainConfig:
+    """The defaults that follow from the model and the machine."""
+    return replace(
+        config,
+        run=config.run or f"runs/{config.model}",
+        sequence=config.sequence or min(shape.context, LONGEST_DEFAULT),
+        batch=config.batch or config.micro_batch * plan.data * plan.pipeline,
+        parallel=str(plan),
+        precision=config.precision or ("bf16" if world.device.type == "cuda" else "fp32"),
+        decay=config.decay or (max(1, config.steps // 10) if config.schedule == "wsd" else 0),
+    )
+
+
+def open_data(config: TrainConfig, names: tuple[str, ...], shape: ModelShape, held: bool = False) -> Samples:
+    options = Options(
+        config.sequence,
+        config.seed,
+        config.shuffle,
+        config.isolate,
+        0.0 if names is config.eval_data else config.holdout,
+    )
+    return open_samples(names, options, Path(config.cache) if config.cache else None, shape.vocab, held)
+
+
+def open_held(config: TrainConfig, shape: ModelShape) -> Samples | None:
+    """What evaluation reads: its own data, or the held-out share of the training data."""
+    if config.eval_data:
+        return open_data(config, config.eval_data, shape)
+    if config.holdout:
+        return open_data(config, config.data, shape, held=True)
+    if config.eval_every:
+        raise UserError("--eval-every without data to evaluate on", fix="--holdout 0.01, or --eval-data FOLDER")
+    return None
+
+
+def engine_options(config: TrainConfig) -> EngineOptions:
+    return EngineOptions(
+        precision=config.precision,
+        compile=config.compile,
+        activation_checkpoint=config.activation_checkpoint,
+        attention=config.attention,
+        seed=config.seed,
+        max_norm=config.clip,
+        optimizer=AdamWOptions(betas=(config.beta1, config.beta2), weight_decay=config.weight_decay),
+        offload_optimizer=config.offload_optimizer,
+        deterministic=config.deterministic,
+    )
+
+
+def open_checkpoints(config: TrainConfig, folder: Path, shape: ModelShape, world: World) -> Checkpointer:
+    where = config.checkpoint_to or str(folder / "checkpoints")
+    place = open_place(where, folder / "scratch")
+    return Checkpointer(place, Keep(config.keep_last, config.keep_every), world.device, identity(shape))
+
+
+def identity(shape: ModelShape) -> dict[str, Any]:
+    """The numbers that make a model what it is, as JSON knows them."""
+    numbers = {k: v for k, v in asdict(shape).items() if k not in ("source", "context")}
+    return {k: list(v) if isinstance(v, tuple) else v for k, v in numbers.items()}

@@ -1,0 +1,89 @@
+"""Being asked to stop: SIGTERM, SIGUSR1, or a spot interruption notice. Every rank stops after the same step."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+
+import torch
+import torch.distributed as dist
+
+from trainwright.train.data.credentials import fetch, imds, imds_token
+
+REQUEUE = 75  # EX_TEMPFAIL: the work was saved, start the same command again
+POLL_SECONDS = 5.0
+
+
+class StopRequest:
+    """Whether anyone asked this process to stop, and who."""
+
+    def __init__(self) -> None:
+        self.reason = ""
+
+    def __call__(self, reason: str) -> None:
+        self.reason = self.reason or reason
+
+    @contextlib.contextmanager
+    def listening(self, spot: bool) -> Iterator[None]:
+        """Take the signals while the loop runs; the handlers of before come back after."""
+        before = {}
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGTERM, signal.SIGUSR1):
+                before[number] = signal.signal(number, lambda n, _: self(signal.Signals(n).name))
+        ended = threading.Event()
+        if spot:
+            threading.Thread(target=self._watch_spot, args=(ended,), daemon=True).start()
+        try:
+            yield
+        finally:
+            ended.set()
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _watch_spot(self, ended: threading.Event) -> None:
+        while not ended.wait(POLL_SECONDS):
+            if spot_notice():
+                self("spot interruption notice")
+                return
+
+
+def spot_notice() -> bool:
+    """Has this instance been told that it will be taken away? The metadata service answers 404 until then."""
+    try:
+        fetch(f"{imds()}/latest/meta-data/spot/instance-action", {"X-aws-ec2-metadata-token": imds_token()})
+    except (urllib.error.URLError, TimeoutError, ConnectionError):
+        return False
+    return True
+
+
+class Vote:
+    """Agreement of all ranks on stopping and saving, one step late so that nobody waits for it.
+
+    A signal reaches ranks at different moments, and clocks differ. Each step every rank casts what it wants; the sum is
+    read at the next step, when it has long arrived, and it is the same on every rank."""
+
+    def __init__(self, size: int) -> None:
+        self.group = dist.new_group(backend="gloo") if size > 1 else None
+        self.cast = torch.zeros(2)
+        self.work: dist.Work | None = None
+
+    def __call__(self, stop: bool, save: bool) -> tuple[bool, bool]:
+        """Give this rank's wishes; get what the ranks together wanted one step ago (at once when alone)."""
+        if self.group is None:
+            return stop, save
+        agreed = (False, False)
+        if self.work is not None:
+            self.work.wait()
+            agreed = (bool(self.cast[0] > 0), bool(self.cast[1] > 0))
+        self.cast = torch.tensor([float(stop), float(save)])
+        self.work = dist.all_reduce(self.cast, group=self.group, async_op=True)
+        return agreed
+
+    def close(self) -> None:
+        """Take in the last vote, so that no rank leaves while another still counts on it."""
+        if self.work is not None:
+            self.work.wait()

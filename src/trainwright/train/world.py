@@ -1,0 +1,95 @@
+"""Which rank this process is: told by torchrun, by Slurm's own variables, or alone."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch
+
+from trainwright.errors import UserError
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """This process among all: its rank, its place on its node, and its device."""
+
+    rank: int
+    size: int
+    local_rank: int
+    device: torch.device
+
+    @property
+    def first(self) -> bool:
+        return self.rank == 0
+
+
+def read_environment(environment: dict[str, str] | os._Environ[str]) -> dict[str, str]:
+    """The variables torch wants, from whichever launcher set its own; empty for a process alone.
+
+    SLURM_STEP_NUM_TASKS is set by srun only: inside an sbatch script without srun, a process is alone."""
+    if "RANK" in environment and "WORLD_SIZE" in environment:
+        return {}
+    if "SLURM_STEP_NUM_TASKS" not in environment or "SLURM_PROCID" not in environment:
+        return {}
+    job = int(environment.get("SLURM_JOB_ID", "0"))
+    return {
+        "RANK": environment["SLURM_PROCID"],
+        "WORLD_SIZE": environment["SLURM_STEP_NUM_TASKS"],
+        "LOCAL_RANK": environment.get("SLURM_LOCALID", "0"),
+        "MASTER_ADDR": environment.get("MASTER_ADDR")
+        or first_host(environment.get("SLURM_STEP_NODELIST") or environment.get("SLURM_JOB_NODELIST", "localhost")),
+        # Every rank must come to the same port without talking, and two jobs on a node to different ones.
+        "MASTER_PORT": environment.get("MASTER_PORT") or str(20_000 + job % 20_000),
+    }
+
+
+def first_host(nodes: str) -> str:
+    """The first host of a Slurm node list: `n[03-07,9],m1` is n03."""
+    found = re.match(r"([^\[,]+)(?:\[(\d+)[^\]]*\]([^,]*))?", nodes)
+    if not found:
+        raise UserError(f"cannot read the node list {nodes!r}", fix="set MASTER_ADDR")
+    return found[1] + (found[2] or "") + (found[3] or "")
+
+
+def choose_device(wanted: str, local_rank: int) -> torch.device:
+    """A GPU of this rank's own where there is one, else the CPU."""
+    if wanted == "cpu" or (not wanted and not torch.cuda.is_available()):
+        return torch.device("cpu")
+    if not torch.cuda.is_available():
+        raise UserError("--device cuda, but torch sees no GPU here", fix="--device cpu, or check the driver")
+    if local_rank >= torch.cuda.device_count():
+        raise UserError(
+            f"local rank {local_rank}, but the node has {torch.cuda.device_count()} GPUs",
+            fix="start as many processes a node as it has GPUs",
+        )
+    device = torch.device("cuda", local_rank)
+    torch.cuda.set_device(device)
+    return device
+
+
+@contextmanager
+def join_world(wanted_device: str, timeout: float) -> Iterator[World]:
+    """Meet the other ranks, and part from them at the end."""
+    os.environ.update(read_environment(os.environ))
+    size, local = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("LOCAL_RANK", "0"))
+    device = choose_device(wanted_device, local)
+    if size == 1:
+        yield World(0, 1, local, device)
+        return
+    import torch.distributed as dist
+
+    if device.type == "cpu" and "OMP_NUM_THREADS" not in os.environ:
+        local_size = int(os.environ.get("LOCAL_WORLD_SIZE", size))
+        torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // local_size))
+    limit = timedelta(seconds=timeout) if timeout else timedelta(days=1)
+    if not dist.is_initialized():
+        dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=limit)
+    yield World(dist.get_rank(), size, local, device)
+    # Only after a good end: with an error somewhere, nobody may be left to meet.
+    dist.barrier()
+    dist.destroy_process_group()
