@@ -1,0 +1,156 @@
+"""AWS Batch: a job becomes a multi-node parallel job definition. Every node starts torchrun with the index and the main
+node's address that Batch gives it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from trainwright.aws.batch import BatchApi
+from trainwright.catalog.instances import InstanceType, instance
+from trainwright.errors import UserError
+from trainwright.schedulers.base import JobStatus, Launch, Script, State, refuse_what_it_cannot
+
+PORT = 29400
+CANNOT: dict[str, str] = {
+    "account": "Batch has share identifiers instead",
+    "qos": "Batch has scheduling policies instead",
+    "constraint": "the compute environment fixes the instance type",
+    "reservation": "the compute environment names the reservation",
+    "array": "a multi-node job cannot be an array; submit one a member",
+    "venv": "the image holds the software",
+    "health": "Batch replaces unhealthy nodes itself",
+}
+_LIVE = ("SUBMITTED", "PENDING", "RUNNABLE", "STARTING", "RUNNING")
+_STATES: dict[str, State] = {
+    "SUBMITTED": "pending", "PENDING": "pending", "RUNNABLE": "pending", "STARTING": "pending", "RUNNING": "running",
+    "SUCCEEDED": "completed", "FAILED": "failed",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class BatchScheduler:
+    """Jobs of one Batch queue."""
+
+    queue: str
+    instance: str
+    api: BatchApi = field(default_factory=BatchApi)
+    cluster: str = ""
+    name = "batch"
+    cannot: Mapping[str, str] = field(default_factory=lambda: CANNOT)
+
+    def render(self, launch: Launch) -> Script:
+        """The job definition as `aws batch register-job-definition --cli-input-json` takes it."""
+        refuse_what_it_cannot(launch, self)
+        if not launch.container:
+            raise UserError(f"job {launch.name} names no container", fix="add `container: image:tag`")
+        return Script("job.json", json.dumps(definition(launch, instance(self.instance)), indent=2) + "\n")
+
+    def submit(self, launch: Launch, script: Script) -> str:
+        return self.api.submit(launch.name, self.queue, self.api.register(json.loads(script.text)), launch.after)
+
+    def jobs(self) -> list[JobStatus]:
+        return [self._status(job) for job in self.api.list(self.queue, _LIVE)]
+
+    def state(self, job: str) -> JobStatus:
+        found = self.api.describe(job)
+        return (
+            self._status(found) if found else JobStatus(job, job, "unknown", self.name, reason="Batch does not know it")
+        )
+
+    def cancel(self, job: str) -> None:
+        self.api.terminate(job, "cancelled with trainwright")
+
+    def logs(self, job: str) -> Iterator[str]:
+        """What the main node wrote."""
+        found = self.api.describe(job) or {}
+        stream = found.get("container", {}).get("logStreamName")
+        return self.api.log(stream) if stream else iter(())
+
+    def explain_pending(self, job: str) -> str:
+        found = self.api.describe(job) or {}
+        if found.get("statusReason"):
+            return str(found["statusReason"])
+        if found.get("status") == "RUNNABLE":
+            return (
+                "it waits for the compute environment to start nodes: capacity, quota, or a reservation not yet active"
+            )
+        return "it is not waiting" if found.get("status") == "RUNNING" else "Batch gives no reason yet"
+
+    def _status(self, job: Mapping[str, Any]) -> JobStatus:
+        code = job.get("container", {}).get("exitCode")
+        return JobStatus(
+            id=job["jobId"],
+            name=job["jobName"],
+            state=_STATES.get(job["status"], "unknown"),
+            scheduler=self.name,
+            cluster=self.cluster,
+            queue=self.queue,
+            reason=job.get("statusReason", ""),
+            exit_code=code if isinstance(code, int) else None,
+            restarts=max(0, len(job.get("attempts", [])) - 1),
+        )
+
+
+def definition(launch: Launch, type_: InstanceType) -> dict[str, Any]:
+    """The multi-node parallel job definition."""
+    made: dict[str, Any] = {
+        "jobDefinitionName": launch.name,
+        "type": "multinode",
+        "nodeProperties": {
+            "mainNode": 0,
+            "numNodes": launch.nodes,
+            "nodeRangeProperties": [{"targetNodes": "0:", "container": _container(launch, type_)}],
+        },
+        "retryStrategy": {"attempts": 1 + (launch.retries if launch.requeue else 0)},
+    }
+    if launch.time is not None:
+        made["timeout"] = {"attemptDurationSeconds": max(60, launch.time)}  # Batch takes no less than a minute
+    return made
+
+
+def _container(launch: Launch, type_: InstanceType) -> dict[str, Any]:
+    memory = type_.memory_mib * 9 // 10  # the rest is the host's and the agent's
+    asked = [{"type": "VCPU", "value": str(type_.vcpus)}, {"type": "MEMORY", "value": str(memory)}]
+    if type_.is_gpu:
+        asked.append({"type": "GPU", "value": str(launch.gpus or type_.accelerator_count)})
+    # EFA shows itself as one verbs device a card; NCCL maps all memory it registers, and shares the rest in /dev/shm.
+    devices = [f"/dev/infiniband/uverbs{card}" for card in range(type_.efa_cards)]
+    devices += [f"/dev/neuron{chip}" for chip in range(type_.accelerator_count if type_.is_neuron else 0)]
+    mounts = [(f"data-{number}", *mount.partition(":")[::2]) for number, mount in enumerate(launch.mounts)]
+    return {
+        "image": launch.container,
+        "instanceType": type_.name,
+        "command": ["bash", "-c", command(launch)],
+        "resourceRequirements": asked,
+        "environment": [{"name": line.name, "value": line.value} for line in launch.environment],
+        "ulimits": [
+            {"name": "memlock", "softLimit": -1, "hardLimit": -1},
+            {"name": "stack", "softLimit": 67108864, "hardLimit": 67108864},
+        ],
+        "linuxParameters": {
+            "sharedMemorySize": min(memory // 2, 131072),
+            "devices": [
+                {"hostPath": d, "containerPath": d, "permissions": ["READ", "WRITE", "MKNOD"]} for d in devices
+            ],
+        },
+        "volumes": [{"name": name, "host": {"sourcePath": host}} for name, host, _ in mounts],
+        "mountPoints": [{"sourceVolume": n, "containerPath": inside or host} for n, host, inside in mounts],
+    }
+
+
+def command(launch: Launch) -> str:
+    """torchrun on every node; the main node is not told its own address, so it says it itself."""
+    words = list(launch.command)
+    program = words[1:] if words and words[0].rpartition("/")[2].startswith("python") else ["--no-python", *words]
+    own = "$(hostname -i | cut -d' ' -f1)"
+    return (
+        'exec torchrun --nnodes="$AWS_BATCH_JOB_NUM_NODES" '
+        f"--nproc-per-node={launch.processes} "
+        '--node-rank="$AWS_BATCH_JOB_NODE_INDEX" '
+        f'--master-addr="${{AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS:-{own}}}" '
+        f"--master-port={PORT} {shlex.join(program)}"
+    )

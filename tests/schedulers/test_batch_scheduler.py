@@ -1,0 +1,88 @@
+"""Jobs on AWS Batch, against moto: the definition registers, the job is submitted, listed and cancelled."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import boto3
+import pytest
+from moto import mock_aws
+
+from trainwright.catalog.environment import EnvVar
+from trainwright.errors import UserError
+from trainwright.schedulers.base import Launch
+from trainwright.schedulers.batch import BatchScheduler, command
+
+LAUNCH = Launch(
+    "pretrain",
+    ("python", "-m", "trainwright.train", "--data", "/fsx/my data"),
+    Path("/fsx/run"),
+    nodes=2,
+    processes=8,
+    container="example.com/train:1",
+    mounts=("/fsx", "/scratch:/data"),
+    environment=(EnvVar("A", "1", "because"),),
+    time=7200,
+)
+
+
+@pytest.fixture
+def queue(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    for name, value in {"ACCESS_KEY_ID": "x", "SECRET_ACCESS_KEY": "x", "DEFAULT_REGION": "us-east-1"}.items():
+        monkeypatch.setenv(f"AWS_{name}", value)
+    with mock_aws():
+        batch = boto3.client("batch")
+        role = boto3.client("iam").create_role(RoleName="r", AssumeRolePolicyDocument="{}")["Role"]["Arn"]
+        made = batch.create_compute_environment(
+            computeEnvironmentName="environment", type="UNMANAGED", state="ENABLED", serviceRole=role
+        )
+        order = [{"order": 1, "computeEnvironment": made["computeEnvironmentArn"]}]
+        batch.create_job_queue(jobQueueName="train", state="ENABLED", priority=1, computeEnvironmentOrder=order)
+        yield "train"
+
+
+def scheduler(queue: str = "train", instance: str = "p5.48xlarge") -> BatchScheduler:
+    return BatchScheduler(queue, instance)
+
+
+def test_the_definition_asks_for_the_whole_machine() -> None:
+    made = json.loads(scheduler().render(LAUNCH).text)
+    [group] = made["nodeProperties"]["nodeRangeProperties"]
+    container = group["container"]
+    asked = {one["type"]: one["value"] for one in container["resourceRequirements"]}
+    assert (asked["GPU"], asked["VCPU"]) == ("8", "192")
+    assert int(asked["MEMORY"]) < 2 * 1024 * 1024
+    assert len(container["linuxParameters"]["devices"]) == 32
+    assert {limit["name"]: limit["hardLimit"] for limit in container["ulimits"]}["memlock"] == -1
+    assert container["mountPoints"][1] == {"sourceVolume": "data-1", "containerPath": "/data"}
+    assert made["timeout"] == {"attemptDurationSeconds": 7200}
+
+
+def test_the_command_quotes_and_passes_shellcheck(tmp_path: Path) -> None:
+    text = command(LAUNCH)
+    assert "'/fsx/my data'" in text
+    assert '--node-rank="$AWS_BATCH_JOB_NODE_INDEX"' in text
+    script = tmp_path / "job.sh"
+    script.write_text(f"#!/bin/bash\n{text}\n")
+    done = subprocess.run(["shellcheck", str(script)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+
+
+def test_a_job_lives_on_batch(queue: str) -> None:
+    ours = scheduler(queue)
+    job = ours.submit(LAUNCH, ours.render(LAUNCH))
+    assert ours.state(job).name == "pretrain"
+    assert ours.state("00000000-0000-0000-0000-000000000000").state == "unknown"
+    ours.cancel(job)
+
+
+def test_what_batch_cannot_do_is_refused() -> None:
+    with pytest.raises(UserError, match="cannot honour array"):
+        scheduler().render(Launch("x", ("a",), Path("/x"), container="i", array="0-3"))
+    with pytest.raises(UserError, match="names no container"):
+        scheduler().render(Launch("x", ("a",), Path("/x")))
+    with pytest.raises(UserError, match=r"p5\.49xlarge"):
+        scheduler(instance="p5.49xlarge").render(LAUNCH)
