@@ -13,8 +13,8 @@ from trainwright.aws.batch import BatchApi
 from trainwright.catalog.instances import InstanceType, instance
 from trainwright.errors import UserError
 from trainwright.schedulers.base import JobStatus, Launch, Script, State, refuse_what_it_cannot
+from trainwright.schedulers.torchrun import PORT, under_torchrun
 
-PORT = 29400
 CANNOT: dict[str, str] = {
     "account": "Batch has share identifiers instead",
     "qos": "Batch has scheduling policies instead",
@@ -144,13 +144,11 @@ def _container(launch: Launch, type_: InstanceType) -> dict[str, Any]:
 
 def command(launch: Launch) -> str:
     """torchrun on every node; the main node is not told its own address, so it says it itself."""
-    words = list(launch.command)
-    program = words[1:] if words and words[0].rpartition("/")[2].startswith("python") else ["--no-python", *words]
     own = "$(hostname -i | cut -d' ' -f1)"
     return (
         'exec torchrun --nnodes="$AWS_BATCH_JOB_NUM_NODES" '
         f"--nproc-per-node={launch.processes} "
         '--node-rank="$AWS_BATCH_JOB_NODE_INDEX" '
         f'--master-addr="${{AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS:-{own}}}" '
-        f"--master-port={PORT} {shlex.join(program)}"
+        f"--master-port={PORT} {shlex.join(under_torchrun(launch.command))}"
     )

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from trainwright.schedulers.base import Launch
-from trainwright.schedulers.kubernetes.pod import PORT, Data, Grounds, labels, pod, resources, torchrun, under_torchrun
+from trainwright.schedulers.kubernetes.pod import Data, Grounds, labels, pod, resources, torchrun
+from trainwright.schedulers.torchrun import PORT, under_torchrun
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from typing import Any
 from trainwright.catalog.instances import InstanceType, find_instance
 from trainwright.errors import UserError
 from trainwright.schedulers.base import Launch
+from trainwright.schedulers.torchrun import under_torchrun
 
 Data = dict[str, Any]
-PORT = 29400
 HUGE_PAGES = "5120Mi"  # what the EFA provider maps for its bounce buffers, as AWS's own examples request
 
 
@@ -142,11 +142,3 @@ def torchrun(launch: Launch, node_rank: str, master: str, port: str) -> list[str
         f"--master-port={port}",
         *under_torchrun(launch.command),
     ]
-
-
-def under_torchrun(command: tuple[str, ...]) -> list[str]:
-    """`python -m mod …` and `python script.py …` as torchrun takes them; anything else runs without Python."""
-    words = list(command)
-    if words and words[0].rpartition("/")[2].startswith("python"):
-        return words[1:]
-    return ["--no-python", *words]

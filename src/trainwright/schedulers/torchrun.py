@@ -1,0 +1,13 @@
+"""A rank's command as torchrun takes it, for the schedulers whose pods or containers each start one torchrun a node."""
+
+from __future__ import annotations
+
+PORT = 29400  # pods and multi-node containers have an address of their own, so one port serves every job
+
+
+def under_torchrun(command: tuple[str, ...]) -> list[str]:
+    """`python -m mod …` and `python script.py …` without the interpreter; anything else runs without Python."""
+    words = list(command)
+    if words and words[0].rpartition("/")[2].startswith("python"):
+        return words[1:]
+    return ["--no-python", *words]
