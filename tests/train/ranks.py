@@ -13,7 +13,7 @@ from typing import Any
 
 context = multiprocessing.get_context("forkserver")
 context.set_forkserver_preload(
-    ["pytest", "torch._dynamo", "torch.distributed.checkpoint", "torch.distributed.fsdp", "torch.distributed.tensor"]
+    ["pytest", "torch._dynamo", "torch.distributed.fsdp", "torch.distributed.tensor", "trainwright.train.loop"]
 )
 
 

@@ -31,7 +31,7 @@ class TrainConfig:
     model: str = option("", "what", "a model of the catalogue; `NAME-debug` is its laptop-sized sibling")
     data: tuple[str, ...] = option((), "what", "prepared folder, s3://bucket/prefix or builtin:stdlib; `A:3 B:1` mixes")
     steps: int = option(100, "what", "train up to this step")
-    run: str = option("", "what", "run folder, also where a restart continues (default: runs/MODEL)")
+    folder: str = option("", "what", "run folder, also where a restart continues (default: runs/MODEL)")
 
     sequence: int = option(0, "batch", "tokens of a sample (default: the model's context, at most 8192)")
     batch: int = option(0, "batch", "samples of one step over all ranks (default: one microbatch a data rank)")

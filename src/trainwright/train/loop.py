@@ -47,6 +47,7 @@ class Since:
     steps: int = 0
     data_wait: float = 0.0
     stall: float = 0.0
+    evaluating: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -282,15 +283,19 @@ class Trainer:
     def _evaluate(self) -> float | None:
         if self.parts.held is None:
             return None
+        began = time.perf_counter()
         batches = (self.parts.held.step(i * self.parts.held.global_batch) for i in range(self.config.eval_batches))
-        return self.engine.evaluate(b for data in batches for b in data.microbatches)
+        loss = self.engine.evaluate(b for data in batches for b in data.microbatches)
+        self.since.evaluating += time.perf_counter() - began
+        return loss
 
     def _tell(self, done: Pending, loss: float, norm: float, eval_loss: float | None) -> None:
         """One line of metrics, to every place that wants it."""
         now, since = time.perf_counter(), self.since
         count = max(1, since.steps)
-        seconds = max(now - since.began, 1e-9) / count
-        self.state.productive += max(0.0, now - since.began - since.data_wait - since.stall)
+        spent = max(now - since.began - since.evaluating, 1e-9)
+        seconds = spent / count
+        self.state.productive += max(0.0, spent - since.data_wait - since.stall)
         speed = self.config.batch * self.config.sequence / seconds
         wall = max(time.time() - self.first_start, 1e-9)
         self.last = Metrics(

@@ -48,7 +48,7 @@ def assemble(config: TrainConfig, world: World) -> Parts:
     held = open_held(config, shape)
     Loader(samples, config.batch, config.micro_batch, 0, plan.data)
     engine = Engine(shape, plan, engine_options(config), world.device)
-    folder = Path(config.run)
+    folder = Path(config.folder)
     pin = world.device.type == "cuda"
     micro, rank, data_world = config.micro_batch, engine.data_rank, engine.data_world
     return Parts(
@@ -68,7 +68,7 @@ def fill_in(config: TrainConfig, shape: ModelShape, plan: Plan, world: World) ->
     """The defaults that follow from the model and the machine."""
     return replace(
         config,
-        run=config.run or f"runs/{config.model}",
+        folder=config.folder or f"runs/{config.model}",
         sequence=config.sequence or min(shape.context, LONGEST_DEFAULT),
         batch=config.batch or config.micro_batch * plan.data * plan.pipeline,
         parallel=str(plan),

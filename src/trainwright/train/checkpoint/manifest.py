@@ -81,5 +81,5 @@ def require_same_model(manifest: Manifest, model: Mapping[str, Any], where: str)
             raise UserError(
                 f"the checkpoint's model has {key} = {saved}, this run's model has {key} = {wanted}",
                 where=where,
-                fix=f"--model {manifest.model.get('name', 'the same')}, or another --run folder",
+                fix=f"--model {manifest.model.get('name', 'the same')}, or another --folder",
             )
