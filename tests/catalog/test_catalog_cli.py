@@ -27,6 +27,7 @@ def test_show_p5_says_what_matters_and_when_it_was_priced():
         "8 × NVIDIA H100",
         "18 links, 450 GB/s",
         "32, 32 EFA, 100 Gbps each",
+        "cards 1-31 device 1 efa-only",
         "2 sockets × 48 cores",
         "8 × 3,800 GB",
         f"as of {price_date()}",
@@ -99,7 +100,8 @@ def test_list_filters():
 
 def test_list_prices_of_one_region():
     line = next(line for line in run("list", "--family", "p5", "--region", "eu-west-2").splitlines() if ".48x" in line)
-    assert line.endswith("71.55")
+    assert line.split()[-2:] == ["71.55", "15.81"]
+    assert "p6-b200" not in run("list", "--gpu", "--region", "eu-west-2")
 
 
 @pytest.mark.parametrize(("kind", "word"), [("accelerators", "h100"), ("models", "t5-small"), ("regions", "use2-az1")])

@@ -51,10 +51,14 @@ def test_cards_with_one_interface_use_device_zero():
 
 
 def test_every_efa_card_is_used_once():
+    unknown = set()
     for t in instances():
         cards = efa_interfaces(t)
         assert len({c.card for c in cards}) == len(cards)
-        assert sum(c.kind != "interface" for c in cards) == t.efa_cards, t.name
+        if sum(c.kind != "interface" for c in cards) != t.efa_cards:
+            assert cards == ()
+            unknown.add(t.name)
+    assert unknown == {"p6e-gb200.36xlarge"}
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,8 @@
 from datetime import date
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from trainwright.catalog.accelerators import find_accelerator
 from trainwright.catalog.environment import environment, rules_for
@@ -37,6 +39,18 @@ def test_order(smaller, larger):
 def test_equality_ignores_trailing_zeros_and_v():
     assert parse_version("v1.7") == parse_version("1.7.0")
     assert len({parse_version("1.7"), parse_version("1.7.0")}) == 1
+
+
+@given(st.lists(st.lists(st.integers(0, 99), min_size=1, max_size=4), min_size=2, max_size=6))
+def test_order_is_that_of_the_numbers(rows):
+    parsed = [parse_version(".".join(map(str, row))) for row in rows]
+    assert sorted(parsed) == sorted(parsed, key=lambda v: (*v.numbers, 0, 0, 0, 0)[:4])
+
+
+@given(st.text(max_size=30))
+def test_no_text_breaks_the_reader(text):
+    found = find_version(text)
+    assert found is None or parse_version(found.text) == found
 
 
 @pytest.mark.parametrize("text", ["latest", "main", "", "${NCCL}"])

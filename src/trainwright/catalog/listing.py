@@ -45,6 +45,9 @@ def listing(
         _known_family(family)
         found = [t for t in found if t.family == family]
     keep = [t for t in found if (not gpu or t.is_gpu) and (not neuron or t.is_neuron) and (not efa or t.efa_cards)]
+    if region:
+        # What no price was seen for is most likely not sold there.
+        keep = [t for t in keep if price(t.name, region) or price(t.name, region, "spot")]
     return _instances(keep, region)
 
 
@@ -68,7 +71,7 @@ def known_names() -> list[str]:
 def _instances(found: Iterable[InstanceType], region: str | None) -> Listing:
     types = sorted(found, key=lambda t: (t.family, t.accelerator_count, t.vcpus, t.name))
     where = f"on demand in {region}" if region else "on demand from"
-    columns = ("type", "accelerators", "vCPUs", "memory", "network", "EFA", "NVMe", where)
+    columns = ("type", "accelerators", "vCPUs", "memory", "network", "EFA", "NVMe", where, "spot from")
     rows = [_instance_row(t, region) for t in types]
     footer = f"{len(types)} types; prices in USD an hour as of {_dates(types, region)}"
     records = [_instance_record(t, region) for t in types]
@@ -78,7 +81,7 @@ def _instances(found: Iterable[InstanceType], region: str | None) -> Listing:
 def _instance_row(type_: InstanceType, region: str | None) -> tuple[str, ...]:
     chips = f"{type_.accelerator_count} × {type_.accelerator}" if type_.accelerator else ""
     share = f" / {1 / type_.accelerator_share:.0f}" if type_.accelerator_share != 1.0 else ""
-    usd = _on_demand(type_, region)
+    usd, spot = _price(type_, region, "on-demand"), _price(type_, region, "spot")
     return (
         type_.name,
         chips + share,
@@ -88,15 +91,16 @@ def _instance_row(type_: InstanceType, region: str | None) -> tuple[str, ...]:
         str(type_.efa_cards) if type_.efa_cards else "",
         f"{type_.nvme_gb / 1000:,.1f} TB" if type_.nvme_gb else "",
         f"{usd.usd_hour:,.2f}" if usd else "-",
+        f"{spot.usd_hour:,.2f}" if spot else "-",
     )
 
 
-def _on_demand(type_: InstanceType, region: str | None) -> Price | None:
-    return price(type_.name, region) if region else next(iter(prices_of(type_.name)), None)
+def _price(type_: InstanceType, region: str | None, kind: str) -> Price | None:
+    return price(type_.name, region, kind) if region else next(iter(prices_of(type_.name, kind)), None)
 
 
 def _dates(types: list[InstanceType], region: str | None) -> str:
-    return ", ".join(sorted({p.date for t in types if (p := _on_demand(t, region))})) or price_date()
+    return ", ".join(sorted({p.date for t in types if (p := _price(t, region, "on-demand"))})) or price_date()
 
 
 def _instance_record(type_: InstanceType, region: str | None) -> dict[str, Any]:

@@ -48,12 +48,13 @@ def _inside_ceiling(type_: InstanceType) -> float | None:
 
 
 def efa_interfaces(type_: InstanceType) -> tuple[Interface, ...]:
-    """The launch template entries that use every EFA card: card 0 carries IP as well, the others only EFA and so take
-    no address. A card that allows one interface has it at device 0."""
-    if not type_.efa_cards:
+    """The launch template entries that use every EFA card: the first card carries IP too, the others only EFA and so
+    take no address. Empty where there is no EFA, or where it is not known which cards have it."""
+    cards, efa = type_.network_cards, type_.efa_cards
+    if efa == 0 or efa not in (1, cards - 1, cards):
         return ()
-    device = 0 if type_.max_enis == type_.network_cards else 1
-    first_has_efa = type_.efa_cards == type_.network_cards
-    first = Interface(0, 0, "efa" if first_has_efa else "interface")
-    cards = range(1, type_.efa_cards + (0 if first_has_efa else 1))
-    return (first, *(Interface(card, device, "efa-only") for card in cards))
+    first = "interface" if efa == cards - 1 and efa > 1 else "efa"
+    # A card that allows one interface has it at device 0.
+    device = 0 if type_.max_enis == cards else 1
+    others = range(1, efa if first == "efa" else cards)
+    return (Interface(0, 0, first), *(Interface(card, device, "efa-only") for card in others))

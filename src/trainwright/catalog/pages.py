@@ -15,7 +15,7 @@ from trainwright.catalog.models import (
     parameter_count,
     parameters_text,
 )
-from trainwright.catalog.networks import allreduce_ceiling_gb_s, network_gb_s
+from trainwright.catalog.networks import allreduce_ceiling_gb_s, efa_interfaces, network_gb_s
 from trainwright.catalog.prices import Price, prices_of
 from trainwright.catalog.quotas import quota_for
 from trainwright.catalog.regions import find_region
@@ -173,12 +173,22 @@ def _network(type_: InstanceType) -> Section:
         rows.append(("cards", f"{type_.network_cards}, {cards}, {type_.peak_gbps_per_card:g} Gbps each"))
     else:
         rows.append(("cards", f"{type_.network_cards}, no EFA"))
-    rows.append(("interfaces", f"at most {type_.max_enis}"))
+    rows.append(("interfaces", f"at most {type_.max_enis}{_template(type_)}"))
     ceilings = [(n, allreduce_ceiling_gb_s(type_, n)) for n in CEILING_NODES]
     text = " · ".join(f"{n} {'node' if n == 1 else 'nodes'} {c:,.0f}" for n, c in ceilings if c)
     if text and type_.efa_cards:
         rows.append(("all-reduce", f"bus bandwidth cannot pass {text} GB/s"))
     return Section("Network", tuple(rows))
+
+
+def _template(type_: InstanceType) -> str:
+    """How a launch template lists the cards of a node that has several."""
+    cards = efa_interfaces(type_)
+    if len(cards) < 2:
+        return ""
+    first, second, last = cards[0], cards[1], cards[-1]
+    others = f"cards {second.card}-{last.card}" if last.card > second.card else f"card {second.card}"
+    return f"; card 0 device 0 {first.kind}, {others} device {second.device} {second.kind}"
 
 
 def _buying(type_: InstanceType) -> Section:
