@@ -1,0 +1,42 @@
+"""Runs inside ParallelCluster's own virtual environment: reads one request a line (JSON: name, region, config), answers
+with the messages that `pcluster create-cluster --dryrun true` would give. One process for many files."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+
+
+def messages(name: str, region: str, config: str) -> list[dict[str, str]]:
+    from pcluster.aws.aws_api import AWSApi
+    from pcluster.aws.common import Cache
+    from pcluster.models.cluster import Cluster, ConfigValidationError
+    from pcluster.validators.common import FailureLevel
+
+    os.environ["AWS_DEFAULT_REGION"] = region
+    AWSApi.reset()
+    Cache.clear_all()
+    try:
+        found = Cluster(name, config).validate_create_request(None, FailureLevel.ERROR)
+    except ConfigValidationError as error:
+        found = error.validation_failures
+        if not found:
+            return [{"level": "ERROR", "validator": "ConfigSchemaValidator", "text": str(error)}]
+    except Exception as error:
+        return [{"level": "ERROR", "validator": type(error).__name__, "text": str(error)}]
+    return [{"level": f.level.name, "validator": f.validator_type, "text": f.message} for f in found]
+
+
+def main() -> None:
+    logging.disable(logging.CRITICAL)
+    answers = sys.stdout
+    sys.stdout = sys.stderr  # a library that prints must not disturb the answers
+    for line in sys.stdin:
+        request = json.loads(line)
+        print(json.dumps(messages(request["name"], request["region"], request["config"])), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,215 @@
+"""What a plan's stacks would have made, made in the extended moto through the ordinary AWS calls: subnets, security
+groups, file systems, reservations, images, secrets. ParallelCluster's validators then look at real ids."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import boto3
+
+from trainwright.platforms.plan.tree import Plan
+from trainwright.platforms.wiring import StackPlan
+from trainwright.spec.model import Queue
+
+
+class World:
+    """One region of the extended moto, filled in for one plan."""
+
+    def __init__(self, endpoint: str, plan: Plan) -> None:
+        self.plan = plan
+        self.region = plan.spec.region or "us-east-1"
+        self.endpoint = endpoint
+        self.made: dict[str, dict[str, str]] = {}
+
+    @functools.cache  # noqa: B019  # a world lives as long as one test
+    def client(self, service: str) -> Any:
+        return boto3.client(
+            service,
+            region_name=self.region,
+            endpoint_url=self.endpoint,
+            aws_access_key_id="testing",
+            aws_secret_access_key="testing",
+        )
+
+    def build(self) -> Mapping[str, Mapping[str, str]]:
+        """Make everything; the outputs of each stack, by its key."""
+        makers = {
+            "network": self.network,
+            "bucket": self.bucket,
+            "lustre": self.lustre,
+            "openzfs": self.openzfs,
+            "accounting": self.accounting,
+        }
+        for stack in self.plan.stacks:
+            self.made[stack.key] = makers[stack.template](stack)
+        self.key_pair()
+        self.image()
+        self.linked_buckets()
+        for queue in self.plan.spec.queues:
+            self.reservation(queue)
+        return self.made
+
+    def network(self, stack: StackPlan) -> dict[str, str]:
+        ec2 = self.client("ec2")
+        vpc = ec2.create_vpc(CidrBlock="10.0.0.0/16")["Vpc"]["VpcId"]
+        for flag in ("EnableDnsSupport", "EnableDnsHostnames"):
+            ec2.modify_vpc_attribute(VpcId=vpc, **{flag: {"Value": True}})
+        ec2.associate_vpc_cidr_block(VpcId=vpc, CidrBlock="10.1.0.0/16")
+        zones = [z["ZoneName"] for z in ec2.describe_availability_zones()["AvailabilityZones"]]
+        self.zone = zones[0]
+        public = self._subnet(vpc, "10.0.0.0/20", zones[0])
+        ec2.modify_subnet_attribute(SubnetId=public, MapPublicIpOnLaunch={"Value": True})
+        privates = [self._subnet(vpc, f"10.1.{n * 128}.0/17", zones[n]) for n in range(2)]
+        self._routes(vpc, public, privates)
+        group = self._group(vpc, "nodes")
+        peer = [{"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": group}]}]
+        ec2.authorize_security_group_ingress(GroupId=group, IpPermissions=peer)
+        ec2.authorize_security_group_egress(GroupId=group, IpPermissions=peer)
+        return {
+            "Vpc": vpc,
+            "PublicSubnet": public,
+            "PrivateSubnet": privates[0],
+            "PrivateSubnets": ",".join(privates),
+            "SecurityGroup": group,
+        }
+
+    def _subnet(self, vpc: str, cidr: str, zone: str) -> str:
+        made = self.client("ec2").create_subnet(VpcId=vpc, CidrBlock=cidr, AvailabilityZone=zone)
+        found: str = made["Subnet"]["SubnetId"]
+        return found
+
+    def _routes(self, vpc: str, public: str, privates: list[str]) -> None:
+        ec2 = self.client("ec2")
+        internet = ec2.create_internet_gateway()["InternetGateway"]["InternetGatewayId"]
+        ec2.attach_internet_gateway(InternetGatewayId=internet, VpcId=vpc)
+        address = ec2.allocate_address(Domain="vpc")["AllocationId"]
+        nat = ec2.create_nat_gateway(SubnetId=public, AllocationId=address)["NatGateway"]["NatGatewayId"]
+        for subnets, target in (([public], {"GatewayId": internet}), (privates, {"NatGatewayId": nat})):
+            table = ec2.create_route_table(VpcId=vpc)["RouteTable"]["RouteTableId"]
+            ec2.create_route(RouteTableId=table, DestinationCidrBlock="0.0.0.0/0", **target)
+            for subnet in subnets:
+                ec2.associate_route_table(RouteTableId=table, SubnetId=subnet)
+
+    def _group(self, vpc: str, name: str) -> str:
+        made = self.client("ec2").create_security_group(
+            GroupName=f"{self.plan.spec.name}-{name}", Description=name, VpcId=vpc
+        )
+        found: str = made["GroupId"]
+        return found
+
+    def bucket(self, stack: StackPlan) -> dict[str, str]:
+        name = f"{self.plan.spec.name}-bucket"
+        self._bucket(name)
+        for file, key in self.plan.scripts.items():
+            self.client("s3").put_object(Bucket=name, Key=key, Body=self.plan.files[file].encode())
+        return {"BucketName": name}
+
+    def _bucket(self, name: str) -> None:
+        place = {} if self.region == "us-east-1" else {"LocationConstraint": self.region}
+        extra = {"CreateBucketConfiguration": place} if place else {}
+        self.client("s3").create_bucket(Bucket=name, **extra)
+
+    def lustre(self, stack: StackPlan) -> dict[str, str]:
+        configuration = {"DeploymentType": stack.parameters["DeploymentType"]}
+        made = self._file_system(stack, "LUSTRE", {"LustreConfiguration": configuration}, [("tcp", 988), ("tcp", 1018)])
+        return {"FileSystemId": made["FileSystemId"]}
+
+    def openzfs(self, stack: StackPlan) -> dict[str, str]:
+        configuration = {
+            "DeploymentType": stack.parameters["DeploymentType"],
+            "ThroughputCapacity": int(stack.parameters["Throughput"]),
+        }
+        ports = [(protocol, port) for protocol in ("tcp", "udp") for port in (111, 2049, 20001, 20002, 20003)]
+        made = self._file_system(stack, "OPENZFS", {"OpenZFSConfiguration": configuration}, ports)
+        return {"RootVolumeId": made["OpenZFSConfiguration"]["RootVolumeId"]}
+
+    def _file_system(
+        self, stack: StackPlan, kind: str, configuration: dict[str, Any], ports: list[tuple[str, int]]
+    ) -> dict[str, Any]:
+        network = self.made["network"]
+        group = self._group(network["Vpc"], stack.key)
+        rules = [
+            {
+                "IpProtocol": protocol,
+                "FromPort": port,
+                "ToPort": port,
+                "UserIdGroupPairs": [{"GroupId": peer}],
+            }
+            for protocol, port in ports
+            for peer in (network["SecurityGroup"], group)
+        ]
+        self.client("ec2").authorize_security_group_ingress(GroupId=group, IpPermissions=rules)
+        made = self.client("fsx").create_file_system(
+            FileSystemType=kind,
+            StorageCapacity=int(stack.parameters["Capacity"]),
+            SubnetIds=[network["PrivateSubnet"]],
+            SecurityGroupIds=[group],
+            **configuration,
+        )
+        found: dict[str, Any] = made["FileSystem"]
+        return found
+
+    def accounting(self, stack: StackPlan) -> dict[str, str]:
+        secret = self.client("secretsmanager").create_secret(Name=f"{self.plan.spec.name}-slurm", SecretString="x" * 40)
+        group = self._group(self.made["network"]["Vpc"], "accounting-client")
+        return {
+            "Uri": "slurm.cluster-abc.rds.amazonaws.com:3306",
+            "UserName": "slurm",
+            "PasswordSecretArn": secret["ARN"],
+            "ClientSecurityGroup": group,
+        }
+
+    def key_pair(self) -> None:
+        key = self.plan.spec.head.key
+        known = [k["KeyName"] for k in self.client("ec2").describe_key_pairs()["KeyPairs"]]
+        if key is not None and key not in known:
+            self.client("ec2").create_key_pair(KeyName=key, KeyType="ed25519")
+
+    def image(self) -> None:
+        image = self.plan.spec.software.image
+        if image.startswith("ami-"):
+            tags = {"version": "3.16.1", "build_status": "available", "os": self.plan.spec.software.os}
+            named = [{"Key": f"parallelcluster:{key}", "Value": value} for key, value in tags.items()]
+            self.client("ec2").create_tags(Resources=[image], Tags=named)
+
+    def linked_buckets(self) -> None:
+        for item in self.plan.spec.storage:
+            if item.bucket is not None:
+                self._bucket(item.bucket.removeprefix("s3://").split("/")[0])
+        for script in [s for q in self.plan.spec.queues for s in q.scripts] + list(self.plan.spec.head.scripts):
+            bucket, _, key = script.source.removeprefix("s3://").partition("/")
+            self._bucket(bucket)
+            self.client("s3").put_object(Bucket=bucket, Key=key, Body=b"#!/bin/bash\n")
+
+    def reservation(self, queue: Queue) -> None:
+        kind, target = queue.capacity.kind, queue.capacity.id
+        if kind not in ("reservation", "block", "group") or target is None or queue.count is None:
+            return
+        group = target.rpartition("/")[2]
+        tokens = {
+            "reservation": [f"{target}/default/"],
+            "block": [f"{target}/capacity-block/"],
+            "group": [f"cr-{n:017x}/default/{group}" for n in (1, 2)],
+        }
+        for token in tokens[kind]:
+            self.client("ec2").create_capacity_reservation(
+                ClientToken=token,
+                InstanceType=queue.instance,
+                InstancePlatform="Linux/UNIX",
+                AvailabilityZone=self.zone,
+                InstanceCount=queue.count.max // len(tokens[kind]),
+                InstanceMatchCriteria="targeted",
+            )
+        if kind == "group":
+            self.client("resource-groups").create_group(
+                Name=group,
+                Configuration=[
+                    {"Type": "AWS::EC2::CapacityReservationPool"},
+                    {
+                        "Type": "AWS::ResourceGroups::Generic",
+                        "Parameters": [{"Name": "allowed-resource-types", "Values": ["AWS::EC2::CapacityReservation"]}],
+                    },
+                ],
+            )
