@@ -14,6 +14,19 @@ from trainwright.catalog.prices import price
 from trainwright.errors import UserError
 
 
+FILTERS = [
+    {"Type": "TERM_MATCH", "Field": field, "Value": value}
+    for field, value in (
+        ("operatingSystem", "Linux"),
+        ("tenancy", "Shared"),
+        ("preInstalledSw", "NA"),
+        ("capacitystatus", "Used"),
+        ("marketoption", "OnDemand"),
+        ("regionCode", "us-east-1"),
+    )
+]
+
+
 @pytest.fixture(autouse=True)
 def credentials(monkeypatch):
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
@@ -35,7 +48,7 @@ def stubbed_pricing(*pages):
         if number + 1 < len(pages):
             answer["NextToken"] = "more"
         token = {"NextToken": "more"} if number else {}
-        stub.add_response("get_products", answer, {"ServiceCode": "AmazonEC2", "Filters": ANY, **token})
+        stub.add_response("get_products", answer, {"ServiceCode": "AmazonEC2", "Filters": FILTERS, **token})
     stub.activate()
     return client, stub
 

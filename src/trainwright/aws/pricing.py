@@ -13,6 +13,7 @@ LINUX_ON_DEMAND = {
     "tenancy": "Shared",
     "preInstalledSw": "NA",
     "capacitystatus": "Used",
+    "marketoption": "OnDemand",  # the list also names capacity blocks, at zero
 }
 
 
