@@ -1,0 +1,109 @@
+"""A job's recipe as the options of our trainer: what the job says goes over what the recipe says, the parallel plan is
+completed for the number of ranks, and a batch in tokens becomes whole samples that the ranks can share."""
+
+from __future__ import annotations
+
+from trainwright.errors import UserError
+from trainwright.recipes.load import recipe as find_recipe
+from trainwright.recipes.model import Recipe, Spread
+from trainwright.spec.model import Batch, Job, Parallel
+from trainwright.train.models.shape import lookup
+from trainwright.train.parallel.plan import Plan
+
+
+def recipe_of(job: Job) -> Recipe | None:
+    """The recipe a job names; a job that names only a model has none."""
+    return find_recipe(job.recipe) if job.recipe else None
+
+
+def plan_of(job: Job, ranks: int, instance: str | None) -> Plan:
+    """The job's parallel plan, completed: the axis that is left open takes the ranks that are left."""
+    found = recipe_of(job)
+    asked: Parallel = job.parallel or (found.spread(instance) if found else Spread())
+    rest = asked.rest if isinstance(asked, Spread) else "replicate" if asked.shard else "shard"
+    fixed = asked.tensor * asked.pipeline * asked.context
+    replicate, shard = asked.replicate or 1, asked.shard or 1
+    open_axes = [axis for axis in ("replicate", "shard") if getattr(asked, axis) is None]
+    taken = fixed * replicate * shard
+    if open_axes and ranks % taken == 0:
+        axis = rest if rest in open_axes else open_axes[0]
+        replicate, shard = (ranks // taken, shard) if axis == "replicate" else (replicate, ranks // taken)
+    plan = Plan(replicate, shard, asked.tensor, asked.pipeline, asked.context, asked.virtual)
+    if plan.world != ranks:
+        raise UserError(
+            f"the plan {plan} needs {plan.world} ranks (or a multiple), and the job has {ranks}",
+            where=f"job {job.name}",
+            fix=f"nodes × processes must be a multiple of {fixed}; leave shard and replicate out to fill the rest",
+        )
+    return plan
+
+
+def samples_of(batch: Batch, sequence: int, plan: Plan) -> int:
+    """Samples of one step. A batch in tokens is a target: the nearest number of samples the data ranks can share."""
+    share = plan.data * (batch.micro or 1)
+    if batch.sequences is not None:
+        return batch.sequences
+    if batch.tokens is None:
+        return share
+    return max(1, round(batch.tokens / sequence / share)) * share
+
+
+def train_options(job: Job, ranks: int, instance: str | None) -> list[str]:
+    """The words after `python -m trainwright.train` for one job."""
+    found = recipe_of(job)
+    if found is not None and found.trainer != "trainwright":
+        raise UserError(f"recipe {job.recipe!r} runs another trainer", where=f"job {job.name}")
+    model = job.model or (found.model if found else None)
+    if model is None:
+        raise UserError(f"job {job.name!r} names neither a recipe, a model nor a script", fix="add `recipe:`")
+    shape = lookup(model)
+    plan = plan_of(job, ranks, instance)
+    sequence = job.sequence or (found.sequence if found else min(shape.context, 8192))
+    batch = job.batch or (found.batch if found else Batch())
+    samples = samples_of(batch, sequence, plan)
+    plan.check(shape, ranks, sequence, samples)
+    options: dict[str, object] = {
+        "model": model,
+        "data": job.data or (found.data if found else "builtin:stdlib"),
+        "steps": job.steps or (found.steps if found else None),
+        "sequence": sequence,
+        "batch": samples,
+        "micro-batch": batch.micro,
+        "parallel": str(plan) if plan.world > 1 else None,
+        "precision": job.precision or (found.precision if found else None),
+        **_optimizer(job, found),
+        **_checkpoints(job, found),
+    }
+    if found is not None and found.recompute != "none":
+        options["activation-checkpoint"] = found.recompute
+    words = [word for name, value in options.items() if value is not None for word in (f"--{name}", str(value))]
+    return [*words, *job.args]
+
+
+def _optimizer(job: Job, found: Recipe | None) -> dict[str, object]:
+    said, base = job.optimizer, found.optimizer if found else None
+    options: dict[str, object] = {
+        "lr": (said.lr if said else None) or (base.lr if base else None),
+        "warmup": said.warmup if said and said.warmup is not None else (base.warmup if base else None),
+        "schedule": (said.schedule if said else None) or (base.schedule if base else None),
+        "decay": said.decay if said else None,
+    }
+    if base is not None:
+        beta1, beta2 = base.betas
+        more = {
+            "min-lr": base.final,
+            "weight-decay": base.weight_decay,
+            "beta1": beta1,
+            "beta2": beta2,
+            "clip": base.clip,
+        }
+        options |= more
+    return options
+
+
+def _checkpoints(job: Job, found: Recipe | None) -> dict[str, object]:
+    said = job.checkpoint or (found.checkpoint if found else None)
+    if said is None:
+        return {}
+    every = said.steps if said.steps is not None else f"{said.every:g}s" if said.every is not None else None
+    return {"checkpoint-every": every, "checkpoint-to": said.to, "keep-last": said.keep}

@@ -1,0 +1,63 @@
+"""From a job to the trainer's options: the job goes over the recipe, plans and batches come out whole."""
+
+from __future__ import annotations
+
+import pytest
+
+from trainwright.errors import UserError
+from trainwright.recipes.arguments import plan_of, samples_of, train_options
+from trainwright.recipes.load import names
+from trainwright.spec.model import Job
+from trainwright.train.config import parse_arguments
+from trainwright.train.parallel.plan import Plan
+
+
+def job(**more: object) -> Job:
+    return Job.model_validate({"name": "j", "recipe": "llama3.1-8b", **more})
+
+
+def test_the_open_axis_takes_what_is_left() -> None:
+    assert plan_of(job(), 32, "p5.48xlarge") == Plan(shard=32)
+    assert plan_of(job(recipe="gpt2-124m"), 8, None) == Plan(replicate=8)
+    assert plan_of(job(recipe="llama3.1-70b"), 256, "p5.48xlarge") == Plan(shard=32, tensor=8)
+    assert plan_of(job(recipe="llama3.1-70b"), 256, "p5en.48xlarge") == Plan(shard=64, tensor=4)
+    assert plan_of(job(parallel={"shard": 8}), 32, None) == Plan(replicate=4, shard=8)
+    assert plan_of(job(parallel={"tp": 2, "pp": 2}), 8, None) == Plan(shard=2, tensor=2, pipeline=2)
+
+
+def test_a_plan_that_does_not_fit_names_both_numbers() -> None:
+    with pytest.raises(UserError, match=r"needs 8 ranks .* the job has 12"):
+        plan_of(job(parallel={"tp": 8}), 12, None)
+
+
+def test_a_batch_in_tokens_is_shared_out_whole() -> None:
+    plan = Plan(shard=32)
+    assert samples_of(job(batch={"tokens": "4M"}).batch, 8192, plan) == 480  # type: ignore[arg-type]
+    assert samples_of(job(batch={"tokens": 1}).batch, 8192, plan) == 32  # type: ignore[arg-type]
+    assert samples_of(job(batch={"sequences": 64}).batch, 8192, plan) == 64  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", names())
+def test_the_trainer_understands_every_recipe(name: str) -> None:
+    config = parse_arguments(train_options(job(recipe=name), 128 if name != "cpu-ddp" else 4, "p5.48xlarge"))
+    assert config.warmup < config.steps
+    small = f"{name}-debug" if name != "cpu-ddp" else name
+    assert parse_arguments(train_options(job(recipe=small), 4, None)).data == ("builtin:stdlib",)
+
+
+def test_the_job_goes_over_the_recipe() -> None:
+    said = job(
+        steps=77, sequence=1024, data="/d", precision="float8", optimizer={"lr": 1e-5, "warmup": 0},
+        checkpoint={"every": "5min", "to": "/fsx/c"}, batch={"sequences": 16}, args=["--compile"],
+    )  # fmt: skip
+    config = parse_arguments(train_options(said, 8, None))
+    assert (config.steps, config.sequence, config.data, config.batch) == (77, 1024, ("/d",), 16)
+    assert (config.precision, config.lr, config.warmup, config.compile) == ("float8", 1e-5, 0, True)
+    assert (config.checkpoint_every, config.checkpoint_to) == ("300s", "/fsx/c")
+
+
+def test_a_job_with_a_model_needs_no_recipe() -> None:
+    config = parse_arguments(train_options(Job(name="j", model="gpt2-124m-debug", steps=5), 2, None))
+    assert (config.model, config.steps, config.parallel) == ("gpt2-124m-debug", 5, "shard=2")
+    with pytest.raises(UserError, match="names neither"):
+        train_options(Job(name="j"), 1, None)
