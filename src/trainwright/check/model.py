@@ -11,13 +11,14 @@ from typing import Any, Generic, TypeVar
 from trainwright.spec.source import WHOLE_FILE, Node, Span
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Value(Generic[T]):
+class Value(Generic[T_co]):
     """A value with its place. `text` is what was written; `key` is where its key stands."""
 
-    value: T
+    value: T_co
     span: Span
     text: str = ""
     key: Span | None = None

@@ -25,7 +25,7 @@ def placement_is_stated_with_efa(file: File) -> Iterator[Problem]:
 
     Source: ParallelCluster, EfaPlacementGroupValidator.
     """
-    for cluster, queue in file.queues:
+    for _, queue in file.queues:
         if not known(queue.efa) or queue.efa is None or len(queue.subnets) > 1 or known(queue.capacity) == "block":
             continue
         if queue.capacity is not None and not queue.capacity.known:
@@ -88,7 +88,7 @@ def efa_fits_the_instance(file: File) -> Iterator[Problem]:
                     level="warning",
                 )
     for template in file.launch_templates:
-        for value, type_ in machines(Queue(template.span, instances=[template.instance] if template.instance else [])):
+        for _, type_ in machines(Queue(template.span, instances=[template.instance] if template.instance else [])):
             first = next((one for one in template.interfaces if _is_efa(one.kind)), None)
             if first is not None and first.kind is not None and not type_.efa_cards:
                 yield problem(first.kind, f"{template.name}: {type_.name} has no EFA", "use plain interfaces")
@@ -166,7 +166,7 @@ def existing_efa_group_reaches_itself(file: File, aws: AwsFacts) -> Iterator[Pro
 
     Source: ParallelCluster, EfaSecurityGroupValidator.
     """
-    for cluster, queue in file.queues:
+    for _, queue in file.queues:
         replaced = file.format != "parallelcluster" or "replaced_groups" in queue.extra
         ids = [value for value in queue.security_groups if value.known]
         if not known(queue.efa) or not ids or not replaced or len(ids) != len(queue.security_groups):
@@ -228,7 +228,7 @@ def many_cards_take_no_public_address(file: File) -> Iterator[Problem]:
             if type_.network_cards > 1 and (cluster.platform != "eks" or known(queue.efa)):
                 yield problem(
                     queue.public_ip,
-                    f"{queue.label}: {type_.name} has {type_.network_cards} network cards and can get no public address",
+                    f"{queue.label}: {type_.name} has {type_.network_cards} network cards and takes no public address",
                     "use a private subnet with a NAT gateway",
                 )
 
@@ -253,6 +253,6 @@ def many_cards_in_a_private_subnet(file: File, aws: AwsFacts) -> Iterator[Proble
             if found is not None and found.public_addresses:
                 yield problem(
                     subnet,
-                    f"{queue.label}: subnet {found.id} gives out public addresses, which nodes with {cards} cards cannot take",
+                    f"{queue.label}: {found.id} gives out public addresses; nodes with {cards} cards take none",
                     "use a private subnet with a NAT gateway",
                 )

@@ -34,7 +34,7 @@ def interfaces_fit_the_cards(file: File) -> Iterator[Problem]:
         type_ = machine(template.instance)
         if len(template.interfaces) > 1:
             yield from _public(template)
-        efa = [one for one in template.interfaces if known(one.kind) in ("efa", "efa-only")]
+        efa = [one for one in template.interfaces if one.kind is not None and one.kind.value.startswith("efa")]
         if type_ is None or not efa or not type_.efa_cards or any(_vague(one) for one in template.interfaces):
             continue
         yield from _count(template, type_, efa)
@@ -130,7 +130,7 @@ def subnet_has_room(file: File) -> Iterator[Problem]:
         if block is not None and size is not None:
             sizes[resource.id] = (block, size)
     launch = {id(one.instance): one for one in file.launch_templates if one.instance is not None}
-    for cluster, queue in file.queues:
+    for _, queue in file.queues:
         for value, type_ in machines(queue):
             nodes = _nodes(queue, type_)
             each = addresses(type_, queue, launch.get(id(value)))

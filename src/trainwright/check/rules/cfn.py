@@ -1,0 +1,141 @@
+"""CFN: CloudFormation templates that deploy, and do something other than they say."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from trainwright.check.model import File
+from trainwright.check.readers.cfn_template import Resource, Template, intrinsic, target, template_of
+from trainwright.check.registry import Problem, problem, rule
+from trainwright.spec.source import Node
+
+_REFERRING = re.compile(r"(Id|Ids|Arn|Arns|GroupName|RoleName|Role|Roles|Bucket|Queue|Cluster)$")
+_OPTIONAL = re.compile(r"\boptional\b", re.IGNORECASE)
+_IN_SUB = re.compile(r"\$\{([A-Za-z0-9]+)[.}]")
+
+
+@rule("CFN001", "error")
+def template_means_what_it_says(file: File) -> Iterator[Problem]:
+    """A template's references, conditions and parameters must do what they say.
+
+    A property that should refer to another resource holds its logical id as plain text; a condition on a `Create…`
+    parameter leaves the thing out exactly when it is asked for; a parameter described as optional has no default; a
+    parameter is never used (a warning).
+
+    Why: the stack deploys and flow logs go nowhere, or the placement group is missing where it was wanted.
+
+    Fix: write `!Ref`, swap the branches, add `Default: ''`, remove the parameter.
+
+    Source: the network and Batch templates of the reference architectures.
+    """
+    template = template_of(file)
+    if template is None:
+        return
+    yield from _plain_references(template)
+    yield from _inverted(template)
+    yield from _parameters(template)
+
+
+def _plain_references(template: Template) -> Iterator[Problem]:
+    own_names = {
+        node.text
+        for resource in template.resources.values()
+        for key, node in (resource.properties or resource.node).items()
+        if key.endswith("Name") and node.is_scalar and key != "LogGroupName"
+    } | {
+        node.text
+        for resource in template.of("Logs::LogGroup")
+        if (node := resource.get("LogGroupName")) is not None and not node.tag
+    }
+    for resource in template.resources.values():
+        if resource.properties is not None:
+            yield from _literals(template, resource, resource.properties, own_names)
+
+
+def _literals(template: Template, resource: Resource, node: Node, own_names: set[str]) -> Iterator[Problem]:
+    for key, child in node.items():
+        values = list(child.elements()) if child.is_list and not child.tag else [child]
+        for value in values:
+            if value.is_map:
+                if intrinsic(value) is None:
+                    yield from _literals(template, resource, value, own_names)
+            elif _is_plain_id(template, resource, key, value) and value.text not in own_names:
+                yield problem(
+                    value,
+                    f"{resource.id}.{key}: {value.text!r} is plain text, and also the name of a resource here",
+                    f"write !Ref {value.text}",
+                )
+
+
+def _is_plain_id(template: Template, resource: Resource, key: str, value: Node) -> bool:
+    if not value.is_scalar or value.tag or not _REFERRING.search(key):
+        return False
+    return value.text in template.resources and value.text != resource.id
+
+
+def _inverted(template: Template) -> Iterator[Problem]:
+    """`!If [CreateIt, !Ref AWS::NoValue, It]`, where the condition is that a Create… parameter is true."""
+    wanted = {name for name, node in _conditions(template) if _asks_to_create(node)}
+    for resource in template.resources.values():
+        for node in resource.node.walk():
+            call = intrinsic(node)
+            if call is None or call[0] != "If" or not isinstance(call[1], list) or len(call[1]) != 3:
+                continue
+            condition, yes, no = call[1]
+            if condition.is_scalar and condition.text in wanted and _is_no_value(yes) and not _is_no_value(no):
+                yield problem(
+                    yes,
+                    f"{resource.id}: left out exactly when {condition.text} asks to create it",
+                    "swap the two branches",
+                )
+
+
+def _conditions(template: Template) -> Iterator[tuple[str, Node]]:
+    conditions = template.root.get("Conditions")
+    return conditions.items() if conditions is not None else iter(())
+
+
+def _asks_to_create(node: Node) -> bool:
+    call = intrinsic(node)
+    if call is None or call[0] != "Equals" or not isinstance(call[1], list) or len(call[1]) != 2:
+        return False
+    names = [target(side) for side in call[1]]
+    values = [side.text.lower() for side in call[1] if side.is_scalar and not side.tag]
+    return any((name or "").startswith("Create") for name in names) and values in (["true"], ["yes"])
+
+
+def _is_no_value(node: Node) -> bool:
+    return target(node) == "AWS::NoValue"
+
+
+def _parameters(template: Template) -> Iterator[Problem]:
+    section = template.root.get("Parameters")
+    if section is None:
+        return
+    used = _used(template)
+    macros = template.root.get("Transform") is not None
+    for name, node in template.parameters.items():
+        described = node.get("Description")
+        if described is not None and _OPTIONAL.search(described.text) and node.get("Default") is None:
+            yield problem(
+                section.key_span(name), f"parameter {name} is called optional and has no default", "add Default: ''"
+            )
+        if name not in used and not macros:
+            yield problem(
+                section.key_span(name), f"parameter {name} is never used", "remove it, or use it", level="warning"
+            )
+
+
+def _used(template: Template) -> set[str]:
+    found: set[str] = set()
+    for key, part in template.root.items():
+        if key in ("Parameters", "Metadata"):
+            continue
+        for node in part.walk():
+            name = target(node)
+            if name is not None:
+                found.add(name)
+            elif node.is_scalar and "${" in node.text:
+                found.update(_IN_SUB.findall(node.text))
+    return found

@@ -1,0 +1,103 @@
+"""EKS: eksctl cluster files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import date
+
+from trainwright.catalog.versions import kubernetes_support
+from trainwright.check.model import Cluster, File, Queue, known
+from trainwright.check.registry import Problem, problem, rule
+from trainwright.check.tables import machines
+from trainwright.spec.source import Node
+
+
+@rule("EKS001", "error")
+def node_groups_can_start(file: File) -> Iterator[Problem]:
+    """An eksctl file must give its GPU node groups what they need.
+
+    A group on a reservation stays in the one zone where the reservation is; groups of P nodes have EFA on; system
+    pods have a group without accelerators to run on; the Kubernetes version is one that EKS still supports
+    (extended support costs six times as much, which is a warning). Whether a reservation is a Capacity Block that
+    lacks its market type is asked under `--aws` (CAP003).
+
+    Why: nodes never join, collectives crawl over TCP, or CoreDNS has nowhere to run while GPU nodes are scaled to
+    zero.
+
+    Fix: `availabilityZones: [<zone of the reservation>]`, `efaEnabled: true`, a small CPU group, a newer version.
+
+    Source: eksctl user guide, capacity reservations and EFA; EKS user guide, Kubernetes versions.
+    """
+    if file.format != "eksctl":
+        return
+    for cluster, root in zip(file.clusters, file.nodes, strict=False):
+        for queue in cluster.queues:
+            yield from _one_zone(cluster, queue)
+            yield from _efa(queue)
+        yield from _system_nodes(cluster, root)
+        yield from _version(cluster)
+
+
+def _one_zone(cluster: Cluster, queue: Queue) -> Iterator[Problem]:
+    at = queue.reservation or queue.reservation_group
+    if at is None:
+        return
+    places = [*queue.zones, *queue.subnets]
+    if not places and len(cluster.zones) == 1:
+        return
+    if not places:
+        yield problem(
+            at,
+            f"{queue.label}: nothing keeps this group in the zone of its reservation",
+            "add availabilityZones (or subnets) with that one zone to the group",
+        )
+    elif len(places) > 1 and queue.reservation is not None and not known(queue.efa):
+        yield problem(
+            places[1], f"{queue.label}: a reservation lies in one zone, the group in {len(places)}", "keep that zone"
+        )
+
+
+def _efa(queue: Queue) -> Iterator[Problem]:
+    single = 1 in (known(queue.max_count), known(queue.extra.get("desired")))
+    for value, type_ in machines(queue):
+        if (
+            type_.family.startswith("p")
+            and type_.efa_cards
+            and not single
+            and (queue.efa is None or known(queue.efa) is False)
+        ):
+            yield problem(
+                queue.efa or value,
+                f"{queue.label}: {type_.name} without EFA leaves {type_.efa_cards} network cards unused",
+                "set efaEnabled: true",
+            )
+
+
+def _system_nodes(cluster: Cluster, root: Node) -> Iterator[Problem]:
+    others = any(root.get(*path) is not None for path in (("fargateProfiles",), ("autoModeConfig",), ("karpenter",)))
+    known_types = [machines(queue) for queue in cluster.queues]
+    if others or not cluster.queues or not all(known_types):
+        return
+    if all(type_.accelerator_count for types in known_types for _, type_ in types):
+        yield problem(
+            cluster.queues[0].name or cluster.queues[0].span,
+            "every node group has accelerators: system pods (CoreDNS, operators) have no place of their own",
+            "add a small group, such as two m5.xlarge",
+            level="warning",
+        )
+
+
+def _version(cluster: Cluster) -> Iterator[Problem]:
+    version = known(cluster.version)
+    if version is None or cluster.version is None or version.count(".") != 1 or not version.replace(".", "").isdigit():
+        return
+    support = kubernetes_support(version, date.today())
+    if support == "ended":
+        yield problem(cluster.version, f"EKS no longer supports Kubernetes {version}", "use a supported version")
+    elif support == "extended":
+        yield problem(
+            cluster.version,
+            f"Kubernetes {version} is in extended support, which costs six times as much",
+            "use a newer version",
+            level="warning",
+        )

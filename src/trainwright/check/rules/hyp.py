@@ -1,0 +1,191 @@
+"""HYP: SageMaker HyperPod. Its two files against each other, and what its Slurm cannot do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from trainwright.check.model import Cluster, File, Job, Queue, Value, known
+from trainwright.check.readers.hyperpod import CONFIG, PROVISIONING, part
+from trainwright.check.readers.values import text_at
+from trainwright.check.registry import Problem, problem, rule
+from trainwright.spec.source import Node
+
+_MAX_GROUPS = 20
+_BUCKET = re.compile(r"s3://([^/]+)")
+_LUSTRE_NAME = re.compile(r"fs-[0-9a-f]{8,17}\.fsx\.[a-z0-9-]+\.amazonaws\.com(\.cn)?")
+
+
+@rule("HYP001", "error")
+def hyperpod_files_agree(file: File) -> Iterator[Problem]:
+    """HyperPod's cluster configuration and provisioning parameters must be right and agree.
+
+    Groups that the provisioning parameters name exist in the cluster configuration, and the controller is no
+    worker; the Lustre name and mount name are given both or not at all; lifecycle scripts lie in a bucket whose
+    name starts with `sagemaker-`; instance types start with `ml.`; ThreadsPerCore is 1 or 2, NodeRecovery Automatic
+    or None; at most 20 groups.
+
+    Why: the cluster is made, the lifecycle scripts fail on every node, and everything is rolled back half an hour
+    later.
+
+    Fix: as the message says.
+
+    Source: SageMaker CreateCluster; the lifecycle scripts of the reference architecture and the holes in their own
+    check.
+    """
+    for cluster in file.clusters:
+        if cluster.platform == "hyperpod" and file.format in ("hyperpod", "cloudformation"):
+            yield from _cluster(cluster)
+    if file.format != "hyperpod":
+        return
+    for root in file.nodes:
+        if part(root) == PROVISIONING:
+            yield from _provisioning(root, _groups(file.siblings.get(CONFIG)))
+    beside = file.siblings.get(PROVISIONING)
+    if beside is not None and beside.nodes:
+        yield from _unused(file, beside.nodes[0])
+
+
+def _cluster(cluster: Cluster) -> Iterator[Problem]:
+    recovery = cluster.extra.get("node_recovery")
+    if recovery is not None and recovery.known and recovery.value not in ("Automatic", "None"):
+        yield problem(recovery, f"NodeRecovery {recovery.value!r} is not known", "write Automatic or None")
+    for queue in cluster.queues:
+        yield from _group(queue)
+    if len(cluster.queues) > _MAX_GROUPS:
+        yield problem(
+            cluster.queues[_MAX_GROUPS].span,
+            f"{len(cluster.queues)} instance groups; HyperPod takes {_MAX_GROUPS}",
+            f"keep {_MAX_GROUPS} or fewer",
+        )
+
+
+def _group(queue: Queue) -> Iterator[Problem]:
+    for value in queue.instances:
+        if value.known and not value.value.startswith("ml."):
+            yield problem(value, f"{queue.label}: HyperPod's instance types start with ml.", f"write ml.{value.value}")
+    threads = queue.extra.get("threads_per_core")
+    if threads is not None and threads.known and threads.value not in (1, 2):
+        yield problem(threads, f"{queue.label}: {threads.value} threads a core", "write 1 or 2")
+    scripts = queue.extra.get("lifecycle")
+    bucket = _BUCKET.match(scripts.value) if scripts is not None and scripts.known else None
+    if scripts is not None and scripts.known and bucket is None:
+        yield problem(
+            scripts, f"{queue.label}: {scripts.value!r} is no s3:// address", "write s3://sagemaker-…/prefix/"
+        )
+    elif scripts is not None and bucket is not None and not bucket[1].startswith("sagemaker-"):
+        yield problem(
+            scripts,
+            f"{queue.label}: HyperPod's managed policy reads buckets named sagemaker-…, not {bucket[1]}",
+            "use a bucket whose name starts with sagemaker-",
+        )
+
+
+def _groups(config: File | None) -> set[str] | None:
+    """The instance groups of the configuration beside, or None when there is none or its names are not known."""
+    if config is None or not config.clusters:
+        return None
+    names = [queue.name for cluster in config.clusters for queue in cluster.queues]
+    if any(name is None or not name.known for name in names):
+        return None
+    return {name.value for name in names if name is not None}
+
+
+def _named(root: Node) -> list[Value[str]]:
+    """Every group the provisioning parameters name, with its place."""
+    found = [text_at(root, "controller_group"), text_at(root, "login_group"), *_workers(root)]
+    return [value for value in found if value is not None and value.value]
+
+
+def _workers(root: Node) -> list[Value[str]]:
+    workers = root.get("worker_groups")
+    found = [text_at(one, "instance_group_name") for one in workers.elements()] if workers is not None else []
+    return [value for value in found if value is not None]
+
+
+def _provisioning(root: Node, groups: set[str] | None) -> Iterator[Problem]:
+    for value in _named(root):
+        if groups is not None and value.known and value.value not in groups:
+            yield problem(
+                value,
+                f"cluster-config.json has no instance group {value.value!r}",
+                f"it has {', '.join(sorted(groups))}",
+            )
+    controller = text_at(root, "controller_group")
+    for worker in _workers(root):
+        if controller is not None and worker.known and worker.value == controller.value:
+            yield problem(
+                worker, f"{worker.value!r} is the controller and a worker", "give workers a group of their own"
+            )
+    yield from _lustre(root)
+
+
+def _lustre(root: Node) -> Iterator[Problem]:
+    name, mount = text_at(root, "fsx_dns_name"), text_at(root, "fsx_mountname")
+    stated = [value for value in (name, mount) if value is not None and value.value]
+    if len(stated) == 1:
+        other = "fsx_mountname" if stated[0] is name else "fsx_dns_name"
+        yield problem(stated[0], f"a Lustre file system needs {other} too", "write both, or neither")
+        return
+    if name is not None and name.known and name.value and not _LUSTRE_NAME.fullmatch(name.value):
+        yield problem(
+            name, f"{name.value!r} is no name of a Lustre file system", "write fs-….fsx.<region>.amazonaws.com"
+        )
+    elif name is not None and mount is not None and mount.known and mount.value.startswith("fs-"):
+        yield problem(
+            mount, "this is the id of a file system, not its mount name", "write its mount name, such as fzbvxbev"
+        )
+
+
+def _unused(file: File, provisioning: Node) -> Iterator[Problem]:
+    used = {value.value for value in _named(provisioning)}
+    unknown = any(not value.known for value in _named(provisioning))
+    for _, queue in file.queues:
+        if queue.name is not None and queue.name.known and queue.name.value not in used and not unknown:
+            yield problem(
+                queue.name,
+                f"provisioning_parameters.json gives group {queue.name.value!r} no part: its nodes join no partition",
+                "name it there as controller, login or worker group",
+                level="warning",
+            )
+
+
+_GPU_OPTIONS = ("gres", "gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket")
+
+
+@rule("HYP002", "error")
+def job_suits_hyperpod_slurm(file: File) -> Iterator[Problem]:
+    """A job for HyperPod's Slurm must not ask for GPUs by gres, nor start ranks with PMIx.
+
+    HyperPod's Slurm knows no gres and is built without PMIx: `--gres=gpu`, `--gpus…` and `--mpi=pmix` are refused.
+    A script shows that it is for HyperPod by `--auto-resume`, which only that Slurm knows.
+
+    Why: sbatch refuses the job, or it waits for ever.
+
+    Fix: take whole nodes with `--exclusive`, and let torchrun start one process a GPU.
+
+    Source: hyperpod-precheck of the reference architecture.
+    """
+    for job in file.jobs:
+        if job.scheduler == "slurm" and _for_hyperpod(job):
+            yield from _refused(job)
+
+
+def _for_hyperpod(job: Job) -> bool:
+    resumes = any(word.value.startswith("--auto-resume") for command in job.commands for word in command.words)
+    return job.platform == "hyperpod" or resumes
+
+
+def _refused(job: Job) -> Iterator[Problem]:
+    for option in _GPU_OPTIONS:
+        value = job.directives.get(option)
+        if value is not None and (option != "gres" or "gpu" in value.value):
+            yield problem(
+                value.key or value.span,
+                f"HyperPod's Slurm knows no gres: --{option} is refused",
+                "remove it and take whole nodes with --exclusive",
+            )
+    for command in job.commands:
+        mpi = command.option("--mpi") if command.program == "srun" else None
+        if mpi is not None and known(mpi) is not None and mpi.value.startswith("pmix"):
+            yield problem(mpi, "HyperPod's Slurm is built without PMIx", "leave --mpi away, and use torchrun")

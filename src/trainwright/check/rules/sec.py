@@ -1,0 +1,224 @@
+"""SEC: secrets, metadata service, access."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+
+from trainwright.check.facts import AwsFacts
+from trainwright.check.finding import Edit
+from trainwright.check.model import File, PortRule, Value, known
+from trainwright.check.registry import Problem, problem, rule
+from trainwright.check.tables import table
+from trainwright.spec.source import Span
+
+
+@rule("SEC001", "error", needs="aws")
+def key_is_accepted_by_the_system(file: File, aws: AwsFacts) -> Iterator[Problem]:
+    """Ubuntu 22.04 and later need an ed25519 key pair.
+
+    Their ssh server does not accept the ssh-rsa signatures that clients make with EC2's RSA key pairs.
+
+    Why: the cluster comes up and nobody can log in.
+
+    Fix: `aws ec2 create-key-pair --key-type ed25519`, and name that key.
+
+    Source: ParallelCluster, KeyPairValidator.
+    """
+    for cluster in file.clusters:
+        key = cluster.head.key if cluster.head is not None else None
+        if key is None or not key.known:
+            continue
+        found = aws.key_pair(key.value)
+        if found is None:
+            yield problem(key, f"there is no key pair {key.value!r} in {aws.region}", "name one that exists")
+        elif found.kind == "rsa" and (known(cluster.os) or "").startswith("ubuntu"):
+            yield problem(
+                key, f"key pair {key.value!r} is RSA, which {known(cluster.os)} does not accept", "use an ed25519 key"
+            )
+
+
+@rule("SEC002", "warning")
+def metadata_service_is_version_two(file: File) -> Iterator[Problem]:
+    """Nodes should only answer version 2 of the instance metadata service.
+
+    Version 1 hands a node's credentials to any process that can make it fetch an address. ParallelCluster asks for
+    version 2 by itself since 3.7; before that, leaving `ImdsSupport` out allowed version 1, which is told as
+    information. A hop limit of 1 keeps containers with a network of their own from the service altogether.
+
+    Why: one careless web hook inside a job is enough to lose the node's role.
+
+    Fix: `Imds: {ImdsSupport: v2.0}`; in a launch template `HttpTokens: required`, with a hop limit of 2 for
+    containers.
+
+    Source: EC2 user guide, IMDSv2; ParallelCluster 3.7 change log (pull request 5465).
+    """
+    for cluster in file.clusters:
+        if file.format == "parallelcluster" and cluster.imds is None:
+            yield problem(
+                cluster.span,
+                "ImdsSupport is not stated: ParallelCluster before 3.7 then allows version 1 of the metadata service",
+                "add `Imds: {ImdsSupport: v2.0}`",
+                level="info",
+            )
+        elif known(cluster.imds) == "v1.0" and cluster.imds is not None:
+            yield problem(
+                cluster.imds,
+                "version 1 of the metadata service is allowed",
+                "write v2.0",
+                edit=Edit(cluster.imds.span, "v2.0"),
+            )
+        for queue in cluster.queues:
+            disabled = queue.extra.get("imds_v1_disabled")
+            if disabled is not None and known(disabled) is False:
+                yield problem(disabled, f"{queue.label}: version 1 of the metadata service is allowed", "write true")
+    yield from _launch_templates(file)
+
+
+def _launch_templates(file: File) -> Iterator[Problem]:
+    for template in file.launch_templates:
+        if template.tokens is None:
+            yield problem(
+                template.span,
+                f"{template.name}: nothing says that version 2 of the metadata service is required",
+                "add MetadataOptions: {HttpTokens: required, HttpPutResponseHopLimit: 2}",
+            )
+        elif known(template.tokens) == "optional":
+            yield problem(
+                template.tokens,
+                f"{template.name}: version 1 of the metadata service is allowed",
+                "write required",
+                edit=Edit(template.tokens.span, "required"),
+            )
+        if known(template.hop_limit) == 1 and template.hop_limit is not None and template.users:
+            yield problem(
+                template.hop_limit,
+                f"{template.name}: with a hop limit of 1, containers cannot reach the metadata service",
+                "write 2",
+            )
+
+
+@cache
+def _secrets() -> list[tuple[re.Pattern[str], str]]:
+    return [(re.compile(row["pattern"]), row["what"]) for row in table("access")["secret"]]
+
+
+_QUICK = re.compile(r"PRIVATE KEY-----|AKIA|ASIA|hf_|gh[pous]_|github_pat_|nvapi-")
+_TOKEN_NAME = re.compile(r"(?:HF_TOKEN|HUGGING_?FACE\w*TOKEN|WANDB_API_KEY|NGC_API_KEY|AWS_SECRET_ACCESS_KEY)$")
+_ACCOUNT = re.compile(r"arn:aws[a-z-]*:[a-z0-9-]+:[a-z0-9-]*:(\d{12}):")
+_LOOKS_SECRET = re.compile(r"[A-Za-z0-9/+_-]{30,}")
+
+
+@rule("SEC003", "error")
+def no_secret_is_written_down(file: File) -> Iterator[Problem]:
+    """No secret may stand in a file.
+
+    Private keys, AWS access keys, Hugging Face, GitHub and NGC tokens, and values of variables that hold one. An
+    account number in an ARN is no secret, but ties a shared file to one account: that is told once a file, as
+    information.
+
+    Why: files are committed, copied and pasted; whoever reads one has the secret.
+
+    Fix: put it into Secrets Manager or a Kubernetes Secret and refer to it; then revoke the one that was written
+    down.
+
+    Source: a private key and account ids are committed in public training repositories.
+    """
+    told: set[int] = set()
+    if _QUICK.search(file.text):
+        for pattern, what in _secrets():
+            for match in pattern.finditer(file.text):
+                if not set(match[0].split("_", 1)[-1].lower()) <= set("x*"):
+                    told.add(match.start())
+                    yield problem(
+                        _span(file.text, match.start(), match.end()),
+                        f"{what} is written in this file",
+                        "take it out, revoke it, and read it from a secret",
+                    )
+    for env in file.all_env:
+        if _TOKEN_NAME.match(env.name) and env.value.known and _LOOKS_SECRET.fullmatch(env.value.value):
+            span = env.value.span
+            if not any(_span(file.text, start, start).line == span.line for start in told):
+                yield problem(
+                    env.value,
+                    f"the value of {env.name} is written in this file",
+                    "take it out and read it from a secret",
+                )
+    yield from _account(file)
+
+
+def _account(file: File) -> Iterator[Problem]:
+    for match in _ACCOUNT.finditer(file.text):
+        if match[1] not in table("access")["accounts"]["examples"]:
+            yield problem(
+                _span(file.text, match.start(1), match.end(1)),
+                f"account {match[1][:4]}… is written in this file",
+                "refer to the account where the file is shared: a parameter, or ${AWS::AccountId}",
+                level="info",
+            )
+            return
+
+
+def _span(text: str, start: int, end: int) -> Span:
+    line = text.count("\n", 0, start) + 1
+    column = start - (text.rfind("\n", 0, start) + 1) + 1
+    return Span(line, column, line, column + (end - start))
+
+
+@rule("SEC004", "warning")
+def access_is_narrow(file: File) -> Iterator[Problem]:
+    """Access should not be wider than a cluster needs.
+
+    Managed policies that give everything (AdministratorAccess, AmazonSSMFullAccess ...), ssh or web ports open to
+    the whole internet, and endpoint policies that allow every action on every resource.
+
+    Why: whoever gets into one node, or only finds its address, gets much more.
+
+    Fix: the narrower policy that the message names; a CIDR of your own in place of 0.0.0.0/0; name bucket and
+    actions.
+
+    Source: IAM user guide, least privilege; configurations of public training repositories.
+    """
+    broad = table("access")["broad_policies"]
+    for value in _policies(file):
+        name = value.value.rsplit("/", 1)[-1]
+        if name in broad:
+            yield problem(value, f"{name} gives these nodes far more than they need", broad[name])
+    for policy in file.policies:
+        if policy.kind == "endpoint":
+            yield problem(
+                policy.name,
+                "the endpoint's policy allows every action on every resource",
+                "name the buckets and actions that nodes need",
+            )
+    for group in file.security_groups:
+        for one in group.ingress:
+            yield from _open_port(group.name, one)
+
+
+def _policies(file: File) -> Iterator[Value[str]]:
+    told: set[Span] = set()
+    for cluster in file.clusters:
+        heads = [cluster.head.policies] if cluster.head is not None else []
+        for policies in [*heads, *(queue.policies for queue in cluster.queues)]:
+            for value in policies:
+                if value.span not in told:
+                    told.add(value.span)
+                    yield value
+    yield from (policy.name for policy in file.policies if policy.kind == "managed")
+
+
+def _open_port(name: str, one: PortRule) -> Iterator[Problem]:
+    if one.peer is None or known(one.peer) not in ("0.0.0.0/0", "::/0"):
+        return
+    if known(one.protocol) == "-1":
+        yield problem(one.peer, f"{name}: every port is open to the whole internet", "name your own address range")
+        return
+    low, high = known(one.from_port), known(one.to_port)
+    for port, what in table("access")["open_ports"].items():
+        if low is not None and high is not None and low <= int(port) <= high:
+            yield problem(
+                one.peer, f"{name}: port {port} ({what}) is open to the whole internet", "name your own address range"
+            )
+            return

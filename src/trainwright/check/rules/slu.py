@@ -1,0 +1,173 @@
+"""SLU: Slurm as ParallelCluster sets it up."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from trainwright.check.model import Cluster, Database, File, Value, known
+from trainwright.check.readers.cfn_template import template_of
+from trainwright.check.registry import Problem, problem, rule
+from trainwright.check.tables import machines, table
+from trainwright.spec.source import Span
+
+
+@rule("SLU001", "error")
+def slurm_settings_are_free(file: File) -> Iterator[Problem]:
+    """Custom Slurm settings must leave alone what ParallelCluster sets itself.
+
+    ParallelCluster writes the settings that make nodes come and go (resume, suspend, prolog, epilog, GresTypes,
+    TaskPlugin ...), with an accounting database also where accounting is stored and gathered; and in queues and
+    compute resources the nodes, their names, CPUs and gres. CustomSlurmSettings and CustomSlurmSettingsIncludeFile
+    exclude each other.
+
+    Why: the cluster is refused.
+
+    Fix: remove the setting, or use ParallelCluster's own key for it (ScaledownIdletime for SuspendTime).
+
+    Source: ParallelCluster, slurm_settings_validator.
+    """
+    denied = table("parallelcluster")["slurm_denied"]
+    for cluster in file.clusters:
+        if cluster.platform != "parallelcluster":
+            continue
+        accounting = denied["accounting"] if _accounted(file, cluster) else []
+        yield from _denied(cluster.slurm_settings, denied["cluster"], "ParallelCluster sets {} itself")
+        yield from _denied(
+            cluster.slurm_settings, accounting, "with an accounting database ParallelCluster sets {} itself"
+        )
+        told: set[Span] = set()
+        for queue in cluster.queues:
+            # Every compute resource of a queue carries the queue's settings; they are told once.
+            settings = {k: v for k, v in queue.slurm_settings.items() if v.span not in told}
+            told.update(value.span for value in settings.values())
+            yield from _denied(settings, denied["queue"], "ParallelCluster sets {} of a queue itself")
+            yield from _denied(
+                queue.resource_slurm_settings,
+                denied["resource"],
+                "ParallelCluster sets {} of a compute resource itself",
+            )
+        if cluster.slurm_settings and cluster.slurm_include is not None:
+            yield problem(
+                cluster.slurm_include,
+                "CustomSlurmSettings and CustomSlurmSettingsIncludeFile exclude each other",
+                "keep one of the two",
+            )
+
+
+def _accounted(file: File, cluster: Cluster) -> bool:
+    stated = [root.get("accounting") for root in file.nodes]
+    return cluster.database is not None or any(node is not None and bool(node.value) for node in stated)
+
+
+def _denied(settings: dict[str, Value[Any]], names: list[str], words: str) -> Iterator[Problem]:
+    for name, value in settings.items():
+        if name.lower() in names:
+            yield problem(value.key or value.span, words.format(name), "remove it")
+
+
+_HOST_PORT = re.compile(r"[A-Za-z0-9.-]+:\d{1,5}")
+
+
+@rule("SLU002", "error")
+def accounting_database_is_whole(file: File) -> Iterator[Problem]:
+    """An accounting database needs its address, its user and its password's secret.
+
+    `Uri` is host:port without a scheme, `UserName` and `PasswordSecretArn` stand beside it. A head node that
+    carries no security group beside ParallelCluster's own is a warning: the database has to let it in. A database's
+    subnet group needs two zones.
+
+    Why: slurmdbd does not start, and with it no job; or the database stack is refused.
+
+    Fix: write all three; give the head node the database's client security group; give the subnet group two
+    subnets.
+
+    Source: ParallelCluster, DatabaseUriValidator and schema; RDS, DB subnet groups.
+    """
+    for cluster in file.clusters:
+        if cluster.database is not None:
+            yield from _database(cluster.database, file.format)
+            yield from _reaches(cluster, cluster.database, file.format)
+    yield from _subnet_groups(file)
+
+
+_KEYS = {"parallelcluster": ("Uri", "UserName", "PasswordSecretArn"), "spec": ("uri", "user", "secret")}
+
+
+def _database(database: Database, format: str) -> Iterator[Problem]:
+    names = _KEYS.get(format, _KEYS["parallelcluster"])
+    parts = (database.uri, database.user, database.secret)
+    missing = [name for name, value in zip(names, parts, strict=True) if value is None]
+    if missing:
+        yield problem(database.span, f"the accounting database lacks {' and '.join(missing)}", "write all three keys")
+    uri = known(database.uri)
+    if uri is None or database.uri is None:
+        return
+    if "://" in uri or uri.startswith("/"):
+        yield problem(database.uri, f"{uri!r} is not host:port", "leave the scheme and slashes away: host:3306")
+    elif ":" not in uri:
+        yield problem(
+            database.uri,
+            f"{uri!r} names no port",
+            f"write {uri}:3306",
+            level="info" if format == "parallelcluster" else None,
+        )
+    elif not _HOST_PORT.fullmatch(uri):
+        yield problem(database.uri, f"{uri!r} is not host:port", "write it like db.example.com:3306")
+
+
+def _reaches(cluster: Cluster, database: Database, format: str) -> Iterator[Problem]:
+    if format == "parallelcluster" and cluster.head is not None and not cluster.head.security_groups:
+        yield problem(
+            database.span,
+            "the head node carries no security group that the accounting database could know it by",
+            "add the database's client group to HeadNode / Networking / AdditionalSecurityGroups",
+            level="warning",
+        )
+
+
+def _subnet_groups(file: File) -> Iterator[Problem]:
+    template = template_of(file)
+    for resource in template.of("RDS::DBSubnetGroup") if template is not None else ():
+        subnets = resource.get("SubnetIds")
+        if subnets is None or not subnets.is_list or subnets.tag:
+            continue
+        if len(list(subnets.elements())) < 2:
+            yield problem(
+                subnets,
+                f"{resource.id}: a database's subnet group needs subnets in two zones",
+                "add a subnet of another zone",
+            )
+
+
+_SOCKETED = ("p4d", "p4de", "p5", "p5e", "p5en")
+
+
+@rule("SLU003", "warning")
+def sockets_are_stated(file: File) -> Iterator[Problem]:
+    """Slurm should be told the sockets and cores of P4 and P5 nodes.
+
+    ParallelCluster describes each vCPU as a socket of its own. On nodes with two sockets, binding by socket or core
+    then spreads a rank over both, away from its GPU. `CustomSlurmSettings` of the compute resource can say it
+    right.
+
+    Why: ranks are bound to CPUs far from their GPU and network card.
+
+    Fix: `CustomSlurmSettings: {Sockets: 2, CoresPerSocket: 48}` for p5, `{Sockets: 2, CoresPerSocket: 24}` for p4d
+    and p4de.
+
+    Source: ParallelCluster issue 5797.
+    """
+    if file.format != "parallelcluster":
+        return
+    for _, queue in file.queues:
+        stated = {name.lower() for name in queue.resource_slurm_settings}
+        for value, type_ in machines(queue):
+            if type_.family in _SOCKETED and type_.sockets > 1 and not {"sockets", "corespersocket"} <= stated:
+                yield problem(
+                    value,
+                    f"{queue.label}: Slurm takes each of the {type_.vcpus} vCPUs of {type_.name} for a socket",
+                    f"add CustomSlurmSettings: {{Sockets: {type_.sockets}, CoresPerSocket: {type_.cores_per_socket}}}",
+                )
+                break

@@ -1,0 +1,232 @@
+"""STO: shared file systems. What FSx refuses, and what loses data or starves GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainwright.catalog.storage import find_lustre_rule, lustre_problem
+from trainwright.check.model import Cluster, File, Storage, Value, known
+from trainwright.check.registry import Problem, problem, rule
+from trainwright.check.tables import machines, table
+
+_PERSISTENT = ("PERSISTENT_1", "PERSISTENT_2")
+_DEFAULT_DEPLOYMENT = {"parallelcluster": "SCRATCH_2", "cloudformation": "SCRATCH_1"}
+
+
+def new_lustres(file: File) -> Iterator[Storage]:
+    """The Lustre file systems that a file would create."""
+    return (s for s in file.all_storages if s.kind == "lustre" and s.existing is None)
+
+
+def _deployment(file: File, storage: Storage) -> str | None:
+    """The deployment type, as FSx or ParallelCluster would take it; None when it is a placeholder."""
+    if storage.deployment is None:
+        return _DEFAULT_DEPLOYMENT.get(file.format)
+    return known(storage.deployment)
+
+
+@rule("STO001", "error")
+def lustre_size_is_sold(file: File) -> Iterator[Problem]:
+    """A Lustre file system's size, throughput and deployment type must be a combination that FSx sells.
+
+    SSD sizes are 1,200 GiB or multiples of 2,400 (SCRATCH_1: 1,200, 2,400 or multiples of 3,600). PERSISTENT_1
+    gives 50, 100 or 200 MB/s a TiB, PERSISTENT_2 125, 250, 500 or 1,000; hard disks 12 or 40 in steps of 6,000 or
+    1,800 GiB.
+
+    Why: the stack fails after the network and the head node are made.
+
+    Fix: take the nearest size or throughput that the message names.
+
+    Source: FSx for Lustre API reference; ParallelCluster, FsxStorageCapacityValidator and
+    FsxStorageTypeOptionsValidator.
+    """
+    for storage in new_lustres(file):
+        deployment, size, rate = _deployment(file, storage), known(storage.capacity_gib), known(storage.throughput)
+        media = known(storage.media) or "SSD"
+        known_rule = find_lustre_rule(deployment, media) if deployment is not None else None
+        if known_rule is None or size is None or storage.capacity_gib is None or known(storage.efa):
+            continue
+        # A throughput that must not be there, or is missing, is STO002's.
+        stated = storage.throughput if known_rule.throughputs else None
+        if stated is not None and not stated.known:
+            continue
+        if stated is None and known_rule.throughputs:
+            rate = known_rule.throughputs[0]
+        told = lustre_problem(known_rule.deployment, round(size), rate if known_rule.throughputs else None, media)
+        if told is not None:
+            wrong_rate = stated is not None and stated.value not in known_rule.throughputs
+            at: Value[float] | Value[int] = stated if wrong_rate and stated is not None else storage.capacity_gib
+            what, _, choice = told.partition("; ")
+            yield problem(at, what, choice)
+
+
+@rule("STO002", "error")
+def lustre_options_go_together(file: File) -> Iterator[Problem]:
+    """Options of a Lustre file system must go together.
+
+    Scratch takes no throughput, KMS key or backups; persistent needs a throughput; hard disks are PERSISTENT_1 only
+    and alone have a drive cache; a bucket is linked by data repository associations (at most 8) or by ImportPath,
+    not both; ExportPath, chunk size and auto-import need ImportPath; a file system linked by ImportPath has no
+    backups.
+
+    Why: FSx refuses the file system, and the cluster or stack that holds it is rolled back.
+
+    Fix: remove one of the two, as the message says.
+
+    Source: ParallelCluster, fsx_validators; FSx for Lustre API reference.
+    """
+    for storage in new_lustres(file):
+        deployment = _deployment(file, storage)
+        if deployment is not None and (storage.deployment is not None or file.format == "parallelcluster"):
+            yield from _by_deployment(storage, deployment)
+        yield from _media(storage, deployment)
+        yield from _links(storage)
+
+
+def _by_deployment(storage: Storage, deployment: str) -> Iterator[Problem]:
+    if deployment in _PERSISTENT:
+        if storage.throughput is None and storage.deployment is not None:
+            known_rule = find_lustre_rule(deployment, known(storage.media) or "SSD")
+            rates = ", ".join(map(str, known_rule.throughputs)) if known_rule is not None else "125, 250, 500, 1000"
+            yield problem(
+                storage.deployment,
+                f"{deployment} needs a throughput a TiB",
+                f"add PerUnitStorageThroughput: one of {rates}",
+            )
+        return
+    for value, what in ((storage.throughput, "throughput a TiB"), (storage.kms_key, "KMS key")):
+        if value is not None:
+            yield problem(value, f"{deployment} takes no {what}", "remove it, or use PERSISTENT_2")
+    days = known(storage.backup_days)
+    if storage.backup_days is not None and days:
+        yield problem(storage.backup_days, f"{deployment} has no backups", "remove it, or use PERSISTENT_2")
+
+
+def _media(storage: Storage, deployment: str | None) -> Iterator[Problem]:
+    if known(storage.media) == "HDD" and storage.media is not None and deployment not in ("PERSISTENT_1", None):
+        yield problem(storage.media, f"hard disks go with PERSISTENT_1, not {deployment}", "use SSD")
+    has_cache = storage.drive_cache is not None and known(storage.drive_cache) != "NONE"
+    if has_cache and storage.drive_cache is not None and (storage.media is None or known(storage.media) == "SSD"):
+        yield problem(storage.drive_cache, "a drive cache goes with hard disks only", "remove it")
+
+
+def _links(storage: Storage) -> Iterator[Problem]:
+    limit = table("parallelcluster")["counts"]["links"]
+    if len(storage.links) > limit:
+        yield problem(
+            storage.links[limit].span, f"{len(storage.links)} links to buckets; FSx takes {limit}", f"keep {limit}"
+        )
+    path = storage.import_path or storage.export_path
+    if storage.links and path is not None:
+        yield problem(
+            path,
+            "a file system is linked by associations or by ImportPath and ExportPath, not by both",
+            "keep the data repository associations",
+        )
+    elif storage.import_path is None:
+        for value, what in (
+            (storage.export_path, "ExportPath"),
+            (storage.chunk_size, "ImportedFileChunkSize"),
+            (storage.auto_import, "AutoImportPolicy"),
+        ):
+            if value is not None and value.value not in ("NONE", 0):
+                yield problem(value, f"{what} needs an ImportPath", "add ImportPath, or link by an association")
+    elif known(storage.backup_days) and storage.backup_days is not None:
+        yield problem(
+            storage.backup_days,
+            "a file system linked by ImportPath has no backups",
+            "remove it; the bucket holds the data",
+        )
+
+
+@rule("STO003", "warning")
+def storage_keeps_up_with_the_gpus(file: File) -> Iterator[Problem]:
+    """The shared file system should be fast enough for the accelerators that read from it.
+
+    A Lustre file system delivers its size in TiB times its throughput a TiB, to all nodes together. Below about 20
+    MB/s an accelerator, input for images and video starves, and saving the state of the accelerators takes over an
+    hour.
+
+    Why: GPUs wait for data, at the price of GPUs.
+
+    Fix: take a higher throughput a TiB or a larger file system.
+
+    Source: FSx for Lustre user guide, performance; the reference notes on 4,800 GiB at 250 MB/s.
+    """
+    floor = table("storage")["mb_s_per_accelerator"]
+    for cluster in file.clusters:
+        chips = _accelerators(cluster)
+        for storage in cluster.storages:
+            size, rate = known(storage.capacity_gib), known(storage.throughput)
+            found = find_lustre_rule(known(storage.deployment) or "SCRATCH_2")
+            if storage.kind != "lustre" or storage.existing is not None or size is None or found is None or not chips:
+                continue
+            if storage.throughput is None:
+                rate = found.baseline
+            total = size / 1024 * (rate or 0)
+            at = storage.throughput or storage.capacity_gib
+            if rate and at is not None and total < floor * chips:
+                yield problem(
+                    at,
+                    f"{total / 1000:.1f} GB/s for {chips} accelerators: {total / chips:.0f} MB/s each",
+                    f"raise the throughput a TiB or the size: {floor * chips / 1000:.1f} GB/s are {floor:.0f} each",
+                )
+
+
+def _accelerators(cluster: Cluster) -> int:
+    total = 0
+    for queue in cluster.queues:
+        types = machines(queue)
+        nodes = known(queue.max_count)
+        if types and nodes is not None:
+            total += nodes * types[0][1].accelerator_count
+    return total
+
+
+@rule("STO004", "error")
+def efa_lustre_is_whole(file: File) -> Iterator[Problem]:
+    """A Lustre file system with EFA needs the right generation, version, metadata and size.
+
+    EFA on Lustre is PERSISTENT_2 on SSD with Lustre 2.15 and a metadata configuration, in steps of 38,400 GiB at
+    125 MB/s a TiB, 19,200 at 250, 9,600 at 500 and 4,800 at 1,000; and the clients need Ubuntu 22.04, Amazon Linux
+    2023 or RHEL 9.
+
+    Why: FSx refuses the file system; with an older client, nodes mount it over TCP and nothing is gained.
+
+    Fix: as the message says, or turn EFA off on the file system.
+
+    Source: FSx for Lustre user guide, EFA-enabled file systems; awslabs/awsome-distributed-ai issue 551.
+    """
+    for storage in new_lustres(file):
+        if not known(storage.efa) or storage.efa is None:
+            continue
+        deployment = _deployment(file, storage)
+        if deployment is not None and deployment != "PERSISTENT_2":
+            at = storage.deployment if storage.deployment is not None else storage.efa
+            yield problem(at, f"EFA on Lustre needs PERSISTENT_2, not {deployment}", "use PERSISTENT_2, or no EFA")
+            continue
+        if known(storage.version) not in (None, "2.15") and storage.version is not None:
+            yield problem(storage.version, f"EFA needs Lustre 2.15, not {storage.version.value}", "write 2.15")
+        if storage.metadata is None and file.format == "cloudformation":
+            yield problem(
+                storage.efa, "EFA needs a metadata configuration", "add MetadataConfiguration: {Mode: AUTOMATIC}"
+            )
+        size, rate = known(storage.capacity_gib), known(storage.throughput)
+        if size is not None and rate is not None and storage.capacity_gib is not None:
+            told = lustre_problem("PERSISTENT_2", round(size), rate, efa=True)
+            if told is not None:
+                what, _, choice = told.partition("; ")
+                yield problem(storage.capacity_gib, f"with EFA at {rate} MB/s a TiB, {what}", choice)
+    yield from _clients(file)
+
+
+def _clients(file: File) -> Iterator[Problem]:
+    able = table("storage")["efa_client_systems"]
+    for cluster in file.clusters:
+        wanted = any(known(s.efa) for s in cluster.storages if s.kind == "lustre")
+        if wanted and cluster.os is not None and cluster.os.known and cluster.os.value not in able:
+            yield problem(
+                cluster.os,
+                f"the Lustre client of {cluster.os.value} cannot use EFA",
+                f"use one of {', '.join(able)}",
+            )

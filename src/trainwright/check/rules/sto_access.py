@@ -1,0 +1,345 @@
+"""STO, continued: who reaches a file system, where it is mounted, and what is left when it is deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainwright.catalog.storage import storage_ports
+from trainwright.check.facts import AwsFacts, GroupRule
+from trainwright.check.model import Cluster, File, PortRule, Queue, SecurityGroup, Storage, Value, known
+from trainwright.check.registry import Problem, problem, rule
+from trainwright.check.tables import table
+
+_KINDS = ("lustre", "openzfs")
+_NUMBERS = {"6": "tcp", "17": "udp"}
+
+
+@rule("STO005", "error")
+def file_system_is_reachable(file: File) -> Iterator[Problem]:
+    """The security group of a file system must let its protocol in.
+
+    Lustre: tcp 988 and 1018 to 1023. OpenZFS (NFS): tcp and udp 111, 2049 and 20001 to 20003. A group that opens
+    988 is taken for a Lustre group even where the template holds no file system.
+
+    Why: the mount hangs, and nodes are replaced for ever because they never report ready.
+
+    Fix: add the ports that the message names, from the nodes' group.
+
+    Source: FSx user guides, access control with VPC security groups; ParallelCluster,
+    ExistingFsxNetworkingValidator.
+    """
+    for group in file.security_groups:
+        uses = {use for use in group.uses if use in _KINDS}
+        if not uses and _opens(group.ingress, "tcp", (988, 988)) and not _opens(group.ingress, "tcp", (22, 22)):
+            uses = {"lustre"}
+        if any(_vague(one) for one in group.ingress):
+            continue
+        for use in sorted(uses):
+            missing = _missing(group, use)
+            if missing:
+                yield problem(
+                    group.span,
+                    f"{group.name}: {use} also needs {', '.join(missing)} let in",
+                    "add ingress rules for them, from the nodes' security group",
+                )
+
+
+def _vague(one: PortRule) -> bool:
+    return any(value is not None and not value.known for value in (one.protocol, one.from_port, one.to_port))
+
+
+def _missing(group: SecurityGroup, use: str) -> list[str]:
+    return [
+        _words(protocol, low, high)
+        for protocol, low, high in _needed(use)
+        if not _opens(group.ingress, protocol, (low, high))
+    ]
+
+
+def _needed(kind: str) -> list[tuple[str, int, int]]:
+    return [(protocol, low, high) for protocol in ("tcp", "udp") for low, high in storage_ports(kind, protocol)]
+
+
+def _words(protocol: str, low: int, high: int) -> str:
+    return f"{protocol} {low}" if low == high else f"{protocol} {low}-{high}"
+
+
+def _opens(rules: list[PortRule], protocol: str, ports: tuple[int, int]) -> bool:
+    """Whether every port of a range is let in by one rule or another."""
+    spans = []
+    for one in rules:
+        named = known(one.protocol)
+        if named == "-1":
+            return True
+        if named is not None and _NUMBERS.get(named, named) == protocol and one.from_port and one.to_port:
+            spans.append((one.from_port.value, one.to_port.value))
+    return all(any(low <= port <= high for low, high in spans) for port in range(ports[0], ports[1] + 1))
+
+
+@rule("STO005", "error", needs="aws")
+def existing_file_system_is_reachable(file: File, aws: AwsFacts) -> Iterator[Problem]:
+    """The security groups in front of an existing file system must let its protocol in.
+
+    With AWS at hand the groups on the file system are read and their ports compared with what the protocol needs.
+
+    Why: the mount hangs, and nodes are replaced for ever because they never report ready.
+
+    Fix: add the ports that the message names to one of the groups.
+
+    Source: ParallelCluster, ExistingFsxNetworkingValidator.
+    """
+    for storage in file.all_storages:
+        id = known(storage.existing)
+        found = aws.file_system(id) if id is not None and storage.kind in _KINDS else None
+        if found is None or found.kind not in _KINDS or storage.existing is None:
+            continue
+        groups = [group for group in map(aws.security_group, found.groups) if group is not None]
+        rules = [one for group in groups for one in group.ingress]
+        missing = [
+            _words(protocol, low, high)
+            for protocol, low, high in _needed(found.kind)
+            if not _lets_in(rules, protocol, low, high)
+        ]
+        if groups and missing:
+            yield problem(
+                storage.existing,
+                f"the security groups of {id} do not let in {', '.join(missing)}",
+                f"add them to {found.groups[0]}, from the nodes' security group",
+            )
+
+
+def _lets_in(rules: list[GroupRule], protocol: str, low: int, high: int) -> bool:
+    matching = [one for one in rules if one.protocol in ("-1", protocol)]
+    return all(
+        any(one.protocol == "-1" or one.from_port <= port <= one.to_port for one in matching)
+        for port in range(low, high + 1)
+    )
+
+
+@rule("STO006", "error")
+def mounts_do_not_collide(file: File) -> Iterator[Problem]:
+    """Mount folders must be free, different, and not inside one another; and storage not too many.
+
+    ParallelCluster keeps folders of the system and its own for itself. Names of storage have at most 30 characters
+    and are not `default`; one new FSx, one new EFS and five EBS volumes a cluster, twenty existing ones.
+
+    Why: the cluster is refused; where it is not, one mount hides another.
+
+    Fix: mount at a folder of its own, such as /fsx.
+
+    Source: ParallelCluster, SharedStorageMountDirValidator, DuplicateMountDirValidator,
+    OverlappingMountDirValidator, constants.
+    """
+    for cluster in file.clusters:
+        if cluster.platform == "local":
+            continue
+        yield from _reserved_mounts(cluster)
+        yield from _colliding(cluster)
+        if cluster.platform == "parallelcluster":
+            yield from _storage_names(cluster)
+            yield from _storage_counts(cluster)
+
+
+def _path(mount: Value[str]) -> str:
+    return "/" + mount.value.strip("/")
+
+
+def _reserved_mounts(cluster: Cluster) -> Iterator[Problem]:
+    kept = table("parallelcluster")["reserved_mounts"]
+    for storage in cluster.storages:
+        if storage.mount is not None and storage.mount.known and _path(storage.mount) in kept:
+            yield problem(
+                storage.mount,
+                f"{_path(storage.mount)} is a folder of the system or of ParallelCluster",
+                "mount at a folder of its own, such as /fsx",
+            )
+
+
+def _colliding(cluster: Cluster) -> Iterator[Problem]:
+    shared = [s.mount for s in cluster.storages if s.mount is not None and s.mount.known and s.kind != "nvme"]
+    local = list({q.scratch.span: q.scratch for q in cluster.queues if q.scratch and q.scratch.known}.values())
+    seen: list[Value[str]] = []
+    for mount in shared + local:
+        path = _path(mount)
+        for other in seen:
+            if _path(other) == path:
+                yield problem(
+                    mount, f"{path} is mounted twice (first on line {other.span.line})", "give each its own folder"
+                )
+            elif path.startswith(_path(other) + "/") or _path(other).startswith(path + "/"):
+                yield problem(
+                    mount, f"{path} and {_path(other)} lie inside one another", "give each a folder of its own"
+                )
+        # Scratch disks of two queues may share a folder: they are on different nodes.
+        if mount not in local:
+            seen.append(mount)
+
+
+def _storage_names(cluster: Cluster) -> Iterator[Problem]:
+    limit = table("parallelcluster")["names"]["storage"]
+    seen: dict[str, int] = {}
+    for storage in cluster.storages:
+        name = storage.name
+        if name is None or not name.known:
+            continue
+        if name.value == "default":
+            yield problem(name, "`default` cannot name storage", "choose another name")
+        elif len(name.value) > limit:
+            yield problem(name, f"the name has {len(name.value)} characters; {limit} are allowed", "shorten it")
+        elif name.value in seen:
+            yield problem(
+                name, f"two file systems are named {name.value!r} (first on line {seen[name.value]})", "rename one"
+            )
+        seen.setdefault(name.value, name.span.line)
+
+
+def _storage_counts(cluster: Cluster) -> Iterator[Problem]:
+    limits = table("parallelcluster")["counts"]
+    fsx = [s for s in cluster.storages if s.kind in ("lustre", "openzfs", "ontap", "cache")]
+    efs = [s for s in cluster.storages if s.kind == "efs"]
+    groups = (
+        ([s for s in fsx if s.existing is None], limits["new_fsx"], "new FSx file systems"),
+        ([s for s in efs if s.existing is None], limits["new_efs"], "new EFS file systems"),
+        ([s for s in fsx if s.existing is not None], limits["existing_fsx"], "existing FSx file systems"),
+        ([s for s in efs if s.existing is not None], limits["existing_efs"], "existing EFS file systems"),
+        ([s for s in cluster.storages if s.kind == "ebs"], limits["ebs"], "EBS volumes"),
+    )
+    for storages, limit, what in groups:
+        if len(storages) > limit:
+            yield problem(
+                storages[limit].mount or storages[limit].span,
+                f"{len(storages)} {what}; ParallelCluster takes {limit}",
+                f"keep {limit}, or make the others outside and name their ids",
+            )
+
+
+_KEEPING = ("Retain", "Snapshot", "RetainExceptOnCreate")
+_WORDS = {
+    "bucket": "bucket",
+    "database": "database",
+    "lustre": "file system",
+    "openzfs": "file system",
+    "efs": "file system",
+}
+
+
+@rule("STO007", "warning")
+def data_outlives_the_stack(file: File) -> Iterator[Problem]:
+    """What holds data should not be deleted with the stack or the cluster that made it.
+
+    File systems and buckets are deleted with their stack unless their DeletionPolicy is Retain (or Snapshot);
+    databases unless it is left at Snapshot. A Lustre file system that exports to a bucket may go; a scratch one
+    without a bucket, where a job saves its checkpoints, should not be used so.
+
+    Why: `delete-cluster` or a failed update takes weeks of checkpoints with it.
+
+    Fix: `DeletionPolicy: Retain`, or link a bucket.
+
+    Source: CloudFormation, DeletionPolicy attribute; the prerequisite stacks of the reference architectures delete
+    both file systems.
+    """
+    for storage in file.all_storages:
+        if storage.existing is None and storage.kind in _WORDS and not _exports(storage):
+            yield from _deleted(file, storage)
+    yield from _scratch_checkpoints(file)
+
+
+def _exports(storage: Storage) -> bool:
+    return bool(storage.links) or storage.export_path is not None
+
+
+def _deleted(file: File, storage: Storage) -> Iterator[Problem]:
+    policy = known(storage.deletion_policy)
+    if storage.deletion_policy is not None and (policy is None or policy in _KEEPING):
+        return
+    if storage.deletion_policy is None and storage.kind == "database":
+        return  # CloudFormation takes a snapshot of a database by itself
+    name = storage.mount.value if storage.mount is not None else storage.name.value if storage.name else "it"
+    at = storage.deletion_policy or storage.mount or storage.span
+    owner = "cluster" if file.clusters and file.format == "parallelcluster" else "stack"
+    yield problem(
+        at,
+        f"{name}: this {_WORDS[storage.kind]} and its data go when the {owner} goes",
+        "set DeletionPolicy: Retain",
+    )
+
+
+def _scratch_checkpoints(file: File) -> Iterator[Problem]:
+    for job in file.jobs:
+        folder = known(job.checkpoint_dir)
+        for storage in file.all_storages:
+            mount = known(storage.mount)
+            scratch = (known(storage.deployment) or "").startswith("SCRATCH")
+            if (
+                folder
+                and mount
+                and scratch
+                and not _exports(storage)
+                and (folder + "/").startswith(mount.rstrip("/") + "/")
+            ):
+                assert job.checkpoint_dir is not None
+                yield problem(
+                    job.checkpoint_dir,
+                    f"{job.label}: checkpoints on {mount}, a scratch file system that no bucket backs",
+                    "link a bucket to it, or use persistent-2",
+                )
+
+
+_CONTAINER_WORDS = ("docker", "enroot", "pyxis")
+_CACHES = ("ENROOT_CACHE_PATH", "ENROOT_DATA_PATH", "ENROOT_TEMP_PATH")
+
+
+@rule("STO008", "warning")
+def images_have_room(file: File) -> Iterator[Problem]:
+    """Container images need room that a root volume does not have by default.
+
+    A training image unpacks to 20 GB and more, and import needs it twice. Enroot's cache and data folders belong on
+    NVMe or on the shared file system; where containers are set up and nothing says so, the root volume needs 100
+    GiB or more.
+
+    Why: the root volume fills up, the node is drained, and the error names neither image nor disk.
+
+    Fix: raise the root volume, or move ENROOT_CACHE_PATH and ENROOT_DATA_PATH to /scratch or /fsx.
+
+    Source: awslabs/awsome-distributed-ai issues 427, 438 and 781.
+    """
+    for cluster, queue in file.queues:
+        yield from _small_root(cluster, queue)
+    folders = tuple(table("storage")["root_folders"])
+    for env in file.all_env:
+        if env.name in _CACHES and env.value.known and env.value.value.startswith(tuple(f"{f}/" for f in folders)):
+            yield problem(
+                env.value,
+                f"{env.name} is on the root volume ({env.value.value})",
+                "put it on NVMe (/scratch/enroot) or on the shared file system (/fsx/enroot)",
+            )
+    for command in (c for script in file.scripts for c in script.commands):
+        output = command.option("-o", "--output") if command.program == "enroot" else None
+        if output is not None and output.value.startswith(tuple(f"{f}/" for f in folders)):
+            yield problem(
+                output, f"the image is written to the root volume ({output.value})", "write it to /fsx or NVMe"
+            )
+
+
+def _small_root(cluster: Cluster, queue: Queue) -> Iterator[Problem]:
+    need, default = table("storage")["container_root_gib"], table("storage")["default_root_gib"]
+    script = next((s for s in queue.scripts if any(w in s.source.value.lower() for w in _CONTAINER_WORDS)), None)
+    wanted = known(cluster.containers) in ("docker", "enroot") or (
+        script is not None and cluster.platform == "parallelcluster"
+    )
+    if not wanted or cluster.platform == "local":
+        return
+    if queue.root_volume_gib is not None:
+        size = known(queue.root_volume_gib)
+        if size is not None and size < need:
+            yield problem(
+                queue.root_volume_gib,
+                f"{queue.label}: {size} GiB of root volume hold few container images",
+                f"write {need} or more, or move the images to NVMe or the shared file system",
+            )
+    elif script is not None:
+        yield problem(
+            script.source,
+            f"{queue.label}: containers are set up on a root volume of the default {default} GiB",
+            f"set the root volume to {need} GiB or more",
+        )
