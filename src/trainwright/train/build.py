@@ -59,7 +59,9 @@ def build(shape: ModelShape, plan: Plan, options: EngineOptions, device: torch.d
     return Built(here, runner, params, optimizer, gradients, notes)
 
 
-def _stage(shape: ModelShape, here: Layout, options: EngineOptions, dtype, chunk: int, device) -> Decoder:
+def _stage(
+    shape: ModelShape, here: Layout, options: EngineOptions, dtype: torch.dtype, chunk: int, device: torch.device
+) -> Decoder:
     """One stage of this rank, with memory but without values."""
     plan = here.plan
     number, stages = chunk * plan.pipeline + here.pipeline_rank, plan.pipeline * plan.virtual
@@ -75,7 +77,7 @@ def _stage(shape: ModelShape, here: Layout, options: EngineOptions, dtype, chunk
         apply_float8(model)
     apply_checkpointing(model, options.activation_checkpoint)
     if options.compile:
-        for block in model.blocks.values():
+        for block in model.layers():
             block.compile(dynamic=False)
     if here.sharded:
         apply_data(model, here, options.precision)

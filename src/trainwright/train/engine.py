@@ -111,8 +111,8 @@ class Engine:
         return float(total / count)
 
     def state_dict(self) -> dict:
-        """Everything of the engine that a checkpoint keeps, for torch.distributed.checkpoint: fp32 weights and optimizer
-        state under the parameter names of the whole model, as distributed tensors where they are sharded."""
+        """What a checkpoint keeps, for torch.distributed.checkpoint: fp32 weights and optimizer state, named as in the
+        whole model, as distributed tensors where they are sharded."""
         state: dict = {"model": {}, "exp_avg": {}, "exp_avg_sq": {}, "step": torch.tensor(self.optimizer.steps)}
         for kind, name, tensor in self.optimizer.state():
             state[kind][name] = tensor
@@ -134,7 +134,7 @@ class Engine:
         return own.tokens, Frame(own.positions, turn, sight, own.targets, scale)
 
     def _global_tokens(self, microbatches: list[Batch]) -> Tensor:
-        count = sum((batch.targets != IGNORED).sum() for batch in microbatches)
+        count = torch.stack([(batch.targets != IGNORED).sum() for batch in microbatches]).sum()
         if self.plan.world > 1:
             dist.all_reduce(count)
         return (count // (self.plan.world // self.plan.data)).clamp(min=1)

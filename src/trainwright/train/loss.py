@@ -3,7 +3,10 @@ at a time, and the gradients are made in the same sweep, so that nothing of size
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -11,43 +14,60 @@ from torch import Tensor
 
 IGNORED = -100
 CHUNK_BYTES = 1 << 30  # of bf16 logits at once
+ALIGNMENT = 64  # columns
 
 
 def chunked_cross_entropy(
-    hidden: Tensor, weight: Tensor, targets: Tensor, scale: Tensor, group=None, first_row: int = 0
+    hidden: Tensor, weight: Tensor, targets: Tensor, scale: Tensor, group: Any = None, first_row: int = 0
 ) -> Tensor:
     """`scale` times the summed cross-entropy of hidden [..., h] against the rows of weight [vocabulary, h].
 
     With `group`, each rank holds the slice of the vocabulary that begins at its `first_row`, and the loss is exact over
     all of it; the gradient of `hidden` is then this rank's part, to be summed over the group."""
     hidden = hidden.reshape(-1, hidden.shape[-1])
-    return _ChunkedCrossEntropy.apply(hidden, weight, targets.reshape(-1), scale, group, first_row)
+    return _ChunkedCrossEntropy.apply(  # type: ignore[no-untyped-call]
+        hidden, weight, targets.reshape(-1), scale, group, first_row
+    )
 
 
 class _ChunkedCrossEntropy(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, hidden: Tensor, weight: Tensor, targets: Tensor, scale: Tensor, group, first_row: int) -> Tensor:
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, scale: Tensor, group: Any, first_row: int
+    ) -> Tensor:
         wanted = ctx.needs_input_grad[0] or ctx.needs_input_grad[1]
-        hidden_grad = torch.empty_like(hidden) if wanted else None
-        weight_grad = torch.zeros_like(weight, dtype=torch.float32) if wanted else None
+        vocab, weight = weight.shape[0], _aligned(weight)
+        hidden_grad = torch.empty_like(hidden if wanted else hidden[:0])
+        weight_grad = torch.zeros_like(weight if wanted else weight[:0], dtype=torch.float32)
         total = torch.zeros((), dtype=torch.float32, device=hidden.device)
         score = _score(hidden.device.type) if group is None else _score_sharded
-        rows = max(1, CHUNK_BYTES // (2 * weight.shape[0]))
+        rows = _chunk_rows(hidden.shape[0], weight.shape[0])
         for at in range(0, hidden.shape[0], rows):
             part = hidden[at : at + rows]
-            loss, grad = score(part @ weight.t(), targets[at : at + rows], scale, first_row, group)
+            loss, grad = score(part @ weight.t(), targets[at : at + rows], scale, vocab, first_row, group)
             total += loss
             if wanted:
                 torch.mm(grad, weight, out=hidden_grad[at : at + rows])
                 _add_product(weight_grad, grad.t(), part)
-        if wanted:
-            ctx.save_for_backward(hidden_grad, weight_grad.to(weight.dtype))
+        ctx.grads = hidden_grad, weight_grad[:vocab].to(weight.dtype)
         return total
 
     @staticmethod
-    def backward(ctx, upstream: Tensor):
-        grads = (grad * upstream.to(grad.dtype) for grad in ctx.saved_tensors)
-        return *grads, None, None, None, None
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        grads, ctx.grads = ctx.grads, None
+        return *(grad.mul_(upstream) for grad in grads), None, None, None, None
+
+
+def _aligned(weight: Tensor) -> Tensor:
+    """A GPU multiplies an odd number of columns several times slower: fill up with rows that nobody scores."""
+    missing = -weight.shape[0] % ALIGNMENT if weight.device.type == "cuda" else 0
+    return torch.nn.functional.pad(weight, (0, 0, 0, missing)) if missing else weight
+
+
+def _chunk_rows(tokens: int, vocab: int) -> int:
+    """Chunks of one size, so that one compiled kernel serves them all."""
+    chunks = max(1, math.ceil(2 * tokens * vocab / CHUNK_BYTES))
+    return max(1, math.ceil(tokens / chunks))
 
 
 def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
@@ -60,28 +80,33 @@ def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
         total += left @ right
 
 
-def _score_whole(logits: Tensor, targets: Tensor, scale: Tensor, first_row: int, group) -> tuple[Tensor, Tensor]:
+def _score_whole(
+    logits: Tensor, targets: Tensor, scale: Tensor, vocab: int, first_row: int, group: Any
+) -> tuple[Tensor, Tensor]:
     """Summed loss and its gradient by the logits, where this rank holds the whole vocabulary."""
     kept = targets != IGNORED
     index = targets.clamp(min=0)
-    full = logits.float()
+    columns = torch.arange(logits.shape[1], device=logits.device)
+    full = torch.where(columns < vocab, logits.float(), -torch.inf) if vocab < logits.shape[1] else logits.float()
     log_sum = full.logsumexp(dim=-1)
     picked = full.gather(1, index[:, None])[:, 0]
     weight = kept * scale
     loss = ((log_sum - picked) * weight).sum()
-    columns = torch.arange(logits.shape[1], device=logits.device)
     grad = (full - log_sum[:, None]).exp() - (columns[None] == index[:, None]).float()
     return loss, (grad * weight[:, None]).to(logits.dtype)
 
 
-def _score_sharded(logits: Tensor, targets: Tensor, scale: Tensor, first_row: int, group) -> tuple[Tensor, Tensor]:
+def _score_sharded(
+    logits: Tensor, targets: Tensor, scale: Tensor, vocab: int, first_row: int, group: Any
+) -> tuple[Tensor, Tensor]:
     """The same over a vocabulary that lies in slices on the ranks of `group`."""
     full = logits.float()
+    full[:, vocab:] = -torch.inf
     peak = full.max(dim=-1).values
     dist.all_reduce(peak, dist.ReduceOp.MAX, group=group)
     index = targets - first_row
-    here = (index >= 0) & (index < logits.shape[1])
-    index = index.clamp(0, logits.shape[1] - 1)
+    here = (index >= 0) & (index < vocab)
+    index = index.clamp(0, vocab - 1)
     sums = torch.stack([(full - peak[:, None]).exp().sum(dim=-1), full.gather(1, index[:, None])[:, 0] * here])
     dist.all_reduce(sums, group=group)
     log_sum = sums[0].log() + peak
@@ -93,6 +118,6 @@ def _score_sharded(logits: Tensor, targets: Tensor, scale: Tensor, first_row: in
 
 
 @cache
-def _score(device: str):
+def _score(device: str) -> Callable[..., tuple[Tensor, Tensor]]:
     """On a GPU the whole of the softmax is worth one compiled kernel; the first call pays for it."""
     return torch.compile(_score_whole, dynamic=False) if device == "cuda" else _score_whole

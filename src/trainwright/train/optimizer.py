@@ -32,6 +32,9 @@ class Slot:
     master: Tensor | None  # offloaded parameter: its master in host memory
 
 
+Updates = list[tuple[Slot, Tensor]]  # a parameter and this rank's part of its gradient
+
+
 def local(tensor: Tensor) -> Tensor:
     """This rank's part of a tensor, sharing its memory."""
     return tensor._local_tensor if isinstance(tensor, DTensor) else tensor.detach()
@@ -56,11 +59,12 @@ class AdamW:
     def _slot(self, param: nn.Parameter) -> Slot:
         part = local(param)
         where = torch.device("cpu") if self.offload else part.device
-        zeros = [torch.zeros(part.shape, dtype=torch.float32, device=where) for _ in range(2)]
+        first, second = (torch.zeros(part.shape, dtype=torch.float32, device=where) for _ in range(2))
         halved = part.dtype == torch.bfloat16 and not self.offload
         low = torch.zeros(part.shape, dtype=torch.int16, device=where) if halved else None
         master = part.to(where, torch.float32, copy=True) if self.offload else None
-        return Slot(param, self.options.weight_decay if param.ndim > 1 else 0.0, *zeros, low, master)
+        decay = self.options.weight_decay if param.ndim > 1 else 0.0
+        return Slot(param, decay, first, second, low, master)
 
     def write(self, name: str, value: Tensor) -> None:
         """Set this rank's part of a parameter, and its master, from an fp32 tensor."""
@@ -88,16 +92,16 @@ class AdamW:
         plain = []
         for name, slot in self.slots.items():
             if slot.low is not None:
-                self._step_split(slot, grads[name], lr, clip)
+                self._step_split(slot, slot.low, grads[name], lr, clip)
             else:
                 plain.append((slot, grads[name]))
         if plain:
             self._step_fused(plain, lr, clip)
 
-    def _step_split(self, slot: Slot, grad: Tensor, lr: float, clip: Tensor) -> None:
+    def _step_split(self, slot: Slot, low: Tensor, grad: Tensor, lr: float, clip: Tensor) -> None:
         beta1, beta2 = self.options.betas
         adamw_split(
-            (local(slot.param), slot.low, slot.first, slot.second, grad),
+            (local(slot.param), low, slot.first, slot.second, grad),
             clip,
             lr=lr,
             beta1=beta1,
@@ -107,7 +111,7 @@ class AdamW:
             step=self.steps,
         )
 
-    def _step_fused(self, plain: list[tuple[Slot, Tensor]], lr: float, clip: Tensor) -> None:
+    def _step_fused(self, plain: Updates, lr: float, clip: Tensor) -> None:
         for decay in {slot.decay for slot, _ in plain}:
             group = [(slot, grad) for slot, grad in plain if slot.decay == decay and grad.numel()]
             if not group:
@@ -121,7 +125,7 @@ class AdamW:
                 if slot.master is not None:
                     local(slot.param).copy_(master)
 
-    def _fused(self, group, masters: list[Tensor], grads: list[Tensor], lr: float, decay: float) -> None:
+    def _fused(self, group: Updates, masters: list[Tensor], grads: list[Tensor], lr: float, decay: float) -> None:
         step = torch.tensor(float(self.steps), device=grads[0].device)
         torch._fused_adamw_(
             masters,

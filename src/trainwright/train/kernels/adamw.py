@@ -20,7 +20,17 @@ def join(high: Tensor, low: Tensor) -> Tensor:
     return bits.view(torch.float32)
 
 
-def adamw_split(tensors: tuple[Tensor, ...], clip: Tensor, *, lr, beta1, beta2, eps, decay, step) -> None:
+def adamw_split(
+    tensors: tuple[Tensor, ...],
+    clip: Tensor,
+    *,
+    lr: float,
+    beta1: float,
+    beta2: float,
+    eps: float,
+    decay: float,
+    step: int,
+) -> None:
     """One update of (high, low, first moment, second moment) by the gradient, all of one shape, in place."""
     correct1, correct2 = 1 - beta1**step, (1 - beta2**step) ** 0.5
     if tensors[0].device.type == "cuda":

@@ -1,5 +1,6 @@
 """The Triton form of `adamw_split`; imported only where there is a GPU."""
 
+# mypy: ignore-errors
 from __future__ import annotations
 
 import triton

@@ -4,6 +4,7 @@ windows and ALiBi a dense mask on CPU and FlexAttention on a GPU."""
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any
@@ -30,6 +31,9 @@ class Sight:
         return self.mask is None and self.blocks is None and not self.tails
 
 
+CAUSAL = Sight()
+
+
 @dataclass(frozen=True)
 class Span:
     """Where a rank's queries and keys lie in the whole sequence; one rank alone has `arange` for both."""
@@ -47,7 +51,7 @@ def look(shape: ModelShape, span: Span, whole: bool, heads: slice) -> Sight:
     slopes = alibi_slopes(shape.heads)[heads].to(device) if shape.position == "alibi" else None
     special = span.documents is not None or bool(shape.window) or slopes is not None
     if whole and not special:
-        return Sight()
+        return CAUSAL
     if device.type == "cuda":
         if not special:
             return Sight(tails=span.chunks)
@@ -88,14 +92,14 @@ def block_mask(shape: ModelShape, span: Span) -> Any:
 
 
 @cache
-def _compiled_block_mask():
+def _compiled_block_mask() -> Callable[..., Any]:
     from torch.nn.attention.flex_attention import create_block_mask
 
     return torch.compile(create_block_mask)
 
 
 @cache
-def _compiled_flex():
+def _compiled_flex() -> Callable[..., Tensor]:
     from torch.nn.attention.flex_attention import flex_attention
 
     return torch.compile(flex_attention)
@@ -110,11 +114,12 @@ def attend(q: Tensor, k: Tensor, v: Tensor, sight: Sight) -> Tensor:
         return _attend_tails(q, k, v, sight.tails, grouped)
     if sight.blocks is not None:
         return _attend_flex(q, k, v, sight, grouped)
+    assert sight.mask is not None
     mask = sight.mask if sight.mask.dtype == torch.bool else sight.mask.to(q.dtype)
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=grouped)
 
 
-def _attend_tails(q: Tensor, k: Tensor, v: Tensor, tails: tuple, grouped: bool) -> Tensor:
+def _attend_tails(q: Tensor, k: Tensor, v: Tensor, tails: tuple[tuple[int, int, int], ...], grouped: bool) -> Tensor:
     """Each run of queries sees all keys up to its own end: causal, aligned to the lower right corner."""
     from torch.nn.attention.bias import causal_lower_right
 
@@ -130,6 +135,7 @@ def _attend_flex(q: Tensor, k: Tensor, v: Tensor, sight: Sight, grouped: bool) -
     slopes = sight.slopes
     if slopes is None:
         return _compiled_flex()(q, k, v, block_mask=sight.blocks, enable_gqa=grouped)
+    assert sight.order is not None
     queries, keys = sight.order
 
     def nearer(score: Tensor, _b: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:

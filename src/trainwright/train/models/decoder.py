@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from trainwright.train.loss import chunked_cross_entropy
-from trainwright.train.models.attention import Sight, attend
+from trainwright.train.models.attention import CAUSAL, Sight, attend
 from trainwright.train.models.rotary import rotate
 from trainwright.train.models.shape import ModelShape
 
@@ -23,11 +23,11 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 @dataclass(frozen=True)
 class Frame:
-    """What one forward pass shares between its blocks. With `targets`, the model returns the summed loss times `scale`."""
+    """What the blocks of a forward pass share. With `targets` the model returns the summed loss times `scale`."""
 
     positions: Tensor
     turn: tuple[Tensor, Tensor] | None = None  # rotary cosine and sine
-    sight: Sight = Sight()
+    sight: Sight = CAUSAL
     targets: Tensor | None = None
     scale: Tensor | None = None
 
@@ -48,8 +48,8 @@ def norm(shape: ModelShape) -> nn.Module:
 
 
 class Attention(nn.Module):
-    """Causal attention with any grouping of heads. The rows of `qkv` lie by key-value head, [its queries | key | value],
-    so that a slice of the rows is a whole set of heads."""
+    """Causal attention with any grouping of heads. The rows of `qkv` lie by key-value head (its queries, its key, its
+    value), so that a slice of the rows is a whole set of heads."""
 
     def __init__(self, shape: ModelShape) -> None:
         super().__init__()
@@ -63,8 +63,7 @@ class Attention(nn.Module):
     def forward(self, x: Tensor, turn: tuple[Tensor, Tensor] | None, sight: Sight) -> Tensor:
         b, s, _ = x.shape
         heads = self.qkv(x).view(b, s, -1, self.group + 2, self.width)
-        q = heads[:, :, :, : self.group].reshape(b, s, -1, self.width)
-        k, v = heads[:, :, :, -2], heads[:, :, :, -1]
+        q, k, v = (part.reshape(b, s, -1, self.width) for part in heads.split([self.group, 1, 1], dim=3))
         if turn is not None:
             q, k = rotate(q, turn), rotate(k, turn)
         seen = self.kernel(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), sight)
@@ -99,8 +98,10 @@ class Block(nn.Module):
     def forward(self, x: Tensor, turn: tuple[Tensor, Tensor] | None, sight: Sight) -> Tensor:
         inner = self.attention_norm(x)
         attended = self.attention(inner, turn, sight)
+        if self.mlp_norm is None:
+            return x + attended + self.mlp(inner)
         if self.parallel:
-            return x + attended + self.mlp(inner if self.mlp_norm is None else self.mlp_norm(x))
+            return x + attended + self.mlp(self.mlp_norm(x))
         x = x + attended
         return x + self.mlp(self.mlp_norm(x))
 
@@ -108,7 +109,9 @@ class Block(nn.Module):
 class Decoder(nn.Module):
     """The whole model, or with `layers`, `first` and `last` one pipeline stage of it under the same parameter names."""
 
-    def __init__(self, shape: ModelShape, layers: Iterable[int] | None = None, first=True, last=True) -> None:
+    def __init__(
+        self, shape: ModelShape, layers: Iterable[int] | None = None, first: bool = True, last: bool = True
+    ) -> None:
         super().__init__()
         self.shape, self.first, self.last = shape, first, last
         layers = range(shape.layers) if layers is None else layers
@@ -121,7 +124,10 @@ class Decoder(nn.Module):
             self.norm = norm(shape)
             if not shape.tied:
                 self.head = Linear(shape.hidden, shape.vocab, bias=False)
-        self.loss = chunked_cross_entropy
+        self.loss: Callable[..., Tensor] = chunked_cross_entropy
+
+    def layers(self) -> list[Block]:
+        return list(self.blocks.values())  # type: ignore[arg-type]
 
     def forward(self, x: Tensor, frame: Frame) -> Tensor:
         """Tokens [b, s] (or the hidden states of the stage before) to hidden states, logits or the loss."""
@@ -129,7 +135,7 @@ class Decoder(nn.Module):
             x = self.embed(x)
             if self.shape.position == "learned":
                 x = x + self.positions(frame.positions)
-        for block in self.blocks.values():
+        for block in self.layers():
             x = block(x, frame.turn, frame.sight)
         return self.finish(x, frame) if self.last else x
 

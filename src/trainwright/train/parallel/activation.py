@@ -4,6 +4,7 @@ parameters keep their names."""
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import torch
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
@@ -11,9 +12,11 @@ from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selectiv
 from trainwright.train.models.decoder import Decoder
 
 aten = torch.ops.aten
-# Attention is dear to compute again; the products behind it are kept too. What is left (norms, activations, rotations and
-# the first products of the MLP, which hold most of the memory) is recomputed.
+# Products and attention are dear to compute again; what lies between them (norms, rotations, activations) is cheap.
 KEPT = {
+    aten.mm.default,
+    aten.addmm.default,
+    aten._scaled_mm.default,
     aten._scaled_dot_product_cudnn_attention.default,
     aten._scaled_dot_product_flash_attention.default,
     aten._scaled_dot_product_efficient_attention.default,
@@ -22,16 +25,17 @@ KEPT = {
 }
 
 
-def _keep_attention(_ctx, op, *_args, **_kwargs) -> CheckpointPolicy:
+def _keep_attention(_context: Any, op: Any, *_args: Any, **_named: Any) -> CheckpointPolicy:
     return CheckpointPolicy.MUST_SAVE if op in KEPT else CheckpointPolicy.PREFER_RECOMPUTE
 
 
 def apply_checkpointing(model: Decoder, mode: str) -> None:
-    """`selective` keeps the outputs of attention and recomputes the rest of a block; `full` recomputes all of it."""
+    """`selective` keeps what products and attention gave and recomputes the rest of a block; `full` keeps nothing."""
     if mode == "none":
         return
-    extra = {}
+    extra: dict[str, Any] = {}
     if mode == "selective":
         extra["context_fn"] = partial(create_selective_checkpoint_contexts, _keep_attention)
-    for block in model.blocks.values():
-        block.forward = partial(checkpoint, block.forward, use_reentrant=False, preserve_rng_state=False, **extra)
+    for block in model.layers():
+        again = partial(checkpoint, block.forward, use_reentrant=False, preserve_rng_state=False, **extra)
+        block.forward = again  # type: ignore[method-assign]

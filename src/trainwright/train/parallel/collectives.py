@@ -2,46 +2,57 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
-import torch.distributed._functional_collectives as functional
+import torch.distributed as dist
 from torch import Tensor
 
+# torch 2.13 renamed both; 2.11 has only the old names.
+_all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+_scatter_sums = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 
-def gather(x: Tensor, dim: int, group) -> Tensor:
+
+def gather(x: Tensor, dim: int, group: Any) -> Tensor:
     """Every rank's slice of `dim`, in rank order. Backward: the gradients of all ranks, summed, this rank's slice."""
-    return _Gather.apply(x, dim, group)
+    return _Gather.apply(x, dim, group)  # type: ignore[no-untyped-call]
 
 
-def reduce_scatter(x: Tensor, dim: int, group) -> Tensor:
+def reduce_scatter(x: Tensor, dim: int, group: Any) -> Tensor:
     """This rank's slice of `dim` of the sum over the ranks. Backward: gather."""
-    return _ReduceScatter.apply(x, dim, group)
+    return _ReduceScatter.apply(x, dim, group)  # type: ignore[no-untyped-call]
 
 
-def _gather(x: Tensor, dim: int, group) -> Tensor:
-    return functional.wait_tensor(functional.all_gather_tensor(x.contiguous(), dim, group))
+def _gather(x: Tensor, dim: int, group: Any) -> Tensor:
+    parts = x.new_empty(dist.get_world_size(group), *x.shape)
+    _all_gather(parts.view(-1, *x.shape[1:]), x.contiguous(), group=group)
+    return torch.cat(parts.unbind(0), dim)
 
 
-def _reduce_scatter(x: Tensor, dim: int, group) -> Tensor:
-    return functional.wait_tensor(functional.reduce_scatter_tensor(x.contiguous(), "sum", dim, group))
+def _reduce_scatter(x: Tensor, dim: int, group: Any) -> Tensor:
+    parts = torch.cat(x.chunk(dist.get_world_size(group), dim))
+    out = parts.new_empty(parts.shape[0] // dist.get_world_size(group), *parts.shape[1:])
+    _scatter_sums(out, parts, group=group)
+    return out
 
 
 class _Gather(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x: Tensor, dim: int, group) -> Tensor:
+    def forward(ctx: Any, x: Tensor, dim: int, group: Any) -> Tensor:
         ctx.where = dim, group
         return _gather(x, dim, group)
 
     @staticmethod
-    def backward(ctx, grad: Tensor):
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         return _reduce_scatter(grad, *ctx.where), None, None
 
 
 class _ReduceScatter(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x: Tensor, dim: int, group) -> Tensor:
+    def forward(ctx: Any, x: Tensor, dim: int, group: Any) -> Tensor:
         ctx.where = dim, group
         return _reduce_scatter(x, dim, group)
 
     @staticmethod
-    def backward(ctx, grad: Tensor):
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         return _gather(grad, *ctx.where), None, None

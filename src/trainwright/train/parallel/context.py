@@ -1,9 +1,10 @@
-"""Context parallelism: each rank holds two chunks of every sequence, one early and one late so that causal work is even,
-and gathers the keys and values of its peers. Exact for any mask, on any backend."""
+"""Context parallelism: each rank holds two chunks of every sequence, an early and a late one so that causal work is
+even, and gathers the keys and values of its peers. Exact for any mask, on any backend."""
 
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -44,11 +45,11 @@ def span_of(batch: Batch, layout: Layout) -> Span:
 
 
 def apply_context(model: Decoder, layout: Layout) -> None:
-    for block in model.blocks.values():
+    for block in model.layers():
         block.attention.kernel = partial(attend_gathered, ranks=layout.plan.context, group=layout.context_group)
 
 
-def attend_gathered(q: Tensor, k: Tensor, v: Tensor, sight: Sight, *, ranks: int, group) -> Tensor:
+def attend_gathered(q: Tensor, k: Tensor, v: Tensor, sight: Sight, *, ranks: int, group: Any) -> Tensor:
     """Attention of this rank's queries over the keys and values of all, put back into the order of the sequence."""
     pieces = gather(torch.stack([k, v]), 3, group).chunk(2 * ranks, dim=3)
     ordered = torch.cat([*pieces[0::2], *reversed(pieces[1::2])], dim=3)

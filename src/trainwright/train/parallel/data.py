@@ -16,7 +16,7 @@ def apply_data(model: Decoder, layout: Layout, precision: str) -> None:
     policy = MixedPrecisionPolicy(param_dtype=low, reduce_dtype=torch.float32, cast_forward_inputs=False)
     # A pipeline runs a stage many times a step: gathering once is cheaper than once a micro-batch.
     free = layout.plan.pipeline == 1 and layout.plan.shard * layout.plan.context > 1
-    for block in model.blocks.values():
+    for block in model.layers():
         fully_shard(block, mesh=layout.data_mesh, mp_policy=policy, reshard_after_forward=free)
     fully_shard(model, mesh=layout.data_mesh, mp_policy=policy, reshard_after_forward=False)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -32,13 +34,15 @@ class Gradients:
 
     def norm(self, grads: dict[str, Tensor]) -> Tensor:
         """The norm of the whole gradient over all ranks."""
-        squares = torch.zeros((), device=next(iter(grads.values())).device)
+        device = next(iter(grads.values())).device
+        wide = torch.float64 if device.type == "cpu" else torch.float32  # a CPU adds one by one and loses digits
+        squares = torch.zeros((), dtype=wide, device=device)
         for share, names in self.shares.items():
-            norms = torch._foreach_norm([grads[name] for name in names], 2, dtype=torch.float32)
+            norms = torch._foreach_norm([grads[name] for name in names], 2, dtype=wide)
             squares += torch.stack(norms).square().sum() * share
         if self.layout.plan.world > 1:
             dist.all_reduce(squares)
-        return squares.sqrt()
+        return squares.sqrt().float()
 
     def _whole(self, grad: Tensor | None, param: nn.Parameter) -> Tensor:
         if grad is None:
@@ -59,9 +63,9 @@ class Gradients:
         return 1.0 / copies
 
 
-def _ends_group(layout: Layout):
+def _ends_group(layout: Layout) -> Any:
     """The first and the last pipeline stage, which each hold a copy of a tied embedding."""
-    column = layout.mesh["pipeline"].mesh.tolist()
+    column = layout.axis("pipeline").mesh.tolist()
     ends = [column[0], column[-1]]
     if dist.get_rank() not in ends:
         return None

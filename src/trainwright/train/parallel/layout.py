@@ -35,9 +35,14 @@ class Layout:
         """Whether parameters are kept by FSDP. Context peers hold copies of them, so they shard them too."""
         return self.plan.data * self.plan.context > 1
 
+    def axis(self, *names: str) -> DeviceMesh:
+        """The part of the mesh along these dimensions, through this rank."""
+        assert self.mesh is not None, "a single process has no mesh"
+        return self.mesh[names]
+
     @property
     def data_mesh(self) -> DeviceMesh:
-        return self.mesh["replicate", "shard"] if self.plan.replicate > 1 else self.mesh["shard"]
+        return self.axis("replicate", "shard") if self.plan.replicate > 1 else self.axis("shard")
 
     def heads(self, count: int) -> slice:
         """The attention heads of this rank."""
@@ -45,8 +50,8 @@ class Layout:
         return slice(self.tensor_rank * each, (self.tensor_rank + 1) * each)
 
     @property
-    def tensor_group(self):
-        return self.mesh.get_group("tensor") if self.plan.tensor > 1 else None
+    def tensor_group(self) -> Any:
+        return self.axis("tensor").get_group() if self.plan.tensor > 1 else None
 
 
 def layout(plan: Plan, device: torch.device) -> Layout:
@@ -55,14 +60,14 @@ def layout(plan: Plan, device: torch.device) -> Layout:
         return Layout(plan, None, None)
     sizes = (plan.pipeline, plan.replicate, plan.shard * plan.context, plan.tensor)
     mesh = init_device_mesh(device.type, sizes, mesh_dim_names=("pipeline", "replicate", "shard", "tensor"))
-    pipeline, replicate, folded, tensor = mesh.get_coordinate()
+    pipeline, replicate, folded, tensor = mesh.get_coordinate() or ()
     shard, context = divmod(folded, plan.context)
     group = _context_group(plan) if plan.context > 1 else None
     return Layout(plan, mesh, group, replicate, shard, context, tensor, pipeline)
 
 
-def _context_group(plan: Plan):
+def _context_group(plan: Plan) -> Any:
     """Peers that share each sequence: neighbours in the folded shard dimension of the mesh."""
     ranks = torch.arange(plan.world).view(-1, plan.context, plan.tensor).transpose(1, 2).reshape(-1, plan.context)
-    mine, _ = dist.new_subgroups_by_enumeration(ranks.tolist())
+    mine, _ = dist.new_subgroups_by_enumeration(ranks.tolist())  # type: ignore[no-untyped-call]
     return mine

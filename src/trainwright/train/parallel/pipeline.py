@@ -1,10 +1,11 @@
 """Pipeline parallelism: the 1F1B schedule, and the interleaved one where a rank holds several stages. The schedule is a
-plain list of actions; every edge between two ranks has a group of its own each way, so that no transfer waits for another."""
+plain list of actions; every edge between two ranks has a group for each way, so that no transfer waits for another."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -58,7 +59,7 @@ class Pipeline:
     def __init__(self, stages: list[Decoder], layout: Layout, dtype: torch.dtype) -> None:
         self.stages, self.layout, self.dtype = stages, layout, dtype
         self.rank, self.ranks = layout.pipeline_rank, layout.plan.pipeline
-        self.column = layout.mesh["pipeline"].mesh.tolist()
+        self.column: list[int] = layout.axis("pipeline").mesh.tolist()
         self.edges = self._make_edges(wrap=len(stages) > 1)
 
     def _make_edges(self, wrap: bool) -> dict[tuple[int, bool], dist.ProcessGroup]:
@@ -98,7 +99,7 @@ class _Step:
     def __init__(self, pipeline: Pipeline, frames: list[tuple[Tensor, Frame]]) -> None:
         self.pipeline, self.frames = pipeline, frames
         self.waiting: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
-        self.sending: list[tuple[dist.Work, Tensor]] = []
+        self.sending: list[tuple[Any, Tensor]] = []
         self.losses: list[Tensor] = []
         self.left = [len(frames)] * len(pipeline.stages)
 
@@ -119,8 +120,8 @@ class _Step:
         self.left[chunk] -= 1
         expect_backward(stage, last=self.left[chunk] == 0)
         x, y = self.waiting.pop((chunk, microbatch))
-        y.backward(None if stage.last else self._receive(chunk, microbatch, False))
-        if not stage.first:
+        torch.autograd.backward([y], None if stage.last else [self._receive(chunk, microbatch, False)])
+        if x.grad is not None:
             self._send(x.grad, chunk, microbatch, False)
 
     def finish(self) -> None:
@@ -147,7 +148,8 @@ class _Step:
         size = (tokens.shape[0], tokens.shape[1] // plan.tensor, self.pipeline.stages[0].shape.hidden)
         buffer = torch.empty(size, dtype=self.pipeline.dtype, device=tokens.device)
         peer, group, tag = self._edge(chunk, microbatch, forward, incoming=True)
-        dist.irecv(buffer, peer, group=group, tag=tag).wait()
+        work: Any = dist.irecv(buffer, peer, group=group, tag=tag)
+        work.wait()
         return buffer
 
 
@@ -162,7 +164,7 @@ class SingleStage:
         for at, (tokens, frame) in enumerate(frames, 1):
             expect_backward(model, last=at == len(frames))
             loss = model(tokens, frame)
-            loss.backward()
+            torch.autograd.backward([loss])
             losses.append(loss.detach())
             if after:
                 after()

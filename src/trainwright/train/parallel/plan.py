@@ -1,4 +1,4 @@
-"""How a model is spread over the ranks, and whether that can work. Free of torch, so that `check` and `predict` use it."""
+"""How a model is spread over the ranks, and whether that can work. Free of torch: `check` and `predict` use it."""
 
 from __future__ import annotations
 

@@ -6,23 +6,24 @@ Classes are swapped in place, so that every parameter keeps its name."""
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 
 from trainwright.train.loss import chunked_cross_entropy
-from trainwright.train.models.decoder import Block, Decoder, Linear
+from trainwright.train.models.decoder import Decoder, Linear
 from trainwright.train.parallel.collectives import gather, reduce_scatter
 from trainwright.train.parallel.layout import Layout
 
 
-def slice_of(parameter: Tensor) -> Tensor:
+def slice_of(parameter: Any) -> Tensor:
     """This rank's slice of a sharded parameter."""
     return parameter.to_local()
 
 
-def copy_of(parameter: Tensor) -> Tensor:
+def copy_of(parameter: Any) -> Tensor:
     """This rank's copy of a replicated parameter. It sees a part of the sequence, so its gradient is a partial sum."""
     return parameter.to_local(grad_placements=[Partial()])
 
@@ -37,17 +38,23 @@ class ColumnLinear(Linear):
 class RowLinear(Linear):
     """A slice of the input columns; the sum over the ranks comes back as a slice of the sequence."""
 
+    group: Any
+
     def forward(self, x: Tensor) -> Tensor:
         y = reduce_scatter(self.product(x, slice_of(self.weight), None), 1, self.group)
         return y if self.bias is None else y + copy_of(self.bias)
 
 
 class GatheringRMSNorm(nn.RMSNorm):
+    group: Any
+
     def forward(self, x: Tensor) -> Tensor:
         return gather(F.rms_norm(x, self.normalized_shape, copy_of(self.weight), self.eps), 1, self.group)
 
 
 class GatheringLayerNorm(nn.LayerNorm):
+    group: Any
+
     def forward(self, x: Tensor) -> Tensor:
         bias = None if self.bias is None else copy_of(self.bias)
         return gather(F.layer_norm(x, self.normalized_shape, copy_of(self.weight), bias, self.eps), 1, self.group)
@@ -55,6 +62,9 @@ class GatheringLayerNorm(nn.LayerNorm):
 
 class VocabularySlice(nn.Embedding):
     """A slice of the vocabulary; a token that another rank holds adds nothing here."""
+
+    group: Any
+    first_row: int
 
     def forward(self, tokens: Tensor) -> Tensor:
         weight = slice_of(self.weight)
@@ -67,8 +77,15 @@ class VocabularySlice(nn.Embedding):
 class PositionSlice(nn.Embedding):
     """The positions of this rank's slice of the sequence."""
 
+    rank: int
+    ranks: int
+
     def forward(self, positions: Tensor) -> Tensor:
         return F.embedding(positions.chunk(self.ranks, dim=1)[self.rank], copy_of(self.weight))
+
+
+def sliced_loss(x: Tensor, weight: Tensor, targets: Tensor, scale: Tensor, group: Any, first_row: int) -> Tensor:
+    return chunked_cross_entropy(x, slice_of(weight), targets, scale, group, first_row)
 
 
 NORMS: dict[type, type] = {nn.RMSNorm: GatheringRMSNorm, nn.LayerNorm: GatheringLayerNorm}
@@ -76,24 +93,22 @@ NORMS: dict[type, type] = {nn.RMSNorm: GatheringRMSNorm, nn.LayerNorm: Gathering
 
 def apply_tensor(model: Decoder, layout: Layout) -> None:
     """Turn a Decoder on the meta device into this rank's part of it."""
-    for block in model.blocks.values():
+    for block in model.layers():
         _apply_block(block, layout)
     first_row = layout.tensor_rank * -(-model.shape.vocab // layout.plan.tensor)
     if hasattr(model, "embed"):
-        _swap(model.embed, VocabularySlice, layout, weight=0)
-        model.embed.first_row = first_row
+        _swap(model.embed, VocabularySlice, layout, weight=0).first_row = first_row
     if hasattr(model, "positions"):
-        _swap(model.positions, PositionSlice, layout)
-        model.positions.rank, model.positions.ranks = layout.tensor_rank, layout.plan.tensor
+        table = _swap(model.positions, PositionSlice, layout)
+        table.rank, table.ranks = layout.tensor_rank, layout.plan.tensor
     if model.last:
         _swap(model.norm, NORMS[type(model.norm)], layout)
         if not model.shape.tied:
             _swap(model.head, ColumnLinear, layout, weight=0)
-        loss = partial(chunked_cross_entropy, group=layout.tensor_group, first_row=first_row)
-        model.loss = lambda x, weight, targets, scale: loss(x, slice_of(weight), targets, scale)
+        model.loss = partial(sliced_loss, group=layout.tensor_group, first_row=first_row)
 
 
-def _apply_block(block: Block, layout: Layout) -> None:
+def _apply_block(block: Any, layout: Layout) -> None:
     for norm in (block.attention_norm, block.mlp_norm):
         if norm is not None:
             _swap(norm, NORMS[type(norm)], layout)
@@ -104,18 +119,19 @@ def _apply_block(block: Block, layout: Layout) -> None:
         _swap(row, RowLinear, layout, weight=1)
 
 
-def _swap(module: nn.Module, kind: type, layout: Layout, **split: int) -> None:
+def _swap(module: Any, kind: type, layout: Layout, **split: int) -> Any:
     """Give a module its parallel forward, and split each parameter named in `split` along that dimension."""
     module.__class__ = kind
     module.group = layout.tensor_group
     for name, param in list(module.named_parameters(recurse=False)):
         placement = Shard(split[name]) if name in split else Replicate()
         module.register_parameter(name, nn.Parameter(_part(param, placement, layout)))
+    return module
 
 
 def _part(param: Tensor, placement: Shard | Replicate, layout: Layout) -> DTensor:
     local = param.detach()
     if isinstance(placement, Shard):
         local = local.chunk(layout.plan.tensor, placement.dim)[layout.tensor_rank].contiguous()
-    mesh = layout.mesh["tensor"]
+    mesh = layout.axis("tensor")
     return DTensor.from_local(local, mesh, [placement], run_check=False, shape=param.shape, stride=param.stride())

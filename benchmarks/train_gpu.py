@@ -1,0 +1,263 @@
+"""Training speed and memory on one GPU, beside Hugging Face transformers in the same run.
+
+    PYTHONPATH=src python3 benchmarks/train_gpu.py [--quick] [--only 1b,8b] [--json FILE]
+
+MFU = (6 N without the token table + 6 L h s) x tokens/s / 989 TFLOP/s: causal attention is counted as computed (half),
+recomputation is not counted, and the peak is that of dense bf16 on H100 and H200, for float8 too."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import statistics
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import torch
+
+from trainwright.train.data.batch import Batch
+from trainwright.train.engine import Engine, EngineOptions
+from trainwright.train.models.shape import ModelShape, lookup, parameter_count_without_embedding
+from trainwright.train.parallel.plan import Plan
+
+PEAK = 989e12
+GIB = 2**30
+ONE_B = replace(lookup("llama3.2-1b"), name="llama-1b-untied", tied=False)
+EIGHT_WIDE = replace(lookup("llama3-8b"), name="llama-8b-width-8-layers", layers=8)
+GPT2 = lookup("gpt2-124m")
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    shape: ModelShape
+    trainer: str  # trainwright | hf-eager | hf-compiled
+    batch: int
+    seq: int = 8192
+    precision: str = "bf16"
+    checkpoint: str = "none"
+    quick: bool = False
+
+
+@dataclass(frozen=True)
+class Result:
+    name: str
+    model: str
+    trainer: str
+    precision: str
+    batch: int
+    seq: int
+    tokens_per_second: float
+    mfu: float
+    memory_gib: float
+    step_ms: float
+    first_step_s: float
+    loss: float
+
+
+CASES = [
+    Case("1b", ONE_B, "trainwright", 2, checkpoint="selective", quick=True),
+    Case("1b", ONE_B, "trainwright", 4, quick=True),
+    Case("1b", ONE_B, "trainwright", 4, precision="float8", quick=True),
+    Case("1b", ONE_B, "hf-eager", 2, quick=True),
+    Case("1b", ONE_B, "hf-compiled", 2),
+    Case("8b", EIGHT_WIDE, "trainwright", 2, checkpoint="selective", quick=True),
+    Case("8b", EIGHT_WIDE, "trainwright", 4, quick=True),
+    Case("8b", EIGHT_WIDE, "trainwright", 4, precision="float8", quick=True),
+    Case("gpt2", GPT2, "trainwright", 32, seq=1024),
+    Case("gpt2", GPT2, "trainwright", 64, seq=1024, quick=True),
+    Case("gpt2", GPT2, "hf-eager", 32, seq=1024),
+    Case("gpt2", GPT2, "hf-compiled", 32, seq=1024, quick=True),
+]
+
+
+def our_step(case: Case) -> Callable[[Batch], torch.Tensor]:
+    options = EngineOptions(precision=case.precision, compile=True, activation_checkpoint=case.checkpoint)
+    engine = Engine(case.shape, Plan(), options, "cuda")
+    return lambda batch: engine.train_step([batch], 1e-4).loss
+
+
+def peer_step(case: Case) -> Callable[[Batch], torch.Tensor]:
+    """Hugging Face with SDPA, fused AdamW, fp32 weights under bf16 autocast, eager or compiled."""
+    model = peer_model(case.shape, case.seq).to("cuda")
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
+    if case.trainer == "hf-compiled":
+        model.compile(dynamic=False)
+
+    def step(batch: Batch) -> torch.Tensor:
+        with torch.autocast("cuda", torch.bfloat16):
+            loss = model(input_ids=batch.tokens, labels=batch.tokens).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        return loss.detach()
+
+    return step
+
+
+def peer_model(shape: ModelShape, seq: int) -> torch.nn.Module:
+    from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+
+    if shape.family == "gpt2":
+        config = GPT2Config(n_embd=shape.hidden, n_layer=shape.layers, n_head=shape.heads, use_cache=False)
+        config.resid_pdrop = config.embd_pdrop = config.attn_pdrop = 0.0
+        config._attn_implementation = "sdpa"
+        return GPT2LMHeadModel(config)
+    config = LlamaConfig(
+        vocab_size=shape.vocab,
+        hidden_size=shape.hidden,
+        intermediate_size=shape.ffn,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.kv_heads,
+        max_position_embeddings=seq,
+        tie_word_embeddings=shape.tied,
+        use_cache=False,
+    )
+    config._attn_implementation = "sdpa"
+    return LlamaForCausalLM(config)
+
+
+def random_batch(case: Case) -> Batch:
+    tokens = torch.randint(0, case.shape.vocab, (case.batch, case.seq + 1), device="cuda")
+    positions = torch.arange(case.seq, device="cuda").expand(case.batch, -1)
+    return Batch(tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous(), positions)
+
+
+def measure(case: Case, repeats: int) -> Result:
+    start_up()
+    backends_default()
+    began = time.perf_counter()
+    step = our_step(case) if case.trainer == "trainwright" else peer_step(case)
+    batch = random_batch(case)
+    float(step(batch))
+    first = time.perf_counter() - began
+    for _ in range(3):
+        step(batch)
+    torch.cuda.reset_peak_memory_stats()
+    marks = [torch.cuda.Event(enable_timing=True) for _ in range(repeats + 1)]
+    marks[0].record()
+    for mark in marks[1:]:
+        loss = step(batch)
+        mark.record()
+    torch.cuda.synchronize()
+    ms = statistics.median(a.elapsed_time(b) for a, b in zip(marks, marks[1:], strict=False))
+    speed = case.batch * case.seq / ms * 1000
+    memory = torch.cuda.max_memory_allocated() / GIB
+    about = (case.name, case.shape.name, case.trainer, case.precision, case.batch, case.seq)
+    return Result(*about, speed, mfu(case.shape, case.seq, speed), memory, ms, first, float(loss))
+
+
+def profile(case: Case) -> None:
+    """The kernels of two steps, by their share of the time."""
+    start_up()
+    step, batch = our_step(case), random_batch(case)
+    for _ in range(3):
+        step(batch)
+    torch.cuda.synchronize()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen:
+        for _ in range(2):
+            step(batch)
+        torch.cuda.synchronize()
+    kernels = sorted(seen.key_averages(), key=lambda k: -k.device_time_total)
+    print(f"kernels of {case.name} {case.precision} batch {case.batch} (ms a step, calls a step):")
+    print(f"  {sum(k.device_time_total for k in kernels) / 2000:8.2f} in all")
+    for kernel in kernels[:40]:
+        print(f"  {kernel.device_time_total / 2000:8.2f} {kernel.count // 2:5}  {kernel.key[:110]}")
+
+
+def mfu(shape: ModelShape, seq: int, speed: float) -> float:
+    flops = 6 * parameter_count_without_embedding(shape) + 6 * shape.layers * shape.hidden * seq
+    return flops * speed / PEAK
+
+
+def start_up() -> None:
+    """Give the memory of the case before back."""
+    torch._dynamo.reset()
+    gc.collect()
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+
+
+def backends_default() -> None:
+    """The engine chooses an attention kernel for its process; the peer starts from torch's own choice."""
+    cuda = torch.backends.cuda
+    for enable in (cuda.enable_cudnn_sdp, cuda.enable_flash_sdp, cuda.enable_mem_efficient_sdp, cuda.enable_math_sdp):
+        enable(True)
+
+
+def loss_gap(steps: int) -> dict[str, float]:
+    """Loss after `steps` steps on real text (Python's own standard library, as bytes) in bf16 and in float8."""
+    text = b"".join(p.read_bytes() for p in sorted(Path(statistics.__file__).parent.glob("*.py")))
+    stream = torch.frombuffer(bytearray(text), dtype=torch.uint8).long()
+    shape, rows, seq = replace(ONE_B, vocab=256), 4, 2048
+    ends = {}
+    for precision in ("bf16", "float8"):
+        start_up()
+        engine = Engine(shape, Plan(), EngineOptions(precision=precision, compile=True), "cuda")
+        picks = torch.Generator().manual_seed(0)
+        losses = []
+        for step in range(steps):
+            at = torch.randint(0, len(stream) - seq - 1, (rows,), generator=picks)
+            sample = torch.stack([stream[i : i + seq + 1] for i in at.tolist()]).cuda()
+            batch = Batch(
+                sample[:, :-1].contiguous(), sample[:, 1:].contiguous(), torch.arange(seq).expand(rows, -1).cuda()
+            )
+            losses.append(engine.train_step([batch], 3e-4 * min(1, (step + 1) / 20)).loss)
+        ends[precision] = float(torch.stack(losses[-10:]).mean())
+    ends["gap"] = abs(ends["float8"] / ends["bf16"] - 1)
+    return ends
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="the headline cases, 5 steps each")
+    parser.add_argument("--only", default="", help="names of cases, with commas: 1b, 8b, gpt2, loss")
+    parser.add_argument("--trainer", default="", help="only this trainer")
+    parser.add_argument("--profile", action="store_true", help="also say which kernels take the time of our steps")
+    parser.add_argument("--json", type=Path, help="write the results there")
+    args = parser.parse_args()
+    if not torch.cuda.is_available():
+        print("train_gpu: needs an NVIDIA GPU", file=sys.stderr)
+        return 2
+    wanted = set(filter(None, args.only.split(",")))
+    cases = [c for c in CASES if (c.quick or not args.quick) and (not wanted or c.name in wanted)]
+    results = []
+    print(__doc__.split("\n\n")[2])
+    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}")
+    for case in cases:
+        if args.trainer and case.trainer != args.trainer:
+            continue
+        try:
+            result = measure(case, 5 if args.quick else 10)
+        except Exception:
+            print(f"{case.name} {case.trainer} batch {case.batch} {case.precision}: FAILED", file=sys.stderr)
+            traceback.print_exc()
+            continue
+        results.append(result)
+        print(
+            f"{result.model:26} {result.trainer:12} {result.precision:7} {case.checkpoint:10} batch {result.batch:3}  "
+            f"{result.tokens_per_second:9,.0f} tokens/s  MFU {result.mfu:.1%}  {result.memory_gib:6.1f} GiB  "
+            f"step {result.step_ms:7.1f} ms  first {result.first_step_s:5.1f} s  loss {result.loss:.3f}",
+            flush=True,
+        )
+        if args.profile and case.trainer == "trainwright":
+            profile(case)
+    gap = loss_gap(200) if not args.quick and (not wanted or "loss" in wanted) else None
+    if gap:
+        print(
+            f"loss after 200 steps on text: bf16 {gap['bf16']:.4f}, float8 {gap['float8']:.4f}, apart {gap['gap']:.2%}"
+        )
+    if args.json:
+        args.json.write_text(json.dumps({"results": [asdict(r) for r in results], "loss": gap}, indent=2))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,98 @@
+"""Runs plans on real gloo processes: several plans to one start of the processes, as importing torch is the dear part.
+
+Run as a script: RANK and WORLD_SIZE in the environment, then the cases (JSON), a file store and the result file."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from trainwright.train.data.batch import IGNORED, Batch
+from trainwright.train.engine import Engine, EngineOptions
+from trainwright.train.models.shape import lookup
+from trainwright.train.parallel.plan import Plan
+
+STEPS, SAMPLES, LENGTH, MICROBATCHES = 20, 8, 32, 4
+
+
+def global_batch(step: int, vocab: int, documents: bool) -> Batch:
+    """The global batch of one step, the same on every rank, with some targets ignored unevenly over the samples."""
+    generator = torch.Generator().manual_seed(step)
+    tokens = torch.randint(0, vocab, (SAMPLES, LENGTH + 1), generator=generator)
+    targets = tokens[:, 1:].clone()
+    for row in range(SAMPLES):
+        targets[row, : 2 * row] = IGNORED
+    index = torch.arange(LENGTH)[None].expand(SAMPLES, -1)
+    if not documents:
+        return Batch(tokens[:, :-1], targets, index)
+    borders = torch.randint(0, 6, (SAMPLES, LENGTH), generator=generator) == 0
+    number = borders.long().cumsum(1)
+    starts = torch.where(borders, index, 0).cummax(1).values
+    return Batch(tokens[:, :-1], targets, index - starts, number)
+
+
+def microbatches(batch: Batch, rank: int, world: int) -> list[Batch]:
+    """This data rank's samples, cut into micro-batches."""
+    own = slice(rank * SAMPLES // world, (rank + 1) * SAMPLES // world)
+    columns = (batch.tokens, batch.targets, batch.positions, batch.documents)
+    count = min(MICROBATCHES, SAMPLES // world)
+    parts = zip(*(c[own].chunk(count) if c is not None else [None] * count for c in columns), strict=True)
+    return [Batch(*part) for part in parts]
+
+
+def curve(case: dict) -> dict:
+    """Loss and gradient norm of each step under one plan, and the evaluation after the last."""
+    shape, plan = lookup(case["model"]), Plan.parse(case["plan"])
+    plan.check(shape, plan.world, LENGTH, SAMPLES)
+    engine = Engine(shape, plan, EngineOptions(seed=7, max_norm=1.0, **case.get("options", {})), "cpu")
+    losses, norms = [], []
+    for step in range(STEPS):
+        batch = global_batch(step, shape.vocab, case.get("documents", False))
+        out = engine.train_step(microbatches(batch, engine.data_rank, engine.data_world), lr=3e-4)
+        losses.append(float(out.loss))
+        norms.append(float(out.grad_norm))
+    last = microbatches(
+        global_batch(99, shape.vocab, case.get("documents", False)), engine.data_rank, engine.data_world
+    )
+    return {"loss": losses, "norm": norms, "evaluation": engine.evaluate(last), "tokens": int(out.tokens)}
+
+
+def run_world(world: int, cases: list[dict], folder: Path, program: Path = Path(__file__)) -> list[dict]:
+    """Start `world` processes, run every case in each, and return rank 0's results."""
+    out, store = folder / "results.json", folder / "store"
+    environment = {
+        **os.environ,
+        "WORLD_SIZE": str(world),
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": os.pathsep.join(sys.path),
+    }
+    command = [sys.executable, str(program), json.dumps(cases), str(store), str(out)]
+    ranks = [subprocess.Popen(command, env={**environment, "RANK": str(rank)}) for rank in range(world)]
+    try:
+        codes = [rank.wait(timeout=240) for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+    assert codes == [0] * world
+    return json.loads(out.read_text())
+
+
+def main(run) -> None:
+    cases, store, out = json.loads(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
+    rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=world)
+    results = [run(case) for case in cases]
+    if rank == 0:
+        out.write_text(json.dumps(results))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(curve)
