@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+import json
+import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -117,6 +120,41 @@ def test_a_code_belongs_to_one_rule_and_has_a_shape() -> None:
 
     with pytest.raises(ValueError, match="like CAP001"):
         rule("cap1")
+
+
+USER_RULES = """
+from trainwright.check.registry import problem, rule
+
+@rule("ACME001", "warning")
+def no_fours(file):
+    \"\"\"Four is unlucky.\"\"\"
+    for _, queue in file.queues:
+        yield problem(queue.max_count, "four")
+"""
+
+
+def run_with_package(folder: Path, code: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """`trainwright check` with a package of a user's installed beside it."""
+    info = folder / "acme-1.0.dist-info"
+    info.mkdir(exist_ok=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[trainwright.rules]\nacme = acme_rules\n")
+    (folder / "acme_rules.py").write_text(code)
+    environment = {**os.environ, "PYTHONPATH": str(folder)}
+    command = [sys.executable, "-m", "trainwright", "check", *words]
+    return subprocess.run(command, env=environment, capture_output=True, text=True)
+
+
+def test_rules_of_a_users_package_run_beside_ours(bad: Path) -> None:
+    done = run_with_package(bad.parent, USER_RULES, str(bad), "--select", "ACME", "--format", "json")
+    assert [row["code"] for row in json.loads(done.stdout)] == ["ACME001"], done.stderr
+
+
+def test_a_users_package_that_cannot_be_loaded_is_named(bad: Path) -> None:
+    done = run_with_package(bad.parent, "import nothing_of_that_name", str(bad))
+    assert done.returncode == 2
+    assert "acme_rules" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_rules_that_need_more_are_reported_as_skipped(bad: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from trainwright.check.finding import Edit, Level
 from trainwright.check.model import File, Value
+from trainwright.errors import UserError
 from trainwright.spec.source import Node, Span
 
 Needs = Literal["offline", "aws", "node"]
@@ -94,7 +95,14 @@ def _load_user_rules() -> None:
     from importlib.metadata import entry_points
 
     for entry in entry_points(group="trainwright.rules"):
-        entry.load()
+        try:
+            entry.load()
+        except Exception as error:  # somebody else's package: whatever it raises, say whose it is
+            raise UserError(
+                f"the rules of {entry.value!r} cannot be loaded: {type(error).__name__}: {error}",
+                where=f"entry point trainwright.rules: {entry.name}",
+                fix="mend that package, or uninstall it",
+            ) from error
 
 
 def all_rules() -> tuple[Rule, ...]:
