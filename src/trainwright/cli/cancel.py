@@ -1,0 +1,18 @@
+"""`trainwright cancel`: end a job, leaving no process behind."""
+
+from __future__ import annotations
+
+import click
+
+
+@click.command()
+@click.argument("runs", nargs=-1, required=True, metavar="RUN...")
+def command(runs: tuple[str, ...]) -> None:
+    """Cancel jobs by RUN, job id or `last`; the run folders stay."""
+    from trainwright.platforms import reach
+    from trainwright.schedulers.runs import find
+
+    for word in runs:
+        run = find(word)
+        reach.scheduler_of(run).cancel(run.job_id)
+        click.echo(f"cancelled {run.name} (job {run.job_id})", err=True)

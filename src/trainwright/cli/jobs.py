@@ -1,0 +1,34 @@
+"""`trainwright jobs`: what waits and runs, on every scheduler this machine knows."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import click
+
+from trainwright.cli.table import columns
+
+
+@click.command()
+@click.option("--why", metavar="JOB", help="Say why a job is still waiting.")
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+def command(why: str | None, as_json: bool) -> None:
+    """One table of the jobs that wait or run, over all schedulers."""
+    from trainwright.platforms import reach
+    from trainwright.schedulers import runs
+
+    if why:
+        run = runs.find(why)
+        click.echo(reach.scheduler_of(run).explain_pending(run.job_id))
+        return
+    jobs = reach.all_jobs()
+    if as_json:
+        click.echo(json.dumps([dataclasses.asdict(job) for job in jobs], indent=1))
+        return
+    if not jobs:
+        click.echo("no job waits or runs", err=True)
+        return
+    header = ("JOB", "NAME", "CLUSTER", "QUEUE", "STATE", "NODES", "WHERE OR WHY")
+    rows = [(j.id, j.name, j.cluster or j.scheduler, j.queue, j.state, j.nodes, j.node_list or j.reason) for j in jobs]
+    click.echo(columns(header, rows))

@@ -1,0 +1,52 @@
+"""`trainwright logs`: what the ranks of a run print."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from trainwright.schedulers.runs import Run
+
+
+@click.command()
+@click.argument("run", default="last")
+@click.option("-f", "--follow", "follow_it", is_flag=True, help="Go on until the job ends.")
+@click.option("--rank", type=click.IntRange(0), help="Only this rank.")
+def command(run: str, follow_it: bool, rank: int | None) -> None:
+    """Print the logs of RUN (a run, a job id, or `last`), each line with the rank it comes from."""
+    from trainwright.platforms import reach
+    from trainwright.schedulers import follow, runs
+
+    found = runs.find(run)
+    if follow_it:
+        watch(found, rank)
+        return
+    for line in follow.new_lines(found, reach.shell_of(found), {}, rank):
+        click.echo(line)
+
+
+def watch(run: Run, rank: int | None) -> None:
+    """Follow a run to its end: log lines to stdout, the live line to stderr. Exit 1 unless it completed."""
+    from trainwright.platforms import reach
+    from trainwright.schedulers.follow import follow
+
+    terminal = sys.stderr.isatty()
+
+    def line(text: str) -> None:
+        click.echo(("\r\x1b[K" if terminal else "") + text)
+
+    def live(words: str) -> None:
+        click.echo(f"\r\x1b[K{words}" if terminal else words, err=True, nl=not terminal)
+
+    try:
+        status = follow(run, reach.shell_of(run), lambda: reach.run_state(run), rank, line, live)
+    except KeyboardInterrupt:
+        click.echo(f"\nthe job goes on; `trainwright logs -f {run.name}` follows it again", err=True)
+        return
+    code = "" if status.exit_code is None else f", exit status {status.exit_code}"
+    click.echo(f"{chr(10) if terminal else ''}{run.name}: {status.state}{code}", err=True)
+    if status.state != "completed":
+        sys.exit(1)

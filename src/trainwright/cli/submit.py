@@ -1,0 +1,81 @@
+"""`trainwright submit`: hand a job to the cluster's scheduler."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from trainwright.schedulers.submission import Planned
+
+
+@click.command()
+@click.argument("spec", required=False, type=click.Path(exists=True, dir_okay=False))
+@click.argument("job", required=False)
+@click.argument("args", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGUMENTS...]")
+@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change one value of the spec.")
+@click.option("--script", metavar="FILE", help="Run this script instead of a job of the spec.")
+@click.option("--nodes", type=click.IntRange(1), help="Nodes for --script.")
+@click.option("--processes", type=click.IntRange(1), help="Processes a node for --script.")
+@click.option("--queue", metavar="NAME", help="Queue for --script.")
+@click.option("--scheduler", type=click.Choice(["process"]), help="Run here, as plain processes.")
+@click.option("--host", metavar="USER@HEAD", help="Reach the Slurm head node over ssh.")
+@click.option("--remote-folder", default="", metavar="FOLDER", help="Where run folders go on that side.")
+@click.option("--venv", default="", metavar="FOLDER", help="Virtual environment on the nodes.")
+@click.option("--dry-run", is_flag=True, help="Print the script and do nothing.")
+@click.option(
+    "--explain", "explain_it", is_flag=True, help="Print each environment variable with its reason; do nothing."
+)
+@click.option("--follow", "follow_it", is_flag=True, help="Watch it until it ends; leaving does not stop it.")
+@click.option("--json", "as_json", is_flag=True, help="Print the run as JSON.")
+def command(
+    spec: str | None,
+    job: str | None,
+    args: tuple[str, ...],
+    overrides: tuple[str, ...],
+    script: str | None,
+    nodes: int | None,
+    processes: int | None,
+    queue: str | None,
+    scheduler: str | None,
+    host: str | None,
+    remote_folder: str,
+    venv: str,
+    dry_run: bool,
+    explain_it: bool,
+    follow_it: bool,
+    as_json: bool,
+) -> None:
+    """Submit a JOB of SPEC, or any script: `trainwright submit SPEC --script train.py --nodes 4 -- --lr 1e-4`."""
+    import dataclasses
+
+    from trainwright.cli.logs import watch
+    from trainwright.platforms.order import Wish, order_for
+    from trainwright.schedulers import submission
+    from trainwright.schedulers.environment import explain
+
+    words = (job, *args) if script and job else args
+    wish = Wish(
+        spec, job, overrides, script, words, nodes, processes, queue, scheduler or "", host or "", remote_folder, venv
+    )
+    order = order_for(wish)
+    planned = submission.plan(order)
+    if dry_run or explain_it:
+        click.echo(explain(planned.launch.environment) if explain_it else planned.script.text.rstrip())
+        return
+    run = submission.submit(order, planned)
+    if as_json:
+        click.echo(json.dumps({**dataclasses.asdict(run), "folder": str(run.folder)}, indent=1))
+    else:
+        click.echo(f"submitted {run.name} as job {run.job_id}; {describe(planned)}", err=True)
+        click.echo(run.name)
+    if follow_it:
+        watch(run, rank=0)
+
+
+def describe(planned: Planned) -> str:
+    run = planned.run
+    return f"{run.nodes} nodes, {run.ranks} ranks; folder {Path(run.where)}"

@@ -1,0 +1,26 @@
+"""`trainwright up`: make the cluster a spec describes."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+
+import click
+
+
+@click.command()
+@click.argument("spec", type=click.Path(exists=True, dir_okay=False))
+@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change one value of the spec.")
+@click.option("--json", "as_json", is_flag=True, help="Print the cluster as JSON.")
+def command(spec: str, overrides: tuple[str, ...], as_json: bool) -> None:
+    """Make the cluster SPEC describes. On platform local: a real Slurm on this machine, in seconds."""
+    from trainwright.cli.status import show
+    from trainwright.platforms.base import platform_named
+    from trainwright.spec.load import load
+
+    began = time.monotonic()
+    loaded = load(spec, overrides).spec
+    status = platform_named(loaded.platform).up(loaded, say=lambda words: click.echo(words, err=True))
+    click.echo(f"cluster {loaded.name} is up after {time.monotonic() - began:.1f} s", err=True)
+    click.echo(json.dumps(dataclasses.asdict(status), indent=1) if as_json else show(status))

@@ -1,0 +1,94 @@
+"""What every platform can do, so that `up`, `down`, `status` and `connect` need not know which one it is."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from trainwright.errors import UserError, did_you_mean
+
+if TYPE_CHECKING:
+    from trainwright.schedulers.base import Scheduler
+    from trainwright.spec.model import Spec
+
+
+@dataclass(frozen=True)
+class NodeStatus:
+    """One node as its scheduler sees it."""
+
+    name: str
+    queue: str
+    state: str
+    reason: str = ""
+    address: str = ""
+
+
+@dataclass(frozen=True)
+class QueueStatus:
+    """One queue: how many nodes it keeps and may have, and how many are in which state."""
+
+    name: str
+    least: int
+    most: int
+    cpus: int
+    gpus: int
+    states: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ClusterStatus:
+    """A cluster at one moment."""
+
+    name: str
+    platform: str
+    state: str
+    scheduler: str
+    queues: tuple[QueueStatus, ...] = ()
+    nodes: tuple[NodeStatus, ...] = ()
+
+
+class Platform(Protocol):
+    """One way of making a cluster. `spec` may be missing where a name alone finds the cluster."""
+
+    def up(self, spec: Spec, say: Callable[[str], None]) -> ClusterStatus: ...
+
+    def down(self, name: str, spec: Spec | None, say: Callable[[str], None]) -> None: ...
+
+    def status(self, name: str, spec: Spec | None) -> ClusterStatus: ...
+
+    def connect(self, name: str, spec: Spec | None) -> tuple[list[str], dict[str, str]]:
+        """The command that opens a shell on the cluster's head, and what its environment needs beside the user's."""
+        ...
+
+    def scheduler(self, name: str, spec: Spec | None) -> Scheduler: ...
+
+
+# platform -> where its code is; imported only when used. A new platform adds a line.
+PLATFORMS: dict[str, str] = {
+    "local": "trainwright.platforms.local.platform:LocalPlatform",
+}
+
+
+def platform_named(name: str) -> Platform:
+    """The platform of that name, or a clear word that it cannot be started from here."""
+    if name not in PLATFORMS:
+        hint = did_you_mean(name, PLATFORMS) or f"there are: {', '.join(PLATFORMS)}"
+        raise UserError(f"platform {name!r} cannot be started from here", fix=hint)
+    module, _, attribute = PLATFORMS[name].partition(":")
+    made: Any = getattr(importlib.import_module(module), attribute)()
+    return cast("Platform", made)
+
+
+def find(target: str, overrides: tuple[str, ...] = ()) -> tuple[Platform, str, Spec | None]:
+    """What a user means by FILE or NAME: the platform, the cluster's name, and the spec where a file was named."""
+    if Path(target).is_file():
+        from trainwright.spec.load import load
+
+        spec = load(target, overrides).spec
+        return platform_named(spec.platform), spec.name, spec
+    if overrides or target.endswith((".yaml", ".yml")):
+        raise UserError(f"there is no file {target!r}", fix="name a spec file, such as trainwright.yaml")
+    return platform_named("local"), target, None

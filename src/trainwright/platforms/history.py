@@ -1,0 +1,86 @@
+"""What became of earlier runs, read from their folders and from whichever scheduler still knows them."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from trainwright.platforms.reach import run_state
+from trainwright.schedulers import runs
+from trainwright.schedulers.follow import Progress, Tail
+from trainwright.schedulers.runs import Run
+from trainwright.schedulers.shell import Shell
+
+
+@dataclass(frozen=True)
+class Row:
+    """One fact about each of the runs compared."""
+
+    what: str
+    values: tuple[str, ...]
+
+
+def newest(limit: int) -> list[dict[str, str]]:
+    return [facts(run) for run in itertools.islice(runs.all_runs(), limit)]
+
+
+def facts(run: Run) -> dict[str, str]:
+    """The few words that tell one run from another."""
+    progress = last_metrics(run)
+    return {
+        "run": run.name,
+        "job": run.job_id,
+        "where": run.cluster or run.scheduler,
+        "state": run_state(run).state,
+        "ranks": str(run.ranks),
+        "step": str(progress.step or ""),
+        "loss": "" if progress.loss is None else f"{progress.loss:.4f}",
+    }
+
+
+def last_metrics(run: Run) -> Progress:
+    progress = Progress(run.steps)
+    progress.take(Tail(Shell(host=run.host), f"{run.where}/metrics.jsonl").lines())
+    return progress
+
+
+def compare(names: Sequence[str]) -> list[Row]:
+    """Facts, commit and environment of one run or two, side by side; with two, only the variables that differ."""
+    found = [runs.find(name) for name in names]
+    each = [{**facts(run), "speed": _speed(run), "commit": _commit(run)} for run in found]
+    rows = [Row(key, tuple(fact[key] for fact in each)) for key in each[0]]
+    rows.append(Row("restarts", tuple(str(_restarts(run)) for run in found)))
+    lines = [_environment(run) for run in found]
+    for name in sorted(set().union(*lines)):
+        values = tuple(line.get(name, "") for line in lines)
+        if len(found) == 1 or len(set(values)) > 1:
+            rows.append(Row(name, values))
+    return rows
+
+
+def _speed(run: Run) -> str:
+    speed = last_metrics(run).tokens_per_second
+    return f"{speed:.0f} tokens/s" if speed else ""
+
+
+def _commit(run: Run) -> str:
+    path = run.folder / "git.json"
+    if not path.exists():
+        return ""
+    state = json.loads(path.read_text())
+    return str(state["commit"])[:10] + (" with changes" if state["changed"] else "")
+
+
+def _restarts(run: Run) -> int:
+    path = run.folder / "events.jsonl"
+    lines = path.read_text().splitlines() if path.exists() else []
+    return max(0, sum('"source": "job", "event": "started"' in line for line in lines) - 1)
+
+
+def _environment(run: Run) -> dict[str, str]:
+    path = run.folder / "environment"
+    lines = path.read_text().splitlines() if path.exists() else []
+    pairs = (line.split("  #", 1)[0].strip().partition("=") for line in lines if "=" in line)
+    return {name: value for name, _, value in pairs}

@@ -1,0 +1,100 @@
+"""Finding the scheduler of a job again: from a spec, or from a run that was submitted earlier, from any terminal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trainwright.errors import UserError
+from trainwright.platforms.base import PLATFORMS, platform_named
+from trainwright.schedulers import runs
+from trainwright.schedulers.base import JobStatus, Scheduler
+from trainwright.schedulers.process import ProcessScheduler
+from trainwright.schedulers.runs import Run
+from trainwright.schedulers.shell import Shell
+from trainwright.schedulers.slurm import SlurmScheduler
+
+if TYPE_CHECKING:
+    from trainwright.spec.model import Spec
+
+SLURM_PLATFORMS = frozenset({"parallelcluster", "hyperpod", "local"})
+
+
+def scheduler_for(spec: Spec, host: str = "", chosen: str = "") -> Scheduler:
+    """Where a spec's jobs go: the scheduler the user chose, the head node he named, or the platform's own."""
+    if chosen == "process":
+        return ProcessScheduler()
+    if host:
+        if spec.platform not in SLURM_PLATFORMS:
+            raise UserError(
+                f"--host names a Slurm head node, and platform {spec.platform} has none", fix="leave it out"
+            )
+        return SlurmScheduler(Shell(host=host), cluster=spec.name, python="python3")
+    if spec.platform in PLATFORMS:
+        return platform_named(spec.platform).scheduler(spec.name, spec)
+    if spec.platform in SLURM_PLATFORMS:
+        return SlurmScheduler(Shell(), cluster=spec.name)
+    raise UserError(f"platform {spec.platform!r} has no scheduler here yet", fix="`--scheduler process` runs it here")
+
+
+def scheduler_of(run: Run) -> Scheduler:
+    """The scheduler a run was handed to."""
+    if run.scheduler == "process":
+        return ProcessScheduler()
+    if run.host:
+        return SlurmScheduler(Shell(host=run.host), cluster=run.cluster)
+    if run.platform in PLATFORMS:
+        return platform_named(run.platform).scheduler(run.cluster, None)
+    return SlurmScheduler(Shell(), cluster=run.cluster)
+
+
+def shell_of(run: Run) -> Shell:
+    """How to read a run's files: in place, or over ssh."""
+    return Shell(host=run.host) if run.host else Shell()
+
+
+def all_jobs() -> list[JobStatus]:
+    """Every job that waits or runs, on every scheduler this machine knows: one question to each, not one a job."""
+    found = ProcessScheduler().jobs()
+    for scheduler in known_schedulers():
+        found += scheduler.jobs()
+    return found
+
+
+def known_schedulers() -> list[Scheduler]:
+    """The local clusters, and every place a run was sent to."""
+    from trainwright.platforms.local import life, state
+
+    records = [record for name in state.names() if (record := state.read(name)) and life.daemons_alive(record)]
+    local = platform_named("local")
+    found: list[Scheduler] = [local.scheduler(record.cluster.name, None) for record in records]
+    others = {(run.host, run.cluster): run for run in runs.all_runs() if run.scheduler == "slurm" and run.host}
+    return [*found, *(scheduler_of(run) for run in others.values())]
+
+
+def run_state(run: Run) -> JobStatus:
+    """What became of a run; a cluster that was taken down leaves what its folder says."""
+    if not run.job_id:
+        return JobStatus("", run.job, "unknown", run.scheduler, reason="it was never submitted")
+    try:
+        status = scheduler_of(run).state(run.job_id)
+    except UserError as error:
+        status = JobStatus(run.job_id, run.job, "unknown", run.scheduler, run.cluster, reason=error.what)
+    return status if status.state != "unknown" else _from_events(run, status)
+
+
+def _from_events(run: Run, unknown: JobStatus) -> JobStatus:
+    """The last word of the job's own script, for a cluster that is no longer there to ask."""
+    import dataclasses
+    import json
+
+    lines = (Path(run.folder) / "events.jsonl").read_text().splitlines() if _has_events(run) else []
+    events = [json.loads(line) for line in lines if '"source": "job"' in line]
+    if not events or events[-1]["event"] != "ended":
+        return unknown
+    code = int(events[-1]["code"])
+    return dataclasses.replace(unknown, state="completed" if code == 0 else "failed", exit_code=code, reason="")
+
+
+def _has_events(run: Run) -> bool:
+    return (run.folder / "events.jsonl").exists()

@@ -1,0 +1,127 @@
+"""What every scheduler takes and gives: a launch goes in, a script, a job id and states come out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, fields
+from pathlib import Path
+from typing import Literal, Protocol
+
+from trainwright.catalog.environment import EnvVar
+from trainwright.errors import UserError
+
+SAVED = 75  # the exit status that says: everything is saved, start me again
+
+State = Literal[
+    "pending", "running", "completing", "completed", "failed", "cancelled", "timeout", "node-failed", "unknown"
+]
+ENDED: frozenset[State] = frozenset({"completed", "failed", "cancelled", "timeout", "node-failed"})
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A job made concrete: what each rank runs, on how much of the cluster, and under which conditions."""
+
+    name: str
+    command: tuple[str, ...]
+    folder: Path  # the run folder, as the nodes see it
+    nodes: int = 1
+    processes: int = 1  # a node
+    cpus: int = 1  # a process
+    gpus: int = 0  # a node
+    queue: str = ""
+    environment: tuple[EnvVar, ...] = ()
+    launcher: Literal["srun", "torchrun"] = "srun"
+    array: str = ""
+    time: int | None = None  # seconds
+    grace: int = 120  # seconds before the time limit at which the ranks are told to save
+    requeue: bool = True
+    retries: int = 3  # how often a crash after progress starts the job again
+    exclusive: bool = False
+    account: str = ""
+    qos: str = ""
+    constraint: str = ""
+    reservation: str = ""
+    after: str = ""  # id of a job that has to succeed first
+    container: str = ""
+    mounts: tuple[str, ...] = ()
+    venv: str = ""
+    health: bool = False
+
+    @property
+    def ranks(self) -> int:
+        return self.nodes * self.processes
+
+
+@dataclass(frozen=True)
+class Script:
+    """What a scheduler is handed: text a person can read, under the file name it has in the run folder."""
+
+    filename: str
+    text: str
+
+
+@dataclass(frozen=True)
+class JobStatus:
+    """A job at one moment, in the same words whatever scheduler it runs on."""
+
+    id: str
+    name: str
+    state: State
+    scheduler: str
+    cluster: str = ""
+    queue: str = ""
+    nodes: int = 0
+    node_list: str = ""
+    reason: str = ""
+    exit_code: int | None = None
+    submitted: str = ""
+    started: str = ""
+    ended: str = ""
+    restarts: int = 0
+
+    @property
+    def over(self) -> bool:
+        return self.state in ENDED
+
+
+class Scheduler(Protocol):
+    """One way of running jobs. `cannot` names the fields of a launch it has no way to honour, and why."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def cluster(self) -> str: ...
+
+    @property
+    def cannot(self) -> Mapping[str, str]: ...
+
+    def render(self, launch: Launch) -> Script: ...
+
+    def submit(self, launch: Launch, script: Script) -> str: ...
+
+    def jobs(self) -> list[JobStatus]: ...
+
+    def state(self, job: str) -> JobStatus: ...
+
+    def cancel(self, job: str) -> None: ...
+
+    def explain_pending(self, job: str) -> str: ...
+
+
+def refuse_what_it_cannot(launch: Launch, scheduler: Scheduler) -> None:
+    """Nothing a user wrote is dropped in silence: what the scheduler cannot honour stops the submission."""
+    asked = [field.name for field in fields(launch) if field.name in scheduler.cannot and _was_set(launch, field.name)]
+    if asked:
+        reasons = "; ".join(f"{name} ({scheduler.cannot[name]})" for name in asked)
+        raise UserError(
+            f"the {scheduler.name} scheduler cannot honour {reasons}",
+            where=f"job {launch.name}",
+            fix="take it out of the job, or use another scheduler",
+        )
+
+
+def _was_set(launch: Launch, name: str) -> bool:
+    field = next(field for field in fields(launch) if field.name == name)
+    return field.default is not MISSING and getattr(launch, name) != field.default

@@ -1,0 +1,89 @@
+"""The code a run is made of: copied into the run folder, with the state of its git repository beside it, so that a job
+that waits in the queue runs what was submitted and not what was edited since."""
+
+from __future__ import annotations
+
+import ast
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import trainwright
+from trainwright.errors import UserError
+
+NODE_SIDE = ("train", "bench", "health", "exporters")
+LARGEST = 50 * 2**20
+SKIP = shutil.ignore_patterns("__pycache__", "*.pyc")
+
+
+def check_script(path: Path) -> None:
+    """A script that is missing or does not parse is refused now, not after the queue."""
+    if not path.is_file():
+        raise UserError(f"there is no script {path}", fix="name a file that exists, relative to where you are")
+    if path.suffix != ".py":
+        return
+    try:
+        ast.parse(path.read_text(), str(path))
+    except SyntaxError as error:
+        raise UserError(
+            f"the script is not Python: {error.msg}",
+            where=f"{path}:{error.lineno}:{error.offset}",
+            fix="mend that line",
+        ) from None
+
+
+def ship_trainer(code: Path) -> None:
+    """Our node side: only Python files and their data, so it runs in any image that has torch."""
+    source = Path(trainwright.__file__).parent
+    target = code / "trainwright"
+    target.mkdir(parents=True)
+    for path in source.glob("*.py"):
+        shutil.copy2(path, target)
+    for part in NODE_SIDE:
+        shutil.copytree(source / part, target / part, ignore=SKIP)
+
+
+def ship_script(script: Path, code: Path) -> Path:
+    """A user's script and what lies beside it; where the copied script is, relative to the code folder."""
+    check_script(script)
+    root = script.parent.resolve()
+    files = _git_files(root) or [path.relative_to(root) for path in root.glob("*.py")]
+    size = sum((root / name).stat().st_size for name in files if (root / name).is_file())
+    if size > LARGEST:
+        raise UserError(
+            f"{root} holds {size >> 20} MB that git does not ignore, more than the {LARGEST >> 20} MB a run carries",
+            fix="put data elsewhere or into .gitignore",
+        )
+    for name in {*files, Path(script.name)}:
+        if (root / name).is_file():
+            (code / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(root / name, code / name)
+    return Path(script.name)
+
+
+def record_git(where: Path, run: Path) -> None:
+    """`git.json` and `git.diff`: the commit, and how the files differed from it."""
+    head = _git(where, "rev-parse", "HEAD")
+    if head is None:
+        return
+    state = {
+        "commit": head.strip(),
+        "branch": (_git(where, "rev-parse", "--abbrev-ref", "HEAD") or "").strip(),
+        "changed": (_git(where, "status", "--porcelain", "--", ".") or "").splitlines(),
+    }
+    (run / "git.json").write_text(json.dumps(state, indent=1) + "\n")
+    (run / "git.diff").write_text(_git(where, "diff", "HEAD", "--", ".") or "")
+
+
+def _git_files(root: Path) -> list[Path]:
+    listed = _git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+    return [Path(name) for name in listed.split("\0") if name] if listed else []
+
+
+def _git(where: Path, *words: str) -> str | None:
+    try:
+        done = subprocess.run(["git", "-C", str(where), *words], capture_output=True, text=True, errors="replace")
+    except FileNotFoundError:  # no git on this machine: nothing to record
+        return None
+    return done.stdout if done.returncode == 0 else None

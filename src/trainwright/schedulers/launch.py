@@ -1,0 +1,114 @@
+"""From a spec's job to a launch: which command each rank runs, on how many nodes, with which environment."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainwright.catalog.environment import EnvVar
+from trainwright.catalog.instances import find_instance
+from trainwright.errors import UserError, did_you_mean
+from trainwright.schedulers.base import Launch
+from trainwright.schedulers.environment import check_names, job_environment
+from trainwright.spec.model import Job, Queue, Spec
+
+# (spec, job, ranks, python, code folder) -> what one rank runs.
+CommandOf = Callable[[Spec, Job, int, str, Path], tuple[str, ...]]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a launch will run: the run folder as the nodes see it, and what differs between here and a cluster."""
+
+    folder: Path
+    python: str
+    interface: str = ""
+    venv: str = ""
+
+
+def pick_job(spec: Spec, name: str) -> Job:
+    """The job a user means; with one job in the spec it need not be named."""
+    names = [job.name for job in spec.jobs]
+    if not names:
+        raise UserError(f"spec {spec.name!r} has no job", fix="add `jobs:`, or submit a script: --script train.py")
+    if not name and len(names) == 1:
+        return spec.jobs[0]
+    for job in spec.jobs:
+        if job.name == name:
+            return job
+    what = f"spec {spec.name!r} has no job {name!r}" if name else f"spec {spec.name!r} has {len(names)} jobs"
+    raise UserError(what, fix=did_you_mean(name, names) or f"name one of {', '.join(names)}")
+
+
+def launch_job(spec: Spec, job: Job, place: Place, command_of: CommandOf) -> Launch:
+    """Everything the spec says about a job, in the words every scheduler takes."""
+    check_names(job.env)
+    queue = queue_of(spec, job)
+    gpus, processes, cpus = shape(queue, job)
+    nodes = job.nodes or nodes_of(queue)
+    code = place.folder / "code"
+    environment = job_environment(queue.instance, job.env, cpus, place.interface)
+    return Launch(
+        name=job.name,
+        command=command_of(spec, job, nodes * processes, place.python, code),
+        folder=place.folder,
+        nodes=nodes,
+        processes=processes,
+        cpus=cpus,
+        gpus=gpus,
+        queue=queue.name,
+        environment=(*environment, _python_path(code, job)),
+        launcher="torchrun" if job.script else "srun",
+        array=job.array or "",
+        time=int(job.time) if job.time else None,
+        requeue=job.requeue,
+        exclusive=queue.exclusive and bool(queue.instance),
+        account=job.account or "",
+        qos=job.qos or "",
+        constraint=job.constraint or "",
+        reservation=job.reservation or "",
+        after=job.after or "",
+        container=job.container or "",
+        mounts=job.mounts,
+        venv=place.venv,
+        health=job.health,
+    )
+
+
+def queue_of(spec: Spec, job: Job) -> Queue:
+    if job.queue is None:
+        return spec.queues[0]
+    queue = spec.queue(job.queue)
+    if queue is None:
+        names = [queue.name for queue in spec.queues]
+        raise UserError(
+            f"job {job.name!r} asks for queue {job.queue!r}, which the spec does not have",
+            fix=did_you_mean(job.queue, names) or f"one of {', '.join(names)}",
+        )
+    return queue
+
+
+def nodes_of(queue: Queue) -> int:
+    return queue.nodes or (queue.count.max if queue.count else 1)
+
+
+def shape(queue: Queue, job: Job) -> tuple[int, int, int]:
+    """GPUs a node, ranks a node, processors a rank: a rank a GPU, else one a node, unless the job says otherwise."""
+    known = find_instance(queue.instance) if queue.instance else None
+    gpus = known.gpus if known else queue.gpus or 0
+    cores = known.cores if known else queue.cpus or 1
+    processes = job.processes or gpus or 1
+    if not known and processes > (queue.cpus or 1):
+        raise UserError(
+            f"job {job.name!r} starts {processes} processes on nodes with {cores} cpus",
+            where=f"queue {queue.name}",
+            fix=f"set cpus: {processes} in the queue (a local node may claim more than the machine has)",
+        )
+    return gpus, processes, max(1, cores // processes)
+
+
+def _python_path(code: Path, job: Job) -> EnvVar:
+    before = job.env.get("PYTHONPATH") or os.environ.get("PYTHONPATH", "")
+    return EnvVar("PYTHONPATH", f"{code}:{before}".rstrip(":"), "the code that was shipped with the run comes first")

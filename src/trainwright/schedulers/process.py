@@ -1,0 +1,128 @@
+"""The process scheduler: torchrun on this machine, detached from the terminal. It serves where there is no Slurm."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from trainwright.errors import UserError
+from trainwright.home import home
+from trainwright.schedulers.base import JobStatus, Launch, Script, State, refuse_what_it_cannot
+from trainwright.schedulers.render import render_template
+
+_QUEUE = "there is no queue on a single machine"
+CANNOT: dict[str, str] = {
+    "array": "it runs one job at a time each",
+    "account": _QUEUE,
+    "qos": _QUEUE,
+    "constraint": _QUEUE,
+    "reservation": _QUEUE,
+    "after": "it starts jobs at once",
+    "time": "nobody is there to end it",
+    "container": "it runs on the machine itself",
+    "mounts": "it runs on the machine itself",
+    "health": "there is no other node to choose",
+}
+
+
+@dataclass(frozen=True)
+class ProcessScheduler:
+    """Jobs as process groups of this machine; a run folder is all that is kept about one."""
+
+    python: str = sys.executable
+    name = "process"
+    cluster = ""
+    cannot: Mapping[str, str] = field(default_factory=lambda: CANNOT)
+
+    def render(self, launch: Launch) -> Script:
+        refuse_what_it_cannot(launch, self)
+        if launch.nodes > 1:
+            raise UserError(
+                f"the process scheduler has one node, and job {launch.name} asks for {launch.nodes}",
+                fix="nodes: 1 with more processes, or platform: local for a real Slurm with many nodes",
+            )
+        return Script("job.sh", render_template("process.sh.j2", launch, python=self.python))
+
+    def submit(self, launch: Launch, script: Script) -> str:
+        """Start the script in a session of its own: it lives on when this terminal closes."""
+        with (launch.folder / "job.log").open("ab") as log:
+            process = subprocess.Popen(
+                ["bash", str(launch.folder / script.filename)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=launch.folder,
+                start_new_session=True,
+                env={**os.environ, "TRAINWRIGHT_RUN": str(launch.folder)},
+            )
+        (launch.folder / "pid").write_text(f"{process.pid} {_start_time(process.pid)}\n")
+        return launch.folder.name
+
+    def jobs(self) -> list[JobStatus]:
+        """Every job of this machine that has not ended."""
+        found = (self.state(path.parent.name) for path in sorted((home() / "runs").glob("*/pid")))
+        return [status for status in found if not status.over]
+
+    def state(self, job: str) -> JobStatus:
+        folder = home() / "runs" / job
+        if not (folder / "pid").exists():
+            return JobStatus(job, job, "unknown", self.name, reason="no run of that name was started here")
+        state, code, reason = _outcome(folder)
+        return JobStatus(job, job, state, self.name, nodes=1, exit_code=code, reason=reason)
+
+    def cancel(self, job: str) -> None:
+        """End every process of the run, also those that left the group, and wait until none is there."""
+        folder = home() / "runs" / job
+        (folder / "cancelled").touch()
+        for sign, patience in ((signal.SIGTERM, 3.0), (signal.SIGKILL, 10.0)):
+            deadline = time.monotonic() + patience
+            for pid in members(folder):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, sign)
+            while members(folder) and time.monotonic() < deadline:
+                time.sleep(0.02)
+        if left := members(folder):
+            raise UserError(f"processes {left} of {job} do not end", fix="look at them with `ps`")
+
+    def explain_pending(self, job: str) -> str:
+        return "a job on this machine starts at once"
+
+
+def members(folder: Path) -> list[int]:
+    """The live processes of a run: all carry its folder in their environment."""
+    mark = f"TRAINWRIGHT_RUN={folder}".encode()
+    found = []
+    for entry in os.listdir("/proc"):
+        if entry.isdigit() and int(entry) != os.getpid():
+            with contextlib.suppress(OSError):
+                if mark in Path(f"/proc/{entry}/environ").read_bytes().split(b"\0"):
+                    found.append(int(entry))
+    return found
+
+
+def _outcome(folder: Path) -> tuple[State, int | None, str]:
+    with contextlib.suppress(FileNotFoundError):
+        code = int((folder / "exit").read_text())
+        return ("completed" if code == 0 else "failed"), code, ""
+    pid, started = (folder / "pid").read_text().split()
+    if (folder / "cancelled").exists() and not members(folder):
+        return "cancelled", None, ""
+    if _start_time(int(pid)) == started:
+        return "running", None, ""
+    return "failed", None, "its process is gone without a word; the machine may have restarted"
+
+
+def _start_time(pid: int) -> str:
+    """When a process started, in the kernel's count: with the pid it names one process for good."""
+    try:
+        parts = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    except OSError:
+        return "gone"
+    return "gone" if parts[0] == "Z" else parts[19]

@@ -1,0 +1,123 @@
+"""Running a scheduler's commands where it lives: on this machine, inside a local cluster's head, or over ssh.
+
+The schedulers know one `Shell`; whether a command crosses a network is decided here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import shlex
+import subprocess
+import tarfile
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainwright.errors import UserError
+
+
+@dataclass(frozen=True)
+class Done:
+    """A command that ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+@dataclass(frozen=True)
+class Shell:
+    """A place to run commands: `host` is an ssh destination, `prefix` is what enters a namespace on this machine."""
+
+    host: str = ""
+    prefix: tuple[str, ...] = ()
+    env: tuple[tuple[str, str], ...] = ()
+    ssh_options: tuple[str, ...] = ()
+
+    @property
+    def remote(self) -> bool:
+        return bool(self.host)
+
+    def argv(self, command: Sequence[str]) -> list[str]:
+        """The command as this machine has to run it."""
+        if not self.remote:
+            return [*self.prefix, *command]
+        assigned = [f"{key}={shlex.quote(value)}" for key, value in self.env]
+        words = " ".join([*assigned, *(shlex.quote(word) for word in command)])
+        return ["ssh", *_ssh_defaults(), *self.ssh_options, self.host, "--", words]
+
+    def environment(self) -> dict[str, str]:
+        return {**os.environ, **dict(self.env)}
+
+    def run(self, command: Sequence[str], text: str = "", timeout: float = 120.0) -> Done:
+        done = self._run(command, text.encode(), timeout)
+        return Done(done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))
+
+    def output(self, command: Sequence[str], text: str = "") -> str:
+        """What the command printed; a command that fails is the user's to know about."""
+        done = self.run(command, text)
+        if done.code != 0:
+            where = f"ssh {self.host}" if self.remote else ""
+            raise UserError(f"`{command[0]}` failed: {done.err.strip() or done.out.strip()}", where=where)
+        return done.out
+
+    def read(self, path: str | Path, offset: int = 0) -> bytes:
+        """A file's bytes from `offset` on; nothing where it does not exist yet."""
+        if not self.remote:
+            try:
+                with open(path, "rb") as handle:
+                    handle.seek(offset)
+                    return handle.read()
+            except FileNotFoundError:
+                return b""
+        done = self._run(["tail", "-c", f"+{offset + 1}", str(path)], b"", 60.0)
+        return done.stdout if done.returncode == 0 else b""
+
+    def listing(self, folder: str | Path) -> list[str]:
+        """The names of the files in a folder."""
+        if not self.remote:
+            return sorted(os.listdir(folder)) if os.path.isdir(folder) else []
+        done = self.run(["ls", "-1", str(folder)])
+        return done.out.split() if done.code == 0 else []
+
+    def send(self, folder: Path, to: str) -> None:
+        """Copy a folder's content to the same or another place; a no-op where both are one file system's path."""
+        if not self.remote:
+            return
+        packed = io.BytesIO()
+        with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+            archive.add(folder, arcname=".")
+        where = shlex.quote(to)
+        done = self._run(["sh", "-c", f"mkdir -p {where} && tar -xzf - -C {where}"], packed.getvalue(), 300.0)
+        if done.returncode != 0:
+            raise UserError(f"cannot copy the run to {self.host}:{to}: {done.stderr.decode().strip()}")
+
+    def _run(self, command: Sequence[str], data: bytes, timeout: float) -> subprocess.CompletedProcess[bytes]:
+        try:
+            return subprocess.run(
+                self.argv(command), input=data, capture_output=True, timeout=timeout, env=self.environment()
+            )
+        except FileNotFoundError:
+            raise UserError(
+                f"{self.argv(command)[0]!r} is not on this machine",
+                fix="run this on the head node, or name it: --host user@head",
+            ) from None
+        except subprocess.TimeoutExpired:
+            raise UserError(f"`{command[0]}` did not answer in {timeout:.0f} s", where=self.host) from None
+
+
+def _ssh_defaults() -> list[str]:
+    # One connection serves the commands of the next minute: each further command costs milliseconds.
+    control = Path(tempfile.gettempdir()) / f"tw-ssh-{os.getuid()}-%C"
+    return [
+        "-o",
+        "BatchMode=yes",
+        "-o",
+        "ControlMaster=auto",
+        "-o",
+        f"ControlPath={control}",
+        "-o",
+        "ControlPersist=60",
+    ]

@@ -1,0 +1,119 @@
+"""Submitting a job: plan it (nothing is touched, `--dry-run` ends here), make its run folder, hand it over."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainwright.errors import UserError
+from trainwright.schedulers import code, runs
+from trainwright.schedulers.base import Launch, Scheduler, Script
+from trainwright.schedulers.environment import explain
+from trainwright.schedulers.launch import CommandOf, Place, launch_job
+from trainwright.schedulers.runs import Run
+from trainwright.schedulers.shell import Shell
+from trainwright.spec.model import Job, Spec
+
+
+@dataclass(frozen=True)
+class Order:
+    """Everything a submission is made from."""
+
+    spec: Spec
+    job: Job
+    scheduler: Scheduler
+    command_of: CommandOf
+    base: Path = Path()  # what relative paths of the job start from
+    venv: str = ""
+    remote_root: str = ""  # where run folders go on a cluster that shares no file system with this machine
+
+    @property
+    def shell(self) -> Shell:
+        return getattr(self.scheduler, "shell", Shell())
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What would be submitted."""
+
+    run: Run
+    launch: Launch
+    script: Script
+
+
+def plan(order: Order) -> Planned:
+    """The launch and its script, without a trace on disk."""
+    script_path = order.base / order.job.script if order.job.script else None
+    if script_path:
+        code.check_script(script_path)
+    name = runs.new_name(order.job.name)
+    remote = f"{_remote_root(order)}/{name}" if order.shell.remote else ""
+    folder = Path(remote) if remote else runs.runs_folder() / name
+    python = getattr(order.scheduler, "python", "python3") if not remote else "python3"
+    place = Place(folder, python, getattr(order.scheduler, "interface", ""), order.venv)
+    launch = launch_job(order.spec, order.job, place, order.command_of)
+    run = Run(
+        name, order.job.name, order.scheduler.name, order.spec.platform, order.scheduler.cluster, order.shell.host,
+        remote, queue=launch.queue, nodes=launch.nodes, ranks=launch.ranks, steps=order.job.steps, created=time.time(),
+    )  # fmt: skip
+    return Planned(run, launch, order.scheduler.render(launch))
+
+
+def submit(order: Order, planned: Planned) -> Run:
+    """Make the run folder, then hand the job over; a refused job leaves no folder behind."""
+    folder = planned.run.folder
+    folder.mkdir(parents=True)
+    try:
+        fill_folder(order, planned)
+        order.shell.send(folder, planned.run.where)
+        job_id = order.scheduler.submit(planned.launch, planned.script)
+    except BaseException:
+        shutil.rmtree(folder)
+        raise
+    run = dataclasses.replace(planned.run, job_id=job_id, submitted=time.time())
+    runs.write(run)
+    return run
+
+
+def fill_folder(order: Order, planned: Planned) -> None:
+    """Spec, script, environment with reasons, code and git state: all that says what this run was meant to be."""
+    folder = planned.run.folder
+    (folder / "logs").mkdir()
+    (folder / "spec.yaml").write_text(spec_text(order.spec, order.job))
+    script = folder / planned.script.filename
+    script.write_text(planned.script.text)
+    script.chmod(0o755)
+    (folder / "environment").write_text(explain(planned.launch.environment) + "\n")
+    if order.job.script:
+        source = order.base / order.job.script
+        (folder / "code").mkdir()
+        code.ship_script(source, folder / "code")
+        code.record_git(source.parent, folder)
+    else:
+        code.ship_trainer(folder / "code")
+        code.record_git(order.base if order.base != Path() else Path.cwd(), folder)
+    runs.write(planned.run)
+
+
+def spec_text(spec: Spec, job: Job) -> str:
+    """The spec as it was submitted, overrides included, with this job alone; `trainwright submit` takes it again."""
+    import yaml
+
+    plain = spec.model_copy(update={"jobs": (job,)}).model_dump(mode="json", exclude_defaults=True, by_alias=True)
+    text: str = yaml.safe_dump(plain, sort_keys=False)
+    return text
+
+
+def _remote_root(order: Order) -> str:
+    if order.remote_root:
+        return order.remote_root.rstrip("/")
+    shared = [item.mount for item in order.spec.storage if item.kind in {"lustre", "efs", "openzfs"}]
+    if shared:
+        return f"{shared[0]}/trainwright/runs"
+    here = order.shell.output(["pwd"]).strip()
+    if not here:
+        raise UserError("the head node names no home folder", fix="say where run folders go: --remote-folder /fsx/runs")
+    return f"{here}/trainwright/runs"

@@ -1,0 +1,63 @@
+"""A local Slurm and the few things tests do with it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainwright.platforms.local.state import Record
+from trainwright.schedulers import submission
+from trainwright.schedulers.base import JobStatus
+from trainwright.schedulers.runs import Run
+from trainwright.schedulers.slurm import SlurmScheduler
+from trainwright.schedulers.submission import Order
+from trainwright.spec.model import Job, Spec
+
+COUNTING = Path(__file__).parent / "counting.py"
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A cluster and the few things tests do with it."""
+
+    record: Record
+    scheduler: SlurmScheduler
+    spec: Spec
+
+    def submit(self, *args: str, **fields: object) -> Run:
+        """Submit the counting trainer the way `trainwright submit` does."""
+        job = Job(name="count", model="counting", args=args, **{"nodes": 2, "steps": 20, **fields})
+        return self.submit_job(job, lambda spec, job, ranks, python, code: (python, str(COUNTING), *job.args))
+
+    def submit_job(self, job: Job, command_of: Callable[..., tuple[str, ...]]) -> Run:
+        order = Order(self.spec, job, self.scheduler, command_of, Path(__file__).parent)
+        return submission.submit(order, submission.plan(order))
+
+    def wait(self, run: Run, test: Callable[[JobStatus], bool], seconds: float = 60) -> JobStatus:
+        deadline = time.monotonic() + seconds
+        while not test(status := self.scheduler.state(run.job_id)):
+            assert time.monotonic() < deadline, f"{status}\n{report(run)}"
+            time.sleep(0.1)
+        return status
+
+    def end(self, run: Run, seconds: float = 90) -> JobStatus:
+        return self.wait(run, lambda status: status.over, seconds)
+
+    def at_step(self, run: Run, step: int, seconds: float = 60) -> None:
+        deadline = time.monotonic() + seconds
+        while len(metrics(run)) < step:
+            assert time.monotonic() < deadline, report(run)
+            time.sleep(0.05)
+
+
+def metrics(run: Run) -> list[str]:
+    path = run.folder / "metrics.jsonl"
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def report(run: Run) -> str:
+    texts = [f"{path.name}: {path.read_text()[-800:]}" for path in sorted(run.folder.glob("**/*.log"))]
+    events = run.folder / "events.jsonl"
+    return "\n".join([*texts, events.read_text() if events.exists() else ""])
