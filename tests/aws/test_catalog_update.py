@@ -9,10 +9,10 @@ from botocore.stub import ANY, Stubber
 from moto import mock_aws
 
 from trainwright.aws import catalog_update, ec2, pricing
+from trainwright.aws.catalog_update import Quotes
 from trainwright.catalog.instances import instance
 from trainwright.catalog.prices import price
 from trainwright.errors import UserError
-
 
 FILTERS = [
     {"Type": "TERM_MATCH", "Field": field, "Value": value}
@@ -78,13 +78,17 @@ def test_update_writes_an_overlay_and_says_what_changed(monkeypatch, overlay):
         catalog_update, "client", lambda service, *a: stub_client if service == "pricing" else real(service, *a)
     )
     monkeypatch.setattr(catalog_update, "spot_prices", lambda _: {"p5.48xlarge": 20.2849, "g5.xlarge": 0.5})
+    monkeypatch.setattr(catalog_update, "capacity_block_prices", lambda _, names: dict.fromkeys(names, 9.5))
     changes = catalog_update.update("us-east-1")
     assert changes.types_seen > 500
     assert changes.new_types == ()
     assert changes.changed_types == {}
     assert [(c.instance, c.kind, c.before, c.after) for c in changes.prices if c.instance == "p5.48xlarge"] == [
-        ("p5.48xlarge", "on-demand", 55.04, 50.0)
+        ("p5.48xlarge", "on-demand", 55.04, 50.0),
+        ("p5.48xlarge", "capacity-block", None, 9.5),
     ]
+    assert price("p5.48xlarge", "us-east-1", "capacity-block").usd_hour == 9.5
+    assert price("p5.48xlarge", "us-east-2", "capacity-block") is None
     assert price("p5.48xlarge", "us-east-1").usd_hour == 50.0
     assert price("p5.48xlarge", "us-east-1").date == changes.date
     assert price("p5.48xlarge", "us-east-2").usd_hour == 55.04
@@ -101,6 +105,26 @@ def test_spot_prices_take_the_lowest_zone():
         assert ec2.spot_prices(client) == {"p5.48xlarge": 20.25}
 
 
+def test_a_capacity_block_costs_its_fee_by_the_hour():
+    client = boto3.client("ec2", region_name="us-east-2")
+    asked = {"InstanceCount": 1, "CapacityDurationHours": 24}
+    offers = [
+        {"CapacityBlockDurationHours": 24, "UpfrontFee": "960.00"},
+        {"CapacityBlockDurationHours": 23, "UpfrontFee": "828.00"},
+    ]
+    with Stubber(client) as stub:
+        method = "describe_capacity_block_offerings"
+        stub.add_response(method, {"CapacityBlockOfferings": offers}, asked | {"InstanceType": "p5.48xlarge"})
+        stub.add_response(method, {"CapacityBlockOfferings": []}, asked | {"InstanceType": "p5e.48xlarge"})
+        stub.add_client_error(method, "Unsupported", "not here", 400)
+        stub.add_client_error(method, "UnauthorizedOperation", "no", 403)
+        names = ("p5.48xlarge", "p5e.48xlarge", "trn1.32xlarge")
+        assert ec2.capacity_block_prices(client, names) == {"p5.48xlarge": 36.0}
+        with pytest.raises(UserError) as error:
+            ec2.capacity_block_prices(client, ["p4d.24xlarge"])
+    assert "DescribeCapacityBlockOfferings" in error.value.fix
+
+
 @mock_aws
 def test_a_new_type_and_a_changed_one(overlay):
     entries = ec2.describe_instance_types(boto3.client("ec2", region_name="us-east-1"), ["p5.48xlarge"])
@@ -108,25 +132,27 @@ def test_a_new_type_and_a_changed_one(overlay):
     grown["MemoryInfo"]["SizeInMiB"] = 1
     born = json.loads(json.dumps(entries[0]))
     born["InstanceType"] = "p9.96xlarge"
-    changes = catalog_update.store("us-east-1", [grown, born], {}, {})
+    changes = catalog_update.store("us-east-1", [grown, born], Quotes({}, {}, {}))
     assert changes.new_types == ("p9.96xlarge",)
     assert changes.changed_types == {"p5.48xlarge": ("memory_mib",)}
     assert instance("p5.48xlarge").memory_mib == 1
     assert instance("p9.96xlarge").efa_cards == 32
-    again = catalog_update.store("us-east-1", [grown, born], {}, {})
+    again = catalog_update.store("us-east-1", [grown, born], Quotes({}, {}, {}))
     assert (again.new_types, again.changed_types) == ((), {})
     assert instance("p9.96xlarge").source.startswith("api 20")
 
 
 def test_another_region_keeps_the_first_ones_prices():
-    catalog_update.store("us-east-1", [], {"p5.48xlarge": 41.0}, {})
-    catalog_update.store("us-east-2", [], {"p5.48xlarge": 42.0}, {})
-    catalog_update.store("us-east-2", [], {"p5.48xlarge": 43.0}, {})
+    catalog_update.store("us-east-1", [], Quotes({"p5.48xlarge": 41.0}, {}, {}))
+    catalog_update.store("us-east-2", [], Quotes({"p5.48xlarge": 42.0}, {}, {}))
+    catalog_update.store("us-east-2", [], Quotes({"p5.48xlarge": 43.0}, {}, {}))
     assert [price("p5.48xlarge", r).usd_hour for r in ("us-east-1", "us-east-2")] == [41.0, 43.0]
 
 
 def test_dearest_accelerated_changes_are_told_first():
-    changes = catalog_update.store("us-east-1", [], {"p5.48xlarge": 41.0, "g5.xlarge": 1.5, "m5.large": 9.0}, {})
+    changes = catalog_update.store(
+        "us-east-1", [], Quotes({"p5.48xlarge": 41.0, "g5.xlarge": 1.5, "m5.large": 9.0}, {}, {})
+    )
     assert [c.instance for c in catalog_update.interesting(changes)] == ["p5.48xlarge", "g5.xlarge"]
 
 

@@ -55,11 +55,12 @@ def test_the_shipped_file_stays_small():
 def test_the_users_own_prices_come_first(overlay):
     table = tables.Table(
         {"source": "test", "date": "2030-01-02"},
-        ("instance", "region", "on_demand", "spot", "date"),
-        (("p5.48xlarge", "us-east-1", "40", "", "2030-01-02"),),
+        ("instance", "region", "on_demand", "spot", "capacity_block", "date"),
+        (("p5.48xlarge", "us-east-1", "40", "", "30", "2030-01-02"),),
     )
     tables.write_table(overlay / "prices.csv", table)
     tables.forget()
     assert (price("p5.48xlarge", "us-east-1").usd_hour, price("p5.48xlarge", "us-east-1").date) == (40.0, "2030-01-02")
+    assert price("p5.48xlarge", "us-east-1", "capacity-block").usd_hour == 30
     assert price("p5.48xlarge", "us-east-2").date == price_date()
     assert price("p5.48xlarge", "us-east-1", "spot").date == price_date()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from trainwright.aws.ec2 import describe_instance_types, spot_prices
+from trainwright.aws.ec2 import capacity_block_prices, describe_instance_types, spot_prices
 from trainwright.aws.pricing import API_REGION, on_demand_prices
 from trainwright.aws.session import client
 from trainwright.catalog import tables
@@ -15,7 +15,24 @@ from trainwright.catalog.instances import find_instance
 from trainwright.catalog.prices import price
 from trainwright.catalog.tables import Table, overlay_folder, overlay_table, shipped_table, write_table
 
-PRICE_COLUMNS = ("instance", "region", "on_demand", "spot", "date")
+PRICE_COLUMNS = ("instance", "region", "on_demand", "spot", "capacity_block", "date")
+
+
+@dataclass(frozen=True, slots=True)
+class Quotes:
+    """What AWS asks in one region: instance type -> USD an hour, for each way to buy."""
+
+    on_demand: dict[str, float]
+    spot: dict[str, float]
+    capacity_block: dict[str, float]
+
+    @property
+    def by_kind(self) -> dict[str, dict[str, float]]:
+        return {"on-demand": self.on_demand, "spot": self.spot, "capacity-block": self.capacity_block}
+
+    @property
+    def count(self) -> int:
+        return sum(len(quotes) for quotes in self.by_kind.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,20 +60,23 @@ class Changes:
 def update(region: str, profile: str | None = None) -> Changes:
     """Ask EC2 and the Price List API about one region and write the answers for the look-ups to prefer."""
     ec2, pricing = client("ec2", region, profile), client("pricing", API_REGION, profile)
-    return store(region, describe_instance_types(ec2), on_demand_prices(pricing, region), spot_prices(ec2))
+    entries = describe_instance_types(ec2)
+    blocks = [e["InstanceType"] for e in entries if "capacity-block" in e.get("SupportedUsageClasses", [])]
+    found = Quotes(on_demand_prices(pricing, region), spot_prices(ec2), capacity_block_prices(ec2, sorted(blocks)))
+    return store(region, entries, found)
 
 
-def store(region: str, entries: list[dict[str, Any]], on_demand: dict[str, float], spot: dict[str, float]) -> Changes:
-    """Write both tables and say what changed. Split from `update` so that the asking can be replaced."""
+def store(region: str, entries: list[dict[str, Any]], quotes: Quotes) -> Changes:
+    """Write both tables and say what changed."""
     today = datetime.now(UTC).date().isoformat()
     rows = {entry["InstanceType"]: instance_row(entry, f"api {today}") for entry in entries}
     new, changed = _instance_changes(rows)
-    price_changes = tuple(_price_changes(region, on_demand, spot))
+    price_changes = tuple(_price_changes(region, quotes))
     _write_instances({name: rows[name] for name in (*new, *changed)}, today)
-    _write_prices(region, on_demand, spot, today)
+    _write_prices(region, quotes, today)
     tables.forget()
     folder = str(overlay_folder())
-    return Changes(region, today, len(rows), new, changed, len(on_demand) + len(spot), price_changes, folder)
+    return Changes(region, today, len(rows), new, changed, quotes.count, price_changes, folder)
 
 
 def _instance_changes(
@@ -73,9 +93,9 @@ def _instance_changes(
     return new, changed
 
 
-def _price_changes(region: str, on_demand: dict[str, float], spot: dict[str, float]) -> list[PriceChange]:
+def _price_changes(region: str, quotes: Quotes) -> list[PriceChange]:
     found = []
-    for kind, now in (("on-demand", on_demand), ("spot", spot)):
+    for kind, now in quotes.by_kind.items():
         for name, usd in sorted(now.items()):
             before = price(name, region, kind)
             if before is None or before.usd_hour != usd:
@@ -92,11 +112,12 @@ def _write_instances(rows: dict[str, tuple[str, ...]], today: str) -> None:
     write_table(overlay_folder() / "instances.csv", Table(notes, COLUMNS, merged))
 
 
-def _write_prices(region: str, on_demand: dict[str, float], spot: dict[str, float], today: str) -> None:
+def _write_prices(region: str, quotes: Quotes, today: str) -> None:
     kept = [row for row in _rows(overlay_table("prices.csv")) if row[1] != region]
-    names = sorted(on_demand.keys() | spot.keys())
-    fresh = [(n, region, _usd(on_demand.get(n)), _usd(spot.get(n)), today) for n in names]
-    notes = {"source": "AWS Price List API and EC2 spot price history, by `trainwright catalog update`", "date": today}
+    kinds = quotes.by_kind.values()
+    names = sorted(set().union(*kinds))
+    fresh = [(name, region, *(_usd(asked.get(name)) for asked in kinds), today) for name in names]
+    notes = {"source": "AWS Price List API and EC2 offers, by `trainwright catalog update`", "date": today}
     write_table(overlay_folder() / "prices.csv", Table(notes, PRICE_COLUMNS, tuple(sorted([*kept, *fresh]))))
 
 

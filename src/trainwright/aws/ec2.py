@@ -8,6 +8,9 @@ from typing import Any
 
 from trainwright.aws.session import aws_errors
 
+BLOCK_HOURS = 24
+NOT_SOLD_IN_BLOCKS = ("InvalidParameterValue", "InvalidParameterCombination", "Unsupported", "UnsupportedOperation")
+
 
 def describe_instance_types(ec2: Any, names: Iterable[str] = ()) -> list[dict[str, Any]]:
     """Every entry of DescribeInstanceTypes in the client's region, or only those of the given names."""
@@ -29,3 +32,30 @@ def spot_prices(ec2: Any) -> dict[str, float]:
                 usd = float(row["SpotPrice"])
                 lowest[row["InstanceType"]] = min(usd, lowest.get(row["InstanceType"], usd))
     return lowest
+
+
+def capacity_block_prices(ec2: Any, names: Iterable[str]) -> dict[str, float]:
+    """Instance type -> USD an hour of the cheapest one-day block of one instance that AWS offers now. A type without
+    an offer, or that is not sold in blocks in this region, is left out."""
+    found: dict[str, float] = {}
+    for name in names:
+        rates = [float(o["UpfrontFee"]) / o["CapacityBlockDurationHours"] for o in _offers(ec2, name)]
+        if rates:
+            found[name] = round(min(rates), 4)
+    return found
+
+
+def _offers(ec2: Any, name: str) -> list[dict[str, Any]]:
+    from botocore.exceptions import ClientError
+
+    with aws_errors("ec2:DescribeCapacityBlockOfferings"):
+        try:
+            answer = ec2.describe_capacity_block_offerings(
+                InstanceType=name, InstanceCount=1, CapacityDurationHours=BLOCK_HOURS
+            )
+        except ClientError as error:
+            if error.response.get("Error", {}).get("Code", "") in NOT_SOLD_IN_BLOCKS:
+                return []
+            raise
+    offers: list[dict[str, Any]] = answer["CapacityBlockOfferings"]
+    return offers

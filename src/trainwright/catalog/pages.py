@@ -16,7 +16,7 @@ from trainwright.catalog.models import (
     parameters_text,
 )
 from trainwright.catalog.networks import allreduce_ceiling_gb_s, efa_interfaces, network_gb_s
-from trainwright.catalog.prices import Price, prices_of
+from trainwright.catalog.prices import ANY_REGION, Price, prices_of
 from trainwright.catalog.quotas import quota_for
 from trainwright.catalog.regions import find_region
 from trainwright.catalog.tables import shipped_table
@@ -197,7 +197,8 @@ def _buying(type_: InstanceType) -> Section:
     if quota:
         rows.append(("quota", f"{quota.vcpus} vCPUs each of {quota.code} ({quota.name})"))
     for block in prices_of(type_.name, "capacity-block")[:1]:
-        rows.append(("capacity block", f"${block.usd_hour:,.2f} an hour on {block.date} ({block.source})"))
+        where = "" if block.region == ANY_REGION else f" in {block.region}"
+        rows.append(("capacity block", f"${block.usd_hour:,.2f} an hour{where} on {block.date} ({block.source})"))
     return Section("Buying", tuple(rows))
 
 

@@ -25,7 +25,7 @@ class Price:
 
 def price(instance: str, region: str, kind: str = "on-demand") -> Price | None:
     """None where it is not sold that way there, or the catalog has not seen a price. Capacity blocks have few public
-    prices; nothing is derived from on-demand, because AWS sets the two apart."""
+    prices (`catalog update` asks AWS for an offer); nothing is derived from on-demand: AWS sets the two apart."""
     if kind not in KINDS:
         raise UserError(f"no kind of price {kind!r}", fix=did_you_mean(kind, KINDS) or f"one of {', '.join(KINDS)}")
     name = instance.removeprefix("ml.")
@@ -71,9 +71,10 @@ def _prices() -> dict[tuple[str, str, str], Price]:
         if table is None:
             continue
         date, source = table.notes.get("date", ""), table.notes["source"]
-        for name, region, on_demand, spot, *own_date in table.rows:
-            day = own_date[0] if own_date else date
-            for kind, text in (("on-demand", on_demand), ("spot", spot)):
+        for row in table.records():
+            name, region, day = row["instance"], row["region"], row.get("date", date)
+            for kind in KINDS:
+                text = row.get(kind.replace("-", "_"))
                 if text:
                     found[name, region, kind] = Price(float(text), kind, region, day, source)
     return found
