@@ -1,5 +1,5 @@
-"""What rules may ask of AWS. `aws/` implements it and the caller hands it in, so that `check` itself knows no boto3. An
-answer of None means that there is no such thing in the account and region asked."""
+"""What rules may ask of AWS or of a node. `aws/` and `health/` implement it and the caller hands it in, so that `check`
+itself knows no boto3. An answer of None means that there is no such thing in the account and region, or on the node."""
 
 from __future__ import annotations
 
@@ -96,3 +96,13 @@ class AwsFacts(Protocol):
 
     @property
     def region(self) -> str: ...
+
+
+class NodeFacts(Protocol):
+    """What rules may ask of the node they run on."""
+
+    def path_exists(self, path: str) -> bool: ...
+
+    def interfaces(self) -> list[str]: ...
+
+    def version(self, software: str) -> str | None: ...

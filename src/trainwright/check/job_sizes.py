@@ -1,0 +1,83 @@
+"""The numbers of a job that several rules reckon with: nodes, ranks, copies of the model, the machine it runs on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from trainwright.catalog.instances import InstanceType
+from trainwright.check.model import File, Job, Value, known
+from trainwright.check.registry import Problem
+from trainwright.check.tables import machine
+
+_RANKED = ("torchrun", "accelerate", "deepspeed")
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """How many ranks a job has, and how."""
+
+    nodes: int
+    processes: int
+
+    @property
+    def size(self) -> int:
+        return self.nodes * self.processes
+
+    def __str__(self) -> str:
+        return f"{self.nodes} × {self.processes} = {self.size} ranks" if self.nodes > 1 else f"{self.size} ranks"
+
+
+def type_of(job: Job) -> InstanceType | None:
+    """The catalog's row of the machine the job runs on."""
+    return machine(job.instance)
+
+
+def processes(job: Job) -> Value[int] | None:
+    """Ranks a node: what the launcher starts, or the tasks that srun starts."""
+    if job.processes_per_node is not None:
+        return job.processes_per_node
+    if job.launch is not None and job.launch.program in _RANKED:
+        return None
+    under_srun = job.launch is not None and job.launch.inside_srun
+    return job.tasks_per_node if under_srun else None
+
+
+def world(job: Job) -> World | None:
+    """The ranks of a job; None when the file leaves them open."""
+    nodes, per_node = known(job.nodes), known(processes(job))
+    if nodes is None or per_node is None or nodes < 1 or per_node < 1:
+        return None
+    return World(nodes, per_node)
+
+
+def model_parallel(job: Job) -> int | None:
+    """GPUs that hold one copy's parts: tensor × pipeline × context. None when one of them is not known."""
+    sizes = [job.tensor, job.pipeline, job.context]
+    if any(size is not None and (not size.known or size.value < 1) for size in sizes):
+        return None
+    product = 1
+    for size in sizes:
+        product *= size.value if size is not None else 1
+    return product
+
+
+def multi_node(job: Job) -> bool:
+    """Whether the file says plainly that the job has several nodes."""
+    nodes = known(job.nodes)
+    return nodes is not None and nodes > 1
+
+
+def once(problems: Iterable[Problem]) -> Iterator[Problem]:
+    """Each problem once: two launch commands of one script share its directives."""
+    seen = set()
+    for one in problems:
+        key = (one.span, one.message)
+        if key not in seen:
+            seen.add(key)
+            yield one
+
+
+def text_mentions(file: File, *words: str) -> bool:
+    lowered = file.text.lower()
+    return any(word in lowered for word in words)

@@ -1,0 +1,160 @@
+"""JOB: where and when checkpoints are written."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator
+
+from trainwright.check.job_sizes import multi_node, once
+from trainwright.check.model import File, Job, Value, known
+from trainwright.check.model_names import published
+from trainwright.check.registry import Problem, problem, rule
+from trainwright.check.tables import table
+
+
+@rule("JOB011", "error")
+def checkpoints_survive(file: File) -> Iterator[Problem]:
+    """Checkpoints must be written, and to a place that outlives the node.
+
+    A folder on the node itself (/tmp, /scratch, NVMe), inside a container, or in no mounted volume goes with the node
+    or the pod. An interval longer than the run never writes one (a warning). What is kept must fit the file system.
+
+    Why: after a failure there is nothing to resume from.
+
+    Fix: write to shared storage (/fsx/…, a persistent volume, s3://…), every 10 to 30 minutes of training.
+
+    Source: FSDP launchers with checkpoint_freq 1000 in runs of 30 steps, and ./checkpoints in a pod
+    (awsome-distributed-ai, FSDP).
+    """
+    yield from once(p for job in file.jobs for p in [*_place_of(file, job), *_interval(job), *_room(file, job)])
+
+
+def _interval(job: Job) -> Iterator[Problem]:
+    every, steps = known(job.checkpoint_steps), known(job.steps)
+    if job.checkpoint_steps is None or job.checkpoint_dir is None or not every or not steps or "unit" in job.extra:
+        return
+    if every > steps:
+        yield problem(
+            job.checkpoint_steps,
+            f"a checkpoint every {every:,} steps, but the run has {steps:,}: none is written on the way",
+            f"save every {max(1, steps // 5):,} steps or so",
+            level="warning",
+        )
+
+
+def _place_of(file: File, job: Job) -> Iterator[Problem]:
+    where = job.checkpoint_dir
+    if where is None or "://" in where.value or where.value.startswith(("$", "~")):
+        return
+    if job.scheduler == "kubernetes":
+        yield from _in_pod(job, where)
+    elif job.scheduler == "spec":
+        yield from _in_spec(file, job, where)
+    elif job.image is not None and job.mounts:
+        yield from _in_container(job, where)
+    elif multi_node(job) and (_node_local(where.value) or _node_local(where.value, "usually")):
+        certain = _node_local(where.value)
+        yield problem(
+            where,
+            f"{where.value} is on each node's own disk{'' if certain else ' where ParallelCluster made it'}: "
+            "the checkpoint is in pieces, and lost with the node",
+            "write to a shared file system, such as /fsx/checkpoints",
+            level=None if certain else "warning",
+        )
+
+
+def _node_local(path: str, how_sure: str = "always") -> bool:
+    return any(_under(path, local) for local in table("local_folders")[how_sure])
+
+
+def _under(path: str, folder: str) -> bool:
+    clean = posixpath.normpath(path)
+    return clean == folder.rstrip("/") or clean.startswith(folder.rstrip("/") + "/")
+
+
+def _in_pod(job: Job, where: Value[str]) -> Iterator[Problem]:
+    pod = job.pod
+    container = next((c for c in pod.containers if c.span == job.span), None) if pod is not None else None
+    if pod is None or container is None or pod.kind == "TrainJob":
+        return
+    path = where.value
+    if not path.startswith("/"):
+        workdir = container.workdir
+        if workdir is None or not workdir.known:
+            return
+        path = posixpath.join(workdir.value, path)
+    if any(not mount.known for mount, _ in container.mounts):
+        return
+    kinds = {volume.name.value: volume.kind for volume in pod.volumes}
+    holding = [(mount.value, name) for mount, name in container.mounts if _under(path, mount.value)]
+    if not holding:
+        yield problem(
+            where,
+            f"{where.value} is inside the container, in no volume: the checkpoint goes when the pod goes",
+            "mount a persistent volume and write there",
+        )
+        return
+    name = max(holding, key=lambda one: len(one[0]))[1]
+    if kinds.get(name) == "emptyDir":
+        yield problem(
+            where,
+            f"{where.value} is in the emptyDir volume {name!r}: the checkpoint goes when the pod goes",
+            "use a persistent volume",
+        )
+
+
+def _in_container(job: Job, where: Value[str]) -> Iterator[Problem]:
+    """Under pyxis only what --container-mounts names is outside the container."""
+    if not where.known or not where.value.startswith("/") or not all(mount.known for mount in job.mounts):
+        return
+    inside = [[*mount.value.split(":"), mount.value][1] for mount in job.mounts]
+    if not any(_under(where.value, target) for target in inside):
+        yield problem(
+            where,
+            f"{where.value} is in none of the container's mounts: the checkpoint goes when the container ends",
+            f"write below {inside[0]}, or mount the folder",
+        )
+
+
+def _in_spec(file: File, job: Job, where: Value[str]) -> Iterator[Problem]:
+    cluster = next((c for c in file.clusters if job.queue in c.queues), None)
+    if cluster is None or cluster.platform == "local" or not where.value.startswith("/"):
+        return
+    holding = [s for s in cluster.storages if s.mount is not None and _under(where.value, s.mount.value)]
+    if any(storage.kind == "nvme" for storage in holding):
+        yield problem(
+            where,
+            f"{where.value} is on the nodes' NVMe disks: the checkpoint goes when the node goes",
+            "write to the shared file system",
+        )
+    elif not holding and not _under(where.value, "/home"):
+        yield problem(
+            where,
+            f"no file system of the spec is mounted at {where.value}: it would be on each node's own disk",
+            "write below one of: " + ", ".join(s.mount.value for s in cluster.storages if s.mount is not None)
+            if cluster.storages
+            else "add a lustre file system under storage",
+        )
+
+
+def _room(file: File, job: Job) -> Iterator[Problem]:
+    """Adam's state is 12 bytes a parameter (weights and two moments in fp32)."""
+    keep, where, model = known(job.checkpoint_keep), job.checkpoint_dir, job.model
+    cluster = next((c for c in file.clusters if job.queue in c.queues), None)
+    name = known(model.name) if model is not None else None
+    if job.checkpoint_keep is None or not keep or where is None or cluster is None or not name:
+        return
+    shape = published([name])
+    holding = [s for s in cluster.storages if s.mount is not None and _under(where.value, s.mount.value)]
+    room = known(holding[0].capacity_gib) if holding else None
+    if shape is None or not room:
+        return
+    from trainwright.train.models.shape import parameter_count
+
+    each = 12 * parameter_count(shape) / 2**30
+    if keep * each > room:
+        yield problem(
+            job.checkpoint_keep,
+            f"{keep} checkpoints of {each:,.0f} GiB are {keep * each:,.0f} GiB, but {where.value} has {room:,.0f}",
+            f"keep {max(1, int(room // each))}, or make the file system larger",
+        )

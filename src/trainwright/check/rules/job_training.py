@@ -1,0 +1,286 @@
+"""JOB: what a job computes. Parallel sizes, batch, model dimensions, schedule, data."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from trainwright.check.job_sizes import model_parallel, once, world
+from trainwright.check.model import File, Job, ModelDims, Value, known
+from trainwright.check.model_names import Stated, differences, named_size, published
+from trainwright.check.registry import Problem, problem, rule
+
+
+@rule("JOB002", "error")
+def parallel_sizes_fit(file: File) -> Iterator[Problem]:
+    """The parallel sizes must fit the ranks and the model.
+
+    Tensor × pipeline × context must divide the number of ranks; tensor must divide the attention heads, and the
+    key-value heads too unless they are copied; pipeline stages × their chunks must divide the layers; expert parallel
+    must divide the experts. Tensor parallel beyond one node works, slowly.
+
+    Why: the trainer stops at its start, after the nodes were waited for, or computes over the slow network.
+
+    Fix: choose sizes whose product divides nodes × processes, and divisors of the model's dimensions.
+
+    Source: Megatron-LM's argument checks; a GPT-3 launcher leaves 5 to 7 nodes open (awsome-distributed-ai,
+    Megatron-LM).
+    """
+    yield from once(p for job in file.jobs for p in [*_spread(job), *_split_model(job)])
+
+
+def _axes(job: Job) -> list[tuple[str, Value[int]]]:
+    named = [("tensor", job.tensor), ("pipeline", job.pipeline), ("context", job.context)]
+    return [(name, value) for name, value in named if value is not None and known(value) not in (None, 1)]
+
+
+def _spread(job: Job) -> Iterator[Problem]:
+    ranks, product, axes = world(job), model_parallel(job), _axes(job)
+    if ranks is None or product is None:
+        return
+    shard, replicate = known(job.shard), known(job.replicate)
+    if axes and ranks.size % product:
+        _, value = max(axes, key=lambda axis: axis[1].value)
+        written = " × ".join(f"{axis} {size.value}" for axis, size in axes)
+        yield problem(
+            value,
+            f"{written}{f' = {product}' if len(axes) > 1 else ''} does not divide {ranks}",
+            f"choose sizes whose product divides {ranks.size}",
+        )
+    elif job.shard is not None and shard and ranks.size % (product * shard):
+        yield problem(
+            job.shard,
+            f"shard {shard}{f' × {product}' if product > 1 else ''} does not divide {ranks}",
+            f"choose a size that divides {ranks.size // product}",
+        )
+    elif job.replicate is not None and replicate and shard and replicate * shard * product != ranks.size:
+        yield problem(
+            job.replicate,
+            f"replicate {replicate} × shard {shard}{f' × {product}' if product > 1 else ''} is not {ranks}",
+            "leave replicate out: it takes what is left",
+        )
+    elif job.tensor is not None and known(job.tensor) is not None and job.tensor.value > ranks.processes:
+        yield problem(
+            job.tensor,
+            f"tensor {job.tensor.value} is more than the {ranks.processes} GPUs of a node: every layer waits for the network",
+            f"keep it at {ranks.processes} or less, and use pipeline stages for the rest",
+            level="warning",
+        )
+
+
+def _split_model(job: Job) -> Iterator[Problem]:
+    model, tensor = job.model, known(job.tensor)
+    if model is None:
+        return
+    heads, kv, layers, experts = known(model.heads), known(model.kv_heads), known(model.layers), known(model.experts)
+    if job.tensor is not None and tensor and tensor > 0:
+        if heads and heads % tensor:
+            yield problem(
+                job.tensor,
+                f"tensor {tensor} does not divide the {heads} attention heads",
+                f"choose a divisor of {heads}",
+            )
+        elif kv and kv % tensor and tensor % kv:
+            yield problem(
+                job.tensor,
+                f"tensor {tensor} neither divides the {kv} key-value heads nor is a multiple of them",
+                f"choose a divisor or a multiple of {kv}",
+            )
+    stages, chunks, per_chunk = known(job.pipeline), known(job.virtual) or 1, _number(job.extra.get("virtual_layers"))
+    if job.pipeline is not None and stages and stages > 1 and layers and "uneven_layers" not in job.extra:
+        unit = stages * (per_chunk or chunks)
+        if layers % unit and (job.scheduler != "spec" or stages * chunks > layers):
+            how = f" × {per_chunk or chunks}" if unit != stages else ""
+            yield problem(
+                job.pipeline,
+                f"{stages} pipeline stages{how} do not divide {layers} layers",
+                f"choose stages that divide {layers}",
+            )
+    share = known(job.expert)
+    if job.expert is not None and share and experts and experts % share:
+        yield problem(
+            job.expert, f"expert {share} does not divide the {experts} experts", f"choose a divisor of {experts}"
+        )
+
+
+def _number(value: Value[str] | None) -> int | None:
+    return int(value.value) if value is not None and value.known and value.value.isdigit() else None
+
+
+@rule("JOB003", "error")
+def batch_divides(file: File) -> Iterator[Problem]:
+    """The global batch must be whole micro batches for every copy of the model.
+
+    Global batch = micro batch × copies × accumulation steps, where the copies are the ranks divided by tensor ×
+    pipeline × context. With pipeline stages, fewer accumulation steps than stages leave stages idle (a warning).
+
+    Why: the trainer refuses, or rounds the batch and trains with another one than was written.
+
+    Fix: make the global batch a multiple of micro batch × copies.
+
+    Source: Megatron-LM's micro-batch calculator; the accumulation column of NeMo's performance tables.
+    """
+    yield from once(p for job in file.jobs for p in _batch(job))
+
+
+def _batch(job: Job) -> Iterator[Problem]:
+    ranks, product, total = world(job), model_parallel(job), known(job.global_batch)
+    micro = known(job.micro_batch) if job.micro_batch is not None else (1 if job.scheduler == "spec" else None)
+    if ranks is None or not product or not total or not micro or total < 1 or micro < 1 or ranks.size % product:
+        return
+    if job.global_batch is None:
+        return
+    copies = ranks.size // product
+    if total % (micro * copies):
+        nearest = max(1, round(total / (micro * copies))) * micro * copies
+        yield problem(
+            job.global_batch,
+            f"a global batch of {total} is not a multiple of micro batch {micro} × {copies} copies = {micro * copies}",
+            f"write {nearest}, or another multiple of {micro * copies}",
+        )
+    elif job.pipeline is not None and (known(job.pipeline) or 1) > total // (micro * copies):
+        steps = total // (micro * copies)
+        yield problem(
+            job.global_batch,
+            f"{steps} micro batches a step for {job.pipeline.value} pipeline stages: stages stand idle",
+            f"use at least {job.pipeline.value * micro * copies}, better several times that",
+            level="warning",
+        )
+
+
+@rule("JOB004", "error")
+def model_dimensions_fit(file: File) -> Iterator[Problem]:
+    """The model's dimensions must fit one another, and the model the job is named after.
+
+    Heads divide the hidden size (unless the width of a head is given), key-value heads divide the heads, the sequence
+    is no longer than the positions, and the vocabulary holds the tokenizer's. A job named after a published model has
+    that model's dimensions; a job named by a size ("7.5b") computes to about that size.
+
+    Why: the first kind stops the trainer at its start. The second trains another model than everybody believes:
+    a "Llama 3.2 1B" with 2 key-value heads cannot load the real weights.
+
+    Fix: take the dimensions of the model you mean (`trainwright catalog show llama3.1-8b`), or rename the job.
+
+    Source: the models' published configurations; launchers with other dimensions (awsome-distributed-ai, FSDP).
+    """
+    yield from once(p for job in file.jobs for p in _dimensions(job))
+
+
+def _dimensions(job: Job) -> Iterator[Problem]:
+    model = job.model
+    if model is None:
+        return
+    found = [*_inside_model(job, model)]
+    yield from found
+    if found or job.scheduler == "spec":
+        return
+    stated = Stated.of(model)
+    shape = published(name for name in (known(model.name), known(job.name)) if name)
+    if shape is not None:
+        for value, is_, should in differences(stated, model, shape):
+            yield problem(
+                value, f"{is_}, but {shape.name} has {should}", f"write {should}, or do not call it {shape.name}"
+            )
+    elif job.name is not None and stated.complete:
+        claimed = named_size(known(job.name) or "")
+        sizes = stated.parameters()
+        if claimed is not None and not any(claimed.covers(size) for size in sizes):
+            nearest = min(sizes, key=lambda size: abs(size - claimed.parameters))
+            yield problem(
+                job.name,
+                f"named {claimed.text}, but these dimensions give {nearest / 1e9:.2f} billion parameters",
+                "correct the dimensions or the name",
+            )
+
+
+def _inside_model(job: Job, model: ModelDims) -> Iterator[Problem]:
+    hidden, heads, kv = known(model.hidden), known(model.heads), known(model.kv_heads)
+    positions, length = known(model.max_position), known(job.sequence)
+    if model.heads is not None and hidden and heads and hidden % heads and "head_width" not in job.extra:
+        yield problem(
+            model.heads,
+            f"{heads} heads do not divide a hidden size of {hidden}",
+            f"choose a divisor of {hidden}, or give the width of a head",
+        )
+    if model.kv_heads is not None and heads and kv and heads % kv:
+        yield problem(
+            model.kv_heads, f"{kv} key-value heads do not divide {heads} heads", f"choose a divisor of {heads}"
+        )
+    if job.sequence is not None and positions and length and length > positions:
+        yield problem(
+            job.sequence,
+            f"sequences of {length} tokens, but the model knows {positions} positions",
+            f"use at most {positions}, or a model with more positions",
+        )
+    vocab, tokens = known(model.vocab), known(model.tokenizer_vocab)
+    if model.vocab is not None and vocab and tokens and tokens > vocab:
+        yield problem(
+            model.vocab, f"a vocabulary of {vocab}, but the tokenizer has {tokens} tokens", f"write at least {tokens}"
+        )
+
+
+@rule("JOB005", "error")
+def schedule_fits_the_run(file: File) -> Iterator[Problem]:
+    """Warm-up and decay must fit the length of the run.
+
+    A warm-up longer than the run never reaches the learning rate that was asked for. A decay much longer than the run
+    (over twice; a warning) never brings it down.
+
+    Why: nothing fails; the model is just worse, and nobody sees why.
+
+    Fix: warm up for a few per cent of the steps; let the decay end with the run.
+
+    Source: a RoBERTa launcher warms up 24,000 of 500 updates; a Llama 2 one decays over 320,000 of 3,500
+    (ParallelCluster-Fairseq-RoBERTa-P3; awsome-distributed-ai, DeepSpeed).
+    """
+    yield from once(p for job in file.jobs for p in _schedule(job))
+
+
+def _schedule(job: Job) -> Iterator[Problem]:
+    steps, warmup, decay = known(job.steps), known(job.warmup), known(job.decay)
+    unit = "samples" if "unit" in job.extra else "steps"
+    if job.warmup is not None and steps and warmup and warmup > steps:
+        reached = 100 * steps / warmup
+        yield problem(
+            job.warmup,
+            f"a warm-up of {warmup:,} {unit} in a run of {steps:,}: the learning rate only reaches {reached:.0f} %",
+            f"warm up for about {max(1, steps // 20):,}",
+        )
+    if job.decay is not None and steps and decay and decay > 2 * steps:
+        yield problem(
+            job.decay,
+            f"the learning rate decays over {decay:,} {unit}, but the run ends after {steps:,}: it hardly falls",
+            f"decay over {steps:,}",
+            level="warning",
+        )
+
+
+@rule("JOB012", "error")
+def data_sets_differ(file: File) -> Iterator[Problem]:
+    """Validation and test data must not be the training data, nor empty.
+
+    Why: a validation loss on training data always looks good; it says nothing about over-fitting.
+
+    Fix: give each set its own files.
+
+    Source: a BioNeMo launcher names the same files x000..049 for all three (awsome-distributed-ai).
+    """
+    yield from once(p for job in file.jobs for p in _data_sets(job))
+
+
+def _data_sets(job: Job) -> Iterator[Problem]:
+    train = job.datasets.get("train")
+    for name, title in (("valid", "validation"), ("test", "test")):
+        value = job.datasets.get(name)
+        if value is None:
+            continue
+        if value.value.strip("'\"[] ") == "" and value.known:
+            yield problem(value, f"the {title} data is empty", "name its files, or leave the option out")
+        elif train is not None and _same(train.value, value.value):
+            yield problem(
+                value, f"the {title} data is the training data ({value.value})", f"name files kept for {title}"
+            )
+
+
+def _same(one: str, other: str) -> bool:
+    return re.sub(r"\s+", "", one) == re.sub(r"\s+", "", other) != ""
