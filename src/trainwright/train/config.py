@@ -8,6 +8,7 @@ import re
 import types
 import typing
 from dataclasses import MISSING, Field, asdict, dataclass, field, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -109,9 +110,10 @@ def parser() -> argparse.ArgumentParser:
     """The command line, made from the fields."""
     top = argparse.ArgumentParser(
         prog="trainwright train",
+        usage="trainwright train --model MODEL --data DATA [DATA ...] [--config FILE] [options]",
         description="Train a model: alone, under torchrun, or under srun.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=partial(argparse.RawDescriptionHelpFormatter, max_help_position=34),
     )
     top.add_argument("--config", metavar="FILE", help="JSON with these options; the command line goes first")
     groups: dict[str, Any] = {}

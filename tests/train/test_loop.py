@@ -1,0 +1,319 @@
+"""The loop on one process: its record, exact resume, guards, and errors before the first step."""
+
+import json
+import math
+import signal
+from dataclasses import asdict, fields, replace
+
+import pytest
+import torch
+
+from trainwright.errors import UserError
+from trainwright.train import loop
+from trainwright.train.__main__ import main
+from trainwright.train.checkpoint.places import Folder
+from trainwright.train.config import TrainConfig, parse_arguments
+from trainwright.train.data.prepare import prepare
+from trainwright.train.loop import Trainer
+from trainwright.train.metrics import Metrics, read_lines
+from trainwright.train.world import World
+
+MODEL = "llama3.2-1b-debug"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    """Two threads on a busy machine wait for each other; one also makes every sum come in one order."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("corpus")
+    path = folder / "a.jsonl"
+    path.write_text("".join(json.dumps({"text": f"line {i} " * (3 + i % 9)}) + "\n" for i in range(400)), "utf-8")
+    prepare([str(path)], folder / "data", workers=1, quiet=True)
+    return str(folder / "data")
+
+
+@pytest.fixture
+def config(data, tmp_path):
+    return TrainConfig(
+        model=MODEL, data=(data,), steps=8, folder=str(tmp_path / "run"), sequence=32, batch=4, micro_batch=2, lr=1e-2,
+        checkpoint_every="3", log_samples=True, watchdog=0,
+    )  # fmt: skip
+
+
+def start(config):
+    return Trainer(config, World(0, 1, 0, torch.device("cpu")))
+
+
+def run(config):
+    trainer = start(config)
+    status = trainer.run()
+    return status, trainer
+
+
+def weights(trainer):
+    return {k: v.clone() for k, v in trainer.engine.state_dict()["model"].items()}
+
+
+def same(a, b):
+    return a.keys() == b.keys() and all(torch.equal(a[k], b[k]) for k in a)
+
+
+def metrics(config):
+    return read_lines(Folder(__import__("pathlib").Path(config.folder)).root / "metrics.jsonl")
+
+
+def events(config, kind):
+    from pathlib import Path
+
+    return [e for e in read_lines(Path(config.folder) / "events.jsonl") if e["event"] == kind]
+
+
+def interrupt_at(monkeypatch, step, number=signal.SIGTERM):
+    """Send a real signal to this process while it is in a step."""
+    told = Trainer._tell
+
+    def tell(self, done, *rest):
+        told(self, done, *rest)
+        if done.step == step:
+            signal.raise_signal(number)
+
+    monkeypatch.setattr(Trainer, "_tell", tell)
+
+
+def test_a_run_learns_and_leaves_the_documented_folder(config, tmp_path):
+    """docs/train/index.md describes these files; whoever changes them changes both."""
+    status, trainer = run(replace(config, steps=30, holdout=0.1, eval_every=10))
+    folder = tmp_path / "run"
+    assert status == 0
+    names = {p.name for p in folder.iterdir()}
+    assert names == {
+        "config.json", "metrics.jsonl", "events.jsonl", "result.json", "checkpoints", "samples-rank00000.jsonl",
+    }  # fmt: skip
+    lines = metrics(config)
+    assert [line["step"] for line in lines] == list(range(1, 31))
+    assert set(lines[0]) == {f.name for f in fields(Metrics)}
+    assert lines[-1]["loss"] < 0.7 * lines[0]["loss"]
+    assert lines[9]["eval_loss"] > lines[29]["eval_loss"] > 0
+    assert lines[8]["eval_loss"] is None
+    assert lines[-1]["tokens"] == 30 * 4 * 32
+    assert 0 < lines[-1]["goodput"] <= 1
+    result = json.loads((folder / "result.json").read_text())
+    assert (result["status"], result["exit"], result["step"], result["checkpoint"]) == ("done", 0, 30, 30)
+    assert result["last"] == lines[-1]
+    assert json.loads((folder / "config.json").read_text()) == json.loads(json.dumps(asdict(trainer.config)))
+    assert Folder(folder / "checkpoints").whole() == [30, 27, 24]
+
+
+def test_accumulated_microbatches_give_the_step_of_one(config, tmp_path):
+    one, four = (replace(config, micro_batch=m, folder=str(tmp_path / str(m)), steps=5) for m in (4, 1))
+    for each in (one, four):
+        run(each)
+    for a, b in zip(metrics(one), metrics(four), strict=True):
+        assert a["loss"] == pytest.approx(b["loss"], rel=1e-5)
+        assert a["grad_norm"] == pytest.approx(b["grad_norm"], rel=1e-4)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_a_signal_saves_and_the_restart_is_exact_to_the_bit(config, tmp_path, monkeypatch, number):
+    _, straight = run(replace(config, folder=str(tmp_path / "straight")))
+    with monkeypatch.context() as patch:
+        interrupt_at(patch, 5, number)
+        status, _ = run(config)
+    assert status == 75
+    assert events(config, "stop")[0]["reason"] == number.name
+    assert json.loads((tmp_path / "run" / "result.json").read_text())["status"] == "requeue"
+    status, resumed = run(config)
+    assert status == 0
+    assert events(config, "resume")[0]["step"] == 5
+    assert same(weights(straight), weights(resumed))
+    losses = [
+        [line["loss"] for line in metrics(c)] for c in (config, replace(config, folder=str(tmp_path / "straight")))
+    ]
+    assert losses[0] == losses[1]
+
+
+def test_a_crash_after_a_checkpoint_replays_to_the_same_bits(config, tmp_path, monkeypatch):
+    _, straight = run(replace(config, folder=str(tmp_path / "straight")))
+
+    def crash(self, done, *rest):
+        if done.step == 5:
+            raise RuntimeError("power cut")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "_tell", crash)
+        with pytest.raises(RuntimeError):
+            run(config)
+    assert json.loads((tmp_path / "run" / "result.json").read_text())["status"] == "failed"
+    _, resumed = run(config)
+    assert events(config, "resume")[0]["step"] == 3
+    assert same(weights(straight), weights(resumed))
+
+
+def test_a_finished_run_has_nothing_left_to_do(config, capsys):
+    run(config)
+    before = metrics(config)
+    assert run(config)[0] == 0
+    assert metrics(config) == before
+
+
+def poison(monkeypatch, at, value):
+    """Make the loss of one step what it should not be, once."""
+    engine = loop.assemble.__globals__["Engine"]
+    true = engine.forward_backward
+    calls = {"n": 0}
+
+    def forward_backward(self, microbatches):
+        loss, tokens = true(self, microbatches)
+        calls["n"] += 1
+        return (torch.full_like(loss, value), tokens) if calls["n"] == at else (loss, tokens)
+
+    monkeypatch.setattr(engine, "forward_backward", forward_backward)
+
+
+def test_nan_skip_leaves_the_weights_alone(config, monkeypatch):
+    poison(monkeypatch, 4, math.nan)
+    before = {}
+    act = Trainer._act
+
+    def watch(self, action, why):
+        if action == "skip":
+            before.update(weights(self))
+        return act(self, action, why)
+
+    monkeypatch.setattr(Trainer, "_act", watch)
+    status, _ = run(replace(config, steps=4, checkpoint_every="1"))
+    assert status == 0
+    [event] = events(config, "guard")
+    assert event["action"] == "skip"
+    assert event["samples"] == [12, 16]
+    trainer = start(replace(config, steps=4))
+    trainer._load(4, keep_data_place=False)
+    assert same(before, weights(trainer))
+
+
+def test_nan_rewind_goes_back_and_passes_over_the_bad_batch(config, monkeypatch):
+    poison(monkeypatch, 5, math.inf)
+    status, trainer = run(replace(config, on_nan="rewind"))
+    assert status == 0
+    assert events(config, "resume")[0]["step"] == 3
+    assert trainer.state.rewinds == 1
+    assert trainer.state.seen == (5 + 5) * 4  # five steps before the rewind, five after it
+    assert [line["step"] for line in metrics(config)] == list(range(1, 9))
+    assert all(math.isfinite(line["loss"]) for line in metrics(config))
+
+
+def test_nan_stop_says_where(config, monkeypatch, tmp_path):
+    poison(monkeypatch, 5, math.nan)
+    with pytest.raises(UserError, match="stopped at step 5: loss is nan"):
+        run(replace(config, on_nan="stop"))
+    assert json.loads((tmp_path / "run" / "result.json").read_text())["status"] == "failed"
+
+
+def test_rewind_without_a_checkpoint_is_an_error(config, monkeypatch):
+    poison(monkeypatch, 1, math.nan)
+    with pytest.raises(UserError, match="cannot rewind"):
+        run(replace(config, on_nan="rewind", checkpoint_every="never"))
+
+
+def test_a_spike_is_seen_against_the_usual_spread(config, monkeypatch):
+    poison(monkeypatch, 25, 50.0)
+    run(replace(config, steps=26, on_spike="skip", checkpoint_every="never"))
+    [event] = events(config, "guard")
+    assert (event["action"], event["step"]) == ("skip", 24)
+
+
+def test_a_full_disk_ends_the_run_with_the_old_checkpoint_whole(config, tmp_path, monkeypatch):
+    from trainwright.train.checkpoint import places
+
+    publish = places.Folder.publish
+
+    def full(self, step, manifest):
+        if step == 6:
+            raise OSError(28, "No space left on device")
+        publish(self, step, manifest)
+
+    monkeypatch.setattr(places.Folder, "publish", full)
+    with pytest.raises(UserError, match=r"no space left for a checkpoint: it needs [\d.]+ GB, [\d.,]+ GB are free"):
+        run(config)
+    assert Folder(tmp_path / "run" / "checkpoints").whole() == [3]
+
+
+def words(config, *more):
+    return ["--model", config.model, "--data", *config.data, "--folder", config.folder, "--sequence", "32", *more]
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--parallel", "shard=3"], "the plan needs 3 ranks, but there are 1"),
+        (["--sequence", "1000000"], "the context is 1,000,000 tokens, the data holds"),
+        (["--batch", "3", "--micro-batch", "2"], "a global batch of 3 samples does not divide over 1 data ranks x"),
+        (["--warmup", "200"], "200 warmup steps and 0 decay steps are more than the 100 steps"),
+        (["--eval-every", "5"], "--eval-every without data"),
+        (["--checkpoint-every", "often"], "'often' is no interval"),
+        (["--data", "/nowhere"], "no such data folder"),
+        (["--model", "lama3.2-1b"], "there is no model named 'lama3.2-1b'"),
+        (["--holdout", "0.00001", "--eval-every", "5"], "leaves 0 to evaluate on"),
+    ],
+)
+def test_bad_input_is_an_error_before_the_first_step(config, capsys, tmp_path, more, message):
+    assert main(words(config, *more)) == 2
+    shown = capsys.readouterr().err
+    assert message in shown
+    assert "fix:" in shown
+    assert "Traceback" not in shown
+    assert not (tmp_path / "run" / "metrics.jsonl").exists()
+
+
+def test_a_checkpoint_of_another_model_is_refused_with_both_numbers(config, capsys):
+    run(replace(config, steps=1))
+    assert main(words(replace(config, model="llama3.1-8b-debug"))) == 2
+    assert "the checkpoint's model has name = llama3.2-1b-debug" in capsys.readouterr().err
+
+
+def test_a_truncated_shard_is_an_error_before_the_first_step(config, capsys, tmp_path):
+    import shutil
+
+    folder = shutil.copytree(config.data[0], tmp_path / "cut")
+    shard = folder / "shard-00000.bin"
+    size = shard.stat().st_size
+    with shard.open("r+b") as handle:
+        handle.truncate(size // 2)
+    assert main(words(replace(config, data=(str(folder),)))) == 2
+    assert f"{size // 2:,} bytes, the manifest says {size:,} bytes" in capsys.readouterr().err
+
+
+def test_a_config_file_is_read_and_the_command_line_goes_first(tmp_path):
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps({"model": MODEL, "data": ["a:3", "b"], "lr": 1, "steps": 7, "isolate": False}))
+    config = parse_arguments(["--config", str(path), "--steps", "9", "--compile"])
+    assert (config.data, config.lr, config.steps, config.isolate, config.compile) == (("a:3", "b"), 1, 9, False, True)
+    for wrong, message in [({"stepz": 3}, "no option 'stepz'"), ({"steps": "3"}, "it must be int")]:
+        path.write_text(json.dumps(wrong))
+        with pytest.raises(UserError, match=message):
+            parse_arguments(["--config", str(path)])
+
+
+def test_every_option_survives_the_run_folder(config, tmp_path):
+    run(replace(config, steps=1))
+    saved = tmp_path / "run" / "config.json"
+    assert parse_arguments(["--config", str(saved)]).steps == 1
+
+
+def test_tensorboard_is_written_or_its_absence_explained(config, tmp_path):
+    wanted = replace(config, steps=2, tensorboard=True)
+    try:
+        import tensorboard  # noqa: F401
+    except ImportError:
+        with pytest.raises(UserError, match="needs the 'tensorboard' package"):
+            run(wanted)
+    else:
+        run(wanted)
+        assert list((tmp_path / "run" / "tensorboard").iterdir())
