@@ -171,7 +171,7 @@ def _prices(page: Page, most: int | None) -> list[Any]:
     dates = ", ".join(sorted({row.date for row in shown}))
     table = Table.grid(padding=(0, 2), pad_edge=True)
     for justify in ("left", "right", "right", "left"):
-        table.add_column(justify=justify, no_wrap=True)  # type: ignore[arg-type]
+        table.add_column(justify=justify, no_wrap=True)
     table.add_row("", Text("on demand", style="dim"), Text("spot from", style="dim"), "")
     for row in shown:
         table.add_row(row.region, _usd(row.on_demand), _usd(row.spot), Text(row.title, style="dim"))
