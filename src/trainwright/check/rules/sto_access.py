@@ -137,6 +137,8 @@ def mounts_do_not_collide(file: File) -> Iterator[Problem]:
         yield from _colliding(cluster)
         if cluster.platform == "parallelcluster":
             yield from _storage_names(cluster)
+        # What a spec asks for is created by stacks around the cluster, and is no new file system of the cluster's own.
+        if file.format == "parallelcluster":
             yield from _storage_counts(cluster)
 
 
@@ -161,18 +163,21 @@ def _colliding(cluster: Cluster) -> Iterator[Problem]:
     seen: list[Value[str]] = []
     for mount in shared + local:
         path = _path(mount)
-        for other in seen:
-            if _path(other) == path:
-                yield problem(
-                    mount, f"{path} is mounted twice (first on line {other.span.line})", "give each its own folder"
-                )
-            elif path.startswith(_path(other) + "/") or _path(other).startswith(path + "/"):
-                yield problem(
-                    mount, f"{path} and {_path(other)} lie inside one another", "give each a folder of its own"
-                )
+        twin = next((other for other in seen if _path(other) == path), None)
+        nested = next((other for other in seen if _inside(path, _path(other))), None)
+        if twin is not None:
+            yield problem(
+                mount, f"{path} is mounted twice (first on line {twin.span.line})", "give each its own folder"
+            )
+        elif nested is not None:
+            yield problem(mount, f"{path} and {_path(nested)} lie inside one another", "give each a folder of its own")
         # Scratch disks of two queues may share a folder: they are on different nodes.
         if mount not in local:
             seen.append(mount)
+
+
+def _inside(one: str, other: str) -> bool:
+    return one.startswith(other + "/") or other.startswith(one + "/")
 
 
 def _storage_names(cluster: Cluster) -> Iterator[Problem]:

@@ -1,0 +1,7 @@
+#!/bin/bash
+# expect: 5:20
+# expect: 6:20
+set -euo pipefail
+export FILE_SYSTEM=fs-xxxxxxxx
+export RESERVATION=PLACEHOLDER_RESERVATION
+aws ec2 describe-capacity-reservations --capacity-reservation-ids "${RESERVATION}"
