@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import signal
+import socket
 import tempfile
 import traceback
 from collections.abc import Callable
@@ -15,6 +17,15 @@ context = multiprocessing.get_context("forkserver")
 context.set_forkserver_preload(
     ["pytest", "torch._dynamo", "torch.distributed.fsdp", "torch.distributed.tensor", "trainwright.train.loop"]
 )
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of the loopback that nobody listens on."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for s in sockets:
+            s.bind(("127.0.0.1", 0))
+        return [s.getsockname()[1] for s in sockets]
 
 
 def _rank(function: Callable, rank: int, world: int, meeting: str, environment: dict[str, str], args, answers) -> None:

@@ -1,0 +1,147 @@
+"""The loop on several real ranks: one signal stops all at one step, another world size goes on, a hang is told."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from ranks import free_ports, run_ranks, start_ranks
+
+from trainwright.train.checkpoint.places import Folder
+from trainwright.train.config import TrainConfig
+from trainwright.train.data.prepare import prepare
+from trainwright.train.loop import train
+from trainwright.train.metrics import read_lines
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("corpus")
+    path = folder / "a.jsonl"
+    path.write_text("".join(json.dumps({"text": f"line {i} " * (3 + i % 9)}) + "\n" for i in range(400)), "utf-8")
+    prepare([str(path)], folder / "data", workers=1, quiet=True)
+    return str(folder / "data")
+
+
+def settings(data, folder, **more):
+    base = {
+        "model": "llama3.2-1b-debug", "data": (data,), "steps": 8, "folder": str(folder), "sequence": 32, "batch": 4,
+        "checkpoint_every": "4", "log_samples": True, "watchdog": 60.0,
+    }  # fmt: skip
+    return TrainConfig(**{**base, **more})
+
+
+def trained(config, signal_at=0, signal_rank=0):
+    """Runs on a rank: train, and perhaps send this rank a signal at a step."""
+    from trainwright.train.loop import Trainer
+
+    told = Trainer._tell
+
+    def tell(self, done, *rest):
+        told(self, done, *rest)
+        if done.step == signal_at and self.world.rank == signal_rank:
+            signal.raise_signal(signal.SIGUSR1)
+
+    Trainer._tell = tell
+    return train(config)
+
+
+def losses(folder):
+    return [line["loss"] for line in read_lines(Path(folder) / "metrics.jsonl")]
+
+
+def samples(folder):
+    """Each step's samples over all ranks, as last done."""
+    by_step: dict[int, dict[int, list]] = {}
+    for path in sorted(Path(folder).glob("samples-rank*.jsonl")):
+        for row in read_lines(path):
+            by_step.setdefault(row["step"], {})[row["data_rank"]] = [tuple(s) for s in row["samples"]]
+    return {step: [s for rank in sorted(ranks) for s in ranks[rank]] for step, ranks in by_step.items()}
+
+
+def test_one_rank_s_signal_stops_all_and_another_world_size_goes_on(data, tmp_path):
+    [status] = run_ranks(trained, 1, settings(data, tmp_path / "one"))
+    assert status == 0
+    folder = tmp_path / "run"
+    statuses = run_ranks(trained, 2, settings(data, folder), 2, 1)
+    assert statuses == [75, 75]
+    [stopped] = Folder(folder / "checkpoints").whole()
+    assert stopped in (3, 4)
+    assert run_ranks(trained, 4, settings(data, folder, parallel="replicate=2,shard=2"), 5, 3) == [75] * 4
+    for leftover in folder.glob("samples-*"):
+        leftover.rename(folder.with_name(leftover.name))
+    assert run_ranks(trained, 1, settings(data, folder)) == [0]
+    assert losses(folder) == pytest.approx(losses(tmp_path / "one"), rel=1e-4)
+    # The last start, on one rank, went on with exactly the samples that were left.
+    whole = samples(tmp_path / "one")
+    rest = samples(folder)
+    assert rest == {step: whole[step] for step in rest}
+    assert max(rest) == 8
+    before = samples(tmp_path)
+    assert {s: v for s, v in before.items() if s < min(rest)} == {s: v for s, v in whole.items() if s < min(rest)}
+
+
+def hangs(config):
+    """Rank 1 never comes to its third step."""
+    from trainwright.train.engine import Engine
+
+    true = Engine.forward_backward
+    calls = []
+
+    def forward_backward_that_hangs(self, microbatches):
+        calls.append(1)
+        if len(calls) == 3 and os.environ["RANK"] == "1":
+            time.sleep(60)
+        return true(self, microbatches)
+
+    Engine.forward_backward = forward_backward_that_hangs
+    return train(config)
+
+
+def test_a_hang_becomes_a_stack_of_every_rank_and_a_non_zero_exit(data, tmp_path):
+    processes, _, meeting = start_ranks(hangs, 2, settings(data, tmp_path, watchdog=2.0))
+    for process in processes:
+        process.join(60)
+        assert process.exitcode == 70
+    meeting.unlink(missing_ok=True)
+    assert "forward_backward_that_hangs" in (tmp_path / "stack-rank00001.txt").read_text()
+    assert "loop.py" in (tmp_path / "stack-rank00000.txt").read_text()
+
+
+def test_bare_slurm_variables_are_enough(data, tmp_path):
+    """What srun sets, and nothing else; two processes of the real command."""
+    [port] = free_ports(1)
+    words = [sys.executable, "-m", "trainwright.train", "--model", "llama3.2-1b-debug", "--data", data, "--steps", "2"]
+    words += ["--folder", str(tmp_path), "--sequence", "32", "--parallel", "shard=2", "--checkpoint-every", "never"]
+    clean = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
+    slurm = {
+        "SLURM_STEP_NUM_TASKS": "2", "SLURM_JOB_ID": str(port - 20_000), "SLURM_STEP_NODELIST": "localhost",
+        "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "MASTER_PORT": str(port),
+    }  # fmt: skip
+    ranks = [
+        subprocess.Popen(words, env={**clean, **slurm, "SLURM_PROCID": str(r), "SLURM_LOCALID": str(r)})
+        for r in range(2)
+    ]
+    try:
+        assert [r.wait(120) for r in ranks] == [0, 0]
+    finally:
+        for r in ranks:
+            r.kill()
+            r.wait()
+    assert len(losses(tmp_path)) == 2
+
+
+@pytest.mark.parametrize("plan", ["tensor=2", "pipeline=2"])
+def test_a_checkpoint_moves_between_plans(data, tmp_path, plan):
+    """Saved under one plan, gone on with under another: the losses are those of one process."""
+    run_ranks(trained, 1, settings(data, tmp_path / "one"))
+    folder = tmp_path / "run"
+    assert run_ranks(trained, 2, settings(data, folder, parallel="shard=2"), 3, 0) == [75, 75]
+    assert run_ranks(trained, 2, settings(data, folder, parallel=plan)) == [0, 0]
+    assert losses(folder) == pytest.approx(losses(tmp_path / "one"), rel=1e-4)
+    assert torch.tensor(losses(folder)).isfinite().all()
