@@ -6,4 +6,14 @@ import os
 import sys
 from pathlib import Path
 
+import pytest
+
 os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--update-golden",
+        action="store_true",
+        help="write what is rendered now to tests/golden, and prices to examples",
+    )

@@ -16,6 +16,7 @@ KEPT = Why("Retain", "deleting the cluster must not delete data")
 def shared_storage(setting: Setting, ids: Ids) -> list[Any]:
     """The SharedStorage section; NVMe is local to each node and stands with its queue."""
     _refuse_lost_scratch(setting)
+    _refuse_second_managed(setting)
     return [_entry(setting, index, item, ids) for index, item in enumerate(setting.spec.storage) if item.nvme is None]
 
 
@@ -27,6 +28,16 @@ def _refuse_lost_scratch(setting: Setting) -> None:
     if scratches and not any(machine.nvme_gb for machine in machines):
         names = ", ".join(sorted({machine.name for machine in machines}))
         setting.refuse("storage", scratches[0], "nvme", what=f"no queue has NVMe disks ({names})", fix="remove it")
+
+
+def _refuse_second_managed(setting: Setting) -> None:
+    """ParallelCluster creates one FSx and one EFS file system itself; stacks may create more."""
+    items = list(enumerate(setting.spec.storage))
+    lustre = [i for i, s in items if s.lustre is not None and s.lustre.managed and s.lustre.id is None]
+    efs = [i for i, s in items if s.efs is not None and s.efs.id is None]
+    for kind, found, fix in (("lustre", lustre, "remove `managed`"), ("efs", efs, "name an existing one with `id:`")):
+        if len(found) > 1:
+            setting.refuse("storage", found[1], kind, what=f"a cluster owns one {kind} file system at most", fix=fix)
 
 
 def _entry(setting: Setting, index: int, item: Storage, ids: Ids) -> Any:

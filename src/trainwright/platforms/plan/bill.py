@@ -32,6 +32,7 @@ class Line:
     usd_hour_each: float | None  # None: no public price, or billed by use
     date: str
     note: str = ""
+    by_use: bool = False  # billed by what is stored or moved, so no hour has a price
 
     @property
     def usd_hour_least(self) -> float:
@@ -71,8 +72,23 @@ class Bill:
         return tuple(sorted({line.date for line in self.lines if line.date}))
 
     @property
+    def dates_text(self) -> str:
+        """The day of the prices, or the oldest and the newest."""
+        return " to ".join(dict.fromkeys((self.dates[0], self.dates[-1]))) if self.dates else ""
+
+    @property
+    def headline(self) -> str:
+        """The cost in one sentence, as the starter specs say it."""
+        if not self.lines:
+            return "nothing"
+        idle = f", ${self.usd_hour_idle:,.2f} with no job" if self.usd_hour_idle < self.usd_hour_full else ""
+        beside = "".join(f", beside {line.part}: {line.note}" for line in self.unpriced)
+        return f"${self.usd_hour_full:,.2f} an hour with all nodes up{idle}{beside} (list prices of {self.dates_text})"
+
+    @property
     def unpriced(self) -> tuple[Line, ...]:
-        return tuple(line for line in self.lines if line.usd_hour_each is None)
+        """Parts that do cost money every hour, at a price that is not public."""
+        return tuple(line for line in self.lines if line.usd_hour_each is None and not line.by_use)
 
 
 def bill(setting: Setting, stacks: tuple[StackPlan, ...]) -> Bill:
@@ -116,13 +132,12 @@ def _queue(setting: Setting, index: int, queue: Queue, region: str) -> list[Line
 def _queue_note(queue: Queue, priced: bool) -> str:
     kind = queue.capacity.kind
     if not priced:
-        where = "paid in advance when the block is bought" if kind == "block" else "no public price in this region"
-        return f"{where}; not in the sum"
+        return "paid in advance at the price of that day" if kind == "block" else "no public price in this region"
     if kind in ("reservation", "group"):
-        return "on-demand price; a reservation costs the same whether its nodes run or not"
+        return "reserved: paid whether it runs or not"
     if kind == "block":
         return "paid in advance for the whole block"
-    return "lowest zone's spot price that day; it moves" if kind == "spot" else ""
+    return "spot, the lowest zone's; it moves" if kind == "spot" else ""
 
 
 def _disk(part: str, least: int, most: int, size: int, region: str) -> Line:
@@ -148,7 +163,7 @@ def _storage(item: Storage, region: str) -> list[Line]:
     if item.ebs is not None:
         return [_disk(part, 1, 1, gib(item.ebs.capacity), region)]
     if item.efs is not None and item.efs.id is None:
-        return [Line(part, "EFS", 1, 1, None, "", "billed by what is stored; not in the sum")]
+        return [Line(part, "EFS", 1, 1, None, "", "billed by what is stored", by_use=True)]
     return []
 
 
@@ -158,7 +173,7 @@ def _stack(stack: StackPlan, region: str) -> Line | None:
         each = nat_monthly_usd(region) / HOURS_A_MONTH
         return Line("network", "NAT gateway and its address", 1, 1, each, listed.date, "and its traffic, by the GB")
     if stack.template == "bucket":
-        return Line("bucket", "S3", 1, 1, None, "", "billed by what is stored; not in the sum")
+        return Line("bucket", "S3", 1, 1, None, "", "billed by what is stored", by_use=True)
     if stack.template == "accounting":
         listed = unit_price("aurora/acu-hour", region)
         return Line("accounting", "Aurora, 0.5 ACU at rest", 1, 1, listed.usd / 2, listed.date, "up to 4 ACU at work")
@@ -166,4 +181,4 @@ def _stack(stack: StackPlan, region: str) -> Line | None:
 
 
 def _region_note(exact: bool) -> str:
-    return "" if exact else "list price of us-east-1; this region's is not in the catalog"
+    return "" if exact else "us-east-1's list price"

@@ -6,7 +6,7 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import yaml
@@ -36,6 +36,10 @@ class Difference:
 
     changes: tuple[Change, ...]
     lines: str  # a unified diff of all files
+
+    def records(self) -> list[dict[str, Any]]:
+        """The changes as JSON knows them."""
+        return [asdict(change) for change in self.changes]
 
     @property
     def hardest(self) -> str:

@@ -83,10 +83,12 @@ def record(plan: Plan, files: Mapping[str, str]) -> dict[str, Any]:
     """The facts of a plan, for plan.json and `--json`."""
     return {
         "trainwright": __version__,
-        "name": plan.spec.name,
-        "platform": plan.spec.platform,
-        "region": plan.spec.region,
-        "spec": plan.source,
+        "cluster": {
+            "name": plan.spec.name,
+            "platform": plan.spec.platform,
+            "region": plan.spec.region,
+            "spec": plan.source,
+        },
         "stacks": [
             {
                 "stack": f"{plan.spec.name}-{stack.key}",

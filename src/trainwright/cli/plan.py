@@ -1,0 +1,55 @@
+"""`trainwright plan`: every file that would be deployed, with the price and what would change."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+
+@click.command()
+@click.argument("spec", metavar="SPEC")
+@click.option("-o", "--out", "folder", metavar="FOLDER", help="Where to write the plan. Default: NAME.plan.")
+@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change a value of the spec.")
+@click.option("--explain", is_flag=True, help="Show every default that was filled in, and why.")
+@click.option("--diff", "lines", is_flag=True, help="Show the changed lines too, where a plan was there before.")
+@click.option("--svg", metavar="FILE", help="Write the picture of the cluster here as well.")
+@click.option("--json", "as_json", is_flag=True, help="Print the plan's facts as JSON.")
+def command(
+    spec: str,
+    folder: str | None,
+    overrides: tuple[str, ...],
+    explain: bool,
+    lines: bool,
+    svg: str | None,
+    as_json: bool,
+) -> None:
+    """Write every file that would be deployed, with the price.
+
+    Nothing is created and no AWS account is needed. Where FOLDER holds an earlier plan, what would change is shown: on
+    the running cluster, after running jobs, with the fleet stopped, or only by making the cluster anew.
+    """
+    from trainwright.platforms.plan.difference import difference
+    from trainwright.platforms.plan.tree import earlier_files, make_plan, write
+    from trainwright.report.picture import picture
+    from trainwright.report.plan_summary import console, print_defaults, print_difference, print_summary
+    from trainwright.spec.load import load
+
+    plan = make_plan(load(spec, overrides))
+    target = Path(folder or f"{plan.spec.name}.plan")
+    drawn = {"picture.svg": picture(plan)}
+    earlier = earlier_files(target)
+    changed = difference(earlier, {**plan.files, **drawn}) if earlier is not None else None
+    facts = write(plan, target, drawn, earlier)
+    if svg is not None:
+        Path(svg).write_text(drawn["picture.svg"], encoding="utf-8")
+    if as_json:
+        click.echo(json.dumps(facts | ({"changes": changed.records()} if changed is not None else {}), indent=2))
+        return
+    out = console()
+    print_summary(out, plan, str(target), {**plan.files, **drawn})
+    if explain:
+        print_defaults(out, plan.defaults)
+    if changed is not None:
+        print_difference(out, changed, lines)

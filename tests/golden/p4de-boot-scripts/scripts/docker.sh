@@ -1,0 +1,43 @@
+#!/bin/bash
+# Installs Docker 27.5.1 and, on nodes with NVIDIA GPUs, the container toolkit 1.17.8-1. Runs once a node, as
+# root, when the node has been configured.
+set -euo pipefail
+
+# shellcheck source=/dev/null
+. /etc/parallelcluster/cfnconfig
+
+# Another boot step may hold the package lock, and a mirror may stumble: wait and retry rather than lose the node.
+apt=(apt-get -y -q -o DPkg::Lock::Timeout=600 -o Acquire::Retries=5)
+export DEBIAN_FRONTEND=noninteractive
+codename=$(. /etc/os-release && echo "$VERSION_CODENAME")
+release=$(. /etc/os-release && echo "$VERSION_ID")
+
+install -d -m 0755 /etc/apt/keyrings
+curl -fsSL --retry 5 https://download.docker.com/linux/ubuntu/gpg -o /etc/apt/keyrings/docker.asc
+echo "deb [arch=$(dpkg --print-architecture) signed-by=/etc/apt/keyrings/docker.asc]" \
+  "https://download.docker.com/linux/ubuntu $codename stable" > /etc/apt/sources.list.d/docker.list
+"${apt[@]}" update
+engine="5:27.5.1-1~ubuntu.$release~$codename"
+"${apt[@]}" install "docker-ce=$engine" "docker-ce-cli=$engine" "containerd.io=1.7.25-1"
+apt-mark hold docker-ce docker-ce-cli containerd.io
+
+if [ -e /dev/nvidia0 ] && ! command -v nvidia-ctk > /dev/null; then
+  curl -fsSL --retry 5 https://nvidia.github.io/libnvidia-container/gpgkey -o /etc/apt/keyrings/nvidia.asc
+  echo "deb [signed-by=/etc/apt/keyrings/nvidia.asc] https://nvidia.github.io/libnvidia-container/stable/deb/amd64 /" \
+    > /etc/apt/sources.list.d/nvidia-container-toolkit.list
+  "${apt[@]}" update
+  "${apt[@]}" install "nvidia-container-toolkit=1.17.8-1"
+fi
+
+# Images on the instance's own disks: they fill a root volume quickly.
+if mountpoint -q /scratch; then
+  install -d -m 0711 /scratch/docker
+  install -d -m 0755 /etc/docker
+  echo '{"data-root": "/scratch/docker"}' > /etc/docker/daemon.json
+fi
+if command -v nvidia-ctk > /dev/null; then
+  nvidia-ctk runtime configure --runtime=docker
+fi
+systemctl enable --now docker
+systemctl restart docker
+usermod -aG docker "${cfn_cluster_user:?}"

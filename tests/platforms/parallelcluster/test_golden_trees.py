@@ -1,0 +1,111 @@
+"""Every example's plan, byte for byte, against tests/golden; `pytest --update-golden` writes it anew. Templates are
+copied into a plan unchanged, so they are compared with the library and not kept a second time."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from trainwright.platforms.plan.tree import Plan, make_plan, write
+from trainwright.report.picture import picture
+from trainwright.spec.load import load
+from trainwright.spec.schema import schema_text
+from trainwright.spec.source import parse
+from trainwright.stacks.library import template
+from trainwright.stacks.references import references
+
+ROOT = Path(__file__).parents[3]
+EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
+GOLDEN = ROOT / "tests" / "golden"
+
+
+def tree(plan: Plan, folder: Path) -> dict[str, str]:
+    """The files of a plan as they are written, without the templates."""
+    write(plan, folder, {"picture.svg": picture(plan)}, None)
+    found = {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
+    for stack in plan.stacks:
+        assert found.pop(f"stacks/{stack.key}.yaml") == template(stack.template).text
+    return found
+
+
+def kept(folder: Path) -> dict[str, str]:
+    return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_the_plan_is_the_golden_one(example: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    folder = GOLDEN / example.stem
+    if request.config.getoption("--update-golden"):
+        plan = make_plan(load(example))
+        header = f"# Cost: {plan.bill.headline}."
+        example.write_text(re.sub(r"(?m)^# Cost: .*$", lambda _: header, example.read_text(), count=1))
+        new = tree(plan, tmp_path)
+        for name in set(kept(folder)) - set(new):
+            (folder / name).unlink()
+        for name, text in new.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(text)
+    assert tree(make_plan(load(example)), tmp_path) == kept(folder)
+
+
+def test_the_golden_folder_holds_nothing_else() -> None:
+    assert {path.name for path in GOLDEN.iterdir()} == {path.stem for path in EXAMPLES}
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_the_header_tells_the_price_of_the_plan(example: Path) -> None:
+    assert f"# Cost: {make_plan(load(example)).bill.headline}.\n" in example.read_text()
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_every_reference_is_an_output_of_a_stack_of_the_plan(example: Path) -> None:
+    plan = make_plan(load(example))
+    outputs = {stack.key: template(stack.template).outputs for stack in plan.stacks}
+    for text in plan.files.values():
+        for stack, output in references(text):
+            assert output in outputs[stack]
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_scripts_pass_shellcheck(example: Path, tmp_path: Path) -> None:
+    plan = make_plan(load(example))
+    for name in plan.scripts:
+        path = tmp_path / Path(name).name
+        path.write_text(plan.files[name])
+        done = subprocess.run(["shellcheck", "-x", str(path)], capture_output=True, text=True, check=False)
+        assert done.stdout == ""
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_parameter_files_are_what_cloudformation_takes(example: Path) -> None:
+    plan = make_plan(load(example))
+    for stack in plan.stacks:
+        rows = json.loads(plan.files[f"stacks/{stack.key}.parameters.json"])
+        assert all(set(row) == {"ParameterKey", "ParameterValue"} for row in rows)
+        assert {row["ParameterKey"] for row in rows} >= template(stack.template).required
+
+
+def test_the_examples_point_at_the_schema_of_today(request: pytest.FixtureRequest) -> None:
+    path = ROOT / "examples" / "trainwright.schema.json"
+    if request.config.getoption("--update-golden"):
+        path.write_text(schema_text() + "\n")
+    assert path.read_text() == schema_text() + "\n"
+
+
+def test_a_cluster_file_parses_to_what_was_meant() -> None:
+    (root,) = parse((GOLDEN / "p5-reservation" / "cluster.yaml").read_text(), "cluster.yaml")
+    resource = root.get("Scheduling", "SlurmQueues", 0, "ComputeResources", 0)
+    assert resource is not None
+    assert resource.plain() == {
+        "Name": "p5-48xlarge",
+        "InstanceType": "p5.48xlarge",
+        "MinCount": 4,
+        "MaxCount": 4,
+        "Efa": {"Enabled": True},
+        "CapacityReservationTarget": {"CapacityReservationId": "cr-0a1b2c3d4e5f67890"},
+        "CustomSlurmSettings": {"Sockets": 2, "CoresPerSocket": 48, "ThreadsPerCore": 2},
+    }
