@@ -57,7 +57,11 @@ def _storages(template: Template) -> list[Storage]:
         if owner is not None:
             owner.links.append(Link(template.text(association.get("DataRepositoryPath")), association.span))
     for kind, ours in _OTHER_STORAGE.items():
-        found += [Storage(r.span, ours, Value(r.id, r.span), deletion_policy=_deletion(r)) for r in template.of(kind)]
+        found += [
+            Storage(r.span, ours, Value(r.id, r.span), deletion_policy=_deletion(r))
+            for r in template.of(kind)
+            if r.get("DBClusterIdentifier") is None  # an Aurora instance holds no data of its own
+        ]
     return found
 
 
