@@ -77,7 +77,7 @@ def main() -> None:
         stopping = agree(peers)
         step, value = step + 1, (value * 48271 + step) % 2147483647
         if RANK == 0:
-            record = {"step": step, "loss": value / 2147483647, "time": time.time(), "tokens_per_second": 100.0}
+            record = {"step": step, "loss": value / 2147483647, "time": time.time(), "tokens_per_s": 100.0}
             with (RUN / "metrics.jsonl").open("a") as metrics:
                 metrics.write(json.dumps(record) + "\n")
         if stopping or step % options.every == 0:

@@ -113,7 +113,8 @@ def test_a_mistake_in_the_code_is_not_tried_again(bench: Bench) -> None:
     ("fields", "words"),
     [
         ({"queue": "trian"}, "trian"),
-        ({"nodes": 9}, "refused"),
+        ({"nodes": 9}, "at most 4"),
+        ({"constraint": "h100"}, "refused"),
         ({"account": "nobody", "reservation": "none"}, "refused"),
     ],
 )

@@ -77,10 +77,20 @@ def run_state(run: Run) -> JobStatus:
     if not run.job_id:
         return JobStatus("", run.job, "unknown", run.scheduler, reason="it was never submitted")
     try:
+        _same_cluster(run)
         status = scheduler_of(run).state(run.job_id)
     except UserError as error:
         status = JobStatus(run.job_id, run.job, "unknown", run.scheduler, run.cluster, reason=error.what)
     return status if status.state != "unknown" else _from_events(run, status)
+
+
+def _same_cluster(run: Run) -> None:
+    """A local cluster that was made anew counts its jobs from 1 again: its job 1 is not this run's."""
+    if run.platform == "local" and run.scheduler == "slurm":
+        from trainwright.platforms.local import state
+
+        if state.require(run.cluster).created > (run.submitted or run.created):
+            raise UserError(f"cluster {run.cluster} was started anew since")
 
 
 def _from_events(run: Run, unknown: JobStatus) -> JobStatus:

@@ -28,6 +28,9 @@ class Tail:
     rest: bytes = b""
 
     def lines(self) -> list[str]:
+        # A trainer that resumes takes back the lines of steps it will do again: the file is shorter then.
+        if self.shell.size(self.path) < self.offset:
+            self.offset, self.rest = 0, b""
         data = self.shell.read(self.path, self.offset)
         self.offset += len(data)
         *whole, self.rest = (self.rest + data).split(b"\n")
@@ -49,11 +52,12 @@ class Progress:
         """Read new records; whether there were any."""
         records = [record for line in lines if (record := _parse(line)) and "step" in record]
         for record in records:
+            if record["step"] <= self.step:
+                self.seen.clear()  # it came back after a fault: the pace starts over
             self.step = int(record["step"])
             self.loss = record.get("loss", self.loss)
-            self.tokens_per_second = record.get("tokens_per_second", self.tokens_per_second)
-            self.steps = int(record.get("steps", self.steps) or 0) or self.steps
-            self.seconds_per_step = record.get("step_seconds", self.seconds_per_step)
+            self.tokens_per_second = record.get("tokens_per_s", self.tokens_per_second)
+            self.seconds_per_step = record.get("step_s", self.seconds_per_step)
             self.seen.append((float(record.get("time", time.time())), self.step))
         del self.seen[:-20]
         return bool(records)

@@ -48,6 +48,11 @@ def launch_job(spec: Spec, job: Job, place: Place, command_of: CommandOf) -> Lau
     queue = queue_of(spec, job)
     gpus, processes, cpus = shape(queue, job)
     nodes = job.nodes or nodes_of(queue)
+    if nodes > nodes_of(queue):
+        raise UserError(
+            f"job {job.name!r} asks for {nodes} nodes, and queue {queue.name!r} has at most {nodes_of(queue)}",
+            fix="ask for fewer nodes, or let the queue grow",
+        )
     code = place.folder / "code"
     environment = job_environment(queue.instance, job.env, cpus, place.interface)
     return Launch(

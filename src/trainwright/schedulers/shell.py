@@ -75,6 +75,13 @@ class Shell:
         done = self._run(["tail", "-c", f"+{offset + 1}", str(path)], b"", 60.0)
         return done.stdout if done.returncode == 0 else b""
 
+    def size(self, path: str | Path) -> int:
+        """A file's length in bytes; 0 where it does not exist."""
+        if not self.remote:
+            return os.path.getsize(path) if os.path.exists(path) else 0
+        done = self.run(["stat", "-c", "%s", str(path)])
+        return int(done.out) if done.code == 0 else 0
+
     def listing(self, folder: str | Path) -> list[str]:
         """The names of the files in a folder."""
         if not self.remote:

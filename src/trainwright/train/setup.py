@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -68,7 +69,7 @@ def fill_in(config: TrainConfig, shape: ModelShape, plan: Plan, world: World) ->
     """The defaults that follow from the model and the machine."""
     return replace(
         config,
-        folder=config.folder or f"runs/{config.model}",
+        folder=config.folder or os.environ.get("TRAINWRIGHT_RUN") or f"runs/{config.model}",
         sequence=config.sequence or min(shape.context, LONGEST_DEFAULT),
         batch=config.batch or config.micro_batch * plan.data * plan.pipeline,
         parallel=str(plan),
