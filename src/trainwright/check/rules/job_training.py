@@ -62,7 +62,7 @@ def _spread(job: Job) -> Iterator[Problem]:
     elif job.tensor is not None and known(job.tensor) is not None and job.tensor.value > ranks.processes:
         yield problem(
             job.tensor,
-            f"tensor {job.tensor.value} is more than the {ranks.processes} GPUs of a node: every layer waits for the network",
+            f"tensor {job.tensor.value} is over the {ranks.processes} GPUs of a node: each layer waits for the network",
             f"keep it at {ranks.processes} or less, and use pipeline stages for the rest",
             level="warning",
         )

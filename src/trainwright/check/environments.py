@@ -1,0 +1,96 @@
+"""Every environment variable of a file together with what decides whether it is right: the machine, the pinned versions,
+whether EFA is in use."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from trainwright.catalog.instances import InstanceType
+from trainwright.catalog.version_numbers import Version, find_version
+from trainwright.check.finding import Edit
+from trainwright.check.job_sizes import type_of
+from trainwright.check.model import EnvVar, File, Job
+from trainwright.check.readers.instance_hint import instance_of
+from trainwright.check.tables import machine
+from trainwright.spec.source import Span
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One variable where it is set. `job` is None in an image."""
+
+    variable: EnvVar
+    job: Job | None
+    type_: InstanceType | None
+    versions: dict[str, Version]
+    efa: bool  # the file shows that the job talks over EFA
+
+    @property
+    def value(self) -> str:
+        return self.variable.value.value.strip().strip("'\"")
+
+    @property
+    def is_benchmark(self) -> bool:
+        return self.job is not None and any(c.program.endswith("_perf") for c in self.job.commands)
+
+
+def settings(file: File) -> Iterator[Setting]:
+    """Every variable that a job, script or image sets."""
+    versions = versions_in(file)
+    everything = list(file.all_env)
+    shown = any(v.name.startswith("FI_EFA_") or (v.name, v.value.value) == ("FI_PROVIDER", "efa") for v in everything)
+    shown = shown or "efa" in versions
+    for job in file.jobs:
+        for variable in job.env:
+            yield _setting(variable, job, versions, shown)
+    for script in file.scripts:
+        owner = next((job for job in file.jobs if job.script is script), None)
+        for variable in script.env:
+            if owner is not None:
+                yield _setting(variable, owner, versions, shown)
+            else:
+                yield Setting(variable, None, machine(instance_of(script)), versions, shown)
+
+
+def _setting(variable: EnvVar, job: Job, versions: dict[str, Version], shown: bool) -> Setting:
+    type_ = type_of(job)
+    cards = any(value.known and value.value > 0 for value in job.efa_per_node)
+    return Setting(variable, job, type_, versions, shown or cards or (type_ is not None and type_.efa_cards > 0))
+
+
+def versions_in(file: File) -> dict[str, Version]:
+    """The versions a file pins; one that is pinned to several is not known."""
+    found: dict[str, set[Version]] = {}
+    for pin in file.pins:
+        version = find_version(pin.version.value)
+        if version is not None:
+            found.setdefault(pin.software, set()).add(version)
+    return {software: next(iter(several)) for software, several in found.items() if len(several) == 1}
+
+
+def software_title(software: str) -> str:
+    """How people call a piece of software."""
+    names = {"efa": "EFA installer", "ofi_nccl": "aws-ofi-nccl", "nccl": "NCCL", "cuda": "CUDA"}
+    return names.get(software, software)
+
+
+def removal(file: File, variable: EnvVar) -> Edit | None:
+    """The edit that deletes a line `export NAME=value`; none where the line holds more or stands inside a block."""
+    lines = file.text.split("\n")
+    line = variable.span.line
+    if file.format not in ("sbatch", "shell") or variable.span.end_line != line or line > len(lines):
+        return None
+    text = lines[line - 1]
+    whole = re.fullmatch(rf"export {re.escape(variable.name)}=(\"[^\"]*\"|'[^']*'|[^\s;&|]*)\s*(#.*)?", text)
+    return Edit(Span(line, 1, line + 1, 1), "") if whole and line < len(lines) else None
+
+
+def renaming(file: File, variable: EnvVar, new: str) -> Edit | None:
+    """The edit that gives the variable another name."""
+    lines = file.text.split("\n")
+    at = variable.span
+    if at.line > len(lines) or lines[at.line - 1][at.column - 1 :][: len(variable.name)] != variable.name:
+        return None
+    return Edit(Span(at.line, at.column, at.line, at.column + len(variable.name)), new)

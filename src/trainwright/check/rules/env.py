@@ -1,0 +1,100 @@
+"""ENV: environment variables of NCCL, libfabric and torch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from trainwright.catalog.environment import EnvRule, rules_for
+from trainwright.check.environments import Setting, removal, renaming, settings
+from trainwright.check.finding import Level
+from trainwright.check.job_sizes import multi_node, once
+from trainwright.check.model import File
+from trainwright.check.registry import Problem, problem, rule
+
+# Wrong, but nothing breaks: said in passing.
+_HARMLESS = {"FI_PROVIDER", "FI_EFA_FORK_SAFE"}
+_NOTE = re.compile(
+    r"bench|measur|busbw|faster|slower|GB/s|Gbps|tok(ens)?/s|\d\s*%|because|hang|issue|#\d+|https?://|debug", re.I
+)
+
+
+@rule("ENV001", "error")
+def variables_fit_the_versions(file: File) -> Iterator[Problem]:
+    """Variables of EFA and NCCL must fit the versions they are used with.
+
+    Most of the blocks that are copied from launcher to launcher were right for one version. FI_PROVIDER=efa and
+    NCCL_PROTO=simple belong to aws-ofi-nccl before 1.6, FI_EFA_USE_DEVICE_RDMA to plugins before 1.7,
+    FI_EFA_FORK_SAFE to kernels before 5.15, FI_EFA_SET_CUDA_SYNC_MEMOPS=0 to EFA installers before 1.29.1. RDMAV_*
+    breaks on new kernels, FI_EFA_ENABLE_SHM_TRANSFER does nothing, NCCL's socket settings do nothing on EFA. Where
+    the file does not say the version, only what is wrong for every version is told.
+
+    Why: some abort the job, some cost speed, the rest hide the few that matter.
+
+    Fix: remove it. `trainwright plan --explain` computes the block that the versions need.
+
+    Source: EFA cheatsheet of awsome-distributed-ai; release notes of aws-ofi-nccl and the EFA installer.
+    """
+    yield from once(p for setting in settings(file) for p in _judged(file, setting, "error"))
+
+
+@rule("ENV002", "warning")
+def variables_have_a_reason(file: File) -> Iterator[Problem]:
+    """Forced NCCL choices need a measurement; debug output and removed variables do not belong in routine runs.
+
+    NCCL_ALGO, NCCL_PROTO, NCCL_MIN_NCHANNELS and NCCL_BUFFSIZE override what NCCL chooses for each message. A comment
+    beside the line with the benchmark that justifies it is enough. NCCL_DEBUG_SUBSYS=ALL writes a line for every
+    call. NCCL_TREE_THRESHOLD is gone since NCCL 2.5; torch 2.2 renamed NCCL_ASYNC_ERROR_HANDLING.
+
+    Why: what was right for one cluster and version is slow on the next, and nobody remembers why it is there.
+
+    Fix: remove it, or write the measurement beside it.
+
+    Source: EFA cheatsheet of awsome-distributed-ai; NCCL and PyTorch documentation.
+    """
+    yield from once(p for setting in settings(file) for p in _judged(file, setting, "warning"))
+
+
+def _judged(file: File, setting: Setting, level: str) -> Iterator[Problem]:
+    variable = setting.variable
+    value = setting.value if variable.value.known else "\x00"
+    for entry in rules_for(variable.name, value):
+        if entry.level != level or not entry.concerns(setting.type_) or (entry.efa and not setting.efa):
+            continue
+        if _is_right(entry, setting) or _excused(entry, setting):
+            continue
+        fix, edit = entry.fix, removal(file, variable) if entry.verdict in ("noise", "never") else None
+        renamed = re.search(r"\bTORCH_\w+", entry.why_not)
+        if renamed is not None:
+            fix, edit = f"rename it to {renamed[0]}", renaming(file, variable, renamed[0])
+        shown = f"={value}" if entry.value else ""
+        yield problem(
+            variable.value if entry.value and variable.value.value else variable.span,
+            f"{variable.name}{shown}: {entry.complaint}",
+            fix,
+            level=_level(entry, setting),
+            edit=edit,
+        )
+        return
+
+
+def _is_right(entry: EnvRule, setting: Setting) -> bool:
+    """Whether the variable may stand, or nothing in the file decides it."""
+    right = entry.is_right(setting.versions)
+    if right is None:
+        return entry.verdict != "allow"  # `allow` speaks of versions that nobody should still have
+    return right
+
+
+def _excused(entry: EnvRule, setting: Setting) -> bool:
+    if entry.verdict not in ("measure", "debug"):
+        return False
+    return setting.is_benchmark or _NOTE.search(setting.variable.comment) is not None
+
+
+def _level(entry: EnvRule, setting: Setting) -> Level | None:
+    if entry.variable in _HARMLESS:
+        return "info"
+    if entry.variable == "NCCL_DEBUG" and entry.value == "INFO":
+        return "info" if setting.job is None or not multi_node(setting.job) else None
+    return "warning" if entry.verdict == "noise" else None

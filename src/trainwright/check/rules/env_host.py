@@ -1,0 +1,215 @@
+"""ENV: variables and versions against the machine: network interfaces, what a GPU needs, paths that must exist."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from trainwright.catalog.accelerators import find_accelerator
+from trainwright.catalog.version_numbers import find_version, parse_version
+from trainwright.catalog.versions import minimums_for
+from trainwright.check.environments import Setting, settings, software_title
+from trainwright.check.facts import NodeFacts
+from trainwright.check.job_sizes import once, type_of
+from trainwright.check.model import File
+from trainwright.check.readers.instance_hint import instance_of
+from trainwright.check.registry import Problem, problem, rule
+from trainwright.check.tables import machine
+
+_POD = ("eth0",)
+_PREDICTABLE = ("ens5", "ens32", "enp71s0", "enp0s1")  # as systemd names them on Nitro instances
+_NAMED_BY_SYSTEMD = ("ubuntu", "alinux2023")
+_PATH_VARIABLES = ("LD_PRELOAD", "NCCL_TUNER_PLUGIN", "NCCL_NET_PLUGIN", "NCCL_TOPO_FILE")
+
+
+@rule("ENV003", "error")
+def interface_exists(file: File) -> Iterator[Problem]:
+    """NCCL_SOCKET_IFNAME must leave NCCL at least one interface of the machine.
+
+    A pod of Kubernetes has eth0 and nothing else, unless it uses the host's network. P4 and later under Ubuntu or
+    Amazon Linux 2023 call their interfaces ens… or enp…, and have no eth0. A name is a prefix; `^` excludes.
+
+    Why: NCCL finds no interface for its bootstrap and every rank stops with "no socket interface found".
+
+    Fix: on pods leave it out or write eth0; on P4 and later write en.
+
+    Source: NCCL documentation; EFA cheatsheet of awsome-distributed-ai, where nine launchers exclude eth.
+    """
+    yield from once(p for setting in settings(file) for p in _interface(file, setting))
+
+
+def _interface(file: File, setting: Setting) -> Iterator[Problem]:
+    variable = setting.variable
+    if variable.name != "NCCL_SOCKET_IFNAME" or not variable.value.known or not setting.value or setting.job is None:
+        return
+    pod = setting.job.pod
+    if pod is not None:
+        if not pod.host_network and not _leaves(setting.value, _POD):
+            yield problem(
+                variable.value,
+                f"{setting.value} leaves NCCL no interface: a pod only has eth0",
+                "remove the variable, or write eth0",
+            )
+        return
+    system = _system(file)
+    new = setting.type_ is not None and setting.type_.is_gpu and setting.type_.efa_cards >= 4
+    if new and setting.type_ is not None and system != "eth" and not _leaves(setting.value, _PREDICTABLE):
+        yield problem(
+            variable.value,
+            f"{setting.value} leaves NCCL no interface: {setting.type_.name} calls them ens… and enp…",
+            "write en",
+            level=None if system == "en" else "warning",
+        )
+
+
+def _system(file: File) -> str:
+    """How the operating system names interfaces: en, eth, or empty when the file does not show it."""
+    systems = [cluster.os.value for cluster in file.clusters if cluster.os is not None and cluster.os.known]
+    if systems:
+        return "en" if systems[0].startswith(_NAMED_BY_SYSTEMD) else "eth"
+    return "en" if "/home/ubuntu" in file.text else "eth" if "/home/ec2-user" in file.text else ""
+
+
+def _leaves(wanted: str, interfaces: tuple[str, ...]) -> bool:
+    """Whether a value of NCCL_SOCKET_IFNAME leaves one of the interfaces."""
+    exclude, exact = wanted.startswith("^"), "=" in wanted[:2]
+    names = [name for name in wanted.lstrip("^=").split(",") if name]
+    for interface in interfaces:
+        matched = any(interface == name if exact else interface.startswith(name) for name in names)
+        if matched != exclude:
+            return True
+    return False
+
+
+@rule("ENV003", "error", needs="node")
+def interface_exists_here(file: File, node: NodeFacts) -> Iterator[Problem]:
+    """NCCL_SOCKET_IFNAME must leave NCCL at least one interface of this node.
+
+    Why: NCCL finds no interface for its bootstrap and every rank stops.
+
+    Fix: name an interface the node has.
+
+    Source: NCCL documentation.
+    """
+    present = tuple(name for name in node.interfaces() if name != "lo")
+    for setting in settings(file):
+        variable = setting.variable
+        if variable.name == "NCCL_SOCKET_IFNAME" and variable.value.known and not _leaves(setting.value, present):
+            yield problem(
+                variable.value,
+                f"{setting.value} leaves NCCL no interface of this node ({', '.join(present)})",
+                "name one of them",
+            )
+
+
+@rule("ENV004", "error")
+def versions_suit_the_gpu(file: File) -> Iterator[Problem]:
+    """The pinned CUDA, NCCL, plugin and torch must know the GPU.
+
+    P5 and later need CUDA 12.0, NCCL 2.18.0 (better 2.18.5) and aws-ofi-nccl 1.7.2 (better 1.7.3); Blackwell needs
+    CUDA 12.8 and torch 2.7. A list of architectures to compile for must hold the GPU's own.
+
+    Why: kernels are missing at the first call, or NCCL falls back to TCP at a tenth of the speed.
+
+    Fix: raise the version, or add the architecture.
+
+    Source: EFA cheatsheet of awsome-distributed-ai; release notes of CUDA and PyTorch.
+    """
+    yield from once([*_old_versions(file), *_architectures(file)])
+
+
+def _old_versions(file: File) -> Iterator[Problem]:
+    machines = [t for t in (type_of(job) for job in file.jobs) if t is not None]
+    machines += [t for t in (machine(instance_of(s)) for s in file.scripts if s.kind == "dockerfile") if t is not None]
+    names = {t.name for t in machines}
+    if len(names) != 1 or machines[0].accelerator is None:
+        return
+    for pin in file.pins:
+        version = find_version(pin.version.value)
+        needs = minimums_for(machines[0].accelerator, pin.software)
+        if version is None or not needs:
+            continue
+        need, title = needs[0], software_title(pin.software)
+        if version < need.minimum:
+            yield problem(
+                pin.version,
+                f"{title} {pin.version.value} on {machines[0].name}: {need.why}",
+                f"use {need.minimum} or later",
+            )
+        elif need.recommended is not None and version < need.recommended:
+            yield problem(
+                pin.version,
+                f"{title} {pin.version.value} on {machines[0].name} works, but {need.recommended} is recommended",
+                f"use {need.recommended} or later",
+                level="warning",
+            )
+
+
+def _architectures(file: File) -> Iterator[Problem]:
+    for setting in settings(file):
+        type_ = setting.type_
+        chip = find_accelerator(type_.accelerator) if type_ is not None and type_.accelerator else None
+        if chip is None or type_ is None or not chip.arch.startswith("sm_") or not setting.variable.value.known:
+            continue
+        number = chip.arch.removeprefix("sm_")
+        if setting.variable.name == "TORCH_CUDA_ARCH_LIST":
+            dotted = f"{number[:-1]}.{number[-1]}"
+            if dotted not in setting.value and "PTX" not in setting.value.upper():
+                yield problem(
+                    setting.variable.value,
+                    f"compiled for {setting.value}, but {type_.name} is {dotted}",
+                    f"add {dotted}",
+                )
+        elif setting.variable.name == "NVCC_GENCODE":
+            portable = re.search(r"code=\[?compute_", setting.value)
+            if f"_{number}" not in setting.value and not portable:
+                yield problem(
+                    setting.variable.value,
+                    f"compiled without {chip.arch}, the architecture of {type_.name}",
+                    f"add -gencode=arch=compute_{number},code={chip.arch}",
+                )
+
+
+@rule("ENV004", "error", needs="node")
+def versions_here_suit_the_gpu(file: File, node: NodeFacts) -> Iterator[Problem]:
+    """The software of this node must know the GPU the job is for.
+
+    Why: kernels are missing at the first call, or NCCL falls back to TCP.
+
+    Fix: update the node's image.
+
+    Source: EFA cheatsheet of awsome-distributed-ai.
+    """
+    for job in file.jobs:
+        type_ = type_of(job)
+        if type_ is None or type_.accelerator is None or job.instance is None:
+            continue
+        for need in minimums_for(type_.accelerator):
+            here = node.version(need.software)
+            if here is not None and parse_version(here) < need.minimum:
+                yield problem(
+                    job.instance,
+                    f"{software_title(need.software)} {here} on this node, but {type_.name} needs {need.minimum}",
+                    "update the node's image",
+                )
+
+
+@rule("ENV005", "warning", needs="node")
+def paths_exist(file: File, node: NodeFacts) -> Iterator[Problem]:
+    """Libraries named in LD_PRELOAD and the plugin variables must exist where the job runs.
+
+    Why: a missing preload is only a line in the log, and NCCL then runs with another library than was meant.
+
+    Fix: correct the path, or remove the variable.
+
+    Source: launchers with paths of one CUDA version (awsome-distributed-ai); NeMo-RL issue 1973.
+    """
+    for setting in settings(file):
+        variable = setting.variable
+        if variable.name not in _PATH_VARIABLES or not variable.value.known:
+            continue
+        for path in re.split(r"[:\s]+", setting.value):
+            if path.startswith("/") and not node.path_exists(path):
+                yield problem(
+                    variable.value, f"{variable.name} names {path}, which does not exist here", "correct the path"
+                )

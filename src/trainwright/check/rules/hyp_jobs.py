@@ -1,0 +1,62 @@
+"""HYP: jobs on the Slurm of SageMaker HyperPod, which knows no GPU resource."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainwright.check.job_sizes import once
+from trainwright.check.model import File, Job
+from trainwright.check.registry import Problem, problem, rule
+
+_REFUSED = ("gres", "gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket")
+
+
+@rule("HYP002", "error")
+def hyperpod_refuses_gpu_requests(file: File) -> Iterator[Problem]:
+    """HyperPod's Slurm takes no GPU requests and no PMIx; its auto-resume flag works only there.
+
+    The Slurm that HyperPod installs has no generic resource for GPUs, so `--gres=gpu` and `--gpus…` are refused when
+    the job is submitted, and it is built without PMIx. A job there has whole nodes: `--exclusive` is enough. The flag
+    `--auto-resume=1` of srun exists on HyperPod alone. A script counts as one for HyperPod when it uses that flag,
+    its folders (/opt/sagemaker…) or says so in a comment.
+
+    Why: sbatch refuses the job, or srun does after the nodes were waited for.
+
+    Fix: remove the request and add `--exclusive`; drop `--mpi=pmix`; drop `--auto-resume` elsewhere.
+
+    Source: hyperpod-precheck of awsome-distributed-ai.
+    """
+    yield from once(p for job in file.jobs for p in _refused(file, job))
+
+
+def _refused(file: File, job: Job) -> Iterator[Problem]:
+    if job.scheduler != "slurm":
+        return
+    resume = job.extra.get("auto_resume")
+    if "/opt/parallelcluster" in file.text and resume is not None and "/opt/sagemaker" not in file.text:
+        yield problem(
+            resume.key or resume.span, "--auto-resume exists on HyperPod only, not on ParallelCluster", "remove it"
+        )
+        return
+    if job.platform != "hyperpod":
+        return
+    for name in _REFUSED:
+        value = job.directives.get(name)
+        if value is not None:
+            yield problem(
+                value,
+                f"--{name} asks for GPUs, which HyperPod's Slurm does not count: the job is refused",
+                "remove it and use --exclusive",
+            )
+    for command in job.commands:
+        mpi = command.options.get("mpi") if command.program == "srun" else None
+        if mpi is not None and mpi.value.startswith("pmix"):
+            yield problem(mpi, "HyperPod's Slurm is built without PMIx", "remove it, or start the ranks with torchrun")
+        for name in _REFUSED:
+            value = command.options.get(name.replace("-", "_")) if command.program == "srun" else None
+            if value is not None:
+                yield problem(
+                    value,
+                    f"--{name} asks for GPUs, which HyperPod's Slurm does not count: srun refuses it",
+                    "remove it; the job has whole nodes",
+                )

@@ -1,0 +1,253 @@
+"""IMG: images, boot scripts and the versions they pin."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from trainwright.catalog.version_numbers import find_version
+from trainwright.check.environments import software_title
+from trainwright.check.facts import NodeFacts
+from trainwright.check.job_sizes import once
+from trainwright.check.model import Command, File, ShellScript, Value, known
+from trainwright.check.registry import Problem, problem, rule
+
+_BRANCH = re.compile(
+    r"(?:raw\.githubusercontent\.com/[^/]+/[^/]+|github\.com/[^/]+/[^/]+/(?:raw|blob|archive|tree))"
+    r"/(?:refs/heads/)?(main|master|HEAD|latest|develop)(?=[/.]|$)"
+    r"|/releases/(latest)/download/"
+)
+_BUILDS = ("make", "cmake", "ninja", "configure", "pip", "pip3", "setup.py", "autogen.sh", "bazel", "go", "cargo")
+_BRANCHES = {"main", "master", "develop", "HEAD", "latest"}
+_LATEST = re.compile(r":latest$")
+
+
+@rule("IMG002", "warning")
+def sources_are_pinned(file: File) -> Iterator[Problem]:
+    """What nodes and images fetch and build must be pinned.
+
+    A boot script from a branch (`…/main/…`), `releases/latest`, or a `git clone` that is built without a tag or commit
+    is another program tomorrow. `git checkout -b v1.2` makes a new branch of that name; it does not go to the tag.
+
+    Why: a node that is replaced at night comes up with software that nobody tested, unlike the nodes beside it.
+
+    Fix: name a tag or commit: `git clone --branch v2.27.7-1 …`, `raw.githubusercontent.com/owner/repo/<commit>/…`.
+
+    Source: cluster templates and Dockerfiles of awsome-distributed-ai and others.
+    """
+    found = [p for script in file.boot_scripts for p in _mutable(script.source, "boot script")]
+    found += [p for script in file.scripts for p in [*_downloads(script), *_clones(script)]]
+    yield from once(found)
+
+
+def _mutable(source: Value[str], what: str) -> Iterator[Problem]:
+    match = _BRANCH.search(source.value)
+    if match is not None:
+        yield problem(
+            source,
+            f"the {what} comes from {match[1] or match[2]}, which changes under the cluster",
+            "name a tag or a commit in the address",
+        )
+
+
+def _downloads(script: ShellScript) -> Iterator[Problem]:
+    """Only what is run or built as it comes: a page that a person fetches by hand may well be the newest."""
+    for command in script.commands:
+        if command.program in ("curl", "wget", "ADD"):
+            for word in command.words[1:]:
+                yield from _mutable(word, "download")
+
+
+def _clones(script: ShellScript) -> Iterator[Problem]:
+    commands = script.commands
+    for index, command in enumerate(commands):
+        if command.program != "git" or _verb(command) != "clone" or command.conditional:
+            continue
+        later = commands[index + 1 :]
+        pinned, place = _pinned(command, later)
+        builds = any(one.program in _BUILDS or one.words[-1].value.endswith("setup.py") for one in later if one.words)
+        if not pinned and builds and (script.kind == "dockerfile" or not _launches(script)):
+            yield problem(
+                place,
+                "a git clone without a tag or commit is built: every build may be another program",
+                "add --branch <tag>, or `git checkout <commit>` after it",
+            )
+
+
+def _verb(command: Command) -> str:
+    words = [word.value for word in command.words[1:] if not word.value.startswith("-")]
+    return words[0] if words else ""
+
+
+def _pinned(clone: Command, later: list[Command]) -> tuple[bool, Value[str]]:
+    """Whether something after the clone fixes what was cloned, and where to point when nothing does."""
+    branch = clone.options.get("branch") or clone.options.get("b")
+    address = next((w for w in clone.words if "://" in w.value or w.value.startswith("git@")), clone.words[0])
+    if branch is not None and branch.value and branch.value not in _BRANCHES:
+        return True, address
+    for command in later:
+        if command.program != "git":
+            continue
+        if _verb(command) in ("reset", "switch", "submodule", "fetch"):
+            return True, address
+        if _verb(command) == "checkout":
+            return ("b" not in command.options and "B" not in command.options), command.words[-1]
+        if _verb(command) == "clone":
+            break
+    return False, address
+
+
+def _launches(script: ShellScript) -> bool:
+    return any(command.program in ("srun", "torchrun", "sbatch", "mpirun") for command in script.commands)
+
+
+@rule("IMG003", "warning")
+def images_are_pinned(file: File) -> Iterator[Problem]:
+    """An image needs a tag that stays, and one version of each piece of software.
+
+    `latest`, or no tag at all, is another image tomorrow. One file that pins the EFA installer, NCCL or the plugin to
+    two versions builds with one and believes in the other.
+
+    Why: nodes of one job pull different images; a result cannot be repeated.
+
+    Fix: name a version or a digest (`@sha256:…`), and pin each piece of software once.
+
+    Source: version drift in awsome-distributed-ai; its own guide forbids `latest`, and five files use it.
+    """
+    yield from once([*(p for image in _images(file) for p in _unpinned(image)), *_contradictions(file)])
+
+
+def _images(file: File) -> Iterator[Value[str]]:
+    for pod in file.pods:
+        yield from (c.image for c in pod.containers if c.image is not None)
+    for job in file.jobs:
+        if job.image is not None and job.scheduler != "kubernetes":
+            yield job.image
+    for script in file.scripts:
+        stages: set[str] = {"scratch"}
+        for command in script.commands:
+            words = [w for w in command.words[1:] if not w.value.startswith("--")]
+            if command.program == "FROM" and words:
+                if words[0].value not in stages:
+                    yield words[0]
+                if len(words) > 2 and words[1].value.lower() == "as":
+                    stages.add(words[2].value)
+
+
+def _unpinned(image: Value[str]) -> Iterator[Problem]:
+    text = image.value
+    name = text.rsplit("/", 1)[-1]
+    if text.endswith((".sqsh", ".sif", ".squashfs")) or text.startswith(("/", "./", "~")) or "@sha256:" in text:
+        return
+    if _LATEST.search(text):
+        yield problem(image, f"the image {text} is another one after the next push", "name a version or a digest")
+    elif image.known and name and ":" not in name and not text.startswith("$") and not name.startswith("$"):
+        yield problem(image, f"the image {text} has no tag, which means latest", "name a version or a digest")
+
+
+def _contradictions(file: File) -> Iterator[Problem]:
+    first: dict[str, Value[str]] = {}
+    for pin in file.pins:
+        if pin.software not in ("efa", "ofi_nccl") or find_version(pin.version.value) is None:
+            continue
+        before = first.setdefault(pin.software, pin.version)
+        if find_version(before.value) != find_version(pin.version.value) and len(file.pods) < 2:
+            yield problem(
+                pin.version,
+                f"{software_title(pin.software)} {pin.version.value} here, {before.value} on line {before.span.line}",
+                "pin it once and use that variable",
+            )
+
+
+@rule("IMG003", "warning", needs="node")
+def pins_match_the_node(file: File, node: NodeFacts) -> Iterator[Problem]:
+    """What an image pins should be what the node has.
+
+    Why: the EFA driver of the node and the libfabric of the image are tested together; far apart they fall back.
+
+    Fix: build the image with the node's version, or update the node.
+
+    Source: efa-versions.py of awsome-distributed-ai compares the two.
+    """
+    for pin in file.pins:
+        here = node.version(pin.software)
+        pinned, present = find_version(pin.version.value), find_version(here or "")
+        if pinned is not None and present is not None and pinned.numbers[:2] != present.numbers[:2]:
+            yield problem(
+                pin.version,
+                f"{software_title(pin.software)} {pin.version.value} here, {here} on this node",
+                "use one version on both sides",
+            )
+
+
+@rule("IMG004", "warning")
+def containers_suit_efa(file: File) -> Iterator[Problem]:
+    """A container that talks over EFA needs the right pieces inside, and room from outside.
+
+    In an image the EFA installer must not build kernel modules (`--skip-kmod`), and the InfiniBand libraries and HPC-X
+    that NVIDIA's images bring must go. From outside, several GPUs want shared memory (`--shm-size` or `--ipc=host`),
+    and libfabric wants huge pages (`hugepages-2Mi`) or to be told not to use them.
+
+    Why: the build fails on a kernel it does not know; NCCL loads the wrong transport; data loaders die of a bus error.
+
+    Fix: see the finding.
+
+    Source: Dockerfiles and manifests of awsome-distributed-ai; EKS user guide, EFA.
+    """
+    found = [p for script in file.scripts for p in [*_installer(file, script), *_docker_run(script)]]
+    yield from once([*found, *_huge_pages(file)])
+
+
+def _installer(file: File, script: ShellScript) -> Iterator[Problem]:
+    if script.kind != "dockerfile":
+        return
+    installs = [command for command in script.commands if command.program == "efa_installer.sh"]
+    for command in installs:
+        if not any("skip-kmod" in word.value or word.value == "-k" for word in command.words):
+            yield problem(
+                command.words[0],
+                "the EFA installer builds kernel modules, which do not belong in an image",
+                "add --skip-kmod",
+            )
+    base = next((w for c in script.commands if c.program == "FROM" for w in c.words[1:2]), None)
+    nvidia = base is not None and re.match(r"nvcr\.io/nvidia/(pytorch|nemo|tensorflow|jax)", base.value)
+    cleaned = re.search(r"hpcx|libmlx5|ibverbs", file.text)
+    if installs and base is not None and nvidia and not cleaned:
+        yield problem(
+            base,
+            "this image brings HPC-X and InfiniBand libraries, which NCCL may load in place of EFA's",
+            "remove them before the EFA installer: rm -rf /opt/hpcx, apt-get remove libmlx5-1 libibverbs1",
+        )
+
+
+def _docker_run(script: ShellScript) -> Iterator[Problem]:
+    for command in script.commands:
+        words = [word.value for word in command.words]
+        if command.program != "docker" or "run" not in words[:3] or "gpus" not in command.options:
+            continue
+        shared = {"shm_size", "ipc"} & command.options.keys() or any("/dev/shm" in word for word in words)
+        started = [c for c in script.commands if c.runner is command]
+        trains = any(c.program in ("torchrun", "accelerate", "deepspeed") for c in started)
+        if trains and not shared and all(word.known for word in command.words):
+            yield problem(
+                command.options["gpus"],
+                "a container for several GPUs with the default /dev/shm of 64 MiB: data loaders die of a bus error",
+                "add --ipc=host, or --shm-size=64g",
+            )
+
+
+def _huge_pages(file: File) -> Iterator[Problem]:
+    for pod in file.pods:
+        for container in pod.containers:
+            cards = container.limits.get("vpc.amazonaws.com/efa") or container.requests.get("vpc.amazonaws.com/efa")
+            told = any(v.name == "FI_EFA_USE_HUGE_PAGE" and v.value.value == "0" for v in container.env)
+            told = told or "FI_EFA_USE_HUGE_PAGE=0" in file.text
+            if cards is None or known(cards) == "0" or told:
+                continue
+            if "hugepages-2Mi" not in container.limits and "hugepages-2Mi" not in container.requests:
+                yield problem(
+                    cards,
+                    "EFA cards without huge pages: libfabric asks for them and may find none",
+                    "add hugepages-2Mi: 5120Mi, or set FI_EFA_USE_HUGE_PAGE=0",
+                    level="info",
+                )

@@ -1,0 +1,122 @@
+"""K8S: pods that train. Network cards, shared memory, secrets, volumes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from trainwright.catalog.version_numbers import find_version, parse_version
+from trainwright.check.job_sizes import multi_node, once, type_of
+from trainwright.check.model import Container, File, Job, Pod, Value, known
+from trainwright.check.registry import Problem, problem, rule
+
+GPU, EFA = "nvidia.com/gpu", "vpc.amazonaws.com/efa"
+_TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_TOKEN", "WANDB_API_KEY")
+_EFA_PLUGIN = re.compile(r"aws-efa-k8s-device-plugin:v?(\d[\w.]*)")
+_P6_NEEDS = "0.5.6"
+
+
+@rule("K8S001", "warning")
+def pods_are_ready_to_train(file: File) -> Iterator[Problem]:
+    """A training pod needs its network cards, shared memory, secrets from a Secret, and the volumes it declares.
+
+    Pods of several nodes ask for EFA cards beside their GPUs; extended resources have equal requests and limits;
+    several GPUs in a pod want a Memory-backed emptyDir at /dev/shm; tokens come from a Secret; a volume that is
+    declared is mounted; P6 needs an EFA device plugin of 0.5.6 or later.
+
+    Why: without the cards NCCL falls back to TCP; Kubernetes refuses unequal amounts; the default /dev/shm of 64 MiB
+    kills data loaders with a bus error; a token in a manifest can be read by everybody who may read the job.
+
+    Fix: see the finding; `trainwright submit` writes all of it.
+
+    Source: EKS user guide, EFA; Kubernetes documentation, extended resources; awsome-distributed-ai.
+    """
+    found = [p for pod in file.pods for p in _pod(pod)]
+    found += [p for job in file.jobs if job.scheduler == "kubernetes" for p in _cards(job)]
+    yield from once(found)
+
+
+def _pod(pod: Pod) -> Iterator[Problem]:
+    for container in pod.containers:
+        yield from _amounts(container)
+        yield from _shared_memory(pod, container)
+        yield from _tokens(container)
+        yield from _plugin(pod, container)
+    mounted = {name for container in pod.containers for _, name in container.mounts}
+    if pod.containers:
+        for volume in pod.volumes:
+            if volume.name.value not in mounted and volume.name.known:
+                yield problem(
+                    volume.name,
+                    f"the volume {volume.name.value!r} is declared but mounted nowhere",
+                    "mount or remove it",
+                )
+
+
+def _cards(job: Job) -> Iterator[Problem]:
+    type_ = type_of(job)
+    if type_ is None or type_.efa_cards == 0 or not multi_node(job) or job.efa_per_node or not job.gpus_per_node:
+        return
+    gpus = job.gpus_per_node[0]
+    if known(gpus) == type_.gpus:
+        cards = "card" if type_.efa_cards == 1 else "cards"
+        yield problem(
+            gpus,
+            f"{gpus.value} GPUs on each of {known(job.nodes)} nodes, but none of the {type_.efa_cards} EFA {cards} "
+            f"of {type_.name}: NCCL falls back to TCP",
+            f"add {EFA}: {type_.efa_cards} beside it, in requests and limits",
+        )
+
+
+def _amounts(container: Container) -> Iterator[Problem]:
+    for name in (GPU, EFA, "aws.amazon.com/neuron"):
+        request, limit = container.requests.get(name), container.limits.get(name)
+        if request is not None and limit is None:
+            yield problem(request, f"{name} is requested but has no limit: Kubernetes refuses it", "set the same limit")
+        elif (
+            request is not None and limit is not None and request.known and limit.known and request.value != limit.value
+        ):
+            yield problem(
+                request,
+                f"{request.value} of {name} requested, {limit.value} allowed: Kubernetes wants the two equal",
+                f"write {limit.value} in both",
+            )
+
+
+def _shared_memory(pod: Pod, container: Container) -> Iterator[Problem]:
+    gpus = container.limits.get(GPU) or container.requests.get(GPU)
+    if gpus is None or not gpus.known or not gpus.value.isdigit() or int(gpus.value) < 2 or pod.host_ipc:
+        return
+    if pod.kind == "TrainJob":
+        return
+    name = next((volume for path, volume in container.mounts if path.value.rstrip("/") == "/dev/shm"), None)
+    volume = next((v for v in pod.volumes if v.name.value == name), None)
+    if name is None:
+        yield problem(
+            gpus,
+            f"{gpus.value} GPUs and no volume at /dev/shm: its default of 64 MiB kills data loaders",
+            "mount an emptyDir with medium: Memory at /dev/shm",
+        )
+    elif volume is not None and volume.kind == "emptyDir" and volume.medium is None:
+        yield problem(volume.name, "the volume at /dev/shm is on disk, not in memory", "add medium: Memory")
+
+
+def _tokens(container: Container) -> Iterator[Problem]:
+    for variable in container.env:
+        if variable.name in _TOKENS and variable.value.value.strip():
+            yield problem(
+                variable.value,
+                f"{variable.name} stands in the manifest, where everybody who may read the job reads it",
+                "take it from a Secret: valueFrom: {secretKeyRef: …}",
+            )
+
+
+def _plugin(pod: Pod, container: Container) -> Iterator[Problem]:
+    image: Value[str] | None = container.image
+    match = _EFA_PLUGIN.search(image.value) if image is not None else None
+    version = find_version(match[1]) if match is not None else None
+    on_p6 = any(value.value.startswith(("p6-", "p6e-")) for value in pod.instances)
+    if image is not None and version is not None and on_p6 and version < parse_version(_P6_NEEDS):
+        yield problem(
+            image, f"the EFA device plugin {version} does not list the cards of P6", f"use {_P6_NEEDS} or later"
+        )

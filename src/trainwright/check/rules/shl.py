@@ -1,0 +1,137 @@
+"""SHL: shell mistakes that change what a job does without a word."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from trainwright.check.finding import Edit
+from trainwright.check.job_sizes import once
+from trainwright.check.model import Command, File, ShellScript, Value
+from trainwright.check.registry import Problem, problem, rule
+from trainwright.spec.source import Span
+
+_COMPARISONS = {"-eq", "-ne", "-lt", "-le", "-gt", "-ge"}
+_VARIABLE = re.compile(r"^\$\{?([A-Za-z_]\w*)\}?$")
+# Names that a shell, a login or a scheduler sets.
+_GIVEN = re.compile(
+    r"^(SLURM|PBS|LSB|OMPI|PMI|AWS|CUDA|NCCL|NVIDIA|TORCH|BASH|KUBERNETES|JOB|HOSTNAME|RANDOM|SECONDS|EUID|UID|PPID|"
+    r"OPTIND|RANK|WORLD_SIZE|LOCAL_RANK|MASTER|COLUMNS|LINES|PIPESTATUS|FUNCNAME|SHLVL|REPLY|HOME|USER|PATH|PWD)"
+)
+_TRAILING_BLANK = re.compile(r"(?<!\\)\\[ \t]+$")
+
+
+@rule("SHL001", "warning")
+def shell_does_what_it_says(file: File) -> Iterator[Problem]:
+    """Shell mistakes that change a job without failing it.
+
+    A test of a variable that nothing sets (`[ $NODES -gt 4 ]`; Slurm's name is SLURM_JOB_NUM_NODES); a brace too many
+    (`${DIR}}`); a backslash with a blank after it, or a comment in the middle of a continued command: both end the
+    command there; an #SBATCH line after the first command, which Slurm no longer reads; a log folder that nobody
+    made, without which Slurm starts the job and throws its output away.
+
+    Why: the job runs, with other options than were written.
+
+    Fix: see the finding.
+
+    Source: Slurm's sbatch manual; the bash manual; launchers of awsome-distributed-ai.
+    """
+    for script in file.scripts:
+        if script.kind != "dockerfile":
+            yield from once(
+                [*_tests(script), *_braces(script), *_continuations(file, script), *_directives(file, script)]
+            )
+
+
+def _tests(script: ShellScript) -> Iterator[Problem]:
+    if script.sources_others:
+        return
+    told = " ".join(script.comments.values())
+    for command in script.commands:
+        if not _is_test(command):
+            continue
+        for before, word, after in _neighbours(command):
+            match = _VARIABLE.match(word.value)
+            compared = before in _COMPARISONS or after in _COMPARISONS
+            if match is None or word.known or not compared:
+                continue
+            name = match[1]
+            if name in script.assigned or _GIVEN.match(name) or re.search(rf"\b{name}\b", told):
+                continue
+            hint = "Slurm calls it SLURM_JOB_NUM_NODES" if "NODES" in name else "set it, or give it a default"
+            yield problem(word, f"${name} is compared, but nothing in the script sets it", hint)
+
+
+def _is_test(command: Command) -> bool:
+    return bool(command.words) and (command.program in ("[", "[[", "test") or command.words[-1].value == "]]")
+
+
+def _neighbours(command: Command) -> Iterator[tuple[str, Value[str], str]]:
+    texts = [word.value for word in command.words]
+    for index, word in enumerate(command.words):
+        yield texts[index - 1] if index else "", word, texts[index + 1] if index + 1 < len(texts) else ""
+
+
+def _braces(script: ShellScript) -> Iterator[Problem]:
+    for span in script.stray_braces:
+        yield problem(span, "a brace too many: it becomes part of the value", "remove it", edit=Edit(span, ""))
+
+
+def _continuations(file: File, script: ShellScript) -> Iterator[Problem]:
+    if file.format not in ("sbatch", "shell"):
+        return
+    lines = file.text.split("\n")
+    commands = [(c.span.line, c.span.end_line) for c in script.commands]
+    covered = {line for first, last in commands for line in range(first, min(last, first + 2000) + 1)}
+    for number, line in enumerate(lines, start=1):
+        if number not in covered or line.lstrip().startswith("#"):
+            continue
+        following = lines[number] if number < len(lines) else ""
+        blank = _TRAILING_BLANK.search(line)
+        if blank is not None and re.match(r"\s*-", following):
+            at = Span(number, blank.start() + 2, number, blank.end() + 1)
+            yield problem(
+                Span(number, blank.start() + 1, number, blank.end() + 1),
+                "a blank after the backslash ends the command here; the next line is run on its own",
+                "remove the blank",
+                edit=Edit(at, ""),
+            )
+        elif line.endswith("\\") and following.lstrip().startswith("#") and _option_after(lines, number):
+            column = len(following) - len(following.lstrip()) + 1
+            yield problem(
+                Span(number + 1, column, number + 1, len(following.rstrip()) + 1),
+                "a comment inside a continued command ends it here; the options below are run on their own",
+                "move the comment above the command",
+            )
+
+
+def _option_after(lines: list[str], number: int) -> bool:
+    """Whether the lines after the comment go on with options, so that the comment was meant to be passed over."""
+    for line in lines[number : number + 50]:
+        if not line.lstrip().startswith("#"):
+            return re.match(r"\s+-", line) is not None
+    return False
+
+
+def _directives(file: File, script: ShellScript) -> Iterator[Problem]:
+    for span in script.late_directives:
+        yield problem(
+            span, "Slurm stops reading #SBATCH lines at the first command: this one is ignored", "move it to the top"
+        )
+    for name, value in script.directives:
+        folder = value.value.rpartition("/")[0]
+        if name not in ("output", "error") or not folder or folder.startswith(("/", "~", "$")) or folder in (".", ".."):
+            continue
+        if name == "error" and any(
+            n == "output" and v.value.rpartition("/")[0] == folder for n, v in script.directives
+        ):
+            continue
+        told = any("mkdir" in text for text in script.comments.values())
+        if file.path == "<stdin>" or told or (Path(file.path).parent / folder).is_dir():
+            continue
+        yield problem(
+            value,
+            f"Slurm does not make the folder {folder}/: without it the job ends at once and leaves no log",
+            f"run mkdir -p {folder} before sbatch, or write to slurm-%j.out",
+        )
