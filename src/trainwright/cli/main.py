@@ -12,6 +12,7 @@ from trainwright.errors import UserError, did_you_mean
 
 # verb -> what it does. The code of a verb is `trainwright.cli.<verb>`, which holds a click command named `command`.
 VERBS: dict[str, str] = {
+    "demo": "The whole story, for real, on this machine: about two minutes.",
     "init": "Write a starter spec from a reference architecture.",
     "check": "Find mistakes in a spec, or in cluster and job files written by hand.",
     "plan": "Write every file that would be deployed, with the price and what would change.",

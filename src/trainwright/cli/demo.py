@@ -1,0 +1,69 @@
+"""`trainwright demo`: the whole story, for real, on this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from trainwright.demo.story import Outcome, Stage, Step
+
+_MARKS = {"pass": ("✓", "green"), "fail": ("✗", "red"), "error": ("✗", "red"), "skip": ("–", "yellow")}
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print every step's facts as JSON at the end.")
+@click.option("--clean", "clean_it", is_flag=True, help="Stop and remove whatever a demo left behind, and leave.")
+def command(as_json: bool, clean_it: bool) -> None:
+    """Check, predict, run, break and plan a training cluster on this machine: about two minutes, no account, no GPU."""
+    from trainwright.demo import steps
+    from trainwright.home import home
+
+    folder = home() / "demo"
+    if clean_it:
+        removed = steps.clean(folder)
+        click.echo(f"removed {len(removed)} parts" if removed else "nothing was left")
+        return
+    steps.clean(folder)
+    folder.mkdir(parents=True)
+    os.environ["TRAINWRIGHT_HOME"] = str(folder / "home")
+    outcomes = steps.run(_stage(folder), _announce)
+    _summary(outcomes, folder)
+    if as_json:
+        click.echo(json.dumps([outcome.row() for outcome in outcomes], indent=2))
+    sys.exit(0 if all(outcome.status in ("pass", "skip") for outcome in outcomes) else 1)
+
+
+def _stage(folder: Path) -> Stage:
+    from trainwright.demo.story import Stage
+
+    terminal = sys.stderr.isatty()
+
+    def say(text: str) -> None:
+        click.echo(("\r\033[K" if terminal else "") + f"   {text}", err=True)
+
+    def live(text: str) -> None:
+        if terminal:
+            click.echo(f"\r\033[K   {text}", nl=False, err=True)
+
+    return Stage(folder, say, live)
+
+
+def _announce(number: int, step: Step) -> None:
+    click.echo(
+        ("\r\033[K" if sys.stderr.isatty() else "") + click.style(f"\n{number}  {step.title}", bold=True), err=True
+    )
+
+
+def _summary(outcomes: list[Outcome], folder: Path) -> None:
+    click.echo("", err=True)
+    for outcome in outcomes:
+        mark, colour = _MARKS[outcome.status]
+        click.echo(f"{click.style(mark, fg=colour)} {outcome.title:58}{outcome.seconds:7.1f} s", err=True)
+    total = sum(outcome.seconds for outcome in outcomes)
+    click.echo(f"\n{total:.0f} s; the files are in {folder} (trainwright demo --clean removes them)", err=True)

@@ -1,0 +1,60 @@
+"""The steps that need no cluster: a spec with mistakes is checked and mended, its cluster is planned and priced."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from trainwright.check.engine import Result, check
+from trainwright.check.fixes import fix_files
+from trainwright.demo.story import Failed, Skipped, Stage
+
+HERE = Path(__file__).parent
+PLANTED = ("CAP004", "STO001", "JOB005")
+# What a person would write after reading the findings that have no mechanical fix.
+BY_HAND = {"placement: true": "placement: false", "5TiB": "4.8TiB", "warmup: 24_000": "warmup: 25"}
+
+
+def find_and_mend(stage: Stage) -> dict[str, Any]:
+    """Check a spec with three planted mistakes, mend them, check again."""
+    path = stage.folder / "cluster.yaml"
+    shutil.copy(HERE / "mistakes.yaml", path)
+    found = check([str(path)])
+    for finding in found.findings:
+        stage.say(f"line {finding.span.line:>2}  {finding.level:7} {finding.code}  {finding.message}")
+        stage.say(f"                        fix: {finding.fix}")
+    mended = sum(fix_files(found.findings).values())
+    text = path.read_text(encoding="utf-8")
+    for wrong, right in BY_HAND.items():
+        text = text.replace(wrong, right)
+    path.write_text(text, encoding="utf-8")
+    again = check([str(path)])
+    _expect(found, again)
+    stage.say(f"mended ({mended} by --fix), checked again: no mistakes")
+    return {"found": [finding.code for finding in found.findings], "left": len(again.findings)}
+
+
+def _expect(found: Result, again: Result) -> None:
+    codes = [finding.code for finding in found.findings]
+    if set(codes) != set(PLANTED):
+        raise Failed(f"planted {', '.join(PLANTED)}, found {', '.join(codes) or 'nothing'}")
+    if again.findings:
+        raise Failed(f"the mended spec still has {', '.join(f.code for f in again.findings)}")
+
+
+def plan_on_aws(stage: Stage) -> dict[str, Any]:
+    """Plan the mended spec for four p5.48xlarge: every file that would be deployed, and its price."""
+    from trainwright.platforms.plan.tree import make_plan
+    from trainwright.spec.load import load
+
+    path = stage.folder / "cluster.yaml"
+    if not path.exists():
+        raise Skipped("there is no mended spec to plan")
+    plan = make_plan(load(path))
+    hourly, idle = plan.bill.usd_hour_full, plan.bill.usd_hour_idle
+    dates = sorted({line.date for line in plan.bill.lines if line.date})
+    stage.say(f"{len(plan.files)} files: {', '.join(sorted(plan.files)[:4])} …")
+    stage.say(f"4 x p5.48xlarge with Lustre and head node: ${hourly:,.2f} an hour, prices of {dates[0]}")
+    stage.say("nothing was deployed; `trainwright plan` writes these files for you to read")
+    return {"files": len(plan.files), "usd_hour": round(hourly, 2), "usd_hour_idle": round(idle, 2), "prices": dates}

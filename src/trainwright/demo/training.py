@@ -1,0 +1,163 @@
+"""The steps on the real local Slurm: four nodes start, a tiny Llama trains, one node is killed on the way, the job
+comes back and ends with the loss of an undisturbed run; then everything that was started is stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from trainwright.demo.story import Failed, Skipped, Stage
+from trainwright.platforms.base import platform_named
+from trainwright.platforms.local import daemons, life, state
+from trainwright.platforms.order import Wish, order_for
+from trainwright.platforms.reach import run_state, scheduler_of, shell_of
+from trainwright.schedulers import submission
+from trainwright.schedulers.base import JobStatus
+from trainwright.schedulers.follow import follow
+from trainwright.schedulers.runs import Run
+from trainwright.spec.load import load
+
+SPEC = Path(__file__).with_name("local.yaml")
+CLUSTER = "trainwright-demo"
+KILL_AT = 22  # steps; checkpoints are every five
+
+
+def start_cluster(stage: Stage) -> dict[str, Any]:
+    """Start a real Slurm with four nodes."""
+    missing = daemons.missing_programs()
+    if missing:
+        raise Skipped(f"no Slurm here ({', '.join(missing)} not found): {life.INSTALL}")
+    shutil.copy(SPEC, stage.folder / "local.yaml")
+    start = time.perf_counter()
+    status = platform_named("local").up(load(SPEC).spec, stage.live)
+    seconds = time.perf_counter() - start
+    where = "each with a network and host name of its own" if state.require(CLUSTER).namespaces else "on loopback ports"
+    stage.found["cluster"] = CLUSTER
+    stage.say(f"slurmctld and {len(status.nodes)} slurmd, {where}, idle after {seconds:.1f} s")
+    return {"nodes": len(status.nodes), "seconds": round(seconds, 2)}
+
+
+def train_undisturbed(stage: Stage) -> dict[str, Any]:
+    """Train the tiny Llama over four ranks and keep its final loss."""
+    run = _submit(stage)
+    stage.say(f"job {run.job_id}: 4 nodes, 4 ranks, FSDP over gloo, the standard library's source as text")
+    _finish(stage, run)
+    losses = _losses(run)
+    stage.found["loss"] = losses
+    stage.found["measured"] = _speed(run)
+    last = max(losses)
+    stage.say(f"loss {losses[min(losses)]:.4f} → {losses[last]:.4f} in {last} steps, {_speed(run):,.0f} tokens/s")
+    return {"steps": last, "loss": losses[last], "tokens_per_s": round(_speed(run), 1)}
+
+
+def train_through_a_fault(stage: Stage) -> dict[str, Any]:
+    """The same job, with one node killed on the way."""
+    expected: dict[int, float] | None = stage.found.get("loss")
+    run = _submit(stage)
+    _wait_for_step(stage, run, KILL_AT)
+    victim = _victim(run)
+    record = state.require(CLUSTER)
+    killed = time.perf_counter()
+    life.power_off(record, victim)
+    stage.say(f"node {victim} lost its power at step {max(_losses(run), default=0)}")
+    _wait_for(lambda: run_state(run).state != "running", 90, "Slurm to notice the dead node")
+    stage.say(
+        f"Slurm requeued the job after {time.perf_counter() - killed:.0f} s; a new node takes the place of {victim}"
+    )
+    life.power_on(record, victim)
+    _finish(stage, run)
+    losses = _losses(run)
+    seconds = time.perf_counter() - killed
+    last = max(losses)
+    facts = {"killed": victim, "steps": last, "loss": losses[last], "seconds_from_fault_to_end": round(seconds, 1)}
+    if expected is None:
+        stage.say(f"it came back and ended at loss {losses[last]:.4f}; there is no undisturbed run to compare with")
+        return facts
+    if losses[last] != expected[last]:
+        raise Failed(f"it ended with loss {losses[last]!r}, and undisturbed with {expected[last]!r}")
+    stage.say(f"it came back from its last checkpoint and ended with loss {losses[last]:.4f}: the same to the last bit")
+    return {**facts, "same_as_undisturbed": True}
+
+
+def stop_cluster(stage: Stage) -> dict[str, Any]:
+    """Stop everything that was started."""
+    if CLUSTER not in state.names():
+        raise Skipped("no cluster was started")
+    stopped = life.down(CLUSTER)
+    stage.say(f"{len(stopped)} parts stopped; nothing is left running")
+    return {"stopped": len(stopped)}
+
+
+def _submit(stage: Stage) -> Run:
+    if "cluster" not in stage.found:
+        raise Skipped("there is no cluster to run on")
+    order = order_for(Wish(spec=str(stage.folder / "local.yaml"), job="pretrain"))
+    return submission.submit(order, submission.plan(order))
+
+
+def _finish(stage: Stage, run: Run) -> JobStatus:
+    status = follow(run, shell_of(run), lambda: run_state(run), line=lambda text: None, live=stage.live)
+    if status.state != "completed":
+        log = (run.folder / "job.log").read_text()[-400:] if (run.folder / "job.log").exists() else ""
+        raise Failed(f"the job ended as {status.state} ({status.reason})\n{log}")
+    return status
+
+
+def _wait_for_step(stage: Stage, run: Run, step: int) -> None:
+    def there() -> bool:
+        losses = _losses(run)
+        if losses:
+            stage.live(f"step {max(losses)}  loss {losses[max(losses)]:.4f}")
+        return max(losses, default=0) >= step or run_state(run).over
+
+    _wait_for(there, 180, f"step {step}")
+
+
+def _wait_for(ready: Callable[[], bool], seconds: float, what: str) -> None:
+    deadline = time.monotonic() + seconds
+    while not ready():
+        if time.monotonic() > deadline:
+            raise Failed(f"waited {seconds:.0f} s for {what}")
+        time.sleep(0.2)
+
+
+def _victim(run: Run) -> str:
+    """The last node of the job: not the one whose batch script is in charge."""
+    short = scheduler_of(run).state(run.job_id).node_list  # train-[1-4]
+    names = daemons.run_on_head(state.require(CLUSTER), ["scontrol", "show", "hostnames", short]).split()
+    if not names:
+        raise Failed("the job ended before a node could be killed")
+    return names[-1]
+
+
+def _losses(run: Run) -> dict[int, float]:
+    """step -> loss; a step that was done again after a fault counts once, with its newest value."""
+    return {int(row["step"]): float(row["loss"]) for row in _metrics(run)}
+
+
+def _metrics(run: Run) -> list[dict[str, Any]]:
+    """The whole lines of metrics.jsonl; the last may still be written."""
+    path = run.folder / "metrics.jsonl"
+    lines = path.read_text().splitlines() if path.exists() else []
+    return [json.loads(line) for line in lines if line.endswith("}")]
+
+
+def _speed(run: Run) -> float:
+    """The median of the steps after the first few, which warm up."""
+    speeds = sorted(float(row["tokens_per_s"]) for row in _metrics(run)[5:])
+    return speeds[len(speeds) // 2] if speeds else 0.0
+
+
+def clean(folder: Path) -> list[str]:
+    """Stop and remove whatever a demo, finished or not, left behind."""
+    os.environ["TRAINWRIGHT_HOME"] = str(folder / "home")
+    removed = life.down(CLUSTER) if CLUSTER in state.names() else []
+    if folder.exists():
+        shutil.rmtree(folder)
+        removed.append(str(folder))
+    return removed
