@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from trainwright.check.model import Cluster, File, Job, Queue, Value, known
+from trainwright.check.model import Cluster, File, Queue, Value
 from trainwright.check.readers.hyperpod import CONFIG, PROVISIONING, part
 from trainwright.check.readers.values import text_at
 from trainwright.check.registry import Problem, problem, rule
@@ -148,44 +148,3 @@ def _unused(file: File, provisioning: Node) -> Iterator[Problem]:
                 "name it there as controller, login or worker group",
                 level="warning",
             )
-
-
-_GPU_OPTIONS = ("gres", "gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket")
-
-
-@rule("HYP002", "error")
-def job_suits_hyperpod_slurm(file: File) -> Iterator[Problem]:
-    """A job for HyperPod's Slurm must not ask for GPUs by gres, nor start ranks with PMIx.
-
-    HyperPod's Slurm knows no gres and is built without PMIx: `--gres=gpu`, `--gpus…` and `--mpi=pmix` are refused.
-    A script shows that it is for HyperPod by `--auto-resume`, which only that Slurm knows.
-
-    Why: sbatch refuses the job, or it waits for ever.
-
-    Fix: take whole nodes with `--exclusive`, and let torchrun start one process a GPU.
-
-    Source: hyperpod-precheck of the reference architecture.
-    """
-    for job in file.jobs:
-        if job.scheduler == "slurm" and _for_hyperpod(job):
-            yield from _refused(job)
-
-
-def _for_hyperpod(job: Job) -> bool:
-    resumes = any(word.value.startswith("--auto-resume") for command in job.commands for word in command.words)
-    return job.platform == "hyperpod" or resumes
-
-
-def _refused(job: Job) -> Iterator[Problem]:
-    for option in _GPU_OPTIONS:
-        value = job.directives.get(option)
-        if value is not None and (option != "gres" or "gpu" in value.value):
-            yield problem(
-                value.key or value.span,
-                f"HyperPod's Slurm knows no gres: --{option} is refused",
-                "remove it and take whole nodes with --exclusive",
-            )
-    for command in job.commands:
-        mpi = command.option("--mpi") if command.program == "srun" else None
-        if mpi is not None and known(mpi) is not None and mpi.value.startswith("pmix"):
-            yield problem(mpi, "HyperPod's Slurm is built without PMIx", "leave --mpi away, and use torchrun")
