@@ -1,5 +1,5 @@
-"""Every environment variable of a file together with what decides whether it is right: the machine, the pinned versions,
-whether EFA is in use."""
+"""Every environment variable of a file together with what decides whether it is right: the machine, the versions that
+are pinned, whether EFA is in use."""
 
 from __future__ import annotations
 

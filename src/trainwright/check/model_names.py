@@ -87,7 +87,7 @@ class Stated:
         ]
 
 
-def differences(stated: Stated, model: ModelDims, shape: ModelShape) -> Iterator[tuple[Value[int], str, str]]:
+def differences(stated: Stated, model: ModelDims, shape: ModelShape) -> Iterator[tuple[Value[int], str, int]]:
     """Where the job differs from the model it names. Fewer layers alone is a cut-down run, not a mistake."""
     named = (
         ("hidden", "a hidden size of {}", shape.hidden),
@@ -100,7 +100,7 @@ def differences(stated: Stated, model: ModelDims, shape: ModelShape) -> Iterator
     if [name for name, _, _ in wrong] == ["layers"] and (stated.layers or 0) < shape.layers:
         return
     for name, phrase, should in wrong:
-        yield getattr(model, name), phrase.format(getattr(stated, name)), phrase.format(should).removeprefix("a ")
+        yield getattr(model, name), phrase.format(getattr(stated, name)), should
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,5 @@
-"""Dockerfiles -> model. The instructions become one shell script (ENV exports, ARG assigns, RUN runs, FROM is a command),
-so that rules about commands and variables serve images too."""
+"""Dockerfiles -> model. The instructions become one shell script (ENV exports, ARG assigns, RUN runs, FROM is a
+command), so that rules about commands and variables serve images too."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _add(source: Source, text: str, line: int, column: int) -> None:
 
 
 def _instructions(lines: list[str]) -> Iterator[tuple[int, list[tuple[int, str]]]]:
-    """Each instruction as its lines with their numbers; comment lines inside a continuation are dropped, as Docker does."""
+    """Each instruction as its lines with their numbers; comment lines inside it are dropped, as Docker does."""
     at = 0
     while at < len(lines):
         if not lines[at].strip() or lines[at].lstrip().startswith("#"):

@@ -25,7 +25,9 @@ def instance_of(script: ShellScript) -> Value[str] | None:
 
 
 def _from_variables(script: ShellScript) -> list[Value[str]]:
-    return [a.value for a in script.assignments if _NAMES.match(a.name) and a.value.known and _TYPE.match(a.value.value)]
+    return [
+        a.value for a in script.assignments if _NAMES.match(a.name) and a.value.known and _TYPE.match(a.value.value)
+    ]
 
 
 def _from_directives(script: ShellScript) -> list[Value[str]]:

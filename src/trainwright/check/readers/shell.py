@@ -208,7 +208,9 @@ def _under_runner(job: Job, launch: Command) -> None:
             job.tasks_per_node = replace(total, value=max(1, total.value // nodes)) if nodes and total.known else None
         job.image = said.get("container_image")
         mounts = said.get("container_mounts")
-        job.mounts = [replace(mounts, value=part, known=mounts.known) for part in mounts.value.split(",")] if mounts else []
+        job.mounts = (
+            [replace(mounts, value=part, known=mounts.known) for part in mounts.value.split(",")] if mounts else []
+        )
     elif runner.program in ("mpirun", "mpiexec"):
         total = whole(said.get("np") or said.get("n"))
         if total is not None:

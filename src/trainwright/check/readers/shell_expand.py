@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from trainwright.check.model import Value
 from trainwright.check.readers.shell_source import Source, part_of
@@ -32,6 +32,7 @@ class Part:
     by_batch: bool = False  # expanded by the batch script itself, before any task starts
     quoted: bool = False
     exact: bool = True  # the text is the source's own, character for character
+    use: Span | None = None  # where the variable stands that this text comes from
 
     @property
     def span(self) -> Span:
@@ -40,9 +41,7 @@ class Part:
     def cut(self, start: int, end: int) -> Part:
         if not self.exact:
             return self
-        return Part(
-            self.text[start:end], self.source, self.start + start, self.start + end, self.known, quoted=self.quoted
-        )
+        return replace(self, text=self.text[start:end], start=self.start + start, end=self.start + end)
 
 
 Parts = list[Part]
@@ -51,8 +50,18 @@ Parts = list[Part]
 def value_of(parts: Parts, place: Span) -> Value[str]:
     """Parts as one located value: where it was written when that is one place, else where it is used."""
     text = "".join(part.text for part in parts)
-    span = parts[0].span if len(parts) == 1 else place
+    span = parts[0].span if len(parts) == 1 else place_of(parts, place)
     return Value(text, span, text, None, all(part.known for part in parts))
+
+
+def place_of(parts: Parts, place: Span) -> Span:
+    """Where a word of several parts is written, from its first part to its last."""
+    if not parts:
+        return place
+    first, last = parts[0].use or parts[0].span, parts[-1].use or parts[-1].span
+    if first.line == last.end_line and first.column <= last.column:
+        return Span(first.line, first.column, last.end_line, last.end_column)
+    return first
 
 
 @dataclass(slots=True)
@@ -145,7 +154,8 @@ class Expander:
         plain = not operator and not match["rest"]
         if stored is not None and len(stored) == 1 and not match["index"]:
             if plain or operator in (":-", "-", ":=", "=", ":?", "?"):
-                return [self._requoted(part, bool(piece.quote)) for part in stored[0]]
+                use = self.source.span(piece.start, piece.end)
+                return [replace(part, quoted=bool(piece.quote), use=use) for part in stored[0]]
         elif name not in self.variables.values and operator in (":-", "-", ":=", "="):
             default = self._default(piece, match["rest"])
             if operator in (":=", "="):
@@ -155,12 +165,6 @@ class Expander:
             return [part for parts in stored for part in parts]
         shown = f"${name}" if plain and not match["index"] else "${" + piece.text + "}"
         return [self._unknown(piece, shown, name)]
-
-    @staticmethod
-    def _requoted(part: Part, quoted: bool) -> Part:
-        return Part(
-            part.text, part.source, part.start, part.end, part.known, part.variable, part.by_batch, quoted, part.exact
-        )
 
     def _default(self, piece: Piece, text: str) -> Parts:
         """The default of `${NAME:-text}`, at its place."""

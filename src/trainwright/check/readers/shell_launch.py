@@ -10,7 +10,16 @@ from trainwright.check.readers.shell_expand import Part, Parts, value_of
 from trainwright.spec.source import Span
 
 RUNNERS = {"srun", "mpirun", "mpiexec", "docker", "env", "nohup", "sudo", "exec", "time", "timeout", "numactl", "nsys"}
-LAUNCHERS = {"torchrun", "accelerate", "deepspeed", "composer", "fairseq-train", "fairseq-hydra-train", "python", "python3"}
+LAUNCHERS = {
+    "torchrun",
+    "accelerate",
+    "deepspeed",
+    "composer",
+    "fairseq-train",
+    "fairseq-hydra-train",
+    "python",
+    "python3",
+}
 _SHELLS = {"bash", "sh", "zsh"}
 _FLAGS_ALONE = {
     "-l", "--label", "-K", "--kill-on-bad-exit", "-u", "--unbuffered", "-v", "-Q", "--exclusive", "--overlap", "-s",
@@ -46,7 +55,7 @@ def _starts_ranks(runner: Command) -> bool:
 
 def _name(parts: Parts) -> str:
     text = "".join(part.text for part in parts)
-    return text.rsplit("/", 1)[-1] if all(part.known for part in parts) else text.rsplit("/", 1)[-1]
+    return text.rsplit("/", 1)[-1]
 
 
 def is_launcher(name: str) -> bool:
@@ -70,19 +79,11 @@ def _own_words(words: list[Parts]) -> int:
 
 
 def _command(words: list[Parts], span: Span, conditional: bool) -> Command:
-    values = [value_of(parts, _place(parts, span)) for parts in words]
+    values = [value_of(parts, span) for parts in words]
     if values:
         values[0] = replace(values[0], value=_name(words[0]))
     batch = frozenset(part.variable for parts in words for part in parts if part.variable and part.by_batch)
     return Command(values, span, options=_options(words, values), batch_variables=batch, conditional=conditional)
-
-
-def _place(parts: Parts, span: Span) -> Span:
-    """Where a word of several parts stands: from its first part to its last when they share a line, else its first."""
-    first, last = parts[0].span, parts[-1].span
-    if first.line == last.end_line and first.column <= last.column:
-        return Span(first.line, first.column, last.end_line, last.end_column)
-    return first
 
 
 def _options(words: list[Parts], values: list[Value[str]]) -> dict[str, Value[str]]:
@@ -97,7 +98,7 @@ def _options(words: list[Parts], values: list[Value[str]]) -> dict[str, Value[st
         if joined is not None:
             options[joined[1]] = replace(value, value=joined[2], key=value.span)
         elif match[2]:
-            options[name] = replace(value_of(*_after(parts, match.end(), value)), key=value.span)
+            options[name] = replace(value_of(_after(parts, match.end()), value.span), key=value.span)
         elif value.value.startswith("-") and match.end() == len(value.value):
             following = values[index + 1] if index + 1 < len(values) else None
             if following is not None and not re.match(r"--?[A-Za-z]", following.value):
@@ -107,8 +108,8 @@ def _options(words: list[Parts], values: list[Value[str]]) -> dict[str, Value[st
     return options
 
 
-def _after(parts: Parts, length: int, whole: Value[str]) -> tuple[Parts, Span]:
-    """The parts of a word after its first `length` characters, and the place to use when they are several."""
+def _after(parts: Parts, length: int) -> Parts:
+    """The parts of a word after its first `length` characters."""
     rest: list[Part] = []
     for part in parts:
         if length >= len(part.text):
@@ -116,9 +117,7 @@ def _after(parts: Parts, length: int, whole: Value[str]) -> tuple[Parts, Span]:
             continue
         rest.append(part.cut(length, len(part.text)) if length else part)
         length = 0
-    if not rest:
-        return [], Span(whole.span.line, whole.span.column, whole.span.end_line, whole.span.end_column)
-    return rest, _place(rest, whole.span)
+    return rest
 
 
 def shell_string(words: list[Parts]) -> Parts | None:

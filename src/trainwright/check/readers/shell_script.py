@@ -1,5 +1,5 @@
-"""Follows a shell script statement by statement, as far as that is certain: what each variable holds, which commands run
-under srun or mpirun, which variables are exported."""
+"""Follows a shell script statement by statement, as far as that is certain: what each variable holds, which commands
+run under srun or mpirun, which variables are exported."""
 
 from __future__ import annotations
 
@@ -225,7 +225,9 @@ class _Follower:
                 if (given or command.program == "env") and re.match(r"[A-Z_][A-Z0-9_]*=", word.value):
                     name, _, value = word.value.partition("=")
                     at = word.span
-                    shift = len(name) + 1 if at.line == at.end_line and len(word.value) == at.end_column - at.column else 0
+                    shift = (
+                        len(name) + 1 if at.line == at.end_line and len(word.value) == at.end_column - at.column else 0
+                    )
                     place = Span(at.line, at.column + shift, at.end_line, at.end_column)
                     entry = EnvVar(name, Value(value, place, value, None, word.known), at)
                     self.script.env.append(entry)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from trainwright.catalog.environment import EnvRule, rules_for
 from trainwright.check.environments import Setting, removal, renaming, settings
 from trainwright.check.finding import Level
-from trainwright.check.job_sizes import multi_node, once
+from trainwright.check.job_sizes import once
 from trainwright.check.model import File
 from trainwright.check.registry import Problem, problem, rule
 
@@ -72,7 +72,7 @@ def _judged(file: File, setting: Setting, level: str) -> Iterator[Problem]:
             variable.value if entry.value and variable.value.value else variable.span,
             f"{variable.name}{shown}: {entry.complaint}",
             fix,
-            level=_level(entry, setting),
+            level=_level(entry),
             edit=edit,
         )
         return
@@ -92,9 +92,7 @@ def _excused(entry: EnvRule, setting: Setting) -> bool:
     return setting.is_benchmark or _NOTE.search(setting.variable.comment) is not None
 
 
-def _level(entry: EnvRule, setting: Setting) -> Level | None:
-    if entry.variable in _HARMLESS:
+def _level(entry: EnvRule) -> Level | None:
+    if entry.variable in _HARMLESS or (entry.variable, entry.value) == ("NCCL_DEBUG", "INFO"):
         return "info"
-    if entry.variable == "NCCL_DEBUG" and entry.value == "INFO":
-        return "info" if setting.job is None or not multi_node(setting.job) else None
     return "warning" if entry.verdict == "noise" else None

@@ -42,21 +42,25 @@ def _refused(file: File, job: Job) -> Iterator[Problem]:
         return
     for name in _REFUSED:
         value = job.directives.get(name)
-        if value is not None:
+        if value is not None and (name != "gres" or "gpu" in value.value):
             yield problem(
-                value,
+                value.key or value.span,
                 f"--{name} asks for GPUs, which HyperPod's Slurm does not count: the job is refused",
                 "remove it and use --exclusive",
             )
     for command in job.commands:
         mpi = command.options.get("mpi") if command.program == "srun" else None
         if mpi is not None and mpi.value.startswith("pmix"):
-            yield problem(mpi, "HyperPod's Slurm is built without PMIx", "remove it, or start the ranks with torchrun")
+            yield problem(
+                mpi.key or mpi.span,
+                "HyperPod's Slurm is built without PMIx",
+                "remove it, or start the ranks with torchrun",
+            )
         for name in _REFUSED:
             value = command.options.get(name.replace("-", "_")) if command.program == "srun" else None
             if value is not None:
                 yield problem(
-                    value,
+                    value.key or value.span,
                     f"--{name} asks for GPUs, which HyperPod's Slurm does not count: srun refuses it",
                     "remove it; the job has whole nodes",
                 )

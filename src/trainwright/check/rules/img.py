@@ -59,19 +59,15 @@ def _downloads(script: ShellScript) -> Iterator[Problem]:
 
 
 def _clones(script: ShellScript) -> Iterator[Problem]:
-    commands = script.commands
-    for index, command in enumerate(commands):
+    """Clones that are built in an image or a set-up script."""
+    if script.kind != "dockerfile" and _launches(script):
+        return
+    for index, command in enumerate(script.commands):
         if command.program != "git" or _verb(command) != "clone" or command.conditional:
             continue
-        later = commands[index + 1 :]
-        pinned, place = _pinned(command, later)
-        builds = any(one.program in _BUILDS or one.words[-1].value.endswith("setup.py") for one in later if one.words)
-        if not pinned and builds and (script.kind == "dockerfile" or not _launches(script)):
-            yield problem(
-                place,
-                "a git clone without a tag or commit is built: every build may be another program",
-                "add --branch <tag>, or `git checkout <commit>` after it",
-            )
+        later = script.commands[index + 1 :]
+        if any(one.program in _BUILDS or one.words[-1].value.endswith("setup.py") for one in later if one.words):
+            yield from _unpinned_clone(command, later)
 
 
 def _verb(command: Command) -> str:
@@ -79,22 +75,31 @@ def _verb(command: Command) -> str:
     return words[0] if words else ""
 
 
-def _pinned(clone: Command, later: list[Command]) -> tuple[bool, Value[str]]:
-    """Whether something after the clone fixes what was cloned, and where to point when nothing does."""
+def _unpinned_clone(clone: Command, later: list[Command]) -> Iterator[Problem]:
     branch = clone.options.get("branch") or clone.options.get("b")
-    address = next((w for w in clone.words if "://" in w.value or w.value.startswith("git@")), clone.words[0])
     if branch is not None and branch.value and branch.value not in _BRANCHES:
-        return True, address
+        return
     for command in later:
-        if command.program != "git":
-            continue
-        if _verb(command) in ("reset", "switch", "submodule", "fetch"):
-            return True, address
-        if _verb(command) == "checkout":
-            return ("b" not in command.options and "B" not in command.options), command.words[-1]
-        if _verb(command) == "clone":
+        verb = _verb(command) if command.program == "git" else ""
+        if verb in ("reset", "switch", "submodule", "fetch"):
+            return
+        new = command.options.get("b") or command.options.get("B")
+        if verb == "checkout" and new is not None:
+            yield problem(
+                new.key or new.span,
+                f"git checkout -b makes a new branch called {new.value} here; it does not go to that version",
+                "leave -b out",
+            )
+        if verb == "checkout":
+            return
+        if verb == "clone":
             break
-    return False, address
+    address = next((w for w in clone.words if "://" in w.value or w.value.startswith("git@")), clone.words[0])
+    yield problem(
+        address,
+        "a git clone without a tag or commit is built: every build may be another program",
+        "add --branch <tag>, or `git checkout <commit>` after it",
+    )
 
 
 def _launches(script: ShellScript) -> bool:

@@ -150,6 +150,12 @@ def _processors(job: Job) -> Iterator[Problem]:
             f"{how} a node for {ranks} ranks: not one CPU for each",
             f"ask for all {type_.vcpus} CPUs of {type_.name}" if type_ is not None else "ask for all CPUs of the node",
         )
+    elif granted is not None and ranks is None and job.cpus_per_task is not None and granted < _asked(job):
+        yield problem(
+            job.cpus_per_task,
+            f"{granted} CPUs a node for {_asked(job)} GPUs: not one for the process of each",
+            "ask for all CPUs of the node",
+        )
     elif workers and ranks and job.workers is not None:
         limit, of = (granted, "CPUs the job asks for") if granted else (type_.vcpus if type_ else None, "vCPUs")
         if limit is not None and workers * ranks > limit:
@@ -159,6 +165,10 @@ def _processors(job: Job) -> Iterator[Problem]:
                 f"{workers} loader processes × {ranks} ranks = {workers * ranks} a node, over the {limit} {of}{place}",
                 f"use at most {max(1, limit // ranks)} a rank",
             )
+
+
+def _asked(job: Job) -> int:
+    return max((value.value for value in job.gpus_per_node if value.known), default=0)
 
 
 @rule("JOB008", "error")
@@ -255,9 +265,19 @@ def _rendezvous(job: Job) -> Iterator[Problem]:
 
 def _without_port(endpoint: Value[str]) -> bool:
     text = endpoint.value
-    if text.startswith("$(") and not text.startswith("$((") and text.endswith(")"):
-        return True
+    if text.startswith("$(") and not text.startswith("$(("):
+        return _closing(text) == len(text)
     return endpoint.known and ":" not in text
+
+
+def _closing(text: str) -> int:
+    """Just past the bracket that closes the first one."""
+    depth = 0
+    for index, char in enumerate(text):
+        depth += {"(": 1, ")": -1}.get(char, 0)
+        if char == ")" and depth == 0:
+            return index + 1
+    return -1
 
 
 def _ports(job: Job, endpoint: Value[str] | None) -> Iterator[Problem]:

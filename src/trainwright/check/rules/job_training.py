@@ -179,7 +179,7 @@ def _dimensions(job: Job) -> Iterator[Problem]:
     if shape is not None:
         for value, is_, should in differences(stated, model, shape):
             yield problem(
-                value, f"{is_}, but {shape.name} has {should}", f"write {should}, or do not call it {shape.name}"
+                value, f"{is_}, but {shape.name} has {should}", f"write {should}, or give the job another name"
             )
     elif job.name is not None and stated.complete:
         claimed = named_size(known(job.name) or "")
