@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import shlex
 import sys
 from collections.abc import Mapping
 from functools import cached_property
@@ -134,14 +135,14 @@ def batch_options(job: Launch) -> list[str]:
         "--array": job.array,
         "--dependency": f"afterok:{job.after}" if job.after else "",
     }
-    options = size + [f"{name}={value}" for name, value in optional.items() if value]
+    options = size + [f"{name}={shlex.quote(value)}" for name, value in optional.items() if value]
     options += ["--exclusive"] if job.exclusive else []
     options += ["--kill-on-invalid-dep=yes"] if job.after else []
     if job.time and job.launcher == "srun":
         # To the ranks, not to this script: they save and say so by their exit status.
         options.append(f"--signal=USR1@{min(job.grace, job.time // 2)}")
     options.append("--requeue" if job.requeue else "--no-requeue")
-    return [*options, "--open-mode=append", f"--output={job.folder}/{log}"]
+    return [*options, "--open-mode=append", f"--output={shlex.quote(f'{job.folder}/{log}')}"]
 
 
 def step_options(job: Launch) -> list[str]:

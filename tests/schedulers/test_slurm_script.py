@@ -1,0 +1,139 @@
+"""The sbatch script: everything a job asks for is in it, nothing else, and it is clean bash."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from trainwright.catalog.environment import EnvVar
+from trainwright.errors import UserError
+from trainwright.schedulers.base import Launch, refuse_what_it_cannot
+from trainwright.schedulers.process import CANNOT, ProcessScheduler
+from trainwright.schedulers.slurm import SlurmScheduler, clock
+
+PLAIN = Launch("train", ("python", "-m", "trainwright.train", "--steps", "10"), Path("/runs/a b"), nodes=4, processes=8)
+FULL = dataclasses.replace(
+    PLAIN,
+    cpus=12,
+    gpus=8,
+    queue="gpu",
+    environment=(EnvVar("NCCL_DEBUG", "it's $HOME", "to see"),),
+    array="0-3%2",
+    time=90_061,
+    grace=300,
+    exclusive=True,
+    account="team",
+    qos="high",
+    constraint="h100",
+    reservation="block",
+    after="17",
+    container="/fsx/image.sqsh",
+    mounts=("/fsx", "/host:/inside"),
+    venv="/fsx/venv",
+    health=True,
+)
+
+
+def text(job: Launch, **fields: str) -> str:
+    return SlurmScheduler(python="python3", **fields).render(job).text
+
+
+@pytest.mark.parametrize("launcher", ["srun", "torchrun"])
+@pytest.mark.parametrize("job", [PLAIN, FULL, dataclasses.replace(FULL, requeue=False, array="")])
+def test_the_script_passes_shellcheck(job: Launch, launcher: str, tmp_path: Path) -> None:
+    path = tmp_path / "job.sbatch"
+    path.write_text(text(dataclasses.replace(job, launcher=launcher)))
+    done = subprocess.run(["shellcheck", str(path)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "--nodes=4",
+        "--ntasks-per-node=8",
+        "--cpus-per-task=12",
+        "--partition=gpu",
+        "--gres=gpu:8",
+        "--time=1-01:01:01",
+        "--account=team",
+        "--qos=high",
+        "--constraint=h100",
+        "--reservation=block",
+        "--array=0-3%2",
+        "--dependency=afterok:17",
+        "--kill-on-invalid-dep=yes",
+        "--exclusive",
+        "--signal=USR1@300",
+        "--requeue",
+    ],
+)
+def test_what_was_asked_for_is_in_the_script(line: str) -> None:
+    assert f"#SBATCH {line}\n" in text(FULL)
+
+
+def test_what_was_not_asked_for_is_not_in_the_script() -> None:
+    script = text(PLAIN)
+    for word in (
+        "--account",
+        "--qos",
+        "--time",
+        "--array",
+        "--exclusive",
+        "--signal",
+        "container",
+        "health",
+        "activate",
+    ):
+        assert word not in script
+
+
+def test_containers_mount_the_run_folder_too() -> None:
+    script = text(FULL)
+    assert "--container-image=/fsx/image.sqsh" in script
+    assert "--container-mounts=/fsx:/fsx,/host:/inside,/runs/a b:/runs/a b" in script.replace("'", "")
+
+
+def test_no_random_port_and_no_literal_rank() -> None:
+    script = text(FULL)
+    assert "RANDOM" not in script
+    assert "SLURM_JOB_ID + 7919 * ${SLURM_RESTART_COUNT:-0}" in script
+    assert "RANK=$SLURM_PROCID" in script
+
+
+def test_values_are_quoted() -> None:
+    assert """export NCCL_DEBUG='it'"'"'s $HOME'  # to see""" in text(FULL)
+
+
+def test_under_torchrun_a_node_has_one_task() -> None:
+    script = text(dataclasses.replace(FULL, launcher="torchrun"))
+    assert "#SBATCH --ntasks-per-node=1\n" in script
+    assert "#SBATCH --cpus-per-task=96\n" in script
+    assert "--nnodes=4 --nproc-per-node=8" in script
+    assert "--signal" not in script, "torchrun itself would die of it"
+
+
+def test_the_process_scheduler_refuses_what_it_cannot_honour(tmp_path: Path) -> None:
+    for name in CANNOT:
+        job = dataclasses.replace(PLAIN, nodes=1, **{name: getattr(FULL, name)})
+        with pytest.raises(UserError, match=name):
+            ProcessScheduler().render(job)
+    with pytest.raises(UserError, match="has one node"):
+        ProcessScheduler().render(PLAIN)
+    refuse_what_it_cannot(FULL, SlurmScheduler())
+
+
+def test_the_process_script_passes_shellcheck(tmp_path: Path) -> None:
+    path = tmp_path / "job.sh"
+    job = dataclasses.replace(PLAIN, nodes=1, venv="/venv", environment=FULL.environment)
+    path.write_text(ProcessScheduler(python="python3").render(job).text)
+    done = subprocess.run(["shellcheck", str(path)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize(("seconds", "words"), [(59, "00:00:59"), (3600, "01:00:00"), (90_061, "1-01:01:01")])
+def test_time_limits(seconds: int, words: str) -> None:
+    assert clock(seconds) == words
