@@ -8,8 +8,16 @@ import torch
 
 from trainwright.errors import UserError
 from trainwright.train.data.batch import IGNORED
-from trainwright.train.data.loader import Loader, Options, open_samples, parse_mixture
+from trainwright.train.data.loader import (
+    Loader,
+    Options,
+    number_at_once,
+    number_one_by_one,
+    open_samples,
+    parse_mixture,
+)
 from trainwright.train.data.prepare import prepare
+from trainwright.train.data.source import widen
 
 
 def corpus(folder, texts, name="data", shard_bytes=1 << 20):
@@ -29,7 +37,7 @@ def flat(data):
     """The whole stream, put together from documents, which the loader must reproduce."""
     samples = open_samples([data], Options(sequence=16, shuffle=False))
     source = samples.sources[0]
-    return torch.cat([source.files.tokens(s) for s in source.shards]).to(torch.int64)
+    return widen(torch.cat([source.files.tokens(s) for s in source.shards]), 257)
 
 
 def test_samples_tile_the_stream_across_shards(data):
@@ -66,6 +74,20 @@ def test_documents_are_isolated_exactly_at_their_ends(data):
                 assert targets[at] == tokens[at + 1]
             else:
                 assert targets[at] != IGNORED
+
+
+def test_every_stored_token_is_widened_to_itself():
+    raw = torch.tensor([0, 1, 32767, 32768, 65535], dtype=torch.int64)
+    assert torch.equal(widen(raw.to(torch.uint16).view(torch.int16), 1 << 16), raw)
+    large = torch.tensor([0, 65536, 200_000], dtype=torch.int64)
+    assert torch.equal(widen(large.to(torch.int32), 256_000), large)
+
+
+def test_both_ways_of_numbering_documents_agree():
+    rows, width = 3, 64
+    cuts = [0, 5, 6, 63, 64, 128, 130, 190]
+    for a, b in zip(number_at_once(cuts, rows, width), number_one_by_one(cuts, rows, width), strict=True):
+        assert torch.equal(a, b)
 
 
 @pytest.mark.parametrize("world", [1, 2, 4])

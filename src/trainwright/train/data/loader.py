@@ -11,19 +11,23 @@ import queue
 import threading
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
 from trainwright.errors import UserError
 from trainwright.train.data.batch import IGNORED, Batch
 from trainwright.train.data.mixture import Mixture
 from trainwright.train.data.shuffle import Permutation
-from trainwright.train.data.source import TokenSource, open_files
+from trainwright.train.data.source import TokenSource, open_files, widen
+
+LONG_DOCUMENT = 400  # tokens from which on documents are numbered one by one; both ways take the same time there
 
 
-@dataclass(frozen=True, slots=True)
-class SampleId:
+class SampleId(NamedTuple):
     """One sample, named for good: which source, which pass over it, which sample of it."""
 
     source: int
@@ -57,6 +61,7 @@ class Samples:
     def __init__(self, sources: Sequence[TokenSource], weights: Sequence[float], options: Options, held: bool = False):
         self.sources = list(sources)
         self.options = options
+        self.vocab = self.sources[0].manifest.tokenizer.vocab
         self.mixture = Mixture(weights)
         kept = [round(s.samples * options.holdout) for s in self.sources]
         self.first = [s.samples - k if held else 0 for s, k in zip(self.sources, kept, strict=True)]
@@ -94,33 +99,54 @@ class Samples:
     def batch(self, ids: Sequence[SampleId]) -> Batch:
         """The samples of one microbatch, packed."""
         rows, width = len(ids), self.options.sequence
-        tokens = torch.empty(rows, width, dtype=torch.int64)
-        targets = torch.empty(rows, width, dtype=torch.int64)
-        for row, which in enumerate(ids):
-            self.sources[which.source].copy_tokens(which.sample, tokens[row], targets[row])
+        stored = torch.stack([self.sources[which.source].tokens(which.sample) for which in ids])
+        tokens, targets = widen(stored[:, :-1], self.vocab), widen(stored[:, 1:], self.vocab)
         if not self.options.isolate:
             positions = torch.arange(width).expand(rows, width).contiguous()
             return Batch(tokens, targets, positions)
         return self._isolated(ids, tokens, targets)
 
-    def _isolated(self, ids: Sequence[SampleId], tokens: torch.Tensor, targets: torch.Tensor) -> Batch:
+    def _isolated(self, ids: Sequence[SampleId], tokens: Tensor, targets: Tensor) -> Batch:
         rows, width = tokens.shape
         cuts: list[int] = []  # where a document starts, counted over the rows laid end to end
         ends: list[int] = []
         for row, which in enumerate(ids):
-            starts = self.sources[which.source].document_starts(which.sample)
-            ends += [row * width + at - 1 for at in starts]
-            cuts += [row * width, *(row * width + at for at in starts if at < width)]
-        begins = torch.tensor(cuts)
-        number = torch.zeros(rows * width, dtype=torch.int64)
-        number[begins[1:]] = 1
-        number = number.cumsum(0)
-        positions = torch.arange(rows * width).sub_(begins.index_select(0, number)).view(rows, width)
-        documents = number.view(rows, width)
-        documents = documents - documents[:, :1]
+            base = row * width
+            cuts.append(base)
+            for at in self.sources[which.source].document_starts(which.sample):
+                ends.append(base + at - 1)
+                if at < width:
+                    cuts.append(base + at)
         if ends:
             targets.view(-1)[torch.tensor(ends)] = IGNORED
+        number_all = number_one_by_one if len(cuts) * LONG_DOCUMENT < rows * width else number_at_once
+        positions, documents = number_all(cuts, rows, width)
         return Batch(tokens, targets, positions, documents)
+
+
+def number_at_once(cuts: list[int], rows: int, width: int) -> tuple[Tensor, Tensor]:
+    """Positions and document numbers from where documents start, in a few passes over all tokens."""
+    begins = torch.tensor(cuts)
+    number = torch.zeros(rows * width, dtype=torch.int64)
+    number[begins[1:]] = 1
+    number = number.cumsum(0)
+    positions = torch.arange(rows * width).sub_(begins.index_select(0, number))
+    documents = number.view(rows, width)
+    return positions.view(rows, width), documents - documents[:, :1]
+
+
+def number_one_by_one(cuts: list[int], rows: int, width: int) -> tuple[Tensor, Tensor]:
+    """The same, document by document, which is faster for long ones: it touches each token once."""
+    ramp = torch.arange(width)
+    positions = ramp.repeat(rows)
+    documents = torch.zeros(rows * width, dtype=torch.int64)
+    number = 0
+    for begin, end in pairwise([*cuts, rows * width]):
+        number = 0 if begin % width == 0 else number + 1
+        if number:
+            positions[begin:end] = ramp[: end - begin]
+            documents[begin:end] = number
+    return positions.view(rows, width), documents.view(rows, width)
 
 
 class Loader:

@@ -30,7 +30,8 @@ class Permutation:
         self.width = isqrt(max(n - 1, 0)) + 1
         self.height = -(-n // self.width) if n else 0
         digest = hashlib.blake2b(repr(key).encode(), digest_size=8 * ROUNDS).digest()
-        self.keys = [int.from_bytes(digest[8 * i : 8 * i + 8], "little") for i in range(ROUNDS)]
+        words = [int.from_bytes(digest[8 * i : 8 * i + 8], "little") for i in range(ROUNDS)]
+        self.keys = list(zip(words[::2], words[1::2], strict=True))
 
     def __call__(self, index: int) -> int:
         """Where `index` goes."""
@@ -42,8 +43,9 @@ class Permutation:
         return index
 
     def _once(self, index: int) -> int:
-        row, column = divmod(index, self.width)
-        for i in range(0, ROUNDS, 2):
-            row = (row + mix(column, self.keys[i])) % self.height
-            column = (column + mix(row, self.keys[i + 1])) % self.width
-        return row * self.width + column
+        width, height = self.width, self.height
+        row, column = divmod(index, width)
+        for own, other in self.keys:
+            row = (row + mix(column, own)) % height
+            column = (column + mix(row, other)) % width
+        return row * width + column
