@@ -1,5 +1,5 @@
-"""How fast `trainwright check` is, as ratios against named peers in the same run: ParallelCluster's own schema load and
-validators on the same cluster files, and cfn-lint on the same templates; also start-up time and a thousand files at once."""
+"""How fast `trainwright check` is, as ratios against named peers in the same run: ParallelCluster's own schema load
+on the same cluster files, and cfn-lint on the same templates; also start-up time and a thousand files at once."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "src/trainwright/check/examples"
-STACKS = sorted((ROOT / "src/trainwright/stacks").glob("*.yaml"))
+STACKS = sorted((ROOT / "src/trainwright/stacks/templates").glob("*.yaml"))
 CLUSTERS = sorted(EXAMPLES.glob("*/good.parallelcluster*.yaml"))
 PCLUSTER_PYTHON = ROOT / ".venvs/pcluster/bin/python"
 
-# Runs in ParallelCluster's own virtual environment: schema load and the validators that need no AWS call.
+# Runs in ParallelCluster's own virtual environment. Only the schema load is timed: its validators come on top of it and
+# mostly wait for AWS, so the ratio below is a lower bound.
 PCLUSTER_TIMER = """
 import json, statistics, sys, time, warnings
 warnings.filterwarnings("ignore")
@@ -29,11 +30,7 @@ from pcluster.schemas.cluster_schema import ClusterSchema
 texts = [open(path).read() for path in sys.argv[1:]]
 def once():
     for text in texts:
-        cluster = ClusterSchema(cluster_name="bench").load(yaml.safe_load(text))
-        try:
-            cluster.validate()
-        except Exception:
-            pass  # validators that ask AWS stop here without an account; the time until then is what is measured
+        ClusterSchema(cluster_name="bench").load(yaml.safe_load(text))
 once()
 times = []
 for _ in range(3):
@@ -68,12 +65,20 @@ def check_seconds(paths: list[Path]) -> float:
 def pcluster_seconds(paths: list[Path]) -> float | None:
     if not PCLUSTER_PYTHON.exists():
         return None
-    environment = {"AWS_DEFAULT_REGION": "us-east-2", "AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x",
-                   "AWS_ENDPOINT_URL": "http://127.0.0.1:9", "AWS_MAX_ATTEMPTS": "1", "PATH": "/usr/bin:/bin"}  # fmt: skip
+    environment = {
+        "AWS_DEFAULT_REGION": "us-east-2",
+        "AWS_ACCESS_KEY_ID": "x",
+        "AWS_SECRET_ACCESS_KEY": "x",
+        "AWS_ENDPOINT_URL": "http://127.0.0.1:9",  # nobody answers there: a look-up of a reservation fails at once
+        "AWS_MAX_ATTEMPTS": "1",
+        "PATH": "/usr/bin:/bin",
+    }
     done = subprocess.run(
         [str(PCLUSTER_PYTHON), "-c", PCLUSTER_TIMER, *map(str, paths)], capture_output=True, text=True, env=environment
     )
-    return float(json.loads(done.stdout.splitlines()[-1])) if done.returncode == 0 else None
+    if done.returncode != 0:
+        sys.exit(f"the peer failed: {done.stderr[-400:]}")
+    return float(json.loads(done.stdout.splitlines()[-1]))
 
 
 def cfn_lint_seconds(paths: list[Path]) -> float:
@@ -85,7 +90,9 @@ def cfn_lint_seconds(paths: list[Path]) -> float:
 
 def thousand_files() -> tuple[float, float]:
     """Seconds and MiB for one call over 1,000 files, in a process of its own."""
-    sources = sorted(p for p in EXAMPLES.glob("*/*") if p.is_file() and p.suffix in (".yaml", ".json", ".sbatch", ".sh"))
+    sources = sorted(
+        p for p in EXAMPLES.glob("*/*") if p.is_file() and p.suffix in (".yaml", ".json", ".sbatch", ".sh")
+    )
     with tempfile.TemporaryDirectory() as folder:
         for number in range(1000):
             source = sources[number % len(sources)]
@@ -105,7 +112,7 @@ def main() -> None:
     rows.append(("trainwright check, one file", f"{start_up('check', str(CLUSTERS[0])):.3f} s", "< 0.4 s"))
     ours, peer = check_seconds(CLUSTERS), pcluster_seconds(CLUSTERS)
     ratio = f"{peer / ours:.0f}x faster" if peer is not None else "peer not installed (.venvs/pcluster)"
-    rows.append((f"pcluster schema + validators, {len(CLUSTERS)} files", ratio, ">= 10x"))
+    rows.append((f"pcluster schema load alone, {len(CLUSTERS)} files", ratio, ">= 10x with its validators"))
     if STACKS:
         ratio = f"{cfn_lint_seconds(STACKS) / check_seconds(STACKS):.0f}x faster"
         rows.append((f"cfn-lint, {len(STACKS)} templates", ratio, ">= 3x"))
