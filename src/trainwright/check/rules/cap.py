@@ -18,9 +18,9 @@ _DEFAULT_MIN, _DEFAULT_MAX = 0, 10
 def counts_fit_the_capacity(file: File) -> Iterator[Problem]:
     """A queue's counts must fit together and fit its capacity.
 
-    The largest count cannot be below the smallest, and a desired count lies between the two. A Capacity Block is
-    bought whole and for a fixed time, so in ParallelCluster its nodes are static: the smallest and the largest
-    count are equal, above zero, and the block's id is named.
+    The largest count cannot be below the smallest, nor zero in ParallelCluster, and a desired count lies between
+    the two. A Capacity Block is bought whole and for a fixed time, so in ParallelCluster its nodes are static: the
+    smallest and the largest count are equal, above zero, and the block's id is named.
 
     Why: the cluster is refused, or (a block without its id) nodes are asked for on demand and never come.
 
@@ -31,6 +31,8 @@ def counts_fit_the_capacity(file: File) -> Iterator[Problem]:
     """
     for cluster, queue in file.queues:
         yield from _order(queue)
+        if cluster.platform == "parallelcluster" and known(queue.max_count) == 0 and queue.max_count is not None:
+            yield problem(queue.max_count, f"{queue.label}: a queue that may never have a node", "write 1 or more")
         if known(queue.capacity) == "block" and cluster.platform == "parallelcluster":
             yield from _static(queue)
         if known(queue.capacity) == "block" and queue.capacity is not None and not _reserved(queue):
@@ -75,8 +77,6 @@ def _static(queue: Queue) -> Iterator[Problem]:
             f"{queue.label}: a Capacity Block needs equal counts, not {low} to {high}",
             "set both to the block's size",
         )
-    elif low == 0:
-        yield problem(at, f"{queue.label}: a Capacity Block with no nodes", "set both counts to the block's size")
 
 
 def _reserved(queue: Queue) -> bool:
