@@ -16,6 +16,7 @@ import time
 import traceback
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 
 import torch
@@ -62,14 +63,14 @@ class Result:
 
 CASES = [
     Case("1b", ONE_B, "trainwright", 2, checkpoint="selective", quick=True),
-    Case("1b", ONE_B, "trainwright", 4, quick=True),
-    Case("1b", ONE_B, "trainwright", 4, precision="float8", quick=True),
+    Case("1b", ONE_B, "trainwright", 8, quick=True),
+    Case("1b", ONE_B, "trainwright", 8, precision="float8", quick=True),
     Case("1b", ONE_B, "hf-eager", 2, quick=True),
     Case("1b", ONE_B, "hf-compiled", 2),
     Case("8b", EIGHT_WIDE, "trainwright", 2, checkpoint="selective", quick=True),
-    Case("8b", EIGHT_WIDE, "trainwright", 4, quick=True),
-    Case("8b", EIGHT_WIDE, "trainwright", 4, precision="float8", quick=True),
-    Case("gpt2", GPT2, "trainwright", 32, seq=1024),
+    Case("8b", EIGHT_WIDE, "trainwright", 8, quick=True),
+    Case("8b", EIGHT_WIDE, "trainwright", 8, precision="float8", quick=True),
+    Case("8b", EIGHT_WIDE, "hf-eager", 1),
     Case("gpt2", GPT2, "trainwright", 64, seq=1024, quick=True),
     Case("gpt2", GPT2, "hf-eager", 32, seq=1024),
     Case("gpt2", GPT2, "hf-compiled", 32, seq=1024, quick=True),
@@ -147,7 +148,7 @@ def measure(case: Case, repeats: int) -> Result:
         loss = step(batch)
         mark.record()
     torch.cuda.synchronize()
-    ms = statistics.median(a.elapsed_time(b) for a, b in zip(marks, marks[1:], strict=False))
+    ms = statistics.median(a.elapsed_time(b) for a, b in pairwise(marks))
     speed = case.batch * case.seq / ms * 1000
     memory = torch.cuda.max_memory_allocated() / GIB
     about = (case.name, case.shape.name, case.trainer, case.precision, case.batch, case.seq)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,13 +23,17 @@ class Traffic:
     loss: tuple[float, float]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Constants:
     """One set of numbers. `dataclasses.replace` makes another: that is how a fit and a user's calibration work."""
 
-    matmul_sustained: float
+    matmul_sustained_ampere: float
+    matmul_sustained_hopper: float
+    matmul_sustained_blackwell: float
+    early_kernels: float
     matmul_k_half: float
     matmul_start: float
+    unfused_bytes: float
     matmul_unmeasured_fp8: float
     matmul_unmeasured_bf16: float
     matmul_fp4: float
@@ -46,12 +50,14 @@ class Constants:
     tp_overlap_hidden: float
     async_tp_hidden: float
     fp8_cast_bytes: float
+    fp8_cast_bytes_compiled: float
+    fp8_rowwise: float
     step_fixed: float
     broadcast_each: float
     fragmentation: float
     context_gib: float
-    traffic: dict[str, Traffic] = field(hash=False)
-    attention: dict[tuple[str, str], tuple[float, float]] = field(hash=False)
+    traffic: dict[str, Traffic]
+    attention: dict[tuple[str, str], tuple[float, float]]
 
     def with_values(self, **values: float) -> Constants:
         return replace(self, **values)  # type: ignore[arg-type]

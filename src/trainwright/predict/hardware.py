@@ -46,20 +46,27 @@ class Device:
         return {"86": "sm_80", "89": "sm_80", "103": "sm_100", "120": "sm_100", "75": "sm_70"}.get(major, self.arch)
 
     def clock(self, c: Constants) -> float:
-        """The clock a power cap leaves, as part of the rated one."""
-        return float(min(1.0, (self.watts / self.rated_watts)) ** c.clock_power_exponent) if self.watts else 1.0
+        """The clock that the power limit allows, as part of the one at which the roof was measured."""
+        return float((self.watts / self.rated_watts) ** c.clock_power_exponent) if self.watts else 1.0
+
+    def sustained(self, c: Constants) -> float:
+        """Part of the best product that a long run keeps up, by generation."""
+        if self.family == "sm_90":
+            return c.matmul_sustained_hopper
+        return c.matmul_sustained_blackwell if self.family == "sm_100" else c.matmul_sustained_ampere
 
     def roof(self, precision: str, c: Constants) -> float:
         """FLOP/s that a large product sustains in a training step."""
+        kept = self.sustained(c) * self.clock(c)
         if precision == "fp4" and self.fp4:
-            return self.fp4 * c.matmul_fp4 * c.matmul_sustained * self.clock(c)
+            return self.fp4 * c.matmul_fp4 * kept
         if precision in ("fp8", "fp4") and self.fp8:
             best = self.best_fp8 or self.fp8 * c.matmul_unmeasured_fp8
         elif precision == "fp32":
             best = self.bf16 / 2 * c.matmul_unmeasured_bf16  # TF32 runs at half the 16-bit rate
         else:
             best = self.best_bf16 or self.bf16 * c.matmul_unmeasured_bf16
-        return best * c.matmul_sustained * self.clock(c)
+        return best * kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +128,7 @@ def device(name: str) -> Device:
     base = {**_extras().get(chip.name, {}), **extra}
     return Device(
         name=name,
-        arch=chip.arch,
+        arch=str(base.get("arch", chip.arch)),
         bf16=float(base.get("bf16_tflops", chip.bf16_tflops or chip.fp16_tflops)) * TERA,
         fp8=float(base.get("fp8_tflops", chip.fp8_tflops)) * TERA,
         fp4=float(base.get("fp4_tflops", 0)) * TERA,

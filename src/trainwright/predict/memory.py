@@ -43,12 +43,12 @@ def activation_bytes(s: Setup, policy: str) -> float:
     gated = shape.activation == "swiglu"
     mlp = (6.0 if gated else 4.0) * shape.ffn * (shape.experts_per_token or 1)
     eager = (8.0 * h + (4.0 * shape.ffn if gated else 0)) if s.profile.fusion == "eager" else 0.0
-    kept = 8.0 * h / norms + (2.0 * (2 * inner + 2 * kv) + mlp) / tp * narrow + eager / norms
+    kept = 8.0 * h / norms + (2.0 * (2 * inner + 2 * kv) + mlp) / tp * narrow
+    if policy == "selective" and s.profile.selective == "products":
+        return s.local_tokens * kept * 0.53
     if s.profile.attention == "unfused" and policy == "none":
         kept += 5.0 * shape.heads * s.batch.seq / tp
-    if policy == "selective" and s.profile.selective == "products":
-        kept *= 0.53
-    return s.local_tokens * kept
+    return s.local_tokens * (kept + eager / norms)
 
 
 def in_flight(s: Setup) -> float:
@@ -67,7 +67,7 @@ def stage_parameters(s: Setup) -> float:
         return parameter_count(shape) / s.plan.tp
     table = shape.vocab * shape.hidden
     most = math.ceil(shape.layers / pp) if shape.layers % pp == 0 else math.ceil((shape.layers + 2) / pp)
-    layers = most if shape.layers % pp == 0 else most - 1
+    layers = most if shape.layers % pp == 0 or not s.profile.recompute_layers else most - 1
     return (layers * block_parameters(shape) + table) / s.plan.tp
 
 
@@ -83,6 +83,8 @@ def state_bytes(s: Setup) -> tuple[float, float]:
         sharded = mine * (profile.state_bytes - (2.0 if whole else 0.0)) / ranks
         around = 2 * block_parameters(s.shape) / plan.tp * 2.0 + s.shape.vocab * s.shape.hidden / plan.tp * 2.0
         kept = mine * 2.0 if plan.zero == 2 else 0.0
+        if plan.pp > 1 and plan.zero == 3 and not profile.accumulate_whole:
+            kept = mine * 6.0  # gathered weights and fp32 gradients stay whole between microbatches
         return sharded + whole + kept, (around if ranks > 1 else 0.0)
     if plan.zero == 1:
         return mine * (profile.resident + (profile.state_bytes - profile.resident) / ranks), 0.0
@@ -99,9 +101,11 @@ def memory(s: Setup, c: Constants) -> Memory:
         acts = kept * layers
     else:
         acts = layers * (kept * s.recompute_part + activation_bytes(s, "none") * (1 - s.recompute_part))
-    working = activation_bytes(s.but(recompute="none"), "none") if s.recompute != "none" else 0.0
+    working = activation_bytes(s, "none") if s.recompute != "none" else 0.0
+    if plan.tp > 1 and s.profile.sequence:
+        working += 4.0 * s.local_tokens * shape.hidden * 2.0  # inputs and gradients gathered for the products
     acts = acts * in_flight(s) + working
-    width = {"compiled": 8.0, "engine": 6.0}.get(s.profile.fusion, 14.0)
+    width = {"compiled": 6.5, "engine": 6.0}.get(s.profile.loss_fusion, 12.0)
     logits = s.local_tokens * shape.vocab / (plan.tp if s.profile.head_split else 1) * width
     if plan.pp > 1:
         logits = max(0.0, logits - (in_flight(s) - 1) * kept * layers)
@@ -110,7 +114,7 @@ def memory(s: Setup, c: Constants) -> Memory:
 
 
 def least_recompute(s: Setup, c: Constants) -> Setup:
-    """The least recomputation that fits: none, then selective, then as many layers as are needed."""
+    """The least recomputation that fits: none, then as many layers as are needed, or all where a stack cannot choose."""
     room = s.cluster.device.memory * 0.94
     plain = s.but(recompute="none", recompute_part=1.0)
     if memory(plain, c).total <= room:
@@ -118,6 +122,8 @@ def least_recompute(s: Setup, c: Constants) -> Setup:
     whole = s.but(recompute="full", recompute_part=1.0)
     most, least = memory(plain, c).total, memory(whole, c).total
     if least >= room:
+        return whole
+    if not s.profile.recompute_layers:
         return whole
     part = (most - room) / (most - least)
     step = 1.0 / max(1, math.ceil(s.shape.layers / s.plan.pp))

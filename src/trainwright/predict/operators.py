@@ -15,6 +15,9 @@ from trainwright.train.models.shape import ModelShape
 TILES = ((256, 128, 1.0), (128, 256, 1.0), (128, 128, 0.9), (128, 64, 0.75))
 
 
+RATE_OF_FILL = 5.2e12  # FLOP/s of one H200 multiprocessor, where matmul_k_half was measured
+
+
 @dataclass(frozen=True, slots=True)
 class LayerTime:
     """Seconds for one microbatch through one layer. `kernels` counts launches, forward and backward."""
@@ -41,7 +44,8 @@ def product(m: float, n: float, k: float, roof: float, sms: int, c: Constants) -
     best = min(
         math.ceil(math.ceil(m / a) * math.ceil(n / b) / sms) * sms * a * b / (speed * m * n) for a, b, speed in TILES
     )
-    return 2.0 * m * n * k * best * (1.0 + c.matmul_k_half / k) / roof + c.matmul_start
+    fill = c.matmul_k_half * roof / sms / RATE_OF_FILL
+    return 2.0 * m * n * k * best * (1.0 + fill / k) / roof + c.matmul_start
 
 
 def three_products(tokens: float, out: float, deep: float, roof: float, sms: int, c: Constants) -> tuple[float, float]:
@@ -50,9 +54,18 @@ def three_products(tokens: float, out: float, deep: float, roof: float, sms: int
     return product(tokens, out, deep, roof, sms, c), backward
 
 
+def product_roof(device: Device, profile: Profile, precision: str, rowwise: bool, c: Constants) -> float:
+    """The roof for this stack's products: old libraries and row-wise scales reach less of it."""
+    roof = device.roof(precision, c)
+    if profile.early and device.family != "sm_80":
+        roof *= c.early_kernels
+    return roof * c.fp8_rowwise if rowwise else roof
+
+
 def attention_rates(device: Device, kernel: str, width: int, seq: float, c: Constants) -> tuple[float, float]:
     """FLOP/s of the attention kernel, forward and backward, on causal sequences of this length."""
-    rates = c.attention.get((kernel, device.family)) or c.attention.get(("flash2", device.family))
+    exact, family = c.attention.get((kernel, device.arch)), c.attention.get((kernel, device.family))
+    rates = exact or family or c.attention.get(("flash2", device.family))
     forward, backward = rates or c.attention[("flash2", "sm_80")]
     narrow = 1.0 if width >= 96 else c.attention_narrow_head
     peak = device.bf16 * device.clock(c) * narrow
@@ -74,13 +87,14 @@ def layer_time(
     precision: str,
     c: Constants,
     frozen: bool = False,
+    rowwise: bool = False,
 ) -> LayerTime:
     """One layer for `tokens` tokens of sequences `seq` long, on one of `tp` tensor-parallel ranks."""
     h, f = shape.hidden, shape.ffn
     width = shape.width_per_head
     q, kv = shape.heads * width / tp, max(shape.kv_heads, tp) * width / tp
     gates = 2 if shape.activation == "swiglu" else 1
-    roof = device.roof(precision, c)
+    roof = product_roof(device, profile, precision, rowwise, c)
     linears = [(q + 2 * kv, h), (h, q), (gates * f / tp, h), (h, f / tp)]
     if shape.experts:
         linears = [(q + 2 * kv, h), (h, q)]
@@ -102,7 +116,8 @@ def layer_time(
         attend = (scores / rates[0], 2.5 * scores / rates[1])
     moved = elementwise_bytes(shape, tokens, q, kv, tp, split_norms, profile, c)
     if precision in ("fp8", "fp4"):
-        cast = c.fp8_cast_bytes * tokens * (2 * h + q + f / tp + 0.5 * (q + 2 * kv + gates * f / tp + 2 * h))
+        wide = c.fp8_cast_bytes if profile.fusion == "engine" else c.fp8_cast_bytes_compiled
+        cast = wide * tokens * (2 * h + q + f / tp + 0.5 * (q + 2 * kv + gates * f / tp + 2 * h))
         moved = (moved[0] + cast * 0.5, moved[1] + cast * 0.5)
     rate = device.bandwidth * c.memory_efficiency
     count = {"eager": (38, 80), "native": (24, 48)}.get(profile.fusion, (16, 30))
@@ -130,7 +145,8 @@ def unfused_attention(
     rate = device.roof("bf16", c) * 0.55
     elements = heads * tokens * seq
     stream = device.bandwidth * c.memory_efficiency
-    return flops / rate + elements * 13.0 / stream, 2.0 * flops / rate + elements * 17.0 / stream
+    moved = elements * c.unfused_bytes / stream
+    return flops / rate + moved, 2.0 * flops / rate + 1.3 * moved
 
 
 def elementwise_bytes(
@@ -167,8 +183,10 @@ def head_time(
 ) -> tuple[float, float]:
     """(forward, backward) of the output product and the loss; the head stays in 16 bits in every stack we know."""
     vocab = shape.vocab / split
-    forward, backward = three_products(tokens, vocab, shape.hidden, device.roof("bf16", c), device.sms, c)
-    loss = c.traffic[profile.fusion].loss
+    forward, backward = three_products(
+        tokens, vocab, shape.hidden, product_roof(device, profile, "bf16", False, c), device.sms, c
+    )
+    loss = c.traffic[profile.loss_fusion].loss
     stream = device.bandwidth * c.memory_efficiency
     return forward + tokens * vocab * loss[0] / stream, backward + tokens * vocab * loss[1] / stream
 

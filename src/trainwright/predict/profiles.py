@@ -31,6 +31,15 @@ class Profile:
     resident: float = 6.0
     accumulate_whole: bool = False
     broadcast: bool = False
+    early: bool = False
+    loss: str = ""
+    default_recompute: str = ""
+    recompute_layers: bool = False
+    balanced_context: bool = False
+
+    @property
+    def loss_fusion(self) -> str:
+        return self.loss or self.fusion
 
     def but(self, **changes: object) -> Profile:
         return replace(self, **changes)  # type: ignore[arg-type]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import lru_cache
 
 from trainwright.predict.constants import Constants
+from trainwright.predict.evidence import interval
 from trainwright.predict.memory import fits, least_recompute, memory
 from trainwright.predict.plan import Batch, Plan
 from trainwright.predict.profiles import Profile, profile, profile_for
@@ -69,7 +69,10 @@ def plan_of(row: Row, stack: Profile, gpus: int) -> Plan | None:
         return None
     dp = gpus // (tp * pp * cp)
     text = row.get("fsdp_shard", "").strip()
-    interleave = int(note(row, "vp")) if note(row, "vp").isdigit() else 1
+    stated = note(row, "vp")
+    interleave = int(stated) if stated.isdigit() else 1
+    if not stated and stack.recompute_layers and pp > 1:
+        interleave = max(1, whole(row.get("layers")) // pp)  # Megatron's recipes interleave as far as the layers go
     if "interleaved 1f1b" in row.get("notes", "").lower() and interleave == 1:
         interleave = 2
     shape = {"tp": tp, "pp": pp, "cp": cp, "ep": whole(row.get("ep"), 1) or 1, "interleave": interleave}
@@ -86,7 +89,9 @@ def plan_of(row: Row, stack: Profile, gpus: int) -> Plan | None:
         wide = note(row, "zero1") or (re.search(r"zero-1 shard=(\d+)", row.get("notes", "").lower()) or ["", ""])[1]
         owners = int(wide) if wide.isdigit() and dp % int(wide) == 0 else dp
         return Plan(replicate=dp // owners, shard=owners, zero=0 if stack.resident >= stack.state_bytes else 1, **shape)
-    return Plan(replicate=dp, zero=0, **shape) if dp > 1 else Plan(zero=0, **shape)
+    if cp > 1:
+        return Plan(shard=dp, zero=3, **shape)  # weights are sharded over the context ranks too
+    return Plan(replicate=dp, zero=0, **shape)
 
 
 def batch_of(row: Row, plan: Plan, stack: Profile) -> Batch:
@@ -117,6 +122,8 @@ def setup_of(row: Row, c: Constants) -> RowSetup:
         return RowSetup(None, "Neuron kernels are outside the evidence")
     if "power limited" in row.get("gpu", "").lower() or "power-limited" in row.get("gpu", "").lower():
         return RowSetup(None, "the power limit is not stated")
+    if "hf trainer" in low and "lora" in low:
+        return RowSetup(None, "HF Trainer with adapters: its time is on the host, outside the model")
     if "qlora" in low or "offload" in low:
         return RowSetup(None, "quantised or offloaded training is outside the model")
     stack = profile_of(row)
@@ -133,26 +140,29 @@ def setup_of(row: Row, c: Constants) -> RowSetup:
     policy = row.get("act_ckpt", "").strip().lower()
     if policy in ("none", "selective", "full"):
         return RowSetup(made.but(recompute=policy), "", True)
-    return RowSetup(least_recompute(made, c), "")
-
-
-@lru_cache(maxsize=1)
-def _nothing() -> None:
-    return None
+    if stack.default_recompute:
+        return RowSetup(made.but(recompute=stack.default_recompute))
+    return RowSetup(least_recompute(made, c))
 
 
 def answer(row: Row, c: Constants) -> dict[str, object]:
-    """The row's prediction in the published form."""
-    ready = setup_of(row, c)
+    """The row's prediction in the published form. A row that cannot be read is not covered; it does not stop the rest."""
+    try:
+        ready = setup_of(row, c)
+    except (ValueError, ArithmeticError) as error:
+        ready = RowSetup(None, f"the row cannot be read: {error}")
     empty = {"tokens_per_s_per_gpu": None, "step_time_s": None, "mem_gib_per_gpu": None, "low": None, "high": None}
     if ready.setup is None:
         return {"id": row.get("id", ""), "covered": False, "reason": ready.reason, **empty}
     s = ready.setup
     took = step_time(s, c).total
     rate = s.tokens / took / s.cluster.gpus
+    low, high = interval(rate, s, took)
+    stated = whole(row.get("global_batch_seqs"))
+    step = stated * s.batch.seq / (rate * s.cluster.gpus) if stated else took
     return {
-        "id": row.get("id", ""), "covered": True, "reason": "", "tokens_per_s_per_gpu": rate, "step_time_s": took,
-        "mem_gib_per_gpu": memory(s, c).gib, "low": rate * 0.8, "high": rate * 1.25,
+        "id": row.get("id", ""), "covered": True, "reason": "", "tokens_per_s_per_gpu": rate, "step_time_s": step,
+        "mem_gib_per_gpu": memory(s, c).gib, "low": low, "high": high,
     }  # fmt: skip
 
 

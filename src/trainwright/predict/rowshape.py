@@ -4,10 +4,15 @@ what a row leaves out is filled by stated rules."""
 from __future__ import annotations
 
 import re
+import tomllib
 from dataclasses import replace
+from functools import cache
+from pathlib import Path
 
-from trainwright.predict.hardware import Cluster, Device, GIB, device, fabric, inner_link
-from trainwright.train.models.shape import ModelShape, parameter_count, shapes
+from trainwright.predict.hardware import GIB, Cluster, Device, device, fabric, inner_link
+from trainwright.train.models.shape import ModelShape, parameter_count, shape_from, shapes
+
+EXTRA_SHAPES = Path(__file__).with_name("shapes.toml")
 
 CHIPS = {
     "gb300": "gb300", "gb200": "gb200", "b300": "b300", "b200": "b200", "h200": "h200", "h800": "h800", "h20": "h20",
@@ -60,7 +65,9 @@ def network_of(text: str, chip: Device, per_node: int) -> tuple[str, float]:
     each = re.search(r"(\d+)\s*gb(?:ps|/s)\s*/\s*gpu", low)
     many = re.search(r"(\d+)\s*x\s*(\d+)\s*gb", low)
     node = re.search(r"(\d+)\s*gbps\s*/\s*node", low)
-    if each:
+    if "count unstated" in low:
+        gbps = NETWORK_GBPS.get(chip.family, 100.0) / 2  # one adapter for two GPUs
+    elif each:
         gbps = float(each[1])
     elif many:
         gbps = float(many[1]) * float(many[2]) / max(1, per_node)
@@ -95,7 +102,7 @@ def shape_of_row(row: dict[str, str]) -> ModelShape | None:
     columns["vocab"] = columns["vocab"] or 50304
     columns["ffn"] = columns["ffn"] or 4 * hidden
     low = name.lower()
-    plain = any(word in low for word in PLAIN_MLP) and "swiglu" not in low
+    plain = (any(w in low for w in PLAIN_MLP) or columns["ffn"] == 4 * hidden) and "swiglu" not in low
     base = ModelShape(
         name=name, family="table", context=whole(row.get("seq_len"), 2048), activation="gelu" if plain else "swiglu",
         norm="layernorm" if plain else "rmsnorm", position="learned" if any(w in low for w in LEARNED) else "rope",
@@ -113,8 +120,15 @@ def shape_of_row(row: dict[str, str]) -> ModelShape | None:
     )
 
 
+@cache
+def all_shapes() -> dict[str, ModelShape]:
+    """The trainer's shapes, and those that only published tables name."""
+    extra = tomllib.loads(EXTRA_SHAPES.read_text(encoding="utf-8"))
+    return {name: shape_from(name, row) for name, row in extra.items()} | shapes()
+
+
 def known_shape(name: str) -> ModelShape | None:
-    """A catalog shape whose name is in the row's, longest first."""
+    """A known shape whose name is in the row's, longest first."""
     plain = re.sub(r"[^a-z0-9.]", "", name.lower())
-    found = [key for key in shapes() if re.sub(r"[^a-z0-9.]", "", key) in plain]
-    return shapes()[max(found, key=len)] if found else None
+    found = [key for key in all_shapes() if re.sub(r"[^a-z0-9.]", "", key) in plain]
+    return all_shapes()[max(found, key=len)] if found else None

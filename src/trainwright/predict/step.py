@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from trainwright.predict.collectives import Group, all_gather, all_reduce, all_to_all, group, reduce_scatter, send
 from trainwright.predict.constants import Constants
@@ -40,8 +40,19 @@ def step_time(s: Setup, c: Constants) -> StepTime:
     plan, profile = s.plan, s.profile
     split = profile.sequence and plan.tp > 1
     layer = layer_time(
-        s.shape, s.local_tokens, s.attended, plan.tp, split, s.cluster.device, profile, s.precision, c, s.frozen
+        s.shape,
+        s.local_tokens,
+        s.attended,
+        plan.tp,
+        split,
+        s.cluster.device,
+        profile,
+        s.precision,
+        c,
+        s.frozen,
+        s.rowwise,
     )
+    layer = unbalanced(s, layer)
     tensor, data, shard = groups_of(s)
     again = recomputed(s, layer)
     tp_forward, tp_backward, tp_hidden = tensor_parallel(s, tensor, c)
@@ -80,6 +91,16 @@ def step_time(s: Setup, c: Constants) -> StepTime:
     }
     hidden = (fsdp_hidden + tp_hidden) * per_step + reduced_hidden
     return StepTime(sum(scaled.values()), scaled, hidden, slow)
+
+
+def unbalanced(s: Setup, layer: LayerTime) -> LayerTime:
+    """Contiguous parts of a causal sequence: some rank works on a full block at every turn of the ring but one."""
+    if s.plan.cp == 1 or s.profile.balanced_context:
+        return layer
+    slow = 2.0 - 1.0 / s.plan.cp
+    return replace(
+        layer, attention_forward=layer.attention_forward * slow, attention_backward=layer.attention_backward * slow
+    )
 
 
 def attention_and_products(layer: LayerTime) -> float:
@@ -178,7 +199,7 @@ def pipeline_sends(s: Setup) -> float:
     plan = s.plan
     if plan.pp == 1:
         return 0.0
-    size = s.local_tokens * s.shape.hidden * 2.0 / (plan.tp if s.profile.sequence else 1)
+    size = s.local_tokens * s.shape.hidden * 2.0 / plan.tp
     far = plan.tp * plan.cp * plan.dp >= s.cluster.domain
     one = send(size, s.cluster.between if far else s.cluster.inside)
     exposed = 0.25 if s.profile.data_overlap else 1.0

@@ -1,0 +1,49 @@
+"""What a job asks of storage: the bytes its loaders read and its checkpoints write, against what a file system gives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trainwright.predict.setup import Setup
+from trainwright.train.models.shape import parameter_count
+
+TOKEN_BYTES = 4.0
+CHECKPOINT_BYTES = 14.0  # 16-bit weights, fp32 master copy and two fp32 moments
+STAGING_GB_S = 8.0  # GPU to pinned host memory, per GPU, several ranks at once
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """Rates in GB/s for the whole job."""
+
+    read_gb_s: float
+    checkpoint_gb: float
+    stall_s: float
+    write_gb_s: float  # to finish one checkpoint before the next begins, with time to spare
+    enough: bool | None  # against the storage given; None where none was
+    advice: str
+
+
+def data_needs(s: Setup, tokens_per_s: float, interval_s: float, storage_gb_s: float | None = None) -> Needs:
+    """A checkpoint is staged to host memory (that stalls the step) and written beside training."""
+    size = 0.0 if s.frozen else parameter_count(s.shape) * CHECKPOINT_BYTES / 1e9
+    stall = stall_of(s)
+    write = size / (0.5 * interval_s)
+    read = tokens_per_s * TOKEN_BYTES / 1e9
+    if storage_gb_s is None:
+        return Needs(read, size, stall, write, None, "")
+    enough = storage_gb_s >= write + read
+    advice = (
+        ""
+        if enough
+        else f"{storage_gb_s:.1f} GB/s is less than {write + read:.1f}: checkpoint every "
+        f"{2 * size / max(storage_gb_s - read, 0.01) / 60:.0f} min, or raise the throughput"
+    )
+    return Needs(read, size, stall, write, enough, advice)
+
+
+def stall_of(s: Setup) -> float:
+    """Seconds a step stands still while its state is copied to the host: each GPU copies its own part."""
+    size = parameter_count(s.shape) * CHECKPOINT_BYTES / 1e9
+    owners = s.plan.tp * s.plan.pp * (s.plan.shard * s.plan.cp if s.plan.zero else 1)
+    return 1.0 + size / owners / STAGING_GB_S
