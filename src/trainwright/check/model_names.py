@@ -78,12 +78,13 @@ class Stated:
         """The sizes these dimensions can mean: gated or plain MLP, tied or own output head, common vocabularies."""
         hidden, layers, heads = self.hidden or 0, self.layers or 0, self.heads or 1
         kv = self.kv_heads or heads
-        ffn = self.ffn or 4 * hidden
+        ffn = self.ffn or 4 * hidden  # trainers that gate the MLP shrink this default, to the same size
+        kinds = (2, 3) if self.ffn else (2,)
         attention = 2 * hidden * hidden + 2 * hidden * hidden * kv // heads
         vocabularies = [self.vocab] if self.vocab else [32_000, 50_304, 128_256]
         return [
             layers * (attention + matrices * hidden * ffn) + tables * vocab * hidden
-            for matrices, tables, vocab in product((2, 3), (1, 2), vocabularies)
+            for matrices, tables, vocab in product(kinds, (1, 2), vocabularies)
         ]
 
 

@@ -21,6 +21,9 @@ _KEPT = {"FROM", "WORKDIR", "COPY", "ADD", "USER"}
 def read(file: File) -> None:
     """Fill the file's one script and its pins."""
     script = read_script(_as_shell(file.text), "dockerfile")
+    for number, line in enumerate(file.text.split("\n"), start=1):
+        if line.lstrip().startswith("#"):
+            script.comments[number] = line.strip().lstrip("#").strip()
     file.scripts.append(script)
     file.pins += pins_of(script)
 

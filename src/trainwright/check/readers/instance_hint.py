@@ -9,7 +9,7 @@ from trainwright.check.model import ShellScript, Value
 from trainwright.spec.source import Span
 
 _TYPE = re.compile(
-    r"(?<![\w.-])(?:ml\.)?((?:p|g|trn|inf|c|m|r|hpc)\d[a-z]*(?:-[a-z]+\d+)?\.(?:\d*x?large|metal))(?![\w.])", re.I
+    r"(?<![\w.-])(?:ml\.)?((?:p|g|trn|inf|c|m|r|hpc)\d[a-z]*(?:-[a-z]+\d+)?\.(?:\d*x?large|metal))(?![\w]|\.\w)", re.I
 )
 _NAMES = re.compile(r"^(EC2_)?INSTANCE(_TYPE)?$", re.I)
 # A note that tells how to change the file speaks of a type the file is not for.

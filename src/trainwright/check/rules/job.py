@@ -299,6 +299,11 @@ def _ports(job: Job, endpoint: Value[str] | None) -> Iterator[Problem]:
 
 
 def _stated_ports(job: Job, endpoint: Value[str] | None) -> Iterator[tuple[Value[str], str, Span]]:
+    assigned = job.script.assignments if job.script is not None else []
+    random = next((a for a in assigned if "PORT" in a.name.upper() and a.value.value == "$RANDOM"), None)
+    if random is not None:
+        yield random.value, "$RANDOM", random.value.span
+        return
     if endpoint is not None:
         match = _PORT.search(endpoint.value)
         if match is not None:
@@ -306,10 +311,8 @@ def _stated_ports(job: Job, endpoint: Value[str] | None) -> Iterator[tuple[Value
     port = job.extra.get("master_port")
     if port is not None:
         yield port, port.value, port.span
-    elif job.script is not None and endpoint is None:
-        for assignment in job.script.assignments:
-            if assignment.name == "MASTER_PORT":
-                yield assignment.value, assignment.value.value, assignment.value.span
+    elif endpoint is None:
+        yield from ((a.value, a.value.value, a.value.span) for a in assigned if a.name == "MASTER_PORT")
 
 
 def _shares_nodes(job: Job) -> bool:

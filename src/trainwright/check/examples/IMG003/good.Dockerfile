@@ -1,0 +1,4 @@
+FROM ubuntu:22.04 AS base
+FROM base
+ARG EFA_INSTALLER_VERSION=1.43.2
+RUN curl -sO https://efa-installer.amazonaws.com/aws-efa-installer-${EFA_INSTALLER_VERSION}.tar.gz

@@ -1,0 +1,5 @@
+#!/bin/bash
+# expect: 4:42
+set -e
+torchrun --standalone --nproc_per_node=8 \ 
+    --max-restarts=3 train.py
