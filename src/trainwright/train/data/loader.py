@@ -100,15 +100,24 @@ class Samples:
         """The samples of one microbatch, packed."""
         rows, width = len(ids), self.options.sequence
         stored = torch.stack([self.sources[which.source].tokens(which.sample) for which in ids])
-        tokens, targets = widen(stored[:, :-1], self.vocab), widen(stored[:, 1:], self.vocab)
+        # One allocation, not four: the C library keeps its pages for the next batch instead of giving them back.
+        tokens, targets, positions, documents = torch.empty(4, rows, width, dtype=torch.int64)
+        widen(stored[:, :-1], self.vocab, tokens)
+        widen(stored[:, 1:], self.vocab, targets)
         if not self.options.isolate:
-            positions = torch.arange(width).expand(rows, width).contiguous()
+            positions.copy_(torch.arange(width))
             return Batch(tokens, targets, positions)
-        return self._isolated(ids, tokens, targets)
+        cuts, ends = self._borders(ids)
+        if ends:
+            targets.view(-1)[torch.tensor(ends)] = IGNORED
+        long = len(cuts) * LONG_DOCUMENT < rows * width
+        (number_one_by_one if long else number_at_once)(cuts, positions, documents)
+        return Batch(tokens, targets, positions, documents)
 
-    def _isolated(self, ids: Sequence[SampleId], tokens: Tensor, targets: Tensor) -> Batch:
-        rows, width = tokens.shape
-        cuts: list[int] = []  # where a document starts, counted over the rows laid end to end
+    def _borders(self, ids: Sequence[SampleId]) -> tuple[list[int], list[int]]:
+        """Where documents start, and where the token before a start lies, counted over the rows laid end to end."""
+        width = self.options.sequence
+        cuts: list[int] = []
         ends: list[int] = []
         for row, which in enumerate(ids):
             base = row * width
@@ -117,36 +126,31 @@ class Samples:
                 ends.append(base + at - 1)
                 if at < width:
                     cuts.append(base + at)
-        if ends:
-            targets.view(-1)[torch.tensor(ends)] = IGNORED
-        number_all = number_one_by_one if len(cuts) * LONG_DOCUMENT < rows * width else number_at_once
-        positions, documents = number_all(cuts, rows, width)
-        return Batch(tokens, targets, positions, documents)
+        return cuts, ends
 
 
-def number_at_once(cuts: list[int], rows: int, width: int) -> tuple[Tensor, Tensor]:
-    """Positions and document numbers from where documents start, in a few passes over all tokens."""
-    begins = torch.tensor(cuts)
-    number = torch.zeros(rows * width, dtype=torch.int64)
-    number[begins[1:]] = 1
-    number = number.cumsum(0)
-    positions = torch.arange(rows * width).sub_(begins.index_select(0, number))
-    documents = number.view(rows, width)
-    return positions.view(rows, width), documents - documents[:, :1]
+def number_at_once(cuts: list[int], positions: Tensor, documents: Tensor) -> None:
+    """Fill in positions and document numbers from where documents start, in a few passes over all tokens."""
+    begins, flat = torch.tensor(cuts), documents.view(-1)
+    flat.zero_()
+    flat[begins[1:]] = 1
+    torch.cumsum(flat, 0, out=flat)
+    torch.sub(torch.arange(flat.numel()), begins.index_select(0, flat), out=positions.view(-1))
+    documents.sub_(documents[:, :1].clone())
 
 
-def number_one_by_one(cuts: list[int], rows: int, width: int) -> tuple[Tensor, Tensor]:
-    """The same, document by document, which is faster for long ones: it touches each token once."""
+def number_one_by_one(cuts: list[int], positions: Tensor, documents: Tensor) -> None:
+    """The same, document by document, which is faster for long ones: it touches each token once or twice."""
+    width, end_of_all = positions.shape[1], positions.numel()
     ramp = torch.arange(width)
-    positions = ramp.repeat(rows)
-    documents = torch.zeros(rows * width, dtype=torch.int64)
-    number = 0
-    for begin, end in pairwise([*cuts, rows * width]):
+    positions.copy_(ramp)
+    documents.zero_()
+    flat_positions, flat_documents, number = positions.view(-1), documents.view(-1), 0
+    for begin, end in pairwise([*cuts, end_of_all]):
         number = 0 if begin % width == 0 else number + 1
         if number:
-            positions[begin:end] = ramp[: end - begin]
-            documents[begin:end] = number
-    return positions.view(rows, width), documents.view(rows, width)
+            flat_positions[begin:end] = ramp[: end - begin]
+            flat_documents[begin:end] = number
 
 
 class Loader:

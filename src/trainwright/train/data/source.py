@@ -125,10 +125,10 @@ class TokenSource:
         return torch.cat(parts)
 
 
-def widen(stored: Tensor, vocab: int) -> Tensor:
-    """Stored tokens as int64."""
-    wide = stored.to(torch.int64)
-    return wide.bitwise_and_(0xFFFF) if stored.dtype == torch.int16 and vocab > 1 << 15 else wide
+def widen(stored: Tensor, vocab: int, out: Tensor) -> Tensor:
+    """Stored tokens as int64, into `out`."""
+    out.copy_(stored)
+    return out.bitwise_and_(0xFFFF) if stored.dtype == torch.int16 and vocab > 1 << 15 else out
 
 
 def cache_home() -> Path:
