@@ -6,7 +6,7 @@ Both serve shuffled batches of packed samples from files on disk as int64 tensor
 and document numbers; the peer gives tokens alone. Time is CPU time of the process, so a busy machine changes little.
 
 The peer the ratio is against is what `transformers.Trainer` builds from a `datasets` data set: a DataLoader with the
-default collator. The faster forms that a reader can tune by hand (torch or numpy format, whole batches, no collator) are
+default collator. The faster forms that a user can tune by hand (torch or numpy format, whole batches, no collator) are
 listed beside it: they come near the speed of copying memory, as ours does, and no loader is 5 times faster than that.
 """
 
