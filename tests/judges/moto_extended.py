@@ -22,7 +22,7 @@ OWN_IMAGES = ("ami-0123456789abcdef0", "ami-0fedcba9876543210")
 ACCOUNT = "123456789012"
 
 RESERVATIONS: dict[str, dict[str, Any]] = {}
-GROUPS: dict[str, list[str]] = {}  # resource group -> reservations
+GROUPS: dict[str, dict[str, None]] = {}  # resource group -> reservations, in order
 VOLUMES: dict[str, str] = {}  # volume -> file system
 
 
@@ -72,7 +72,7 @@ def add_reservations() -> None:
     def create(self: Any) -> Any:
         token = self._get_param("ClientToken") or f"cr-{uuid.uuid4().hex[:17]}/default/"
         identity, kind, group = token.split("/")
-        GROUPS.setdefault(group, []).append(identity)
+        GROUPS.setdefault(group, {})[identity] = None
         count = int(self._get_param("InstanceCount") or 1)
         RESERVATIONS[identity] = {
             "CapacityReservationId": identity,
@@ -177,7 +177,7 @@ def groups_of_reservations() -> None:
     from moto.resourcegroups.responses import ResourceGroupsResponse
 
     def list_group_resources(self: Any) -> str:
-        members = GROUPS.get(self._get_param("Group").rpartition("/")[2], [])
+        members = GROUPS.get(self._get_param("Group").rpartition("/")[2], {})
         kind = "AWS::EC2::CapacityReservation"
         found = [{"ResourceArn": RESERVATIONS[m]["CapacityReservationArn"], "ResourceType": kind} for m in members]
         return json.dumps({"Resources": [{"Identifier": identifier} for identifier in found]})

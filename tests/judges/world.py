@@ -1,9 +1,12 @@
 """What a plan's stacks would have made, made in the extended moto through the ordinary AWS calls: subnets, security
-groups, file systems, reservations, images, secrets. ParallelCluster's validators then look at real ids."""
+groups, file systems, reservations, images, secrets. ParallelCluster's validators then look at real ids. A plan may be
+built more than once; two tests share one server."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import uuid
 from collections.abc import Mapping
 from typing import Any
 
@@ -100,7 +103,7 @@ class World:
         return found
 
     def bucket(self, stack: StackPlan) -> dict[str, str]:
-        name = f"{self.plan.spec.name}-bucket"
+        name = f"{self.plan.spec.name}-{uuid.uuid4().hex[:12]}"
         self._bucket(name)
         for file, key in self.plan.scripts.items():
             self.client("s3").put_object(Bucket=name, Key=key, Body=self.plan.files[file].encode())
@@ -109,7 +112,8 @@ class World:
     def _bucket(self, name: str) -> None:
         place = {} if self.region == "us-east-1" else {"LocationConstraint": self.region}
         extra = {"CreateBucketConfiguration": place} if place else {}
-        self.client("s3").create_bucket(Bucket=name, **extra)
+        with contextlib.suppress(self.client("s3").exceptions.BucketAlreadyOwnedByYou):
+            self.client("s3").create_bucket(Bucket=name, **extra)
 
     def lustre(self, stack: StackPlan) -> dict[str, str]:
         configuration = {"DeploymentType": stack.parameters["DeploymentType"]}
@@ -152,7 +156,8 @@ class World:
         return found
 
     def accounting(self, stack: StackPlan) -> dict[str, str]:
-        secret = self.client("secretsmanager").create_secret(Name=f"{self.plan.spec.name}-slurm", SecretString="x" * 40)
+        name = f"{self.plan.spec.name}-{uuid.uuid4().hex[:12]}"
+        secret = self.client("secretsmanager").create_secret(Name=name, SecretString="x" * 40)
         group = self._group(self.made["network"]["Vpc"], "accounting-client")
         return {
             "Uri": "slurm.cluster-abc.rds.amazonaws.com:3306",
@@ -164,8 +169,9 @@ class World:
     def key_pair(self) -> None:
         key = self.plan.spec.head.key
         known = [k["KeyName"] for k in self.client("ec2").describe_key_pairs()["KeyPairs"]]
-        if key is not None and key not in known:
-            self.client("ec2").create_key_pair(KeyName=key, KeyType="ed25519")
+        for name, kind in ((key, "ed25519"), ("an-rsa-key", "rsa")):
+            if name is not None and name not in known:
+                self.client("ec2").create_key_pair(KeyName=name, KeyType=kind)
 
     def image(self) -> None:
         image = self.plan.spec.software.image

@@ -1,0 +1,28 @@
+"""Judges need a virtual environment of their own; where it cannot be made, their tests are skipped and say why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from judges.pcluster import JudgeMissing, environment
+
+
+def _environment(name: str) -> Path:
+    try:
+        return environment(name)
+    except JudgeMissing as missing:
+        pytest.skip(f"no virtual environment for {name}: {missing}")
+
+
+@pytest.fixture(scope="session")
+def pcluster_bin() -> Path:
+    """The bin folder of aws-parallelcluster's environment."""
+    return _environment("pcluster")
+
+
+@pytest.fixture(scope="session")
+def checkov_bin() -> Path:
+    """The bin folder of checkov's environment."""
+    return _environment("checkov")

@@ -1,0 +1,126 @@
+"""Every example's cluster file, with the ids that its stacks would give, before ParallelCluster's own schema and
+validators. Each message that remains is accounted for by the name of its validator."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from judges.pcluster import ROOT, Message, processes, validate, validate_text
+from judges.world import World
+from trainwright.platforms.parallelcluster.updates import policies
+from trainwright.platforms.plan.tree import Plan, make_plan
+from trainwright.spec.load import load
+from trainwright.stacks.references import fill
+
+pytestmark = pytest.mark.judge
+
+EXAMPLES = [path for path in sorted((ROOT / "examples").glob("*.yaml")) if path.stem != "local"]
+
+# Messages that are true and meant: the spec asked for what they tell.
+MEANT = {
+    "DetailedMonitoringValidator": ("WARNING", {"monitored"}),
+    "EfaPlacementGroupValidator": ("WARNING", {"p5-reservation", "p5-reservation-group"}),
+    "DeletionPolicyValidator": ("INFO", {"roberta"}),
+    "EfaValidator": ("WARNING", {"p4de-train-g5-infer"}),  # `efa: false`: its jobs fit on one node
+}
+
+
+def filled(example: Path) -> tuple[Plan, str]:
+    """The plan of an example and its cluster file with real ids in it."""
+    plan = make_plan(load(example))
+    return plan, fill(plan.files["cluster.yaml"], World(processes().endpoint, plan).build())
+
+
+@pytest.fixture(scope="module")
+def clusters(pcluster_bin: Path) -> dict[str, tuple[Plan, str]]:
+    return {example.stem: filled(example) for example in EXAMPLES}
+
+
+@pytest.mark.parametrize("name", [example.stem for example in EXAMPLES])
+def test_schema_and_validators_have_nothing_against_an_example(
+    name: str, clusters: dict[str, tuple[Plan, str]]
+) -> None:
+    plan, text = clusters[name]
+    found = [(m.validator_type, m.level) for m in validate_text(text, plan.spec.name)]
+    expected = [(validator, level) for validator, (level, names) in MEANT.items() if name in names]
+    assert sorted(found) == sorted(expected)
+
+
+@pytest.mark.parametrize("name", ["p5-reservation", "p4de-boot-scripts"])
+def test_the_command_line_says_the_same(
+    name: str, clusters: dict[str, tuple[Plan, str]], pcluster_bin: Path, tmp_path: Path
+) -> None:
+    """The worker calls what the command calls; this is the proof."""
+    plan, text = clusters[name]
+    path = tmp_path / "cluster.yaml"
+    path.write_text(text)
+    cluster = [
+        "--cluster-name",
+        plan.spec.name,
+        "--cluster-configuration",
+        str(path),
+        "--region",
+        str(plan.spec.region),
+    ]
+    done = subprocess.run(
+        [str(pcluster_bin / "pcluster"), "create-cluster", "--dryrun", "true", *cluster],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=processes().environ() | {"HOME": str(tmp_path)},
+    )
+    answer = json.loads(done.stdout)
+    assert answer["message"] == "Request would have succeeded, but DryRun flag is set."
+    told = [Message(m["level"], m["type"], m["message"]) for m in answer.get("validationMessages", [])]
+    assert told == validate_text(text, plan.spec.name)
+
+
+def broken(text: str, change: str) -> str:
+    """A good cluster file with one mistake in it."""
+    data = yaml.safe_load(text)
+    queue = data["Scheduling"]["SlurmQueues"][0]
+    resource = queue["ComputeResources"][0]
+    if change == "efa on a type without it":
+        resource |= {"InstanceType": "c5.large"}
+        resource.pop("CustomSlurmSettings")
+    elif change == "unknown key":
+        queue["Instance"] = "p5.48xlarge"
+    elif change == "duplicate mount":
+        data["SharedStorage"][1]["MountDir"] = data["SharedStorage"][0]["MountDir"]
+    elif change == "rsa key":
+        data["HeadNode"]["Ssh"]["KeyName"] = "an-rsa-key"
+    elif change == "more nodes than reserved":
+        resource |= {"MinCount": 9, "MaxCount": 9}
+    return yaml.safe_dump(data)
+
+
+@pytest.mark.parametrize(
+    ("change", "validator"),
+    [
+        ("efa on a type without it", "EfaValidator"),
+        ("unknown key", "ConfigSchemaValidator"),
+        ("duplicate mount", "DuplicateMountDirValidator"),
+        ("rsa key", "KeyPairValidator"),
+        ("more nodes than reserved", "CapacityReservationSizeValidator"),
+    ],
+)
+def test_the_judge_sees_mistakes(
+    change: str, validator: str, clusters: dict[str, tuple[Plan, str]], tmp_path: Path
+) -> None:
+    """A judge that passes everything would prove nothing."""
+    path = tmp_path / "cluster.yaml"
+    path.write_text(broken(clusters["p5-reservation"][1], change))
+    assert validator in {m.validator_type for m in validate(path) if m.level == "ERROR"}
+
+
+def test_update_policies_are_those_of_parallelcluster(pcluster_bin: Path) -> None:
+    script = ROOT / "tests" / "judges" / "update_policies.py"
+    command = [str(pcluster_bin / "python"), "-P", str(script)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    rows = [line.split(",") for line in done.stdout.splitlines()[1:]]
+    assert dict(rows) == policies()
