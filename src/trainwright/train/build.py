@@ -78,7 +78,8 @@ def _stage(
     apply_checkpointing(model, options.activation_checkpoint)
     if options.compile:
         for block in model.layers():
-            block.compile(dynamic=False)
+            # The forward alone, so that FSDP's hooks stay outside of the compiled code.
+            block.forward = torch.compile(block.forward, dynamic=False)  # type: ignore[method-assign]
     if here.sharded:
         apply_data(model, here, options.precision)
     return model.to_empty(device=device)

@@ -48,15 +48,14 @@ class _Float8Product(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
         x8, x_undo = cast(x, FORWARD)
         w8, w_undo = cast(weight, FORWARD)
-        ctx.save_for_backward(x, weight, x_undo, w_undo)
+        ctx.save_for_backward(x8, weight, x_undo, w_undo)
         return product(x8, w8.t(), x_undo, w_undo, precise=False)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
-        x, weight, x_undo, w_undo = ctx.saved_tensors
+        x8, weight, x_undo, w_undo = ctx.saved_tensors
         g8, g_undo = cast(grad.contiguous(), BACKWARD)
         w8 = (weight.float() / w_undo).to(FORWARD)
-        x8 = (x.float() / x_undo).to(FORWARD)
         x_grad = product(g8, by_columns(w8), g_undo, w_undo, precise=True)
         weight_grad = product(g8.t().contiguous(), by_columns(x8), g_undo, x_undo, precise=True)
         return x_grad, weight_grad

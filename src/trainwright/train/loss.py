@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import cache
+from functools import partial
 from typing import Any
 
 import torch
@@ -38,9 +38,9 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         wanted = ctx.needs_input_grad[0] or ctx.needs_input_grad[1]
         vocab, weight = weight.shape[0], _aligned(weight)
         hidden_grad = torch.empty_like(hidden if wanted else hidden[:0])
-        weight_grad = torch.zeros_like(weight if wanted else weight[:0], dtype=torch.float32)
+        weight_grad = torch.empty_like(weight if wanted else weight[:0], dtype=torch.float32)
         total = torch.zeros((), dtype=torch.float32, device=hidden.device)
-        score = _score(hidden.device.type) if group is None else _score_sharded
+        score = _score(hidden) if group is None else _score_sharded
         rows = _chunk_rows(hidden.shape[0], weight.shape[0])
         for at in range(0, hidden.shape[0], rows):
             part = hidden[at : at + rows]
@@ -48,14 +48,16 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
             total += loss
             if wanted:
                 torch.mm(grad, weight, out=hidden_grad[at : at + rows])
-                _add_product(weight_grad, grad.t(), part)
-        ctx.grads = hidden_grad, weight_grad[:vocab].to(weight.dtype)
+                _add_product(weight_grad, grad.t(), part, fresh=at == 0)
+        ctx.grads = hidden_grad, weight_grad[:vocab]
         return total
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        grads, ctx.grads = ctx.grads, None
-        return *(grad.mul_(upstream) for grad in grads), None, None, None, None
+        (hidden_grad, weight_grad), ctx.grads = ctx.grads, None
+        rounded = torch.empty_like(weight_grad, dtype=hidden_grad.dtype)
+        torch.mul(weight_grad, upstream, out=rounded)
+        return hidden_grad.mul_(upstream), rounded, None, None, None, None
 
 
 def _aligned(weight: Tensor) -> Tensor:
@@ -70,12 +72,13 @@ def _chunk_rows(tokens: int, vocab: int) -> int:
     return max(1, math.ceil(tokens / chunks))
 
 
-def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
-    """total += left @ right, summed in fp32 whatever the factors are."""
-    if left.dtype == torch.float32:
-        total.addmm_(left, right)
-    elif left.device.type == "cuda":
-        torch.addmm(total, left, right, out_dtype=torch.float32, out=total)
+def _add_product(total: Tensor, left: Tensor, right: Tensor, fresh: bool) -> None:
+    """total += left @ right (or, `fresh`, total = left @ right), summed in fp32 whatever the factors are."""
+    if left.device.type == "cuda" and left.dtype != torch.float32:
+        product = torch.mm if fresh else partial(torch.addmm, total)
+        product(left, right, out_dtype=torch.float32, out=total)
+    elif fresh:
+        total.copy_(left @ right)
     else:
         total += left @ right
 
@@ -117,7 +120,9 @@ def _score_sharded(
     return loss, (grad * weight[:, None]).to(logits.dtype)
 
 
-@cache
-def _score(device: str) -> Callable[..., tuple[Tensor, Tensor]]:
-    """On a GPU the whole of the softmax is worth one compiled kernel; the first call pays for it."""
-    return torch.compile(_score_whole, dynamic=False) if device == "cuda" else _score_whole
+def _score(hidden: Tensor) -> Callable[..., tuple[Tensor, Tensor]]:
+    if hidden.device.type == "cuda" and hidden.dtype == torch.bfloat16:
+        from trainwright.train.kernels.cross_entropy_triton import score
+
+        return score
+    return _score_whole

@@ -3,10 +3,12 @@ parameters keep their names."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 from trainwright.train.models.decoder import Decoder
@@ -37,5 +39,12 @@ def apply_checkpointing(model: Decoder, mode: str) -> None:
     if mode == "selective":
         extra["context_fn"] = partial(create_selective_checkpoint_contexts, _keep_attention)
     for block in model.layers():
-        again = partial(checkpoint, block.forward, use_reentrant=False, preserve_rng_state=False, **extra)
-        block.forward = again  # type: ignore[method-assign]
+        block.forward = _recomputed(block.forward, extra)  # type: ignore[method-assign]
+
+
+def _recomputed(forward: Callable[..., Tensor], extra: dict[str, Any]) -> Callable[..., Tensor]:
+    def run(x: Tensor, turn: Any, sight: Any) -> Tensor:
+        # Only `x` is an argument, as the compiler takes nothing but tensors there.
+        return checkpoint(lambda x: forward(x, turn, sight), x, use_reentrant=False, preserve_rng_state=False, **extra)
+
+    return run

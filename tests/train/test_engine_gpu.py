@@ -1,0 +1,68 @@
+"""What only a GPU can show: the Triton kernels against their plain forms, float8, compiled blocks against eager ones."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from trainwright.train.data.batch import Batch
+from trainwright.train.engine import Engine, EngineOptions
+from trainwright.train.kernels.adamw import adamw_split, join, split
+from trainwright.train.loss import IGNORED, chunked_cross_entropy
+from trainwright.train.models.shape import lookup
+from trainwright.train.parallel.plan import Plan
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")]
+
+
+def random_batch(vocab: int, documents: bool) -> Batch:
+    tokens = torch.randint(0, vocab, (2, 513))
+    index = torch.arange(512).expand(2, -1).contiguous()
+    return Batch(tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous(), index, index // 200 if documents else None)
+
+
+@pytest.mark.parametrize("vocab", [1000, 50257])
+def test_loss_kernel_is_cross_entropy(vocab, monkeypatch):
+    monkeypatch.setattr("trainwright.train.loss.CHUNK_BYTES", 1 << 24)
+    hidden = torch.randn(700, 64, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+    weight = torch.randn(vocab, 64, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+    targets = torch.randint(0, vocab, (700,), device="cuda")
+    targets[::7] = IGNORED
+    scale = torch.tensor(1 / 600, device="cuda")
+    loss = chunked_cross_entropy(hidden, weight, targets, scale)
+    grads = torch.autograd.grad(loss, (hidden, weight))
+    exact = [hidden.detach().double().requires_grad_(), weight.detach().double().requires_grad_()]
+    wanted = F.cross_entropy(exact[0] @ exact[1].t(), targets, ignore_index=IGNORED, reduction="sum") / 600
+    assert float(loss) == pytest.approx(float(wanted), rel=1e-3)
+    for got, right in zip(grads, torch.autograd.grad(wanted, exact), strict=True):
+        assert float((got.double() - right).norm() / right.norm()) < 1e-2
+
+
+def test_adamw_kernel_is_its_plain_form():
+    value, grad = torch.randn(100_003), torch.randn(100_003).bfloat16()
+    states = []
+    for device in ("cpu", "cuda"):
+        high, low = torch.empty(100_003, dtype=torch.bfloat16), torch.empty(100_003, dtype=torch.int16)
+        split(value, high, low)
+        state = [t.to(device) for t in (high, low, torch.zeros(100_003), torch.zeros(100_003))]
+        for step in (1, 2, 3):
+            named = {"lr": 1e-3, "beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "decay": 0.1, "step": step}
+            adamw_split((*state, grad.to(device)), torch.tensor(0.5, device=device), **named)
+        states.append(join(state[0].cpu(), state[1].cpu()))
+    assert torch.allclose(states[0], states[1], atol=1e-6)
+    assert not torch.allclose(states[0], value, atol=1e-4)
+
+
+@pytest.mark.parametrize("documents", [False, True])
+@pytest.mark.parametrize("mode", ["none", "selective"])
+@pytest.mark.parametrize("precision", ["bf16", "float8"])
+def test_compiled_blocks_train_as_eager_cpu_ones(precision, mode, documents):
+    shape = lookup("llama3.1-8b-debug")
+    batch = random_batch(shape.vocab, documents)
+    options = EngineOptions(precision=precision, compile=True, activation_checkpoint=mode)
+    engine, judge = Engine(shape, Plan(), options, "cuda"), Engine(shape, Plan(), EngineOptions(), "cpu")
+    for name, param in judge.params.items():
+        engine.optimizer.write(name, param.detach().cuda())
+    for _ in range(3):
+        got, right = engine.train_step([batch], 1e-3), judge.train_step([batch], 1e-3)
+        assert float(got.loss) == pytest.approx(float(right.loss), rel=2e-3)
+        assert float(got.grad_norm) == pytest.approx(float(right.grad_norm), rel=0.05)
