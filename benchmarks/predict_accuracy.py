@@ -38,7 +38,7 @@ OUTLIERS = {  # flagged in performance-notes section 8: kept out of the score, a
 FREE = {
     "matmul_sustained_ampere": 0.05, "matmul_sustained_hopper": 0.05, "matmul_sustained_blackwell": 0.1,
     "early_kernels": 0.06, "fp8_rowwise": 0.3, "fp8_cast_bytes": 0.4, "fp8_cast_bytes_compiled": 0.4,
-    "overlap_contention": 0.7, "tp_overlap_hidden": 0.3, "async_tp_hidden": 0.4, "step_fixed": 0.7, "matmul_fp4": 0.3,
+    "overlap_contention": 0.7, "gather_contention": 0.7, "tp_overlap_hidden": 0.3, "async_tp_hidden": 0.4, "step_fixed": 0.7, "matmul_fp4": 0.3,
     "unfused_bytes": 0.3, "clock_power_exponent": 0.3,
 }  # fmt: skip
 FREE_ATTENTION = {
@@ -47,11 +47,11 @@ FREE_ATTENTION = {
     ("cudnn", "sm_100"): 0.2,
     ("flash2", "sm_80"): 0.1,
 }
-# Where a fit starts: the values a reader would guess from papers and data sheets, so that a left-out source leaves no trace.
+# Where a fit starts: what one would guess from papers and data sheets, so that a left-out source leaves no trace.
 PRIOR = {
     "matmul_sustained_ampere": 0.868, "matmul_sustained_hopper": 0.868, "matmul_sustained_blackwell": 0.80,
     "early_kernels": 0.90, "fp8_rowwise": 0.65, "fp8_cast_bytes": 5.0, "fp8_cast_bytes_compiled": 8.0,
-    "overlap_contention": 0.15, "tp_overlap_hidden": 0.6, "async_tp_hidden": 0.35, "step_fixed": 0.012,
+    "overlap_contention": 0.15, "gather_contention": 0.4, "tp_overlap_hidden": 0.6, "async_tp_hidden": 0.35, "step_fixed": 0.012,
     "matmul_fp4": 0.55, "unfused_bytes": 13.0, "clock_power_exponent": 0.4,
 }  # fmt: skip
 Vector = NDArray[np.float64]
@@ -134,19 +134,22 @@ def fit(chosen: list[Point], rounds: int = 4) -> Constants:
     return with_vector(x)
 
 
-def naive(point: Point, pool: list[Point]) -> float:
-    """Tokens a second from the median utilisation that other sources reach on this GPU and precision."""
-    made = predicted(point, constants())[0]
+def utilisation(point: Point) -> tuple[tuple[str, str], float]:
+    """(GPU and precision, FLOP/s per token's worth of peak) of one row; times a rate it is the utilisation."""
+    made = setup_of(point.row, constants()).setup
+    assert made is not None
     key = (made.cluster.device.name.split("-")[0], made.precision)
+    return key, model_flops_per_token(made.shape, made.batch.seq) / made.cluster.device.bf16
+
+
+def naive(chosen: list[Point], name: Callable[[Point], str]) -> Vector:
+    """log error of the median utilisation that other groups reach on the same GPU and precision (0.4 where none does)."""
+    facts = [utilisation(p) for p in chosen]
     found = []
-    for other in pool:
-        theirs = predicted(other, constants())[0]
-        if (theirs.cluster.device.name.split("-")[0], theirs.precision) == key:
-            found.append(
-                other.truth * model_flops_per_token(theirs.shape, theirs.batch.seq) / theirs.cluster.device.bf16
-            )
-    usual = float(np.median(found)) if found else 0.4
-    return usual * made.cluster.device.bf16 / model_flops_per_token(made.shape, made.batch.seq)
+    for p, (key, per) in zip(chosen, facts, strict=True):
+        pool = [q.truth * f[1] for q, f in zip(chosen, facts, strict=True) if f[0] == key and name(q) != name(p)]
+        found.append(math.log((float(np.median(pool)) if pool else 0.4) / per / p.truth))
+    return np.array(found)
 
 
 def summary(log: Vector) -> str:
@@ -165,14 +168,16 @@ def spearman(a: Vector, b: Vector) -> float:
 
 
 def sweeps(chosen: list[Point], log: Vector) -> dict[str, float]:
-    """Rank correlation inside each published sweep of one model on one GPU that spans more than a tenth."""
-    tables: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    """Rank correlation inside each sweep: one table, model, GPU and precision, five or more distinct settings that span
+    more than a tenth. Runs of the same setting are one point."""
+    tables: dict[str, dict[float, list[float]]] = defaultdict(lambda: defaultdict(list))
     for p, e in zip(chosen, log, strict=True):
-        key = f"{p.source} {p.row['model']} {p.row['gpu'][:9]} {precision_of(p.row['precision'])}"
-        tables[key].append((p.truth, p.truth * math.exp(e)))
+        key = f"{p.row['path_or_url'].split(':')[0]} {p.row['model']} {p.row['gpu'][:9]} {precision_of(p.row['precision'])}"
+        tables[key][round(p.truth * math.exp(e), 6)].append(p.truth)
     found = {}
-    for key, pairs in tables.items():
-        truth, guess = (np.array(v) for v in zip(*pairs, strict=True))
+    for key, settings in tables.items():
+        guess = np.array(list(settings))
+        truth = np.array([np.mean(v) for v in settings.values()])
         if len(truth) >= 5 and truth.max() / truth.min() > 1.1:
             found[key] = spearman(truth, guess)
     return found
@@ -182,10 +187,9 @@ def by_group(chosen: list[Point], log: Vector, name: Callable[[Point], str]) -> 
     groups: dict[str, list[int]] = defaultdict(list)
     for index, p in enumerate(chosen):
         groups[name(p)].append(index)
+    floor = naive(chosen, name)
     for key, indices in sorted(groups.items(), key=lambda kv: -len(kv[1])):
-        pool = [p for p in chosen if name(p) != key]
-        floor = np.array([math.log(naive(chosen[i], pool) / chosen[i].truth) for i in indices])
-        base = np.abs(np.expm1(floor)).mean()
+        base = np.abs(np.expm1(floor[indices])).mean()
         print(f"  {key[:44]:44s} {summary(log[indices])}   naive mean {base:6.1%}")
 
 

@@ -1,4 +1,4 @@
-"""How long a collective takes: an opening latency, the bytes over the slowest wire, and the cost of filling the chain."""
+"""How long a collective takes: an opening latency, the bytes over the slowest wire, the cost of filling the chain."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from trainwright.predict.hardware import Cluster, Link
+
+ALLTOALL_GROWTH = 0.93  # exponent of the node count in an all-to-all's chain, from the p5 sweeps of 2 to 32 nodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +19,7 @@ class Group:
     per_domain: int
     inside: Link
     between: Link
-    switched: bool = True
+    peers: int = 0  # where GPUs are wired pair by pair, how many others each one has; 0: through a switch
 
     @property
     def domains(self) -> int:
@@ -26,20 +28,20 @@ class Group:
     @property
     def inner_rate(self) -> float:
         """Without a switch a pair of GPUs has only its own share of the links."""
-        if self.switched or self.ranks >= 4:
+        if not self.peers:
             return self.inside.rate
-        return self.inside.rate * (self.ranks - 1) / 3
+        return self.inside.rate * min(self.ranks - 1, self.peers) / self.peers
 
 
 @lru_cache(maxsize=100_000)
 def group(cluster: Cluster, ranks: int, stride: int) -> Group:
-    """`ranks` ranks, each `stride` apart in the order tensor, context, data, pipeline (neighbours share a node first)."""
+    """`ranks` ranks, each `stride` apart in the order tensor, context, data, pipeline; neighbours share a node."""
     per_domain = max(1, min(ranks, cluster.domain // stride)) if stride < cluster.domain else 1
-    return Group(ranks, per_domain, cluster.inside, cluster.between, switched=cluster.domain != 4)
+    return Group(ranks, per_domain, cluster.inside, cluster.between, peers=cluster.peers)
 
 
 def pipelined(start: float, wire: float, chain: float) -> float:
-    """Chunks of the best size through a chain that takes `chain` to fill: (sqrt(chain) + sqrt(wire))^2, plus the start."""
+    """Chunks of the best size through a chain that takes `chain` to fill, after `start`."""
     return start + wire + 2.0 * math.sqrt(chain * wire)
 
 
@@ -65,9 +67,10 @@ def all_reduce(size: float, g: Group) -> float:
     if g.ranks <= 1 or size <= 0:
         return 0.0
     passes = 2.0 * (g.ranks - 1) / g.ranks
-    in_switch = g.ranks > 4 and g.switched
+    local = min(g.ranks, g.per_domain)
+    in_switch = local > 4 and not g.peers
     efficiency = g.inside.reduce_efficiency if in_switch else g.inside.ring_efficiency
-    inner = size * passes / (g.inner_rate * efficiency)
+    inner = size * 2.0 * (local - 1) / local / (g.inner_rate * efficiency)
     if g.domains == 1:
         return pipelined(g.inside.start, inner, g.inside.pipeline)
     node_rate = g.between.rate * g.per_domain * g.between.ring_efficiency
@@ -84,7 +87,7 @@ def all_to_all(size: float, g: Group) -> float:
     if g.domains == 1:
         return pipelined(g.inside.start, inner, g.inside.pipeline)
     outer = size * (1 - 1 / g.domains) / (g.between.rate * g.between.alltoall_efficiency)
-    return pipelined(g.between.start, max(inner, outer), g.between.alltoall_pipeline)
+    return pipelined(g.between.start, max(inner, outer), g.between.alltoall_pipeline * g.domains**ALLTOALL_GROWTH)
 
 
 def send(size: float, link: Link) -> float:

@@ -46,6 +46,7 @@ class Constants:
     optimizer_bytes_foreach: float
     launch_eager: float
     overlap_contention: float
+    gather_contention: float
     overlap_reach: float
     tp_overlap_hidden: float
     async_tp_hidden: float

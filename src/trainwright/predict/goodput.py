@@ -1,4 +1,4 @@
-"""Effective training time under failures: Daly's formula, a simulation that checks it, and the best checkpoint interval."""
+"""Effective training time under failures: Daly's formula, a simulation that checks it, the best checkpoint interval."""
 
 from __future__ import annotations
 

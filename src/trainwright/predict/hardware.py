@@ -1,4 +1,4 @@
-"""What one GPU and the wires around it can do, as the predictor sees them: the catalog's facts plus a few of our own."""
+"""What one GPU and the wires around it can do: the catalog's facts plus a few of our own."""
 
 from __future__ import annotations
 
@@ -101,6 +101,13 @@ class Cluster:
     def domain(self) -> int:
         """How many GPUs share the inner link: a node, or a whole NVL72 rack."""
         return max(self.per_node, self.device.domain if self.device.domain > 8 else 1)
+
+    @property
+    def peers(self) -> int:
+        """GPUs wired pair by pair, without a switch: boards of four, and AMD's of eight. 0: switched, or one alone."""
+        if self.device.arch.startswith("gfx"):
+            return 7
+        return 3 if self.per_node == 4 and self.device.nvlink and self.domain == 4 else 0
 
     @property
     def nodes(self) -> int:

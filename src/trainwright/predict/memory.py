@@ -114,7 +114,7 @@ def memory(s: Setup, c: Constants) -> Memory:
 
 
 def least_recompute(s: Setup, c: Constants) -> Setup:
-    """The least recomputation that fits: none, then as many layers as are needed, or all where a stack cannot choose."""
+    """The least recomputation that fits: none, then as many layers as it takes, or all where a stack cannot choose."""
     room = s.cluster.device.memory * 0.94
     plain = s.but(recompute="none", recompute_part=1.0)
     if memory(plain, c).total <= room:

@@ -1,4 +1,4 @@
-"""What a job asks of storage: the bytes its loaders read and its checkpoints write, against what a file system gives."""
+"""What a job asks of storage: the bytes its loaders read and its checkpoints write, against what there is."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class LayerTime:
 
 
 def product(m: float, n: float, k: float, roof: float, sms: int, c: Constants) -> float:
-    """Seconds of an m x k by k x n product: whole waves of tiles over the multiprocessors, plus filling the pipeline."""
+    """Seconds of an m x k by k x n product: whole waves of tiles over the multiprocessors, and filling the pipeline."""
     best = min(
         math.ceil(math.ceil(m / a) * math.ceil(n / b) / sms) * sms * a * b / (speed * m * n) for a, b, speed in TILES
     )
@@ -140,7 +140,7 @@ def expert_products(
 def unfused_attention(
     tokens: float, seq: int, heads: float, q: float, device: Device, c: Constants
 ) -> tuple[float, float]:
-    """Scores in memory: two batched products over the full square, a masked softmax and a dropout that read and write it."""
+    """Scores in memory: two batched products over the full square, and a softmax and dropout that read and write it."""
     flops = 4.0 * tokens * seq * q
     rate = device.roof("bf16", c) * 0.55
     elements = heads * tokens * seq

@@ -1,4 +1,4 @@
-"""The answer: one frozen record of what a job will do, with everything it was computed from. `predict()` is the way in."""
+"""The answer: one frozen record of what a job will do, and all it was computed from. `predict()` is the way in."""
 
 from __future__ import annotations
 

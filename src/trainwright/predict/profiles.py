@@ -32,6 +32,7 @@ class Profile:
     accumulate_whole: bool = False
     broadcast: bool = False
     early: bool = False
+    flat: bool = False
     loss: str = ""
     default_recompute: str = ""
     recompute_layers: bool = False

@@ -146,7 +146,7 @@ def setup_of(row: Row, c: Constants) -> RowSetup:
 
 
 def answer(row: Row, c: Constants) -> dict[str, object]:
-    """The row's prediction in the published form. A row that cannot be read is not covered; it does not stop the rest."""
+    """The row's prediction in the published form. A row that cannot be read is not covered, and stops no other."""
     try:
         ready = setup_of(row, c)
     except (ValueError, ArithmeticError) as error:

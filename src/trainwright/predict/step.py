@@ -159,11 +159,12 @@ def expert_parallel(s: Setup) -> float:
     return 4.0 * all_to_all(size, group(s.cluster, s.plan.ep, s.plan.tp))
 
 
-def behind(comm: float, compute: float, c: Constants) -> tuple[float, float]:
+def behind(comm: float, compute: float, c: Constants, contention: float | None = None) -> tuple[float, float]:
     """(exposed, hidden) of communication that runs beside compute."""
     room = c.overlap_reach * compute
     hidden = min(comm, room)
-    return comm - hidden + c.overlap_contention * hidden, hidden * (1 - c.overlap_contention)
+    cost = c.overlap_contention if contention is None else contention
+    return comm - hidden + cost * hidden, hidden * (1 - cost)
 
 
 def sharded_weights(s: Setup, g: Group, forward: float, backward: float, c: Constants) -> tuple[float, float]:
@@ -176,8 +177,9 @@ def sharded_weights(s: Setup, g: Group, forward: float, backward: float, c: Cons
     reduce = 0.0 if s.frozen else reduce_scatter(weights * s.profile.grad_bytes, g)
     if s.profile.accumulate_whole:
         reduce /= s.batch.count
-    ahead = behind(gather, forward, c)
-    back = behind((gather if s.plan.zero == 3 else 0.0) + reduce, backward, c)
+    cost = c.gather_contention if s.profile.flat else c.overlap_contention
+    ahead = behind(gather, forward, c, cost)
+    back = behind((gather if s.plan.zero == 3 else 0.0) + reduce, backward, c, cost)
     return ahead[0] + back[0], ahead[1] + back[1]
 
 
