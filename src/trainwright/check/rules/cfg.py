@@ -14,7 +14,7 @@ from trainwright.spec.source import Node, Span
 
 _ID = r"\b(?:acl|ami|cr|eni|fs|fsvol|rtb|sg|subnet|vpc|ws)-"
 _LITERAL = re.compile(rf"PLACEHOLDER_?\w*|<[A-Za-z][\w .-]*>|{_ID}[xX]{{3,}}\b|\bX{{4,}}\b|REMOVE_THIS_LINE\w*")
-_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}|^\$([A-Z][A-Z0-9_]+)$")
 _IN_SHELL = re.compile(
     r"PLACEHOLDER_\w+|<(?:your|my|insert|enter|replace)[-_ ][\w -]*>|\b(?:cr|fs|sg|vpc|subnet|ami)-x{4,}\b"
 )
@@ -45,8 +45,8 @@ def nothing_left_to_fill_in(file: File) -> Iterator[Problem]:
         if literal:
             yield problem(node, f"{literal!r} is still to be filled in", "write the value")
         elif file.format in _TEMPLATED and "\n" not in node.text:
-            for name in _VARIABLE.findall(node.text):
-                variables.setdefault(name, node.span)
+            for braced, bare in _VARIABLE.findall(node.text):
+                variables.setdefault(braced or bare, node.span)
     if variables and not _is_command(file):
         names = ", ".join(variables)
         count = f"{len(variables)} variables" if len(variables) > 1 else "one variable"

@@ -11,6 +11,9 @@ from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.tables import machines
 
 
+_TRAINING_GBPS = 100
+
+
 @rule("NET001", "error")
 def placement_is_stated_with_efa(file: File) -> Iterator[Problem]:
     """A queue with EFA must say whether it wants a placement group.
@@ -62,7 +65,7 @@ def efa_fits_the_instance(file: File) -> Iterator[Problem]:
     """EFA must be asked of instance types that have it, and used on those that live by it.
 
     EFA on a type without it (g5 below 8xlarge, g4dn below 8xlarge, m5.8xlarge) is refused. The other way is a
-    warning: a queue of several accelerator nodes that could use EFA and does not mention it.
+    warning: a queue of several accelerator nodes with 100 Gbps or more that could use EFA and does not mention it.
 
     Why: the cluster is refused; or collectives run over TCP at a fraction of the speed that is paid for.
 
@@ -107,7 +110,8 @@ def _forgotten(file: File, cluster: Cluster, queue: Queue, type_: InstanceType) 
     if single or (queue.max_count is not None and not queue.max_count.known):
         return False
     if queue.efa is None:
-        return True
+        # Below 100 Gbps nodes are as often bought one by one, for inference: silence is the better guess.
+        return type_.efa_cards > 1 or type_.network_gbps >= _TRAINING_GBPS
     return queue.efa.text != "" and known(queue.efa) is False and type_.efa_cards > 1
 
 

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 
 from trainwright.catalog.instances import InstanceType
 from trainwright.check.facts import AwsFacts
-from trainwright.check.model import File, Interface, LaunchTemplate, Queue, Value, known
+from trainwright.check.model import File, Interface, LaunchTemplate, Queue, known
 from trainwright.check.readers.cfn_template import template_of
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.tables import machine, machines
+from trainwright.spec.source import Span
 
 # Addresses AWS keeps in every subnet.
 _KEPT = 5
@@ -66,38 +67,50 @@ def _count(template: LaunchTemplate, type_: InstanceType, efa: list[Interface]) 
 
 
 def _indexes(template: LaunchTemplate, type_: InstanceType) -> Iterator[Problem]:
-    one_each = type_.max_enis // type_.network_cards == 1
+    first = 0 if type_.max_enis // type_.network_cards == 1 else 1
     seen: set[tuple[int, int]] = set()
+    low: list[Interface] = []
+    high: list[Interface] = []
     for one in template.interfaces:
         card, device = known(one.card) or 0, known(one.device) or 0
-        at: Value[int] | None = one.device or one.card
-        place = at.span if at is not None else one.span
         if card >= type_.network_cards:
             yield problem(
-                one.card.span if one.card is not None else one.span,
+                _card_place(one),
                 f"{template.name}: {type_.name} has cards 0 to {type_.network_cards - 1}, and no card {card}",
                 "remove this interface",
             )
         elif (card, device) in seen:
             yield problem(
-                place,
-                f"{template.name}: card {card} has device index {device} twice",
-                "give each interface its own card",
+                _place(one), f"{template.name}: card {card} has device index {device} twice", "give each its own card"
             )
-        elif card and device == 0 and not one_each:
-            yield problem(
-                place,
-                f"{template.name}: device index 0 belongs to card 0; card {card} starts at 1",
-                "write DeviceIndex: 1",
-            )
+        elif card and device < first:
+            low.append(one)
         elif card and device > 1:
-            yield problem(
-                place,
-                f"{template.name}: device index {device} on card {card}; AWS documents 1 for every card but the first",
-                "write DeviceIndex: 1",
-                level="warning",
-            )
+            high.append(one)
         seen.add((card, device))
+    # A wrong pattern repeats over thirty cards: it is one mistake, told at its first place.
+    if low:
+        message = f"{template.name}: device index 0 belongs to card 0; {_cards(low)} start at 1"
+        yield problem(_place(low[0]), message, "write DeviceIndex: 1 for every card but the first")
+    if high:
+        message = f"{template.name}: {_cards(high)} have a device index above 1, where AWS documents 1"
+        yield problem(_place(high[0]), message, "write DeviceIndex: 1", level="warning")
+
+
+def _cards(interfaces: list[Interface]) -> str:
+    numbers = [str(known(one.card) or 0) for one in interfaces]
+    if len(numbers) == 1:
+        return f"card {numbers[0]}"
+    return f"cards {numbers[0]} to {numbers[-1]}" if len(numbers) > 2 else f"cards {numbers[0]} and {numbers[1]}"
+
+
+def _place(one: Interface) -> Span:
+    at = one.device or one.card
+    return at.span if at is not None else one.span
+
+
+def _card_place(one: Interface) -> Span:
+    return one.card.span if one.card is not None else one.span
 
 
 def addresses(type_: InstanceType, queue: Queue, template: LaunchTemplate | None) -> int:

@@ -30,7 +30,7 @@ def file_system_is_reachable(file: File) -> Iterator[Problem]:
     """
     for group in file.security_groups:
         uses = {use for use in group.uses if use in _KINDS}
-        if not uses and _opens(group.ingress, "tcp", (988, 988)) and not _opens(group.ingress, "tcp", (22, 22)):
+        if not uses and _opens(group.ingress, "tcp", 988) and not _opens(group.ingress, "tcp", 22):
             uses = {"lustre"}
         if any(_vague(one) for one in group.ingress):
             continue
@@ -49,11 +49,12 @@ def _vague(one: PortRule) -> bool:
 
 
 def _missing(group: SecurityGroup, use: str) -> list[str]:
-    return [
-        _words(protocol, low, high)
-        for protocol, low, high in _needed(use)
-        if not _opens(group.ingress, protocol, (low, high))
-    ]
+    shut = []
+    for protocol, low, high in _needed(use):
+        ports = [port for port in range(low, high + 1) if not _opens(group.ingress, protocol, port)]
+        if ports:
+            shut.append(_words(protocol, ports[0], ports[-1]))
+    return shut
 
 
 def _needed(kind: str) -> list[tuple[str, int, int]]:
@@ -64,16 +65,16 @@ def _words(protocol: str, low: int, high: int) -> str:
     return f"{protocol} {low}" if low == high else f"{protocol} {low}-{high}"
 
 
-def _opens(rules: list[PortRule], protocol: str, ports: tuple[int, int]) -> bool:
-    """Whether every port of a range is let in by one rule or another."""
-    spans = []
+def _opens(rules: list[PortRule], protocol: str, port: int) -> bool:
     for one in rules:
         named = known(one.protocol)
         if named == "-1":
             return True
-        if named is not None and _NUMBERS.get(named, named) == protocol and one.from_port and one.to_port:
-            spans.append((one.from_port.value, one.to_port.value))
-    return all(any(low <= port <= high for low, high in spans) for port in range(ports[0], ports[1] + 1))
+        if named is None or _NUMBERS.get(named, named) != protocol or not one.from_port or not one.to_port:
+            continue
+        if one.from_port.value <= port <= one.to_port.value:
+            return True
+    return False
 
 
 @rule("STO005", "error", needs="aws")
