@@ -145,7 +145,7 @@ def run_rule(rule: Rule, file: File, facts: Any = None) -> list[Finding]:
     """One rule over one file; its failure is a finding."""
     try:
         return [
-            Finding(rule.code, p.level or rule.level, file.path, p.span, p.message, p.fix, p.edit)
+            Finding(rule.code, p.level or rule.level, file.path, p.span, p.message, p.fix, p.edit, p.why)
             for p in rule.run(file, facts)
         ]
     except Exception as error:  # a rule may be a user's; whatever it raises is told and the others go on

@@ -30,6 +30,7 @@ class Finding:
     message: str
     fix: str = ""
     edit: Edit | None = None
+    why: str = ""  # this case's own reason, where a rule has several; else the rule's is told
 
     @property
     def url(self) -> str:

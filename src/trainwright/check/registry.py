@@ -32,6 +32,7 @@ class Problem:
     fix: str = ""
     level: Level | None = None  # where one rule has a milder case
     edit: Edit | None = None
+    why: str = ""  # this case's own reason, where the rule's `Why:` is about another
 
 
 RuleFunction = Callable[..., Iterator[Problem]]
@@ -76,10 +77,16 @@ def rule(code: str, level: Level = "error", needs: Needs = "offline") -> Callabl
 
 
 def problem(
-    at: Value[Any] | Span | Node, message: str, fix: str = "", *, level: Level | None = None, edit: Edit | None = None
+    at: Value[Any] | Span | Node,
+    message: str,
+    fix: str = "",
+    *,
+    level: Level | None = None,
+    edit: Edit | None = None,
+    why: str = "",
 ) -> Problem:
     """A problem at a value, a node or a span."""
-    return Problem(at if isinstance(at, Span) else at.span, message, fix, level, edit)
+    return Problem(at if isinstance(at, Span) else at.span, message, fix, level, edit, why)
 
 
 _RULES: dict[tuple[str, Needs], Rule] = {}

@@ -36,8 +36,9 @@ def render(result: Result, rules: dict[str, Rule], colour: bool) -> str:
     told: set[str] = set()
     blocks = []
     for finding in result.findings:
-        why = "" if finding.code in told else reason(rules.get(finding.code))
-        told.add(finding.code)
+        why = finding.why or reason(rules.get(finding.code))
+        why = "" if why in told else why
+        told.add(why)
         blocks.append("\n".join(_block(finding, result.texts.get(finding.file, ""), why, paint)))
     return "\n\n".join([*blocks, summary(result, len(rules), paint)])
 
