@@ -198,6 +198,25 @@ def test_nan_skip_leaves_the_weights_alone(config, monkeypatch):
     assert same(before, weights(trainer))
 
 
+def test_a_gradient_that_is_not_a_number_is_skipped_too(config, monkeypatch):
+    engine = loop.assemble.__globals__["Engine"]
+    true = engine.forward_backward
+    calls = {"n": 0}
+
+    def forward_backward(self, microbatches):
+        answer = true(self, microbatches)
+        calls["n"] += 1
+        if calls["n"] == 2:
+            next(iter(self.params.values())).grad[0] = math.inf
+        return answer
+
+    monkeypatch.setattr(engine, "forward_backward", forward_backward)
+    _, trainer = run(replace(config, steps=3))
+    [event] = events(config, "guard")
+    assert event["why"] == "gradient norm is inf"
+    assert all(torch.isfinite(w).all() for w in weights(trainer).values())
+
+
 def test_nan_rewind_goes_back_and_passes_over_the_bad_batch(config, monkeypatch):
     poison(monkeypatch, 5, math.inf)
     status, trainer = run(replace(config, on_nan="rewind"))

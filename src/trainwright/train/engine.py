@@ -55,6 +55,7 @@ class Engine:
         self.layout, self.runner, self.notes = built.layout, built.runner, built.notes
         self.params, self.optimizer, self.gradients = built.params, built.optimizer, built.gradients
         self.sums: dict[str, Tensor] = {}  # fp32 gradient sums, where bf16 gradients of many micro-batches meet
+        self.collected: tuple[dict[str, Tensor], Tensor] | None = None  # gradients of all ranks, and their norm
 
     @property
     def data_rank(self) -> int:
@@ -83,10 +84,18 @@ class Engine:
         losses = self.runner.train(frames, self._add_up if many else None)
         return self._global_sum(losses) / divisor, tokens
 
+    def gradient_norm(self) -> Tensor:
+        """The norm of the whole gradient, before clipping, for a guard that looks at it before the update."""
+        if self.collected is None:
+            grads = self.gradients.collect(self.params, self.sums)
+            self.collected = grads, self.gradients.norm(grads)
+        return self.collected[1]
+
     def optimizer_step(self, lr: float) -> Tensor:
         """Clip by the global norm and update; returns the norm before clipping."""
-        grads = self.gradients.collect(self.params, self.sums)
-        norm = self.gradients.norm(grads)
+        norm = self.gradient_norm()
+        assert self.collected is not None
+        grads = self.collected[0]
         limit = self.options.max_norm
         clip = (limit / (norm + 1e-6)).clamp(max=1.0) if limit else torch.ones_like(norm)
         self.optimizer.step(lr, grads, clip)
@@ -96,6 +105,7 @@ class Engine:
     def discard(self) -> None:
         """Forget the gradients, without an update."""
         self.sums.clear()
+        self.collected = None
         for param in self.params.values():
             param.grad = None
 

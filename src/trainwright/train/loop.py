@@ -201,7 +201,9 @@ class Trainer:
         loss, _ = self.engine.forward_backward(data.microbatches)
         faults.point("mid-step")
         self.state.seen = data.seen
-        action = self._act(*self.guard.judge(float(loss))) if self.guard.before_update else "fine"
+        action = "fine"
+        if self.guard.before_update:
+            action = self._act(*self.guard.judge(float(loss), float(self.engine.gradient_norm())))
         if action == "rewind":
             return False
         if action == "skip":
