@@ -13,7 +13,8 @@ import time
 from pathlib import Path
 
 RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-MEET = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
+# torchrun keeps its own store at the port it names.
+MEET = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]) + ("TORCHELASTIC_RUN_ID" in os.environ))
 RUN = Path(os.environ["TRAINWRIGHT_RUN"])
 stop = False
 

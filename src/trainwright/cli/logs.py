@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 def command(run: str, follow_it: bool, rank: int | None) -> None:
     """Print the logs of RUN (a run, a job id, or `last`), each line with the rank it comes from."""
     from trainwright.platforms import reach
-    from trainwright.schedulers import follow, runs
+    from trainwright.schedulers import runs
 
     found = runs.find(run)
     if follow_it:
         watch(found, rank)
         return
-    for line in follow.new_lines(found, reach.shell_of(found), {}, rank):
+    for line in reach.log_lines(found, rank)():
         click.echo(line)
 
 
@@ -42,7 +42,8 @@ def watch(run: Run, rank: int | None) -> None:
         click.echo(f"\r\x1b[K{words}" if terminal else words, err=True, nl=not terminal)
 
     try:
-        status = follow(run, reach.shell_of(run), lambda: reach.run_state(run), rank, line, live)
+        new = reach.log_lines(run, rank)
+        status = follow(run, reach.shell_of(run), lambda: reach.run_state(run), rank, line, live, lines=new)
     except KeyboardInterrupt:
         click.echo(f"\nthe job goes on; `trainwright logs -f {run.name}` follows it again", err=True)
         return

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from trainwright.errors import UserError
 from trainwright.platforms.base import PLATFORMS, platform_named
 from trainwright.schedulers import runs
 from trainwright.schedulers.base import JobStatus, Scheduler
+from trainwright.schedulers.follow import new_lines, streamed_lines
 from trainwright.schedulers.process import ProcessScheduler
 from trainwright.schedulers.runs import Run
 from trainwright.schedulers.shell import Shell
 from trainwright.schedulers.slurm import SlurmScheduler
 
 if TYPE_CHECKING:
-    from trainwright.spec.model import Spec
+    from trainwright.spec.model import Job, Spec
 
 SLURM_PLATFORMS = frozenset({"parallelcluster", "hyperpod", "local"})
+CONTAINER_SCHEDULERS = frozenset({"kubernetes", "batch"})
 
 
-def scheduler_for(spec: Spec, host: str = "", chosen: str = "") -> Scheduler:
-    """Where a spec's jobs go: the scheduler the user chose, the head node he named, or the platform's own."""
+def scheduler_for(spec: Spec, job: Job, host: str = "", chosen: str = "") -> Scheduler:
+    """Where a job of a spec goes: the scheduler the user chose, the head node he named, or the platform's own."""
     if chosen == "process":
         return ProcessScheduler()
     if host:
@@ -29,18 +33,24 @@ def scheduler_for(spec: Spec, host: str = "", chosen: str = "") -> Scheduler:
             raise UserError(
                 f"--host names a Slurm head node, and platform {spec.platform} has none", fix="leave it out"
             )
-        return SlurmScheduler(Shell(host=host), cluster=spec.name, python="python3")
+        return SlurmScheduler(Shell(host=host), spec.name, python="python3", hyperpod=spec.platform == "hyperpod")
     if spec.platform in PLATFORMS:
         return platform_named(spec.platform).scheduler(spec.name, spec)
     if spec.platform in SLURM_PLATFORMS:
-        return SlurmScheduler(Shell(), cluster=spec.name)
-    raise UserError(f"platform {spec.platform!r} has no scheduler here yet", fix="`--scheduler process` runs it here")
+        return SlurmScheduler(Shell(), spec.name, hyperpod=spec.platform == "hyperpod")
+    from trainwright.platforms.containers import container_scheduler
+
+    return container_scheduler(spec, job)
 
 
 def scheduler_of(run: Run) -> Scheduler:
     """The scheduler a run was handed to."""
     if run.scheduler == "process":
         return ProcessScheduler()
+    if run.scheduler in CONTAINER_SCHEDULERS:
+        from trainwright.platforms.containers import scheduler_at
+
+        return scheduler_at(run.scheduler, run.cluster, run.at)
     if run.host:
         return SlurmScheduler(Shell(host=run.host), cluster=run.cluster)
     if run.platform in PLATFORMS:
@@ -53,12 +63,23 @@ def shell_of(run: Run) -> Shell:
     return Shell(host=run.host) if run.host else Shell()
 
 
+def log_lines(run: Run, rank: int | None = None) -> Callable[[], Iterator[str]]:
+    """What a run's logs gained since the last call: from its folder, or from the API of a scheduler that runs images."""
+    if run.scheduler in CONTAINER_SCHEDULERS:
+        scheduler: Any = scheduler_of(run)
+        return partial(streamed_lines, scheduler, run.job_id, {}, rank)
+    return partial(new_lines, run, shell_of(run), {}, rank)
+
+
 def all_jobs() -> list[JobStatus]:
     """Every job that waits or runs, on every scheduler this machine knows: one question to each, not one a job."""
     found = ProcessScheduler().jobs()
     for scheduler in known_schedulers():
-        found += scheduler.jobs()
-    return found
+        try:
+            found += scheduler.jobs()
+        except UserError as error:  # one cluster that is gone or does not answer must not hide the others
+            found.append(JobStatus("", "", "unknown", scheduler.name, scheduler.cluster, reason=error.what))
+    return [job for job in found if not job.over]
 
 
 def known_schedulers() -> list[Scheduler]:
@@ -68,7 +89,11 @@ def known_schedulers() -> list[Scheduler]:
     records = [record for name in state.names() if (record := state.read(name)) and life.daemons_alive(record)]
     local = platform_named("local")
     found: list[Scheduler] = [local.scheduler(record.cluster.name, None) for record in records]
-    others = {(run.host, run.cluster): run for run in runs.all_runs() if run.scheduler == "slurm" and run.host}
+    others = {
+        (run.host, run.cluster, *run.at.values()): run
+        for run in runs.all_runs()
+        if run.scheduler in CONTAINER_SCHEDULERS or (run.scheduler == "slurm" and run.host)
+    }
     return [*found, *(scheduler_of(run) for run in others.values())]
 
 

@@ -46,6 +46,8 @@ class Launch:
     container: str = ""
     mounts: tuple[str, ...] = ()
     venv: str = ""
+    secrets: tuple[tuple[str, str], ...] = ()  # variable, and where the cluster keeps its value
+    kind: str = ""  # of a Kubernetes job
     health: bool = False
 
     @property

@@ -4,6 +4,7 @@ node's address that Batch gives it."""
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ from trainwright.aws.batch import BatchApi
 from trainwright.catalog.instances import InstanceType, instance
 from trainwright.errors import UserError
 from trainwright.schedulers.base import JobStatus, Launch, Script, State, refuse_what_it_cannot
-from trainwright.schedulers.torchrun import PORT, under_torchrun
+from trainwright.schedulers.torchrun import PORT, log_options, under_torchrun
 
 CANNOT: dict[str, str] = {
     "account": "Batch has share identifiers instead",
@@ -23,6 +24,7 @@ CANNOT: dict[str, str] = {
     "array": "a multi-node job cannot be an array; submit one a member",
     "venv": "the image holds the software",
     "health": "Batch replaces unhealthy nodes itself",
+    "kind": "it is for jobs on Kubernetes",
 }
 _LIVE = ("SUBMITTED", "PENDING", "RUNNABLE", "STARTING", "RUNNING")
 _STATES: dict[str, State] = {
@@ -39,18 +41,37 @@ class BatchScheduler:
     instance: str
     api: BatchApi = field(default_factory=BatchApi)
     cluster: str = ""
+    job_role: str = ""
+    execution_role: str = ""
     name = "batch"
+    ships = False  # the image holds the software
     cannot: Mapping[str, str] = field(default_factory=lambda: CANNOT)
+
+    @property
+    def at(self) -> dict[str, str]:
+        """What finds this scheduler again."""
+        return {"queue": self.queue, "region": self.api.region or ""}
 
     def render(self, launch: Launch) -> Script:
         """The job definition as `aws batch register-job-definition --cli-input-json` takes it."""
         refuse_what_it_cannot(launch, self)
         if not launch.container:
             raise UserError(f"job {launch.name} names no container", fix="add `container: image:tag`")
-        return Script("job.json", json.dumps(definition(launch, instance(self.instance)), indent=2) + "\n")
+        if launch.secrets and not self.execution_role:
+            raise UserError(
+                "Batch fetches secrets with an execution role, and the spec names none",
+                where=f"job {launch.name}: secrets",
+                fix="add `batch: {execution_role: arn:aws:iam::…:role/…}` to the spec",
+            )
+        made = definition(launch, instance(self.instance))
+        roles = {"jobRoleArn": self.job_role, "executionRoleArn": self.execution_role}
+        for group in made["nodeProperties"]["nodeRangeProperties"]:
+            group["container"] |= {name: role for name, role in roles.items() if role}
+        return Script("job.json", json.dumps(made, indent=2) + "\n")
 
     def submit(self, launch: Launch, script: Script) -> str:
-        return self.api.submit(launch.name, self.queue, self.api.register(json.loads(script.text)), launch.after)
+        made = json.loads(script.text)
+        return self.api.submit(made["jobDefinitionName"], self.queue, self.api.register(made), launch.after)
 
     def jobs(self) -> list[JobStatus]:
         return [self._status(job) for job in self.api.list(self.queue, _LIVE)]
@@ -64,11 +85,19 @@ class BatchScheduler:
     def cancel(self, job: str) -> None:
         self.api.terminate(job, "cancelled with trainwright")
 
-    def logs(self, job: str) -> Iterator[str]:
-        """What the main node wrote."""
+    def logs(self, job: str, seen: dict[str, str]) -> Iterator[tuple[str, str]]:
+        """The lines of every node. `seen` keeps how far one came, and the next call goes on."""
         found = self.api.describe(job) or {}
-        stream = found.get("container", {}).get("logStreamName")
-        return self.api.log(stream) if stream else iter(())
+        nodes = int(found.get("nodeProperties", {}).get("numNodes", 1))
+        for node in range(nodes):
+            # A node of a multi-node job is a job of its own; where the service names none, the job's own stream serves.
+            one = (self.api.describe(f"{job}#{node}") or {}) if nodes > 1 else found
+            stream = one.get("container", {}).get("logStreamName")
+            if not stream and node == 0:
+                stream = found.get("container", {}).get("logStreamName")
+            if stream:
+                lines, seen[stream] = self.api.log(stream, seen.get(stream, ""))
+                yield from ((f"node-{node}", line) for line in lines)
 
     def explain_pending(self, job: str) -> str:
         found = self.api.describe(job) or {}
@@ -89,6 +118,7 @@ class BatchScheduler:
             scheduler=self.name,
             cluster=self.cluster,
             queue=self.queue,
+            nodes=int(job.get("nodeProperties", {}).get("numNodes", 0)),
             reason=job.get("statusReason", ""),
             exit_code=code if isinstance(code, int) else None,
             restarts=max(0, len(job.get("attempts", [])) - 1),
@@ -98,7 +128,7 @@ class BatchScheduler:
 def definition(launch: Launch, type_: InstanceType) -> dict[str, Any]:
     """The multi-node parallel job definition."""
     made: dict[str, Any] = {
-        "jobDefinitionName": launch.name,
+        "jobDefinitionName": re.sub(r"[^A-Za-z0-9_-]", "-", launch.name)[:128],
         "type": "multinode",
         "nodeProperties": {
             "mainNode": 0,
@@ -127,6 +157,7 @@ def _container(launch: Launch, type_: InstanceType) -> dict[str, Any]:
         "command": ["bash", "-c", command(launch)],
         "resourceRequirements": asked,
         "environment": [{"name": line.name, "value": line.value} for line in launch.environment],
+        "secrets": [{"name": variable, "valueFrom": reference} for variable, reference in launch.secrets],
         "ulimits": [
             {"name": "memlock", "softLimit": -1, "hardLimit": -1},
             {"name": "stack", "softLimit": 67108864, "hardLimit": 67108864},
@@ -150,5 +181,5 @@ def command(launch: Launch) -> str:
         f"--nproc-per-node={launch.processes} "
         '--node-rank="$AWS_BATCH_JOB_NODE_INDEX" '
         f'--master-addr="${{AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS:-{own}}}" '
-        f"--master-port={PORT} {shlex.join(under_torchrun(launch.command))}"
+        f"--master-port={PORT} {shlex.join([*log_options(launch), *under_torchrun(launch.command)])}"
     )

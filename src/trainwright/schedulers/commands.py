@@ -1,10 +1,11 @@
-"""What one rank runs: our trainer, or a script of the user's."""
+"""What one rank runs: our trainer, another's, or a script of the user's."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from trainwright.recipes.arguments import train_options
+from trainwright.recipes.foreign import foreign_command, foreign_of
 from trainwright.spec.model import Job, Spec
 
 
@@ -14,4 +15,6 @@ def command_of(spec: Spec, job: Job, ranks: int, python: str, code: Path) -> tup
         return (python, str(code / Path(job.script).name), *job.args)
     queue = spec.queue(job.queue) if job.queue else spec.queues[0]
     instance = queue.instance if queue is not None else None
+    if foreign_of(job):
+        return foreign_command(job, ranks, instance)
     return (python, "-m", "trainwright.train", *train_options(job, ranks, instance))

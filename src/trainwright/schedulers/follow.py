@@ -10,11 +10,14 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Protocol
 
 from trainwright.schedulers.base import JobStatus
 from trainwright.schedulers.runs import Run
 from trainwright.schedulers.shell import Shell
 
+RANK_LINE = re.compile(r"\[rank(\d+)\]: ?(.*)")  # how torchrun tells ranks apart, as the launch asks it to
 LOGS = re.compile(r"(job(?:-\d+)?|rank-\d+|node-\d+|health-\S+)\.log")
 
 
@@ -106,6 +109,20 @@ def new_lines(run: Run, shell: Shell, tails: dict[str, Tail], rank: int | None) 
             yield prefix(path) + line
 
 
+class Streams(Protocol):
+    """A scheduler whose logs come through its API."""
+
+    def logs(self, job: str, seen: dict[str, str]) -> Iterator[tuple[str, str]]: ...
+
+
+def streamed_lines(streams: Streams, job: str, seen: dict[str, str], rank: int | None) -> Iterator[str]:
+    """The same from a scheduler's API, where one container's log holds all ranks of a node."""
+    for source, line in streams.logs(job, seen):
+        told = RANK_LINE.match(line)
+        if rank is None or (told and int(told[1]) == rank):
+            yield f"[rank-{told[1]}] {told[2]}" if told else f"[{source}] {line}"
+
+
 def follow(
     run: Run,
     shell: Shell,
@@ -114,16 +131,17 @@ def follow(
     line: Callable[[str], None] = print,
     live: Callable[[str], None] = lambda words: None,
     pause: float = 0.5,
+    lines: Callable[[], Iterator[str]] | None = None,
 ) -> JobStatus:
     """Show a run until its job is over, and give back how it ended."""
-    tails: dict[str, Tail] = {}
+    lines = lines or partial(new_lines, run, shell, {}, rank)
     metrics = Tail(shell, f"{run.where}/metrics.jsonl")
     progress = Progress(run.steps)
     last = ""
     while True:
         # Asked before the logs are read: what a job wrote before it ended is then always shown.
         status = state()
-        for text in new_lines(run, shell, tails, rank):
+        for text in lines():
             line(text)
         if progress.take(metrics.lines()):
             live(progress.line())

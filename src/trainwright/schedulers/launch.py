@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 from trainwright.catalog.environment import EnvVar
 from trainwright.catalog.instances import find_instance
 from trainwright.errors import UserError, did_you_mean
+from trainwright.recipes.foreign import foreign_of
 from trainwright.schedulers.base import Launch
 from trainwright.schedulers.environment import check_names, job_environment
 from trainwright.spec.model import Job, Queue, Spec
@@ -26,6 +26,8 @@ class Place:
     python: str
     interface: str = ""
     venv: str = ""
+    python_path: str = ""  # what the ranks' PYTHONPATH goes on with, after the code of the run
+    ships: bool = True  # whether the folder is filled from here; else the image holds the software
 
 
 def pick_job(spec: Spec, name: str) -> Job:
@@ -53,7 +55,10 @@ def launch_job(spec: Spec, job: Job, place: Place, command_of: CommandOf) -> Lau
             f"job {job.name!r} asks for {nodes} nodes, and queue {queue.name!r} has at most {nodes_of(queue)}",
             fix="ask for fewer nodes, or let the queue grow",
         )
-    code = place.folder / "code"
+    foreign = foreign_of(job)
+    container = job.container or (foreign.container if foreign else None) or ""
+    # Without shipping, a script is where the job says it is: in the image or on a mounted file system.
+    code = place.folder / "code" if place.ships else Path(job.script or "").parent
     environment = job_environment(queue.instance, job.env, cpus, place.interface)
     return Launch(
         name=job.name,
@@ -64,8 +69,8 @@ def launch_job(spec: Spec, job: Job, place: Place, command_of: CommandOf) -> Lau
         cpus=cpus,
         gpus=gpus,
         queue=queue.name,
-        environment=(*environment, _python_path(code, job)),
-        launcher="torchrun" if job.script else "srun",
+        environment=(*environment, *_own_lines(place, code, job)),
+        launcher="torchrun" if job.script or foreign else "srun",
         array=job.array or "",
         time=int(job.time) if job.time else None,
         requeue=job.requeue,
@@ -75,9 +80,11 @@ def launch_job(spec: Spec, job: Job, place: Place, command_of: CommandOf) -> Lau
         constraint=job.constraint or "",
         reservation=job.reservation or "",
         after=job.after or "",
-        container=job.container or "",
-        mounts=job.mounts,
+        container=container,
+        mounts=(*job.mounts, *_storage(spec, job)) if container else job.mounts,
         venv=place.venv,
+        secrets=tuple(job.secrets.items()),
+        kind=job.kind or "",
         health=job.health,
     )
 
@@ -114,6 +121,17 @@ def shape(queue: Queue, job: Job) -> tuple[int, int, int]:
     return gpus, processes, max(1, cores // processes)
 
 
-def _python_path(code: Path, job: Job) -> EnvVar:
-    before = job.env.get("PYTHONPATH") or os.environ.get("PYTHONPATH", "")
-    return EnvVar("PYTHONPATH", f"{code}:{before}".rstrip(":"), "the code that was shipped with the run comes first")
+def _storage(spec: Spec, job: Job) -> list[str]:
+    """The file systems of the cluster: a container sees them at the same folders as the nodes do."""
+    named = {mount.partition(":")[0] for mount in job.mounts}
+    return [item.mount for item in spec.storage if item.mount not in named]
+
+
+def _own_lines(place: Place, code: Path, job: Job) -> list[EnvVar]:
+    if not place.ships:
+        return [
+            EnvVar("TRAINWRIGHT_RUN", str(place.folder), "the run folder: metrics, events and checkpoints go there"),
+            EnvVar("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "[rank${rank}]:", "tells the ranks of a node's log apart"),
+        ]
+    path = f"{code}:{job.env.get('PYTHONPATH') or place.python_path}".rstrip(":")
+    return [EnvVar("PYTHONPATH", path, "the code that was shipped with the run comes first")]

@@ -29,6 +29,8 @@ CANNOT: dict[str, str] = {
     "container": "it runs on the machine itself",
     "mounts": "it runs on the machine itself",
     "health": "there is no other node to choose",
+    "secrets": "there is no cluster that keeps them; set the variable in your shell",
+    "kind": "it is for jobs on Kubernetes",
 }
 
 

@@ -35,6 +35,7 @@ class Run:
     steps: int | None = None
     created: float = 0.0
     submitted: float | None = None
+    at: dict[str, str] = dataclasses.field(default_factory=dict)  # what finds the scheduler again: namespace, region…
 
     @property
     def folder(self) -> Path:

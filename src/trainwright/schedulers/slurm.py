@@ -23,6 +23,10 @@ from trainwright.schedulers.slurm_read import (
     settings_of,
 )
 
+CANNOT: dict[str, str] = {
+    "secrets": "Slurm keeps no secrets; read them in the job from a file that only you may read",
+    "kind": "it is for jobs on Kubernetes",
+}
 ACCOUNTING = "JobID,State,ExitCode,Submit,Start,End,NNodes,NodeList,Partition,JobName"
 
 
@@ -35,18 +39,26 @@ class SlurmScheduler:
     interface: str = ""  # the network the nodes of a local cluster reach each other over
     python: str = sys.executable
 
+    hyperpod: bool = False  # SageMaker HyperPod's Slurm: no gres, and srun replaces a broken node by itself
+
     name = "slurm"
-    cannot: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    cannot: Mapping[str, str] = dataclasses.field(default_factory=lambda: CANNOT)
 
     def render(self, launch: Launch) -> Script:
         refuse_what_it_cannot(launch, self)
+        if self.hyperpod and launch.gpus and not launch.exclusive:
+            raise UserError(
+                "HyperPod's Slurm does not count GPUs, so two jobs cannot share a node",
+                where=f"queue {launch.queue}: exclusive",
+                fix="leave `exclusive: false` out of the queue: jobs have whole nodes",
+            )
         text = render_template(
             "slurm.sh.j2",
             launch,
-            options=batch_options(launch),
-            step_options=step_options(launch),
+            options=batch_options(launch, counts_gpus=not self.hyperpod),
+            step_options=step_options(launch, self.hyperpod),
             rendezvous="127.0.0.1" if self.interface == "lo" else "",
-            python=self.python,
+            python="python3" if launch.container else self.python,
             saved=SAVED,
             health_command=f"{self.python} -m trainwright.health",
         )
@@ -118,7 +130,7 @@ class SlurmScheduler:
         return UserError(f"Slurm refused the job: {'; '.join(said)}", where=f"job {launch.name}", fix=fix)
 
 
-def batch_options(job: Launch) -> list[str]:
+def batch_options(job: Launch, counts_gpus: bool = True) -> list[str]:
     """The #SBATCH lines; what the user did not ask for is left to the cluster."""
     log = "job-%a.log" if job.array else "job.log"
     # Under torchrun Slurm starts one task a node, which gets the processors of all its ranks.
@@ -126,7 +138,7 @@ def batch_options(job: Launch) -> list[str]:
     size = [f"--nodes={job.nodes}", f"--ntasks-per-node={tasks}", f"--cpus-per-task={cpus}"]
     optional = {
         "--partition": job.queue,
-        "--gres": f"gpu:{job.gpus}" if job.gpus else "",
+        "--gres": f"gpu:{job.gpus}" if job.gpus and counts_gpus else "",
         "--time": clock(job.time) if job.time else "",
         "--account": job.account,
         "--qos": job.qos,
@@ -145,11 +157,13 @@ def batch_options(job: Launch) -> list[str]:
     return [*options, "--open-mode=append", f"--output={shlex.quote(f'{job.folder}/{log}')}"]
 
 
-def step_options(job: Launch) -> list[str]:
+def step_options(job: Launch, hyperpod: bool = False) -> list[str]:
+    """What srun is told beside the ranks: on HyperPod to go on with a new node, and which image to run."""
+    options = ["--auto-resume=1"] if hyperpod and job.requeue else []
     if not job.container:
-        return []
+        return options
     mounts = ",".join(mount if ":" in mount else f"{mount}:{mount}" for mount in (*job.mounts, str(job.folder)))
-    return [f"--container-image={job.container}", f"--container-mounts={mounts}"]
+    return [*options, f"--container-image={job.container}", f"--container-mounts={mounts}"]
 
 
 def clock(seconds: int) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from trainwright.errors import UserError
+from trainwright.recipes.arguments import recipe_of
 from trainwright.schedulers import code, runs
 from trainwright.schedulers.base import Launch, Scheduler, Script
 from trainwright.schedulers.environment import explain
@@ -34,6 +36,11 @@ class Order:
     def shell(self) -> Shell:
         return getattr(self.scheduler, "shell", Shell())
 
+    @property
+    def ships(self) -> bool:
+        """Whether the run folder made here reaches the nodes; where images run, it does not."""
+        return getattr(self.scheduler, "ships", True)
+
 
 @dataclass(frozen=True)
 class Planned:
@@ -46,18 +53,21 @@ class Planned:
 
 def plan(order: Order) -> Planned:
     """The launch and its script, without a trace on disk."""
-    script_path = order.base / order.job.script if order.job.script else None
-    if script_path:
-        code.check_script(script_path)
+    _check_script(order)
     name = runs.new_name(order.job.name)
-    remote = f"{_remote_root(order)}/{name}" if order.shell.remote else ""
+    away = order.shell.remote or not order.ships
+    remote = f"{_remote_root(order)}/{name}" if away else ""
     folder = Path(remote) if remote else runs.runs_folder() / name
-    python = getattr(order.scheduler, "python", "python3") if not remote else "python3"
-    place = Place(folder, python, getattr(order.scheduler, "interface", ""), order.venv)
+    # This machine's interpreter and paths mean nothing on another machine or in an image.
+    python = "python3" if away or order.job.container else getattr(order.scheduler, "python", "python3")
+    path = "" if away else os.environ.get("PYTHONPATH", "")
+    place = Place(folder, python, getattr(order.scheduler, "interface", ""), order.venv, path, order.ships)
     launch = launch_job(order.spec, order.job, place, order.command_of)
+    found = recipe_of(order.job)
     run = Run(
         name, order.job.name, order.scheduler.name, order.spec.platform, order.scheduler.cluster, order.shell.host,
-        remote, queue=launch.queue, nodes=launch.nodes, ranks=launch.ranks, steps=order.job.steps, created=time.time(),
+        remote, queue=launch.queue, nodes=launch.nodes, ranks=launch.ranks, created=time.time(),
+        steps=order.job.steps or (found.steps if found else None), at=dict(getattr(order.scheduler, "at", {})),
     )  # fmt: skip
     return Planned(run, launch, order.scheduler.render(launch))
 
@@ -87,7 +97,9 @@ def fill_folder(order: Order, planned: Planned) -> None:
     script.write_text(planned.script.text)
     script.chmod(0o755)
     (folder / "environment").write_text(explain(planned.launch.environment) + "\n")
-    if order.job.script:
+    if not order.ships:
+        code.record_git(order.base if order.base != Path() else Path.cwd(), folder)
+    elif order.job.script:
         source = order.base / order.job.script
         (folder / "code").mkdir()
         code.ship_script(source, folder / "code")
@@ -107,12 +119,29 @@ def spec_text(spec: Spec, job: Job) -> str:
     return text
 
 
+def _check_script(order: Order) -> None:
+    script = order.job.script
+    if script and order.ships:
+        code.check_script(order.base / script)
+    elif script and not script.startswith("/"):
+        raise UserError(
+            f"platform {order.spec.platform} runs images: the script {script} cannot be sent along",
+            where=f"job {order.job.name}: script",
+            fix="put it into the image or on shared storage, and name it by its full path there",
+        )
+
+
 def _remote_root(order: Order) -> str:
     if order.remote_root:
         return order.remote_root.rstrip("/")
     shared = [item.mount for item in order.spec.storage if item.kind in {"lustre", "efs", "openzfs"}]
     if shared:
         return f"{shared[0]}/trainwright/runs"
+    if not order.ships:
+        raise UserError(
+            f"spec {order.spec.name!r} has no shared storage for the run folder: checkpoints would die with the pods",
+            fix="add `storage: [{mount: /fsx, lustre: {}}]`, or say where it goes: --remote-folder FOLDER",
+        )
     here = order.shell.output(["pwd"]).strip()
     if not here:
         raise UserError("the head node names no home folder", fix="say where run folders go: --remote-folder /fsx/runs")

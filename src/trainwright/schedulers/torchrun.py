@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from trainwright.schedulers.base import Launch
+
 PORT = 29400  # pods and multi-node containers have an address of their own, so one port serves every job
+
+
+def log_options(launch: Launch) -> list[str]:
+    """Every rank's output goes to the container's log, told apart, and stays in the run folder when the pod is gone."""
+    return ["--tee=3", f"--log-dir={launch.folder}/logs"]
 
 
 def under_torchrun(command: tuple[str, ...]) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from trainwright.errors import UserError
 from trainwright.platforms.base import ClusterStatus
@@ -11,7 +12,9 @@ from trainwright.platforms.local import daemons, life, state
 from trainwright.platforms.local.cluster import LocalCluster, LocalQueue
 from trainwright.schedulers.shell import Shell
 from trainwright.schedulers.slurm import SlurmScheduler
-from trainwright.spec.model import Queue, Spec
+
+if TYPE_CHECKING:  # `jobs` and `logs` come through here, and need no spec
+    from trainwright.spec.model import Queue, Spec
 
 
 class LocalPlatform:

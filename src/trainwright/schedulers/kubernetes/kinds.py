@@ -6,8 +6,27 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from trainwright.schedulers.base import Launch
-from trainwright.schedulers.kubernetes.pod import Data, Grounds, labels, pod, resources, torchrun
-from trainwright.schedulers.torchrun import PORT, under_torchrun
+from trainwright.schedulers.kubernetes.pod import (
+    Data,
+    Grounds,
+    labels,
+    object_name,
+    pod,
+    pod_labels,
+    resources,
+    secrets,
+    torchrun,
+)
+from trainwright.schedulers.torchrun import PORT, log_options, under_torchrun
+
+NODES, QUEUE = "trainwright/nodes", "trainwright/queue"
+MPI_RANK = """\
+export RANK=$OMPI_COMM_WORLD_RANK WORLD_SIZE=$OMPI_COMM_WORLD_SIZE
+export LOCAL_RANK=$OMPI_COMM_WORLD_LOCAL_RANK LOCAL_WORLD_SIZE=$OMPI_COMM_WORLD_LOCAL_SIZE
+export MASTER_ADDR=$1 MASTER_PORT=$2
+shift 2
+exec "$@"
+"""
 
 
 @dataclass(frozen=True)
@@ -22,12 +41,17 @@ class Kind:
 
 
 def _head(kind: str, api: str, launch: Launch, grounds: Grounds) -> Data:
-    meta = {"name": launch.name, "namespace": grounds.namespace, "labels": labels(launch.name)}
+    meta = {
+        "name": object_name(launch),
+        "namespace": grounds.namespace,
+        "labels": labels(launch),
+        "annotations": {NODES: str(launch.nodes), QUEUE: launch.queue},
+    }
     return {"apiVersion": api, "kind": kind, "metadata": meta}
 
 
-def _template(launch: Launch, spec: Data) -> Data:
-    return {"metadata": {"labels": labels(launch.name)}, "spec": spec}
+def _template(launch: Launch, spec: Data, component: str = "node") -> Data:
+    return {"metadata": {"labels": pod_labels(launch, component)}, "spec": spec}
 
 
 def pytorchjob(launch: Launch, grounds: Grounds) -> Data:
@@ -50,7 +74,7 @@ def pytorchjob(launch: Launch, grounds: Grounds) -> Data:
 
 def jobset(launch: Launch, grounds: Grounds) -> Data:
     """A JobSet with one indexed job: pod i is node i, and pod 0 has a name that resolves."""
-    master = f"{launch.name}-node-0-0.{launch.name}"
+    master = f"{object_name(launch)}-node-0-0.{object_name(launch)}"
     command = torchrun(launch, "$(JOB_COMPLETION_INDEX)", master, str(PORT))
     job: Data = {
         "parallelism": launch.nodes,
@@ -75,17 +99,18 @@ def trainjob(launch: Launch, grounds: Grounds) -> Data:
     container = made["containers"][0]
     trainer = {
         "image": container["image"],
-        "command": ["torchrun", *under_torchrun(launch.command)],
+        "command": ["torchrun", *log_options(launch), *under_torchrun(launch.command)],
         "numNodes": launch.nodes,
         "numProcPerNode": launch.processes,
         "env": container["env"],
         "resourcesPerNode": {"requests": resources(launch, grounds), "limits": resources(launch, grounds)},
     }
-    mine: Data = {
-        key: made[key] for key in ("nodeSelector", "tolerations", "serviceAccountName", "volumes") if key in made
-    }
-    mine["containers"] = [{"name": "node", "volumeMounts": container["volumeMounts"]}]
-    patch = {"replicatedJobs": [{"name": "node", "template": {"spec": {"template": {"spec": mine}}}}]}
+    carried = ("nodeSelector", "tolerations", "affinity", "serviceAccountName", "volumes")
+    mine: Data = {key: made[key] for key in carried if key in made}
+    same = ("volumeMounts", "securityContext")
+    mine["containers"] = [{"name": "node", **{key: container[key] for key in same if key in container}}]
+    template = {"metadata": {"labels": pod_labels(launch)}, "spec": mine}
+    patch = {"replicatedJobs": [{"name": "node", "template": {"spec": {"template": template}}}]}
     spec: Data = {
         "runtimeRef": {"name": "torch-distributed"},
         "trainer": trainer,
@@ -99,20 +124,23 @@ def trainjob(launch: Launch, grounds: Grounds) -> Data:
 
 
 def mpijob(launch: Launch, grounds: Grounds) -> Data:
-    """An MPIJob, for collective tests: a launcher without GPUs runs mpirun over one worker a node."""
-    ranks = launch.nodes * launch.processes
-    mpirun = ["mpirun", "-np", str(ranks), "-N", str(launch.processes), "--bind-to", "none", "--tag-output"]
+    """An MPIJob: a launcher without GPUs runs mpirun over one worker a node; a rank's place comes from Open MPI."""
+    mpirun = ["mpirun", "--allow-run-as-root", "-np", str(launch.ranks), "-N", str(launch.processes)]
+    mpirun += ["--bind-to", "none", "--tag-output"]
     for line in launch.environment:
         mpirun += ["-x", f"{line.name}={line.value}"]
-    launcher = {"restartPolicy": "OnFailure", "containers": [
-        {"name": "launcher", "image": launch.container, "command": [*mpirun, *launch.command]},
-    ]}  # fmt: skip
-    worker = pod(launch, grounds, "worker", ["/usr/sbin/sshd", "-De"], "OnFailure")
+    for variable, _ in launch.secrets:
+        mpirun += ["-x", variable]
+    rank = ["bash", "-c", MPI_RANK, "rank", f"{object_name(launch)}-worker-0.{object_name(launch)}", str(PORT)]
+    restart = "OnFailure" if launch.requeue else "Never"
+    first = {"name": "launcher", "image": launch.container, "command": [*mpirun, *rank, *launch.command]}
+    launcher = {"restartPolicy": restart, "containers": [{**first, "env": secrets(launch)}]}
+    worker = pod(launch, grounds, "worker", ["/usr/sbin/sshd", "-De"], restart)
     spec: Data = {
         "slotsPerWorker": launch.processes,
-        "runPolicy": {"cleanPodPolicy": "Running", "backoffLimit": 0},
+        "runPolicy": {"cleanPodPolicy": "Running", "backoffLimit": launch.retries if launch.requeue else 0},
         "mpiReplicaSpecs": {
-            "Launcher": {"replicas": 1, "template": _template(launch, launcher)},
+            "Launcher": {"replicas": 1, "template": _template(launch, launcher, "launcher")},
             "Worker": {"replicas": launch.nodes, "template": _template(launch, worker)},
         },
     }

@@ -3,6 +3,7 @@ is around it. Everything here is data; nothing is text pasted together."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,19 +11,12 @@ from typing import Any
 from trainwright.catalog.instances import InstanceType, find_instance
 from trainwright.errors import UserError
 from trainwright.schedulers.base import Launch
-from trainwright.schedulers.torchrun import under_torchrun
+from trainwright.schedulers.torchrun import log_options, under_torchrun
 
 Data = dict[str, Any]
 HUGE_PAGES = "5120Mi"  # what the EFA provider maps for its bounce buffers, as AWS's own examples request
 
-
-@dataclass(frozen=True)
-class Secret:
-    """One environment variable that comes from a secret of the cluster: its value never stands in a file."""
-
-    variable: str
-    secret: str
-    key: str
+LONGEST = 45  # of 63 letters; the rest is for -worker-1023 and what the controllers put behind a pod's name
 
 
 @dataclass(frozen=True)
@@ -31,8 +25,9 @@ class Grounds:
 
     namespace: str = "default"
     instance: str | None = None
+    node_type: str = ""  # what the nodes' label says, where it is not the instance type
     claims: Mapping[str, str] = field(default_factory=dict)  # mount folder -> PersistentVolumeClaim
-    secrets: tuple[Secret, ...] = ()
+    scratch: tuple[str, ...] = ()  # folders on the node's own disks, empty at the start and gone with the pod
     service_account: str = ""
 
     @property
@@ -47,17 +42,28 @@ def container(launch: Launch, grounds: Grounds, name: str, command: list[str]) -
             f"job {launch.name} names no container", fix="a job on Kubernetes runs an image: add `container: image:tag`"
         )
     made: Data = {"name": name, "image": launch.container, "command": command}
-    env: list[Data] = [{"name": line.name, "value": line.value} for line in launch.environment]
-    env += [
-        {"name": s.variable, "valueFrom": {"secretKeyRef": {"name": s.secret, "key": s.key}}} for s in grounds.secrets
-    ]
-    made["env"] = env
+    made["env"] = [*({"name": line.name, "value": line.value} for line in launch.environment), *secrets(launch)]
     asked = resources(launch, grounds)
     # Extended resources and huge pages cannot be overcommitted: what is requested is the limit.
     made["resources"] = {"requests": dict(asked), "limits": dict(asked)}
     made["volumeMounts"] = [{"name": "shm", "mountPath": "/dev/shm"}, *_mounts(launch, grounds)]
     if grounds.type is not None and grounds.type.efa_cards:
         made["securityContext"] = {"capabilities": {"add": ["IPC_LOCK"]}}
+    return made
+
+
+def secrets(launch: Launch) -> list[Data]:
+    """Variables that come from secrets of the cluster: their values never stand in a file."""
+    made = []
+    for variable, reference in launch.secrets:
+        name, slash, key = reference.partition("/")
+        if not (name and slash and key):
+            raise UserError(
+                f"the secret {reference!r} of {variable} is not NAME/KEY",
+                where=f"job {launch.name}: secrets",
+                fix="name the Kubernetes Secret and the key in it, such as hugging-face/token",
+            )
+        made.append({"name": variable, "valueFrom": {"secretKeyRef": {"name": name, "key": key}}})
     return made
 
 
@@ -103,7 +109,7 @@ def volumes(launch: Launch, grounds: Grounds) -> list[Data]:
         host = folder.partition(":")[0]
         claim = grounds.claims.get(host)
         source: Data = {"persistentVolumeClaim": {"claimName": claim}} if claim else {"hostPath": {"path": host}}
-        made.append({"name": f"data-{number}", **source})
+        made.append({"name": f"data-{number}", **({"emptyDir": {}} if host in grounds.scratch else source)})
     return made
 
 
@@ -111,24 +117,42 @@ def pod(launch: Launch, grounds: Grounds, name: str, command: list[str], restart
     """The pod's specification."""
     spec: Data = {"restartPolicy": restart, "containers": [container(launch, grounds, name, command)]}
     if grounds.instance:
-        spec["nodeSelector"] = {"node.kubernetes.io/instance-type": grounds.instance}
+        spec["nodeSelector"] = {"node.kubernetes.io/instance-type": grounds.node_type or grounds.instance}
     if launch.gpus or (grounds.type is not None and grounds.type.is_gpu):
         spec["tolerations"] = [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]
     if launch.exclusive and launch.nodes > 1:
-        spec["affinity"] = _one_a_node(launch.name)
+        spec["affinity"] = _one_a_node(launch)
     if grounds.service_account:
         spec["serviceAccountName"] = grounds.service_account
     spec["volumes"] = volumes(launch, grounds)
     return spec
 
 
-def _one_a_node(job: str) -> Data:
-    term = {"labelSelector": {"matchLabels": labels(job)}, "topologyKey": "kubernetes.io/hostname"}
+def _one_a_node(launch: Launch) -> Data:
+    term = {"labelSelector": {"matchLabels": pod_labels(launch)}, "topologyKey": "kubernetes.io/hostname"}
     return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
 
 
-def labels(job: str) -> dict[str, str]:
-    return {"app.kubernetes.io/name": job, "app.kubernetes.io/managed-by": "trainwright"}
+def object_name(launch: Launch) -> str:
+    """The run's name as Kubernetes allows one: a DNS label, short enough that pods can have their number behind it."""
+    words = re.sub(r"[^a-z0-9-]+", "-", launch.folder.name.lower()).strip("-")
+    words = words if words[:1].isalpha() else f"job-{words}"
+    if len(words) <= LONGEST:
+        return words
+    stamp = words[-21:].lstrip("-")  # date, time and four letters: what makes a run's name the only one
+    return f"{words[: LONGEST - len(stamp) - 1].rstrip('-')}-{stamp}"
+
+
+def labels(launch: Launch) -> dict[str, str]:
+    return {
+        "app.kubernetes.io/name": launch.name,
+        "app.kubernetes.io/instance": object_name(launch),
+        "app.kubernetes.io/managed-by": "trainwright",
+    }
+
+
+def pod_labels(launch: Launch, component: str = "node") -> dict[str, str]:
+    return {**labels(launch), "app.kubernetes.io/component": component}
 
 
 def torchrun(launch: Launch, node_rank: str, master: str, port: str) -> list[str]:
@@ -140,5 +164,6 @@ def torchrun(launch: Launch, node_rank: str, master: str, port: str) -> list[str
         f"--node-rank={node_rank}",
         f"--master-addr={master}",
         f"--master-port={port}",
+        *log_options(launch),
         *under_torchrun(launch.command),
     ]

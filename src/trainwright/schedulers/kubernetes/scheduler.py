@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 import yaml
 
 from trainwright.errors import UserError, did_you_mean
 from trainwright.schedulers.base import JobStatus, Launch, Script, State, refuse_what_it_cannot
-from trainwright.schedulers.kubernetes.kinds import KINDS, Kind
+from trainwright.schedulers.kubernetes.kinds import KINDS, NODES, QUEUE, Kind
 from trainwright.schedulers.kubernetes.pod import Grounds
 
 CANNOT: dict[str, str] = {
@@ -23,6 +24,7 @@ CANNOT: dict[str, str] = {
     "venv": "the image holds the software",
     "health": "run the health check as a pod of its own",
 }
+PATIENCE = 30.0  # seconds for one answer of the API
 # What the operators call a job's condition -> our word. The last condition that is true speaks.
 _CONDITIONS: dict[str, State] = {
     "Created": "pending", "Suspended": "pending", "Running": "running", "Restarting": "running",
@@ -47,7 +49,13 @@ class KubernetesScheduler:
     context: str | None = None  # of the kubeconfig
     cluster: str = ""
     name = "kubernetes"
+    ships = False  # the image holds the software
     cannot: Mapping[str, str] = field(default_factory=lambda: CANNOT)
+
+    @property
+    def at(self) -> dict[str, str]:
+        """What finds this scheduler again."""
+        return {"namespace": self.grounds.namespace, "kind": self.kind, "context": self.context or ""}
 
     @property
     def _kind(self) -> Kind:
@@ -71,57 +79,76 @@ class KubernetesScheduler:
     def submit(self, launch: Launch, script: Script) -> str:
         manifest = yaml.safe_load(script.text)
         with _api_errors(f"job {launch.name}"):
-            self._objects().create_namespaced_custom_object(*self._where(), manifest)
-        return launch.name
+            self._objects().create_namespaced_custom_object(*self._where(), manifest, _request_timeout=PATIENCE)
+        return str(manifest["metadata"]["name"])
 
     def jobs(self) -> list[JobStatus]:
         with _api_errors(f"namespace {self.grounds.namespace}"):
             found = self._objects().list_namespaced_custom_object(
-                *self._where(), label_selector="app.kubernetes.io/managed-by=trainwright"
+                *self._where(), label_selector="app.kubernetes.io/managed-by=trainwright", _request_timeout=PATIENCE
             )
         return [self._status(item) for item in found["items"]]
 
     def state(self, job: str) -> JobStatus:
         with _api_errors(f"job {job}"):
-            return self._status(self._objects().get_namespaced_custom_object(*self._where(), job))
+            found = self._objects().get_namespaced_custom_object(*self._where(), job, _request_timeout=PATIENCE)
+        return self._status(found)
 
     def cancel(self, job: str) -> None:
         with _api_errors(f"job {job}"):
             self._objects().delete_namespaced_custom_object(*self._where(), job, propagation_policy="Foreground")
 
-    def logs(self, job: str, follow: bool = False) -> Iterator[tuple[str, str]]:
-        """Every line of every pod, each with its pod's name."""
+    def logs(self, job: str, seen: dict[str, str]) -> Iterator[tuple[str, str]]:
+        """The lines of every pod, each with its pod's name. `seen` keeps how far one came, and the next call goes on."""
         core = self._client().CoreV1Api(self._api_client())
-        selector = f"{self._kind.pod_label}={job}"
-        with _api_errors(f"job {job}"):
-            pods = core.list_namespaced_pod(self.grounds.namespace, label_selector=selector).items
-        for pod in pods:
+        for pod in self._pods(core, job):
             name = pod.metadata.name
-            stream = core.read_namespaced_pod_log(name, self.grounds.namespace, follow=follow, _preload_content=False)
-            yield from ((name, raw.decode(errors="replace").rstrip("\n")) for raw in stream)
+            if (pod.status.phase if pod.status else "") == "Pending":
+                continue
+            before = seen.get(name, "")
+            more = {"since_seconds": _seconds_since(before)} if before else {}
+            with _api_errors(f"pod {name}"):
+                stream = core.read_namespaced_pod_log(
+                    name, self.grounds.namespace, timestamps=True, _preload_content=False, _request_timeout=PATIENCE,
+                    **more,
+                )  # fmt: skip
+                lines = stream.data.decode(errors="replace").splitlines()
+            for moment, _, line in (line.partition(" ") for line in lines):
+                # The API's moments have nanoseconds and one length: a later one sorts after.
+                if moment > before:
+                    seen[name] = moment
+                    yield name, line
 
     def explain_pending(self, job: str) -> str:
         """Why the pods of a job do not start, in the words of the cluster's own scheduler."""
-        core = self._client().CoreV1Api(self._api_client())
-        with _api_errors(f"job {job}"):
-            pods = core.list_namespaced_pod(
-                self.grounds.namespace, label_selector=f"{self._kind.pod_label}={job}"
-            ).items
+        pods = self._pods(self._client().CoreV1Api(self._api_client()), job)
         reasons = {c.message for pod in pods for c in pod.status.conditions or [] if c.status == "False" and c.message}
         return "; ".join(sorted(reasons)) or ("no pod was made yet" if not pods else "its pods are not held back")
+
+    def _pods(self, core: Any, job: str) -> list[Any]:
+        selector = f"{self._kind.pod_label}={job}"
+        with _api_errors(f"job {job}"):
+            found = core.list_namespaced_pod(
+                self.grounds.namespace, label_selector=selector, _request_timeout=PATIENCE
+            ).items
+        return sorted(found, key=lambda pod: pod.metadata.name)
 
     def _status(self, item: dict[str, Any]) -> JobStatus:
         status = item.get("status", {})
         true = [c for c in status.get("conditions", []) if c.get("status") == "True"]
         last: dict[str, str] = max(true, key=lambda c: c.get("lastTransitionTime") or "", default={})
+        meta = item["metadata"]
+        notes = meta.get("annotations") or {}
         return JobStatus(
-            id=item["metadata"]["name"],
-            name=item["metadata"]["name"],
+            id=meta["name"],
+            name=(meta.get("labels") or {}).get("app.kubernetes.io/name", meta["name"]),
+            queue=notes.get(QUEUE, ""),
+            nodes=int(notes.get(NODES, 0)),
             state=_CONDITIONS.get(last.get("type", "Created"), "unknown"),
             scheduler=self.name,
             cluster=self.cluster,
             reason=last.get("message", "") or last.get("reason", ""),
-            submitted=item["metadata"].get("creationTimestamp", ""),
+            submitted=meta.get("creationTimestamp", ""),
             started=status.get("startTime", ""),
             ended=status.get("completionTime", ""),
         )
@@ -133,10 +160,14 @@ class KubernetesScheduler:
         return self._client().CustomObjectsApi(self._api_client())
 
     def _api_client(self) -> Any:
-        from kubernetes import config
+        self._client()
+        from kubernetes import client, config
 
+        settings = client.Configuration()
+        settings.retries = 1  # a cluster that does not answer is told soon
         try:
-            return config.new_client_from_config(context=self.context)
+            config.load_kube_config(context=self.context or None, client_configuration=settings)
+            return client.ApiClient(configuration=settings)
         except config.ConfigException as error:
             raise UserError(
                 f"no Kubernetes cluster is configured: {error}", fix="aws eks update-kubeconfig --name CLUSTER"
@@ -151,6 +182,12 @@ class KubernetesScheduler:
         return client
 
 
+def _seconds_since(moment: str) -> int:
+    """A little more than has passed since a line of a log: the clocks of two machines are never quite the same."""
+    then = datetime.fromisoformat(f"{moment[:19]}+00:00")
+    return max(1, int((datetime.now(UTC) - then).total_seconds())) + 300
+
+
 class _api_errors:
     """The API's refusals as errors of ours: what was asked, what the cluster said, what to do."""
 
@@ -161,6 +198,10 @@ class _api_errors:
         return None
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if kind is not None and kind.__module__.startswith("urllib3."):
+            raise UserError(
+                f"the Kubernetes API does not answer: {error}", where=self.where, fix="`kubectl get nodes` tells more"
+            ) from error
         status = getattr(error, "status", None)
         if status is None:
             return

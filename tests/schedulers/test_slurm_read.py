@@ -1,0 +1,83 @@
+"""What Slurm prints, read: lines as 22.05 and later write them."""
+
+from __future__ import annotations
+
+import pytest
+
+from trainwright.schedulers import slurm_read as read
+from trainwright.schedulers.shell import Done, Shell
+from trainwright.schedulers.slurm import SlurmScheduler
+
+SHOWN = (
+    "JobId=7 JobName=my job UserId=root(0) GroupId=root(0) JobState=NODE_FAIL Reason=NodeDown Dependency=(null) "
+    "Requeue=1 Restarts=2 BatchFlag=1 ExitCode=0:9 RunTime=00:00:04 TimeLimit=UNLIMITED "
+    "SubmitTime=2026-11-15T02:59:46 StartTime=2026-11-15T02:59:47 EndTime=Unknown Partition=train "
+    "NodeList=train-[1-2] NumNodes=2-4 Command=/a b/job.sbatch"
+)
+
+
+def test_a_job_as_scontrol_shows_it() -> None:
+    status = read.from_show_job(SHOWN, "demo")
+    assert (status.id, status.name, status.state, status.exit_code) == ("7", "my job", "node-failed", 137)
+    assert (status.nodes, status.node_list, status.restarts, status.ended) == (2, "train-[1-2]", 2, "")
+
+
+def test_a_name_may_hold_the_separator() -> None:
+    status = read.from_queue("12_[0-3]|PENDING|Resources|4||train|2026-11-15T02:00:00|N/A|a|b", "demo")
+    assert (status.id, status.name, status.state, status.reason) == ("12_[0-3]", "a|b", "pending", "Resources")
+
+
+@pytest.mark.parametrize(
+    ("word", "state"),
+    [
+        ("CANCELLED by 0", "cancelled"),
+        ("COMPLETED", "completed"),
+        ("OUT_OF_MEMORY", "failed"),
+        ("TIMEOUT", "timeout"),
+        ("REQUEUED", "pending"),
+        ("NEW_STATE_OF_2030", "unknown"),
+    ],
+)
+def test_states_are_one_vocabulary(word: str, state: str) -> None:
+    assert read.state_word(word) == state
+
+
+@pytest.mark.parametrize(("text", "code"), [("0:0", 0), ("2:0", 2), ("0:9", 137), ("", None)])
+def test_exit_codes(text: str, code: int | None) -> None:
+    assert read.exit_code(text) == code
+
+
+def test_the_completion_file() -> None:
+    line = (
+        "JobId=9 UserId=root(0) GroupId=root(0) Name=count JobState=FAILED Partition=train TimeLimit=UNLIMITED "
+        "StartTime=2026-11-15T02:00:00 EndTime=2026-11-15T02:00:09 NodeList=n-1 NodeCnt=1 ProcCnt=4 ExitCode=1:0"
+    )
+    status = read.from_completion_file(line, "demo")
+    assert (status.state, status.exit_code, status.ended) == ("failed", 1, "2026-11-15T02:00:09")
+
+
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        ("Resources", "next in line"),
+        ("(ReqNodeNotAvail, UnavailableNodes:train-2)", "down, drained or reserved"),
+        ("QOSMaxNodePerUserLimit", "limit of its account or QoS"),
+        ("SomethingNew", "Slurm says only"),
+    ],
+)
+def test_reasons_are_explained(reason: str, words: str) -> None:
+    assert words in read.explain_reason(reason)
+
+
+class Silent(Shell):
+    """A cluster that has forgotten the job and keeps no accounts."""
+
+    def run(self, command: object, text: str = "", timeout: float = 1.0) -> Done:
+        assert isinstance(command, list)
+        if command[:3] == ["scontrol", "show", "config"]:
+            return Done(0, "AccountingStorageType   = accounting_storage/none\nJobCompType  = jobcomp/none\n", "")
+        return Done(1, "", "slurm_load_jobs error: Invalid job id specified")
+
+
+def test_a_job_nobody_knows_is_unknown_and_not_done() -> None:
+    assert SlurmScheduler(Silent()).state("7").state == "unknown"

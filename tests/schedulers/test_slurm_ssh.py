@@ -1,0 +1,124 @@
+"""The same scheduler from a laptop: every command goes through a real sshd to the head node."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from slurm_bench import COUNTING
+
+from trainwright.errors import UserError
+from trainwright.platforms.local import life
+from trainwright.platforms.local.cluster import LocalCluster, LocalQueue
+from trainwright.platforms.local.daemons import missing_programs, wait_for
+from trainwright.schedulers import follow, submission
+from trainwright.schedulers.runs import Run
+from trainwright.schedulers.shell import Shell
+from trainwright.schedulers.slurm import SlurmScheduler
+from trainwright.schedulers.submission import Order
+from trainwright.spec.model import Job, Queue, Spec
+
+pytestmark = pytest.mark.slurm
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def laptop(module_home: Path) -> Iterator[Shell]:
+    """A cluster on loopback ports, and an sshd that leads to its head."""
+    if missing_programs() or not shutil.which("sshd") or os.geteuid() != 0:
+        pytest.skip("needs Slurm, sshd and root")
+    record = life.up(LocalCluster("far", (LocalQueue("train", 2, cpus=2),)), own_network=False)
+    folder = Path(tempfile.mkdtemp(prefix="tws"))
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / "key")], check=True)
+    (folder / "authorized").write_text((folder / "key.pub").read_text())
+    port = free_port()
+    (folder / "sshd.conf").write_text(
+        f"ListenAddress 127.0.0.1:{port}\nHostKey {folder}/key\nAuthorizedKeysFile {folder}/authorized\n"
+        f"StrictModes no\nUsePAM no\nPidFile none\nPermitRootLogin yes\nSetEnv SLURM_CONF={record.conf}\n"
+    )
+    (folder / "ssh.conf").write_text(
+        f"Host head\n HostName 127.0.0.1\n Port {port}\n User root\n IdentityFile {folder}/key\n"
+        f" IdentitiesOnly yes\n StrictHostKeyChecking no\n UserKnownHostsFile {folder}/known\n LogLevel ERROR\n"
+    )
+    os.makedirs("/run/sshd", exist_ok=True)
+    log = (folder / "log").open("w")
+    daemon = subprocess.Popen(["/usr/sbin/sshd", "-D", "-e", "-f", str(folder / "sshd.conf")], stderr=log)
+    shell = Shell(host="head", ssh_options=("-F", str(folder / "ssh.conf")))
+    try:
+        wait_for(lambda: shell.run(["true"]).code == 0, "sshd answers", folder / "log", 20)
+        yield shell
+    finally:
+        subprocess.run([*shell.argv(["true"])[:-3], "-O", "exit", "head"], capture_output=True)
+        daemon.terminate()
+        daemon.wait()
+        log.close()
+        shutil.rmtree(folder)
+
+
+def order(shell: Shell, root: Path, **fields: object) -> Order:
+    spec = Spec(name="far", platform="parallelcluster", queues=(Queue(name="train", nodes=2, cpus=2),))
+    job = Job(name="count", model="counting", args=("--steps=6",), nodes=2, **fields)
+    return Order(
+        spec,
+        job,
+        SlurmScheduler(shell, cluster="far", interface="lo"),
+        lambda spec, job, ranks, python, code: (python, str(COUNTING), *job.args),
+        remote_root=str(root),
+    )
+
+
+def test_submit_follow_and_read_the_end_over_ssh(laptop: Shell, tmp_path: Path) -> None:
+    wish = order(laptop, tmp_path / "far side")
+    run = submission.submit(wish, submission.plan(wish))
+    assert run.host == "head"
+    assert run.where.startswith(str(tmp_path / "far side"))
+    lines: list[str] = []
+    live: list[str] = []
+    status = follow.follow(run, laptop, lambda: wish.scheduler.state(run.job_id), None, lines.append, live.append, 0.1)
+    assert status.state == "completed", lines
+    assert {line.split("]")[0] for line in lines} == {"[rank-0", "[rank-1"}
+    assert any(words.startswith("step 6") for words in live)
+    assert not (run.folder / "metrics.jsonl").exists(), "what the job writes is on the far side"
+    assert (Path(run.where) / "code/trainwright/train/__main__.py").exists()
+
+
+def test_cancel_and_refusal_over_ssh(laptop: Shell, tmp_path: Path) -> None:
+    wish = order(laptop, tmp_path)
+    planned = submission.plan(wish)
+    run = submission.submit(wish, planned)
+    wish.scheduler.cancel(run.job_id)
+    wait_for(lambda: wish.scheduler.state(run.job_id).state == "cancelled", "it is cancelled", Path(), 20)
+    refused = order(laptop, tmp_path, reservation="none")
+    with pytest.raises(UserError, match="refused"):
+        submission.submit(refused, submission.plan(refused))
+
+
+def test_one_connection_serves_many_commands(laptop: Shell) -> None:
+    laptop.run(["true"])
+    began = time.monotonic()
+    for _ in range(5):
+        assert laptop.output(["printf", "%s", "a b"]) == "a b"
+    assert time.monotonic() - began < 3
+
+
+def test_a_host_that_is_not_there_is_told(laptop: Shell) -> None:
+    gone = Shell(host="nowhere.invalid", ssh_options=laptop.ssh_options)
+    with pytest.raises(UserError, match="failed"):
+        gone.output(["true"])
+
+
+def test_a_run_remembers_its_far_side() -> None:
+    run = Run("a", "b", "slurm", host="head", remote="/fsx/runs/a")
+    assert run.where == "/fsx/runs/a"
