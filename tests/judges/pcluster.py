@@ -67,6 +67,7 @@ class Processes:
     endpoint: str
     started: list[subprocess.Popen[str]] = field(default_factory=list)
     worker: subprocess.Popen[str] | None = None
+    fresh: bool = True  # something was made since the worker last looked
 
     def environ(self) -> dict[str, str]:
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("AWS_", "PYTHON"))}
@@ -87,7 +88,9 @@ class Processes:
             self.started.append(self.worker)
         assert self.worker.stdin is not None
         assert self.worker.stdout is not None
-        self.worker.stdin.write(json.dumps({"name": name, "region": region, "config": config}) + "\n")
+        request = {"name": name, "region": region, "config": config, "fresh": self.fresh}
+        self.fresh = False
+        self.worker.stdin.write(json.dumps(request) + "\n")
         self.worker.stdin.flush()
         answer = self.worker.stdout.readline()
         if not answer:

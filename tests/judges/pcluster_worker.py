@@ -9,15 +9,17 @@ import os
 import sys
 
 
-def messages(name: str, region: str, config: str) -> list[dict[str, str]]:
+def messages(name: str, region: str, config: str, fresh: bool) -> list[dict[str, str]]:
     from pcluster.aws.aws_api import AWSApi
     from pcluster.aws.common import Cache
     from pcluster.models.cluster import Cluster, ConfigValidationError
     from pcluster.validators.common import FailureLevel
 
-    os.environ["AWS_DEFAULT_REGION"] = region
-    AWSApi.reset()
-    Cache.clear_all()
+    if fresh or os.environ.get("AWS_DEFAULT_REGION") != region:
+        # ParallelCluster remembers what AWS answered; keep that as long as nothing was made since.
+        os.environ["AWS_DEFAULT_REGION"] = region
+        AWSApi.reset()
+        Cache.clear_all()
     try:
         found = Cluster(name, config).validate_create_request(None, FailureLevel.ERROR)
     except ConfigValidationError as error:
@@ -35,7 +37,7 @@ def main() -> None:
     sys.stdout = sys.stderr  # a library that prints must not disturb the answers
     for line in sys.stdin:
         request = json.loads(line)
-        print(json.dumps(messages(request["name"], request["region"], request["config"])), file=answers, flush=True)
+        print(json.dumps(messages(**request)), file=answers, flush=True)
 
 
 if __name__ == "__main__":

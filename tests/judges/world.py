@@ -12,6 +12,7 @@ from typing import Any
 
 import boto3
 
+from judges.pcluster import processes
 from trainwright.platforms.plan.tree import Plan
 from trainwright.platforms.wiring import StackPlan
 from trainwright.spec.model import Queue
@@ -52,6 +53,7 @@ class World:
         self.linked_buckets()
         for queue in self.plan.spec.queues:
             self.reservation(queue)
+        processes().fresh = True
         return self.made
 
     def network(self, stack: StackPlan) -> dict[str, str]:
