@@ -6,11 +6,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from trainwright.catalog.instances import InstanceType
-from trainwright.check.model import File, Job, Value, known
+from trainwright.check.model import Command, Job, Value, known
 from trainwright.check.registry import Problem
 from trainwright.check.tables import machine
 
-_RANKED = ("torchrun", "accelerate", "deepspeed")
+_RANKED = ("accelerate", "deepspeed")
+_MODULES = ("torch.distributed.run", "torch.distributed.launch")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +34,18 @@ def type_of(job: Job) -> InstanceType | None:
     return machine(job.instance)
 
 
+def is_torchrun(command: Command | None) -> bool:
+    """Whether a command is torchrun, by that name or as a module of Python."""
+    if command is None:
+        return False
+    return command.program == "torchrun" or any(word.value in _MODULES for word in command.words[1:6])
+
+
 def processes(job: Job) -> Value[int] | None:
     """Ranks a node: what the launcher starts, or the tasks that srun starts."""
     if job.processes_per_node is not None:
         return job.processes_per_node
-    if job.launch is not None and job.launch.program in _RANKED:
+    if is_torchrun(job.launch) or (job.launch is not None and job.launch.program in _RANKED):
         return None
     under_srun = job.launch is not None and job.launch.inside_srun
     return job.tasks_per_node if under_srun else None
@@ -76,8 +84,3 @@ def once(problems: Iterable[Problem]) -> Iterator[Problem]:
         if key not in seen:
             seen.add(key)
             yield one
-
-
-def text_mentions(file: File, *words: str) -> bool:
-    lowered = file.text.lower()
-    return any(word in lowered for word in words)

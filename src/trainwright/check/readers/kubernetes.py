@@ -168,6 +168,7 @@ def _job(
         gpus_per_node=_amounts(holder, GPU),
         efa_per_node=_amounts(holder, EFA),
         processes_per_node=int_at(template.root, "spec", "nprocPerNode")
+        or int_at(template.root, "spec", "elasticPolicy", "nProcPerNode")
         or int_at(template.root, "spec", "slotsPerWorker"),
         cpus_per_task=next(iter(_amounts(holder, "cpu")), None) if "cpu" in holder.limits else None,
         env=container.env + (holder.env if holder is not container else []),

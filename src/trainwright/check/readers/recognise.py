@@ -51,9 +51,8 @@ def _textual_kind(path: str, text: str) -> str | None:
 
 def looks_readable(path: PurePath) -> bool:
     """Whether a walk should open the file at all."""
-    return (
-        path.suffix in CANDIDATE_SUFFIXES or path.name.lower().startswith("dockerfile") or path.suffix.lower() == ".dockerfile"
-    )
+    name = path.name.lower()
+    return path.suffix in CANDIDATE_SUFFIXES or name.startswith("dockerfile") or name.endswith(".dockerfile")
 
 
 class Reader(Protocol):

@@ -23,7 +23,7 @@ _SHORT = {
     "D": "chdir", "a": "array", "x": "exclude",
 }  # fmt: skip
 _DIRECTIVE = re.compile(r"--(?P<long>[\w-]+)(?:[= ]\s*(?P<value>\"[^\"]*\"|'[^']*'|[^\s#-][^\s]*))?")
-_SHORT_DIRECTIVE = re.compile(r"-(?P<short>[A-Za-z])\s*(?P<value>[^\s-][^\s]*)?")
+_SHORT_DIRECTIVE = re.compile(r"-(?P<short>[A-Za-z])\s*(?P<value>\"[^\"]*\"|'[^']*'|[^\s-][^\s]*)?")
 _FROM_DIRECTIVE = {
     "SLURM_NNODES": "nodes", "SLURM_JOB_NUM_NODES": "nodes", "SLURM_NTASKS_PER_NODE": "ntasks-per-node",
     "SLURM_GPUS_PER_NODE": "gpus-per-node", "SLURM_CPUS_PER_TASK": "cpus-per-task", "SLURM_NTASKS": "ntasks",

@@ -12,7 +12,7 @@ from trainwright.check.readers.shell_source import Source, part_of
 from trainwright.check.readers.shell_words import Piece, Word
 from trainwright.spec.source import Span
 
-MAX_PARTS = 4000  # a variable that doubles itself must not fill the memory
+MAX_PARTS = 2000  # a variable that doubles itself must not fill the memory
 _EXPRESSION = re.compile(
     r"(?P<name>[A-Za-z_]\w*)(?P<index>\[[^\]]*\])?(?P<operator>:?[-=?+]|[%#/^,@:].*)?(?P<rest>.*)\Z", re.S
 )

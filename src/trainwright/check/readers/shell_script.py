@@ -4,6 +4,7 @@ run under srun or mpirun, which variables are exported."""
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, field
 
 from trainwright.check.model import Command, EnvVar, ShellScript, Value
 from trainwright.check.readers.shell_expand import Expander, Parts, Variables, script_in, value_of
@@ -15,7 +16,9 @@ from trainwright.spec.source import Span
 MAX_DEPTH = 4  # scripts in strings in scripts
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\[[^\]]*\])?(\+?=)")
 _OPEN = {"if", "while", "until", "for", "case", "select"}
-_CLOSE = {"fi", "done", "esac", "}"}
+_CLOSE = {
+    "fi": ("if",), "done": ("for", "while", "until", "select"), "esac": ("case",), "}": ("{",), ")": ("(",)
+}  # fmt: skip
 _PREFIX = {"then", "do", "else", "elif", "!", "time", "{", "if", "while", "until", "coproc"}
 _DECLARE = {"export", "declare", "local", "readonly", "typeset"}
 
@@ -30,6 +33,14 @@ def read_script(source: Source, kind: str = "shell", variables: Variables | None
     return script
 
 
+@dataclass(slots=True)
+class _Block:
+    """A stretch that may run or not: a branch, a loop, a function, a subshell."""
+
+    kind: str
+    names: set[str] = field(default_factory=set)  # what it has assigned
+
+
 class _Follower:
     """Walks the statements of one source."""
 
@@ -40,7 +51,7 @@ class _Follower:
         self.depth = depth
         self.inside: Command | None = None
         self.expander = Expander(source, variables, in_batch)
-        self.blocks: list[set[str]] = []  # names that each open block has assigned
+        self.blocks: list[_Block] = []
         self.plain: dict[str, EnvVar] = {}  # assigned, not yet exported
         self.alone: set[int] = set()  # lines that hold nothing but a comment
 
@@ -65,9 +76,9 @@ class _Follower:
         if words:
             self.command(words, statement)
         if statement.operator == "(":
-            self.blocks.append(set())
-        elif statement.operator == ")" and self.blocks:
-            self.leave()
+            self.blocks.append(_Block("("))
+        elif statement.operator == ")":
+            self.leave(")")
         elif statement.operator == ";;":
             self.next_branch()
 
@@ -76,43 +87,42 @@ class _Follower:
         while words:
             keyword = words[0].bare
             if keyword in _CLOSE:
-                self.leave()
+                self.leave(keyword)
                 return []
-            if keyword in ("for", "select", "case", "function"):
-                self.blocks.append(set())
+            if keyword == "function":
+                return []
+            if keyword in ("for", "select", "case"):
+                self.blocks.append(_Block(keyword))
                 if keyword != "case" and len(words) > 1 and words[1].bare.isidentifier():
                     self.assign(words[1].bare, None)
-                if keyword == "function":
-                    self.blocks.pop()
                 return []
             if keyword not in _PREFIX:
                 return words
             if keyword in ("else", "elif"):
                 self.next_branch()
             elif keyword in _OPEN or keyword == "{":
-                self.blocks.append(set())
+                self.blocks.append(_Block(keyword))
             words = words[1:]
         return words
 
-    def leave(self) -> None:
-        """A block ends: what it may have assigned is no longer certain."""
-        if self.blocks:
-            names = self.blocks.pop()
+    def leave(self, closing: str) -> None:
+        """A block ends: what it may have assigned is no longer certain. The `)` of a case's pattern closes nothing."""
+        if self.blocks and self.blocks[-1].kind in _CLOSE[closing]:
+            names = self.blocks.pop().names
             for name in names:
                 self.variables.set(name, None)
             if self.blocks:
-                self.blocks[-1] |= names
+                self.blocks[-1].names |= names
 
     def next_branch(self) -> None:
         if self.blocks:
-            names = self.blocks[-1]
-            for name in names:
+            for name in self.blocks[-1].names:
                 self.variables.set(name, None)
 
     def assign(self, name: str, value: list[Parts] | None) -> None:
         self.variables.set(name, value)
         if self.blocks:
-            self.blocks[-1].add(name)
+            self.blocks[-1].names.add(name)
 
     def braces(self, words: list[Word]) -> None:
         """`${DIR}}`: a brace too many ends up in the value."""
@@ -245,5 +255,5 @@ class _Follower:
         in_batch = command.runner is None and self.inside is None
         follower = _Follower(source, self.script, self.variables.copy(), in_batch or copied, self.depth + 1)
         follower.inside = command.runner or self.inside
-        follower.blocks = [set()] if self.blocks else []
+        follower.blocks = [_Block("{")] if self.blocks else []
         follower.run()

@@ -79,6 +79,8 @@ class _Scanner:
     def __init__(self, text: str) -> None:
         self.text = text
         self.at = 0
+        self.in_array = False  # arrays do not nest
+        self.closing_pair = -1  # the next `))`, looked for once
         self.statement = Statement()
         self.statements: list[Statement] = []
         self.comments: list[tuple[int, int]] = []
@@ -131,10 +133,12 @@ class _Scanner:
         words = self.statement.words
         if words and words[-1].bare != "for":
             return False
-        end = self.text.find("))", self.at)
-        if end < 0:
+        if self.closing_pair < self.at:
+            found = self.text.find("))", self.at)
+            self.closing_pair = found if found >= 0 else len(self.text)
+        if self.closing_pair == len(self.text):
             return False
-        self.at = end + 2
+        self.at = self.closing_pair + 2
         return True
 
     def redirect(self) -> None:
@@ -188,7 +192,7 @@ class _Scanner:
             if char.isspace() or char in ";&|<>)":
                 break
             if char == "(":
-                if word.items is None and _ARRAY_START.match(text[word.start : self.at]):
+                if word.items is None and not self.in_array and _ARRAY_START.match(text[word.start : self.at]):
                     word.items = self.array()
                     continue
                 break
@@ -215,6 +219,7 @@ class _Scanner:
     def array(self) -> list[Word]:
         items: list[Word] = []
         self.at += 1
+        self.in_array = True
         while self.at < len(self.text):
             char = self.text[self.at]
             if char == ")":
@@ -231,6 +236,7 @@ class _Scanner:
                 self.at += 2
             else:
                 items.append(self.word())
+        self.in_array = False
         return items
 
     def single(self, word: Word) -> None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from trainwright.catalog.instances import InstanceType
-from trainwright.check.job_sizes import multi_node, once, processes, type_of
+from trainwright.check.job_sizes import is_torchrun, multi_node, once, processes, type_of
 from trainwright.check.model import File, Job, Value, known
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.spec.source import Span
@@ -112,7 +112,7 @@ def _against_each_other(job: Job) -> Iterator[Problem]:
 def _torchrun_tasks(job: Job) -> Iterator[Problem]:
     tasks, ranks = known(job.tasks_per_node), known(job.processes_per_node)
     launch = job.launch
-    if launch is None or launch.program != "torchrun" or not launch.inside_srun or job.tasks_per_node is None:
+    if launch is None or not is_torchrun(launch) or not launch.inside_srun or job.tasks_per_node is None:
         return
     if tasks is not None and ranks is not None and tasks > 1 and ranks > 1:
         yield problem(
@@ -144,7 +144,7 @@ def _processors(job: Job) -> Iterator[Problem]:
     cpus, tasks = known(job.cpus_per_task), known(job.tasks_per_node) or 1
     granted = cpus * tasks if cpus else None
     if granted is not None and ranks is not None and job.cpus_per_task is not None and granted < ranks:
-        how = f"{cpus} CPUs a task × {tasks} tasks" if tasks > 1 else f"{cpus} CPUs"
+        how = f"{cpus} CPUs a task × {tasks} tasks" if tasks > 1 else f"{cpus} CPU{'s' if cpus != 1 else ''}"
         yield problem(
             job.cpus_per_task,
             f"{how} a node for {ranks} ranks: not one CPU for each",
@@ -254,13 +254,21 @@ def _rendezvous(job: Job) -> Iterator[Problem]:
                 f"{host} is another machine on each of the {known(job.nodes)} nodes: they never meet",
                 "name the first node of the job",
             )
-    if endpoint is not None and _without_port(endpoint) and known(job.nodes) != 1:
+    if endpoint is not None and _without_port(endpoint) and not _alone(job) and endpoint.value not in _LOCAL_HOSTS:
         yield problem(
             endpoint,
             f"{endpoint.value} has no port: torchrun takes 29400, and two jobs on one node collide",
             "add a port made from the job's id, such as :$((10000 + SLURM_JOB_ID % 50000))",
         )
     yield from _ports(job, endpoint)
+
+
+def _alone(job: Job) -> bool:
+    """Whether the job plainly has one node: torchrun's own default outside of srun."""
+    launch = job.launch
+    if job.nodes is None:
+        return launch is not None and is_torchrun(launch) and not launch.inside_srun and job.pod is None
+    return known(job.nodes) == 1
 
 
 def _without_port(endpoint: Value[str]) -> bool:

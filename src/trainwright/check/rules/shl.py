@@ -17,7 +17,7 @@ _VARIABLE = re.compile(r"^\$\{?([A-Za-z_]\w*)\}?$")
 # Names that a shell, a login or a scheduler sets.
 _GIVEN = re.compile(
     r"^(SLURM|PBS|LSB|OMPI|PMI|AWS|CUDA|NCCL|NVIDIA|TORCH|BASH|KUBERNETES|JOB|HOSTNAME|RANDOM|SECONDS|EUID|UID|PPID|"
-    r"OPTIND|RANK|WORLD_SIZE|LOCAL_RANK|MASTER|COLUMNS|LINES|PIPESTATUS|FUNCNAME|SHLVL|REPLY|HOME|USER|PATH|PWD)"
+    r"OPT|RANK|WORLD_SIZE|LOCAL_RANK|MASTER|COLUMNS|LINES|PIPESTATUS|FUNCNAME|SHLVL|REPLY|HOME|USER|PATH|PWD)"
 )
 _TRAILING_BLANK = re.compile(r"(?<!\\)\\[ \t]+$")
 
@@ -45,7 +45,7 @@ def shell_does_what_it_says(file: File) -> Iterator[Problem]:
 
 
 def _tests(script: ShellScript) -> Iterator[Problem]:
-    if script.sources_others:
+    if script.sources_others or not _is_launcher(script):
         return
     told = " ".join(script.comments.values())
     for command in script.commands:
@@ -61,6 +61,13 @@ def _tests(script: ShellScript) -> Iterator[Problem]:
                 continue
             hint = "Slurm calls it SLURM_JOB_NUM_NODES" if "NODES" in name else "set it, or give it a default"
             yield problem(word, f"${name} is compared, but nothing in the script sets it", hint)
+
+
+def _is_launcher(script: ShellScript) -> bool:
+    """Other scripts may well be told by their environment; a launcher's sizes come from the scheduler."""
+    return script.kind == "sbatch" or any(
+        c.program in ("srun", "torchrun", "sbatch", "mpirun") for c in script.commands
+    )
 
 
 def _is_test(command: Command) -> bool:
