@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,15 +43,16 @@ class BatchApi:
         with aws_errors(f"job {job}"):
             client("batch", self.region).terminate_job(jobId=job, reason=reason)
 
-    def log(self, stream: str, group: str = "/aws/batch/job") -> Iterator[str]:
-        """The lines a container wrote."""
+    def log(self, stream: str, since: str = "", group: str = "/aws/batch/job") -> tuple[Sequence[str], str]:
+        """The lines a container wrote since the last time, and the mark to go on from."""
         logs = client("logs", self.region)
-        token: str | None = None
+        lines: tuple[str, ...] = ()
+        mark = since
         while True:
-            more = {"nextToken": token} if token else {}
+            more = {"nextToken": mark} if mark else {"startFromHead": True}
             with aws_errors(f"log stream {stream}"):
-                page = logs.get_log_events(logGroupName=group, logStreamName=stream, startFromHead=True, **more)
-            yield from (event["message"] for event in page["events"])
-            if page["nextForwardToken"] == token:
-                return
-            token = page["nextForwardToken"]
+                page = logs.get_log_events(logGroupName=group, logStreamName=stream, **more)
+            lines += tuple(event["message"] for event in page["events"])
+            if page["nextForwardToken"] == mark:
+                return lines, mark
+            mark = page["nextForwardToken"]

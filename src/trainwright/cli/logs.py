@@ -43,7 +43,9 @@ def watch(run: Run, rank: int | None) -> None:
 
     try:
         new = reach.log_lines(run, rank)
-        status = follow(run, reach.shell_of(run), lambda: reach.run_state(run), rank, line, live, lines=new)
+        status = follow(
+            run, reach.shell_of(run), lambda: reach.run_state(run), rank, line, live, 2.0 if run.at else 0.5, new
+        )
     except KeyboardInterrupt:
         click.echo(f"\nthe job goes on; `trainwright logs -f {run.name}` follows it again", err=True)
         return

@@ -18,9 +18,11 @@ if TYPE_CHECKING:
 @click.argument("args", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGUMENTS...]")
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change one value of the spec.")
 @click.option("--script", metavar="FILE", help="Run this script instead of a job of the spec.")
-@click.option("--nodes", type=click.IntRange(1), help="Nodes for --script.")
-@click.option("--processes", type=click.IntRange(1), help="Processes a node for --script.")
-@click.option("--queue", metavar="NAME", help="Queue for --script.")
+@click.option("--recipe", metavar="NAME", help="Run this recipe (`trainwright recipes list`, or a file of yours).")
+@click.option("--nodes", type=click.IntRange(1), help="Nodes for --script or --recipe.")
+@click.option("--processes", type=click.IntRange(1), help="Processes a node for --script or --recipe.")
+@click.option("--queue", metavar="NAME", help="Queue for --script or --recipe.")
+@click.option("--container", metavar="IMAGE", help="Image for --script or --recipe.")
 @click.option("--scheduler", type=click.Choice(["process"]), help="Run here, as plain processes.")
 @click.option("--host", metavar="USER@HEAD", help="Reach the Slurm head node over ssh.")
 @click.option("--remote-folder", default="", metavar="FOLDER", help="Where run folders go on that side.")
@@ -37,9 +39,11 @@ def command(
     args: tuple[str, ...],
     overrides: tuple[str, ...],
     script: str | None,
+    recipe: str | None,
     nodes: int | None,
     processes: int | None,
     queue: str | None,
+    container: str | None,
     scheduler: str | None,
     host: str | None,
     remote_folder: str,
@@ -49,7 +53,8 @@ def command(
     follow_it: bool,
     as_json: bool,
 ) -> None:
-    """Submit a JOB of SPEC, or any script: `trainwright submit SPEC --script train.py --nodes 4 -- --lr 1e-4`."""
+    """Submit a JOB of SPEC, a recipe, or any script:
+    `trainwright submit SPEC --script train.py --nodes 4 -- --lr 1e-4`."""
     import dataclasses
 
     from trainwright.cli.logs import watch
@@ -57,10 +62,11 @@ def command(
     from trainwright.schedulers import submission
     from trainwright.schedulers.environment import explain
 
-    words = (job, *args) if script and job else args
+    words = (job, *args) if (script or recipe) and job else args
     wish = Wish(
-        spec, job, overrides, script, words, nodes, processes, queue, scheduler or "", host or "", remote_folder, venv
-    )
+        spec, job, overrides, script, recipe, words, nodes, processes, queue, container, scheduler or "", host or "",
+        remote_folder, venv,
+    )  # fmt: skip
     order = order_for(wish)
     planned = submission.plan(order)
     if dry_run or explain_it:

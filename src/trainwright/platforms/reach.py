@@ -64,7 +64,7 @@ def shell_of(run: Run) -> Shell:
 
 
 def log_lines(run: Run, rank: int | None = None) -> Callable[[], Iterator[str]]:
-    """What a run's logs gained since the last call: from its folder, or from the API of a scheduler that runs images."""
+    """What a run's logs gained since the last call: from its folder, or from the API where images run."""
     if run.scheduler in CONTAINER_SCHEDULERS:
         scheduler: Any = scheduler_of(run)
         return partial(streamed_lines, scheduler, run.job_id, {}, rank)

@@ -11,6 +11,9 @@ from trainwright.catalog.versions import Version, version_set
 from trainwright.errors import UserError
 
 RENDEZVOUS = frozenset({"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"})
+_POD_CARD = EnvVar(
+    "NCCL_SOCKET_IFNAME", "eth", "a pod has a card of its own, called eth0, whatever the node's is called"
+)
 
 
 def job_environment(
@@ -19,9 +22,12 @@ def job_environment(
     cpus: int = 1,
     interface: str = "",
     versions: Mapping[str, Version] | None = None,
+    own_network: bool = False,
 ) -> tuple[EnvVar, ...]:
     """What the ranks of a job start with: computed lines first, then the user's, which win."""
     lines = [*_threads(cpus), *_local(interface), *_instance(instance, versions)]
+    if own_network:
+        lines = [_POD_CARD if line.name == _POD_CARD.name else line for line in lines]
     lines += [EnvVar(name, value, "written in the job") for name, value in user.items()]
     unique = {line.name: line for line in lines}
     return tuple(unique.values())

@@ -59,7 +59,7 @@ def launch_job(spec: Spec, job: Job, place: Place, command_of: CommandOf) -> Lau
     container = job.container or (foreign.container if foreign else None) or ""
     # Without shipping, a script is where the job says it is: in the image or on a mounted file system.
     code = place.folder / "code" if place.ships else Path(job.script or "").parent
-    environment = job_environment(queue.instance, job.env, cpus, place.interface)
+    environment = job_environment(queue.instance, job.env, cpus, place.interface, own_network=not place.ships)
     return Launch(
         name=job.name,
         command=command_of(spec, job, nodes * processes, place.python, code),

@@ -233,6 +233,31 @@ AccountingField = Annotated[
 ]
 
 
+JobKind = Literal["pytorchjob", "jobset", "trainjob", "mpijob"]
+
+
+class Kubernetes(Part):
+    """Platforms eks and hyperpod-eks: where on the cluster jobs run, and what they find there."""
+
+    namespace: str = Field("default", description="Namespace of the jobs.")
+    context: str | None = Field(None, description="Context of the kubeconfig. Default: the current one.")
+    kind: JobKind = Field("pytorchjob", description="Kind of a job that names none: what the cluster has installed.")
+    service_account: str | None = Field(None, description="Service account of the pods, such as one that may read S3.")
+    claims: dict[str, str] = Field(
+        {}, description="PersistentVolumeClaim by mount folder. Default: the folder's name (/fsx: fsx, /a/b: a-b)."
+    )
+
+
+class BatchService(Part):
+    """Platform batch: the queues and roles on AWS Batch."""
+
+    queues: dict[str, str] = Field(
+        {}, description="Job queue on AWS (name or ARN) by queue of this spec. Default: CLUSTER-QUEUE."
+    )
+    job_role: str | None = Field(None, description="ARN of the role that the containers have, such as one to read S3.")
+    execution_role: str | None = Field(None, description="ARN of the role that fetches secrets; needed to use them.")
+
+
 class Batch(Part):
     """How much one optimizer step sees."""
 
@@ -296,6 +321,12 @@ class Job(Part):
     container: str | None = Field(None, description="Container image or .sqsh file.")
     mounts: tuple[str, ...] = Field((), description="Folders mounted into the container: /fsx or /host:/inside.")
     env: dict[str, str] = Field({}, description="Environment variables, beside those Trainwright computes.")
+    secrets: dict[str, str] = Field(
+        {},
+        description="Environment variables from secrets, by reference: NAME/KEY of a Kubernetes Secret, on platform "
+        "batch the ARN of a secret or parameter.",
+    )
+    kind: JobKind | None = Field(None, description="Platforms eks and hyperpod-eks: kind of the job.")
     time: Seconds | None = Field(None, description="Time limit.")
     account: str | None = Field(None, description="Slurm account.")
     qos: str | None = Field(None, description="Slurm quality of service.")
@@ -329,6 +360,8 @@ class Spec(Part):
     monitoring: bool = Field(False, description="Detailed metrics, exporters and dashboards.")
     tags: dict[str, str] = Field({}, description="Tags on everything that is created.")
     slurm: dict[str, str | int] = Field({}, description="Further slurm.conf settings of the cluster.")
+    kubernetes: Kubernetes = Field(Kubernetes(), description="Platforms eks and hyperpod-eks: where jobs run.")
+    batch: BatchService = Field(BatchService(), description="Platform batch: job queues and roles.")
     jobs: tuple[Job, ...] = Field((), description="Jobs to run on the cluster.")
 
     def queue(self, name: str) -> Queue | None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +20,13 @@ from kubeflow_trainer_api.models.trainer_v1alpha1_train_job import TrainerV1alph
 from trainwright.catalog.environment import EnvVar
 from trainwright.errors import UserError
 from trainwright.schedulers.base import Launch
-from trainwright.schedulers.kubernetes.pod import Grounds, Secret
+from trainwright.schedulers.kubernetes.pod import LONGEST, Grounds, object_name
 from trainwright.schedulers.kubernetes.scheduler import KubernetesScheduler
 
 GROUNDS = Grounds(
     namespace="training",
     instance="p5.48xlarge",
     claims={"/fsx": "fsx-claim"},
-    secrets=(Secret("HF_TOKEN", "hugging-face", "token"),),
 )
 LAUNCH = Launch(
     name="pretrain",
@@ -37,6 +39,7 @@ LAUNCH = Launch(
     environment=(EnvVar("FI_EFA_USE_HUGE_PAGE", "0", "fork with huge pages runs out of memory"),),
     time=3600,
     exclusive=True,
+    secrets=(("HF_TOKEN", "hugging-face/token"),),
 )
 
 
@@ -137,3 +140,40 @@ def test_what_kubernetes_cannot_do_is_refused() -> None:
     with pytest.raises(UserError, match="no kind") as caught:
         KubernetesScheduler(GROUNDS, "pytorchjobs").render(LAUNCH)
     assert caught.value.fix == "did you mean 'pytorchjob'?"
+
+
+@pytest.mark.parametrize(
+    ("run", "name"),
+    [
+        ("pretrain-20261115-031718-cd59", "pretrain-20261115-031718-cd59"),
+        ("llama3.1-8b_X-20261115-031718-cd59", "llama3-1-8b-x-20261115-031718-cd59"),
+        ("8b-20261115-031718-cd59", "job-8b-20261115-031718-cd59"),
+        (f"{'long-' * 12}name-20261115-031718-cd59", "long-long-long-long-long-20261115-031718-cd59"),
+    ],
+)
+def test_an_objects_name_is_the_runs_as_dns_allows_it(run: str, name: str) -> None:
+    made = object_name(Launch("x", ("a",), Path("/fsx") / run))
+    assert made == name
+    assert len(made) <= LONGEST
+
+
+def test_a_secret_is_named_with_its_key() -> None:
+    with pytest.raises(UserError, match="not NAME/KEY") as caught:
+        KubernetesScheduler(GROUNDS).render(replace(LAUNCH, secrets=(("HF_TOKEN", "hf_abc"),)))
+    assert caught.value.where == "job pretrain: secrets"
+
+
+def test_a_rank_under_mpi_learns_its_place() -> None:
+    launcher = pods(manifest("mpijob"))[0]["containers"][0]
+    assert {one["name"] for one in launcher["env"]} == {"HF_TOKEN"}
+    words = launcher["command"][launcher["command"].index("bash") :]
+    place = {"RANK": "9", "SIZE": "32", "LOCAL_RANK": "1", "LOCAL_SIZE": "8"}
+    env = {f"OMPI_COMM_WORLD_{name}": value for name, value in place.items()} | {"PATH": os.environ["PATH"]}
+    show = 'echo "$RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $MASTER_ADDR $MASTER_PORT"; echo "$@"'
+    done = subprocess.run(
+        [*words[: words.index("python")], "bash", "-c", show, *words[words.index("python") :]],
+        env=env, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout == ("9 32 1 8 pretrain-worker-0.pretrain 29400\n-m trainwright.train --model llama3.1-8b\n"), (
+        "the first word after the script is $0"
+    )

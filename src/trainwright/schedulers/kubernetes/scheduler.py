@@ -99,7 +99,7 @@ class KubernetesScheduler:
             self._objects().delete_namespaced_custom_object(*self._where(), job, propagation_policy="Foreground")
 
     def logs(self, job: str, seen: dict[str, str]) -> Iterator[tuple[str, str]]:
-        """The lines of every pod, each with its pod's name. `seen` keeps how far one came, and the next call goes on."""
+        """The lines of every pod, with its name. `seen` keeps how far one came, and the next call goes on."""
         core = self._client().CoreV1Api(self._api_client())
         for pod in self._pods(core, job):
             name = pod.metadata.name
