@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Annotated, Any
 
@@ -30,7 +31,7 @@ def _parse(text: Any, units: dict[str, Any], example: str) -> float:
     if isinstance(text, bool):
         raise ValueError(f"{text!r} is not a quantity; write it like {example}")
     if isinstance(text, int | float):
-        return float(text)
+        return _finite(text, 1.0, example)
     match = _QUANTITY.match(str(text))
     if not match:
         raise ValueError(f"{text!r} is not a quantity; write it like {example}")
@@ -38,7 +39,18 @@ def _parse(text: Any, units: dict[str, Any], example: str) -> float:
     if unit not in units:
         known = ", ".join(sorted(u for u in units if u))
         raise ValueError(f"{text!r} has an unknown unit {match['unit']!r}; known: {known}")
-    return float(match["number"].replace("_", "")) * float(units[unit])
+    return _finite(match["number"].replace("_", ""), float(units[unit]), example)
+
+
+def _finite(number: str | float, factor: float, example: str) -> float:
+    """The product, where it is a number that arithmetic can go on with."""
+    try:
+        value = float(number) * factor
+    except OverflowError:
+        value = math.inf
+    if not math.isfinite(value):
+        raise ValueError(f"that is not a quantity; write it like {example}")
+    return value
 
 
 def parse_bytes(text: Any) -> int:

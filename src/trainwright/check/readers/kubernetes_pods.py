@@ -18,7 +18,7 @@ def pod_of(node: Node, kind: str, role: str, replicas: Value[int] | None) -> Pod
         role=role,
         replicas=replicas,
         containers=[container_of(one) for one in _maps(node, "containers")],
-        volumes=[_volume(one) for one in _maps(node, "volumes") if one.get("name") is not None],
+        volumes=[_volume(one) for one in _maps(node, "volumes") if text_at(one, "name") is not None],
         instance=instances[0] if len(instances) == 1 and instances[0].known else None,
         instances=instances,
         host_network=_true(node, "hostNetwork"),

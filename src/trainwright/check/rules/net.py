@@ -10,7 +10,6 @@ from trainwright.check.model import Cluster, File, PortRule, Queue, SecurityGrou
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.tables import machines
 
-
 _TRAINING_GBPS = 100
 
 
