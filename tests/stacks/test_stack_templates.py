@@ -38,7 +38,7 @@ def test_cfn_lint_finds_nothing(name: str) -> None:
     from cfnlint.api import lint_file
     from cfnlint.config import ManualArgs
 
-    config = ManualArgs(regions=["us-east-1", "us-east-2", "us-west-2"])
+    config = ManualArgs(regions=["us-east-1"])
     assert [str(match) for match in lint_file(FOLDER / f"{name}.yaml", config=config)] == []
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,6 @@ import pytest
 from trainwright.platforms.plan.tree import Plan, make_plan, write
 from trainwright.report.picture import picture
 from trainwright.spec.load import load
-from trainwright.spec.schema import schema_text
 from trainwright.spec.source import parse
 from trainwright.stacks.library import template
 from trainwright.stacks.references import references
@@ -21,6 +21,11 @@ from trainwright.stacks.references import references
 ROOT = Path(__file__).parents[3]
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
 GOLDEN = ROOT / "tests" / "golden"
+
+
+@cache
+def plan_of(example: Path) -> Plan:
+    return make_plan(load(example))
 
 
 def tree(plan: Plan, folder: Path) -> dict[str, str]:
@@ -49,7 +54,7 @@ def test_the_plan_is_the_golden_one(example: Path, tmp_path: Path, request: pyte
         for name, text in new.items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_text(text)
-    assert tree(make_plan(load(example)), tmp_path) == kept(folder)
+    assert tree(plan_of(example), tmp_path) == kept(folder)
 
 
 def test_the_golden_folder_holds_nothing_else() -> None:
@@ -58,12 +63,12 @@ def test_the_golden_folder_holds_nothing_else() -> None:
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
 def test_the_header_tells_the_price_of_the_plan(example: Path) -> None:
-    assert f"# Cost: {make_plan(load(example)).bill.headline}.\n" in example.read_text()
+    assert f"# Cost: {plan_of(example).bill.headline}.\n" in example.read_text()
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
 def test_every_reference_is_an_output_of_a_stack_of_the_plan(example: Path) -> None:
-    plan = make_plan(load(example))
+    plan = plan_of(example)
     outputs = {stack.key: template(stack.template).outputs for stack in plan.stacks}
     for text in plan.files.values():
         for stack, output in references(text):
@@ -72,7 +77,7 @@ def test_every_reference_is_an_output_of_a_stack_of_the_plan(example: Path) -> N
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
 def test_scripts_pass_shellcheck(example: Path, tmp_path: Path) -> None:
-    plan = make_plan(load(example))
+    plan = plan_of(example)
     for name in plan.scripts:
         path = tmp_path / Path(name).name
         path.write_text(plan.files[name])
@@ -82,18 +87,11 @@ def test_scripts_pass_shellcheck(example: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
 def test_parameter_files_are_what_cloudformation_takes(example: Path) -> None:
-    plan = make_plan(load(example))
+    plan = plan_of(example)
     for stack in plan.stacks:
         rows = json.loads(plan.files[f"stacks/{stack.key}.parameters.json"])
         assert all(set(row) == {"ParameterKey", "ParameterValue"} for row in rows)
         assert {row["ParameterKey"] for row in rows} >= template(stack.template).required
-
-
-def test_the_examples_point_at_the_schema_of_today(request: pytest.FixtureRequest) -> None:
-    path = ROOT / "examples" / "trainwright.schema.json"
-    if request.config.getoption("--update-golden"):
-        path.write_text(schema_text() + "\n")
-    assert path.read_text() == schema_text() + "\n"
 
 
 def test_a_cluster_file_parses_to_what_was_meant() -> None:

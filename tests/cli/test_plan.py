@@ -1,0 +1,79 @@
+"""`trainwright plan` as a user runs it: files, summary, JSON, picture, and what would change."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from trainwright.cli.main import cli
+from trainwright.errors import UserError
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = str(ROOT / "examples" / "p5-reservation.yaml")
+
+
+def run(*args: str) -> Result:
+    return CliRunner().invoke(cli, ["plan", *args], catch_exceptions=False)
+
+
+def test_the_summary_names_what_is_created_and_what_it_costs(tmp_path: Path) -> None:
+    result = run(EXAMPLE, "-o", str(tmp_path / "plan"), "--explain")
+    assert result.exit_code == 0
+    for expected in ("p5-reservation-lustre-fsx", "$223.55 an hour", "4 × p5.48xlarge", "2026-08-22", "us-east-2"):
+        assert expected in result.stdout
+    assert "queues.train.efa" in result.stdout
+    assert "p5.48xlarge has 32 EFA cards" in result.stdout
+    assert "\x1b[" not in result.stdout
+
+
+def test_json_is_what_plan_json_holds(tmp_path: Path) -> None:
+    result = run(EXAMPLE, "-o", str(tmp_path / "plan"), "--json")
+    facts = json.loads(result.stdout)
+    assert facts == json.loads((tmp_path / "plan" / "plan.json").read_text())
+    assert facts["cluster"]["name"] == "p5-reservation"
+    assert facts["price"]["hour_full"] == pytest.approx(223.55, abs=0.01)
+    assert {part["part"] for part in facts["price"]["parts"]} >= {"head", "queue train", "storage /fsx", "network"}
+    assert set(facts["files"]) == {
+        str(path.relative_to(tmp_path / "plan"))
+        for path in (tmp_path / "plan").rglob("*")
+        if path.is_file() and path.name != "plan.json"
+    }
+
+
+def test_a_second_plan_shows_what_would_change(tmp_path: Path) -> None:
+    folder = str(tmp_path / "plan")
+    run(EXAMPLE, "-o", folder)
+    assert "No change" in run(EXAMPLE, "-o", folder).stdout
+    result = run(EXAMPLE, "-o", folder, "--set", "queues.train.count=6", "--set", "head.instance=m5.4xlarge", "--diff")
+    assert "+  InstanceType: m5.4xlarge" in result.stdout
+    assert "SlurmQueues[train]" in result.stdout.replace("\n", "")
+    assert "Taken together: cluster made anew." in result.stdout
+    changes = json.loads(run(EXAMPLE, "-o", folder, "--json").stdout)["changes"]
+    assert {change["effect"] for change in changes} == {"replace", "stop"}
+
+
+def test_the_picture_goes_where_it_is_wanted(tmp_path: Path) -> None:
+    picture = tmp_path / "cluster.svg"
+    run(EXAMPLE, "-o", str(tmp_path / "plan"), "--svg", str(picture))
+    assert picture.read_text() == (tmp_path / "plan" / "picture.svg").read_text()
+
+
+def test_the_default_folder_has_the_cluster_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run(EXAMPLE)
+    assert (tmp_path / "p5-reservation.plan" / "cluster.yaml").is_file()
+
+
+def test_a_mistake_leaves_nothing_behind(tmp_path: Path) -> None:
+    with pytest.raises(UserError):
+        run(EXAMPLE, "-o", str(tmp_path / "plan"), "--set", "queues.train.instance=p3dn.24xlarge")
+    assert not (tmp_path / "plan").exists()
+
+
+def test_a_local_cluster_costs_nothing(tmp_path: Path) -> None:
+    result = run(str(ROOT / "examples" / "local.yaml"), "-o", str(tmp_path / "plan"))
+    assert "costs nothing" in result.stdout
+    assert sorted(path.name for path in (tmp_path / "plan").iterdir()) == ["picture.svg", "plan.json"]
