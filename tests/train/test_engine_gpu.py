@@ -1,4 +1,4 @@
-"""What only a GPU can show: the Triton kernels against their plain forms, float8, compiled blocks against eager ones."""
+"""What only a GPU can show: the Triton kernels against their plain forms, float8, compiled against eager blocks."""
 
 import pytest
 import torch

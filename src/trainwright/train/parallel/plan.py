@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields, replace
 from trainwright.errors import UserError, did_you_mean
 from trainwright.train.models.shape import ModelShape
 
+SINGLE = "single"
 SHORT = {"dp": "replicate", "ddp": "replicate", "fsdp": "shard", "tp": "tensor", "pp": "pipeline", "cp": "context"}
 
 
@@ -33,7 +34,8 @@ class Plan:
 
     @classmethod
     def parse(cls, text: str) -> Plan:
-        """A plan from `shard=2,tp=2`; an empty text is one rank."""
+        """A plan from `shard=2,tp=2`; `single` or an empty text is one rank."""
+        text = "" if text.strip() == SINGLE else text
         known = [f.name for f in fields(cls)]
         values: dict[str, int] = {}
         for item in filter(None, (part.strip() for part in text.split(","))):
@@ -51,7 +53,7 @@ class Plan:
 
     def __str__(self) -> str:
         parts = [f"{f.name}={getattr(self, f.name)}" for f in fields(self) if getattr(self, f.name) > 1]
-        return ",".join(parts) or "single"
+        return ",".join(parts) or SINGLE
 
     def check(self, shape: ModelShape, world: int, seq: int, batch: int) -> None:
         """Raise a UserError that names the two numbers which disagree, and a plan that would work.

@@ -1,0 +1,191 @@
+"""A trained model as a Hugging Face folder, and back: safetensors, whole or in several files, and config.json. Tensors
+go through one at a time."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from math import prod
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
+from torch.distributed.checkpoint.state_dict_loader import load as load_sharded
+from torch.distributed.checkpoint.state_dict_saver import save as save_sharded
+
+from trainwright.errors import UserError
+from trainwright.train.checkpoint.manifest import NAME, Manifest, describe_file, read_whole
+from trainwright.train.checkpoint.places import Folder
+from trainwright.train.models.decoder import Decoder
+from trainwright.train.models.foreign import Read, config_of, inward, outward, shape_of
+from trainwright.train.models.safetensors import TensorFile, write
+from trainwright.train.models.shape import ModelShape, lookup
+
+WEIGHTS, INDEX, CONFIG = "model.safetensors", "model.safetensors.index.json", "config.json"
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+def parameter_sizes(shape: ModelShape) -> dict[str, torch.Size]:
+    """Every parameter of a model, in order, without memory for any."""
+    with torch.device("meta"):
+        return {name: param.shape for name, param in Decoder(shape).named_parameters()}
+
+
+def write_folder(
+    shape: ModelShape, read: Read, folder: Path, dtype: str = "float32", file_bytes: int = 5 << 30
+) -> None:
+    """Write the model whose parameters `read` gives by name. The folder appears when it is whole."""
+    if folder.exists():
+        raise UserError(f"{folder} exists already", fix="name a new folder")
+    beside = folder.with_name(folder.name + ".partial")
+    shutil.rmtree(beside, ignore_errors=True)
+    beside.mkdir(parents=True)
+    files = _split(parameter_sizes(shape), DTYPES[dtype].itemsize, file_bytes)
+    index: dict[str, str] = {}
+    for number, names in enumerate(files, 1):
+        name = WEIGHTS if len(files) == 1 else f"model-{number:05}-of-{len(files):05}.safetensors"
+        sizes = _write_file(shape, read, names, beside / name, DTYPES[dtype])
+        index.update(dict.fromkeys(sizes, name))
+    if len(files) > 1:
+        total = sum(prod(size) for size in parameter_sizes(shape).values()) * DTYPES[dtype].itemsize
+        text = json.dumps({"metadata": {"total_size": total}, "weight_map": index}, indent=1)
+        (beside / INDEX).write_text(text)
+    (beside / CONFIG).write_text(json.dumps(config_of(shape, dtype), indent=2) + "\n")
+    beside.rename(folder)
+
+
+def _split(sizes: dict[str, torch.Size], item: int, file_bytes: int) -> list[list[str]]:
+    """Parameter names by file, each file under the limit unless a single tensor is over it."""
+    files: list[list[str]] = [[]]
+    room = file_bytes
+    for name, size in sizes.items():
+        room -= prod(size) * item
+        if room < 0 and files[-1]:
+            files.append([])
+            room = file_bytes - prod(size) * item
+        files[-1].append(name)
+    return files
+
+
+def _write_file(
+    shape: ModelShape, read: Read, names: list[str], path: Path, dtype: torch.dtype
+) -> dict[str, torch.Size]:
+    own = parameter_sizes(shape)
+    empty = (outward(shape, name, torch.empty(own[name], device="meta")) for name in names)
+    sizes = {theirs: tensor.shape for pieces in empty for theirs, tensor in pieces.items()}
+
+    def stream() -> Iterator[tuple[str, Tensor]]:
+        for name in names:
+            yield from outward(shape, name, read(name)).items()
+
+    write(path, sizes, dtype, stream())
+    return sizes
+
+
+def read_folder(folder: Path, model: str = "") -> tuple[ModelShape, Callable[[str], Tensor]]:
+    """The shape of a Hugging Face folder, and a function that gives our parameters by name, in fp32."""
+    if not (folder / CONFIG).is_file():
+        raise UserError(f"no {CONFIG} in {folder}", fix="name a folder that transformers wrote")
+    shape = shape_of(json.loads((folder / CONFIG).read_text()), model)
+    files = [TensorFile(path) for path in sorted(folder.glob("*.safetensors"))]
+    where = {name: file for file in files for name in file.entries}
+
+    def theirs(name: str) -> Tensor:
+        # Some writers leave the prefix of the model's own class out.
+        for candidate in (name, name.removeprefix("transformer."), name.removeprefix("model.")):
+            if candidate in where:
+                return where[candidate].read(candidate)
+        raise UserError(f"tensor {name} is missing", where=str(folder))
+
+    sizes = parameter_sizes(shape)
+
+    def ours(name: str) -> Tensor:
+        tensor = inward(shape, name, theirs).to(torch.float32)
+        if tensor.shape != sizes[name]:
+            raise UserError(
+                f"{name} is {tuple(tensor.shape)}, {shape.name} needs {tuple(sizes[name])}", where=str(folder)
+            )
+        return tensor
+
+    return shape, ours
+
+
+def checkpoint_folder(path: Path) -> Path:
+    """The checkpoint a path means: itself, or the newest whole one of a run or of a folder of checkpoints."""
+    if (path / NAME).is_file():
+        return path
+    place = Folder(path / "checkpoints" if (path / "checkpoints").is_dir() else path)
+    steps = place.whole()
+    if not steps:
+        raise UserError(f"no whole checkpoint in {path}", fix="name a run, its checkpoints folder, or one step of it")
+    return place.reading(steps[0], fetch=False)
+
+
+def read_checkpoint(folder: Path) -> tuple[ModelShape, Read]:
+    """The shape of one of our checkpoints, and a function that reads a parameter of it."""
+    manifest = read_whole(folder)
+    if manifest is None:
+        raise UserError(f"{folder} is not a whole checkpoint")
+    shape = lookup(str(manifest.model["name"]))
+    sizes = parameter_sizes(shape)
+    reader = FileSystemReader(folder)
+
+    def read(name: str) -> Tensor:
+        tensor = torch.empty(sizes[name])
+        load_sharded({"model": {name: tensor}}, storage_reader=reader, no_dist=True)
+        return tensor
+
+    return shape, read
+
+
+def write_checkpoint(shape: ModelShape, read: Read, run: Path) -> Path:
+    """Step 0 of a run that begins with these weights: the trainer finds it there and goes on from it."""
+    from trainwright.train.loop import ORDER_KEYS, State
+    from trainwright.train.setup import identity
+
+    place = Folder(run / "checkpoints")
+    if place.whole():
+        raise UserError(f"{run} has checkpoints already", fix="name a new run folder")
+    sizes = parameter_sizes(shape)
+    # One zero, seen at every size: moments take no memory.
+    moments = {name: torch.zeros(()).expand(size) for name, size in sizes.items()}
+    state = {"model": {name: read(name) for name in sizes}, "exp_avg": moments, "exp_avg_sq": moments}
+    place.clean(0)
+    folder = place.writing(0)
+    save_sharded({**state, "step": torch.tensor(0)}, storage_writer=FileSystemWriter(folder), no_dist=True)
+    files = tuple(describe_file(path) for path in sorted(folder.iterdir()))
+    trainer = {"state": asdict(State()), "order": dict.fromkeys(ORDER_KEYS), "recent": []}
+    place.publish(0, Manifest(0, identity(shape), trainer, files))
+    return place.reading(0, fetch=False)
+
+
+def export_main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="trainwright train export", description="Checkpoint to Hugging Face folder.")
+    parser.add_argument("checkpoint", type=Path, help="a run, its checkpoints folder, or one step of it")
+    parser.add_argument("folder", type=Path, help="the new Hugging Face folder")
+    parser.add_argument("--dtype", choices=DTYPES, default="float32")
+    parser.add_argument("--file-gb", type=float, default=5.0, help="largest file, in GB")
+    args = parser.parse_args(argv)
+    shape, read = read_checkpoint(checkpoint_folder(args.checkpoint))
+    write_folder(shape, read, args.folder, args.dtype, int(args.file_gb * 1e9))
+    print(f"{args.folder}: {shape.name} in {args.dtype}", file=sys.stderr)
+    return 0
+
+
+def import_main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="trainwright train import", description="Hugging Face folder to a run's step 0."
+    )
+    parser.add_argument("folder", type=Path, help="a Hugging Face folder")
+    parser.add_argument("run", type=Path, help="the run folder to begin")
+    parser.add_argument("--model", default="", help="the shape it must have; else the one that fits its config.json")
+    args = parser.parse_args(argv)
+    shape, read = read_folder(args.folder, args.model)
+    written = write_checkpoint(shape, read, args.run)
+    print(f"{written}: {shape.name}; train it with --model {shape.name} --folder {args.run}", file=sys.stderr)
+    return 0
