@@ -21,6 +21,7 @@ $(VENV)/.base: pyproject.toml constraints.txt
 	$(PIP) pip setuptools wheel hatchling editables
 	$(PIP) torch numpy
 	$(PIP) --no-build-isolation -e .[aws,k8s,data]
+	@$(BIN)/python -m compileall -q src/trainwright
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.base
