@@ -19,7 +19,12 @@ def example_of(code: str) -> list[str]:
         good = bad.with_name(bad.name.replace("bad", "good", 1))
         if good.exists():
             shown = without_header(bad.read_text(encoding="utf-8"))
-            return [f"Example ({bad.name}):", shown, "Use instead:", _changes(shown, without_header(good.read_text("utf-8")))]
+            return [
+                f"Example ({bad.name}):",
+                shown,
+                "Use instead:",
+                _changes(shown, without_header(good.read_text("utf-8"))),
+            ]
     return []
 
 
