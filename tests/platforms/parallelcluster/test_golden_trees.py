@@ -94,6 +94,13 @@ def test_parameter_files_are_what_cloudformation_takes(example: Path) -> None:
         assert {row["ParameterKey"] for row in rows} >= template(stack.template).required
 
 
+def test_the_picture_in_the_docs_is_the_one_that_is_drawn(request: pytest.FixtureRequest) -> None:
+    shown, drawn = ROOT / "docs/images/p5-reservation.svg", GOLDEN / "p5-reservation/picture.svg"
+    if request.config.getoption("--update-golden"):
+        shown.write_text(drawn.read_text())
+    assert shown.read_text() == drawn.read_text()
+
+
 def test_a_cluster_file_parses_to_what_was_meant() -> None:
     (root,) = parse((GOLDEN / "p5-reservation" / "cluster.yaml").read_text(), "cluster.yaml")
     resource = root.get("Scheduling", "SlurmQueues", 0, "ComputeResources", 0)
