@@ -43,6 +43,21 @@ def _expect(found: Result, again: Result) -> None:
         raise Failed(f"the mended spec still has {', '.join(f.code for f in again.findings)}")
 
 
+def predict_here(stage: Stage) -> dict[str, Any]:
+    """Predict the demo's job on this machine, from a probe of a second or two, before it runs."""
+    from trainwright.predict.job import predict_job
+    from trainwright.spec.load import load
+
+    found = predict_job(load(HERE / "local.yaml").spec, "pretrain")
+    stage.found["predicted"] = found
+    low, high = found.low * found.gpus, found.high * found.gpus
+    stage.say(
+        f"{found.step_time_s * 1e3:,.0f} ms a step, {found.tokens_per_s:,.0f} tokens/s ({low:,.0f} to {high:,.0f})"
+    )
+    stage.say(f"{found.memory_gib * 1024:,.0f} MiB for the model and its optimizer on each rank")
+    return {"step_time_s": found.step_time_s, "tokens_per_s": found.tokens_per_s, "memory_gib": found.memory_gib}
+
+
 def plan_on_aws(stage: Stage) -> dict[str, Any]:
     """Plan the mended spec for four p5.48xlarge: every file that would be deployed, and its price."""
     from trainwright.platforms.plan.tree import make_plan

@@ -11,6 +11,7 @@ from trainwright.platforms.local import life, state
 
 STEPS = (
     Step("Find the three mistakes planted in a spec", design.find_and_mend),
+    Step("Predict a tiny Llama's step on this machine", design.predict_here),
     Step("Start a real Slurm with four nodes on this machine", training.start_cluster),
     Step("Train a tiny Llama over four ranks", training.train_undisturbed),
     Step("Train it again, and kill a node on the way", training.train_through_a_fault),

@@ -52,7 +52,18 @@ def train_undisturbed(stage: Stage) -> dict[str, Any]:
     stage.found["measured"] = _speed(run)
     last = max(losses)
     stage.say(f"loss {losses[min(losses)]:.4f} → {losses[last]:.4f} in {last} steps, {_speed(run):,.0f} tokens/s")
-    return {"steps": last, "loss": losses[last], "tokens_per_s": round(_speed(run), 1)}
+    facts = {"steps": last, "loss": losses[last], "tokens_per_s": round(_speed(run), 1)}
+    return facts | _beside_prediction(stage, _speed(run))
+
+
+def _beside_prediction(stage: Stage, measured: float) -> dict[str, Any]:
+    """The distance between what was predicted and what was measured, told and kept."""
+    predicted = stage.found.get("predicted")
+    if predicted is None or not predicted.tokens_per_s:
+        return {}
+    off = measured / predicted.tokens_per_s - 1
+    stage.say(f"predicted {predicted.tokens_per_s:,.0f}, measured {measured:,.0f} tokens/s: {off:+.0%}")
+    return {"predicted_tokens_per_s": predicted.tokens_per_s, "off_by": round(off, 3)}
 
 
 def train_through_a_fault(stage: Stage) -> dict[str, Any]:
