@@ -48,7 +48,7 @@ def debug(full: Recipe) -> Recipe:
         "title": f"{full.title} (debug size)",
         "model": f"{full.model}{DEBUG}" if full.model and not full.model.endswith(DEBUG) else full.model,
         "sequence": min(full.sequence, 128),
-        "batch": Batch(sequences=8),
+        "batch": Batch(tokens=8 * min(full.sequence, 128)),
         "steps": 30,
         "precision": "fp32",
         "recompute": "none",

@@ -17,7 +17,8 @@ from trainwright.schedulers.base import JobStatus
 from trainwright.schedulers.runs import Run
 from trainwright.schedulers.shell import Shell
 
-RANK_LINE = re.compile(r"\[rank(\d+)\]: ?(.*)")  # how torchrun tells ranks apart, as the launch asks it to
+# How torchrun (as the launch asks it to) and mpirun tell the ranks of one log apart.
+RANK_LINE = re.compile(r"\[(?:rank|1,)(\d+)\](?:<\w+>)?: ?(.*)")
 LOGS = re.compile(r"(job(?:-\d+)?|rank-\d+|node-\d+|health-\S+)\.log")
 
 

@@ -1,5 +1,6 @@
 """Every example's plan, byte for byte, against tests/golden; `pytest --update-golden` writes it anew. Templates are
-copied into a plan unchanged, so they are compared with the library and not kept a second time."""
+copied into a plan unchanged, so they are compared with the library and not kept a second time; job scripts are the
+schedulers' work and judged there."""
 
 from __future__ import annotations
 
@@ -29,12 +30,16 @@ def plan_of(example: Path) -> Plan:
 
 
 def tree(plan: Plan, folder: Path) -> dict[str, str]:
-    """The files of a plan as they are written, without the templates."""
+    """The files of a plan as they are written, without the templates and job scripts."""
     write(plan, folder, {"picture.svg": picture(plan)}, None)
     found = {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
     for stack in plan.stacks:
         assert found.pop(f"stacks/{stack.key}.yaml") == template(stack.template).text
-    return found
+    facts = json.loads(found["plan.json"])
+    for job in plan.spec.jobs:
+        found.pop(f"jobs/{job.name}.sbatch")
+        facts["files"].pop(f"jobs/{job.name}.sbatch")
+    return {**found, "plan.json": json.dumps(facts, indent=2) + "\n"}
 
 
 def kept(folder: Path) -> dict[str, str]:
@@ -58,7 +63,8 @@ def test_the_plan_is_the_golden_one(example: Path, tmp_path: Path, request: pyte
 
 
 def test_the_golden_folder_holds_nothing_else() -> None:
-    assert {path.name for path in GOLDEN.iterdir()} == {path.stem for path in EXAMPLES}
+    # jobs/ is kept by tests/schedulers/test_golden_jobs.py
+    assert {path.name for path in GOLDEN.iterdir()} == {"jobs", *(path.stem for path in EXAMPLES)}
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
@@ -78,7 +84,7 @@ def test_every_reference_is_an_output_of_a_stack_of_the_plan(example: Path) -> N
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
 def test_scripts_pass_shellcheck(example: Path, tmp_path: Path) -> None:
     plan = plan_of(example)
-    for name in plan.scripts:
+    for name in [name for name in plan.files if name.endswith((".sh", ".sbatch"))]:
         path = tmp_path / Path(name).name
         path.write_text(plan.files[name])
         done = subprocess.run(["shellcheck", "-x", str(path)], capture_output=True, text=True, check=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from trainwright.errors import UserError
 from trainwright.schedulers.base import Launch
 from trainwright.schedulers.kubernetes.pod import (
     Data,
@@ -105,8 +106,14 @@ def trainjob(launch: Launch, grounds: Grounds) -> Data:
         "env": container["env"],
         "resourcesPerNode": {"requests": resources(launch, grounds), "limits": resources(launch, grounds)},
     }
-    carried = ("nodeSelector", "tolerations", "affinity", "serviceAccountName", "volumes")
-    mine: Data = {key: made[key] for key in carried if key in made}
+    if not launch.requeue:
+        raise UserError(
+            "whether a TrainJob comes back is said by its runtime, not by the job",
+            where=f"job {launch.name}: requeue",
+            fix="leave `requeue: false` out, or use kind: jobset",
+        )
+    carried = ("terminationGracePeriodSeconds", "nodeSelector", "tolerations", "affinity", "serviceAccountName")
+    mine: Data = {key: made[key] for key in (*carried, "volumes") if key in made}
     same = ("volumeMounts", "securityContext")
     mine["containers"] = [{"name": "node", **{key: container[key] for key in same if key in container}}]
     template = {"metadata": {"labels": pod_labels(launch)}, "spec": mine}

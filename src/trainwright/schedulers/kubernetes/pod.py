@@ -116,6 +116,7 @@ def volumes(launch: Launch, grounds: Grounds) -> list[Data]:
 def pod(launch: Launch, grounds: Grounds, name: str, command: list[str], restart: str) -> Data:
     """The pod's specification."""
     spec: Data = {"restartPolicy": restart, "containers": [container(launch, grounds, name, command)]}
+    spec["terminationGracePeriodSeconds"] = launch.grace  # time to save when the pod is told to go
     if grounds.instance:
         spec["nodeSelector"] = {"node.kubernetes.io/instance-type": grounds.node_type or grounds.instance}
     if launch.gpus or (grounds.type is not None and grounds.type.is_gpu):

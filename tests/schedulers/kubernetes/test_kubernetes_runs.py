@@ -1,0 +1,121 @@
+"""A run on Kubernetes from `submit` to `cancel`, through the command line, the real client and the stub API."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+from stub_api import Api
+
+from trainwright.cli.main import cli
+from trainwright.errors import UserError
+from trainwright.schedulers import runs
+
+SPEC = {
+    "name": "llama", "platform": "eks", "region": "us-east-2",
+    "queues": [{"name": "train", "instance": "p5.48xlarge", "count": 4}],
+    "storage": [{"mount": "/fsx", "lustre": {}}, {"mount": "/models", "efs": {}}],
+    "kubernetes": {"namespace": "training", "claims": {"/models": "shared-models"}, "context": "here"},
+    "jobs": [{
+        "name": "pretrain", "recipe": "llama3.1-8b-debug", "container": "example.com/t:1", "nodes": 2,
+        "secrets": {"HF_TOKEN": "hugging-face/token"},
+    }],
+}  # fmt: skip
+JOBS = "/apis/kubeflow.org/v1/namespaces/training/pytorchjobs"
+
+
+@pytest.fixture
+def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TRAINWRIGHT_HOME", str(tmp_path / "home"))
+    path = tmp_path / "spec.yaml"
+    path.write_text(yaml.safe_dump(SPEC))
+    return path
+
+
+def tell(*words: str | Path) -> Result:
+    return CliRunner().invoke(cli, [str(word) for word in words], catch_exceptions=False)
+
+
+def condition(kind: str, minute: int, **more: str) -> dict[str, str]:
+    return {"type": kind, "status": "True", "lastTransitionTime": f"2026-11-15T00:{minute:02d}:00Z", **more}
+
+
+def test_a_run_lives_on_kubernetes(spec: Path, api: Api) -> None:
+    name = tell("submit", spec).stdout.strip()
+    run = runs.find(name)
+    assert (run.scheduler, run.where, run.steps) == ("kubernetes", f"/fsx/trainwright/runs/{name}", 30)
+    assert (run.folder / "job.yaml").exists()
+    assert not (run.folder / "code").exists(), "the image holds the software"
+    made = api.objects[f"{JOBS}/{name}"]
+    text = json.dumps(made)
+    assert '"claimName": "fsx"' in text
+    assert '"claimName": "shared-models"' in text
+    assert '"secretKeyRef": {"name": "hugging-face", "key": "token"}' in text
+    assert str(run.folder) not in text
+    assert "PYTHONPATH" not in text
+
+    made["status"] = {"conditions": [condition("Created", 0), condition("Running", 1)]}
+    [row] = json.loads(tell("jobs", "--json").stdout)
+    assert (row["id"], row["name"], row["state"], row["nodes"]) == (name, "pretrain", "running", 2)
+    assert (row["cluster"], row["queue"]) == ("llama", "train")
+    [fact] = json.loads(tell("runs", "--json").stdout)
+    assert (fact["run"], fact["state"]) == (name, "running")
+
+    api.pods = [{"metadata": {"name": f"{name}-master-0"}, "status": {"phase": "Running"}, "spec": {"containers": []}}]
+    at = "2026-11-15T00:00:01.000000000Z"
+    api.logs[f"{name}-master-0"] = f"{at} [rank0]:step 1 loss 5.5\n{at} [rank7]:hello\n{at} plain words\n"
+    assert tell("logs", name).stdout.splitlines() == [
+        "[rank-0] step 1 loss 5.5", "[rank-7] hello", f"[{name}-master-0] plain words",
+    ]  # fmt: skip
+    assert tell("logs", name, "--rank", "7").stdout.splitlines() == ["[rank-7] hello"]
+
+    assert tell("cancel", name).exit_code == 0
+    assert api.objects == {}
+    assert json.loads(tell("jobs", "--json").stdout) == []
+
+
+def test_following_shows_the_end(spec: Path, api: Api) -> None:
+    name = tell("submit", spec, "--set", "kubernetes.kind=jobset").stdout.strip()
+    [item] = api.objects.values()
+    assert item["kind"] == "JobSet"
+    item["status"] = {"conditions": [condition("Failed", 1, message="pod 1 died")]}
+    done = tell("logs", "-f", name)
+    assert done.exit_code == 1
+    assert "failed" in done.stderr
+    assert "pod 1 died" in done.stderr
+    assert json.loads(tell("jobs", "--json").stdout) == [], "a job that ended neither waits nor runs"
+
+
+def test_a_cluster_that_is_gone_does_not_hide_the_others(spec: Path, api: Api) -> None:
+    tell("submit", spec)
+    api.shutdown()
+    api.server_close()
+    [row] = json.loads(tell("jobs", "--json").stdout)
+    assert row["state"] == "unknown"
+    assert "does not answer" in row["reason"]
+
+
+def test_two_submissions_have_two_names(spec: Path, api: Api) -> None:
+    assert tell("submit", spec).stdout != tell("submit", spec).stdout
+    assert len(api.objects) == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (["--set", "storage=[]", "--set", "kubernetes.claims={}"], "no shared storage"),
+        (["--set", "jobs.pretrain.account=team"], "cannot honour account"),
+        (["--set", "kubernetes.claims={/other: x}"], "kubernetes.claims names /other"),
+        (["--set", "platform=batch"], "execution role"),
+        (["--set", "platform=parallelcluster", "--host", "head"], "cannot honour secrets"),
+        (["--set", "jobs.pretrain.kind=jobset", "--set", "jobs.pretrain.secrets={}", "--scheduler", "process"], "kind"),
+        (["--script", "train.py", "--container", "i"], "cannot be sent along"),
+    ],
+)
+def test_what_cannot_be_honoured_is_named(spec: Path, words: list[str], what: str) -> None:
+    with pytest.raises(UserError, match=what):
+        tell("submit", spec, *words, "--dry-run")
+    assert not runs.runs_folder().exists()
