@@ -389,6 +389,7 @@ class Pod:
     instances: list[Value[str]] = field(default_factory=list)  # every type its selectors allow
     host_network: bool = False
     host_ipc: bool = False
+    mounted: set[str] = field(default_factory=set)  # volumes that any container uses, the first ones included
 
 
 @dataclass(slots=True)

@@ -139,7 +139,9 @@ def _what_runs(node: Node, lines: list[str]) -> tuple[ShellScript | None, list[C
 
 def _part(node: Node, lines: list[str]) -> Parts:
     source = of_node(node, lines)
-    return [Part(node.text, source, 0, len(node.text), not is_placeholder(node.text), exact=source.fixed is None)]
+    # Without a shell, `$(NAME)` is a variable of the container.
+    known = not is_placeholder(node.text) and "$(" not in node.text
+    return [Part(node.text, source, 0, len(node.text), known, exact=source.fixed is None)]
 
 
 def _launches(commands: list[Command], script: ShellScript | None) -> list[Command]:

@@ -6,6 +6,7 @@ from trainwright.check.model import Container, EnvVar, Pod, Value, Volume
 from trainwright.check.readers.values import map_values, text_at
 from trainwright.spec.source import Node
 
+_CONTAINERS = ("containers", "initContainers", "ephemeralContainers")
 INSTANCE_LABELS = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
 
 
@@ -23,7 +24,13 @@ def pod_of(node: Node, kind: str, role: str, replicas: Value[int] | None) -> Pod
         instances=instances,
         host_network=_true(node, "hostNetwork"),
         host_ipc=_true(node, "hostIPC"),
+        mounted={name for key in _CONTAINERS for one in _maps(node, key) for name in _used_volumes(one)},
     )
+
+
+def _used_volumes(container: Node) -> list[str]:
+    entries = _maps(container, "volumeMounts") + _maps(container, "volumeDevices")
+    return [entry.value["name"].text for entry in entries if "name" in entry.value]
 
 
 def container_of(node: Node) -> Container:

@@ -42,10 +42,9 @@ def _pod(pod: Pod) -> Iterator[Problem]:
         yield from _shared_memory(pod, container)
         yield from _tokens(container)
         yield from _plugin(pod, container)
-    mounted = {name for container in pod.containers for _, name in container.mounts}
     if pod.containers:
         for volume in pod.volumes:
-            if volume.name.value not in mounted and volume.name.known:
+            if volume.name.value not in pod.mounted and volume.name.known:
                 yield problem(
                     volume.name,
                     f"the volume {volume.name.value!r} is declared but mounted nowhere",

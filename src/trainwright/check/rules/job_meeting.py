@@ -1,0 +1,206 @@
+"""JOB: how the nodes of a job find one another. Node ranks and the rendezvous."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from trainwright.check.job_sizes import is_torchrun, multi_node, once, type_of
+from trainwright.check.model import File, Job, Value, known
+from trainwright.check.registry import Problem, problem, rule
+from trainwright.spec.source import Span
+
+_RANK_VARIABLES = {"SLURM_NODEID", "SLURM_PROCID", "SLURM_LOCALID"}
+_LOCAL_HOSTS = ("localhost", "127.0.0.1", "0.0.0.0")
+_PORT = re.compile(r":(\d+|\$RANDOM)$")
+
+
+@rule("JOB008", "error")
+def node_rank_differs_by_node(file: File) -> Iterator[Problem]:
+    """The node rank must be different on every node.
+
+    A literal `--node_rank 0` in a command that runs on every node makes each of them the first. So does
+    `$SLURM_NODEID` or `$SLURM_PROCID` in the words of srun: the batch script, which runs on the first node only,
+    replaces it by 0 before srun sends the words out.
+
+    Why: the rendezvous waits for ranks that never come, or the nodes train apart without saying so.
+
+    Fix: let torchrun find the rank (`--rdzv_backend=c10d`), or let each node's own shell expand the variable:
+    `srun bash -c 'torchrun --node_rank $SLURM_NODEID …'`.
+
+    Source: Slurm sets SLURM_NODEID for each task; the distillation and ESM2 launchers of
+    awsome-distributed-ai.
+    """
+    yield from once(p for job in file.jobs for p in _node_ranks(job))
+
+
+def _node_ranks(job: Job) -> Iterator[Problem]:
+    rank, launch = job.extra.get("node_rank"), job.launch
+    if rank is None or launch is None:
+        return
+    if rank.known and rank.value.isdigit() and _same_on_all(job):
+        yield problem(
+            rank,
+            f"the node rank is {rank.value} on each of the {_copies(job)} nodes",
+            "leave it to the launcher (--rdzv_backend=c10d), or take it from the node's own environment",
+        )
+        return
+    found = next((name for name in sorted(_RANK_VARIABLES) if re.search(rf"\$\{{?{name}\b", rank.value)), None)
+    if found is not None and found in launch.batch_variables and launch.inside_srun and known(job.nodes) != 1:
+        yield problem(
+            rank,
+            f"${found} is replaced by the batch script, on the first node, so every node gets rank 0",
+            f"let each task expand it: srun bash -c '… --node_rank ${found} …', or \\${found} inside double quotes",
+        )
+
+
+def _same_on_all(job: Job) -> bool:
+    """Whether the one command runs, as it stands, on several nodes."""
+    if job.pod is not None:
+        replicas = known(job.pod.replicas)
+        return replicas is not None and replicas > 1
+    runner = job.launch.runner if job.launch is not None else None
+    if not multi_node(job) or runner is None or runner.program != "srun":
+        return False
+    chosen = {"nodelist", "w", "relative", "r"} & runner.options.keys()
+    return not chosen and known(job.nodes) != 1 and runner.options.get("N", Value("", job.span)).value != "1"
+
+
+def _copies(job: Job) -> int | None:
+    return known(job.pod.replicas) if job.pod is not None else known(job.nodes)
+
+
+@rule("JOB009", "warning")
+def rendezvous_can_be_reached(file: File) -> Iterator[Problem]:
+    """Every node must find the same host and a free port.
+
+    The endpoint needs a host that the other nodes can reach and a port between 1024 and 65535. `$RANDOM` gives 0 to
+    32767, so one start in thirty-two asks for a port that only root may open. Without a port, torchrun takes 29400,
+    which two jobs on one node then share. Localhost is another machine on every node.
+
+    Why: a job that hangs at its start, now and then or always, with every GPU reserved.
+
+    Fix: `--rdzv_endpoint=$head:$port` with the first host of the job and a port made from the job's id:
+    `port=$((10000 + SLURM_JOB_ID % 50000))`.
+
+    Source: torchrun's documentation; 18 launchers without a port in awsome-distributed-ai.
+    """
+    yield from once(p for job in file.jobs for p in _rendezvous(job))
+
+
+def _rendezvous(job: Job) -> Iterator[Problem]:
+    endpoint, address = job.extra.get("endpoint"), job.extra.get("master_address")
+    for value in (endpoint, address):
+        host = value.value.rpartition(":")[0] or value.value if value is not None else ""
+        if value is not None and multi_node(job) and host in _LOCAL_HOSTS:
+            yield problem(
+                value,
+                f"{host} is another machine on each of the {known(job.nodes)} nodes: they never meet",
+                "name the first node of the job",
+            )
+    if endpoint is not None and _without_port(job, endpoint) and not _alone(job) and endpoint.value not in _LOCAL_HOSTS:
+        yield problem(
+            endpoint,
+            f"{endpoint.value} has no port: torchrun takes 29400, and two jobs on one node collide",
+            "add a port made from the job's id, such as :$((10000 + SLURM_JOB_ID % 50000))",
+        )
+    yield from _ports(job, endpoint)
+    yield from _never_started(job, endpoint or address)
+
+
+def _never_started(job: Job, met_at: Value[str] | None) -> Iterator[Problem]:
+    """Several nodes, and nothing that starts torchrun on the others or tells them where to meet."""
+    launch, script = job.launch, job.script
+    if launch is None or script is None or not is_torchrun(launch) or script.kind != "sbatch" or not multi_node(job):
+        return
+    place = launch.options.get("nnodes")
+    if place is None or launch.conditional or "standalone" in launch.options:
+        return
+    elsewhere = any(c.program in ("ssh", "pdsh", "clush", "parallel", "xargs") for c in script.commands)
+    if launch.runner is None and not elsewhere:
+        yield problem(
+            place,
+            f"torchrun waits for {known(job.nodes)} nodes, but the batch script runs it on the first one only",
+            "start it with srun, one task a node",
+        )
+    elif launch.inside_srun and met_at is None and not _told_where(job):
+        yield problem(
+            place,
+            f"{known(job.nodes)} nodes and no --rdzv_endpoint: each looks for the others on itself",
+            "add --rdzv_backend=c10d --rdzv_endpoint=<first node>:<port>",
+        )
+
+
+def _told_where(job: Job) -> bool:
+    names = job.script.assigned if job.script is not None else set()
+    words = job.launch.words if job.launch is not None else []
+    return not all(w.known for w in words) or any(n.startswith("PET_") or n == "MASTER_ADDR" for n in names)
+
+
+def _alone(job: Job) -> bool:
+    """Whether the job plainly has one node: torchrun's own default outside of srun."""
+    launch = job.launch
+    if job.nodes is None:
+        return launch is not None and is_torchrun(launch) and not launch.inside_srun and job.pod is None
+    return known(job.nodes) == 1
+
+
+def _without_port(job: Job, endpoint: Value[str]) -> bool:
+    text = endpoint.value
+    in_shell = job.pod is None or job.script is not None
+    if in_shell and text.startswith("$(") and not text.startswith("$(("):
+        return _closing(text) == len(text)
+    return endpoint.known and ":" not in text
+
+
+def _closing(text: str) -> int:
+    """Just past the bracket that closes the first one."""
+    depth = 0
+    for index, char in enumerate(text):
+        depth += {"(": 1, ")": -1}.get(char, 0)
+        if char == ")" and depth == 0:
+            return index + 1
+    return -1
+
+
+def _ports(job: Job, endpoint: Value[str] | None) -> Iterator[Problem]:
+    for value, text, place in _stated_ports(job, endpoint):
+        if text == "$RANDOM":
+            yield problem(
+                place,
+                "$RANDOM is 0 to 32767: one start in 32 gets a port below 1024, which only root may open",
+                "make it from the job's id: $((10000 + SLURM_JOB_ID % 50000))",
+            )
+        elif text.isdigit() and not 1024 <= int(text) <= 65535:
+            yield problem(place, f"port {text} is not between 1024 and 65535", "choose a port in that range")
+        elif text.isdigit() and value.known and _shares_nodes(job):
+            yield problem(
+                place,
+                f"port {text} is fixed, and other jobs may share the node: the second to start finds it taken",
+                "make it from the job's id: $((10000 + SLURM_JOB_ID % 50000))",
+            )
+
+
+def _stated_ports(job: Job, endpoint: Value[str] | None) -> Iterator[tuple[Value[str], str, Span]]:
+    assigned = job.script.assignments if job.script is not None else []
+    random = next((a for a in assigned if "PORT" in a.name.upper() and a.value.value == "$RANDOM"), None)
+    if random is not None:
+        yield random.value, "$RANDOM", random.value.span
+        return
+    if endpoint is not None:
+        match = _PORT.search(endpoint.value)
+        if match is not None:
+            yield endpoint, match[1], endpoint.span
+    port = job.extra.get("master_port")
+    if port is not None:
+        yield port, port.value, port.span
+    elif endpoint is None:
+        yield from ((a.value, a.value.value, a.value.span) for a in assigned if a.name == "MASTER_PORT")
+
+
+def _shares_nodes(job: Job) -> bool:
+    """Whether the script plainly takes a part of a node and leaves the rest to others."""
+    type_ = type_of(job)
+    if job.scheduler != "slurm" or known(job.exclusive) or type_ is None:
+        return False
+    return any(value.known and 0 < value.value < type_.gpus for value in job.gpus_per_node)
