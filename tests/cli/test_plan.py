@@ -55,6 +55,19 @@ def test_a_second_plan_shows_what_would_change(tmp_path: Path) -> None:
     assert {change["effect"] for change in changes} == {"replace", "stop"}
 
 
+def test_jobs_have_their_script(tmp_path: Path) -> None:
+    run(EXAMPLE, "-o", str(tmp_path / "plan"))
+    script = (tmp_path / "plan" / "jobs" / "pretrain.sbatch").read_text()
+    assert "#SBATCH --nodes=4" in script
+    assert "--parallel shard=32" in script
+
+
+def test_check_has_nothing_against_a_plan(tmp_path: Path) -> None:
+    run(EXAMPLE, "-o", str(tmp_path / "plan"))
+    result = CliRunner().invoke(cli, ["check", str(tmp_path / "plan")], catch_exceptions=False)
+    assert result.exit_code == 0, result.stdout
+
+
 def test_the_picture_goes_where_it_is_wanted(tmp_path: Path) -> None:
     picture = tmp_path / "cluster.svg"
     run(EXAMPLE, "-o", str(tmp_path / "plan"), "--svg", str(picture))

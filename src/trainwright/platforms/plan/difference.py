@@ -70,6 +70,8 @@ def _changes(name: str, old: str | None, new: str | None) -> Iterator[Change]:
         yield from _parameters(name, old, new)
     elif name.startswith("stacks/") and name.endswith(".yaml"):
         yield _stack(name, old, new)
+    elif name.startswith("jobs/"):
+        yield Change(name, "", None, None, "live", "the next submission of the job")
     elif name.startswith("scripts/"):
         yield Change(
             name, "", None, None, "live", "another script, under another name: see cluster.yaml for its effect"

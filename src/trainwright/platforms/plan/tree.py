@@ -57,6 +57,7 @@ def make_plan(loaded: LoadedSpec) -> Plan:
 def _parallelcluster(setting: Setting, source: str, defaults: tuple[Default, ...]) -> Plan:
     from trainwright.platforms.parallelcluster.boot import boot_scripts
     from trainwright.platforms.parallelcluster.render import cluster_file, header
+    from trainwright.platforms.plan.jobs import job_scripts
 
     spec = setting.spec
     scripts = boot_scripts(setting)
@@ -66,6 +67,7 @@ def _parallelcluster(setting: Setting, source: str, defaults: tuple[Default, ...
     for stack in wiring.stacks:
         files |= _stack_files(stack, spec)
     files |= {f"scripts/{script.name}": script.text for script in scripts}
+    files |= job_scripts(spec)
     keys = {f"scripts/{script.name}": script.key(spec.name) for script in scripts}
     return Plan(spec, source, defaults, wiring.stacks, files, bill(setting, wiring.stacks), keys)
 
@@ -153,7 +155,7 @@ def write(plan: Plan, folder: Path, extra: Mapping[str, str], earlier: Mapping[s
         path = _inside(folder, name)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
-        if name.endswith(".sh"):
+        if name.endswith((".sh", ".sbatch")):
             path.chmod(0o755)
     return facts
 
