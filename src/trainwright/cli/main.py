@@ -24,6 +24,7 @@ VERBS: dict[str, str] = {
     "jobs": "List the jobs that wait or run, over all schedulers.",
     "logs": "Print or follow what the ranks of a run print.",
     "cancel": "End a job, leaving no process behind.",
+    "drill": "Cause the faults of a long run on purpose and print what each cost.",
     "runs": "List earlier runs, show one, compare two.",
     "train": "Train a model: alone, under torchrun, or under srun.",
     "data": "Turn text into token shards, show them, prove them whole.",

@@ -1,0 +1,255 @@
+"""A fire drill: cause the faults of a long run on a real cluster, and measure what each cost beside what it may."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from trainwright.errors import UserError
+from trainwright.platforms.accidents import Accidents, LocalAccidents, SlurmAccidents
+from trainwright.platforms.reach import scheduler_for
+from trainwright.schedulers import submission
+from trainwright.schedulers.base import JobStatus
+from trainwright.schedulers.commands import command_of
+from trainwright.schedulers.launch import nodes_of, pick_job
+from trainwright.schedulers.runs import Run
+from trainwright.schedulers.slurm import SlurmScheduler
+from trainwright.schedulers.submission import Order
+from trainwright.spec.load import load
+from trainwright.spec.model import Checkpoint, Job, Spec
+
+FAULTS = ("node", "rank", "controller", "time", "script", "cancel")
+POLL = 0.2
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One fault: what it cost, beside what it was allowed to."""
+
+    fault: str
+    status: Literal["pass", "fail", "skip", "error"]
+    lost_steps: int = 0
+    lost_seconds: float = 0.0
+    allowed_steps: int = 0
+    allowed_seconds: float = 0.0
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Calm:
+    """The same job undisturbed: what the others are held against."""
+
+    losses: dict[int, float]
+    start_seconds: float  # from submission to the first step
+    step_seconds: float
+
+
+@dataclass
+class Watch:
+    """A run that is being struck, seen through its metrics.jsonl."""
+
+    order: Order
+    run: Run
+
+    def lines(self, name: str) -> list[dict[str, Any]]:
+        """The rows of a file of the run; a last one that is half written is left out."""
+        text = self.order.shell.read(f"{self.run.where}/{name}").decode(errors="replace")
+        return [json.loads(line) for line in text.splitlines() if line.endswith("}")]
+
+    def losses(self) -> dict[int, float]:
+        return {record["step"]: record["loss"] for record in self.lines("metrics.jsonl")}
+
+    def last(self) -> int:
+        """The newest step; after a rewind this is less than it was."""
+        records = self.lines("metrics.jsonl")
+        return int(records[-1]["step"]) if records else 0
+
+    def longest_pause(self) -> float:
+        """The longest time between two steps."""
+        times = [record["time"] for record in self.lines("metrics.jsonl")]
+        return max((after - before for before, after in itertools.pairwise(times)), default=0.0)
+
+    def state(self) -> JobStatus:
+        return self.order.scheduler.state(self.run.job_id)
+
+    def until(self, ready: Callable[[], bool], what: str, seconds: float) -> float:
+        """Wait, and say how long it took; a job that ended meanwhile is not waited for."""
+        began = time.monotonic()
+        while not ready():
+            if self.state().over:
+                if ready():
+                    break
+                raise UserError(f"the job ended before {what}", where=f"{self.run.where}/logs")
+            if time.monotonic() - began > seconds:
+                raise UserError(f"waited {seconds:.0f} s in vain until {what}", where=f"{self.run.where}/logs")
+            time.sleep(POLL)
+        return time.monotonic() - began
+
+
+@dataclass
+class Drill:
+    """The faults, one after the other, against one cluster."""
+
+    order: Order
+    accidents: Accidents
+    say: Callable[[str], None]
+    patience: float = 600.0
+
+    @property
+    def every(self) -> int:
+        said = self.order.job.checkpoint
+        return said.steps if said and said.steps else 1
+
+    def run(self, faults: tuple[str, ...]) -> list[Outcome]:
+        self.say("first the job undisturbed")
+        calm = self.calm()
+        outcomes = []
+        for fault in faults:
+            self.say(f"fault: {fault}")
+            try:
+                outcomes.append(self.one(fault, calm))
+            except UserError as error:
+                outcomes.append(Outcome(fault, "error", note=str(error).splitlines()[0]))
+            finally:
+                self.accidents.restore()
+        return outcomes
+
+    def one(self, fault: str, calm: Calm) -> Outcome:
+        if fault == "script":
+            return self.bad_script()
+        if fault == "cancel":
+            return self.cancelled()
+        strike = {
+            "node": self.accidents.kill_node,
+            "rank": self.accidents.kill_rank,
+            "controller": self.accidents.restart_controller,
+            "time": self.accidents.reach_time_limit,
+        }[fault]
+        return self.struck(fault, strike, calm)
+
+    def calm(self) -> Calm:
+        began = time.monotonic()
+        watch = self.submit()
+        watch.until(lambda: watch.last() >= 1, "its first step", self.patience)
+        start = time.monotonic() - began
+        self.end(watch)
+        losses = watch.losses()
+        return Calm(losses, start, max(0.0, time.monotonic() - began - start) / max(1, len(losses)))
+
+    def struck(self, fault: str, strike: Callable[[str], str], calm: Calm) -> Outcome:
+        """Strike after the first checkpoint; what is lost is the way back to the step that was reached before."""
+        watch = self.submit()
+        watch.until(lambda: watch.last() > self.every, f"step {self.every + 1}", self.patience)
+        before = watch.last()
+        note = strike(watch.run.job_id)
+        began = time.monotonic()
+        reached = max(before, watch.last())
+        low = reached
+        while watch.last() <= reached and not watch.state().over and time.monotonic() - began < self.patience:
+            low = min(low, watch.last() or low)
+            time.sleep(POLL)
+        seconds = time.monotonic() - began
+        self.end(watch)
+        # A job that saves first still does steps after the strike; the pause that follows tells then.
+        seconds = max(seconds, watch.longest_pause())
+        lost = self.lost_steps(watch, reached, low)
+        allowed = self.allowed(fault, calm)
+        same = all(math.isclose(calm.losses[s], v, rel_tol=1e-6) for s, v in watch.losses().items() if s in calm.losses)
+        whole = set(watch.losses()) == set(calm.losses)
+        good = same and whole and lost <= allowed[0] and seconds <= allowed[1]
+        note += "" if same and whole else "; the loss is not that of the undisturbed run"
+        return Outcome(fault, "pass" if good else "fail", lost, seconds, *allowed, note=note)
+
+    def lost_steps(self, watch: Watch, reached: int, low: int) -> int:
+        """Steps done twice: how far behind the step that was reached the run started again."""
+        events = watch.lines("events.jsonl")
+        starts = [event["step"] for event in events if event["event"] in {"start", "resume"} and "step" in event]
+        resumed = starts[-1] if len(starts) > 1 else low
+        return max(0, reached - resumed)
+
+    def allowed(self, fault: str, calm: Calm) -> tuple[int, float]:
+        """From the cluster's own settings: noticing, requeueing, starting, and repeating a checkpoint interval."""
+        scheduler = self.order.scheduler
+        assert isinstance(scheduler, SlurmScheduler)
+        slurmd, message = (seconds_in(scheduler.settings.get(k, "")) for k in ("SlurmdTimeout", "MessageTimeout"))
+        expire = re.search(r"cred_expire=(\d+)", scheduler.settings.get("AuthInfo", ""))
+        requeue = (int(expire[1]) if expire else 120) + 1 + seconds_in(scheduler.settings.get("KillWait", ""))
+        notice = {"node": 2 * slurmd + 3 * message, "rank": message, "time": message, "controller": 2 * message}[fault]
+        steps = {"node": self.every, "rank": self.every, "time": 0, "controller": 0}[fault]
+        again = 0.0 if fault == "controller" else requeue + 2 * calm.start_seconds
+        return steps, notice + again + (steps + 2) * 2 * calm.step_seconds
+
+    def bad_script(self) -> Outcome:
+        job = Job(name="missing", script="no/such/script.py", nodes=1)
+        began = time.monotonic()
+        try:
+            submission.plan(replace(self.order, job=job))
+        except UserError as error:
+            return Outcome("script", "pass", 0, time.monotonic() - began, 0, 1.0, note=error.what)
+        return Outcome("script", "fail", note="a job without its script was accepted")
+
+    def cancelled(self) -> Outcome:
+        watch = self.submit()
+        watch.until(lambda: watch.last() >= 1, "its first step", self.patience)
+        self.order.scheduler.cancel(watch.run.job_id)
+        began = time.monotonic()
+        while not watch.state().over and time.monotonic() - began < 60:
+            time.sleep(POLL)
+        state, seconds = watch.state().state, time.monotonic() - began
+        good = state == "cancelled"
+        return Outcome("cancel", "pass" if good else "fail", 0, seconds, 0, 60.0, note=f"the job is {state}")
+
+    def submit(self) -> Watch:
+        return Watch(self.order, submission.submit(self.order, submission.plan(self.order)))
+
+    def end(self, watch: Watch) -> None:
+        began = time.monotonic()
+        while not (status := watch.state()).over:
+            if time.monotonic() - began > self.patience:
+                raise UserError(f"the job is still {status.state} after {self.patience:.0f} s", where=watch.run.where)
+            time.sleep(POLL)
+        if status.state != "completed":
+            raise UserError(f"the job {status.state} with status {status.exit_code}", where=f"{watch.run.where}/logs")
+
+
+def drill_order(path: str, name: str, overrides: tuple[str, ...], host: str, steps: int, every: int) -> Order:
+    """The order a drill repeats: a job of the spec, or a small one where it has none."""
+    spec = load(path, overrides).spec
+    job = drill_job(pick_job(spec, name) if spec.jobs or name else small_job(spec), steps, every)
+    scheduler = scheduler_for(spec, job, host)
+    return Order(spec, job, scheduler, command_of, Path(path).parent.absolute())
+
+
+def small_job(spec: Spec) -> Job:
+    nodes = min(2, nodes_of(spec.queues[0]))
+    return Job(name="drill", model="llama3.2-1b-debug", nodes=nodes, data="builtin:stdlib", sequence=64)
+
+
+def drill_job(base: Job, steps: int, every: int) -> Job:
+    """The job cut short: long enough to be struck after a checkpoint."""
+    kept = base.checkpoint.to if base.checkpoint else None
+    return base.model_copy(update={"steps": steps, "checkpoint": Checkpoint(steps=every, to=kept), "requeue": True})
+
+
+def accidents_for(order: Order) -> Accidents:
+    scheduler = order.scheduler
+    if not isinstance(scheduler, SlurmScheduler):
+        raise UserError(f"a drill needs Slurm, and this job runs on {scheduler.name}", fix="use a Slurm cluster")
+    if order.spec.platform == "local":
+        from trainwright.platforms.local import state
+
+        return LocalAccidents(state.require(order.spec.name), scheduler)
+    return SlurmAccidents(scheduler)
+
+
+def seconds_in(text: str) -> float:
+    """`5 sec` is 5."""
+    found = re.match(r"\d+", text.strip())
+    return float(found[0]) if found else 0.0

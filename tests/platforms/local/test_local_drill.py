@@ -1,0 +1,50 @@
+"""A drill against a real local cluster: every fault is caused, measured and judged."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from trainwright.platforms.drill import FAULTS, Drill, accidents_for, drill_job, seconds_in
+from trainwright.platforms.local import life
+from trainwright.platforms.local.cluster import LocalCluster, LocalQueue
+from trainwright.platforms.local.platform import LocalPlatform
+from trainwright.schedulers.submission import Order
+from trainwright.spec.model import Job, Queue, Spec
+
+COUNTING = Path(__file__).parents[2] / "schedulers" / "counting.py"
+
+
+def drill(args: tuple[str, ...]) -> Drill:
+    life.up(LocalCluster("fire", (LocalQueue("train", 3, cpus=2),), settings=(("SlurmdTimeout", "3"),)))
+    spec = Spec(name="fire", platform="local", queues=(Queue(name="train", nodes=3, cpus=2),))
+    job = drill_job(Job(name="count", model="counting", nodes=2, args=args), 40, 5)
+    order = Order(
+        spec,
+        job,
+        LocalPlatform().scheduler("fire", None),
+        lambda s, job, *_: (sys.executable, str(COUNTING), *job.args),
+    )
+    return Drill(order, accidents_for(order), print, 120)
+
+
+@pytest.mark.slurm
+@pytest.mark.slow
+def test_every_fault_passes_on_a_good_job(slurm: Path) -> None:
+    outcomes = drill(("--steps=40", "--pause=0.2", "--every=5")).run(FAULTS)
+    assert [(one.fault, one.status) for one in outcomes] == [(fault, "pass") for fault in FAULTS], outcomes
+    lost = {one.fault: one.lost_steps for one in outcomes}
+    assert lost["controller"] == lost["time"] == lost["script"] == 0
+
+
+@pytest.mark.slurm
+def test_a_job_that_never_saves_fails_the_drill(slurm: Path) -> None:
+    outcome = drill(("--steps=40", "--pause=0.1", "--every=1000")).run(("rank",))[0]
+    assert outcome.status == "fail"
+    assert outcome.lost_steps > outcome.allowed_steps
+
+
+def test_times_as_slurm_prints_them() -> None:
+    assert [seconds_in(text) for text in ("5 sec", "30", "")] == [5.0, 30.0, 0.0]
