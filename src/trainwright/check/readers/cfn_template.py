@@ -33,6 +33,12 @@ def target(node: Node | None) -> str | None:
     return argument.split(".")[0] if isinstance(argument, str) else None
 
 
+def targets(node: Node | None) -> set[str]:
+    """Every logical id that a node, or a choice inside it (`If`), may point at."""
+    found = {target(one) for one in node.walk()} if node is not None else set()
+    return {name for name in found if name is not None}
+
+
 @dataclass(frozen=True, slots=True)
 class Resource:
     """One resource: its logical id, its type and its properties."""

@@ -15,7 +15,7 @@ from trainwright.check.model import (
     Value,
 )
 from trainwright.check.readers.cfn_clusters import read_clusters
-from trainwright.check.readers.cfn_template import Resource, Template, maps, target
+from trainwright.check.readers.cfn_template import Resource, Template, maps, target, targets
 from trainwright.check.readers.values import value_of
 from trainwright.spec.source import Node
 
@@ -152,10 +152,9 @@ def _security_groups(file: File, template: Template) -> list[SecurityGroup]:
             group.uses.add("efa")
     for kind in ("Ingress", "Egress"):
         for resource in template.of(f"EC2::SecurityGroup{kind}"):
-            owner = groups.get(target(resource.get("GroupId")) or "")
-            if owner is not None and resource.properties is not None:
-                rules = owner.ingress if kind == "Ingress" else owner.egress
-                rules.append(_port_rule(template, resource.properties, owner.name))
+            for name in sorted(targets(resource.get("GroupId")) & set(groups)):
+                rules = groups[name].ingress if kind == "Ingress" else groups[name].egress
+                rules.append(_port_rule(template, resource.properties or resource.node, name))
     _attach(file, template, groups)
     return list(groups.values())
 
@@ -174,7 +173,7 @@ def _port_rule(template: Template, node: Node, owner: str) -> PortRule:
         template.number(node.get("FromPort")),
         template.number(node.get("ToPort")),
         template.text(peer),
-        itself=target(peer) == owner,
+        itself=owner in targets(peer),
     )
 
 

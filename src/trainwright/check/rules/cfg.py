@@ -18,7 +18,9 @@ _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}|^\$([A-Z][A-Z0-9_]+)$")
 _IN_SHELL = re.compile(
     r"PLACEHOLDER_\w+|<(?:your|my|insert|enter|replace)[-_ ][\w -]*>|\b(?:cr|fs|sg|vpc|subnet|ami)-x{4,}\b"
 )
-_TEMPLATED = {"parallelcluster", "eksctl", "hyperpod", "kubernetes"}
+# Where `${VAR}` is what envsubst fills in; below these keys a shell does.
+_TEMPLATED = {"parallelcluster", "eksctl", "hyperpod", "kubernetes", "spec"}
+_SHELL_KEYS = {"args", "command", "env", "jobs", "overrideBootstrapCommand", "preBootstrapCommands"}
 
 
 @rule("CFG001", "error")
@@ -40,14 +42,14 @@ def nothing_left_to_fill_in(file: File) -> Iterator[Problem]:
         yield from _in_text(file)
         return
     variables: dict[str, Span] = {}
-    for node in (scalar for root in file.nodes for scalar in _values(root)):
+    for node, shell in (found for root in file.nodes for found in _values(root, False)):
         literal = _literal(node)
         if literal:
             yield problem(node, f"{literal!r} is still to be filled in", "write the value")
-        elif file.format in _TEMPLATED and "\n" not in node.text:
+        elif file.format in _TEMPLATED and not shell and "\n" not in node.text:
             for braced, bare in _VARIABLE.findall(node.text):
                 variables.setdefault(braced or bare, node.span)
-    if variables and not _is_command(file):
+    if variables:
         names = ", ".join(variables)
         count = f"{len(variables)} variables" if len(variables) > 1 else "one variable"
         yield problem(
@@ -61,18 +63,18 @@ def nothing_left_to_fill_in(file: File) -> Iterator[Problem]:
 _PROSE = {"AllowedPattern", "ConstraintDescription", "Description", "GroupDescription", "Metadata", "annotations"}
 
 
-def _values(node: Node) -> Iterator[Node]:
-    """The texts of a file that some tool will take as they stand."""
+def _values(node: Node, shell: bool) -> Iterator[tuple[Node, bool]]:
+    """The texts of a file that some tool will take as they stand, each with whether a shell will read it."""
     if node.is_scalar:
         if not node.tag and isinstance(node.value, str):
-            yield node
+            yield node, shell
     elif node.is_map:
         for key, child in node.items():
             if key not in _PROSE and key.lower() != "description":
-                yield from _values(child)
+                yield from _values(child, shell or key in _SHELL_KEYS)
     else:
         for child in node.elements():
-            yield from _values(child)
+            yield from _values(child, shell)
 
 
 def _literal(node: Node) -> str:
@@ -83,11 +85,6 @@ def _literal(node: Node) -> str:
         return ""
     found = _LITERAL.search(node.text)
     return found[0] if found else ""
-
-
-def _is_command(file: File) -> bool:
-    """Kubernetes commands use `${VAR}` as the shell does."""
-    return file.format == "kubernetes"
 
 
 def _in_text(file: File) -> Iterator[Problem]:

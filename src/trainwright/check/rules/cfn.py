@@ -11,7 +11,7 @@ from trainwright.check.registry import Problem, problem, rule
 from trainwright.spec.source import Node
 
 _REFERRING = re.compile(r"(Id|Ids|Arn|Arns|GroupName|RoleName|Role|Roles|Bucket|Queue|Cluster)$")
-_OPTIONAL = re.compile(r"\boptional\b", re.IGNORECASE)
+_OPTIONAL = re.compile(r"^\W*optional\b|[(\[]optional[)\]]|(?<!not )\boptional\W*$", re.IGNORECASE)
 _IN_SUB = re.compile(r"\$\{([A-Za-z0-9]+)[.}]")
 
 
