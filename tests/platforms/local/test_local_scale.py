@@ -1,0 +1,43 @@
+"""Sixty-four nodes on one machine: they start in time and run one job of sixty-four ranks."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from trainwright.platforms.local import life
+from trainwright.platforms.local.cluster import LocalCluster, LocalQueue
+from trainwright.platforms.local.platform import LocalPlatform
+from trainwright.schedulers import submission
+from trainwright.schedulers.submission import Order
+from trainwright.spec.model import Job, Queue, Spec
+
+COUNTING = Path(__file__).parents[2] / "schedulers" / "counting.py"
+
+
+@pytest.mark.slurm
+@pytest.mark.slow
+def test_sixty_four_nodes_start_and_run_a_job(slurm: Path) -> None:
+    began = time.monotonic()
+    life.up(LocalCluster("many", (LocalQueue("train", 64),)))
+    up = time.monotonic() - began
+    assert up < 60
+    spec = Spec(name="many", platform="local", queues=(Queue(name="train", nodes=64),))
+    job = Job(name="count", model="counting", args=("--steps=5",), steps=5, nodes=64)
+    scheduler = LocalPlatform().scheduler("many", None)
+    order = Order(spec, job, scheduler, lambda s, job, *_: (sys.executable, str(COUNTING), *job.args))
+    run = submission.submit(order, submission.plan(order))
+    deadline = time.monotonic() + 180
+    while not (status := scheduler.state(run.job_id)).over:
+        assert time.monotonic() < deadline, status
+        time.sleep(0.2)
+    assert status.state == "completed", (run.folder / "job.log").read_text()
+    steps = [json.loads(line)["step"] for line in (run.folder / "metrics.jsonl").read_text().splitlines()]
+    assert steps == [1, 2, 3, 4, 5]
+    hosts = {path.read_text().split(" on ")[1].split()[0] for path in (run.folder / "logs").glob("rank-*.log")}
+    assert len(hosts) == 64
+    print(f"64 nodes up in {up:.1f} s; 64 ranks done after {time.monotonic() - began:.1f} s")
