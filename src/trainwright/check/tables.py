@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from trainwright.catalog.instances import InstanceType, find_instance
-from trainwright.check.model import Queue, Value
+from trainwright.check.finding import Edit
+from trainwright.check.model import File, Queue, Value
 
 _FOLDER = Path(__file__).with_name("data")
 
@@ -29,3 +30,11 @@ def machines(queue: Queue) -> list[tuple[Value[str], InstanceType]]:
     """The instance types of a queue that the catalog knows."""
     found = ((value, machine(value)) for value in queue.instances)
     return [(value, type_) for value, type_ in found if type_ is not None]
+
+
+def edit_to(file: File, value: Value[Any], text: str) -> Edit:
+    """The edit that writes another text for a value, in the quotes that the value has."""
+    line = file.text.splitlines()[value.span.line - 1 : value.span.line]
+    quote = line[0][value.span.column - 1 : value.span.column] if line else ""
+    quote = quote if quote in ("'", '"') else ""
+    return Edit(value.span, f"{quote}{text}{quote}")

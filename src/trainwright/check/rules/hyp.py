@@ -9,6 +9,7 @@ from trainwright.check.model import Cluster, File, Queue, Value
 from trainwright.check.readers.hyperpod import CONFIG, PROVISIONING, part
 from trainwright.check.readers.values import text_at
 from trainwright.check.registry import Problem, problem, rule
+from trainwright.check.tables import edit_to
 from trainwright.spec.source import Node
 
 _MAX_GROUPS = 20
@@ -35,7 +36,7 @@ def hyperpod_files_agree(file: File) -> Iterator[Problem]:
     """
     for cluster in file.clusters:
         if cluster.platform == "hyperpod" and file.format in ("hyperpod", "cloudformation"):
-            yield from _cluster(cluster)
+            yield from _cluster(file, cluster)
     if file.format != "hyperpod":
         return
     for root in file.nodes:
@@ -46,12 +47,18 @@ def hyperpod_files_agree(file: File) -> Iterator[Problem]:
         yield from _unused(file, beside.nodes[0])
 
 
-def _cluster(cluster: Cluster) -> Iterator[Problem]:
+def _cluster(file: File, cluster: Cluster) -> Iterator[Problem]:
     recovery = cluster.extra.get("node_recovery")
     if recovery is not None and recovery.known and recovery.value not in ("Automatic", "None"):
-        yield problem(recovery, f"NodeRecovery {recovery.value!r} is not known", "write Automatic or None")
+        meant = {"automatic": "Automatic", "none": "None"}.get(recovery.value.lower())
+        yield problem(
+            recovery,
+            f"NodeRecovery {recovery.value!r} is not known",
+            "write Automatic or None",
+            edit=edit_to(file, recovery, meant) if meant is not None and file.format == "hyperpod" else None,
+        )
     for queue in cluster.queues:
-        yield from _group(queue)
+        yield from _group(file, queue)
     if len(cluster.queues) > _MAX_GROUPS:
         yield problem(
             cluster.queues[_MAX_GROUPS].span,
@@ -60,10 +67,15 @@ def _cluster(cluster: Cluster) -> Iterator[Problem]:
         )
 
 
-def _group(queue: Queue) -> Iterator[Problem]:
+def _group(file: File, queue: Queue) -> Iterator[Problem]:
     for value in queue.instances:
         if value.known and not value.value.startswith("ml."):
-            yield problem(value, f"{queue.label}: HyperPod's instance types start with ml.", f"write ml.{value.value}")
+            yield problem(
+                value,
+                f"{queue.label}: HyperPod's instance types start with ml.",
+                f"write ml.{value.value}",
+                edit=edit_to(file, value, f"ml.{value.value}") if file.format == "hyperpod" else None,
+            )
     threads = queue.extra.get("threads_per_core")
     if threads is not None and threads.known and threads.value not in (1, 2):
         yield problem(threads, f"{queue.label}: {threads.value} threads a core", "write 1 or 2")

@@ -10,7 +10,7 @@ from trainwright.check.facts import AwsFacts
 from trainwright.check.finding import Edit
 from trainwright.check.model import File, PortRule, Value, known
 from trainwright.check.registry import Problem, problem, rule
-from trainwright.check.tables import table
+from trainwright.check.tables import edit_to, table
 from trainwright.spec.source import Span
 
 
@@ -67,7 +67,7 @@ def metadata_service_is_version_two(file: File) -> Iterator[Problem]:
                 cluster.imds,
                 "version 1 of the metadata service is allowed",
                 "write v2.0",
-                edit=Edit(cluster.imds.span, "v2.0"),
+                edit=edit_to(file, cluster.imds, "v2.0"),
             )
         for queue in cluster.queues:
             disabled = queue.extra.get("imds_v1_disabled")
@@ -89,7 +89,7 @@ def _launch_templates(file: File) -> Iterator[Problem]:
                 template.tokens,
                 f"{template.name}: version 1 of the metadata service is allowed",
                 "write required",
-                edit=Edit(template.tokens.span, "required"),
+                edit=_requiring(file, template.tokens),
             )
         if known(template.hop_limit) == 1 and template.hop_limit is not None and template.users:
             yield problem(
@@ -97,6 +97,12 @@ def _launch_templates(file: File) -> Iterator[Problem]:
                 f"{template.name}: with a hop limit of 1, containers cannot reach the metadata service",
                 "write 2",
             )
+
+
+def _requiring(file: File, tokens: Value[str]) -> Edit | None:
+    """Only where the value stands beside its key: a parameter's default serves other places too."""
+    line = file.text.splitlines()[tokens.span.line - 1]
+    return edit_to(file, tokens, "required") if "HttpTokens" in line[: tokens.span.column] else None
 
 
 @cache
