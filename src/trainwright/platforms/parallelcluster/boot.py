@@ -56,7 +56,7 @@ def boot_scripts(setting: Setting) -> tuple[BootScript, ...]:
         found.append(BootScript("docker.sh", text, "the stock image has no docker"))
     if spec.monitoring:
         _need(setting, MONITORING_SYSTEMS, ("monitoring",), "monitoring")
-        text = _render("monitoring.sh.j2", cluster=spec.name, region=spec.region)
+        text = _render("monitoring.sh.j2", cluster=spec.name)
         found.append(BootScript("monitoring.sh", text, "node metrics, gathered by a Prometheus on the head node"))
     return tuple(found)
 

@@ -1,0 +1,63 @@
+"""What the boot scripts do, run for real where that is possible: the list of nodes that Prometheus reads, made from the
+answer of a `sinfo` that stands in for Slurm's."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from trainwright.platforms.plan.tree import make_plan
+from trainwright.spec.load import load
+
+ROOT = Path(__file__).parents[3]
+
+# Columns as `sinfo --Node --format='%N %o %R %T'` prints them: name, address, queue, state with its mark.
+SINFO = """\
+train-st-g6e-1 10.1.0.11 train idle
+train-st-g6e-2 10.1.0.12 train allocated
+train-st-g6e-2 10.1.0.12 other allocated
+train-dy-g6e-1 train-dy-g6e-1 train idle~
+train-dy-g6e-2 10.1.0.13 train mixed#
+train-dy-g6e-3 10.1.0.14 train idle%
+train-dy-g6e-4 10.1.0.15 train down*
+train-dy-g6e-5 10.1.0.16 train draining
+"""
+
+
+def here_document(script: str, word: str) -> str:
+    found = re.search(rf"<<'{word}'\n(.*?)^{word}$", script, re.DOTALL | re.MULTILINE)
+    assert found is not None
+    return found[1]
+
+
+@pytest.fixture
+def monitoring() -> str:
+    return make_plan(load(ROOT / "examples" / "monitored.yaml")).files["scripts/monitoring.sh"]
+
+
+@pytest.mark.parametrize(("answer", "up"), [(SINFO, ["11", "12", "16"]), ("", [])])
+def test_prometheus_is_told_the_nodes_that_are_up(monitoring: str, tmp_path: Path, answer: str, up: list[str]) -> None:
+    sinfo = tmp_path / "sinfo"
+    sinfo.write_text(f"#!/bin/bash\ncat <<'EOF'\n{answer}EOF\n")
+    sinfo.chmod(0o755)
+    script = here_document(monitoring, "SCRIPT").replace("/opt/slurm/bin", str(tmp_path))
+    script = script.replace("/var/lib/trainwright", str(tmp_path))
+    subprocess.run(["bash", "-c", script], check=True)
+    targets = json.loads((tmp_path / "nodes.json").read_text())
+    assert [target["targets"] for target in targets] == [[f"10.1.0.{number}:9100"] for number in up]
+    assert all(target["labels"]["queue"] == "train" for target in targets)
+
+
+def test_enroot_keeps_images_on_the_scratch_disks_where_there_are_some() -> None:
+    with_scratch = make_plan(load(ROOT / "examples" / "p5-reservation.yaml")).files["scripts/enroot.sh"]
+    assert "store=/scratch/enroot; else store=/var/enroot" in with_scratch
+
+
+def test_docker_is_pinned() -> None:
+    script = make_plan(load(ROOT / "examples" / "p4de-boot-scripts.yaml")).files["scripts/docker.sh"]
+    assert re.search(r'engine="5:\d+\.\d+\.\d+-1~ubuntu', script)
+    assert "apt-mark hold docker-ce" in script
