@@ -41,7 +41,7 @@ def settings(file: File) -> Iterator[Setting]:
     versions = versions_in(file)
     everything = list(file.all_env)
     shown = any(v.name.startswith("FI_EFA_") or (v.name, v.value.value) == ("FI_PROVIDER", "efa") for v in everything)
-    shown = shown or "efa" in versions
+    shown = shown or "efa" in versions or "/opt/amazon/efa" in file.text
     for job in file.jobs:
         for variable in job.env:
             yield _setting(variable, job, versions, shown)

@@ -9,12 +9,13 @@ from dataclasses import dataclass, field, replace
 
 from trainwright.check.model import Value
 from trainwright.check.readers.shell_source import Source, part_of
-from trainwright.check.readers.shell_words import Piece, Word
+from trainwright.check.readers.shell_words import Piece, Word, scan
 from trainwright.spec.source import Span
 
+MAX_DEPTH = 8
 MAX_PARTS = 2000  # a variable that doubles itself must not fill the memory
 _EXPRESSION = re.compile(
-    r"(?P<name>[A-Za-z_]\w*)(?P<index>\[[^\]]*\])?(?P<operator>:?[-=?+]|[%#/^,@:].*)?(?P<rest>.*)\Z", re.S
+    r"(?P<name>[A-Za-z_]\w*|\d+)(?P<index>\[[^\]]*\])?(?P<operator>:?[-=?+]|[%#/^,@:].*)?(?P<rest>.*)\Z", re.S
 )
 _ARITHMETIC = re.compile(r"\s*(?:(\d+)|\$?\{?([A-Za-z_]\w*)\}?|([-+*/%()]))")
 
@@ -84,10 +85,11 @@ class Variables:
 class Expander:
     """Expands the words of one source."""
 
-    def __init__(self, source: Source, variables: Variables, in_batch: bool) -> None:
+    def __init__(self, source: Source, variables: Variables, in_batch: bool, depth: int = 0) -> None:
         self.source = source
         self.variables = variables
         self.in_batch = in_batch
+        self.depth = depth  # of defaults inside defaults
 
     def words(self, word: Word) -> list[Parts]:
         """The words that one written word becomes."""
@@ -169,13 +171,14 @@ class Expander:
     def _default(self, piece: Piece, text: str) -> Parts:
         """The default of `${NAME:-text}`, at its place."""
         start = piece.end - 1 - len(text)
-        bare = text.strip("'\"")
-        if not bare:
+        if not text.strip("'\""):
             return [Part("", self.source, start, start)]
-        if re.search(r"[$`]", bare):
+        statements = scan(text).statements
+        words = statements[0].words if len(statements) == 1 else []
+        if len(words) != 1 or words[0].items is not None or self.depth > MAX_DEPTH:
             return [self._unknown(piece, "${" + piece.text + "}", "")]
-        start += len(text) - len(text.lstrip("'\""))
-        return [Part(bare, self.source, start, start + len(bare))]
+        inner = Expander(part_of(self.source, start, piece.end - 1), self.variables, self.in_batch, self.depth + 1)
+        return inner.one(words[0])
 
     def _unknown(self, piece: Piece, text: str, name: str) -> Part:
         batch = self.in_batch or piece.start in self.source.outer

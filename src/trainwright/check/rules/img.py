@@ -247,7 +247,7 @@ def _huge_pages(file: File) -> Iterator[Problem]:
             cards = container.limits.get("vpc.amazonaws.com/efa") or container.requests.get("vpc.amazonaws.com/efa")
             told = any(v.name == "FI_EFA_USE_HUGE_PAGE" and v.value.value == "0" for v in container.env)
             told = told or "FI_EFA_USE_HUGE_PAGE=0" in file.text
-            if cards is None or known(cards) == "0" or told:
+            if cards is None or known(cards) in (None, "0") or told:
                 continue
             if "hugepages-2Mi" not in container.limits and "hugepages-2Mi" not in container.requests:
                 yield problem(

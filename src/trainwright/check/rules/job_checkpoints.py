@@ -6,10 +6,12 @@ import posixpath
 from collections.abc import Iterator
 
 from trainwright.check.job_sizes import multi_node, once
-from trainwright.check.model import File, Job, Value, known
+from trainwright.check.model import Container, File, Job, Pod, Value, known
 from trainwright.check.model_names import published
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.tables import table
+
+_PASSING = {"emptyDir", "hostPath", "configMap", "secret", "downwardAPI", "projected"}
 
 
 @rule("JOB011", "error")
@@ -80,6 +82,8 @@ def _in_pod(job: Job, where: Value[str]) -> Iterator[Problem]:
     path = where.value
     if not path.startswith("/"):
         workdir = container.workdir
+        if workdir is None:
+            yield from _relative_in_pod(pod, container, where)
         if workdir is None or not workdir.known:
             return
         path = posixpath.join(workdir.value, path)
@@ -100,6 +104,17 @@ def _in_pod(job: Job, where: Value[str]) -> Iterator[Problem]:
             where,
             f"{where.value} is in the emptyDir volume {name!r}: the checkpoint goes when the pod goes",
             "use a persistent volume",
+        )
+
+
+def _relative_in_pod(pod: Pod, container: Container, where: Value[str]) -> Iterator[Problem]:
+    """A folder below the image's own working folder; only a volume that lasts could make that safe."""
+    kinds = {volume.name.value: volume.kind for volume in pod.volumes}
+    if where.known and all(kinds.get(name, "?") in _PASSING for _, name in container.mounts):
+        yield problem(
+            where,
+            f"{where.value} is in the image's working folder, and the pod has no volume that lasts",
+            "mount a persistent volume and write there",
         )
 
 
