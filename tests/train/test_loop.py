@@ -326,6 +326,23 @@ def test_every_option_survives_the_run_folder(config, tmp_path):
     assert parse_arguments(["--config", str(saved)]).steps == 1
 
 
+def test_a_spot_notice_saves_and_asks_to_be_started_again(config, monkeypatch):
+    from trainwright.train import signals
+
+    monkeypatch.setattr(signals, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(signals, "spot_notice", lambda: True)
+    status, trainer = run(replace(config, steps=500, spot_notices=True, lr=1e-4))
+    assert status == 75
+    assert events(config, "stop")[0]["reason"] == "spot interruption notice"
+    assert trainer.parts.checkpointer.saved == trainer.state.step
+
+
+def test_weights_come_from_and_go_to_hugging_face(config, tmp_path, capsys):
+    run(replace(config, steps=2))
+    assert main(["export", config.folder, str(tmp_path / "hf")]) == 0
+    assert {"config.json", "model.safetensors"} <= {p.name for p in (tmp_path / "hf").iterdir()}
+
+
 def test_tensorboard_is_written_or_its_absence_explained(config, tmp_path):
     wanted = replace(config, steps=2, tensorboard=True)
     try:

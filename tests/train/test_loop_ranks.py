@@ -86,6 +86,19 @@ def test_one_rank_s_signal_stops_all_and_another_world_size_goes_on(data, tmp_pa
     assert {s: v for s, v in before.items() if s < min(rest)} == {s: v for s, v in whole.items() if s < min(rest)}
 
 
+@pytest.mark.slow
+def test_the_first_step_comes_within_six_seconds(tmp_path):
+    """From the command to the first step of a debug model, the best of three, with the corpus prepared before."""
+    words = [sys.executable, "-m", "trainwright.train", "--model", "llama3.2-1b-debug", "--data", "builtin:stdlib"]
+    taken = []
+    for attempt in range(3):
+        folder = tmp_path / str(attempt)
+        began = time.time()
+        subprocess.run([*words, "--steps", "1", "--folder", str(folder), "--checkpoint-every", "never"], check=True)
+        taken.append(read_lines(folder / "metrics.jsonl")[0]["time"] - began)
+    assert min(taken) < 6, taken
+
+
 def hangs(config):
     """Rank 1 never comes to its third step."""
     from trainwright.train.engine import Engine
@@ -134,6 +147,18 @@ def test_bare_slurm_variables_are_enough(data, tmp_path):
             r.kill()
             r.wait()
     assert len(losses(tmp_path)) == 2
+
+
+def test_checkpoints_in_s3_outlive_the_nodes(data, tmp_path, s3):
+    """The second start has an empty run folder, as a new node would; only what is in S3 is left."""
+    first = settings(data, tmp_path / "one", checkpoint_to=s3, steps=6)
+    environment = {k: v for k, v in os.environ.items() if k.startswith("AWS_")}
+    assert run_ranks(trained, 2, first, 4, 0, **environment) == [75, 75]
+    second = settings(data, tmp_path / "two", checkpoint_to=s3, steps=6)
+    assert run_ranks(trained, 2, second, **environment) == [0, 0]
+    run_ranks(trained, 1, settings(data, tmp_path / "straight", steps=6))
+    both = losses(tmp_path / "one") + losses(tmp_path / "two")
+    assert both == pytest.approx(losses(tmp_path / "straight"), rel=1e-4)
 
 
 @pytest.mark.parametrize("plan", ["tensor=2", "pipeline=2"])

@@ -1,4 +1,4 @@
-"""`python -m trainwright.train`: what each rank runs. `python -m trainwright.train data …` prepares its data."""
+"""`python -m trainwright.train`: what each rank runs. `data …` prepares data, `export` and `import` convert weights."""
 
 from __future__ import annotations
 
@@ -20,6 +20,13 @@ def main(words: list[str] | None = None) -> int:
             from trainwright.train.data.cli import main as data
 
             return data(words[1:])
+        if words[:1] in (["export"], ["import"]):
+            import warnings
+
+            from trainwright.train.models.huggingface import export_main, import_main
+
+            warnings.filterwarnings("ignore", message="torch.distributed is disabled")
+            return (export_main if words[0] == "export" else import_main)(words[1:])
         from trainwright.train.config import parse_arguments
 
         config = parse_arguments(words)

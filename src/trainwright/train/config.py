@@ -100,6 +100,7 @@ EXAMPLES = """examples:
   python -m trainwright.train --model llama3.2-1b-debug --data builtin:stdlib --steps 20
   torchrun --nproc-per-node 2 -m trainwright.train --model llama3.2-1b-debug --data builtin:stdlib --parallel shard=2
   srun python -m trainwright.train --config run.json
+  trainwright train export runs/first hf/            weights to a Hugging Face folder (and `import`)
 
 exit status: 0 done, 1 failed, 2 wrong usage, 70 hung (stacks are in the run folder),
 75 saved after SIGTERM, SIGUSR1 or a spot notice: start the same command again and it continues

@@ -155,7 +155,7 @@ class Trainer:
         self.guard.recent = deque(saved["recent"], maxlen=WINDOW)
         if keep_data_place:
             self.state.seen, self.state.rewinds = seen, rewinds
-        elif any(saved["order"][k] != v for k, v in self._order().items()):
+        elif self.state.seen and saved["order"] != self._order():
             notes.append("the data or its order changed since the checkpoint: samples are counted from 0 again")
             self.state.seen = 0
         for note in notes:
