@@ -39,7 +39,6 @@ def test_a_spec_becomes_queues() -> None:
     [
         ({"zone": "use2-az3"}, "cannot honour zone"),
         ({"storage": (Storage(mount="/fsx", lustre={}),)}, "cannot honour storage /fsx"),
-        ({"storage": (Storage(mount="/no/such", folder="/tmp"),)}, "does not exist"),
         ({"queues": (Queue(name="train", instance="p5.48xlarge"),)}, "no instance types"),
     ],
 )

@@ -54,6 +54,19 @@ def test_gpus_are_counted_and_given_out(slurm: Path) -> None:
         daemons.run_on_head(record, ["srun", "--gres=gpu:3", "true"])
 
 
+@needs_root
+def test_storage_is_a_folder_the_nodes_share(slurm: Path, tmp_path: Path) -> None:
+    mount = f"/tw-{tmp_path.name}/data"
+    record = life.up(cluster(mounts=((str(tmp_path / "shared"), mount),)), own_network=True)
+    write = f"echo $SLURMD_NODENAME > {mount}/$SLURMD_NODENAME"
+    daemons.run_on_head(record, ["srun", "-N3", "sh", "-c", write])
+    assert sorted(path.name for path in (tmp_path / "shared").iterdir()) == ["train-1", "train-2", "train-3"]
+    assert list(Path(mount).iterdir()) == [], "the mount is the nodes' alone"
+    life.down("one")
+    assert not Path(mount).parent.exists()
+    assert len(list((tmp_path / "shared").iterdir())) == 3, "what was written stays"
+
+
 def test_two_clusters_live_side_by_side(slurm: Path) -> None:
     first, second = life.up(cluster("one")), life.up(cluster("two"), own_network=False)
     third = life.up(cluster("three"), own_network=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import signal
 from collections import Counter
@@ -72,7 +73,7 @@ def _start(cluster: LocalCluster, namespaces: bool, say: Callable[[str], None]) 
             daemons.start_supervisor(record)
         daemons.start_nodes(record, static)
         wait_ready(record, [node.name for node in static])
-    ready = state.Record(cluster, record.identity, namespaces, record.created, record.ports, ready=True)
+    ready = dataclasses.replace(record, ready=True)
     state.write(ready)
     return ready
 

@@ -50,7 +50,7 @@ def cluster_from_spec(spec: Spec) -> LocalCluster:
             f"platform local cannot honour {', '.join(refused)}",
             fix="take it out, or use storage: [{mount: /data, folder: /a/folder/of/this/machine}]",
         )
-    mounts = tuple((_folder(item.folder or ""), _folder(item.mount)) for item in spec.storage)
+    mounts = tuple((str(Path(item.folder or "").expanduser().absolute()), item.mount) for item in spec.storage)
     settings = tuple((key, str(value)) for key, value in spec.slurm.items())
     queues = tuple(queue_from_spec(queue) for queue in spec.queues)
     return LocalCluster(spec.name, queues, spec.accounting is not None, mounts, settings)
@@ -65,9 +65,3 @@ def queue_from_spec(queue: Queue) -> LocalQueue:
     most = queue.nodes or (queue.count.max if queue.count else 1)
     least = queue.count.min if queue.count else None
     return LocalQueue(queue.name, max(most, 1), queue.cpus or 1, queue.gpus or 0, least=least)
-
-
-def _folder(path: str) -> str:
-    if not Path(path).is_dir():
-        raise UserError(f"the folder {path} does not exist", where="storage", fix=f"mkdir -p {path}")
-    return str(Path(path).absolute())

@@ -42,6 +42,7 @@ class Record:
     namespaces: bool
     created: float
     ports: tuple[int, ...] = ()
+    made: tuple[str, ...] = ()  # folders made for mounts to lie on, outermost first
     ready: bool = False
 
     @property
@@ -88,15 +89,24 @@ def locked(name: str) -> Iterator[None]:
 
 
 def new_record(cluster: LocalCluster, namespaces: bool, ports: tuple[int, ...]) -> Record:
-    record = Record(cluster, uuid.uuid4().hex, namespaces, time.time(), ports)
+    record = Record(cluster, uuid.uuid4().hex, namespaces, time.time(), ports, _missing_folders(cluster))
     record.folder.mkdir(parents=True)
     write(record)
+    for folder, mount in cluster.mounts:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        Path(mount).mkdir(parents=True, exist_ok=True)
     if record.short != record.folder:
         record.short.unlink(missing_ok=True)
         record.short.symlink_to(record.folder)
     for part in ("etc", "log", "run", "spool/ctld", "dev"):
         (record.folder / part).mkdir(parents=True)
     return record
+
+
+def _missing_folders(cluster: LocalCluster) -> tuple[str, ...]:
+    """What has to be made, and later taken away, for the cluster's mounts to lie on."""
+    wanted = [path for _, mount in cluster.mounts for path in [*reversed(Path(mount).parents), Path(mount)]]
+    return tuple(dict.fromkeys(str(path) for path in wanted if not path.exists()))
 
 
 def write(record: Record) -> None:
@@ -117,7 +127,7 @@ def read(name: str) -> Record | None:
     mounts = tuple((folder, mount) for folder, mount in plain.pop("mounts"))
     settings = tuple((key, value) for key, value in plain.pop("settings"))
     cluster = LocalCluster(queues=queues, mounts=mounts, settings=settings, **plain)
-    return Record(cluster=cluster, ports=tuple(data.pop("ports")), **data)
+    return Record(cluster=cluster, ports=tuple(data.pop("ports")), made=tuple(data.pop("made")), **data)
 
 
 def require(name: str) -> Record:
@@ -197,7 +207,17 @@ def remove(record: Record) -> None:
             shutil.rmtree(path)
     if record.short != record.folder:
         record.short.unlink(missing_ok=True)
+    for made in reversed(record.made):
+        if not _used_elsewhere(record, made):
+            with contextlib.suppress(FileNotFoundError):
+                os.rmdir(made)
     shutil.rmtree(record.folder)
+
+
+def _used_elsewhere(record: Record, folder: str) -> bool:
+    others = [read(name) for name in names() if name != record.cluster.name]
+    mounts = [mount for other in others if other for _, mount in other.cluster.mounts]
+    return any(Path(mount).is_relative_to(folder) for mount in mounts)
 
 
 def _started(pid: int) -> int:
