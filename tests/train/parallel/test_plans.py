@@ -1,9 +1,11 @@
-"""Every plan, on real processes, gives the loss and the gradient norm of one process, step by step."""
+"""Every plan, on real processes, gives the loss and the gradient norm of one process, step by step, and a checkpoint of
+any plan goes on under any other."""
 
 import importlib.util
 from pathlib import Path
 
 import pytest
+from torch.distributed.checkpoint import load
 
 spec = importlib.util.spec_from_file_location("worlds", Path(__file__).with_name("worlds.py"))
 worlds = importlib.util.module_from_spec(spec)
@@ -39,6 +41,7 @@ def test_plans_of_two(tmp_path):
     check(2, [{"model": LLAMA, "plan": plan} for plan in TWO], tmp_path)
 
 
+@pytest.mark.slow
 def test_plans_of_four(tmp_path):
     check(4, [{"model": LLAMA, "plan": plan} for plan in FOUR], tmp_path)
 
@@ -53,3 +56,49 @@ def test_tied_and_documents_under_two(model, tmp_path):
 @pytest.mark.parametrize("model", [GPT, "falcon-40b-debug", "mistral-7b-v0.1-debug"])
 def test_tied_and_documents_under_four(model, tmp_path):
     check(4, [{"model": model, "plan": plan, "documents": True} for plan in FOUR], tmp_path)
+
+
+def check_moves(world: int, moves: list[tuple[str, str]], model: str, folder: Path) -> None:
+    """A checkpoint goes on under another plan in the same world, and in a single process."""
+    cases = [
+        {"model": model, "plan": plan, "then": then, "folder": str(folder / f"checkpoint-{number}")}
+        for number, (plan, then) in enumerate(moves)
+    ]
+    for case, (stayed, moved) in zip(cases, worlds.run_world(world, cases, folder), strict=True):
+        assert_same(moved, stayed)
+        alone = worlds.build(case, "", seed=9)
+        state = alone.state_dict()
+        load(state, checkpoint_id=case["folder"], no_dist=True)
+        alone.load_state_dict(state)
+        assert_same(worlds.steps(alone, case, range(2, 5)), stayed)
+
+
+def test_checkpoints_move_between_plans_of_two(tmp_path):
+    check_moves(2, [("shard=2", "tensor=2"), ("pipeline=2", "replicate=2")], GPT, tmp_path)
+
+
+@pytest.mark.slow
+def test_checkpoints_move_between_plans_of_four(tmp_path):
+    moves = [("tensor=2,pipeline=2", "replicate=2,shard=2"), ("tensor=2,shard=2", "pipeline=2,context=2")]
+    check_moves(4, moves, GPT, tmp_path)
+
+
+@pytest.mark.slow
+def test_options_under_plans(tmp_path):
+    cases = [
+        {"model": LLAMA, "plan": "shard=2", "options": {"offload_optimizer": True}},
+        {"model": LLAMA, "plan": "tensor=2", "options": {"activation_checkpoint": "full"}},
+        {"model": LLAMA, "plan": "pipeline=2", "options": {"activation_checkpoint": "selective"}},
+        {"model": LLAMA, "plan": "context=2", "options": {"activation_checkpoint": "full"}},
+    ]
+    check(2, cases, tmp_path)
+
+
+@pytest.mark.slow
+def test_bf16_under_plans_follows_fp32(tmp_path):
+    plans = ["shard=2", "tensor=2", "pipeline=2", "context=2"]
+    cases = [{"model": LLAMA, "plan": plan, "options": {"precision": "bf16"}} for plan in plans]
+    wanted = worlds.curve({"model": LLAMA, "plan": ""})
+    for got in worlds.run_world(2, cases, tmp_path):
+        assert got["loss"] == pytest.approx(wanted["loss"], rel=2e-3)
+        assert got["norm"] == pytest.approx(wanted["norm"], rel=5e-2)

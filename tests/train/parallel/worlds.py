@@ -8,17 +8,19 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from torch.distributed.checkpoint import load, save
 
 from trainwright.train.data.batch import IGNORED, Batch
 from trainwright.train.engine import Engine, EngineOptions
 from trainwright.train.models.shape import lookup
 from trainwright.train.parallel.plan import Plan
 
-STEPS, SAMPLES, LENGTH, MICROBATCHES = 20, 8, 32, 4
+STEPS, SAMPLES, LENGTH, MICROBATCHES, VOCABULARY = 20, 4, 32, 2, 256
 
 
 def global_batch(step: int, vocab: int, documents: bool) -> Batch:
@@ -46,24 +48,42 @@ def microbatches(batch: Batch, rank: int, world: int) -> list[Batch]:
     return [Batch(*part) for part in parts]
 
 
-def curve(case: dict) -> dict:
-    """Loss and gradient norm of each step under one plan, and the evaluation after the last."""
-    shape, plan = lookup(case["model"]), Plan.parse(case["plan"])
-    plan.check(shape, plan.world, LENGTH, SAMPLES)
-    engine = Engine(shape, plan, EngineOptions(seed=7, max_norm=1.0, **case.get("options", {})), "cpu")
-    losses, norms = [], []
-    for step in range(STEPS):
-        batch = global_batch(step, shape.vocab, case.get("documents", False))
-        out = engine.train_step(microbatches(batch, engine.data_rank, engine.data_world), lr=3e-4)
+def build(case: dict, plan: str, seed: int = 7) -> Engine:
+    shape, parsed = replace(lookup(case["model"]), vocab=VOCABULARY), Plan.parse(plan)
+    parsed.check(shape, parsed.world, LENGTH, SAMPLES)
+    return Engine(shape, parsed, EngineOptions(seed=seed, max_norm=1.0, **case.get("options", {})), "cpu")
+
+
+def steps(engine: Engine, case: dict, span: range) -> dict:
+    """Loss and gradient norm of each step, and the evaluation after the last."""
+    losses, norms, tokens = [], [], 0
+    rank, world, documents = engine.data_rank, engine.data_world, case.get("documents", False)
+    for step in span:
+        out = engine.train_step(microbatches(global_batch(step, VOCABULARY, documents), rank, world), lr=3e-4)
         losses.append(float(out.loss))
         norms.append(float(out.grad_norm))
-    last = microbatches(
-        global_batch(99, shape.vocab, case.get("documents", False)), engine.data_rank, engine.data_world
-    )
-    return {"loss": losses, "norm": norms, "evaluation": engine.evaluate(last), "tokens": int(out.tokens)}
+        tokens += int(out.tokens)
+    evaluation = engine.evaluate(microbatches(global_batch(99, VOCABULARY, documents), rank, world))
+    return {"loss": losses, "norm": norms, "evaluation": evaluation, "tokens": tokens}
 
 
-def run_world(world: int, cases: list[dict], folder: Path, program: Path = Path(__file__)) -> list[dict]:
+def curve(case: dict) -> dict:
+    return steps(build(case, case["plan"]), case, range(STEPS))
+
+
+def move(case: dict) -> list[dict]:
+    """Train under one plan, save, and go on: under that plan, and under another that loads the checkpoint."""
+    first = build(case, case["plan"])
+    steps(first, case, range(2))
+    save(first.state_dict(), checkpoint_id=case["folder"])
+    second = build(case, case["then"], seed=8)
+    state = second.state_dict()
+    load(state, checkpoint_id=case["folder"])
+    second.load_state_dict(state)
+    return [steps(engine, case, range(2, 5)) for engine in (first, second)]
+
+
+def run_world(world: int, cases: list[dict], folder: Path) -> list[dict]:
     """Start `world` processes, run every case in each, and return rank 0's results."""
     out, store = folder / "results.json", folder / "store"
     environment = {
@@ -72,7 +92,7 @@ def run_world(world: int, cases: list[dict], folder: Path, program: Path = Path(
         "OMP_NUM_THREADS": "1",
         "PYTHONPATH": os.pathsep.join(sys.path),
     }
-    command = [sys.executable, str(program), json.dumps(cases), str(store), str(out)]
+    command = [sys.executable, __file__, json.dumps(cases), str(store), str(out)]
     ranks = [subprocess.Popen(command, env={**environment, "RANK": str(rank)}) for rank in range(world)]
     try:
         codes = [rank.wait(timeout=240) for rank in ranks]
@@ -83,11 +103,11 @@ def run_world(world: int, cases: list[dict], folder: Path, program: Path = Path(
     return json.loads(out.read_text())
 
 
-def main(run) -> None:
+def main() -> None:
     cases, store, out = json.loads(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=world)
-    results = [run(case) for case in cases]
+    results = [move(case) if "then" in case else curve(case) for case in cases]
     if rank == 0:
         out.write_text(json.dumps(results))
     dist.barrier()
@@ -95,4 +115,4 @@ def main(run) -> None:
 
 
 if __name__ == "__main__":
-    main(curve)
+    main()

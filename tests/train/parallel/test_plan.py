@@ -1,0 +1,96 @@
+"""A plan that cannot work is refused before the first step, with the two numbers that disagree and one that works."""
+
+import pytest
+
+from trainwright.errors import UserError
+from trainwright.train.models.shape import lookup
+from trainwright.train.parallel.pipeline import layers_of, schedule
+from trainwright.train.parallel.plan import Plan, working_plan
+
+LLAMA = lookup("llama3-8b")
+
+
+def test_parse_and_print():
+    assert Plan.parse("shard=2,tp=2") == Plan(shard=2, tensor=2)
+    assert Plan.parse("") == Plan.parse("single") == Plan()
+    assert str(Plan.parse("cp=2, dp=3")) == "replicate=3,context=2"
+    assert Plan.parse(str(Plan(pipeline=4, virtual=2))) == Plan(pipeline=4, virtual=2)
+    assert Plan(replicate=2, shard=3, tensor=5, pipeline=7, context=11).world == 2310
+
+
+@pytest.mark.parametrize("text", ["shards=2", "tp=0", "tp=two", "tp=2,tensor=2", "tp"])
+def test_words_that_are_no_plan(text):
+    with pytest.raises(UserError):
+        Plan.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("plan", "world", "seq", "batch", "numbers"),
+    [
+        ("shard=8", 4, 8192, 32, ("8", "4")),
+        ("tp=16", 16, 8192, 32, ("8", "16")),
+        ("pp=64", 64, 8192, 64, ("64", "32")),
+        ("cp=4", 4, 8190, 32, ("8190", "8")),
+        ("shard=6", 6, 8192, 32, ("32", "6")),
+        ("tp=4", 4, 8190, 32, ("8190", "4")),
+    ],
+)
+def test_the_numbers_that_disagree_are_named_and_a_working_plan_offered(plan, world, seq, batch, numbers):
+    with pytest.raises(UserError) as error:
+        Plan.parse(plan).check(LLAMA, world, seq, batch)
+    assert all(number in error.value.what for number in numbers)
+    offered = error.value.fix.removeprefix("for example: ")
+    if world != 6:
+        assert not Plan.parse(offered).trouble(LLAMA, world, seq, batch)
+
+
+def test_no_plan_at_all_is_said():
+    assert working_plan(Plan(shard=7), LLAMA, 7, 8192, 32) is None
+
+
+def test_falcon_7b_has_no_even_slices():
+    with pytest.raises(UserError, match="71 attention heads cannot be split into 2"):
+        Plan(tensor=2).check(lookup("falcon-7b"), 2, 2048, 8)
+
+
+def test_longer_than_the_learned_positions():
+    with pytest.raises(UserError, match="2048 tokens, but gpt2-124m has 1024"):
+        Plan().check(lookup("gpt2-124m"), 1, 2048, 8)
+
+
+@pytest.mark.parametrize(("ranks", "chunks", "microbatches"), [(2, 1, 4), (4, 1, 4), (4, 1, 2), (2, 2, 4), (4, 3, 8)])
+def test_schedules_finish_without_waiting_for_each_other(ranks, chunks, microbatches):
+    """Play the schedules of all ranks against each other: every action's input must come before it is needed."""
+    lists = [schedule(rank, ranks, chunks, microbatches) for rank in range(ranks)]
+    last, done, at = ranks * chunks - 1, set(), [0] * ranks
+    while any(at[r] < len(lists[r]) for r in range(ranks)):
+        moved = False
+        for rank in range(ranks):
+            while at[rank] < len(lists[rank]):
+                action = lists[rank][at[rank]]
+                stage = action.chunk * ranks + rank
+                needs = (True, stage - 1) if action.forward else (False, stage + 1) if stage < last else (True, stage)
+                if (*needs, action.microbatch) not in done and not (action.forward and stage == 0):
+                    break
+                done.add((action.forward, stage, action.microbatch))
+                at[rank], moved = at[rank] + 1, True
+        assert moved, f"stuck at {at}"
+    assert len(done) == 2 * ranks * chunks * microbatches
+
+
+def test_1f1b_keeps_few_microbatches_in_flight():
+    for rank in range(4):
+        flying = peak = 0
+        for action in schedule(rank, 4, 1, 16):
+            flying += 1 if action.forward else -1
+            peak = max(peak, flying)
+        assert peak == 4 - rank
+
+
+def test_interleaving_needs_whole_rounds():
+    with pytest.raises(UserError, match="3 micro-batches cannot be interleaved over 2"):
+        schedule(0, 2, 2, 3)
+
+
+def test_layers_are_dealt_out_once():
+    assert [list(layers_of(s, 3, 8)) for s in range(3)] == [[0, 1, 2], [3, 4, 5], [6, 7]]
