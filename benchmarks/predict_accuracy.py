@@ -38,7 +38,8 @@ OUTLIERS = {  # flagged in performance-notes section 8: kept out of the score, a
 FREE = {
     "matmul_sustained_ampere": 0.05, "matmul_sustained_hopper": 0.05, "matmul_sustained_blackwell": 0.1,
     "early_kernels": 0.06, "fp8_rowwise": 0.3, "fp8_cast_bytes": 0.4, "fp8_cast_bytes_compiled": 0.4,
-    "overlap_contention": 0.7, "gather_contention": 0.7, "tp_overlap_hidden": 0.3, "async_tp_hidden": 0.4, "step_fixed": 0.7, "matmul_fp4": 0.3,
+    "overlap_contention": 0.7, "gather_contention": 0.7, "tp_overlap_hidden": 0.3, "async_tp_hidden": 0.4,
+    "step_fixed": 0.7, "matmul_fp4": 0.3,
     "unfused_bytes": 0.3, "clock_power_exponent": 0.3,
 }  # fmt: skip
 FREE_ATTENTION = {
@@ -51,7 +52,8 @@ FREE_ATTENTION = {
 PRIOR = {
     "matmul_sustained_ampere": 0.868, "matmul_sustained_hopper": 0.868, "matmul_sustained_blackwell": 0.80,
     "early_kernels": 0.90, "fp8_rowwise": 0.65, "fp8_cast_bytes": 5.0, "fp8_cast_bytes_compiled": 8.0,
-    "overlap_contention": 0.15, "gather_contention": 0.4, "tp_overlap_hidden": 0.6, "async_tp_hidden": 0.35, "step_fixed": 0.012,
+    "overlap_contention": 0.15, "gather_contention": 0.4, "tp_overlap_hidden": 0.6, "async_tp_hidden": 0.35,
+    "step_fixed": 0.012,
     "matmul_fp4": 0.55, "unfused_bytes": 13.0, "clock_power_exponent": 0.4,
 }  # fmt: skip
 Vector = NDArray[np.float64]
@@ -143,7 +145,7 @@ def utilisation(point: Point) -> tuple[tuple[str, str], float]:
 
 
 def naive(chosen: list[Point], name: Callable[[Point], str]) -> Vector:
-    """log error of the median utilisation that other groups reach on the same GPU and precision (0.4 where none does)."""
+    """log error of the median utilisation that other groups reach on the same GPU and precision (0.4: none does)."""
     facts = [utilisation(p) for p in chosen]
     found = []
     for p, (key, per) in zip(chosen, facts, strict=True):
@@ -172,7 +174,8 @@ def sweeps(chosen: list[Point], log: Vector) -> dict[str, float]:
     more than a tenth. Runs of the same setting are one point."""
     tables: dict[str, dict[float, list[float]]] = defaultdict(lambda: defaultdict(list))
     for p, e in zip(chosen, log, strict=True):
-        key = f"{p.row['path_or_url'].split(':')[0]} {p.row['model']} {p.row['gpu'][:9]} {precision_of(p.row['precision'])}"
+        table = p.row["path_or_url"].split(":")[0]
+        key = f"{table} {p.row['model']} {p.row['gpu'][:9]} {precision_of(p.row['precision'])}"
         tables[key][round(p.truth * math.exp(e), 6)].append(p.truth)
     found = {}
     for key, settings in tables.items():

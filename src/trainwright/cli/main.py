@@ -15,6 +15,8 @@ VERBS: dict[str, str] = {
     "demo": "The whole story, for real, on this machine: about two minutes.",
     "init": "Write a starter spec from a reference architecture.",
     "check": "Find mistakes in a spec, or in cluster and job files written by hand.",
+    "predict": "Say what a job will do and cost: step time, memory, dollars, days, before anyone pays.",
+    "advise": "Search machines and plans for the cheapest or fastest way to train a model.",
     "plan": "Write every file that would be deployed, with the price and what would change.",
     "up": "Make the cluster a spec describes; on platform local, a real Slurm in seconds.",
     "down": "Remove a cluster and everything that was started for it.",

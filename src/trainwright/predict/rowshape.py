@@ -104,10 +104,19 @@ def shape_of_row(row: dict[str, str]) -> ModelShape | None:
     low = name.lower()
     plain = (any(w in low for w in PLAIN_MLP) or columns["ffn"] == 4 * hidden) and "swiglu" not in low
     base = ModelShape(
-        name=name, family="table", context=whole(row.get("seq_len"), 2048), activation="gelu" if plain else "swiglu",
-        norm="layernorm" if plain else "rmsnorm", position="learned" if any(w in low for w in LEARNED) else "rope",
-        **columns,
-    )  # fmt: skip
+        name,
+        "table",
+        columns["layers"],
+        hidden,
+        columns["heads"],
+        columns["kv_heads"],
+        columns["ffn"],
+        columns["vocab"],
+        whole(row.get("seq_len"), 2048),
+        activation="gelu" if plain else "swiglu",
+        norm="layernorm" if plain else "rmsnorm",
+        position="learned" if any(w in low for w in LEARNED) else "rope",
+    )
     stated = number(row.get("params_b"))
     if not stated or "proxy" in row.get("notes", "").lower():
         return replace(base, tied=plain)

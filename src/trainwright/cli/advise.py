@@ -1,0 +1,145 @@
+"""`trainwright advise`: the cheapest or fastest way to train a model, found before anyone pays for it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from trainwright.errors import UserError
+
+if TYPE_CHECKING:
+    from trainwright.predict.search import Offer
+
+
+@click.command()
+@click.option("--model", required=True, help="Model shape, such as llama3-70b.")
+@click.option("--tokens", required=True, help="Tokens to train on, such as 15T.")
+@click.option("--deadline", help="Longest time, such as 30d.")
+@click.option("--budget", help="Most dollars, such as 2M.")
+@click.option("--region", default="us-east-1", show_default=True)
+@click.option("--instances", default="", help="Types or families, such as p5,p5en,p6-b200 (default: all of p4 to p6).")
+@click.option(
+    "--capacity", default="on-demand,capacity-block", show_default=True, help="on-demand, spot, capacity-block."
+)
+@click.option("--seq", type=click.IntRange(min=1), help="Tokens of a sequence.")
+@click.option("--batch", default="4194304", show_default=True, help="Tokens of a step.")
+@click.option("--precision", type=click.Choice(["bf16", "fp8"]), default="bf16", show_default=True)
+@click.option("--nodes", type=click.IntRange(min=1, max=12_500), default=512, show_default=True, help="Most nodes.")
+@click.option("--spec", "spec_file", type=click.Path(path_type=Path), help="Write the chosen plan there.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def command(model: str, tokens: str, as_json: bool, spec_file: Path | None, **flags: Any) -> None:
+    """Search instance types, counts, ways to buy and parallel plans; print the front of cost against time."""
+    from trainwright.predict.calibrate import calibrated
+    from trainwright.predict.plan_spec import spec_of, text_of
+    from trainwright.predict.prediction import find_model
+    from trainwright.predict.search import advise
+
+    wanted = _count(tokens)
+    found = advise(
+        find_model(model), wanted, deadline_days=_days(flags["deadline"]),
+        budget=_count(flags["budget"]) if flags["budget"] else None, region=_region(flags["region"]),
+        names=_words(flags["instances"]), ways=_ways(flags["capacity"]), seq=flags["seq"],
+        batch_tokens=_count(flags["batch"]), precision=flags["precision"], most_nodes=flags["nodes"], c=calibrated(),
+    )  # fmt: skip
+    if as_json:
+        record = {
+            "candidates": found.candidates, "fitting": found.fitting, "why": found.why,
+            "chosen": _record(found.chosen), "front": [_record(o) for o in found.front],
+            "runners_up": [{**_record(o), "why_not": why} for o, why in found.runners_up],
+            "spec": spec_of(found.chosen, wanted, flags["region"]),
+        }  # fmt: skip
+        click.echo(json.dumps(record, indent=2))
+    else:
+        _print(found, wanted, flags["region"])
+    if spec_file:
+        spec_file.write_text(text_of(found.chosen, wanted, flags["region"]), encoding="utf-8")
+        click.echo(f"wrote {spec_file}", err=True)
+
+
+def _print(found: Any, tokens: int, region: str) -> None:
+    from trainwright.cli.table import columns
+    from trainwright.predict.plan_spec import text_of
+
+    header = (
+        "days",
+        "dollars",
+        "instance",
+        "nodes",
+        "bought",
+        "plan",
+        "micro x count",
+        "recompute",
+        "tokens/s",
+        "goodput",
+    )
+    rows = [(*_cells(o), "<- chosen" if o is found.chosen else "") for o in found.front]
+    click.echo(columns((*header, ""), rows))
+    click.echo(f"\nchosen: {found.why}")
+    click.echo("\nwhy the others lost")
+    for offer, why in found.runners_up:
+        click.echo(f"  {offer.nodes} x {offer.instance} ({offer.kind}) {offer.setup.plan.text()}: {why}")
+    click.echo(f"\nspec\n{text_of(found.chosen, tokens, region)}")
+    click.echo(f"{found.candidates:,} candidates, {found.fitting:,} of them fit and have a price", err=True)
+
+
+def _cells(o: Offer) -> tuple[str, ...]:
+    s = o.setup
+    return (
+        f"{o.days:,.1f}", f"{o.usd:,.0f}", o.instance, str(o.nodes), o.kind, s.plan.text(),
+        f"{s.batch.micro} x {s.batch.count}", s.recompute, f"{o.tokens_per_s:,.0f}", f"{o.effective:.1%}",
+    )  # fmt: skip
+
+
+def _record(o: Offer) -> dict[str, object]:
+    s = o.setup
+    return {
+        "instance": o.instance, "nodes": o.nodes, "gpus": o.gpus, "capacity": o.kind, "plan": s.plan.text(),
+        "micro_batch": s.batch.micro, "microbatches": s.batch.count, "recompute": s.recompute,
+        "tokens_per_s": o.tokens_per_s, "goodput": o.effective, "days": o.days, "usd": o.usd,
+        "memory_gib": o.memory_gib,
+    }  # fmt: skip
+
+
+def _count(text: str) -> int:
+    from trainwright.spec.units import parse_count
+
+    try:
+        return parse_count(text)
+    except ValueError as error:
+        raise UserError(str(error), fix="write it like 4M or 15T") from error
+
+
+def _days(text: str | None) -> float | None:
+    if text is None:
+        return None
+    from trainwright.spec.units import parse_seconds
+
+    try:
+        return parse_seconds(text) / 86_400
+    except ValueError as error:
+        raise UserError(str(error), where="--deadline", fix="write it like 30d or 12h") from error
+
+
+def _words(text: str) -> list[str]:
+    return [word for word in text.replace(" ", "").split(",") if word]
+
+
+def _ways(text: str) -> list[str]:
+    from trainwright.catalog.prices import KINDS
+    from trainwright.errors import did_you_mean
+
+    for word in _words(text):
+        if word not in KINDS:
+            raise UserError(
+                f"no way to buy {word!r}", where="--capacity", fix=did_you_mean(word, KINDS) or ", ".join(KINDS)
+            )
+    return _words(text)
+
+
+def _region(name: str) -> str:
+    from trainwright.catalog.regions import region
+
+    return region(name).name

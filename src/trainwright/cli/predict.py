@@ -1,0 +1,156 @@
+"""`trainwright predict`: what a job will do and cost, before anyone pays for it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from trainwright.errors import UserError
+
+if TYPE_CHECKING:
+    from trainwright.predict.constants import Constants
+    from trainwright.predict.prediction import Prediction
+
+
+@click.command()
+@click.argument("words", nargs=-1, metavar="[SPEC [JOB]]")
+@click.option("--model", help="Model shape, such as llama3-70b.")
+@click.option("--instance", help="EC2 instance type, such as p5.48xlarge.")
+@click.option("--nodes", type=click.IntRange(min=1), default=1, show_default=True)
+@click.option("--parallel", default="", help="Plan, such as shard=16,tp=8; what is left fills the data ranks.")
+@click.option("--seq", type=click.IntRange(min=1), help="Tokens of a sequence (default: the model's context).")
+@click.option("--batch", help="Tokens of a step, such as 4M (default: one sequence a data rank).")
+@click.option("--micro-batch", type=click.IntRange(min=1), help="Sequences at a time (default: the fastest that fits).")
+@click.option("--precision", type=click.Choice(["bf16", "fp8", "fp4", "fp32"]), default="bf16", show_default=True)
+@click.option("--trainer", default="trainwright", show_default=True, help="Trainer profile.")
+@click.option("--recompute", type=click.Choice(["none", "selective", "full"]), help="Default: the least that fits.")
+@click.option("--tokens", help="Tokens of the whole training, such as 15T: gives days and dollars.")
+@click.option("--region", default="us-east-1", show_default=True)
+@click.option(
+    "--capacity", type=click.Choice(["on-demand", "spot", "capacity-block"]), default="on-demand", show_default=True
+)
+@click.option("--compare", multiple=True, metavar="PLAN", help="Another plan, side by side. May be repeated.")
+@click.option("--explain", is_flag=True, help="Each term with its formula and numbers.")
+@click.option("--svg", type=click.Path(path_type=Path), help="Write a picture of the step's timeline.")
+@click.option(
+    "--rows", type=click.Path(path_type=Path), help="Answer a CSV of published runs or collectives, row by row."
+)
+@click.option(
+    "--calibrate", "calibrating", is_flag=True, help="The words are folders of finished runs: adjust to them."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_context
+def command(
+    ctx: click.Context, /, words: tuple[str, ...], calibrating: bool, rows: Path | None, as_json: bool, **flags: Any
+) -> None:
+    """Predict step time, memory, cost, time to train and goodput of a job: of a spec, or described by flags."""
+    if rows is not None:
+        from trainwright.predict.tables import answers
+
+        click.echo(json.dumps(answers(rows), indent=1))
+        return
+    if calibrating:
+        _calibrate([Path(word) for word in words], as_json)
+        return
+    from trainwright.predict.calibrate import calibrated
+
+    constants = calibrated()
+    found = _predictions(words, flags, constants)
+    if as_json:
+        records = [p.to_dict() for p in found]
+        click.echo(json.dumps(records if flags["compare"] else records[0], indent=2))
+    else:
+        _print(found, flags, constants)
+    if flags["svg"]:
+        _draw(found[0], flags["svg"])
+    if found[0].fits == "no":
+        _suggest(found[0], constants)
+        ctx.exit(1)
+
+
+def _predictions(words: tuple[str, ...], flags: dict[str, Any], constants: Constants) -> list[Prediction]:
+    if words:
+        from trainwright.predict.job import predict_job
+        from trainwright.spec.load import load
+
+        return [predict_job(load(words[0]).spec, words[1] if len(words) > 1 else None, constants)]
+    if not flags["model"] or not flags["instance"]:
+        raise UserError(
+            "nothing to predict",
+            fix="name a spec, or give --model and --instance, such as --model llama3-8b --instance p5.48xlarge",
+        )
+    from trainwright.predict.prediction import predict
+
+    def one(plan: str) -> Prediction:
+        return predict(
+            flags["model"], flags["instance"], flags["nodes"], plan, seq=flags["seq"],
+            batch_tokens=_count(flags["batch"]), micro_batch=flags["micro_batch"],
+            precision=flags["precision"], trainer=flags["trainer"],
+            recompute=flags["recompute"], tokens=_count(flags["tokens"]), region=flags["region"],
+            price_kind=flags["capacity"], c=constants,
+        )  # fmt: skip
+
+    return [one(plan) for plan in (flags["parallel"], *flags["compare"])]
+
+
+def _count(text: str | None) -> int | None:
+    if text is None:
+        return None
+    from trainwright.spec.units import parse_count
+
+    try:
+        return parse_count(text)
+    except ValueError as error:
+        raise UserError(str(error), fix="write it like 4M or 15T") from error
+
+
+def _print(found: list[Prediction], flags: dict[str, Any], constants: Constants) -> None:
+    from trainwright.predict.render import comparison, text
+
+    click.echo(comparison(found) if len(found) > 1 else text(found[0]))
+    if flags["explain"] and found[0].instance:
+        from trainwright.predict.explain import explain
+        from trainwright.predict.rebuild import rebuild
+
+        click.echo("how it was computed")
+        for term, formula in explain(rebuild(found[0]), found[0], constants):
+            click.echo(f"  {term}: {formula}")
+
+
+def _draw(found: Prediction, path: Path) -> None:
+    from trainwright.predict.rebuild import stages
+    from trainwright.predict.timeline import svg
+
+    path.write_text(svg(found, stages(found)), encoding="utf-8")
+    click.echo(f"wrote {path}", err=True)
+
+
+def _suggest(found: Prediction, constants: Constants) -> None:
+    from trainwright.predict.rebuild import rebuild
+    from trainwright.predict.suggest import nearest_that_fits
+
+    need = f"it needs {found.memory_gib:.1f} GiB a GPU, there are {found.memory_limit_gib:.1f}"
+    near = nearest_that_fits(rebuild(found), found.instance, constants) if found.instance else None
+    click.echo(f"error: {need}" + (f"\n  fix: the nearest that fits: {near.words}" if near else ""), err=True)
+
+
+def _calibrate(folders: list[Path], as_json: bool) -> None:
+    from dataclasses import asdict
+
+    from trainwright.predict.calibrate import calibrate, settings_file
+
+    if not folders:
+        raise UserError("no run to calibrate with", fix="trainwright predict --calibrate RUN [RUN ...]")
+    changes = calibrate(folders)
+    if as_json:
+        click.echo(json.dumps([asdict(change) for change in changes], indent=2))
+        return
+    for change in changes:
+        click.echo(
+            f"{change.name}: {change.before:.4g} -> {change.after:.4g}; error on {change.runs} runs "
+            f"{change.error_before:.1%} -> {change.error_after:.1%}"
+        )
+    click.echo(f"kept in {settings_file()}", err=True)

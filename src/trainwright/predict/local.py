@@ -1,0 +1,172 @@
+"""The machine at hand: a CPU has no data sheet, so one layer, the head and the optimizer are timed for a moment and the
+step is put together from them. Kept in the user's cache, so that a second prediction costs nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from trainwright.predict.goodput import Goodput
+from trainwright.predict.needs import Needs
+from trainwright.predict.prediction import CHECKPOINT_STATE, Prediction, model_flops_per_token
+from trainwright.predict.render import LABELS
+from trainwright.train.models.shape import ModelShape, block_parameters, parameter_count
+
+PROBE_SECONDS = 0.35
+GLOO_START = 350e-6  # one collective over loopback, by a gloo all-reduce of 8 bytes between two processes
+GLOO_RATE = 0.9e9  # bytes a second, two processes on one machine
+STEP_FIXED = 2.0e-3  # data hand-over, gradient norm, metrics
+HALF_WIDTH = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Seconds for one microbatch through one layer (both ways), the head, and the optimizer over one layer."""
+
+    layer: float
+    head: float
+    optimizer_layer: float
+    matmul_gflops: float
+    threads: int
+
+
+def cache_file(key: str) -> Path:
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(home) / "trainwright" / "probes" / f"{key}.json"
+
+
+def probe(shape: ModelShape, seq: int, micro: int, threads: int) -> Probe:
+    """From the cache, or measured now."""
+    sizes = f"{shape.hidden}-{shape.heads}-{shape.kv_heads}-{shape.ffn}-{shape.vocab}-{shape.activation}-{seq}-{micro}"
+    path = cache_file(f"{platform.node()}-{threads}-{sizes}")
+    if path.is_file():
+        return Probe(**json.loads(path.read_text(encoding="utf-8")))
+    found = measure(shape, seq, micro, threads)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(asdict(found)), encoding="utf-8")
+    return found
+
+
+def measure(shape: ModelShape, seq: int, micro: int, threads: int) -> Probe:
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        return _measure(torch, shape, seq, micro, threads)
+    finally:
+        torch.set_num_threads(before)
+
+
+def _measure(torch: Any, shape: ModelShape, seq: int, micro: int, threads: int) -> Probe:
+    functional = torch.nn.functional
+    h, f, d = shape.hidden, shape.ffn, shape.width_per_head
+    gated = shape.activation == "swiglu"
+    q, kv = shape.heads * d, shape.kv_heads * d
+    weights = [torch.randn(n, k) * 0.02 for n, k in ((q + 2 * kv, h), (h, q), (f * (2 if gated else 1), h), (h, f))]
+    weights += [torch.ones(h), torch.ones(h)]
+    table = torch.randn(shape.vocab, h) * 0.02
+    for w in (*weights, table):
+        w.requires_grad_()
+    x = torch.randn(micro, seq, h)
+    labels = torch.randint(shape.vocab, (micro * seq,))
+
+    def layer() -> None:
+        a = x.detach().requires_grad_()
+        mixed = functional.linear(functional.rms_norm(a, (h,), weights[4]), weights[0])
+        parts = mixed.view(micro, seq, -1, d).transpose(1, 2).split((shape.heads, shape.kv_heads, shape.kv_heads), 1)
+        turned = [torch.cat((-p[..., d // 2 :], p[..., : d // 2]), -1) * 0.5 + p * 0.5 for p in parts[:2]]
+        seen = functional.scaled_dot_product_attention(turned[0], turned[1], parts[2], is_causal=True, enable_gqa=True)
+        b = a + functional.linear(seen.transpose(1, 2).reshape(micro, seq, q), weights[1])
+        up = functional.linear(functional.rms_norm(b, (h,), weights[5]), weights[2])
+        inner = functional.silu(up[..., :f]) * up[..., f:] if gated else functional.gelu(up)
+        (b + functional.linear(inner, weights[3])).sum().backward()
+
+    def head() -> None:
+        logits = functional.linear(x.detach().requires_grad_(), table).flatten(0, 1)
+        functional.cross_entropy(logits, labels).backward()
+
+    def square() -> None:
+        torch.mm(dense, dense)
+
+    dense = torch.randn(512, 512)
+    took_layer, took_head = timed(layer), timed(head)
+    optimizer = torch.optim.AdamW(weights, fused=True)
+    return Probe(took_layer, took_head, timed(optimizer.step), 2 * 512**3 / timed(square) / 1e9, threads)
+
+
+def timed(work: Callable[[], object]) -> float:
+    """The median of as many calls as fit the time allowed, after two to warm up."""
+    work()
+    work()
+    took: list[float] = []
+    end = time.perf_counter() + PROBE_SECONDS
+    while len(took) < 5 or time.perf_counter() < end:
+        start = time.perf_counter()
+        work()
+        took.append(time.perf_counter() - start)
+    return statistics.median(took)
+
+
+def predict_local(
+    shape: ModelShape, ranks: int, seq: int, sequences: int, micro_batch: int | None = None, pace: float = 1.0
+) -> Prediction:
+    """A step of the trainer on this machine's CPU, `ranks` processes sharing its cores. `pace` is what earlier runs
+    here reached of their prediction."""
+    share = max(1, sequences // ranks)
+    micro = micro_batch or share
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    threads = int(os.environ.get("OMP_NUM_THREADS") or max(1, cores // ranks))
+    found = probe(shape, seq, micro, threads)
+    crowded = max(1.0, ranks / cores)
+    count = max(1, share // micro)
+    parameters = parameter_count(shape)
+    own = parameters / block_parameters(shape) / max(1, ranks)
+    parts = {
+        "products": found.layer * shape.layers * count * crowded,
+        "head": found.head * count * crowded,
+        "optimizer": found.optimizer_layer * own * crowded,
+        "gradients": exchange(parameters, shape.layers, ranks, count),
+        "fixed": STEP_FIXED,
+    }
+    parts = {name: value / pace for name, value in parts.items()}
+    step = sum(parts.values())
+    return local_prediction(shape, ranks, seq, micro, count, parts, step, found)
+
+
+def exchange(parameters: int, layers: int, ranks: int, count: int) -> float:
+    """Sharded weights are gathered forward and backward and their gradients scattered, layer by layer, over gloo."""
+    if ranks == 1:
+        return 0.0
+    per_pass = layers * GLOO_START + parameters * 4.0 * (ranks - 1) / ranks / GLOO_RATE
+    return 3 * per_pass * count
+
+
+def local_prediction(
+    shape: ModelShape, ranks: int, seq: int, micro: int, count: int, parts: dict[str, float], step: float, found: Probe
+) -> Prediction:
+    tokens = micro * count * ranks * seq
+    rate = tokens / step
+    whole = {name: parts.get(name, 0.0) for name in LABELS}
+    peak = found.matmul_gflops * 1e9 * ranks
+    held = parameter_count(shape) * 16.0 / ranks / 2**30
+    size = parameter_count(shape) * CHECKPOINT_STATE / 1e9
+    return Prediction(
+        model=shape.name, instance="", nodes=1, gpus=ranks, plan=f"shard={ranks}" if ranks > 1 else "single",
+        precision="fp32", trainer="trainwright", recompute="none", seq=seq, micro_batch=micro, microbatches=count,
+        tokens_per_step=tokens, step_time_s=step, tokens_per_s=rate, tokens_per_s_per_gpu=rate / ranks,
+        low=rate / ranks * (1 - HALF_WIDTH), high=rate / ranks * (1 + HALF_WIDTH),
+        mfu=rate * model_flops_per_token(shape, seq) / peak, memory_gib=held, memory_limit_gib=0.0, fits="yes",
+        exposed_communication_s=parts["gradients"], hidden_communication_s=0.0, bubble_s=0.0, parts=whole,
+        memory_parts_gib={"state": held},
+        goodput=Goodput(1.0, 0.0, 0.0, 0.0, float("inf"), 0.0),
+        needs=Needs(rate * 4.0 / 1e9, size, 0.0, 0.0, None, ""), cost=None, train_tokens=None, train_days=None,
+        train_usd=None, outside_evidence=["this machine's CPU, timed just now"],
+    )  # fmt: skip

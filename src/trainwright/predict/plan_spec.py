@@ -1,0 +1,60 @@
+"""The advice as a spec that `check`, `plan` and `submit` take as it stands."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+
+from trainwright.predict.needs import data_needs
+from trainwright.predict.search import Offer
+
+MB_PER_TIB = (125, 250, 500, 1000)
+TIB_STEP = 2.4
+
+
+def spec_of(offer: Offer, tokens: float, region: str) -> dict[str, Any]:
+    """Plain data: queue, storage sized for the checkpoints, and the job."""
+    s = offer.setup
+    plan = {"replicate": s.plan.replicate, "shard": s.plan.shard, "tp": s.plan.tp, "pp": s.plan.pp, "cp": s.plan.cp,
+            "vp": s.plan.interleave}  # fmt: skip
+    needs = data_needs(s, offer.tokens_per_s, 900.0)
+    capacity, throughput = lustre(needs.write_gb_s, needs.checkpoint_gb)
+    queue: dict[str, Any] = {"name": "train", "instance": offer.instance, "count": offer.nodes}
+    if offer.kind == "spot":
+        queue["capacity"] = "spot"
+    return {
+        "name": f"{s.shape.name.replace('.', '-')}-advised",
+        "platform": "parallelcluster",
+        "region": region,
+        "queues": [queue],
+        "storage": [{"mount": "/fsx", "lustre": {"capacity": f"{capacity:g}TiB", "throughput": throughput}}],
+        "jobs": [
+            {
+                "name": "pretrain",
+                "model": s.shape.name,
+                "queue": "train",
+                "nodes": offer.nodes,
+                "parallel": {name: degree for name, degree in plan.items() if degree != 1} or {"shard": 1},
+                "batch": {"sequences": s.batch.sequences(s.plan), "micro": s.batch.micro},
+                "sequence": s.batch.seq,
+                "precision": "float8" if s.precision == "fp8" else "bf16",
+                "steps": max(1, round(tokens / s.tokens)),
+                "checkpoint": {"every": "15min", "to": "/fsx/checkpoints"},
+                "data": "/fsx/data",
+            }
+        ],
+    }
+
+
+def lustre(write_gb_s: float, checkpoint_gb: float) -> tuple[float, int]:
+    """The smallest file system that holds three checkpoints and writes one in time: (TiB, MB/s a TiB)."""
+    size = max(1, -(-3 * checkpoint_gb / 1100 // TIB_STEP)) * TIB_STEP
+    for throughput in MB_PER_TIB:
+        if size * throughput / 1e3 >= write_gb_s:
+            return size, throughput
+    return -(-write_gb_s // (MB_PER_TIB[-1] / 1e3 * TIB_STEP)) * TIB_STEP, MB_PER_TIB[-1]
+
+
+def text_of(offer: Offer, tokens: float, region: str) -> str:
+    return yaml.safe_dump(spec_of(offer, tokens, region), sort_keys=False)
