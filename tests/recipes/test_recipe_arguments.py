@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from trainwright.errors import UserError
 from trainwright.recipes.arguments import plan_of, samples_of, train_options
-from trainwright.recipes.load import names
+from trainwright.recipes.load import names, recipe
 from trainwright.spec.model import Job
 from trainwright.train.config import parse_arguments
 from trainwright.train.parallel.plan import Plan
@@ -61,3 +63,41 @@ def test_a_job_with_a_model_needs_no_recipe() -> None:
     assert (config.model, config.steps, config.parallel) == ("gpt2-124m-debug", 5, "shard=2")
     with pytest.raises(UserError, match="names neither"):
         train_options(Job(name="j"), 1, None)
+
+
+def test_a_constant_rate_is_a_line_that_does_not_fall() -> None:
+    config = parse_arguments(train_options(job(optimizer={"schedule": "constant"}), 8, None))
+    assert (config.schedule, config.min_lr) == ("linear", 1.0)
+
+
+def test_what_our_trainer_cannot_do_is_refused_by_name() -> None:
+    for said, where in (({"workers": 4}, "job j: workers"), ({"parallel": {"ep": 2}}, "job j: parallel.expert")):
+        with pytest.raises(UserError) as caught:
+            train_options(job(**said), 8, None)
+        assert caught.value.where == where
+
+
+def nodes_named(hardware: str) -> int:
+    """`4 or more nodes of 8 H100` is 4; `any machine` is 0."""
+    found = re.match(r"(\d+)(?: or more)? nodes? of 8 ", hardware)
+    return int(found[1]) if found else 0
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_recipe_fits_the_hardware_it_names(name: str) -> None:
+    nodes = nodes_named(recipe(name).hardware)
+    assert nodes or name == "cpu-ddp"
+    for instance in ("p4de.24xlarge", "p5.48xlarge", "p5en.48xlarge"):
+        assert parse_arguments(train_options(job(recipe=name), max(1, 8 * nodes), instance)).model
+
+
+TOKENS = re.compile(r"([\d.]+)([BT]) tokens")
+
+
+@pytest.mark.parametrize("name", [name for name in names() if TOKENS.search(recipe(name).source)])
+def test_a_run_sees_the_tokens_its_source_names(name: str) -> None:
+    found = recipe(name)
+    said = TOKENS.search(found.source)
+    assert said is not None
+    seen = found.steps * found.global_sequences() * found.sequence
+    assert seen == pytest.approx(float(said[1]) * {"B": 1e9, "T": 1e12}[said[2]], rel=0.02)

@@ -21,6 +21,10 @@ def plan_of(job: Job, ranks: int, instance: str | None) -> Plan:
     found = recipe_of(job)
     asked: Parallel = job.parallel or (found.spread(instance) if found else Spread())
     rest = asked.rest if isinstance(asked, Spread) else "replicate" if asked.shard else "shard"
+    if asked.expert > 1:
+        raise UserError(
+            "our trainer has no expert parallelism", where=f"job {job.name}: parallel.expert", fix="leave it out"
+        )
     fixed = asked.tensor * asked.pipeline * asked.context
     replicate, shard = asked.replicate or 1, asked.shard or 1
     open_axes = [axis for axis in ("replicate", "shard") if getattr(asked, axis) is None]
@@ -53,6 +57,11 @@ def train_options(job: Job, ranks: int, instance: str | None) -> list[str]:
     found = recipe_of(job)
     if found is not None and found.trainer != "trainwright":
         raise UserError(f"recipe {job.recipe!r} runs another trainer", where=f"job {job.name}")
+    if job.workers is not None:
+        raise UserError(
+            "our trainer reads ahead in a thread and has no loader processes", where=f"job {job.name}: workers",
+            fix="leave `workers` out",
+        )  # fmt: skip
     model = job.model or (found.model if found else None)
     if model is None:
         raise UserError(f"job {job.name!r} names neither a recipe, a model nor a script", fix="add `recipe:`")
@@ -98,6 +107,8 @@ def _optimizer(job: Job, found: Recipe | None) -> dict[str, object]:
             "clip": base.clip,
         }
         options |= more
+    if options["schedule"] == "constant":
+        options |= {"schedule": "linear", "min-lr": 1.0}  # a line from the peak to the peak
     return options
 
 

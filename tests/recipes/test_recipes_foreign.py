@@ -1,0 +1,110 @@
+"""Recipes of another trainer: the command is filled in, runs under every scheduler, and nothing said is lost."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from trainwright.cli.main import cli
+from trainwright.errors import UserError
+from trainwright.platforms import reach
+from trainwright.recipes.foreign import foreign_command
+from trainwright.schedulers import runs
+from trainwright.spec.model import Job
+
+RECIPE = {
+    "title": "theirs",
+    "trainer": {
+        "command": ["python3", "-m", "their.trainer", "--iterations={steps}", "--seq", "{sequence}",
+                    "--tp", "{tensor}"],
+        "container": "example.com/theirs:2",
+    },
+    "parallel": {"default": {"tp": 2}},
+    "sequence": 1024,
+    "steps": 500,
+}  # fmt: skip
+
+
+@pytest.fixture
+def theirs(tmp_path: Path) -> Path:
+    path = tmp_path / "theirs.yaml"
+    path.write_text(yaml.safe_dump(RECIPE))
+    return path
+
+
+def test_the_job_goes_over_the_recipe(theirs: Path) -> None:
+    job = Job(name="j", recipe=str(theirs), steps=7, args=("--fast",))
+    assert foreign_command(job, 8, None)[2:] == (
+        "their.trainer", "--iterations=7", "--seq", "1024", "--tp", "2", "--fast",
+    )  # fmt: skip
+
+
+def test_what_the_other_trainer_would_not_hear_is_refused(theirs: Path) -> None:
+    with pytest.raises(UserError, match="no place for `data`") as caught:
+        foreign_command(Job(name="j", recipe=str(theirs), data="/fsx/c4"), 8, None)
+    assert "{data}" in caught.value.fix
+
+
+def test_an_unknown_place_gets_a_hint(theirs: Path) -> None:
+    theirs.write_text(theirs.read_text().replace("{steps}", "{step}"))
+    with pytest.raises(UserError, match=r"nothing is called \{step\}") as caught:
+        foreign_command(Job(name="j", recipe=str(theirs)), 8, None)
+    assert caught.value.fix == "did you mean 'steps'?"
+
+
+@pytest.mark.parametrize(
+    ("platform", "more", "start"),
+    [
+        ("parallelcluster", ["--host", "head"], "-m torch.distributed.run"),
+        ("hyperpod", ["--host", "head"], "-m torch.distributed.run"),
+        ("eks", [], "- torchrun"),
+        ("batch", [], "exec torchrun"),
+    ],
+)
+def test_it_runs_on_every_scheduler(
+    theirs: Path, tmp_path: Path, platform: str, more: list[str], start: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRAINWRIGHT_HOME", str(tmp_path / "home"))
+    spec = {
+        "name": "c", "platform": platform, "queues": [{"name": "train", "instance": "p5.48xlarge", "count": 2}],
+        "storage": [{"mount": "/fsx", "lustre": {}}], "jobs": [{"name": "j", "recipe": "theirs.yaml"}],
+    }  # fmt: skip
+    (tmp_path / "spec.yaml").write_text(yaml.safe_dump(spec))
+    done = CliRunner().invoke(cli, ["submit", str(tmp_path / "spec.yaml"), *more, "--dry-run"], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    for said in (start, "their.trainer", "--iterations=500", "example.com/theirs:2"):
+        assert said in done.stdout, said
+
+
+SCRIPT = """
+import json, os, sys
+folder = os.environ["TRAINWRIGHT_RUN"]
+print("arguments", sys.argv[1:], flush=True)
+if os.environ["RANK"] == "0":
+    with open(f"{folder}/result.json", "w") as out:
+        json.dump({"world": int(os.environ["WORLD_SIZE"]), "steps": int(sys.argv[1])}, out)
+"""
+
+
+def test_another_trainer_really_runs_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRAINWRIGHT_HOME", str(tmp_path / "home"))
+    (tmp_path / "theirs.py").write_text(SCRIPT)
+    recipe = {"title": "t", "steps": 9, "trainer": {"command": ["python3", str(tmp_path / "theirs.py"), "{steps}"]},
+              "checkpoint": {"steps": 9}}  # fmt: skip
+    (tmp_path / "theirs.yaml").write_text(yaml.safe_dump(recipe))
+    words = ["submit", "--recipe", str(tmp_path / "theirs.yaml"), "--scheduler", "process", "--processes", "2"]
+    done = CliRunner().invoke(cli, words, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    run = runs.find(done.stdout.strip())
+    deadline = time.monotonic() + 120
+    while not (state := reach.run_state(run)).over and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert state.state == "completed", (run.folder / "job.log").read_text()
+    assert json.loads((run.folder / "result.json").read_text()) == {"world": 2, "steps": 9}
+    shown = CliRunner().invoke(cli, ["logs", run.name, "--rank", "1"]).stdout
+    assert shown == "[rank-1] arguments ['9']\n"
