@@ -40,12 +40,12 @@ def command(starter: str | None, out: str, name: str | None, force: bool, as_jso
 
 
 def _write(path: Path, text: str, name: str | None) -> None:
+    from trainwright.files import write_text
     from trainwright.spec.schema import schema_text
     from trainwright.spec.starters import SCHEMA_FILE, renamed
 
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(renamed(text, name) if name else text, encoding="utf-8")
-    (path.parent / SCHEMA_FILE).write_text(schema_text() + "\n", encoding="utf-8")
+    write_text(path, renamed(text, name) if name else text)
+    write_text(path.parent / SCHEMA_FILE, schema_text() + "\n")
 
 
 def _list(as_json: bool) -> None:

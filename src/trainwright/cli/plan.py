@@ -30,6 +30,7 @@ def command(
     Nothing is created and no AWS account is needed. Where FOLDER holds an earlier plan, what would change is shown: on
     the running cluster, after running jobs, with the fleet stopped, or only by making the cluster anew.
     """
+    from trainwright.files import write_text
     from trainwright.platforms.plan.difference import difference
     from trainwright.platforms.plan.tree import earlier_files, make_plan, write
     from trainwright.report.picture import picture
@@ -43,7 +44,7 @@ def command(
     changed = difference(earlier, {**plan.files, **drawn}) if earlier is not None else None
     facts = write(plan, target, drawn, earlier)
     if svg is not None:
-        Path(svg).write_text(drawn["picture.svg"], encoding="utf-8")
+        write_text(Path(svg), drawn["picture.svg"])
     if as_json:
         click.echo(json.dumps(facts | ({"changes": changed.records()} if changed is not None else {}), indent=2))
         return

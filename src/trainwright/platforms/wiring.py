@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from trainwright.catalog.regions import zone_kind
+from trainwright.catalog.regions import region_of_zone, zone_kind
 from trainwright.catalog.storage import lustre_problem, openzfs_throughputs
 from trainwright.platforms.setting import Setting, gib, lustre_gib
 from trainwright.spec.model import Storage
@@ -58,6 +58,10 @@ def wire(setting: Setting, *, bucket: bool, cluster_owns_lustre: bool) -> Wiring
     file_systems: dict[str, str] = {}
     for index, item in enumerate(setting.spec.storage):
         stack, found = _storage(setting, index, item, ids, cluster_owns_lustre)
+        if stack is not None and stack.key in {made.key for made in storage}:
+            setting.refuse(
+                "storage", index, "mount", what=f"two folders would share the stack {stack.key}", fix="rename one"
+            )
         storage += [stack] if stack is not None else []
         if found is not None:
             file_systems[item.mount] = found
@@ -115,6 +119,12 @@ def _zones(setting: Setting) -> dict[str, str]:
             + (" (a database stands in two)" if _creates_database(setting) else ""),
             fix="add `network: {more_zones: [...]}`, or remove `zone` and let AWS choose",
         )
+    for zone in zones:
+        home = region_of_zone(zone)
+        if home is not None and home.name != spec.region:
+            setting.refuse(
+                "zone", what=f"{zone} is a zone of {home.name}, not of {spec.region}", fix="change one of them"
+            )
     styles = {zone_kind(zone) for zone in zones}
     if len(styles) != 1 or None in styles:
         setting.refuse("zone", what="zones are written in two ways or not as zones", fix="write all as ids: use2-az3")

@@ -184,6 +184,8 @@ def test_a_script_has_its_hash_in_its_address(plan_of: Any) -> None:
         ("storage=[{mount: /fsx, lustre: {id: fs-1}, bucket: 's3://b'}]", "existing file system"),
         ("storage=[{mount: /home, openzfs: {throughput: 7}}]", "does not offer 7 MB/s"),
         ("storage=[{mount: /x, folder: ./x}]", "no storage of kind 'folder'"),
+        ("zone=usw2-az1", "is a zone of us-west-2, not of us-east-2"),
+        ("storage=[{mount: /a/b, lustre: {}}, {mount: /a-b, lustre: {}}]", "would share the stack lustre-a-b"),
         ("network={vpc: vpc-1}", "but not public_subnet and private_subnet"),
         ("accounting={uri: 'db:3306'}", "needs `uri`, `user` and `secret`"),
     ],
@@ -192,6 +194,11 @@ def test_what_cannot_be_done_is_refused(plan_of: Any, override: str, what: str) 
     with pytest.raises(UserError, match=what.replace("(", r"\(")) as caught:
         plan_of(BASE, override)
     assert "spec.yaml:" in caught.value.where or "--set" in caught.value.where
+
+
+def test_policies_are_those_of_the_regions_partition(plan_of: Any) -> None:
+    policies = cluster(plan_of(BASE, "region=us-gov-west-1"))["HeadNode"]["Iam"]["AdditionalIamPolicies"]
+    assert policies == [{"Policy": "arn:aws-us-gov:iam::aws:policy/AmazonSSMManagedInstanceCore"}]
 
 
 def test_a_refusal_points_at_the_line(plan_of: Any) -> None:

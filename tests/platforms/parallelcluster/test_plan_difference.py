@@ -110,6 +110,27 @@ def test_a_record_that_is_not_ours_is_refused(tmp_path: Path, record: str) -> No
         earlier_files(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("cluster.yaml", "a: ["),
+        ("stacks/network.parameters.json", "{"),
+        ("stacks/network.parameters.json", "- 1\n- 2\n"),
+    ],
+)
+def test_an_earlier_plan_that_was_edited_is_no_traceback(name: str, text: str) -> None:
+    files = dict(make_plan(load(ROOT / "examples" / "p5-reservation.yaml")).files)
+    with pytest.raises(UserError, match=f"{name} of the earlier plan"):
+        difference({**files, name: text}, files)
+
+
+def test_a_place_that_cannot_be_written_is_no_traceback(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    plan = make_plan(load(ROOT / "examples" / "local.yaml"))
+    with pytest.raises(UserError, match="cannot write"):
+        write(plan, tmp_path / "file" / "plan", {}, None)
+
+
 def test_the_bill_adds_up() -> None:
     found = make_plan(load(ROOT / "examples" / "p4de-train-g5-infer.yaml")).bill
     parts = {(line.part, line.what): line for line in found.lines}

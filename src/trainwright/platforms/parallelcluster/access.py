@@ -8,15 +8,23 @@ from trainwright.platforms.annotated import Why
 from trainwright.platforms.setting import Setting
 from trainwright.spec.model import Script
 
-SESSION_MANAGER = "arn:aws:iam::aws:policy/AmazonSSMManagedInstanceCore"
-CONTAINER_REGISTRY = "arn:aws:iam::aws:policy/AmazonEC2ContainerRegistryReadOnly"
+SESSION_MANAGER = "AmazonSSMManagedInstanceCore"
+CONTAINER_REGISTRY = "AmazonEC2ContainerRegistryReadOnly"
+_PARTITIONS = {"cn-": "aws-cn", "us-gov-": "aws-us-gov"}
 
 
 def node_iam(setting: Setting, script_bucket: str | None, own: tuple[Script, ...]) -> dict[str, Any]:
     """The Iam section of a head node or a queue. `own` are the user's boot scripts; those on S3 must be readable."""
-    policies: list[Any] = [Why({"Policy": SESSION_MANAGER}, "a shell without an open port: Session Manager")]
+    region = setting.spec.region or ""
+    partition = next((name for start, name in _PARTITIONS.items() if region.startswith(start)), "aws")
+    shared = f"arn:{partition}:iam::aws:policy"
+    policies: list[Any] = [
+        Why({"Policy": f"{shared}/{SESSION_MANAGER}"}, "a shell without an open port: Session Manager")
+    ]
     if setting.spec.software.containers != "none":
-        policies.append(Why({"Policy": CONTAINER_REGISTRY}, "pull containers from the account's registry"))
+        policies.append(
+            Why({"Policy": f"{shared}/{CONTAINER_REGISTRY}"}, "pull containers from the account's registry")
+        )
     access: list[Any] = []
     if script_bucket is not None:
         folder = {"BucketName": script_bucket, "KeyName": f"trainwright/{setting.spec.name}/*"}

@@ -4,13 +4,13 @@ drains for it, must be stopped for it, or must be made anew."""
 from __future__ import annotations
 
 import difflib
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import yaml
 
+from trainwright.errors import UserError
 from trainwright.platforms.parallelcluster.updates import effect_of
 from trainwright.stacks.updates import parameter_effects
 
@@ -87,7 +87,7 @@ def _stack(name: str, old: str | None, new: str | None) -> Change:
 
 
 def _cluster(name: str, old: str, new: str) -> Iterator[Change]:
-    before, after = flatten(yaml.safe_load(old)), flatten(yaml.safe_load(new))
+    before, after = flatten(_data(old, name)), flatten(_data(new, name))
     for path in dict.fromkeys([*before, *after]):
         if before.get(path) == after.get(path) or _inside_new_or_gone(path, before, after):
             continue
@@ -101,6 +101,27 @@ def _inside_new_or_gone(path: str, before: Mapping[str, Any], after: Mapping[str
     """Whether a list element above the path is itself new or gone: that is told once, by the element."""
     parents = [path[: i + 1] for i, letter in enumerate(path) if letter == "]" and i + 1 < len(path)]
     return any((parent in before) != (parent in after) for parent in parents)
+
+
+def _data(text: str, name: str) -> Any:
+    """A file of a plan as data; JSON is YAML too. One that somebody edited may be neither."""
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise _spoiled(name) from error
+
+
+def _pairs(data: Any, name: str) -> dict[str, str]:
+    try:
+        return {row["ParameterKey"]: row["ParameterValue"] for row in data}
+    except (TypeError, KeyError) as error:
+        raise _spoiled(name) from error
+
+
+def _spoiled(name: str) -> UserError:
+    return UserError(
+        f"{name} of the earlier plan was edited and cannot be read", fix="plan into another folder with -o"
+    )
 
 
 def flatten(data: Any, path: str = "") -> dict[str, Any]:
@@ -132,7 +153,7 @@ def _number(value: Any) -> int:
 
 
 def _parameters(name: str, old: str, new: str) -> Iterator[Change]:
-    before, after = ({p["ParameterKey"]: p["ParameterValue"] for p in json.loads(text)} for text in (old, new))
+    before, after = (_pairs(_data(text, name), name) for text in (old, new))
     key = name.removeprefix("stacks/").removesuffix(".parameters.json")
     template = key.split("-")[0]
     for parameter in dict.fromkeys([*before, *after]):

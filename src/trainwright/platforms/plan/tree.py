@@ -12,6 +12,7 @@ from typing import Any
 
 from trainwright import __version__
 from trainwright.errors import UserError
+from trainwright.files import write_text
 from trainwright.platforms.annotated import to_yaml
 from trainwright.platforms.plan.bill import Bill, bill
 from trainwright.platforms.setting import Setting, setting_of
@@ -19,6 +20,7 @@ from trainwright.platforms.wiring import StackPlan, check_parameters, wire
 from trainwright.spec.defaults import Default, resolve
 from trainwright.spec.load import LoadedSpec
 from trainwright.spec.model import Spec
+from trainwright.spec.source import read_text
 from trainwright.stacks.library import template
 
 PLANNED = ("parallelcluster", "local")
@@ -138,24 +140,23 @@ def earlier_files(folder: Path) -> dict[str, str] | None:
     if not listed.is_file():
         raise UserError(f"{folder} is not empty and holds no plan", fix="name another folder with -o")
     try:
-        names = list(json.loads(listed.read_text(encoding="utf-8"))["files"])
+        names = list(json.loads(read_text(listed))["files"])
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"{listed} is not a plan's record: {error}", fix="name another folder with -o") from error
     paths = {name: _inside(folder, name) for name in names}
-    return {name: path.read_text(encoding="utf-8") for name, path in paths.items() if path.is_file()}
+    return {name: read_text(path) for name, path in paths.items() if path.is_file()}
 
 
 def write(plan: Plan, folder: Path, extra: Mapping[str, str], earlier: Mapping[str, str] | None) -> dict[str, Any]:
     """Write the plan's files and `extra` ones, remove those of the earlier plan that are gone; returns the record."""
     files = {**plan.files, **extra}
     facts = record(plan, files)
+    texts = {_inside(folder, name): text for name, text in files.items()}
     for name in sorted(set(earlier or {}) - set(files)):
         _inside(folder, name).unlink(missing_ok=True)
-    for name, text in {**files, RECORD: json.dumps(facts, indent=2) + "\n"}.items():
-        path = _inside(folder, name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-        if name.endswith((".sh", ".sbatch")):
+    for path, text in {**texts, folder / RECORD: json.dumps(facts, indent=2) + "\n"}.items():
+        write_text(path, text)
+        if path.suffix in (".sh", ".sbatch"):
             path.chmod(0o755)
     return facts
 
