@@ -122,6 +122,28 @@ MISTAKES: dict[str, tuple[Change, str, str]] = {
         "MultiNetworkInterfacesInstancesValidator",
         "NET005",
     ),
+    "type that does not exist": (other_type("p5.48xlrage"), "ConfigSchemaValidator", "CAP006"),
+    "head and nodes of two kinds": (
+        lambda c: c["HeadNode"].update(InstanceType="m7g.2xlarge"),
+        "InstanceArchitectureCompatibilityValidator",
+        "CAP006",
+    ),
+    "spot where there is none": (
+        both(other_type("hpc6a.48xlarge"), lambda c: queue(c).update(CapacityType="SPOT")),
+        "CapacityTypeValidator",
+        "CAP001",
+    ),
+    "GPUDirect without EFA": (
+        lambda c: resource(c).update(Efa={"Enabled": False, "GdrSupport": True}),
+        "EfaValidator",
+        "NET002",
+    ),
+    "no size": (lustre(StorageCapacity=None), "FsxStorageCapacityValidator", "STO001"),
+    "settings of a file system that exists": (
+        lustre(FileSystemId="fs-0a1b2c3d4e5f67890"),
+        "ConfigSchemaValidator",
+        "STO002",
+    ),
     "size that is not sold": (lustre(StorageCapacity=5000), "FsxStorageCapacityValidator", "STO001"),
     "throughput of the other generation": (
         lustre(PerUnitStorageThroughput=200),
@@ -239,6 +261,22 @@ ASKING: dict[str, tuple[Callable[[World, Config], object], str, str]] = {
         lambda w, c: queue(c)["Networking"].update(SubnetIds=w.made["network"]["PrivateSubnets"].split(",")),
         "EfaMultiAzValidator",
         "NET004",
+    ),
+    "one type over two zones": (
+        lambda w, c: (
+            queue(c)["Networking"].update(SubnetIds=w.made["network"]["PrivateSubnets"].split(",")),
+            resource(c).update(Efa={"Enabled": False}),
+        ),
+        "SingleInstanceTypeSubnetValidator",
+        "NET004",
+    ),
+    "new file system, two zones": (
+        lambda w, c: (
+            queue(c)["Networking"].update(SubnetIds=w.made["network"]["PrivateSubnets"].split(",")),
+            lustre()(c),
+        ),
+        "ManagedFsxMultiAzValidator",
+        "STO002",
     ),
     "RSA key for Ubuntu": (_rsa_key, "KeyPairValidator", "SEC001"),
     "group that does not reach itself": (_deaf_group, "EfaSecurityGroupValidator", "NET003"),

@@ -68,6 +68,11 @@ def instances() -> tuple[InstanceType, ...]:
     return tuple(_parse(name) for name in sorted(_rows()))
 
 
+def instance_names() -> tuple[str, ...]:
+    """The names of every type, without parsing their rows."""
+    return tuple(sorted(_rows()))
+
+
 def find_instance(name: str) -> InstanceType | None:
     """By name; SageMaker's spelling (`ml.p5.48xlarge`) means the same machine."""
     plain = name.strip().lower().removeprefix("ml.")

@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from trainwright.catalog.instances import InstanceType, find_instance
+from trainwright.catalog.instances import InstanceType, find_instance, instance_names
 from trainwright.check.finding import Edit
 from trainwright.check.model import File, Queue, Value
 
@@ -30,6 +30,11 @@ def machines(queue: Queue) -> list[tuple[Value[str], InstanceType]]:
     """The instance types of a queue that the catalog knows."""
     found = ((value, machine(value)) for value in queue.instances)
     return [(value, type_) for value, type_ in found if type_ is not None]
+
+
+def sizes_of(family: str) -> tuple[str, ...]:
+    """The sizes a family comes in, as far as the catalog knows; empty for a family it does not have."""
+    return tuple(name.partition(".")[2] for name in instance_names() if name.startswith(f"{family}."))
 
 
 def edit_to(file: File, value: Value[Any], text: str) -> Edit:

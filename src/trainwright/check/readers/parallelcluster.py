@@ -165,7 +165,12 @@ def _storage(node: Node) -> Storage:
     kind = text_at(node, "StorageType")
     name = kind.value if kind is not None else ""
     settings = node.get(f"{name}Settings")
-    existing = text_at(settings, "FileSystemId") or text_at(settings, "VolumeId") or text_at(settings, "FileCacheId")
+    existing = (
+        text_at(settings, "FileSystemId")
+        or text_at(settings, "VolumeId")
+        or text_at(settings, "FileCacheId")
+        or text_at(settings, "BackupId")  # restored: its size and kind are the backup's
+    )
     capacity = int_at(settings, "StorageCapacity") or int_at(settings, "Size")
     return Storage(
         span=node.span,

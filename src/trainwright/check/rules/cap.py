@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from trainwright.check.facts import AwsFacts, Reservation
 from trainwright.check.finding import Edit
 from trainwright.check.model import Cluster, File, Queue, Value, known
 from trainwright.check.registry import Problem, problem, rule
-from trainwright.check.tables import machines, table
+from trainwright.check.tables import machine, machines, sizes_of, table
+from trainwright.errors import did_you_mean
+from trainwright.spec.source import Span
 
 # What ParallelCluster takes when a count is not written.
 _DEFAULT_MIN, _DEFAULT_MAX = 0, 10
@@ -21,6 +24,8 @@ def counts_fit_the_capacity(file: File) -> Iterator[Problem]:
     The largest count cannot be below the smallest, nor zero in ParallelCluster, and a desired count lies between
     the two. A Capacity Block is bought whole and for a fixed time, so in ParallelCluster its nodes are static: the
     smallest and the largest count are equal, above zero, and the block's id is named.
+
+    An instance type must also be sold the way the queue buys it: not every type is on the spot market or in blocks.
 
     Why: the cluster is refused, or (a block without its id) nodes are asked for on demand and never come.
 
@@ -35,6 +40,7 @@ def counts_fit_the_capacity(file: File) -> Iterator[Problem]:
             yield problem(queue.max_count, f"{queue.label}: a queue that may never have a node", "write 1 or more")
         if known(queue.capacity) == "block" and cluster.platform == "parallelcluster":
             yield from _static(queue)
+        yield from _sold_so(queue)
         if known(queue.capacity) == "block" and queue.capacity is not None and not _reserved(queue):
             yield problem(
                 queue.capacity,
@@ -77,6 +83,21 @@ def _static(queue: Queue) -> Iterator[Problem]:
             f"{queue.label}: a Capacity Block needs equal counts, not {low} to {high}",
             "set both to the block's size",
         )
+
+
+_USAGE = {"spot": "spot", "block": "capacity-block"}
+_WAYS = {"spot": "on the spot market", "block": "in Capacity Blocks"}
+
+
+def _sold_so(queue: Queue) -> Iterator[Problem]:
+    way = known(queue.capacity)
+    for value, type_ in machines(queue):
+        if way is not None and queue.capacity is not None and way in _USAGE and _USAGE[way] not in type_.capacity:
+            yield problem(
+                queue.capacity if queue.capacity.text else value,
+                f"{queue.label}: {type_.name} is not sold {_WAYS[way]}",
+                "use on-demand capacity, or another instance type",
+            )
 
 
 def _reserved(queue: Queue) -> bool:
@@ -283,4 +304,58 @@ def gpu_is_driven_by_the_image(file: File) -> Iterator[Problem]:
                     value,
                     f"{queue.label}: ParallelCluster's images have no driver for the GPUs of {type_.name}",
                     "use g4dn, g5, p4d or newer, or name an image with the closed NVIDIA driver",
+                )
+
+
+_SIZE = re.compile(r"(\d+x|x)?large|metal(-\d+xl)?|nano|micro|small|medium")
+
+
+@rule("CAP006", "error")
+def instance_types_exist(file: File) -> Iterator[Problem]:
+    """Instance types must be spelled right, and those of one Slurm cluster be of one architecture.
+
+    A type is a family, a dot and a size: `p5.48xlarge`. A size that EC2 does not have, or that a known family does
+    not come in (a warning: the catalog may be older than EC2), is a typing mistake. Head and compute nodes of a
+    ParallelCluster share programs, so all are x86 or all Arm.
+
+    Why: creation is refused, or nodes of the queue never start.
+
+    Fix: take the name that the message proposes; `trainwright catalog list` has them all.
+
+    Source: EC2 DescribeInstanceTypes; ParallelCluster, InstanceTypeValidator and
+    InstanceArchitectureCompatibilityValidator.
+    """
+    told: set[Span] = set()
+    for cluster in file.clusters:
+        heads = [cluster.head.instance] if cluster.head is not None and cluster.head.instance is not None else []
+        for value in [*heads, *(value for queue in cluster.queues for value in queue.instances)]:
+            if value.known and value.span not in told:
+                told.add(value.span)
+                yield from _spelling(value)
+        yield from _architecture(cluster)
+
+
+def _spelling(value: Value[str]) -> Iterator[Problem]:
+    family, dot, size = value.value.removeprefix("ml.").partition(".")
+    sizes = sizes_of(family) if dot and machine(value) is None else ()
+    if not sizes:
+        return
+    hint = did_you_mean(size, sizes) or f"{family} comes as {', '.join(sizes)}"
+    if not _SIZE.fullmatch(size):
+        yield problem(value, f"{value.value} is no instance type", hint)
+    else:
+        yield problem(value, f"the catalog knows no {value.value}", hint, level="warning")
+
+
+def _architecture(cluster: Cluster) -> Iterator[Problem]:
+    head = machine(cluster.head.instance) if cluster.head is not None else None
+    if cluster.platform != "parallelcluster" or head is None:
+        return
+    for queue in cluster.queues:
+        for value, type_ in machines(queue):
+            if type_.arch != head.arch:
+                yield problem(
+                    value,
+                    f"{queue.label}: {type_.name} is {type_.arch}, and the head node ({head.name}) {head.arch}",
+                    "use instance types of one architecture",
                 )

@@ -74,6 +74,9 @@ def efa_fits_the_instance(file: File) -> Iterator[Problem]:
     Source: ParallelCluster, EfaValidator; EC2 DescribeInstanceTypes.
     """
     for cluster, queue in file.queues:
+        direct = queue.extra.get("gpu_direct")
+        if direct is not None and known(direct) and not known(queue.efa) and (queue.efa is None or queue.efa.known):
+            yield problem(direct, f"{queue.label}: GdrSupport goes with EFA, which is off", "turn EFA on")
         for value, type_ in machines(queue):
             if known(queue.efa) and not type_.efa_cards and queue.efa is not None and cluster.platform != "hyperpod":
                 yield problem(
@@ -191,15 +194,19 @@ def _names_itself(group: Group, rules: tuple[GroupRule, ...]) -> bool:
 def efa_stays_in_one_zone(file: File) -> Iterator[Problem]:
     """A queue with EFA must stay in one subnet.
 
-    EFA traffic does not leave a subnet's zone. A queue over several subnets or zones cannot use it.
+    EFA traffic does not leave a subnet's zone. A queue over several subnets or zones cannot use it; nor, in
+    ParallelCluster, a placement group, or a type that is not written as an `Instances` list.
 
     Why: the cluster is refused, or nodes of one job land in two zones and cannot talk.
 
     Fix: keep the one subnet where the capacity is, or make one queue a zone.
 
-    Source: ParallelCluster, EfaMultiAzValidator; EC2 user guide, EFA limitations.
+    Source: ParallelCluster, EfaMultiAzValidator, MultiAzPlacementGroupValidator and
+    SingleInstanceTypeSubnetValidator; EC2 user guide, EFA limitations.
     """
     for cluster, queue in file.queues:
+        if file.format == "parallelcluster":
+            yield from _several_subnets(queue)
         if not known(queue.efa) or cluster.platform in ("hyperpod", "eks-nodegroup"):
             continue
         for places, what in ((queue.subnets, "subnets"), (queue.zones, "zones")):
@@ -209,6 +216,22 @@ def efa_stays_in_one_zone(file: File) -> Iterator[Problem]:
                     f"{queue.label}: EFA cannot span {len(places)} {what}",
                     "keep one, or make one queue for each",
                 )
+
+
+def _several_subnets(queue: Queue) -> Iterator[Problem]:
+    # A single type, and a placement group, are refused by ParallelCluster as well.
+    if len(queue.subnets) < 2 or known(queue.efa):
+        return
+    if queue.instances and queue.instances_listed is None:
+        yield problem(
+            queue.subnets[1],
+            f"{queue.label}: a single InstanceType goes with one subnet",
+            "keep one subnet, or write the type as an `Instances` list",
+        )
+    elif known(queue.placement):
+        yield problem(
+            queue.subnets[1], f"{queue.label}: a placement group cannot span zones", "keep one, or turn the group off"
+        )
 
 
 @rule("NET005", "error")

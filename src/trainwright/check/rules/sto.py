@@ -8,6 +8,7 @@ from trainwright.catalog.storage import find_lustre_rule, lustre_problem
 from trainwright.check.model import Cluster, File, Storage, Value, known
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.tables import machines, table
+from trainwright.spec.source import Span
 
 _PERSISTENT = ("PERSISTENT_1", "PERSISTENT_2")
 _DEFAULT_DEPLOYMENT = {"parallelcluster": "SCRATCH_2", "cloudformation": "SCRATCH_1"}
@@ -41,6 +42,9 @@ def lustre_size_is_sold(file: File) -> Iterator[Problem]:
     FsxStorageTypeOptionsValidator.
     """
     for storage in new_lustres(file):
+        if storage.capacity_gib is None and file.format in ("parallelcluster", "cloudformation"):
+            where = storage.mount or storage.name or storage.span
+            yield problem(where, "a new Lustre file system needs a size", "add StorageCapacity: 1200 or more")
         deployment, size, rate = _deployment(file, storage), known(storage.capacity_gib), known(storage.throughput)
         media = known(storage.media) or "SSD"
         known_rule = find_lustre_rule(deployment, media) if deployment is not None else None
@@ -69,6 +73,8 @@ def lustre_options_go_together(file: File) -> Iterator[Problem]:
     not both; ExportPath, chunk size and auto-import need ImportPath; a file system linked by ImportPath has no
     backups.
 
+    In ParallelCluster an existing file system takes no settings, and a new one goes with queues of one subnet.
+
     Why: FSx refuses the file system, and the cluster or stack that holds it is rolled back.
 
     Fix: remove one of the two, as the message says.
@@ -81,6 +87,38 @@ def lustre_options_go_together(file: File) -> Iterator[Problem]:
             yield from _by_deployment(storage, deployment)
         yield from _media(storage, deployment)
         yield from _links(storage)
+    if file.format == "parallelcluster":
+        yield from _existing(file)
+        yield from _one_zone(file)
+
+
+def _existing(file: File) -> Iterator[Problem]:
+    for storage in file.all_storages:
+        if storage.kind != "lustre" or storage.existing is None:
+            continue
+        extra = (storage.capacity_gib, storage.deployment, storage.throughput, storage.import_path, storage.export_path)
+        stated = [value for value in extra if value is not None]
+        if stated and storage.existing.value.startswith("fs-"):
+            yield problem(
+                stated[0],
+                f"{storage.existing.value} exists already: nothing can be said here about how to make it",
+                "remove the settings beside FileSystemId",
+            )
+
+
+def _one_zone(file: File) -> Iterator[Problem]:
+    if not any(True for _ in new_lustres(file)):
+        return
+    told: set[Span] = set()
+    for _, queue in file.queues:
+        for subnet in queue.subnets[1:2]:
+            if subnet.span not in told:
+                told.add(subnet.span)
+                yield problem(
+                    subnet,
+                    f"{queue.label}: a file system that ParallelCluster makes serves one zone, the queue spans several",
+                    "keep one subnet, or make the file system outside and name its id",
+                )
 
 
 def _by_deployment(storage: Storage, deployment: str) -> Iterator[Problem]:
