@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from trainwright.check.facts import AwsFacts, Reservation
 from trainwright.check.finding import Edit
 from trainwright.check.model import Cluster, File, Queue, Value, known
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.tables import machine, machines, sizes_of, table
 from trainwright.errors import did_you_mean
 from trainwright.spec.source import Span
+
+if TYPE_CHECKING:
+    from trainwright.check.facts import AwsFacts, Reservation
 
 # What ParallelCluster takes when a count is not written.
 _DEFAULT_MIN, _DEFAULT_MAX = 0, 10

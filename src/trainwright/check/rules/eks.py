@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import date
 
-from trainwright.catalog.versions import kubernetes_support
 from trainwright.check.model import Cluster, File, Queue, known
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.tables import machines
@@ -88,6 +87,8 @@ def _system_nodes(cluster: Cluster, root: Node) -> Iterator[Problem]:
 
 
 def _version(cluster: Cluster) -> Iterator[Problem]:
+    from trainwright.catalog.versions import kubernetes_support
+
     version = known(cluster.version)
     if version is None or cluster.version is None or version.count(".") != 1 or not version.replace(".", "").isdigit():
         return

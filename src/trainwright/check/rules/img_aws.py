@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from trainwright.catalog.versions import version_set
-from trainwright.check.facts import AwsFacts
 from trainwright.check.model import File
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.tables import machines
+
+if TYPE_CHECKING:
+    from trainwright.check.facts import AwsFacts
 
 
 @rule("IMG001", "error", needs="aws")
@@ -25,6 +27,8 @@ def custom_image_fits_the_cluster(file: File, aws: AwsFacts) -> Iterator[Problem
 
     Source: ParallelCluster, CustomAmiTagValidator and InstanceTypeBaseAMICompatibleValidator.
     """
+    from trainwright.catalog.versions import version_set
+
     for cluster in file.clusters:
         if cluster.image is None or not cluster.image.known or not cluster.image.value.startswith("ami-"):
             continue

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from trainwright.catalog.instances import InstanceType
-from trainwright.check.facts import AwsFacts, Group, GroupRule
 from trainwright.check.model import Cluster, File, PortRule, Queue, SecurityGroup, Value, known
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.tables import machines
+
+if TYPE_CHECKING:
+    from trainwright.check.facts import AwsFacts, Group, GroupRule
 
 _TRAINING_GBPS = 100
 

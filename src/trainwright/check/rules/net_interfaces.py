@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from trainwright.catalog.instances import InstanceType
-from trainwright.check.facts import AwsFacts
 from trainwright.check.model import File, Interface, LaunchTemplate, Queue, known
 from trainwright.check.readers.cfn_template import template_of
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.tables import machine, machines
 from trainwright.spec.source import Span
+
+if TYPE_CHECKING:
+    from trainwright.check.facts import AwsFacts
 
 # Addresses AWS keeps in every subnet.
 _KEPT = 5
@@ -160,6 +162,8 @@ def subnet_has_room(file: File) -> Iterator[Problem]:
 
 
 def _size(block: str) -> int | None:
+    import ipaddress
+
     try:
         return max(0, ipaddress.ip_network(block, strict=False).num_addresses - _KEPT)
     except ValueError:

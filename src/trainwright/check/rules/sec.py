@@ -5,13 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import cache
+from typing import TYPE_CHECKING
 
-from trainwright.check.facts import AwsFacts
 from trainwright.check.finding import Edit
 from trainwright.check.model import File, PortRule, Value, known
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.tables import edit_to, table
 from trainwright.spec.source import Span
+
+if TYPE_CHECKING:
+    from trainwright.check.facts import AwsFacts
 
 
 @rule("SEC001", "error", needs="aws")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from trainwright.catalog.storage import storage_ports
-from trainwright.check.facts import AwsFacts, GroupRule
 from trainwright.check.model import Cluster, File, PortRule, Queue, SecurityGroup, Storage, Value, known
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.tables import table
+
+if TYPE_CHECKING:
+    from trainwright.check.facts import AwsFacts, GroupRule
 
 _KINDS = ("lustre", "openzfs")
 _NUMBERS = {"6": "tcp", "17": "udp"}
