@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import shutil
 import time
@@ -14,7 +15,7 @@ from trainwright.recipes.arguments import recipe_of
 from trainwright.schedulers import code, runs
 from trainwright.schedulers.base import Launch, Scheduler, Script
 from trainwright.schedulers.environment import explain
-from trainwright.schedulers.launch import CommandOf, Place, launch_job
+from trainwright.schedulers.launch import CommandOf, Place, launch_job, queue_of
 from trainwright.schedulers.runs import Run
 from trainwright.schedulers.shell import Shell
 from trainwright.spec.model import Job, Spec
@@ -97,6 +98,7 @@ def fill_folder(order: Order, planned: Planned) -> None:
     script.write_text(planned.script.text)
     script.chmod(0o755)
     (folder / "environment").write_text(explain(planned.launch.environment) + "\n")
+    record_prediction(order, folder)
     if not order.ships:
         code.record_git(order.base if order.base != Path() else Path.cwd(), folder)
     elif order.job.script:
@@ -108,6 +110,21 @@ def fill_folder(order: Order, planned: Planned) -> None:
         code.ship_trainer(folder / "code")
         code.record_git(order.base if order.base != Path() else Path.cwd(), folder)
     runs.write(planned.run)
+
+
+def record_prediction(order: Order, folder: Path) -> None:
+    """`prediction.json`, for instance types: what the report later holds the measurement against. On this machine a
+    prediction has to be measured first, which would take longer than to submit; `trainwright predict` does it."""
+    if order.job.script or not queue_of(order.spec, order.job).instance:
+        return
+    from trainwright.predict.job import predict_job
+
+    spec = order.spec.model_copy(update={"jobs": (order.job,)})
+    try:
+        facts = predict_job(spec, order.job.name).to_dict()
+    except UserError as error:  # a model or a machine the predictor does not know still may train
+        facts = {"unavailable": str(error)}
+    (folder / "prediction.json").write_text(json.dumps(facts, indent=1) + "\n")
 
 
 def spec_text(spec: Spec, job: Job) -> str:
