@@ -60,6 +60,7 @@ docs: $(VENV)/.docs
 	$(BIN)/mkdocs build --strict
 
 bench: $(VENV)/.dev
+	$(PIP) --no-build-isolation -e .[bench]
 	@for script in benchmarks/check.py benchmarks/loader.py benchmarks/checkpoint.py benchmarks/predict_accuracy.py; do \
 	  test -f $$script && { echo "== $$script"; $(BIN)/python $$script || exit 1; }; done
 
