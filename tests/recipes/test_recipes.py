@@ -81,3 +81,10 @@ def test_list_and_show() -> None:
     shown = runner.invoke(cli, ["recipes", "show", "llama2-7b"]).stdout
     assert "Llama 2 7B" in shown
     assert "warmup: 2000" in shown
+
+
+@pytest.mark.parametrize("name", [*names(), "llama3.1-70b-debug"])
+def test_what_show_prints_is_a_recipe_file(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(CliRunner().invoke(cli, ["recipes", "show", name]).stdout)
+    assert recipe(str(path)) == recipe(name)

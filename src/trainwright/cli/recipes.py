@@ -37,7 +37,7 @@ def list_(as_json: bool) -> None:
 @click.argument("name")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def show(name: str, as_json: bool) -> None:
-    """Show a recipe: how to run it, what to expect, every value."""
+    """Show a recipe: how to run it, what to expect, every value. What is printed is a recipe file of its own."""
     import yaml
 
     from trainwright.recipes.load import header, recipe
@@ -47,5 +47,6 @@ def show(name: str, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"name": name, **values}, indent=2))
         return
-    click.echo(header(name) + "\n")
+    for line in header(name).splitlines():
+        click.echo(f"# {line}")
     click.echo(yaml.safe_dump(values, sort_keys=False, width=110).rstrip())

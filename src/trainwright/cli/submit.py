@@ -12,7 +12,17 @@ if TYPE_CHECKING:
     from trainwright.schedulers.submission import Planned
 
 
-@click.command()
+class WithArguments(click.Command):
+    """What stands after `--` is the trainer's or the script's, also where no SPEC comes before it."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        at = args.index("--") if "--" in args else len(args)
+        left = super().parse_args(ctx, args[:at])
+        ctx.params["args"] = (*ctx.params["args"], *args[at + 1 :])
+        return left
+
+
+@click.command(cls=WithArguments)
 @click.argument("spec", required=False, type=click.Path(exists=True, dir_okay=False))
 @click.argument("job", required=False)
 @click.argument("args", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGUMENTS...]")
@@ -62,9 +72,8 @@ def command(
     from trainwright.schedulers import submission
     from trainwright.schedulers.environment import explain
 
-    words = (job, *args) if (script or recipe) and job else args
     wish = Wish(
-        spec, job, overrides, script, recipe, words, nodes, processes, queue, container, scheduler or "", host or "",
+        spec, job, overrides, script, recipe, args, nodes, processes, queue, container, scheduler or "", host or "",
         remote_folder, venv,
     )  # fmt: skip
     order = order_for(wish)

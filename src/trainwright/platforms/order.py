@@ -62,6 +62,11 @@ def _own_job(wish: Wish) -> Job:
     """The job that --script or --recipe amounts to."""
     if wish.script and wish.recipe:
         raise UserError("--script and --recipe are two jobs", fix="name one of them")
+    if wish.job:
+        raise UserError(
+            f"job {wish.job!r} of the spec, or {'--script' if wish.script else '--recipe'}: not both",
+            fix="put what is meant for the trainer or script after `--`",
+        )
     named = wish.script or wish.recipe or ""
     name = Path(named).stem if "/" in named or Path(named).suffix in {".py", ".yaml", ".yml", ".sh"} else named
     return Job(

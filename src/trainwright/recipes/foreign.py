@@ -12,7 +12,7 @@ from trainwright.spec.model import Job
 
 _PLACE = re.compile(r"\{([a-z_]+)\}")
 # What a job may say -> the places by which another trainer can hear of it.
-_HEARD = {
+HEARD = {
     "model": ("model",),
     "data": ("data",),
     "steps": ("steps",),
@@ -62,7 +62,7 @@ def values(job: Job, found: Recipe, ranks: int, instance: str | None) -> dict[st
 
 
 def _refuse_unheard(job: Job, used: set[str]) -> None:
-    for field, places in _HEARD.items():
+    for field, places in HEARD.items():
         if getattr(job, field) is not None and not used & set(places):
             raise UserError(
                 f"recipe {job.recipe!r} runs another trainer, and its command has no place for `{field}`",

@@ -1,0 +1,44 @@
+"""The page on recipes says of every field what the model says, and nothing of fields that are not there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from trainwright.recipes.foreign import HEARD
+from trainwright.recipes.model import Foreign, Optimization, Recipe, Spread
+from trainwright.spec.model import Batch, Checkpoint, Part
+
+PAGE = Path(__file__).parents[2] / "docs" / "recipes.md"
+TABLES: dict[str, type[Part]] = {
+    "fields": Recipe, "parallel": Spread, "batch": Batch, "optimizer": Optimization, "checkpoint": Checkpoint,
+    "trainer": Foreign,
+}  # fmt: skip
+
+
+def table(part: type[Part]) -> str:
+    """The fields of a part, with what is taken where nothing is written."""
+    lines = ["| field | default | what it is |", "| --- | --- | --- |"]
+    for name, field in part.model_fields.items():
+        plain = isinstance(field.default, str | int | float | tuple) and field.default not in ("", ())
+        default = "required" if field.is_required() else f"`{field.default}`" if plain else ""
+        lines.append(f"| `{name}` | {default} | {field.description} |")
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_the_table_is_the_models_own(name: str, request: pytest.FixtureRequest) -> None:
+    found = re.compile(rf"(<!-- {name} -->\n\n).*?(?=\n\n<!-- end -->)", re.DOTALL)
+    if request.config.getoption("--update-golden"):
+        PAGE.write_text(found.sub(lambda place: place[1] + table(TABLES[name]), PAGE.read_text()))
+    text = found.search(PAGE.read_text())
+    assert text is not None
+    assert text[0].partition("\n\n")[2] == table(TABLES[name])
+
+
+def test_every_place_of_a_command_is_told() -> None:
+    page = PAGE.read_text()
+    places = {place for all_ in HEARD.values() for place in all_} | {"ranks"}
+    assert {place for place in places if f"`{{{place}}}`" not in page} == set()
