@@ -13,6 +13,7 @@ from trainwright.spec.load import load
 
 ROOT = Path(__file__).parents[2]
 REAL = Path(__file__).parent / "files" / "real"
+RIGHT = Path(__file__).parent / "files" / "right"
 
 # Why each is true:
 # - vanilla: a template (told once); boot scripts from a branch; filled in, Slurm is not told the sockets of p5.
@@ -58,6 +59,13 @@ def test_real_file(name: str) -> None:
 
 def test_every_real_file_is_held_to_something() -> None:
     assert {path.name for path in REAL.iterdir()} == set(EXPECTED)
+
+
+@pytest.mark.parametrize("path", sorted(RIGHT.iterdir()), ids=lambda p: p.name)
+def test_right_file_is_met_with_silence(path: Path) -> None:
+    result = check([str(path)])
+    assert result.files > 0
+    assert [(f.code, f.span.line, f.message) for f in result.findings] == []
 
 
 SPECS = sorted((ROOT / "examples").glob("*.yaml"))

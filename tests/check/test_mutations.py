@@ -20,7 +20,7 @@ from trainwright.errors import UserError
 from trainwright.spec.source import decode
 
 EXAMPLES = Path(__file__).parents[2] / "src/trainwright/check/examples"
-REAL = Path(__file__).parent / "files" / "real"
+FILES = Path(__file__).parent / "files"
 SEEDS = range(8)
 EACH = 150  # mutated inputs a seed; the slow test makes up the ten thousand
 
@@ -88,7 +88,7 @@ VALUE = re.compile(r"(?<=[:=\s])[^\s,{}\[\]:=#]+(?=[\s,}\]]|$)")
 @cache
 def sources() -> tuple[tuple[str, str], ...]:
     """(name, text) of every example and every whole file."""
-    paths = [p for root in (EXAMPLES, REAL) for p in sorted(root.rglob("*")) if p.is_file()]
+    paths = [p for root in (EXAMPLES, FILES) for p in sorted(root.rglob("*")) if p.is_file()]
     skipped = {".expect", ".toml", ".py", ".pyc", ".csv"}
     return tuple((p.name, p.read_text(encoding="utf-8")) for p in paths if p.suffix not in skipped)
 

@@ -208,6 +208,10 @@ def _policies(template: Template) -> list[Policy]:
     found = []
     for resource in template.of("IAM::Role", "IAM::User", "IAM::Group"):
         found += [Policy(value) for value in _policy_texts(template, resource.get("ManagedPolicyArns"))]
+        for policy in maps(resource.get("Policies")):
+            found += [Policy(value, "inline") for value in _open_statements(policy.get("PolicyDocument"))]
+    for resource in template.of("IAM::ManagedPolicy", "IAM::Policy"):
+        found += [Policy(value, "inline") for value in _open_statements(resource.get("PolicyDocument"))]
     for resource in template.of("EC2::VPCEndpoint"):
         found += [Policy(value, "endpoint") for value in _open_statements(resource.get("PolicyDocument"))]
     return found

@@ -38,7 +38,7 @@ def _cluster(root: Node) -> Cluster:
         os=text_at(root, "Image", "Os"),
         image=text_at(root, "Image", "CustomAmi"),
         imds=text_at(root, "Imds", "ImdsSupport"),
-        head=_head(root.get("HeadNode")),
+        head=_head(root.get("HeadNode"), _elements(root, "LoginNodes", "Pools")),
         queues=_queues(root),
         storages=[_storage(node) for node in _elements(root, "SharedStorage")],
         slurm_settings=_settings(slurm),
@@ -62,7 +62,7 @@ def _settings(node: Node | None) -> dict[str, Value[object]]:
     return {key: value for one in maps for key, value in map_values(one).items()}
 
 
-def _head(node: Node | None) -> Head | None:
+def _head(node: Node | None, logins: list[Node]) -> Head | None:
     if node is None:
         return None
     return Head(
@@ -72,8 +72,8 @@ def _head(node: Node | None) -> Head | None:
         subnet=text_at(node, "Networking", "SubnetId"),
         security_groups=texts_at(node, "Networking", "AdditionalSecurityGroups")
         + texts_at(node, "Networking", "SecurityGroups"),
-        policies=_policies(node),
-        scripts=_scripts(node),
+        policies=[policy for one in (node, *logins) for policy in _policies(one)],
+        scripts=[script for one in (node, *logins) for script in _scripts(one)],
         root_volume_gib=int_at(node, "LocalStorage", "RootVolume", "Size"),
     )
 

@@ -195,10 +195,11 @@ def access_is_narrow(file: File) -> Iterator[Problem]:
         if name in broad:
             yield problem(value, f"{name} gives these nodes far more than they need", broad[name])
     for policy in file.policies:
-        if policy.kind == "endpoint":
+        if policy.kind != "managed":
+            whose = "the endpoint's policy" if policy.kind == "endpoint" else "this policy"
             yield problem(
                 policy.name,
-                "the endpoint's policy allows every action on every resource",
+                f"{whose} allows every action on every resource",
                 "name the buckets and actions that nodes need",
             )
     for group in file.security_groups:
