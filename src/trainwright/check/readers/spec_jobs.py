@@ -132,6 +132,9 @@ class _Reader:
             job.checkpoint_dir = self.at(checkpoint.to, "checkpoint", "to")
             job.checkpoint_steps = self.at(checkpoint.steps, "checkpoint", "steps")
             job.checkpoint_keep = self.at(checkpoint.keep, "checkpoint", "keep")
+            every = self.at(checkpoint.every, "checkpoint", "every")
+            if every is not None:
+                job.extra["checkpoint_seconds"] = every
 
     def _env(self) -> list[EnvVar]:
         node = self.loaded.node.get(*self.here, "env")

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from trainwright.check.finding import Edit
 from trainwright.check.model import Cluster, File, Queue, Value, known
 from trainwright.check.registry import Problem, problem, rule
-from trainwright.check.tables import machine, machines, sizes_of, table
-from trainwright.errors import did_you_mean
-from trainwright.spec.source import Span
+from trainwright.check.tables import machines
 
 if TYPE_CHECKING:
     from trainwright.check.facts import AwsFacts, Reservation
@@ -282,83 +279,3 @@ def placement_group_of_the_reservation(file: File, aws: AwsFacts) -> Iterator[Pr
             f"{queue.label}: reservation {id} {owned}, not in {name}",
             f"name {found.placement_group}" if found.placement_group else "turn the placement group off",
         )
-
-
-@rule("CAP005", "error")
-def gpu_is_driven_by_the_image(file: File) -> Iterator[Problem]:
-    """ParallelCluster's own images do not drive GPUs older than Turing.
-
-    Since 3.8 the official images carry NVIDIA's open kernel driver, which needs Turing or newer. P2, P3, P3dn, G2,
-    G3 and G3s nodes start and have no GPU. An image of your own with the closed driver is left alone.
-
-    Why: jobs fail on nodes that cost several dollars an hour.
-
-    Fix: use g4dn, g5 or newer, p4d or newer; or build an image with the closed driver and name it.
-
-    Source: ParallelCluster 3.8 change log; InstanceTypeBaseAMICompatibleValidator.
-    """
-    for cluster, queue in file.queues:
-        if cluster.platform != "parallelcluster" or cluster.image is not None:
-            continue
-        old = table("parallelcluster")["old_gpu_families"]
-        for value, type_ in machines(queue):
-            if type_.family in old:
-                yield problem(
-                    value,
-                    f"{queue.label}: ParallelCluster's images have no driver for the GPUs of {type_.name}",
-                    "use g4dn, g5, p4d or newer, or name an image with the closed NVIDIA driver",
-                )
-
-
-_SIZE = re.compile(r"(\d+x|x)?large|metal(-\d+xl)?|nano|micro|small|medium")
-
-
-@rule("CAP006", "error")
-def instance_types_exist(file: File) -> Iterator[Problem]:
-    """Instance types must be spelled right, and those of one Slurm cluster be of one architecture.
-
-    A type is a family, a dot and a size: `p5.48xlarge`. A size that EC2 does not have, or that a known family does
-    not come in (a warning: the catalog may be older than EC2), is a typing mistake. Head and compute nodes of a
-    ParallelCluster share programs, so all are x86 or all Arm.
-
-    Why: creation is refused, or nodes of the queue never start.
-
-    Fix: take the name that the message proposes; `trainwright catalog list` has them all.
-
-    Source: EC2 DescribeInstanceTypes; ParallelCluster, InstanceTypeValidator and
-    InstanceArchitectureCompatibilityValidator.
-    """
-    told: set[Span] = set()
-    for cluster in file.clusters:
-        heads = [cluster.head.instance] if cluster.head is not None and cluster.head.instance is not None else []
-        for value in [*heads, *(value for queue in cluster.queues for value in queue.instances)]:
-            if value.known and value.span not in told:
-                told.add(value.span)
-                yield from _spelling(value)
-        yield from _architecture(cluster)
-
-
-def _spelling(value: Value[str]) -> Iterator[Problem]:
-    family, dot, size = value.value.removeprefix("ml.").partition(".")
-    sizes = sizes_of(family) if dot and machine(value) is None else ()
-    if not sizes:
-        return
-    hint = did_you_mean(size, sizes) or f"{family} comes as {', '.join(sizes)}"
-    if not _SIZE.fullmatch(size):
-        yield problem(value, f"{value.value} is no instance type", hint)
-    else:
-        yield problem(value, f"the catalog knows no {value.value}", hint, level="warning")
-
-
-def _architecture(cluster: Cluster) -> Iterator[Problem]:
-    head = machine(cluster.head.instance) if cluster.head is not None else None
-    if cluster.platform != "parallelcluster" or head is None:
-        return
-    for queue in cluster.queues:
-        for value, type_ in machines(queue):
-            if type_.arch != head.arch:
-                yield problem(
-                    value,
-                    f"{queue.label}: {type_.name} is {type_.arch}, and the head node ({head.name}) {head.arch}",
-                    "use instance types of one architecture",
-                )

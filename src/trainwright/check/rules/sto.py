@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainwright.catalog.storage import find_lustre_rule, lustre_problem
-from trainwright.check.model import Cluster, File, Storage, Value, known
+from trainwright.check.model import Cluster, File, Job, Storage, Value, known
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.tables import machines, table
+from trainwright.errors import UserError
 from trainwright.spec.source import Span
 
 _PERSISTENT = ("PERSISTENT_1", "PERSISTENT_2")
@@ -195,20 +196,56 @@ def storage_keeps_up_with_the_gpus(file: File) -> Iterator[Problem]:
     for cluster in file.clusters:
         chips = _accelerators(cluster)
         for storage in cluster.storages:
-            size, rate = known(storage.capacity_gib), known(storage.throughput)
-            found = find_lustre_rule(known(storage.deployment) or "SCRATCH_2")
-            if storage.kind != "lustre" or storage.existing is not None or size is None or found is None or not chips:
-                continue
-            if storage.throughput is None:
-                rate = found.baseline
-            total = size / 1024 * (rate or 0)
-            at = storage.throughput or storage.capacity_gib
-            if rate and at is not None and total < floor * chips:
+            total, at = _delivers(storage), storage.throughput or storage.capacity_gib
+            if total is not None and at is not None and total < floor * chips:
                 yield problem(
                     at,
                     f"{total / 1000:.1f} GB/s for {chips} accelerators: {total / chips:.0f} MB/s each",
                     f"raise the throughput a TiB or the size: {floor * chips / 1000:.1f} GB/s are {floor:.0f} each",
                 )
+    for job in file.jobs:
+        yield from _slow_checkpoint(file, job)
+
+
+def _delivers(storage: Storage) -> float | None:
+    """MB/s that a new Lustre file system delivers to all its clients together."""
+    size, rate = known(storage.capacity_gib), known(storage.throughput)
+    found = find_lustre_rule(known(storage.deployment) or "SCRATCH_2")
+    if storage.kind != "lustre" or storage.existing is not None or size is None or found is None:
+        return None
+    if storage.throughput is None:
+        rate = found.baseline
+    return size / 1024 * rate if rate else None
+
+
+def _slow_checkpoint(file: File, job: Job) -> Iterator[Problem]:
+    every, folder = job.extra.get("checkpoint_seconds"), known(job.checkpoint_dir)
+    model = known(job.model.name) if job.model is not None else None
+    if every is None or folder is None or model is None:
+        return
+    for storage in file.all_storages:
+        mount, total = known(storage.mount), _delivers(storage)
+        if mount is None or total is None or not (folder + "/").startswith(mount.rstrip("/") + "/"):
+            continue
+        size = _checkpoint_bytes(model)
+        seconds = size / 1e6 / total
+        if seconds > every.value > 0:
+            yield problem(
+                every,
+                f"{job.label}: {size / 1e9:,.0f} GB at {total / 1000:.1f} GB/s take {seconds / 60:.0f} min to write, "
+                f"and the next checkpoint begins after {every.value / 60:.0f}",
+                "write less often, or make the file system faster",
+            )
+
+
+def _checkpoint_bytes(model: str) -> float:
+    """0 for a shape that is not ours to know."""
+    from trainwright.train.models.shape import lookup, parameter_count
+
+    try:
+        return float(parameter_count(lookup(model)) * table("storage")["checkpoint_bytes_per_parameter"])
+    except UserError:
+        return 0.0
 
 
 def _accelerators(cluster: Cluster) -> int:
