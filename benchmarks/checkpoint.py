@@ -28,7 +28,7 @@ from trainwright.train.checkpoint.checkpointer import Checkpointer, Keep
 from trainwright.train.checkpoint.places import Folder
 from trainwright.train.checkpoint.staging import state_bytes
 
-REPEATS = 3
+REPEATS = 2
 
 
 def state_of(millions: float, device: torch.device) -> dict:
@@ -69,6 +69,7 @@ def synchronous(state: dict, folder: Path) -> Callable[[int], None]:
 def asynchronous(state: dict, folder: Path, device: torch.device) -> tuple[float, float]:
     """(stall, time beside training) of our saves."""
     checkpointer = Checkpointer(Folder(folder / "ours"), Keep(last=1), device, {"name": "benchmark"})
+    checkpointer.make_ready(state)
     stalls, beside = [], []
     for step in range(REPEATS + 1):
         checkpointer.wait()

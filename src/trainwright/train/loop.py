@@ -120,7 +120,7 @@ class Trainer:
         if self.world.first:
             write_durably(self.folder / "config.json", self.config.to_json().encode())
         if checkpoints is not None:
-            checkpoints.check_space(self.engine.state_dict())
+            checkpoints.make_ready(self.engine.state_dict())
             if self.config.resume != "never":
                 step = None if self.config.resume == "auto" else int(self.config.resume)
                 self._load(step, keep_data_place=False)

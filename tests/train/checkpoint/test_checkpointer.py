@@ -139,7 +139,7 @@ def test_no_room_is_an_error_before_the_first_step(tmp_path, monkeypatch):
     checkpointer = saver(tmp_path)
     monkeypatch.setattr(Folder, "free", lambda self: 500)
     with pytest.raises(UserError, match=r"needs 0\.000 GB|needs .* GB, 0\.000 GB are free"):
-        checkpointer.check_space(plain_state(1))
+        checkpointer.make_ready(plain_state(1))
 
 
 def full_disk(folder: str) -> str:

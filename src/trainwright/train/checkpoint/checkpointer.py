@@ -8,6 +8,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -51,6 +52,9 @@ class Checkpointer:
         self.group = dist.new_group(backend="gloo", timeout=GROUP_TIMEOUT) if self.distributed else None
         if not self.distributed:
             warnings.filterwarnings("ignore", message="torch.distributed is disabled", category=UserWarning)
+        cores, neighbours = len(os.sched_getaffinity(0)), int(os.environ.get("LOCAL_WORLD_SIZE", self.world))
+        # Threads (and files) of a rank's part; more than a few do not write faster, and the loop wants its cores.
+        self.writers = max(1, min(4, cores // (4 * neighbours)))
         self.saved: int | None = None  # the newest step this process made visible
         self.seconds = 0.0  # how long the last save took, beside training
         self._thread: threading.Thread | None = None
@@ -104,7 +108,7 @@ class Checkpointer:
         folder = self.place.writing(step)
         folder.mkdir(parents=True, exist_ok=True)
         faults.point("mid-save")
-        writer = FileSystemWriter(folder, thread_count=1)
+        writer = FileSystemWriter(folder, thread_count=self.writers)
         save_sharded(staged, storage_writer=writer, process_group=self.group, no_dist=not self.distributed)
         faults.point("written")
         files = self._collect(step, folder)
@@ -117,7 +121,8 @@ class Checkpointer:
             mine = sorted(p for p in folder.iterdir() if p.name.startswith(f"__{self.rank}_"))
             if self.rank == 0:
                 mine.append(folder / ".metadata")
-            described = [describe_file(p) for p in mine]
+            with ThreadPoolExecutor(self.writers) as pool:
+                described = list(pool.map(describe_file, mine))
             self.place.part(step, [f.name for f in described])
             return described
 
@@ -153,8 +158,9 @@ class Checkpointer:
                 raise error or raised
         return [answer for answer, _ in answers]
 
-    def check_space(self, state: dict[str, Any]) -> None:
-        """Before the first step: is there room for one checkpoint at all?"""
+    def make_ready(self, state: dict[str, Any]) -> None:
+        """Before the first step: is there room on the disk for one checkpoint? Room in memory is taken meanwhile."""
+        self.stager.reserve(state)
         needed, free = state_bytes(state), self.place.free()
         if free is not None and free < needed:
             raise self._no_space(needed)

@@ -1,14 +1,17 @@
 """The copy of the state that a save works from, so that training goes on while the files are written.
 
 On a GPU the copy runs on a stream of its own beside the next forward and backward pass; only the next update of the
-weights has to wait for it."""
+weights has to wait for it. The host memory is taken once, beside the first steps, because pinning it takes seconds."""
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import torch
-from torch.distributed._state_dict_utils import CompanionMismatch, _copy_state_dict, _create_cpu_state_dict
+from torch import Tensor
+from torch.distributed._state_dict_utils import _copy_state_dict
+from torch.distributed.tensor import DTensor
 
 
 class Stager:
@@ -17,27 +20,32 @@ class Stager:
     def __init__(self, device: torch.device) -> None:
         self.cuda = device.type == "cuda"
         self.stream: Any = torch.cuda.Stream(device) if self.cuda else None  # type: ignore[no-untyped-call]
-        self.copy: dict[str, Any] | None = None
+        self.room: dict[str, Any] | None = None
         self.source: dict[str, Any] | None = None
         self.done: torch.cuda.Event | None = None
+        self._reserving: threading.Thread | None = None
+
+    def reserve(self, state: dict[str, Any]) -> None:
+        """Begin to take the memory that copies of such a state need."""
+        self._reserving = threading.Thread(target=self._take_room, args=(state,), name="trainwright-room", daemon=True)
+        self._reserving.start()
+
+    def _take_room(self, state: dict[str, Any]) -> None:
+        self.room = host_like(state, pinned=self.cuda)
 
     def stage(self, state: dict[str, Any]) -> dict[str, Any]:
         """Start copying; the result is whole after `finish`."""
-        if self.copy is None:
-            self.copy = _create_cpu_state_dict(state, pin_memory=self.cuda)
-        try:
-            return self._copy(state)
-        except CompanionMismatch:
-            self.copy = _create_cpu_state_dict(state, pin_memory=self.cuda)
-            return self._copy(state)
-
-    def _copy(self, state: dict[str, Any]) -> dict[str, Any]:
-        assert self.copy is not None
+        if self._reserving is not None:
+            self._reserving.join()
+            self._reserving = None
+        if self.room is None:
+            self._take_room(state)
+        assert self.room is not None
         if self.stream is None:
-            return _copy_state_dict(state, self.copy)
+            return _copy_state_dict(state, self.room)
         self.stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self.stream):
-            staged = _copy_state_dict(state, self.copy, non_blocking=True)
+            staged = _copy_state_dict(state, self.room, non_blocking=True)
             self.done = self.stream.record_event()
         self.source = state  # what is being read must not be freed before it has been read
         return staged
@@ -54,12 +62,25 @@ class Stager:
         self.source = None
 
 
+def host_like(value: Any, pinned: bool) -> Any:
+    """The same structure with empty tensors in host memory; of a distributed tensor, this rank's part."""
+    if isinstance(value, dict):
+        return {key: host_like(item, pinned) for key, item in value.items()}
+    if isinstance(value, DTensor):
+        part = host_like(value._local_tensor, pinned)
+        # The public `from_local` would move the part to the mesh's device; here it is meant to stay in host memory.
+        return DTensor(part, value._spec, requires_grad=False)  # type: ignore[no-untyped-call]
+    if isinstance(value, Tensor):
+        return torch.empty(value.shape, dtype=value.dtype, pin_memory=pinned and value.numel() > 0)
+    return value
+
+
 def state_bytes(state: dict[str, Any]) -> int:
     """Bytes of every tensor of the whole model's state, over all ranks."""
     total = 0
     for value in state.values():
         if isinstance(value, dict):
             total += state_bytes(value)
-        elif isinstance(value, torch.Tensor):
+        elif isinstance(value, Tensor):
             total += value.numel() * value.element_size()
     return total
