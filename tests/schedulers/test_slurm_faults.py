@@ -115,6 +115,9 @@ def test_a_mistake_in_the_code_is_not_tried_again(bench: Bench) -> None:
         ({"queue": "trian"}, "trian"),
         ({"nodes": 9}, "at most 4"),
         ({"constraint": "h100"}, "refused"),
+        ({"data": "/no/such/data"}, "the data /no/such/data does not exist"),
+        ({"container": "/no/such.sqsh"}, "the container /no/such.sqsh does not exist"),
+        ({"container": "nvcr.io#nvidia/pytorch:25.10-py3"}, "no pyxis"),
         ({"account": "nobody", "reservation": "none"}, "refused"),
     ],
 )

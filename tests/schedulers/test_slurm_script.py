@@ -117,8 +117,9 @@ def test_under_torchrun_a_node_has_one_task() -> None:
 
 
 def test_the_process_scheduler_refuses_what_it_cannot_honour(tmp_path: Path) -> None:
+    asked = dataclasses.replace(FULL, secrets=(("TOKEN", "vault"),), kind="jobset")
     for name in CANNOT:
-        job = dataclasses.replace(PLAIN, nodes=1, **{name: getattr(FULL, name)})
+        job = dataclasses.replace(PLAIN, nodes=1, **{name: getattr(asked, name)})
         with pytest.raises(UserError, match=name):
             ProcessScheduler().render(job)
     with pytest.raises(UserError, match="has one node"):

@@ -74,7 +74,8 @@ def launch_job(spec: Spec, job: Job, place: Place, command_of: CommandOf) -> Lau
         array=job.array or "",
         time=int(job.time) if job.time else None,
         requeue=job.requeue,
-        exclusive=queue.exclusive and bool(queue.instance),
+        # Nodes of a local cluster are shared unless the spec says otherwise: it is there to try things out.
+        exclusive=queue.exclusive and (bool(queue.instance) or "exclusive" in queue.model_fields_set),
         account=job.account or "",
         qos=job.qos or "",
         constraint=job.constraint or "",

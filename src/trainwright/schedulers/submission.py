@@ -16,6 +16,7 @@ from trainwright.schedulers import code, runs
 from trainwright.schedulers.base import Launch, Scheduler, Script
 from trainwright.schedulers.environment import explain
 from trainwright.schedulers.launch import CommandOf, Place, launch_job, queue_of
+from trainwright.schedulers.required import check_required
 from trainwright.schedulers.runs import Run
 from trainwright.schedulers.shell import Shell
 from trainwright.spec.model import Job, Spec
@@ -75,6 +76,8 @@ def plan(order: Order) -> Planned:
 
 def submit(order: Order, planned: Planned) -> Run:
     """Make the run folder, then hand the job over; a refused job leaves no folder behind."""
+    if order.ships:
+        check_required(order.job, planned.launch, order.shell, order.scheduler.name)
     folder = planned.run.folder
     folder.mkdir(parents=True)
     try:
