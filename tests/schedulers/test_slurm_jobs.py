@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from slurm_bench import Bench, metrics, report
@@ -60,6 +62,31 @@ def test_an_array_and_what_comes_after_it(bench: Bench) -> None:
     assert "has not ended" in bench.scheduler.explain_pending(then.job_id)
     assert bench.end(then).state == "completed", report(then)
     assert [len((first.folder / f"array-{n}/metrics.jsonl").read_text().splitlines()) for n in range(3)] == [2, 2, 2]
+
+
+def test_what_a_job_leaves_running_ends_with_it(bench: Bench) -> None:
+    """A daemon that left the job's process tree is found by the job's number it carries."""
+    runaway = "setsid --fork sleep 86399; sleep 0.5"
+    job = daemons.run_on_head(bench.record, ["sbatch", "--parsable", "-o", "/dev/null", "--wrap", runaway]).strip()
+    here = lambda: _carrying(f"SLURM_JOB_ID={job}", f"SLURM_CONF={bench.record.conf}")  # noqa: E731
+    daemons.wait_for(
+        lambda: any("86399" in words for words in here()), "the daemon runs", bench.record.log("slurmctld")
+    )
+    daemons.wait_for(lambda: bench.scheduler.state(job).over, "the job ends", bench.record.log("slurmctld"))
+    daemons.wait_for(lambda: not here(), "the daemon is gone", bench.record.log("slurmctld"), 15)
+
+
+def _carrying(*marks: str) -> list[str]:
+    """The command lines of processes that have all these in their environment."""
+    found = []
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            words = Path(f"/proc/{entry}/environ").read_bytes().split(b"\0")
+            if all(mark.encode() in words for mark in marks):
+                found.append(Path(f"/proc/{entry}/cmdline").read_bytes().decode(errors="replace"))
+        except OSError:  # it ended while we looked
+            continue
+    return found
 
 
 def test_the_end_is_known_when_the_queue_has_forgotten(bench: Bench) -> None:
