@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -20,7 +18,10 @@ class Gradients:
 
     def __init__(self, layout: Layout, params: dict[str, nn.Parameter], tied: bool) -> None:
         self.layout = layout
-        self.tied_group = _ends_group(layout) if tied and layout.plan.pipeline > 1 else None
+        # The first and the last pipeline stage each hold a copy of a tied embedding.
+        self.tied_group = (
+            layout.subgroup(lambda ranks: [ranks[0], ranks[-1]]) if tied and layout.plan.pipeline > 1 else None
+        )
         self.shares: dict[float, list[str]] = {}
         for name, param in params.items():
             self.shares.setdefault(self._share(name, param), []).append(name)
@@ -61,12 +62,3 @@ class Gradients:
         for size, placement in zip(param.device_mesh.shape, param.placements, strict=True):
             copies *= size if placement.is_replicate() else 1
         return 1.0 / copies
-
-
-def _ends_group(layout: Layout) -> Any:
-    """The first and the last pipeline stage, which each hold a copy of a tied embedding."""
-    column = layout.axis("pipeline").mesh.tolist()
-    ends = [column[0], column[-1]]
-    if dist.get_rank() not in ends:
-        return None
-    return dist.new_group(ends, use_local_synchronization=True)

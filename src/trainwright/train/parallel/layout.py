@@ -3,6 +3,7 @@ that are not dimensions of it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,6 +44,14 @@ class Layout:
     @property
     def data_mesh(self) -> DeviceMesh:
         return self.axis("replicate", "shard") if self.plan.replicate > 1 else self.axis("shard")
+
+    def subgroup(self, pick: Callable[[list[int]], list[int]]) -> Any:
+        """A new group of the ranks that `pick` takes from this rank's pipeline, or None where it leaves this rank out.
+        All ranks of the world must call it together."""
+        assert self.mesh is not None, "a single process has no pipeline"
+        pipelines = self.mesh.mesh.reshape(self.plan.pipeline, -1).T.tolist()
+        mine, _ = dist.new_subgroups_by_enumeration([pick(ranks) for ranks in pipelines])  # type: ignore[no-untyped-call]
+        return mine
 
     def heads(self, count: int) -> slice:
         """The attention heads of this rank."""

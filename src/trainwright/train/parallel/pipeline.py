@@ -1,5 +1,5 @@
 """Pipeline parallelism: the 1F1B schedule, and the interleaved one where a rank holds several stages. The schedule is a
-plain list of actions; every edge between two ranks has a group for each way, so that no transfer waits for another."""
+plain list of actions. Each way has a group of its own, because transfers in one group wait for each other."""
 
 from __future__ import annotations
 
@@ -60,17 +60,10 @@ class Pipeline:
         self.stages, self.layout, self.dtype = stages, layout, dtype
         self.rank, self.ranks = layout.pipeline_rank, layout.plan.pipeline
         self.column: list[int] = layout.axis("pipeline").mesh.tolist()
-        self.edges = self._make_edges(wrap=len(stages) > 1)
-
-    def _make_edges(self, wrap: bool) -> dict[tuple[int, bool], dist.ProcessGroup]:
-        """Groups by (rank the edge leaves, direction). Each pair of ranks makes its own, in the same order."""
-        edges = {}
-        for source in range(self.ranks if wrap else self.ranks - 1):
-            pair = [self.column[source], self.column[(source + 1) % self.ranks]]
-            if dist.get_rank() in pair:
-                for forward in (True, False):
-                    edges[source, forward] = dist.new_group(sorted(pair), use_local_synchronization=True)
-        return edges
+        self.groups: dict[tuple[bool, bool], dist.ProcessGroup] = {}
+        for around in (False, True) if len(stages) > 1 else (False,):
+            for forward in (True, False):
+                self.groups[around, forward] = layout.subgroup(lambda ranks: ranks)
 
     def train(self, frames: list[tuple[Tensor, Frame]], after: Callable[[], None] | None) -> list[Tensor]:
         """Forward and backward of all micro-batches; the losses, on the rank that has the last stage."""
@@ -132,10 +125,10 @@ class _Step:
         """(peer, group, tag) of a transfer; the tag names the stage boundary and the micro-batch."""
         rank, ranks = self.pipeline.rank, self.pipeline.ranks
         before = forward == incoming  # the peer is the rank before this one
-        source = (rank - 1) % ranks if before else rank
         peer = self.pipeline.column[(rank - 1) % ranks if before else (rank + 1) % ranks]
         boundary = chunk * ranks + rank - (1 if before else 0)
-        return peer, self.pipeline.edges[source, forward], boundary * len(self.frames) + microbatch
+        around = boundary % ranks == ranks - 1  # from the last rank to the first, where the next chunk begins
+        return peer, self.pipeline.groups[around, forward], boundary * len(self.frames) + microbatch
 
     def _send(self, tensor: Tensor, chunk: int, microbatch: int, forward: bool) -> None:
         peer, group, tag = self._edge(chunk, microbatch, forward, incoming=False)
