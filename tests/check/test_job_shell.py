@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from trainwright.check.model import Command, File, ShellScript
+from trainwright.check.model import Command, File, ShellScript, Value, known
+from trainwright.check.readers.arguments import whole
 from trainwright.check.readers.recognise import read_file
 from trainwright.check.readers.shell_script import read_script
 from trainwright.check.readers.shell_source import whole_text
 from trainwright.check.readers.shell_words import scan
+from trainwright.spec.source import Span
 
 
 def script(text: str) -> ShellScript:
@@ -73,6 +75,14 @@ def test_the_last_assignment_wins() -> None:
 def test_arguments_are_found_however_they_are_stored(text: str) -> None:
     found = command(text, "torchrun").options
     assert (found["x"].value, found["y"].value) == ("1", "2")
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("8", 8), ("-1", -1), ("50_000", 50_000), ("'8'", 8), ("--8", None), ("8_", None), ("²", None), ("1e3", None)],
+)
+def test_whole_numbers(text: str, number: int | None) -> None:
+    assert known(whole(Value(text, Span(1, 1, 1, 2)))) == number
 
 
 def test_arithmetic() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from dataclasses import replace
 from functools import cache
@@ -10,6 +11,7 @@ from typing import Any
 
 from trainwright.check.model import Command, Job, ModelDims, Value
 
+_WHOLE = re.compile(r"[+-]?[0-9](_?[0-9]){0,17}")
 _DATA = Path(__file__).parents[1] / "data" / "arguments.toml"
 _NUMBERS = ("tensor", "pipeline", "context", "expert", "virtual", "global_batch", "micro_batch", "sequence", "workers")
 _DIMS = ("hidden", "layers", "heads", "kv_heads", "ffn", "vocab", "max_position", "experts")
@@ -39,9 +41,8 @@ def whole(value: Value[str] | None) -> Value[int] | None:
     if value is None:
         return None
     text = value.value.strip().strip("'\"")
-    digits = text.lstrip("+-").replace("_", "")
-    good = value.known and digits.isascii() and digits.isdigit() and len(digits) < 19
-    return Value(int(text.replace("_", "")) if good else 0, value.span, value.text, value.key, good)
+    good = value.known and _WHOLE.fullmatch(text) is not None
+    return Value(int(text) if good else 0, value.span, value.text, value.key, good)
 
 
 def apply(job: Job, command: Command) -> None:

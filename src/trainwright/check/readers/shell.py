@@ -113,7 +113,7 @@ def _slurm_variables(directives: list[tuple[str, Value[str]]]) -> Variables:
     variables = Variables()
     for name, directive in _FROM_DIRECTIVE.items():
         value = said.get(directive)
-        if value is not None and value.value.isdigit():
+        if value is not None and value.value.isdecimal():
             variables.values[name] = [_constant(value)]
     return variables
 

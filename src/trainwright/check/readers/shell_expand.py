@@ -190,7 +190,7 @@ class Expander:
         if not stored or len(stored) != 1 or not all(part.known for part in stored[0]):
             return None
         text = "".join(part.text for part in stored[0]).strip()
-        return int(text) if text.isdigit() and len(text) < 19 else None
+        return int(text) if text.isdecimal() and len(text) < 19 else None
 
 
 def split_parts(parts: Parts) -> list[Parts]:

@@ -144,7 +144,7 @@ class _Scanner:
     def redirect(self) -> None:
         """The target of a redirection is no argument; neither is the number before it (`2>`)."""
         words = self.statement.words
-        if words and words[-1].end == self.previous_end() and words[-1].bare.isdigit():
+        if words and words[-1].end == self.previous_end() and words[-1].bare.isdecimal():
             words.pop()
         self.skip_blanks()
         if self.at < len(self.text) and self.text[self.at] not in "\n;&|()<>":

@@ -38,7 +38,7 @@ def _node_ranks(job: Job) -> Iterator[Problem]:
     rank, launch = job.extra.get("node_rank"), job.launch
     if rank is None or launch is None:
         return
-    if rank.known and rank.value.isdigit() and _same_on_all(job):
+    if rank.known and rank.value.isdecimal() and _same_on_all(job):
         yield problem(
             rank,
             f"the node rank is {rank.value} on each of the {_copies(job)} nodes",
@@ -171,9 +171,9 @@ def _ports(job: Job, endpoint: Value[str] | None) -> Iterator[Problem]:
                 "$RANDOM is 0 to 32767: one start in 32 gets a port below 1024, which only root may open",
                 "make it from the job's id: $((10000 + SLURM_JOB_ID % 50000))",
             )
-        elif text.isdigit() and not 1024 <= int(text) <= 65535:
+        elif text.isdecimal() and not 1024 <= int(text) <= 65535:
             yield problem(place, f"port {text} is not between 1024 and 65535", "choose a port in that range")
-        elif text.isdigit() and value.known and _shares_nodes(job):
+        elif text.isdecimal() and value.known and _shares_nodes(job):
             yield problem(
                 place,
                 f"port {text} is fixed, and other jobs may share the node: the second to start finds it taken",

@@ -104,7 +104,7 @@ def _split_model(job: Job) -> Iterator[Problem]:
 
 
 def _number(value: Value[str] | None) -> int | None:
-    return int(value.value) if value is not None and value.known and value.value.isdigit() else None
+    return int(value.value) if value is not None and value.known and value.value.isdecimal() else None
 
 
 @rule("JOB003", "error")

@@ -84,7 +84,7 @@ def _amounts(container: Container) -> Iterator[Problem]:
 
 def _shared_memory(pod: Pod, container: Container) -> Iterator[Problem]:
     gpus = container.limits.get(GPU) or container.requests.get(GPU)
-    if gpus is None or not gpus.known or not gpus.value.isdigit() or int(gpus.value) < 2 or pod.host_ipc:
+    if gpus is None or not gpus.known or not gpus.value.isdecimal() or int(gpus.value) < 2 or pod.host_ipc:
         return
     if pod.kind == "TrainJob":
         return
