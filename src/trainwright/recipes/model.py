@@ -70,7 +70,8 @@ class Recipe(Part):
 
     def spread(self, instance: str | None) -> Spread:
         """The parallel plan for an instance type: by its name, its family, or the default."""
-        for key in (instance or "", (instance or "").partition(".")[0], "default"):
+        plain = (instance or "").removeprefix("ml.")
+        for key in (plain, plain.partition(".")[0], "default"):
             if key in self.parallel:
                 return self.parallel[key]
         return Spread()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from stub_api import Api
@@ -82,3 +83,21 @@ def test_refusals_say_what_to_do(api: Api) -> None:
     assert "another name" in caught.value.fix
     with pytest.raises(UserError, match="404"):
         ours.cancel("nobody")
+
+
+@pytest.mark.parametrize(
+    ("status", "word"),
+    [
+        ({}, "pending"),
+        ({"replicatedJobsStatus": [{"name": "node", "active": 1}]}, "running"),
+        ({"jobsStatus": [{"name": "node", "active": 1}]}, "running"),
+        ({"conditions": [{"type": "Complete", "status": "True"}], "jobsStatus": [{"active": 1}]}, "completed"),
+        ({"conditions": [{"type": t, "status": "True", "lastTransitionTime": "2026-11-15T00:00:01Z"}
+                         for t in ("Created", "Running")]}, "running"),
+    ],
+)  # fmt: skip
+def test_what_the_kinds_say_of_themselves(api: Api, status: dict[str, Any], word: str) -> None:
+    api.objects["/apis/jobset.x-k8s.io/v1alpha2/namespaces/training/jobsets/pretrain"] = {
+        "metadata": {"name": "pretrain"}, "status": status,
+    }  # fmt: skip
+    assert KubernetesScheduler(Grounds(namespace="training"), "jobset").state("pretrain").state == word

@@ -136,7 +136,9 @@ class KubernetesScheduler:
     def _status(self, item: dict[str, Any]) -> JobStatus:
         status = item.get("status", {})
         true = [c for c in status.get("conditions", []) if c.get("status") == "True"]
-        last: dict[str, str] = max(true, key=lambda c: c.get("lastTransitionTime") or "", default={})
+        # Sorting keeps the order of what came in the same second: the later one speaks.
+        last: dict[str, str] = (sorted(true, key=lambda c: c.get("lastTransitionTime") or "") or [{}])[-1]
+        state = _CONDITIONS.get(last.get("type", "Created"), "unknown")
         meta = item["metadata"]
         notes = meta.get("annotations") or {}
         return JobStatus(
@@ -144,13 +146,14 @@ class KubernetesScheduler:
             name=(meta.get("labels") or {}).get("app.kubernetes.io/name", meta["name"]),
             queue=notes.get(QUEUE, ""),
             nodes=int(notes.get(NODES, 0)),
-            state=_CONDITIONS.get(last.get("type", "Created"), "unknown"),
+            state="running" if state == "pending" and _has_active_pods(status) else state,
             scheduler=self.name,
             cluster=self.cluster,
             reason=last.get("message", "") or last.get("reason", ""),
             submitted=meta.get("creationTimestamp", ""),
             started=status.get("startTime", ""),
             ended=status.get("completionTime", ""),
+            restarts=int(status.get("restarts", 0)),
         )
 
     def _where(self) -> tuple[str, str, str, str]:
@@ -180,6 +183,12 @@ class KubernetesScheduler:
         except ImportError as error:
             raise UserError("the Kubernetes client is not installed", fix="pip install 'trainwright[k8s]'") from error
         return client
+
+
+def _has_active_pods(status: dict[str, Any]) -> bool:
+    """JobSet and TrainJob have no condition for a job that runs; they count its pods."""
+    counted = [*status.get("replicatedJobsStatus", ()), *status.get("jobsStatus", ())]
+    return any(one.get("active", 0) and not one.get("suspended", 0) for one in counted)
 
 
 def _seconds_since(moment: str) -> int:

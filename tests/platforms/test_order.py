@@ -1,0 +1,112 @@
+"""From the words of `trainwright submit` to an order, and what each platform refuses by name."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from trainwright.cli.main import cli
+from trainwright.errors import UserError
+from trainwright.platforms.order import Wish, order_for
+from trainwright.recipes.load import header, names
+from trainwright.schedulers.submission import plan
+
+SPEC = {
+    "name": "big", "platform": "parallelcluster",
+    "queues": [{"name": "train", "instance": "p5.48xlarge", "count": 2}, {"name": "cpu", "instance": "c5.4xlarge"}],
+    "storage": [{"mount": "/fsx", "lustre": {}}],
+    "jobs": [{"name": "one", "recipe": "gpt2-124m"}],
+}  # fmt: skip
+
+
+@pytest.fixture
+def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("TRAINWRIGHT_HOME", str(tmp_path / "home"))
+    path = tmp_path / "spec.yaml"
+    path.write_text(yaml.safe_dump(SPEC))
+    return str(path)
+
+
+def dry(*words: str) -> str:
+    done = CliRunner().invoke(cli, ["submit", *words, "--dry-run"], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+@pytest.mark.parametrize("name", names())
+def test_the_command_on_top_of_a_recipe_works(name: str, spec: str) -> None:
+    """It is run as it stands there, on a cluster of the size that the recipe says it needs."""
+    said = re.search(r"Run: +trainwright submit (.*?)(?:  |$)", header(name), re.MULTILINE)
+    assert said is not None
+    words = [spec if word == "SPEC" else word for word in said[1].split()]
+    needs = re.search(r"Needs: +(\d+)", header(name))
+    nodes = int(needs[1]) if needs else 1
+    size = (f"queues.train.count={nodes}",)
+    found = plan(order_for(Wish(spec=words[2], recipe=words[1], host="head", overrides=size)))
+    assert words[0] == "--recipe"
+    assert (found.run.job, found.launch.nodes) == (name, nodes)
+
+
+def test_a_recipe_takes_nodes_queue_and_arguments(spec: str) -> None:
+    words = ["--recipe", "cpu-ddp", "--nodes", "1", "--queue", "cpu", "--processes", "2", "--host", "head"]
+    done = CliRunner().invoke(cli, ["submit", spec, *words, "--dry-run", "--", "--steps", "7"], catch_exceptions=False)
+    assert "#SBATCH --partition=cpu" in done.stdout
+    assert "#SBATCH --nodes=1" in done.stdout
+    assert done.stdout.index("--steps 60") < done.stdout.index("--steps 7"), "what the user adds comes last and wins"
+
+
+def test_a_script_needs_no_spec_on_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRAINWRIGHT_HOME", str(tmp_path / "home"))
+    (tmp_path / "train.py").write_text("print(1)\n")
+    script = str(tmp_path / "train.py")
+    done = CliRunner().invoke(
+        cli, ["submit", "--script", script, "--scheduler", "process", "--dry-run", "--", "--lr", "1e-4"]
+    )
+    assert re.search(r"/code/train\.py( \\\n )? --lr 1e-4\n", done.stdout), done.stdout
+
+
+@pytest.mark.parametrize(
+    ("wish", "what"),
+    [
+        (Wish(job="one", recipe="cpu-ddp"), "not both"),
+        (Wish(script="t.py", recipe="cpu-ddp"), "two jobs"),
+        (Wish(nodes=2), "--nodes goes with"),
+        (Wish(container="i"), "--container goes with"),
+        (Wish(recipe="cpu-dpp"), "no recipe 'cpu-dpp'"),
+        (Wish(recipe="cpu-ddp", overrides=("platform=eks",)), "names no container"),
+        (Wish(overrides=("platform=hyperpod", "queues.train.exclusive=false")), "does not count GPUs"),
+        (Wish(overrides=("jobs.one.kind=jobset",)), "cannot honour kind"),
+    ],
+)
+def test_what_cannot_be_is_refused(spec: str, wish: Wish, what: str) -> None:
+    import dataclasses
+
+    host = "" if "platform=eks" in wish.overrides else "head"
+    with pytest.raises(UserError, match=what):
+        plan(order_for(dataclasses.replace(wish, spec=spec, host=host)))
+
+
+def test_hyperpods_slurm_goes_on_by_itself_and_counts_no_gpus(spec: str) -> None:
+    text = dry(spec, "--set", "platform=hyperpod", "--host", "head")
+    assert "--auto-resume=1" in text
+    assert "--gres" not in text
+    assert "--auto-resume" not in dry(
+        spec, "--set", "platform=hyperpod", "--set", "jobs.one.requeue=false", "--host", "h"
+    )
+    assert "--gres=gpu:8" in dry(spec, "--host", "head")
+
+
+def test_nothing_of_this_machine_goes_elsewhere(spec: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    monkeypatch.setenv("PYTHONPATH", "/only/here")
+    container = ["--set", "jobs.one.container=example.com/t:1"]
+    for words in (["--host", "head"], ["--set", "platform=eks", *container], ["--set", "platform=batch", *container]):
+        text = dry(spec, *words)
+        assert "/only/here" not in text
+        assert sys.executable not in text
+    assert "python3 -m trainwright.train" in dry(spec, *container), "an image has its own interpreter"
