@@ -44,11 +44,17 @@ def is_torchrun(command: Command | None) -> bool:
 def processes(job: Job) -> Value[int] | None:
     """Ranks a node: what the launcher starts, or the tasks that srun starts."""
     if job.processes_per_node is not None:
-        return job.processes_per_node
+        return None if _leads(job, job.processes_per_node) else job.processes_per_node
     if is_torchrun(job.launch) or (job.launch is not None and job.launch.program in _RANKED):
         return None
     under_srun = job.launch is not None and job.launch.inside_srun
-    return job.tasks_per_node if under_srun else None
+    return job.tasks_per_node if under_srun and not _leads(job, job.tasks_per_node) else None
+
+
+def _leads(job: Job, count: Value[int] | None) -> bool:
+    """Whether one process leads several GPUs, and starts the ranks itself in a way the file does not show."""
+    gpus = max((value.value for value in job.gpus_per_node if value.known), default=None)
+    return known(count) == 1 and gpus != 1 and job.scheduler != "spec"
 
 
 def world(job: Job) -> World | None:

@@ -37,7 +37,7 @@ def published(names: Iterable[str]) -> ModelShape | None:
     from trainwright.train.models.shape import shapes
 
     for text in names:
-        if len(text) > 200 or _SMALL.search(text):
+        if len(text) > 200 or _SMALL.search(text) or len(_sizes(text)) > 1:
             continue
         for name, pattern in _patterns():
             if pattern.search(text):
@@ -115,9 +115,13 @@ class Size:
         return _LOW * self.parameters <= count <= _HIGH * self.parameters
 
 
+def _sizes(name: str) -> list[tuple[str, str]]:
+    return _SIZE.findall(re.sub(r"[-_]", " ", name))
+
+
 def named_size(name: str) -> Size | None:
     """The one size a name holds; a name with several says nothing."""
-    found = _SIZE.findall(re.sub(r"[-_]", " ", name[:200]))
+    found = _sizes(name[:200])
     if len(found) != 1 or _SMALL.search(name):
         return None
     number, unit = found[0]

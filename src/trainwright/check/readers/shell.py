@@ -30,7 +30,9 @@ _FROM_DIRECTIVE = {
 }  # fmt: skip
 _GPU_NAMES = {"GPUS_PER_NODE", "NUM_GPU_PER_NODE", "GPU_PER_NODE", "NUM_GPUS_PER_NODE", "NPROC_PER_NODE"}
 _EFA_NAMES = {"EFA_PER_NODE", "NUM_EFA_PER_NODE", "EFAS_PER_NODE"}
-_HYPERPOD = re.compile(r"/opt/sagemaker|hyperpod", re.I)
+_HYPERPOD = re.compile(r"hyperpod", re.I)
+# A note that offers a choice between clusters says nothing of this one.
+_ELSEWHERE = re.compile(r"SBATCH|parallelcluster|\b(if|when|or|not|remove|comment|uncomment|unless|both|also)\b", re.I)
 
 
 def recognise(root: Node) -> bool:
@@ -185,9 +187,9 @@ def _hyperpod(job: Job, script: ShellScript) -> None:
             job.platform = "hyperpod" if not command.conditional else job.platform
         if not command.conditional and any(word.value.startswith("/opt/sagemaker") for word in command.words):
             job.platform = "hyperpod"
-    if any(_HYPERPOD.search(text) and "SBATCH" not in text for text in script.comments.values()):
+    if any(_HYPERPOD.search(text) and not _ELSEWHERE.search(text) for text in script.comments.values()):
         job.platform = "hyperpod"
-    if any(_HYPERPOD.search(a.value.value) for a in script.assignments if a.value.known):
+    if any(a.value.value.startswith("/opt/sagemaker") for a in script.assignments):
         job.platform = "hyperpod"
 
 

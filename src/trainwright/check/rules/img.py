@@ -142,7 +142,11 @@ def _images(file: File) -> Iterator[Value[str]]:
 def _unpinned(image: Value[str]) -> Iterator[Problem]:
     text = image.value
     name = text.rsplit("/", 1)[-1]
-    if text.endswith((".sqsh", ".sif", ".squashfs")) or text.startswith(("/", "./", "~")) or "@sha256:" in text:
+    if (
+        text.endswith((".sqsh", ".sif", ".squashfs"))
+        or text.startswith(("/", "./", "~"))
+        or re.search(r"@sha256:|\{\{|<|>", text)
+    ):
         return
     if _LATEST.search(text):
         yield problem(image, f"the image {text} is another one after the next push", "name a version or a digest")

@@ -211,6 +211,7 @@ def _inside_model(job: Job, model: ModelDims) -> Iterator[Problem]:
             job.sequence,
             f"sequences of {length} tokens, but the model knows {positions} positions",
             f"use at most {positions}, or a model with more positions",
+            level="warning" if job.scheduler == "spec" else None,  # rotary positions can be stretched
         )
     vocab, tokens = known(model.vocab), known(model.tokenizer_vocab)
     if model.vocab is not None and vocab and tokens and tokens > vocab:

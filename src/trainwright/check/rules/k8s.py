@@ -102,7 +102,8 @@ def _shared_memory(pod: Pod, container: Container) -> Iterator[Problem]:
 
 def _tokens(container: Container) -> Iterator[Problem]:
     for variable in container.env:
-        if variable.name in _TOKENS and variable.value.value.strip():
+        text = variable.value.value.strip()
+        if variable.name in _TOKENS and text and not text.startswith("$("):
             yield problem(
                 variable.value,
                 f"{variable.name} stands in the manifest, where everybody who may read the job reads it",

@@ -121,6 +121,12 @@ def _option_after(lines: list[str], number: int) -> bool:
     return False
 
 
+def _exists(script: Path, folder: str) -> bool:
+    """Whether the folder is anywhere that a person would call sbatch from."""
+    places = [script.absolute().parent, *list(script.absolute().parents)[1:4], Path.cwd()]
+    return any((place / folder).is_dir() for place in places)
+
+
 def _directives(file: File, script: ShellScript) -> Iterator[Problem]:
     for span in script.late_directives:
         yield problem(
@@ -135,7 +141,7 @@ def _directives(file: File, script: ShellScript) -> Iterator[Problem]:
         ):
             continue
         told = any("mkdir" in text for text in script.comments.values())
-        if file.path == "<stdin>" or told or (Path(file.path).parent / folder).is_dir():
+        if file.path == "<stdin>" or told or _exists(Path(file.path), folder):
             continue
         yield problem(
             value,
