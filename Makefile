@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
-PIP    := $(BIN)/python -m pip install --quiet
+PIP    := $(BIN)/python -m pip install -qq
 
 .PHONY: help demo test test-slow lint docs bench format clean
 
