@@ -11,6 +11,8 @@ from trainwright.predict.operators import LayerTime, head_time, layer_time, opti
 from trainwright.predict.setup import Setup
 from trainwright.train.models.shape import block_parameters, parameter_count
 
+Pair = tuple[float, float]
+
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
@@ -57,16 +59,19 @@ def step_time(s: Setup, c: Constants) -> StepTime:
     again = recomputed(s, layer)
     tp_forward, tp_backward, tp_hidden = tensor_parallel(s, tensor, c)
     tp_again = tp_forward * s.recompute_part if s.recompute == "full" else 0.0
-    moved = tp_forward + tp_backward + tp_again + context_parallel(s, layer, c) + expert_parallel(s)
     forward = max(layer.forward, layer.kernels[0] * launch(s, c))
     backward = max(layer.backward, layer.kernels[1] * launch(s, c)) + again
-    fsdp, fsdp_hidden = sharded_weights(s, shard, forward, backward + again, c)
+    idle = forward - layer.forward, backward - again - layer.backward
+    ring, ring_behind = context_parallel(s, layer, idle, c)
+    moved = tp_forward + tp_backward + tp_again + ring + expert_parallel(s)
+    room = forward - ring_behind[0], backward - ring_behind[1]
+    fsdp, fsdp_hidden = sharded_weights(s, shard, room, c)
     head = sum(head_time(s.shape, s.local_tokens, plan.tp if profile.head_split else 1, s.cluster.device, profile, c))
     slow, mean = stages(s, forward + backward + moved + fsdp, head)
     bubble = (plan.pp - 1) / plan.interleave * mean
     hop = pipeline_sends(s)
     steady = s.batch.count * slow
-    reduced, reduced_hidden = data_parallel(s, data, backward, c)
+    reduced, reduced_hidden = data_parallel(s, data, room, c)
     update = optimizer_time(owned_parameters(s), s.cluster.device, profile, c) if not s.frozen else 0.0
     parts = {
         "products": layer.products_forward + layer.products_backward,
@@ -74,7 +79,7 @@ def step_time(s: Setup, c: Constants) -> StepTime:
         "elementwise": forward + backward - again - attention_and_products(layer),
         "recompute": again,
         "tensor parallel": tp_forward + tp_backward + tp_again,
-        "context parallel": context_parallel(s, layer, c),
+        "context parallel": ring,
         "expert parallel": expert_parallel(s),
         "weight gathers": fsdp,
     }
@@ -108,8 +113,8 @@ def attention_and_products(layer: LayerTime) -> float:
 
 
 def launch(s: Setup, c: Constants) -> float:
-    """Host seconds per kernel; compiled graphs and captured ones launch for less."""
-    return c.launch_eager if s.profile.fusion in ("eager", "native") else c.launch_eager * 0.6
+    """Host seconds per kernel. A compiled block has fewer, but pays for its guards and wrappers around them."""
+    return c.launch_eager * {"compiled": 1.8, "engine": 0.6}.get(s.profile.fusion, 1.0)
 
 
 def recomputed(s: Setup, layer: LayerTime) -> float:
@@ -138,17 +143,19 @@ def tensor_parallel(s: Setup, g: Group, c: Constants) -> tuple[float, float, flo
     return forward * (1 - hidden), backward * (1 - hidden), (forward + backward) * hidden
 
 
-def context_parallel(s: Setup, layer: LayerTime, c: Constants) -> float:
-    """Keys and values travel round a ring behind the attention of the part before."""
+def context_parallel(s: Setup, layer: LayerTime, idle: Pair, c: Constants) -> tuple[float, Pair]:
+    """Keys and values travel round a ring behind the attention of the part before (and while the GPU waits for the
+    host): seconds exposed, and the time that hides the rest (forward, backward), which can hide nothing else."""
     if s.plan.cp == 1:
-        return 0.0
+        return 0.0, (0.0, 0.0)
     kv = 2.0 * max(s.shape.kv_heads / s.plan.tp, 1) * s.shape.width_per_head * s.local_tokens * 2.0
     g = group(s.cluster, s.plan.cp, s.plan.tp)
     link = s.cluster.inside if g.domains == 1 else s.cluster.between
     ring = (s.plan.cp - 1) * send(kv, link)
-    exposed_forward = max(0.0, ring - layer.attention_forward) + c.overlap_contention * ring
-    exposed_backward = max(0.0, 2 * ring - layer.attention_backward) + c.overlap_contention * 2 * ring
-    return exposed_forward + exposed_backward
+    behind_forward = min(ring, layer.attention_forward + idle[0])
+    behind_backward = min(2 * ring, layer.attention_backward + idle[1])
+    exposed = 3 * ring * (1 + c.overlap_contention) - behind_forward - behind_backward
+    return exposed, (behind_forward, behind_backward)
 
 
 def expert_parallel(s: Setup) -> float:
@@ -159,7 +166,7 @@ def expert_parallel(s: Setup) -> float:
     return 4.0 * all_to_all(size, group(s.cluster, s.plan.ep, s.plan.tp))
 
 
-def behind(comm: float, compute: float, c: Constants, contention: float | None = None) -> tuple[float, float]:
+def behind(comm: float, compute: float, c: Constants, contention: float | None = None) -> Pair:
     """(exposed, hidden) of communication that runs beside compute."""
     room = c.overlap_reach * compute
     hidden = min(comm, room)
@@ -167,7 +174,7 @@ def behind(comm: float, compute: float, c: Constants, contention: float | None =
     return comm - hidden + cost * hidden, hidden * (1 - cost)
 
 
-def sharded_weights(s: Setup, g: Group, forward: float, backward: float, c: Constants) -> tuple[float, float]:
+def sharded_weights(s: Setup, g: Group, room: Pair, c: Constants) -> Pair:
     """Gathers and reduce-scatters of fully sharded data parallelism, per layer and microbatch."""
     if s.plan.zero < 2 or s.plan.shard * s.plan.cp == 1:
         return 0.0, 0.0
@@ -178,8 +185,8 @@ def sharded_weights(s: Setup, g: Group, forward: float, backward: float, c: Cons
     if s.profile.accumulate_whole:
         reduce /= s.batch.count
     cost = c.gather_contention if s.profile.flat else c.overlap_contention
-    ahead = behind(gather, forward, c, cost)
-    back = behind((gather if s.plan.zero == 3 else 0.0) + reduce, backward, c, cost)
+    ahead = behind(gather, room[0], c, cost)
+    back = behind((gather if s.plan.zero == 3 else 0.0) + reduce, room[1], c, cost)
     return ahead[0] + back[0], ahead[1] + back[1]
 
 
@@ -215,13 +222,14 @@ def owned_parameters(s: Setup) -> float:
     return local / (s.plan.shard * s.plan.cp) if s.plan.zero >= 1 else local
 
 
-def data_parallel(s: Setup, g: Group, backward: float, c: Constants) -> tuple[float, float]:
-    """Gradient reduction (and the weights' return) once a step; (exposed, hidden)."""
+def data_parallel(s: Setup, g: Group, room: Pair, c: Constants) -> Pair:
+    """Gradient reduction once a step behind the last backward, and the weights' return behind the next forward:
+    (exposed, hidden)."""
     if g.ranks == 1 or s.frozen:
         return 0.0, 0.0
     local = parameter_count(s.shape) / (s.plan.tp * s.plan.pp)
     if s.plan.zero >= 2:
-        return replicas(s, local, backward, c)
+        return replicas(s, local, room[1], c)
     reduce = all_reduce(local * s.profile.grad_bytes, g)
     back = 0.0
     if s.plan.zero == 1:
@@ -232,12 +240,12 @@ def data_parallel(s: Setup, g: Group, backward: float, c: Constants) -> tuple[fl
             back += c.broadcast_each * owners.ranks
     if not s.profile.data_overlap:
         return reduce + back, 0.0
-    room = backward * s.shape.layers / s.plan.pp
-    first, second = behind(reduce, room, c), behind(back, room / 2, c)
+    layers = s.shape.layers / s.plan.pp
+    first, second = behind(reduce, room[1] * layers, c), behind(back, room[0] * layers, c)
     return first[0] + second[0], first[1] + second[1]
 
 
-def replicas(s: Setup, local: float, backward: float, c: Constants) -> tuple[float, float]:
+def replicas(s: Setup, local: float, backward: float, c: Constants) -> Pair:
     """Hybrid sharding: each shard's gradients are reduced over the replicas, behind the backward."""
     if s.plan.replicate == 1:
         return 0.0, 0.0

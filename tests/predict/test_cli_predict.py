@@ -1,0 +1,248 @@
+"""The command lines: tables, JSON, explanations, pictures, comparisons, rows, calibration, and bad input."""
+
+from __future__ import annotations
+
+import csv
+import json
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from trainwright.cli.advise import command as advise_command
+from trainwright.cli.predict import command as predict_command
+from trainwright.errors import UserError
+from trainwright.predict import predict
+
+DATA = Path(__file__).parents[2] / "benchmarks" / "data"
+ISSUE = ["--model", "llama3-70b", "--instance", "p5.48xlarge", "--nodes", "16", "--parallel", "shard=16,tp=8", "--seq",
+         "8192", "--batch", "4M"]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def own_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def run(*words: str, code: int = 0, of=predict_command):
+    result = CliRunner().invoke(of, list(words), catch_exceptions=False)
+    assert result.exit_code == code, result.output
+    return result
+
+
+def test_the_issues_example_prints_the_answer_and_the_bar():
+    out = run(*ISSUE).stdout
+    assert "llama3-70b on 16 x p5.48xlarge (128 GPUs)" in out
+    for word in ("step", "tokens/s", "MFU", "memory", "goodput", "cost", "matrix products", "####"):
+        assert word in out
+
+
+def test_json_is_the_prediction():
+    record = json.loads(run(*ISSUE, "--json").stdout)
+    assert record["gpus"] == 128
+    assert record["tokens_per_step"] == 512 * 8192
+    assert record["step_time_s"] == pytest.approx(sum(record["parts"].values()))
+    assert record == json.loads(json.dumps(predict("llama3-70b", "p5.48xlarge", 16, "shard=16,tp=8", seq=8192,
+                                                   batch_tokens=4_000_000).to_dict()))  # fmt: skip
+
+
+def test_explain_shows_every_term_with_numbers():
+    out = run(*ISSUE, "--explain").stdout
+    for term in ("product roof", "weight gather, one layer", "memory: state", "dollars per trillion tokens"):
+        assert term in out
+    assert "6 x 855.7 M x 16,384 / tp 8" in out
+
+
+def test_compare_puts_plans_side_by_side():
+    lines = run(*ISSUE, "--compare", "shard=128", "--compare", "shard=8,tp=8,pp=2").stdout.splitlines()
+    assert lines[0].split()[0] == "plan"
+    assert [line.split()[0] for line in lines[1:4]] == ["shard=16,tp=8", "shard=128", "shard=8,tp=8,pp=2"]
+    assert sum("100%" in line for line in lines) == 1
+
+
+def test_the_picture_has_a_lane_for_every_stage(tmp_path: Path):
+    path = tmp_path / "step.svg"
+    run("--model", "llama3-8b", "--instance", "p5.48xlarge", "--nodes", "2", "--parallel", "pp=4", "--batch", "512k",
+        "--svg", str(path))  # fmt: skip
+    tree = ET.parse(path)
+    words = [node.text or "" for node in tree.iter("{http://www.w3.org/2000/svg}text")]
+    assert sum(word.startswith("stage ") for word in words) == 4
+    boxes = list(tree.iter("{http://www.w3.org/2000/svg}rect"))
+    assert len(boxes) > 4 * 2 * 8
+    assert all(float(box.get("x", "-1")) >= 0 for box in boxes)
+
+
+def test_what_does_not_fit_fails_and_offers_the_nearest_that_does():
+    result = run("--model", "llama3-70b", "--instance", "p5.48xlarge", "--batch", "64k", code=1)
+    assert "DOES NOT FIT" in result.stdout
+    assert "it needs 1" in result.stderr
+    words = result.stderr.split("the nearest that fits: ")[1].split()
+    again = run("--model", "llama3-70b", "--instance", "p5.48xlarge", "--batch", "64k", *words)
+    assert ": fits" in again.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "what", "fix"),
+    [
+        (["--model", "lama3-70b", "--instance", "p5.48xlarge"], "no model", "llama3-70b"),
+        (["--model", "llama3-8b", "--instance", "p5.48xlarg"], "no instance type", "p5.48xlarge"),
+        (["--model", "llama3-8b", "--instance", "m5.large"], "no accelerator", "p, g or trn"),
+        (["--model", "llama3-8b", "--instance", "p5.48xlarge", "--trainer", "torchtitn"], "no trainer", "torchtitan"),
+        (["--model", "llama3-8b", "--instance", "p5.48xlarge", "--batch", "many"], "not a quantity", "4M"),
+        ([], "nothing to predict", "--model"),
+        (["--rows", "nowhere.csv"], "no file", "CSV"),
+        (["--calibrate"], "no run", "RUN"),
+    ],
+)
+def test_bad_input_is_answered_in_three_parts(words, what, fix):
+    with pytest.raises(UserError, match=what) as caught:
+        CliRunner().invoke(predict_command, words, catch_exceptions=False)
+    assert fix in caught.value.fix
+
+
+def test_rows_are_answered_in_order_with_the_fields_asked_for():
+    answers = json.loads(run("--rows", str(DATA / "published_training.csv"), "--json").stdout)
+    with open(DATA / "published_training.csv", newline="", encoding="utf-8") as file:
+        ids = [row["id"] for row in csv.DictReader(file)]
+    assert [answer["id"] for answer in answers] == ids
+    fields = {"id", "covered", "reason", "tokens_per_s_per_gpu", "step_time_s", "mem_gib_per_gpu", "low", "high"}
+    for answer in answers:
+        assert set(answer) == fields
+        assert answer["covered"] or answer["reason"]
+        if answer["covered"]:
+            assert 0 < answer["low"] < answer["tokens_per_s_per_gpu"] < answer["high"]
+
+
+def test_a_collectives_table_is_known_by_its_columns():
+    answers = json.loads(run("--rows", str(DATA / "published_collectives.csv"), "--json").stdout)
+    assert {"id", "covered", "reason", "busbw_gb_s"} == set(answers[0])
+    assert answers[0]["covered"]
+    assert any(not a["covered"] and a["reason"] for a in answers)
+
+
+def test_blank_and_broken_cells_do_not_stop_a_table(tmp_path: Path):
+    path = tmp_path / "rows.csv"
+    path.write_text(
+        "id,model,gpu,num_gpus,seq_len,micro_batch,tp,notes\n"
+        "a,llama3-8b,H100-SXM-80GB,8,,,,\n"
+        "b,unheard-of,H100,8,2048,1,1,\n"
+        "c,llama3-8b,Abacus,8,2048,1,1,\n"
+        "d,llama3-8b,H100,7,2048,1,2,\n"
+        "e,llama3-8b,H100,,,,,\n",
+        encoding="utf-8",
+    )
+    answers = json.loads(run("--rows", str(path)).stdout)
+    assert [a["covered"] for a in answers] == [True, False, False, False, False]
+    assert all(a["reason"] for a in answers[1:])
+
+
+def test_a_table_without_the_columns_is_refused(tmp_path: Path):
+    path = tmp_path / "rows.csv"
+    path.write_text("a,b\n1,2\n", encoding="utf-8")
+    with pytest.raises(UserError, match="no column model"):
+        CliRunner().invoke(predict_command, ["--rows", str(path)], catch_exceptions=False)
+
+
+def make_run(folder: Path, pace: float) -> Path:
+    folder.mkdir()
+    said = predict("llama3-8b", "p5.48xlarge", 2, "shard=16", seq=8192, batch_tokens=1_048_576)
+    (folder / "prediction.json").write_text(json.dumps(said.to_dict()), encoding="utf-8")
+    lines = [{"step": i, "tokens_per_s": said.tokens_per_s * pace * (0.5 if i == 0 else 1)} for i in range(10)]
+    (folder / "metrics.jsonl").write_text("\n".join(json.dumps(line) for line in lines), encoding="utf-8")
+    return folder
+
+
+def test_calibration_moves_one_number_and_the_next_prediction_with_it(tmp_path: Path):
+    words = ["--model", "llama3-8b", "--instance", "p5.48xlarge", "--nodes", "2", "--parallel", "shard=16", "--seq",
+             "8192", "--batch", "1048576", "--json"]  # fmt: skip
+    before = json.loads(run(*words).stdout)["tokens_per_s"]
+    out = run("--calibrate", str(make_run(tmp_path / "a", 0.9)), str(make_run(tmp_path / "b", 0.9))).stdout
+    assert "matmul_sustained_hopper" in out
+    assert "error on 2 runs" in out
+    after = json.loads(run(*words).stdout)["tokens_per_s"]
+    assert after == pytest.approx(before * 0.9, rel=0.01)
+
+
+def test_a_folder_that_is_no_run_is_refused(tmp_path: Path):
+    with pytest.raises(UserError, match=r"metrics.jsonl is missing"):
+        CliRunner().invoke(predict_command, ["--calibrate", str(tmp_path)], catch_exceptions=False)
+
+
+SPEC = """
+name: small
+platform: parallelcluster
+region: us-east-1
+queues:
+  - {name: train, instance: p5.48xlarge, count: 4}
+storage:
+  - {mount: /fsx, lustre: {capacity: 4.8TiB, throughput: 250}}
+jobs:
+  - {name: pretrain, recipe: llama3-8b, queue: train, nodes: 4, parallel: {shard: 32}, batch: {tokens: 4M},
+     steps: 1000, checkpoint: {every: 15min, to: /fsx/checkpoints}}
+"""
+
+
+def test_a_job_of_a_spec_is_predicted(tmp_path: Path):
+    path = tmp_path / "trainwright.yaml"
+    path.write_text(SPEC, encoding="utf-8")
+    record = json.loads(run(str(path), "pretrain", "--json").stdout)
+    assert (record["model"], record["gpus"], record["plan"]) == ("llama3-8b", 32, "shard=32")
+    assert record["needs"]["enough"] is True
+    assert record["goodput"]["interval_s"] == 900
+    assert record["train_days"] > 0
+    with pytest.raises(UserError, match="no job 'pretrian'") as caught:
+        CliRunner().invoke(predict_command, [str(path), "pretrian"], catch_exceptions=False)
+    assert "pretrain" in caught.value.fix
+
+
+def test_advice_is_a_front_and_a_spec_that_loads(tmp_path: Path):
+    from trainwright.predict.job import predict_job
+    from trainwright.spec.load import load
+
+    path = tmp_path / "advised.yaml"
+    words = ["--model", "llama3-8b", "--tokens", "1T", "--deadline", "30d", "--instances", "p5,p4d", "--nodes", "64"]
+    out = run(*words, "--spec", str(path), of=advise_command).stdout
+    assert "<- chosen" in out
+    assert "why the others lost" in out
+    record = json.loads(run(*words, "--json", of=advise_command).stdout)
+    days = [offer["days"] for offer in record["front"]]
+    dollars = [offer["usd"] for offer in record["front"]]
+    assert days == sorted(days)
+    assert dollars == sorted(dollars, reverse=True)
+    assert record["chosen"]["days"] <= 30
+    assert record["spec"] == yaml.safe_load(path.read_text(encoding="utf-8"))
+    again = predict_job(load(path).spec)
+    assert again.tokens_per_s == pytest.approx(record["chosen"]["tokens_per_s"], rel=0.01)
+
+
+def test_a_deadline_that_cannot_be_met_names_what_can():
+    with pytest.raises(UserError, match="no offer meets") as caught:
+        CliRunner().invoke(
+            advise_command,
+            ["--model", "llama3-70b", "--tokens", "15T", "--deadline", "1h", "--nodes", "8", "--instances", "p5"],
+            catch_exceptions=False,
+        )  # fmt: skip
+    assert "the fastest takes" in caught.value.fix
+
+
+def test_neuron_alone_is_refused_honestly():
+    with pytest.raises(UserError, match="outside the evidence"):
+        CliRunner().invoke(
+            advise_command, ["--model", "llama3-8b", "--tokens", "1T", "--instances", "trn2"], catch_exceptions=False
+        )
+
+
+def test_a_hundred_thousand_candidates_are_searched_quickly():
+    """The goal is 10 s on one core; processor time is asked for, so that a busy machine does not decide."""
+    import time
+
+    from trainwright.predict.prediction import find_model
+    from trainwright.predict.search import KINDS, advise
+
+    start = time.process_time()
+    found = advise(find_model("llama3-70b"), 15e12, ways=KINDS)
+    assert found.candidates >= 100_000
+    assert time.process_time() - start < 10.0

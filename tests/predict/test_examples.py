@@ -1,0 +1,207 @@
+"""Numbers worked out by hand, so that a formula cannot drift unseen."""
+
+from __future__ import annotations
+
+import csv
+import math
+import statistics
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from trainwright.errors import UserError
+from trainwright.predict import predict
+from trainwright.predict.collectives import all_gather, all_reduce, group
+from trainwright.predict.constants import constants
+from trainwright.predict.goodput import DAY, best_interval, effective_time, goodput, simulate
+from trainwright.predict.hardware import Cluster, cluster, device, fabric, inner_link
+from trainwright.predict.memory import state_bytes
+from trainwright.predict.operators import optimizer_time, product
+from trainwright.predict.plan import Batch, Plan, parse_plan
+from trainwright.predict.prediction import model_flops_per_token, shared_sequences
+from trainwright.predict.profiles import profile, profile_for
+from trainwright.predict.setup import Setup
+from trainwright.predict.step import stages, step_time
+from trainwright.train.models.shape import ModelShape, parameter_count, shapes
+
+OWN = Path(__file__).parents[2] / "benchmarks" / "data" / "h200_operators.csv"
+C = constants()
+LLAMA8 = shapes()["llama3-8b"]
+
+
+def test_roof_of_an_h100():
+    assert device("h100").roof("bf16", C) == pytest.approx(794.5e12 * C.matmul_sustained_hopper)
+    assert device("h100").roof("fp8", C) == pytest.approx(1402.6e12 * C.matmul_sustained_hopper)
+
+
+def test_a_large_product_runs_near_the_roof_and_a_small_one_does_not():
+    roof = device("h200").roof("bf16", C)
+    large = product(16384, 14336, 8192, roof, 132, C)
+    assert 2 * 16384 * 14336 * 8192 / large / roof > 0.93
+    small = product(256, 256, 256, roof, 132, C)
+    assert 2 * 256**3 / small / roof < 0.05
+
+
+def own_rows(op: str) -> list[dict[str, str]]:
+    with open(OWN, newline="", encoding="utf-8") as file:
+        return [row for row in csv.DictReader(file) if row["op"] == op]
+
+
+def test_our_own_products_on_the_h200_are_reproduced():
+    """Products of random data in a tight loop settle at 0.868 of the best; shapes from 1024 to 65536 wide."""
+    orders = {"forward": "mnk", "input-grad": "mkn", "weight-grad": "nkm"}
+    errors = []
+    for row in own_rows("matmul"):
+        if row["precision"] == "bf16":
+            m, n, k = (int(row[letter]) for letter in orders[row["kind"]])
+            errors.append(abs(product(m, n, k, 794.5e12 * 0.868, 132, C) / float(row["seconds"]) - 1))
+    assert len(errors) > 200
+    assert statistics.median(errors) <= 0.06
+
+
+def test_our_own_small_models_on_the_h200_are_reproduced():
+    """A bare training loop (no data, no gradient norm, no logging): all but the fixed cost of a step."""
+    sizes = {"125m": (12, 768, 12, 12, 2048, 50304), "1b": (16, 2048, 32, 8, 8192, 128256)}
+    chip = replace(device("h200"), domain=1)
+    machine = Cluster(chip, 1, 1, inner_link(chip, 8), fabric("infiniband", 50.0))
+    errors = []
+    for row in own_rows("train"):
+        shape = ModelShape("own", "llama", *sizes[row["kind"].split()[0]], context=8192)
+        stack = profile("torch-compiled" if row["precision"] == "compiled" else "torch").but(attention="cudnn")
+        recompute = "full" if row["kind"].endswith("True") else "none"
+        batch = Batch(int(row["n"]), int(row["m"]), 1)
+        took = step_time(Setup(shape, machine, Plan(zero=0), batch, stack, recompute=recompute), C)
+        errors.append(abs((took.total - C.step_fixed) / float(row["seconds"]) - 1))
+    assert len(errors) == 12
+    assert statistics.median(errors) <= 0.06
+    assert max(errors) <= 0.35
+
+
+def test_optimizer_of_our_own_h200():
+    assert optimizer_time(536870912, device("h200"), profile("trainwright"), C) == pytest.approx(4.33e-3, rel=0.02)
+
+
+def test_all_gather_of_256_ranks_is_latency_bound():
+    """9 us a hop: 32 MiB over 32 p5 nodes took 2.70 ms; the wire alone would need 0.09 ms."""
+    took = all_gather(2**25, group(cluster("p5.48xlarge", 32), 256, 1))
+    assert took == pytest.approx(2.70e-3, rel=0.15)
+
+
+def test_all_reduce_in_one_node_uses_the_switch():
+    took = all_reduce(2**30, group(cluster("p5.48xlarge", 1), 8, 1))
+    assert took == pytest.approx(4.253e-3, rel=0.05)
+
+
+def test_state_of_llama_8b_sharded_over_eight():
+    machines = cluster("p5.48xlarge", 1)
+    job = Setup(LLAMA8, machines, Plan(shard=8), Batch(8192, 1, 1), profile("trainwright"))
+    assert state_bytes(job)[0] == pytest.approx(16 * parameter_count(LLAMA8) / 8)
+
+
+def test_the_bubble_is_stages_less_one_over_interleave():
+    machines = cluster("p5.48xlarge", 4)
+    job = Setup(LLAMA8, machines, Plan(shard=4, pp=8), Batch(8192, 1, 16), profile("megatron"))
+    took = step_time(job, C)
+    assert took.parts["bubble"] == pytest.approx(7 * stages_mean(job), rel=1e-6)
+    halved = step_time(job.but(plan=job.plan.but(interleave=2)), C)
+    assert halved.parts["bubble"] == pytest.approx(took.parts["bubble"] / 2, rel=1e-6)
+
+
+def stages_mean(job: Setup) -> float:
+    took = step_time(job, C)
+    fraction = (took.microbatch * job.batch.count - took.parts["imbalance"]) / job.batch.count
+    assert stages(job, 1.0, 0.0) == (4.0, 4.0)
+    return fraction
+
+
+def test_layers_that_do_not_divide_make_room_for_the_embedding_and_the_head():
+    """Llama 3.1 405B: 126 layers, 8 stages of 16 places, two of them the embedding and the head."""
+    big = shapes()["llama3.1-405b"]
+    job = Setup(big, cluster("p5.48xlarge", 8), Plan(shard=1, tp=8, pp=8), Batch(8192, 1, 8), profile("megatron"))
+    assert stages(job, 1.0, 1.0)[0] == 16.0
+
+
+def test_flops_of_llama_8b_follow_the_usual_definition():
+    parameters = parameter_count(LLAMA8) - 128256 * 4096
+    assert model_flops_per_token(LLAMA8, 8192) == 6 * parameters + 12 * 32 * 4096 * 8192
+
+
+def test_a_batch_in_tokens_becomes_sequences_the_ranks_can_share():
+    assert shared_sequences(4_000_000, 8192, 16) == 512
+    assert shared_sequences(8192, 8192, 16) == 16
+
+
+def test_llama_3_405b_kept_above_nine_tenths_of_its_time():
+    """466 interruptions in 54 days on 2,048 nodes; more than 90 % effective time."""
+    found = goodput(2048, stall=5, interval=600)
+    assert found.failures_per_day == pytest.approx(466 / 54)
+    assert 0.90 < found.effective < 0.93
+
+
+@pytest.mark.parametrize("nodes", [16, 2048, 12_500])
+def test_formula_and_simulation_agree(nodes):
+    found = goodput(nodes, stall=20)
+    played = simulate(30 * DAY, found.interval_s, 20, found.restart_s, found.mean_time_between_failures_s, runs=8)
+    assert played == pytest.approx(found.effective, rel=0.02)
+
+
+def test_the_best_interval_beats_its_neighbours():
+    mtbf = 10_000.0
+    best = best_interval(20, mtbf)
+    here = effective_time(best, 20, 600, mtbf)
+    assert here > effective_time(best * 2, 20, 600, mtbf)
+    assert here > effective_time(best / 2, 20, 600, mtbf)
+
+
+def test_cost_is_price_over_rate():
+    p = predict("llama3-8b", "p5.48xlarge", 2, seq=8192, batch_tokens=2**20, tokens=1e12)
+    assert p.cost is not None
+    assert p.cost.usd_per_trillion_tokens == pytest.approx(
+        p.cost.usd_hour / 3600 / (p.tokens_per_s * p.goodput.effective) * 1e12
+    )
+    assert p.train_usd == pytest.approx(p.cost.usd_per_trillion_tokens, rel=1e-6)
+    assert p.cost.date
+
+
+def test_a_prediction_is_plain_data():
+    import json
+
+    p = predict("llama3-8b", "p5.48xlarge", 1)
+    assert json.loads(json.dumps(p.to_dict()))["model"] == "llama3-8b"
+    assert p.low < p.tokens_per_s_per_gpu < p.high
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("tp=3", "does not divide 8 GPUs"), ("tensor=2", "no parallel degree"), ("tp=x", "not a whole number"),
+     ("shard=3", "leave 8 data ranks")],
+)  # fmt: skip
+def test_plans_that_do_not_divide_say_so(text, words):
+    with pytest.raises(UserError, match=words) as caught:
+        parse_plan(text, 8)
+    assert caught.value.fix
+
+
+def test_heads_that_do_not_divide_are_refused_with_a_plan_that_works():
+    with pytest.raises(UserError, match="does not divide 32 attention heads") as caught:
+        predict("llama3-8b", "p5.48xlarge", 8, "tp=64")
+    assert "tp=32" in caught.value.fix
+
+
+def test_what_is_outside_the_evidence_is_marked_and_wider():
+    known = predict("llama3-8b", "p5.48xlarge", 1)
+    strange = predict("llama3-8b", "g6e.48xlarge", 4)
+    assert not known.outside_evidence
+    assert strange.outside_evidence
+    assert math.log(strange.high / strange.low) > math.log(known.high / known.low)
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [("pytorch/torchtitan", "torchtitan"), ("NVIDIA/dgxc-benchmarking", "megatron"), ("unheard-of", None),
+     ("NVIDIA-NeMo/Megatron-Bridge", "megatron"), ("foundation-model-stack/fms-fsdp", "torch-fsdp1")],
+)  # fmt: skip
+def test_frameworks_name_their_profile(name, wanted):
+    found = profile_for(name)
+    assert (found.name if found else None) == wanted

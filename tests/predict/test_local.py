@@ -1,0 +1,45 @@
+"""This machine's CPU: the probe gives times that add up, is kept, and follows the size of the work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from trainwright.predict import local
+from trainwright.train.models.shape import lookup
+
+pytest.importorskip("torch")
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setattr(local, "PROBE_SECONDS", 0.02)
+
+
+def test_a_debug_model_is_predicted_from_a_probe(tmp_path: Path):
+    found = local.predict_local(lookup("llama3-8b-debug"), 1, 64, 4)
+    assert found.tokens_per_step == 256
+    assert found.step_time_s == pytest.approx(sum(found.parts.values()))
+    assert list((tmp_path / "trainwright" / "probes").glob("*.json"))
+
+
+def test_a_second_prediction_does_not_measure_again(monkeypatch: pytest.MonkeyPatch):
+    first = local.predict_local(lookup("llama3-8b-debug"), 1, 64, 4)
+    monkeypatch.setattr(local, "measure", lambda *_: pytest.fail("measured again"))
+    again = local.predict_local(lookup("llama3-8b-debug"), 1, 64, 4)
+    assert again.tokens_per_s == first.tokens_per_s
+
+
+def test_ranks_exchange_gradients_and_share_the_optimizer():
+    one, two = (local.predict_local(lookup("llama3-8b-debug"), ranks, 64, 4, 2) for ranks in (1, 2))
+    assert one.parts["gradients"] == 0
+    assert two.parts["gradients"] > 0
+
+
+def test_an_earlier_runs_pace_scales_the_prediction():
+    plain = local.predict_local(lookup("llama3-8b-debug"), 1, 64, 4)
+    slowed = local.predict_local(lookup("llama3-8b-debug"), 1, 64, 4, None, 0.5)
+    assert slowed.tokens_per_s == pytest.approx(plain.tokens_per_s / 2)
