@@ -69,6 +69,7 @@ def test_silent(tmp_path: Path, line: str) -> None:
         ("H=$(hostname)\nsrun torchrun --nnodes=2 --rdzv_endpoint=$H x.py", "JOB009"),
         ("torchrun --nnodes=2 --nproc_per_node=8 --rdzv_endpoint=$M:$P x.py", "JOB009"),
         ("srun torchrun --nnodes=2 --nproc_per_node=8 x.py", "JOB009"),
+        ("srun torchrun --rdzv_endpoint=$M:$P x.py --vocab_size=32000 --tokenizer=meta-llama/Llama-3.1-8B", "JOB004"),
         ("export FI_PROVIDER=efa NCCL_SOCKET_NTHREADS=4", "ENV001"),
         ("export OFI_NCCL_VERSION=1.16.3\nexport FI_PROVIDER=efa NCCL_PROTO=simple\n", "ENV001"),
         ("mpirun -x RDMAV_FORK_SAFE=1 ./a.out", "ENV001"),

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from trainwright.check.model import Command, Job, ModelDims, Value
+from trainwright.check.tables import table
 
 _WHOLE = re.compile(r"[+-]?[0-9](_?[0-9]){0,17}")
-_DATA = Path(__file__).parents[1] / "data" / "arguments.toml"
 _NUMBERS = ("tensor", "pipeline", "context", "expert", "virtual", "global_batch", "micro_batch", "sequence", "workers")
 _DIMS = ("hidden", "layers", "heads", "kv_heads", "ffn", "vocab", "max_position", "experts")
 _EXTRA = ("node_rank", "endpoint", "master_address", "master_port", "virtual_layers", "head_width", "uneven_layers")
@@ -21,7 +19,7 @@ _EXTRA = ("node_rank", "endpoint", "master_address", "master_port", "virtual_lay
 @cache
 def _fields() -> dict[str, str]:
     """Argument name -> what it means."""
-    names: dict[str, list[str]] = tomllib.loads(_DATA.read_text(encoding="utf-8"))["names"]
+    names: dict[str, list[str]] = table("arguments")["names"]
     return {alias: meaning for meaning, aliases in names.items() for alias in aliases}
 
 
@@ -78,7 +76,16 @@ def _model(command: Command, said: dict[str, Value[str]]) -> ModelDims | None:
     dims: dict[str, Any] = {name: whole(said[name]) for name in _DIMS if name in said}
     if not dims and "model" not in said:
         return None
-    return ModelDims(command.span, name=said.get("model"), **dims)
+    return ModelDims(command.span, name=said.get("model"), tokenizer_vocab=_tokens(said.get("tokenizer")), **dims)
+
+
+def _tokens(tokenizer: Value[str] | None) -> Value[int] | None:
+    """How many tokens a well-known tokenizer has."""
+    if tokenizer is None or not tokenizer.known:
+        return None
+    name = tokenizer.value.lower()
+    size = next((size for part, size in table("tokenizers")["sizes"].items() if part in name), None)
+    return Value(size, tokenizer.span) if size is not None else None
 
 
 def _schedule(job: Job, said: dict[str, Value[str]]) -> None:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
-from typing import Any
 
 from trainwright.check.model import Pin, ShellScript, Value
+from trainwright.check.tables import table
 from trainwright.spec.source import Span
 
-_DATA = Path(__file__).parents[1] / "data" / "images.toml"
 _VERSION = re.compile(r"v?\d+(\.\d+)+")
 _WORDS = (
     ("efa", re.compile(r"aws-efa-installer-(\d+\.\d+\.\d+)")),
@@ -24,13 +21,8 @@ _NVCR = re.compile(r"nvcr\.io/nvidia/pytorch:(\d\d\.\d\d)-")
 
 
 @cache
-def _data() -> dict[str, Any]:
-    return tomllib.loads(_DATA.read_text(encoding="utf-8"))
-
-
-@cache
 def _variables() -> tuple[tuple[str, re.Pattern[str]], ...]:
-    return tuple((software, re.compile(f"(?:{name})$")) for software, name in _data()["variables"].items())
+    return tuple((software, re.compile(f"(?:{name})$")) for software, name in table("images")["variables"].items())
 
 
 def pins_of(script: ShellScript) -> list[Pin]:
@@ -65,9 +57,9 @@ def pins_in_image(image: Value[str]) -> list[Pin]:
     found = []
     nvcr = _NVCR.search(image.value)
     if nvcr is not None:
-        held = _data()["nvcr"].get(nvcr[1], {})
+        held = table("images")["nvcr"].get(nvcr[1], {})
         found += [Pin(software, replace(image, value=version)) for software, version in held.items()]
-    for software, patterns in _data()["tags"].items():
+    for software, patterns in table("images")["tags"].items():
         for pattern in patterns:
             match = re.search(pattern, image.value)
             if match is not None:
