@@ -1,5 +1,6 @@
 """The loop on several real ranks: one signal stops all at one step, another world size goes on, a hang is told."""
 
+import itertools
 import json
 import os
 import signal
@@ -42,8 +43,8 @@ def trained(config, signal_at=0, signal_rank=0):
 
     told = Trainer._tell
 
-    def tell(self, done, *rest):
-        told(self, done, *rest)
+    def tell(self, done):
+        told(self, done)
         if done.step == signal_at and self.world.rank == signal_rank:
             signal.raise_signal(signal.SIGUSR1)
 
@@ -84,6 +85,13 @@ def test_one_rank_s_signal_stops_all_and_another_world_size_goes_on(data, tmp_pa
     assert max(rest) == 8
     before = samples(tmp_path)
     assert {s: v for s, v in before.items() if s < min(rest)} == {s: v for s, v in whole.items() if s < min(rest)}
+
+
+def test_saves_by_the_clock_are_agreed_on_and_made_once(data, tmp_path):
+    run_ranks(trained, 2, settings(data, tmp_path, checkpoint_every="0.4s", steps=16))
+    saves = [e for e in read_lines(tmp_path / "events.jsonl") if e["event"] == "save" and e["step"] < 16]
+    times = [e["time"] for e in saves]
+    assert all(b - a > 0.3 for a, b in itertools.pairwise(times))
 
 
 @pytest.mark.slow

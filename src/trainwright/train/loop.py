@@ -8,7 +8,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
@@ -21,33 +21,12 @@ from trainwright.train.data.format import write_durably
 from trainwright.train.data.loader import StepData
 from trainwright.train.data.shuffle import mix
 from trainwright.train.guards import MOST_REWINDS, WINDOW, LossGuard, Watchdog, out_of_memory
-from trainwright.train.metrics import Console, Journal, Metrics, Mirrors, flops_per_token, memory_gb, peak_flops
+from trainwright.train.record import Record, Since, State, Step
 from trainwright.train.setup import assemble
 from trainwright.train.signals import REQUEUE, StopRequest, Vote
 from trainwright.train.world import World, join_world
 
 ORDER_KEYS = ("data", "sequence", "seed", "holdout", "shuffle")  # what fixes which sample comes when
-
-
-@dataclass
-class State:
-    """Where the run is. All of it is in every checkpoint."""
-
-    step: int = 0
-    seen: int = 0  # samples the whole job has seen
-    productive: float = 0.0  # seconds that went into steps which count
-    rewinds: int = 0
-
-
-@dataclass
-class Since:
-    """What was measured since the last line."""
-
-    began: float = field(default_factory=time.perf_counter)
-    steps: int = 0
-    data_wait: float = 0.0
-    stall: float = 0.0
-    evaluating: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -78,23 +57,16 @@ class Trainer:
         self.world = world
         self.parts = assemble(config, world)
         self.config, self.engine, self.folder = self.parts.config, self.parts.engine, self.parts.folder
-        self.state, self.since = State(), Since()
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self.journal = Journal(self.folder, world.first)
-        self.console = Console(self.config.steps, world.first)
-        tensorboard, wandb = (self.config.tensorboard, self.config.wandb) if world.first else (False, "")
-        self.mirrors = Mirrors(self.folder, tensorboard, wandb, asdict(self.config))
+        self.state = State()
+        self.record = Record(self.config, self.parts.shape, world)
+        self.journal, self.console = self.record.journal, self.record.console
         self.guard = LossGuard(self.config.on_nan, self.config.on_spike, self.config.spike_factor)
         self.request, self.vote = StopRequest(), Vote(world.size)
         self.watchdog = Watchdog(self.config.watchdog, self.folder, world.rank)
         self.saved_at, self.saved_time = -1, time.monotonic()
-        self.last: Metrics | None = None
         # On a GPU a step's numbers are read while the next step runs, so that the CPU stays ahead of it.
         self.late = world.device.type == "cuda" and not self.guard.before_update
         self.pending: Pending | None = None
-        peak = peak_flops(world.device)
-        self.flops = flops_per_token(self.parts.shape, self.config.sequence)
-        self.peak = peak * world.size if peak else None
 
     def run(self) -> int:
         """Resume, train, save, and leave a result behind whatever happens."""
@@ -113,7 +85,7 @@ class Trainer:
             raise
         finally:
             self.watchdog.close()
-            self.mirrors.close()
+            self.record.mirrors.close()
 
     def _start(self) -> None:
         checkpoints = self.parts.checkpointer
@@ -124,7 +96,6 @@ class Trainer:
             if self.config.resume != "never":
                 step = None if self.config.resume == "auto" else int(self.config.resume)
                 self._load(step, keep_data_place=False)
-        self.first_start = self.journal.first_start()
         self.journal.forget_after(self.state.step)
         self.journal.event("start", self.state.step, world=self.world.size, plan=self.config.parallel)
         for line in (*self.engine.description(), self._data_line()):
@@ -174,7 +145,7 @@ class Trainer:
         while True:
             rewound = False
             with contextlib.closing(self.parts.loader.steps(self.state.seen)) as steps:
-                self.since = Since()
+                self.record.since = Since()
                 while self.state.step < self.config.steps and not rewound:
                     stop, save = self.vote(bool(self.request.reason), self._save_due())
                     if save:
@@ -192,9 +163,9 @@ class Trainer:
         """One step; False when the run was rewound."""
         asked = time.perf_counter()
         data = next(steps)
-        self.since.data_wait += time.perf_counter() - asked
+        self.record.since.data_wait += time.perf_counter() - asked
         if self.config.log_samples:
-            self._log_samples(data)
+            self.record.samples(self.state.step + 1, self.engine.data_rank, data)
         # Seeded by step and rank, so the state of a generator never has to be saved.
         torch.manual_seed(mix(self.state.step, mix(self.world.rank, self.config.seed)))
         lr = self.parts.schedule(self.state.step)
@@ -214,7 +185,7 @@ class Trainer:
                 self.parts.checkpointer.stager.hold_update()
             norm = self.engine.optimizer_step(lr)
         self.state.step += 1
-        self.since.steps += 1
+        self.record.since.steps += 1
         before, self.pending = self.pending, Pending(self.state.step, data.seen, lr, loss, norm)
         fine = self._read(before) if before else True
         if not self.late:
@@ -248,7 +219,8 @@ class Trainer:
         if not self.guard.before_update and self._act(*self.guard.judge(loss, norm)) == "rewind":
             return False
         if evaluate or done.step % self.config.log_every == 0 or done.step == self.config.steps:
-            self._tell(done, loss, norm, self._evaluate() if evaluate else None)
+            eval_loss = self._evaluate() if evaluate else None
+            self._tell(Step(done.step, done.seen, done.lr, loss, norm, eval_loss))
         return True
 
     def _act(self, action: str, why: str) -> str:
@@ -288,48 +260,18 @@ class Trainer:
         began = time.perf_counter()
         batches = (self.parts.held.step(i * self.parts.held.global_batch) for i in range(self.config.eval_batches))
         loss = self.engine.evaluate(b for data in batches for b in data.microbatches)
-        self.since.evaluating += time.perf_counter() - began
+        self.record.since.evaluating += time.perf_counter() - began
         return loss
 
-    def _tell(self, done: Pending, loss: float, norm: float, eval_loss: float | None) -> None:
-        """One line of metrics, to every place that wants it."""
-        now, since = time.perf_counter(), self.since
-        count = max(1, since.steps)
-        spent = max(now - since.began - since.evaluating, 1e-9)
-        seconds = spent / count
-        self.state.productive += max(0.0, spent - since.data_wait - since.stall)
-        speed = self.config.batch * self.config.sequence / seconds
-        wall = max(time.time() - self.first_start, 1e-9)
-        self.last = Metrics(
-            step=done.step,
-            loss=loss,
-            grad_norm=norm,
-            lr=done.lr,
-            tokens=done.seen * self.config.sequence,
-            tokens_per_s=speed,
-            mfu=speed * self.flops / self.peak if self.peak else None,
-            step_s=seconds,
-            data_wait_s=since.data_wait / count,
-            checkpoint_stall_s=since.stall / count,
-            memory_gb=memory_gb(self.world.device),
-            goodput=min(1.0, self.state.productive / wall),
-            time=time.time(),
-            eval_loss=eval_loss,
-        )
-        self.since = Since()
-        self.journal.metrics(self.last)
-        self.console.line(self.last)
-        self.mirrors.metrics(self.last)
-
-    def _log_samples(self, data: StepData) -> None:
-        ids = [[s.source, s.epoch, s.sample] for s in data.samples]
-        row = {"step": self.state.step + 1, "seen": data.seen, "data_rank": self.engine.data_rank, "samples": ids}
-        with (self.folder / f"samples-rank{self.world.rank:05d}.jsonl").open("a", encoding="utf-8") as out:
-            out.write(json.dumps(row) + "\n")
+    def _tell(self, done: Step) -> None:
+        self.record.tell(done, self.state)
 
     def _save_due(self) -> bool:
         every = self.parts.interval.seconds
-        return bool(every) and self.world.first and time.monotonic() - self.saved_time >= every
+        if not every or not self.world.first or time.monotonic() - self.saved_time < every:
+            return False
+        self.saved_time = time.monotonic()  # one vote, one save: the answer to this one comes a step later
+        return True
 
     def _save(self, now: bool = False) -> None:
         """Save this step, unless it is saved already; `now` waits until it is visible."""
@@ -344,9 +286,9 @@ class Trainer:
                 "config": asdict(self.config),
                 "world": self.world.size,
             }
-            self.since.stall += checkpoints.save(self.state.step, self.engine.state_dict(), record)
+            self.record.since.stall += checkpoints.save(self.state.step, self.engine.state_dict(), record)
             self.saved_at, self.saved_time = self.state.step, time.monotonic()
-            self.journal.event("save", self.state.step, stall_s=round(self.since.stall, 4))
+            self.journal.event("save", self.state.step, stall_s=round(self.record.since.stall, 4))
         if now:
             with self.watchdog.paused():
                 checkpoints.wait()
@@ -365,27 +307,13 @@ class Trainer:
         if status == 0:
             self._save(now=True)
             self.journal.event("done", self.state.step)
-        self._result("done" if status == 0 else "requeue", status)
+        self._leave("done" if status == 0 else "requeue", status)
 
     def _fail(self, error: BaseException) -> None:
         reason = f"{type(error).__name__}: {error}"
         self.journal.event("failed", self.state.step, reason=reason)
-        self._result("failed", 1, reason=reason)
+        self._leave("failed", 1, reason=reason)
 
-    def _result(self, status: str, code: int, **more: Any) -> None:
-        last = asdict(self.last) if self.last else {}
-        checkpoints = self.parts.checkpointer
-        self.journal.result(
-            {
-                "status": status,
-                "exit": code,
-                "step": self.state.step,
-                "steps": self.config.steps,
-                "world": self.world.size,
-                "plan": self.config.parallel,
-                "wall_s": round(time.time() - getattr(self, "first_start", time.time()), 3),
-                "checkpoint": checkpoints.saved if checkpoints else None,
-                "last": last,
-                **more,
-            }
-        )
+    def _leave(self, status: str, code: int, **more: Any) -> None:
+        saved = self.parts.checkpointer.saved if self.parts.checkpointer else None
+        self.record.result(status, code, self.state, saved, **more)

@@ -1,0 +1,113 @@
+"""The record of a run: what was measured between two lines, where lines go, and what is left behind at the end."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from trainwright.train.config import TrainConfig
+from trainwright.train.data.loader import StepData
+from trainwright.train.metrics import Console, Journal, Metrics, Mirrors, flops_per_token, memory_gb, peak_flops
+from trainwright.train.models.shape import ModelShape
+from trainwright.train.world import World
+
+
+@dataclass
+class State:
+    """Where the run is. All of it is in every checkpoint."""
+
+    step: int = 0
+    seen: int = 0  # samples the whole job has seen
+    productive: float = 0.0  # seconds that went into steps which count
+    rewinds: int = 0
+
+
+@dataclass
+class Since:
+    """What was measured since the last line."""
+
+    began: float = field(default_factory=time.perf_counter)
+    steps: int = 0
+    data_wait: float = 0.0
+    stall: float = 0.0
+    evaluating: float = 0.0
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step that was made, with its numbers."""
+
+    step: int
+    seen: int
+    lr: float
+    loss: float
+    norm: float
+    eval_loss: float | None = None
+
+
+class Record:
+    """Everything a run tells. Rank 0 writes; samples are logged by every rank."""
+
+    def __init__(self, config: TrainConfig, shape: ModelShape, world: World) -> None:
+        self.config, self.world, self.folder = config, world, Path(config.folder)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.journal = Journal(self.folder, world.first)
+        self.console = Console(config.steps, world.first)
+        tensorboard, wandb = (config.tensorboard, config.wandb) if world.first else (False, "")
+        self.mirrors = Mirrors(self.folder, tensorboard, wandb, asdict(config))
+        peak = peak_flops(world.device)
+        self.flops_share = flops_per_token(shape, config.sequence) / (peak * world.size) if peak else None
+        self.first_start = self.journal.first_start()
+        self.since = Since()
+        self.last: Metrics | None = None
+
+    def tell(self, done: Step, state: State) -> None:
+        """One line of metrics, to every place that wants it; what was measured counts anew from here."""
+        since, self.since = self.since, Since()
+        count = max(1, since.steps)
+        spent = max(self.since.began - since.began - since.evaluating, 1e-9)
+        state.productive += max(0.0, spent - since.data_wait - since.stall)
+        speed = self.config.batch * self.config.sequence * count / spent
+        self.last = Metrics(
+            step=done.step,
+            loss=done.loss,
+            grad_norm=done.norm,
+            lr=done.lr,
+            tokens=done.seen * self.config.sequence,
+            tokens_per_s=speed,
+            mfu=speed * self.flops_share if self.flops_share else None,
+            step_s=spent / count,
+            data_wait_s=since.data_wait / count,
+            checkpoint_stall_s=since.stall / count,
+            memory_gb=memory_gb(self.world.device),
+            goodput=min(1.0, state.productive / max(time.time() - self.first_start, 1e-9)),
+            time=time.time(),
+            eval_loss=done.eval_loss,
+        )
+        self.journal.metrics(self.last)
+        self.console.line(self.last)
+        self.mirrors.metrics(self.last)
+
+    def samples(self, step: int, data_rank: int, data: StepData) -> None:
+        """Which samples a step is about to see."""
+        row = {"step": step, "seen": data.seen, "data_rank": data_rank, "samples": data.samples}
+        with (self.folder / f"samples-rank{self.world.rank:05d}.jsonl").open("a", encoding="utf-8") as out:
+            out.write(json.dumps(row) + "\n")
+
+    def result(self, status: str, code: int, state: State, saved: int | None, **more: Any) -> None:
+        """What is left behind at the end, good or bad."""
+        facts = {
+            "status": status,
+            "exit": code,
+            "step": state.step,
+            "steps": self.config.steps,
+            "world": self.world.size,
+            "plan": self.config.parallel,
+            "wall_s": round(time.time() - self.first_start, 3),
+            "checkpoint": saved,
+            "last": asdict(self.last) if self.last else {},
+        }
+        self.journal.result({**facts, **more})
