@@ -1,4 +1,4 @@
-"""The page on recipes says of every field what the model says, and nothing of fields that are not there."""
+"""The page on recipes says of every field what the model says, and the files it shows are read."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 from trainwright.recipes.foreign import HEARD
 from trainwright.recipes.model import Foreign, Optimization, Recipe, Spread
-from trainwright.spec.model import Batch, Checkpoint, Part
+from trainwright.spec.model import Batch, Checkpoint, Part, Spec
 
 PAGE = Path(__file__).parents[2] / "docs" / "recipes.md"
 TABLES: dict[str, type[Part]] = {
@@ -42,3 +43,18 @@ def test_every_place_of_a_command_is_told() -> None:
     page = PAGE.read_text()
     places = {place for all_ in HEARD.values() for place in all_} | {"ranks"}
     assert {place for place in places if f"`{{{place}}}`" not in page} == set()
+
+
+def shown(page: Path) -> list[dict[str, object]]:
+    return [yaml.safe_load(block) for block in re.findall(r"^```yaml\n(.*?)^```", page.read_text(), re.M | re.S)]
+
+
+def test_the_recipes_it_shows_are_recipes() -> None:
+    assert [Recipe.model_validate(block).title for block in shown(PAGE)]
+
+
+@pytest.mark.parametrize("name", ["kubernetes", "batch"])
+def test_the_parts_of_specs_it_shows_are_read(name: str) -> None:
+    [block] = shown(PAGE.parent / "run" / f"{name}.md")
+    spec = Spec.model_validate({"name": "x", "queues": [{"name": "train", "instance": "p5.48xlarge"}], **block})
+    assert spec.jobs[0].secrets

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from trainwright.spec.model import Job, Spec
 
 SLURM_PLATFORMS = frozenset({"parallelcluster", "hyperpod", "local"})
+RECENT = 30 * 24 * 3600.0  # seconds; a place that had no run for so long may be gone, and is no longer asked
 CONTAINER_SCHEDULERS = frozenset({"kubernetes", "batch"})
 
 
@@ -83,7 +85,7 @@ def all_jobs() -> list[JobStatus]:
 
 
 def known_schedulers() -> list[Scheduler]:
-    """The local clusters, and every place a run was sent to."""
+    """The local clusters, and every place a run was sent to lately."""
     from trainwright.platforms.local import life, state
 
     records = [record for name in state.names() if (record := state.read(name)) and life.daemons_alive(record)]
@@ -92,7 +94,8 @@ def known_schedulers() -> list[Scheduler]:
     others = {
         (run.host, run.cluster, *run.at.values()): run
         for run in runs.all_runs()
-        if run.scheduler in CONTAINER_SCHEDULERS or (run.scheduler == "slurm" and run.host)
+        if time.time() - run.created < RECENT
+        and (run.scheduler in CONTAINER_SCHEDULERS or (run.scheduler == "slurm" and run.host))
     }
     return [*found, *(scheduler_of(run) for run in others.values())]
 

@@ -24,7 +24,7 @@ CANNOT: dict[str, str] = {
     "venv": "the image holds the software",
     "health": "run the health check as a pod of its own",
 }
-PATIENCE = 30.0  # seconds for one answer of the API
+PATIENCE = (5.0, 30.0)  # seconds to reach the API, and for one answer of it
 # What the operators call a job's condition -> our word. The last condition that is true speaks.
 _CONDITIONS: dict[str, State] = {
     "Created": "pending", "Suspended": "pending", "Running": "running", "Restarting": "running",
