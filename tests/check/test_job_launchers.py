@@ -20,6 +20,7 @@ FOUND = {
     "fsdp-llama3.sbatch": ["5 SHL001", "16 ENV002", "26 JOB009", "47 JOB011"],
     "megatron-gpt3.sbatch": ["18 SHL001", "27 ENV002"],
     "nccl-tests-p5.yaml": [],
+    "operators.yaml": ["8 JOB001", "10 JOB002", "32 JOB004", "33 JOB004"],
     "preload.sh": [],
     "roberta-job.slurm": ["6 JOB006"],
     "roberta-train.sh": ["5 ENV002", "10 JOB005"],

@@ -10,7 +10,7 @@ from trainwright.check.model import Command, Job, Value, known
 from trainwright.check.registry import Problem
 from trainwright.check.tables import machine
 
-_RANKED = ("accelerate", "deepspeed")
+_RANKED = ("accelerate", "deepspeed", "composer", "hyperpodrun")
 _MODULES = ("torch.distributed.run", "torch.distributed.launch")
 
 

@@ -15,6 +15,7 @@ LAUNCHERS = {
     "accelerate",
     "deepspeed",
     "composer",
+    "hyperpodrun",
     "fairseq-train",
     "fairseq-hydra-train",
     "python",
