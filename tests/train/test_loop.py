@@ -156,6 +156,26 @@ def test_a_crash_after_a_checkpoint_replays_to_the_same_bits(config, tmp_path, m
     assert same(weights(straight), weights(resumed))
 
 
+def test_data_that_moved_is_still_the_same_data(config, tmp_path, monkeypatch):
+    import shutil
+
+    with monkeypatch.context() as patch:
+        interrupt_at(patch, 3)
+        run(config)
+    moved = replace(config, data=(str(shutil.copytree(config.data[0], tmp_path / "moved")),))
+    assert run(moved)[1].state.seen == 8 * 4
+    assert not events(config, "note")
+
+
+def test_other_data_is_counted_anew_and_said_so(config, monkeypatch):
+    with monkeypatch.context() as patch:
+        interrupt_at(patch, 3)
+        run(config)
+    _, trainer = run(replace(config, seed=1))
+    assert trainer.state.seen == 5 * 4
+    assert "counted from 0" in events(config, "note")[0]["text"]
+
+
 def test_a_finished_run_has_nothing_left_to_do(config, capsys):
     run(config)
     before = metrics(config)

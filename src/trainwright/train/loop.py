@@ -129,6 +129,9 @@ class Trainer:
         elif self.state.seen and saved["order"] != self._order():
             notes.append("the data or its order changed since the checkpoint: samples are counted from 0 again")
             self.state.seen = 0
+        before = saved.get("config", {}).get("batch", self.config.batch)
+        if before != self.config.batch:
+            notes.append(f"a step had {before} samples before and has {self.config.batch} now; --batch fixes it")
         for note in notes:
             self.console.say(note)
             self.journal.event("note", manifest.step, text=note)
@@ -138,7 +141,9 @@ class Trainer:
         return True
 
     def _order(self) -> dict[str, Any]:
-        return json.loads(json.dumps({k: getattr(self.config, k) for k in ORDER_KEYS}))
+        """What fixes which sample comes when, as JSON gives it back. Data counts by content: it may have moved."""
+        order = {k: getattr(self.config, k) for k in ORDER_KEYS} | {"data": self.parts.loader.samples.identity}
+        return json.loads(json.dumps(order))
 
     def _steps(self) -> int:
         """Step after step; 0 at the end, or REQUEUE when asked to stop."""

@@ -69,6 +69,12 @@ class Manifest:
     def documents(self) -> int:
         return sum(s.documents for s in self.shards)
 
+    @property
+    def fingerprint(self) -> str:
+        """The content's own name: the same wherever the folder lies."""
+        words = json.dumps([asdict(self.tokenizer), [s.sha256 for s in self.shards]])
+        return hashlib.sha256(words.encode()).hexdigest()[:16]
+
     def data_bytes(self, shard: Shard) -> int:
         return shard.tokens * WIDTH[self.dtype]
 

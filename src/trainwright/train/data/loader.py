@@ -81,6 +81,11 @@ class Samples:
         mixture = self.mixture
         return min(c * len(mixture.pattern) // s for c, s in zip(self.counts, mixture.shares, strict=True))
 
+    @property
+    def identity(self) -> list[list[str | int]]:
+        """What the samples are, by content: each source's fingerprint and its share of the mixture."""
+        return [[s.manifest.fingerprint, k] for s, k in zip(self.sources, self.mixture.shares, strict=True)]
+
     def locate(self, n: int) -> SampleId:
         """The n-th sample of the job."""
         source, index = self.mixture.locate(n)
