@@ -122,6 +122,31 @@ MISTAKES: dict[str, tuple[Change, str, str]] = {
         "MultiNetworkInterfacesInstancesValidator",
         "NET005",
     ),
+    "unknown key": (lambda c: resource(c).update(MaxCounts=3), "ConfigSchemaValidator", "CFG005"),
+    "missing key": (lambda c: queue(c).pop("Name"), "ConfigSchemaValidator", "CFG005"),
+    "system of the past": (lambda c: c["Image"].update(Os="ubuntu2004"), "ConfigSchemaValidator", "CFG005"),
+    "metadata service of the future": (
+        lambda c: c.update(Imds={"ImdsSupport": "v3.0"}),
+        "ConfigSchemaValidator",
+        "CFG005",
+    ),
+    "capacity of no kind": (lambda c: queue(c).update(CapacityType="RESERVED"), "ConfigSchemaValidator", "CFG005"),
+    "fewer than no nodes": (lambda c: resource(c).update(MinCount=-1), "ConfigSchemaValidator", "CFG005"),
+    "subnet that is no id": (
+        lambda c: queue(c)["Networking"].update(SubnetIds=["subnet-12"]),
+        "ConfigSchemaValidator",
+        "CFG005",
+    ),
+    "placement group named and off": (
+        lambda c: queue(c)["Networking"].update(PlacementGroup={"Enabled": False, "Name": "mine"}),
+        "PlacementGroupNamingValidator",
+        "NET001",
+    ),
+    "node with a name of theirs": (
+        lambda c: slurm(c).update(CustomSlurmSettings=[{"NodeName": "a-st-1", "CPUs": 4}]),
+        "CustomSlurmNodeNamesValidator",
+        "SLU001",
+    ),
     "type that does not exist": (other_type("p5.48xlrage"), "ConfigSchemaValidator", "CAP006"),
     "head and nodes of two kinds": (
         lambda c: c["HeadNode"].update(InstanceType="m7g.2xlarge"),

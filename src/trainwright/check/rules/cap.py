@@ -122,6 +122,12 @@ def one_type_for_a_reservation(file: File) -> Iterator[Problem]:
         if queue.reservation is None:
             continue
         types = {value.value for value in queue.instances if value.known}
+        if queue.reservation_group is not None:
+            yield problem(
+                queue.reservation_group,
+                f"{queue.label}: a reservation and a group of reservations",
+                "keep one of the two",
+            )
         if queue.instances_listed is not None:
             first = next(iter(sorted(types)), "p5.48xlarge")
             yield problem(

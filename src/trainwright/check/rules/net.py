@@ -31,6 +31,7 @@ def placement_is_stated_with_efa(file: File) -> Iterator[Problem]:
     Source: ParallelCluster, EfaPlacementGroupValidator.
     """
     for _, queue in file.queues:
+        yield from _impossible_group(queue)
         if not known(queue.efa) or queue.efa is None or len(queue.subnets) > 1 or known(queue.capacity) == "block":
             continue
         if queue.capacity is not None and not queue.capacity.known:
@@ -51,6 +52,25 @@ def placement_is_stated_with_efa(file: File) -> Iterator[Problem]:
                 f"{queue.label}: EFA without a placement group or a reservation: nodes may stand far apart",
                 "enable the placement group, unless capacity cannot be had that way",
                 level="warning",
+            )
+
+
+def _impossible_group(queue: Queue) -> Iterator[Problem]:
+    if known(queue.placement) is False and queue.placement_name is not None and queue.placement_name.text:
+        yield problem(
+            queue.placement_name, f"{queue.label}: a placement group is named and turned off", "keep one of the two"
+        )
+    for _, type_ in machines(queue):
+        if (
+            known(queue.placement)
+            and queue.placement is not None
+            and type_.placement[0]
+            and "cluster" not in type_.placement
+        ):
+            yield problem(
+                queue.placement,
+                f"{queue.label}: {type_.name} cannot be in a cluster placement group",
+                "turn the group off, or use another type",
             )
 
 

@@ -48,12 +48,25 @@ def slurm_settings_are_free(file: File) -> Iterator[Problem]:
                 denied["resource"],
                 "ParallelCluster sets {} of a compute resource itself",
             )
+        yield from _node_names(file)
         if cluster.slurm_settings and cluster.slurm_include is not None:
             yield problem(
                 cluster.slurm_include,
                 "CustomSlurmSettings and CustomSlurmSettingsIncludeFile exclude each other",
                 "keep one of the two",
             )
+
+
+def _node_names(file: File) -> Iterator[Problem]:
+    """Nodes of the user's own: -st- and -dy- mark the nodes that ParallelCluster manages."""
+    for root in file.nodes:
+        settings = root.get("Scheduling", "SlurmSettings", "CustomSlurmSettings")
+        for one in settings.elements() if settings is not None else ():
+            for key, node in one.items():
+                if key.lower() == "nodename" and ("-st-" in node.text or "-dy-" in node.text):
+                    yield problem(
+                        node, f"node name {node.text!r}: -st- and -dy- are ParallelCluster's own", "rename it"
+                    )
 
 
 def _accounted(file: File, cluster: Cluster) -> bool:

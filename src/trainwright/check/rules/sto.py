@@ -133,6 +133,8 @@ def _by_deployment(storage: Storage, deployment: str) -> Iterator[Problem]:
                 f"add PerUnitStorageThroughput: one of {rates}",
             )
         return
+    if find_lustre_rule(deployment) is None:
+        return  # a misspelled deployment type says nothing about the rest
     for value, what in ((storage.throughput, "throughput a TiB"), (storage.kms_key, "KMS key")):
         if value is not None:
             yield problem(value, f"{deployment} takes no {what}", "remove it, or use PERSISTENT_2")
@@ -215,7 +217,7 @@ def _delivers(storage: Storage) -> float | None:
         return None
     if storage.throughput is None:
         rate = found.baseline
-    return size / 1024 * rate if rate else None
+    return size / 1024 * rate if rate and size > 0 else None
 
 
 def _slow_checkpoint(file: File, job: Job) -> Iterator[Problem]:
