@@ -36,13 +36,13 @@ def scheduler_for(spec: Spec, job: Job, host: str = "", chosen: str = "") -> Sch
                 f"--host names a Slurm head node, and platform {spec.platform} has none", fix="leave it out"
             )
         return SlurmScheduler(Shell(host=host), spec.name, python="python3", hyperpod=spec.platform == "hyperpod")
+    if spec.platform not in SLURM_PLATFORMS:
+        from trainwright.platforms.containers import container_scheduler
+
+        return container_scheduler(spec, job)
     if spec.platform in PLATFORMS:
         return platform_named(spec.platform).scheduler(spec.name, spec)
-    if spec.platform in SLURM_PLATFORMS:
-        return SlurmScheduler(Shell(), spec.name, hyperpod=spec.platform == "hyperpod")
-    from trainwright.platforms.containers import container_scheduler
-
-    return container_scheduler(spec, job)
+    return SlurmScheduler(Shell(), spec.name, hyperpod=spec.platform == "hyperpod")
 
 
 def scheduler_of(run: Run) -> Scheduler:
