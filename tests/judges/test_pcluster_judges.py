@@ -80,6 +80,33 @@ def test_the_command_line_says_the_same(
     assert told == validate_text(text, plan.spec.name)
 
 
+SEVERAL_ZONES = """\
+name: zones
+platform: parallelcluster
+region: us-west-2
+queues:
+  - {name: any, instance: g5.4xlarge, count: {min: 0, max: 4}}
+  - {name: one, instance: g5.48xlarge, count: 2}
+network: {zones: 3}
+storage:
+  - {mount: /fsx, lustre: {}}
+  - {mount: /apps, ebs: {capacity: 100GiB}}
+"""
+
+
+def test_a_cluster_in_several_zones_is_accepted(pcluster_bin: Path, tmp_path: Path) -> None:
+    path = tmp_path / "spec.yaml"
+    path.write_text(SEVERAL_ZONES)
+    found = {(m.validator_type, m.level) for m in validate_text(filled(path)[1], "zones")}
+    assert found == {
+        ("UnmanagedFsxMultiAzValidator", "INFO"),  # zones were asked for; traffic between them is slower and billed
+        ("MultiAzRootVolumeValidator", "INFO"),
+        ("MultiAzEbsVolumeValidator", "INFO"),
+        ("DeletionPolicyValidator", "INFO"),  # the EBS volume is kept, which is meant
+        ("KeyPairValidator", "WARNING"),  # no key: Session Manager
+    }
+
+
 def broken(text: str, change: str) -> str:
     """A good cluster file with one mistake in it."""
     data = yaml.safe_load(text)

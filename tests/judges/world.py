@@ -61,12 +61,14 @@ class World:
         vpc = ec2.create_vpc(CidrBlock="10.0.0.0/16")["Vpc"]["VpcId"]
         for flag in ("EnableDnsSupport", "EnableDnsHostnames"):
             ec2.modify_vpc_attribute(VpcId=vpc, **{flag: {"Value": True}})
-        ec2.associate_vpc_cidr_block(VpcId=vpc, CidrBlock="10.1.0.0/16")
+        for block in ("10.1.0.0/16", "10.2.0.0/16"):
+            ec2.associate_vpc_cidr_block(VpcId=vpc, CidrBlock=block)
         zones = [z["ZoneName"] for z in ec2.describe_availability_zones()["AvailabilityZones"]]
         self.zone = zones[0]
         public = self._subnet(vpc, "10.0.0.0/20", zones[0])
         ec2.modify_subnet_attribute(SubnetId=public, MapPublicIpOnLaunch={"Value": True})
-        privates = [self._subnet(vpc, f"10.1.{n * 128}.0/17", zones[n]) for n in range(2)]
+        ranges = ("10.1.0.0/17", "10.1.128.0/17", "10.2.0.0/17")
+        privates = [self._subnet(vpc, cidr, zone) for cidr, zone in zip(ranges, zones, strict=False)]
         self._routes(vpc, public, privates)
         group = self._group(vpc, "nodes")
         peer = [{"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": group}]}]
@@ -77,6 +79,7 @@ class World:
             "PublicSubnet": public,
             "PrivateSubnet": privates[0],
             "PrivateSubnets": ",".join(privates),
+            **{f"PrivateSubnet{number}": subnet for number, subnet in enumerate(privates, 1)},
             "SecurityGroup": group,
         }
 

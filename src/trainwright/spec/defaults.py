@@ -123,7 +123,9 @@ def _lustre(lustre: Lustre, path: str, fill: _Filler) -> Lustre:
 
 def _head(spec: Spec, head: Head, fill: _Filler) -> Head:
     big = sum(q.count.max if q.count else 1 for q in spec.queues) > 64
-    size = "m5.8xlarge" if big else "m5.2xlarge"
+    machines = [find_instance(q.instance or "") for q in spec.queues]
+    family = "m7g" if machines and all(m is not None and m.arch == "arm64" for m in machines) else "m5"
+    size = f"{family}.8xlarge" if big else f"{family}.2xlarge"
     why = (
         "over 64 nodes: the controller needs cores"
         if big

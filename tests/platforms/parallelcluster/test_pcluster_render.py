@@ -153,6 +153,9 @@ def test_queues_without_efa_spread_over_the_zones_asked_for(plan_of: Any) -> Non
     gpu, cpu = cluster(plan_of(text))["Scheduling"]["SlurmQueues"]
     assert gpu["Networking"]["SubnetIds"] == ["stack-output:network.PrivateSubnet"]
     assert len(cpu["Networking"]["SubnetIds"]) == 3
+    assert cpu["ComputeResources"][0]["Instances"] == [{"InstanceType": "c5.4xlarge"}]
+    with pytest.raises(UserError, match="several zones cannot own a Lustre"):
+        plan_of(text + "storage: [{mount: /fsx, lustre: {managed: true}}]\n")
 
 
 def test_a_script_has_its_hash_in_its_address(plan_of: Any) -> None:
@@ -184,6 +187,12 @@ def test_a_script_has_its_hash_in_its_address(plan_of: Any) -> None:
         ("storage=[{mount: /fsx, lustre: {id: fs-1}, bucket: 's3://b'}]", "existing file system"),
         ("storage=[{mount: /home, openzfs: {throughput: 7}}]", "does not offer 7 MB/s"),
         ("storage=[{mount: /x, folder: ./x}]", "no storage of kind 'folder'"),
+        ("head={instance: m7g.2xlarge}", "p5.48xlarge is x86_64 and the head node"),
+        (
+            "queues.train={name: t, instance: g5.8xlarge, count: 1, capacity: {block: cr-1}}",
+            "not sold as capacity block",
+        ),
+        ("queues.train={name: t, instance: t3.large, count: 1, placement: true}", "cluster placement group"),
         ("zone=usw2-az1", "is a zone of us-west-2, not of us-east-2"),
         ("storage=[{mount: /a/b, lustre: {}}, {mount: /a-b, lustre: {}}]", "would share the stack lustre-a-b"),
         ("network={vpc: vpc-1}", "but not public_subnet and private_subnet"),
@@ -194,6 +203,10 @@ def test_what_cannot_be_done_is_refused(plan_of: Any, override: str, what: str) 
     with pytest.raises(UserError, match=what.replace("(", r"\(")) as caught:
         plan_of(BASE, override)
     assert "spec.yaml:" in caught.value.where or "--set" in caught.value.where
+
+
+def test_the_head_node_follows_the_queues_architecture(plan_of: Any) -> None:
+    assert cluster(plan_of(BASE, "queues.train.instance=g5g.4xlarge"))["HeadNode"]["InstanceType"] == "m7g.2xlarge"
 
 
 def test_policies_are_those_of_the_regions_partition(plan_of: Any) -> None:

@@ -15,7 +15,7 @@ from trainwright.spec.model import Queue
 
 # ParallelCluster's images lost the drivers of these families with version 3.8.
 OLD_FAMILIES = ("p2", "p3", "p3dn", "g2", "g3", "g3s")
-MULTI_ZONE_MOUNTS = "a queue in several zones cannot use a file system that the cluster owns"
+_SOLD_AS = {"spot": "spot", "block": "capacity-block"}
 
 
 def queue(setting: Setting, index: int, item: Queue, scripts: tuple[BootScript, ...], ids: Ids) -> dict[str, Any]:
@@ -29,7 +29,7 @@ def queue(setting: Setting, index: int, item: Queue, scripts: tuple[BootScript, 
         "JobExclusiveAllocation": Why(item.exclusive, _why_exclusive(item)),
         "Networking": _networking(setting, item, ids),
         "ComputeSettings": {"LocalStorage": _disks(setting, item, machine)},
-        "ComputeResources": [_resource(item, machine)],
+        "ComputeResources": [_resource(item, machine, several_zones=len(subnets_of(item, ids)) > 1)],
         "Iam": node_iam(setting, ids.bucket if scripts else None, item.scripts),
         **({"CustomActions": custom} if custom else {}),
     }
@@ -43,6 +43,18 @@ def _refuse(setting: Setting, index: int, item: Queue, machine: InstanceType) ->
             what=f"{machine.name} has no driver in ParallelCluster's images since version 3.8",
             fix="g4dn, g5, g6 or p4d are the nearest that work",
         )  # fmt: skip
+    if item.capacity.kind in _SOLD_AS and _SOLD_AS[item.capacity.kind] not in machine.capacity:
+        sold = _SOLD_AS[item.capacity.kind].replace("-", " ")
+        setting.refuse(
+            "queues", index, "capacity", what=f"{machine.name} is not sold as {sold}", fix="remove `capacity`"
+        )
+    head = setting.instance(setting.spec.head.instance, "head", "instance")
+    if head.arch != machine.arch:
+        setting.refuse(
+            "queues", index, "instance",
+            what=f"{machine.name} is {machine.arch} and the head node ({head.name}) {head.arch}: one image serves both",
+            fix=f"choose a head node with {machine.arch}, such as {'m7g' if machine.arch == 'arm64' else 'm5'}.2xlarge",
+        )  # fmt: skip
     if item.efa and machine.efa_cards == 0:
         setting.refuse("queues", index, "efa", what=f"{machine.name} has no EFA", fix="remove `efa`")
     if item.count.max < max(1, item.count.min):
@@ -53,6 +65,10 @@ def _refuse(setting: Setting, index: int, item: Queue, machine: InstanceType) ->
             what="a capacity block is a fixed number of nodes that is paid in advance",
             fix=f"write `count: {item.count.max}`",
         )  # fmt: skip
+    if item.placement not in (None, False) and "cluster" not in machine.placement:
+        setting.refuse(
+            "queues", index, "placement", what=f"{machine.name} cannot be in a cluster placement group", fix="remove it"
+        )
     if item.placement not in (None, False) and item.capacity.kind == "block":
         setting.refuse(
             "queues", index, "placement",
@@ -76,20 +92,23 @@ def _why_exclusive(item: Queue) -> str:
 
 
 def _networking(setting: Setting, item: Queue, ids: Ids) -> dict[str, Any]:
-    in_one_zone = item.efa or item.placement or item.capacity.kind not in ("on-demand", "spot")
-    subnets: Any = list(ids.private_subnets)
+    subnets: Any = subnets_of(item, ids)
     if len(subnets) > 1:
-        subnets = (
-            Why(subnets[:1], "EFA, placement groups and reservations live in one zone")
-            if in_one_zone
-            else Why(subnets, "any zone will do, so that capacity is easier to get")
-        )
+        subnets = Why(subnets, "any zone will do, so that capacity is easier to get")
+    elif len(ids.private_subnets) > 1:
+        subnets = Why(subnets, "EFA, placement groups and reservations live in one zone")
     found: dict[str, Any] = {"SubnetIds": subnets, "PlacementGroup": _placement(item)}
     if ids.security_group is not None:
         found["AdditionalSecurityGroups"] = Why(
             [ids.security_group], "all traffic to and from itself, in both directions: EFA checks both"
         )
     return found
+
+
+def subnets_of(item: Queue, ids: Ids) -> list[str]:
+    """All private subnets for a queue that may stand anywhere, else the first."""
+    in_one_zone = item.efa or item.placement or item.capacity.kind not in ("on-demand", "spot")
+    return list(ids.private_subnets[:1] if in_one_zone else ids.private_subnets)
 
 
 def _placement(item: Queue) -> Any:
@@ -111,11 +130,12 @@ def _disks(setting: Setting, item: Queue, machine: InstanceType) -> dict[str, An
     return disks
 
 
-def _resource(item: Queue, machine: InstanceType) -> dict[str, Any]:
+def _resource(item: Queue, machine: InstanceType, several_zones: bool) -> dict[str, Any]:
     assert item.count is not None
     found: dict[str, Any] = {
         "Name": machine.name.replace(".", "-"),
-        "InstanceType": machine.name,
+        # ParallelCluster takes several zones only with its list of types, even a list of one.
+        **({"Instances": [{"InstanceType": machine.name}]} if several_zones else {"InstanceType": machine.name}),
         "MinCount": Why(item.count.min, _why_count(item)),
         "MaxCount": item.count.max,
     }

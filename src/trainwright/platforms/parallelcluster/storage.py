@@ -6,6 +6,7 @@ from typing import Any
 
 from trainwright.catalog.storage import lustre_throughput_mb_s
 from trainwright.platforms.annotated import Why
+from trainwright.platforms.parallelcluster.queues import subnets_of
 from trainwright.platforms.setting import Setting, gib, lustre_gib
 from trainwright.platforms.wiring import BUCKET_FOLDER, Ids, deployment
 from trainwright.spec.model import Storage
@@ -16,7 +17,7 @@ KEPT = Why("Retain", "deleting the cluster must not delete data")
 def shared_storage(setting: Setting, ids: Ids) -> list[Any]:
     """The SharedStorage section; NVMe is local to each node and stands with its queue."""
     _refuse_lost_scratch(setting)
-    _refuse_second_managed(setting)
+    _refuse_what_it_cannot_own(setting, ids)
     return [_entry(setting, index, item, ids) for index, item in enumerate(setting.spec.storage) if item.nvme is None]
 
 
@@ -30,14 +31,19 @@ def _refuse_lost_scratch(setting: Setting) -> None:
         setting.refuse("storage", scratches[0], "nvme", what=f"no queue has NVMe disks ({names})", fix="remove it")
 
 
-def _refuse_second_managed(setting: Setting) -> None:
-    """ParallelCluster creates one FSx and one EFS file system itself; stacks may create more."""
+def _refuse_what_it_cannot_own(setting: Setting, ids: Ids) -> None:
+    """ParallelCluster creates one FSx and one EFS file system itself, FSx in one zone; stacks may create more."""
     items = list(enumerate(setting.spec.storage))
     lustre = [i for i, s in items if s.lustre is not None and s.lustre.managed and s.lustre.id is None]
     efs = [i for i, s in items if s.efs is not None and s.efs.id is None]
     for kind, found, fix in (("lustre", lustre, "remove `managed`"), ("efs", efs, "name an existing one with `id:`")):
         if len(found) > 1:
             setting.refuse("storage", found[1], kind, what=f"a cluster owns one {kind} file system at most", fix=fix)
+    if lustre and any(len(subnets_of(queue, ids)) > 1 for queue in setting.spec.queues):
+        setting.refuse(
+            "storage", lustre[0], "lustre", "managed",
+            what="a cluster in several zones cannot own a Lustre file system", fix="remove `managed`",
+        )  # fmt: skip
 
 
 def _entry(setting: Setting, index: int, item: Storage, ids: Ids) -> Any:
