@@ -74,7 +74,7 @@ def _launches(command: Command) -> bool:
 def _directives(text: str) -> tuple[list[tuple[str, Value[str]]], list[Span]]:
     found: list[tuple[str, Value[str]]] = []
     late: list[Span] = []
-    started = heredoc = False
+    started, heredoc = False, "{%" in text  # a template's own lines are no commands
     for number, line in enumerate(text.split("\n"), start=1):
         if line.startswith("#SBATCH"):
             if not started:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from trainwright.check.job_sizes import is_torchrun, multi_node, once, type_of
-from trainwright.check.model import File, Job, Value, known
+from trainwright.check.model import Command, File, Job, Value, known
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.spec.source import Span
 
@@ -36,7 +36,7 @@ def node_rank_differs_by_node(file: File) -> Iterator[Problem]:
 
 def _node_ranks(job: Job) -> Iterator[Problem]:
     rank, launch = job.extra.get("node_rank"), job.launch
-    if rank is None or launch is None:
+    if rank is None or launch is None or _finds_ranks(launch):
         return
     if rank.known and rank.value.isdecimal() and _same_on_all(job):
         yield problem(
@@ -52,6 +52,12 @@ def _node_ranks(job: Job) -> Iterator[Problem]:
             f"${found} is replaced by the batch script, on the first node, so every node gets rank 0",
             f"let each task expand it: srun bash -c '… --node_rank ${found} …', or \\${found} inside double quotes",
         )
+
+
+def _finds_ranks(launch: Command) -> bool:
+    """With any rendezvous but the static one the nodes agree on their ranks, and the option is passed over."""
+    backend = launch.options.get("rdzv_backend")
+    return backend is not None and backend.value != "static"
 
 
 def _same_on_all(job: Job) -> bool:
