@@ -64,11 +64,13 @@ class Result:
 CASES = [
     Case("1b", ONE_B, "trainwright", 2, checkpoint="selective", quick=True),
     Case("1b", ONE_B, "trainwright", 8, quick=True),
+    Case("1b", ONE_B, "trainwright", 16, checkpoint="selective"),
     Case("1b", ONE_B, "trainwright", 8, precision="float8", quick=True),
     Case("1b", ONE_B, "hf-eager", 2, quick=True),
     Case("1b", ONE_B, "hf-compiled", 2),
     Case("8b", EIGHT_WIDE, "trainwright", 2, checkpoint="selective", quick=True),
     Case("8b", EIGHT_WIDE, "trainwright", 8, quick=True),
+    Case("8b", EIGHT_WIDE, "trainwright", 12, checkpoint="selective"),
     Case("8b", EIGHT_WIDE, "trainwright", 8, precision="float8", quick=True),
     Case("8b", EIGHT_WIDE, "hf-eager", 1),
     Case("gpt2", GPT2, "trainwright", 64, seq=1024, quick=True),

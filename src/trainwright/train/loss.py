@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 IGNORED = -100
-CHUNK_BYTES = 1 << 30  # of bf16 logits at once
+CHUNK_BYTES = 2 << 30  # of bf16 logits at once, at most; larger chunks add up the head's gradient less often
 ALIGNMENT = 64  # columns
 
 
@@ -41,7 +41,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         weight_grad = torch.empty_like(weight if wanted else weight[:0], dtype=torch.float32)
         total = torch.zeros((), dtype=torch.float32, device=hidden.device)
         score = _score(hidden) if group is None else _score_sharded
-        rows = _chunk_rows(hidden.shape[0], weight.shape[0])
+        rows = _chunk_rows(hidden, weight.shape[0])
         for at in range(0, hidden.shape[0], rows):
             part = hidden[at : at + rows]
             loss, grad = score(part @ weight.t(), targets[at : at + rows], scale, vocab, first_row, group)
@@ -66,10 +66,13 @@ def _aligned(weight: Tensor) -> Tensor:
     return torch.nn.functional.pad(weight, (0, 0, 0, missing)) if missing else weight
 
 
-def _chunk_rows(tokens: int, vocab: int) -> int:
-    """Chunks of one size, so that one compiled kernel serves them all."""
-    chunks = max(1, math.ceil(2 * tokens * vocab / CHUNK_BYTES))
-    return max(1, math.ceil(tokens / chunks))
+def _chunk_rows(hidden: Tensor, vocab: int) -> int:
+    """Tokens of a chunk: even chunks, and on a small GPU no more than a 64th of its memory."""
+    most = CHUNK_BYTES
+    if hidden.device.type == "cuda":
+        most = min(most, torch.cuda.get_device_properties(hidden.device).total_memory // 64)
+    chunks = max(1, math.ceil(2 * hidden.shape[0] * vocab / most))
+    return max(1, math.ceil(hidden.shape[0] / chunks))
 
 
 def _add_product(total: Tensor, left: Tensor, right: Tensor, fresh: bool) -> None:
