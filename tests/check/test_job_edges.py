@@ -119,6 +119,33 @@ def test_ceiling_is_the_arithmetic_of_the_wires(name: str, nodes: int, best: flo
     assert ceiling(instance(name), nodes) == pytest.approx(best, abs=1)
 
 
+SPEC = """
+name: x
+platform: parallelcluster
+region: us-east-2
+zone: use2-az3
+queues: [{name: train, instance: p5.48xlarge, count: 2, capacity: {reservation: cr-0a1b2c3d4e5f67890}}]
+storage: [{mount: /fsx, lustre: {capacity: 4.8TiB, throughput: 250}, bucket: s3://my-training-data}]
+jobs: [{name: run, model: llama3-8b, data: /fsx/data, nodes: 2, %s}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("job", "found"),
+    [
+        ("parallel: {tensor: 8}", []),
+        ("parallel: {shard: 16}", []),
+        ("parallel: {tensor: 8, context: 2}, sequence: 8191", ["JOB002"]),
+        ("parallel: {tensor: 3}", ["JOB002", "JOB002"]),
+        ("recipe: llama3-8b, steps: 100", ["JOB005"]),
+        ("steps: 100, optimizer: {warmup: 10}", []),
+        ("sequence: 16384", ["JOB004"]),
+    ],
+)
+def test_specs_are_judged_as_our_trainer_would(tmp_path: Path, job: str, found: list[str]) -> None:
+    assert codes(tmp_path, SPEC % job, "spec.yaml") == found
+
+
 class Node:
     """A node with Ubuntu's interface names and an old EFA."""
 

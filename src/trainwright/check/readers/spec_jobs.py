@@ -59,6 +59,8 @@ class _Reader:
         self._batch(job)
         self._schedule(job)
         self._checkpoint(job)
+        if spec.script is None and (self.recipe is None or self.recipe.trainer == "trainwright"):
+            job.extra["own_trainer"] = Value(True, self.span())
         if spec.args:
             words = [Value(a, self.span("args", i), a) for i, a in enumerate(spec.args)]
             job.commands = [Command(words, self.span("args"))]
@@ -124,7 +126,9 @@ class _Reader:
             job.warmup = self.at(optimizer.warmup, "optimizer", "warmup")
             job.decay = self.at(optimizer.decay, "optimizer", "decay")
         if job.warmup is None and self.recipe is not None and self.recipe.optimizer.warmup:
-            job.warmup = Value(self.recipe.optimizer.warmup, self.span("recipe"))
+            # A run that was shortened is the place to mend, not the recipe.
+            place = self.span("steps") if self.spec.steps is not None else self.span("recipe")
+            job.warmup = Value(self.recipe.optimizer.warmup, place)
 
     def _checkpoint(self, job: Job) -> None:
         checkpoint = self.spec.checkpoint

@@ -26,7 +26,9 @@ def parallel_sizes_fit(file: File) -> Iterator[Problem]:
     Source: Megatron-LM's argument checks; a GPT-3 launcher leaves 5 to 7 nodes open (awsome-distributed-ai,
     Megatron-LM).
     """
-    yield from once(p for job in file.jobs for p in [*_spread(job), *_split_model(job)])
+    for job in file.jobs:
+        found = list(once([*_spread(job), *_split_model(job)]))
+        yield from found or _refused_by_our_trainer(job)
 
 
 def _axes(job: Job) -> list[tuple[str, Value[int]]]:
@@ -101,6 +103,24 @@ def _split_model(job: Job) -> Iterator[Problem]:
         yield problem(
             job.expert, f"expert {share} does not divide the {experts} experts", f"choose a divisor of {experts}"
         )
+
+
+def _refused_by_our_trainer(job: Job) -> Iterator[Problem]:
+    """What `submit` would refuse, asked of the trainer's own plan."""
+    ranks, product, axes = world(job), model_parallel(job), _axes(job)
+    name = known(job.model.name) if job.model is not None else None
+    if "own_trainer" not in job.extra or ranks is None or not product or not axes or name is None:
+        return
+    shape = published([name])
+    if shape is None or shape.name != name:
+        return
+    from trainwright.train.parallel.plan import Plan
+
+    size = {axis: value.value for axis, value in axes}
+    plan = Plan(replicate=ranks.size // product, virtual=known(job.virtual) or 1, **size)
+    trouble = plan.trouble(shape, ranks.size, known(job.sequence) or shape.context, 0)
+    if trouble:
+        yield problem(axes[0][1], f"{shape.name}: {trouble}", "choose other sizes; `trainwright advise` searches them")
 
 
 def _number(value: Value[str] | None) -> int | None:
