@@ -11,7 +11,9 @@ import pytest
 import yaml
 
 from judges.pcluster import ROOT, Message, processes, validate, validate_text
+from judges.random_specs import random_spec
 from judges.world import World
+from trainwright.errors import UserError
 from trainwright.platforms.parallelcluster.updates import policies
 from trainwright.platforms.plan.tree import Plan, make_plan
 from trainwright.spec.load import load
@@ -151,3 +153,17 @@ def test_update_policies_are_those_of_parallelcluster(pcluster_bin: Path) -> Non
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     rows = [line.split(",") for line in done.stdout.splitlines()[1:]]
     assert dict(rows) == policies()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1000, 1040))
+def test_a_plan_of_a_spec_by_chance_is_accepted(seed: int, pcluster_bin: Path, tmp_path: Path) -> None:
+    """What `plan` does not refuse, ParallelCluster must not refuse either."""
+    path = tmp_path / "spec.yaml"
+    path.write_text(yaml.safe_dump(random_spec(seed), sort_keys=False))
+    try:
+        plan, text = filled(path)
+    except UserError:
+        return
+    errors = [m for m in validate_text(text, plan.spec.name) if m.level == "ERROR"]
+    assert errors == []

@@ -37,6 +37,11 @@ class World:
             aws_secret_access_key="testing",
         )
 
+    @property
+    def platform(self) -> str:
+        """What EC2 calls the operating system a reservation is for."""
+        return "Red Hat Enterprise Linux" if str(self.plan.spec.software.os).startswith("rhel") else "Linux/UNIX"
+
     def build(self) -> Mapping[str, Mapping[str, str]]:
         """Make everything; the outputs of each stack, by its key."""
         makers = {
@@ -208,7 +213,7 @@ class World:
             self.client("ec2").create_capacity_reservation(
                 ClientToken=token,
                 InstanceType=queue.instance,
-                InstancePlatform="Linux/UNIX",
+                InstancePlatform=self.platform,
                 AvailabilityZone=self.zone,
                 InstanceCount=queue.count.max // len(tokens[kind]),
                 InstanceMatchCriteria="targeted",
