@@ -105,6 +105,13 @@ def test_fixes_leave_a_file_that_is_right(tmp_path: Path) -> None:
     )
 
 
+def test_installer_flag_is_added_in_place(tmp_path: Path) -> None:
+    path = tmp_path / "Dockerfile"
+    path.write_text("FROM ubuntu:22.04\nRUN cd efa && ./efa_installer.sh -y -g && cd ..\n")
+    edits = [f.edit for f in check([str(path)]).findings if f.edit is not None]
+    assert "./efa_installer.sh --skip-kmod -y -g" in apply_edits(path.read_text(), edits)
+
+
 def test_log_folder_that_exists_is_fine(tmp_path: Path) -> None:
     text = HEAD + "#SBATCH --output=logs/%j.out\nsrun hostname\n"
     assert codes(tmp_path, text) == ["SHL001"]

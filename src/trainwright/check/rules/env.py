@@ -63,7 +63,7 @@ def _judged(file: File, setting: Setting, level: str) -> Iterator[Problem]:
             continue
         if _is_right(entry, setting) or _excused(entry, setting):
             continue
-        fix, edit = entry.fix, removal(file, variable) if entry.verdict in ("noise", "never") else None
+        fix, edit = entry.fix, removal(file, variable) if entry.fix == "remove it" else None
         renamed = re.search(r"\bTORCH_\w+", entry.why_not)
         if renamed is not None:
             fix, edit = f"rename it to {renamed[0]}", renaming(file, variable, renamed[0])

@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from trainwright.catalog.version_numbers import find_version
 from trainwright.check.environments import software_title
 from trainwright.check.facts import NodeFacts
+from trainwright.check.finding import Edit
 from trainwright.check.job_sizes import once
 from trainwright.check.model import Command, File, ShellScript, Value, known
 from trainwright.check.registry import Problem, problem, rule
+from trainwright.spec.source import Span
 
 _BRANCH = re.compile(
     r"(?:raw\.githubusercontent\.com/[^/]+/[^/]+|github\.com/[^/]+/[^/]+/(?:raw|blob|archive|tree))"
@@ -217,6 +219,7 @@ def _installer(file: File, script: ShellScript) -> Iterator[Problem]:
                 command.words[0],
                 "the EFA installer builds kernel modules, which do not belong in an image",
                 "add --skip-kmod",
+                edit=Edit(_after(command.words[0].span), " --skip-kmod"),
             )
     base = next((w for c in script.commands if c.program == "FROM" for w in c.words[1:2]), None)
     nvidia = base is not None and re.match(r"nvcr\.io/nvidia/(pytorch|nemo|tensorflow|jax)", base.value)
@@ -227,6 +230,10 @@ def _installer(file: File, script: ShellScript) -> Iterator[Problem]:
             "this image brings HPC-X and InfiniBand libraries, which NCCL may load in place of EFA's",
             "remove them before the EFA installer: rm -rf /opt/hpcx, apt-get remove libmlx5-1 libibverbs1",
         )
+
+
+def _after(span: Span) -> Span:
+    return Span(span.end_line, span.end_column, span.end_line, span.end_column)
 
 
 def _docker_run(script: ShellScript) -> Iterator[Problem]:
