@@ -121,7 +121,7 @@ def test_memory_is_near_what_was_published(accuracy):
             log.append(math.log(memory(made, constants()).gib / float(row["mem_gib_per_gpu"])))
     assert len(log) > 60
     assert np.median(size(np.array(log))) <= 0.08
-    assert size(np.array(log)).mean() <= 0.20
+    assert size(np.array(log)).mean() <= 0.12
 
 
 @pytest.mark.slow

@@ -11,6 +11,12 @@ from trainwright.predict.setup import Setup
 from trainwright.train.models.shape import ModelShape, block_parameters, parameter_count
 
 
+# Bytes a logit at the loss's peak: 16-bit logits, an fp32 copy, its softmax and both gradients, less what is fused.
+LOGIT_BYTES = {"eager": 14.0, "native": 14.0, "compiled": 6.5, "engine": 6.0, "chunked": 2.0}
+SELECTIVE = 0.45  # of a layer's activations that per-operator checkpointing keeps: every second product and attention
+FP4 = 0.5  # 4-bit training keeps the inputs of products as 4 bits and scales
+
+
 @dataclass(frozen=True, slots=True)
 class Memory:
     """Bytes of the fullest pipeline stage's GPU."""
@@ -39,13 +45,13 @@ def activation_bytes(s: Setup, policy: str) -> float:
     norms = tp if s.profile.sequence else 1
     if policy == "full":
         return s.local_tokens * 2.0 * h / norms
-    narrow = 0.85 if s.precision in ("fp8", "fp4") and s.profile.fusion == "engine" else 1.0
+    narrow = 0.85 if s.precision == "fp8" and s.profile.fusion == "engine" else FP4 if s.precision == "fp4" else 1.0
     gated = shape.activation == "swiglu"
     mlp = (6.0 if gated else 4.0) * shape.ffn * (shape.experts_per_token or 1)
     eager = (8.0 * h + (4.0 * shape.ffn if gated else 0)) if s.profile.fusion == "eager" else 0.0
     kept = 8.0 * h / norms + (2.0 * (2 * inner + 2 * kv) + mlp) / tp * narrow
     if policy == "selective" and s.profile.selective == "products":
-        return s.local_tokens * kept * 0.53
+        return s.local_tokens * kept * SELECTIVE
     if s.profile.attention == "unfused" and policy == "none":
         kept += 5.0 * shape.heads * s.batch.seq / tp
     return s.local_tokens * (kept + eager / norms)
@@ -105,7 +111,7 @@ def memory(s: Setup, c: Constants) -> Memory:
     if plan.tp > 1 and s.profile.sequence:
         working += 4.0 * s.local_tokens * shape.hidden * 2.0  # inputs and gradients gathered for the products
     acts = acts * in_flight(s) + working
-    width = {"compiled": 6.5, "engine": 6.0}.get(s.profile.loss_fusion, 12.0)
+    width = LOGIT_BYTES[s.profile.loss or s.profile.fusion]
     logits = s.local_tokens * shape.vocab / (plan.tp if s.profile.head_split else 1) * width
     if plan.pp > 1:
         logits = max(0.0, logits - (in_flight(s) - 1) * kept * layers)

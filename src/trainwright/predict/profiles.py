@@ -40,7 +40,8 @@ class Profile:
 
     @property
     def loss_fusion(self) -> str:
-        return self.loss or self.fusion
+        """Whose traffic the loss has: a chunked loss is a compiled one that never holds all logits."""
+        return "compiled" if self.loss == "chunked" else self.loss or self.fusion
 
     def but(self, **changes: object) -> Profile:
         return replace(self, **changes)  # type: ignore[arg-type]

@@ -127,6 +127,8 @@ def setup_of(row: Row, c: Constants) -> RowSetup:
     if "qlora" in low or "offload" in low:
         return RowSetup(None, "quantised or offloaded training is outside the model")
     stack = profile_of(row)
+    if stack.name == "torchtitan" and cluster.device.family == "sm_100":
+        stack = stack.but(loss="chunked")  # its releases since Blackwell's
     plan = plan_of(row, stack, cluster.gpus)
     if plan is None:
         return RowSetup(None, "tp x pp x cp does not divide the number of GPUs")
