@@ -41,6 +41,7 @@ def wait(test: Callable[[], bool], run: Run, seconds: float = 60) -> None:
         time.sleep(0.1)
 
 
+@pytest.mark.slow
 def test_a_killed_rank_brings_the_job_back_to_its_end(start: Callable[..., Run]) -> None:
     run = start("--steps=30", "--pause=0.1", processes=2)
     scheduler = ProcessScheduler()

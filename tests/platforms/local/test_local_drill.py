@@ -39,6 +39,7 @@ def test_every_fault_passes_on_a_good_job(slurm: Path) -> None:
     assert lost["controller"] == lost["time"] == lost["script"] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.slurm
 def test_a_job_that_never_saves_fails_the_drill(slurm: Path) -> None:
     outcome = drill(("--steps=40", "--pause=0.1", "--every=1000")).run(("rank",))[0]
