@@ -108,6 +108,6 @@ def _explanation(code: str, rules: tuple[Rule, ...]) -> str:
         raise UserError(
             f"no rule {code!r}", fix=did_you_mean(code.upper(), known) or "`trainwright check --rules` lists them"
         )
-    rule = found[0]
-    head = f"{rule.code} ({rule.level}, needs {', '.join(r.needs for r in found)})"
-    return "\n\n".join([head, rule.document, *example_of(rule.code)])
+    found.sort(key=lambda rule: rule.needs != "offline")
+    head = f"{found[0].code} ({found[0].level}, needs {', '.join(r.needs for r in found)})"
+    return "\n\n".join([head, *(rule.document for rule in found), *example_of(found[0].code)])
