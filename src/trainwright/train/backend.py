@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import torch
@@ -19,6 +20,7 @@ def choose_backend(options: EngineOptions, device: torch.device) -> list[str]:
     """Set what torch keeps per process, and describe the choice in lines for the log."""
     _check(options, device)
     if options.deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS adds up in one order only with this
         torch.use_deterministic_algorithms(True)
     kernel = _choose_attention(options, device)
     how = "compiled by block" if options.compile else "eager"

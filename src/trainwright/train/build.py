@@ -53,7 +53,7 @@ def build(shape: ModelShape, plan: Plan, options: EngineOptions, device: torch.d
     for name, param in params.items():
         optimizer.write(name, part_of(initial_value(shape, name, param.shape, options.seed, device), param))
     wire = torch.float32 if options.precision == "fp32" else torch.bfloat16
-    runner = SingleStage(stages[0]) if plan.pipeline == 1 else Pipeline(stages, here, wire)
+    runner = SingleStage(stages[0], here) if plan.pipeline == 1 else Pipeline(stages, here, wire)
     gradients = Gradients(here, params, shape.tied)
     notes.append(f"plan: {plan} on {plan.world} rank{'s' if plan.world > 1 else ''}")
     return Built(here, runner, params, optimizer, gradients, notes)

@@ -145,7 +145,8 @@ def read_checkpoint(folder: Path) -> tuple[ModelShape, Read]:
 
 def write_checkpoint(shape: ModelShape, read: Read, run: Path) -> Path:
     """Step 0 of a run that begins with these weights: the trainer finds it there and goes on from it."""
-    from trainwright.train.loop import ORDER_KEYS, State
+    from trainwright.train.loop import ORDER_KEYS
+    from trainwright.train.record import State
     from trainwright.train.setup import identity
 
     place = Folder(run / "checkpoints")

@@ -111,7 +111,7 @@ class _Step:
     def backward(self, chunk: int, microbatch: int) -> None:
         stage = self.pipeline.stages[chunk]
         self.left[chunk] -= 1
-        expect_backward(stage, last=self.left[chunk] == 0)
+        expect_backward(stage, self.pipeline.layout, last=self.left[chunk] == 0)
         x, y = self.waiting.pop((chunk, microbatch))
         torch.autograd.backward([y], None if stage.last else [self._receive(chunk, microbatch, False)])
         if x.grad is not None:
@@ -149,13 +149,13 @@ class _Step:
 class SingleStage:
     """The same for a rank that holds the whole depth of the model."""
 
-    def __init__(self, model: Decoder) -> None:
-        self.stages = [model]
+    def __init__(self, model: Decoder, layout: Layout) -> None:
+        self.stages, self.layout = [model], layout
 
     def train(self, frames: list[tuple[Tensor, Frame]], after: Callable[[], None] | None) -> list[Tensor]:
         model, losses = self.stages[0], []
         for at, (tokens, frame) in enumerate(frames, 1):
-            expect_backward(model, last=at == len(frames))
+            expect_backward(model, self.layout, last=at == len(frames))
             loss = model(tokens, frame)
             torch.autograd.backward([loss])
             losses.append(loss.detach())
