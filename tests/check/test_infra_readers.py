@@ -10,6 +10,7 @@ import pytest
 from trainwright.check.engine import Selection, check
 from trainwright.check.model import File, known
 from trainwright.check.readers.recognise import read_file
+from trainwright.check.rules.net import efa_group_reaches_itself
 
 EXAMPLES = Path(__file__).parents[2] / "src/trainwright/check/examples"
 
@@ -79,6 +80,32 @@ Resources:
 """
     )
     assert [rule.itself for rule in file.security_groups[0].ingress] == [True]
+
+
+@pytest.mark.parametrize(
+    ("description", "id", "efa"),
+    [
+        ("Default group", "Default", False),
+        ("DEFAULT", "Group", False),
+        ("all traffic inside the group, as Glue wants it", "Glue", False),
+        ("EFA nodes", "Group", True),
+        ("nodes with efa", "Group", True),
+        ("nodes", "EFASecurityGroup", True),
+        ("nodes", "NodesEfa", True),
+    ],
+)
+def test_only_groups_of_efa_nodes_are_held_to_efa(description: str, id: str, efa: bool) -> None:
+    file = read(
+        f"""
+Resources:
+  {id}: {{Type: AWS::EC2::SecurityGroup, Properties: {{GroupDescription: "{description}"}}}}
+  In:
+    Type: AWS::EC2::SecurityGroupIngress
+    Properties: {{GroupId: !Ref {id}, IpProtocol: -1, SourceSecurityGroupId: !Ref {id}}}
+"""
+    )
+    assert ("efa" in file.security_groups[0].uses) is efa
+    assert len(list(efa_group_reaches_itself(file))) == (1 if efa else 0)
 
 
 def test_a_compute_environment_knows_its_launch_template() -> None:

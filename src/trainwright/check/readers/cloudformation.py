@@ -3,6 +3,8 @@ Batch, EKS and SageMaker resources describe."""
 
 from __future__ import annotations
 
+import re
+
 from trainwright.check.model import (
     File,
     Interface,
@@ -26,6 +28,10 @@ _OTHER_STORAGE = {
     "S3::Bucket": "bucket",
     "EFS::FileSystem": "efs",
 }
+
+
+# The word, in ids such as EFASecurityGroup too, and not inside "default" or "DEFAULT".
+_EFA_WORD = re.compile(r"(?<![A-Z])EFA|Efa(?![a-z])|(?<![A-Za-z])efa(?![a-z])")
 
 
 def recognise(root: Node) -> bool:
@@ -148,7 +154,7 @@ def _security_groups(file: File, template: Template) -> list[SecurityGroup]:
         group.egress = [_port_rule(template, node, resource.id) for node in _rules(resource, "SecurityGroupEgress")]
         group.egress_stated = resource.get("SecurityGroupEgress") is not None
         described = f"{resource.id} {(resource.get('GroupDescription') or resource.node).text}"
-        if "efa" in described.lower():
+        if _EFA_WORD.search(described):
             group.uses.add("efa")
     for kind in ("Ingress", "Egress"):
         for resource in template.of(f"EC2::SecurityGroup{kind}"):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from trainwright.catalog.instances import InstanceType
-from trainwright.check.model import Cluster, File, PortRule, Queue, SecurityGroup, Value, known
+from trainwright.check.model import Cluster, File, PortRule, Queue, Value, known
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.tables import machines
 
@@ -156,8 +156,7 @@ def efa_group_reaches_itself(file: File) -> Iterator[Problem]:
     """
     for group in file.security_groups:
         inward, outward = _all_from_itself(group.ingress), _all_from_itself(group.egress)
-        # A group that lets everything in from itself, and nothing else in, is a group of cluster nodes.
-        if "efa" not in group.uses and not (inward and _only_itself(group)):
+        if "efa" not in group.uses:
             continue
         if not inward and not outward:
             yield problem(
@@ -176,10 +175,6 @@ def efa_group_reaches_itself(file: File) -> Iterator[Problem]:
 
 def _all_from_itself(rules: list[PortRule]) -> bool:
     return any(one.itself and known(one.protocol) == "-1" for one in rules)
-
-
-def _only_itself(group: SecurityGroup) -> bool:
-    return all(one.itself for one in group.ingress) and not group.uses - {"efa"}
 
 
 @rule("NET003", "error", needs="aws")
