@@ -28,7 +28,7 @@ def frees(layout: Layout) -> bool:
 
 def expect_backward(model: Decoder, layout: Layout, last: bool) -> None:
     """Say whether the coming backward is the step's last one for this model. Between replicas gradients are reduced
-    only then; between shards after each backward, because whole gradients would not fit where whole parameters do not."""
+    only then; between shards after each backward, as whole gradients would not fit where whole parameters do not."""
     if not isinstance(model, FSDPModule):
         return
     if frees(layout):
