@@ -16,7 +16,7 @@ from trainwright.predict.collectives import all_gather, all_reduce, group
 from trainwright.predict.constants import constants
 from trainwright.predict.goodput import DAY, best_interval, effective_time, goodput, simulate
 from trainwright.predict.hardware import Cluster, cluster, device, fabric, inner_link
-from trainwright.predict.memory import state_bytes
+from trainwright.predict.memory import memory, state_bytes
 from trainwright.predict.operators import optimizer_time, product
 from trainwright.predict.plan import Batch, Plan, parse_plan
 from trainwright.predict.prediction import model_flops_per_token, shared_sequences
@@ -76,6 +76,17 @@ def test_our_own_small_models_on_the_h200_are_reproduced():
     assert len(errors) == 12
     assert statistics.median(errors) <= 0.06
     assert max(errors) <= 0.35
+
+
+def test_our_own_trainer_on_the_h200_is_predicted():
+    """`trainwright train --model llama3.2-1b --sequence 4096 --batch 4`, plain and with --compile, 30 steps."""
+    chip = replace(device("h200"), domain=1)
+    machine = Cluster(chip, 1, 1, inner_link(chip, 8), fabric("infiniband", 50.0))
+    for row in own_rows("trainer"):
+        stack = profile("trainwright-compiled" if row["precision"] == "compiled" else "trainwright")
+        job = Setup(shapes()[row["kind"]], machine, Plan(zero=0), Batch(int(row["n"]), int(row["m"]), 1), stack)
+        assert step_time(job, C).total == pytest.approx(float(row["seconds"]), rel=0.06)
+        assert memory(job, C).gib == pytest.approx(float(row["gib"]), rel=0.12)
 
 
 def test_optimizer_of_our_own_h200():
