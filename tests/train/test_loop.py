@@ -18,7 +18,7 @@ from trainwright.train.loop import Trainer
 from trainwright.train.metrics import Metrics, read_lines
 from trainwright.train.world import World
 
-MODEL = "llama3.2-1b-debug"
+MODEL = "gpt2-124m-debug"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -292,7 +292,7 @@ def words(config, *more):
     ("more", "message"),
     [
         (["--parallel", "shard=3"], "the plan needs 3 ranks, but there are 1"),
-        (["--sequence", "1000000"], "the context is 1,000,000 tokens, the data holds"),
+        (["--model", "llama3.2-1b-debug", "--sequence", "1000000"], "the context is 1,000,000 tokens, the data holds"),
         (["--batch", "3", "--micro-batch", "2"], "a global batch of 3 samples does not divide over 1 data ranks x"),
         (["--warmup", "200"], "200 warmup steps and 0 decay steps are more than the 100 steps"),
         (["--eval-every", "5"], "--eval-every without data"),
@@ -314,7 +314,7 @@ def test_bad_input_is_an_error_before_the_first_step(config, capsys, tmp_path, m
 def test_a_checkpoint_of_another_model_is_refused_with_both_numbers(config, capsys):
     run(replace(config, steps=1))
     assert main(words(replace(config, model="llama3.1-8b-debug"))) == 2
-    assert "the checkpoint's model has name = llama3.2-1b-debug" in capsys.readouterr().err
+    assert "the checkpoint's model has name = gpt2-124m-debug" in capsys.readouterr().err
 
 
 def test_a_truncated_shard_is_an_error_before_the_first_step(config, capsys, tmp_path):

@@ -31,7 +31,7 @@ def data(tmp_path_factory):
 
 def settings(data, folder, **more):
     base = {
-        "model": "llama3.2-1b-debug", "data": (data,), "steps": 8, "folder": str(folder), "sequence": 32, "batch": 4,
+        "model": "gpt2-124m-debug", "data": (data,), "steps": 8, "folder": str(folder), "sequence": 32, "batch": 4,
         "checkpoint_every": "4", "log_samples": True, "watchdog": 60.0,
     }  # fmt: skip
     return TrainConfig(**{**base, **more})
