@@ -53,6 +53,8 @@ def test_what_only_the_shell_knows_stays_unknown() -> None:
     assert option("for G in 1 2; do :; done\ntorchrun --x=$G", "x")[3] is False
     assert option("case $1 in a) G=1;; *) G=2;; esac\ntorchrun --x=$G", "x")[3] is False
     assert option("f() { G=3; }\ntorchrun --x=$G", "x")[3] is False
+    assert option("function f { G=3; }\ntorchrun --x=$G", "x")[3] is False
+    assert option("function f() {\n  G=3\n}\ntorchrun --x=$G", "x")[3] is False
     assert option("G=8\nread G\ntorchrun --x=$G", "x")[3] is False
 
 

@@ -90,7 +90,9 @@ class _Follower:
                 self.leave(keyword)
                 return []
             if keyword == "function":
-                return []
+                opened = next((at for at, word in enumerate(words) if word.bare == "{"), len(words))
+                words = words[opened:]
+                continue
             if keyword in ("for", "select", "case"):
                 self.blocks.append(_Block(keyword))
                 if keyword != "case" and len(words) > 1 and words[1].bare.isidentifier():

@@ -82,7 +82,8 @@ def rendezvous_can_be_reached(file: File) -> Iterator[Problem]:
 
     The endpoint needs a host that the other nodes can reach and a port between 1024 and 65535. `$RANDOM` gives 0 to
     32767, so one start in thirty-two asks for a port that only root may open. Without a port, torchrun takes 29400,
-    which two jobs on one node then share. Localhost is another machine on every node.
+    which two jobs on one node then share. Localhost is another machine on every node. And a batch
+    script runs on the first node only: torchrun for several nodes wants srun, and an endpoint.
 
     Why: a job that hangs at its start, now and then or always, with every GPU reserved.
 

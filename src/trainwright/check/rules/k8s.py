@@ -14,6 +14,7 @@ GPU, EFA = "nvidia.com/gpu", "vpc.amazonaws.com/efa"
 _TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_TOKEN", "WANDB_API_KEY")
 _EFA_PLUGIN = re.compile(r"aws-efa-k8s-device-plugin:v?(\d[\w.]*)")
 _P6_NEEDS = "0.5.6"
+_TRAINING_CARDS = 4  # from p4d up the network is bought for training; with one card, EFA is a choice
 
 
 @rule("K8S001", "warning")
@@ -54,7 +55,13 @@ def _pod(pod: Pod) -> Iterator[Problem]:
 
 def _cards(job: Job) -> Iterator[Problem]:
     type_ = type_of(job)
-    if type_ is None or type_.efa_cards == 0 or not multi_node(job) or job.efa_per_node or not job.gpus_per_node:
+    if (
+        type_ is None
+        or type_.efa_cards < _TRAINING_CARDS
+        or not multi_node(job)
+        or job.efa_per_node
+        or not job.gpus_per_node
+    ):
         return
     gpus = job.gpus_per_node[0]
     if known(gpus) == type_.gpus:
