@@ -146,7 +146,8 @@ def _queue(node: Node, resource: Node | None) -> Queue:
 def _extra(node: Node, resource: Node | None) -> dict[str, Value[Any]]:
     replaced = value_at(node, "Networking", "SecurityGroups")
     gpu_direct = bool_at(resource, "Efa", "GdrSupport")
-    found = {"replaced_groups": replaced, "gpu_direct": gpu_direct}
+    image = text_at(node, "Image", "CustomAmi")
+    found = {"replaced_groups": replaced, "gpu_direct": gpu_direct, "image": image}
     return {key: value for key, value in found.items() if value is not None}
 
 

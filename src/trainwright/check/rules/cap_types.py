@@ -26,7 +26,7 @@ def gpu_is_driven_by_the_image(file: File) -> Iterator[Problem]:
     Source: ParallelCluster 3.8 change log; InstanceTypeBaseAMICompatibleValidator.
     """
     for cluster, queue in file.queues:
-        if cluster.platform != "parallelcluster" or cluster.image is not None:
+        if cluster.platform != "parallelcluster" or cluster.image is not None or "image" in queue.extra:
             continue
         old = table("parallelcluster")["old_gpu_families"]
         for value, type_ in machines(queue):

@@ -60,7 +60,10 @@ def nothing_left_to_fill_in(file: File) -> Iterator[Problem]:
 
 
 # What people write about a value, and patterns for one, are not values.
-_PROSE = {"AllowedPattern", "ConstraintDescription", "Description", "GroupDescription", "Metadata", "annotations"}
+_PROSE = {
+    "AllowedPattern", "ConstraintDescription", "Description", "GroupDescription", "Metadata", "Tags", "annotations",
+    "labels", "tags",
+}  # fmt: skip
 
 
 def _values(node: Node, shell: bool) -> Iterator[tuple[Node, bool]]:

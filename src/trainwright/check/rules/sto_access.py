@@ -137,9 +137,9 @@ def mounts_do_not_collide(file: File) -> Iterator[Problem]:
     for cluster in file.clusters:
         if cluster.platform == "local":
             continue
-        yield from _reserved_mounts(cluster)
         yield from _colliding(cluster)
         if cluster.platform == "parallelcluster":
+            yield from _reserved_mounts(cluster)
             yield from _storage_names(cluster)
         # What a spec asks for is created by stacks around the cluster, and is no new file system of the cluster's own.
         if file.format == "parallelcluster":

@@ -52,9 +52,12 @@ def _deleted(file: File, storage: Storage) -> Iterator[Problem]:
     name = storage.mount.value if storage.mount is not None else storage.name.value if storage.name else "it"
     at = storage.deletion_policy or storage.mount or storage.span
     owner = "cluster" if file.clusters and file.format == "parallelcluster" else "stack"
+    goes = f"this {_WORDS[storage.kind]} and its data go when the {owner} goes"
+    if storage.kind == "bucket":  # CloudFormation does not delete a bucket that holds something
+        goes = "deleting the stack deletes this bucket, or fails while it holds data"
     yield problem(
         at,
-        f"{name}: this {_WORDS[storage.kind]} and its data go when the {owner} goes",
+        f"{name}: {goes}",
         "set DeletionPolicy: Retain",
     )
 
