@@ -184,7 +184,7 @@ def _links(storage: Storage) -> Iterator[Problem]:
 def storage_keeps_up_with_the_gpus(file: File) -> Iterator[Problem]:
     """The shared file system should be fast enough for the accelerators that read from it.
 
-    A Lustre file system delivers its size in TiB times its throughput a TiB, to all nodes together. Below about 20
+    A Lustre file system delivers its size in TiB times its throughput a TiB, to all nodes together. Below about 15
     MB/s an accelerator, input for images and video starves, and saving the state of the accelerators takes over an
     hour.
 
