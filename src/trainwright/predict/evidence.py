@@ -16,6 +16,7 @@ WIDER = {
     "a Blackwell accelerator, whose software still changes": 0.03,
     "context parallelism over unequal parts": 0.10,
     "a mixture of experts": 0.30,
+    "a model that is not a decoder": 0.20,
     "a pipeline": 0.02,
     "only adapters trained": 0.08,
     "more GPUs than any published row": 0.10,
@@ -43,6 +44,8 @@ def outside(s: Setup, step: float) -> list[str]:
         found.append("context parallelism over unequal parts")
     if s.shape.experts:
         found.append("a mixture of experts")
+    if s.shape.kind != "decoder":
+        found.append("a model that is not a decoder")
     if s.plan.pp > 1:
         found.append("a pipeline")
     if s.frozen:

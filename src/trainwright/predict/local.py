@@ -24,6 +24,7 @@ GLOO_START = 350e-6  # one collective over loopback, by a gloo all-reduce of 8 b
 GLOO_RATE = 0.9e9  # bytes a second, two processes on one machine
 STEP_FIXED = 2.0e-3  # data hand-over, gradient norm, metrics
 HALF_WIDTH = 0.25
+MACHINE_GIB = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +164,7 @@ def local_prediction(
         precision="fp32", trainer="trainwright", recompute="none", seq=seq, micro_batch=micro, microbatches=count,
         tokens_per_step=tokens, step_time_s=step, tokens_per_s=rate, tokens_per_s_per_gpu=rate / ranks,
         low=rate / ranks * (1 - HALF_WIDTH), high=rate / ranks * (1 + HALF_WIDTH),
-        mfu=rate * model_flops_per_token(shape, seq) / peak, memory_gib=held, memory_limit_gib=0.0, fits="yes",
+        mfu=rate * model_flops_per_token(shape, seq) / peak, memory_gib=held, memory_limit_gib=MACHINE_GIB / ranks, fits="yes",
         exposed_communication_s=parts["gradients"], hidden_communication_s=0.0, bubble_s=0.0, parts=whole,
         memory_parts_gib={"state": held},
         goodput=Goodput(1.0, 0.0, 0.0, 0.0, float("inf"), 0.0),

@@ -10,7 +10,6 @@ from trainwright.predict.hardware import GIB
 from trainwright.predict.setup import Setup
 from trainwright.train.models.shape import ModelShape, block_parameters, parameter_count
 
-
 # Bytes a logit at the loss's peak: 16-bit logits, an fp32 copy, its softmax and both gradients, less what is fused.
 LOGIT_BYTES = {"eager": 14.0, "native": 14.0, "compiled": 6.5, "engine": 6.0, "chunked": 2.0}
 SELECTIVE = 0.45  # of a layer's activations that per-operator checkpointing keeps: every second product and attention

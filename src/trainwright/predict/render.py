@@ -34,9 +34,9 @@ def bar(share: float) -> str:
 
 
 def headline(p: Prediction) -> str:
-    where = f"{p.nodes} x {p.instance}" if p.instance else "this machine"
+    where, unit = (f"{p.nodes} x {p.instance}", "GPUs") if p.instance else ("this machine", "processes")
     return (
-        f"{p.model} on {where} ({p.gpus} GPUs), plan {p.plan}, {p.precision}, trainer {p.trainer}\n"
+        f"{p.model} on {where} ({p.gpus} {unit}), plan {p.plan}, {p.precision}, trainer {p.trainer}\n"
         f"{count(p.tokens_per_step)} tokens a step: sequences of {p.seq}, microbatch {p.micro_batch} x "
         f"{p.microbatches}, recompute {p.recompute}"
     )
@@ -44,12 +44,13 @@ def headline(p: Prediction) -> str:
 
 def facts(p: Prediction) -> list[tuple[str, str]]:
     """The answer, line by line."""
+    one = "GPU" if p.instance else "process"
     low, high = p.step_time_s * p.tokens_per_s_per_gpu / p.high, p.step_time_s * p.tokens_per_s_per_gpu / p.low
     found = [
         ("step", f"{seconds(p.step_time_s)}  ({seconds(low)} to {seconds(high)}, four times in five)"),
-        ("tokens/s", f"{p.tokens_per_s:,.0f}, {p.tokens_per_s_per_gpu:,.0f} a GPU  ({p.low:,.0f} to {p.high:,.0f})"),
+        ("tokens/s", f"{p.tokens_per_s:,.0f}, {p.tokens_per_s_per_gpu:,.0f} a {one}  ({p.low:,.0f} to {p.high:,.0f})"),
         ("MFU", f"{p.mfu:.1%}"),
-        ("memory", f"{p.memory_gib:.1f} of {p.memory_limit_gib:.1f} GiB a GPU: {FITS[p.fits]}"),
+        ("memory", f"{p.memory_gib:.1f} of {p.memory_limit_gib:.1f} GiB a {one}: {FITS[p.fits]}"),
         ("communication", f"{seconds(p.exposed_communication_s)} exposed, {seconds(p.hidden_communication_s)} hidden"),
     ]
     if p.instance:

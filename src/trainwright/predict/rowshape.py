@@ -20,6 +20,12 @@ CHIPS = {
     "t4": "t4", "mi300x": "mi300x", "trainium2": "trainium2", "trainium": "trainium1",
 }  # fmt: skip
 MEMORY_BANDWIDTH = {("h100", "hbm2e"): 2.4e12}
+# Boards other than SXM: watts, bytes a second, whether NVLink is there. Vendor data sheets.
+FORMS = {
+    ("h100", "pcie"): (350.0, 2.0e12, False),
+    ("h100", "nvl"): (400.0, 3.9e12, False),
+    ("a100", "pcie"): (300.0, 1.935e12, False),
+}
 NETWORK_GBPS = {"sm_70": 50.0, "sm_80": 200.0, "sm_90": 400.0, "sm_100": 400.0}
 PLAIN_MLP = ("gpt", "mpt", "nemotron", "mt-nlg", "opt", "falcon", "bloom", "starcoder", "pythia", "neox")
 LEARNED = ("gpt", "mpt", "mt-nlg", "opt")
@@ -49,6 +55,9 @@ def chip_of(text: str) -> Device | None:
     chip = device(key)
     if size and key in ("h100", "v100") and abs(int(size[1]) * GIB - chip.memory) > 8 * GIB:
         chip = replace(chip, memory=int(size[1]) * 1e9)
+    for (name, word), (power, rate, linked) in FORMS.items():
+        if name == key.split("-")[0] and word in low:
+            chip = replace(chip, watts=power, bandwidth=rate, nvlink=chip.nvlink if linked else 0.0)
     watts = re.search(r"(\d{3,4})\s*w\b", low)
     if watts:
         chip = replace(chip, watts=float(watts[1]))
@@ -61,7 +70,8 @@ def chip_of(text: str) -> Device | None:
 def network_of(text: str, chip: Device, per_node: int) -> tuple[str, float]:
     """(kind, GB/s a GPU) of the network; unstated: the reference design of the accelerator's generation."""
     low = text.lower()
-    kind = "efa" if "efa" in low else "ethernet" if "roce" in low else "infiniband"
+    efa = "efa-1" if chip.family == "sm_80" else "efa"
+    kind = efa if "efa" in low else "ethernet" if "roce" in low or "ethernet" in low else "infiniband"
     each = re.search(r"(\d+)\s*gb(?:ps|/s)\s*/\s*gpu", low)
     many = re.search(r"(\d+)\s*x\s*(\d+)\s*gb", low)
     node = re.search(r"(\d+)\s*gbps\s*/\s*node", low)

@@ -1,0 +1,126 @@
+"""How the words of a published table are read: chips, networks, precisions, plans, and what a blank means."""
+
+from __future__ import annotations
+
+import pytest
+
+from trainwright.predict.constants import constants
+from trainwright.predict.rows import precision_of, profile_of, setup_of
+from trainwright.predict.rowshape import chip_of, network_of, shape_of_row
+
+ROW = {
+    "id": "x", "source_repo_or_doc": "NVIDIA/dgxc-benchmarking", "model": "Llama-3.1-70B", "params_b": "70.55",
+    "layers": "80", "hidden": "8192", "heads": "64", "kv_heads": "8", "ffn": "28672", "vocab": "128256",
+    "seq_len": "8192", "gpu": "H100-SXM-80GB", "gpus_per_node": "8", "num_gpus": "64", "tp": "4", "pp": "4", "cp": "2",
+    "micro_batch": "1", "global_batch_seqs": "128", "precision": "bf16", "notes": "vp=5; quality=A",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "watts"),
+    [
+        ("H100-SXM-80GB (DGX H100)", "h100", 700),
+        ("H100-96GB-HBM2e-500W (Grand Teton)", "h100", 500),
+        ("A100-SXM-40GB", "a100-40", 400),
+        ("A100-SXM-80GB", "a100-80", 400),
+        ("H100 PCIe 80GB", "h100", 350),
+        ("GB200 (NVL72)", "gb200", 1200),
+        ("GB300", "gb300", 1400),
+        ("A10G-24GB (g5)", "a10g", 300),
+    ],
+)
+def test_chips(text, name, watts):
+    chip = chip_of(text)
+    assert chip is not None
+    assert (chip.name, chip.watts) == (name, watts)
+
+
+def test_a_pcie_board_has_no_nvlink_and_an_unknown_chip_is_none():
+    assert chip_of("H100 PCIe").nvlink == 0
+    assert chip_of("abacus") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "gb_s"),
+    [
+        ("DGX H100 ref arch 8x400Gbps NDR/node", "infiniband", 50),
+        ("1600Gbps/node RoCE", "ethernet", 25),
+        ("400Gb/s/GPU RDMA", "infiniband", 50),
+        ("EFA 3200Gbps/node", "efa", 50),
+        ("", "infiniband", 50),
+        ("IB NDR 400Gbps (per-node count unstated)", "infiniband", 25),
+    ],
+)
+def test_networks(text, kind, gb_s):
+    assert network_of(text, chip_of("H100"), 8) == (kind, gb_s)
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [("bf16", "bf16"), ("float8 tensorwise (fp8 all-gather)", "fp8"), ("MXFP8", "fp8"), ("FP8-CS", "fp8"),
+     ("NVFP4", "fp4"), ("", "bf16"), ("fp16", "bf16"), ("fp32", "fp32")],
+)  # fmt: skip
+def test_precisions(text, wanted):
+    assert precision_of(text) == wanted
+
+
+def test_gating_and_tying_follow_the_parameter_count():
+    llama = shape_of_row(ROW)
+    assert llama is not None
+    assert (llama.activation, llama.tied) == ("swiglu", False)
+    mpt = shape_of_row({**ROW, "model": "MPT-7b", "params_b": "6.66", "layers": "32", "hidden": "4096", "heads": "32",
+                        "kv_heads": "32", "ffn": "16384", "vocab": "50368"})  # fmt: skip
+    assert mpt is not None
+    assert (mpt.activation, mpt.tied) == ("gelu", True)
+
+
+def test_a_megatron_row_becomes_its_plan():
+    made = setup_of(ROW, constants()).setup
+    assert made is not None
+    plan = made.plan
+    assert (plan.tp, plan.pp, plan.cp, plan.dp, plan.interleave, plan.zero) == (4, 4, 2, 2, 5, 1)
+    assert (made.batch.micro, made.batch.count) == (1, 64)
+    assert made.tokens == 128 * 8192
+
+
+def test_unstated_recomputation_is_the_least_that_fits():
+    small = setup_of(ROW, constants()).setup
+    assert small is not None
+    assert small.recompute == "none"
+    tight = setup_of({**ROW, "micro_batch": "4"}, constants()).setup
+    assert tight is not None
+    assert tight.recompute == "full"
+    assert 0 < tight.recompute_part <= 1
+
+
+def test_unstated_interleaving_goes_as_far_as_the_layers():
+    made = setup_of({**ROW, "notes": "quality=A"}, constants()).setup
+    assert made is not None
+    assert made.plan.interleave == 20
+    none = setup_of({**ROW, "notes": "vp=n/a"}, constants()).setup
+    assert none is not None
+    assert none.plan.interleave == 1
+
+
+def test_what_a_row_states_changes_its_profile():
+    titan = {**ROW, "source_repo_or_doc": "pytorch/torchtitan"}
+    assert profile_of({**titan, "compile": "yes"}).fusion == "compiled"
+    assert profile_of({**titan, "compile": "no"}).fusion == "eager"
+    assert profile_of({**titan, "notes": "AsyncTP"}).tp_overlap == "async"
+    assert profile_of({**ROW, "precision": "fp16"}).attention == "unfused"
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"model": "Mixtral MoE", "ep": "8"}, "mixture of experts"),
+        ({"gpu": "Trainium1 chip"}, "Neuron"),
+        ({"gpu": "B200 (power limited)"}, "power limit"),
+        ({"tp": "3"}, "does not divide"),
+        ({"notes": "QLoRA"}, "quantised"),
+    ],
+)
+def test_rows_outside_the_model_say_why(change, reason):
+    made = setup_of({**ROW, **change}, constants())
+    assert made.setup is None
+    assert reason in made.reason
