@@ -21,8 +21,8 @@ def job(**more: object) -> Job:
 def test_the_open_axis_takes_what_is_left() -> None:
     assert plan_of(job(), 32, "p5.48xlarge") == Plan(shard=32)
     assert plan_of(job(recipe="gpt2-124m"), 8, None) == Plan(replicate=8)
-    assert plan_of(job(recipe="llama3.1-70b"), 256, "p5.48xlarge") == Plan(shard=32, tensor=8)
-    assert plan_of(job(recipe="llama3.1-70b"), 256, "p5en.48xlarge") == Plan(shard=64, tensor=4)
+    assert plan_of(job(recipe="llama3.1-70b"), 256, "p5.48xlarge") == Plan(shard=128, tensor=2)
+    assert plan_of(job(recipe="falcon-40b"), 128, None) == Plan(replicate=8, tensor=4, pipeline=4)
     assert plan_of(job(parallel={"shard": 8}), 32, None) == Plan(replicate=4, shard=8)
     assert plan_of(job(parallel={"tp": 2, "pp": 2}), 8, None) == Plan(shard=2, tensor=2, pipeline=2)
 
@@ -75,6 +75,14 @@ def test_what_our_trainer_cannot_do_is_refused_by_name() -> None:
         with pytest.raises(UserError) as caught:
             train_options(job(**said), 8, None)
         assert caught.value.where == where
+
+
+def test_a_batch_that_ranks_cannot_share_is_told_at_submission() -> None:
+    with pytest.raises(UserError, match="not whole micro batches of 3 on 8 copies") as caught:
+        train_options(job(batch={"sequences": 64, "micro": 3}), 8, None)
+    assert caught.value.fix.startswith("take 48 or 72 samples")
+    assert parse_arguments(train_options(job(recipe="gpt2-124m"), 32, None)).micro_batch == 16
+    assert parse_arguments(train_options(job(recipe="gpt2-124m"), 64, None)).micro_batch == 8, "half the share"
 
 
 def nodes_named(hardware: str) -> int:

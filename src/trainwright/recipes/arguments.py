@@ -52,6 +52,23 @@ def samples_of(batch: Batch, sequence: int, plan: Plan) -> int:
     return max(1, round(batch.tokens / sequence / share)) * share
 
 
+def micro_of(job: Job, batch: Batch, samples: int, plan: Plan) -> int | None:
+    """Samples a GPU works on at once: what the job asks for, or as much of the recipe's wish as a GPU's share allows
+    (on more GPUs than the recipe was written for, the share is smaller)."""
+    own, left = divmod(samples, plan.data)
+    if batch.micro is None or (not left and own % batch.micro == 0):
+        return batch.micro
+    if job.batch is None and not left:
+        return max(size for size in range(1, batch.micro + 1) if own % size == 0)
+    share = plan.data * batch.micro
+    less, more = samples // share * share or share, (samples // share + 1) * share
+    raise UserError(
+        f"{samples} samples a step are not whole micro batches of {batch.micro} on {plan.data} copies of the model",
+        where=f"job {job.name}: batch",
+        fix=f"take {less} or {more} samples, or another micro",
+    )
+
+
 def train_options(job: Job, ranks: int, instance: str | None) -> list[str]:
     """The words after `python -m trainwright.train` for one job."""
     found = recipe_of(job)
@@ -71,13 +88,14 @@ def train_options(job: Job, ranks: int, instance: str | None) -> list[str]:
     batch = job.batch or (found.batch if found else Batch())
     samples = samples_of(batch, sequence, plan)
     plan.check(shape, ranks, sequence, samples)
+    micro = micro_of(job, batch, samples, plan)
     options: dict[str, object] = {
         "model": model,
         "data": job.data or (found.data if found else "builtin:stdlib"),
         "steps": job.steps or (found.steps if found else None),
         "sequence": sequence,
         "batch": samples,
-        "micro-batch": batch.micro,
+        "micro-batch": micro,
         "parallel": str(plan) if plan.world > 1 else None,
         "precision": job.precision or (found.precision if found else None),
         **_optimizer(job, found),
