@@ -61,6 +61,11 @@ def test_an_array_and_what_comes_after_it(bench: Bench) -> None:
     then = bench.submit("--steps=2", nodes=1, processes=1, after=first.job_id)
     assert "has not ended" in bench.scheduler.explain_pending(then.job_id)
     assert bench.end(then).state == "completed", report(then)
+    ended = bench.scheduler.state(first.job_id)
+    assert (ended.id, ended.state) == (first.job_id, "completed")
+    kept = bench.scheduler._completed(first.job_id)
+    assert kept is not None
+    assert (kept.id, kept.state) == (first.job_id, "completed")
     assert [len((first.folder / f"array-{n}/metrics.jsonl").read_text().splitlines()) for n in range(3)] == [2, 2, 2]
 
 

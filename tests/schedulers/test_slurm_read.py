@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from trainwright.schedulers import slurm_read as read
+from trainwright.schedulers.base import JobStatus, State
 from trainwright.schedulers.shell import Done, Shell
 from trainwright.schedulers.slurm import SlurmScheduler
 
@@ -67,6 +71,37 @@ def test_the_completion_file() -> None:
 )
 def test_reasons_are_explained(reason: str, words: str) -> None:
     assert words in read.explain_reason(reason)
+
+
+def test_slurm_24_11_prints_what_we_read() -> None:
+    """Kept from a real 24.11.5 (Debian trixie): the formats have not moved since 22.05."""
+    text = (Path(__file__).parent / "files" / "slurm-24.11.txt").read_text()
+    parts = dict(re.findall(r"^== (\w+)\n(.*?)(?=^== )", text, re.MULTILINE | re.DOTALL))
+    queue = [read.from_queue(line, "tx") for line in parts["queue"].splitlines()]
+    assert [(job.id, job.name, job.state) for job in queue][0::3] == [
+        ("4_[0-3]", "wrap", "pending"),
+        ("1", "my job", "pending"),
+    ]
+    shown = [read.from_show_job(line, "tx") for line in parts["show"].splitlines()]
+    assert [job.state for job in shown] == ["completed", "failed", "running", "pending"]
+    assert [job.exit_code for job in shown] == [0, 3, 0, 0]
+    assert [(job.nodes, job.node_list, job.reason) for job in shown[2:]] == [(2, "n[1-2]", ""), (2, "", "Resources")]
+    assert read.from_show_job(parts["after"], "tx").state == "cancelled"
+    settings = read.settings_of(parts["config"])
+    assert (settings["JobCompType"], settings["SlurmdTimeout"]) == ("jobcomp/filetxt", "300 sec")
+    ended = {
+        job.id: job.state for job in (read.from_completion_file(line, "tx") for line in parts["comp"].splitlines())
+    }
+    assert ended == {"1": "completed", "2": "failed", "3": "cancelled", "4": "cancelled", "5": "completed"}
+
+
+def test_an_array_is_over_when_its_last_task_is() -> None:
+    def one(state: State) -> JobStatus:
+        return JobStatus("7_1", "a", state, "slurm")
+
+    assert read.combined("7", [one("completed"), one("running"), one("failed")]).state == "running"
+    assert read.combined("7", [one("completed"), one("failed"), one("cancelled")]).state == "failed"
+    assert read.combined("7", [one("completed"), one("completed")]).id == "7"
 
 
 class Silent(Shell):

@@ -99,7 +99,10 @@ class SlurmAccidents:
 
     def restore(self) -> None:
         while self.off:
-            self.scheduler.shell.output(["scontrol", "update", f"nodename={self.off.pop()}", "state=resume"])
+            node = self.off.pop()
+            # With ReturnToService=2 it has come back by itself, and Slurm refuses to resume it.
+            if "down" in self.scheduler.shell.output(["sinfo", "--noheader", f"--nodes={node}", "-o", "%T"]):
+                self.scheduler.shell.output(["scontrol", "update", f"nodename={node}", "state=resume"])
 
 
 def job_nodes(scheduler: SlurmScheduler, job: str) -> list[str]:

@@ -15,6 +15,7 @@ from trainwright.schedulers.render import render_template
 from trainwright.schedulers.shell import Shell
 from trainwright.schedulers.slurm_read import (
     QUEUE_FORMAT,
+    combined,
     explain_reason,
     from_accounting,
     from_completion_file,
@@ -79,7 +80,8 @@ class SlurmScheduler:
         """What became of a job, from a record that names it. That it has left the queue proves nothing."""
         shown = self.shell.run(["scontrol", "--oneliner", "show", "job", job])
         if shown.code == 0 and "JobId=" in shown.out:
-            return from_show_job(shown.out.splitlines()[0], self.cluster)
+            lines = [line for line in shown.out.splitlines() if "JobId=" in line]
+            return combined(job, [from_show_job(line, self.cluster) for line in lines])
         found = self._accounted(job) or self._completed(job)
         if found:
             return found
@@ -108,14 +110,17 @@ class SlurmScheduler:
             return None
         text = self.shell.output(["sacct", "-X", "-n", "-P", "-j", job, "-o", ACCOUNTING])
         lines = [line for line in text.splitlines() if line.strip()]
-        return from_accounting(lines[-1], self.cluster) if lines else None
+        return combined(job, [from_accounting(line, self.cluster) for line in lines]) if lines else None
 
     def _completed(self, job: str) -> JobStatus | None:
         if "filetxt" not in self.settings.get("JobCompType", ""):
             return None
         text = self.shell.read(self.settings.get("JobCompLoc", "")).decode(errors="replace")
-        lines = [line for line in text.splitlines() if f"JobId={job} " in f"{line} "]
-        return from_completion_file(lines[-1], self.cluster) if lines else None
+        found = [
+            from_completion_file(line, self.cluster) for line in text.splitlines() if f"JobId={job} " in f"{line} "
+        ]
+        # A requeued job has a line for each of its lives; the last one counts.
+        return combined(job, list({status.id: status for status in found}.values())) if found else None
 
     def _refused(self, launch: Launch, words: str) -> UserError:
         said = re.sub(r"sbatch: (error: )?", "", words).strip().splitlines()

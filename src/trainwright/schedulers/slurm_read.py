@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import tomllib
 from pathlib import Path
@@ -38,6 +39,19 @@ STATES: dict[str, State] = {
     "PREEMPTED": "cancelled",
     "NODE_FAIL": "node-failed",
 }
+
+
+# Of several tasks of one job, the state that stands first here is the job's.
+PRECEDENCE: tuple[State, ...] = (
+    "running",
+    "completing",
+    "pending",
+    "failed",
+    "node-failed",
+    "timeout",
+    "cancelled",
+    "completed",
+)
 
 
 def state_word(word: str) -> State:
@@ -83,6 +97,13 @@ def from_completion_file(line: str, cluster: str) -> JobStatus:
         exit_code(got.get("ExitCode", "")), got.get("SubmitTime", ""), _moment(got.get("StartTime", "")),
         _moment(got.get("EndTime", "")),
     )  # fmt: skip
+
+
+def combined(job: str, tasks: list[JobStatus]) -> JobStatus:
+    """One status for the tasks of an array: it runs while one runs, and failed if one did."""
+    rank = {state: place for place, state in enumerate(PRECEDENCE)}
+    first = min(tasks, key=lambda status: rank.get(status.state, len(rank)))
+    return first if len(tasks) == 1 else dataclasses.replace(first, id=job)
 
 
 def fields_of(line: str) -> dict[str, str]:

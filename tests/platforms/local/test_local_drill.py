@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from trainwright.platforms.accidents import SlurmAccidents
 from trainwright.platforms.drill import FAULTS, Drill, accidents_for, drill_job, seconds_in
 from trainwright.platforms.local import life
 from trainwright.platforms.local.cluster import LocalCluster, LocalQueue
 from trainwright.platforms.local.platform import LocalPlatform
+from trainwright.schedulers.slurm import SlurmScheduler
 from trainwright.schedulers.submission import Order
 from trainwright.spec.model import Job, Queue, Spec
 
@@ -45,6 +47,18 @@ def test_a_job_that_never_saves_fails_the_drill(slurm: Path) -> None:
     outcome = drill(("--steps=40", "--pause=0.1", "--every=1000")).run(("rank",))[0]
     assert outcome.status == "fail"
     assert outcome.lost_steps > outcome.allowed_steps
+
+
+@pytest.mark.slurm
+@pytest.mark.slow
+def test_an_administrators_commands_cause_the_same_faults(slurm: Path) -> None:
+    """What a drill does on a cluster of machines, where nobody can pull a plug from here."""
+    ordered = drill(("--steps=40", "--pause=0.2", "--every=5"))
+    assert isinstance(ordered.order.scheduler, SlurmScheduler)
+    ordered.accidents = SlurmAccidents(ordered.order.scheduler)
+    outcomes = ordered.run(("node", "rank"))
+    assert [(one.fault, one.status) for one in outcomes] == [("node", "pass"), ("rank", "pass")], outcomes
+    assert life.status("fire").queues[0].states == {"idle": 3}, "the node was not given back"
 
 
 def test_times_as_slurm_prints_them() -> None:
