@@ -186,7 +186,7 @@ def storage_keeps_up_with_the_gpus(file: File) -> Iterator[Problem]:
 
     A Lustre file system delivers its size in TiB times its throughput a TiB, to all nodes together. Below about 15
     MB/s an accelerator, input for images and video starves, and saving the state of the accelerators takes over an
-    hour.
+    hour. Where the file holds the job too, a checkpoint must be written before the next one is due.
 
     Why: GPUs wait for data, at the price of GPUs.
 
