@@ -31,12 +31,12 @@ class TrainConfig:
 
     model: str = option("", "what", "a model of the catalogue; `NAME-debug` is its laptop-sized sibling")
     data: tuple[str, ...] = option((), "what", "prepared folder, s3://bucket/prefix or builtin:stdlib; `A:3 B:1` mixes")
-    steps: int = option(100, "what", "train up to this step")
+    steps: int = option(100, "what", "train up to this step", least=1)
     folder: str = option("", "what", "run folder, also where a restart continues (default: runs/MODEL)")
 
     sequence: int = option(0, "batch", "tokens of a sample (default: the model's context, at most 8192)")
     batch: int = option(0, "batch", "samples of one step over all ranks (default: one microbatch a data rank)")
-    micro_batch: int = option(1, "batch", "samples that go through the model at once; the rest is accumulated")
+    micro_batch: int = option(1, "batch", "samples that go through the model at once; the rest is accumulated", least=1)
     holdout: float = option(0.0, "batch", "share of the data kept for evaluation, from its end")
     isolate: bool = option(True, "batch", "no attention across documents")
     shuffle: bool = option(True, "batch", "a new order of the samples each epoch")
@@ -64,14 +64,14 @@ class TrainConfig:
 
     checkpoint_every: str = option("15min", "checkpoints", "steps (200) or time (15min); `never` also skips the last")
     checkpoint_to: str = option("", "checkpoints", "folder or s3://bucket/prefix (default: in the run folder)")
-    keep_last: int = option(3, "checkpoints", "how many of the newest stay")
+    keep_last: int = option(3, "checkpoints", "how many of the newest stay", least=1)
     keep_every: int = option(0, "checkpoints", "every step that this divides stays as well")
     resume: str = option("auto", "checkpoints", "auto, never, or a step")
 
     eval_every: int = option(0, "watching", "steps between evaluations (needs --holdout or --eval-data); 0: none")
     eval_data: tuple[str, ...] = option((), "watching", "data to evaluate on, instead of a held-out share")
-    eval_batches: int = option(8, "watching", "microbatches a data rank in one evaluation")
-    log_every: int = option(1, "watching", "steps between lines")
+    eval_batches: int = option(8, "watching", "microbatches a data rank in one evaluation", least=1)
+    log_every: int = option(1, "watching", "steps between lines", least=1)
     log_samples: bool = option(False, "watching", "record which samples each step saw, for audits of the data")
     tensorboard: bool = option(False, "watching", "write TensorBoard files into the run folder")
     wandb: str = option("", "watching", "Weights & Biases project to report to")
@@ -81,6 +81,17 @@ class TrainConfig:
     spike_factor: float = option(8.0, "guards", "how many times the usual spread counts as far")
     watchdog: float = option(600.0, "guards", "seconds without a step until every rank's stack is written; 0: off")
     spot_notices: bool = option(False, "guards", "ask the instance for spot interruption notices")
+
+    def __post_init__(self) -> None:
+        for f in fields(self):
+            value, least = getattr(self, f.name), f.metadata.get("least", 0)
+            if isinstance(value, int | float) and value < least:
+                name = f.name.replace("_", "-")
+                raise UserError(f"--{name} is {value}, it must be at least {least}", fix=f"--{name} {least or 1}")
+        if not self.holdout < 1:
+            raise UserError(f"--holdout is {self.holdout}, it must be a share below 1", fix="--holdout 0.01")
+        if self.resume not in ("auto", "never") and not self.resume.isdecimal():
+            raise UserError(f"--resume is {self.resume!r}", fix="auto, never, or the number of a step")
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=1) + "\n"
@@ -135,12 +146,13 @@ def words(f: Field[Any], kind: Any) -> dict[str, Any]:
         text += f" (default: {default})"
     common = {"dest": f.name, "default": argparse.SUPPRESS, "help": text}
     if kind is bool:
+        common["help"] += " (default: yes)" if default else ""
         return {**common, "action": argparse.BooleanOptionalAction}
     if isinstance(kind, types.GenericAlias):
         return {**common, "nargs": "+", "metavar": "DATA"}
     if f.name in CHOICES:
-        return {**common, "choices": [c for c in CHOICES[f.name] if c], "metavar": f.name.upper()}
-    return {**common, "type": kind, "metavar": {int: "N", float: "X"}.get(kind, f.name.upper())}
+        return {**common, "choices": [c for c in CHOICES[f.name] if c], "metavar": "WORD"}
+    return {**common, "type": kind, "metavar": {int: "N", float: "X"}.get(kind, f.name.rsplit("_")[-1].upper())}
 
 
 def parse_arguments(arguments: list[str] | None = None) -> TrainConfig:

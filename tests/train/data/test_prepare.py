@@ -167,6 +167,15 @@ def test_bad_input_is_named(tmp_path):
         prepare([str(tmp_path / "absent")], tmp_path / "out")
 
 
+def test_a_file_that_was_cut_off_is_named(tmp_path):
+    whole = gzip.compress(b'{"text": "a long line"}\n' * 5000)
+    cut = tmp_path / "cut.jsonl.gz"
+    cut.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(UserError, match="cannot be read to its end") as caught:
+        prepare([str(cut)], tmp_path / "out", workers=1, quiet=True)
+    assert caught.value.where == str(cut)
+
+
 def test_show_gives_facts_as_json(tmp_path, capsys):
     prepare([str(write_jsonl(tmp_path / "a.jsonl"))], tmp_path / "out", workers=1, quiet=True)
     assert main(["show", str(tmp_path / "out"), "--json"]) == 0

@@ -7,6 +7,7 @@ import io
 import json
 import multiprocessing
 import os
+import zlib
 from array import array
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -184,7 +185,7 @@ def make_shard(job: Job) -> Shard:
     record.unlink(missing_ok=True)
     starts = array("Q", [0])
     with data.open("wb") as out:
-        for texts in grouped(text for piece in job.pieces for text in documents(piece, job.reading) if text):
+        for texts in grouped(texts_of(job)):
             for raw in tokenizer.encode(texts, job.dtype):
                 out.write(raw)
                 starts.append(starts[-1] + len(raw) // WIDTH[job.dtype])
@@ -198,6 +199,17 @@ def make_shard(job: Job) -> Shard:
     shard = Shard(job.name, starts[-1], len(starts) - 1, file_sha256(data), file_sha256(index), fingerprint)
     write_durably(record, json.dumps(asdict(shard)).encode())
     return shard
+
+
+def texts_of(job: Job) -> Iterator[str]:
+    """The documents of a shard; a file that is broken or cut off is named."""
+    for piece in job.pieces:
+        try:
+            yield from (text for text in documents(piece, job.reading) if text)
+        except (EOFError, OSError, zlib.error) as error:
+            raise UserError(
+                f"cannot be read to its end: {error}", where=piece.path, fix="copy the file again"
+            ) from error
 
 
 def grouped(texts: Iterator[str]) -> Iterator[list[str]]:
