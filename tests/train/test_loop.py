@@ -248,6 +248,23 @@ def test_nan_rewind_goes_back_and_passes_over_the_bad_batch(config, monkeypatch)
     assert all(math.isfinite(line["loss"]) for line in metrics(config))
 
 
+def test_reading_one_step_late_as_on_a_gpu_changes_nothing_but_when(config, tmp_path, monkeypatch):
+    _, usual = run(replace(config, on_nan="rewind", folder=str(tmp_path / "usual")))
+    late = start(replace(config, on_nan="rewind"))
+    late.late = True
+    assert late.run() == 0
+    assert same(weights(usual), weights(late))
+    both = (metrics(config), metrics(replace(config, folder=str(tmp_path / "usual"))))
+    assert [[line["step"], line["loss"]] for line in both[0]] == [[line["step"], line["loss"]] for line in both[1]]
+    poison(monkeypatch, 5, math.nan)
+    again = start(replace(config, on_nan="rewind", folder=str(tmp_path / "again")))
+    again.late = True
+    assert again.run() == 0
+    assert again.state.rewinds == 1
+    assert again.state.step == 8
+    assert all(torch.isfinite(w).all() for w in weights(again).values())
+
+
 def test_nan_stop_says_where(config, monkeypatch, tmp_path):
     poison(monkeypatch, 5, math.nan)
     with pytest.raises(UserError, match="stopped at step 5: loss is nan"):
