@@ -100,6 +100,16 @@ def test_parameter_files_are_what_cloudformation_takes(example: Path) -> None:
         assert {row["ParameterKey"] for row in rows} >= template(stack.template).required
 
 
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_stacks_stand_in_an_order_that_can_be_deployed(example: Path) -> None:
+    plan = plan_of(example)
+    deployed: set[str] = set()
+    for stack in plan.stacks:
+        needed = {key for key, _ in references(plan.files[f"stacks/{stack.key}.parameters.json"])}
+        assert needed <= deployed, stack.key
+        deployed.add(stack.key)
+
+
 def test_the_picture_in_the_docs_is_the_one_that_is_drawn(request: pytest.FixtureRequest) -> None:
     shown, drawn = ROOT / "docs/images/p5-reservation.svg", GOLDEN / "p5-reservation/picture.svg"
     if request.config.getoption("--update-golden"):
