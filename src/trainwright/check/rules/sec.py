@@ -138,7 +138,7 @@ def no_secret_is_written_down(file: File) -> Iterator[Problem]:
     if _QUICK.search(file.text):
         for pattern, what in _secrets():
             for match in pattern.finditer(file.text):
-                if not set(match[0].split("_", 1)[-1].lower()) <= set("x*"):
+                if not _made_up(match[0]):
                     told.add(match.start())
                     yield problem(
                         _span(file.text, match.start(), match.end()),
@@ -155,6 +155,11 @@ def no_secret_is_written_down(file: File) -> Iterator[Problem]:
                     "take it out and read it from a secret",
                 )
     yield from _account(file)
+
+
+def _made_up(secret: str) -> bool:
+    """`hf_xxxx` and the keys of AWS's documentation, which end in EXAMPLE."""
+    return secret.endswith("EXAMPLE") or set(secret.split("_", 1)[-1].lower()) <= set("x*")
 
 
 def _account(file: File) -> Iterator[Problem]:

@@ -1,0 +1,4 @@
+#!/bin/bash
+set -euo pipefail
+# For the documentation: AKIAIOSFODNN7EXAMPLE and hf_xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx are nobody's.
+aws sts get-caller-identity
