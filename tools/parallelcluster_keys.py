@@ -1,5 +1,5 @@
-"""Prints the table of keys that ParallelCluster knows, from its own schema. The Python of the judge's environment runs
-it: `.venvs/pcluster/bin/python -P tools/parallelcluster_keys.py` gives src/trainwright/check/data/parallelcluster_keys.csv."""
+"""Prints the table of keys that ParallelCluster knows (src/trainwright/check/data/parallelcluster_keys.csv), from its
+own schema. The judge's environment runs it: .venvs/pcluster/bin/python -P tools/parallelcluster_keys.py"""
 
 from __future__ import annotations
 
