@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 
 from trainwright.errors import UserError
@@ -14,6 +15,7 @@ MISSING = 'for path; do [ -e "$path" ] || echo "$path"; done'
 
 def check_required(job: Job, launch: Launch, shell: Shell, scheduler: str) -> None:
     """Files and plugins the job names, by one question to the machine that submits it."""
+    check_health_is_there(launch)
     wanted = required_paths(job, launch)
     if wanted:
         missing = shell.output(["sh", "-c", MISSING, "sh", *wanted.values()]).splitlines()
@@ -27,6 +29,16 @@ def check_required(job: Job, launch: Launch, shell: Shell, scheduler: str) -> No
         raise UserError(
             f"job {job.name!r} runs in a container, and this Slurm has no pyxis plugin (`srun --container-image`)",
             fix="install enroot and pyxis on the cluster (software: {containers: enroot}), or leave `container` out",
+        )
+
+
+def check_health_is_there(launch: Launch) -> None:
+    """A job that asks for a check of its nodes gets one, or is refused."""
+    if launch.health and importlib.util.find_spec("trainwright.health.__main__") is None:
+        raise UserError(
+            "this Trainwright has no health check to run on the nodes",
+            where=f"job {launch.name}: health",
+            fix="leave `health: true` out",
         )
 
 
