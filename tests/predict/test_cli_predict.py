@@ -192,6 +192,7 @@ def test_a_job_of_a_spec_is_predicted(tmp_path: Path):
     assert (record["model"], record["gpus"], record["plan"]) == ("llama3-8b", 32, "shard=32")
     assert record["needs"]["enough"] is True
     assert record["goodput"]["interval_s"] == 900
+    assert 500 < record["storage_usd_month"] < 5000
     assert record["train_days"] > 0
     with pytest.raises(UserError, match="no job 'pretrian'") as caught:
         CliRunner().invoke(predict_command, [str(path), "pretrian"], catch_exceptions=False)

@@ -35,8 +35,10 @@ def command(model: str, tokens: str, as_json: bool, spec_file: Path | None, **fl
     from trainwright.predict.calibrate import calibrated
     from trainwright.predict.plan_spec import spec_of, text_of
     from trainwright.predict.prediction import find_model
-    from trainwright.predict.search import advise
+    from trainwright.predict.search import advise, left_out
 
+    for name in left_out(_words(flags["instances"])):
+        click.echo(f"{name} is left out: too little is published about Neuron kernels to answer for them", err=True)
     wanted = _count(tokens)
     found = advise(
         find_model(model), wanted, deadline_days=_days(flags["deadline"]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trainwright.catalog.storage import lustre_monthly_usd
 from trainwright.errors import UserError, did_you_mean
 from trainwright.predict.calibrate import LOCAL, overrides
 from trainwright.predict.constants import Constants
@@ -38,6 +39,17 @@ def storage_gb_s(spec: Spec, job: Job) -> float | None:
         if lustre and (not target or target.startswith(item.mount)) and lustre.capacity and lustre.throughput:
             return lustre.capacity / TIB * lustre.throughput * MB / 1e9
     return None
+
+
+def storage_usd_month(spec: Spec) -> float | None:
+    """List price of the spec's Lustre file systems; None where there is none to price."""
+    found = []
+    for lustre in (item.lustre for item in spec.storage):
+        if lustre and lustre.capacity and not lustre.id:
+            kind = (lustre.deployment or "persistent-2").upper().replace("-", "_")
+            size = round(lustre.capacity / 2**30)
+            found.append(lustre_monthly_usd(size, lustre.throughput, spec.region or "us-east-1", kind))
+    return sum(found) if found else None
 
 
 def model_and_sequence(job: Job) -> tuple[str, int, Batch]:
@@ -82,6 +94,7 @@ def predict_on_ec2(spec: Spec, job: Job, queue: Queue, instance: str, c: Constan
         recompute=recipe.recompute if recipe and recipe.recompute != "none" else None,
         tokens=float(steps * samples * length) if steps else None, region=spec.region or "us-east-1",
         price_kind=PRICE_KIND.get(queue.capacity.kind, "on-demand"), storage_gb_s=storage_gb_s(spec, job),
+        storage_usd_month=storage_usd_month(spec),
         checkpoint_s=job.checkpoint.every if job.checkpoint else None, c=c,
     )  # fmt: skip
 

@@ -22,8 +22,10 @@ from trainwright.train.models.shape import ModelShape, block_parameters, paramet
 PROBE_SECONDS = 0.35
 GLOO_START = 350e-6  # one collective over loopback, by a gloo all-reduce of 8 bytes between two processes
 GLOO_RATE = 0.9e9  # bytes a second, two processes on one machine
+LEFT_OUT = 1.15  # rotation tables, gradient clipping and casts, which the probe does not do; a run of llama3-8b-debug
 STEP_FIXED = 2.0e-3  # data hand-over, gradient norm, metrics
 HALF_WIDTH = 0.25
+NEVER_S = 1e12  # between failures, of a machine whose failures nobody counts
 MACHINE_GIB = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
 
 
@@ -131,7 +133,7 @@ def predict_local(
     parameters = parameter_count(shape)
     own = parameters / block_parameters(shape) / max(1, ranks)
     parts = {
-        "products": found.layer * shape.layers * count * crowded,
+        "products": found.layer * LEFT_OUT * shape.layers * count * crowded,
         "head": found.head * count * crowded,
         "optimizer": found.optimizer_layer * own * crowded,
         "gradients": exchange(parameters, shape.layers, ranks, count),
@@ -164,10 +166,11 @@ def local_prediction(
         precision="fp32", trainer="trainwright", recompute="none", seq=seq, micro_batch=micro, microbatches=count,
         tokens_per_step=tokens, step_time_s=step, tokens_per_s=rate, tokens_per_s_per_gpu=rate / ranks,
         low=rate / ranks * (1 - HALF_WIDTH), high=rate / ranks * (1 + HALF_WIDTH),
-        mfu=rate * model_flops_per_token(shape, seq) / peak, memory_gib=held, memory_limit_gib=MACHINE_GIB / ranks, fits="yes",
+        mfu=rate * model_flops_per_token(shape, seq) / peak, memory_gib=held,
+        memory_limit_gib=MACHINE_GIB / ranks, fits="yes",
         exposed_communication_s=parts["gradients"], hidden_communication_s=0.0, bubble_s=0.0, parts=whole,
         memory_parts_gib={"state": held},
-        goodput=Goodput(1.0, 0.0, 0.0, 0.0, float("inf"), 0.0),
+        goodput=Goodput(1.0, 0.0, 0.0, 0.0, NEVER_S, 0.0),
         needs=Needs(rate * 4.0 / 1e9, size, 0.0, 0.0, None, ""), cost=None, train_tokens=None, train_days=None,
         train_usd=None, outside_evidence=["this machine's CPU, timed just now"],
     )  # fmt: skip

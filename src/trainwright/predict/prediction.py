@@ -22,6 +22,7 @@ from trainwright.train.models.shape import ModelShape, active_parameter_count, l
 
 TIGHT = 0.90  # above this part of the memory, fragmentation decides
 MICRO_BATCHES = (16, 8, 4, 2, 1)
+MONTH_DAYS = 30.4
 CHECKPOINT_STATE = 12.0  # bytes a parameter of our trainer: fp32 weights and two moments
 
 
@@ -61,6 +62,7 @@ class Prediction:
     train_tokens: float | None
     train_days: float | None
     train_usd: float | None
+    storage_usd_month: float | None = None
     outside_evidence: list[str] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
@@ -147,6 +149,7 @@ def predict(
     region: str = "us-east-1",
     price_kind: str = "on-demand",
     storage_gb_s: float | None = None,
+    storage_usd_month: float | None = None,
     checkpoint_s: float | None = None,
     c: Constants | None = None,
 ) -> Prediction:
@@ -163,7 +166,7 @@ def predict(
     sequences = shared_sequences(batch_tokens or plan.dp * length, length, plan.dp)
     start = Setup(shape, machines, plan, Batch(length, 1, 1), stack, precision)
     made = choose_batch(start, sequences, micro_batch, recompute, c)
-    return prediction_of(made, instance, c, tokens, region, price_kind, storage_gb_s, checkpoint_s)
+    return prediction_of(made, instance, c, tokens, region, price_kind, storage_gb_s, storage_usd_month, checkpoint_s)
 
 
 def shared_sequences(tokens: int, seq: int, dp: int) -> int:
@@ -194,6 +197,7 @@ def prediction_of(
     region: str = "us-east-1",
     price_kind: str = "on-demand",
     storage_gb_s: float | None = None,
+    storage_usd_month: float | None = None,
     checkpoint_s: float | None = None,
 ) -> Prediction:
     """The full record of a job that is already laid out."""
@@ -215,7 +219,8 @@ def prediction_of(
         hidden_communication_s=took.hidden, bubble_s=took.parts["bubble"], parts=took.parts,
         memory_parts_gib=memory_parts(held), goodput=good,
         needs=data_needs(s, rate, good.interval_s, storage_gb_s), cost=money, train_tokens=tokens, train_days=days,
-        train_usd=money.usd_hour * 24 * days if money and days else None,
+        train_usd=(money.usd_hour * 24 + (storage_usd_month or 0.0) / MONTH_DAYS) * days if money and days else None,
+        storage_usd_month=storage_usd_month,
         outside_evidence=outside(s, took.total),
     )  # fmt: skip
 

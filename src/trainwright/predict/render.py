@@ -68,6 +68,8 @@ def facts(p: Prediction) -> list[tuple[str, str]]:
             ("cost", f"${p.cost.usd_hour:,.2f} an hour, ${p.cost.usd_per_trillion_tokens:,.0f} per trillion tokens "
              f"({p.cost.kind}, {p.cost.region}, prices of {p.cost.date})")
         )  # fmt: skip
+    if p.storage_usd_month is not None:
+        found.append(("storage", f"${p.storage_usd_month:,.0f} a month"))
     if p.train_days is not None and p.train_tokens:
         money = f", ${p.train_usd:,.0f}" if p.train_usd is not None else ""
         found.append(("training", f"{count(p.train_tokens)} tokens in {p.train_days:,.1f} days{money}"))

@@ -81,6 +81,12 @@ def chosen_types(names: Sequence[str]) -> list[InstanceType]:
     return [i for i in found if not i.is_neuron]
 
 
+def left_out(names: Sequence[str]) -> list[str]:
+    """Neuron families that were asked for and are not searched: their kernels are outside the evidence."""
+    neuron = {i.family for i in instances() if i.is_neuron} | {i.name for i in instances() if i.is_neuron}
+    return [name for name in names if name in neuron]
+
+
 def node_counts(most: int) -> list[int]:
     """One to `most`, in steps of a half: 1, 2, 3, 4, 6, 8, 12, 16, ..."""
     found = {1}
