@@ -37,6 +37,9 @@ def main(words: list[str] | None = None) -> int:
         rank = os.environ.get("RANK", "0")
         print(f"{'' if rank == '0' else f'rank {rank}: '}error: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
     except Exception:
         traceback.print_exc()
         return 1

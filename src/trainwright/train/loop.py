@@ -85,6 +85,9 @@ class Trainer:
             raise
         finally:
             self.watchdog.close()
+            if self.world.size == 1 and self.parts.checkpointer is not None:
+                # Alone, a save that was begun can end, also after an error; among ranks, a lost one may hold it up.
+                self.parts.checkpointer.settle()
             self.record.mirrors.close()
 
     def _start(self) -> None:

@@ -81,10 +81,14 @@ class Checkpointer:
 
     def wait(self) -> None:
         """Wait for a save under way, and raise what went wrong in it."""
+        self.settle()
+        self.raise_errors()
+
+    def settle(self) -> None:
+        """Wait for a save under way, whatever comes of it."""
         if self._thread is not None:
             self._thread.join()
             self._thread = None
-        self.raise_errors()
 
     def raise_errors(self) -> None:
         """Raise the error of a finished save, without waiting for one under way."""
@@ -204,10 +208,6 @@ class Checkpointer:
         """The local folder of a step; in S3's case one rank a node brings it there."""
         bring = os.environ.get("LOCAL_RANK", "0") == "0"
         return self._together(lambda: self.place.reading(step, fetch=bring))[self.rank]
-
-    def close(self) -> None:
-        """Finish the save under way."""
-        self.wait()
 
 
 def portable(error: BaseException | None) -> BaseException | None:
