@@ -59,8 +59,7 @@ def test_names_are_folded_as_slurm_does() -> None:
     assert hostlist(nodes) == "a-b-[1-3],c-1"
 
 
-def test_settings_of_the_spec_win(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TRAINWRIGHT_HOME", str(tmp_path))
+def test_settings_of_the_spec_win(own_home: Path) -> None:
     cluster = LocalCluster("x", (LocalQueue("a", 2, gpus=1),), settings=(("KILLWAIT", "30"), ("PriorityType", "x/y")))
     text = config.slurm_conf(state.new_record(cluster, True, ()))
     assert "KILLWAIT=30" in text

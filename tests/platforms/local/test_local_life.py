@@ -32,7 +32,6 @@ def nothing_left(record: Record) -> None:
 
 @pytest.mark.parametrize("own_network", [pytest.param(True, marks=needs_root), False])
 def test_up_runs_jobs_and_down_leaves_nothing(slurm: Path, own_network: bool) -> None:
-    mounts = Path("/proc/mounts").read_text()
     record = life.up(cluster(), own_network)
     status = life.status("one")
     assert (status.state, status.queues[0].states) == ("running", {"idle": 3})
@@ -43,7 +42,8 @@ def test_up_runs_jobs_and_down_leaves_nothing(slurm: Path, own_network: bool) ->
         assert all(line.split()[0] == line.split()[1] for line in said.splitlines()), "each node has its own host name"
     life.down("one")
     nothing_left(record)
-    assert Path("/proc/mounts").read_text() == mounts
+    assert list((slurm / "clusters").iterdir()) == []
+    assert str(record.folder) not in Path("/proc/mounts").read_text()
 
 
 def test_gpus_are_counted_and_given_out(slurm: Path) -> None:

@@ -94,10 +94,12 @@ def wait_ready(record: Record, nodes: list[str], seconds: float = 90.0) -> None:
 
 def down(name: str) -> list[str]:
     """Stop a cluster and remove its folder; the names of what was stopped. Works on half-started ones too."""
+    state.require(name)
     with state.locked(name):
         record = state.require(name)
         roles = sorted(set(state.processes(record).values()))
         _remove(record)
+        state.lock_file(name).unlink()
     return roles
 
 

@@ -73,12 +73,15 @@ def folder_of(name: str) -> Path:
     return clusters_folder() / name
 
 
+def lock_file(name: str) -> Path:
+    return clusters_folder() / f".{name}.lock"
+
+
 @contextlib.contextmanager
 def locked(name: str) -> Iterator[None]:
     """Only one `up` or `down` of a cluster at a time."""
     clusters_folder().mkdir(parents=True, exist_ok=True)
-    path = clusters_folder() / f".{name}.lock"
-    with path.open("w") as handle:
+    with lock_file(name).open("w") as handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
