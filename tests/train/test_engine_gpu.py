@@ -1,5 +1,7 @@
 """What only a GPU can show: the Triton kernels against their plain forms, float8, compiled against eager blocks."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -23,7 +25,8 @@ def random_batch(vocab: int, documents: bool) -> Batch:
 @pytest.mark.parametrize("vocab", [1000, 50257])
 def test_loss_kernel_is_cross_entropy(vocab, monkeypatch):
     monkeypatch.setattr("trainwright.train.loss.CHUNK_BYTES", 1 << 24)
-    hidden = torch.randn(700, 64, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+    # Small, so that the rounding of bf16 logits stays small in their softmax.
+    hidden = (torch.randn(700, 64, device="cuda") / 10).bfloat16().requires_grad_()
     weight = torch.randn(vocab, 64, device="cuda", dtype=torch.bfloat16, requires_grad=True)
     targets = torch.randint(0, vocab, (700,), device="cuda")
     targets[::7] = IGNORED
@@ -56,7 +59,7 @@ def test_adamw_kernel_is_its_plain_form():
 @pytest.mark.parametrize("mode", ["none", "selective"])
 @pytest.mark.parametrize("precision", ["bf16", "float8"])
 def test_compiled_blocks_train_as_eager_cpu_ones(precision, mode, documents):
-    shape = lookup("llama3.1-8b-debug")
+    shape = replace(lookup("llama3.1-8b-debug"), head_dim=32)
     batch = random_batch(shape.vocab, documents)
     options = EngineOptions(precision=precision, compile=True, activation_checkpoint=mode)
     engine, judge = Engine(shape, Plan(), options, "cuda"), Engine(shape, Plan(), EngineOptions(), "cpu")
@@ -64,5 +67,5 @@ def test_compiled_blocks_train_as_eager_cpu_ones(precision, mode, documents):
         engine.optimizer.write(name, param.detach().cuda())
     for _ in range(3):
         got, right = engine.train_step([batch], 1e-3), judge.train_step([batch], 1e-3)
-        assert float(got.loss) == pytest.approx(float(right.loss), rel=2e-3)
-        assert float(got.grad_norm) == pytest.approx(float(right.grad_norm), rel=0.05)
+        assert float(got.loss) == pytest.approx(float(right.loss), rel=2e-3 if precision == "bf16" else 1e-2)
+        assert float(got.grad_norm) == pytest.approx(float(right.grad_norm), rel=0.05 if precision == "bf16" else 0.1)
