@@ -97,9 +97,9 @@ def test_unstated_interleaving_goes_as_far_as_the_layers():
     made = setup_of({**ROW, "notes": "quality=A"}, constants()).setup
     assert made is not None
     assert made.plan.interleave == 20
-    none = setup_of({**ROW, "notes": "vp=n/a"}, constants()).setup
-    assert none is not None
-    assert none.plan.interleave == 1
+    unclear = setup_of({**ROW, "notes": "vp=n/a"}, constants()).setup
+    assert unclear is not None
+    assert unclear.plan.interleave == 20
 
 
 def test_what_a_row_states_changes_its_profile():

@@ -68,7 +68,7 @@ def attention_rates(device: Device, kernel: str, width: int, seq: float, c: Cons
     rates = exact or family or c.attention.get(("flash2", device.family))
     forward, backward = rates or c.attention[("flash2", "sm_80")]
     narrow = 1.0 if width >= 96 else c.attention_narrow_head
-    peak = device.bf16 * device.clock(c) * narrow
+    peak = device.bf16 * narrow
     return (
         peak * forward * seq / (seq + c.attention_seq_half_forward),
         peak * backward * seq / (seq + c.attention_seq_half_backward),

@@ -71,7 +71,7 @@ def plan_of(row: Row, stack: Profile, gpus: int) -> Plan | None:
     text = row.get("fsdp_shard", "").strip()
     stated = note(row, "vp")
     interleave = int(stated) if stated.isdigit() else 1
-    if not stated and stack.recompute_layers and pp > 1:
+    if not stated.isdigit() and stack.recompute_layers and pp > 1:
         interleave = max(1, whole(row.get("layers")) // pp)  # Megatron's recipes interleave as far as the layers go
     if "interleaved 1f1b" in row.get("notes", "").lower() and interleave == 1:
         interleave = 2

@@ -75,8 +75,9 @@ def network_of(text: str, chip: Device, per_node: int) -> tuple[str, float]:
     each = re.search(r"(\d+)\s*gb(?:ps|/s)\s*/\s*gpu", low)
     many = re.search(r"(\d+)\s*x\s*(\d+)\s*gb", low)
     node = re.search(r"(\d+)\s*gbps\s*/\s*node", low)
-    if "count unstated" in low:
-        gbps = NETWORK_GBPS.get(chip.family, 100.0) / 2  # one adapter for two GPUs
+    reference = any(word in low for word in ("dgx", "ref arch", "selene"))
+    if not (each or many or node) and re.search(r"\b[nh]dr\b", low) and not reference:
+        gbps = NETWORK_GBPS.get(chip.family, 100.0) / 2  # adapters are named but not counted: one for two GPUs
     elif each:
         gbps = float(each[1])
     elif many:
