@@ -11,6 +11,7 @@ from trainwright.predict.search import Offer
 
 MB_PER_TIB = (125, 250, 500, 1000)
 TIB_STEP = 2.4
+READ_GB_S = 0.015  # a GPU, below which `check` warns that GPUs may wait for data (STO003)
 
 
 def spec_of(offer: Offer, tokens: float, region: str) -> dict[str, Any]:
@@ -19,7 +20,7 @@ def spec_of(offer: Offer, tokens: float, region: str) -> dict[str, Any]:
     plan = {"replicate": s.plan.replicate, "shard": s.plan.shard, "tp": s.plan.tp, "pp": s.plan.pp, "cp": s.plan.cp,
             "vp": s.plan.interleave}  # fmt: skip
     needs = data_needs(s, offer.tokens_per_s, 900.0)
-    capacity, throughput = lustre(needs.write_gb_s, needs.checkpoint_gb)
+    capacity, throughput = lustre(max(needs.write_gb_s, READ_GB_S * offer.gpus), needs.checkpoint_gb)
     queue: dict[str, Any] = {"name": "train", "instance": offer.instance, "count": offer.nodes}
     if offer.kind == "spot":
         queue["capacity"] = "spot"
@@ -57,4 +58,7 @@ def lustre(write_gb_s: float, checkpoint_gb: float) -> tuple[float, int]:
 
 
 def text_of(offer: Offer, tokens: float, region: str) -> str:
-    return yaml.safe_dump(spec_of(offer, tokens, region), sort_keys=False)
+    block = "# Bought as a capacity block: give the queue its id, as capacity: {block: cr-...}\n"
+    return (block if offer.kind == "capacity-block" else "") + yaml.safe_dump(
+        spec_of(offer, tokens, region), sort_keys=False
+    )

@@ -23,6 +23,7 @@ from trainwright.train.models.shape import ModelShape
 DAY = 86_400.0
 MICRO = (1, 2, 4, 8)
 KINDS = ("on-demand", "spot", "capacity-block")
+BATCH_SLACK = 0.1  # of the batch asked for: a plan that would change the training more is none
 SPOT_FAILURES = 20.0  # times the usual rate: spot nodes are also taken back
 FAMILIES = ("p4d", "p4de", "p5", "p5e", "p5en", "p6-b200", "p6-b300")
 
@@ -138,7 +139,7 @@ def offers(
             continue
         for plan in plans(shape, machines, seq):
             share = round(sequences / plan.dp)
-            if share < 1:
+            if abs(share * plan.dp - sequences) > BATCH_SLACK * sequences:
                 continue
             for micro in MICRO:
                 if share % micro:
