@@ -4,6 +4,7 @@ naive baseline (one utilisation per GPU and precision), with collectives, memory
     python benchmarks/predict_accuracy.py            the shipped constants
     python benchmarks/predict_accuracy.py --leave-out  refit without each source in turn (NVIDIA's count as one)
     python benchmarks/predict_accuracy.py --fit      print the constants that fit every row best
+    python benchmarks/predict_accuracy.py --constants  print docs/predict/constants.md
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from trainwright.predict.constants import Constants, constants
+from trainwright.predict.constants import Constants, constants, table
 from trainwright.predict.evidence import interval
 from trainwright.predict.memory import memory
 from trainwright.predict.operators import head_time, layer_time
@@ -232,11 +233,43 @@ def report_memory() -> None:
     print(f"memory\n  {'all':44s} {summary(np.array(found))}")
 
 
+def constants_page() -> str:
+    """docs/predict/constants.md: every number, its unit, its evidence and its reason."""
+    lines = [
+        "# The constants",
+        "",
+        "Made from `src/trainwright/predict/constants.toml` by `benchmarks/predict_accuracy.py --constants`. Evidence:",
+        "`operators` is our own H200 grid (`benchmarks/data/h200_operators.csv`), `training` and `collectives` the",
+        "published tables, `paper` the publication or data sheet named.",
+        "",
+        "| constant | value | unit | evidence | why |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for name, entry in table().items():
+        if "value" in entry:
+            lines.append(f"| {name} | {entry['value']:g} | {entry['unit']} | {entry['from']} | {entry['why']} |")
+    lines += ["", "## Bytes moved per element (forward, backward), by fusion", ""]
+    ops = [key for key in table()["traffic"]["eager"] if key != "from"]
+    lines += ["| fusion | " + " | ".join(ops) + " |", "| --- |" + " --- |" * len(ops)]
+    for level, entry in table()["traffic"].items():
+        lines.append(f"| {level} | " + " | ".join(f"{entry[op][0]:g}, {entry[op][1]:g}" for op in ops) + " |")
+    lines += ["", "## Attention kernels: part of peak on long causal sequences (forward, backward)", ""]
+    lines += ["| kernel | generation | rate | evidence |", "| --- | --- | --- | --- |"]
+    for kernel, by_arch in table()["attention"].items():
+        for arch, entry in by_arch.items():
+            lines.append(f"| {kernel} | {arch} | {entry['rate'][0]:g}, {entry['rate'][1]:g} | {entry['from']} |")
+    return "\n".join(lines) + "\n"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--leave-out", action="store_true")
     parser.add_argument("--fit", action="store_true")
+    parser.add_argument("--constants", action="store_true")
     chosen_args = parser.parse_args()
+    if chosen_args.constants:
+        print(constants_page(), end="")
+        return
     chosen = points()
     if chosen_args.fit:
         best = fit(chosen)

@@ -35,6 +35,11 @@ def scored(accuracy: ModuleType) -> tuple[list, np.ndarray]:
     return points, accuracy.errors(points, constants())
 
 
+def test_the_page_of_constants_is_current(accuracy):
+    page = BENCHMARK.parents[1] / "docs" / "predict" / "constants.md"
+    assert page.read_text(encoding="utf-8") == accuracy.constants_page()
+
+
 def size(log: np.ndarray) -> np.ndarray:
     return np.abs(np.expm1(log))
 
