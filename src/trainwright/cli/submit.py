@@ -74,7 +74,7 @@ def command(
 
     wish = Wish(
         spec, job, overrides, script, recipe, args, nodes, processes, queue, container, scheduler or "", host or "",
-        remote_folder, venv,
+        remote_folder, venv, dry_run or explain_it,
     )  # fmt: skip
     order = order_for(wish)
     planned = submission.plan(order)

@@ -32,6 +32,7 @@ class Wish:
     host: str = ""
     remote_folder: str = ""
     venv: str = ""
+    dry: bool = False  # only to be shown
 
 
 def order_for(wish: Wish) -> Order:
@@ -39,7 +40,7 @@ def order_for(wish: Wish) -> Order:
     spec = _spec(wish)
     job = _own_job(wish) if wish.script or wish.recipe else _spec_job(wish, spec)
     base = Path.cwd() if wish.script or not wish.spec else Path(wish.spec).parent.absolute()
-    scheduler = scheduler_for(spec, job, wish.host, wish.scheduler)
+    scheduler = scheduler_for(spec, job, wish.host, wish.scheduler, wish.dry)
     return Order(spec, job, scheduler, command_of, base, wish.venv, wish.remote_folder)
 
 

@@ -26,8 +26,9 @@ RECENT = 30 * 24 * 3600.0  # seconds; a place that had no run for so long may be
 CONTAINER_SCHEDULERS = frozenset({"kubernetes", "batch"})
 
 
-def scheduler_for(spec: Spec, job: Job, host: str = "", chosen: str = "") -> Scheduler:
-    """Where a job of a spec goes: the scheduler the user chose, the head node he named, or the platform's own."""
+def scheduler_for(spec: Spec, job: Job, host: str = "", chosen: str = "", dry: bool = False) -> Scheduler:
+    """Where a job of a spec goes: the scheduler the user chose, the head node he named, or the platform's own. A dry
+    run only writes the script, so a local cluster need not be up for it."""
     if chosen == "process":
         return ProcessScheduler()
     if host:
@@ -40,9 +41,15 @@ def scheduler_for(spec: Spec, job: Job, host: str = "", chosen: str = "") -> Sch
         from trainwright.platforms.containers import container_scheduler
 
         return container_scheduler(spec, job)
-    if spec.platform in PLATFORMS:
+    if spec.platform in PLATFORMS and not (dry and _is_down(spec)):
         return platform_named(spec.platform).scheduler(spec.name, spec)
     return SlurmScheduler(Shell(), spec.name, hyperpod=spec.platform == "hyperpod")
+
+
+def _is_down(spec: Spec) -> bool:
+    from trainwright.platforms.local import state
+
+    return spec.platform == "local" and spec.name not in state.names()
 
 
 def scheduler_of(run: Run) -> Scheduler:
