@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from trainwright.predict.constants import constants
+from trainwright.predict.memory import memory
+from trainwright.predict.prediction import verdict
 from trainwright.predict.rows import precision_of, profile_of, setup_of
 from trainwright.predict.rowshape import chip_of, network_of, shape_of_row
 
@@ -108,6 +110,24 @@ def test_what_a_row_states_changes_its_profile():
     assert profile_of({**titan, "compile": "no"}).fusion == "eager"
     assert profile_of({**titan, "notes": "AsyncTP"}).tp_overlap == "async"
     assert profile_of({**ROW, "precision": "fp16"}).attention == "unfused"
+
+
+def test_what_ran_out_of_memory_is_not_said_to_fit():
+    """LitGPT: full fine-tuning of Llama 2 7B on four A10G ran out of memory; of TinyLlama on one it took 14.1 GB."""
+    row = {
+        "id": "oom", "source_repo_or_doc": "Lightning-AI/litgpt", "model": "llama-2-7b", "seq_len": "512",
+        "gpu": "A10G-24GB (g5)", "gpus_per_node": "4", "num_gpus": "4", "micro_batch": "4", "precision": "bf16-true",
+    }  # fmt: skip
+    made = setup_of(row, constants()).setup
+    assert made is not None
+    assert verdict(memory(made, constants()).total, made.cluster.device.memory) != "yes"
+    tiny = {
+        "model": "tiny-llama-1.1b", "layers": "22", "hidden": "2048", "heads": "32", "kv_heads": "4", "ffn": "5632",
+        "vocab": "32000", "num_gpus": "1",
+    }  # fmt: skip
+    small = setup_of({**row, **tiny}, constants()).setup
+    assert small is not None
+    assert verdict(memory(small, constants()).total, small.cluster.device.memory) == "yes"
 
 
 @pytest.mark.parametrize(

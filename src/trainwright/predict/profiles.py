@@ -33,6 +33,7 @@ class Profile:
     broadcast: bool = False
     early: bool = False
     flat: bool = False
+    weights_stay: bool = False
     loss: str = ""
     default_recompute: str = ""
     recompute_layers: bool = False

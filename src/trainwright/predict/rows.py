@@ -138,7 +138,7 @@ def setup_of(row: Row, c: Constants) -> RowSetup:
         rowwise="rowwise" in row.get("precision", "").lower(), frozen="lora" in low,
     )  # fmt: skip
     if plan.dp > 1 and plan.zero == 0 and stack.data == "fsdp" and not fits(made, c):
-        made = made.but(plan=plan.but(replicate=1, shard=plan.dp, zero=3))
+        made = made.but(plan=plan.but(replicate=1, shard=plan.dp, zero=2 if stack.weights_stay else 3))
     policy = row.get("act_ckpt", "").strip().lower()
     if policy in ("none", "selective", "full"):
         return RowSetup(made.but(recompute=policy), "", True)
