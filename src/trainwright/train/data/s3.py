@@ -17,7 +17,7 @@ from trainwright.errors import UserError
 from trainwright.train.data.credentials import Credentials, find_credentials
 
 PART = 64 << 20  # bytes of one part of a multipart upload; S3 allows 10,000 parts
-TRIES = 5
+TRIES = 7  # with waits that double from 0.2 s: 25 s in all, as S3 asks of clients it slows down
 Answer = tuple[int, dict[str, str], bytes]  # status, headers, content
 PASSING = {429, 500, 502, 503, 504}
 
