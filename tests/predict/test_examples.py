@@ -21,6 +21,7 @@ from trainwright.predict.operators import optimizer_time, product
 from trainwright.predict.plan import Batch, Plan, parse_plan
 from trainwright.predict.prediction import model_flops_per_token, shared_sequences
 from trainwright.predict.profiles import profile, profile_for
+from trainwright.predict.rebuild import rebuild
 from trainwright.predict.setup import Setup
 from trainwright.predict.step import stages, step_time
 from trainwright.train.models.shape import ModelShape, parameter_count, shapes
@@ -173,6 +174,16 @@ def test_cost_is_price_over_rate():
     )
     assert p.train_usd == pytest.approx(p.cost.usd_per_trillion_tokens, rel=1e-6)
     assert p.cost.date
+
+
+@pytest.mark.parametrize("trainer", ["trainwright", "megatron", "llm-foundry"])
+@pytest.mark.parametrize("parallel", ["", "tp=8,pp=2", "shard=4,tp=2,cp=2", "replicate=16"])
+def test_a_prediction_can_be_taken_back_to_its_job(trainer, parallel):
+    """What explains, draws or calibrates a prediction starts from its record: the same job must come back."""
+    p = predict("llama3-8b", "p5.48xlarge", 2, parallel, seq=8192, batch_tokens=2**20, trainer=trainer)
+    again = rebuild(p)
+    assert step_time(again, C).total == pytest.approx(p.step_time_s, rel=1e-3)
+    assert memory(again, C).gib == pytest.approx(p.memory_gib, rel=0.02)
 
 
 def test_a_prediction_is_plain_data():

@@ -12,8 +12,8 @@ from pathlib import Path
 from trainwright.errors import UserError
 from trainwright.predict.constants import Constants, constants
 from trainwright.predict.hardware import cluster
-from trainwright.predict.plan import Batch, parse_plan
-from trainwright.predict.prediction import find_model
+from trainwright.predict.plan import Batch
+from trainwright.predict.prediction import find_model, plan_for
 from trainwright.predict.profiles import profile
 from trainwright.predict.setup import Setup
 from trainwright.predict.step import step_time
@@ -85,13 +85,13 @@ def read_run(folder: Path) -> Run:
 def setup_of_run(run: Run) -> Setup:
     said = run.said
     machines = cluster(str(said["instance"]), int(str(said["nodes"])))
-    text = str(said["plan"])
-    plan = parse_plan("" if text == "single" else text, machines.gpus)
+    stack = profile(str(said["trainer"]))
+    plan = plan_for(str(said["plan"]), machines.gpus, stack)
     batch = Batch(int(str(said["seq"])), int(str(said["micro_batch"])), int(str(said["microbatches"])))
     policy, _, part = str(said["recompute"]).partition(" on ")
     share = float(part.split("%")[0]) / 100 if part else 1.0
     return Setup(
-        find_model(str(said["model"])), machines, plan, batch, profile(str(said["trainer"])), str(said["precision"]),
+        find_model(str(said["model"])), machines, plan, batch, stack, str(said["precision"]),
         recompute=policy, recompute_part=share,
     )  # fmt: skip
 

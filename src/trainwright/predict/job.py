@@ -85,7 +85,7 @@ def predict_on_ec2(spec: Spec, job: Job, queue: Queue, instance: str, c: Constan
     recipe = recipe_of(job)
     plan = Plan(
         laid_out.replicate, laid_out.shard, laid_out.tensor, laid_out.pipeline, laid_out.context, 1, laid_out.virtual,
-        zero=3 if laid_out.shard > 1 else 0,
+        zero=3 if laid_out.shard * laid_out.context > 1 else 0,
     )  # fmt: skip
     steps = job.steps or (recipe.steps if recipe else None)
     return predict(

@@ -96,6 +96,7 @@ def complete(given: dict[str, int], gpus: int) -> Plan:
             where="--parallel",
             fix=f"shard={dp}, or a shard that divides {dp}",
         )
+    given.setdefault("zero", 3 if given["shard"] * given.get("cp", 1) > 1 else 0)
     return Plan(**given)
 
 

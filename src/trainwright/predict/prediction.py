@@ -14,7 +14,7 @@ from trainwright.predict.memory import Memory, least_recompute, memory
 from trainwright.predict.money import Cost, cost
 from trainwright.predict.needs import Needs, data_needs, stall_of
 from trainwright.predict.plan import Batch, Plan, check_fit, parse_plan
-from trainwright.predict.profiles import profile
+from trainwright.predict.profiles import Profile, profile
 from trainwright.predict.rowshape import all_shapes
 from trainwright.predict.setup import Setup
 from trainwright.predict.step import StepTime, step_time
@@ -158,15 +158,19 @@ def predict(
     shape = model if isinstance(model, ModelShape) else find_model(model)
     machines = cluster(instance, nodes)
     stack = profile(trainer)
-    plan = parallel if isinstance(parallel, Plan) else parse_plan(parallel, machines.gpus)
-    if stack.data == "zero1" and not isinstance(parallel, Plan) and plan.zero == 3:
-        plan = plan.but(zero=1)
+    plan = parallel if isinstance(parallel, Plan) else plan_for(parallel, machines.gpus, stack)
     length = seq or shape.context
     refuse(plan, shape, length)
     sequences = shared_sequences(batch_tokens or plan.dp * length, length, plan.dp)
     start = Setup(shape, machines, plan, Batch(length, 1, 1), stack, precision)
     made = choose_batch(start, sequences, micro_batch, recompute, c)
     return prediction_of(made, instance, c, tokens, region, price_kind, storage_gb_s, storage_usd_month, checkpoint_s)
+
+
+def plan_for(text: str, gpus: int, stack: Profile) -> Plan:
+    """The plan a text means under a stack: one that shards only moments does so over the same ranks."""
+    plan = parse_plan("" if text == "single" else text, gpus)
+    return plan.but(zero=1) if stack.data == "zero1" and plan.zero == 3 else plan
 
 
 def shared_sequences(tokens: int, seq: int, dp: int) -> int:
