@@ -44,7 +44,7 @@ class TrainConfig:
 
     parallel: str = option("", "how", "plan, such as shard=8,tp=2 (default: shard over all ranks)")
     precision: str = option("", "how", "fp32, bf16 or float8 (default: bf16 on a GPU, fp32 on a CPU)")
-    compile: bool = option(False, "how", "compile each block")
+    compile: bool | None = option(None, "how", "compile each block (default: on a GPU)")
     activation_checkpoint: str = option("none", "how", "none, selective or full: recompute to save memory")
     attention: str = option("auto", "how", "auto, cudnn, flash, efficient or math")
     offload_optimizer: bool = option(False, "how", "keep optimizer state in host memory")
@@ -142,10 +142,10 @@ def words(f: Field[Any], kind: Any) -> dict[str, Any]:
     """How argparse shall read one field."""
     text = f.metadata["help"]
     default = f.default if f.default is not MISSING else ()
-    if default not in ("", 0, 0.0, (), False, True) and "default" not in text:
+    if default not in ("", 0, 0.0, (), False, True, None) and "default" not in text:
         text += f" (default: {default})"
     common = {"dest": f.name, "default": argparse.SUPPRESS, "help": text}
-    if kind is bool:
+    if kind in (bool, bool | None):
         common["help"] += " (default: yes)" if default else ""
         return {**common, "action": argparse.BooleanOptionalAction}
     if isinstance(kind, types.GenericAlias):
@@ -179,7 +179,7 @@ def read_file(path: Path) -> dict[str, Any]:
     for name, value in values.items():
         if name not in known:
             raise UserError(f"no option {name!r}", where=str(path), fix=did_you_mean(name, known) or "see --help")
-        kind = hints[name]
+        kind = bool if hints[name] == (bool | None) else hints[name]
         allowed = (list,) if isinstance(kind, types.GenericAlias) else (int, float) if kind is float else (kind,)
         if not isinstance(value, allowed) or (isinstance(value, bool) and kind is not bool):
             wanted = "a list" if allowed == (list,) else kind.__name__

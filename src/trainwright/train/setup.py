@@ -74,6 +74,7 @@ def fill_in(config: TrainConfig, shape: ModelShape, plan: Plan, world: World) ->
         batch=config.batch or config.micro_batch * plan.data * plan.pipeline,
         parallel=str(plan),
         precision=config.precision or ("bf16" if world.device.type == "cuda" else "fp32"),
+        compile=world.device.type == "cuda" if config.compile is None else config.compile,
         decay=config.decay or (max(1, config.steps // 10) if config.schedule == "wsd" else 0),
     )
 
@@ -103,7 +104,7 @@ def open_held(config: TrainConfig, shape: ModelShape) -> Samples | None:
 def engine_options(config: TrainConfig) -> EngineOptions:
     return EngineOptions(
         precision=config.precision,
-        compile=config.compile,
+        compile=bool(config.compile),
         activation_checkpoint=config.activation_checkpoint,
         attention=config.attention,
         seed=config.seed,
