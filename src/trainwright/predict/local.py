@@ -20,6 +20,7 @@ from trainwright.predict.render import LABELS
 from trainwright.train.models.shape import ModelShape, block_parameters, parameter_count
 
 PROBE_SECONDS = 0.35
+KEPT_SECONDS = 3600.0  # a probe says how the machine is now, not how it was yesterday
 GLOO_START = 350e-6  # one collective over loopback, by a gloo all-reduce of 8 bytes between two processes
 GLOO_RATE = 0.9e9  # bytes a second, two processes on one machine
 LEFT_OUT = 1.15  # rotation tables, gradient clipping and casts, which the probe does not do; a run of llama3-8b-debug
@@ -38,6 +39,7 @@ class Probe:
     optimizer_layer: float
     matmul_gflops: float
     threads: int
+    scatter: float  # half the middle half of the layer's times, as part of the median: how busy the machine is
 
 
 def cache_file(key: str) -> Path:
@@ -49,7 +51,7 @@ def probe(shape: ModelShape, seq: int, micro: int, threads: int) -> Probe:
     """From the cache, or measured now."""
     sizes = f"{shape.hidden}-{shape.heads}-{shape.kv_heads}-{shape.ffn}-{shape.vocab}-{shape.activation}-{seq}-{micro}"
     path = cache_file(f"{platform.node()}-{threads}-{sizes}")
-    if path.is_file():
+    if path.is_file() and time.time() - path.stat().st_mtime < KEPT_SECONDS:
         return Probe(**json.loads(path.read_text(encoding="utf-8")))
     found = measure(shape, seq, micro, threads)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -100,13 +102,14 @@ def _measure(torch: Any, shape: ModelShape, seq: int, micro: int, threads: int) 
         torch.mm(dense, dense)
 
     dense = torch.randn(512, 512)
-    took_layer, took_head = timed(layer), timed(head)
+    (took_layer, scatter), (took_head, _) = timed(layer), timed(head)
     optimizer = torch.optim.AdamW(weights, fused=True)
-    return Probe(took_layer, took_head, timed(optimizer.step), 2 * 512**3 / timed(square) / 1e9, threads)
+    gflops = 2 * 512**3 / timed(square)[0] / 1e9
+    return Probe(took_layer, took_head, timed(optimizer.step)[0], gflops, threads, scatter)
 
 
-def timed(work: Callable[[], object]) -> float:
-    """The median of as many calls as fit the time allowed, after two to warm up."""
+def timed(work: Callable[[], object]) -> tuple[float, float]:
+    """(median, relative scatter) of as many calls as fit the time allowed, after two to warm up."""
     work()
     work()
     took: list[float] = []
@@ -115,7 +118,8 @@ def timed(work: Callable[[], object]) -> float:
         start = time.perf_counter()
         work()
         took.append(time.perf_counter() - start)
-    return statistics.median(took)
+    low, middle, high = statistics.quantiles(took, n=4)
+    return middle, (high - low) / 2 / middle
 
 
 def predict_local(
@@ -156,6 +160,7 @@ def local_prediction(
     shape: ModelShape, ranks: int, seq: int, micro: int, count: int, parts: dict[str, float], step: float, found: Probe
 ) -> Prediction:
     tokens = micro * count * ranks * seq
+    width = HALF_WIDTH + found.scatter
     rate = tokens / step
     whole = {name: parts.get(name, 0.0) for name in LABELS}
     peak = found.matmul_gflops * 1e9 * ranks
@@ -165,7 +170,7 @@ def local_prediction(
         model=shape.name, instance="", nodes=1, gpus=ranks, plan=f"shard={ranks}" if ranks > 1 else "single",
         precision="fp32", trainer="trainwright", recompute="none", seq=seq, micro_batch=micro, microbatches=count,
         tokens_per_step=tokens, step_time_s=step, tokens_per_s=rate, tokens_per_s_per_gpu=rate / ranks,
-        low=rate / ranks * (1 - HALF_WIDTH), high=rate / ranks * (1 + HALF_WIDTH),
+        low=rate / ranks / (1 + width), high=rate / ranks * (1 + width),
         mfu=rate * model_flops_per_token(shape, seq) / peak, memory_gib=held,
         memory_limit_gib=MACHINE_GIB / ranks, fits="yes",
         exposed_communication_s=parts["gradients"], hidden_communication_s=0.0, bubble_s=0.0, parts=whole,
