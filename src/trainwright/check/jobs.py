@@ -1,0 +1,179 @@
+"""What a file says about jobs: sizes, plans, environments, commands, scripts and pods, whatever its format."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from trainwright.check.clusters import Queue
+from trainwright.check.value import Value
+from trainwright.spec.source import Span
+
+
+@dataclass(slots=True)
+class EnvVar:
+    """An environment variable that a job or image sets."""
+
+    name: str
+    value: Value[str]
+    span: Span
+    comment: str = ""  # the comment on or above the line: a reason or benchmark note silences ENV002
+
+
+@dataclass(slots=True)
+class Command:
+    """One command of a shell script, in words, with the place of each."""
+
+    words: list[Value[str]]
+    span: Span
+    inside_srun: bool = False
+    line_text: str = ""
+    options: dict[str, Value[str]] = field(default_factory=dict)  # without dashes, hyphens as underscores
+    batch_variables: frozenset[str] = frozenset()  # unknown variables that the batch script itself expands
+    runner: Command | None = None  # the srun, mpirun or docker that starts it
+    conditional: bool = False  # inside an if, a loop or a function
+
+    @property
+    def program(self) -> str:
+        return self.words[0].value if self.words else ""
+
+    def option(self, *names: str) -> Value[str] | None:
+        """The value of `--name value` or `--name=value`; an option without a value gives an empty string."""
+        for index, word in enumerate(self.words):
+            for name in names:
+                if word.value == name:
+                    following = self.words[index + 1] if index + 1 < len(self.words) else None
+                    if following is None or following.value.startswith("--"):
+                        return Value("", word.span, word.text)
+                    return following
+                if word.value.startswith(name + "="):
+                    return Value(word.value[len(name) + 1 :], word.span, word.text)
+        return None
+
+
+@dataclass(slots=True)
+class ModelDims:
+    """The shape of a model as a job states it."""
+
+    span: Span
+    name: Value[str] | None = None
+    hidden: Value[int] | None = None
+    layers: Value[int] | None = None
+    heads: Value[int] | None = None
+    kv_heads: Value[int] | None = None
+    ffn: Value[int] | None = None
+    vocab: Value[int] | None = None
+    tokenizer_vocab: Value[int] | None = None
+    max_position: Value[int] | None = None
+    experts: Value[int] | None = None
+
+
+@dataclass(slots=True)
+class Job:
+    """A job, from an sbatch script, a Kubernetes manifest or a spec of ours."""
+
+    span: Span
+    scheduler: str  # slurm | kubernetes | batch | spec
+    name: Value[str] | None = None
+    platform: str = ""  # hyperpod where the file shows it
+    instance: Value[str] | None = None
+    nodes: Value[int] | None = None
+    gpus_per_node: list[Value[int]] = field(default_factory=list)  # everywhere the file says it
+    efa_per_node: list[Value[int]] = field(default_factory=list)
+    processes_per_node: Value[int] | None = None
+    tasks_per_node: Value[int] | None = None
+    cpus_per_task: Value[int] | None = None
+    workers: Value[int] | None = None  # loader processes a rank
+    exclusive: Value[bool] | None = None
+    directives: dict[str, Value[str]] = field(default_factory=dict)  # sbatch long options, without the dashes
+    env: list[EnvVar] = field(default_factory=list)
+    commands: list[Command] = field(default_factory=list)
+    tensor: Value[int] | None = None
+    pipeline: Value[int] | None = None
+    context: Value[int] | None = None
+    expert: Value[int] | None = None
+    virtual: Value[int] | None = None
+    shard: Value[int] | None = None
+    replicate: Value[int] | None = None
+    global_batch: Value[int] | None = None  # sequences a step
+    micro_batch: Value[int] | None = None
+    sequence: Value[int] | None = None
+    model: ModelDims | None = None
+    warmup: Value[int] | None = None
+    decay: Value[int] | None = None
+    steps: Value[int] | None = None
+    checkpoint_dir: Value[str] | None = None
+    checkpoint_steps: Value[int] | None = None
+    checkpoint_keep: Value[int] | None = None
+    datasets: dict[str, Value[str]] = field(default_factory=dict)  # train, valid, test
+    launch: Command | None = None  # the command that starts the ranks
+    script: ShellScript | None = None  # the script it stands in
+    pod: Pod | None = None
+    image: Value[str] | None = None
+    mounts: list[Value[str]] = field(default_factory=list)
+    queue: Queue | None = None  # the queue it runs on, where the file holds both
+    extra: dict[str, Value[Any]] = field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        return self.name.value if self.name is not None and self.name.value else "the job"
+
+
+@dataclass(slots=True)
+class ShellScript:
+    """A shell script's text and commands: a launcher, a boot script, or a command block inside another file."""
+
+    span: Span
+    text: str
+    commands: list[Command] = field(default_factory=list)
+    env: list[EnvVar] = field(default_factory=list)  # what is exported
+    kind: str = "shell"  # sbatch | shell | dockerfile
+    first_line: int = 1
+    assignments: list[EnvVar] = field(default_factory=list)  # every variable that is given a value, exported or not
+    assigned: set[str] = field(default_factory=set)  # names that get a value in any way (read, for, :=)
+    directives: list[tuple[str, Value[str]]] = field(default_factory=list)  # #SBATCH options, long names, in order
+    late_directives: list[Span] = field(default_factory=list)  # #SBATCH lines after the first command: Slurm skips them
+    comments: dict[int, str] = field(default_factory=dict)  # by line
+    sources_others: bool = False  # takes in another script, which may set anything
+    stray_braces: list[Span] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Volume:
+    """A volume of a pod."""
+
+    span: Span
+    name: Value[str]
+    kind: str  # emptyDir | hostPath | persistentVolumeClaim | configMap | secret ...
+    medium: Value[str] | None = None
+
+
+@dataclass(slots=True)
+class Container:
+    """A container of a pod, as far as rules ask."""
+
+    span: Span
+    name: Value[str] | None = None
+    image: Value[str] | None = None
+    requests: dict[str, Value[str]] = field(default_factory=dict)
+    limits: dict[str, Value[str]] = field(default_factory=dict)
+    mounts: list[tuple[Value[str], str]] = field(default_factory=list)  # path and volume's name
+    env: list[EnvVar] = field(default_factory=list)
+    workdir: Value[str] | None = None
+
+
+@dataclass(slots=True)
+class Pod:
+    """A pod template of a Kubernetes file; `job` is what it runs."""
+
+    span: Span
+    kind: str  # of the object it stands in: PyTorchJob, Pod ...
+    role: str = ""  # Master, Worker, Launcher, the name of a replicated job
+    replicas: Value[int] | None = None
+    containers: list[Container] = field(default_factory=list)
+    volumes: list[Volume] = field(default_factory=list)
+    instance: Value[str] | None = None
+    instances: list[Value[str]] = field(default_factory=list)  # every type its selectors allow
+    host_network: bool = False
+    host_ipc: bool = False
+    mounted: set[str] = field(default_factory=set)  # volumes that any container uses, the first ones included
