@@ -51,7 +51,13 @@ def test_json_is_the_prediction():
 
 def test_explain_shows_every_term_with_numbers():
     out = run(*ISSUE, "--explain").stdout
-    for term in ("product roof", "weight gather, one layer", "memory: state", "dollars per trillion tokens"):
+    for term in (
+        "product roof",
+        "weight gather, one layer",
+        "memory: state",
+        "goodput, played out",
+        "dollars per trillion tokens",
+    ):
         assert term in out
     assert "6 x 855.7 M x 16,384 / tp 8" in out
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from trainwright.predict.collectives import all_gather, all_reduce
 from trainwright.predict.constants import Constants
+from trainwright.predict.goodput import DAY, simulate
 from trainwright.predict.memory import activation_bytes, in_flight, memory, stage_parameters
 from trainwright.predict.operators import attention_rates, layer_time, product_roof
 from trainwright.predict.prediction import Prediction
@@ -99,6 +100,8 @@ def memory_terms(s: Setup, c: Constants) -> list[tuple[str, str]]:
 def whole_terms(s: Setup, p: Prediction, c: Constants) -> list[tuple[str, str]]:
     took = step_time(s, c)
     good = p.goodput
+    month = 30 * DAY
+    played = simulate(month, good.interval_s, good.stall_s, good.restart_s, good.mean_time_between_failures_s)
     found = [
         term("one microbatch", f"{took.microbatch * 1e3:,.1f} ms through the slowest of {s.plan.pp} stages"),
         term("step", f"{s.batch.count} x {took.microbatch * 1e3:,.1f} ms",
@@ -109,6 +112,7 @@ def whole_terms(s: Setup, p: Prediction, c: Constants) -> list[tuple[str, str]]:
         term("goodput", "interval / (e^(restart/M) M (e^((interval+stall)/M) - 1)),",
              f"M = {good.mean_time_between_failures_s / 3600:,.0f} h, interval {good.interval_s:,.0f} s,",
              f"stall {good.stall_s:.1f} s, restart {good.restart_s:.0f} s = {good.effective:.4f}"),
+        term("goodput, played out", f"20 months of training, failure by failure: {played:.4f}"),
     ]  # fmt: skip
     if p.cost:
         found.append((

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from trainwright.predict.constants import Constants
 from trainwright.predict.hardware import GIB
 from trainwright.predict.setup import Setup
-from trainwright.train.models.shape import ModelShape, block_parameters, parameter_count
+from trainwright.train.models.shape import block_parameters, parameter_count
 
 # Bytes a logit at the loss's peak: 16-bit logits, an fp32 copy, its softmax and both gradients, less what is fused.
 LOGIT_BYTES = {"eager": 14.0, "native": 14.0, "compiled": 6.5, "engine": 6.0, "chunked": 2.0}
@@ -137,7 +137,3 @@ def least_recompute(s: Setup, c: Constants) -> Setup:
 
 def fits(s: Setup, c: Constants) -> bool:
     return memory(s, c).total <= s.cluster.device.memory * 0.97
-
-
-def described(shape: ModelShape) -> str:
-    return f"{shape.name} ({parameter_count(shape) / 1e9:.1f} B parameters)"

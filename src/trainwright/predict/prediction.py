@@ -17,7 +17,7 @@ from trainwright.predict.plan import Batch, Plan, check_fit, parse_plan
 from trainwright.predict.profiles import Profile, profile
 from trainwright.predict.rowshape import all_shapes
 from trainwright.predict.setup import Setup
-from trainwright.predict.step import StepTime, step_time
+from trainwright.predict.step import step_time
 from trainwright.train.models.shape import ModelShape, active_parameter_count, lookup
 
 TIGHT = 0.90  # above this part of the memory, fragmentation decides
@@ -97,8 +97,7 @@ def model_flops_per_token(shape: ModelShape, seq: int) -> float:
     )
 
 
-def describe(s: Setup, c: Constants) -> str:
-    del c
+def describe(s: Setup) -> str:
     if s.recompute == "none" or s.recompute_part >= 1.0:
         return s.recompute
     return f"{s.recompute} on {s.recompute_part:.0%} of the layers"
@@ -214,7 +213,7 @@ def prediction_of(
     limit = s.cluster.device.memory
     return Prediction(
         model=s.shape.name, instance=instance, nodes=s.cluster.nodes, gpus=s.cluster.gpus, plan=s.plan.text(),
-        precision=s.precision, trainer=s.profile.name, recompute=describe(s, c), seq=s.batch.seq,
+        precision=s.precision, trainer=s.profile.name, recompute=describe(s), seq=s.batch.seq,
         micro_batch=s.batch.micro, microbatches=s.batch.count, tokens_per_step=s.tokens, step_time_s=took.total,
         tokens_per_s=rate, tokens_per_s_per_gpu=rate / s.cluster.gpus, low=low, high=high,
         mfu=rate / s.cluster.gpus * model_flops_per_token(s.shape, s.batch.seq) / s.cluster.device.bf16,
@@ -237,7 +236,3 @@ def verdict(used: float, limit: float) -> str:
 def memory_parts(held: Memory) -> dict[str, float]:
     names = ("state", "gathered", "activations", "logits", "overhead")
     return {name: getattr(held, name) / GIB for name in names}
-
-
-def share_of(took: StepTime, name: str) -> float:
-    return took.parts[name] / took.total

@@ -9,7 +9,7 @@ from trainwright.catalog.instances import InstanceType, instances
 from trainwright.catalog.prices import price
 from trainwright.errors import UserError, did_you_mean
 from trainwright.predict.constants import Constants, constants
-from trainwright.predict.goodput import goodput
+from trainwright.predict.goodput import FAILURES_PER_NODE_DAY, goodput
 from trainwright.predict.hardware import Cluster, cluster_of
 from trainwright.predict.memory import memory
 from trainwright.predict.needs import stall_of
@@ -164,8 +164,6 @@ def bought(
     usd_hour = getattr(found, "usd_hour", None)
     if usd_hour is None:
         return None
-    from trainwright.predict.goodput import FAILURES_PER_NODE_DAY
-
     failures = FAILURES_PER_NODE_DAY * (SPOT_FAILURES if way == "spot" else 1.0)
     part = goodput(nodes, stall_of(s), failures_per_node_day=failures).effective
     days = tokens / (rate * part) / DAY
