@@ -84,7 +84,7 @@ def test_our_own_trainer_on_the_h200_is_predicted():
     chip = replace(device("h200"), domain=1)
     machine = Cluster(chip, 1, 1, inner_link(chip, 8), fabric("infiniband", 50.0))
     for row in own_rows("trainer"):
-        stack = profile("trainwright-compiled" if row["precision"] == "compiled" else "trainwright")
+        stack = profile("trainwright" if row["precision"] == "compiled" else "trainwright-eager")
         job = Setup(shapes()[row["kind"]], machine, Plan(zero=0), Batch(int(row["n"]), int(row["m"]), 1), stack)
         assert step_time(job, C).total == pytest.approx(float(row["seconds"]), rel=0.06)
         assert memory(job, C).gib == pytest.approx(float(row["gib"]), rel=0.12)
