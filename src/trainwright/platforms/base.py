@@ -65,6 +65,10 @@ class Platform(Protocol):
 
     def scheduler(self, name: str, spec: Spec | None) -> Scheduler: ...
 
+    def preview(self, spec: Spec) -> Scheduler:
+        """The scheduler as far as a dry run needs it: it renders, and the cluster need not be up."""
+        ...
+
 
 # platform -> where its code is; imported only when used. A new platform adds a line.
 PLATFORMS: dict[str, str] = {

@@ -41,15 +41,10 @@ def scheduler_for(spec: Spec, job: Job, host: str = "", chosen: str = "", dry: b
         from trainwright.platforms.containers import container_scheduler
 
         return container_scheduler(spec, job)
-    if spec.platform in PLATFORMS and not (dry and _is_down(spec)):
-        return platform_named(spec.platform).scheduler(spec.name, spec)
+    if spec.platform in PLATFORMS:
+        platform = platform_named(spec.platform)
+        return platform.preview(spec) if dry else platform.scheduler(spec.name, spec)
     return SlurmScheduler(Shell(), spec.name, hyperpod=spec.platform == "hyperpod")
-
-
-def _is_down(spec: Spec) -> bool:
-    from trainwright.platforms.local import state
-
-    return spec.platform == "local" and spec.name not in state.names()
 
 
 def scheduler_of(run: Run) -> Scheduler:

@@ -40,6 +40,11 @@ class LocalPlatform:
         shell = Shell(prefix=daemons.enter(record), env=(("SLURM_CONF", str(record.conf)),))
         return SlurmScheduler(shell, cluster=name, interface="eth0" if record.namespaces else "lo")
 
+    def preview(self, spec: Spec) -> SlurmScheduler:
+        if spec.name in state.names():
+            return self.scheduler(spec.name, spec)
+        return SlurmScheduler(Shell(), cluster=spec.name, interface="eth0" if daemons.namespaces_allowed() else "lo")
+
 
 def cluster_from_spec(spec: Spec) -> LocalCluster:
     """What a spec asks for, as far as one machine can give it; what it cannot is refused, not dropped."""
