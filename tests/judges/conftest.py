@@ -1,7 +1,9 @@
-"""Judges need a virtual environment of their own; where it cannot be made, their tests are skipped and say why."""
+"""Judges need a virtual environment of their own; where it cannot be made, their tests are skipped and say why. In CI a
+skipped judge is no verdict, so there they fail."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,8 @@ def _environment(name: str) -> Path:
     try:
         return environment(name)
     except JudgeMissing as missing:
-        pytest.skip(f"no virtual environment for {name}: {missing}")
+        say = pytest.fail if os.environ.get("CI") else pytest.skip
+        say(f"no virtual environment for {name}: {missing}")
 
 
 @pytest.fixture(scope="session")

@@ -54,8 +54,10 @@ def _install(folder: Path, pins: Path) -> None:
         [sys.executable, "-m", "venv", str(folder)],
         [str(folder / "bin/pip"), "install", "-q", "-r", str(pins)],
     ]
+    # A judge has pins of its own: those of the project, which make hands to pip, would contradict them.
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("PIP_CONSTRAINT")}
     for command in commands:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=clean)
         if done.returncode:
             raise JudgeMissing(f"{' '.join(command)}: {done.stderr.strip()[-400:]}")
 

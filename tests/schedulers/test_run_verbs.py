@@ -95,6 +95,7 @@ def test_mistakes_are_told_in_three_parts(trainwright: Verb) -> None:
 
 
 def test_a_dry_run_leaves_nothing(trainwright: Verb, module_home: Path) -> None:
+    (module_home / "runs").mkdir(exist_ok=True)
     before = sorted(os.listdir(module_home / "runs"))
     script = trainwright("submit", "spec.yaml", "long", "--scheduler", "process", "--dry-run").stdout
     assert script.startswith("#!/bin/bash")
