@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+WORKERS ?= 2
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 PIP    := $(BIN)/python -m pip install -qq
@@ -44,10 +45,10 @@ demo: $(VENV)/.base system
 	$(BIN)/trainwright demo
 
 test: $(VENV)/.dev .venvs/.made system
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not gpu" $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow and not gpu" $(ARGS)
 
 test-slow: $(VENV)/.dev .venvs/.made system
-	$(BIN)/python -m pytest -m "slow and not gpu" $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "slow and not gpu" $(ARGS)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
