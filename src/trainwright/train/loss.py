@@ -12,7 +12,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-IGNORED = -100
+from trainwright.train.data.batch import IGNORED
+
 CHUNK_BYTES = 2 << 30  # of bf16 logits at once, at most; larger chunks add up the head's gradient less often
 ALIGNMENT = 64  # columns
 
