@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from trainwright.train.data.cli import main
 from trainwright.train.data.format import damaged, read_manifest
 from trainwright.train.data.prepare import prepare
 from trainwright.train.data.readers import Piece, Reading, documents, pieces
-from trainwright.train.data.source import Folder
+from trainwright.train.data.source import Folder, stdlib_folder
 
 TEXTS = ["first document", "zweites: größer", "a\nthird\n\none", "", "last 🚂"]
 
@@ -190,3 +191,28 @@ def test_the_built_in_corpus_is_real_and_repeatable(tmp_path):
     again = prepare(["builtin:stdlib"], tmp_path / "b", workers=1, quiet=True)
     assert first.shards == again.shards
     assert first.tokens > 5_000_000
+
+
+def test_ranks_with_the_same_process_number_make_the_corpus_at_once(tmp_path, monkeypatch):
+    """Nodes and containers number their processes anew, and share the cache."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(os, "getpid", lambda: 20)
+    start = threading.Barrier(3)
+    made, wrong = [], []
+
+    def rank() -> None:
+        start.wait()
+        try:
+            made.append(stdlib_folder())
+        except Exception as error:
+            wrong.append(error)
+
+    ranks = [threading.Thread(target=rank) for _ in range(3)]
+    for one in ranks:
+        one.start()
+    for one in ranks:
+        one.join()
+    assert wrong == []
+    assert len(set(made)) == 1
+    assert damaged(read_manifest(made[0]), made[0]) == []
+    assert [path.name for path in made[0].parent.iterdir()] == [made[0].name], "nothing is left beside it"

@@ -153,9 +153,15 @@ def damaged(manifest: Manifest, folder: Path) -> list[str]:
 
 def write_durably(path: Path, content: bytes) -> None:
     """Write beside, flush to the disk, rename: a reader sees the old file or the new one, never half of one."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    with beside.open("wb") as handle:
+    own = beside(path)
+    with own.open("wb") as handle:
         handle.write(content)
         handle.flush()
         os.fsync(handle.fileno())
-    os.replace(beside, path)
+    os.replace(own, path)
+
+
+def beside(path: Path) -> Path:
+    """A hidden name next to a path that nobody else takes. A process number would not do: ranks on several nodes or in
+    several containers share a file system and have the same numbers."""
+    return path.with_name(f".{path.name}.{os.urandom(6).hex()}")

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from trainwright.errors import UserError
-from trainwright.train.data.format import Manifest, Shard, check_sizes, read_manifest
+from trainwright.train.data.format import Manifest, Shard, beside, check_sizes, read_manifest
 
 # Signed views: torch widens those several times faster, and `widen` sets right what the sign bit changed.
 DTYPES = {"uint16": torch.int16, "uint32": torch.int32}
@@ -145,7 +145,7 @@ def stdlib_folder() -> Path:
     folder = cache_home() / f"stdlib-{version}"
     if not (folder / "manifest.json").exists():
         # Several ranks may arrive at once: each makes its own and the first rename wins.
-        own = folder.with_name(f".{folder.name}.{os.getpid()}")
+        own = beside(folder)
         prepare([STDLIB], own, workers=1, quiet=True)
         try:
             os.rename(own, folder)
