@@ -105,4 +105,5 @@ def predict_on_this_machine(job: Job, queue: Queue) -> Prediction:
     model, length, batch = model_and_sequence(job)
     laid_out = plan_of(job, ranks, None)
     samples = samples_of(batch, length, laid_out)
-    return predict_local(find_model(model), ranks, length, samples, batch.micro, overrides().get(LOCAL, 1.0))
+    micro = batch.micro or 1  # the trainer's own default
+    return predict_local(find_model(model), ranks, length, samples, micro, overrides().get(LOCAL, 1.0))

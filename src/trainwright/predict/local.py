@@ -22,6 +22,8 @@ from trainwright.train.models.shape import ModelShape, block_parameters, paramet
 PROBE_SECONDS = 0.35
 KEPT_SECONDS = 3600.0  # a probe says how the machine is now, not how it was yesterday
 GLOO_START = 350e-6  # one collective over loopback, by a gloo all-reduce of 8 bytes between two processes
+GATHER = 5.0e-3  # s of one FSDP gather or scatter on a CPU: hooks, copies, gloo's threads; two ranks on two cores
+SUMS = 3  # small all-reduces of a step: tokens, loss, gradient norm
 GLOO_RATE = 0.9e9  # bytes a second, two processes on one machine
 LEFT_OUT = 1.15  # rotation tables, gradient clipping and casts, which the probe does not do; a run of llama3-8b-debug
 STEP_FIXED = 2.0e-3  # data hand-over, gradient norm, metrics
@@ -140,7 +142,7 @@ def predict_local(
         "products": found.layer * LEFT_OUT * shape.layers * count * crowded,
         "head": found.head * count * crowded,
         "optimizer": found.optimizer_layer * own * crowded,
-        "gradients": exchange(parameters, shape.layers, ranks, count),
+        "gradients": exchange(parameters, shape.layers, ranks, count, crowded),
         "fixed": STEP_FIXED,
     }
     parts = {name: value / pace for name, value in parts.items()}
@@ -148,12 +150,13 @@ def predict_local(
     return local_prediction(shape, ranks, seq, micro, count, parts, step, found)
 
 
-def exchange(parameters: int, layers: int, ranks: int, count: int) -> float:
-    """Sharded weights are gathered forward and backward and their gradients scattered, layer by layer, over gloo."""
+def exchange(parameters: int, layers: int, ranks: int, count: int, crowded: float) -> float:
+    """Sharded weights are gathered forward and backward and their gradients scattered, layer by layer and for what
+    stands around the layers, over gloo. Ranks that take turns on the cores (`crowded`) wait for each other."""
     if ranks == 1:
         return 0.0
-    per_pass = layers * GLOO_START + parameters * 4.0 * (ranks - 1) / ranks / GLOO_RATE
-    return 3 * per_pass * count
+    per_pass = (layers + 1) * GATHER * crowded + parameters * 4.0 * (ranks - 1) / ranks / GLOO_RATE
+    return 3 * per_pass * count + SUMS * GLOO_START * (ranks - 1) * crowded
 
 
 def local_prediction(
