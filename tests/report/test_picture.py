@@ -48,4 +48,5 @@ def test_texts_stay_in_their_boxes(example: Path) -> None:
 def test_names_are_escaped(tmp_path: Path) -> None:
     path = tmp_path / "spec.yaml"
     path.write_text("name: '<b>&'\nplatform: local\nqueues: [{name: train, nodes: 2}]\n")
-    ElementTree.fromstring(picture(make_plan(load(path))))
+    root = ElementTree.fromstring(picture(make_plan(load(path))))
+    assert "<b>&" in [node.text for node in root.iter(f"{SVG}text")]
