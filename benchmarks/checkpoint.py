@@ -1,6 +1,6 @@
 """How long training stands still for a checkpoint: ours, `torch.save`, and synchronous torch.distributed.checkpoint.
 
-    python benchmarks/checkpoint.py [--millions 50] [--folder /tmp] [--json]
+    python benchmarks/checkpoint.py [--millions 50] [--repeats 2] [--folder /tmp] [--json]
 
 The state is a model's (weights and two moments in fp32) with as many million parameters as asked for, on the GPU where
 there is one. Each way ends with the file system's own promise (fsync). Ours is given as what training waits for (the
@@ -28,8 +28,6 @@ from trainwright.train.checkpoint.checkpointer import Checkpointer, Keep
 from trainwright.train.checkpoint.places import Folder
 from trainwright.train.checkpoint.staging import state_bytes
 
-REPEATS = 2
-
 
 def state_of(millions: float, device: torch.device) -> dict:
     """Matrices of 4 million numbers, as many as it takes."""
@@ -38,10 +36,10 @@ def state_of(millions: float, device: torch.device) -> dict:
     return {**made, "step": torch.tensor(1)}
 
 
-def seconds(act: Callable[[int], None], device: torch.device) -> float:
+def seconds(act: Callable[[int], None], device: torch.device, repeats: int) -> float:
     """The median time of `act`, after one to warm up."""
     found = []
-    for repeat in range(REPEATS + 1):
+    for repeat in range(repeats + 1):
         if device.type == "cuda":
             torch.cuda.synchronize()
         began = time.perf_counter()
@@ -66,12 +64,12 @@ def synchronous(state: dict, folder: Path) -> Callable[[int], None]:
     return lambda repeat: save(state, storage_writer=FileSystemWriter(folder / "sync"), no_dist=True)
 
 
-def asynchronous(state: dict, folder: Path, device: torch.device) -> tuple[float, float]:
+def asynchronous(state: dict, folder: Path, device: torch.device, repeats: int) -> tuple[float, float]:
     """(stall, time beside training) of our saves."""
     checkpointer = Checkpointer(Folder(folder / "ours"), Keep(last=1), device, {"name": "benchmark"})
     checkpointer.make_ready(state)
     stalls, beside = [], []
-    for step in range(REPEATS + 1):
+    for step in range(repeats + 1):
         checkpointer.wait()
         if device.type == "cuda":
             torch.cuda.synchronize()
@@ -90,6 +88,7 @@ def asynchronous(state: dict, folder: Path, device: torch.device) -> tuple[float
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--millions", type=float, default=50, help="parameters, in millions")
+    parser.add_argument("--repeats", type=int, default=2, help="saves of each kind, after one to warm up")
     parser.add_argument("--folder", default=None, help="where to write (default: the temporary folder)")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
@@ -97,10 +96,10 @@ def main() -> int:
     folder = Path(tempfile.mkdtemp(dir=args.folder))
     try:
         state = state_of(args.millions, device)
-        stall, beside = asynchronous(state, folder, device)
+        stall, beside = asynchronous(state, folder, device, args.repeats)
         found = {
-            "torch.save": seconds(torch_save(state, folder), device),
-            "synchronous DCP": seconds(synchronous(state, folder), device),
+            "torch.save": seconds(torch_save(state, folder), device, args.repeats),
+            "synchronous DCP": seconds(synchronous(state, folder), device, args.repeats),
             "trainwright, stall": stall,
         }
     finally:

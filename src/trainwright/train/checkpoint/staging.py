@@ -1,7 +1,7 @@
 """The copy of the state that a save works from, so that training goes on while the files are written.
 
 On a GPU the copy runs on a stream of its own beside the next forward and backward pass; only the next update of the
-weights has to wait for it. The host memory is taken once, beside the first steps, because pinning it takes seconds."""
+weights has to wait for it. The host memory is taken once, beside the first steps, because that takes seconds."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.distributed._state_dict_utils import _copy_state_dict
-from torch.distributed.tensor import DTensor
+
+from trainwright.train.checkpoint.memory import room_for
 
 
 class Stager:
     """Copies of a state dict in host memory that is allocated once and used for every save."""
 
     def __init__(self, device: torch.device) -> None:
-        self.cuda = device.type == "cuda"
-        self.stream: Any = torch.cuda.Stream(device) if self.cuda else None  # type: ignore[no-untyped-call]
+        self.device = device
+        self.stream: Any = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
         self.room: dict[str, Any] | None = None
         self.source: dict[str, Any] | None = None
         self.done: torch.cuda.Event | None = None
@@ -31,7 +32,7 @@ class Stager:
         self._reserving.start()
 
     def _take_room(self, state: dict[str, Any]) -> None:
-        self.room = host_like(state, pinned=self.cuda)
+        self.room = room_for(state, self.device)
 
     def stage(self, state: dict[str, Any]) -> dict[str, Any]:
         """Start copying; the result is whole after `finish`."""
@@ -60,19 +61,6 @@ class Stager:
         if self.done is not None:
             self.done.synchronize()
         self.source = None
-
-
-def host_like(value: Any, pinned: bool) -> Any:
-    """The same structure with empty tensors in host memory; of a distributed tensor, this rank's part."""
-    if isinstance(value, dict):
-        return {key: host_like(item, pinned) for key, item in value.items()}
-    if isinstance(value, DTensor):
-        part = host_like(value._local_tensor, pinned)
-        # The public `from_local` would move the part to the mesh's device; here it is meant to stay in host memory.
-        return DTensor(part, value._spec, requires_grad=False)  # type: ignore[no-untyped-call]
-    if isinstance(value, Tensor):
-        return torch.empty(value.shape, dtype=value.dtype, pin_memory=pinned and value.numel() > 0)
-    return value
 
 
 def state_bytes(state: dict[str, Any]) -> int:
