@@ -225,6 +225,41 @@ def test_advice_is_a_front_and_a_spec_that_loads(tmp_path: Path):
     assert again.tokens_per_s == pytest.approx(record["chosen"]["tokens_per_s"], rel=0.01)
 
 
+def test_the_advised_spec_is_launched_as_it_was_advised(tmp_path: Path):
+    """A plan that fits only with recomputation must say so to the trainer, or the job runs out of memory."""
+    from trainwright.predict.job import predict_job
+    from trainwright.recipes.arguments import train_options
+    from trainwright.spec.load import load
+
+    path = tmp_path / "advised.yaml"
+    words = ["--model", "llama3-70b", "--tokens", "1T", "--deadline", "30d", "--instances", "p5", "--nodes", "64"]
+    chosen = json.loads(run(*words, "--json", "--spec", str(path), of=advise_command).stdout)["chosen"]
+    assert chosen["recompute"] != "none"
+    spec = load(path).spec
+    again = predict_job(spec)
+    assert (again.recompute, again.fits) == (chosen["recompute"], "yes")
+    assert again.tokens_per_s == pytest.approx(chosen["tokens_per_s"], rel=0.01)
+    options = train_options(spec.jobs[0], again.gpus, "p5.48xlarge")
+    assert options[options.index("--activation-checkpoint") + 1] == chosen["recompute"]
+
+
+def test_a_job_is_predicted_as_it_would_be_launched(tmp_path: Path):
+    """What a spec leaves open is the trainer's default, not whatever would fit."""
+    path = tmp_path / "trainwright.yaml"
+    queue = {"name": "train", "instance": "p5.48xlarge", "count": 16}
+    job = {"name": "pretrain", "model": "llama3-70b", "batch": {"sequences": 512}, "sequence": 8192}
+    spec = {"name": "x", "platform": "parallelcluster", "region": "us-east-1", "queues": [queue], "jobs": [job]}
+    path.write_text(yaml.safe_dump(spec), encoding="utf-8")
+    found = CliRunner().invoke(predict_command, [str(path), "--json"])
+    record = json.loads(found.stdout)
+    assert (record["recompute"], record["micro_batch"], record["fits"]) == ("none", 1, "no")
+    assert found.exit_code == 1
+    assert "recompute: full" in found.stderr
+    job["recompute"] = "full"
+    path.write_text(yaml.safe_dump(spec), encoding="utf-8")
+    assert json.loads(run(str(path), "--json").stdout)["fits"] == "yes"
+
+
 def test_a_deadline_that_cannot_be_met_names_what_can():
     with pytest.raises(UserError, match="no offer meets") as caught:
         CliRunner().invoke(

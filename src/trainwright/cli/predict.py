@@ -67,7 +67,7 @@ def command(
     if flags["svg"]:
         _draw(found[0], flags["svg"])
     if found[0].fits == "no":
-        _suggest(found[0], constants)
+        _suggest(found[0], constants, of_spec=bool(words))
         ctx.exit(1)
 
 
@@ -128,13 +128,14 @@ def _draw(found: Prediction, path: Path) -> None:
     click.echo(f"wrote {path}", err=True)
 
 
-def _suggest(found: Prediction, constants: Constants) -> None:
+def _suggest(found: Prediction, constants: Constants, of_spec: bool) -> None:
     from trainwright.predict.rebuild import rebuild
     from trainwright.predict.suggest import nearest_that_fits
 
     need = f"it needs {found.memory_gib:.1f} GiB a GPU, there are {found.memory_limit_gib:.1f}"
     near = nearest_that_fits(rebuild(found), found.instance, constants) if found.instance else None
-    click.echo(f"error: {need}" + (f"\n  fix: the nearest that fits: {near.words}" if near else ""), err=True)
+    said = "" if near is None else f"\n  fix: the nearest that fits: {near.keys if of_spec else near.words}"
+    click.echo(f"error: {need}{said}", err=True)
 
 
 def _calibrate(folders: list[Path], as_json: bool) -> None:

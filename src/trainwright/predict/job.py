@@ -9,7 +9,7 @@ from trainwright.predict.constants import Constants
 from trainwright.predict.local import predict_local
 from trainwright.predict.plan import Plan
 from trainwright.predict.prediction import Prediction, find_model, predict
-from trainwright.recipes.arguments import plan_of, recipe_of, samples_of
+from trainwright.recipes.arguments import micro_of, plan_of, recipe_of, recompute_of, samples_of
 from trainwright.spec.defaults import resolve
 from trainwright.spec.model import Batch, Job, Queue, Spec
 
@@ -87,11 +87,13 @@ def predict_on_ec2(spec: Spec, job: Job, queue: Queue, instance: str, c: Constan
         laid_out.replicate, laid_out.shard, laid_out.tensor, laid_out.pipeline, laid_out.context, 1, laid_out.virtual,
         zero=3 if laid_out.shard * laid_out.context > 1 else 0,
     )  # fmt: skip
+    ours = not job.script and (recipe is None or recipe.trainer == "trainwright")
+    micro = micro_of(job, batch, samples, laid_out) or 1 if ours else batch.micro
     steps = job.steps or (recipe.steps if recipe else None)
     return predict(
-        model, instance, nodes, plan, seq=length, batch_tokens=samples * length, micro_batch=batch.micro,
+        model, instance, nodes, plan, seq=length, batch_tokens=samples * length, micro_batch=micro,
         precision=PRECISION[job.precision or (recipe.precision if recipe else "bf16")],
-        recompute=recipe.recompute if recipe and recipe.recompute != "none" else None,
+        recompute=recompute_of(job) if ours else job.recompute,
         tokens=float(steps * samples * length) if steps else None, region=spec.region or "us-east-1",
         price_kind=PRICE_KIND.get(queue.capacity.kind, "on-demand"), storage_gb_s=storage_gb_s(spec, job),
         storage_usd_month=storage_usd_month(spec),

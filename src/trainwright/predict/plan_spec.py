@@ -40,6 +40,7 @@ def spec_of(offer: Offer, tokens: float, region: str) -> dict[str, Any]:
                 "batch": {"sequences": s.batch.sequences(s.plan), "micro": s.batch.micro},
                 "sequence": s.batch.seq,
                 "precision": "float8" if s.precision == "fp8" else "bf16",
+                "recompute": s.recompute,
                 "steps": max(1, round(tokens / s.tokens)),
                 "checkpoint": {"every": "15min", "to": "/fsx/checkpoints"},
                 "data": "/fsx/data",

@@ -18,11 +18,12 @@ MORE_NODES = (2, 4, 8, 16, 32)
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """A job that fits, and how it differs from the one asked for."""
+    """A job that fits, and how it differs from the one asked for: in flags, and in keys of a job of a spec."""
 
     setup: Setup
     nodes: int
     words: str
+    keys: str
 
 
 def changes(asked: Setup, other: Setup) -> int:
@@ -47,7 +48,7 @@ def nearest_that_fits(asked: Setup, instance: str, c: Constants) -> Suggestion |
                     fitting.append(made)
         if fitting:
             best = min(fitting, key=lambda s: (changes(asked, s), step_time(s, c).total))
-            return Suggestion(best, nodes, words(asked, best, nodes))
+            return Suggestion(best, nodes, words(asked, best, nodes), keys(asked, best, nodes))
     return None
 
 
@@ -60,3 +61,15 @@ def words(asked: Setup, best: Setup, nodes: int) -> str:
     if best.recompute != asked.recompute:
         said.append(f"--recompute {best.recompute}")
     return " ".join(said)
+
+
+def keys(asked: Setup, best: Setup, nodes: int) -> str:
+    degrees = best.plan.text().replace("=", ": ").replace(",", ", ").replace("interleave", "vp")
+    said = [f"parallel: {{{degrees}}}"] if best.plan != asked.plan else []
+    if nodes != asked.cluster.nodes:
+        said.insert(0, f"nodes: {nodes}")
+    if best.batch.micro != asked.batch.micro:
+        said.append(f"batch.micro: {best.batch.micro}")
+    if best.recompute != asked.recompute:
+        said.append(f"recompute: {best.recompute}")
+    return ", ".join(said)

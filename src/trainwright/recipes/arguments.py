@@ -69,6 +69,12 @@ def micro_of(job: Job, batch: Batch, samples: int, plan: Plan) -> int | None:
     )
 
 
+def recompute_of(job: Job) -> str:
+    """What is computed again in the backward pass: the job's word, its recipe's, or the trainer's default."""
+    found = recipe_of(job)
+    return job.recompute or (found.recompute if found else "none")
+
+
 def train_options(job: Job, ranks: int, instance: str | None) -> list[str]:
     """The words after `python -m trainwright.train` for one job."""
     found = recipe_of(job)
@@ -101,8 +107,8 @@ def train_options(job: Job, ranks: int, instance: str | None) -> list[str]:
         **_optimizer(job, found),
         **_checkpoints(job, found),
     }
-    if found is not None and found.recompute != "none":
-        options["activation-checkpoint"] = found.recompute
+    if recompute_of(job) != "none":
+        options["activation-checkpoint"] = recompute_of(job)
     words = [word for name, value in options.items() if value is not None for word in (f"--{name}", str(value))]
     return [*words, *job.args]
 

@@ -18,6 +18,7 @@ HEARD = {
     "steps": ("steps",),
     "sequence": ("sequence",),
     "precision": ("precision",),
+    "recompute": ("recompute",),
     "batch": ("samples", "micro"),
     "parallel": ("tensor", "pipeline", "context", "shard", "replicate"),
     "optimizer": ("lr", "warmup"),
@@ -54,6 +55,7 @@ def values(job: Job, found: Recipe, ranks: int, instance: str | None) -> dict[st
     return {
         "model": job.model or found.model, "data": job.data or found.data, "steps": job.steps or found.steps,
         "sequence": sequence, "precision": job.precision or found.precision,
+        "recompute": job.recompute or found.recompute,
         "samples": samples_of(batch, sequence, plan), "micro": batch.micro or 1,
         "tensor": plan.tensor, "pipeline": plan.pipeline, "context": plan.context,
         "shard": plan.shard, "replicate": plan.replicate, "lr": rate, "warmup": warmup, "ranks": ranks,

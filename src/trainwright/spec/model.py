@@ -313,6 +313,9 @@ class Job(Part):
     batch: Batch | None = Field(None, description="How much one step sees.")
     sequence: int | None = Field(None, ge=1, description="Context length in tokens.")
     precision: Literal["bf16", "float8", "fp32"] | None = Field(None, description="Arithmetic of the matrix products.")
+    recompute: Literal["none", "selective", "full"] | None = Field(
+        None, description="Activation checkpointing: what is computed again instead of kept."
+    )
     optimizer: Optimizer | None = Field(None, description="Learning rate and its schedule.")
     data: str | None = Field(None, description="Folder or s3:// address of prepared tokens, or builtin:stdlib.")
     workers: int | None = Field(None, ge=0, description="Loader processes a rank.")
