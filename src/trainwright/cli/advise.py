@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(model: str, tokens: str, as_json: bool, spec_file: Path | None, **flags: Any) -> None:
     """Search instance types, counts, ways to buy and parallel plans; print the front of cost against time."""
+    from trainwright.files import write_text
     from trainwright.predict.calibrate import calibrated
     from trainwright.predict.plan_spec import spec_of, text_of
     from trainwright.predict.prediction import find_model
@@ -57,7 +58,7 @@ def command(model: str, tokens: str, as_json: bool, spec_file: Path | None, **fl
     else:
         _print(found, wanted, flags["region"])
     if spec_file:
-        spec_file.write_text(text_of(found.chosen, wanted, flags["region"]), encoding="utf-8")
+        write_text(spec_file, text_of(found.chosen, wanted, flags["region"]))
         click.echo(f"wrote {spec_file}", err=True)
 
 

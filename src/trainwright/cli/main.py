@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import sys
 
@@ -34,6 +35,10 @@ VERBS: dict[str, str] = {
     "recipes": "List the training jobs that come with Trainwright.",
     "catalog": "Look up instance types, accelerators, models and prices.",
 }
+
+
+# What a disk or its owner refuses: the machine's state, not a mistake in this code.
+REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOTDIR}
 
 
 class LazyVerbs(click.Group):
@@ -79,6 +84,22 @@ def main() -> None:
         # The reader (`| head`) has gone; say nothing more and leave quietly.
         sys.stderr.close()
         sys.exit(141)
+    except OSError as error:
+        if error.errno not in REFUSED:
+            raise
+        print_error(refusal(error))
+        sys.exit(2)
+
+
+def refusal(error: OSError) -> UserError:
+    """What the system would not do, in three parts."""
+    from trainwright.home import home
+
+    return UserError(
+        str(error.strerror),
+        where=str(error.filename or ""),
+        fix=f"make room or rights there; clusters and runs are kept in {home()}, which $TRAINWRIGHT_HOME moves",
+    )
 
 
 def print_error(error: UserError) -> None:

@@ -121,10 +121,11 @@ def _print(found: list[Prediction], flags: dict[str, Any], constants: Constants)
 
 
 def _draw(found: Prediction, path: Path) -> None:
+    from trainwright.files import write_text
     from trainwright.predict.rebuild import stages
     from trainwright.predict.timeline import svg
 
-    path.write_text(svg(found, stages(found)), encoding="utf-8")
+    write_text(path, svg(found, stages(found)))
     click.echo(f"wrote {path}", err=True)
 
 
