@@ -71,6 +71,11 @@ class Watch:
         records = self.lines("metrics.jsonl")
         return int(records[-1]["step"]) if records else 0
 
+    def steps_repeated(self) -> int:
+        """How far the longest rewind went back, for a trainer that says no `start`: it writes those steps again."""
+        steps = [record["step"] for record in self.lines("metrics.jsonl")]
+        return max((before - after + 1 for before, after in itertools.pairwise(steps) if after <= before), default=0)
+
     def longest_pause(self) -> float:
         """The longest time between two steps."""
         times = [record["time"] for record in self.lines("metrics.jsonl")]
@@ -151,15 +156,13 @@ class Drill:
         note = strike(watch.run.job_id)
         began = time.monotonic()
         reached = max(before, watch.last())
-        low = reached
         while watch.last() <= reached and not watch.state().over and time.monotonic() - began < self.patience:
-            low = min(low, watch.last() or low)
             time.sleep(POLL)
         seconds = time.monotonic() - began
         self.end(watch)
         # A job that saves first still does steps after the strike; the pause that follows tells then.
         seconds = max(seconds, watch.longest_pause())
-        lost = self.lost_steps(watch, reached, low)
+        lost = self.lost_steps(watch, reached)
         allowed = self.allowed(fault, calm)
         same = all(math.isclose(calm.losses[s], v, rel_tol=1e-6) for s, v in watch.losses().items() if s in calm.losses)
         whole = set(watch.losses()) == set(calm.losses)
@@ -167,12 +170,11 @@ class Drill:
         note += "" if same and whole else "; the loss is not that of the undisturbed run"
         return Outcome(fault, "pass" if good else "fail", lost, seconds, *allowed, note=note)
 
-    def lost_steps(self, watch: Watch, reached: int, low: int) -> int:
+    def lost_steps(self, watch: Watch, reached: int) -> int:
         """Steps done twice: how far behind the step that was reached the run started again."""
         events = watch.lines("events.jsonl")
         starts = [event["step"] for event in events if event["event"] in {"start", "resume"} and "step" in event]
-        resumed = starts[-1] if len(starts) > 1 else low
-        return max(0, reached - resumed)
+        return max(0, reached - starts[-1]) if len(starts) > 1 else watch.steps_repeated()
 
     def allowed(self, fault: str, calm: Calm) -> tuple[int, float]:
         """From the cluster's own settings: noticing, requeueing, starting, and repeating a checkpoint interval."""

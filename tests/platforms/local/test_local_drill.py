@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
 import pytest
 
 from trainwright.platforms.accidents import SlurmAccidents
-from trainwright.platforms.drill import FAULTS, Drill, accidents_for, drill_job, seconds_in
+from trainwright.platforms.drill import FAULTS, Drill, Watch, accidents_for, drill_job, seconds_in
 from trainwright.platforms.local import life
 from trainwright.platforms.local.cluster import LocalCluster, LocalQueue
 from trainwright.platforms.local.platform import LocalPlatform
+from trainwright.schedulers.process import ProcessScheduler
+from trainwright.schedulers.runs import Run
 from trainwright.schedulers.slurm import SlurmScheduler
 from trainwright.schedulers.submission import Order
 from trainwright.spec.model import Job, Queue, Spec
@@ -44,7 +47,7 @@ def test_every_fault_passes_on_a_good_job(slurm: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.slurm
 def test_a_job_that_never_saves_fails_the_drill(slurm: Path) -> None:
-    outcome = drill(("--steps=40", "--pause=0.1", "--every=1000")).run(("rank",))[0]
+    outcome = drill(("--steps=40", "--pause=0.2", "--every=1000")).run(("rank",))[0]
     assert outcome.status == "fail"
     assert outcome.lost_steps > outcome.allowed_steps
 
@@ -59,6 +62,29 @@ def test_an_administrators_commands_cause_the_same_faults(slurm: Path) -> None:
     outcomes = ordered.run(("node", "rank"))
     assert [(one.fault, one.status) for one in outcomes] == [("node", "pass"), ("rank", "pass")], outcomes
     assert life.status("fire").queues[0].states == {"idle": 3}, "the node was not given back"
+
+
+@pytest.mark.parametrize(
+    ("steps", "starts", "lost"),
+    [
+        ([*range(1, 9), *range(1, 41)], [], 8),  # nobody looked while it was behind step 8
+        ([*range(1, 8), *range(6, 41)], [], 2),
+        ([*range(1, 41)], [], 0),
+        ([*range(1, 41)], [0, 5], 3),  # our trainer drops the rows it will write again, and says where it starts
+    ],
+)
+def test_lost_steps_are_read_from_what_the_run_wrote(
+    own_home: Path, steps: list[int], starts: list[int], lost: int
+) -> None:
+    run = Run(name="one", job="one", scheduler="process")
+    run.folder.mkdir(parents=True)
+    (run.folder / "metrics.jsonl").write_text("".join(json.dumps({"step": step}) + "\n" for step in steps))
+    events = [{"event": "start", "step": step} for step in starts]
+    (run.folder / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+    spec = Spec(name="fire", platform="local", queues=(Queue(name="train"),))
+    order = Order(spec, Job(name="one"), ProcessScheduler(), lambda *_: ())
+    watch = Watch(order, run)
+    assert Drill(order, SlurmAccidents(SlurmScheduler()), print).lost_steps(watch, reached=8) == lost
 
 
 def test_times_as_slurm_prints_them() -> None:
