@@ -79,6 +79,18 @@ def test_from_up_to_down(trainwright: Verb) -> None:
     assert facts[name] == "completed", "the run folder knows the end when the cluster is gone"
 
 
+def test_a_run_that_died_says_who_died_and_of_what(trainwright: Verb, tmp_path: Path) -> None:
+    (tmp_path / "dies.py").write_text("import os\nif os.environ['RANK'] == '1': raise ValueError('no such data')\n")
+    words = ("submit", "--script", "dies.py", "--scheduler", "process", "--processes", "2", "--follow")
+    followed = trainwright(*words, code=1)
+    name = followed.stdout.split()[0]
+    assert "why: rank 1: ValueError: no such data" in followed.stderr
+    assert f"see: trainwright logs {name} --rank 1" in followed.stderr
+    facts = json.loads(trainwright("runs", name, "--json").stdout)
+    assert facts["failed by"] == ["rank 1: ValueError: no such data"]
+    assert Path(facts["folder"][0], "run.json").is_file()
+
+
 def test_mistakes_are_told_in_three_parts(trainwright: Verb) -> None:
     for words, said in {
         ("submit", "spec.yaml"): "has 2 jobs",

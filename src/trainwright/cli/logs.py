@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
+    from trainwright.schedulers.base import JobStatus
     from trainwright.schedulers.runs import Run
 
 
@@ -52,4 +53,16 @@ def watch(run: Run, rank: int | None) -> None:
     code = "" if status.exit_code is None else f", exit status {status.exit_code}"
     click.echo(f"{chr(10) if terminal else ''}{run.name}: {status.state}{code}", err=True)
     if status.state != "completed":
+        tell_why(run, status)
         sys.exit(1)
+
+
+def tell_why(run: Run, status: JobStatus) -> None:
+    from trainwright.platforms.history import failure
+
+    cause = failure(run, status)
+    if cause is None:
+        return
+    click.echo(f"  why: {cause}", err=True)
+    rank = "" if cause.rank is None else f" --rank {cause.rank}"
+    click.echo(f"  see: trainwright logs {run.name}{rank}", err=True)

@@ -24,11 +24,14 @@ def command(names: tuple[str, ...], limit: int, as_json: bool) -> None:
         if as_json:
             click.echo(json.dumps({row.what: row.values for row in rows}, indent=1))
         else:
-            click.echo(columns(("", *names), [(row.what, *row.values) for row in rows]))
+            click.echo(columns([rows[0].what, *rows[0].values], [(row.what, *row.values) for row in rows[1:]]))
         return
     facts = history.newest(limit)
     if as_json:
         click.echo(json.dumps(facts, indent=1))
+        return
+    if not facts:
+        click.echo("no runs yet; `trainwright submit` makes one", err=True)
         return
     header = ("RUN", "JOB", "WHERE", "STATE", "RANKS", "STEP", "LOSS")
     click.echo(columns(header, [[fact[name.lower()] for name in header] for fact in facts]))

@@ -93,4 +93,5 @@ def command(
 
 def describe(planned: Planned) -> str:
     run = planned.run
-    return f"{run.nodes} nodes, {run.ranks} ranks; folder {Path(run.where)}"
+    nodes, ranks = "node" if run.nodes == 1 else "nodes", "rank" if run.ranks == 1 else "ranks"
+    return f"{run.nodes} {nodes}, {run.ranks} {ranks}; folder {Path(run.where)}"

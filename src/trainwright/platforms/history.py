@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import itertools
 import json
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trainwright.platforms.reach import run_state
+from trainwright.platforms.reach import CONTAINER_SCHEDULERS, log_lines, run_state, shell_of
 from trainwright.schedulers import runs
+from trainwright.schedulers.base import JobStatus
+from trainwright.schedulers.cause import Cause, cause_of, log_ends
 from trainwright.schedulers.follow import Progress, Tail
 from trainwright.schedulers.runs import Run
 from trainwright.schedulers.shell import Shell
+
+FAILED = frozenset({"failed", "timeout", "node-failed"})
 
 
 @dataclass(frozen=True)
@@ -26,14 +31,14 @@ def newest(limit: int) -> list[dict[str, str]]:
     return [facts(run) for run in itertools.islice(runs.all_runs(), limit)]
 
 
-def facts(run: Run) -> dict[str, str]:
+def facts(run: Run, status: JobStatus | None = None) -> dict[str, str]:
     """The few words that tell one run from another."""
     progress = last_metrics(run)
     return {
         "run": run.name,
         "job": run.job_id,
         "where": run.cluster or run.scheduler,
-        "state": run_state(run).state,
+        "state": (status or run_state(run)).state,
         "ranks": str(run.ranks),
         "step": str(progress.step or ""),
         "loss": "" if progress.loss is None else f"{progress.loss:.4f}",
@@ -49,9 +54,8 @@ def last_metrics(run: Run) -> Progress:
 def compare(names: Sequence[str]) -> list[Row]:
     """Facts, commit and environment of one run or two, side by side; with two, only the variables that differ."""
     found = [runs.find(name) for name in names]
-    each = [{**facts(run), "speed": _speed(run), "commit": _commit(run)} for run in found]
+    each = [_everything(run) for run in found]
     rows = [Row(key, tuple(fact[key] for fact in each)) for key in each[0]]
-    rows.append(Row("restarts", tuple(str(_restarts(run)) for run in found)))
     lines = [_environment(run) for run in found]
     for name in sorted(set().union(*lines)):
         values = tuple(line.get(name, "") for line in lines)
@@ -60,8 +64,41 @@ def compare(names: Sequence[str]) -> list[Row]:
     return rows
 
 
+def _everything(run: Run) -> dict[str, str]:
+    status = run_state(run)
+    return {
+        **facts(run, status),
+        "speed": _speed(run),
+        "predicted": _predicted(run),
+        "failed by": str(failure(run, status) or ""),
+        "restarts": str(_restarts(run)),
+        "submitted": time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.submitted or run.created)),
+        "commit": _commit(run),
+        "folder": f"{run.host}:{run.where}" if run.host else run.where,
+    }
+
+
+def failure(run: Run, status: JobStatus) -> Cause | None:
+    """Why a run that failed did so, by the words of its ranks."""
+    if status.state not in FAILED:
+        return None
+    if run.scheduler not in CONTAINER_SCHEDULERS:
+        return cause_of(log_ends(run.where, shell_of(run)))
+    logs: dict[str, list[str]] = {}
+    for line in log_lines(run)():
+        source, _, words = line.removeprefix("[").partition("] ")
+        logs.setdefault(source, []).append(words)
+    return cause_of(logs.items())
+
+
 def _speed(run: Run) -> str:
     speed = last_metrics(run).tokens_per_second
+    return f"{speed:.0f} tokens/s" if speed else ""
+
+
+def _predicted(run: Run) -> str:
+    path = run.folder / "prediction.json"
+    speed = json.loads(path.read_text()).get("tokens_per_s") if path.exists() else None
     return f"{speed:.0f} tokens/s" if speed else ""
 
 
