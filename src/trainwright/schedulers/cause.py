@@ -14,7 +14,8 @@ ENOUGH = 16_384  # bytes at the end of a log: a traceback and what follows it
 _RAISED = re.compile(r"(?:\w+\.)*\w*(?:Error|Exception|Interrupt|Failure|Timeout)(?:: .*)?|(?:rank \d+: )?error: .+")
 _ECHO = re.compile(
     r"connection (?:closed|reset|refused|was)|broken pipe|remote (?:worker|process|peer)|ncclRemoteError"
-    r"|nccl communicator|watchdog|collective operation timeout|ChildFailedError|SignalException|DistNetworkError|socket timeout|TCPStore",
+    r"|nccl communicator|watchdog|collective operation timeout|ChildFailedError|SignalException|DistNetworkError"
+    r"|socket timeout|TCPStore",
     re.IGNORECASE,
 )
 _SIGNAL = re.compile(r"rank\s+: (\d+) .*?exitcode\s+: -\d+ \(pid: \d+\)\s+\((SIG\w+)\)", re.DOTALL)
