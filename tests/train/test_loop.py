@@ -7,18 +7,15 @@ from dataclasses import asdict, fields, replace
 
 import pytest
 import torch
+from single import MODEL, corpus, events, interrupt_at, metrics, poison, run, same, settings, start, weights
 
 from trainwright.errors import UserError
-from trainwright.train import loop
 from trainwright.train.__main__ import main
 from trainwright.train.checkpoint.places import Folder
-from trainwright.train.config import TrainConfig, parse_arguments
-from trainwright.train.data.prepare import prepare
+from trainwright.train.config import parse_arguments
+from trainwright.train.engine import Engine
 from trainwright.train.loop import Trainer
-from trainwright.train.metrics import Metrics, read_lines
-from trainwright.train.world import World
-
-MODEL = "gpt2-124m-debug"
+from trainwright.train.metrics import Metrics
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -32,59 +29,12 @@ def one_thread():
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("corpus")
-    path = folder / "a.jsonl"
-    path.write_text("".join(json.dumps({"text": f"line {i} " * (3 + i % 9)}) + "\n" for i in range(400)), "utf-8")
-    prepare([str(path)], folder / "data", workers=1, quiet=True)
-    return str(folder / "data")
+    return corpus(tmp_path_factory.mktemp("corpus"))
 
 
 @pytest.fixture
 def config(data, tmp_path):
-    return TrainConfig(
-        model=MODEL, data=(data,), steps=8, folder=str(tmp_path / "run"), sequence=32, batch=4, micro_batch=2, lr=1e-2,
-        checkpoint_every="3", log_samples=True, watchdog=0,
-    )  # fmt: skip
-
-
-def start(config):
-    return Trainer(config, World(0, 1, 0, torch.device("cpu")))
-
-
-def run(config):
-    trainer = start(config)
-    status = trainer.run()
-    return status, trainer
-
-
-def weights(trainer):
-    return {k: v.clone() for k, v in trainer.engine.state_dict()["model"].items()}
-
-
-def same(a, b):
-    return a.keys() == b.keys() and all(torch.equal(a[k], b[k]) for k in a)
-
-
-def metrics(config):
-    return read_lines(Folder(__import__("pathlib").Path(config.folder)).root / "metrics.jsonl")
-
-
-def events(config, kind):
-    from pathlib import Path
-
-    return [e for e in read_lines(Path(config.folder) / "events.jsonl") if e["event"] == kind]
-
-
-def interrupt_at(monkeypatch, step, number=signal.SIGTERM):
-    """Send a real signal to this process while it is in a step."""
-    told = Trainer._tell
-
-    def tell(self, done):
-        told(self, done)
-        if done.step == step:
-            signal.raise_signal(number)
-
-    monkeypatch.setattr(Trainer, "_tell", tell)
+    return settings(data, tmp_path / "run")
 
 
 def test_a_run_learns_and_leaves_the_documented_folder(config, tmp_path):
@@ -183,20 +133,6 @@ def test_a_finished_run_has_nothing_left_to_do(config, capsys):
     assert metrics(config) == before
 
 
-def poison(monkeypatch, at, value):
-    """Make the loss of one step what it should not be, once."""
-    engine = loop.assemble.__globals__["Engine"]
-    true = engine.forward_backward
-    calls = {"n": 0}
-
-    def forward_backward(self, microbatches):
-        loss, tokens = true(self, microbatches)
-        calls["n"] += 1
-        return (torch.full_like(loss, value), tokens) if calls["n"] == at else (loss, tokens)
-
-    monkeypatch.setattr(engine, "forward_backward", forward_backward)
-
-
 def test_nan_skip_leaves_the_weights_alone(config, monkeypatch):
     poison(monkeypatch, 4, math.nan)
     before = {}
@@ -219,8 +155,7 @@ def test_nan_skip_leaves_the_weights_alone(config, monkeypatch):
 
 
 def test_a_gradient_that_is_not_a_number_is_skipped_too(config, monkeypatch):
-    engine = loop.assemble.__globals__["Engine"]
-    true = engine.forward_backward
+    true = Engine.forward_backward
     calls = {"n": 0}
 
     def forward_backward(self, microbatches):
@@ -230,7 +165,7 @@ def test_a_gradient_that_is_not_a_number_is_skipped_too(config, monkeypatch):
             next(iter(self.params.values())).grad[0] = math.inf
         return answer
 
-    monkeypatch.setattr(engine, "forward_backward", forward_backward)
+    monkeypatch.setattr(Engine, "forward_backward", forward_backward)
     _, trainer = run(replace(config, steps=3))
     [event] = events(config, "guard")
     assert event["why"] == "gradient norm is inf"

@@ -1,5 +1,6 @@
 """The loop on several real ranks: one signal stops all at one step, another world size goes on, a hang is told."""
 
+import fcntl
 import itertools
 import json
 import os
@@ -132,6 +133,24 @@ def test_a_hang_becomes_a_stack_of_every_rank_and_a_non_zero_exit(data, tmp_path
     meeting.unlink(missing_ok=True)
     assert "forward_backward_that_hangs" in (tmp_path / "stack-rank00001.txt").read_text()
     assert "loop.py" in (tmp_path / "stack-rank00000.txt").read_text()
+
+
+def refused(config):
+    """Runs on a rank: what it is told when the folder is taken."""
+    from trainwright.errors import UserError
+    from trainwright.train import record
+
+    record.PATIENCE = 0.1
+    try:
+        return train(config)
+    except UserError as error:
+        return error.what
+
+
+def test_what_rank_0_alone_finds_out_is_told_to_all(data, tmp_path):
+    with (tmp_path / "events.jsonl").open("a") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert run_ranks(refused, 2, settings(data, tmp_path)) == ["another run is at work in this folder"] * 2
 
 
 def test_bare_slurm_variables_are_enough(data, tmp_path):

@@ -66,7 +66,7 @@ class TrainConfig:
     checkpoint_to: str = option("", "checkpoints", "folder or s3://bucket/prefix (default: in the run folder)")
     keep_last: int = option(3, "checkpoints", "how many of the newest stay", least=1)
     keep_every: int = option(0, "checkpoints", "every step that this divides stays as well")
-    resume: str = option("auto", "checkpoints", "auto, never, or a step")
+    resume: str = option("auto", "checkpoints", "auto, never, or a step; newer checkpoints are then set aside")
 
     eval_every: int = option(0, "watching", "steps between evaluations (needs --holdout or --eval-data); 0: none")
     eval_data: tuple[str, ...] = option((), "watching", "data to evaluate on, instead of a held-out share")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import faulthandler
 import math
 import os
@@ -20,9 +21,18 @@ import torch
 from trainwright.errors import UserError
 
 HUNG = 70  # exit status after a hang
+LAST_WORDS = 30.0  # seconds that writing the stacks may take
 WINDOW = 64  # losses that say what is usual
 ENOUGH = 16
-MOST_REWINDS = 3
+MOST_SKIPS = 16  # in a row: what goes on for longer is no accident
+MOST_REWINDS = 3  # without a new checkpoint between them
+FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+
+class RunFailed(UserError):
+    """A run that had begun and cannot go on: told as every UserError, but no wrong usage."""
+
+    status = 1
 
 
 @dataclass
@@ -33,6 +43,7 @@ class LossGuard:
     on_spike: str
     factor: float
     recent: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
+    skipped: int = 0  # steps in a row
 
     @property
     def before_update(self) -> bool:
@@ -40,7 +51,16 @@ class LossGuard:
         return self.on_nan == "skip" or self.on_spike == "skip"
 
     def judge(self, loss: float, norm: float | None = None) -> tuple[str, str]:
-        """(what to do, why). A usual loss is remembered."""
+        """(what to do, why). A loss that is let pass is remembered, so that a new level becomes the usual one."""
+        action, why = self._look(loss, norm)
+        if action in ("fine", "log"):
+            self.recent.append(loss)
+        self.skipped = self.skipped + 1 if action == "skip" else 0
+        if self.skipped >= MOST_SKIPS:
+            return "stop", f"{why}, {self.skipped} steps in a row"
+        return action, why
+
+    def _look(self, loss: float, norm: float | None) -> tuple[str, str]:
         if not math.isfinite(loss):
             return self.on_nan, f"loss is {loss}"
         if norm is not None and not math.isfinite(norm):
@@ -48,7 +68,6 @@ class LossGuard:
         limit = self.limit()
         if loss > limit:
             return self.on_spike, f"loss {loss:.4f} is above {limit:.4f}, {self.factor:g} times the usual spread"
-        self.recent.append(loss)
         return "fine", ""
 
     def limit(self) -> float:
@@ -93,21 +112,47 @@ class Watchdog:
                 self._bark(quiet)
 
     def _bark(self, quiet: float) -> None:
-        with self.path.open("w", encoding="utf-8") as out:
-            faulthandler.dump_traceback(out, all_threads=True)
-        sys.stderr.write(f"rank {self.rank}: no step for {quiet:.0f} s; stacks of all threads are in {self.path}\n")
+        # A file system that hangs may be the very reason: the end comes even if the stacks cannot be written.
+        last = threading.Timer(LAST_WORDS, os._exit, (HUNG,))
+        last.daemon = True
+        last.start()
+        where = f"stacks of all threads are in {self.path}"
+        try:
+            with self.path.open("w", encoding="utf-8") as out:
+                faulthandler.dump_traceback(out, all_threads=True)
+        except OSError as error:
+            where = f"stacks of all threads are above ({error})"
+            faulthandler.dump_traceback(sys.__stderr__ or 2, all_threads=True)
+        sys.stderr.write(f"rank {self.rank}: no step for {quiet:.0f} s; {where}\n")
         sys.stderr.flush()
+        last.cancel()
         # The other threads hang, so nothing can be unwound: leave at once, and let the launcher end the other ranks.
         os._exit(HUNG)
 
 
-def out_of_memory(error: torch.OutOfMemoryError, device: torch.device, micro_batch: int) -> UserError:
-    """Advice instead of an allocator's dump."""
-    total = torch.cuda.get_device_properties(device).total_memory / 2**30 if device.type == "cuda" else 0.0
-    peak = torch.cuda.max_memory_allocated(device) / 2**30 if device.type == "cuda" else 0.0
-    smaller = f"--micro-batch {micro_batch // 2}, " if micro_batch > 1 else ""
+def explained(error: BaseException, device: torch.device, micro_batch: int) -> BaseException:
+    """The error as the user shall read it: advice where memory or disk ran out, any other as it is."""
+    if isinstance(error, OSError) and error.errno in FULL:
+        return UserError("no space left", where=str(error.filename or ""), fix="free the disk; checkpoints are whole")
+    # For host memory torch raises a plain RuntimeError.
+    if isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error):
+        return _out_of_memory(error, device, micro_batch)
+    return error
+
+
+def _out_of_memory(error: BaseException, device: torch.device, micro_batch: int) -> UserError:
+    room = ""
+    if device.type == "cuda":
+        total, peak = torch.cuda.get_device_properties(device).total_memory, torch.cuda.max_memory_allocated(device)
+        room = f": {peak / 2**30:.1f} GiB used at the peak, the GPU has {total / 2**30:.1f} GiB"
     return UserError(
-        f"out of GPU memory: {peak:.1f} GiB used at the peak, the GPU has {total:.1f} GiB",
-        where=str(error).splitlines()[0],
-        fix=f"{smaller}--activation-checkpoint full, more ranks in shard=, or --offload-optimizer",
+        f"out of memory{room}",
+        where=(str(error).splitlines() or ["host"])[0],
+        fix=f"{smaller(micro_batch)}--activation-checkpoint full, more ranks in shard=, or --offload-optimizer",
     )
+
+
+def smaller(micro_batch: int) -> str:
+    """The next smaller micro-batch that divides the batch as this one does."""
+    fitting = [n for n in range(1, micro_batch) if micro_batch % n == 0]
+    return f"--micro-batch {fitting[-1]}, " if fitting else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -16,15 +17,16 @@ from torch import Tensor
 
 from trainwright.errors import UserError
 from trainwright.train.checkpoint import faults
+from trainwright.train.checkpoint.places import set_aside_after
 from trainwright.train.config import TrainConfig
-from trainwright.train.data.format import write_durably
-from trainwright.train.data.loader import StepData
+from trainwright.train.data.batch import Batch
+from trainwright.train.data.loader import Loader, StepData
 from trainwright.train.data.shuffle import mix
-from trainwright.train.guards import MOST_REWINDS, WINDOW, LossGuard, Watchdog, out_of_memory
+from trainwright.train.guards import MOST_REWINDS, WINDOW, LossGuard, RunFailed, Watchdog, explained
 from trainwright.train.record import Record, Since, State, Step
 from trainwright.train.setup import assemble
 from trainwright.train.signals import REQUEUE, StopRequest, Vote
-from trainwright.train.world import World, join_world
+from trainwright.train.world import World, first_does, join_world, restarted
 
 ORDER_KEYS = ("data", "sequence", "seed", "holdout", "shuffle")  # what fixes which sample comes when
 
@@ -43,11 +45,13 @@ class Pending:
 def train(config: TrainConfig) -> int:
     """Run to the end; the exit status."""
     if config.deterministic:
-        import os
-
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     with join_world(config.device, 2 * config.watchdog) as world:
-        return Trainer(config, world).run()
+        try:
+            trainer = Trainer(config, world)
+        except Exception as error:
+            raise explained(error, world.device, config.micro_batch) from error
+        return trainer.run()
 
 
 class Trainer:
@@ -64,46 +68,59 @@ class Trainer:
         self.request, self.vote = StopRequest(), Vote(world.size)
         self.watchdog = Watchdog(self.config.watchdog, self.folder, world.rank)
         self.saved_at, self.saved_time = -1, time.monotonic()
+        self.rewinds = 0  # since the last new checkpoint
         # On a GPU a step's numbers are read while the next step runs, so that the CPU stays ahead of it.
         self.late = world.device.type == "cuda" and not self.guard.before_update
         self.pending: Pending | None = None
 
     def run(self) -> int:
         """Resume, train, save, and leave a result behind whatever happens."""
+        begun = False
         try:
-            self._start()
             with self.request.listening(self.config.spot_notices):
+                self._start()
+                begun = True
                 status = self._steps()
-            self._finish(status)
+                self._finish(status)
             return status
-        except torch.OutOfMemoryError as error:
-            advice = out_of_memory(error, self.world.device, self.config.micro_batch)
-            self._fail(advice)
-            raise advice from error
         except BaseException as error:
-            self._fail(error)
-            raise
+            told = explained(error, self.world.device, self.config.micro_batch)
+            if begun and isinstance(told, UserError):
+                told = RunFailed(told.what, where=told.where, fix=told.fix)
+            self._fail(told)
+            raise told from error
         finally:
             self.watchdog.close()
             if self.world.size == 1 and self.parts.checkpointer is not None:
                 # Alone, a save that was begun can end, also after an error; among ranks, a lost one may hold it up.
                 self.parts.checkpointer.settle()
-            self.record.mirrors.close()
+            self.record.close()
 
     def _start(self) -> None:
-        checkpoints = self.parts.checkpointer
-        if self.world.first:
-            write_durably(self.folder / "config.json", self.config.to_json().encode())
-        if checkpoints is not None:
-            checkpoints.make_ready(self.engine.state_dict())
-            if self.config.resume != "never":
-                step = None if self.config.resume == "auto" else int(self.config.resume)
-                self._load(step, keep_data_place=False)
-        self.journal.forget_after(self.state.step)
-        self.journal.event("start", self.state.step, world=self.world.size, plan=self.config.parallel)
+        first_does(self.world, self.record.open)
+        # A scheduler that starts the command again wants it to go on, not to go back again.
+        resume = "auto" if restarted(os.environ) else self.config.resume
+        if self.parts.checkpointer is not None:
+            with self.watchdog.paused():
+                self.parts.checkpointer.make_ready(self.engine.state_dict())
+                if resume != "never":
+                    self._load(None if resume == "auto" else int(resume), keep_data_place=False)
+                if resume != "auto":
+                    self._leave_the_old_future(-1 if resume == "never" else self.state.step)
+        self.record.began(self.state.step, self.config.parallel, afresh=resume == "never")
         for line in (*self.engine.description(), self._data_line()):
             self.console.say(line)
         self.watchdog.beat()
+
+    def _leave_the_old_future(self, step: int) -> None:
+        """Else the next start would find it again, and --keep-last would count it among the newest."""
+        assert self.parts.checkpointer is not None
+        place = self.parts.checkpointer.place
+        newer = set_aside_after(place, step) if self.world.first else []
+        if newer:
+            note = f"checkpoints of steps {min(newer)} to {max(newer)} are set aside ({place.where})"
+            self.console.say(note)
+            self.journal.event("note", self.state.step, text=note)
 
     def _data_line(self) -> str:
         samples = self.parts.loader.samples
@@ -156,6 +173,9 @@ class Trainer:
                 self.record.since = Since()
                 while self.state.step < self.config.steps and not rewound:
                     stop, save = self.vote(bool(self.request.reason), self._save_due())
+                    if save and not self._settle():
+                        rewound = True
+                        continue
                     if save:
                         self._save()
                     if stop:
@@ -239,9 +259,8 @@ class Trainer:
         self.journal.event("guard", step, action=action, why=why, samples=[first, self.state.seen])
         self.console.say(f"step {step}: {why}: {action}")
         if action == "stop":
-            raise UserError(
-                f"stopped at step {step}: {why}", where=str(self.folder), fix="lower --lr, or --on-nan skip"
-            )
+            fix = "lower --lr, or look at the samples named in events.jsonl"
+            raise UserError(f"stopped at step {step}: {why}", where=str(self.folder), fix=fix)
         if action == "rewind":
             self._rewind(why)
         return action
@@ -249,15 +268,18 @@ class Trainer:
     def _rewind(self, why: str) -> None:
         """Back to the newest checkpoint, and on with the data after the bad batch."""
         self.state.rewinds += 1
+        self.rewinds += 1
         self.engine.discard()
         self.pending = None
-        if self.parts.checkpointer is not None and self.state.rewinds <= MOST_REWINDS:
-            self.parts.checkpointer.wait()
-            if self._load(None, keep_data_place=True):
+        if self.parts.checkpointer is not None and self.rewinds <= MOST_REWINDS:
+            with self.watchdog.paused():
+                self.parts.checkpointer.wait()
+                found = self._load(None, keep_data_place=True)
+            if found:
                 self.journal.forget_after(self.state.step)
                 return
         raise UserError(
-            f"cannot rewind: {why}, after {self.state.rewinds - 1} rewinds",
+            f"cannot rewind: {why}, after {self.rewinds - 1} rewinds without a new checkpoint",
             where=str(self.folder),
             fix="lower --lr, or look at the samples named in events.jsonl",
         )
@@ -266,10 +288,14 @@ class Trainer:
         if self.parts.held is None:
             return None
         began = time.perf_counter()
-        batches = (self.parts.held.step(i * self.parts.held.global_batch) for i in range(self.config.eval_batches))
-        loss = self.engine.evaluate(b for data in batches for b in data.microbatches)
+        loss = self.engine.evaluate(self._held_batches(self.parts.held))
         self.record.since.evaluating += time.perf_counter() - began
         return loss
+
+    def _held_batches(self, held: Loader) -> Iterator[Batch]:
+        for at in range(self.config.eval_batches):
+            yield from held.step(at * held.global_batch).microbatches
+            self.watchdog.beat()
 
     def _tell(self, done: Step) -> None:
         self.record.tell(done, self.state)
@@ -294,9 +320,12 @@ class Trainer:
                 "config": asdict(self.config),
                 "world": self.world.size,
             }
-            self.record.since.stall += checkpoints.save(self.state.step, self.engine.state_dict(), record)
+            with self.watchdog.paused():  # the save before may still be under way
+                stall = checkpoints.save(self.state.step, self.engine.state_dict(), record)
+            self.record.since.stall += stall
             self.saved_at, self.saved_time = self.state.step, time.monotonic()
-            self.journal.event("save", self.state.step, stall_s=round(self.record.since.stall, 4))
+            self.rewinds = 0
+            self.journal.event("save", self.state.step, stall_s=round(stall, 4))
         if now:
             with self.watchdog.paused():
                 checkpoints.wait()
@@ -305,7 +334,13 @@ class Trainer:
         """Save and leave, for a scheduler to start again."""
         self._settle()
         self._save(now=True)
-        reason = self.request.reason or "another rank was asked to"
+        reason = self.request.reason or "another rank's wish"
+        if self.parts.checkpointer is None:
+            raise UserError(
+                f"stopped at step {self.state.step} by {reason}, and nothing was saved",
+                where=str(self.folder),
+                fix="--checkpoint-every 15min instead of never",
+            )
         self.journal.event("stop", self.state.step, reason=reason)
         self.console.say(f"stopping at step {self.state.step} ({reason}): saved, start again to continue")
         self.vote.close()
@@ -320,7 +355,9 @@ class Trainer:
     def _fail(self, error: BaseException) -> None:
         reason = f"{type(error).__name__}: {error}"
         self.journal.event("failed", self.state.step, reason=reason)
-        self._leave("failed", 1, reason=reason)
+        self._leave(
+            "failed", 2 if isinstance(error, UserError) and not isinstance(error, RunFailed) else 1, reason=reason
+        )
 
     def _leave(self, status: str, code: int, **more: Any) -> None:
         saved = self.parts.checkpointer.saved if self.parts.checkpointer else None

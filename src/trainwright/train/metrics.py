@@ -6,7 +6,9 @@ dense bf16 rate of the device, also when float8 is used."""
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import math
 import os
 import resource
 import sys
@@ -18,6 +20,7 @@ from typing import Any, TextIO
 
 import torch
 
+from trainwright.errors import UserError
 from trainwright.train.data.format import write_durably
 from trainwright.train.data.progress import clock, si
 from trainwright.train.models.shape import ModelShape, parameter_count_without_embedding
@@ -70,8 +73,6 @@ class Journal:
 
     def __init__(self, folder: Path, active: bool) -> None:
         self.folder, self.active = folder, active
-        if active:
-            folder.mkdir(parents=True, exist_ok=True)
 
     def metrics(self, line: Metrics) -> None:
         self._append("metrics.jsonl", asdict(line))
@@ -81,7 +82,12 @@ class Journal:
 
     def result(self, facts: dict[str, Any]) -> None:
         if self.active:
-            write_durably(self.folder / "result.json", (json.dumps(facts, indent=1) + "\n").encode())
+            write_durably(self.folder / "result.json", (json.dumps(plain(facts), indent=1) + "\n").encode())
+
+    def forget_result(self) -> None:
+        """What an earlier start left behind says nothing about this one."""
+        if self.active:
+            (self.folder / "result.json").unlink(missing_ok=True)
 
     def forget_after(self, step: int) -> None:
         """Drop metrics of steps that a restart will do again, so that each step has one line."""
@@ -92,15 +98,23 @@ class Journal:
             write_durably(path, "".join(json.dumps(line) + "\n" for line in kept).encode())
 
     def first_start(self) -> float:
-        """When this run was started for the first time."""
+        """When this run was started for the first time; one that was told to begin afresh counts from there."""
         path = self.folder / "events.jsonl"
-        starts = [e["time"] for e in read_lines(path) if e["event"] == "start"] if path.exists() else []
-        return min(starts, default=time.time())
+        starts = [e for e in read_lines(path) if e["event"] == "start"] if path.exists() else []
+        afresh = [i for i, e in enumerate(starts) if e.get("afresh")]
+        return starts[afresh[-1] if afresh else 0]["time"] if starts else time.time()
 
     def _append(self, name: str, row: dict[str, Any]) -> None:
         if self.active:
             with (self.folder / name).open("a", encoding="utf-8") as out:
-                out.write(json.dumps(row) + "\n")
+                out.write(json.dumps(plain(row)) + "\n")
+
+
+def plain(value: Any) -> Any:
+    """The same without what JSON has no number for: a loss that is not one becomes null."""
+    if isinstance(value, dict):
+        return {k: plain(v) for k, v in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
@@ -158,16 +172,12 @@ class Mirrors:
         self.board: Any = None
         self.wandb: Any = None
         if tensorboard:
-            try:
-                from torch.utils.tensorboard import SummaryWriter
-            except ImportError as error:
-                raise missing("tensorboard") from error
+            from torch.utils.tensorboard import SummaryWriter
+
             self.board = SummaryWriter(str(folder / "tensorboard"))
         if wandb:
-            try:
-                import wandb as package
-            except ImportError as error:
-                raise missing("wandb") from error
+            import wandb as package
+
             self.wandb = package.init(project=wandb, name=folder.name, dir=str(folder), config=config, resume="allow")
 
     def metrics(self, line: Metrics) -> None:
@@ -185,9 +195,10 @@ class Mirrors:
             self.wandb.finish()
 
 
-def missing(package: str) -> Exception:
-    from trainwright.errors import UserError
-
-    return UserError(
-        f"--{package} needs the {package!r} package", fix=f"pip install {package}, or leave --{package} out"
-    )
+def require_mirrors(tensorboard: bool, wandb: str) -> None:
+    """Before anything is built, and on every rank: if only the one that writes failed, the others would wait for it."""
+    for package, wanted in (("tensorboard", tensorboard), ("wandb", wandb)):
+        if wanted and importlib.util.find_spec(package) is None:
+            raise UserError(
+                f"--{package} needs the {package!r} package", fix=f"pip install {package}, or leave --{package} out"
+            )

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
+from trainwright.errors import UserError
 from trainwright.train.config import TrainConfig
+from trainwright.train.data.format import write_durably
 from trainwright.train.data.loader import StepData
 from trainwright.train.metrics import Console, Journal, Metrics, Mirrors, flops_per_token, memory_gb, peak_flops
 from trainwright.train.models.shape import ModelShape
 from trainwright.train.world import World
+
+PATIENCE = 120.0  # seconds to wait for another run to leave the folder
 
 
 @dataclass
@@ -53,16 +58,64 @@ class Record:
 
     def __init__(self, config: TrainConfig, shape: ModelShape, world: World) -> None:
         self.config, self.world, self.folder = config, world, Path(config.folder)
-        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(
+                f"cannot write into the run folder: {error.strerror}", where=config.folder, fix="another --folder"
+            ) from error
+        self.lock: TextIO | None = None
+        self.mirrors: Mirrors | None = None
         self.journal = Journal(self.folder, world.first)
         self.console = Console(config.steps, world.first)
-        tensorboard, wandb = (config.tensorboard, config.wandb) if world.first else (False, "")
-        self.mirrors = Mirrors(self.folder, tensorboard, wandb, asdict(config))
         peak = peak_flops(world.device)
         self.flops_share = flops_per_token(shape, config.sequence) / (peak * world.size) if peak else None
-        self.first_start = self.journal.first_start()
+        self.first_start = time.time()
         self.since = Since()
         self.last: Metrics | None = None
+
+    def open(self) -> None:
+        """What rank 0 does before the first step: take the folder for this run alone, and begin its record."""
+        self.lock = self.lock or self._lock()
+        self.journal.forget_result()
+        write_durably(self.folder / "config.json", self.config.to_json().encode())
+        self.mirrors = Mirrors(self.folder, self.config.tensorboard, self.config.wandb, asdict(self.config))
+
+    def _lock(self) -> TextIO:
+        """The journal, held so that no second run writes here. The lock of a node that died may outlive it a while."""
+        handle = (self.folder / "events.jsonl").open("a", encoding="utf-8")
+        deadline = time.monotonic() + PATIENCE
+        said = False
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return handle
+            except BlockingIOError as error:
+                if time.monotonic() > deadline:
+                    raise UserError(
+                        "another run is at work in this folder",
+                        where=str(self.folder),
+                        fix="another --folder, or end that run first",
+                    ) from error
+            except OSError:
+                return handle  # a file system without locks
+            if not said:
+                self.console.say(f"another run is at work in {self.folder}: waiting up to {PATIENCE:.0f} s for its end")
+                said = True
+            time.sleep(0.2)
+
+    def began(self, step: int, plan: str, afresh: bool) -> None:
+        """The first line of a start."""
+        self.journal.forget_after(step)
+        self.journal.event("start", step, world=self.world.size, plan=plan, **({"afresh": True} if afresh else {}))
+        self.first_start = self.journal.first_start()
+
+    def close(self) -> None:
+        if self.mirrors is not None:
+            self.mirrors.close()
+        if self.lock is not None:
+            self.lock.close()
+            self.lock = None
 
     def tell(self, done: Step, state: State) -> None:
         """One line of metrics, to every place that wants it; what was measured counts anew from here."""
@@ -89,7 +142,8 @@ class Record:
         )
         self.journal.metrics(self.last)
         self.console.line(self.last)
-        self.mirrors.metrics(self.last)
+        if self.mirrors is not None:
+            self.mirrors.metrics(self.last)
 
     def samples(self, step: int, data_rank: int, data: StepData) -> None:
         """Which samples a step is about to see."""

@@ -13,8 +13,10 @@ from trainwright.train.checkpoint.places import open_place
 from trainwright.train.config import Interval, TrainConfig, parse_interval
 from trainwright.train.data.loader import Loader, Options, Samples, open_samples
 from trainwright.train.engine import Engine, EngineOptions
+from trainwright.train.metrics import require_mirrors
 from trainwright.train.models.shape import ModelShape, lookup
 from trainwright.train.optimizer import AdamWOptions
+from trainwright.train.parallel.pipeline import schedule as schedule_of
 from trainwright.train.parallel.plan import Plan
 from trainwright.train.schedule import Schedule
 from trainwright.train.world import World
@@ -39,6 +41,7 @@ class Parts:
 
 def assemble(config: TrainConfig, world: World) -> Parts:
     """Check the configuration against model, machine and data, cheapest first, and build the parts."""
+    require_mirrors(config.tensorboard, config.wandb)
     shape = lookup(config.model)
     interval = parse_interval(config.checkpoint_every)
     plan = Plan.parse(config.parallel or f"shard={world.size}")
@@ -48,6 +51,8 @@ def assemble(config: TrainConfig, world: World) -> Parts:
     samples = open_data(config, config.data, shape)
     held = open_held(config, shape)
     Loader(samples, config.batch, config.micro_batch, 0, plan.data)
+    if plan.pipeline > 1:
+        schedule_of(0, plan.pipeline, plan.virtual, config.batch // (plan.data * config.micro_batch))
     engine = Engine(shape, plan, engine_options(config), world.device)
     folder = Path(config.folder)
     pin = world.device.type == "cuda"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -70,6 +70,28 @@ def choose_device(wanted: str, local_rank: int) -> torch.device:
     device = torch.device("cuda", local_rank)
     torch.cuda.set_device(device)
     return device
+
+
+def restarted(environment: dict[str, str] | os._Environ[str]) -> bool:
+    """Was this command started again by a scheduler or by torchrun, and not by a person?"""
+    counts = (environment.get(name) for name in ("SLURM_RESTART_COUNT", "TORCHELASTIC_RESTART_COUNT"))
+    return any(count and int(count) > 0 for count in counts)
+
+
+def first_does(world: World, act: Callable[[], None]) -> None:
+    """Rank 0 acts; every rank waits for it and shares its error, so that none waits for a rank that left."""
+    errors: list[Exception | None] = [None]
+    if world.first:
+        try:
+            act()
+        except Exception as error:
+            errors = [error]
+    if world.size > 1:
+        import torch.distributed as dist
+
+        dist.broadcast_object_list(errors, src=0, device=torch.device("cpu"))
+    if errors[0] is not None:
+        raise errors[0]
 
 
 @contextmanager

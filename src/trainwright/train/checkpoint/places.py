@@ -13,6 +13,7 @@ from trainwright.train.checkpoint.manifest import NAME, Manifest, parse, read_wh
 from trainwright.train.data import s3
 
 STEP = re.compile(r"^step-(\d{8,})$")
+ASIDE = "manifest.aside.json"  # in S3, the manifest of a step that was set aside
 
 
 def step_name(step: int) -> str:
@@ -45,6 +46,9 @@ class Place(Protocol):
     def manifest(self, step: int) -> Manifest: ...
 
     def remove(self, step: int) -> None: ...
+
+    def set_aside(self, step: int) -> None:
+        """Keep a step, but not as one to go on from."""
 
     def free(self) -> int | None:
         """Bytes that can still be written; None where there is no end."""
@@ -106,6 +110,11 @@ class Folder:
         os.rename(self.root / step_name(step), aside)
         faults.point("mid-remove")
         shutil.rmtree(aside)
+
+    def set_aside(self, step: int) -> None:
+        aside = self.root / f"{step_name(step)}.aside"
+        shutil.rmtree(aside, ignore_errors=True)
+        os.rename(self.root / step_name(step), aside)
 
     def free(self) -> int | None:
         existing = next(p for p in (self.root, *self.root.parents) if p.exists())
@@ -173,6 +182,10 @@ class Bucket:
         for name in list(self.remote.names(step_name(step) + "/")):
             self.remote.delete(name)
 
+    def set_aside(self, step: int) -> None:
+        self.remote.write(f"{step_name(step)}/{ASIDE}", self.remote.read(f"{step_name(step)}/{NAME}"))
+        self.remote.delete(f"{step_name(step)}/{NAME}")
+
     def free(self) -> int | None:
         self.scratch.mkdir(parents=True, exist_ok=True)
         return shutil.disk_usage(self.scratch).free
@@ -181,6 +194,14 @@ class Bucket:
 def open_place(where: str, scratch: Path) -> Place:
     """The place a user named: s3://bucket/prefix, or a folder."""
     return Bucket(where, scratch) if where.startswith("s3://") else Folder(Path(where))
+
+
+def set_aside_after(place: Place, step: int) -> list[int]:
+    """Set aside every step newer than the one a run went back to; which they were."""
+    newer = [s for s in place.whole() if s > step]
+    for s in newer:
+        place.set_aside(s)
+    return newer
 
 
 def sync(path: Path) -> None:

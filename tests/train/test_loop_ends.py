@@ -1,0 +1,283 @@
+"""How a run ends, and what its folder says of it: going back to a step, guards that never let go, signals at any time,
+exit status, two runs in one folder."""
+
+import json
+import math
+import os
+import signal
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from single import MODEL, corpus, events, interrupt_at, metrics, poison, run, same, settings, start, weights
+
+from trainwright.errors import UserError
+from trainwright.train import guards, record
+from trainwright.train.__main__ import main
+from trainwright.train.checkpoint.places import Folder
+from trainwright.train.engine import Engine
+from trainwright.train.guards import LossGuard, Watchdog
+from trainwright.train.loop import Trainer
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return corpus(tmp_path_factory.mktemp("corpus"))
+
+
+@pytest.fixture
+def config(data, tmp_path):
+    return replace(settings(data, tmp_path / "run"), checkpoint_every="2", keep_last=2)
+
+
+def saved(config):
+    return Folder(Path(config.folder) / "checkpoints").whole()
+
+
+def result(config):
+    return json.loads((Path(config.folder) / "result.json").read_text())
+
+
+def words(config, *more):
+    common = ["--model", MODEL, "--data", *config.data, "--folder", config.folder, "--sequence", "32", "--batch", "4"]
+    return [*common, "--checkpoint-every", "2", *more]
+
+
+def test_starting_afresh_is_not_undone_by_the_checkpoints_of_before(config):
+    """The newest steps must be the new run's own, for the next start, for --keep-last and for export."""
+    run(replace(config, seed=1))
+    assert saved(config) == [8, 6]
+    _, afresh = run(replace(config, steps=4, resume="never"))
+    assert saved(config) == [4, 2]
+    _, again = run(replace(config, steps=4))
+    assert same(weights(again), weights(afresh))
+    kept = sorted(p.name for p in (Path(config.folder) / "checkpoints").iterdir() if "aside" in p.name)
+    assert kept == ["step-00000006.aside", "step-00000008.aside"]
+    assert "set aside" in events(config, "note")[0]["text"]
+
+
+def test_going_back_to_a_step_leaves_its_old_future(config):
+    run(replace(config, keep_last=9))
+    run(replace(config, steps=5, resume="4", keep_last=9))
+    assert saved(config) == [5, 4, 2]
+
+
+@pytest.mark.parametrize("count", ["SLURM_RESTART_COUNT", "TORCHELASTIC_RESTART_COUNT"])
+def test_a_scheduler_s_restart_goes_on_whatever_the_command_said(config, monkeypatch, count):
+    run(replace(config, steps=4, resume="never"))
+    monkeypatch.setenv(count, "1")
+    run(replace(config, steps=6, resume="never"))
+    assert events(config, "resume")[-1]["step"] == 4
+
+
+def test_a_loss_that_stays_nan_ends_the_run(config, monkeypatch):
+    """Skipped for ever, a run would use up its days and end well, having learnt nothing."""
+    poison(monkeypatch, 4, math.nan, until=10_000)
+    with pytest.raises(UserError, match=r"loss is nan, 16 steps in a row"):
+        run(replace(config, steps=100))
+    assert len(events(config, "guard")) == 16
+
+
+def test_a_loss_on_a_new_level_is_told_a_few_times_and_then_usual():
+    guard = LossGuard("skip", "log", 8.0)
+    told = [guard.judge(2.0 if step < 40 else 4.0 + step % 3 / 100)[0] for step in range(200)]
+    assert 20 < told.count("log") < 60
+    assert told[-50:] == ["fine"] * 50
+    assert LossGuard("skip", "skip", 8.0).judge(2.0) == ("fine", "")
+
+
+def test_rewinds_are_counted_from_the_last_new_checkpoint(config, monkeypatch):
+    """A run of weeks may rewind more than a few times; one that gets nowhere may not."""
+    true, calls = Engine.forward_backward, {"n": 0}
+
+    def forward_backward(self, microbatches):
+        loss, tokens = true(self, microbatches)
+        calls["n"] += 1
+        return (loss * math.nan if calls["n"] % 4 == 0 else loss), tokens
+
+    monkeypatch.setattr(Engine, "forward_backward", forward_backward)
+    status, trainer = run(replace(config, steps=14, on_nan="rewind"))
+    assert status == 0
+    assert trainer.state.rewinds > guards.MOST_REWINDS
+
+
+def test_a_rewind_that_gets_nowhere_ends(config, monkeypatch):
+    poison(monkeypatch, 4, math.nan, until=10_000)
+    with pytest.raises(UserError, match="cannot rewind: loss is nan, after 3 rewinds"):
+        run(replace(config, on_nan="rewind"))
+
+
+def test_what_was_not_looked_at_is_not_saved_by_the_clock(config, monkeypatch):
+    """On a GPU numbers are read a step late; a save by the clock must not keep a step that turns out bad."""
+    poison(monkeypatch, 5, math.nan)
+    late = start(replace(config, on_nan="rewind", checkpoint_every="0.000001s"))
+    late.late = True
+    assert late.run() == 0
+    assert events(config, "resume")[0]["step"] == 4
+
+
+def test_metrics_are_json_also_when_there_is_no_number(config, monkeypatch):
+    poison(monkeypatch, 2, math.nan)
+    run(replace(config, steps=3))
+    text = (Path(config.folder) / "metrics.jsonl").read_text() + (Path(config.folder) / "result.json").read_text()
+    assert "NaN" not in text
+    assert metrics(config)[1]["loss"] is None
+    assert metrics(config)[2]["loss"] > 0
+
+
+def test_the_result_of_an_earlier_start_is_not_taken_for_this_one_s(config, monkeypatch):
+    run(replace(config, steps=2))
+    there = []
+    told = Trainer._tell
+
+    def tell(self, done):
+        told(self, done)
+        there.append((Path(config.folder) / "result.json").exists())
+
+    monkeypatch.setattr(Trainer, "_tell", tell)
+    run(replace(config, steps=3))
+    assert there == [False]
+    assert result(config)["step"] == 3
+
+
+def test_a_run_that_had_begun_exits_with_1_and_says_the_same(config, monkeypatch, capsys):
+    poison(monkeypatch, 3, math.nan)
+    assert main(words(config, "--on-nan", "stop", "--steps", "5")) == 1
+    assert result(config)["exit"] == 1
+    assert "error: " in capsys.readouterr().err
+    assert main(words(config, "--resume", "77")) == 2
+    assert result(config)["exit"] == 2
+
+
+@pytest.mark.parametrize("moment", ["_start", "_finish"])
+def test_a_signal_outside_of_the_steps_is_taken_too(config, monkeypatch, moment):
+    true = getattr(Trainer, moment)
+
+    def interrupted(self, *args):
+        signal.raise_signal(signal.SIGTERM)
+        true(self, *args)
+
+    monkeypatch.setattr(Trainer, moment, interrupted)
+    status, trainer = run(config)
+    assert (status, trainer.state.step) == ((75, 0) if moment == "_start" else (0, 8))
+    assert saved(config)[0] == trainer.state.step
+
+
+def test_a_run_that_saves_nothing_does_not_say_that_it_did(config, monkeypatch, capsys):
+    interrupt_at(monkeypatch, 3)
+    with pytest.raises(UserError, match="stopped at step 3 by SIGTERM, and nothing was saved"):
+        run(replace(config, checkpoint_every="never"))
+    assert result(config)["status"] == "failed"
+
+
+def test_two_runs_do_not_share_a_folder(config, monkeypatch):
+    monkeypatch.setattr(record, "PATIENCE", 0.2)
+    first = start(config)
+    first._start()
+    with pytest.raises(UserError, match="another run is at work in this folder"):
+        run(config)
+    assert first.run() == 0
+    assert run(replace(config, steps=10))[0] == 0
+
+
+def test_a_run_that_is_just_leaving_is_waited_for(config, monkeypatch):
+    first = start(config)
+    first._start()
+    timer = threading.Timer(0.3, first.record.close)
+    timer.start()
+    assert run(config)[0] == 0
+    timer.join()
+
+
+@pytest.mark.parametrize("folder", ["file", "file/below"])
+def test_a_run_folder_that_cannot_be_made_is_told(config, tmp_path, capsys, folder):
+    (tmp_path / "file").touch()
+    assert main(words(replace(config, folder=str(tmp_path / folder)))) == 2
+    assert "cannot write into the run folder" in capsys.readouterr().err
+
+
+def test_a_full_disk_under_the_record_is_told_with_the_place(config, monkeypatch, capsys):
+    append = record.Journal._append
+
+    def full(self, name, row):
+        if row.get("step") == 3 and name == "metrics.jsonl":
+            raise OSError(28, "No space left on device", str(self.folder / name))
+        append(self, name, row)
+
+    monkeypatch.setattr(record.Journal, "_append", full)
+    assert main(words(config, "--steps", "4")) == 1
+    shown = capsys.readouterr().err
+    assert "no space left" in shown
+    assert "metrics.jsonl" in shown
+    assert "Traceback" not in shown
+
+
+def out_of_memory(*_):
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.")
+
+
+def out_of_host_memory(*_):
+    torch.empty(1 << 60, dtype=torch.uint8)
+
+
+@pytest.mark.parametrize("failure", [out_of_memory, out_of_host_memory])
+@pytest.mark.parametrize("where", ["_stage", "_frame"])
+def test_no_memory_is_told_with_advice_while_building_and_while_training(config, monkeypatch, capsys, failure, where):
+    from trainwright.train import build
+
+    monkeypatch.setattr(*((build, "_stage") if where == "_stage" else (Engine, "_frame")), failure)
+    assert main(words(config, "--micro-batch", "4")) == (2 if where == "_stage" else 1)
+    shown = capsys.readouterr().err
+    assert "out of memory" in shown
+    assert "--micro-batch 2, --activation-checkpoint full" in shown
+    assert "Traceback" not in shown
+
+
+def test_smaller_micro_batches_that_are_advised_divide_the_batch():
+    assert [guards.smaller(n) for n in (1, 2, 9, 5, 8)] == ["", "--micro-batch 1, ", "--micro-batch 3, ",
+                                                           "--micro-batch 1, ", "--micro-batch 4, "]  # fmt: skip
+
+
+def test_loading_saving_and_evaluating_for_long_is_no_hang(config, monkeypatch):
+    """Each takes longer than the watchdog would wait for a step."""
+    from trainwright.train.checkpoint.checkpointer import Checkpointer
+
+    barked = []
+    monkeypatch.setattr(Watchdog, "_bark", lambda self, quiet: barked.append(quiet))
+    run(replace(config, steps=2))
+    load, wait, evaluate = Checkpointer.load, Checkpointer.wait, Engine._global_tokens
+
+    def slow(true, seconds):
+        return lambda *args: (time.sleep(seconds), true(*args))[1]
+
+    monkeypatch.setattr(Checkpointer, "load", slow(load, 0.9))
+    monkeypatch.setattr(Checkpointer, "wait", slow(wait, 0.9))
+    monkeypatch.setattr(Engine, "_global_tokens", slow(evaluate, 0.15))
+    run(replace(config, steps=4, watchdog=0.6, holdout=0.2, eval_every=1, eval_batches=8))
+    assert barked == []
+
+
+def test_a_hang_is_told_also_where_the_folder_cannot_be_written(tmp_path, monkeypatch, capfd):
+    left = []
+    monkeypatch.setattr(os, "_exit", left.append)
+    Watchdog(0, tmp_path / "gone", 3)._bark(60)
+    assert left == [guards.HUNG]
+    shown = capfd.readouterr().err
+    assert "test_a_hang_is_told_also" in shown
+    assert "rank 3: no step for 60 s" in shown
+
+
+def test_a_missing_mirror_is_an_error_on_every_rank(config, monkeypatch):
+    """Only rank 0 writes there, but if it alone failed, the others would wait for it."""
+    import importlib.util
+
+    true = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "wandb" else true(name))
+    from trainwright.train.setup import assemble
+    from trainwright.train.world import World
+
+    with pytest.raises(UserError, match="needs the 'wandb' package"):
+        assemble(replace(config, wandb="project"), World(1, 2, 1, torch.device("cpu")))
