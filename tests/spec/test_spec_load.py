@@ -168,3 +168,37 @@ def test_schema_accepts_the_spec_and_describes_every_field() -> None:
         for field, shape in part.get("properties", {}).items():
             referred = described["$defs"].get(shape.get("$ref", "").rpartition("/")[2], {})
             assert {"description"} & {*shape, *referred}, f"{name}.{field} has no description"
+
+
+@pytest.mark.parametrize(
+    ("line", "what", "fix"),
+    [
+        ("queues: [{name: t, count: four}]", "queues.0.count: 'four' does not fit", "a number, or {min: 0, max: 16}"),
+        ("head: m5.8xlarge", "head: 'm5.8xlarge' does not fit", "such as {instance: …"),
+        ("storage: [/scratch]", "storage.0: '/scratch' does not fit", "such as {mount: …"),
+        ("jobs: [{name: a, batch: 4M}]", "jobs.0.batch: '4M' does not fit", "such as {tokens: …"),
+        ("jobs: [{name: a, nodes: four}]", "jobs.0.nodes: 'four' is not a whole number", ""),
+    ],
+)
+def test_a_value_of_the_wrong_shape_is_told_in_words_of_the_spec(
+    tmp_path: Path, line: str, what: str, fix: str
+) -> None:
+    text = f"name: x\nplatform: local\n{line}\n" + ("" if "queues" in line else "queues: [{name: train, nodes: 1}]\n")
+    ((_, _, said, hint),) = mistakes(tmp_path, text)
+    assert what in said
+    assert fix in hint
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("HeadNode: {InstanceType: c5.large}\nScheduling: {Scheduler: slurm}\n", "a ParallelCluster configuration"),
+        ("AWSTemplateFormatVersion: '2010-09-09'\nResources: {}\n", "a CloudFormation template"),
+        ("apiVersion: v1\nkind: Pod\n", "a Kubernetes manifest"),
+        ("#!/bin/bash\n#SBATCH --nodes=2\nsrun hostname\n", "a script"),
+    ],
+)
+def test_a_file_of_another_kind_is_called_by_its_name(tmp_path: Path, text: str, kind: str) -> None:
+    with pytest.raises(UserError, match=f"this is {kind}, not a Trainwright spec") as caught:
+        load(write(tmp_path, text))
+    assert "trainwright check" in caught.value.fix

@@ -13,6 +13,12 @@ from trainwright.spec.source import Node, SourceError, Span, parse, read_text
 from trainwright.spec.validate import validated
 
 MAX_EXTENDS = 8
+# Keys by which a file of another tool is known; `check` reads those, the other verbs do not.
+FOREIGN = (
+    ({"HeadNode", "Scheduling"}, "a ParallelCluster configuration"),
+    ({"Resources"}, "a CloudFormation template"),
+    ({"apiVersion", "kind"}, "a Kubernetes manifest"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +49,24 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> LoadedSpec:
 
 def load_all(path: str | Path, overrides: Sequence[str] = ()) -> list[LoadedSpec]:
     """Every spec of a file."""
-    documents = parse(read_text(Path(path)), str(path))
+    text = read_text(Path(path))
+    if text.startswith("#!"):
+        raise _foreign("a script", path)
+    documents = parse(text, str(path))
     if not documents:
         raise SourceError("the file is empty", str(path), fix="`trainwright init` writes a starter spec")
+    for document in documents:
+        keys = {key for key, _ in document.items()} if document.is_map else set()
+        if kind := next((kind for marks, kind in FOREIGN if marks <= keys), None):
+            raise _foreign(kind, path)
     return [load_node(document, str(path), overrides) for document in documents]
+
+
+def _foreign(kind: str, path: str | Path) -> UserError:
+    return UserError(
+        f"this is {kind}, not a Trainwright spec", where=str(path),
+        fix="`trainwright check` reads it as it is; other verbs want a spec, and `trainwright init` lists starters",
+    )  # fmt: skip
 
 
 def load_node(document: Node, path: str, overrides: Sequence[str] = ()) -> LoadedSpec:

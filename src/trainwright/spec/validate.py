@@ -49,6 +49,12 @@ def _mistake(model: type[BaseModel], root: Node, path: str, files: dict[int, str
         return Mistake(file, span, f"unknown key {key!r}", hint or f"known keys here: {', '.join(known)}")
     if kind == "missing":
         return Mistake(file, parent.span, f"{location[-1]!r} is missing", f"add `{location[-1]}:` here")
+    if kind in ("model_type", "model_attributes_type"):
+        return Mistake(
+            file, root.span_at(location), f"{name}: {error['input']!r} does not fit here", _shape_at(model, location)
+        )
+    if kind == "int_parsing":
+        return Mistake(file, root.span_at(location), f"{name}: {error['input']!r} is not a whole number")
     message = str(error["msg"]).removeprefix("Value error, ")
     message = message[:1].lower() + message[1:]
     return Mistake(file, root.span_at(location), f"{name}: {message}", _fix_for(kind, error))
@@ -78,15 +84,28 @@ def _real_path(root: Node, loc: Sequence[str | int]) -> Path_:
     return tuple(path)
 
 
+def _shape_at(top: type[BaseModel], path: Path_) -> str:
+    """How a part is written: its field's own words where they show it, or else its keys."""
+    names = [step for step in path if isinstance(step, str)]
+    owner = _model_at(top, names[:-1])
+    field = owner.model_fields.get(names[-1]) if owner is not None and names else None
+    if field is not None and "{" in (field.description or ""):
+        return str(field.description)
+    return "write its keys, such as {" + ", ".join(f"{key}: …" for key in _fields_at(top, path)[:4]) + "}"
+
+
 def _fields_at(top: type[BaseModel], path: Path_) -> list[str]:
     """The keys the model knows at a place of the file."""
-    model: type[BaseModel] | None = top
-    for step in path:
-        if isinstance(step, int):
-            continue
-        field = model.model_fields.get(step) if model is not None else None
-        model = _model_in(field.annotation) if field is not None else None
+    model = _model_at(top, [step for step in path if isinstance(step, str)])
     return [f.alias or name for name, f in model.model_fields.items()] if model is not None else []
+
+
+def _model_at(top: type[BaseModel], names: Sequence[str]) -> type[BaseModel] | None:
+    model: type[BaseModel] | None = top
+    for name in names:
+        field = model.model_fields.get(name) if model is not None else None
+        model = _model_in(field.annotation) if field is not None else None
+    return model
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:
