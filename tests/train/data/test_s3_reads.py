@@ -1,5 +1,6 @@
 """S3 against a real server: signatures, ranges, parts, listings, and token shards behind the block cache."""
 
+import errno
 import hashlib
 import os
 import sys
@@ -96,5 +97,29 @@ def test_a_short_object_names_both_sizes(s3, tmp_path):
     bucket.write("shard-00000.bin", b"short")
     with pytest.raises(UserError, match=f"5 bytes, the manifest says {size:,} bytes"):
         open_samples([s3], Options(sequence=64), cache=tmp_path / "cache")
+    bucket.upload("shard-00000.bin", tmp_path / "data" / "shard-00000.bin")
+    bucket.delete("shard-00000.idx")
+    with pytest.raises(UserError, match="shard is missing") as caught:
+        open_samples([s3], Options(sequence=64), cache=tmp_path / "cache")
+    assert caught.value.where.endswith("shard-00000.idx")
     with pytest.raises(UserError, match=r"no manifest\.json"):
         open_samples([s3 + "/elsewhere"], Options(sequence=64), cache=tmp_path / "cache")
+
+
+def test_a_block_is_marked_only_when_it_is_on_the_disk(tmp_path, monkeypatch):
+    """What a power cut or a full disk left half written must be fetched again."""
+    monkeypatch.setattr(cache_module, "BLOCK", 4096)
+    content = os.urandom(10_000)
+    made = cache_module.Blocks(tmp_path / "shard.bin", len(content), lambda start, end: content[start:end])
+
+    def cut(descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fdatasync", cut)
+        with pytest.raises(UserError, match="the cache cannot take a block of 4,096 bytes: No space left"):
+            made.need(0, 5000)
+    assert bytes(made.have) == b"\0\0\0"
+    made.need(0, 5000)
+    assert bytes(made.have) == b"\1\1\0"
+    assert made.data[:8192] == content[:8192]

@@ -133,15 +133,27 @@ class Bucket:
         return self.scratch / f".{step_name(step)}.partial"
 
     def clean(self, step: int) -> None:
-        for leftover in self.scratch.glob(".step-*.partial"):
-            shutil.rmtree(leftover)
+        self._sweep()
         self.writing(step).mkdir(parents=True)
+        held = list(self.remote.names("step-"))
+        marked = {n.split("/")[0] for n in held if n.endswith((f"/{NAME}", f"/{ASIDE}"))} - {step_name(step)}
+        # The manifest of a step that is saved again goes first: it must never stand over a mix of old and new files.
+        for name in sorted(held, key=lambda n: not n.endswith(f"/{NAME}")):
+            if STEP.match(name.split("/")[0]) and name.split("/")[0] not in marked:
+                self.remote.delete(name)
+
+    def _sweep(self, but: Path | None = None) -> None:
+        """Remove from the local disk what saves and loads have left there."""
+        for leftover in (*self.scratch.glob(".step-*.partial"), *self.scratch.glob("read-step-*")):
+            if leftover != but:
+                shutil.rmtree(leftover, ignore_errors=True)
 
     def part(self, step: int, names: list[str]) -> None:
         for name in names:
             path = self.writing(step) / name
             self.remote.upload(f"{step_name(step)}/{name}", path)
             path.unlink()
+        self._sweep(but=self.writing(step))  # each node has a disk of its own
 
     def publish(self, step: int, manifest: Manifest) -> None:
         faults.point("before-rename")
@@ -150,10 +162,14 @@ class Bucket:
         shutil.rmtree(self.writing(step), ignore_errors=True)
 
     def whole(self) -> list[int]:
-        steps = [
-            int(m[1]) for n in self.remote.names() if n.endswith("/" + NAME) and (m := STEP.match(n.split("/")[0]))
-        ]
-        return [s for s in sorted(steps, reverse=True) if parse(self.remote.read(f"{step_name(s)}/{NAME}"))]
+        sizes = dict(self.remote.sizes("step-"))
+        named = [n.removesuffix(f"/{NAME}") for n in sizes if n.endswith(f"/{NAME}")]
+        steps = sorted((int(m[1]) for n in named if (m := STEP.match(n))), reverse=True)
+        return [s for s in steps if self._is_whole(s, sizes)]
+
+    def _is_whole(self, step: int, sizes: dict[str, int]) -> bool:
+        manifest = parse(self.remote.read(f"{step_name(step)}/{NAME}"))
+        return manifest is not None and all(sizes.get(f"{step_name(step)}/{f.name}") == f.size for f in manifest.files)
 
     def reading(self, step: int, fetch: bool) -> Path:
         folder = self.scratch / f"read-{step_name(step)}"

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from trainwright.errors import UserError
 from trainwright.train.data import s3
-from trainwright.train.data.format import MANIFEST, WIDTH, Shard, parse_manifest, write_durably
+from trainwright.train.data.format import MANIFEST, WIDTH, Shard, files_of, parse_manifest, write_durably
 from trainwright.train.data.source import DTYPES, map_file
 
 BLOCK = 4 << 20  # bytes fetched at a time: long enough for S3's throughput, short enough to start at once
@@ -63,12 +63,13 @@ class Bucket:
         return self._blocks[shard.name]
 
     def _check_sizes(self) -> None:
-        for shard in self.manifest.shards:
-            have, due = self.remote.size(shard.data_file), self.manifest.data_bytes(shard)
+        sizes = dict(self.remote.sizes("shard-"))
+        for name, due in files_of(self.manifest):
+            have = sizes.get(name)
             if have != due:
                 raise UserError(
                     f"shard is {'missing' if have is None else f'{have:,} bytes'}, the manifest says {due:,} bytes",
-                    where=f"{self.where}/{shard.data_file}",
+                    where=f"{self.where}/{name}",
                     fix="upload the file again",
                 )
 
@@ -77,11 +78,12 @@ class Blocks:
     """A sparse local copy of one object, filled block by block; a map beside it says which blocks are there."""
 
     def __init__(self, path: Path, size: int, read: Callable[[int, int], bytes]) -> None:
-        self.read, self.size = read, size
+        self.path, self.read, self.size = path, read, size
         count = -(-size // BLOCK)
         self.file = sized(path, size)
         self.data = mmap.mmap(self.file, size)
-        self.have = mmap.mmap(sized(path.with_suffix(".map"), count), count)
+        self.marks = sized(path.with_suffix(".map"), count)
+        self.have = mmap.mmap(self.marks, count)
         self._lock = threading.Lock()
 
     def need(self, start: int, end: int) -> None:
@@ -97,9 +99,18 @@ class Blocks:
         content = self.read(begin, end)
         if len(content) != end - begin:
             raise UserError(f"S3 gave {len(content):,} bytes for a range of {end - begin:,}", fix="run again")
-        # The mark comes after the bytes. Two ranks fetching one block write the same bytes, which does no harm.
-        self.data[begin:end] = content
-        self.have[block] = 1
+        # Written as a file: a full disk is an error then, and not the end of the process. The mark comes once the bytes
+        # are on the disk, so that it is true after a power cut as well. Two ranks may write the same bytes; no harm.
+        try:
+            os.pwrite(self.file, content, begin)
+            os.fdatasync(self.file)
+            os.pwrite(self.marks, b"\1", block)
+        except OSError as error:
+            raise UserError(
+                f"the cache cannot take a block of {end - begin:,} bytes: {error.strerror}",
+                where=str(self.path),
+                fix="free the disk, or another --cache folder",
+            ) from error
 
 
 def sized(path: Path, size: int) -> int:

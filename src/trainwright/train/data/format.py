@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -119,19 +120,22 @@ def read_manifest(folder: Path) -> Manifest:
 
 def check_sizes(manifest: Manifest, folder: Path) -> None:
     """Every shard is there and as long as the manifest says; else a UserError that names the two sizes."""
+    for name, due in files_of(manifest):
+        path = folder / name
+        have = path.stat().st_size if path.exists() else None
+        if have != due:
+            raise UserError(
+                f"shard is {'missing' if have is None else f'{have:,} bytes'}, the manifest says {due:,} bytes",
+                where=str(path),
+                fix="copy the file again, or run `trainwright data prepare` on the folder to rebuild that shard",
+            )
+
+
+def files_of(manifest: Manifest) -> Iterator[tuple[str, int]]:
+    """Every file the manifest names, with its size."""
     for shard in manifest.shards:
-        for name, due in (
-            (shard.data_file, manifest.data_bytes(shard)),
-            (shard.index_file, manifest.index_bytes(shard)),
-        ):
-            path = folder / name
-            have = path.stat().st_size if path.exists() else None
-            if have != due:
-                raise UserError(
-                    f"shard is {'missing' if have is None else f'{have:,} bytes'}, the manifest says {due:,} bytes",
-                    where=str(path),
-                    fix="copy the file again, or run `trainwright data prepare` on the folder to rebuild that shard",
-                )
+        yield shard.data_file, manifest.data_bytes(shard)
+        yield shard.index_file, manifest.index_bytes(shard)
 
 
 def file_sha256(path: Path) -> str:
