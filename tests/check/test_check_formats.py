@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner
 
 from trainwright.check.engine import Result
@@ -42,6 +44,31 @@ def test_text_of_a_long_line_and_of_a_tab_still_points_at_the_value() -> None:
     shown = render(Result([finding], texts={"f": text}, files=1), {}, colour=False).splitlines()
     line, caret = shown[2], shown[3]
     assert line[caret.index("^") : caret.rindex("^") + 1] == "bad"
+
+
+def test_words_are_broken_to_the_terminal_and_left_whole_in_a_pipe() -> None:
+    long = "a reason of many words " * 10
+    finding = Finding("AB001", "warning", "f", Span(1, 190, 1, 193), long.strip(), long.strip(), why=long.strip())
+    result = Result([finding], texts={"f": "x" * 189 + "bad"}, files=1)
+    narrow = render(result, {}, colour=False, width=60).splitlines()
+    assert max(len(line) for line in narrow[:-1]) <= 60
+    line, caret = next((a, b) for a, b in pairwise(narrow) if "^" in b)
+    assert line[caret.index("^") : caret.rindex("^") + 1] == "bad"
+    assert long.strip() in render(result, {}, colour=False)
+
+
+def test_a_folder_says_what_it_could_not_parse(tmp_path: Path) -> None:
+    assert "nothing to check in 0 files" in run(str(tmp_path))[1]
+    (tmp_path / "broken.yaml").write_text("name: [")
+    code, output = run(str(tmp_path))
+    assert code == 0
+    assert f"could not be parsed: {tmp_path / 'broken.yaml'}" in output
+
+
+def test_files_of_this_folder_are_named_as_git_names_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "cluster.yaml").write_text(EXAMPLE.read_text())
+    monkeypatch.chdir(tmp_path)
+    assert "file=cluster.yaml," in run(".", "--format", "github")[1]
 
 
 def test_json_rows_have_the_promised_fields() -> None:

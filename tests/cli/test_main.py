@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -40,3 +43,26 @@ def test_a_home_that_cannot_be_written_is_no_traceback(
     assert "error: Not a directory" in said
     assert str(tmp_path / "file") in said
     assert "TRAINWRIGHT_HOME" in said
+
+
+def test_ctrl_c_is_not_a_finding(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def pressed(*words: object, **flags: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("trainwright.check.engine.check", pressed)
+    assert run(monkeypatch, "check", "README.md") == 130
+    assert capsys.readouterr().err.strip() == "interrupted"
+
+
+@pytest.mark.parametrize("wish", ["", "1"])
+def test_no_colour_where_none_is_wished(wish: str, tmp_path: Path) -> None:
+    """On a terminal, which only a real one shows."""
+    (tmp_path / "spec.yaml").write_text("name: x\nplatform: nowhere\n")
+    check = f"{sys.executable} -m trainwright check"
+    done = subprocess.run(
+        ["script", "-qec", f"{check} {tmp_path}/spec.yaml; {check} nowhere", "/dev/null"],
+        capture_output=True, text=True, env={**os.environ, "NO_COLOR": wish},
+    )  # fmt: skip
+    assert "TW002" in done.stdout
+    assert "no such file or folder" in done.stdout
+    assert ("\x1b[" in done.stdout) == (not wish)

@@ -35,6 +35,7 @@ class Result:
     findings: list[Finding] = field(default_factory=list)
     skips: list[Skip] = field(default_factory=list)
     files: int = 0
+    unread: list[str] = field(default_factory=list)  # files met in a folder that could not be parsed
     ignored: int = 0
     texts: dict[str, str] = field(default_factory=dict)  # of files with findings, for excerpts and fixes
 
@@ -82,7 +83,7 @@ def check(paths: Sequence[str], selection: Selection | None = None, facts: dict[
 def _why_skipped(rule: Rule) -> str:
     if rule.needs == "aws":
         return "asks AWS; run with --aws"
-    return "looks at a node; `trainwright health` runs it there"
+    return "looks at the node a job runs on, which no verb does yet"
 
 
 def _files(paths: Sequence[str]) -> Iterator[tuple[str, bool]]:
@@ -93,7 +94,8 @@ def _files(paths: Sequence[str]) -> Iterator[tuple[str, bool]]:
         elif Path(path).is_dir():
             for folder, folders, names in os.walk(path):
                 folders[:] = sorted(f for f in folders if f not in _SKIPPED_FOLDERS)
-                yield from ((os.path.join(folder, n), False) for n in sorted(names) if looks_readable(Path(n)))
+                wanted = (name for name in sorted(names) if looks_readable(Path(name)))
+                yield from ((os.path.normpath(os.path.join(folder, name)), False) for name in wanted)
         elif Path(path).exists():
             yield path, True
         else:
@@ -126,14 +128,16 @@ def _check_one(
         if named:
             _add([Finding(UNREADABLE, "error", shown, error.span, error.what, error.fix)], "", shown, selection, result)
             result.files += 1
+        else:
+            result.unread.append(shown)
         return
     if file is None:
         if named:
             raise UserError(
-                "not a kind of file that `check` knows",
-                where=shown,
-                fix="it reads Trainwright specs, ParallelCluster, eksctl, CloudFormation, HyperPod, Kubernetes, shell",
-            )
+                "not a kind of file that `check` knows" if text.strip() else "the file is empty", where=shown,
+                fix="it reads Trainwright specs, ParallelCluster, eksctl, CloudFormation, HyperPod, Kubernetes, "
+                "sbatch and shell files, Dockerfiles",
+            )  # fmt: skip
         return
     result.files += 1
     _add(

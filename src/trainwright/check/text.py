@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -13,6 +14,7 @@ Paint = Callable[[str, str], str]
 
 _COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
 _WIDEST_EXCERPT = 110
+_NARROWEST = 20  # columns left for words, below which breaking them makes nothing clearer
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +32,8 @@ class _Painter:
         return click.style(text, **(looks.get(look) or {"fg": look, "bold": True}))  # type: ignore[arg-type]
 
 
-def render(result: Result, rules: dict[str, Rule], colour: bool) -> str:
-    """The whole report."""
+def render(result: Result, rules: dict[str, Rule], colour: bool, width: int | None = None) -> str:
+    """The whole report; `width` is the terminal's, to which words are broken. A pipe gets whole lines."""
     paint = _Painter(colour)
     told: set[str] = set()
     blocks = []
@@ -39,46 +41,60 @@ def render(result: Result, rules: dict[str, Rule], colour: bool) -> str:
         why = finding.why or reason(rules.get(finding.code))
         why = "" if why in told else why
         told.add(why)
-        blocks.append("\n".join(_block(finding, result.texts.get(finding.file, ""), why, paint)))
+        blocks.append("\n".join(_block(finding, result.texts.get(finding.file, ""), why, paint, width)))
     return "\n\n".join([*blocks, summary(result, len(rules), paint)])
 
 
-def _block(finding: Finding, text: str, why: str, paint: Paint) -> Iterator[str]:
+def _block(finding: Finding, text: str, why: str, paint: Paint, width: int | None) -> Iterator[str]:
     place = f"{finding.file}:{finding.span.line}:{finding.span.column}"
     level = paint(finding.level, _COLOURS[finding.level])
-    yield f"{level} {paint(finding.code, 'bold')} {finding.message}"
+    first, *rest = _wrapped(finding.message, len(f"{finding.level} {finding.code} "), width)
+    yield f"{level} {paint(finding.code, 'bold')} {first}"
+    yield from (f"    {line}" for line in rest)
     gutter = max(3, len(str(finding.span.line)))
     yield f"{' ' * gutter}{paint('╭─', 'dim')} {paint(place, 'bold')}"
     lines = text.splitlines()
     if 0 < finding.span.line <= len(lines):
-        yield from _excerpt(finding, lines, gutter, paint)
+        yield from _excerpt(finding, lines, gutter, paint, min(_WIDEST_EXCERPT, (width or 200) - gutter - 6))
+    bar = f"{' ' * gutter}{paint('│', 'dim')}"
     if why:
-        yield f"{' ' * gutter}{paint('│', 'dim')} {paint('why:', 'dim')} {why}"
+        first, *rest = _wrapped(why, gutter + 7, width)
+        yield f"{bar} {paint('why:', 'dim')} {first}"
+        yield from (f"{bar}      {line}" for line in rest)
     if finding.fix:
         label = "fix (--fix does it):" if finding.edit is not None else "fix:"
-        yield f"{' ' * gutter}{paint('╰─', 'dim')} {paint(label, 'fix')} {finding.fix}"
+        first, *rest = _wrapped(finding.fix, gutter + len(label) + 4, width)
+        yield f"{' ' * gutter}{paint('╰─', 'dim')} {paint(label, 'fix')} {first}"
+        yield from (f"{' ' * (gutter + len(label) + 4)}{line}" for line in rest)
 
 
-def _excerpt(finding: Finding, lines: list[str], gutter: int, paint: Paint) -> Iterator[str]:
+def _wrapped(text: str, taken: int, width: int | None) -> list[str]:
+    """Lines of whole words beside what stands before them."""
+    if width is None or width - taken < _NARROWEST:
+        return [text]
+    return textwrap.wrap(text, width - taken, break_long_words=False, break_on_hyphens=False) or [text]
+
+
+def _excerpt(finding: Finding, lines: list[str], gutter: int, paint: Paint, widest: int) -> Iterator[str]:
     """The line before, for context, the line itself, and a caret under the value."""
     number = finding.span.line
     before = lines[number - 2].expandtabs(1) if number > 1 else ""
     line = lines[number - 1].expandtabs(1)
-    first = max(0, finding.span.column - _WIDEST_EXCERPT + 20)
+    first = max(0, finding.span.column - widest + 20)
     end = finding.span.end_column if finding.span.end_line == number else len(line) + 1
-    width = max(1, min(end, len(line) + 1, first + _WIDEST_EXCERPT) - finding.span.column)
+    width = max(1, min(end, len(line) + 1, first + widest) - finding.span.column)
     if before.strip():
-        yield f"{paint(f'{number - 1:>{gutter}}│', 'dim')} {paint(_cut(before, first), 'dim')}"
-    yield f"{paint(f'{number:>{gutter}}│', 'dim')} {_cut(line, first)}"
+        yield f"{paint(f'{number - 1:>{gutter}}│', 'dim')} {paint(_cut(before, first, widest), 'dim')}"
+    yield f"{paint(f'{number:>{gutter}}│', 'dim')} {_cut(line, first, widest)}"
     lead = finding.span.column - 1 - first + (2 if first else 0)
     caret = " " * lead + paint("^" * width, _COLOURS[finding.level])
     yield f"{' ' * gutter}{paint('│', 'dim')} {caret}"
 
 
-def _cut(line: str, first: int) -> str:
+def _cut(line: str, first: int, widest: int) -> str:
     start = "… " if first else ""
-    shown = line[first : first + _WIDEST_EXCERPT]
-    return f"{start}{shown}" + (" …" if len(line) > first + _WIDEST_EXCERPT else "")
+    shown = line[first : first + widest]
+    return f"{start}{shown}" + (" …" if len(line) > first + widest else "")
 
 
 def reason(rule: Rule | None) -> str:
@@ -100,10 +116,15 @@ def summary(result: Result, rules: int, paint: Paint) -> str:
         paint(f"{n} {single[level] if n == 1 else plural[level]}", _COLOURS[level]) for level, n in counts.items() if n
     ]
     files = f"{result.files} file" + ("" if result.files == 1 else "s")
-    head = ", ".join(said) if said else paint("no mistakes found", "green")
+    head = ", ".join(said) if said else paint("no mistakes found", "green") if result.files else "nothing to check"
     fixable = sum(f.edit is not None for f in result.findings)
     rest = [f"{rules} rule" + ("" if rules == 1 else "s")]
     rest += [f"{len(result.skips)} not run (--aws, or on a node)"] if result.skips else []
+    rest += [f"could not be parsed: {_some(result.unread)}"] if result.unread else []
     rest += [f"{result.ignored} ignored by comment"] if result.ignored else []
     rest += [f"{fixable} fixable with --fix"] if fixable else []
     return f"{head} in {files} {paint('· ' + ' · '.join(rest), 'dim')}"
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from typing import TYPE_CHECKING
 
@@ -96,7 +97,9 @@ def _print(result: Result, form: str, rules: dict[str, Rule]) -> None:
         if result.findings:
             click.echo(formats.as_github(result))
     else:
-        click.echo(text.render(result, rules, colour=sys.stdout.isatty()))
+        terminal = sys.stdout.isatty()
+        width = shutil.get_terminal_size().columns if terminal else None
+        click.echo(text.render(result, rules, colour=terminal, width=width))
 
 
 def _explanation(code: str, rules: tuple[Rule, ...]) -> str:

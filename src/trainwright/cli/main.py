@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import importlib
+import os
 import sys
 
 import click
@@ -39,6 +40,7 @@ VERBS: dict[str, str] = {
 
 # What a disk or its owner refuses: the machine's state, not a mistake in this code.
 REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOTDIR}
+INTERRUPTED = 130  # what a shell gives a command that Ctrl-C ended; 1 would say that something was found
 
 
 class LazyVerbs(click.Group):
@@ -54,12 +56,21 @@ class LazyVerbs(click.Group):
         assert isinstance(command, click.Command)
         return command
 
+    def invoke(self, ctx: click.Context) -> object:
+        if os.environ.get("NO_COLOR"):
+            ctx.color = False
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            click.echo("interrupted", err=True)
+            ctx.exit(INTERRUPTED)
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in VERBS and not args[0].startswith("-"):
             hint = did_you_mean(args[0], VERBS)
-            raise click.UsageError(f"No such verb {args[0]!r}. {hint or 'See `trainwright --help`.'}", ctx)
+            raise click.UsageError(f"no verb {args[0]!r}: {hint or 'see `trainwright --help`'}", ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -103,9 +114,10 @@ def refusal(error: OSError) -> UserError:
 
 
 def print_error(error: UserError) -> None:
-    """What is wrong, where, how to fix it: on stderr, in colour only on a terminal."""
-    click.echo(click.style("error: ", fg="red", bold=True) + error.what, err=True)
+    """What is wrong, where, how to fix it: on stderr, in colour only on a terminal that wants it."""
+    plain = False if os.environ.get("NO_COLOR") else None
+    click.echo(click.style("error: ", fg="red", bold=True) + error.what, err=True, color=plain)
     if error.where:
-        click.echo(click.style("   at: ", dim=True) + error.where, err=True)
+        click.echo(click.style("   at: ", dim=True) + error.where, err=True, color=plain)
     if error.fix:
-        click.echo(click.style("  fix: ", fg="green") + error.fix, err=True)
+        click.echo(click.style("  fix: ", fg="green") + error.fix, err=True, color=plain)

@@ -17,7 +17,7 @@ _PLATFORMS = {"parallelcluster", "eks", "batch", "hyperpod", "hyperpod-eks", "lo
 _FOREIGN = {"apiVersion", "kind", "Resources", "services", "on", "Scheduling"}
 _FIELDS = {
     "name", "platform", "region", "zone", "queues", "storage", "head", "software", "network", "accounting",
-    "monitoring", "tags", "slurm", "jobs", "extends",
+    "monitoring", "tags", "slurm", "kubernetes", "batch", "jobs", "extends",
 }  # fmt: skip
 
 
@@ -28,7 +28,8 @@ def recognise(root: Node) -> bool:
     platform, queues = root.get("platform"), root.get("queues")
     named = platform is not None and platform.text in _PLATFORMS
     listed = queues is not None and queues.is_list and ("name" in keys or platform is not None)
-    return named or listed or ("extends" in keys and keys <= _FIELDS)
+    begun = "extends" in keys or {"name", "platform"} <= keys
+    return named or listed or (begun and keys <= _FIELDS)
 
 
 def read(file: File) -> None:

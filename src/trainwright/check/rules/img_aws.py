@@ -22,7 +22,7 @@ def custom_image_fits_the_cluster(file: File, aws: AwsFacts) -> Iterator[Problem
 
     Why: creation fails, in the version's case only after the head node has tried to start.
 
-    Fix: build the image again with `pcluster build-image` (or `trainwright image`) in this region, with this
+    Fix: build the image again with `pcluster build-image` in this region, with this
     version.
 
     Source: ParallelCluster, CustomAmiTagValidator and InstanceTypeBaseAMICompatibleValidator.
