@@ -216,3 +216,91 @@ def test_ranks_with_the_same_process_number_make_the_corpus_at_once(tmp_path, mo
     assert len(set(made)) == 1
     assert damaged(read_manifest(made[0]), made[0]) == []
     assert [path.name for path in made[0].parent.iterdir()] == [made[0].name], "nothing is left beside it"
+
+
+def lines_of_text() -> bytes:
+    return b"".join(json.dumps({"text": f"line {i} of a long text"}).encode() + b"\n" for i in range(20_000))
+
+
+@pytest.mark.parametrize("suffix", [".jsonl.zst", ".txt.zst"])
+def test_a_zst_file_that_was_cut_off_or_damaged_is_named(tmp_path, suffix):
+    """Cut between two blocks it unpacks to a shorter text without a word of warning."""
+    import zstandard
+
+    frame = zstandard.compress(lines_of_text())
+    path = tmp_path / f"a{suffix}"
+    half = len(frame) // 2
+    for content in (frame[:half], frame[:-1], frame[:half] + b"\xff" * 2000 + frame[half + 2000 :]):
+        path.write_bytes(content)
+        with pytest.raises(UserError, match="cannot be read to its end") as caught:
+            prepare([str(path)], tmp_path / "out", workers=1, quiet=True)
+        assert caught.value.where == str(path)
+    path.write_bytes(frame + zstandard.compress(lines_of_text()))
+    twice = prepare([str(path)], tmp_path / "out", workers=1, quiet=True)
+    assert twice.tokens > 2 * 20_000 * len("line 1 of a long text")
+
+
+def test_a_parquet_file_that_is_none_or_holds_no_text_is_named(tmp_path):
+    import pyarrow
+    import pyarrow.parquet
+
+    path = tmp_path / "a.parquet"
+    pyarrow.parquet.write_table(pyarrow.table({"text": TEXTS * 100, "n": list(range(len(TEXTS) * 100))}), path)
+    with pytest.raises(UserError, match="column 'n' holds int64, not text"):
+        prepare([str(path)], tmp_path / "out", reading=Reading("n"), workers=1, quiet=True)
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(UserError, match="cannot be read as parquet") as caught:
+        prepare([str(path)], tmp_path / "out", workers=1, quiet=True)
+    assert caught.value.where == str(path)
+
+
+def word_tokenizer(path: Path, words: dict[str, int]) -> str:
+    import tokenizers
+
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    tokenizer.save(str(path))
+    return str(path)
+
+
+def test_a_vocabulary_with_gaps_is_as_large_as_its_last_word(tmp_path):
+    name = word_tokenizer(tmp_path / "t.json", {"a": 0, "b": 1, "[UNK]": 2, "</s>": 90_000})
+    (tmp_path / "a.txt").write_text("a b c")
+    manifest = prepare([str(tmp_path / "a.txt")], tmp_path / "out", name, workers=1, quiet=True)
+    assert (manifest.tokenizer.vocab, manifest.dtype, manifest.tokens) == (90_001, "uint32", 4)
+
+
+def test_the_token_that_ends_a_document_can_be_named(tmp_path, capsys):
+    name = word_tokenizer(tmp_path / "t.json", {"a": 0, "b": 1, "[UNK]": 2, "<END>": 3})
+    (tmp_path / "a.txt").write_text("a b")
+    words = ["prepare", str(tmp_path / "a.txt"), "-o", str(tmp_path / "out"), "--tokenizer", name, "--workers", "1"]
+    with pytest.raises(UserError, match="no token that ends a document") as caught:
+        main(words)
+    assert "--end-token" in caught.value.fix
+    with pytest.raises(UserError, match="no token '<END'"):
+        main([*words, "--end-token", "<END"])
+    assert main([*words, "--end-token", "<END>"]) == 0
+    assert stream(tmp_path / "out") == [0, 1, 3]
+
+
+def test_a_tokenizer_file_that_is_none_is_named(tmp_path):
+    (tmp_path / "t.json").write_text('{"version"')
+    with pytest.raises(UserError, match="not a tokenizer file") as caught:
+        prepare([str(write_jsonl(tmp_path / "a.jsonl"))], tmp_path / "out", str(tmp_path / "t.json"), workers=1)
+    assert caught.value.where == str(tmp_path / "t.json")
+
+
+def test_a_tokenizer_trained_before_is_taken_only_for_the_same_wish(tmp_path, capsys):
+    path = write_jsonl(tmp_path / "a.jsonl", ["the train ran over the bridge " * 20] * 5)
+    words = ["prepare", str(path), "-o", str(tmp_path / "out"), "--workers", "1", "--train-bpe"]
+    assert main([*words, "260"]) == 0
+    assert main([*words, "260"]) == 0
+    with pytest.raises(UserError, match="260 words"):
+        main([*words, "300"])
+
+
+@pytest.mark.parametrize("option", ["--shard-size", "--workers", "--train-bpe"])
+def test_numbers_below_one_are_refused(tmp_path, capsys, option):
+    with pytest.raises(SystemExit):
+        main(["prepare", "a.jsonl", "-o", str(tmp_path / "out"), option, "0"])
+    assert "at least 1" in capsys.readouterr().err

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from trainwright.errors import UserError
-from trainwright.train.data.format import Manifest, damaged, read_manifest
+from trainwright.train.data.format import Manifest, damaged, read_manifest, write_durably
 from trainwright.train.data.prepare import SHARD_BYTES, prepare
 from trainwright.train.data.progress import si
 from trainwright.train.data.readers import Piece, Reading, documents, input_files, kind_of
@@ -34,16 +34,24 @@ def parser() -> argparse.ArgumentParser:
     make.add_argument("inputs", nargs="+", metavar="INPUT", help="files, folders, or builtin:stdlib")
     make.add_argument("-o", "--output", required=True, type=Path, metavar="FOLDER", help="where the shards go")
     make.add_argument("--tokenizer", default="bytes", metavar="FILE", help="a tokenizer.json, or `bytes` (default)")
-    make.add_argument("--train-bpe", type=int, metavar="WORDS", help="first train a byte-level BPE of this size here")
+    make.add_argument("--end-token", default="", metavar="WORD", help="the tokenizer's word that ends a document")
+    make.add_argument("--train-bpe", type=count, metavar="WORDS", help="first train a byte-level BPE of this size here")
     make.add_argument("--field", default="text", help="the field of a record that holds the text (default: text)")
     make.add_argument("--separator", default="", metavar="TEXT", help="cuts text files into documents")
-    make.add_argument("--shard-size", type=int, default=SHARD_BYTES >> 20, metavar="MB", help="input MB a shard (64)")
-    make.add_argument("--workers", type=int, metavar="N", help="processes (default: one a core)")
+    make.add_argument("--shard-size", type=count, default=SHARD_BYTES >> 20, metavar="MB", help="input MB a shard (64)")
+    make.add_argument("--workers", type=count, metavar="N", help="processes (default: one a core)")
     for name, text in (("show", "what a prepared folder holds"), ("verify", "prove a folder whole by its checksums")):
         verb = verbs.add_parser(name, help=text)
         verb.add_argument("folder", type=Path, metavar="FOLDER")
         verb.add_argument("--json", action="store_true", help="facts as JSON")
     return top
+
+
+def count(text: str) -> int:
+    """A whole number from 1 up."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a whole number of at least 1")
+    return int(text)
 
 
 def main(words: list[str] | None = None) -> int:
@@ -53,7 +61,8 @@ def main(words: list[str] | None = None) -> int:
         reading = Reading(args.field, args.separator)
         tokenizer = trained_tokenizer(args, reading) if args.train_bpe else args.tokenizer
         size = args.shard_size << 20
-        show(prepare(args.inputs, args.output, tokenizer, reading, size, args.workers), args.output, as_json=False)
+        made = prepare(args.inputs, args.output, tokenizer, reading, size, args.workers, end=args.end_token)
+        show(made, args.output, as_json=False)
         return 0
     manifest = read_manifest(args.folder)
     if args.verb == "show":
@@ -68,17 +77,27 @@ def main(words: list[str] | None = None) -> int:
 
 
 def trained_tokenizer(args: argparse.Namespace, reading: Reading) -> str:
-    """Train a BPE on the inputs (once: a second run finds it), and give its path."""
+    """Train a BPE on the inputs (once: a second run with the same wish finds it), and give its path."""
     from trainwright.train.data.tokenizer import train_bpe
 
     if args.tokenizer != "bytes":
         raise UserError("--tokenizer and --train-bpe exclude each other", fix="give one of the two")
-    path = args.output / "tokenizer.json"
+    path, wish = args.output / "tokenizer.json", {"words": args.train_bpe, "inputs": args.inputs}
+    note = path.with_name("tokenizer.wish.json")
+    before = json.loads(note.read_text(encoding="utf-8")) if note.exists() and path.exists() else wish
+    if before != wish:
+        raise UserError(
+            f"the tokenizer here has {before['words']:,} words from {before['inputs']}, not {args.train_bpe:,} "
+            f"from {args.inputs}",
+            where=str(path),
+            fix="give another --output folder",
+        )
     if not path.exists():
         files = input_files(args.inputs)
         print(f"training a BPE of {args.train_bpe:,} words on {len(files)} files", file=sys.stderr)
         whole = (Piece(str(p), kind_of(p) or "text", 0, row_groups(p), p.stat().st_size) for p, _ in files)
         train_bpe((text for piece in whole for text in documents(piece, reading)), args.train_bpe, path)
+        write_durably(note, json.dumps(wish).encode())
     return str(path)
 
 

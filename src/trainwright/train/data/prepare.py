@@ -44,6 +44,7 @@ class Job:
     pieces: tuple[Piece, ...]
     reading: Reading
     tokenizer: str
+    end: str  # the word that ends a document, where the user named it
     dtype: str
 
     @property
@@ -65,12 +66,16 @@ def prepare(
     shard_bytes: int = SHARD_BYTES,
     workers: int | None = None,
     quiet: bool = False,
+    end: str = "",
 ) -> Manifest:
     """Make (or finish making) the token shards of `inputs` in `folder`, and return their manifest."""
-    identity = open_tokenizer(tokenizer).id
+    identity = open_tokenizer(tokenizer, end).id
     dtype = "uint16" if identity.vocab <= 1 << 16 else "uint32"
     files = input_files(inputs)
-    jobs = plan_jobs(files, folder, reading or Reading(), shard_bytes, tokenizer, dtype)
+    jobs = [
+        Job(f"shard-{i:05d}", str(folder), group, reading or Reading(), tokenizer, end, dtype)
+        for i, group in enumerate(dealt(files, reading or Reading(), shard_bytes))
+    ]
     folder.mkdir(parents=True, exist_ok=True)
     refuse_other_tokens(folder, identity)
     done = finished_shards(jobs, folder, identity)
@@ -96,9 +101,7 @@ def remove_leftovers(folder: Path, manifest: Manifest) -> None:
             path.unlink()
 
 
-def plan_jobs(
-    files: list[tuple[Path, str]], folder: Path, reading: Reading, shard_bytes: int, tokenizer: str, dtype: str
-) -> list[Job]:
+def dealt(files: list[tuple[Path, str]], reading: Reading, shard_bytes: int) -> list[tuple[Piece, ...]]:
     """The inputs dealt into shards of about `shard_bytes`, in order: the same inputs always give the same shards."""
     groups: list[list[Piece]] = [[]]
     held = 0
@@ -109,9 +112,7 @@ def plan_jobs(
                 held = 0
             groups[-1].append(piece)
             held += piece.size
-    return [
-        Job(f"shard-{i:05d}", str(folder), tuple(group), reading, tokenizer, dtype) for i, group in enumerate(groups)
-    ]
+    return [tuple(group) for group in groups]
 
 
 def refuse_other_tokens(folder: Path, identity: TokenizerId) -> None:
@@ -179,7 +180,7 @@ def quiet_tokenizer_threads() -> None:
 
 def make_shard(job: Job) -> Shard:
     """Read, encode and write one shard; its record is written last, so a shard with a record is whole."""
-    tokenizer = open_tokenizer(job.tokenizer)
+    tokenizer = open_tokenizer(job.tokenizer, job.end)
     data, index = Path(job.folder, f"{job.name}.bin"), Path(job.folder, f"{job.name}.idx")
     record = Path(job.folder, f"{job.name}.json")
     record.unlink(missing_ok=True)

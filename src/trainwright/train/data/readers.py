@@ -177,8 +177,49 @@ def open_input(path: Path) -> BinaryIO:
             raise UserError(
                 "reading .zst needs the `zstandard` package", where=str(path), fix="pip install zstandard"
             ) from error
-        return io.BufferedReader(zstandard.ZstdDecompressor().stream_reader(path.open("rb"), read_across_frames=True))
+        return io.BufferedReader(Unzstd(path, zstandard))
     return path.open("rb")
+
+
+class Unzstd(io.RawIOBase):
+    """A .zst file unpacked as it is read. The package's own reader takes the end of a cut-off file for a good one."""
+
+    def __init__(self, path: Path, package: Any) -> None:
+        self.handle, self.package = path.open("rb"), package
+        self.frame: Any = None
+        self.ready = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        self.handle.close()
+        super().close()
+
+    def readinto(self, buffer: Any) -> int:
+        while not self.ready:
+            packed = self.handle.read(1 << 17)
+            if not packed:
+                if self.frame is not None:
+                    raise EOFError("it was cut off within a frame")
+                return 0
+            self.ready = self._unpack(packed)
+        part, self.ready = self.ready[: len(buffer)], self.ready[len(buffer) :]
+        buffer[: len(part)] = part
+        return len(part)
+
+    def _unpack(self, packed: bytes) -> bytes:
+        """What comes out of the next bytes; they may end one frame and begin another."""
+        parts = []
+        try:
+            while packed:
+                self.frame = self.frame or self.package.ZstdDecompressor().decompressobj()
+                parts.append(self.frame.decompress(packed))
+                packed = self.frame.unused_data if self.frame.eof else b""
+                self.frame = None if self.frame.eof else self.frame
+        except self.package.ZstdError as error:
+            raise OSError(str(error)) from error
+        return b"".join(parts)
 
 
 def parquet_file(path: Path) -> Any:
@@ -188,7 +229,10 @@ def parquet_file(path: Path) -> Any:
         raise UserError(
             "reading parquet needs the `pyarrow` package", where=str(path), fix="pip install pyarrow"
         ) from error
-    return pyarrow.parquet.ParquetFile(path)
+    try:
+        return pyarrow.parquet.ParquetFile(path)
+    except (ValueError, OSError) as error:
+        raise UserError(f"cannot be read as parquet: {error}", where=str(path), fix="copy the file again") from error
 
 
 def parquet_documents(path: Path, piece: Piece, reading: Reading) -> Iterator[str]:
@@ -200,4 +244,11 @@ def parquet_documents(path: Path, piece: Piece, reading: Reading) -> Iterator[st
             fix="name it with --field",
         )
     for batch in parquet.iter_batches(row_groups=list(range(piece.start, piece.end)), columns=[reading.field]):
-        yield from (text for text in batch.column(0).to_pylist() if text)
+        texts = [text for text in batch.column(0).to_pylist() if text]
+        if texts and not isinstance(texts[0], str):
+            raise UserError(
+                f"column {reading.field!r} holds {batch.schema.field(0).type}, not text",
+                where=str(path),
+                fix="name a column of text with --field",
+            )
+        yield from texts

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
 from trainwright.errors import UserError
-from trainwright.train.data.format import TokenizerId, file_sha256
+from trainwright.train.data.format import TokenizerId, beside, file_sha256
 
 END_NAMES = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eot_id|>", "[SEP]")
 
@@ -39,16 +40,22 @@ class ByteTokenizer:
 class FileTokenizer:
     """A `tokenizer.json`, run by the `tokenizers` package."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, end_name: str = "") -> None:
         if not path.is_file():
             raise UserError("no such tokenizer file", where=str(path), fix="--tokenizer bytes, or a tokenizer.json")
-        self.tokenizer = tokenizers_package().Tokenizer.from_file(str(path))
-        end = next((i for n in END_NAMES if (i := self.tokenizer.token_to_id(n)) is not None), None)
+        package = tokenizers_package()
+        try:
+            self.tokenizer = package.Tokenizer.from_file(str(path))
+        except Exception as error:  # the package raises nothing narrower
+            raise UserError(f"not a tokenizer file: {error}", where=str(path), fix="a tokenizer.json") from error
+        names = (end_name,) if end_name else END_NAMES
+        end = next((i for n in names if (i := self.tokenizer.token_to_id(n)) is not None), None)
         if end is None:
-            raise UserError(
-                "the tokenizer has no token that ends a document", where=str(path), fix=f"add one of {END_NAMES}"
-            )
-        self.id = TokenizerId(path.name, self.tokenizer.get_vocab_size(), end, file_sha256(path))
+            what = f"no token {end_name!r}" if end_name else "no token that ends a document"
+            raise UserError(f"the tokenizer has {what}", where=str(path), fix="name its token with --end-token")
+        # Numbers may have gaps, so counting the words is not enough.
+        vocab = 1 + max(self.tokenizer.get_vocab().values())
+        self.id = TokenizerId(path.name, vocab, end, file_sha256(path))
 
     def encode(self, texts: list[str], dtype: str) -> Iterator[bytes]:
         from array import array
@@ -58,12 +65,12 @@ class FileTokenizer:
             yield array(code, [*encoding.ids, self.id.eos]).tobytes()
 
 
-def open_tokenizer(name: str) -> Tokenizer:
-    """`bytes`, or the path of a tokenizer.json (or of a folder that holds one)."""
+def open_tokenizer(name: str, end: str = "") -> Tokenizer:
+    """`bytes`, or the path of a tokenizer.json (or of a folder that holds one), with the word that ends a document."""
     if name == "bytes":
         return ByteTokenizer()
     path = Path(name)
-    return FileTokenizer(path / "tokenizer.json" if path.is_dir() else path)
+    return FileTokenizer(path / "tokenizer.json" if path.is_dir() else path, end)
 
 
 def train_bpe(texts: Iterable[str], vocab: int, path: Path) -> None:
@@ -82,7 +89,9 @@ def train_bpe(texts: Iterable[str], vocab: int, path: Path) -> None:
     )
     tokenizer.train_from_iterator(texts, trainer)
     path.parent.mkdir(parents=True, exist_ok=True)
-    tokenizer.save(str(path))
+    own = beside(path)
+    tokenizer.save(str(own))
+    os.replace(own, path)
 
 
 def tokenizers_package() -> Any:
