@@ -95,6 +95,11 @@ def test_what_does_not_fit_fails_and_offers_the_nearest_that_does():
     [
         (["--model", "lama3-70b", "--instance", "p5.48xlarge"], "no model", "llama3-70b"),
         (["--model", "llama3-8b", "--instance", "p5.48xlarg"], "no instance type", "p5.48xlarge"),
+        (
+            ["--model", "llama3-8b", "--instance", "p5"],
+            "no instance type",
+            "p5 is a family; its types are p5.4xlarge, p5.48xlarge",
+        ),
         (["--model", "llama3-8b", "--instance", "m5.large"], "no accelerator", "p, g or trn"),
         (["--model", "llama3-8b", "--instance", "p5.48xlarge", "--trainer", "torchtitn"], "no trainer", "torchtitan"),
         (["--model", "llama3-8b", "--instance", "p5.48xlarge", "--batch", "many"], "not a quantity", "4M"),
@@ -203,6 +208,18 @@ def test_a_job_of_a_spec_is_predicted(tmp_path: Path):
     with pytest.raises(UserError, match="no job 'pretrian'") as caught:
         CliRunner().invoke(predict_command, [str(path), "pretrian"], catch_exceptions=False)
     assert "pretrain" in caught.value.fix
+
+
+def test_a_flag_beside_a_spec_is_refused_and_set_changes_the_spec(tmp_path: Path):
+    path = tmp_path / "trainwright.yaml"
+    path.write_text(SPEC, encoding="utf-8")
+    with pytest.raises(UserError, match="--nodes describes a job") as caught:
+        CliRunner().invoke(predict_command, [str(path), "--nodes", "8"], catch_exceptions=False)
+    assert "--set" in caught.value.fix
+    record = json.loads(run(str(path), "--set", "jobs.pretrain.batch.micro=2", "--json").stdout)
+    assert record["micro_batch"] == 2
+    with pytest.raises(UserError, match="none is named"):
+        CliRunner().invoke(predict_command, ["--set", "a=1"], catch_exceptions=False)
 
 
 def test_advice_is_a_front_and_a_spec_that_loads(tmp_path: Path):

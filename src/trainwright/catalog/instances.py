@@ -82,9 +82,11 @@ def find_instance(name: str) -> InstanceType | None:
 def instance(name: str) -> InstanceType:
     found = find_instance(name)
     if found is None:
+        plain = name.lower().removeprefix("ml.")
+        sizes = ", ".join(row for row in _rows() if row.startswith(f"{plain}."))
         raise UserError(
             f"no instance type {name!r} in the catalog",
-            fix=did_you_mean(name.lower().removeprefix("ml."), _rows())
+            fix=(f"{plain} is a family; its types are {sizes}" if sizes else did_you_mean(plain, _rows()))
             or "`trainwright catalog list` names them; `trainwright catalog update` fetches new ones from EC2",
         )
     return found

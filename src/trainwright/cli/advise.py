@@ -40,12 +40,12 @@ def command(model: str, tokens: str, as_json: bool, spec_file: Path | None, **fl
 
     for name in left_out(_words(flags["instances"])):
         click.echo(f"{name} is left out: too little is published about Neuron kernels to answer for them", err=True)
-    wanted = _count(tokens)
+    wanted = _count("--tokens", tokens)
     found = advise(
         find_model(model), wanted, deadline_days=_days(flags["deadline"]),
-        budget=_count(flags["budget"]) if flags["budget"] else None, region=_region(flags["region"]),
+        budget=_count("--budget", flags["budget"]) if flags["budget"] else None, region=_region(flags["region"]),
         names=_words(flags["instances"]), ways=_ways(flags["capacity"]), seq=flags["seq"],
-        batch_tokens=_count(flags["batch"]), precision=flags["precision"], most_nodes=flags["nodes"], c=calibrated(),
+        batch_tokens=_count("--batch", flags["batch"]), precision=flags["precision"], most_nodes=flags["nodes"], c=calibrated(),
     )  # fmt: skip
     if as_json:
         record = {
@@ -106,13 +106,14 @@ def _record(o: Offer) -> dict[str, object]:
     }  # fmt: skip
 
 
-def _count(text: str) -> int:
+def _count(option: str, text: str) -> int:
     from trainwright.spec.units import parse_count
 
     try:
         return parse_count(text)
     except ValueError as error:
-        raise UserError(str(error), fix="write it like 4M or 15T") from error
+        what, _, fix = str(error).partition("; ")
+        raise UserError(what, where=option, fix=fix) from error
 
 
 def _days(text: str | None) -> float | None:
@@ -123,7 +124,8 @@ def _days(text: str | None) -> float | None:
     try:
         return parse_seconds(text) / 86_400
     except ValueError as error:
-        raise UserError(str(error), where="--deadline", fix="write it like 30d or 12h") from error
+        what, _, fix = str(error).partition("; ")
+        raise UserError(what, where="--deadline", fix=fix) from error
 
 
 def _words(text: str) -> list[str]:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("words", nargs=-1, metavar="[SPEC [JOB]]")
+@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change one value of the spec.")
 @click.option("--model", help="Model shape, such as llama3-70b.")
 @click.option("--instance", help="EC2 instance type, such as p5.48xlarge.")
 @click.option("--nodes", type=click.IntRange(min=1), default=1, show_default=True)
@@ -58,6 +59,7 @@ def command(
     from trainwright.predict.calibrate import calibrated
 
     constants = calibrated()
+    _refuse_mixture(ctx, words, flags["overrides"])
     found = _predictions(words, flags, constants)
     if as_json:
         records = [p.to_dict() for p in found]
@@ -76,7 +78,8 @@ def _predictions(words: tuple[str, ...], flags: dict[str, Any], constants: Const
         from trainwright.predict.job import predict_job
         from trainwright.spec.load import load
 
-        return [predict_job(load(words[0]).spec, words[1] if len(words) > 1 else None, constants)]
+        spec = load(words[0], flags["overrides"]).spec
+        return [predict_job(spec, words[1] if len(words) > 1 else None, constants)]
     if not flags["model"] or not flags["instance"]:
         raise UserError(
             "nothing to predict",
@@ -87,16 +90,34 @@ def _predictions(words: tuple[str, ...], flags: dict[str, Any], constants: Const
     def one(plan: str) -> Prediction:
         return predict(
             flags["model"], flags["instance"], flags["nodes"], plan, seq=flags["seq"],
-            batch_tokens=_count(flags["batch"]), micro_batch=flags["micro_batch"],
+            batch_tokens=_count("--batch", flags["batch"]), micro_batch=flags["micro_batch"],
             precision=flags["precision"], trainer=flags["trainer"],
-            recompute=flags["recompute"], tokens=_count(flags["tokens"]), region=flags["region"],
+            recompute=flags["recompute"], tokens=_count("--tokens", flags["tokens"]), region=flags["region"],
             price_kind=flags["capacity"], c=constants,
         )  # fmt: skip
 
     return [one(plan) for plan in (flags["parallel"], *flags["compare"])]
 
 
-def _count(text: str | None) -> int | None:
+def _refuse_mixture(ctx: click.Context, words: tuple[str, ...], overrides: tuple[str, ...]) -> None:
+    """A spec says all about its job: a flag beside it would be dropped in silence."""
+    from click.core import ParameterSource
+
+    anyway = {"words", "overrides", "explain", "svg", "as_json", "calibrating", "rows"}
+    given = [
+        option for option in ctx.command.params
+        if option.name not in anyway and ctx.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
+    ]  # fmt: skip
+    if words and given:
+        raise UserError(
+            f"{given[0].opts[0]} describes a job, and the spec describes one already",
+            fix="change the spec's value: --set jobs.NAME.nodes=8, --set queues.NAME.instance=p5.48xlarge",
+        )
+    if overrides and not words:
+        raise UserError("--set changes a value of a spec, and none is named", fix="trainwright predict SPEC --set …")
+
+
+def _count(option: str, text: str | None) -> int | None:
     if text is None:
         return None
     from trainwright.spec.units import parse_count
@@ -104,7 +125,8 @@ def _count(text: str | None) -> int | None:
     try:
         return parse_count(text)
     except ValueError as error:
-        raise UserError(str(error), fix="write it like 4M or 15T") from error
+        what, _, fix = str(error).partition("; ")
+        raise UserError(what, where=option, fix=fix) from error
 
 
 def _print(found: list[Prediction], flags: dict[str, Any], constants: Constants) -> None:

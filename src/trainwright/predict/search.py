@@ -252,7 +252,9 @@ def losers(found: list[Offer], chosen: Offer) -> list[tuple[Offer, str]]:
 
 def lacks(offer: Offer, chosen: Offer) -> str:
     if (offer.instance, offer.nodes, offer.kind) == (chosen.instance, chosen.nodes, chosen.kind):
-        return f"{1 - chosen.days / offer.days:.0%} slower on the same machines: {costliest(offer)}"
+        slower = 1 - chosen.days / offer.days
+        how = f"{slower:.0%} slower" if slower >= 0.005 else "as fast"
+        return f"{how} on the same machines: {costliest(offer)}"
     time, money = offer.days / chosen.days, offer.usd / chosen.usd
     if time >= 1 and money >= 1:
         return f"{time:.1f}x the time and {money:.1f}x the price"

@@ -71,7 +71,8 @@ def _spelling(value: Value[str]) -> Iterator[Problem]:
     sizes = sizes_of(family) if dot and machine(value) is None else ()
     if not sizes:
         return
-    hint = did_you_mean(size, sizes) or f"{family} comes as {', '.join(sizes)}"
+    near = did_you_mean(size, sizes).replace("'", f"'{family}.", 1)
+    hint = near or f"{family} comes as {', '.join(sizes)}"
     if not _SIZE.fullmatch(size):
         yield problem(value, f"{value.value} is no instance type", hint)
     else:
