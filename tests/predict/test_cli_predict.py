@@ -98,7 +98,7 @@ def test_what_does_not_fit_fails_and_offers_the_nearest_that_does():
         (
             ["--model", "llama3-8b", "--instance", "p5"],
             "no instance type",
-            "p5 is a family; its types are p5.4xlarge, p5.48xlarge",
+            "p5 is a family: p5.48xlarge, p5.4xlarge",
         ),
         (["--model", "llama3-8b", "--instance", "m5.large"], "no accelerator", "p, g or trn"),
         (["--model", "llama3-8b", "--instance", "p5.48xlarge", "--trainer", "torchtitn"], "no trainer", "torchtitan"),

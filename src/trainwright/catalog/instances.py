@@ -86,7 +86,7 @@ def instance(name: str) -> InstanceType:
         sizes = ", ".join(row for row in _rows() if row.startswith(f"{plain}."))
         raise UserError(
             f"no instance type {name!r} in the catalog",
-            fix=(f"{plain} is a family; its types are {sizes}" if sizes else did_you_mean(plain, _rows()))
+            fix=(f"{plain} is a family: {sizes}" if sizes else did_you_mean(plain, _rows()))
             or "`trainwright catalog list` names them; `trainwright catalog update` fetches new ones from EC2",
         )
     return found

@@ -45,7 +45,8 @@ def command(model: str, tokens: str, as_json: bool, spec_file: Path | None, **fl
         find_model(model), wanted, deadline_days=_days(flags["deadline"]),
         budget=_count("--budget", flags["budget"]) if flags["budget"] else None, region=_region(flags["region"]),
         names=_words(flags["instances"]), ways=_ways(flags["capacity"]), seq=flags["seq"],
-        batch_tokens=_count("--batch", flags["batch"]), precision=flags["precision"], most_nodes=flags["nodes"], c=calibrated(),
+        batch_tokens=_count("--batch", flags["batch"]), precision=flags["precision"], most_nodes=flags["nodes"],
+        c=calibrated(),
     )  # fmt: skip
     if as_json:
         record = {
