@@ -255,6 +255,10 @@ def words(config, *more):
         (["--data", "/nowhere"], "no such data folder"),
         (["--model", "lama3.2-1b"], "there is no model named 'lama3.2-1b'"),
         (["--holdout", "0.00001", "--eval-every", "5"], "leaves 0 to evaluate on"),
+        (["--lr", "nan"], "--lr is nan, it must be at least 0"),
+        (["--watchdog", "inf"], "--watchdog is inf"),
+        (["--beta2", "1"], "--beta2 is 1.0, it must be a share below 1"),
+        (["--min-lr", "3e-5", "--min-lr", "2"], "--min-lr is 2.0, a share of --lr"),
     ],
 )
 def test_bad_input_is_an_error_before_the_first_step(config, capsys, tmp_path, more, message):
@@ -289,7 +293,9 @@ def test_a_config_file_is_read_and_the_command_line_goes_first(tmp_path):
     path.write_text(json.dumps({"model": MODEL, "data": ["a:3", "b"], "lr": 1, "steps": 7, "isolate": False}))
     config = parse_arguments(["--config", str(path), "--steps", "9", "--compile"])
     assert (config.data, config.lr, config.steps, config.isolate, config.compile) == (("a:3", "b"), 1, 9, False, True)
-    for wrong, message in [({"stepz": 3}, "no option 'stepz'"), ({"steps": "3"}, "it must be int")]:
+    again = parse_arguments(["--model", MODEL, "--data", "a", "b:2", "--data", "c"])
+    assert again.data == ("a", "b:2", "c"), "said twice, nothing is lost"
+    for wrong, message in [({"stepz": 3}, "no option 'stepz'"), ({"steps": "3"}, "it must be int"), ([], "no JSON")]:
         path.write_text(json.dumps(wrong))
         with pytest.raises(UserError, match=message):
             parse_arguments(["--config", str(path)])

@@ -281,3 +281,14 @@ def test_a_missing_mirror_is_an_error_on_every_rank(config, monkeypatch):
 
     with pytest.raises(UserError, match="needs the 'wandb' package"):
         assemble(replace(config, wandb="project"), World(1, 2, 1, torch.device("cpu")))
+
+
+def test_microbatches_that_do_not_interleave_are_told_before_anything_is_built(config, monkeypatch):
+    from trainwright.train import setup
+    from trainwright.train.world import World
+
+    monkeypatch.setattr(setup, "Engine", lambda *_: pytest.fail("an engine was built"))
+    wrong = replace(config, parallel="pp=2,virtual=2", batch=3, micro_batch=1)
+    with pytest.raises(UserError, match="3 micro-batches cannot be interleaved over 2") as caught:
+        setup.assemble(wrong, World(0, 2, 0, torch.device("cpu")))
+    assert "makes 4 micro-batches" in caught.value.fix

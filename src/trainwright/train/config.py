@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import re
 import types
 import typing
@@ -85,11 +86,15 @@ class TrainConfig:
     def __post_init__(self) -> None:
         for f in fields(self):
             value, least = getattr(self, f.name), f.metadata.get("least", 0)
-            if isinstance(value, int | float) and value < least:
+            if isinstance(value, int | float) and not least <= value < math.inf:
                 name = f.name.replace("_", "-")
                 raise UserError(f"--{name} is {value}, it must be at least {least}", fix=f"--{name} {least or 1}")
-        if not self.holdout < 1:
-            raise UserError(f"--holdout is {self.holdout}, it must be a share below 1", fix="--holdout 0.01")
+        for share, usual in (("holdout", 0.01), ("beta1", 0.9), ("beta2", 0.95)):
+            value = getattr(self, share)
+            if not value < 1:
+                raise UserError(f"--{share} is {value}, it must be a share below 1", fix=f"--{share} {usual}")
+        if self.min_lr > 1:
+            raise UserError(f"--min-lr is {self.min_lr}, a share of --lr of at most 1", fix="--min-lr 0.1")
         if self.resume not in ("auto", "never") and not self.resume.isdecimal():
             raise UserError(f"--resume is {self.resume!r}", fix="auto, never, or the number of a step")
 
@@ -149,7 +154,7 @@ def words(f: Field[Any], kind: Any) -> dict[str, Any]:
         common["help"] += " (default: yes)" if default else ""
         return {**common, "action": argparse.BooleanOptionalAction}
     if isinstance(kind, types.GenericAlias):
-        return {**common, "nargs": "+", "metavar": "DATA"}
+        return {**common, "nargs": "+", "action": "extend", "metavar": "DATA"}
     if f.name in CHOICES:
         return {**common, "choices": [c for c in CHOICES[f.name] if c], "metavar": "WORD"}
     return {**common, "type": kind, "metavar": {int: "N", float: "X"}.get(kind, f.name.rsplit("_")[-1].upper())}
@@ -174,6 +179,8 @@ def read_file(path: Path) -> dict[str, Any]:
         values = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise UserError(f"cannot read the configuration: {error}", where=str(path), fix="a JSON object") from error
+    if not isinstance(values, dict):
+        raise UserError("the configuration is no JSON object", where=str(path), fix='{"model": "…", "data": ["…"]}')
     known = {f.name: f for f in fields(TrainConfig)}
     hints = typing.get_type_hints(TrainConfig)
     for name, value in values.items():

@@ -190,3 +190,9 @@ def test_bad_input_names_the_two_numbers(data, tmp_path):
     assert caught.value.fix == "--batch 8"
     with pytest.raises(UserError, match="no such data folder"):
         open_samples([str(tmp_path / "absent")], Options(sequence=16))
+
+
+@pytest.mark.parametrize("weight", ["nan", "inf", "0", "-1"])
+def test_weights_that_are_none_are_refused(data, weight):
+    with pytest.raises(UserError, match="weights must all be positive"):
+        open_samples([data, f"{data}:{weight}"], Options(sequence=16))

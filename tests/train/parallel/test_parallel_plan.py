@@ -39,13 +39,16 @@ def test_the_numbers_that_disagree_are_named_and_a_working_plan_offered(plan, wo
     with pytest.raises(UserError) as error:
         Plan.parse(plan).check(LLAMA, world, seq, batch)
     assert all(number in error.value.what for number in numbers)
-    offered = error.value.fix.removeprefix("for example: ")
-    if world != 6:
-        assert not Plan.parse(offered).trouble(LLAMA, world, seq, batch)
+    offered, _, other_batch = error.value.fix.removeprefix("for example: ").partition(" with --batch ")
+    assert bool(other_batch) == (world == 6), "the batch stays where a plan fits it"
+    assert not Plan.parse(offered).trouble(LLAMA, world, seq, int(other_batch or batch))
 
 
 def test_no_plan_at_all_is_said():
     assert working_plan(Plan(shard=7), LLAMA, 7, 8192, 32) is None
+    with pytest.raises(UserError) as error:
+        Plan(shard=2).check(lookup("gpt2-124m"), 2, 2048, 8)
+    assert error.value.fix == "no plan fits this model and world"
 
 
 def test_falcon_7b_has_no_even_slices():

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import reduce
-from math import gcd
 
 from trainwright.errors import UserError
 
@@ -33,8 +33,8 @@ class Mixture:
 def whole_shares(weights: Sequence[float]) -> list[int]:
     """The weights as small whole numbers: exact for 3:1, within 1/1024 for anything else (largest remainder)."""
     total = float(sum(weights))
-    if not weights or min(weights) <= 0 or total <= 0:
-        raise UserError(f"mixture weights must all be positive, got {list(weights)}", fix="--data A:0.7 --data B:0.3")
+    if not weights or not all(0 < w < math.inf for w in weights):
+        raise UserError(f"mixture weights must all be positive, got {list(weights)}", fix="--data A:0.7 B:0.3")
     exact = [w / total * CYCLE for w in weights]
     shares = [max(1, int(e)) for e in exact]
     by_remainder = sorted(range(len(weights)), key=lambda i: int(exact[i]) - exact[i])
@@ -43,7 +43,7 @@ def whole_shares(weights: Sequence[float]) -> list[int]:
     ratios = [w / min(weights) for w in weights]
     if all(abs(r - round(r)) < 1e-9 for r in ratios) and sum(ratios) <= CYCLE:
         shares = [round(r) for r in ratios]
-    divisor = reduce(gcd, shares)
+    divisor = reduce(math.gcd, shares)
     return [s // divisor for s in shares]
 
 

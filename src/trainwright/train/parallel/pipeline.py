@@ -27,7 +27,7 @@ class Action:
 def schedule(rank: int, ranks: int, chunks: int, microbatches: int) -> list[Action]:
     """What one rank does, in order: fill the pipeline, then one forward and one backward in turn, then drain it."""
     if chunks > 1 and microbatches % ranks:
-        fix = f"use a multiple of {ranks} micro-batches, or virtual=1"
+        fix = f"a --batch that makes {-(-microbatches // ranks) * ranks} micro-batches a data rank, or virtual=1"
         raise UserError(f"{microbatches} micro-batches cannot be interleaved over {ranks} pipeline ranks", fix=fix)
     total = microbatches * chunks
     ahead = ranks - rank - 1 if chunks == 1 else 2 * (ranks - rank - 1) + (chunks - 1) * ranks

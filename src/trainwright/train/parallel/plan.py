@@ -61,9 +61,17 @@ class Plan:
         `batch` is the global batch in samples; 0 leaves it unchecked."""
         trouble = self.trouble(shape, world, seq, batch)
         if trouble:
-            other = working_plan(self, shape, world, seq, batch)
-            fix = f"for example: {other}" if other else "no plan fits this model, world and batch"
-            raise UserError(trouble, where=f"plan {self}", fix=fix)
+            raise UserError(trouble, where=f"plan {self}", fix=self._fix(shape, world, seq, batch))
+
+    def _fix(self, shape: ModelShape, world: int, seq: int, batch: int) -> str:
+        """The nearest plan that works; where none does with this batch, one and a batch for it."""
+        other = working_plan(self, shape, world, seq, batch)
+        if other:
+            return f"for example: {other}"
+        other = working_plan(self, shape, world, seq, 0)
+        if other is None:
+            return "no plan fits this model and world"
+        return f"for example: {other} with --batch {max(1, round(batch / other.data)) * other.data}"
 
     def trouble(self, shape: ModelShape, world: int, seq: int, batch: int) -> str:
         """The first thing that cannot work, or an empty string."""
