@@ -181,6 +181,8 @@ def _job(
         script=script,
         pod=worker or pod,
     )
+    if job.nodes is not None and template.kind == "PyTorchJob":
+        job.extra["replicas"] = job.nodes
     if launch is not None:
         apply(job, launch)
     return job

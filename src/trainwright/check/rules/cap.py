@@ -27,12 +27,14 @@ def counts_fit_the_capacity(file: File) -> Iterator[Problem]:
 
     An instance type must also be sold the way the queue buys it: not every type is on the spot market or in blocks.
 
+    And a reservation holds on-demand capacity, which spot instances do not use (a warning).
+
     Why: the cluster is refused, or (a block without its id) nodes are asked for on demand and never come.
 
     Fix: make MaxCount at least MinCount; for a block set both to the block's size and name its id.
 
     Source: ParallelCluster, ComputeResourceSizeValidator and CapacityTypeValidator; eksctl schema; EC2 user guide,
-    Capacity Blocks for ML.
+    Capacity Blocks for ML and On-Demand Capacity Reservations.
     """
     for cluster, queue in file.queues:
         yield from _order(queue)
@@ -41,6 +43,14 @@ def counts_fit_the_capacity(file: File) -> Iterator[Problem]:
         if known(queue.capacity) == "block" and cluster.platform == "parallelcluster":
             yield from _static(queue)
         yield from _sold_so(queue)
+        reserved = queue.reservation or queue.reservation_group
+        if known(queue.capacity) == "spot" and reserved is not None:
+            yield problem(
+                reserved,
+                f"{queue.label}: spot instances do not use a reservation, which is paid for all the same",
+                "use on-demand capacity, or leave the reservation out",
+                level="warning",
+            )
         if known(queue.capacity) == "block" and queue.capacity is not None and not _reserved(queue):
             yield problem(
                 queue.capacity,

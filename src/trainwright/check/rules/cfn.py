@@ -8,10 +8,12 @@ from collections.abc import Iterator
 from trainwright.check.model import File
 from trainwright.check.readers.cfn_template import Resource, Template, intrinsic, target, template_of
 from trainwright.check.registry import Problem, problem, rule
+from trainwright.errors import did_you_mean
 from trainwright.spec.source import Node
 
 _REFERRING = re.compile(r"(Id|Ids|Arn|Arns|GroupName|RoleName|Role|Roles|Bucket|Queue|Cluster)$")
 _OPTIONAL = re.compile(r"^\W*optional\b|[(\[]optional[)\]]|(?<!not )\boptional\W*$", re.IGNORECASE)
+_LOGICAL = re.compile(r"[A-Za-z0-9]+")
 _IN_SUB = re.compile(r"\$\{([A-Za-z0-9]+)[.}]")
 
 
@@ -21,11 +23,14 @@ def template_means_what_it_says(file: File) -> Iterator[Problem]:
 
     A property that should refer to another resource holds its logical id as plain text; a condition on a `Create…`
     parameter leaves the thing out exactly when it is asked for; a parameter described as optional has no default; a
-    parameter is never used (a warning).
+    parameter is never used (a warning). And what is referred to must be in the template, and not be the resource
+    itself: a security group cannot name itself inside its own rules.
 
-    Why: the stack deploys and flow logs go nowhere, or the placement group is missing where it was wanted.
+    Why: the stack deploys and flow logs go nowhere, or the placement group is missing where it was wanted; a name that
+    is not there, or a circle, is refused.
 
-    Fix: write `!Ref`, swap the branches, add `Default: ''`, remove the parameter.
+    Fix: write `!Ref`, swap the branches, add `Default: ''`, remove the parameter; put a group's rules for itself into
+    resources of their own.
 
     Source: the network and Batch templates of the reference architectures.
     """
@@ -35,6 +40,7 @@ def template_means_what_it_says(file: File) -> Iterator[Problem]:
     yield from _plain_references(template)
     yield from _inverted(template)
     yield from _parameters(template)
+    yield from _unresolved(template)
 
 
 def _plain_references(template: Template) -> Iterator[Problem]:
@@ -139,3 +145,45 @@ def _used(template: Template) -> set[str]:
             elif node.is_scalar and "${" in node.text:
                 found.update(_IN_SUB.findall(node.text))
     return found
+
+
+def _unresolved(template: Template) -> Iterator[Problem]:
+    """References to what is not in the template, and to the resource that makes them. Macros may add resources."""
+    written = template.root.get("Resources")
+    names = {key for key, _ in written.items()} if written is not None else set()
+    if template.root.get("Transform") is not None or any(name.startswith("Fn::") for name in names):
+        return
+    known = names | set(template.parameters)
+    for section in ("Resources", "Outputs"):
+        part = template.root.get(section)
+        for owner, node in part.items() if part is not None else ():
+            own = node.get("Properties") if section == "Resources" else None
+            inside = {id(one) for one in own.walk()} if own is not None else set()
+            for one, name in _references(node):
+                if name not in known:
+                    hint = did_you_mean(name, known) or "add it, or correct the name"
+                    yield problem(one, f"{owner}: there is no {name!r} in this template", hint)
+                elif name == owner and id(one) in inside:
+                    yield problem(
+                        one, f"{owner} refers to itself, a circle that CloudFormation refuses", _unwind(template, owner)
+                    )
+
+
+def _references(node: Node) -> Iterator[tuple[Node, str]]:
+    for one in node.walk():
+        name = target(one)
+        call = intrinsic(one)
+        if name is not None and _LOGICAL.fullmatch(name):
+            yield one, name
+        elif call is not None and call[0] == "Sub":
+            given = call[1] if isinstance(call[1], list) else []
+            text = given[0].text if given and given[0].is_scalar else call[1]
+            own = {key for key, _ in given[1].items()} if len(given) > 1 and given[1].is_map else set()
+            if isinstance(text, str):
+                yield from ((one, found) for found in _IN_SUB.findall(text) if found not in own)
+
+
+def _unwind(template: Template, owner: str) -> str:
+    if template.resources[owner].type == "AWS::EC2::SecurityGroup":
+        return "move the rule into an AWS::EC2::SecurityGroupIngress or …Egress of its own, with GroupId"
+    return "break the circle with a resource of its own"

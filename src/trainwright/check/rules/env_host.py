@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from trainwright.catalog.accelerators import find_accelerator
 from trainwright.catalog.version_numbers import find_version, parse_version
 from trainwright.catalog.versions import minimums_for
 from trainwright.check.environments import Setting, settings, software_title
-from trainwright.check.facts import NodeFacts
 from trainwright.check.job_sizes import once, type_of
 from trainwright.check.model import File
 from trainwright.check.readers.instance_hint import instance_of
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.tables import machine
+
+if TYPE_CHECKING:
+    from trainwright.check.facts import NodeFacts
 
 _POD = ("eth0",)
 _PREDICTABLE = ("ens5", "ens32", "enp71s0", "enp0s1")  # as systemd names them on Nitro instances

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from trainwright.catalog.version_numbers import find_version
 from trainwright.check.environments import software_title
-from trainwright.check.facts import NodeFacts
 from trainwright.check.finding import Edit
 from trainwright.check.job_sizes import once
 from trainwright.check.model import Command, File, ShellScript, Value, known
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.spec.source import Span
+
+if TYPE_CHECKING:
+    from trainwright.check.facts import NodeFacts
 
 _BRANCH = re.compile(
     r"(?:raw\.githubusercontent\.com/[^/]+/[^/]+|github\.com/[^/]+/[^/]+/(?:raw|blob|archive|tree))"

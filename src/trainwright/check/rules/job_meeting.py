@@ -7,11 +7,13 @@ from collections.abc import Iterator
 
 from trainwright.check.job_sizes import is_torchrun, multi_node, once, type_of
 from trainwright.check.model import Command, File, Job, Value, known
+from trainwright.check.readers.arguments import whole
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.spec.source import Span
 
 _RANK_VARIABLES = {"SLURM_NODEID", "SLURM_PROCID", "SLURM_LOCALID"}
 _LOCAL_HOSTS = ("localhost", "127.0.0.1", "0.0.0.0")
+_CHOOSING = {"N", "nodes", "n", "ntasks", "w", "nodelist", "r", "relative", "x", "exclude"}  # srun on some nodes only
 _PORT = re.compile(r":(\d+|\$RANDOM)$")
 
 
@@ -82,8 +84,9 @@ def rendezvous_can_be_reached(file: File) -> Iterator[Problem]:
 
     The endpoint needs a host that the other nodes can reach and a port between 1024 and 65535. `$RANDOM` gives 0 to
     32767, so one start in thirty-two asks for a port that only root may open. Without a port, torchrun takes 29400,
-    which two jobs on one node then share. Localhost is another machine on every node. And a batch
-    script runs on the first node only: torchrun for several nodes wants srun, and an endpoint.
+    which two jobs on one node then share. Localhost is another machine on every node. A batch
+    script runs on the first node only: torchrun for several nodes wants srun, and an endpoint. And the nodes that
+    torchrun waits for are those that the job has.
 
     Why: a job that hangs at its start, now and then or always, with every GPU reserved.
 
@@ -112,7 +115,33 @@ def _rendezvous(job: Job) -> Iterator[Problem]:
             "add a port made from the job's id, such as :$((10000 + SLURM_JOB_ID % 50000))",
         )
     yield from _ports(job, endpoint)
+    yield from _miscounted(job)
     yield from _never_started(job, endpoint or address)
+
+
+def _miscounted(job: Job) -> Iterator[Problem]:
+    """`--nnodes` against the nodes that the scheduler starts it on."""
+    launch = job.launch
+    if launch is None or not is_torchrun(launch) or launch.conditional:
+        return
+    waited, given = whole(launch.options.get("nnodes")), _given(job, launch)
+    if waited is None or not waited.known or given is None or not given.known or waited.value == given.value:
+        return
+    if waited.value > given.value:
+        message = f"torchrun waits for {waited.value} nodes, and {given.value} start it: the job never begins"
+    else:
+        message = f"torchrun is told of {waited.value} nodes, and {given.value} start it: the others train apart"
+    yield problem(waited, message, f"write --nnodes={given.value}, or change line {given.span.line}", level="error")
+
+
+def _given(job: Job, launch: Command) -> Value[int] | None:
+    """Nodes that plainly run the launcher once each: those of the batch job under a plain srun, or the pods."""
+    if job.pod is not None:
+        return job.extra.get("replicas")
+    runner = launch.runner
+    if runner is None or runner.program != "srun" or runner.options.keys() & _CHOOSING:
+        return None
+    return whole(job.directives.get("nodes"))
 
 
 def _never_started(job: Job, met_at: Value[str] | None) -> Iterator[Problem]:

@@ -13,6 +13,7 @@ from trainwright.check.registry import Problem, problem, rule
 GPU, EFA = "nvidia.com/gpu", "vpc.amazonaws.com/efa"
 _TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_TOKEN", "WANDB_API_KEY")
 _EFA_PLUGIN = re.compile(r"aws-efa-k8s-device-plugin:v?(\d[\w.]*)")
+_OPEN = re.compile(r"[${}<>]")  # a template's name for something else
 _P6_NEEDS = "0.5.6"
 _TRAINING_CARDS = 4  # from p4d up the network is bought for training; with one card, EFA is a choice
 
@@ -23,7 +24,7 @@ def pods_are_ready_to_train(file: File) -> Iterator[Problem]:
 
     Pods of several nodes ask for EFA cards beside their GPUs; extended resources have equal requests and limits;
     several GPUs in a pod want a Memory-backed emptyDir at /dev/shm; tokens come from a Secret; a volume that is
-    declared is mounted; P6 needs an EFA device plugin of 0.5.6 or later.
+    declared is mounted, and one that is mounted is declared; P6 needs an EFA device plugin of 0.5.6 or later.
 
     Why: without the cards NCCL falls back to TCP; Kubernetes refuses unequal amounts; the default /dev/shm of 64 MiB
     kills data loaders with a bus error; a token in a manifest can be read by everybody who may read the job.
@@ -43,6 +44,7 @@ def _pod(pod: Pod) -> Iterator[Problem]:
         yield from _shared_memory(pod, container)
         yield from _tokens(container)
         yield from _plugin(pod, container)
+        yield from _undeclared(pod, container)
     if pod.containers:
         for volume in pod.volumes:
             if volume.name.value not in pod.mounted and volume.name.known:
@@ -51,6 +53,22 @@ def _pod(pod: Pod) -> Iterator[Problem]:
                     f"the volume {volume.name.value!r} is declared but mounted nowhere",
                     "mount or remove it",
                 )
+
+
+def _undeclared(pod: Pod, container: Container) -> Iterator[Problem]:
+    if pod.kind == "TrainJob" or any(not volume.name.known for volume in pod.volumes):
+        return
+    declared = {volume.name.value for volume in pod.volumes}
+    for path, name in container.mounts:
+        if name and name not in declared and path.known and not _OPEN.search(name):
+            yield problem(
+                path,
+                f"{path.value} is to hold the volume {name!r}, which the pod does not declare: Kubernetes refuses it",
+                f"add it under volumes, or mount one of: {', '.join(sorted(declared))}"
+                if declared
+                else "add it under volumes",
+                level="error",
+            )
 
 
 def _cards(job: Job) -> Iterator[Problem]:

@@ -92,10 +92,10 @@ def _indexes(template: LaunchTemplate, type_: InstanceType) -> Iterator[Problem]
         seen.add((card, device))
     # A wrong pattern repeats over thirty cards: it is one mistake, told at its first place.
     if low:
-        message = f"{template.name}: device index 0 belongs to card 0; {_cards(low)} start at 1"
+        message = f"{template.name}: device index 0 belongs to card 0, and not to {_cards(low)}"
         yield problem(_place(low[0]), message, "write DeviceIndex: 1 for every card but the first")
     if high:
-        message = f"{template.name}: {_cards(high)} have a device index above 1, where AWS documents 1"
+        message = f"{template.name}: a device index above 1 on {_cards(high)}, where AWS documents 1"
         yield problem(_place(high[0]), message, "write DeviceIndex: 1", level="warning")
 
 
