@@ -29,6 +29,7 @@ def test_the_list_has_every_starter_with_its_price() -> None:
     assert result.exit_code == 0
     assert all(name in result.stdout for name in EXPECTED)
     assert "$223.55" in result.stdout
+    assert "$6.53 + block" in result.stdout, "a block is paid beside what its row costs by the hour"
 
 
 def test_the_list_as_json() -> None:

@@ -90,3 +90,19 @@ def test_a_local_cluster_costs_nothing(tmp_path: Path) -> None:
     result = run(str(ROOT / "examples" / "local.yaml"), "-o", str(tmp_path / "plan"))
     assert "costs nothing" in result.stdout
     assert sorted(path.name for path in (tmp_path / "plan").iterdir()) == ["picture.svg", "plan.json"]
+
+
+def test_amounts_stay_whole_on_a_narrow_terminal(tmp_path: Path) -> None:
+    from rich.console import Console
+
+    from trainwright.platforms.plan.tree import make_plan
+    from trainwright.report.plan_summary import print_summary
+    from trainwright.spec.load import load
+
+    plan = make_plan(load(EXAMPLE))
+    with (tmp_path / "out").open("w") as file:
+        print_summary(Console(file=file, width=60), plan, "plan", plan.files)
+    lines = (tmp_path / "out").read_text().splitlines()
+    assert max(len(line) for line in lines) <= 60
+    assert any(line.rstrip().endswith("$220.16") for line in lines)
+    assert any("paid whether it" in line for line in lines)

@@ -23,6 +23,7 @@ EFFECT_WORDS = {
     "replace": "cluster made anew",
 }
 PLAIN_WIDTH = 120
+NARROW = 100
 
 
 def console() -> Console:
@@ -44,7 +45,7 @@ def print_summary(out: Console, plan: Plan, folder: str, files: Mapping[str, str
         out.print()
         out.print(_created(plan))
         out.print()
-        out.print(_bill(plan.bill))
+        out.print(_bill(plan.bill, out.width))
         _say_sum(out, plan.bill)
     out.print(f"\n[dim]{len(files) + 1} files in[/dim] {folder}[dim]; picture.svg shows the cluster[/dim]")
 
@@ -73,7 +74,8 @@ def print_difference(out: Console, found: Difference, lines: bool) -> None:
         stack = change.file.removeprefix("stacks/").removesuffix(".parameters.json")
         what = escape(change.path if change.file == "cluster.yaml" else f"{stack} {change.path}".strip())
         when = f"[{EFFECT_STYLE[change.effect]}]{EFFECT_WORDS[change.effect]}[/]"
-        table.add_row(what, _value(change.old), _value(change.new), when, f"[dim]{change.say}[/dim]")
+        more = "" if EFFECT_WORDS[change.effect] in change.say else f"[dim]{change.say}[/dim]"
+        table.add_row(what, _value(change.old), _value(change.new), when, more)
     out.print(table)
     style = EFFECT_STYLE[found.hardest]
     out.print(f"[{style}]Taken together: {EFFECT_WORDS[found.hardest]}.[/{style}]")
@@ -95,14 +97,23 @@ def _created(plan: Plan) -> Table:
     return table
 
 
-def _bill(found: Bill) -> Table:
-    table = plain_table("part", "what", "nodes", "each, an hour", "an hour", "a month", "")
-    for column in (2, 3, 4, 5):
-        table.columns[column].justify = "right"
+def _bill(found: Bill, width: int) -> Table:
+    """The bill; a narrow terminal gets the hour's sum of each part, with its note below."""
+    narrow = width < NARROW
+    amounts = ("nodes", "an hour") if narrow else ("nodes", "each, an hour", "an hour", "a month")
+    table = plain_table("part", "what", *amounts, *(() if narrow else ("",)))
+    for column in table.columns[2 : 2 + len(amounts)]:
+        column.justify, column.no_wrap = "right", True
     part = ""
     for line in found.lines:
-        table.add_row(line.part if line.part != part else "", line.what, *_amounts(line), f"[dim]{line.note}[/dim]")
+        name = line.part if line.part != part else ""
         part = line.part
+        count, each, hour, month = _amounts(line)
+        note = f"[dim]{line.note}[/dim]" if line.note else ""
+        if narrow:
+            table.add_row(name, f"{line.what}\n{note}".rstrip(), count, hour)
+        else:
+            table.add_row(name, line.what, count, each, hour, month, note)
     return table
 
 

@@ -13,6 +13,9 @@ def print_starters(found: Sequence[Starter]) -> None:
     table = plain_table("starter", "what it is", "an hour")
     for item in found:
         first = item.purpose.split(". ")[0].rstrip(".") + "."
-        table.add_row(f"[bold]{item.name}[/bold]", first, item.cost.split(" an hour")[0])
+        price, _, rest = item.cost.partition(" an hour")
+        more = " + block" if "paid in advance" in rest else ""
+        table.add_row(f"[bold]{item.name}[/bold]", first, price + more)
     table.columns[2].justify = "right"
+    table.columns[0].no_wrap = table.columns[2].no_wrap = True
     console().print(table)
