@@ -31,7 +31,8 @@ def find_and_mend(stage: Stage) -> dict[str, Any]:
     path.write_text(text, encoding="utf-8")
     again = check([str(path)])
     _expect(found, again)
-    stage.say(f"mended ({mended} by --fix), checked again: no mistakes")
+    by = f" ({mended} by --fix)" if mended else ""
+    stage.say(f"changed as the fixes say{by}, checked again: no mistakes")
     return {"found": [finding.code for finding in found.findings], "left": len(again.findings)}
 
 
