@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from typing import TYPE_CHECKING
@@ -46,6 +47,8 @@ def command(
 
     One line is silenced by a comment on it: # trainwright: ignore[CAP004] the reason
     """
+    # pydantic would read a file of every installed package to look for plugins, which have no say in a spec.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     from trainwright.check.registry import all_rules
 
     rules = all_rules()
@@ -70,7 +73,6 @@ def _codes(values: tuple[str, ...]) -> tuple[str, ...]:
 
 def _run(paths: tuple[str, ...], selection: Selection, aws: bool, region: str | None, fix: bool) -> Result:
     from trainwright.check.engine import check
-    from trainwright.check.fixes import fix_files
 
     facts = {}
     if aws:
@@ -79,6 +81,8 @@ def _run(paths: tuple[str, ...], selection: Selection, aws: bool, region: str | 
         facts["aws"] = AwsFacts(region)
     result = check(paths, selection, facts)
     if fix:
+        from trainwright.check.fixes import fix_files
+
         fixed = fix_files(result.findings)
         for name, count in fixed.items():
             click.echo(f"{name}: {count} fix{'' if count == 1 else 'es'} made", err=True)
@@ -87,19 +91,21 @@ def _run(paths: tuple[str, ...], selection: Selection, aws: bool, region: str | 
 
 
 def _print(result: Result, form: str, rules: dict[str, Rule]) -> None:
-    from trainwright.check import formats, text
+    if form == "text":
+        from trainwright.check.text import render
+
+        terminal = sys.stdout.isatty()
+        width = shutil.get_terminal_size().columns if terminal else None
+        click.echo(render(result, rules, colour=terminal, width=width))
+        return
+    from trainwright.check import formats
 
     if form == "json":
         click.echo(formats.as_json(result))
     elif form == "sarif":
         click.echo(formats.as_sarif(result, rules))
-    elif form == "github":
-        if result.findings:
-            click.echo(formats.as_github(result))
-    else:
-        terminal = sys.stdout.isatty()
-        width = shutil.get_terminal_size().columns if terminal else None
-        click.echo(text.render(result, rules, colour=terminal, width=width))
+    elif result.findings:
+        click.echo(formats.as_github(result))
 
 
 def _explanation(code: str, rules: tuple[Rule, ...]) -> str:
