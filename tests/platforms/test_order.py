@@ -110,3 +110,16 @@ def test_nothing_of_this_machine_goes_elsewhere(spec: str, monkeypatch: pytest.M
         assert "/only/here" not in text
         assert sys.executable not in text
     assert "python3 -m trainwright.train" in dry(spec, *container), "an image has its own interpreter"
+
+
+@pytest.mark.parametrize("verb", ["up", "down", "status", "connect"])
+def test_a_verb_that_does_not_reach_a_platform_says_so(verb: str, spec: str) -> None:
+    with pytest.raises(UserError, match="does not reach platform parallelcluster yet") as caught:
+        CliRunner().invoke(cli, [verb, spec], catch_exceptions=False)
+    assert "docs/plan.md" in caught.value.fix
+
+
+def test_data_that_is_only_on_the_head_node_points_there(spec: str) -> None:
+    with pytest.raises(UserError, match="does not exist on this machine") as caught:
+        CliRunner().invoke(cli, ["submit", spec, "one", "--set", "jobs.one.data=/fsx/tokens"], catch_exceptions=False)
+    assert "--host user@head" in caught.value.fix

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from trainwright.errors import UserError, did_you_mean
+from trainwright.errors import UserError
 
 if TYPE_CHECKING:
     from trainwright.schedulers.base import Scheduler
@@ -77,10 +77,13 @@ PLATFORMS: dict[str, str] = {
 
 
 def platform_named(name: str) -> Platform:
-    """The platform of that name, or a clear word that it cannot be started from here."""
+    """The platform of that name, or a clear word that it cannot be reached from here."""
     if name not in PLATFORMS:
-        hint = did_you_mean(name, PLATFORMS) or f"there are: {', '.join(PLATFORMS)}"
-        raise UserError(f"platform {name!r} cannot be started from here", fix=hint)
+        raise UserError(
+            f"this verb does not reach platform {name} yet, only {' and '.join(PLATFORMS)}",
+            fix="deploy what `trainwright plan` writes (docs/plan.md shows how); `submit`, `jobs` and `logs` reach a "
+            "cluster that is up",
+        )
     module, _, attribute = PLATFORMS[name].partition(":")
     made: Any = getattr(importlib.import_module(module), attribute)()
     return cast("Platform", made)

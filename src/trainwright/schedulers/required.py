@@ -22,9 +22,11 @@ def check_required(job: Job, launch: Launch, shell: Shell, scheduler: str) -> No
         for what, path in wanted.items():
             if path in missing:
                 place = shell.host or "this machine"
+                head = "; or is the head node elsewhere? --host user@head" if shell == Shell() else ""
                 raise UserError(
-                    f"{what} {path} does not exist on {place}", where=f"job {job.name}", fix="make it, or name another"
-                )
+                    f"{what} {path} does not exist on {place}", where=f"job {job.name}",
+                    fix=f"make it, or name another{head}",
+                )  # fmt: skip
     if launch.container and scheduler == "slurm" and "--container-image" not in shell.run(["srun", "--help"]).out:
         raise UserError(
             f"job {job.name!r} runs in a container, and this Slurm has no pyxis plugin (`srun --container-image`)",

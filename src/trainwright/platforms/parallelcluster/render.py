@@ -45,8 +45,8 @@ def header(spec_name: str, source: str) -> str:
     version = version_set("default").parallelcluster
     return (
         f"Written by `trainwright plan` from {source}: edit that file, not this one.\n"
-        f"ParallelCluster {version}. Values that start with stack-output: are filled in by `trainwright up` from the\n"
-        f"stacks of this plan; by hand, replace them and run\n"
+        f"ParallelCluster {version}. Values that start with stack-output: are outputs of this plan's stacks: deploy\n"
+        f"those first, put their outputs in (docs/plan.md has the commands), and run\n"
         f"  pcluster create-cluster --cluster-name {spec_name} --cluster-configuration cluster.yaml"
     )
 
