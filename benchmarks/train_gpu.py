@@ -20,6 +20,8 @@ from itertools import pairwise
 from pathlib import Path
 
 import torch
+import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from trainwright.train.data.batch import Batch
 from trainwright.train.engine import Engine, EngineOptions
@@ -195,33 +197,48 @@ def backends_default() -> None:
         enable(True)
 
 
-def loss_gap(steps: int) -> dict[str, float]:
-    """Loss after `steps` steps on real text (Python's own standard library, as bytes) in bf16 and in float8."""
-    text = b"".join(p.read_bytes() for p in sorted(Path(statistics.__file__).parent.glob("*.py")))
-    stream = torch.frombuffer(bytearray(text), dtype=torch.uint8).long()
-    shape, rows, seq = replace(ONE_B, vocab=256), 4, 2048
-    ends = {}
-    for precision in ("bf16", "float8"):
-        start_up()
-        engine = Engine(shape, Plan(), EngineOptions(precision=precision, compile=True), "cuda")
-        picks = torch.Generator().manual_seed(0)
-        losses = []
-        for step in range(steps):
-            at = torch.randint(0, len(stream) - seq - 1, (rows,), generator=picks)
-            sample = torch.stack([stream[i : i + seq + 1] for i in at.tolist()]).cuda()
-            batch = Batch(
-                sample[:, :-1].contiguous(), sample[:, 1:].contiguous(), torch.arange(seq).expand(rows, -1).cuda()
-            )
-            losses.append(engine.train_step([batch], 3e-4 * min(1, (step + 1) / 20)).loss)
-        ends[precision] = float(torch.stack(losses[-10:]).mean())
-    ends["gap"] = abs(ends["float8"] / ends["bf16"] - 1)
-    return ends
+def roof(seconds: float = 8.0) -> dict[str, tuple[float, float]]:
+    """TFLOP/s of the 1B step's two dearest kinds of work, in its first tenth of a second and at the end of many: a card
+    at its power limit lowers its clock."""
+    start_up()
+    backends_default()
+    x, weight = (torch.randn(rows, 2048, device="cuda", dtype=torch.bfloat16) for rows in (65_536, 8192))
+    q, k, v = (torch.randn(4, heads, 8192, 64, device="cuda", dtype=torch.bfloat16) for heads in (32, 8, 8))
+    q.requires_grad_()
+
+    def attention() -> None:
+        with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
+            out = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+        torch.autograd.grad(out, q, out)
+
+    return {
+        "matrix product": rates(lambda: x @ weight.t(), 2 * 65_536 * 8192 * 2048, seconds),
+        "attention, forward and backward": rates(attention, 7 * 4 * 32 * 8192**2 * 64, seconds),
+    }
+
+
+def rates(work: Callable[[], object], flops: int, seconds: float) -> tuple[float, float]:
+    """TFLOP/s of `work` over the first and over the last tenth of a second."""
+    work()
+    found: list[float] = []
+    time.sleep(2)  # the card cools down and its clock comes back
+    began = time.perf_counter()
+    while time.perf_counter() - began < seconds:
+        torch.cuda.synchronize()
+        at, done = time.perf_counter(), 0
+        while time.perf_counter() - at < 0.1:
+            for _ in range(4):
+                work()
+            torch.cuda.synchronize()
+            done += 4
+        found.append(done * flops / (time.perf_counter() - at) / 1e12)
+    return found[0], statistics.median(found[-10:])
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--quick", action="store_true", help="the headline cases, 5 steps each")
-    parser.add_argument("--only", default="", help="names of cases, with commas: 1b, 8b, gpt2, loss")
+    parser.add_argument("--only", default="", help="names of cases, with commas: 1b, 8b, gpt2, roof")
     parser.add_argument("--trainer", default="", help="only this trainer")
     parser.add_argument("--profile", action="store_true", help="also say which kernels take the time of our steps")
     parser.add_argument("--json", type=Path, help="write the results there")
@@ -252,13 +269,11 @@ def main() -> int:
         )
         if args.profile and case.trainer == "trainwright":
             profile(case)
-    gap = loss_gap(200) if not args.quick and (not wanted or "loss" in wanted) else None
-    if gap:
-        print(
-            f"loss after 200 steps on text: bf16 {gap['bf16']:.4f}, float8 {gap['float8']:.4f}, apart {gap['gap']:.2%}"
-        )
+    ceilings = roof() if not args.quick and (not wanted or "roof" in wanted) else {}
+    for name, (first, last) in ceilings.items():
+        print(f"{name}: {first:.0f} TFLOP/s in the first instant, {last:.0f} when it goes on")
     if args.json:
-        args.json.write_text(json.dumps({"results": [asdict(r) for r in results], "loss": gap}, indent=2))
+        args.json.write_text(json.dumps({"results": [asdict(r) for r in results], "roof": ceilings}, indent=2))
     return 0
 
 

@@ -59,6 +59,7 @@ def test_adamw_kernel_is_its_plain_form():
 @pytest.mark.parametrize("mode", ["none", "selective"])
 @pytest.mark.parametrize("precision", ["bf16", "float8"])
 def test_compiled_blocks_train_as_eager_cpu_ones(precision, mode, documents):
+    torch.manual_seed(0)
     shape = replace(lookup("llama3.1-8b-debug"), head_dim=32)
     batch = random_batch(shape.vocab, documents)
     options = EngineOptions(precision=precision, compile=True, activation_checkpoint=mode)
@@ -66,6 +67,6 @@ def test_compiled_blocks_train_as_eager_cpu_ones(precision, mode, documents):
     for name, param in judge.params.items():
         engine.optimizer.write(name, param.detach().cuda())
     for _ in range(3):
-        got, right = engine.train_step([batch], 1e-3), judge.train_step([batch], 1e-3)
-        assert float(got.loss) == pytest.approx(float(right.loss), rel=2e-3 if precision == "bf16" else 1e-2)
-        assert float(got.grad_norm) == pytest.approx(float(right.grad_norm), rel=0.05 if precision == "bf16" else 0.1)
+        got, right = engine.train_step([batch], 1e-4), judge.train_step([batch], 1e-4)
+        assert float(got.loss) == pytest.approx(float(right.loss), rel=5e-4 if precision == "bf16" else 2e-3)
+        assert float(got.grad_norm) == pytest.approx(float(right.grad_norm), rel=0.01 if precision == "bf16" else 0.05)
