@@ -14,7 +14,7 @@ import click
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change one value of the spec.")
 @click.option("--json", "as_json", is_flag=True, help="Print the cluster as JSON.")
 def command(spec: str, overrides: tuple[str, ...], as_json: bool) -> None:
-    """Make the cluster SPEC describes: a real Slurm on this machine, in seconds (platform local, the only one so far)."""
+    """Make the cluster SPEC describes: on platform local, the only one so far, a real Slurm in seconds."""
     from trainwright.cli.status import show
     from trainwright.platforms.base import platform_named
     from trainwright.spec.load import load
