@@ -4,6 +4,7 @@ for this user. Every file opens with `# key: value` lines that name its source a
 from __future__ import annotations
 
 import csv
+import io
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from trainwright.errors import UserError
+from trainwright.files import write_whole
 
 SHIPPED = Path(__file__).with_name("data")
 
@@ -91,12 +93,11 @@ def shipped_toml(name: str) -> dict[str, Any]:
 
 
 def write_table(path: Path, table: Table) -> None:
-    """Write a table so that a reader sees either the old file or the whole new one."""
+    """The inverse of `read_table`."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    with partial.open("w", encoding="utf-8", newline="") as out:
-        out.writelines(f"# {key}: {value}\n" for key, value in table.notes.items())
-        writer = csv.writer(out, lineterminator="\n")
-        writer.writerow(table.columns)
-        writer.writerows(table.rows)
-    os.replace(partial, path)
+    out = io.StringIO()
+    out.writelines(f"# {key}: {value}\n" for key, value in table.notes.items())
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(table.columns)
+    writer.writerows(table.rows)
+    write_whole(path, out.getvalue())

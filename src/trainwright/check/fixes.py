@@ -3,12 +3,11 @@ whole or not at all."""
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
 from trainwright.check.finding import Edit, Finding
+from trainwright.files import write_whole
 
 
 def apply_edits(text: str, edits: Iterable[Edit]) -> str:
@@ -47,19 +46,5 @@ def fix_files(findings: Iterable[Finding]) -> dict[str, int]:
         # Bytes, because text mode would turn Windows line ends into plain ones; a byte-order mark is no column.
         text = path.read_bytes().decode("utf-8")
         mark = "\ufeff" if text.startswith("\ufeff") else ""
-        _write_whole(path, mark + apply_edits(text.removeprefix(mark), edits))
+        write_whole(path, mark + apply_edits(text.removeprefix(mark), edits))
     return {name: len(edits) for name, edits in by_file.items()}
-
-
-def _write_whole(path: Path, text: str) -> None:
-    """Write aside and rename, keeping the file's mode, so that an interruption leaves the old file."""
-    mode = path.stat().st_mode
-    handle, aside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="") as out:
-            out.write(text)
-        os.chmod(aside, mode)
-        os.replace(aside, path)
-    except BaseException:
-        os.unlink(aside)
-        raise

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainwright.errors import UserError, did_you_mean
+from trainwright.files import write_whole
 from trainwright.home import home
 
 
@@ -57,10 +58,7 @@ def new_name(job: str) -> str:
 
 
 def write(run: Run) -> None:
-    path = run.folder / "run.json"
-    partial = path.with_suffix(".tmp")
-    partial.write_text(json.dumps(dataclasses.asdict(run), indent=1) + "\n")
-    partial.replace(path)
+    write_whole(run.folder / "run.json", json.dumps(dataclasses.asdict(run), indent=1) + "\n")
 
 
 def read(name: str) -> Run | None:

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainwright.errors import UserError
+from trainwright.files import write_whole
 from trainwright.home import home
 from trainwright.platforms.local.cluster import LocalCluster, LocalQueue
 
@@ -113,10 +114,7 @@ def _missing_folders(cluster: LocalCluster) -> tuple[str, ...]:
 
 
 def write(record: Record) -> None:
-    path = record.folder / "cluster.json"
-    partial = path.with_suffix(".tmp")
-    partial.write_text(json.dumps(dataclasses.asdict(record), indent=1) + "\n")
-    partial.replace(path)
+    write_whole(record.folder / "cluster.json", json.dumps(dataclasses.asdict(record), indent=1) + "\n")
 
 
 def read(name: str) -> Record | None:
