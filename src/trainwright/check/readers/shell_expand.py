@@ -104,12 +104,7 @@ class Expander:
                 if not split:
                     current.append(part)
                     continue
-                for run in re.finditer(r"(\s+)|\S+", part.text):
-                    if run[1]:
-                        done += [current] if current else []
-                        current = []
-                    else:
-                        current.append(part.cut(run.start(), run.end()))
+                current = _cut_at_blanks(part, done, current)
         return done + ([current] if current or not done else [])
 
     def one(self, word: Word) -> Parts:
@@ -201,13 +196,19 @@ def split_parts(parts: Parts) -> list[Parts]:
         if not part.known or not part.exact:
             current.append(part)
             continue
-        for run in re.finditer(r"(\s+)|\S+", part.text):
-            if run[1]:
-                done += [current] if current else []
-                current = []
-            else:
-                current.append(part.cut(run.start(), run.end()))
+        current = _cut_at_blanks(part, done, current)
     return done + ([current] if current else [])
+
+
+def _cut_at_blanks(part: Part, done: list[Parts], current: Parts) -> Parts:
+    """Words that end inside the part go to `done`; the one that may go on behind it is given back."""
+    for run in re.finditer(r"(\s+)|\S+", part.text):
+        if not run[1]:
+            current.append(part.cut(run.start(), run.end()))
+        elif current:
+            done.append(current)
+            current = []
+    return current
 
 
 def script_in(parts: Parts) -> Source:
