@@ -47,6 +47,26 @@ def test_commands_of_the_page_run(page: Path, tmp_path: Path) -> None:
         assert "Traceback" not in done.stderr, f"{command}\n{done.stderr}"
 
 
+def test_what_the_readme_shows_is_what_the_command_prints(tmp_path: Path) -> None:
+    """A `text` block that starts with a command shows lines of its output, and nothing else."""
+    shown = re.findall(r"^```text\n\$ ([^\n]*)\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    assert len(shown) == 2
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "HOME": str(tmp_path)}
+    for command, lines in shown:
+        done = subprocess.run(["bash", "-c", command], cwd=ROOT, env=environment, capture_output=True, text=True)
+        printed = done.stdout.splitlines()
+        assert [line for line in lines.splitlines() if line not in printed] == [], command
+
+
+def test_the_readme_and_the_accuracy_page_agree() -> None:
+    readme, page = ((ROOT / name).read_text() for name in ("README.md", "docs/predict/accuracy.md"))
+    said = re.search(r"held against (\d+) published runs.*?: ([\d.]+) % off in the mean", readme)
+    measured = re.search(r"\| \*\*all\*\* \| \*\*(\d+)\*\* \| \*\*([\d.]+) %\*\*", page)
+    assert said is not None
+    assert measured is not None
+    assert said.groups() == measured.groups()
+
+
 def test_files_the_readme_names_exist() -> None:
     named = re.findall(r"`((?:src|docs|tests|examples|benchmarks)/[\w./-]+)`", (ROOT / "README.md").read_text())
     assert named
