@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from trainwright.files import write_whole
+from trainwright.errors import UserError
+from trainwright.files import write_text, write_whole
 
 
 def test_a_new_file_has_the_mode_of_any_other(tmp_path: Path) -> None:
@@ -50,3 +51,20 @@ def test_an_interruption_leaves_the_old_file_and_nothing_beside_it(
         write_whole(path, "new")
     assert path.read_text() == "old"
     assert os.listdir(tmp_path) == ["file"]
+
+
+def test_a_pipe_is_written_to_and_not_replaced(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write_text(pipe, "whole")
+    assert os.read(reader, 100) == b"whole"
+    os.close(reader)
+    assert pipe.is_fifo()
+
+
+def test_a_file_the_user_named_gets_its_folders_and_a_word_where_it_cannot_be(tmp_path: Path) -> None:
+    write_text(tmp_path / "new" / "file", "x")
+    assert (tmp_path / "new" / "file").read_text() == "x"
+    with pytest.raises(UserError, match="cannot write the file: Not a directory"):
+        write_text(tmp_path / "new" / "file" / "below", "x")

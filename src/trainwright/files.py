@@ -6,6 +6,8 @@ import os
 import stat
 from pathlib import Path
 
+from trainwright.errors import UserError
+
 
 def write_whole(path: Path, text: str) -> None:
     """Write aside and rename. A file that was there keeps its mode, and an interruption leaves it as it was."""
@@ -24,3 +26,15 @@ def write_whole(path: Path, text: str) -> None:
     except BaseException:
         aside.unlink(missing_ok=True)
         raise
+
+
+def write_text(path: Path, text: str) -> None:
+    """A file the user named: folders are made, and what the system refuses is told without a traceback."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists() and not path.is_file():
+            path.write_text(text, encoding="utf-8")  # a pipe or a device is written to, never replaced
+        else:
+            write_whole(path, text)
+    except OSError as error:
+        raise UserError(f"cannot write the file: {error.strerror or error}", where=str(path)) from error
