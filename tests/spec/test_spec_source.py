@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -91,3 +92,41 @@ def test_unreadable_files(tmp_path: Path) -> None:
         read_text(binary)
     with pytest.raises(SourceError, match="No such file"):
         read_text(tmp_path / "none.yaml")
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        (r'{"a": "\ud83d\ude00!", "b": 1}', "😀!"),
+        (r'{"a": "\uD83D\uDE00\uD83D\uDE00", "b": 1}', "😀😀"),
+        (r'{"a": "\\uD83D\\uDE00", "b": 1}', r"\uD83D\uDE00"),
+        (r'{"a": "\\\ud83d\ude00", "b": 1}', "\\😀"),
+        (r'{"a": "\uDBFF\uDFFF \ud800\udc00", "b": 1}', "\U0010ffff \U00010000"),
+        (r'{"a": "\u00e9\uFFFD", "b": 1}', "é\ufffd"),
+    ],
+)
+def test_json_writes_large_characters_as_two_escapes(text: str, value: str) -> None:
+    (root,) = parse(text, "x.json")
+    assert root.plain() == json.loads(text) == {"a": value, "b": 1}
+    assert root.keys["b"].column == text.index('"b"') + 1, "columns are those of the file"
+
+
+def test_a_key_may_be_such_a_character_too() -> None:
+    (root,) = parse(r'{"\ud83d\ude00": {"x": ${COUNT}}}', "x.json")
+    assert root.plain() == {"😀": {"x": "${COUNT}"}}
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "column"),
+    [
+        ('{\n  "a": "b \\ud83d"}', 2, 11),
+        (r'{"a": "\ude00\ud83d"}', 1, 8),
+        (r'{"a": "\ud83dx\ude00"}', 1, 8),
+        (r'["\\\ud83d"]', 1, 5),
+    ],
+)
+def test_half_a_character_is_told_where_it_stands(text: str, line: int, column: int) -> None:
+    with pytest.raises(SourceError, match="half a character") as caught:
+        parse(text, "x.json")
+    assert (caught.value.span.line, caught.value.span.column) == (line, column)
+    assert "both halves" in caught.value.fix

@@ -20,6 +20,12 @@ MAX_DEPTH = 60
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _PLACEHOLDER_BRACES = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+# An escape in JSON: two surrogates that belong together, one alone, or any other.
+_ESCAPE = re.compile(
+    r"\\(?:u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL
+)
+_PRIVATE = 0xE000 - 0xD800  # from the surrogates to as many private characters
+_PRIVATE_PAIR = re.compile("[\ue000-\ue3ff][\ue400-\ue7ff]")
 _FLOAT = re.compile(r"^[-+]?(\d[\d_]*)(\.\d*)?[eE][-+]?\d+$")
 
 
@@ -160,6 +166,7 @@ def parse(text: str, name: str) -> list[Node]:
         raise SourceError(f"the text is larger than {MAX_BYTES // 2**20} MiB", name)
     if text.lstrip()[:1] in ("{", "["):
         text = text.replace("\t", " ")  # JSON may indent with tabs, YAML may not; columns stay the same
+        text = _without_surrogates(text, name)
     if _too_deep(text):
         raise SourceError(f"the file nests deeper than {MAX_DEPTH} levels", name)
     try:
@@ -173,6 +180,33 @@ def parse(text: str, name: str) -> list[Node]:
             except yaml.YAMLError:
                 pass  # the first error, about the text as it was written, is the one to show
         raise _source_error(error, name) from error
+
+
+def _without_surrogates(text: str, name: str) -> str:
+    """JSON writes a character beyond U+FFFF as two escapes, surrogates, which YAML refuses. They pass the parser as
+    private characters of the same width, so that columns stay the same; `_written` puts them together."""
+
+    def other(match: re.Match[str]) -> str:
+        high, low, alone = match.groups()
+        if alone:
+            line, column = text.count("\n", 0, match.start()) + 1, match.start() - text.rfind("\n", 0, match.start())
+            raise SourceError(
+                f"{match[0]} is half a character (a surrogate without the other half)",
+                name,
+                Span(line, column, line, column + len(match[0])),
+                "write both halves, such as \\ud83d\\ude00, or the character itself",
+            )
+        return f"\\u{int(high, 16) + _PRIVATE:04x}\\u{int(low, 16) + _PRIVATE:04x}" if high else match[0]
+
+    return _ESCAPE.sub(other, text)
+
+
+def _written(raw: yaml.ScalarNode) -> str:
+    """A scalar's text as its author meant it: what was swapped to get past the parser is swapped back."""
+    text: str = raw.value.replace("$\u00ab", "${").replace("\u00bb", "}")
+    if raw.style != '"':
+        return text
+    return _PRIVATE_PAIR.sub(lambda m: chr(0x10000 + (ord(m[0][0]) - 0xE000) * 0x400 + ord(m[0][1]) - 0xE400), text)
 
 
 def _compose(text: str, name: str) -> list[Node]:
@@ -218,7 +252,7 @@ class _Builder:
         if depth > MAX_DEPTH:
             raise SourceError(f"the file nests deeper than {MAX_DEPTH} levels", self.name, span)
         if isinstance(raw, yaml.ScalarNode):
-            text = raw.value.replace("$\u00ab", "${").replace("\u00bb", "}")
+            text = _written(raw)
             return Node(_scalar(raw.tag, text), span, text, _short(raw.tag))
         if id(raw) in self.open:
             raise SourceError("an alias refers to itself", self.name, span)
@@ -237,7 +271,7 @@ class _Builder:
             key_span = _span(key_node)
             if not isinstance(key_node, yaml.ScalarNode):
                 raise SourceError("a key must be plain text", self.name, key_span, "quote the key")
-            key = key_node.value
+            key = _written(key_node)
             value = self.node(value_node, depth + 1)
             if key == "<<" and key_node.tag.endswith(":merge"):
                 merged += list(value.elements()) if value.is_list else [value]
