@@ -6,7 +6,6 @@ import math
 import os
 import signal
 import threading
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from single import MODEL, corpus, events, interrupt_at, metrics, poison, run, sa
 from trainwright.errors import UserError
 from trainwright.train import guards, record
 from trainwright.train.__main__ import main
+from trainwright.train.checkpoint.checkpointer import Checkpointer
 from trainwright.train.checkpoint.places import Folder
 from trainwright.train.engine import Engine
 from trainwright.train.guards import LossGuard, Watchdog
@@ -242,22 +242,25 @@ def test_smaller_micro_batches_that_are_advised_divide_the_batch():
 
 
 def test_loading_saving_and_evaluating_for_long_is_no_hang(config, monkeypatch):
-    """Each takes longer than the watchdog would wait for a step."""
-    from trainwright.train.checkpoint.checkpointer import Checkpointer
-
-    barked = []
-    monkeypatch.setattr(Watchdog, "_bark", lambda self, quiet: barked.append(quiet))
+    """All three may rightly take longer than the watchdog waits for a step."""
     run(replace(config, steps=2))
-    load, wait, evaluate = Checkpointer.load, Checkpointer.wait, Engine._global_tokens
+    trainer = start(replace(config, steps=4, holdout=0.2, eval_every=4, eval_batches=5))
+    clock, beats = {}, []
 
-    def slow(true, seconds):
-        return lambda *args: (time.sleep(seconds), true(*args))[1]
+    def watched(true):
+        def call(*args):
+            clock.setdefault(true.__name__, []).append(trainer.watchdog.beat_at)
+            return true(*args)
 
-    monkeypatch.setattr(Checkpointer, "load", slow(load, 0.9))
-    monkeypatch.setattr(Checkpointer, "wait", slow(wait, 0.9))
-    monkeypatch.setattr(Engine, "_global_tokens", slow(evaluate, 0.15))
-    run(replace(config, steps=4, watchdog=0.6, holdout=0.2, eval_every=1, eval_batches=8))
-    assert barked == []
+        return call
+
+    for name in ("load", "save", "wait"):
+        monkeypatch.setattr(Checkpointer, name, watched(getattr(Checkpointer, name)))
+    monkeypatch.setattr(trainer.watchdog, "beat", lambda: beats.append(trainer.state.step))
+    trainer.run()
+    assert set(clock) == {"load", "save", "wait"}
+    assert all(at == math.inf for times in clock.values() for at in times)
+    assert beats.count(4) == 5 + 3, "each batch of the evaluation; the step, its save, and the wait for that"
 
 
 def test_a_hang_is_told_also_where_the_folder_cannot_be_written(tmp_path, monkeypatch, capfd):
@@ -276,19 +279,18 @@ def test_a_missing_mirror_is_an_error_on_every_rank(config, monkeypatch):
 
     true = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "wandb" else true(name))
-    from trainwright.train.setup import assemble
+    from trainwright.train.setup import check
     from trainwright.train.world import World
 
     with pytest.raises(UserError, match="needs the 'wandb' package"):
-        assemble(replace(config, wandb="project"), World(1, 2, 1, torch.device("cpu")))
+        check(replace(config, wandb="project"), World(1, 2, 1, torch.device("cpu")))
 
 
-def test_microbatches_that_do_not_interleave_are_told_before_anything_is_built(config, monkeypatch):
+def test_microbatches_that_do_not_interleave_are_told_before_anything_is_built(config):
     from trainwright.train import setup
     from trainwright.train.world import World
 
-    monkeypatch.setattr(setup, "Engine", lambda *_: pytest.fail("an engine was built"))
     wrong = replace(config, parallel="pp=2,virtual=2", batch=3, micro_batch=1)
     with pytest.raises(UserError, match="3 micro-batches cannot be interleaved over 2") as caught:
-        setup.assemble(wrong, World(0, 2, 0, torch.device("cpu")))
+        setup.check(wrong, World(0, 2, 0, torch.device("cpu")))
     assert "makes 4 micro-batches" in caught.value.fix

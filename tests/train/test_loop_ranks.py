@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -147,10 +148,25 @@ def refused(config):
         return error.what
 
 
+def refused_on_one(config):
+    if os.environ["RANK"] == "1":
+        config = replace(config, data=("/not/mounted",))
+    return refused(config)
+
+
+def test_what_one_rank_alone_lacks_is_told_to_all(data, tmp_path):
+    """A folder that one node has not mounted: without word, the other ranks would wait until a timeout."""
+    other, own = run_ranks(refused_on_one, 2, settings(data, tmp_path))
+    assert (other, own) == ("rank 1: no such data folder", "no such data folder")
+
+
 def test_what_rank_0_alone_finds_out_is_told_to_all(data, tmp_path):
     with (tmp_path / "events.jsonl").open("a") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        assert run_ranks(refused, 2, settings(data, tmp_path)) == ["another run is at work in this folder"] * 2
+        assert run_ranks(refused, 2, settings(data, tmp_path)) == [
+            "another run is at work in this folder",
+            "rank 0: another run is at work in this folder",
+        ]
 
 
 def test_bare_slurm_variables_are_enough(data, tmp_path):

@@ -26,7 +26,7 @@ from trainwright.train.guards import MOST_REWINDS, WINDOW, LossGuard, RunFailed,
 from trainwright.train.record import Record, Since, State, Step
 from trainwright.train.setup import assemble
 from trainwright.train.signals import REQUEUE, StopRequest, Vote
-from trainwright.train.world import World, first_does, join_world, restarted
+from trainwright.train.world import World, join_world, restarted, together
 
 ORDER_KEYS = ("data", "sequence", "seed", "holdout", "shuffle")  # what fixes which sample comes when
 
@@ -97,7 +97,7 @@ class Trainer:
             self.record.close()
 
     def _start(self) -> None:
-        first_does(self.world, self.record.open)
+        together(self.world, self.record.open if self.world.first else lambda: None)
         # A scheduler that starts the command again wants it to go on, not to go back again.
         resume = "auto" if restarted(os.environ) else self.config.resume
         if self.parts.checkpointer is not None:

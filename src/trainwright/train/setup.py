@@ -19,7 +19,7 @@ from trainwright.train.optimizer import AdamWOptions
 from trainwright.train.parallel.pipeline import schedule as schedule_of
 from trainwright.train.parallel.plan import Plan
 from trainwright.train.schedule import Schedule
-from trainwright.train.world import World
+from trainwright.train.world import World, together
 
 LONGEST_DEFAULT = 8192
 
@@ -39,8 +39,43 @@ class Parts:
     interval: Interval
 
 
+@dataclass(frozen=True)
+class Checked:
+    """What is known to fit together before anything large is built."""
+
+    config: TrainConfig  # with every default filled in
+    shape: ModelShape
+    plan: Plan
+    samples: Samples
+    held: Samples | None
+    schedule: Schedule
+    interval: Interval
+
+
 def assemble(config: TrainConfig, world: World) -> Parts:
-    """Check the configuration against model, machine and data, cheapest first, and build the parts."""
+    """Check the configuration against model, machine and data, on every rank, and then build the parts."""
+    found = together(world, lambda: check(config, world))
+    config, folder = found.config, Path(found.config.folder)
+    engine = Engine(found.shape, found.plan, engine_options(config), world.device)
+    pin = world.device.type == "cuda"
+    micro, rank, ranks = config.micro_batch, engine.data_rank, engine.data_world
+    held = None if found.held is None else Loader(found.held, micro * ranks, micro, rank, ranks, pin)
+    keeps = found.interval != Interval()
+    return Parts(
+        config=config,
+        folder=folder,
+        shape=found.shape,
+        engine=engine,
+        loader=Loader(found.samples, config.batch, micro, rank, ranks, pin),
+        held=held,
+        schedule=found.schedule,
+        checkpointer=open_checkpoints(config, folder, found.shape, world) if keeps else None,
+        interval=found.interval,
+    )
+
+
+def check(config: TrainConfig, world: World) -> Checked:
+    """Raise the first thing that cannot work, cheapest first."""
     require_mirrors(config.tensorboard, config.wandb)
     shape = lookup(config.model)
     interval = parse_interval(config.checkpoint_every)
@@ -53,21 +88,7 @@ def assemble(config: TrainConfig, world: World) -> Parts:
     Loader(samples, config.batch, config.micro_batch, 0, plan.data)
     if plan.pipeline > 1:
         schedule_of(0, plan.pipeline, plan.virtual, config.batch // (plan.data * config.micro_batch))
-    engine = Engine(shape, plan, engine_options(config), world.device)
-    folder = Path(config.folder)
-    pin = world.device.type == "cuda"
-    micro, rank, data_world = config.micro_batch, engine.data_rank, engine.data_world
-    return Parts(
-        config=config,
-        folder=folder,
-        shape=shape,
-        engine=engine,
-        loader=Loader(samples, config.batch, micro, rank, data_world, pin),
-        held=None if held is None else Loader(held, micro * data_world, micro, rank, data_world, pin),
-        schedule=schedule,
-        checkpointer=open_checkpoints(config, folder, shape, world) if interval != Interval() else None,
-        interval=interval,
-    )
+    return Checked(config, shape, plan, samples, held, schedule, interval)
 
 
 def fill_in(config: TrainConfig, shape: ModelShape, plan: Plan, world: World) -> TrainConfig:

@@ -8,10 +8,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import TypeVar
 
 import torch
 
 from trainwright.errors import UserError
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,20 +81,28 @@ def restarted(environment: dict[str, str] | os._Environ[str]) -> bool:
     return any(count and int(count) > 0 for count in counts)
 
 
-def first_does(world: World, act: Callable[[], None]) -> None:
-    """Rank 0 acts; every rank waits for it and shares its error, so that none waits for a rank that left."""
-    errors: list[Exception | None] = [None]
-    if world.first:
-        try:
-            act()
-        except Exception as error:
-            errors = [error]
+def together(world: World, act: Callable[[], T]) -> T:
+    """What `act` gives on this rank. An error of one rank is raised on all, so that none waits for a rank that left."""
+    try:
+        value, error = act(), None
+    except Exception as caught:
+        value, error = None, caught
     if world.size > 1:
         import torch.distributed as dist
 
-        dist.broadcast_object_list(errors, src=0, device=torch.device("cpu"))
-    if errors[0] is not None:
-        raise errors[0]
+        told: list[UserError | None] = [None] * world.size
+        dist.all_gather_object(told, from_rank(world.rank, error) if error else None)
+        error = error or next((e for e in told if e), None)
+    if error:
+        raise error
+    return value  # type: ignore[return-value]
+
+
+def from_rank(rank: int, error: Exception) -> UserError:
+    """An error as the other ranks shall read it; also one that would not survive the journey."""
+    if isinstance(error, UserError):
+        return UserError(f"rank {rank}: {error.what}", where=error.where, fix=error.fix)
+    return UserError(f"rank {rank}: {type(error).__name__}: {error}")
 
 
 @contextmanager
