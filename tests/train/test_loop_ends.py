@@ -6,6 +6,7 @@ import math
 import os
 import signal
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from trainwright.train.checkpoint.places import Folder
 from trainwright.train.engine import Engine
 from trainwright.train.guards import LossGuard, Watchdog
 from trainwright.train.loop import Trainer
+from trainwright.train.metrics import Journal
 
 
 @pytest.fixture(scope="module")
@@ -294,3 +296,35 @@ def test_microbatches_that_do_not_interleave_are_told_before_anything_is_built(c
     with pytest.raises(UserError, match="3 micro-batches cannot be interleaved over 2") as caught:
         setup.check(wrong, World(0, 2, 0, torch.device("cpu")))
     assert "makes 4 micro-batches" in caught.value.fix
+
+
+def test_all_starts_of_a_run_report_to_one_wandb_run(config, monkeypatch):
+    """The package itself needs an account or a server; what it is asked for is seen here."""
+    import importlib.util
+    import sys
+    import types
+
+    asked, logged = [], []
+    there = types.SimpleNamespace(log=lambda values, step: logged.append((step, values["loss"])), finish=lambda: None)
+    fake = types.SimpleNamespace(init=lambda **words: asked.append(words) or there)
+    monkeypatch.setitem(sys.modules, "wandb", fake)
+    true = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: true("json" if name == "wandb" else name))
+    for steps in (2, 4):
+        run(replace(config, steps=steps, wandb="project"))
+    assert [(a["project"], a["resume"]) for a in asked] == [("project", "allow")] * 2
+    assert asked[0]["id"] == asked[1]["id"]
+    assert [step for step, _ in logged] == [1, 2, 3, 4]
+    run(replace(config, steps=1, wandb="project", resume="never"))
+    assert len(events(config, "start")) == 3
+
+
+def test_the_clock_of_a_run_begun_afresh_starts_anew(tmp_path):
+    journal = Journal(tmp_path, active=True)
+    lines = [{"event": "start", "time": 10.0}, {"event": "start", "time": 20.0, "afresh": True}]
+    lines += [{"event": "save", "time": 25.0}, {"event": "start", "time": 30.0}]
+    assert journal.first_start() == pytest.approx(time.time(), abs=60)
+    (tmp_path / "events.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines[:1]))
+    assert journal.first_start() == 10.0
+    (tmp_path / "events.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert journal.first_start() == 20.0

@@ -168,17 +168,20 @@ class Console:
 class Mirrors:
     """TensorBoard and Weights & Biases, where asked for and installed."""
 
-    def __init__(self, folder: Path, tensorboard: bool, wandb: str, config: dict[str, Any]) -> None:
+    def __init__(self, folder: Path, config: dict[str, Any], step: int, run: str) -> None:
+        """`step` is where this start goes on, and `run` the name that all starts of a run share."""
         self.board: Any = None
         self.wandb: Any = None
-        if tensorboard:
+        if config["tensorboard"]:
             from torch.utils.tensorboard import SummaryWriter
 
-            self.board = SummaryWriter(str(folder / "tensorboard"))
-        if wandb:
+            self.board = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)
+        if config["wandb"]:
             import wandb as package
 
-            self.wandb = package.init(project=wandb, name=folder.name, dir=str(folder), config=config, resume="allow")
+            self.wandb = package.init(
+                project=config["wandb"], id=run, name=folder.name, dir=str(folder), config=config, resume="allow"
+            )
 
     def metrics(self, line: Metrics) -> None:
         values = {k: v for k, v in asdict(line).items() if v is not None and k not in ("step", "time")}

@@ -79,7 +79,6 @@ class Record:
         self.lock = self.lock or self._lock()
         self.journal.forget_result()
         write_durably(self.folder / "config.json", self.config.to_json().encode())
-        self.mirrors = Mirrors(self.folder, self.config.tensorboard, self.config.wandb, asdict(self.config))
 
     def _lock(self) -> TextIO:
         """The journal, held so that no second run writes here. The lock of a node that died may outlive it a while."""
@@ -109,6 +108,9 @@ class Record:
         self.journal.forget_after(step)
         self.journal.event("start", step, world=self.world.size, plan=plan, **({"afresh": True} if afresh else {}))
         self.first_start = self.journal.first_start()
+        if self.world.first:
+            run = f"{self.folder.resolve().name}-{self.first_start:.0f}"
+            self.mirrors = Mirrors(self.folder, asdict(self.config), step, run)
 
     def close(self) -> None:
         if self.mirrors is not None:
