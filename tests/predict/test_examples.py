@@ -227,3 +227,9 @@ def test_what_is_outside_the_evidence_is_marked_and_wider():
 def test_frameworks_name_their_profile(name, wanted):
     found = profile_for(name)
     assert (found.name if found else None) == wanted
+
+
+def test_a_checkpoint_is_as_large_as_the_one_that_was_measured() -> None:
+    """docs/train/checkpoints.md: 14.8 GB for Llama 3.2 1B, written by our trainer on an H200."""
+    assert predict("llama3.2-1b", "p5.48xlarge", 1).needs.checkpoint_gb == pytest.approx(14.8, rel=0.01)
+    assert predict("llama3.2-1b", "p5.48xlarge", 1, trainer="megatron").needs.checkpoint_gb > 17

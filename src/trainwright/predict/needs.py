@@ -8,7 +8,8 @@ from trainwright.predict.setup import Setup
 from trainwright.train.models.shape import parameter_count
 
 TOKEN_BYTES = 4.0
-CHECKPOINT_BYTES = 14.0  # 16-bit weights, fp32 master copy and two fp32 moments
+STATE_BYTES = 12.0  # a parameter: fp32 weights and two fp32 moments (14.8 GB measured for the 1.24 B of Llama 3.2 1B)
+COPY_BYTES = 2.0  # stacks that keep 16-bit weights beside the fp32 ones save both
 STAGING_GB_S = 8.0  # GPU to pinned host memory, per GPU, several ranks at once
 
 
@@ -26,7 +27,7 @@ class Needs:
 
 def data_needs(s: Setup, tokens_per_s: float, interval_s: float, storage_gb_s: float | None = None) -> Needs:
     """A checkpoint is staged to host memory (that stalls the step) and written beside training."""
-    size = 0.0 if s.frozen else parameter_count(s.shape) * CHECKPOINT_BYTES / 1e9
+    size = 0.0 if s.frozen else checkpoint_gb(s)
     stall = stall_of(s)
     write = size / (0.5 * interval_s)
     read = tokens_per_s * TOKEN_BYTES / 1e9
@@ -42,8 +43,14 @@ def data_needs(s: Setup, tokens_per_s: float, interval_s: float, storage_gb_s: f
     return Needs(read, size, stall, write, enough, advice)
 
 
+def checkpoint_gb(s: Setup) -> float:
+    """What one checkpoint holds; FSDP keeps one copy of the weights, in fp32."""
+    each = STATE_BYTES + (0.0 if s.profile.data == "fsdp" else COPY_BYTES)
+    return parameter_count(s.shape) * each / 1e9
+
+
 def stall_of(s: Setup) -> float:
     """Seconds a step stands still while its state is copied to the host: each GPU copies its own part."""
-    size = parameter_count(s.shape) * CHECKPOINT_BYTES / 1e9
+    size = checkpoint_gb(s)
     owners = s.plan.tp * s.plan.pp * (s.plan.shard * s.plan.cp if s.plan.zero else 1)
     return 1.0 + size / owners / STAGING_GB_S
