@@ -12,6 +12,7 @@ from trainwright.cli.main import cli
 from trainwright.errors import UserError
 from trainwright.recipes.load import header, names, recipe
 from trainwright.spec.mistakes import SpecError
+from trainwright.spec.units import format_seconds
 from trainwright.train.models.shape import lookup
 
 WANTED = {
@@ -88,3 +89,9 @@ def test_what_show_prints_is_a_recipe_file(name: str, tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text(CliRunner().invoke(cli, ["recipes", "show", name]).stdout)
     assert recipe(str(path)) == recipe(name)
+
+
+def test_a_recipe_shows_its_times_as_people_write_them() -> None:
+    shown = CliRunner().invoke(cli, ["recipes", "show", "llama3.1-8b"]).stdout
+    assert "every: 15min" in shown
+    assert [format_seconds(s) for s in (90, 900, 7200, 86_400, 0.5)] == ["90s", "15min", "2h", "1d", "0.5s"]

@@ -89,6 +89,8 @@ def test_a_run_that_died_says_who_died_and_of_what(trainwright: Verb, tmp_path: 
     facts = json.loads(trainwright("runs", name, "--json").stdout)
     assert facts["failed by"] == ["rank 1: ValueError: no such data"]
     assert Path(facts["folder"][0], "run.json").is_file()
+    assert "is over already: failed" in trainwright("cancel", name).stderr
+    assert "rank 9 printed nothing" in trainwright("logs", name, "--rank", "9").stderr
 
 
 def test_mistakes_are_told_in_three_parts(trainwright: Verb) -> None:

@@ -10,9 +10,14 @@ import click
 def command(runs: tuple[str, ...]) -> None:
     """Cancel jobs by RUN, job id or `last`; the run folders stay."""
     from trainwright.platforms import reach
+    from trainwright.schedulers.base import ENDED
     from trainwright.schedulers.runs import find
 
     for word in runs:
         run = find(word)
+        state = reach.run_state(run).state
+        if state in ENDED:
+            click.echo(f"{run.name} (job {run.job_id}) is over already: {state}", err=True)
+            continue
         reach.scheduler_of(run).cancel(run.job_id)
         click.echo(f"cancelled {run.name} (job {run.job_id})", err=True)

@@ -28,7 +28,7 @@ def command() -> None:
     """Look up instance types, accelerators, models and prices."""
 
 
-@command.command("list")
+@command.command("list", short_help="List instance types, accelerators, models or regions.")
 @click.option("--kind", type=click.Choice(KINDS), default="instances", show_default=True)
 @click.option("--gpu", is_flag=True, help="Only types with GPUs.")
 @click.option("--neuron", is_flag=True, help="Only types with AWS Neuron chips.")
@@ -52,7 +52,7 @@ def list_command(
         click.echo(table.footer, err=True)
 
 
-@command.command()
+@command.command(short_help="Show one of them: facts, prices, what to mind.")
 @click.argument("name")
 @click.option("--region", help="Only this region's price.")
 @click.option("--all", "every", is_flag=True, help="Every region's price.")
@@ -66,9 +66,13 @@ def show(name: str, region: str | None, every: bool, as_json: bool) -> None:
         _known_region(region)
     page = find_page(name, region)
     if page is None:
+        known = known_names()
+        family = any(one.startswith(f"{name}.") for one in known)
         raise UserError(
-            f"nothing called {name!r} in the catalog",
-            fix=did_you_mean(name, known_names()) or "`trainwright catalog list` names what there is",
+            f"{name!r} is a family of instance types" if family else f"nothing called {name!r} in the catalog",
+            fix=f"`trainwright catalog list --family {name}` lists it"
+            if family
+            else did_you_mean(name, known) or "`trainwright catalog list` names what there is",
         )
     if as_json:
         click.echo(json.dumps(_page_json(page, name), indent=2))
@@ -76,7 +80,7 @@ def show(name: str, region: str | None, every: bool, as_json: bool) -> None:
         _print_page(page, None if every else SHOWN_PRICES)
 
 
-@command.command()
+@command.command(short_help="Fetch types and prices from AWS.")
 @click.option("--region", default="us-east-1", show_default=True, help="The region to ask about.")
 @click.option("--profile", help="The AWS profile to use.")
 @json_option

@@ -25,8 +25,13 @@ def command(run: str, follow_it: bool, rank: int | None) -> None:
     if follow_it:
         watch(found, rank)
         return
+    empty = True
     for line in reach.log_lines(found, rank)():
+        empty = False
         click.echo(line)
+    if empty:
+        said = "nothing was printed" if rank is None else f"rank {rank} printed nothing"
+        click.echo(f"{said}; {found.name} has {found.ranks} ranks and is {reach.run_state(found).state}", err=True)
 
 
 def watch(run: Run, rank: int | None) -> None:

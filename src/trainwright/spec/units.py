@@ -80,6 +80,14 @@ def format_bytes(size: float) -> str:
     raise AssertionError("unreachable")
 
 
+def format_seconds(seconds: float) -> str:
+    """Seconds as a spec says them: `15min`."""
+    for unit, size in (("d", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= size and seconds % size == 0:
+            return f"{seconds / size:g}{unit}"
+    return f"{seconds:g}s"
+
+
 _ONE_OF = [{"type": "string"}, {"type": "number"}]
 
 Bytes = Annotated[
