@@ -197,8 +197,15 @@ def test_a_run_that_is_just_leaving_is_waited_for(config, monkeypatch):
 @pytest.mark.parametrize("folder", ["file", "file/below"])
 def test_a_run_folder_that_cannot_be_made_is_told(config, tmp_path, capsys, folder):
     (tmp_path / "file").touch()
-    assert main(words(replace(config, folder=str(tmp_path / folder)))) == 2
+    assert main(words(replace(config, folder=str(tmp_path / folder)), "--checkpoint-every", "never")) == 2
     assert "cannot write into the run folder" in capsys.readouterr().err
+
+
+def test_a_folder_of_checkpoints_that_cannot_be_written_is_told_before_the_first_step(config, tmp_path, capsys):
+    (tmp_path / "file").touch()
+    assert main(words(config, "--checkpoint-to", str(tmp_path / "file" / "below"))) == 2
+    assert "cannot write into the folder of checkpoints: Not a directory" in capsys.readouterr().err
+    assert not (Path(config.folder) / "metrics.jsonl").exists()
 
 
 def test_a_full_disk_under_the_record_is_told_with_the_place(config, monkeypatch, capsys):

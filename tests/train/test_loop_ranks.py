@@ -160,6 +160,18 @@ def test_what_one_rank_alone_lacks_is_told_to_all(data, tmp_path):
     assert (other, own) == ("rank 1: no such data folder", "no such data folder")
 
 
+def refused_on_own_disk(config):
+    return refused(replace(config, checkpoint_to=f"{config.folder}/disk-of-{os.environ['RANK']}"))
+
+
+def test_checkpoints_on_disks_that_are_not_shared_are_refused(data, tmp_path):
+    """Each node would write its part to its own disk, and no restart would find a whole checkpoint."""
+    other, own = run_ranks(refused_on_own_disk, 2, settings(data, tmp_path))
+    assert own.startswith("this rank does not see what rank 0 writes")
+    assert other == f"rank 1: {own}"
+    assert not list(tmp_path.rglob(".probe-*"))
+
+
 def test_what_rank_0_alone_finds_out_is_told_to_all(data, tmp_path):
     with (tmp_path / "events.jsonl").open("a") as held:
         fcntl.flock(held, fcntl.LOCK_EX)

@@ -9,7 +9,7 @@ from typing import Any
 
 from trainwright.errors import UserError
 from trainwright.train.checkpoint.checkpointer import Checkpointer, Keep
-from trainwright.train.checkpoint.places import open_place
+from trainwright.train.checkpoint.places import Folder, open_place
 from trainwright.train.config import Interval, TrainConfig, parse_interval
 from trainwright.train.data.loader import Loader, Options, Samples, open_samples
 from trainwright.train.engine import Engine, EngineOptions
@@ -19,7 +19,7 @@ from trainwright.train.optimizer import AdamWOptions
 from trainwright.train.parallel.pipeline import schedule as schedule_of
 from trainwright.train.parallel.plan import Plan
 from trainwright.train.schedule import Schedule
-from trainwright.train.world import World, together
+from trainwright.train.world import World, together, told_by_first
 
 LONGEST_DEFAULT = 8192
 
@@ -144,7 +144,42 @@ def engine_options(config: TrainConfig) -> EngineOptions:
 def open_checkpoints(config: TrainConfig, folder: Path, shape: ModelShape, world: World) -> Checkpointer:
     where = config.checkpoint_to or str(folder / "checkpoints")
     place = open_place(where, folder / "scratch")
+    if isinstance(place, Folder):
+        require_shared(place.root, world)
     return Checkpointer(place, Keep(config.keep_last, config.keep_every), world.device, identity(shape))
+
+
+def require_shared(root: Path, world: World) -> None:
+    """Rank 0 can write into the folder and every rank sees it: parts on the disks of several nodes never become a whole
+    checkpoint, and no start would ever find one."""
+    probe = root / told_by_first(world, f".probe-{os.urandom(6).hex()}")
+    together(world, lambda: write_probe(probe) if world.first else None)
+    try:
+        together(world, lambda: see_probe(probe))
+    finally:
+        if world.first:
+            probe.unlink(missing_ok=True)
+
+
+def write_probe(probe: Path) -> None:
+    try:
+        probe.parent.mkdir(parents=True, exist_ok=True)
+        probe.touch()
+    except OSError as error:
+        raise UserError(
+            f"cannot write into the folder of checkpoints: {error.strerror}",
+            where=str(probe.parent),
+            fix="another --checkpoint-to or --folder, or --checkpoint-every never",
+        ) from error
+
+
+def see_probe(probe: Path) -> None:
+    if not probe.exists():
+        raise UserError(
+            "this rank does not see what rank 0 writes: the folder of checkpoints is not shared between the nodes",
+            where=str(probe.parent),
+            fix="--checkpoint-to a folder on a shared file system, or s3://bucket/prefix",
+        )
 
 
 def identity(shape: ModelShape) -> dict[str, Any]:

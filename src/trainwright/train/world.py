@@ -98,6 +98,17 @@ def together(world: World, act: Callable[[], T]) -> T:
     return value  # type: ignore[return-value]
 
 
+def told_by_first(world: World, text: str) -> str:
+    """Rank 0's text, on every rank."""
+    if world.size == 1:
+        return text
+    import torch.distributed as dist
+
+    box = [text]
+    dist.broadcast_object_list(box, src=0, device=torch.device("cpu"))
+    return box[0]
+
+
 def from_rank(rank: int, error: Exception) -> UserError:
     """An error as the other ranks shall read it; also one that would not survive the journey."""
     if isinstance(error, UserError):
