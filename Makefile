@@ -45,10 +45,10 @@ demo: $(VENV)/.base system
 	$(BIN)/trainwright demo
 
 test: $(VENV)/.dev .venvs/.made system
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow and not gpu" $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow and not gpu" $(ARGS)
 
 test-slow: $(VENV)/.dev .venvs/.made system
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "slow and not gpu" $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "slow and not gpu" $(ARGS)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

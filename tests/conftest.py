@@ -17,3 +17,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="write what is rendered now to tests/golden, and prices to examples",
     )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest tests, which have a time limit of their own, start first: else one worker ends with them alone."""
+    items.sort(key=lambda item: -max((mark.args[0] for mark in item.iter_markers("timeout")), default=0))
