@@ -67,6 +67,9 @@ def test_the_completion_file() -> None:
         ("(ReqNodeNotAvail, UnavailableNodes:train-2)", "down, drained or reserved"),
         ("QOSMaxNodePerUserLimit", "limit of its account or QoS"),
         ("SomethingNew", "Slurm says only"),
+        ("Nodes_required_for_job_are_DOWN,_DRAINED_or_reserved_for_jobs_in_higher_priority_partitions", "are down"),
+        ("(Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions)", "are down"),
+        ("(ReqNodeNotAvail, UnavailableNodes:train-3)", "are down, drained or reserved"),
     ],
 )
 def test_reasons_are_explained(reason: str, words: str) -> None:

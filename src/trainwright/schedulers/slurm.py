@@ -98,7 +98,9 @@ class SlurmScheduler:
         status = self.state(job)
         if status.state != "pending":
             return f"job {job} is not waiting: it is {status.state}"
-        return explain_reason(status.reason)
+        words = explain_reason(status.reason)
+        down = self.shell.output(["sinfo", "-h", "-R", "-o", "%N: %E"]).splitlines() if "sinfo -R" in words else []
+        return "\n  ".join([words, *(line.strip() for line in down)])
 
     @cached_property
     def settings(self) -> dict[str, str]:

@@ -130,7 +130,8 @@ def exit_code(text: str) -> int | None:
 def explain_reason(reason: str) -> str:
     """Why a job waits, in a sentence, with what to do about it where something can be done."""
     table = tomllib.loads((Path(__file__).parent / "pending.toml").read_text())["reason"]
-    plain = re.match(r"\w+", reason.strip("() "))
+    # squeue puts blanks where scontrol puts underlines, and a comma may end the words that matter.
+    plain = re.match(r"\w+", reason.strip("() ").replace(" ", "_"))
     for row in table:
         if plain and re.fullmatch(row["is"], plain[0]):
             return f"{row['why']} ({reason})" + (f"; {row['do']}" if row.get("do") else "")
