@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("target", metavar="SPEC|NAME", required=False)
+@click.argument("target", metavar="[SPEC|NAME]", required=False)
 @click.option("--nodes", "with_nodes", is_flag=True, help="A line for each node too.")
 @click.option("--json", "as_json", is_flag=True, help="Everything, as JSON.")
 def command(target: str | None, with_nodes: bool, as_json: bool) -> None:

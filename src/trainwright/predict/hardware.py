@@ -179,7 +179,7 @@ def inner_link(chip: Device, per_node: int) -> Link:
 def cluster_of(kind: InstanceType, nodes: int) -> Cluster:
     """A cluster of one EC2 instance type."""
     if not kind.accelerator or not kind.accelerator_count:
-        raise UserError(f"{kind.name} has no accelerator", fix="choose one of the p, g or trn families")
+        raise UserError(f"{kind.name} has no accelerator", fix="choose one of the p or g families")
     chip = device(kind.accelerator)
     if kind.family in ("p4d", "p4de"):
         wire = "efa-1"

@@ -156,6 +156,11 @@ def predict(
     c = c or constants()
     shape = model if isinstance(model, ModelShape) else find_model(model)
     machines = cluster(instance, nodes)
+    if machines.device.arch.startswith("neuron"):
+        raise UserError(
+            f"{instance}: Neuron kernels are outside the evidence, so there is no honest answer",
+            fix="name an instance type with GPUs",
+        )
     stack = profile(trainer)
     plan = parallel if isinstance(parallel, Plan) else plan_for(parallel, machines.gpus, stack)
     length = seq or shape.context
