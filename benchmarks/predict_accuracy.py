@@ -62,11 +62,12 @@ Vector = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Point:
-    """One published run."""
+    """One published run. No constant that a fit may move changes its set-up, so that is worked out once."""
 
     row: dict[str, str]
     source: str
     truth: float
+    setup: Setup
 
     @property
     def group(self) -> str:
@@ -85,16 +86,15 @@ def points() -> list[Point]:
         truth = measured(row)
         if "quality=C" in row["notes"] or not truth or row["id"] in OUTLIERS:
             continue
-        if setup_of(row, constants()).setup is not None:
-            found.append(Point(row, row["source_repo_or_doc"], truth))
+        setup = setup_of(row, constants()).setup
+        if setup is not None:
+            found.append(Point(row, row["source_repo_or_doc"], truth, setup))
     return found
 
 
 def predicted(point: Point, c: Constants) -> tuple[Setup, float, float]:
-    made = setup_of(point.row, c).setup
-    assert made is not None
-    took = step_time(made, c).total
-    return made, made.tokens / took / made.cluster.gpus, took
+    took = step_time(point.setup, c).total
+    return point.setup, point.setup.tokens / took / point.setup.cluster.gpus, took
 
 
 def errors(chosen: Iterable[Point], c: Constants) -> Vector:
@@ -139,8 +139,7 @@ def fit(chosen: list[Point], rounds: int = 4) -> Constants:
 
 def utilisation(point: Point) -> tuple[tuple[str, str], float]:
     """(GPU and precision, FLOP/s per token's worth of peak) of one row; times a rate it is the utilisation."""
-    made = setup_of(point.row, constants()).setup
-    assert made is not None
+    made = point.setup
     key = (made.cluster.device.name.split("-")[0], made.precision)
     return key, model_flops_per_token(made.shape, made.batch.seq) / made.cluster.device.bf16
 
