@@ -27,9 +27,10 @@ def test_room_has_the_shape_of_the_state_and_keeps_what_is_written():
     assert all(torch.equal(place, tensor) for place, tensor in pairs)
 
 
-def test_each_tensor_begins_a_page_of_its_own():
+def test_each_tensor_has_a_storage_and_pages_of_its_own():
     room = room_for(STATE, torch.device("cpu"))
     filled = [room["model"]["w"], room["model"]["b"], room["step"]]
+    assert all(t.untyped_storage().nbytes() == t.nbytes for t in filled)
     assert all(t.data_ptr() % mmap.PAGESIZE == 0 for t in filled)
     pages = [t.data_ptr() // mmap.PAGESIZE for t in filled]
     assert pages == sorted(set(pages))

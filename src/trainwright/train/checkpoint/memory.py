@@ -28,14 +28,12 @@ class HostMemory:
     """Memory that is handed out from its beginning to its end, in whole pages."""
 
     def __init__(self, size: int, pinned: bool = False) -> None:
-        mapped = mmap.mmap(-1, max(size, 1))
+        self.mapped, self.used, self.pinned = mmap.mmap(-1, max(size, 1)), 0, pinned
         if hasattr(mmap, "MADV_HUGEPAGE"):
-            mapped.madvise(mmap.MADV_HUGEPAGE)
-        self.all = torch.frombuffer(mapped, dtype=torch.uint8)
-        self.used, self.pinned = 0, pinned
+            self.mapped.madvise(mmap.MADV_HUGEPAGE)
         self.addresses: list[int] = []
         # What is pinned must be let go before it is unmapped; at the end of the process the driver does both.
-        weakref.finalize(mapped, _unpin, self.addresses).atexit = False
+        weakref.finalize(self.mapped, _unpin, self.addresses).atexit = False
 
     def like(self, value: Any) -> Any:
         if isinstance(value, dict):
@@ -47,16 +45,17 @@ class HostMemory:
         return self._take(value) if isinstance(value, Tensor) else value
 
     def _take(self, tensor: Tensor) -> Tensor:
+        if not tensor.nbytes:
+            return torch.empty(tensor.shape, dtype=tensor.dtype)
         begin, self.used = self.used, self.used + _pages(tensor)
-        if self.pinned and tensor.nbytes:
+        # A storage of its own, not a view of a larger one: torch.distributed.checkpoint would copy that once more.
+        place = torch.frombuffer(self.mapped, dtype=tensor.dtype, count=tensor.numel(), offset=begin)
+        place.zero_()  # takes the pages, with all cores: the driver would take them with one
+        if self.pinned:
             # Each tensor by itself: a copy may not cross from one pinned piece into the next.
-            self._pin(self.all[begin : self.used])
-        return self.all[begin : begin + tensor.nbytes].view(tensor.dtype).view(tensor.shape)
-
-    def _pin(self, piece: Tensor) -> None:
-        piece.zero_()  # takes the pages, with all cores: the driver would take them with one
-        torch.cuda.check_error(_driver().cudaHostRegister(piece.data_ptr(), piece.nbytes, PORTABLE))
-        self.addresses.append(piece.data_ptr())
+            torch.cuda.check_error(_driver().cudaHostRegister(place.data_ptr(), self.used - begin, PORTABLE))
+            self.addresses.append(place.data_ptr())
+        return place.view(tensor.shape)
 
 
 def _unpin(addresses: list[int]) -> None:
