@@ -76,6 +76,8 @@ def test_the_picture_has_a_lane_for_every_stage(tmp_path: Path):
     tree = ET.parse(path)
     words = [node.text or "" for node in tree.iter("{http://www.w3.org/2000/svg}text")]
     assert sum(word.startswith("stage ") for word in words) == 4
+    assert "waiting for communication" in words
+    assert words[0].split(": ")[1].removesuffix(" a step") in words, "the axis ends where the step does"
     boxes = list(tree.iter("{http://www.w3.org/2000/svg}rect"))
     assert len(boxes) > 4 * 2 * 8
     assert all(float(box.get("x", "-1")) >= 0 for box in boxes)

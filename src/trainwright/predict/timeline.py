@@ -15,6 +15,7 @@ COLOURS = {
     "optimizer": "#b279a2",
     "other": "#bab0ac",
 }
+LEGEND = {"exposed": "waiting for communication"}
 DRAWN_MICROBATCHES = 32
 
 
@@ -85,11 +86,13 @@ def svg(p: Prediction, stages: int) -> str:
     height = TOP + stages * LANE + 70
     shown = min(p.microbatches, DRAWN_MICROBATCHES)
     part = "" if shown == p.microbatches else f"; first {shown} of {p.microbatches} microbatches drawn"
+    until = end if part else p.step_time_s  # bars leave out small things; the axis does not
     title = f"{p.model}, {p.plan}: {seconds(p.step_time_s)} a step{part}"
     size = f'width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}"'
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif" font-size="12">',
         f"<title>One step of {escape(p.model)}</title>",
+        "<style>text{fill:#24292f}@media(prefers-color-scheme:dark){text{fill:#e6edf3}}</style>",
         f'<text x="10" y="20" font-size="14">{escape(title)}</text>',
     ]
     lines += [f'<text x="10" y="{TOP + s * LANE + 16}">stage {s + 1}</text>' for s in range(stages)]
@@ -102,8 +105,10 @@ def svg(p: Prediction, stages: int) -> str:
     x = LEFT
     for kind in ("forward", "backward", "exposed", "optimizer"):
         lines.append(f'<rect x="{x}" y="{height - 52}" width="12" height="12" fill="{COLOURS[kind]}"/>')
-        lines.append(f'<text x="{x + 17}" y="{height - 42}">{kind}</text>')
-        x += 110
+        lines.append(f'<text x="{x + 17}" y="{height - 42}">{LEGEND.get(kind, kind)}</text>')
+        x += 45 + 7 * len(LEGEND.get(kind, kind))
+    for at, anchor, moment in ((LEFT, "start", "0"), (WIDTH - 20, "end", seconds(until))):
+        lines.append(f'<text x="{at}" y="{TOP - 6}" text-anchor="{anchor}" font-size="11">{moment}</text>')
     top = sorted(p.parts.items(), key=lambda kv: -kv[1])[:5]
     told = ", ".join(f"{LABELS.get(n, n)} {v / p.step_time_s:.0%}" for n, v in top)
     lines += [f'<text x="10" y="{height - 14}">{escape(told)}</text>', "</svg>"]
