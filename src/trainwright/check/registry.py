@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import pkgutil
@@ -11,7 +12,6 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any, Literal
 
 from trainwright.check.finding import Edit, Level
@@ -129,9 +129,9 @@ def _somebody_brings_rules() -> bool:
         except OSError:
             continue
         for name in names:
-            path = os.path.join(folder, name, "entry_points.txt")
-            if os.path.exists(path) and GROUP in Path(path).read_text(encoding="utf-8", errors="replace"):
-                return True
+            with contextlib.suppress(OSError), open(f"{folder or '.'}/{name}/entry_points.txt", "rb") as file:
+                if GROUP.encode() in file.read():
+                    return True
     return False
 
 
