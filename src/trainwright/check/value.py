@@ -21,6 +21,10 @@ class Value(Generic[T_co]):
     key: Span | None = None
     known: bool = True
 
+    def meaning(self, value: T, known: bool = True) -> Value[T]:
+        """What stands here, understood as another value; that is never better known than what was written."""
+        return Value(value, self.span, self.text, self.key, self.known and known)
+
 
 def known(value: Value[T] | None) -> T | None:
     """The value itself when the file says it plainly, else None."""

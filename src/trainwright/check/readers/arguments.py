@@ -40,7 +40,7 @@ def whole(value: Value[str] | None) -> Value[int] | None:
         return None
     text = value.value.strip().strip("'\"")
     good = value.known and _WHOLE.fullmatch(text) is not None
-    return Value(int(text) if good else 0, value.span, value.text, value.key, good)
+    return value.meaning(int(text) if good else 0, known=good)
 
 
 def apply(job: Job, command: Command) -> None:

@@ -54,7 +54,7 @@ def _launch(queue: Queue, templates: dict[str, LaunchTemplate], node: Node | Non
         queue.instances = [found.instance]
     queue.reservation, queue.reservation_group = found.reservation, found.reservation_group
     if found.market is not None and found.market.value == "capacity-block":
-        queue.capacity = Value("block", found.market.span, found.market.text, found.market.key, found.market.known)
+        queue.capacity = found.market.meaning("block")
     if found.placement is not None and queue.placement is None:
         queue.placement_name = found.placement
         queue.placement = Value(True, found.placement.span, found.placement.text)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainwright.check.model import File, Value
-from trainwright.check.readers.values import to_int, value_of
+from trainwright.check.readers.values import as_bool, as_int, value_of
 from trainwright.spec.source import Node, Span
 
 
@@ -98,18 +98,10 @@ class Template:
         return Value(shown, found.span, found.text, None, found.is_scalar and value_of(found).known)
 
     def number(self, node: Node | None) -> Value[int] | None:
-        found = self.value(node)
-        if found is None or found.value is None:
-            return None
-        number = to_int(found.value)
-        return Value(number or 0, found.span, found.text, found.key, found.known and number is not None)
+        return as_int(self.value(node))
 
     def truth(self, node: Node | None) -> Value[bool] | None:
-        found = self.value(node)
-        if found is None or found.value is None:
-            return None
-        lowered = str(found.value).lower()
-        return Value(lowered == "true", found.span, found.text, found.key, found.known and lowered in ("true", "false"))
+        return as_bool(self.value(node))
 
     def texts(self, node: Node | None) -> list[Value[str]]:
         """The texts of a list; a whole list given by reference is one value that is not known."""

@@ -93,9 +93,7 @@ def _fsx(template: Template, resource: Resource) -> Storage:
         span=resource.span,
         kind=ours,
         name=Value(resource.id, resource.span),
-        capacity_gib=Value(float(capacity.value), capacity.span, capacity.text, capacity.key, capacity.known)
-        if capacity is not None
-        else None,
+        capacity_gib=capacity.meaning(float(capacity.value)) if capacity is not None else None,
         deployment=template.text(setting("DeploymentType")),
         throughput=template.number(setting("PerUnitStorageThroughput") or setting("ThroughputCapacity")),
         media=template.text(resource.get("StorageType")),

@@ -58,7 +58,7 @@ def _group(node: Node, kind: str) -> Queue:
         efa=bool_at(node, "efaEnabled"),
         subnets=texts_at(node, "subnets"),
         zones=texts_at(node, "availabilityZones"),
-        public_ip=Value(not private.value, private.span, private.text, private.key, private.known) if private else None,
+        public_ip=private.meaning(not private.value) if private else None,
         security_groups=texts_at(node, "securityGroups", "attachIDs"),
         scripts=[BootScript(command) for command in texts_at(node, "preBootstrapCommands")],
         policies=texts_at(node, "iam", "attachPolicyARNs"),
@@ -86,6 +86,6 @@ def _instances(node: Node) -> list[Value[str]]:
 def _capacity(node: Node, market: Value[str] | None) -> Value[str] | None:
     if market is not None:
         kinds = {"capacity-block": "block", "spot": "spot"}
-        return Value(kinds.get(market.value, market.value), market.span, market.text, market.key, market.known)
+        return market.meaning(kinds.get(market.value, market.value))
     spot = bool_at(node, "spot")
-    return Value("spot" if spot.value else "on-demand", spot.span, spot.text, spot.key, spot.known) if spot else None
+    return spot.meaning("spot" if spot.value else "on-demand") if spot else None

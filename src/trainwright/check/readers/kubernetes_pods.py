@@ -60,9 +60,7 @@ def _true(node: Node, key: str) -> bool:
 def _quantities(node: Node | None) -> dict[str, Value[str]]:
     found = map_values(node) if node is not None and node.is_map else {}
     return {
-        name: Value(value.text, value.span, value.text, value.key, value.known)
-        for name, value in found.items()
-        if not isinstance(value.value, dict | list)
+        name: value.meaning(value.text) for name, value in found.items() if not isinstance(value.value, dict | list)
     }
 
 

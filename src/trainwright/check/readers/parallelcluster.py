@@ -104,6 +104,7 @@ def _queues(root: Node) -> list[Queue]:
 
 def _queue(node: Node, resource: Node | None) -> Queue:
     listed = resource.get("Instances") if resource is not None else None
+    named = listed.elements() if listed is not None else [resource]
     # The compute resource's own placement group and reservation win over the queue's.
     holder = resource if resource is not None and resource.get("Networking", "PlacementGroup") is not None else node
     target = resource if resource is not None and resource.get("CapacityReservationTarget") is not None else node
@@ -112,17 +113,11 @@ def _queue(node: Node, resource: Node | None) -> Queue:
         span=resource.span if resource is not None else node.span,
         name=text_at(node, "Name"),
         resource=text_at(resource, "Name"),
-        instances=[i for i in (text_at(e, "InstanceType") for e in listed.elements()) if i is not None]
-        if listed is not None
-        else [i for i in [text_at(resource, "InstanceType")] if i is not None],
+        instances=[instance for one in named if (instance := text_at(one, "InstanceType")) is not None],
         instances_listed=Value(True, listed.span) if listed is not None else None,
         min_count=int_at(resource, "MinCount"),
         max_count=int_at(resource, "MaxCount"),
-        capacity=Value(
-            _CAPACITY.get(capacity.value, capacity.value), capacity.span, capacity.text, capacity.key, capacity.known
-        )
-        if capacity is not None
-        else None,
+        capacity=capacity.meaning(_CAPACITY.get(capacity.value, capacity.value)) if capacity is not None else None,
         reservation=text_at(target, "CapacityReservationTarget", "CapacityReservationId"),
         reservation_group=text_at(target, "CapacityReservationTarget", "CapacityReservationResourceGroupArn"),
         placement=_placement(holder),
@@ -159,7 +154,7 @@ def _placement(node: Node) -> Value[bool] | None:
     if enabled is not None:
         return enabled
     named = value_at(group, "Name") or value_at(group, "Id")
-    return Value(True, named.span, named.text, named.key, named.known) if named is not None else None
+    return named.meaning(True) if named is not None else None
 
 
 def _storage(node: Node) -> Storage:
@@ -179,9 +174,7 @@ def _storage(node: Node) -> Storage:
         name=text_at(node, "Name"),
         mount=text_at(node, "MountDir"),
         existing=existing,
-        capacity_gib=Value(float(capacity.value), capacity.span, capacity.text, capacity.key, capacity.known)
-        if capacity
-        else None,
+        capacity_gib=capacity.meaning(float(capacity.value)) if capacity else None,
         deployment=text_at(settings, "DeploymentType"),
         throughput=int_at(settings, "PerUnitStorageThroughput"),
         media=text_at(settings, "StorageType"),

@@ -216,4 +216,4 @@ def _under_runner(job: Job, launch: Command) -> None:
     elif runner.program in ("mpirun", "mpiexec"):
         total = whole(said.get("np") or said.get("n"))
         if total is not None:
-            job.extra["ranks"] = Value(str(total.value), total.span, total.text, total.key, total.known)
+            job.extra["ranks"] = total.meaning(str(total.value))

@@ -92,8 +92,7 @@ class _Reader:
         stated: Value[int] | None = self.at(self.spec.nodes, "nodes")
         if stated is not None or self.queue is None or self.queue.max_count is None:
             return stated
-        most = self.queue.max_count
-        return Value(max(1, most.value), most.span, most.text, most.key, most.known)
+        return self.queue.max_count.meaning(max(1, self.queue.max_count.value))
 
     def _parallel(self, job: Job) -> None:
         stated = self.spec.parallel

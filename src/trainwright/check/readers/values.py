@@ -41,25 +41,31 @@ def text_at(node: Node | None, *path: str | int) -> Value[str] | None:
     found = value_at(node, *path)
     if found is None or found.value is None or isinstance(found.value, list):
         return None
-    return Value(found.text, found.span, found.text, found.key, found.known)
+    return found.meaning(found.text)
 
 
 def int_at(node: Node | None, *path: str | int) -> Value[int] | None:
     """A whole number; a value of another type is stated but not known."""
-    found = value_at(node, *path)
-    if found is None or found.value is None:
-        return None
-    number = to_int(found.value)
-    return Value(number or 0, found.span, found.text, found.key, found.known and number is not None)
+    return as_int(value_at(node, *path))
 
 
 def bool_at(node: Node | None, *path: str | int) -> Value[bool] | None:
     """A truth value; a value of another type is stated but not known."""
-    found = value_at(node, *path)
+    return as_bool(value_at(node, *path))
+
+
+def as_int(found: Value[Any] | None) -> Value[int] | None:
+    if found is None or found.value is None:
+        return None
+    number = to_int(found.value)
+    return found.meaning(number or 0, known=number is not None)
+
+
+def as_bool(found: Value[Any] | None) -> Value[bool] | None:
     if found is None or found.value is None:
         return None
     lowered = str(found.value).lower()
-    return Value(lowered == "true", found.span, found.text, found.key, found.known and lowered in ("true", "false"))
+    return found.meaning(lowered == "true", known=lowered in ("true", "false"))
 
 
 def texts_at(node: Node | None, *path: str | int) -> list[Value[str]]:
