@@ -123,3 +123,12 @@ def test_data_that_is_only_on_the_head_node_points_there(spec: str) -> None:
     with pytest.raises(UserError, match="does not exist on this machine") as caught:
         CliRunner().invoke(cli, ["submit", spec, "one", "--set", "jobs.one.data=/fsx/tokens"], catch_exceptions=False)
     assert "--host user@head" in caught.value.fix
+
+
+@pytest.mark.parametrize(
+    ("recipe", "said"), [("gpt2-124m", " tokens/s, "), ("llama3-70b", "predicted: it runs out of memory (")]
+)
+def test_submit_says_what_is_predicted_before_it_costs(spec: str, recipe: str, said: str) -> None:
+    done = CliRunner().invoke(cli, ["submit", spec, "--recipe", recipe, "--nodes", "1", "--host", "head", "--dry-run"])
+    assert said in done.stderr
+    assert said not in done.stdout

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -78,6 +78,8 @@ def command(
     )  # fmt: skip
     order = order_for(wish)
     planned = submission.plan(order)
+    if expected := expectation(submission.predicted(order)):
+        click.echo(expected + (" (options after -- not counted)" if order.job.args else ""), err=True)
     if dry_run or explain_it:
         click.echo(explain(planned.launch.environment) if explain_it else planned.script.text.rstrip())
         return
@@ -89,6 +91,18 @@ def command(
         click.echo(run.name)
     if follow_it:
         watch(run, rank=0)
+
+
+def expectation(facts: dict[str, Any] | None) -> str:
+    """One line of what is predicted, before the job takes its nodes."""
+    if facts is None or "unavailable" in facts:
+        return ""
+    memory = f"{facts['memory_gib']:.0f} of {facts['memory_limit_gib']:.0f} GiB a GPU"
+    if facts["fits"] == "no":
+        return f"predicted: it runs out of memory ({memory}); `trainwright predict` names the nearest plan that fits"
+    memory += ", which is tight" if facts["fits"] == "tight" else ""
+    money = f", ${facts['cost']['usd_hour']:,.2f} an hour" if facts["cost"] else ""
+    return f"predicted: {facts['tokens_per_s']:,.0f} tokens/s, {memory}{money}"
 
 
 def describe(planned: Planned) -> str:

@@ -9,6 +9,7 @@ import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from trainwright.errors import UserError
 from trainwright.recipes.arguments import recipe_of
@@ -116,18 +117,24 @@ def fill_folder(order: Order, planned: Planned) -> None:
 
 
 def record_prediction(order: Order, folder: Path) -> None:
-    """`prediction.json`, for instance types: what the report later holds the measurement against. On this machine a
-    prediction has to be measured first, which would take longer than to submit; `trainwright predict` does it."""
+    """`prediction.json`: what the report later holds the measurement against."""
+    facts = predicted(order)
+    if facts is not None:
+        (folder / "prediction.json").write_text(json.dumps(facts, indent=1) + "\n")
+
+
+def predicted(order: Order) -> dict[str, Any] | None:
+    """The job's prediction, for instance types. On this machine it has to be measured first, which would take longer
+    than to submit; `trainwright predict` does it."""
     if order.job.script or not queue_of(order.spec, order.job).instance:
-        return
+        return None
     from trainwright.predict.job import predict_job
 
     spec = order.spec.model_copy(update={"jobs": (order.job,)})
     try:
-        facts = predict_job(spec, order.job.name).to_dict()
+        return predict_job(spec, order.job.name).to_dict()
     except UserError as error:  # a model or a machine the predictor does not know still may train
-        facts = {"unavailable": str(error)}
-    (folder / "prediction.json").write_text(json.dumps(facts, indent=1) + "\n")
+        return {"unavailable": str(error)}
 
 
 def spec_text(spec: Spec, job: Job) -> str:
