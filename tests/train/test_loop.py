@@ -150,7 +150,7 @@ def test_nan_skip_leaves_the_weights_alone(config, monkeypatch):
     assert event["action"] == "skip"
     assert event["samples"] == [12, 16]
     trainer = start(replace(config, steps=4))
-    trainer._load(4, keep_data_place=False)
+    trainer._take_over(trainer.past.load(4))
     assert same(before, weights(trainer))
 
 
@@ -273,7 +273,9 @@ def test_bad_input_is_an_error_before_the_first_step(config, capsys, tmp_path, m
 def test_a_checkpoint_of_another_model_is_refused_with_both_numbers(config, capsys):
     run(replace(config, steps=1))
     assert main(words(replace(config, model="llama3.1-8b-debug"))) == 2
-    assert "the checkpoint's model has name = gpt2-124m-debug" in capsys.readouterr().err
+    shown = capsys.readouterr().err
+    assert "the checkpoint's model has hidden = 64, this run's model has hidden = 128" in shown
+    assert "(gpt2-124m-debug, llama3.1-8b-debug)" in shown
 
 
 def test_a_truncated_shard_is_an_error_before_the_first_step(config, capsys, tmp_path):

@@ -335,3 +335,23 @@ def test_the_clock_of_a_run_begun_afresh_starts_anew(tmp_path):
     assert journal.first_start() == 10.0
     (tmp_path / "events.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     assert journal.first_start() == 20.0
+
+
+def test_a_run_that_saves_elsewhere_from_now_on_goes_on_from_its_folder(config, tmp_path):
+    """`train import` begins a run in its folder; with --checkpoint-to its weights must not be passed over silently."""
+    run(replace(config, steps=4))
+    moved = replace(config, steps=4, checkpoint_to=str(tmp_path / "elsewhere"))
+    _, trainer = run(moved)
+    assert events(config, "resume")[-1]["step"] == 4
+    assert Folder(tmp_path / "elsewhere").whole() == [4]
+    assert trainer.parts.checkpointer.place.where == str(tmp_path / "elsewhere")
+    run(replace(moved, steps=6))
+    assert Folder(tmp_path / "elsewhere").whole() == [6, 4]
+    assert saved(config) == [4, 2]
+
+
+def test_steps_between_two_lines_count_for_the_goodput_after_a_restart(config):
+    run(replace(config, steps=6, log_every=100))
+    trainer = start(replace(config, steps=6))
+    trainer._take_over(trainer.past.load(4))
+    assert trainer.state.productive > 0

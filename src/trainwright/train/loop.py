@@ -17,13 +17,13 @@ from torch import Tensor
 
 from trainwright.errors import UserError
 from trainwright.train.checkpoint import faults
-from trainwright.train.checkpoint.places import set_aside_after
 from trainwright.train.config import TrainConfig
 from trainwright.train.data.batch import Batch
 from trainwright.train.data.loader import Loader, StepData
 from trainwright.train.data.shuffle import mix
 from trainwright.train.guards import MOST_REWINDS, WINDOW, LossGuard, RunFailed, Watchdog, explained
 from trainwright.train.record import Record, Since, State, Step
+from trainwright.train.resume import Found, Past
 from trainwright.train.setup import assemble
 from trainwright.train.signals import REQUEUE, StopRequest, Vote
 from trainwright.train.world import World, join_world, restarted, together
@@ -72,6 +72,7 @@ class Trainer:
         # On a GPU a step's numbers are read while the next step runs, so that the CPU stays ahead of it.
         self.late = world.device.type == "cuda" and not self.guard.before_update
         self.pending: Pending | None = None
+        self.past = Past(self.parts, self.record, self._order()) if self.parts.checkpointer is not None else None
 
     def run(self) -> int:
         """Resume, train, save, and leave a result behind whatever happens."""
@@ -100,27 +101,13 @@ class Trainer:
         together(self.world, self.record.open if self.world.first else lambda: None)
         # A scheduler that starts the command again wants it to go on, not to go back again.
         resume = "auto" if restarted(os.environ) else self.config.resume
-        if self.parts.checkpointer is not None:
+        if self.past is not None:
             with self.watchdog.paused():
-                self.parts.checkpointer.make_ready(self.engine.state_dict())
-                if resume != "never":
-                    self._load(None if resume == "auto" else int(resume), keep_data_place=False)
-                if resume != "auto":
-                    self._leave_the_old_future(-1 if resume == "never" else self.state.step)
+                self._take_over(self.past.begin(resume))
         self.record.began(self.state.step, self.config.parallel, afresh=resume == "never")
         for line in (*self.engine.description(), self._data_line()):
             self.console.say(line)
         self.watchdog.beat()
-
-    def _leave_the_old_future(self, step: int) -> None:
-        """Else the next start would find it again, and --keep-last would count it among the newest."""
-        assert self.parts.checkpointer is not None
-        place = self.parts.checkpointer.place
-        newer = set_aside_after(place, step) if self.world.first else []
-        if newer:
-            note = f"checkpoints of steps {min(newer)} to {max(newer)} are set aside ({place.where})"
-            self.console.say(note)
-            self.journal.event("note", self.state.step, text=note)
 
     def _data_line(self) -> str:
         samples = self.parts.loader.samples
@@ -131,34 +118,10 @@ class Trainer:
             f"{self.config.batch} samples = {tokens:,} tokens a step; {epochs:.2f} epochs in {self.config.steps} steps"
         )
 
-    def _load(self, step: int | None, keep_data_place: bool) -> bool:
-        """Take over a checkpoint, if there is one. After a rewind the data goes on from where it was."""
-        assert self.parts.checkpointer is not None
-        tensors = self.engine.state_dict()
-        found = self.parts.checkpointer.load(tensors, step)
-        if found is None:
-            return False
-        self.engine.load_state_dict(tensors)
-        manifest, notes = found
-        saved = dict(manifest.trainer)
-        seen, rewinds = self.state.seen, self.state.rewinds
-        self.state = State(**saved["state"])
-        self.guard.recent = deque(saved["recent"], maxlen=WINDOW)
-        if keep_data_place:
-            self.state.seen, self.state.rewinds = seen, rewinds
-        elif self.state.seen and saved["order"] != self._order():
-            notes.append("the data or its order changed since the checkpoint: samples are counted from 0 again")
-            self.state.seen = 0
-        before = saved.get("config", {}).get("batch", self.config.batch)
-        if before != self.config.batch:
-            notes.append(f"a step had {before} samples before and has {self.config.batch} now; --batch fixes it")
-        for note in notes:
-            self.console.say(note)
-            self.journal.event("note", manifest.step, text=note)
-        self.saved_at = manifest.step
-        self.console.say(f"continuing from step {manifest.step} ({self.parts.checkpointer.place.where})")
-        self.journal.event("resume", manifest.step, seen=self.state.seen)
-        return True
+    def _take_over(self, found: Found | None) -> None:
+        if found is not None:
+            self.state, self.saved_at = found.state, found.saved_at
+            self.guard.recent = deque(found.recent, maxlen=WINDOW)
 
     def _order(self) -> dict[str, Any]:
         """What fixes which sample comes when, as JSON gives it back. Data counts by content: it may have moved."""
@@ -271,11 +234,14 @@ class Trainer:
         self.rewinds += 1
         self.engine.discard()
         self.pending = None
-        if self.parts.checkpointer is not None and self.rewinds <= MOST_REWINDS:
+        if self.past is not None and self.rewinds <= MOST_REWINDS:
+            seen, rewinds = self.state.seen, self.state.rewinds
             with self.watchdog.paused():
-                self.parts.checkpointer.wait()
-                found = self._load(None, keep_data_place=True)
+                self.past.checkpoints.wait()
+                found = self.past.load(None)
             if found:
+                self._take_over(found)
+                self.state.seen, self.state.rewinds = seen, rewinds
                 self.journal.forget_after(self.state.step)
                 return
         raise UserError(
@@ -314,7 +280,7 @@ class Trainer:
             return
         if self.saved_at != self.state.step:
             record = {
-                "state": asdict(self.state),
+                "state": {**asdict(self.state), "productive": self.record.productive(self.state)},
                 "order": self._order(),
                 "recent": list(self.guard.recent),
                 "config": asdict(self.config),

@@ -119,6 +119,12 @@ class Record:
             self.lock.close()
             self.lock = None
 
+    def productive(self, state: State) -> float:
+        """The productive seconds of all steps so far, those since the last line included."""
+        since = self.since
+        spent = time.perf_counter() - since.began - since.evaluating - since.data_wait - since.stall
+        return state.productive + max(0.0, spent)
+
     def tell(self, done: Step, state: State) -> None:
         """One line of metrics, to every place that wants it; what was measured counts anew from here."""
         since, self.since = self.since, Since()

@@ -26,8 +26,8 @@ def stream(folder: Path) -> list[int]:
     return [t for shard in files.manifest.shards if shard.tokens for t in files.tokens(shard).tolist()]
 
 
-def expected() -> list[int]:
-    return [t for text in TEXTS if text for t in [*text.encode(), 256]]
+def expected(texts=TEXTS) -> list[int]:
+    return [t for text in texts if text for t in [*text.encode(), 256]]
 
 
 def write_jsonl(path: Path, texts=TEXTS) -> Path:
@@ -304,3 +304,12 @@ def test_numbers_below_one_are_refused(tmp_path, capsys, option):
     with pytest.raises(SystemExit):
         main(["prepare", "a.jsonl", "-o", str(tmp_path / "out"), option, "0"])
     assert "at least 1" in capsys.readouterr().err
+
+
+def test_an_input_of_the_same_size_with_other_words_is_read_again(tmp_path):
+    path = write_jsonl(tmp_path / "a.jsonl", ["one", "two"])
+    prepare([str(path)], tmp_path / "out", workers=1, quiet=True)
+    write_jsonl(path, ["one", "too"])
+    os.utime(path, ns=(1, 1))
+    prepare([str(path)], tmp_path / "out", workers=1, quiet=True)
+    assert stream(tmp_path / "out") == expected(["one", "too"])

@@ -19,6 +19,9 @@ FOUR = [
     "pipeline=2,shard=2",
     "tensor=2,pipeline=2",
     "context=2,tensor=2",
+    "context=2,replicate=2",
+    "context=2,pipeline=2",
+    "tensor=2,pipeline=2,virtual=2",
 ]
 
 

@@ -74,12 +74,14 @@ def damaged(manifest: Manifest, folder: Path, part: int = 0, parts: int = 1) -> 
 
 
 def require_same_model(manifest: Manifest, model: Mapping[str, Any], where: str) -> None:
-    """Refuse a checkpoint of another model, naming the first two numbers that disagree."""
-    for key, wanted in model.items():
-        saved = manifest.model.get(key)
-        if saved != wanted:
-            raise UserError(
-                f"the checkpoint's model has {key} = {saved}, this run's model has {key} = {wanted}",
-                where=where,
-                fix=f"--model {manifest.model.get('name', 'the same')}, or another --folder",
-            )
+    """Refuse a checkpoint of another model, naming the first two numbers that disagree (or names, if only they do)."""
+    apart = [key for key in model if manifest.model.get(key) != model[key]]
+    if apart:
+        key = next((k for k in apart if k not in ("name", "family")), apart[0])
+        saved, wanted = manifest.model.get(key), model[key]
+        names = f" ({manifest.model.get('name')}, {model.get('name')})" if "name" in apart and key != "name" else ""
+        raise UserError(
+            f"the checkpoint's model has {key} = {saved}, this run's model has {key} = {wanted}{names}",
+            where=where,
+            fix=f"--model {manifest.model.get('name', 'the same')}, or another --folder",
+        )

@@ -53,7 +53,8 @@ class Job:
 
     def fingerprint(self, tokenizer: TokenizerId) -> str:
         """What the shard's content follows from; two equal fingerprints mean the same shard."""
-        inputs = [(p.display, p.kind, p.start, p.end, p.size) for p in self.pieces]
+        changed = {p.path: os.stat(p.path).st_mtime_ns for p in self.pieces}
+        inputs = [(p.display, p.kind, p.start, p.end, p.size, changed[p.path]) for p in self.pieces]
         words = json.dumps([inputs, asdict(self.reading), asdict(tokenizer), self.dtype])
         return hashlib.sha256(words.encode()).hexdigest()
 
