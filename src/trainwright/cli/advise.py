@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--model", required=True, help="Model shape, such as llama3-70b.")
+@click.option("--model", required=True, help="Model shape, such as llama3-70b, or the config.json of your own.")
 @click.option("--tokens", required=True, help="Tokens to train on, such as 15T.")
 @click.option("--deadline", help="Longest time, such as 30d.")
 @click.option("--budget", help="Most dollars, such as 2M.")

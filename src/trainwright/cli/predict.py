@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("words", nargs=-1, metavar="[SPEC [JOB]]")
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change one value of the spec.")
-@click.option("--model", help="Model shape, such as llama3-70b.")
+@click.option("--model", help="Model shape, such as llama3-70b, or the config.json of your own.")
 @click.option("--instance", help="EC2 instance type, such as p5.48xlarge.")
 @click.option("--nodes", type=click.IntRange(min=1), default=1, show_default=True)
 @click.option("--parallel", default="", help="Plan, such as shard=16,tp=8; what is left fills the data ranks.")
@@ -78,6 +78,8 @@ def _predictions(words: tuple[str, ...], flags: dict[str, Any], constants: Const
         from trainwright.predict.job import predict_job
         from trainwright.spec.load import load
 
+        if len(words) > 2:
+            raise click.UsageError(f"a spec and a job are enough; {words[2]!r} is too many")
         spec = load(words[0], flags["overrides"]).spec
         return [predict_job(spec, words[1] if len(words) > 1 else None, constants)]
     if not flags["model"] or not flags["instance"]:

@@ -27,7 +27,9 @@ def find_job(spec: Spec, name: str | None) -> Job:
     found = next((job for job in spec.jobs if job.name == name), None)
     if found is None:
         names = [job.name for job in spec.jobs]
-        raise UserError(f"no job {name!r} in spec {spec.name!r}", fix=did_you_mean(name, names) or ", ".join(names))
+        raise UserError(
+            f"no job {name!r} in spec {spec.name!r}", fix=did_you_mean(name, names) or f"there is: {', '.join(names)}"
+        )
     return found
 
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from trainwright.predict.goodput import Goodput
-from trainwright.predict.needs import Needs
-from trainwright.predict.prediction import CHECKPOINT_STATE, Prediction, model_flops_per_token
+from trainwright.predict.needs import STATE_BYTES, Needs
+from trainwright.predict.prediction import Prediction, model_flops_per_token
 from trainwright.predict.render import LABELS
 from trainwright.train.models.shape import ModelShape, block_parameters, parameter_count
 
@@ -168,7 +168,7 @@ def local_prediction(
     whole = {name: parts.get(name, 0.0) for name in LABELS}
     peak = found.matmul_gflops * 1e9 * ranks
     held = parameter_count(shape) * 16.0 / ranks / 2**30
-    size = parameter_count(shape) * CHECKPOINT_STATE / 1e9
+    size = parameter_count(shape) * STATE_BYTES / 1e9
     return Prediction(
         model=shape.name, instance="", nodes=1, gpus=ranks, plan=f"shard={ranks}" if ranks > 1 else "single",
         precision="fp32", trainer="trainwright", recompute="none", seq=seq, micro_batch=micro, microbatches=count,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -25,7 +27,7 @@ def spec_of(offer: Offer, tokens: float, region: str) -> dict[str, Any]:
     if offer.kind == "spot":
         queue["capacity"] = "spot"
     return {
-        "name": f"{s.shape.name.replace('.', '-')}-advised",
+        "name": f"{_plain(s.shape.name)}-advised",
         "platform": "parallelcluster",
         "region": region,
         "queues": [queue],
@@ -47,6 +49,12 @@ def spec_of(offer: Offer, tokens: float, region: str) -> dict[str, Any]:
             }
         ],
     }
+
+
+def _plain(model: str) -> str:
+    """A name that a cluster may have, from a model's name or the path of its configuration."""
+    word = Path(model).resolve().parent.name if model.endswith(".json") else Path(model).name if "/" in model else model
+    return re.sub(r"[^a-z0-9]+", "-", word.lower()).strip("-") or "model"
 
 
 def lustre(write_gb_s: float, checkpoint_gb: float) -> tuple[float, int]:

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from trainwright.errors import UserError, did_you_mean
+from trainwright.predict import own_model
 from trainwright.predict.constants import Constants, constants
 from trainwright.predict.evidence import interval, outside
 from trainwright.predict.goodput import Goodput, goodput
@@ -23,7 +24,6 @@ from trainwright.train.models.shape import ModelShape, active_parameter_count, l
 TIGHT = 0.90  # above this part of the memory, fragmentation decides
 MICRO_BATCHES = (16, 8, 4, 2, 1)
 MONTH_DAYS = 30.4
-CHECKPOINT_STATE = 12.0  # bytes a parameter of our trainer: fp32 weights and two moments
 
 
 @dataclass(frozen=True)
@@ -80,12 +80,17 @@ COMMUNICATION = (
 
 
 def find_model(name: str) -> ModelShape:
+    """A model of the catalog, or one's own by its config.json."""
+    if own_model.is_file(name):
+        return own_model.from_config(name)
     found = all_shapes().get(name.lower())
     if found is None and name.lower().endswith("-debug"):
         return lookup(name.lower())
     if found is None:
         raise UserError(
-            f"no model {name!r}", fix=did_you_mean(name, all_shapes()) or f"one of {', '.join(sorted(all_shapes()))}"
+            f"no model {name!r}",
+            fix=did_you_mean(name, all_shapes())
+            or "`trainwright catalog list --kind models` names them; a config.json of Hugging Face is taken too",
         )
     return found
 
