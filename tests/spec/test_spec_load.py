@@ -177,6 +177,7 @@ def test_schema_accepts_the_spec_and_describes_every_field() -> None:
         ("head: m5.8xlarge", "head: 'm5.8xlarge' does not fit", "such as {instance: …"),
         ("storage: [/scratch]", "storage.0: '/scratch' does not fit", "such as {mount: …"),
         ("jobs: [{name: a, batch: 4M}]", "jobs.0.batch: '4M' does not fit", "such as {tokens: …"),
+        ("jobs: {name: a}", "jobs: a list belongs here", "starts with `- `"),
         ("jobs: [{name: a, nodes: four}]", "jobs.0.nodes: 'four' is not a whole number", ""),
     ],
 )

@@ -53,6 +53,9 @@ def _mistake(model: type[BaseModel], root: Node, path: str, files: dict[int, str
         return Mistake(
             file, root.span_at(location), f"{name}: {error['input']!r} does not fit here", _shape_at(model, location)
         )
+    if kind in ("tuple_type", "list_type"):
+        hint = "write each on a line that starts with `- `"
+        return Mistake(file, root.span_at(location), f"{name}: a list belongs here", hint)
     if kind == "int_parsing":
         return Mistake(file, root.span_at(location), f"{name}: {error['input']!r} is not a whole number")
     message = str(error["msg"]).removeprefix("Value error, ")
