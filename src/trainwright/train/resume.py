@@ -1,4 +1,4 @@
-"""Where a run goes on: from the newest checkpoint, from a step it is told to go back to, or from where it once saved."""
+"""Where a run goes on: from the newest checkpoint, from a step it goes back to, or from where it saved before."""
 
 from __future__ import annotations
 
