@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from trainwright.train.models.blocks import Span, block_mask
 from trainwright.train.models.shape import ModelShape
 
 
@@ -34,17 +35,6 @@ class Sight:
 CAUSAL = Sight()
 
 
-@dataclass(frozen=True)
-class Span:
-    """Where a rank's queries and keys lie in the whole sequence; one rank alone has `arange` for both."""
-
-    queries: Tensor  # [queries]
-    keys: Tensor  # [keys]
-    documents: Tensor | None  # [b, keys], in the order of `keys`
-    query_documents: Tensor | None  # [b, queries]
-    chunks: tuple[tuple[int, int, int], ...] = ()
-
-
 def look(shape: ModelShape, span: Span, whole: bool, heads: slice) -> Sight:
     """The cheapest `Sight` that is exact for this shape, these documents and this slice of the heads."""
     device = span.queries.device
@@ -55,7 +45,7 @@ def look(shape: ModelShape, span: Span, whole: bool, heads: slice) -> Sight:
     if device.type == "cuda":
         if not special:
             return Sight(tails=span.chunks)
-        return Sight(blocks=block_mask(shape, span), slopes=slopes, order=(span.queries, span.keys))
+        return Sight(blocks=block_mask(shape.window, span), slopes=slopes, order=(span.queries, span.keys))
     return Sight(mask=dense_mask(shape, span, slopes))
 
 
@@ -71,31 +61,6 @@ def dense_mask(shape: ModelShape, span: Span, slopes: Tensor | None) -> Tensor:
         return seen
     bias = -slopes[:, None, None] * distance
     return torch.where(seen, bias, -torch.inf)
-
-
-def block_mask(shape: ModelShape, span: Span) -> Any:
-    """The same mask for FlexAttention, which skips the blocks that nobody sees."""
-    queries, keys, window = span.queries, span.keys, shape.window
-    key_documents, query_documents = span.documents, span.query_documents
-
-    def seen(b: Tensor, _head: Tensor, q: Tensor, k: Tensor) -> Tensor:
-        distance = queries[q] - keys[k]
-        ok = distance >= 0
-        if window:
-            ok = ok & (distance < window)
-        if key_documents is not None and query_documents is not None:
-            ok = ok & (query_documents[b, q] == key_documents[b, k])
-        return ok
-
-    rows = None if key_documents is None else key_documents.shape[0]
-    return _compiled_block_mask()(seen, rows, None, len(queries), len(keys), device=queries.device)
-
-
-@cache
-def _compiled_block_mask() -> Callable[..., Any]:
-    from torch.nn.attention.flex_attention import create_block_mask
-
-    return torch.compile(create_block_mask)
 
 
 @cache
