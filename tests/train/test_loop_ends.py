@@ -150,6 +150,9 @@ def test_a_run_that_had_begun_exits_with_1_and_says_the_same(config, monkeypatch
     assert main(words(config, "--on-nan", "stop", "--steps", "5")) == 1
     assert result(config)["exit"] == 1
     assert "error: " in capsys.readouterr().err
+    with pytest.raises(UserError) as caught:
+        start(replace(config, resume="77")).run()
+    assert caught.value.__cause__ is not caught.value, "an error is not its own reason"
     assert main(words(config, "--resume", "77")) == 2
     assert result(config)["exit"] == 2
 
@@ -185,12 +188,16 @@ def test_two_runs_do_not_share_a_folder(config, monkeypatch):
     assert run(replace(config, steps=10))[0] == 0
 
 
-def test_a_run_that_is_just_leaving_is_waited_for(config, monkeypatch):
+def test_a_run_that_is_just_leaving_is_waited_for_and_that_is_no_hang(config, monkeypatch):
     first = start(config)
     first._start()
     timer = threading.Timer(0.3, first.record.close)
     timer.start()
-    assert run(config)[0] == 0
+    second, beats = start(config), []
+    lock = second.record._lock
+    monkeypatch.setattr(second.record, "_lock", lambda: beats.append(second.watchdog.beat_at) or lock())
+    assert second.run() == 0
+    assert beats == [math.inf]
     timer.join()
 
 

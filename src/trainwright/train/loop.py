@@ -50,7 +50,8 @@ def train(config: TrainConfig) -> int:
         try:
             trainer = Trainer(config, world)
         except Exception as error:
-            raise explained(error, world.device, config.micro_batch) from error
+            told = explained(error, world.device, config.micro_batch)
+            raise told from (error if told is not error else error.__cause__)
         return trainer.run()
 
 
@@ -89,7 +90,7 @@ class Trainer:
             if begun and isinstance(told, UserError):
                 told = RunFailed(told.what, where=told.where, fix=told.fix)
             self._fail(told)
-            raise told from error
+            raise told from (error if told is not error else error.__cause__)
         finally:
             self.watchdog.close()
             if self.world.size == 1 and self.parts.checkpointer is not None:
@@ -98,16 +99,15 @@ class Trainer:
             self.record.close()
 
     def _start(self) -> None:
-        together(self.world, self.record.open if self.world.first else lambda: None)
         # A scheduler that starts the command again wants it to go on, not to go back again.
         resume = "auto" if restarted(os.environ) else self.config.resume
-        if self.past is not None:
-            with self.watchdog.paused():
+        with self.watchdog.paused():
+            together(self.world, self.record.open if self.world.first else lambda: None)
+            if self.past is not None:
                 self._take_over(self.past.begin(resume))
         self.record.began(self.state.step, self.config.parallel, afresh=resume == "never")
         for line in (*self.engine.description(), self._data_line()):
             self.console.say(line)
-        self.watchdog.beat()
 
     def _data_line(self) -> str:
         samples = self.parts.loader.samples

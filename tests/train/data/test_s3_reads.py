@@ -50,6 +50,23 @@ def test_large_files_go_in_parts(s3, tmp_path, monkeypatch):
     assert hashlib.sha256(bucket.read("large")).digest() == hashlib.sha256(path.read_bytes()).digest()
 
 
+def test_an_error_that_s3_tells_after_a_good_status_is_one(s3, tmp_path, monkeypatch):
+    """CompleteMultipartUpload may answer 200 and say in its body that it failed."""
+    monkeypatch.setattr(s3_module, "PART", 5 << 20)
+    path = tmp_path / "large"
+    path.write_bytes(bytes(6 << 20))
+    true = Bucket._once
+
+    def late(self, method, where, query, body, headers):
+        if method == "POST" and "uploadId" in query:
+            return 200, {}, b"<Error><Code>InternalError</Code><Message>try again</Message></Error>"
+        return true(self, method, where, query, body, headers)
+
+    monkeypatch.setattr(Bucket, "_once", late)
+    with pytest.raises(UserError, match="InternalError try again"):
+        Bucket(s3).upload("large", path)
+
+
 def test_a_wrong_secret_is_refused_with_a_fix(s3, monkeypatch):
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
     with pytest.raises(UserError, match="403 SignatureDoesNotMatch") as caught:

@@ -91,7 +91,9 @@ class Bucket:
                 part = ElementTree.SubElement(done, "Part")
                 ElementTree.SubElement(part, "PartNumber").text = str(number)
                 ElementTree.SubElement(part, "ETag").text = headers["etag"]
-            self._request("POST", key, {"uploadId": upload}, body=ElementTree.tostring(done))
+            _, answer = self._request("POST", key, {"uploadId": upload}, body=ElementTree.tostring(done))
+            if ElementTree.fromstring(answer).tag.endswith("Error"):  # S3 may find out after it has said 200
+                raise self._error(200, answer, key)
         return None
 
     def delete(self, name: str) -> None:
