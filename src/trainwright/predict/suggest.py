@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from trainwright.predict.constants import Constants
@@ -48,28 +49,20 @@ def nearest_that_fits(asked: Setup, instance: str, c: Constants) -> Suggestion |
                     fitting.append(made)
         if fitting:
             best = min(fitting, key=lambda s: (changes(asked, s), step_time(s, c).total))
-            return Suggestion(best, nodes, words(asked, best, nodes), keys(asked, best, nodes))
+            changed = list(_difference(asked, best, nodes))
+            return Suggestion(best, nodes, " ".join(flag for flag, _ in changed), ", ".join(key for _, key in changed))
     return None
 
 
-def words(asked: Setup, best: Setup, nodes: int) -> str:
-    said = [f"--parallel {best.plan.text()}"] if best.plan != asked.plan else []
+def _difference(asked: Setup, best: Setup, nodes: int) -> Iterator[tuple[str, str]]:
+    """What differs from what was asked for: as a flag, and as a key of a job."""
     if nodes != asked.cluster.nodes:
-        said.insert(0, f"--nodes {nodes}")
+        yield f"--nodes {nodes}", f"nodes: {nodes}"
+    if best.plan != asked.plan:
+        degrees = best.plan.text()
+        written = degrees.replace("=", ": ").replace(",", ", ").replace("interleave", "vp")
+        yield f"--parallel {degrees}", f"parallel: {{{written}}}"
     if best.batch.micro != asked.batch.micro:
-        said.append(f"--micro-batch {best.batch.micro}")
+        yield f"--micro-batch {best.batch.micro}", f"batch.micro: {best.batch.micro}"
     if best.recompute != asked.recompute:
-        said.append(f"--recompute {best.recompute}")
-    return " ".join(said)
-
-
-def keys(asked: Setup, best: Setup, nodes: int) -> str:
-    degrees = best.plan.text().replace("=", ": ").replace(",", ", ").replace("interleave", "vp")
-    said = [f"parallel: {{{degrees}}}"] if best.plan != asked.plan else []
-    if nodes != asked.cluster.nodes:
-        said.insert(0, f"nodes: {nodes}")
-    if best.batch.micro != asked.batch.micro:
-        said.append(f"batch.micro: {best.batch.micro}")
-    if best.recompute != asked.recompute:
-        said.append(f"recompute: {best.recompute}")
-    return ", ".join(said)
+        yield f"--recompute {best.recompute}", f"recompute: {best.recompute}"
