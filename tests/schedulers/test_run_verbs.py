@@ -77,6 +77,7 @@ def test_from_up_to_down(trainwright: Verb) -> None:
     trainwright("down", "verbs")
     facts = {fact["run"]: fact["state"] for fact in json.loads(trainwright("runs", "--json").stdout)}
     assert facts[name] == "completed", "the run folder knows the end when the cluster is gone"
+    assert facts[second["name"]] == "cancelled"
 
 
 def test_a_run_that_died_says_who_died_and_of_what(trainwright: Verb, tmp_path: Path) -> None:

@@ -19,5 +19,5 @@ def command(runs: tuple[str, ...]) -> None:
         if state in ENDED:
             click.echo(f"{run.name} (job {run.job_id}) is over already: {state}", err=True)
             continue
-        reach.scheduler_of(run).cancel(run.job_id)
+        reach.cancel(run)
         click.echo(f"cancelled {run.name} (job {run.job_id})", err=True)

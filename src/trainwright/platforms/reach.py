@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 SLURM_PLATFORMS = frozenset({"parallelcluster", "hyperpod", "local"})
 RECENT = 30 * 24 * 3600.0  # seconds; a place that had no run for so long may be gone, and is no longer asked
+CANCELLED = "cancelled"  # the event that `trainwright cancel` leaves
 CONTAINER_SCHEDULERS = frozenset({"kubernetes", "batch"})
 
 
@@ -114,6 +115,15 @@ def run_state(run: Run) -> JobStatus:
     return status if status.state != "unknown" else _from_events(run, status)
 
 
+def cancel(run: Run) -> None:
+    """End a run's job, and keep in its folder that this was wished, for when its cluster is gone."""
+    import json
+
+    scheduler_of(run).cancel(run.job_id)
+    with (run.folder / "events.jsonl").open("a", encoding="utf-8") as events:
+        events.write(json.dumps({"time": time.time(), "source": "job", "event": CANCELLED, "job": run.job_id}) + "\n")
+
+
 def _same_cluster(run: Run) -> None:
     """A local cluster that was made anew counts its jobs from 1 again: its job 1 is not this run's."""
     if run.platform == "local" and run.scheduler == "slurm":
@@ -130,6 +140,8 @@ def _from_events(run: Run, unknown: JobStatus) -> JobStatus:
 
     lines = (Path(run.folder) / "events.jsonl").read_text().splitlines() if _has_events(run) else []
     events = [json.loads(line) for line in lines if '"source": "job"' in line]
+    if any(event["event"] == CANCELLED for event in events):
+        return dataclasses.replace(unknown, state="cancelled", reason="")
     if not events or events[-1]["event"] != "ended":
         return unknown
     code = int(events[-1]["code"])

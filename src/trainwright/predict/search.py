@@ -268,4 +268,4 @@ def costliest(offer: Offer) -> str:
     took = step_time(offer.setup, constants())
     names = ("tensor parallel", "weight gathers", "bubble", "recompute", "gradients", "imbalance", "context parallel")
     worst = max(names, key=lambda n: took.parts[n])
-    return f"{worst} takes {took.parts[worst] / took.total:.0%} of the step"
+    return f"{took.parts[worst] / took.total:.0%} of the step goes into {worst}"
