@@ -23,7 +23,7 @@ def choose_backend(options: EngineOptions, device: torch.device) -> list[str]:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS adds up in one order only with this
         torch.use_deterministic_algorithms(True)
     kernel = _choose_attention(options, device)
-    how = "compiled by block" if options.compile else "eager"
+    how = "blocks compiled in the first step" if options.compile else "eager"
     return [
         f"attention: {kernel}",
         f"precision: {options.precision}{'' if options.precision == 'fp32' else ' with fp32 master weights'}, {how}",
