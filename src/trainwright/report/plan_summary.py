@@ -47,6 +47,8 @@ def print_summary(out: Console, plan: Plan, folder: str, files: Mapping[str, str
         out.print()
         out.print(_bill(plan.bill, out.width))
         _say_sum(out, plan.bill)
+        if spec.head.key and spec.head.ssh_from == "0.0.0.0/0":
+            out.print("[yellow]ssh is open to every address:[/] set head.ssh_from to your own, such as 203.0.113.0/24")
     out.print(f"\n[dim]{len(files) + 1} files in[/dim] {folder}[dim]; picture.svg shows the cluster[/dim]")
 
 
