@@ -362,3 +362,18 @@ def test_steps_between_two_lines_count_for_the_goodput_after_a_restart(config):
     trainer = start(replace(config, steps=6))
     trainer._take_over(trainer.past.load(4))
     assert trainer.state.productive > 0
+
+
+def test_no_thread_outlives_a_run_that_failed_early(config, monkeypatch):
+    """One that still takes memory for checkpoints when Python ends would abort it: exit status 134 instead of 2."""
+    from trainwright.train.checkpoint import staging
+
+    take, gate = staging.room_for, threading.Event()
+    monkeypatch.setattr(staging, "room_for", lambda *args: (gate.wait(30), take(*args))[1])
+    timer = threading.Timer(0.3, gate.set)
+    timer.start()
+    with pytest.raises(UserError, match="no whole checkpoint of step 77"):
+        run(replace(config, resume="77"))
+    assert gate.is_set()
+    assert "trainwright-room" not in {thread.name for thread in threading.enumerate()}
+    timer.join()

@@ -96,6 +96,9 @@ class Trainer:
             if self.world.size == 1 and self.parts.checkpointer is not None:
                 # Alone, a save that was begun can end, also after an error; among ranks, a lost one may hold it up.
                 self.parts.checkpointer.settle()
+                # With a thread inside of torch, Python would end by abort and not with the status that was earned.
+                if (room := self.parts.checkpointer.stager._reserving) is not None:
+                    room.join()
             self.record.close()
 
     def _start(self) -> None:
