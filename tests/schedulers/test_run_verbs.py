@@ -92,6 +92,9 @@ def test_a_run_that_died_says_who_died_and_of_what(trainwright: Verb, tmp_path: 
     assert Path(facts["folder"][0], "run.json").is_file()
     assert "is over already: failed" in trainwright("cancel", name).stderr
     assert "rank 9 printed nothing" in trainwright("logs", name, "--rank", "9").stderr
+    ends = trainwright("logs", name, "--tail", "1").stdout.splitlines()
+    assert "[rank-1] ValueError: no such data" in ends
+    assert len({line.partition("]")[0] for line in ends}) == len(ends)
 
 
 def test_mistakes_are_told_in_three_parts(trainwright: Verb) -> None:

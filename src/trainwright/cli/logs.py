@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections import deque
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import click
@@ -16,22 +19,34 @@ if TYPE_CHECKING:
 @click.argument("run", default="last")
 @click.option("-f", "--follow", "follow_it", is_flag=True, help="Go on until the job ends.")
 @click.option("--rank", type=click.IntRange(0), help="Only this rank.")
-def command(run: str, follow_it: bool, rank: int | None) -> None:
+@click.option("-n", "--tail", type=click.IntRange(1), metavar="LINES", help="Only the last lines of each log.")
+def command(run: str, follow_it: bool, rank: int | None, tail: int | None) -> None:
     """Print the logs of RUN (a run, a job id, or `last`), each line with the rank it comes from."""
     from trainwright.platforms import reach
     from trainwright.schedulers import runs
 
+    if follow_it and tail:
+        raise click.UsageError("--tail shows the end of what is there, --follow what comes: name one of the two")
     found = runs.find(run)
     if follow_it:
         watch(found, rank)
         return
     empty = True
-    for line in reach.log_lines(found, rank)():
+    lines = reach.log_lines(found, rank)()
+    for line in ends(lines, tail) if tail else lines:
         empty = False
         click.echo(line)
     if empty:
         said = "nothing was printed" if rank is None else f"rank {rank} printed nothing"
         click.echo(f"{said}; {found.name} has {found.ranks} ranks and is {reach.run_state(found).state}", err=True)
+
+
+def ends(lines: Iterable[str], count: int) -> Iterator[str]:
+    """The last lines of each log, in the order of the logs."""
+    kept: dict[str, deque[str]] = {}
+    for line in lines:
+        kept.setdefault(line.partition("] ")[0], deque(maxlen=count)).append(line)
+    return chain.from_iterable(kept.values())
 
 
 def watch(run: Run, rank: int | None) -> None:
