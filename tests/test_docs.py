@@ -47,14 +47,21 @@ def test_commands_of_the_page_run(page: Path, tmp_path: Path) -> None:
         assert "Traceback" not in done.stderr, f"{command}\n{done.stderr}"
 
 
-def test_what_the_readme_shows_is_what_the_command_prints(tmp_path: Path) -> None:
-    """A `text` block that starts with a command shows lines of its output, and nothing else."""
+def test_what_the_readme_shows_is_what_the_command_prints(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """A `text` block that starts with a command shows lines of its output, and nothing else. `--update-golden` puts the
+    newly printed lines in, each known by its first word."""
     shown = re.findall(r"^```text\n\$ ([^\n]*)\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
     assert len(shown) == 2
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "HOME": str(tmp_path)}
     for command, lines in shown:
         done = subprocess.run(["bash", "-c", command], cwd=ROOT, env=environment, capture_output=True, text=True)
         printed = done.stdout.splitlines()
+        if request.config.getoption("--update-golden"):
+            by_word = {line.split()[0]: line for line in printed if line.strip()}
+            new = "".join(f"{line if line in printed else by_word[line.split()[0]]}\n" for line in lines.splitlines())
+            readme = ROOT / "README.md"
+            readme.write_text(readme.read_text().replace(lines, new))
+            lines = new
         assert [line for line in lines.splitlines() if line not in printed] == [], command
 
 
