@@ -21,7 +21,7 @@ def job(**more: object) -> Job:
 def test_the_open_axis_takes_what_is_left() -> None:
     assert plan_of(job(), 32, "p5.48xlarge") == Plan(shard=32)
     assert plan_of(job(recipe="gpt2-124m"), 8, None) == Plan(replicate=8)
-    assert plan_of(job(recipe="llama3.1-70b"), 256, "p5.48xlarge") == Plan(shard=128, tensor=2)
+    assert plan_of(job(recipe="llama3.1-70b"), 256, "p5.48xlarge") == Plan(shard=64, tensor=4)
     assert plan_of(job(recipe="falcon-40b"), 128, None) == Plan(replicate=8, tensor=4, pipeline=4)
     assert plan_of(job(parallel={"shard": 8}), 32, None) == Plan(replicate=4, shard=8)
     assert plan_of(job(parallel={"tp": 2, "pp": 2}), 8, None) == Plan(shard=2, tensor=2, pipeline=2)

@@ -14,6 +14,8 @@ from trainwright.train.models.shape import block_parameters, parameter_count
 LOGIT_BYTES = {"eager": 14.0, "native": 14.0, "compiled": 6.5, "engine": 6.0, "chunked": 2.0}
 SELECTIVE = 0.45  # of a layer's activations that per-operator checkpointing keeps: every second product and attention
 FP4 = 0.5  # 4-bit training keeps the inputs of products as 4 bits and scales
+FP8 = {"engine": 0.85}  # the same for 8 bits, where a profile has no bytes of its own
+PIECE = 2.0 * GIB  # of 16-bit logits that a loss in pieces holds at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +46,18 @@ def activation_bytes(s: Setup, policy: str) -> float:
     norms = tp if s.profile.sequence else 1
     if policy == "full":
         return s.local_tokens * 2.0 * h / norms
-    narrow = 0.85 if s.precision == "fp8" and s.profile.fusion == "engine" else FP4 if s.precision == "fp4" else 1.0
+    eight = s.profile.fp8_bytes / 2 or FP8.get(s.profile.fusion, 1.0)
+    narrow = {"fp4": FP4, "fp8": eight}.get(s.precision, 1.0)
     gated = shape.activation == "swiglu"
     mlp = (6.0 if gated else 4.0) * shape.ffn * (shape.experts_per_token or 1)
     eager = (8.0 * h + (4.0 * shape.ffn if gated else 0)) if s.profile.fusion == "eager" else 0.0
-    kept = 8.0 * h / norms + (2.0 * (2 * inner + 2 * kv) + mlp) / tp * narrow
+    kept = s.profile.around * h / norms + (2.0 * (2 * inner + 2 * kv) + mlp) / tp * narrow
     if policy == "selective" and s.profile.selective == "products":
         return s.local_tokens * kept * SELECTIVE
+    if policy == "selective" and s.profile.selective == "elementwise":
+        # What the products and attention gave; the MLP's middle is made again from its two halves.
+        halves = mlp * (2 / 3 if gated else 1 / 2)
+        return s.local_tokens * (6.0 * h / norms + (2.0 * (2 * inner + 2 * kv) + halves) / tp)
     if s.profile.attention == "unfused" and policy == "none":
         kept += 5.0 * shape.heads * s.batch.seq / tp
     return s.local_tokens * (kept + eager / norms)
@@ -93,6 +100,9 @@ def state_bytes(s: Setup) -> tuple[float, float]:
         return sharded + whole + kept, (around if ranks > 1 else 0.0)
     if plan.zero == 1:
         return mine * (profile.resident + (profile.state_bytes - profile.resident) / ranks), 0.0
+    if profile.alone_bytes:
+        sums = 4.0 if s.batch.count > 1 else 0.0  # of the gradients, in fp32, while microbatches add up
+        return mine * (profile.alone_bytes + sums), 0.0
     return mine * profile.state_bytes, 0.0
 
 
@@ -110,12 +120,19 @@ def memory(s: Setup, c: Constants) -> Memory:
     if plan.tp > 1 and s.profile.sequence:
         working += 4.0 * s.local_tokens * shape.hidden * 2.0  # inputs and gradients gathered for the products
     acts = acts * in_flight(s) + working
-    width = LOGIT_BYTES[s.profile.loss or s.profile.fusion]
-    logits = s.local_tokens * shape.vocab / (plan.tp if s.profile.head_split else 1) * width
+    logits = loss_bytes(s)
     if plan.pp > 1:
         logits = max(0.0, logits - (in_flight(s) - 1) * kept * layers)
     used = state + gathered + acts + logits
     return Memory(state, gathered, acts, logits, used * c.fragmentation + c.context_gib * GIB)
+
+
+def loss_bytes(s: Setup) -> float:
+    """Logits and what the loss makes of them; in pieces, one piece and the head's whole gradient (fp32 and 16 bits)."""
+    columns = s.shape.vocab / (s.plan.tp if s.profile.head_split else 1)
+    if s.profile.loss == "pieces":
+        return min(s.local_tokens * columns * 2.0, PIECE) + columns * s.shape.hidden * 6.0
+    return s.local_tokens * columns * LOGIT_BYTES[s.profile.loss or s.profile.fusion]
 
 
 def least_recompute(s: Setup, c: Constants) -> Setup:

@@ -28,9 +28,13 @@ class Profile:
     head_split: bool = True
     selective: str = "products"
     state_bytes: float = 16.0
+    alone_bytes: float = 0.0
+    around: float = 8.0
+    fp8_bytes: float = 0.0
     resident: float = 6.0
     accumulate_whole: bool = False
     broadcast: bool = False
+    ahead: bool = False
     early: bool = False
     flat: bool = False
     weights_stay: bool = False
@@ -42,7 +46,7 @@ class Profile:
     @property
     def loss_fusion(self) -> str:
         """Whose traffic the loss has: a chunked loss is a compiled one that never holds all logits."""
-        return "compiled" if self.loss == "chunked" else self.loss or self.fusion
+        return "compiled" if self.loss in ("chunked", "pieces") else self.loss or self.fusion
 
     def but(self, **changes: object) -> Profile:
         return replace(self, **changes)  # type: ignore[arg-type]

@@ -92,7 +92,7 @@ def step_time(s: Setup, c: Constants) -> StepTime:
         "pipeline sends": hop,
         "gradients": reduced,
         "optimizer": update,
-        "fixed": c.step_fixed,
+        "fixed": 0.0 if s.profile.ahead and s.cluster.gpus == 1 else c.step_fixed,
     }
     hidden = (fsdp_hidden + tp_hidden) * per_step + reduced_hidden
     return StepTime(sum(scaled.values()), scaled, hidden, slow)
@@ -123,6 +123,9 @@ def recomputed(s: Setup, layer: LayerTime) -> float:
         return layer.forward * s.recompute_part
     if s.recompute == "selective" and s.profile.selective == "products":
         return (0.5 * layer.products_forward + layer.elementwise_forward) * s.recompute_part
+    if s.recompute == "selective" and s.profile.selective == "elementwise":
+        # A compiled block keeps little of that anyway: it makes it again inside the kernels of the backward.
+        return 0.0 if s.profile.fusion == "compiled" else layer.elementwise_forward * s.recompute_part
     if s.recompute == "selective" and s.profile.attention == "unfused":
         return layer.attention_forward
     return 0.0

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from trainwright.train.data.batch import Batch
-from trainwright.train.models.attention import Sight, Span, attend
+from trainwright.train.models.attention import Sight, attend
+from trainwright.train.models.blocks import Span
 from trainwright.train.models.decoder import Decoder
 from trainwright.train.parallel.collectives import gather
 from trainwright.train.parallel.layout import Layout
