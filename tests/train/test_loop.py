@@ -326,6 +326,17 @@ def test_weights_come_from_and_go_to_hugging_face(config, tmp_path, capsys):
     assert {"config.json", "model.safetensors"} <= {p.name for p in (tmp_path / "hf").iterdir()}
 
 
+@pytest.mark.parametrize("where", ["folder", "s3"])
+def test_export_finds_checkpoints_that_went_elsewhere(config, tmp_path, where, request):
+    to = request.getfixturevalue("s3") if where == "s3" else str(tmp_path / "elsewhere")
+    run(replace(config, steps=2, checkpoint_to=to))
+    for number, named in enumerate((config.folder, to)):
+        out = tmp_path / "out" / str(number)
+        assert main(["export", named, str(out)]) == 0
+        assert (out / "model.safetensors").is_file()
+    assert {p.name for p in (tmp_path / "out").iterdir()} == {"0", "1"}
+
+
 def test_tensorboard_is_written_or_its_absence_explained(config, tmp_path):
     wanted = replace(config, steps=2, tensorboard=True)
     try:

@@ -43,7 +43,10 @@ class Built:
 def build(shape: ModelShape, plan: Plan, options: EngineOptions, device: torch.device) -> Built:
     """All of an engine but the step itself."""
     if shape.kind != "decoder" or shape.experts:
-        raise UserError(f"{shape.name} is a shape to predict with; the trainer has dense decoders only")
+        raise UserError(
+            f"{shape.name} is a shape to predict with; the trainer has dense decoders only",
+            fix="a dense decoder, such as llama3.1-8b; `trainwright catalog list models` names them all",
+        )
     notes = choose_backend(options, device)
     here = layout(plan, device)
     dtype = torch.float32 if options.precision == "fp32" or here.sharded else torch.bfloat16

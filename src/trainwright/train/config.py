@@ -88,7 +88,9 @@ class TrainConfig:
             value, least = getattr(self, f.name), f.metadata.get("least", 0)
             if isinstance(value, int | float) and not least <= value < math.inf:
                 name = f.name.replace("_", "-")
-                raise UserError(f"--{name} is {value}, it must be at least {least}", fix=f"--{name} {least or 1}")
+                raise UserError(
+                    f"--{name} is {value}, it must be at least {least}", fix=f"--{name} {f.default or least or 1}"
+                )
         for share, usual in (("holdout", 0.01), ("beta1", 0.9), ("beta2", 0.95)):
             value = getattr(self, share)
             if not value < 1:

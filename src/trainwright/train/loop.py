@@ -93,12 +93,8 @@ class Trainer:
             raise told from (error if told is not error else error.__cause__)
         finally:
             self.watchdog.close()
-            if self.world.size == 1 and self.parts.checkpointer is not None:
-                # Alone, a save that was begun can end, also after an error; among ranks, a lost one may hold it up.
-                self.parts.checkpointer.settle()
-                # With a thread inside of torch, Python would end by abort and not with the status that was earned.
-                if (room := self.parts.checkpointer.stager._reserving) is not None:
-                    room.join()
+            if self.parts.checkpointer is not None:
+                self.parts.checkpointer.close()
             self.record.close()
 
     def _start(self) -> None:

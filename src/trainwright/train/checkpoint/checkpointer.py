@@ -90,6 +90,13 @@ class Checkpointer:
             self._thread.join()
             self._thread = None
 
+    def close(self) -> None:
+        """Before the process ends. Alone, a save that was begun can end, also after an error; among ranks, one that was
+        lost may hold it up. And with a thread inside of torch, Python would end by abort, not with its status."""
+        if self.world == 1:
+            self.settle()
+        self.stager.settle()
+
     def raise_errors(self) -> None:
         """Raise the error of a finished save, without waiting for one under way."""
         if self._error is not None:
@@ -141,7 +148,11 @@ class Checkpointer:
 
     def _on_first(self, act: Callable[[], None]) -> None:
         """Rank 0 acts, and every rank waits for it and shares its error."""
-        self._together(act if self.rank == 0 else lambda: None)
+        self._from_first(act)
+
+    def _from_first(self, ask: Callable[[], Any]) -> Any:
+        """What rank 0 found, on every rank."""
+        return self._together(ask if self.rank == 0 else lambda: None)[0]
 
     def _together(self, act: Callable[[], Any]) -> list[Any]:
         """What `act` gives on every rank; an error of one is raised on all, so that none waits for a rank that left."""
@@ -164,10 +175,10 @@ class Checkpointer:
 
     def make_ready(self, state: dict[str, Any]) -> None:
         """Before the first step: is there room on the disk for one checkpoint? Room in memory is taken meanwhile."""
-        self.stager.reserve(state)
         needed, free = state_bytes(state), self.place.free()
         if free is not None and free < needed:
             raise self._no_space(needed)
+        self.stager.reserve(state)
 
     def _no_space(self, needed: int) -> UserError:
         free = self.place.free()
@@ -183,7 +194,7 @@ class Checkpointer:
 
         Also gives a note for each checkpoint that had to be passed over because its content is damaged."""
         notes: list[str] = []
-        steps = self._together(lambda: self.place.whole() if self.rank == 0 else None)[0]
+        steps = self._from_first(self.place.whole)
         if step is not None:
             if step not in steps:
                 raise UserError(
@@ -191,7 +202,7 @@ class Checkpointer:
                 )
             steps = [step]
         for candidate in steps:
-            manifest = self.place.manifest(candidate)
+            manifest = self._from_first(partial(self.place.manifest, candidate))
             require_same_model(manifest, self.model, f"{self.place.where}, step {candidate}")
             folder = self._fetched(candidate)
             wrong = self._together(partial(damaged, manifest, folder, self.rank, self.world))

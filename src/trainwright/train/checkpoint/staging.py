@@ -34,11 +34,15 @@ class Stager:
     def _take_room(self, state: dict[str, Any]) -> None:
         self.room = room_for(state, self.device)
 
-    def stage(self, state: dict[str, Any]) -> dict[str, Any]:
-        """Start copying; the result is whole after `finish`."""
+    def settle(self) -> None:
+        """Wait until the memory is taken."""
         if self._reserving is not None:
             self._reserving.join()
             self._reserving = None
+
+    def stage(self, state: dict[str, Any]) -> dict[str, Any]:
+        """Start copying; the result is whole after `finish`."""
+        self.settle()
         if self.room is None:
             self._take_room(state)
         assert self.room is not None

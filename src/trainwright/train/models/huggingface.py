@@ -7,6 +7,7 @@ import argparse
 import json
 import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from math import prod
@@ -19,8 +20,8 @@ from torch.distributed.checkpoint.state_dict_loader import load as load_sharded
 from torch.distributed.checkpoint.state_dict_saver import save as save_sharded
 
 from trainwright.errors import UserError
-from trainwright.train.checkpoint.manifest import NAME, Manifest, describe_file, read_whole
-from trainwright.train.checkpoint.places import Folder
+from trainwright.train.checkpoint.manifest import Manifest, describe_file, read_whole
+from trainwright.train.checkpoint.places import Folder, open_place
 from trainwright.train.models.decoder import Decoder
 from trainwright.train.models.foreign import Read, config_of, inward, outward, shape_of
 from trainwright.train.models.safetensors import TensorFile, write
@@ -115,22 +116,31 @@ def read_folder(folder: Path, model: str = "") -> tuple[ModelShape, Callable[[st
     return shape, ours
 
 
-def checkpoint_folder(path: Path) -> Path:
-    """The checkpoint a path means: itself, or the newest whole one of a run or of a folder of checkpoints."""
-    if (path / NAME).is_file():
-        return path
-    place = Folder(path / "checkpoints" if (path / "checkpoints").is_dir() else path)
+def find_checkpoint(named: str, scratch: Path) -> tuple[Manifest, Path]:
+    """The checkpoint that is meant: one step, or the newest whole one of a run, a folder of checkpoints or a place in
+    S3 (which is brought into `scratch`)."""
+    one = read_whole(Path(named))
+    if one is not None:
+        return one, Path(named)
+    place = open_place(_saved_to(named), scratch)
     steps = place.whole()
     if not steps:
-        raise UserError(f"no whole checkpoint in {path}", fix="name a run, its checkpoints folder, or one step of it")
-    return place.reading(steps[0], fetch=False)
+        raise UserError(
+            f"no whole checkpoint in {place.where}", fix="name a run, its checkpoints (folder or s3://…), or one step"
+        )
+    return place.manifest(steps[0]), place.reading(steps[0], fetch=True)
 
 
-def read_checkpoint(folder: Path) -> tuple[ModelShape, Read]:
+def _saved_to(named: str) -> str:
+    """Where a run keeps its checkpoints; anything else is such a place itself."""
+    run = Path(named)
+    if named.startswith("s3://") or not (run / "config.json").is_file():
+        return str(run / "checkpoints") if (run / "checkpoints").is_dir() else named
+    return json.loads((run / "config.json").read_text()).get("checkpoint_to") or str(run / "checkpoints")
+
+
+def read_checkpoint(manifest: Manifest, folder: Path) -> tuple[ModelShape, Read]:
     """The shape of one of our checkpoints, and a function that reads a parameter of it."""
-    manifest = read_whole(folder)
-    if manifest is None:
-        raise UserError(f"{folder} is not a whole checkpoint")
     shape = lookup(str(manifest.model["name"]))
     sizes = parameter_sizes(shape)
     reader = FileSystemReader(folder)
@@ -167,13 +177,16 @@ def write_checkpoint(shape: ModelShape, read: Read, run: Path) -> Path:
 
 def export_main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="trainwright train export", description="Checkpoint to Hugging Face folder.")
-    parser.add_argument("checkpoint", type=Path, help="a run, its checkpoints folder, or one step of it")
+    parser.add_argument("checkpoint", help="a run, its checkpoints (a folder or s3://…), or one step of a folder")
     parser.add_argument("folder", type=Path, help="the new Hugging Face folder")
     parser.add_argument("--dtype", choices=DTYPES, default="float32")
     parser.add_argument("--file-gb", type=float, default=5.0, help="largest file, in GB")
     args = parser.parse_args(argv)
-    shape, read = read_checkpoint(checkpoint_folder(args.checkpoint))
-    write_folder(shape, read, args.folder, args.dtype, int(args.file_gb * 1e9))
+    beside = args.folder.absolute().parent
+    beside.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".export-", dir=beside) as scratch:
+        shape, read = read_checkpoint(*find_checkpoint(args.checkpoint, Path(scratch)))
+        write_folder(shape, read, args.folder, args.dtype, int(args.file_gb * 1e9))
     print(f"{args.folder}: {shape.name} in {args.dtype}", file=sys.stderr)
     return 0
 
