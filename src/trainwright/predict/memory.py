@@ -136,11 +136,15 @@ def loss_bytes(s: Setup) -> float:
 
 
 def least_recompute(s: Setup, c: Constants) -> Setup:
-    """The least recomputation that fits: none, then as many layers as it takes, or all where a stack cannot choose."""
+    """The least recomputation that fits: none; what is cheap, where a stack can tell; as many layers as it takes; or
+    all, where it cannot choose."""
     room = s.cluster.device.memory * 0.94
     plain = s.but(recompute="none", recompute_part=1.0)
     if memory(plain, c).total <= room:
         return plain
+    cheap = s.but(recompute="selective", recompute_part=1.0)
+    if s.profile.selective == "elementwise" and memory(cheap, c).total <= room:
+        return cheap
     whole = s.but(recompute="full", recompute_part=1.0)
     most, least = memory(plain, c).total, memory(whole, c).total
     if least >= room:
