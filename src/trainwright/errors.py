@@ -6,7 +6,10 @@ from collections.abc import Iterable
 
 
 class UserError(Exception):
-    """Something the user wrote or asked for cannot be done. Every verb prints it in three parts and exits 2."""
+    """Something the user wrote or asked for cannot be done. Every verb prints it in three parts and exits with its
+    status: 2, or 1 in a subclass for what was asked rightly and still has no good answer."""
+
+    status = 2
 
     def __init__(self, what: str, *, where: str = "", fix: str = "") -> None:
         super().__init__(what)

@@ -288,6 +288,7 @@ def test_a_deadline_that_cannot_be_met_names_what_can():
             catch_exceptions=False,
         )  # fmt: skip
     assert "the fastest takes" in caught.value.fix
+    assert caught.value.status == 1
 
 
 def test_neuron_alone_is_refused_honestly():

@@ -93,7 +93,7 @@ def main() -> None:
         cli(standalone_mode=True)
     except UserError as error:
         print_error(error)
-        sys.exit(2)
+        sys.exit(error.status)
     except BrokenPipeError:
         # The reader (`| head`) has gone; say nothing more and leave quietly.
         sys.stderr.close()

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 @click.option("--nodes", "with_nodes", is_flag=True, help="A line for each node too.")
 @click.option("--json", "as_json", is_flag=True, help="Everything, as JSON.")
 def command(target: str | None, with_nodes: bool, as_json: bool) -> None:
-    """Show a cluster's queues (and nodes). Without a name: every local cluster of this machine."""
+    """Show a cluster's queues (and nodes). Without a name: every local cluster of this machine.
+
+    Exits 1 where one is broken."""
     from trainwright.platforms.base import find
     from trainwright.platforms.local import state
 
@@ -28,11 +30,13 @@ def command(target: str | None, with_nodes: bool, as_json: bool) -> None:
     if as_json:
         plain = [dataclasses.asdict(status) for status in statuses]
         click.echo(json.dumps(plain[0] if target else plain, indent=1))
-        return
-    if not statuses:
-        click.echo("no local cluster on this machine; `trainwright up SPEC` starts one", err=True)
-    for status in statuses:
-        click.echo(show(status, with_nodes))
+    else:
+        if not statuses:
+            click.echo("no local cluster on this machine; `trainwright up SPEC` starts one", err=True)
+        for status in statuses:
+            click.echo(show(status, with_nodes))
+    if any(status.state == "broken" for status in statuses):
+        raise SystemExit(1)
 
 
 def show(status: ClusterStatus, with_nodes: bool = False) -> str:

@@ -28,6 +28,12 @@ SPOT_FAILURES = 20.0  # times the usual rate: spot nodes are also taken back
 FAMILIES = ("p4d", "p4de", "p5", "p5e", "p5en", "p6-b200", "p6-b300")
 
 
+class NoOffer(UserError):
+    """A fair question, to which nothing on offer is the answer."""
+
+    status = 1
+
+
 @dataclass(frozen=True, slots=True)
 class Offer:
     """One way to train the model, with what it takes in days and dollars."""
@@ -209,7 +215,7 @@ def advise(
             if offer is not None:
                 found.append(offer)
     if not found:
-        raise UserError(
+        raise NoOffer(
             f"nothing among {candidates:,} candidates fits {shape.name} and has a price in {region}",
             fix="try another --region, more --nodes, --precision fp8, or other --instances",
         )
@@ -223,7 +229,7 @@ def choose(front: list[Offer], deadline: float | None, budget: float | None) -> 
         allowed = [o for o in front if (deadline is None or o.days <= deadline) and (budget is None or o.usd <= budget)]
         if not allowed:
             fastest, cheapest = front[0], front[-1]
-            raise UserError(
+            raise NoOffer(
                 "no offer meets the deadline and the budget",
                 fix=f"the fastest takes {fastest.days:.1f} days for ${fastest.usd:,.0f}; the cheapest "
                 f"${cheapest.usd:,.0f} in {cheapest.days:.1f} days",

@@ -36,7 +36,7 @@ def main(words: list[str] | None = None) -> int:
     except UserError as error:
         rank = os.environ.get("RANK", "0")
         print(f"{'' if rank == '0' else f'rank {rank}: '}error: {error}", file=sys.stderr)
-        return getattr(error, "status", 2)
+        return error.status
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130

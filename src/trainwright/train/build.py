@@ -45,7 +45,7 @@ def build(shape: ModelShape, plan: Plan, options: EngineOptions, device: torch.d
     if shape.kind != "decoder" or shape.experts:
         raise UserError(
             f"{shape.name} is a shape to predict with; the trainer has dense decoders only",
-            fix="a dense decoder, such as llama3.1-8b; `trainwright catalog list models` names them all",
+            fix="a dense decoder, such as llama3.1-8b; `trainwright catalog list --kind models` names them all",
         )
     notes = choose_backend(options, device)
     here = layout(plan, device)

@@ -134,10 +134,9 @@ def read(name: str) -> Record | None:
 def require(name: str) -> Record:
     record = read(name)
     if record is None:
-        known = ", ".join(names()) or "none"
-        raise UserError(
-            f"no local cluster {name!r} on this machine (there is: {known})", fix="start it with `trainwright up SPEC`"
-        )
+        others = ", ".join(names())
+        there = f" (there is: {others})" if others else ""
+        raise UserError(f"no local cluster {name!r} on this machine{there}", fix="start it with `trainwright up SPEC`")
     return record
 
 

@@ -80,7 +80,7 @@ def lookup(name: str) -> ModelShape:
     base = name.removesuffix(DEBUG)
     if base != name and base in known:
         return debug_sibling(known[base])
-    fix = did_you_mean(base, known) or f"known models: {', '.join(sorted(known))}"
+    fix = did_you_mean(base, known) or "`trainwright catalog list --kind models` names them all"
     raise UserError(f"there is no model named {name!r}", fix=fix)
 
 
