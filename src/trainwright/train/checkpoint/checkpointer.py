@@ -17,13 +17,13 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
+from torch.distributed.checkpoint.filesystem import FileSystemWriter
 from torch.distributed.checkpoint.state_dict_loader import load as load_sharded
 from torch.distributed.checkpoint.state_dict_saver import save as save_sharded
 
 from trainwright.errors import UserError
 from trainwright.train.checkpoint import faults
-from trainwright.train.checkpoint.manifest import File, Manifest, damaged, describe_file, require_same_model
+from trainwright.train.checkpoint.manifest import File, Manifest, describe_file, require_same_model
 from trainwright.train.checkpoint.places import Place
 from trainwright.train.checkpoint.staging import Stager, state_bytes
 
@@ -204,10 +204,9 @@ class Checkpointer:
         for candidate in steps:
             manifest = self._from_first(partial(self.place.manifest, candidate))
             require_same_model(manifest, self.model, f"{self.place.where}, step {candidate}")
-            folder = self._fetched(candidate)
-            wrong = self._together(partial(damaged, manifest, folder, self.rank, self.world))
+            wrong = self._together(partial(self._damaged, manifest))
             if not any(wrong):
-                reader = FileSystemReader(folder)
+                reader = self.place.reader(manifest)
                 load_sharded(state, storage_reader=reader, process_group=self.group, no_dist=not self.distributed)
                 return manifest, notes
             notes.append(f"checkpoint of step {candidate} is damaged ({', '.join(n for w in wrong for n in w)})")
@@ -215,10 +214,10 @@ class Checkpointer:
             raise UserError("; ".join(notes), where=self.place.where, fix="no older whole checkpoint is left")
         return None
 
-    def _fetched(self, step: int) -> Path:
-        """The local folder of a step; in S3's case one rank a node brings it there."""
-        bring = os.environ.get("LOCAL_RANK", "0") == "0"
-        return self._together(lambda: self.place.reading(step, fetch=bring))[self.rank]
+    def _damaged(self, manifest: Manifest) -> list[str]:
+        """The files whose content changed since they were written, of this rank's share of them."""
+        mine = manifest.files[self.rank :: self.world]
+        return [file.name for file in mine if self.place.digest(manifest.step, file) != file.sha256]
 
 
 def portable(error: BaseException | None) -> BaseException | None:

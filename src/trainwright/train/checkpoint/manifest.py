@@ -68,11 +68,6 @@ def describe_file(path: Path) -> File:
     return File(path.name, path.stat().st_size, file_sha256(path))
 
 
-def damaged(manifest: Manifest, folder: Path, part: int = 0, parts: int = 1) -> list[str]:
-    """The files whose content changed since they were written. Ranks share the reading: each takes every `parts`-th."""
-    return [f.name for f in manifest.files[part::parts] if file_sha256(folder / f.name) != f.sha256]
-
-
 def require_same_model(manifest: Manifest, model: Mapping[str, Any], where: str) -> None:
     """Refuse a checkpoint of another model, naming the first two numbers that disagree (or names, if only they do)."""
     apart = [key for key in model if manifest.model.get(key) != model[key]]

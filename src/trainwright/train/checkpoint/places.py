@@ -8,9 +8,13 @@ import shutil
 from pathlib import Path
 from typing import Protocol
 
+from torch.distributed.checkpoint.filesystem import FileSystemReader
+
 from trainwright.train.checkpoint import faults
-from trainwright.train.checkpoint.manifest import NAME, Manifest, parse, read_whole
+from trainwright.train.checkpoint.manifest import NAME, File, Manifest, parse, read_whole
+from trainwright.train.checkpoint.remote import RemoteReader, remote_sha256
 from trainwright.train.data import s3
+from trainwright.train.data.format import file_sha256
 
 STEP = re.compile(r"^step-(\d{8,})$")
 ASIDE = "manifest.aside.json"  # in S3, the manifest of a step that was set aside
@@ -40,8 +44,11 @@ class Place(Protocol):
     def whole(self) -> list[int]:
         """The steps that are whole, newest first."""
 
-    def reading(self, step: int, fetch: bool) -> Path:
-        """A local folder to read a step from; `fetch` on the one rank of a node that brings it there."""
+    def reader(self, manifest: Manifest) -> FileSystemReader:
+        """What torch loads a step with."""
+
+    def digest(self, step: int, file: File) -> str:
+        """The SHA-256 of a file as it lies there now."""
 
     def manifest(self, step: int) -> Manifest: ...
 
@@ -95,8 +102,11 @@ class Folder:
         steps = [int(m[1]) for p in self.root.iterdir() if (m := STEP.match(p.name)) and read_whole(p)]
         return sorted(steps, reverse=True)
 
-    def reading(self, step: int, fetch: bool) -> Path:
-        return self.root / step_name(step)
+    def reader(self, manifest: Manifest) -> FileSystemReader:
+        return FileSystemReader(self.root / step_name(manifest.step))
+
+    def digest(self, step: int, file: File) -> str:
+        return file_sha256(self.root / step_name(step) / file.name)
 
     def manifest(self, step: int) -> Manifest:
         found = read_whole(self.root / step_name(step))
@@ -143,8 +153,8 @@ class Bucket:
                 self.remote.delete(name)
 
     def _sweep(self, but: Path | None = None) -> None:
-        """Remove from the local disk what saves and loads have left there."""
-        for leftover in (*self.scratch.glob(".step-*.partial"), *self.scratch.glob("read-step-*")):
+        """Remove from the local disk what saves have left there."""
+        for leftover in self.scratch.glob(".step-*.partial"):
             if leftover != but:
                 shutil.rmtree(leftover, ignore_errors=True)
 
@@ -171,19 +181,11 @@ class Bucket:
         manifest = parse(self.remote.read(f"{step_name(step)}/{NAME}"))
         return manifest is not None and all(sizes.get(f"{step_name(step)}/{f.name}") == f.size for f in manifest.files)
 
-    def reading(self, step: int, fetch: bool) -> Path:
-        folder = self.scratch / f"read-{step_name(step)}"
-        if fetch:
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir(parents=True)
-            for file in self.manifest(step).files:
-                self._download(f"{step_name(step)}/{file.name}", folder / file.name, file.size)
-        return folder
+    def reader(self, manifest: Manifest) -> FileSystemReader:
+        return RemoteReader(self.remote, step_name(manifest.step), {f.name: f.size for f in manifest.files})
 
-    def _download(self, name: str, path: Path, size: int) -> None:
-        with path.open("wb") as out:
-            for start in range(0, size, s3.PART):
-                out.write(self.remote.read(name, start, min(start + s3.PART, size)))
+    def digest(self, step: int, file: File) -> str:
+        return remote_sha256(self.remote, f"{step_name(step)}/{file.name}", file.size)
 
     def manifest(self, step: int) -> Manifest:
         found = parse(self.remote.read(f"{step_name(step)}/{NAME}"))

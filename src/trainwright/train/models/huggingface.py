@@ -7,7 +7,6 @@ import argparse
 import json
 import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from math import prod
@@ -21,7 +20,7 @@ from torch.distributed.checkpoint.state_dict_saver import save as save_sharded
 
 from trainwright.errors import UserError
 from trainwright.train.checkpoint.manifest import Manifest, describe_file, read_whole
-from trainwright.train.checkpoint.places import Folder, open_place
+from trainwright.train.checkpoint.places import Folder, open_place, step_name
 from trainwright.train.models.decoder import Decoder
 from trainwright.train.models.foreign import Read, config_of, inward, outward, shape_of
 from trainwright.train.models.safetensors import TensorFile, write
@@ -116,19 +115,20 @@ def read_folder(folder: Path, model: str = "") -> tuple[ModelShape, Callable[[st
     return shape, ours
 
 
-def find_checkpoint(named: str, scratch: Path) -> tuple[Manifest, Path]:
+def find_checkpoint(named: str) -> tuple[Manifest, FileSystemReader]:
     """The checkpoint that is meant: one step, or the newest whole one of a run, a folder of checkpoints or a place in
-    S3 (which is brought into `scratch`)."""
+    S3."""
     one = read_whole(Path(named))
     if one is not None:
-        return one, Path(named)
-    place = open_place(_saved_to(named), scratch)
+        return one, FileSystemReader(named)
+    place = open_place(_saved_to(named), scratch=Path())
     steps = place.whole()
     if not steps:
         raise UserError(
             f"no whole checkpoint in {place.where}", fix="name a run, its checkpoints (folder or s3://…), or one step"
         )
-    return place.manifest(steps[0]), place.reading(steps[0], fetch=True)
+    manifest = place.manifest(steps[0])
+    return manifest, place.reader(manifest)
 
 
 def _saved_to(named: str) -> str:
@@ -139,11 +139,10 @@ def _saved_to(named: str) -> str:
     return json.loads((run / "config.json").read_text()).get("checkpoint_to") or str(run / "checkpoints")
 
 
-def read_checkpoint(manifest: Manifest, folder: Path) -> tuple[ModelShape, Read]:
+def read_checkpoint(manifest: Manifest, reader: FileSystemReader) -> tuple[ModelShape, Read]:
     """The shape of one of our checkpoints, and a function that reads a parameter of it."""
     shape = lookup(str(manifest.model["name"]))
     sizes = parameter_sizes(shape)
-    reader = FileSystemReader(folder)
 
     def read(name: str) -> Tensor:
         tensor = torch.empty(sizes[name])
@@ -172,7 +171,7 @@ def write_checkpoint(shape: ModelShape, read: Read, run: Path) -> Path:
     files = tuple(describe_file(path) for path in sorted(folder.iterdir()))
     trainer = {"state": asdict(State()), "order": dict.fromkeys(ORDER_KEYS), "recent": []}
     place.publish(0, Manifest(0, identity(shape), trainer, files))
-    return place.reading(0, fetch=False)
+    return place.root / step_name(0)
 
 
 def export_main(argv: list[str]) -> int:
@@ -182,11 +181,8 @@ def export_main(argv: list[str]) -> int:
     parser.add_argument("--dtype", choices=DTYPES, default="float32")
     parser.add_argument("--file-gb", type=float, default=5.0, help="largest file, in GB")
     args = parser.parse_args(argv)
-    beside = args.folder.absolute().parent
-    beside.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".export-", dir=beside) as scratch:
-        shape, read = read_checkpoint(*find_checkpoint(args.checkpoint, Path(scratch)))
-        write_folder(shape, read, args.folder, args.dtype, int(args.file_gb * 1e9))
+    shape, read = read_checkpoint(*find_checkpoint(args.checkpoint))
+    write_folder(shape, read, args.folder, args.dtype, int(args.file_gb * 1e9))
     print(f"{args.folder}: {shape.name} in {args.dtype}", file=sys.stderr)
     return 0
 
