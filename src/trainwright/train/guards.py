@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import faulthandler
 import math
 import os
@@ -19,6 +18,7 @@ from statistics import median
 import torch
 
 from trainwright.errors import UserError
+from trainwright.train.checkpoint.checkpointer import disk_full
 
 HUNG = 70  # exit status after a hang
 LAST_WORDS = 30.0  # seconds that writing the stacks may take
@@ -26,7 +26,6 @@ WINDOW = 64  # losses that say what is usual
 ENOUGH = 16
 MOST_SKIPS = 16  # in a row: what goes on for longer is no accident
 MOST_REWINDS = 3  # without a new checkpoint between them
-FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 class RunFailed(UserError):
@@ -132,7 +131,7 @@ class Watchdog:
 
 def explained(error: BaseException, device: torch.device, micro_batch: int) -> BaseException:
     """The error as the user shall read it: advice where memory or disk ran out, any other as it is."""
-    if isinstance(error, OSError) and error.errno in FULL:
+    if isinstance(error, OSError) and disk_full(error):
         return UserError("no space left", where=str(error.filename or ""), fix="free the disk; checkpoints are whole")
     # For host memory torch raises a plain RuntimeError.
     if isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error):
