@@ -22,6 +22,7 @@ from trainwright.predict.plan import Batch, Plan, parse_plan
 from trainwright.predict.prediction import model_flops_per_token, shared_sequences
 from trainwright.predict.profiles import profile, profile_for
 from trainwright.predict.rebuild import rebuild
+from trainwright.predict.rows import answer
 from trainwright.predict.setup import Setup
 from trainwright.predict.step import stages, step_time
 from trainwright.train.models.shape import ModelShape, parameter_count, shapes
@@ -88,6 +89,19 @@ def test_our_own_trainer_on_the_h200_is_predicted():
         job = Setup(shapes()[row["kind"]], machine, Plan(zero=0), Batch(int(row["n"]), int(row["m"]), 1), stack)
         assert step_time(job, C).total == pytest.approx(float(row["seconds"]), rel=0.06)
         assert memory(job, C).gib == pytest.approx(float(row["gib"]), rel=0.12)
+
+
+def rows_of_our_trainer() -> list[dict[str, str]]:
+    with OWN.with_name("h200_trainer.csv").open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize("row", rows_of_our_trainer(), ids=lambda row: row["id"])
+def test_our_own_benchmark_on_the_h200_is_predicted(row):
+    """`benchmarks/train_gpu.py --quick`: three shapes, bf16 and float8, with and without recomputation."""
+    said = answer(row, C)
+    assert said["tokens_per_s_per_gpu"] == pytest.approx(float(row["tokens_per_s_per_gpu"]), rel=0.09)
+    assert said["mem_gib_per_gpu"] == pytest.approx(float(row["mem_gib_per_gpu"]), rel=0.09)
 
 
 def test_optimizer_of_our_own_h200():
