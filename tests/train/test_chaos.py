@@ -15,7 +15,6 @@ from ranks import run_ranks, start_ranks
 from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.state_dict_loader import load
 
-from trainwright.train.checkpoint.manifest import damaged, read_whole
 from trainwright.train.checkpoint.places import Folder, step_name
 from trainwright.train.config import TrainConfig
 from trainwright.train.data.prepare import prepare
@@ -117,7 +116,7 @@ def survive(tmp_path: Path, kills: int, steps: int, seed: int) -> list[str]:
         assert not newest or (whole and whole[0] >= newest), f"after {deaths}: {whole}, but {newest} was whole before"
         newest = whole[0] if whole else 0
         if whole:
-            assert not damaged(read_whole(place.root / step_name(newest)), place.root / step_name(newest))
+            assert all(place.digest(newest, file) == file.sha256 for file in place.manifest(newest).files)
         if done:
             break
         deaths.append(f"{moment}@{newest}")
