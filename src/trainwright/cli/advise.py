@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from trainwright.cli.quantity import quantity
 from trainwright.errors import UserError
 
 if TYPE_CHECKING:
@@ -110,23 +111,13 @@ def _record(o: Offer) -> dict[str, object]:
 def _count(option: str, text: str) -> int:
     from trainwright.spec.units import parse_count
 
-    try:
-        return parse_count(text)
-    except ValueError as error:
-        what, _, fix = str(error).partition("; ")
-        raise UserError(what, where=option, fix=fix) from error
+    return quantity(option, text, parse_count)
 
 
 def _days(text: str | None) -> float | None:
-    if text is None:
-        return None
     from trainwright.spec.units import parse_seconds
 
-    try:
-        return parse_seconds(text) / 86_400
-    except ValueError as error:
-        what, _, fix = str(error).partition("; ")
-        raise UserError(what, where="--deadline", fix=fix) from error
+    return None if text is None else quantity("--deadline", text, parse_seconds) / 86_400
 
 
 def _words(text: str) -> list[str]:

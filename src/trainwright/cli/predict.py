@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from trainwright.cli.quantity import quantity
 from trainwright.errors import UserError
 
 if TYPE_CHECKING:
@@ -120,15 +121,9 @@ def _refuse_mixture(ctx: click.Context, words: tuple[str, ...], overrides: tuple
 
 
 def _count(option: str, text: str | None) -> int | None:
-    if text is None:
-        return None
     from trainwright.spec.units import parse_count
 
-    try:
-        return parse_count(text)
-    except ValueError as error:
-        what, _, fix = str(error).partition("; ")
-        raise UserError(what, where=option, fix=fix) from error
+    return None if text is None else quantity(option, text, parse_count)
 
 
 def _print(found: list[Prediction], flags: dict[str, Any], constants: Constants) -> None:

@@ -320,9 +320,7 @@ class Trainer:
     def _fail(self, error: BaseException) -> None:
         reason = f"{type(error).__name__}: {error}"
         self.journal.event("failed", self.state.step, reason=reason)
-        self._leave(
-            "failed", 2 if isinstance(error, UserError) and not isinstance(error, RunFailed) else 1, reason=reason
-        )
+        self._leave("failed", error.status if isinstance(error, UserError) else 1, reason=reason)
 
     def _leave(self, status: str, code: int, **more: Any) -> None:
         saved = self.parts.checkpointer.saved if self.parts.checkpointer else None

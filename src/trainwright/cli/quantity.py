@@ -1,0 +1,19 @@
+"""Flags that hold a quantity with a unit, such as 4M or 30d."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from trainwright.errors import UserError
+
+T = TypeVar("T")
+
+
+def quantity(option: str, text: str, parse: Callable[[str], T]) -> T:
+    """What a flag's text means; a wrong one is told with the flag's name."""
+    try:
+        return parse(text)
+    except ValueError as error:
+        what, _, fix = str(error).partition("; ")
+        raise UserError(what, where=option, fix=fix) from error
