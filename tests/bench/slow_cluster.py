@@ -1,6 +1,6 @@
 """A real local Slurm whose nodes and links can be slowed with `tc`, for the tests of the search for slow ones.
 
-    python tests/bench/slow_cluster.py [--times 20]    slows a node or a link, chosen by seed, and counts right answers
+python tests/bench/slow_cluster.py [--times 20]    slows a node or a link, chosen by seed, and counts right answers
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import sys
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -70,10 +71,14 @@ def run(args: argparse.Namespace, words: list[str]) -> int:
 
     if not ranks.launched(os.environ):
         return ranks.start_local(words, args.processes or default_processes())
-    with ranks.joined(args.backend) as world:
-        if args.find_slow:
-            return _find_slow(args, world)
-        return _measure(args, names, world)
+    from trainwright.bench.transport import start_capture
+
+    with tempfile.TemporaryDirectory() as folder:
+        start_capture(Path(folder))  # each rank's own; read before the ranks part
+        with ranks.joined(args.backend) as world:
+            if args.find_slow:
+                return _find_slow(args, world)
+            return _measure(args, names, world, Path(folder))
 
 
 def default_processes() -> int:
@@ -93,7 +98,7 @@ def _find_slow(args: argparse.Namespace, world: Any) -> int:
     return 1 if report["slow_nodes"] or report["slow_links"] else 0
 
 
-def _measure(args: argparse.Namespace, names: list[str], world: Any) -> int:
+def _measure(args: argparse.Namespace, names: list[str], world: Any, nccl_logs: Path) -> int:
     from trainwright.bench import ranks
     from trainwright.bench.operations import OPERATIONS
     from trainwright.bench.sweep import Row, SweepOptions, sweep
@@ -118,15 +123,37 @@ def _measure(args: argparse.Namespace, names: list[str], world: Any) -> int:
             say(line(row), file=shown, flush=True)
         say(closing(measured), file=shown, flush=True)
         rows += measured
+    transport = _transport(world, nccl_logs)
     if world.first:
         flat_rows = [flat(row) for row in rows]
-        result = {**result_header("collectives"), **facts, "rows": flat_rows, "by_group": group_rates(rows)}
+        result = {
+            **result_header("collectives"),
+            **facts,
+            "rows": flat_rows,
+            "by_group": group_rates(rows),
+            **transport,
+        }
         if args.csv:
             write_text(args.csv, csv_text(flat_rows))
         write_result(result, args.output)
         if args.json:
             print(json.dumps(result))
     return 1 if wrong_total(rows) else 0
+
+
+def _transport(world: Any, nccl_logs: Path) -> dict[str, Any]:
+    """What carried the traffic of all ranks, as NCCL's logs say; nothing with gloo."""
+    if world.backend != "nccl":
+        return {}
+    import dataclasses
+
+    import torch.distributed as dist
+
+    from trainwright.bench.transport import captured, read_log
+
+    logs: list[str] = [""] * world.size
+    dist.all_gather_object(logs, captured(nccl_logs))
+    return {"transport": dataclasses.asdict(read_log("\n".join(logs)))}
 
 
 def world_facts(world: Any, group: Any, split: str) -> dict[str, Any]:

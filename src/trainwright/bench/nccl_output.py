@@ -96,7 +96,9 @@ def read_output(text: str, op: str = "") -> Output:
 
 def _named(line: str) -> str:
     """The collective a heading or a command line names; prose that only mentions one does not count."""
-    match = re.search(r"(\w+)_perf\b", line) or re.search(r"(?:Collective test[^:]*:|nccom-test)\s+(?:-\S+\s+\S+\s+)*(\w+)", line)
+    match = re.search(r"(\w+)_perf\b", line) or re.search(
+        r"(?:Collective test[^:]*:|nccom-test)\s+(?:-\S+\s+\S+\s+)*(\w+)", line
+    )
     return operation_name(match[1]) if match else ""
 
 

@@ -209,7 +209,9 @@ class Buffers:
     result: torch.Tensor
 
 
-def make_buffers(op: Operation, size: int, dtype: torch.dtype, device: torch.device, group: Group, same: bool) -> Buffers:
+def make_buffers(
+    op: Operation, size: int, dtype: torch.dtype, device: torch.device, group: Group, same: bool
+) -> Buffers:
     """Buffers for `size` bytes (rounded down to whole shares); `same`: in place, one is part of the other."""
     elements = element_count(op, size, dtype, group.size)
     share = elements // group.size

@@ -75,7 +75,7 @@ def start_local(words: Sequence[str], processes: int) -> int:
 
 
 def _worst_status(started: Sequence[subprocess.Popen[bytes]]) -> int:
-    """Wait for all. A rank that ended by a signal, or by a crash, leaves the others waiting: they are not waited for."""
+    """Wait for all. A rank that ended by a signal, or by a crash, leaves the others waiting: they are ended."""
     running = {process.pid: process for process in started}
     worst = 0
     while running:
@@ -100,7 +100,8 @@ def _slurm_variables() -> dict[str, str]:
         "RANK": os.environ["SLURM_PROCID"],
         "WORLD_SIZE": os.environ["SLURM_STEP_NUM_TASKS"],
         "LOCAL_RANK": os.environ.get("SLURM_LOCALID", "0"),
-        "MASTER_ADDR": os.environ.get("MASTER_ADDR") or "".join(part or "" for part in (first.groups() if first else ())),
+        "MASTER_ADDR": os.environ.get("MASTER_ADDR")
+        or "".join(part or "" for part in (first.groups() if first else ())),
         "MASTER_PORT": os.environ.get("MASTER_PORT") or str(20_000 + int(os.environ.get("SLURM_JOB_ID", "0")) % 20_000),
     }
 

@@ -32,7 +32,9 @@ def read_result(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise UserError(f"cannot read the result: {error.strerror}", where=str(path)) from error
     except ValueError as error:
-        raise UserError("not a result file: no JSON", where=str(path), fix="give a file that `bench -o` wrote") from error
+        raise UserError(
+            "not a result file: no JSON", where=str(path), fix="give a file that `bench -o` wrote"
+        ) from error
     if not isinstance(result, dict) or "kind" not in result:
         raise UserError("not a result file: no `kind`", where=str(path), fix="give a file that `bench -o` wrote")
     return result

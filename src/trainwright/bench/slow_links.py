@@ -14,6 +14,7 @@ from typing import Any
 Pair = tuple[int, int]
 Steps = Sequence[Sequence[Pair]]  # what happens in one round: steps of disjoint pairs
 FEW = 4
+CONFIRMATIONS = 3
 Measure = Callable[[Steps], dict[Pair, float]]  # GB/s of each pair
 
 
@@ -46,8 +47,8 @@ class Search:
         return [pair for pair, rate in rates.items() if rate < limit]
 
     def confirmed(self, pair: Pair) -> bool:
-        """Measured once more with every other node silent: a busy moment is not a slow link."""
-        return bool(self.slow(self.run([[pair]])))
+        """Measured alone and again, every other node silent: one fast exchange, and it was only a busy moment."""
+        return all(self.slow(self.run([[pair]])) for _ in range(CONFIRMATIONS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ def find_slow(search: Search) -> Slow:
 
 
 def _few_slow_nodes(search: Search) -> list[int]:
-    """With so few nodes every pair is measured at once: a node is slow when all of its pairs are, and others are not."""
+    """So few that every pair is measured in one round: a node is slow when all of its pairs are, and others are not."""
     pairs = [(a, b) for a in range(search.nodes) for b in range(a + 1, search.nodes)]
     slow = search.slow(search.run([[pair] for pair in pairs]))
     fast = {node for pair in pairs if pair not in slow for node in pair}

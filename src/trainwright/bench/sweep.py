@@ -104,9 +104,7 @@ def _timed(
     return Timing(seconds, algbw, algbw * op.bus(group.size), total_wrong), rates
 
 
-def mean_seconds(
-    op: Operation, buffers: Buffers, options: SweepOptions, group: Group, device: torch.device
-) -> float:
+def mean_seconds(op: Operation, buffers: Buffers, options: SweepOptions, group: Group, device: torch.device) -> float:
     """Mean time of one call on this rank; all ranks start together."""
     call, source, result = op.call, buffers.source, buffers.result
     for _ in range(options.warmup):
@@ -123,9 +121,7 @@ def mean_seconds(
     return (time.perf_counter() - began) / iterations
 
 
-def _affordable(
-    op: Operation, buffers: Buffers, options: SweepOptions, group: Group, device: torch.device
-) -> int:
+def _affordable(op: Operation, buffers: Buffers, options: SweepOptions, group: Group, device: torch.device) -> int:
     """As many calls as fit in the time limit, the same number on every rank."""
     _synchronize(device)
     dist.barrier(group.handle)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 PROVIDER = re.compile(r"NET/OFI Selected [Pp]rovider is (\S+?),?\s.*?\(found (\d+) nics?\)")
 NETWORK = re.compile(r"Using network (.+?)\s*$")
@@ -17,19 +19,21 @@ NVLS = re.compile(r"NVLS comm|Connected NVLS|NVLS multicast support is available
 RANKS = re.compile(r"\brank (\d+) nranks (\d+)\b")
 HOST = re.compile(r"^(?:.*?[\s:>\]])?([A-Za-z0-9][\w.-]*):\d+:\d+ \[\d+\] NCCL")
 REASONS = (
-    (re.compile(r"NET/Plugin\s*:\s*(?:Could not find|No plugin found|Failed to load)[^\n]*"), "the OFI plugin was not found"),
-    (re.compile(r"aws-ofi-nccl initialization failed[^\n]*|NET/OFI [^\n]*(?:failed|No eligible providers)[^\n]*"),
-     "the OFI plugin could not start"),
-    (re.compile(r"NCCL_NET(?:_PLUGIN)? set by environment to \S+"), "an environment variable chose the network"),
-)  # fmt: skip
+    ("the OFI plugin was not found", r"NET/Plugin\s*:\s*(?:Could not find|No plugin found|Failed to load)[^\n]*"),
+    (
+        "the OFI plugin could not start",
+        r"aws-ofi-nccl initialization failed[^\n]*|NET/OFI [^\n]*(?:failed|No eligible)[^\n]*",
+    ),
+    ("an environment variable chose the network", r"NCCL_NET(?:_PLUGIN)? set by environment to \S+"),
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
     """What NCCL connected: channels by transport, and the cards it found."""
 
-    between: Counter[str] = field(default_factory=Counter)  # channels between nodes: EFA, sockets, InfiniBand
-    inside: Counter[str] = field(default_factory=Counter)  # inside a node: NVLink or PCIe peer to peer, shared memory
+    between: dict[str, int] = field(default_factory=dict)  # channels between nodes: EFA, sockets, InfiniBand
+    inside: dict[str, int] = field(default_factory=dict)  # inside a node: NVLink or PCIe peer to peer, shared memory
     cards: int = 0  # network devices NCCL found on a node (the fewest of all nodes)
     used: int = 0  # different devices its channels use
     network: str = ""  # as NCCL names it
@@ -43,7 +47,7 @@ class Traffic:
         """The transport of most channels between nodes, or of those inside one."""
         for channels in (self.between, self.inside):
             if channels:
-                return channels.most_common(1)[0][0]
+                return max(channels, key=lambda name: channels[name])
         return kind_of_network(self.network) if self.network else ""
 
 
@@ -55,6 +59,17 @@ def kind_of_network(name: str, provider: str = "") -> str:
     if low.startswith("socket"):
         return "sockets"
     return "InfiniBand" if low.startswith("ib") else name
+
+
+def start_capture(folder: Path) -> None:
+    """Have NCCL write its log into `folder`, a file per process, unless the user already directs it elsewhere."""
+    if "NCCL_DEBUG_FILE" not in os.environ:
+        os.environ.update(NCCL_DEBUG="INFO", NCCL_DEBUG_FILE=str(folder / "nccl-%h-%p.log"))
+
+
+def captured(folder: Path) -> str:
+    """What NCCL wrote for the processes of this machine that share the folder."""
+    return "\n".join(path.read_text(errors="replace") for path in sorted(folder.glob("nccl-*.log")))
 
 
 def read_log(text: str) -> Traffic:
@@ -83,8 +98,10 @@ def read_log(text: str) -> Traffic:
                 direct = direct or "GDR" in (device[3] or "")
         nvls = nvls or bool(NVLS.search(line))
     used = max(Counter(host for host, _ in devices).values(), default=0)
-    reasons = tuple(f"{words}: {match[0].strip()}" for pattern, words in REASONS if (match := pattern.search(text)))
-    return Traffic(between, inside, min(counts["cards"], default=0), used, network, direct, nvls, ranks, reasons)
+    reasons = tuple(f"{words}: {match[0].strip()}" for words, pattern in REASONS if (match := re.search(pattern, text)))
+    return Traffic(
+        dict(between), dict(inside), min(counts["cards"], default=0), used, network, direct, nvls, ranks, reasons
+    )
 
 
 def _channel(via: str, provider: str) -> str:
@@ -107,16 +124,16 @@ class TransportVerdict:
     notes: tuple[str, ...] = ()
 
 
-def judge_transport(traffic: Traffic, nodes: int, efa_cards: int, gpus: int, nvlink: bool) -> TransportVerdict:
+def judge_transport(traffic: Traffic, nodes: int, efa_cards: int, nvlink: bool) -> TransportVerdict:
     """Fails when an EFA instance used anything else between nodes, or fewer cards than it has."""
     if not traffic.main:
         return TransportVerdict("skip", "the log names no transport", ("set NCCL_DEBUG=INFO and run again",))
     problems: list[str] = []
     if nodes > 1:
         problems += _network_problems(traffic, efa_cards)
-    if nvlink and traffic.inside["shared memory"]:
-        problems.append(f"{traffic.inside['shared memory']} channels inside a node go through shared memory, not NVLink")
-    said = describe(traffic)
+    if nvlink and (shared := traffic.inside.get("shared memory")):
+        problems.append(f"{shared} channels inside a node go through shared memory, not NVLink")
+    said = describe(traffic, nvlink)
     if problems:
         return TransportVerdict("fail", "; ".join(problems), (said, *traffic.reasons))
     if nodes > 1 and efa_cards and traffic.between and not traffic.direct:
@@ -135,14 +152,15 @@ def _network_problems(traffic: Traffic, efa_cards: int) -> Sequence[str]:
     return []
 
 
-def describe(traffic: Traffic) -> str:
-    """One line: what carried the traffic."""
+def describe(traffic: Traffic, nvlink: bool = False) -> str:
+    """One line: what carried the traffic. NCCL's log says only that GPUs are peers; the wire is the machine's."""
     parts = []
     if traffic.between or traffic.network:
-        name = traffic.between.most_common(1)[0][0] if traffic.between else kind_of_network(traffic.network)
+        name = traffic.main if traffic.between else kind_of_network(traffic.network)
         cards = f", {traffic.cards} cards" if traffic.cards else ""
         parts.append(f"between nodes: {name}{cards}{', GPUDirect RDMA' if traffic.direct else ''}")
     if traffic.inside:
-        name = traffic.inside.most_common(1)[0][0]
+        name = max(traffic.inside, key=lambda kind: traffic.inside[kind])
+        name = "NVLink" if nvlink and name == "peer to peer" else name
         parts.append(f"inside a node: {name}{' with in-switch reduction (NVLS)' if traffic.nvls else ''}")
     return "; ".join(parts)

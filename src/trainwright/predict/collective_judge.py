@@ -8,11 +8,12 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 from trainwright.catalog.instances import InstanceType, find_instance
 from trainwright.predict import collectives
-from trainwright.predict.collective_limits import Ceiling, Wires, bus_factor, ceiling, wires_of
+from trainwright.predict.collective_limits import Ceiling, Wires, bus_factor, ceiling, plain_wires, wires_of
 from trainwright.predict.hardware import GB, Cluster, cluster_of, fabric
 
 HERE = Path(__file__).parent
@@ -20,7 +21,12 @@ TOLERANCE = 0.8  # of the published efficiency: software versions and placement 
 SMALLEST = 2**20  # below it latency decides, which differs too much between systems to be judged
 SPREAD = 4  # the largest size and those down to a quarter of it decide
 # Where nobody published the collective itself: one that moves the same bytes over each rank's links.
-ALIKE = {"reduce_scatter": "all_gather", "all_gather": "reduce_scatter", "broadcast": "all_gather", "reduce": "all_gather"}
+ALIKE = {
+    "reduce_scatter": "all_gather",
+    "all_gather": "reduce_scatter",
+    "broadcast": "all_gather",
+    "reduce": "all_gather",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +104,8 @@ def judge(op: str, points: Sequence[Point], wires: Wires, kind: InstanceType | N
     assert source is not None
     how = (
         *limit.derivation,
-        f"floor: {source.fraction:.2f} of the ceiling at {_size(best.size)} was measured on such a system "
-        f"({source.source}); {TOLERANCE:.0%} of that is asked for: {best.floor:.1f} GB/s",
+        f"floor: such a system reaches {source.fraction:.2f} of the ceiling at {_size(best.size)} "
+        f"({source.source}); {TOLERANCE:.0%} of that is required: {best.floor:.1f} GB/s",
     )
     words = f"{best.busbw:.1f} GB/s at {_size(best.size)}, floor {best.floor:.1f}, ceiling {best.ceiling:.1f}"
     if any(row.busbw > row.ceiling for row in rows):
@@ -121,7 +127,7 @@ def efficiency(op: str, size: int, limit: float, wires: Wires, cluster: Cluster 
     if rows:
         return Efficiency(min(1.0, _interpolate(rows, size)), rows[0].source)
     guess = predicted(op, size, wires, cluster)
-    if guess is not None:
+    if guess is not None and cluster is not None and not cluster.device.arch.startswith("neuron"):
         return Efficiency(min(1.0, guess / limit), "the model of docs/predict/model.md, fitted to published runs")
     if cluster is not None or not wires.network:
         return None
@@ -152,7 +158,7 @@ def _interpolate(rows: Iterable[Evidence], size: int) -> float:
     x = math.log2(size)
     if x <= curve[0][0]:
         return curve[0][1] * 2 ** (x - curve[0][0])  # below the published sizes time is constant at best
-    for (x0, y0), (x1, y1) in zip(curve, curve[1:], strict=False):
+    for (x0, y0), (x1, y1) in pairwise(curve):
         if x <= x1:
             return y0 + (y1 - y0) * (x - x0) / (x1 - x0)
     return curve[-1][1]
@@ -196,3 +202,19 @@ def _evidence(record: dict[str, str]) -> Evidence | None:
 def _size(size: int) -> str:
     units = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
     return next((f"{size / unit:g} {name}" for unit, name in units if size >= unit), f"{size} B")
+
+
+def judge_rows(
+    rows: Sequence[Point], ranks: int, nodes: int, *, instance: str = "", gbps: float = 0.0, groups: int = 1
+) -> list[Verdict]:
+    """A verdict for each collective that was measured, on nodes of an EC2 type or with cards of a given rate."""
+    kind = find_instance(instance) if instance else None
+    per_node = max(1, ranks // nodes)
+    if kind is not None and kind.accelerator_count:
+        wires = wires_of(kind, nodes, per_node, groups)
+    elif gbps or kind is not None:
+        wires = plain_wires(instance or "node", nodes, per_node, gbps or (kind.network_gbps if kind else 0.0))
+    else:
+        wires = Wires("unknown", nodes, per_node, 0.0, 0.0)
+    names = dict.fromkeys(row.op for row in rows)
+    return [judge(op, [row for row in rows if row.op == op], wires, kind) for op in names]

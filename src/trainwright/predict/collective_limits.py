@@ -88,7 +88,7 @@ def _between(op: str, wires: Wires) -> Ceiling | None:
         algbw * factor,
         (
             f"network: a node's cards carry {rate:g} GB/s one way; {formula} passes them: at most {algbw:.1f} GB/s",
-            f"times the bus factor of {op} over {ranks} ranks, {factor:.4g}: {algbw * factor:.1f} GB/s of bus bandwidth",
+            f"times the bus factor of {op} over {ranks} ranks, {factor:.4g}: {algbw * factor:.1f} GB/s of bus rate",
         ),
     )
 
@@ -104,5 +104,7 @@ def _inside(op: str, wires: Wires) -> Ceiling | None:
         return Ceiling(rate, (how,))
     if wires.nodes > 1:
         rate = link + wires.network / local
-        return Ceiling(rate, (f"NVLink: {link:g} GB/s one way, plus {wires.network / local:g} GB/s of network per GPU",))
+        return Ceiling(
+            rate, (f"NVLink: {link:g} GB/s one way, plus {wires.network / local:g} GB/s of network per GPU",)
+        )
     return Ceiling(link, (f"NVLink: {link:g} GB/s one way per GPU",))
