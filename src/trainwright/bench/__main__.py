@@ -10,6 +10,8 @@ from trainwright.errors import UserError
 
 VERBS = {
     "collectives": "collectives over torch.distributed: bandwidth, correctness, the slow node or link",
+    "device": "matmul by shape and precision, memory, host to device, peer to peer, beside the data sheet",
+    "storage": "sequential, random and many-small-files reads and writes, metadata, cold and warm, several clients",
 }
 
 

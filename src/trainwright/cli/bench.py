@@ -64,6 +64,44 @@ def collectives(
     sys.exit(status)
 
 
+@command.command(
+    context_settings=PASS_ON, short_help="Matmul, memory, host to device, peer to peer, beside the data sheet."
+)
+@click.option("-o", "--output", type=Path, metavar="FILE", help="Write the result as JSON.")
+@json_option
+@words_argument
+def device(words: tuple[str, ...], output: Path | None, as_json: bool) -> None:
+    """Measure this machine's accelerators, beside the data sheet and what `predict` assumes."""
+    from trainwright.report.device import add_limits, device_text
+
+    result = _result_of("device", words)
+    add_limits(result)
+    if output:
+        output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    click.echo(json.dumps(result) if as_json else device_text(result))
+
+
+@command.command(context_settings=PASS_ON, short_help="Reads and writes of a file system or a bucket.")
+@words_argument
+def storage(words: tuple[str, ...]) -> None:
+    """Measure a folder or an S3 prefix."""
+    sys.exit(_node_side("storage", list(words), "trainwright.train", "bench"))
+
+
+@command.command(context_settings=PASS_ON, short_help="Image and token loaders, and the best setting for this machine.")
+@words_argument
+def loader(words: tuple[str, ...]) -> None:
+    """Measure loaders."""
+    sys.exit(_node_side("loader", list(words), "trainwright.train", "bench"))
+
+
+@command.command(context_settings=PASS_ON, short_help="Save stall, save time, load time by size and method.")
+@words_argument
+def checkpoint(words: tuple[str, ...]) -> None:
+    """Measure checkpoints."""
+    sys.exit(_node_side("checkpoint", list(words), "trainwright.train", "bench"))
+
+
 @command.command(short_help="Read a result or the output of nccl-tests; CSV, JSON, plot, verdict.")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @instance_options
@@ -103,10 +141,21 @@ def _judge(result: dict[str, Any], instance: str, gbps: float, plot_file: Path |
     return 1 if any(verdict["status"] == "fail" for verdict in result["verdicts"]) else 0
 
 
-def _node_side(verb: str, words: list[str], quiet: bool = False) -> int:
+def _node_side(verb: str, words: list[str], *module: str, quiet: bool = False) -> int:
     """Run a measurement in a process of its own, as the nodes do. `quiet`: its table goes to stderr."""
-    command = [sys.executable, "-m", "trainwright.bench", verb, *words]
+    command = [sys.executable, "-m", *(module or ("trainwright.bench",)), verb, *words]
     return subprocess.run(command, stdout=sys.stderr if quiet else None, check=False).returncode
+
+
+def _result_of(verb: str, words: tuple[str, ...]) -> dict[str, Any]:
+    """The result of a measurement on the node side; its own message and status where it has none."""
+    command = [sys.executable, "-m", "trainwright.bench", verb, *words, "--json"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode or not done.stdout.startswith("{"):
+        click.echo(done.stdout, nl=False)
+        sys.exit(done.returncode)
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
 
 
 def _submit(verb: str, spec: str, nodes: int, words: tuple[str, ...]) -> None:
