@@ -26,7 +26,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from trainwright.train.data.batch import Batch
 from trainwright.train.engine import Engine, EngineOptions
 from trainwright.train.models.shape import ModelShape, lookup, parameter_count_without_embedding
-from trainwright.train.parallel.plan import Plan
+from trainwright.train.parallel.plan import ParallelPlan
 
 PEAK = 989e12
 GIB = 2**30
@@ -67,13 +67,13 @@ CASES = [
     Case("1b", ONE_B, "trainwright", 2, checkpoint="selective", quick=True),
     Case("1b", ONE_B, "trainwright", 8, quick=True),
     Case("1b", ONE_B, "trainwright", 16, checkpoint="selective"),
-    Case("1b", ONE_B, "trainwright", 8, precision="float8", quick=True),
+    Case("1b", ONE_B, "trainwright", 8, precision="fp8", quick=True),
     Case("1b", ONE_B, "hf-eager", 2, quick=True),
     Case("1b", ONE_B, "hf-compiled", 2),
     Case("8b", EIGHT_WIDE, "trainwright", 2, checkpoint="selective", quick=True),
     Case("8b", EIGHT_WIDE, "trainwright", 8, quick=True),
     Case("8b", EIGHT_WIDE, "trainwright", 12, checkpoint="selective"),
-    Case("8b", EIGHT_WIDE, "trainwright", 8, precision="float8", quick=True),
+    Case("8b", EIGHT_WIDE, "trainwright", 8, precision="fp8", quick=True),
     Case("8b", EIGHT_WIDE, "hf-eager", 1),
     Case("gpt2", GPT2, "trainwright", 64, seq=1024, quick=True),
     Case("gpt2", GPT2, "hf-eager", 32, seq=1024),
@@ -82,8 +82,8 @@ CASES = [
 
 
 def our_step(case: Case) -> Callable[[Batch], torch.Tensor]:
-    options = EngineOptions(precision=case.precision, compile=True, activation_checkpoint=case.checkpoint)
-    engine = Engine(case.shape, Plan(), options, "cuda")
+    options = EngineOptions(precision=case.precision, compile=True, recompute=case.checkpoint)
+    engine = Engine(case.shape, ParallelPlan(), options, "cuda")
     return lambda batch: engine.train_step([batch], 1e-4).loss
 
 

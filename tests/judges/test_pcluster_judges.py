@@ -15,7 +15,7 @@ from judges.random_specs import random_spec
 from judges.world import World
 from trainwright.errors import UserError
 from trainwright.platforms.parallelcluster.updates import policies
-from trainwright.platforms.plan.tree import Plan, make_plan
+from trainwright.platforms.plan.tree import ClusterPlan, make_plan
 from trainwright.spec.load import load
 from trainwright.stacks.references import fill
 
@@ -32,20 +32,20 @@ MEANT = {
 }
 
 
-def filled(example: Path) -> tuple[Plan, str]:
+def filled(example: Path) -> tuple[ClusterPlan, str]:
     """The plan of an example and its cluster file with real ids in it."""
     plan = make_plan(load(example))
     return plan, fill(plan.files["cluster.yaml"], World(processes().endpoint, plan).build())
 
 
 @pytest.fixture(scope="module")
-def clusters(pcluster_bin: Path) -> dict[str, tuple[Plan, str]]:
+def clusters(pcluster_bin: Path) -> dict[str, tuple[ClusterPlan, str]]:
     return {example.stem: filled(example) for example in EXAMPLES}
 
 
 @pytest.mark.parametrize("name", [example.stem for example in EXAMPLES])
 def test_schema_and_validators_have_nothing_against_an_example(
-    name: str, clusters: dict[str, tuple[Plan, str]]
+    name: str, clusters: dict[str, tuple[ClusterPlan, str]]
 ) -> None:
     plan, text = clusters[name]
     found = [(m.validator_type, m.level) for m in validate_text(text, plan.spec.name)]
@@ -55,7 +55,7 @@ def test_schema_and_validators_have_nothing_against_an_example(
 
 @pytest.mark.parametrize("name", ["p5-reservation", "p4de-boot-scripts"])
 def test_the_command_line_says_the_same(
-    name: str, clusters: dict[str, tuple[Plan, str]], pcluster_bin: Path, tmp_path: Path
+    name: str, clusters: dict[str, tuple[ClusterPlan, str]], pcluster_bin: Path, tmp_path: Path
 ) -> None:
     """The worker calls what the command calls; this is the proof."""
     plan, text = clusters[name]
@@ -139,7 +139,7 @@ def broken(text: str, change: str) -> str:
     ],
 )
 def test_the_judge_sees_mistakes(
-    change: str, validator: str, clusters: dict[str, tuple[Plan, str]], tmp_path: Path
+    change: str, validator: str, clusters: dict[str, tuple[ClusterPlan, str]], tmp_path: Path
 ) -> None:
     """A judge that passes everything would prove nothing."""
     path = tmp_path / "cluster.yaml"

@@ -13,7 +13,7 @@ from typing import Any
 import boto3
 
 from judges.pcluster import processes
-from trainwright.platforms.plan.tree import Plan
+from trainwright.platforms.plan.tree import ClusterPlan
 from trainwright.platforms.wiring import StackPlan
 from trainwright.spec.model import Queue
 
@@ -21,7 +21,7 @@ from trainwright.spec.model import Queue
 class World:
     """One region of the extended moto, filled in for one plan."""
 
-    def __init__(self, endpoint: str, plan: Plan) -> None:
+    def __init__(self, endpoint: str, plan: ClusterPlan) -> None:
         self.plan = plan
         self.region = plan.spec.region or "us-east-1"
         self.endpoint = endpoint

@@ -11,9 +11,9 @@ from click.testing import CliRunner
 
 from trainwright.cli.main import cli
 from trainwright.errors import UserError
-from trainwright.platforms.order import Wish, order_for
 from trainwright.recipes.load import header, names
-from trainwright.schedulers.submission import plan
+from trainwright.runs.request import SubmitRequest, order_for
+from trainwright.runs.submission import plan
 
 SPEC = {
     "name": "big", "platform": "parallelcluster",
@@ -46,7 +46,7 @@ def test_the_command_on_top_of_a_recipe_works(name: str, spec: str) -> None:
     needs = re.search(r"Needs: +(\d+)", header(name))
     nodes = int(needs[1]) if needs else 1
     size = (f"queues.train.count={nodes}",)
-    found = plan(order_for(Wish(spec=words[2], recipe=words[1], host="head", overrides=size)))
+    found = plan(order_for(SubmitRequest(spec=words[2], recipe=words[1], host="head", overrides=size)))
     assert words[0] == "--recipe"
     assert (found.run.job, found.launch.nodes) == (name, nodes)
 
@@ -70,24 +70,24 @@ def test_a_script_needs_no_spec_on_this_machine(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize(
-    ("wish", "what"),
+    ("request", "what"),
     [
-        (Wish(job="one", recipe="cpu-ddp"), "not both"),
-        (Wish(script="t.py", recipe="cpu-ddp"), "two jobs"),
-        (Wish(nodes=2), "--nodes goes with"),
-        (Wish(container="i"), "--container goes with"),
-        (Wish(recipe="cpu-dpp"), "no recipe 'cpu-dpp'"),
-        (Wish(recipe="cpu-ddp", overrides=("platform=eks",)), "names no container"),
-        (Wish(overrides=("platform=hyperpod", "queues.train.exclusive=false")), "does not count GPUs"),
-        (Wish(overrides=("jobs.one.kind=jobset",)), "cannot honour kind"),
+        (SubmitRequest(job="one", recipe="cpu-ddp"), "not both"),
+        (SubmitRequest(script="t.py", recipe="cpu-ddp"), "two jobs"),
+        (SubmitRequest(nodes=2), "--nodes goes with"),
+        (SubmitRequest(container="i"), "--container goes with"),
+        (SubmitRequest(recipe="cpu-dpp"), "no recipe 'cpu-dpp'"),
+        (SubmitRequest(recipe="cpu-ddp", overrides=("platform=eks",)), "names no container"),
+        (SubmitRequest(overrides=("platform=hyperpod", "queues.train.exclusive=false")), "does not count GPUs"),
+        (SubmitRequest(overrides=("jobs.one.kind=jobset",)), "cannot honour kind"),
     ],
 )
-def test_what_cannot_be_is_refused(spec: str, wish: Wish, what: str) -> None:
+def test_what_cannot_be_is_refused(spec: str, request: SubmitRequest, what: str) -> None:
     import dataclasses
 
-    host = "" if "platform=eks" in wish.overrides else "head"
+    host = "" if "platform=eks" in request.overrides else "head"
     with pytest.raises(UserError, match=what):
-        plan(order_for(dataclasses.replace(wish, spec=spec, host=host)))
+        plan(order_for(dataclasses.replace(request, spec=spec, host=host)))
 
 
 def test_hyperpods_slurm_goes_on_by_itself_and_counts_no_gpus(spec: str) -> None:

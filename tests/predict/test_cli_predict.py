@@ -260,7 +260,7 @@ def test_the_advised_spec_is_launched_as_it_was_advised(tmp_path: Path):
     assert (again.recompute, again.fits) == (chosen["recompute"], "yes")
     assert again.tokens_per_s == pytest.approx(chosen["tokens_per_s"], rel=0.01)
     options = train_options(spec.jobs[0], again.gpus, "p5.48xlarge")
-    assert options[options.index("--activation-checkpoint") + 1] == chosen["recompute"]
+    assert options[options.index("--recompute") + 1] == chosen["recompute"]
 
 
 def test_a_job_is_predicted_as_it_would_be_launched(tmp_path: Path):

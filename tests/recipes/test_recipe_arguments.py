@@ -11,7 +11,7 @@ from trainwright.recipes.arguments import plan_of, samples_of, train_options
 from trainwright.recipes.load import names, recipe
 from trainwright.spec.model import Job
 from trainwright.train.config import parse_arguments
-from trainwright.train.parallel.plan import Plan
+from trainwright.train.parallel.plan import ParallelPlan
 
 
 def job(**more: object) -> Job:
@@ -19,12 +19,12 @@ def job(**more: object) -> Job:
 
 
 def test_the_open_axis_takes_what_is_left() -> None:
-    assert plan_of(job(), 32, "p5.48xlarge") == Plan(shard=32)
-    assert plan_of(job(recipe="gpt2-124m"), 8, None) == Plan(replicate=8)
-    assert plan_of(job(recipe="llama3.1-70b"), 256, "p5.48xlarge") == Plan(shard=64, tensor=4)
-    assert plan_of(job(recipe="falcon-40b"), 128, None) == Plan(replicate=8, tensor=4, pipeline=4)
-    assert plan_of(job(parallel={"shard": 8}), 32, None) == Plan(replicate=4, shard=8)
-    assert plan_of(job(parallel={"tp": 2, "pp": 2}), 8, None) == Plan(shard=2, tensor=2, pipeline=2)
+    assert plan_of(job(), 32, "p5.48xlarge") == ParallelPlan(shard=32)
+    assert plan_of(job(recipe="gpt2-124m"), 8, None) == ParallelPlan(replicate=8)
+    assert plan_of(job(recipe="llama3.1-70b"), 256, "p5.48xlarge") == ParallelPlan(shard=64, tp=4)
+    assert plan_of(job(recipe="falcon-40b"), 128, None) == ParallelPlan(replicate=8, tp=4, pp=4)
+    assert plan_of(job(parallel={"shard": 8}), 32, None) == ParallelPlan(replicate=4, shard=8)
+    assert plan_of(job(parallel={"tp": 2, "pp": 2}), 8, None) == ParallelPlan(shard=2, tp=2, pp=2)
 
 
 def test_a_plan_that_does_not_fit_names_both_numbers() -> None:
@@ -33,7 +33,7 @@ def test_a_plan_that_does_not_fit_names_both_numbers() -> None:
 
 
 def test_a_batch_in_tokens_is_shared_out_whole() -> None:
-    plan = Plan(shard=32)
+    plan = ParallelPlan(shard=32)
     assert samples_of(job(batch={"tokens": "4M"}).batch, 8192, plan) == 480  # type: ignore[arg-type]
     assert samples_of(job(batch={"tokens": 1}).batch, 8192, plan) == 32  # type: ignore[arg-type]
     assert samples_of(job(batch={"sequences": 64}).batch, 8192, plan) == 64  # type: ignore[arg-type]
@@ -49,12 +49,12 @@ def test_the_trainer_understands_every_recipe(name: str) -> None:
 
 def test_the_job_goes_over_the_recipe() -> None:
     said = job(
-        steps=77, sequence=1024, data="/d", precision="float8", optimizer={"lr": 1e-5, "warmup": 0},
+        steps=77, sequence=1024, data="/d", precision="fp8", optimizer={"lr": 1e-5, "warmup": 0},
         checkpoint={"every": "5min", "to": "/fsx/c"}, batch={"sequences": 16}, args=["--compile"],
     )  # fmt: skip
     config = parse_arguments(train_options(said, 8, None))
     assert (config.steps, config.sequence, config.data, config.batch) == (77, 1024, ("/d",), 16)
-    assert (config.precision, config.lr, config.warmup, config.compile) == ("float8", 1e-5, 0, True)
+    assert (config.precision, config.lr, config.warmup, config.compile) == ("fp8", 1e-5, 0, True)
     assert (config.checkpoint_every, config.checkpoint_to) == ("300s", "/fsx/c")
 
 
@@ -71,15 +71,15 @@ def test_a_constant_rate_is_a_line_that_does_not_fall() -> None:
 
 
 def test_what_our_trainer_cannot_do_is_refused_by_name() -> None:
-    for said, where in (({"workers": 4}, "job j: workers"), ({"parallel": {"ep": 2}}, "job j: parallel.expert")):
+    for said, where in (({"workers": 4}, "job j: workers"), ({"parallel": {"ep": 2}}, "job j: parallel.ep")):
         with pytest.raises(UserError) as caught:
             train_options(job(**said), 8, None)
         assert caught.value.where == where
 
 
 def test_a_batch_that_ranks_cannot_share_is_told_at_submission() -> None:
-    with pytest.raises(UserError, match="not whole micro batches of 3 on 8 copies") as caught:
-        train_options(job(batch={"sequences": 64, "micro": 3}), 8, None)
+    with pytest.raises(UserError, match="not whole micro-batches of 3 on 8 data ranks") as caught:
+        train_options(job(batch={"sequences": 64, "micro_batch": 3}), 8, None)
     assert caught.value.fix.startswith("take 48 or 72 samples")
     assert parse_arguments(train_options(job(recipe="gpt2-124m"), 32, None)).micro_batch == 16
     assert parse_arguments(train_options(job(recipe="gpt2-124m"), 64, None)).micro_batch == 8, "half the share"

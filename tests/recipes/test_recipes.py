@@ -34,9 +34,9 @@ def test_a_recipe_makes_sense(name: str) -> None:
     assert found.sequence <= shape.context
     assert found.optimizer.warmup < found.steps
     for spread in found.parallel.values():
-        assert shape.heads % spread.tensor == 0
-        assert shape.kv_heads % spread.tensor == 0 or spread.tensor % shape.kv_heads == 0
-        assert shape.layers % spread.pipeline == 0
+        assert shape.heads % spread.tp == 0
+        assert shape.kv_heads % spread.tp == 0 or spread.tp % shape.kv_heads == 0
+        assert shape.layers % spread.pp == 0
     said = header(name)
     assert f"--recipe {name}" in said
     assert "Needs:" in said

@@ -12,9 +12,8 @@ from click.testing import CliRunner
 
 from trainwright.cli.main import cli
 from trainwright.errors import UserError
-from trainwright.platforms import reach
 from trainwright.recipes.foreign import foreign_command
-from trainwright.schedulers import runs
+from trainwright.runs import reach, store
 from trainwright.spec.model import Job
 
 RECIPE = {
@@ -100,7 +99,7 @@ def test_another_trainer_really_runs_here(tmp_path: Path, monkeypatch: pytest.Mo
     words = ["submit", "--recipe", str(tmp_path / "theirs.yaml"), "--scheduler", "process", "--processes", "2"]
     done = CliRunner().invoke(cli, words, catch_exceptions=False)
     assert done.exit_code == 0, done.output
-    run = runs.find(done.stdout.strip())
+    run = store.find(done.stdout.strip())
     deadline = time.monotonic() + 120
     while not (state := reach.run_state(run)).over and time.monotonic() < deadline:
         time.sleep(0.1)

@@ -21,7 +21,11 @@ def test_the_debug_size_trains(name: str, tmp_path: Path) -> None:
 
     small = name if name == "cpu-ddp" else f"{name}-debug"
     job = Job(
-        name="j", recipe=small, sequence=64, batch=Batch(sequences=4, micro=4), args=("--checkpoint-every", "never")
+        name="j",
+        recipe=small,
+        sequence=64,
+        batch=Batch(sequences=4, micro_batch=4),
+        args=("--checkpoint-every", "never"),
     )
     words = [*train_options(job, 1, None), "--folder", str(tmp_path), "--steps", str(STEPS), "--warmup", "1"]
     assert main(words) == 0

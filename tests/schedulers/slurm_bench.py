@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainwright.platforms.local.state import Record
-from trainwright.schedulers import submission
+from trainwright.runs import submission
+from trainwright.runs.store import Run
+from trainwright.runs.submission import Order
 from trainwright.schedulers.base import JobStatus
-from trainwright.schedulers.runs import Run
 from trainwright.schedulers.slurm import SlurmScheduler
-from trainwright.schedulers.submission import Order
 from trainwright.spec.model import Job, Spec
 
 COUNTING = Path(__file__).parent / "counting.py"

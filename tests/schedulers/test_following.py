@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from trainwright.errors import UserError
+from trainwright.runs.follow import Progress, Tail, prefix
 from trainwright.schedulers.environment import check_names, explain, job_environment
-from trainwright.schedulers.follow import Progress, Tail, prefix
 from trainwright.schedulers.shell import Shell
 
 

@@ -16,9 +16,8 @@ from click.testing import CliRunner
 
 from trainwright.check.engine import check
 from trainwright.cli.main import cli
-from trainwright.platforms import reach
 from trainwright.platforms.local.platform import LocalPlatform
-from trainwright.schedulers import runs
+from trainwright.runs import reach, store
 from trainwright.schedulers.kubernetes.kinds import KINDS
 from trainwright.schedulers.process import ProcessScheduler
 from trainwright.schedulers.slurm import SlurmScheduler
@@ -51,7 +50,7 @@ def steady(monkeypatch: pytest.MonkeyPatch) -> None:
     """What differs between two machines and two moments, held still. Nothing is written or started by a dry run."""
     monkeypatch.setenv("TRAINWRIGHT_HOME", "/shared/trainwright")
     monkeypatch.delenv("PYTHONPATH", raising=False)
-    monkeypatch.setattr(runs, "new_name", lambda job: f"{job}-20261115-120000-0001")
+    monkeypatch.setattr(store, "new_name", lambda job: f"{job}-20261115-120000-0001")
     monkeypatch.setattr(reach, "ProcessScheduler", partial(ProcessScheduler, python="python3"))
 
     def local(self: LocalPlatform, name: str, spec: Spec | None) -> SlurmScheduler:

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from slurm_bench import COUNTING, metrics, report
 
-from trainwright.schedulers import submission
+from trainwright.runs import submission
+from trainwright.runs.store import Run
+from trainwright.runs.submission import Order
 from trainwright.schedulers.process import ProcessScheduler, members
-from trainwright.schedulers.runs import Run
-from trainwright.schedulers.submission import Order
 from trainwright.spec.model import Job, Queue, Spec
 
 

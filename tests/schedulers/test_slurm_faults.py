@@ -11,8 +11,8 @@ from slurm_bench import Bench, metrics, report
 
 from trainwright.errors import UserError
 from trainwright.platforms.local import life, state
-from trainwright.schedulers.code import check_script
-from trainwright.schedulers.runs import Run
+from trainwright.runs.code import check_script
+from trainwright.runs.store import Run
 from trainwright.spec.model import Job
 
 pytestmark = pytest.mark.slurm

@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 from slurm_bench import Bench, metrics, report
 
-from trainwright.platforms import reach
 from trainwright.platforms.local import daemons, life
-from trainwright.schedulers import follow, runs
+from trainwright.runs import follow, reach, store
 from trainwright.schedulers.shell import Shell
 
 pytestmark = pytest.mark.slurm
@@ -40,7 +39,7 @@ def test_the_run_folder_says_what_was_run(bench: Bench) -> None:
     ):
         assert (run.folder / name).exists(), name
     assert "COLOUR=blue" in (run.folder / "environment").read_text()
-    assert runs.find(run.job_id) == runs.find(run.name) == run
+    assert store.find(run.job_id) == store.find(run.name) == run
 
 
 def test_logs_of_all_ranks_and_of_one(bench: Bench) -> None:

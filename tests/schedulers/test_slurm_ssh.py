@@ -17,11 +17,11 @@ from trainwright.errors import UserError
 from trainwright.platforms.local import life
 from trainwright.platforms.local.cluster import LocalCluster, LocalQueue
 from trainwright.platforms.local.daemons import missing_programs, wait_for
-from trainwright.schedulers import follow, submission
-from trainwright.schedulers.runs import Run
+from trainwright.runs import follow, submission
+from trainwright.runs.store import Run
+from trainwright.runs.submission import Order
 from trainwright.schedulers.shell import Shell
 from trainwright.schedulers.slurm import SlurmScheduler
-from trainwright.schedulers.submission import Order
 from trainwright.spec.model import Job, Queue, Spec
 
 pytestmark = pytest.mark.slurm
@@ -79,13 +79,15 @@ def order(shell: Shell, root: Path, **fields: object) -> Order:
 
 
 def test_submit_follow_and_read_the_end_over_ssh(laptop: Shell, tmp_path: Path) -> None:
-    wish = order(laptop, tmp_path / "far side")
-    run = submission.submit(wish, submission.plan(wish))
+    request = order(laptop, tmp_path / "far side")
+    run = submission.submit(request, submission.plan(request))
     assert run.host == "head"
     assert run.where.startswith(str(tmp_path / "far side"))
     lines: list[str] = []
     live: list[str] = []
-    status = follow.follow(run, laptop, lambda: wish.scheduler.state(run.job_id), None, lines.append, live.append, 0.1)
+    status = follow.follow(
+        run, laptop, lambda: request.scheduler.state(run.job_id), None, lines.append, live.append, 0.1
+    )
     assert status.state == "completed", lines
     assert {line.split("]")[0] for line in lines} == {"[rank-0", "[rank-1"}
     assert any(words.startswith("step 6") for words in live)
@@ -94,11 +96,11 @@ def test_submit_follow_and_read_the_end_over_ssh(laptop: Shell, tmp_path: Path) 
 
 
 def test_cancel_and_refusal_over_ssh(laptop: Shell, tmp_path: Path) -> None:
-    wish = order(laptop, tmp_path)
-    planned = submission.plan(wish)
-    run = submission.submit(wish, planned)
-    wish.scheduler.cancel(run.job_id)
-    wait_for(lambda: wish.scheduler.state(run.job_id).state == "cancelled", "it is cancelled", Path(), 20)
+    request = order(laptop, tmp_path)
+    planned = submission.plan(request)
+    run = submission.submit(request, planned)
+    request.scheduler.cancel(run.job_id)
+    wait_for(lambda: request.scheduler.state(run.job_id).state == "cancelled", "it is cancelled", Path(), 20)
     refused = order(laptop, tmp_path, reservation="none")
     with pytest.raises(UserError, match="refused"):
         submission.submit(refused, submission.plan(refused))

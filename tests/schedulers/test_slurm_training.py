@@ -8,8 +8,8 @@ import pytest
 from slurm_bench import Bench, metrics, report
 
 from trainwright.platforms.local import life
+from trainwright.runs.store import Run
 from trainwright.schedulers.commands import command_of
-from trainwright.schedulers.runs import Run
 from trainwright.spec.model import Batch, Checkpoint, Job
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]

@@ -248,7 +248,7 @@ def test_no_memory_is_told_with_advice_while_building_and_while_training(config,
     assert main(words(config, "--micro-batch", "4")) == (2 if where == "_stage" else 1)
     shown = capsys.readouterr().err
     assert "out of memory" in shown
-    assert "--micro-batch 2, --activation-checkpoint full" in shown
+    assert "--micro-batch 2, --recompute full" in shown
     assert "Traceback" not in shown
 
 

@@ -9,9 +9,9 @@ import click
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...")
 def command(runs: tuple[str, ...]) -> None:
     """Cancel jobs by RUN, job id or `last`; the run folders stay."""
-    from trainwright.platforms import reach
+    from trainwright.runs import reach
+    from trainwright.runs.store import find
     from trainwright.schedulers.base import ENDED
-    from trainwright.schedulers.runs import find
 
     for word in runs:
         run = find(word)

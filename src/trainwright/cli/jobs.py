@@ -15,11 +15,10 @@ from trainwright.cli.table import columns
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def command(why: str | None, as_json: bool) -> None:
     """One table of the jobs that wait or run, over all schedulers."""
-    from trainwright.platforms import reach
-    from trainwright.schedulers import runs
+    from trainwright.runs import reach, store
 
     if why:
-        run = runs.find(why)
+        run = store.find(why)
         click.echo(reach.scheduler_of(run).explain_pending(run.job_id))
         return
     jobs = reach.all_jobs()

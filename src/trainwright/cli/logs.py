@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
+    from trainwright.runs.store import Run
     from trainwright.schedulers.base import JobStatus
-    from trainwright.schedulers.runs import Run
 
 
 @click.command()
@@ -22,12 +22,11 @@ if TYPE_CHECKING:
 @click.option("-n", "--tail", type=click.IntRange(1), metavar="LINES", help="Only the last lines of each log.")
 def command(run: str, follow_it: bool, rank: int | None, tail: int | None) -> None:
     """Print the logs of RUN (a run, a job id, or `last`), each line with the rank it comes from."""
-    from trainwright.platforms import reach
-    from trainwright.schedulers import runs
+    from trainwright.runs import reach, store
 
     if follow_it and tail:
         raise click.UsageError("--tail shows the end of what is there, --follow what comes: name one of the two")
-    found = runs.find(run)
+    found = store.find(run)
     if follow_it:
         watch(found, rank)
         return
@@ -51,8 +50,8 @@ def ends(lines: Iterable[str], count: int) -> Iterator[str]:
 
 def watch(run: Run, rank: int | None) -> None:
     """Follow a run to its end: log lines to stdout, the live line to stderr. Exit 1 unless it completed."""
-    from trainwright.platforms import reach
-    from trainwright.schedulers.follow import follow
+    from trainwright.runs import reach
+    from trainwright.runs.follow import follow
 
     terminal = sys.stderr.isatty()
 
@@ -78,7 +77,7 @@ def watch(run: Run, rank: int | None) -> None:
 
 
 def tell_why(run: Run, status: JobStatus) -> None:
-    from trainwright.platforms.history import failure
+    from trainwright.runs.history import failure
 
     cause = failure(run, status)
     if cause is None:

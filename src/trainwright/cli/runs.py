@@ -15,7 +15,7 @@ from trainwright.cli.table import columns
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def command(names: tuple[str, ...], limit: int, as_json: bool) -> None:
     """List the newest runs; with one RUN show it, with two compare them."""
-    from trainwright.platforms import history
+    from trainwright.runs import history
 
     if len(names) > 2:
         raise click.UsageError("name one run to show it, or two to compare them")

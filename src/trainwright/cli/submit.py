@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from trainwright.schedulers.submission import Planned
+    from trainwright.runs.submission import Planned
 
 
 class WithArguments(click.Command):
@@ -68,15 +68,15 @@ def command(
     import dataclasses
 
     from trainwright.cli.logs import watch
-    from trainwright.platforms.order import Wish, order_for
-    from trainwright.schedulers import submission
+    from trainwright.runs import submission
+    from trainwright.runs.request import SubmitRequest, order_for
     from trainwright.schedulers.environment import explain
 
-    wish = Wish(
+    request = SubmitRequest(
         spec, job, overrides, script, recipe, args, nodes, processes, queue, container, scheduler or "", host or "",
         remote_folder, venv, dry_run or explain_it,
     )  # fmt: skip
-    order = order_for(wish)
+    order = order_for(request)
     planned = submission.plan(order)
     if expected := expectation(submission.predicted(order)):
         click.echo(expected + (" (options after -- not counted)" if order.job.args else ""), err=True)

@@ -14,12 +14,12 @@ from typing import Any
 from trainwright.demo.story import Failed, Skipped, Stage
 from trainwright.platforms.base import platform_named
 from trainwright.platforms.local import daemons, life, state
-from trainwright.platforms.order import Wish, order_for
-from trainwright.platforms.reach import run_state, scheduler_of, shell_of
-from trainwright.schedulers import submission
+from trainwright.runs import submission
+from trainwright.runs.follow import follow
+from trainwright.runs.reach import run_state, scheduler_of, shell_of
+from trainwright.runs.request import SubmitRequest, order_for
+from trainwright.runs.store import Run
 from trainwright.schedulers.base import JobStatus
-from trainwright.schedulers.follow import follow
-from trainwright.schedulers.runs import Run
 from trainwright.spec.load import load
 
 SPEC = Path(__file__).with_name("local.yaml")
@@ -107,7 +107,7 @@ def stop_cluster(stage: Stage) -> dict[str, Any]:
 def _submit(stage: Stage) -> Run:
     if "cluster" not in stage.found:
         raise Skipped("there is no cluster to run on")
-    order = order_for(Wish(spec=str(stage.folder / "local.yaml"), job="pretrain"))
+    order = order_for(SubmitRequest(spec=str(stage.folder / "local.yaml"), job="pretrain"))
     return submission.submit(order, submission.plan(order))
 
 

@@ -9,7 +9,7 @@ from trainwright.aws.batch import BatchApi
 from trainwright.errors import UserError
 from trainwright.schedulers.base import Scheduler
 from trainwright.schedulers.batch import BatchScheduler
-from trainwright.schedulers.kubernetes.pod import Grounds
+from trainwright.schedulers.kubernetes.pod import PodSettings
 from trainwright.schedulers.kubernetes.scheduler import KubernetesScheduler
 from trainwright.schedulers.launch import queue_of
 from trainwright.spec.model import Job, Queue, Spec
@@ -29,7 +29,7 @@ def container_scheduler(spec: Spec, job: Job) -> Scheduler:
 def scheduler_at(name: str, cluster: str, at: Mapping[str, str]) -> Scheduler:
     """The scheduler of an earlier run, from what `run.json` keeps."""
     if name == "kubernetes":
-        return KubernetesScheduler(Grounds(namespace=at["namespace"]), at["kind"], at["context"] or None, cluster)
+        return KubernetesScheduler(PodSettings(namespace=at["namespace"]), at["kind"], at["context"] or None, cluster)
     return BatchScheduler(at["queue"], "", BatchApi(at["region"] or None), cluster)
 
 
@@ -51,7 +51,7 @@ def _kubernetes(spec: Spec, job: Job, queue: Queue) -> KubernetesScheduler:
         )
     # On HyperPod nodes carry the instance type with the service's prefix.
     instance = queue.instance or ""
-    grounds = Grounds(
+    settings = PodSettings(
         namespace=said.namespace,
         instance=instance.removeprefix("ml."),
         node_type=f"ml.{instance.removeprefix('ml.')}" if spec.platform == "hyperpod-eks" else instance,
@@ -59,7 +59,7 @@ def _kubernetes(spec: Spec, job: Job, queue: Queue) -> KubernetesScheduler:
         scratch=tuple(item.mount for item in spec.storage if item.kind == "nvme"),
         service_account=said.service_account or "",
     )
-    return KubernetesScheduler(grounds, job.kind or said.kind, said.context, spec.name)
+    return KubernetesScheduler(settings, job.kind or said.kind, said.context, spec.name)
 
 
 def claim_name(mount: str) -> str:

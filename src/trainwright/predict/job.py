@@ -15,7 +15,6 @@ from trainwright.spec.model import Batch, Job, Queue, Spec
 
 MB = 1e6
 TIB = 2**40
-PRECISION = {"float8": "fp8", "bf16": "bf16", "fp32": "fp32"}
 PRICE_KIND = {"spot": "spot", "block": "capacity-block"}
 
 
@@ -86,15 +85,15 @@ def predict_on_ec2(spec: Spec, job: Job, queue: Queue, instance: str, c: Constan
     samples = samples_of(batch, length, laid_out)
     recipe = recipe_of(job)
     plan = Plan(
-        laid_out.replicate, laid_out.shard, laid_out.tensor, laid_out.pipeline, laid_out.context, 1, laid_out.virtual,
-        zero=3 if laid_out.shard * laid_out.context > 1 else 0,
+        laid_out.replicate, laid_out.shard, laid_out.tp, laid_out.pp, laid_out.cp, 1, laid_out.virtual_stages,
+        zero=3 if laid_out.shard * laid_out.cp > 1 else 0,
     )  # fmt: skip
     ours = not job.script and (recipe is None or recipe.trainer == "trainwright")
-    micro = micro_of(job, batch, samples, laid_out) or 1 if ours else batch.micro
+    micro = micro_of(job, batch, samples, laid_out) or 1 if ours else batch.micro_batch
     steps = job.steps or (recipe.steps if recipe else None)
     return predict(
         model, instance, nodes, plan, seq=length, batch_tokens=samples * length, micro_batch=micro,
-        precision=PRECISION[job.precision or (recipe.precision if recipe else "bf16")],
+        precision=job.precision or (recipe.precision if recipe else "bf16"),
         recompute=recompute_of(job) if ours else job.recompute,
         tokens=float(steps * samples * length) if steps else None, region=spec.region or "us-east-1",
         price_kind=PRICE_KIND.get(queue.capacity.kind, "on-demand"), storage_gb_s=storage_gb_s(spec, job),
@@ -109,5 +108,5 @@ def predict_on_this_machine(job: Job, queue: Queue) -> Prediction:
     model, length, batch = model_and_sequence(job)
     laid_out = plan_of(job, ranks, None)
     samples = samples_of(batch, length, laid_out)
-    micro = batch.micro or 1  # the trainer's own default
+    micro = batch.micro_batch or 1  # the trainer's own default
     return predict_local(find_model(model), ranks, length, samples, micro, overrides().get(LOCAL, 1.0))

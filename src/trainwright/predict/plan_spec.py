@@ -20,7 +20,7 @@ def spec_of(offer: Offer, tokens: float, region: str) -> dict[str, Any]:
     """Plain data: queue, storage sized for the checkpoints, and the job."""
     s = offer.setup
     plan = {"replicate": s.plan.replicate, "shard": s.plan.shard, "tp": s.plan.tp, "pp": s.plan.pp, "cp": s.plan.cp,
-            "vp": s.plan.interleave}  # fmt: skip
+            "virtual_stages": s.plan.interleave}  # fmt: skip
     needs = data_needs(s, offer.tokens_per_s, 900.0)
     capacity, throughput = lustre(max(needs.write_gb_s, READ_GB_S * offer.gpus), needs.checkpoint_gb)
     queue: dict[str, Any] = {"name": "train", "instance": offer.instance, "count": offer.nodes}
@@ -39,9 +39,9 @@ def spec_of(offer: Offer, tokens: float, region: str) -> dict[str, Any]:
                 "queue": "train",
                 "nodes": offer.nodes,
                 "parallel": {name: degree for name, degree in plan.items() if degree != 1} or {"shard": 1},
-                "batch": {"sequences": s.batch.sequences(s.plan), "micro": s.batch.micro},
+                "batch": {"sequences": s.batch.sequences(s.plan), "micro_batch": s.batch.micro},
                 "sequence": s.batch.seq,
-                "precision": "float8" if s.precision == "fp8" else "bf16",
+                "precision": s.precision,
                 "recompute": s.recompute,
                 "steps": max(1, round(tokens / s.tokens)),
                 "checkpoint": {"every": "15min", "to": "/fsx/checkpoints"},

@@ -8,7 +8,7 @@ from trainwright.recipes.load import recipe as find_recipe
 from trainwright.recipes.model import Recipe, Spread
 from trainwright.spec.model import Batch, Job, Parallel
 from trainwright.train.models.shape import lookup
-from trainwright.train.parallel.plan import Plan
+from trainwright.train.parallel.plan import ParallelPlan
 
 
 def recipe_of(job: Job) -> Recipe | None:
@@ -16,23 +16,23 @@ def recipe_of(job: Job) -> Recipe | None:
     return find_recipe(job.recipe) if job.recipe else None
 
 
-def plan_of(job: Job, ranks: int, instance: str | None) -> Plan:
+def plan_of(job: Job, ranks: int, instance: str | None) -> ParallelPlan:
     """The job's parallel plan, completed: the axis that is left open takes the ranks that are left."""
     found = recipe_of(job)
     asked: Parallel = job.parallel or (found.spread(instance) if found else Spread())
     rest = asked.rest if isinstance(asked, Spread) else "replicate" if asked.shard else "shard"
-    if asked.expert > 1:
+    if asked.ep > 1:
         raise UserError(
-            "our trainer has no expert parallelism", where=f"job {job.name}: parallel.expert", fix="leave it out"
+            "our trainer has no expert parallelism", where=f"job {job.name}: parallel.ep", fix="leave it out"
         )
-    fixed = asked.tensor * asked.pipeline * asked.context
+    fixed = asked.tp * asked.pp * asked.cp
     replicate, shard = asked.replicate or 1, asked.shard or 1
     open_axes = [axis for axis in ("replicate", "shard") if getattr(asked, axis) is None]
     taken = fixed * replicate * shard
     if open_axes and ranks % taken == 0:
         axis = rest if rest in open_axes else open_axes[0]
         replicate, shard = (ranks // taken, shard) if axis == "replicate" else (replicate, ranks // taken)
-    plan = Plan(replicate, shard, asked.tensor, asked.pipeline, asked.context, asked.virtual)
+    plan = ParallelPlan(replicate, shard, asked.tp, asked.pp, asked.cp, 1, asked.virtual_stages)
     if plan.world != ranks:
         raise UserError(
             f"the plan {plan} needs {plan.world} ranks (or a multiple), and the job has {ranks}",
@@ -42,9 +42,9 @@ def plan_of(job: Job, ranks: int, instance: str | None) -> Plan:
     return plan
 
 
-def samples_of(batch: Batch, sequence: int, plan: Plan) -> int:
+def samples_of(batch: Batch, sequence: int, plan: ParallelPlan) -> int:
     """Samples of one step. A batch in tokens is a target: the nearest number of samples the data ranks can share."""
-    share = plan.data * (batch.micro or 1)
+    share = plan.data * (batch.micro_batch or 1)
     if batch.sequences is not None:
         return batch.sequences
     if batch.tokens is None:
@@ -52,20 +52,20 @@ def samples_of(batch: Batch, sequence: int, plan: Plan) -> int:
     return max(1, round(batch.tokens / sequence / share)) * share
 
 
-def micro_of(job: Job, batch: Batch, samples: int, plan: Plan) -> int | None:
+def micro_of(job: Job, batch: Batch, samples: int, plan: ParallelPlan) -> int | None:
     """Samples a GPU works on at once: what the job asks for, or as much of the recipe's wish as a GPU's share allows
     (on more GPUs than the recipe was written for, the share is smaller)."""
     own, left = divmod(samples, plan.data)
-    if batch.micro is None or (not left and own % batch.micro == 0):
-        return batch.micro
+    if batch.micro_batch is None or (not left and own % batch.micro_batch == 0):
+        return batch.micro_batch
     if job.batch is None and not left:
-        return max(size for size in range(1, batch.micro + 1) if own % size == 0)
-    share = plan.data * batch.micro
+        return max(size for size in range(1, batch.micro_batch + 1) if own % size == 0)
+    share = plan.data * batch.micro_batch
     less, more = samples // share * share or share, (samples // share + 1) * share
     raise UserError(
-        f"{samples} samples a step are not whole micro batches of {batch.micro} on {plan.data} copies of the model",
+        f"{samples} samples per step are not whole micro-batches of {batch.micro_batch} on {plan.data} data ranks",
         where=f"job {job.name}: batch",
-        fix=f"take {less} or {more} samples, or another micro",
+        fix=f"take {less} or {more} samples, or another micro_batch",
     )
 
 
@@ -108,7 +108,7 @@ def train_options(job: Job, ranks: int, instance: str | None) -> list[str]:
         **_checkpoints(job, found),
     }
     if recompute_of(job) != "none":
-        options["activation-checkpoint"] = recompute_of(job)
+        options["recompute"] = recompute_of(job)
     words = [word for name, value in options.items() if value is not None for word in (f"--{name}", str(value))]
     return [*words, *job.args]
 

@@ -11,6 +11,8 @@ from trainwright.recipes.model import Foreign, Recipe
 from trainwright.spec.model import Job
 
 _PLACE = re.compile(r"\{([a-z_]+)\}")
+# What earlier versions called a place; recipes that say so still work.
+FORMER = {"tensor": "tp", "pipeline": "pp", "context": "cp", "micro": "micro_batch"}
 # What a job may say -> the places by which another trainer can hear of it.
 HEARD = {
     "model": ("model",),
@@ -19,8 +21,8 @@ HEARD = {
     "sequence": ("sequence",),
     "precision": ("precision",),
     "recompute": ("recompute",),
-    "batch": ("samples", "micro"),
-    "parallel": ("tensor", "pipeline", "context", "shard", "replicate"),
+    "batch": ("samples", "micro_batch"),
+    "parallel": ("tp", "pp", "cp", "ep", "shard", "replicate"),
     "optimizer": ("lr", "warmup"),
     "checkpoint": ("checkpoint",),
     "workers": ("workers",),
@@ -39,7 +41,7 @@ def foreign_command(job: Job, ranks: int, instance: str | None) -> tuple[str, ..
     if found is None or not isinstance(found.trainer, Foreign):
         raise UserError(f"job {job.name!r} names no recipe of another trainer")
     words = found.trainer.command
-    used = {name for word in words for name in _PLACE.findall(word)}
+    used = {FORMER.get(name, name) for word in words for name in _PLACE.findall(word)}
     _refuse_unheard(job, used)
     known = values(job, found, ranks, instance)
     return (*(_filled(word, known, str(job.recipe)) for word in words), *job.args)
@@ -56,8 +58,8 @@ def values(job: Job, found: Recipe, ranks: int, instance: str | None) -> dict[st
         "model": job.model or found.model, "data": job.data or found.data, "steps": job.steps or found.steps,
         "sequence": sequence, "precision": job.precision or found.precision,
         "recompute": job.recompute or found.recompute,
-        "samples": samples_of(batch, sequence, plan), "micro": batch.micro or 1,
-        "tensor": plan.tensor, "pipeline": plan.pipeline, "context": plan.context,
+        "samples": samples_of(batch, sequence, plan), "micro_batch": batch.micro_batch or 1,
+        "tp": plan.tp, "pp": plan.pp, "cp": plan.cp, "ep": plan.ep,
         "shard": plan.shard, "replicate": plan.replicate, "lr": rate, "warmup": warmup, "ranks": ranks,
         "checkpoint": (job.checkpoint or found.checkpoint).to, "workers": job.workers,
     }  # fmt: skip
@@ -75,7 +77,7 @@ def _refuse_unheard(job: Job, used: set[str]) -> None:
 
 def _filled(word: str, known: dict[str, object], recipe: str) -> str:
     def value(place: re.Match[str]) -> str:
-        name = place[1]
+        name = FORMER.get(place[1], place[1])
         if name not in known:
             raise UserError(f"nothing is called {place[0]}", where=f"recipe {recipe}: trainer.command",
                             fix=did_you_mean(name, known) or f"there are: {', '.join(known)}")  # fmt: skip

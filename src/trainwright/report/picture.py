@@ -10,7 +10,7 @@ from html import escape
 from trainwright.catalog.accelerators import find_accelerator
 from trainwright.catalog.instances import InstanceType, find_instance
 from trainwright.platforms.plan.bill import Bill
-from trainwright.platforms.plan.tree import Plan
+from trainwright.platforms.plan.tree import ClusterPlan
 from trainwright.spec.model import Queue, Spec, Storage
 
 WIDTH = 1120
@@ -47,7 +47,7 @@ class Card:
         return 44 + 21 * len(self.facts) + ((NODE + 22) if self.nodes else 0)
 
 
-def picture(plan: Plan) -> str:
+def picture(plan: ClusterPlan) -> str:
     """The SVG text of a plan."""
     spec = plan.spec
     head = _head(spec, plan.bill)
@@ -93,7 +93,7 @@ def picture(plan: Plan) -> str:
     return _svg(body, top + frame + MARGIN, plan)
 
 
-def _svg(body: list[str], height: float, plan: Plan) -> str:
+def _svg(body: list[str], height: float, plan: ClusterPlan) -> str:
     title = escape(f"Cluster {plan.spec.name}: {len(plan.spec.queues)} queues on {plan.spec.platform}")
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:.0f}" role="img" font-size="14">',
@@ -106,7 +106,7 @@ def _svg(body: list[str], height: float, plan: Plan) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _title(plan: Plan) -> Iterator[str]:
+def _title(plan: ClusterPlan) -> Iterator[str]:
     spec, found = plan.spec, plan.bill
     yield _text(MARGIN, 46, spec.name, "title", 26, bold=True)
     where = " · ".join(part for part in (spec.platform, spec.region, spec.zone) if part)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from trainwright.platforms.plan.bill import Bill, Line
 from trainwright.platforms.plan.difference import HARD, Difference
-from trainwright.platforms.plan.tree import Plan
+from trainwright.platforms.plan.tree import ClusterPlan
 from trainwright.spec.defaults import Default
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def console() -> Console:
     return found if found.is_terminal else Console(highlight=False, width=PLAIN_WIDTH)
 
 
-def print_summary(out: Console, plan: Plan, folder: str, files: Mapping[str, str]) -> None:
+def print_summary(out: Console, plan: ClusterPlan, folder: str, files: Mapping[str, str]) -> None:
     """What would be created and what it costs."""
     spec = plan.spec
     where = " · ".join(part for part in (spec.platform, spec.region, spec.zone) if part)
@@ -90,7 +90,7 @@ def _value(value: object) -> str:
     return escape(text if len(text) <= 60 else text[:57] + "...")
 
 
-def _created(plan: Plan) -> Table:
+def _created(plan: ClusterPlan) -> Table:
     table = plain_table("would be created", "", "")
     for stack in plan.stacks:
         table.add_row(f"{plan.spec.name}-{stack.key}", f"stacks/{stack.key}.yaml", f"[dim]{stack.why}[/dim]")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from trainwright.errors import UserError, did_you_mean
 from trainwright.spec.model import Spec
+from trainwright.spec.renamed import SPEC, Renamed, modernise
 from trainwright.spec.source import Node, SourceError, Span, parse, read_text
 from trainwright.spec.validate import validated
 
@@ -29,6 +30,7 @@ class LoadedSpec:
     path: str
     node: Node
     files: dict[int, str]  # id(node) -> file, for nodes that a base file brought in
+    renamed: tuple[Renamed, ...] = ()  # words of earlier versions that the file still uses
 
     def span(self, *path: str | int) -> Span:
         return self.node.span_at(path)
@@ -76,7 +78,8 @@ def load_node(document: Node, path: str, overrides: Sequence[str] = ()) -> Loade
     for override in overrides:
         for node in _override(merged, override).walk():
             files[id(node)] = f"--set {override}"
-    return LoadedSpec(validated(Spec, merged, path, files), path, merged, files)
+    renamed = modernise(merged, SPEC)
+    return LoadedSpec(validated(Spec, merged, path, files), path, merged, files, tuple(renamed))
 
 
 def _extend(document: Node, path: str, files: dict[int, str], depth: int) -> Node:

@@ -263,21 +263,19 @@ class Batch(Part):
 
     tokens: Count | None = Field(None, description="Tokens a step over the whole cluster, such as 4M.")
     sequences: int | None = Field(None, ge=1, description="Sequences a step over the whole cluster.")
-    micro: int | None = Field(None, ge=1, description="Sequences a GPU works on at once.")
+    micro_batch: int | None = Field(None, ge=1, description="Sequences that a GPU works on at once.")
 
 
 class Parallel(Part):
-    """How a model is spread over GPUs. What is not written is 1; `replicate` takes what is left."""
+    """How a model is spread over GPUs. What is not written is 1; `shard` or `replicate` takes the rest."""
 
     replicate: int | None = Field(None, ge=1, description="Copies of the model (data parallel).")
-    shard: int | None = Field(None, ge=1, description="GPUs one copy is sharded over (FSDP).")
-    tensor: int = Field(1, ge=1, alias="tp", description="Tensor parallel size; also written tp.")
-    pipeline: int = Field(1, ge=1, alias="pp", description="Pipeline stages; also written pp.")
-    context: int = Field(1, ge=1, alias="cp", description="Context parallel size; also written cp.")
-    expert: int = Field(1, ge=1, alias="ep", description="Expert parallel size; also written ep.")
-    virtual: int = Field(1, ge=1, alias="vp", description="Model chunks a pipeline stage (interleaving); also vp.")
-
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+    shard: int | None = Field(None, ge=1, description="GPUs that one copy is sharded over (FSDP).")
+    tp: int = Field(1, ge=1, description="Tensor parallel size.")
+    pp: int = Field(1, ge=1, description="Pipeline stages.")
+    cp: int = Field(1, ge=1, description="Context parallel size.")
+    ep: int = Field(1, ge=1, description="Expert parallel size.")
+    virtual_stages: int = Field(1, ge=1, description="Model chunks per pipeline stage (interleaved schedule).")
 
 
 class Checkpoint(Part):
@@ -312,7 +310,7 @@ class Job(Part):
     parallel: Parallel | None = Field(None, description="How the model is spread over GPUs.")
     batch: Batch | None = Field(None, description="How much one step sees.")
     sequence: int | None = Field(None, ge=1, description="Context length in tokens.")
-    precision: Literal["bf16", "float8", "fp32"] | None = Field(None, description="Arithmetic of the matrix products.")
+    precision: Literal["bf16", "fp8", "fp32"] | None = Field(None, description="Arithmetic of the matrix products.")
     recompute: Literal["none", "selective", "full"] | None = Field(
         None, description="Activation checkpointing: what is computed again instead of kept."
     )

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from trainwright.train.engine import EngineOptions
 
 KERNELS = ("cudnn", "flash", "efficient", "math")
-PRECISIONS = ("fp32", "bf16", "float8")
+PRECISIONS = ("fp32", "bf16", "fp8")
 
 
 def choose_backend(options: EngineOptions, device: torch.device) -> list[str]:
@@ -27,7 +27,7 @@ def choose_backend(options: EngineOptions, device: torch.device) -> list[str]:
     return [
         f"attention: {kernel}",
         f"precision: {options.precision}{'' if options.precision == 'fp32' else ' with fp32 master weights'}, {how}",
-        f"activation checkpointing: {options.activation_checkpoint}"
+        f"activation checkpointing: {options.recompute}"
         + (", optimizer state in host memory" if options.offload_optimizer else ""),
     ]
 
@@ -35,12 +35,10 @@ def choose_backend(options: EngineOptions, device: torch.device) -> list[str]:
 def _check(options: EngineOptions, device: torch.device) -> None:
     if options.precision not in PRECISIONS:
         raise UserError(f"unknown precision {options.precision!r}", fix=f"one of {', '.join(PRECISIONS)}")
-    if options.precision == "float8" and (device.type != "cuda" or torch.cuda.get_device_capability(device) < (8, 9)):
-        raise UserError("float8 needs a GPU of compute capability 8.9 or newer", fix="use precision bf16")
-    if options.activation_checkpoint not in ("none", "selective", "full"):
-        raise UserError(
-            f"unknown activation_checkpoint {options.activation_checkpoint!r}", fix="one of none, selective, full"
-        )
+    if options.precision == "fp8" and (device.type != "cuda" or torch.cuda.get_device_capability(device) < (8, 9)):
+        raise UserError("fp8 needs a GPU of compute capability 8.9 or newer", fix="use precision bf16")
+    if options.recompute not in ("none", "selective", "full"):
+        raise UserError(f"unknown recompute {options.recompute!r}", fix="one of none, selective, full")
     if options.attention not in ("auto", *KERNELS):
         raise UserError(f"unknown attention kernel {options.attention!r}", fix=f"auto, {', '.join(KERNELS)}")
 

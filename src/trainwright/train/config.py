@@ -44,9 +44,9 @@ class TrainConfig:
     cache: str = option("", "batch", "folder (NVMe) that keeps what was read from S3")
 
     parallel: str = option("", "how", "plan, such as shard=8,tp=2 (default: shard over all ranks)")
-    precision: str = option("", "how", "fp32, bf16 or float8 (default: bf16 on a GPU, fp32 on a CPU)")
+    precision: str = option("", "how", "fp32, bf16 or fp8 (default: bf16 on a GPU, fp32 on a CPU)")
     compile: bool | None = option(None, "how", "compile each block (default: on a GPU)")
-    activation_checkpoint: str = option("none", "how", "none, selective or full: recompute to save memory")
+    recompute: str = option("none", "how", "none, selective or full: recompute to save memory")
     attention: str = option("auto", "how", "auto, cudnn, flash, efficient or math")
     offload_optimizer: bool = option(False, "how", "keep optimizer state in host memory")
     device: str = option("", "how", "cuda or cpu (default: a GPU where there is one)")
@@ -105,14 +105,17 @@ class TrainConfig:
 
 
 CHOICES = {
-    "precision": ("", "fp32", "bf16", "float8"),
-    "activation_checkpoint": ("none", "selective", "full"),
+    "precision": ("", "fp32", "bf16", "fp8"),
+    "recompute": ("none", "selective", "full"),
     "attention": ("auto", "cudnn", "flash", "efficient", "math"),
     "schedule": ("cosine", "linear", "wsd"),
     "device": ("", "cuda", "cpu"),
     "on_nan": ("skip", "rewind", "stop"),
     "on_spike": ("log", "skip", "rewind", "stop"),
 }
+# What earlier versions called an option or a value; command lines and files that say so still work.
+FORMER_NAMES = {"activation_checkpoint": "recompute"}
+FORMER_VALUES = {"precision": {"float8": "fp8"}}
 TITLES = {"what": "what to train", "batch": "data and batch", "how": "how to compute"}
 EXAMPLES = """examples:
   python -m trainwright.train --model llama3.2-1b-debug --data builtin:stdlib --steps 20
@@ -142,6 +145,9 @@ def parser() -> argparse.ArgumentParser:
         if name not in groups:
             groups[name] = top.add_argument_group(TITLES.get(name, name))
         groups[name].add_argument("--" + f.name.replace("_", "-"), **words(f, hints[f.name]))
+    for former, name in FORMER_NAMES.items():
+        flag = "--" + former.replace("_", "-")
+        top.add_argument(flag, dest=name, default=argparse.SUPPRESS, choices=CHOICES[name], help=argparse.SUPPRESS)
     return top
 
 
@@ -158,8 +164,18 @@ def words(f: Field[Any], kind: Any) -> dict[str, Any]:
     if isinstance(kind, types.GenericAlias):
         return {**common, "nargs": "+", "action": "extend", "metavar": "DATA"}
     if f.name in CHOICES:
-        return {**common, "choices": [c for c in CHOICES[f.name] if c], "metavar": "WORD"}
+        return {
+            **common,
+            "type": partial(current, f.name),
+            "choices": [c for c in CHOICES[f.name] if c],
+            "metavar": "WORD",
+        }
     return {**common, "type": kind, "metavar": {int: "N", float: "X"}.get(kind, f.name.rsplit("_")[-1].upper())}
+
+
+def current(name: str, value: Any) -> Any:
+    """A value by the word of today."""
+    return FORMER_VALUES.get(name, {}).get(value, value)
 
 
 def parse_arguments(arguments: list[str] | None = None) -> TrainConfig:
@@ -183,6 +199,8 @@ def read_file(path: Path) -> dict[str, Any]:
         raise UserError(f"cannot read the configuration: {error}", where=str(path), fix="a JSON object") from error
     if not isinstance(values, dict):
         raise UserError("the configuration is no JSON object", where=str(path), fix='{"model": "…", "data": ["…"]}')
+    values = {FORMER_NAMES.get(name, name): value for name, value in values.items()}
+    values = {name: current(name, value) if isinstance(value, str) else value for name, value in values.items()}
     known = {f.name: f for f in fields(TrainConfig)}
     hints = typing.get_type_hints(TrainConfig)
     for name, value in values.items():

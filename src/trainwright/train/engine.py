@@ -18,16 +18,16 @@ from trainwright.train.models.rotary import rotation
 from trainwright.train.models.shape import ModelShape
 from trainwright.train.optimizer import AdamWOptions
 from trainwright.train.parallel.context import span_of, take
-from trainwright.train.parallel.plan import Plan
+from trainwright.train.parallel.plan import ParallelPlan
 
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
     """How to compute, as opposed to what: none of these changes the model."""
 
-    precision: str = "fp32"  # fp32 | bf16 (fp32 master weights) | float8 (bf16 with float8 products)
+    precision: str = "fp32"  # fp32 | bf16 (fp32 master weights) | fp8 (bf16 with float8 products)
     compile: bool = False
-    activation_checkpoint: str = "none"  # none | selective | full
+    recompute: str = "none"  # none | selective | full
     attention: str = "auto"  # auto | cudnn | flash | efficient | math
     seed: int = 0
     max_norm: float = 1.0  # 0: no clipping
@@ -48,7 +48,9 @@ class StepOutput:
 class Engine:
     """`train_step`, or `forward_backward` and then `optimizer_step` (or `discard`, when a guard says no)."""
 
-    def __init__(self, shape: ModelShape, plan: Plan, options: EngineOptions, device: torch.device | str) -> None:
+    def __init__(
+        self, shape: ModelShape, plan: ParallelPlan, options: EngineOptions, device: torch.device | str
+    ) -> None:
         self.shape, self.plan, self.options = shape, plan, options
         self.device = torch.device(device)
         built = build(shape, plan, options, self.device)
@@ -78,7 +80,7 @@ class Engine:
         """Gradients of the mean loss over the global batch, and (that loss, its tokens)."""
         moved = [batch.to(self.device) for batch in microbatches]
         tokens = self._global_tokens(moved)
-        divisor = self.plan.data * self.plan.context  # FSDP averages over these ranks; the loss is to be summed
+        divisor = self.plan.data * self.plan.cp  # FSDP averages over these ranks; the loss is to be summed
         frames = [self._frame(batch, divisor / tokens) for batch in moved]
         many = len(moved) > 1 and not self.layout.sharded
         losses = self.runner.train(frames, self._add_up if many else None)
@@ -140,7 +142,7 @@ class Engine:
         """This rank's tokens of a micro-batch, and what its blocks share."""
         span, own = span_of(batch, self.layout), take(batch, self.layout)
         turn = rotation(self.shape, own.positions) if self.shape.position == "rope" else None
-        sight = look(self.shape, span, self.plan.context == 1, self.layout.heads(self.shape.heads))
+        sight = look(self.shape, span, self.plan.cp == 1, self.layout.heads(self.shape.heads))
         return own.tokens, Frame(own.positions, turn, sight, own.targets, scale)
 
     def _global_tokens(self, microbatches: list[Batch]) -> Tensor:
@@ -152,7 +154,7 @@ class Engine:
     def _global_sum(self, losses: list[Tensor]) -> Tensor:
         """Losses exist on the last stage, once for each tensor peer."""
         total = torch.stack(losses).sum() if losses else torch.zeros((), device=self.device)
-        total = total.detach() / self.plan.tensor
+        total = total.detach() / self.plan.tp
         if self.plan.world > 1:
             dist.all_reduce(total)
         return total

@@ -147,7 +147,7 @@ def _out_of_memory(error: BaseException, device: torch.device, micro_batch: int)
     return UserError(
         f"out of memory{room}",
         where=(str(error).splitlines() or ["host"])[0],
-        fix=f"{smaller(micro_batch)}--activation-checkpoint full, more ranks in shard=, or --offload-optimizer",
+        fix=f"{smaller(micro_batch)}--recompute full, more ranks in shard=, or --offload-optimizer",
     )
 
 

@@ -17,7 +17,7 @@ from trainwright.train.metrics import require_mirrors
 from trainwright.train.models.shape import ModelShape, lookup
 from trainwright.train.optimizer import AdamWOptions
 from trainwright.train.parallel.pipeline import schedule as schedule_of
-from trainwright.train.parallel.plan import Plan
+from trainwright.train.parallel.plan import ParallelPlan
 from trainwright.train.schedule import Schedule
 from trainwright.train.world import World, together, told_by_first
 
@@ -45,7 +45,7 @@ class Checked:
 
     config: TrainConfig  # with every default filled in
     shape: ModelShape
-    plan: Plan
+    plan: ParallelPlan
     samples: Samples
     held: Samples | None
     schedule: Schedule
@@ -79,25 +79,25 @@ def check(config: TrainConfig, world: World) -> Checked:
     require_mirrors(config.tensorboard, config.wandb)
     shape = lookup(config.model)
     interval = parse_interval(config.checkpoint_every)
-    plan = Plan.parse(config.parallel or f"shard={world.size}")
+    plan = ParallelPlan.parse(config.parallel or f"shard={world.size}")
     config = fill_in(config, shape, plan, world)
     schedule = Schedule(config.schedule, config.lr, config.steps, config.warmup, config.decay, config.min_lr)
     plan.check(shape, world.size, config.sequence, config.batch)
     samples = open_data(config, config.data, shape)
     held = open_held(config, shape)
     Loader(samples, config.batch, config.micro_batch, 0, plan.data)
-    if plan.pipeline > 1:
-        schedule_of(0, plan.pipeline, plan.virtual, config.batch // (plan.data * config.micro_batch))
+    if plan.pp > 1:
+        schedule_of(0, plan.pp, plan.virtual_stages, config.batch // (plan.data * config.micro_batch))
     return Checked(config, shape, plan, samples, held, schedule, interval)
 
 
-def fill_in(config: TrainConfig, shape: ModelShape, plan: Plan, world: World) -> TrainConfig:
+def fill_in(config: TrainConfig, shape: ModelShape, plan: ParallelPlan, world: World) -> TrainConfig:
     """The defaults that follow from the model and the machine."""
     return replace(
         config,
         folder=config.folder or os.environ.get("TRAINWRIGHT_RUN") or f"runs/{config.model}",
         sequence=config.sequence or min(shape.context, LONGEST_DEFAULT),
-        batch=config.batch or config.micro_batch * plan.data * plan.pipeline,
+        batch=config.batch or config.micro_batch * plan.data * plan.pp,
         parallel=str(plan),
         precision=config.precision or ("bf16" if world.device.type == "cuda" else "fp32"),
         compile=world.device.type == "cuda" if config.compile is None else config.compile,
@@ -131,7 +131,7 @@ def engine_options(config: TrainConfig) -> EngineOptions:
     return EngineOptions(
         precision=config.precision,
         compile=bool(config.compile),
-        activation_checkpoint=config.activation_checkpoint,
+        recompute=config.recompute,
         attention=config.attention,
         seed=config.seed,
         max_norm=config.clip,

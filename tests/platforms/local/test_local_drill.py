@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from trainwright.platforms.accidents import SlurmAccidents
-from trainwright.platforms.drill import FAULTS, Drill, Watch, accidents_for, drill_job, seconds_in
 from trainwright.platforms.local import life
 from trainwright.platforms.local.cluster import LocalCluster, LocalQueue
 from trainwright.platforms.local.platform import LocalPlatform
+from trainwright.runs.accidents import SlurmAccidents
+from trainwright.runs.drill import FAULTS, Drill, Watch, accidents_for, drill_job, seconds_in
+from trainwright.runs.store import Run
+from trainwright.runs.submission import Order
 from trainwright.schedulers.process import ProcessScheduler
-from trainwright.schedulers.runs import Run
 from trainwright.schedulers.slurm import SlurmScheduler
-from trainwright.schedulers.submission import Order
 from trainwright.spec.model import Job, Queue, Spec
 
 COUNTING = Path(__file__).parents[2] / "schedulers" / "counting.py"

@@ -12,8 +12,8 @@ import pytest
 from trainwright.platforms.local import life
 from trainwright.platforms.local.cluster import LocalCluster, LocalQueue
 from trainwright.platforms.local.platform import LocalPlatform
-from trainwright.schedulers import submission
-from trainwright.schedulers.submission import Order
+from trainwright.runs import submission
+from trainwright.runs.submission import Order
 from trainwright.spec.model import Job, Queue, Spec
 
 COUNTING = Path(__file__).parents[2] / "schedulers" / "counting.py"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from trainwright.platforms.plan.tree import Plan, make_plan, write
+from trainwright.platforms.plan.tree import ClusterPlan, make_plan, write
 from trainwright.report.picture import picture
 from trainwright.spec.load import load
 from trainwright.spec.source import parse
@@ -25,11 +25,11 @@ GOLDEN = ROOT / "tests" / "golden"
 
 
 @cache
-def plan_of(example: Path) -> Plan:
+def plan_of(example: Path) -> ClusterPlan:
     return make_plan(load(example))
 
 
-def tree(plan: Plan, folder: Path) -> dict[str, str]:
+def tree(plan: ClusterPlan, folder: Path) -> dict[str, str]:
     """The files of a plan as they are written, without the templates and job scripts."""
     write(plan, folder, {"picture.svg": picture(plan)}, None)
     found = {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}

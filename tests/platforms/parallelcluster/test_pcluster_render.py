@@ -10,7 +10,7 @@ import yaml
 
 from trainwright.errors import UserError
 from trainwright.platforms.annotated import Why, plain, to_yaml
-from trainwright.platforms.plan.tree import Plan, make_plan
+from trainwright.platforms.plan.tree import ClusterPlan, make_plan
 from trainwright.platforms.setting import lustre_gib
 from trainwright.spec.load import load
 
@@ -25,7 +25,7 @@ queues:
 
 @pytest.fixture
 def plan_of(tmp_path: Path) -> Any:
-    def make(text: str, *overrides: str) -> Plan:
+    def make(text: str, *overrides: str) -> ClusterPlan:
         path = tmp_path / "spec.yaml"
         path.write_text(text)
         return make_plan(load(path, overrides))
@@ -33,11 +33,11 @@ def plan_of(tmp_path: Path) -> Any:
     return make
 
 
-def cluster(plan: Plan) -> Any:
+def cluster(plan: ClusterPlan) -> Any:
     return yaml.safe_load(plan.files["cluster.yaml"])
 
 
-def queue(plan: Plan) -> Any:
+def queue(plan: ClusterPlan) -> Any:
     return cluster(plan)["Scheduling"]["SlurmQueues"][0]
 
 

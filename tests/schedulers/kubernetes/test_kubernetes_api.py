@@ -10,7 +10,7 @@ from stub_api import Api
 
 from trainwright.errors import UserError
 from trainwright.schedulers.base import Launch
-from trainwright.schedulers.kubernetes.pod import Grounds
+from trainwright.schedulers.kubernetes.pod import PodSettings
 from trainwright.schedulers.kubernetes.scheduler import KubernetesScheduler
 
 LAUNCH = Launch("job", ("python", "train.py"), Path("/fsx/pretrain"), nodes=2, container="example.com/train:1")
@@ -18,7 +18,7 @@ JOBS = "/apis/kubeflow.org/v1/namespaces/training/pytorchjobs"
 
 
 def scheduler() -> KubernetesScheduler:
-    return KubernetesScheduler(Grounds(namespace="training"))
+    return KubernetesScheduler(PodSettings(namespace="training"))
 
 
 def test_a_job_is_submitted_seen_and_cancelled(api: Api) -> None:
@@ -100,4 +100,4 @@ def test_what_the_kinds_say_of_themselves(api: Api, status: dict[str, Any], word
     api.objects["/apis/jobset.x-k8s.io/v1alpha2/namespaces/training/jobsets/pretrain"] = {
         "metadata": {"name": "pretrain"}, "status": status,
     }  # fmt: skip
-    assert KubernetesScheduler(Grounds(namespace="training"), "jobset").state("pretrain").state == word
+    assert KubernetesScheduler(PodSettings(namespace="training"), "jobset").state("pretrain").state == word

@@ -17,7 +17,7 @@ from trainwright.train.models.foreign import config_of, outward, shape_of
 from trainwright.train.models.initialise import initial_value
 from trainwright.train.models.rotary import rotation
 from trainwright.train.models.shape import lookup, shapes
-from trainwright.train.parallel.plan import Plan
+from trainwright.train.parallel.plan import ParallelPlan
 
 ARCHITECTURES = [
     "gpt2-124m",
@@ -121,7 +121,7 @@ def test_import_trains_and_exports_what_it_was(tmp_path, capsys):
     assert huggingface.export_main([str(run), str(tmp_path / "again"), "--dtype", "bfloat16"]) == 0
     first, second = (tmp_path / d / huggingface.WEIGHTS for d in ("hf", "again"))
     assert first.read_bytes() == second.read_bytes()
-    engine = Engine(model.shape, Plan(), EngineOptions(), "cpu")
+    engine = Engine(model.shape, ParallelPlan(), EngineOptions(), "cpu")
     from torch.distributed.checkpoint import load
 
     state = engine.state_dict()

@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from trainwright.recipes.model import Recipe
     from trainwright.spec import model as spec_model
 
-_AXES = ("tensor", "pipeline", "context", "expert", "virtual", "shard", "replicate")
-_SHORT = {"tensor": "tp", "pipeline": "pp", "context": "cp", "expert": "ep", "virtual": "vp"}
+# Axis of a plan -> the field of the check's model that holds it.
+_AXES = {"tp": "tensor", "pp": "pipeline", "cp": "context", "ep": "expert", "virtual_stages": "virtual",
+         "shard": "shard", "replicate": "replicate"}  # fmt: skip
 
 
 def jobs_of(loaded: LoadedSpec, cluster: Cluster) -> list[Job]:
@@ -97,26 +98,22 @@ class _Reader:
     def _parallel(self, job: Job) -> None:
         stated = self.spec.parallel
         plan = self.recipe.spread(job.instance.value if job.instance else None) if self.recipe is not None else None
-        for axis in _AXES:
+        for axis, field in _AXES.items():
             if stated is not None:
                 value = getattr(stated, axis)
                 written = self.loaded.node.get(*self.here, "parallel") is not None
-                name = axis if self._has("parallel", axis) else _SHORT.get(axis, axis)
-                setattr(job, axis, self.at(value, "parallel", name) if value and written else None)
+                setattr(job, field, self.at(value, "parallel", axis) if value and written else None)
             elif plan is not None and getattr(plan, axis) not in (None, 1):
-                setattr(job, axis, Value(getattr(plan, axis), self.span("recipe")))
-
-    def _has(self, *path: str) -> bool:
-        return self.loaded.node.get(*self.here, *path) is not None
+                setattr(job, field, Value(getattr(plan, axis), self.span("recipe")))
 
     def _batch(self, job: Job) -> None:
         batch = self.spec.batch
         if batch is not None:
             job.global_batch = self.at(batch.sequences, "batch", "sequences")
-            job.micro_batch = self.at(batch.micro, "batch", "micro")
+            job.micro_batch = self.at(batch.micro_batch, "batch", "micro_batch")
         elif self.recipe is not None and self.recipe.batch.sequences is not None:
             job.global_batch = Value(self.recipe.batch.sequences, self.span("recipe"))
-            micro = self.recipe.batch.micro
+            micro = self.recipe.batch.micro_batch
             job.micro_batch = Value(micro, self.span("recipe")) if micro is not None else None
 
     def _schedule(self, job: Job) -> None:

@@ -32,7 +32,7 @@ def parallel_sizes_fit(file: File) -> Iterator[Problem]:
 
 
 def _axes(job: Job) -> list[tuple[str, Value[int]]]:
-    named = [("tensor", job.tensor), ("pipeline", job.pipeline), ("context", job.context)]
+    named = [("tp", job.tensor), ("pp", job.pipeline), ("cp", job.context)]
     return [(name, value) for name, value in named if value is not None and known(value) not in (None, 1)]
 
 
@@ -114,11 +114,11 @@ def _refused_by_our_trainer(job: Job) -> Iterator[Problem]:
     shape = published([name])
     if shape is None or shape.name != name:
         return
-    from trainwright.train.parallel.plan import Plan
+    from trainwright.train.parallel.plan import ParallelPlan
 
     size = {axis: value.value for axis, value in axes}
-    plan = Plan(replicate=ranks.size // product, virtual=known(job.virtual) or 1, **size)
-    trouble = plan.trouble(shape, ranks.size, known(job.sequence) or shape.context, 0)
+    plan = ParallelPlan(replicate=ranks.size // product, virtual_stages=known(job.virtual) or 1, **size)
+    trouble = plan.problem(shape, ranks.size, known(job.sequence) or shape.context, 0)
     if trouble:
         yield problem(axes[0][1], f"{shape.name}: {trouble}", "choose other sizes; `trainwright advise` searches them")
 

@@ -28,7 +28,7 @@ RECORD = "plan.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ClusterPlan:
     """Everything that would be deployed for one spec."""
 
     spec: Spec
@@ -40,7 +40,7 @@ class Plan:
     scripts: Mapping[str, str]  # file of the plan -> place in the bucket
 
 
-def make_plan(loaded: LoadedSpec) -> Plan:
+def make_plan(loaded: LoadedSpec) -> ClusterPlan:
     """The plan of a spec."""
     spec, defaults = resolve(loaded.spec)
     if spec.platform not in PLANNED:
@@ -52,11 +52,11 @@ def make_plan(loaded: LoadedSpec) -> Plan:
     setting = setting_of(loaded, spec)
     source = Path(loaded.path).name
     if spec.platform == "local":
-        return Plan(spec, source, defaults, (), {}, Bill("", ()), {})
+        return ClusterPlan(spec, source, defaults, (), {}, Bill("", ()), {})
     return _parallelcluster(setting, source, defaults)
 
 
-def _parallelcluster(setting: Setting, source: str, defaults: tuple[Default, ...]) -> Plan:
+def _parallelcluster(setting: Setting, source: str, defaults: tuple[Default, ...]) -> ClusterPlan:
     from trainwright.platforms.parallelcluster.boot import boot_scripts
     from trainwright.platforms.parallelcluster.render import cluster_file, header
     from trainwright.platforms.plan.jobs import job_scripts
@@ -71,7 +71,7 @@ def _parallelcluster(setting: Setting, source: str, defaults: tuple[Default, ...
     files |= {f"scripts/{script.name}": script.text for script in scripts}
     files |= job_scripts(spec)
     keys = {f"scripts/{script.name}": script.key(spec.name) for script in scripts}
-    return Plan(spec, source, defaults, wiring.stacks, files, bill(setting, wiring.stacks), keys)
+    return ClusterPlan(spec, source, defaults, wiring.stacks, files, bill(setting, wiring.stacks), keys)
 
 
 def _stack_files(stack: StackPlan, spec: Spec) -> dict[str, str]:
@@ -83,7 +83,7 @@ def _stack_files(stack: StackPlan, spec: Spec) -> dict[str, str]:
     }
 
 
-def record(plan: Plan, files: Mapping[str, str]) -> dict[str, Any]:
+def record(plan: ClusterPlan, files: Mapping[str, str]) -> dict[str, Any]:
     """The facts of a plan, for plan.json and `--json`."""
     return {
         "trainwright": __version__,
@@ -147,7 +147,9 @@ def earlier_files(folder: Path) -> dict[str, str] | None:
     return {name: read_text(path) for name, path in paths.items() if path.is_file()}
 
 
-def write(plan: Plan, folder: Path, extra: Mapping[str, str], earlier: Mapping[str, str] | None) -> dict[str, Any]:
+def write(
+    plan: ClusterPlan, folder: Path, extra: Mapping[str, str], earlier: Mapping[str, str] | None
+) -> dict[str, Any]:
     """Write the plan's files and `extra` ones, remove those of the earlier plan that are gone; returns the record."""
     files = {**plan.files, **extra}
     facts = record(plan, files)

@@ -12,7 +12,7 @@ import yaml
 from trainwright.errors import UserError, did_you_mean
 from trainwright.schedulers.base import JobStatus, Launch, Script, State, refuse_what_it_cannot
 from trainwright.schedulers.kubernetes.kinds import KINDS, NODES, QUEUE, Kind
-from trainwright.schedulers.kubernetes.pod import Grounds
+from trainwright.schedulers.kubernetes.pod import PodSettings
 
 CANNOT: dict[str, str] = {
     "account": "Kubernetes has no accounts; a namespace and its quota do that",
@@ -44,7 +44,7 @@ class _Plain(yaml.SafeDumper):
 class KubernetesScheduler:
     """Jobs as custom resources of one namespace. `kind` is pytorchjob, jobset, trainjob or mpijob."""
 
-    grounds: Grounds = field(default_factory=Grounds)
+    settings: PodSettings = field(default_factory=PodSettings)
     kind: str = "pytorchjob"
     context: str | None = None  # of the kubeconfig
     cluster: str = ""
@@ -55,7 +55,7 @@ class KubernetesScheduler:
     @property
     def at(self) -> dict[str, str]:
         """What finds this scheduler again."""
-        return {"namespace": self.grounds.namespace, "kind": self.kind, "context": self.context or ""}
+        return {"namespace": self.settings.namespace, "kind": self.kind, "context": self.context or ""}
 
     @property
     def _kind(self) -> Kind:
@@ -67,7 +67,7 @@ class KubernetesScheduler:
     def render(self, launch: Launch) -> Script:
         """The manifest, as `kubectl apply` would take it; the reasons of computed variables stand on top."""
         refuse_what_it_cannot(launch, self)
-        manifest = self._kind.build(launch, self.grounds)
+        manifest = self._kind.build(launch, self.settings)
         head = [
             f"# {launch.name}: {launch.nodes} nodes of {launch.processes} processes. By hand: kubectl apply -f job.yaml"
         ]
@@ -83,7 +83,7 @@ class KubernetesScheduler:
         return str(manifest["metadata"]["name"])
 
     def jobs(self) -> list[JobStatus]:
-        with _api_errors(f"namespace {self.grounds.namespace}"):
+        with _api_errors(f"namespace {self.settings.namespace}"):
             found = self._objects().list_namespaced_custom_object(
                 *self._where(), label_selector="app.kubernetes.io/managed-by=trainwright", _request_timeout=PATIENCE
             )
@@ -109,7 +109,7 @@ class KubernetesScheduler:
             more = {"since_seconds": _seconds_since(before)} if before else {}
             with _api_errors(f"pod {name}"):
                 stream = core.read_namespaced_pod_log(
-                    name, self.grounds.namespace, timestamps=True, _preload_content=False, _request_timeout=PATIENCE,
+                    name, self.settings.namespace, timestamps=True, _preload_content=False, _request_timeout=PATIENCE,
                     **more,
                 )  # fmt: skip
                 lines = stream.data.decode(errors="replace").splitlines()
@@ -129,7 +129,7 @@ class KubernetesScheduler:
         selector = f"{self._kind.pod_label}={job}"
         with _api_errors(f"job {job}"):
             found = core.list_namespaced_pod(
-                self.grounds.namespace, label_selector=selector, _request_timeout=PATIENCE
+                self.settings.namespace, label_selector=selector, _request_timeout=PATIENCE
             ).items
         return sorted(found, key=lambda pod: pod.metadata.name)
 
@@ -157,7 +157,7 @@ class KubernetesScheduler:
         )
 
     def _where(self) -> tuple[str, str, str, str]:
-        return self._kind.group, self._kind.version, self.grounds.namespace, self._kind.plural
+        return self._kind.group, self._kind.version, self.settings.namespace, self._kind.plural
 
     def _objects(self) -> Any:
         return self._client().CustomObjectsApi(self._api_client())

@@ -19,14 +19,14 @@ from trainwright.train.parallel.layout import Layout
 
 def own_tokens(length: int, layout: Layout, device: torch.device) -> Tensor:
     """Where this rank's tokens lie in a sequence: chunk r and, counted from the end, chunk r again."""
-    ranks, rank = layout.plan.context, layout.context_rank
+    ranks, rank = layout.plan.cp, layout.context_rank
     chunks = torch.arange(length, device=device).chunk(2 * ranks)
     return torch.cat([chunks[rank], chunks[2 * ranks - 1 - rank]])
 
 
 def take(batch: Batch, layout: Layout) -> Batch:
     """This rank's tokens of a micro-batch."""
-    if layout.plan.context == 1:
+    if layout.plan.cp == 1:
         return batch
     own = own_tokens(batch.tokens.shape[1], layout, batch.tokens.device)
     return Batch(batch.tokens[:, own], batch.targets[:, own], batch.positions[:, own])
@@ -36,18 +36,18 @@ def span_of(batch: Batch, layout: Layout) -> Span:
     """Where this rank's queries and keys lie, and whose documents they are."""
     length, device = batch.tokens.shape[1], batch.tokens.device
     everything = torch.arange(length, device=device)
-    if layout.plan.context == 1:
+    if layout.plan.cp == 1:
         return Span(everything, everything, batch.documents, batch.documents)
     own = own_tokens(length, layout, device)
     documents = batch.documents
-    half, rank, ranks = length // (2 * layout.plan.context), layout.context_rank, layout.plan.context
+    half, rank, ranks = length // (2 * layout.plan.cp), layout.context_rank, layout.plan.cp
     tails = ((0, half, (rank + 1) * half), (half, 2 * half, (2 * ranks - rank) * half))
     return Span(own, everything, documents, None if documents is None else documents[:, own], tails)
 
 
 def apply_context(model: Decoder, layout: Layout) -> None:
     for block in model.layers():
-        block.attention.kernel = partial(attend_gathered, ranks=layout.plan.context, group=layout.context_group)
+        block.attention.kernel = partial(attend_gathered, ranks=layout.plan.cp, group=layout.context_group)
 
 
 def attend_gathered(q: Tensor, k: Tensor, v: Tensor, sight: Sight, *, ranks: int, group: Any) -> Tensor:

@@ -23,7 +23,7 @@ def apply_data(model: Decoder, layout: Layout, precision: str) -> None:
 def frees(layout: Layout) -> bool:
     """Whether a block's gathered parameters and gradients are freed after each use. A pipeline runs a stage many times
     a step, and a replica has nothing to free: both gather and reduce once a step."""
-    return layout.plan.pipeline == 1 and layout.plan.shard * layout.plan.context > 1
+    return layout.plan.pp == 1 and layout.plan.shard * layout.plan.cp > 1
 
 
 def expect_backward(model: Decoder, layout: Layout, last: bool) -> None:

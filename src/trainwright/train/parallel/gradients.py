@@ -19,9 +19,7 @@ class Gradients:
     def __init__(self, layout: Layout, params: dict[str, nn.Parameter], tied: bool) -> None:
         self.layout = layout
         # The first and the last pipeline stage each hold a copy of a tied embedding.
-        self.tied_group = (
-            layout.subgroup(lambda ranks: [ranks[0], ranks[-1]]) if tied and layout.plan.pipeline > 1 else None
-        )
+        self.tied_group = layout.subgroup(lambda ranks: [ranks[0], ranks[-1]]) if tied and layout.plan.pp > 1 else None
         self.shares: dict[float, list[str]] = {}
         for name, param in params.items():
             self.shares.setdefault(self._share(name, param), []).append(name)

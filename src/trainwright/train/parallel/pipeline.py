@@ -58,7 +58,7 @@ class Pipeline:
 
     def __init__(self, stages: list[Decoder], layout: Layout, dtype: torch.dtype) -> None:
         self.stages, self.layout, self.dtype = stages, layout, dtype
-        self.rank, self.ranks = layout.pipeline_rank, layout.plan.pipeline
+        self.rank, self.ranks = layout.pipeline_rank, layout.plan.pp
         self.column: list[int] = layout.axis("pipeline").mesh.tolist()
         self.groups: dict[tuple[bool, bool], dist.ProcessGroup] = {}
         for around in (False, True) if len(stages) > 1 else (False,):
@@ -138,7 +138,7 @@ class _Step:
     def _receive(self, chunk: int, microbatch: int, forward: bool) -> Tensor:
         tokens, _ = self.frames[microbatch]
         plan = self.pipeline.layout.plan
-        size = (tokens.shape[0], tokens.shape[1] // plan.tensor, self.pipeline.stages[0].shape.hidden)
+        size = (tokens.shape[0], tokens.shape[1] // plan.tp, self.pipeline.stages[0].shape.hidden)
         buffer = torch.empty(size, dtype=self.pipeline.dtype, device=tokens.device)
         peer, group, tag = self._edge(chunk, microbatch, forward, incoming=True)
         work: Any = dist.irecv(buffer, peer, group=group, tag=tag)

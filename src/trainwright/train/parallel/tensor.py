@@ -95,12 +95,12 @@ def apply_tensor(model: Decoder, layout: Layout) -> None:
     """Turn a Decoder on the meta device into this rank's part of it."""
     for block in model.layers():
         _apply_block(block, layout)
-    first_row = layout.tensor_rank * -(-model.shape.vocab // layout.plan.tensor)
+    first_row = layout.tensor_rank * -(-model.shape.vocab // layout.plan.tp)
     if hasattr(model, "embed"):
         _swap(model.embed, VocabularySlice, layout, weight=0).first_row = first_row
     if hasattr(model, "positions"):
         table = _swap(model.positions, PositionSlice, layout)
-        table.rank, table.ranks = layout.tensor_rank, layout.plan.tensor
+        table.rank, table.ranks = layout.tensor_rank, layout.plan.tp
     if model.last:
         _swap(model.norm, NORMS[type(model.norm)], layout)
         if not model.shape.tied:
@@ -132,6 +132,6 @@ def _swap(module: Any, kind: type, layout: Layout, **split: int) -> Any:
 def _part(param: Tensor, placement: Shard | Replicate, layout: Layout) -> DTensor:
     local = param.detach()
     if isinstance(placement, Shard):
-        local = local.chunk(layout.plan.tensor, placement.dim)[layout.tensor_rank].contiguous()
+        local = local.chunk(layout.plan.tp, placement.dim)[layout.tensor_rank].contiguous()
     mesh = layout.axis("tensor")
     return DTensor.from_local(local, mesh, [placement], run_check=False, shape=param.shape, stride=param.stride())

@@ -8,12 +8,12 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trainwright.platforms.reach import CONTAINER_SCHEDULERS, log_lines, run_state, shell_of
-from trainwright.schedulers import runs
+from trainwright.runs import store
+from trainwright.runs.cause import Cause, cause_of, log_ends
+from trainwright.runs.follow import Progress, Tail
+from trainwright.runs.reach import CONTAINER_SCHEDULERS, log_lines, run_state, shell_of
+from trainwright.runs.store import Run
 from trainwright.schedulers.base import JobStatus
-from trainwright.schedulers.cause import Cause, cause_of, log_ends
-from trainwright.schedulers.follow import Progress, Tail
-from trainwright.schedulers.runs import Run
 from trainwright.schedulers.shell import Shell
 
 FAILED = frozenset({"failed", "timeout", "node-failed"})
@@ -28,7 +28,7 @@ class Row:
 
 
 def newest(limit: int) -> list[dict[str, str]]:
-    return [facts(run) for run in itertools.islice(runs.all_runs(), limit)]
+    return [facts(run) for run in itertools.islice(store.all_runs(), limit)]
 
 
 def facts(run: Run, status: JobStatus | None = None) -> dict[str, str]:
@@ -53,7 +53,7 @@ def last_metrics(run: Run) -> Progress:
 
 def compare(names: Sequence[str]) -> list[Row]:
     """Facts, commit and environment of one run or two, side by side; with two, only the variables that differ."""
-    found = [runs.find(name) for name in names]
+    found = [store.find(name) for name in names]
     each = [_everything(run) for run in found]
     rows = [Row(key, tuple(fact[key] for fact in each)) for key in each[0]]
     lines = [_environment(run) for run in found]

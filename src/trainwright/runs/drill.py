@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 from trainwright.errors import UserError
-from trainwright.platforms.accidents import Accidents, LocalAccidents, SlurmAccidents
-from trainwright.platforms.reach import scheduler_for
-from trainwright.schedulers import submission
+from trainwright.runs import submission
+from trainwright.runs.accidents import Accidents, LocalAccidents, SlurmAccidents
+from trainwright.runs.reach import scheduler_for
+from trainwright.runs.store import Run
+from trainwright.runs.submission import Order
 from trainwright.schedulers.base import JobStatus
 from trainwright.schedulers.commands import command_of
 from trainwright.schedulers.launch import nodes_of, pick_job
-from trainwright.schedulers.runs import Run
 from trainwright.schedulers.slurm import SlurmScheduler
-from trainwright.schedulers.submission import Order
 from trainwright.spec.load import load
 from trainwright.spec.model import Checkpoint, Job, Spec
 
@@ -43,7 +43,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Calm:
+class Baseline:
     """The same job undisturbed: what the others are held against."""
 
     losses: dict[int, float]
@@ -114,19 +114,19 @@ class Drill:
 
     def run(self, faults: tuple[str, ...]) -> list[Outcome]:
         self.say("first the job undisturbed")
-        calm = self.calm()
+        baseline = self.baseline()
         outcomes = []
         for fault in faults:
             self.say(f"fault: {fault}")
             try:
-                outcomes.append(self.one(fault, calm))
+                outcomes.append(self.one(fault, baseline))
             except UserError as error:
                 outcomes.append(Outcome(fault, "error", note=str(error).splitlines()[0]))
             finally:
                 self.accidents.restore()
         return outcomes
 
-    def one(self, fault: str, calm: Calm) -> Outcome:
+    def one(self, fault: str, baseline: Baseline) -> Outcome:
         if fault == "script":
             return self.bad_script()
         if fault == "cancel":
@@ -137,18 +137,18 @@ class Drill:
             "controller": self.accidents.restart_controller,
             "time": self.accidents.reach_time_limit,
         }[fault]
-        return self.struck(fault, strike, calm)
+        return self.struck(fault, strike, baseline)
 
-    def calm(self) -> Calm:
+    def baseline(self) -> Baseline:
         began = time.monotonic()
         watch = self.submit()
         watch.until(lambda: watch.last() >= 1, "its first step", self.patience)
         start = time.monotonic() - began
         self.end(watch)
         losses = watch.losses()
-        return Calm(losses, start, max(0.0, time.monotonic() - began - start) / max(1, len(losses)))
+        return Baseline(losses, start, max(0.0, time.monotonic() - began - start) / max(1, len(losses)))
 
-    def struck(self, fault: str, strike: Callable[[str], str], calm: Calm) -> Outcome:
+    def struck(self, fault: str, strike: Callable[[str], str], baseline: Baseline) -> Outcome:
         """Strike after the first checkpoint; what is lost is the way back to the step that was reached before."""
         watch = self.submit()
         watch.until(lambda: watch.last() > self.every, f"step {self.every + 1}", self.patience)
@@ -163,9 +163,11 @@ class Drill:
         # A job that saves first still does steps after the strike; the pause that follows tells then.
         seconds = max(seconds, watch.longest_pause())
         lost = self.lost_steps(watch, reached)
-        allowed = self.allowed(fault, calm)
-        same = all(math.isclose(calm.losses[s], v, rel_tol=1e-6) for s, v in watch.losses().items() if s in calm.losses)
-        whole = set(watch.losses()) == set(calm.losses)
+        allowed = self.allowed(fault, baseline)
+        same = all(
+            math.isclose(baseline.losses[s], v, rel_tol=1e-6) for s, v in watch.losses().items() if s in baseline.losses
+        )
+        whole = set(watch.losses()) == set(baseline.losses)
         good = same and whole and lost <= allowed[0] and seconds <= allowed[1]
         note += "" if same and whole else "; the loss is not that of the undisturbed run"
         return Outcome(fault, "pass" if good else "fail", lost, seconds, *allowed, note=note)
@@ -176,7 +178,7 @@ class Drill:
         starts = [event["step"] for event in events if event["event"] in {"start", "resume"} and "step" in event]
         return max(0, reached - starts[-1]) if len(starts) > 1 else watch.steps_repeated()
 
-    def allowed(self, fault: str, calm: Calm) -> tuple[int, float]:
+    def allowed(self, fault: str, baseline: Baseline) -> tuple[int, float]:
         """From the cluster's own settings: noticing, requeueing, starting, and repeating a checkpoint interval."""
         scheduler = self.order.scheduler
         assert isinstance(scheduler, SlurmScheduler)
@@ -185,8 +187,8 @@ class Drill:
         requeue = (int(expire[1]) if expire else 120) + 1 + seconds_in(scheduler.settings.get("KillWait", ""))
         notice = {"node": 2 * slurmd + 3 * message, "rank": message, "time": message, "controller": 2 * message}[fault]
         steps = {"node": self.every, "rank": self.every, "time": 0, "controller": 0}[fault]
-        again = 0.0 if fault == "controller" else requeue + 2 * calm.start_seconds
-        return steps, notice + again + (steps + 2) * 2 * calm.step_seconds
+        again = 0.0 if fault == "controller" else requeue + 2 * baseline.start_seconds
+        return steps, notice + again + (steps + 2) * 2 * baseline.step_seconds
 
     def bad_script(self) -> Outcome:
         job = Job(name="missing", script="no/such/script.py", nodes=1)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from trainwright.schedulers.follow import LOGS, RANK_LINE
+from trainwright.runs.follow import LOGS, RANK_LINE
 from trainwright.schedulers.shell import Shell
 
 ENOUGH = 16_384  # bytes at the end of a log: a traceback and what follows it

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from trainwright.errors import UserError
 from trainwright.platforms.base import PLATFORMS, platform_named
-from trainwright.schedulers import runs
+from trainwright.runs import store
+from trainwright.runs.follow import new_lines, streamed_lines
+from trainwright.runs.store import Run
 from trainwright.schedulers.base import JobStatus, Scheduler
-from trainwright.schedulers.follow import new_lines, streamed_lines
 from trainwright.schedulers.process import ProcessScheduler
-from trainwright.schedulers.runs import Run
 from trainwright.schedulers.shell import Shell
 from trainwright.schedulers.slurm import SlurmScheduler
 
@@ -96,7 +96,7 @@ def known_schedulers() -> list[Scheduler]:
     found: list[Scheduler] = [local.scheduler(record.cluster.name, None) for record in records]
     others = {
         (run.host, run.cluster, *run.at.values()): run
-        for run in runs.all_runs()
+        for run in store.all_runs()
         if time.time() - run.created < RECENT
         and (run.scheduler in CONTAINER_SCHEDULERS or (run.scheduler == "slurm" and run.host))
     }

@@ -13,12 +13,12 @@ from typing import Any
 
 from trainwright.errors import UserError
 from trainwright.recipes.arguments import recipe_of
-from trainwright.schedulers import code, runs
+from trainwright.runs import code, store
+from trainwright.runs.required import check_required
+from trainwright.runs.store import Run
 from trainwright.schedulers.base import Launch, Scheduler, Script
 from trainwright.schedulers.environment import explain
 from trainwright.schedulers.launch import CommandOf, Place, launch_job, queue_of
-from trainwright.schedulers.required import check_required
-from trainwright.schedulers.runs import Run
 from trainwright.schedulers.shell import Shell
 from trainwright.spec.model import Job, Spec
 
@@ -57,10 +57,10 @@ class Planned:
 def plan(order: Order) -> Planned:
     """The launch and its script, without a trace on disk."""
     _check_script(order)
-    name = runs.new_name(order.job.name)
+    name = store.new_name(order.job.name)
     away = order.shell.remote or not order.ships
     remote = f"{_remote_root(order)}/{name}" if away else ""
-    folder = Path(remote) if remote else runs.runs_folder() / name
+    folder = Path(remote) if remote else store.runs_folder() / name
     # This machine's interpreter and paths mean nothing on another machine or in an image.
     python = "python3" if away or order.job.container else getattr(order.scheduler, "python", "python3")
     path = "" if away else os.environ.get("PYTHONPATH", "")
@@ -89,7 +89,7 @@ def submit(order: Order, planned: Planned) -> Run:
         shutil.rmtree(folder)
         raise
     run = dataclasses.replace(planned.run, job_id=job_id, submitted=time.time())
-    runs.write(run)
+    store.write(run)
     return run
 
 
@@ -113,7 +113,7 @@ def fill_folder(order: Order, planned: Planned) -> None:
     else:
         code.ship_trainer(folder / "code")
         code.record_git(order.base if order.base != Path() else Path.cwd(), folder)
-    runs.write(planned.run)
+    store.write(planned.run)
 
 
 def record_prediction(order: Order, folder: Path) -> None:

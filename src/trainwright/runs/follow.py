@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
+from trainwright.runs.store import Run
 from trainwright.schedulers.base import JobStatus
-from trainwright.schedulers.runs import Run
 from trainwright.schedulers.shell import Shell
 
 # How torchrun (as the launch asks it to) and mpirun tell the ranks of one log apart.
