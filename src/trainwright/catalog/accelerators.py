@@ -1,4 +1,5 @@
-"""What one GPU or Neuron chip can do: peaks, memory, links. The numbers are in data/accelerators.csv."""
+"""What one GPU or Neuron chip can do: peaks, memory, links. Peak rates are the trainer's (train/peaks.csv), so that
+both sides divide by the same number; the rest is in data/accelerators.csv."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ from dataclasses import dataclass
 
 from trainwright.catalog.tables import remembered, shipped_table
 from trainwright.errors import UserError, did_you_mean
+from trainwright.train.flops import TERA, peak_rates
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +21,7 @@ class Accelerator:
     bf16_tflops: float
     fp16_tflops: float
     fp8_tflops: float
+    fp4_tflops: float
     fp32_tflops: float
     memory_gib: float
     memory_gb_s: float
@@ -75,15 +78,17 @@ def _accelerator(row: dict[str, str]) -> Accelerator:
     def measured(column: str) -> float | None:
         return float(row[column]) if row[column] else None
 
+    peaks = peak_rates()[row["name"]]
     return Accelerator(
         name=row["name"],
         maker=row["maker"],
         title=row["title"],
         arch=row["arch"],
-        bf16_tflops=number("bf16_tflops"),
-        fp16_tflops=number("fp16_tflops"),
-        fp8_tflops=number("fp8_tflops"),
-        fp32_tflops=number("fp32_tflops"),
+        bf16_tflops=peaks.bf16 / TERA,
+        fp16_tflops=peaks.fp16 / TERA,
+        fp8_tflops=peaks.fp8 / TERA,
+        fp4_tflops=peaks.fp4 / TERA,
+        fp32_tflops=peaks.fp32 / TERA,
         memory_gib=number("memory_gib"),
         memory_gb_s=number("memory_gb_s"),
         nvlink_gb_s=number("nvlink_gb_s"),

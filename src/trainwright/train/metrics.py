@@ -1,8 +1,5 @@
-"""What a run tells: metrics.jsonl and events.jsonl in its folder, one tidy line on the console, other tools on request.
-
-MFU is model FLOPs used over the peak: (6 N + 6 L h s) FLOPs a token, with N the parameters without the embedding table,
-L layers, h the width of attention (heads x head width) and s the sequence, attention counted causally; the peak is the
-dense bf16 rate of the device, also when float8 is used."""
+"""What a run reports: metrics.jsonl and events.jsonl in its folder, one line per step on the console, TensorBoard and
+Weights & Biases on request. train/flops.py defines MFU."""
 
 from __future__ import annotations
 
@@ -13,7 +10,6 @@ import os
 import resource
 import sys
 import time
-import tomllib
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -23,7 +19,7 @@ import torch
 from trainwright.errors import UserError
 from trainwright.train.data.format import write_durably
 from trainwright.train.data.progress import clock, si
-from trainwright.train.models.shape import ModelShape, parameter_count_without_embedding
+from trainwright.train.flops import rates_of_device
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,19 +42,10 @@ class Metrics:
     eval_loss: float | None = None
 
 
-def flops_per_token(shape: ModelShape, sequence: int) -> float:
-    """Model FLOPs of one token, forward and backward, as the MFU above counts them."""
-    width = shape.heads * shape.width_per_head
-    return 6.0 * parameter_count_without_embedding(shape) + 6.0 * shape.layers * width * sequence
-
-
 def peak_flops(device: torch.device) -> float | None:
-    """The dense bf16 peak of one device, in FLOP/s."""
-    if device.type != "cuda":
-        return None
-    table = tomllib.loads(Path(__file__).with_name("accelerators.toml").read_text(encoding="utf-8"))
-    name = torch.cuda.get_device_name(device)
-    return next((tflops * 1e12 for part, tflops in table.items() if part in name), None)
+    """The peak that MFU divides by, in FLOP/s of one device; None where it is not known."""
+    rates = rates_of_device(torch.cuda.get_device_name(device)) if device.type == "cuda" else None
+    return rates.mfu if rates else None
 
 
 def memory_gb(device: torch.device) -> float:

@@ -13,7 +13,8 @@ from trainwright.errors import UserError
 from trainwright.train.config import TrainConfig
 from trainwright.train.data.format import write_durably
 from trainwright.train.data.loader import StepData
-from trainwright.train.metrics import Console, Journal, Metrics, Mirrors, flops_per_token, memory_gb, peak_flops
+from trainwright.train.flops import flops_per_token, mfu
+from trainwright.train.metrics import Console, Journal, Metrics, Mirrors, memory_gb, peak_flops
 from trainwright.train.models.shape import ModelShape
 from trainwright.train.world import World
 
@@ -68,8 +69,8 @@ class Record:
         self.mirrors: Mirrors | None = None
         self.journal = Journal(self.folder, world.first)
         self.console = Console(config.steps, world.first)
-        peak = peak_flops(world.device)
-        self.flops_share = flops_per_token(shape, config.sequence) / (peak * world.size) if peak else None
+        self.flops = flops_per_token(shape, config.sequence)
+        self.peak = (peak_flops(world.device) or 0.0) * world.size
         self.first_start = time.time()
         self.since = Since()
         self.last: Metrics | None = None
@@ -139,7 +140,7 @@ class Record:
             lr=done.lr,
             tokens=done.seen * self.config.sequence,
             tokens_per_s=speed,
-            mfu=speed * self.flops_share if self.flops_share else None,
+            mfu=mfu(speed, self.flops, self.peak) if self.peak else None,
             step_s=spent / count,
             data_wait_s=since.data_wait / count,
             checkpoint_stall_s=since.stall / count,

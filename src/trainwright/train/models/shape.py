@@ -112,13 +112,6 @@ def parameter_count(shape: ModelShape) -> int:
     return tables + position_parameters(shape) + block_parameters(shape) * shape.layers + norm_parameters(shape)
 
 
-def parameter_count_without_embedding(shape: ModelShape) -> int:
-    """What takes part in a matrix product for each token: all but the token and position tables; the head counts,
-    tied or not, because its product is computed either way."""
-    head = shape.vocab * shape.hidden
-    return head + block_parameters(shape) * shape.layers + norm_parameters(shape)
-
-
 def active_parameter_count(shape: ModelShape) -> int:
     """As `parameter_count`, but only the experts that one token visits."""
     idle = max(0, shape.experts - shape.experts_per_token)
