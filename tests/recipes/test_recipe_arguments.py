@@ -12,6 +12,7 @@ from trainwright.recipes.load import names, recipe
 from trainwright.spec.model import Job
 from trainwright.train.config import parse_arguments
 from trainwright.train.parallel.plan import ParallelPlan
+from trainwright.train.schedule import Schedule
 
 
 def job(**more: object) -> Job:
@@ -45,6 +46,25 @@ def test_the_trainer_understands_every_recipe(name: str) -> None:
     assert config.warmup < config.steps
     small = f"{name}-debug" if name != "cpu-ddp" else name
     assert parse_arguments(train_options(job(recipe=small), 4, None)).data == ("builtin:stdlib",)
+
+
+@pytest.mark.parametrize(
+    ("changes", "steps", "warmup"),
+    [
+        ({}, 60, 10),
+        ({"steps": 11}, 11, 10),
+        ({"steps": 10}, 10, 1),  # as much of the run as in the recipe: 10 of 60
+        ({"args": ["--steps", "5"]}, 5, 0),
+        ({"args": ["--steps=30", "--steps", "6"], "steps": 50}, 6, 1),
+        ({"steps": 5, "args": ["--warmup", "2"]}, 5, 2),
+        ({"steps": 5, "optimizer": {"warmup": 4}}, 5, 4),
+    ],
+)
+def test_a_shortened_run_has_a_shortened_warm_up(changes: dict[str, object], steps: int, warmup: int) -> None:
+    """`submit --recipe cpu-ddp -- --steps 5` is the README's quickstart; its 10 warm-up steps made every rank fail."""
+    config = parse_arguments(train_options(job(recipe="cpu-ddp", **changes), 2, None))
+    assert (config.steps, config.warmup) == (steps, warmup)
+    Schedule(config.schedule, config.lr, config.steps, config.warmup)  # refuses a warm-up longer than the run
 
 
 def test_the_job_goes_over_the_recipe() -> None:

@@ -3,6 +3,8 @@ completed for the number of ranks, and a batch in tokens becomes whole samples t
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from trainwright.errors import UserError
 from trainwright.recipes.load import recipe as find_recipe
 from trainwright.recipes.model import Recipe, Spread
@@ -75,6 +77,31 @@ def recompute_of(job: Job) -> str:
     return job.recompute or (found.recompute if found else "none")
 
 
+def steps_of(job: Job) -> int | None:
+    """Optimizer steps: an argument `--steps` for the trainer goes over the job's value, and that over the recipe's."""
+    found = recipe_of(job)
+    return _steps_argument(job.args) or job.steps or (found.steps if found else None)
+
+
+def warmup_of(job: Job) -> int | None:
+    """Warm-up steps. A recipe's warm-up that does not end within the job's steps is shortened in proportion: the
+    recipe's author chose it for the recipe's own length."""
+    if job.optimizer is not None and job.optimizer.warmup is not None:
+        return job.optimizer.warmup
+    found = recipe_of(job)
+    if found is None:
+        return None
+    warmup, steps = found.optimizer.warmup, steps_of(job) or found.steps
+    return warmup if warmup < steps else warmup * steps // found.steps
+
+
+def _steps_argument(args: tuple[str, ...]) -> int | None:
+    """The last `--steps N` or `--steps=N` among a trainer's arguments; what is no number is left to the trainer."""
+    words = " ".join(args).replace("--steps=", "--steps ").split()
+    values = [value for option, value in pairwise(words) if option == "--steps"]
+    return int(values[-1]) if values and values[-1].isdecimal() else None
+
+
 def train_options(job: Job, ranks: int, instance: str | None) -> list[str]:
     """The words after `python -m trainwright.train` for one job."""
     found = recipe_of(job)
@@ -117,7 +144,7 @@ def _optimizer(job: Job, found: Recipe | None) -> dict[str, object]:
     said, base = job.optimizer, found.optimizer if found else None
     options: dict[str, object] = {
         "lr": (said.lr if said else None) or (base.lr if base else None),
-        "warmup": said.warmup if said and said.warmup is not None else (base.warmup if base else None),
+        "warmup": warmup_of(job),
         "schedule": (said.schedule if said else None) or (base.schedule if base else None),
         "decay": said.decay if said else None,
     }

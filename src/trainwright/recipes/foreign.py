@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 
 from trainwright.errors import UserError, did_you_mean
-from trainwright.recipes.arguments import plan_of, recipe_of, samples_of
+from trainwright.recipes.arguments import plan_of, recipe_of, samples_of, warmup_of
 from trainwright.recipes.model import Foreign, Recipe
 from trainwright.spec.model import Job
 
@@ -53,14 +53,13 @@ def values(job: Job, found: Recipe, ranks: int, instance: str | None) -> dict[st
     sequence = job.sequence or found.sequence
     batch = job.batch or found.batch
     rate = (job.optimizer.lr if job.optimizer else None) or found.optimizer.lr
-    warmup = job.optimizer.warmup if job.optimizer and job.optimizer.warmup is not None else found.optimizer.warmup
     return {
         "model": job.model or found.model, "data": job.data or found.data, "steps": job.steps or found.steps,
         "sequence": sequence, "precision": job.precision or found.precision,
         "recompute": job.recompute or found.recompute,
         "samples": samples_of(batch, sequence, plan), "micro_batch": batch.micro_batch or 1,
         "tp": plan.tp, "pp": plan.pp, "cp": plan.cp, "ep": plan.ep,
-        "shard": plan.shard, "replicate": plan.replicate, "lr": rate, "warmup": warmup, "ranks": ranks,
+        "shard": plan.shard, "replicate": plan.replicate, "lr": rate, "warmup": warmup_of(job), "ranks": ranks,
         "checkpoint": (job.checkpoint or found.checkpoint).to, "workers": job.workers,
     }  # fmt: skip
 

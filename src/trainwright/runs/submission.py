@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from trainwright.errors import UserError
-from trainwright.recipes.arguments import recipe_of
+from trainwright.recipes.arguments import steps_of
 from trainwright.runs import code, store
 from trainwright.runs.required import check_required
 from trainwright.runs.store import Run
@@ -66,11 +66,10 @@ def plan(order: Order) -> Planned:
     path = "" if away else os.environ.get("PYTHONPATH", "")
     place = Place(folder, python, getattr(order.scheduler, "interface", ""), order.venv, path, order.ships)
     launch = launch_job(order.spec, order.job, place, order.command_of)
-    found = recipe_of(order.job)
     run = Run(
         name, order.job.name, order.scheduler.name, order.spec.platform, order.scheduler.cluster, order.shell.host,
         remote, queue=launch.queue, nodes=launch.nodes, ranks=launch.ranks, created=time.time(),
-        steps=order.job.steps or (found.steps if found else None), at=dict(getattr(order.scheduler, "at", {})),
+        steps=steps_of(order.job), at=dict(getattr(order.scheduler, "at", {})),
     )  # fmt: skip
     return Planned(run, launch, order.scheduler.render(launch))
 

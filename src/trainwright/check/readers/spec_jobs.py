@@ -122,9 +122,9 @@ class _Reader:
             job.warmup = self.at(optimizer.warmup, "optimizer", "warmup")
             job.decay = self.at(optimizer.decay, "optimizer", "decay")
         if job.warmup is None and self.recipe is not None and self.recipe.optimizer.warmup:
-            # A run that was shortened is the place to mend, not the recipe.
-            place = self.span("steps") if self.spec.steps is not None else self.span("recipe")
-            job.warmup = Value(self.recipe.optimizer.warmup, place)
+            from trainwright.recipes.arguments import warmup_of
+
+            job.warmup = Value(warmup_of(self.spec) or 0, self.span("recipe"))
 
     def _checkpoint(self, job: Job) -> None:
         checkpoint = self.spec.checkpoint
