@@ -1,4 +1,4 @@
-"""The jobs of a spec of ours -> model. What a job leaves to its recipe is told at the recipe's name."""
+"""The jobs of a spec -> model. What a job leaves to its recipe is reported at the recipe's name."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from trainwright.spec import model as spec_model
 
 # Axis of a plan -> the field of the check's model that holds it.
-_AXES = {"tp": "tensor", "pp": "pipeline", "cp": "context", "ep": "expert", "virtual_stages": "virtual",
-         "shard": "shard", "replicate": "replicate"}  # fmt: skip
+_AXES = ("tp", "pp", "cp", "ep", "virtual_stages", "shard", "replicate")
 
 
 def jobs_of(loaded: LoadedSpec, cluster: Cluster) -> list[Job]:
@@ -25,7 +24,7 @@ def jobs_of(loaded: LoadedSpec, cluster: Cluster) -> list[Job]:
 
 
 class _Reader:
-    """Lifts one job, each value at the place it is written or at the place that stands for it."""
+    """Reads one job, each value with the position where it is written or that represents it."""
 
     def __init__(self, loaded: LoadedSpec, cluster: Cluster, index: int) -> None:
         self.loaded = loaded
@@ -98,13 +97,13 @@ class _Reader:
     def _parallel(self, job: Job) -> None:
         stated = self.spec.parallel
         plan = self.recipe.spread(job.instance.value if job.instance else None) if self.recipe is not None else None
-        for axis, field in _AXES.items():
+        for axis in _AXES:
             if stated is not None:
                 value = getattr(stated, axis)
                 written = self.loaded.node.get(*self.here, "parallel") is not None
-                setattr(job, field, self.at(value, "parallel", axis) if value and written else None)
+                setattr(job, axis, self.at(value, "parallel", axis) if value and written else None)
             elif plan is not None and getattr(plan, axis) not in (None, 1):
-                setattr(job, field, Value(getattr(plan, axis), self.span("recipe")))
+                setattr(job, axis, Value(getattr(plan, axis), self.span("recipe")))
 
     def _batch(self, job: Job) -> None:
         batch = self.spec.batch
@@ -122,7 +121,7 @@ class _Reader:
             job.warmup = self.at(optimizer.warmup, "optimizer", "warmup")
             job.decay = self.at(optimizer.decay, "optimizer", "decay")
         if job.warmup is None and self.recipe is not None and self.recipe.optimizer.warmup:
-            # A run that was shortened is the place to mend, not the recipe.
+            # A run that was shortened is the place to fix, not the recipe.
             place = self.span("steps") if self.spec.steps is not None else self.span("recipe")
             job.warmup = Value(self.recipe.optimizer.warmup, place)
 
@@ -153,7 +152,7 @@ class _Reader:
         place = self.span("model") if self.spec.model else self.span("recipe")
         try:
             shape = lookup(name)
-        except UserError:  # a shape file of the user's own: its numbers are not ours to know
+        except UserError:  # a shape file of the user's own: its dimensions are unknown
             return ModelDims(place, name=Value(name, place))
         dims = {"hidden": shape.hidden, "layers": shape.layers, "heads": shape.heads, "kv_heads": shape.kv_heads}
         dims |= {"ffn": shape.ffn, "vocab": shape.vocab, "max_position": shape.context}
@@ -169,5 +168,5 @@ def _recipe(name: str | None) -> Recipe | None:
 
     try:
         return recipe(name)
-    except UserError:  # `plan` and `submit` refuse it by name; the rules have nothing to read
+    except UserError:  # `plan` and `submit` refuse it; the rules have nothing to check
         return None
