@@ -29,7 +29,7 @@ def test_text_shows_place_excerpt_caret_reason_and_fix() -> None:
     code, output = run(str(EXAMPLE), "--select", "CAP001")
     lines = output.splitlines()
     assert code == 1
-    assert lines[0] == "error CAP001 cpu/c5: the largest count (4) is below the smallest (8)"
+    assert lines[0] == "error CAP001 cpu/c5: the maximum count (4) is below the minimum (8)"
     assert lines[1].endswith("bad.parallelcluster.yaml:18:21")
     assert lines[3:5] == [" 18│           MaxCount: 4", "   │                     ^"]
     assert lines[5].startswith("   │ why: ")

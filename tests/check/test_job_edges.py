@@ -10,7 +10,7 @@ from trainwright.catalog.instances import instance
 from trainwright.check.engine import check
 from trainwright.check.fixes import apply_edits
 from trainwright.check.registry import all_rules
-from trainwright.check.rules.ben import ceiling
+from trainwright.check.rules.ben import bandwidth_limit
 
 HEAD = "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --exclusive\n"
 
@@ -123,7 +123,7 @@ def test_log_folder_that_exists_is_fine(tmp_path: Path) -> None:
     ("name", "nodes", "best"), [("p5.48xlarge", 2, 750), ("p5.48xlarge", 16, 423), ("p4d.24xlarge", 2, 94)]
 )
 def test_ceiling_is_the_arithmetic_of_the_wires(name: str, nodes: int, best: float) -> None:
-    assert ceiling(instance(name), nodes) == pytest.approx(best, abs=1)
+    assert bandwidth_limit(instance(name), nodes) == pytest.approx(best, abs=1)
 
 
 SPEC = """

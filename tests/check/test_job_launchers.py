@@ -44,8 +44,8 @@ def test_the_silence_is_not_blindness() -> None:
     file = read_file(str(path), path.read_text())
     assert file is not None
     job = file.jobs[0]
-    values = {n: getattr(job, n).value for n in ("nodes", "tensor", "pipeline", "global_batch", "steps", "warmup")}
-    assert values == {"nodes": 8, "tensor": 8, "pipeline": 4, "global_batch": 1024, "steps": 20000, "warmup": 500}
+    values = {n: getattr(job, n).value for n in ("nodes", "tp", "pp", "global_batch", "steps", "warmup")}
+    assert values == {"nodes": 8, "tp": 8, "pp": 4, "global_batch": 1024, "steps": 20000, "warmup": 500}
     assert job.model is not None
     assert job.model.hidden is not None
     assert job.model.hidden.value == 8192

@@ -21,7 +21,7 @@ from trainwright.spec.mistakes import SpecError
 from trainwright.spec.source import SourceError, decode, read_text
 
 UNREADABLE = "TW001"  # a file that cannot be read or parsed
-MISSHAPEN = "TW002"  # a spec that does not have the shape of one
+INVALID_SPEC = "TW002"  # a spec that violates its schema
 CRASHED = "TW003"  # a rule that failed
 
 _IGNORE = re.compile(r"(?:#|//)\s*trainwright:\s*ignore\[([A-Z0-9, ]+)\]")
@@ -35,7 +35,7 @@ class Result:
     findings: list[Finding] = field(default_factory=list)
     skips: list[Skip] = field(default_factory=list)
     files: int = 0
-    unread: list[str] = field(default_factory=list)  # files met in a folder that could not be parsed
+    unread: list[str] = field(default_factory=list)  # files of a directory that could not be parsed
     ignored: int = 0
     texts: dict[str, str] = field(default_factory=dict)  # of files with findings, for excerpts and fixes
 
@@ -66,10 +66,10 @@ class Selection:
 
 
 def check(paths: Sequence[str], selection: Selection | None = None, facts: dict[str, Any] | None = None) -> Result:
-    """Check files and folders (`-` is standard input). `facts` hands in what `aws` and `node` rules may ask."""
+    """Check files and directories (`-` is standard input). `facts` answers the `aws` and `node` rules."""
     selection = selection or Selection()
     rules = all_rules()
-    selection.verify([rule.code for rule in rules] + [UNREADABLE, MISSHAPEN, CRASHED])
+    selection.verify([rule.code for rule in rules] + [UNREADABLE, INVALID_SPEC, CRASHED])
     wanted = [rule for rule in rules if selection.wants(rule.code)]
     runnable = [rule for rule in wanted if rule.needs == "offline" or (facts or {}).get(rule.needs) is not None]
     result = Result()
@@ -82,8 +82,8 @@ def check(paths: Sequence[str], selection: Selection | None = None, facts: dict[
 
 def _why_skipped(rule: Rule) -> str:
     if rule.needs == "aws":
-        return "asks AWS; run with --aws"
-    return "looks at the node a job runs on, which no verb does yet"
+        return "needs AWS; run with --aws"
+    return "needs facts of the node a job runs on, which no verb collects yet"
 
 
 def _files(paths: Sequence[str]) -> Iterator[tuple[str, bool]]:
@@ -119,12 +119,12 @@ def _check_one(
         text = decode(sys.stdin.buffer.read(), shown) if path == "-" else read_text(Path(path))
         file = read_file(shown, text)
     except SpecError as error:
-        found = [Finding(MISSHAPEN, "error", m.file, m.span, m.what, m.fix) for m in error.mistakes]
-        _add(found, text, shown, selection, result)
+        mistakes = [Finding(INVALID_SPEC, "error", m.file, m.span, m.what, m.fix) for m in error.mistakes]
+        _add(mistakes, text, shown, selection, result)
         result.files += 1
         return
     except SourceError as error:
-        # A folder may hold YAML of any kind: what cannot be parsed there is only worth a word if the user named it.
+        # A directory may hold YAML of any kind: what cannot be parsed there is reported only if the user named it.
         if named:
             _add([Finding(UNREADABLE, "error", shown, error.span, error.what, error.fix)], "", shown, selection, result)
             result.files += 1
@@ -152,7 +152,7 @@ def run_rule(rule: Rule, file: File, facts: Any = None) -> list[Finding]:
             Finding(rule.code, p.level or rule.level, file.path, p.span, p.message, p.fix, p.edit, p.why)
             for p in rule.run(file, facts)
         ]
-    except Exception as error:  # a rule may be a user's; whatever it raises is told and the others go on
+    except Exception as error:  # a rule may be a user's; whatever it raises is reported and the others run
         place = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{Path(place.filename).name}:{place.lineno}"
         message = f"rule {rule.code} failed on this file: {type(error).__name__}: {error} ({where})"
@@ -174,7 +174,7 @@ def _add(findings: list[Finding], text: str, path: str, selection: Selection, re
 
 
 def ignored_lines(text: str) -> dict[int, set[str]]:
-    """Line -> codes silenced there. A comment on a line of its own speaks for the next line."""
+    """Line -> codes ignored there. A comment on a line of its own applies to the next line."""
     silenced: dict[int, set[str]] = {}
     for number, line in enumerate(text.splitlines(), start=1):
         match = _IGNORE.search(line)

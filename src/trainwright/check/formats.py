@@ -16,7 +16,7 @@ _GITHUB_LEVELS = {"error": "error", "warning": "warning", "info": "notice"}
 
 
 def as_json(result: Result) -> str:
-    """A list of rows, one a finding."""
+    """A list of rows, one per finding."""
     return json.dumps([finding.row() for finding in result.findings], indent=2, ensure_ascii=False)
 
 
@@ -42,7 +42,7 @@ def _escape(text: str, property_: bool = False) -> str:
 
 
 def as_sarif(result: Result, rules: dict[str, Rule]) -> str:
-    """A SARIF log with the rules that spoke and the findings, fixes included."""
+    """A SARIF log with the rules that reported something and the findings, fixes included."""
     spoke = sorted({finding.code for finding in result.findings})
     driver = {
         "name": "trainwright",

@@ -64,7 +64,7 @@ __all__ = [
 
 @dataclass(slots=True)
 class Pin:
-    """A version of a piece of software that the file fixes (or fails to fix)."""
+    """A version of a piece of software that the file pins."""
 
     software: str  # as the catalog names it: efa | ofi_nccl | nccl | cuda | driver | libfabric | torch | kernel ...
     version: Value[str]

@@ -1,4 +1,4 @@
-"""Findings as people read them: the place, an excerpt with a caret, the reason, the fix, and one summary line."""
+"""Findings as people read them: the position, an excerpt with a caret, the reason, the fix, and one summary line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Paint = Callable[[str, str], str]
 
 _COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
 _WIDEST_EXCERPT = 110
-_NARROWEST = 20  # columns left for words, below which breaking them makes nothing clearer
+_NARROWEST = 20  # columns left for words, below which wrapping does not help
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +33,14 @@ class _Painter:
 
 
 def render(result: Result, rules: dict[str, Rule], colour: bool, width: int | None = None) -> str:
-    """The whole report; `width` is the terminal's, to which words are broken. A pipe gets whole lines."""
+    """The whole report, wrapped to the terminal's `width`. A pipe gets whole lines."""
     paint = _Painter(colour)
-    told: set[str] = set()
+    shown_reasons: set[str] = set()
     blocks = []
     for finding in result.findings:
         why = finding.why or reason(rules.get(finding.code))
-        why = "" if why in told else why
-        told.add(why)
+        why = "" if why in shown_reasons else why
+        shown_reasons.add(why)
         blocks.append("\n".join(_block(finding, result.texts.get(finding.file, ""), why, paint, width)))
     return "\n\n".join([*blocks, summary(result, len(rules), paint)])
 
@@ -69,7 +69,7 @@ def _block(finding: Finding, text: str, why: str, paint: Paint, width: int | Non
 
 
 def _wrapped(text: str, taken: int, width: int | None) -> list[str]:
-    """Lines of whole words beside what stands before them."""
+    """The text wrapped to the width that is left."""
     if width is None or width - taken < _NARROWEST:
         return [text]
     return textwrap.wrap(text, width - taken, break_long_words=False, break_on_hyphens=False) or [text]
@@ -108,7 +108,7 @@ def reason(rule: Rule | None) -> str:
 
 
 def summary(result: Result, rules: int, paint: Paint) -> str:
-    """One line: what was found, in how much, what was left out."""
+    """One line: counts of findings and files, and what was skipped."""
     counts = {level: sum(f.level == level for f in result.findings) for level in _COLOURS}
     plural = {"error": "errors", "warning": "warnings", "info": "notes"}
     single = {"error": "error", "warning": "warning", "info": "note"}

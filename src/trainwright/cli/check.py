@@ -1,4 +1,4 @@
-"""`trainwright check`: find mistakes before anybody pays for them."""
+"""`trainwright check`: find mistakes before paying for them."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 @click.option(
     "--format", "form", type=click.Choice(["text", "json", "sarif", "github"]), default="text", help="How to print."
 )
-@click.option("--select", multiple=True, metavar="CODE", help="Run only rules whose code starts so (CAP, NET001).")
-@click.option("--ignore", multiple=True, metavar="CODE", help="Leave out rules whose code starts so.")
-@click.option("--fix", is_flag=True, help="Make the changes that are safe; comments and layout stay.")
-@click.option("--aws", is_flag=True, help="Also run the rules that ask AWS (needs credentials).")
+@click.option("--select", multiple=True, metavar="CODE", help="Run only rules whose code starts with this (CAP, NET001).")
+@click.option("--ignore", multiple=True, metavar="CODE", help="Skip rules whose code starts with this.")
+@click.option("--fix", is_flag=True, help="Apply the safe fixes and show them as a diff; comments and layout stay.")
+@click.option("--aws", is_flag=True, help="Also run the rules that query AWS (needs credentials).")
 @click.option("--region", metavar="REGION", help="AWS region for --aws, where the file names none.")
-@click.option("--explain", metavar="CODE", help="Print what a rule is about and leave.")
-@click.option("--rules", "list_rules", is_flag=True, help="List the rules and leave.")
+@click.option("--explain", metavar="CODE", help="Print a rule's documentation and exit.")
+@click.option("--rules", "list_rules", is_flag=True, help="List the rules and exit.")
 def command(
     paths: tuple[str, ...],
     form: str,
@@ -42,12 +42,12 @@ def command(
     """Find mistakes in cluster and job files.
 
     Reads Trainwright specs, ParallelCluster, eksctl, CloudFormation, HyperPod, Kubernetes, sbatch and shell files; the
-    kind is recognised by content. A folder is walked; `-` reads standard input. Exit status: 0 nothing found,
+    kind is recognised by content. A directory is searched; `-` reads standard input. Exit status: 0 nothing found,
     1 findings, 2 wrong usage.
 
-    One line is silenced by a comment on it: # trainwright: ignore[CAP004] the reason
+    A comment on a line ignores a rule there: # trainwright: ignore[CAP004] the reason
     """
-    # pydantic would read a file of every installed package to look for plugins, which have no say in a spec.
+    # pydantic would read a file of every installed package to look for plugins, which a spec does not use.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     from trainwright.check.registry import all_rules
 

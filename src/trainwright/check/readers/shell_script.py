@@ -56,15 +56,15 @@ class _Follower:
         self.alone: set[int] = set()  # lines that hold nothing but a comment
 
     def run(self) -> None:
-        found = scan(self.source.text)
-        for start, end in found.comments:
+        scanned = scan(self.source.text)
+        for start, end in scanned.comments:
             line = self.source.place(start)[0]
             text = self.source.text[start:end]
             self.script.comments[line] = text.lstrip("#").strip()
             before = self.source.text[self.source.text.rfind("\n", 0, start) + 1 : start]
             if not before.strip() and not text.startswith("#SBATCH"):
                 self.alone.add(line)
-        for statement in found.statements:
+        for statement in scanned.statements:
             self.statement(statement)
         self.script.assigned |= self.variables.assigned
 
@@ -127,7 +127,7 @@ class _Follower:
             self.blocks[-1].names.add(name)
 
     def braces(self, words: list[Word]) -> None:
-        """`${DIR}}`: a brace too many ends up in the value."""
+        """`${DIR}}`: the extra brace becomes part of the value."""
         for word in words:
             for before, piece in zip(word.pieces, word.pieces[1:], strict=False):
                 closes = before.kind == "variable" and self.source.text[before.end - 1 : before.end] == "}"
@@ -136,7 +136,7 @@ class _Follower:
                     self.script.stray_braces.append(self.source.span(piece.start, piece.start + 1))
 
     def assignments(self, words: list[Word]) -> list[Word]:
-        """Handle `A=1 B=2 [command]`; the words of the command are left."""
+        """Handle `A=1 B=2 [command]` and return the words of the command."""
         count = 0
         while count < len(words) and self.assignment_of(words[count]) is not None:
             count += 1

@@ -134,8 +134,8 @@ class _Scanner:
         if words and words[-1].bare != "for":
             return False
         if self.closing_pair < self.at:
-            found = self.text.find("))", self.at)
-            self.closing_pair = found if found >= 0 else len(self.text)
+            closing = self.text.find("))", self.at)
+            self.closing_pair = closing if closing >= 0 else len(self.text)
         if self.closing_pair == len(self.text):
             return False
         self.at = self.closing_pair + 2

@@ -1,4 +1,4 @@
-"""CFG, continued: the keys of a ParallelCluster file, against the table of those it knows."""
+"""CFG: the keys of a ParallelCluster file, against the table of those that each version has."""
 
 from __future__ import annotations
 
@@ -38,28 +38,31 @@ def _table() -> Table:
 
 @cache
 def _keys() -> dict[str, dict[str, Key]]:
-    found: dict[str, dict[str, Key]] = {}
+    keys: dict[str, dict[str, Key]] = {}
     for row in _table().records():
         allowed = tuple(row["allowed"].split("|")) if row["allowed"] else ()
         least = int(float(row["least"])) if row["least"] else None
         key = Key(row["kind"], row["required"] == "yes", allowed, least, row["id"])
-        found.setdefault(row["parent"], {})[row["key"]] = key
-    return found
+        keys.setdefault(row["parent"], {})[row["key"]] = key
+    return keys
 
 
 @rule("CFG005", "error")
 def keys_are_known(file: File) -> Iterator[Problem]:
-    """A ParallelCluster file must have the keys that ParallelCluster knows, with values it takes.
+    """A ParallelCluster file must use keys and values that ParallelCluster accepts.
 
-    Misspelled and missing keys, values outside a fixed choice, numbers below the least, and ids that are no ids. A
-    key or a system that this version does not know and that resembles nothing it does know is a warning: it may
-    suit another version.
+    Misspelled and missing keys, values outside a fixed choice, numbers below the minimum, and malformed ids. The file's
+    version (a comment or file name that states it, or the newest from 3.0 to 3.16 that accepts its keys) decides which
+    keys exist, and the message names it. Files of the awsbatch scheduler and of schedulers of your own are checked as
+    far as their schema is known. Only the first wrong key of a section is reported.
 
     Why: ParallelCluster refuses the file, with the path of the key but without its line.
 
     Fix: the key or value that the message proposes.
 
-    Source: aws-parallelcluster 3.16.1, cluster schema.
+    Source: aws-parallelcluster 3.0.0 to 3.16.1, cluster schema.
+
+    When to ignore: you use a ParallelCluster newer than this table.
     """
     if file.format == "parallelcluster":
         for root in file.nodes:
@@ -76,13 +79,13 @@ def _map(node: Node, path: str, at: Span) -> Iterator[Problem]:
             yield from _value(node, name, child, known[name], f"{path}.{name}" if path else name)
     for name, key in known.items():
         if key.required and node.get(name) is None:
-            yield problem(at, f"{path or 'the file'} lacks {name}", f"add {name}")
+            yield problem(at, f"{path or 'the file'} has no {name}", f"add {name}")
 
 
 def _unknown(node: Node, name: str, path: str, known: dict[str, Key]) -> Problem:
     hint = did_you_mean(name, known)
     if hint:
-        return problem(node.key_span(name), f"ParallelCluster knows no key {name!r} here", hint)
+        return problem(node.key_span(name), f"ParallelCluster has no key {name!r} here", hint)
     where = f"under {path}" if path else "at the top"
     return problem(
         node.key_span(name),
@@ -99,9 +102,7 @@ def _value(node: Node, name: str, child: Node, key: Key, path: str) -> Iterator[
             if element.is_map:
                 yield from _map(element, path, element.span if key.kind == "maps" else node.key_span(name))
             elif value_of(element).known and element.value is not None:
-                yield problem(
-                    element, f"{name} takes keys and values here, not {element.text!r}", "indent its keys below it"
-                )
+                yield problem(element, f"{name} expects a map here, not {element.text!r}", "indent its keys below it")
     elif key.kind in ("value", "list"):
         for element in child.elements() if child.is_list else [child]:
             if element.is_scalar and value_of(element).known and element.value is not None:
@@ -121,4 +122,4 @@ def _scalar(name: str, node: Node, key: Key) -> Iterator[Problem]:
     elif key.least is not None and number is not None and number < key.least:
         yield problem(node, f"{name} cannot be {number}", f"write {key.least} or more")
     elif key.id and not re.fullmatch(rf"{key.id}-[0-9a-z]{{8,}}", node.text):
-        yield problem(node, f"{node.text!r} is no id for {name}", f"write {key.id}-…")
+        yield problem(node, f"{node.text!r} is not a valid id for {name}", f"write {key.id}-…")

@@ -28,17 +28,19 @@ def key_is_accepted_by_the_system(file: File, aws: AwsFacts) -> Iterator[Problem
     Fix: `aws ec2 create-key-pair --key-type ed25519`, and name that key.
 
     Source: ParallelCluster, KeyPairValidator.
+
+    When to ignore: users log in through Session Manager only.
     """
     for cluster in file.clusters:
         key = cluster.head.key if cluster.head is not None else None
         if key is None or not key.known:
             continue
-        found = aws.key_pair(key.value)
-        if found is None:
-            yield problem(key, f"there is no key pair {key.value!r} in {aws.region}", "name one that exists")
-        elif found.kind == "rsa" and (known(cluster.os) or "").startswith("ubuntu"):
+        pair = aws.key_pair(key.value)
+        if pair is None:
+            yield problem(key, f"key pair {key.value!r} does not exist in {aws.region}", "name one that exists")
+        elif pair.kind == "rsa" and (known(cluster.os) or "").startswith("ubuntu"):
             yield problem(
-                key, f"key pair {key.value!r} is RSA, which {known(cluster.os)} does not accept", "use an ed25519 key"
+                key, f"key pair {key.value!r} is RSA, which {known(cluster.os)} rejects", "use an ed25519 key"
             )
 
 
@@ -46,16 +48,18 @@ def key_is_accepted_by_the_system(file: File, aws: AwsFacts) -> Iterator[Problem
 def metadata_service_is_version_two(file: File) -> Iterator[Problem]:
     """Nodes should only answer version 2 of the instance metadata service.
 
-    Version 1 hands a node's credentials to any process that can make it fetch an address. ParallelCluster asks for
-    version 2 by itself since 3.7; before that, leaving `ImdsSupport` out allowed version 1, which is told as
-    information. A hop limit of 1 keeps containers with a network of their own from the service altogether.
+    Version 1 gives a node's credentials to any process that can make it fetch an address. ParallelCluster requires
+    version 2 by default since 3.7, so a file without `ImdsSupport` is not reported. `HeadNode.Imds.Secured: false` lets
+    every user of the head node read its role's credentials. A hop limit of 1 keeps containers with their own network
+    from the service altogether.
 
-    Why: one careless web hook inside a job is enough to lose the node's role.
+    Why: one request forged inside a job is enough to leak the node's role.
 
-    Fix: `Imds: {ImdsSupport: v2.0}`; in a launch template `HttpTokens: required`, with a hop limit of 2 for
-    containers.
+    Fix: `Imds: {ImdsSupport: v2.0}`; in a launch template `HttpTokens: required`, with a hop limit of 2 for containers.
 
     Source: EC2 user guide, IMDSv2; ParallelCluster 3.7 change log (pull request 5465).
+
+    When to ignore: old software on the node supports version 1 only.
     """
     for cluster in file.clusters:
         if file.format == "parallelcluster" and cluster.imds is None:
@@ -84,7 +88,7 @@ def _launch_templates(file: File) -> Iterator[Problem]:
         if template.tokens is None:
             yield problem(
                 template.span,
-                f"{template.name}: nothing says that version 2 of the metadata service is required",
+                f"{template.name}: version 2 of the metadata service is not required",
                 "add MetadataOptions: {HttpTokens: required, HttpPutResponseHopLimit: 2}",
             )
         elif known(template.tokens) == "optional":
@@ -103,7 +107,7 @@ def _launch_templates(file: File) -> Iterator[Problem]:
 
 
 def _requiring(file: File, tokens: Value[str]) -> Edit | None:
-    """Only where the value stands beside its key: a parameter's default serves other places too."""
+    """Only where the value is written beside its key: a parameter's default may be used elsewhere too."""
     line = file.text.splitlines()[tokens.span.line - 1]
     return edit_to(file, tokens, "required") if "HttpTokens" in line[: tokens.span.column] else None
 
@@ -121,38 +125,40 @@ _LOOKS_SECRET = re.compile(r"[A-Za-z0-9/+_-]{30,}")
 
 @rule("SEC003", "error")
 def no_secret_is_written_down(file: File) -> Iterator[Problem]:
-    """No secret may stand in a file.
+    """A file must not contain a secret.
 
-    Private keys, AWS access keys, Hugging Face, GitHub and NGC tokens, and values of variables that hold one. An
-    account number in an ARN is no secret, but ties a shared file to one account: that is told once a file, as
-    information.
+    Private keys, AWS access keys, Hugging Face, GitHub and NGC tokens, and values of variables that hold one, on
+    command lines too. An account id in an ARN is no secret, but ties a shared file to one account: it is reported once
+    per file, as information; AWS's own accounts are not reported.
 
-    Why: files are committed, copied and pasted; whoever reads one has the secret.
+    Why: files are committed, copied and pasted; whoever reads one has the secret. A token on a command line is visible
+    to every user of the node in `ps`.
 
-    Fix: put it into Secrets Manager or a Kubernetes Secret and refer to it; then revoke the one that was written
-    down.
+    Fix: put it into Secrets Manager or a Kubernetes Secret and refer to it; then revoke the one that was written down.
 
     Source: a private key and account ids are committed in public training repositories.
+
+    When to ignore: the value is a documented example.
     """
-    told: set[int] = set()
+    reported: set[int] = set()
     if _QUICK.search(file.text):
         for pattern, what in _secrets():
             for match in pattern.finditer(file.text):
                 if not _made_up(match[0]):
-                    told.add(match.start())
+                    reported.add(match.start())
                     yield problem(
                         _span(file.text, match.start(), match.end()),
                         f"{what} is written in this file",
-                        "take it out, revoke it, and read it from a secret",
+                        "remove it, revoke it, and read it from a secret",
                     )
     for env in file.all_env:
         if _TOKEN_NAME.match(env.name) and env.value.known and _LOOKS_SECRET.fullmatch(env.value.value):
             span = env.value.span
-            if not any(_span(file.text, start, start).line == span.line for start in told):
+            if not any(_span(file.text, start, start).line == span.line for start in reported):
                 yield problem(
                     env.value,
                     f"the value of {env.name} is written in this file",
-                    "take it out and read it from a secret",
+                    "remove it and read it from a secret",
                 )
     yield from _account(file)
 
@@ -184,21 +190,23 @@ def _span(text: str, start: int, end: int) -> Span:
 def access_is_narrow(file: File) -> Iterator[Problem]:
     """Access should not be wider than a cluster needs.
 
-    Managed policies that give everything (AdministratorAccess, AmazonSSMFullAccess ...), ssh or web ports open to
-    the whole internet, and endpoint policies that allow every action on every resource.
+    Managed policies that grant everything (AdministratorAccess, AmazonSSMFullAccess ...), ssh, web, NFS or Lustre ports
+    open to the whole internet, ParallelCluster's `AllowedIps: 0.0.0.0/0`, and endpoint policies that allow every action
+    on every resource.
 
     Why: whoever gets into one node, or only finds its address, gets much more.
 
-    Fix: the narrower policy that the message names; a CIDR of your own in place of 0.0.0.0/0; name bucket and
-    actions.
+    Fix: the narrower policy that the message names; your own CIDR in place of 0.0.0.0/0; name bucket and actions.
 
     Source: IAM user guide, least privilege; configurations of public training repositories.
+
+    When to ignore: the port serves the public on purpose, such as a load balancer.
     """
     broad = table("access")["broad_policies"]
     for value in _policies(file):
         name = value.value.rsplit("/", 1)[-1]
         if name in broad:
-            yield problem(value, f"{name} gives these nodes far more than they need", broad[name])
+            yield problem(value, f"{name} grants these nodes far more than they need", broad[name])
     for policy in file.policies:
         if policy.kind != "managed":
             whose = "the endpoint's policy" if policy.kind == "endpoint" else "this policy"
@@ -213,13 +221,13 @@ def access_is_narrow(file: File) -> Iterator[Problem]:
 
 
 def _policies(file: File) -> Iterator[Value[str]]:
-    told: set[Span] = set()
+    reported: set[Span] = set()
     for cluster in file.clusters:
         heads = [cluster.head.policies] if cluster.head is not None else []
         for policies in [*heads, *(queue.policies for queue in cluster.queues)]:
             for value in policies:
-                if value.span not in told:
-                    told.add(value.span)
+                if value.span not in reported:
+                    reported.add(value.span)
                     yield value
     yield from (policy.name for policy in file.policies if policy.kind == "managed")
 

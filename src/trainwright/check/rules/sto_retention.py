@@ -1,4 +1,4 @@
-"""STO, continued: what is left when a stack is deleted, and whether images have room."""
+"""STO: what is deleted with a stack, and disk space for images."""
 
 from __future__ import annotations
 
@@ -20,18 +20,20 @@ _WORDS = {
 
 @rule("STO007", "warning")
 def data_outlives_the_stack(file: File) -> Iterator[Problem]:
-    """What holds data should not be deleted with the stack or the cluster that made it.
+    """What holds data should not be deleted with the stack or the cluster that created it.
 
-    File systems and buckets are deleted with their stack unless their DeletionPolicy is Retain (or Snapshot);
-    databases unless it is left at Snapshot. A Lustre file system that exports to a bucket may go; a scratch one
-    without a bucket, where a job saves its checkpoints, should not be used so.
+    File systems and buckets are deleted with their stack unless their DeletionPolicy is Retain (or Snapshot); databases
+    unless it is left at Snapshot. A Lustre file system that exports to a bucket may be deleted; a scratch file system
+    without a bucket should not hold the checkpoints of a job.
 
-    Why: `delete-cluster` or a failed update takes weeks of checkpoints with it.
+    Why: `delete-cluster` or a failed update deletes weeks of checkpoints.
 
     Fix: `DeletionPolicy: Retain`, or link a bucket.
 
-    Source: CloudFormation, DeletionPolicy attribute; the prerequisite stacks of the reference architectures delete
-    both file systems.
+    Source: CloudFormation, DeletionPolicy attribute; the prerequisite stacks of the reference architectures delete both
+    file systems.
+
+    When to ignore: the file system only holds copies.
     """
     for storage in file.all_storages:
         if storage.existing is None and storage.kind in _WORDS and not _exports(storage):
@@ -52,7 +54,7 @@ def _deleted(file: File, storage: Storage) -> Iterator[Problem]:
     name = storage.mount.value if storage.mount is not None else storage.name.value if storage.name else "it"
     at = storage.deletion_policy or storage.mount or storage.span
     owner = "cluster" if file.clusters and file.format == "parallelcluster" else "stack"
-    goes = f"this {_WORDS[storage.kind]} and its data go when the {owner} goes"
+    goes = f"this {_WORDS[storage.kind]} and its data are deleted with the {owner}"
     if storage.kind == "bucket":  # CloudFormation does not delete a bucket that holds something
         goes = "deleting the stack deletes this bucket, or fails while it holds data"
     yield problem(
@@ -78,7 +80,7 @@ def _scratch_checkpoints(file: File) -> Iterator[Problem]:
                 assert job.checkpoint_dir is not None
                 yield problem(
                     job.checkpoint_dir,
-                    f"{job.label}: checkpoints on {mount}, a scratch file system that no bucket backs",
+                    f"{job.label}: checkpoints on {mount}, a scratch file system without a linked bucket",
                     "link a bucket to it, or use persistent-2",
                 )
 
@@ -89,17 +91,19 @@ _CACHES = ("ENROOT_CACHE_PATH", "ENROOT_DATA_PATH", "ENROOT_TEMP_PATH")
 
 @rule("STO008", "warning")
 def images_have_room(file: File) -> Iterator[Problem]:
-    """Container images need room that a root volume does not have by default.
+    """Container images need more space than a default root volume has.
 
-    A training image unpacks to 20 GB and more, and import needs it twice. Enroot's cache and data folders belong on
-    NVMe or on the shared file system; where containers are set up and nothing says so, the root volume needs 100
-    GiB or more.
+    A training image unpacks to 20 GB and more, and import needs it twice. Enroot's cache and data directories belong on
+    NVMe or on the shared file system; where containers are set up and nothing says so, the root volume needs 100 GiB or
+    more.
 
     Why: the root volume fills up, the node is drained, and the error names neither image nor disk.
 
-    Fix: raise the root volume, or move ENROOT_CACHE_PATH and ENROOT_DATA_PATH to /scratch or /fsx.
+    Fix: enlarge the root volume, or move ENROOT_CACHE_PATH and ENROOT_DATA_PATH to /scratch or /fsx.
 
     Source: awslabs/awsome-distributed-ai issues 427, 438 and 781.
+
+    When to ignore: the images are small.
     """
     for cluster, queue in file.queues:
         yield from _small_root(cluster, queue)
@@ -132,7 +136,7 @@ def _small_root(cluster: Cluster, queue: Queue) -> Iterator[Problem]:
         if size is not None and size < need:
             yield problem(
                 queue.root_volume_gib,
-                f"{queue.label}: {size} GiB of root volume hold few container images",
+                f"{queue.label}: {size} GiB of root volume is too small for container images",
                 f"write {need} or more, or move the images to NVMe or the shared file system",
             )
     elif script is not None:

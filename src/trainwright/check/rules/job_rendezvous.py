@@ -1,4 +1,4 @@
-"""JOB: how the nodes of a job find one another. Node ranks and the rendezvous."""
+"""JOB: how the nodes of a job find each other: node ranks and the rendezvous."""
 
 from __future__ import annotations
 
@@ -21,17 +21,18 @@ _PORT = re.compile(r":(\d+|\$RANDOM)$")
 def node_rank_differs_by_node(file: File) -> Iterator[Problem]:
     """The node rank must be different on every node.
 
-    A literal `--node_rank 0` in a command that runs on every node makes each of them the first. So does
-    `$SLURM_NODEID` or `$SLURM_PROCID` in the words of srun: the batch script, which runs on the first node only,
-    replaces it by 0 before srun sends the words out.
+    A literal `--node_rank 0` in a command that runs on every node makes each of them node 0. So does `$SLURM_NODEID` or
+    `$SLURM_PROCID` among the arguments of srun: the batch script, which runs on the first node only, expands it to 0
+    before srun starts the tasks.
 
-    Why: the rendezvous waits for ranks that never come, or the nodes train apart without saying so.
+    Why: the rendezvous waits for ranks that never join, or the nodes train separately without an error.
 
-    Fix: let torchrun find the rank (`--rdzv_backend=c10d`), or let each node's own shell expand the variable:
-    `srun bash -c 'torchrun --node_rank $SLURM_NODEID …'`.
+    Fix: let torchrun assign the rank (`--rdzv_backend=c10d`), or let the shell of each task expand the variable: `srun
+    bash -c 'torchrun --node_rank $SLURM_NODEID …'`.
 
-    Source: Slurm sets SLURM_NODEID for each task; the distillation and ESM2 launchers of
-    awsome-distributed-ai.
+    Source: Slurm sets SLURM_NODEID per task; the distillation and ESM2 launchers of awsome-distributed-ai.
+
+    When to ignore: a wrapper that the file does not show overrides the rank on each node.
     """
     yield from once(p for job in file.jobs for p in _node_ranks(job))
 
@@ -44,26 +45,26 @@ def _node_ranks(job: Job) -> Iterator[Problem]:
         yield problem(
             rank,
             f"the node rank is {rank.value} on each of the {_copies(job)} nodes",
-            "leave it to the launcher (--rdzv_backend=c10d), or take it from the node's own environment",
+            "let the launcher assign it (--rdzv_backend=c10d), or read it from the node's environment",
         )
         return
-    found = next((name for name in sorted(_RANK_VARIABLES) if re.search(rf"\$\{{?{name}\b", rank.value)), None)
-    if found is not None and found in launch.batch_variables and launch.inside_srun and known(job.nodes) != 1:
+    variable = next((name for name in sorted(_RANK_VARIABLES) if re.search(rf"\$\{{?{name}\b", rank.value)), None)
+    if variable is not None and variable in launch.batch_variables and launch.inside_srun and known(job.nodes) != 1:
         yield problem(
             rank,
-            f"${found} is replaced by the batch script, on the first node, so every node gets rank 0",
-            f"let each task expand it: srun bash -c '… --node_rank ${found} …', or \\${found} inside double quotes",
+            f"${variable} is expanded by the batch script, on the first node: every node gets rank 0",
+            f"let the task expand it: srun bash -c '… --node_rank ${variable} …', or \\${variable} in double quotes",
         )
 
 
 def _finds_ranks(launch: Command) -> bool:
-    """With any rendezvous but the static one the nodes agree on their ranks, and the option is passed over."""
+    """Every backend but the static one assigns the ranks itself and ignores the option."""
     backend = launch.options.get("rdzv_backend")
     return backend is not None and backend.value != "static"
 
 
 def _same_on_all(job: Job) -> bool:
-    """Whether the one command runs, as it stands, on several nodes."""
+    """Whether the same command runs on several nodes."""
     if job.pod is not None:
         replicas = known(job.pod.replicas)
         return replicas is not None and replicas > 1
@@ -80,20 +81,22 @@ def _copies(job: Job) -> int | None:
 
 @rule("JOB009", "warning")
 def rendezvous_can_be_reached(file: File) -> Iterator[Problem]:
-    """Every node must find the same host and a free port.
+    """Every node must find the same rendezvous host and a usable port.
 
     The endpoint needs a host that the other nodes can reach and a port between 1024 and 65535. `$RANDOM` gives 0 to
-    32767, so one start in thirty-two asks for a port that only root may open. Without a port, torchrun takes 29400,
-    which two jobs on one node then share. Localhost is another machine on every node. A batch
-    script runs on the first node only: torchrun for several nodes wants srun, and an endpoint. And the nodes that
-    torchrun waits for are those that the job has.
+    32767, so one start in 32 picks a port that only root may open. Without a port, torchrun uses 29400, so two jobs
+    that share a node collide; a job with whole nodes (`--exclusive`) is not reported. Localhost is a different machine
+    on every node. A batch script runs on the first node only: torchrun on several nodes needs srun and an endpoint, and
+    --nnodes must equal the nodes of the job.
 
-    Why: a job that hangs at its start, now and then or always, with every GPU reserved.
+    Why: the job hangs at its start, sometimes or always, with every GPU allocated.
 
-    Fix: `--rdzv_endpoint=$head:$port` with the first host of the job and a port made from the job's id:
-    `port=$((10000 + SLURM_JOB_ID % 50000))`.
+    Fix: `--rdzv_endpoint=$head:$port` with the first host of the job and a port derived from the job id: `port=$((10000
+    + SLURM_JOB_ID % 50000))`.
 
-    Source: torchrun's documentation; 18 launchers without a port in awsome-distributed-ai.
+    Source: torchrun documentation; launchers without a port in awsome-distributed-ai.
+
+    When to ignore: the cluster never places two jobs on one node, although the script does not say so.
     """
     yield from once(p for job in file.jobs for p in _rendezvous(job))
 
@@ -105,14 +108,14 @@ def _rendezvous(job: Job) -> Iterator[Problem]:
         if value is not None and multi_node(job) and host in _LOCAL_HOSTS:
             yield problem(
                 value,
-                f"{host} is another machine on each of the {known(job.nodes)} nodes: they never meet",
+                f"{host} is a different machine on each of the {known(job.nodes)} nodes: they cannot find each other",
                 "name the first node of the job",
             )
     if endpoint is not None and _without_port(job, endpoint) and not _alone(job) and endpoint.value not in _LOCAL_HOSTS:
         yield problem(
             endpoint,
-            f"{endpoint.value} has no port: torchrun takes 29400, and two jobs on one node collide",
-            "add a port made from the job's id, such as :$((10000 + SLURM_JOB_ID % 50000))",
+            f"{endpoint.value} has no port: torchrun uses 29400, and two jobs on one node collide",
+            "add a port derived from the job id, such as :$((10000 + SLURM_JOB_ID % 50000))",
         )
     yield from _ports(job, endpoint)
     yield from _miscounted(job)
@@ -128,14 +131,14 @@ def _miscounted(job: Job) -> Iterator[Problem]:
     if waited is None or not waited.known or given is None or not given.known or waited.value == given.value:
         return
     if waited.value > given.value:
-        message = f"torchrun waits for {waited.value} nodes, and {given.value} start it: the job never begins"
+        message = f"torchrun waits for {waited.value} nodes, but {given.value} start it: the job never starts"
     else:
-        message = f"torchrun is told of {waited.value} nodes, and {given.value} start it: the others train apart"
+        message = f"torchrun expects {waited.value} nodes, and {given.value} start it: the others train separately"
     yield problem(waited, message, f"write --nnodes={given.value}, or change line {given.span.line}", level="error")
 
 
 def _given(job: Job, launch: Command) -> Value[int] | None:
-    """Nodes that plainly run the launcher once each: those of the batch job under a plain srun, or the pods."""
+    """Nodes that run the launcher once each: those of the batch job under a plain srun, or the pods."""
     if job.pod is not None:
         return job.extra.get("replicas")
     runner = launch.runner
@@ -145,7 +148,7 @@ def _given(job: Job, launch: Command) -> Value[int] | None:
 
 
 def _never_started(job: Job, met_at: Value[str] | None) -> Iterator[Problem]:
-    """Several nodes, and nothing that starts torchrun on the others or tells them where to meet."""
+    """Several nodes, but nothing starts torchrun on the others or gives them the endpoint."""
     launch, script = job.launch, job.script
     if launch is None or script is None or not is_torchrun(launch) or script.kind != "sbatch" or not multi_node(job):
         return
@@ -157,24 +160,24 @@ def _never_started(job: Job, met_at: Value[str] | None) -> Iterator[Problem]:
         yield problem(
             place,
             f"torchrun waits for {known(job.nodes)} nodes, but the batch script runs it on the first one only",
-            "start it with srun, one task a node",
+            "start it with srun, one task per node",
         )
-    elif launch.inside_srun and met_at is None and not _told_where(job):
+    elif launch.inside_srun and met_at is None and not _has_endpoint(job):
         yield problem(
             place,
-            f"{known(job.nodes)} nodes and no --rdzv_endpoint: each looks for the others on itself",
+            f"{known(job.nodes)} nodes and no --rdzv_endpoint: each node waits for the others on itself",
             "add --rdzv_backend=c10d --rdzv_endpoint=<first node>:<port>",
         )
 
 
-def _told_where(job: Job) -> bool:
+def _has_endpoint(job: Job) -> bool:
     names = job.script.assigned if job.script is not None else set()
     words = job.launch.words if job.launch is not None else []
     return not all(w.known for w in words) or any(n.startswith("PET_") or n == "MASTER_ADDR" for n in names)
 
 
 def _alone(job: Job) -> bool:
-    """Whether the job plainly has one node: torchrun's own default outside of srun."""
+    """Whether the job has one node: torchrun's default outside of srun."""
     launch = job.launch
     if job.nodes is None:
         return launch is not None and is_torchrun(launch) and not launch.inside_srun and job.pod is None
@@ -205,15 +208,15 @@ def _ports(job: Job, endpoint: Value[str] | None) -> Iterator[Problem]:
             yield problem(
                 place,
                 "$RANDOM is 0 to 32767: one start in 32 gets a port below 1024, which only root may open",
-                "make it from the job's id: $((10000 + SLURM_JOB_ID % 50000))",
+                "derive it from the job id: $((10000 + SLURM_JOB_ID % 50000))",
             )
         elif text.isdecimal() and not 1024 <= int(text) <= 65535:
             yield problem(place, f"port {text} is not between 1024 and 65535", "choose a port in that range")
         elif text.isdecimal() and value.known and _shares_nodes(job):
             yield problem(
                 place,
-                f"port {text} is fixed, and other jobs may share the node: the second to start finds it taken",
-                "make it from the job's id: $((10000 + SLURM_JOB_ID % 50000))",
+                f"port {text} is fixed, and other jobs may share the node: the second one fails to bind it",
+                "derive it from the job id: $((10000 + SLURM_JOB_ID % 50000))",
             )
 
 
@@ -235,7 +238,7 @@ def _stated_ports(job: Job, endpoint: Value[str] | None) -> Iterator[tuple[Value
 
 
 def _shares_nodes(job: Job) -> bool:
-    """Whether the script plainly takes a part of a node and leaves the rest to others."""
+    """Whether the script requests part of a node only, so that other jobs can share it."""
     type_ = type_of(job)
     if job.scheduler != "slurm" or known(job.exclusive) or type_ is None:
         return False

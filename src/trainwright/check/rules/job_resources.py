@@ -1,4 +1,4 @@
-"""JOB: what a job takes of each node. GPUs, network cards, processors."""
+"""JOB: what a job uses on each node: GPUs, EFA cards, CPUs."""
 
 from __future__ import annotations
 
@@ -12,19 +12,21 @@ from trainwright.check.registry import Problem, problem, rule
 
 @rule("JOB001", "error")
 def gpus_match_the_machine(file: File) -> Iterator[Problem]:
-    """GPUs and EFA cards asked for on a node must be those the node has.
+    """GPU and EFA counts of a job must match the instance type and each other.
 
-    The counts stand in many places (the request, GPUS_PER_NODE, --nproc_per_node, slots of an MPIJob, the EFA
-    resource) and are edited by hand for each instance type. They must not exceed the machine, must not contradict one
-    another, and a job with every GPU of a node should have every EFA card too. One torchrun a node starts all its
-    processes, so it wants one task a node.
+    The counts appear in many places (the resource request, GPUS_PER_NODE, --nproc_per_node, slots of an MPIJob, the EFA
+    resource) and are edited by hand for each instance type. They must not exceed what the instance has, must not
+    contradict each other, and a job that uses every GPU of a node should use every EFA card too. torchrun starts all
+    processes of a node, so it runs as one task per node.
 
     Why: too many processes share a GPU and run out of memory or hang in NCCL; too few EFA cards leave most of the
-    network unused; several torchruns a node fight over the same ports and GPUs.
+    network bandwidth unused; several torchruns on one node compete for the same ports and GPUs.
 
-    Fix: write the counts of the instance type (`trainwright catalog show p5.48xlarge`), the same everywhere.
+    Fix: use the counts of the instance type (`trainwright catalog show p5.48xlarge`), the same everywhere.
 
-    Source: EC2 instance types; the hand-edited counts of public launchers (awsome-distributed-ai).
+    Source: EC2 instance types; hand-edited counts in public launchers (awsome-distributed-ai).
+
+    When to ignore: the job deliberately uses part of a node, for example a debug run.
     """
     yield from once(p for job in file.jobs for p in _counts(job))
 
@@ -32,9 +34,9 @@ def gpus_match_the_machine(file: File) -> Iterator[Problem]:
 def _counts(job: Job) -> Iterator[Problem]:
     type_ = type_of(job)
     if type_ is not None and not type_.is_neuron:
-        found = [*_against_machine(job, type_), *_cards(job, type_)]
-        yield from found
-        if found:
+        mismatches = [*_against_machine(job, type_), *_cards(job, type_)]
+        yield from mismatches
+        if mismatches:
             return
     yield from _against_each_other(job)
     yield from _torchrun_tasks(job)
@@ -53,13 +55,13 @@ def _against_machine(job: Job, type_: InstanceType) -> Iterator[Problem]:
         if value.known and value.value > max(type_.gpus, 0) and (type_.gpus or value in job.gpus_per_node):
             yield problem(
                 value,
-                f"{value.value} GPUs a node, but {type_.name} has {type_.gpus or 'none'}",
+                f"{value.value} GPUs per node, but {type_.name} has {type_.gpus or 'none'}",
                 f"write {type_.gpus}" if type_.gpus else "choose an instance type with GPUs",
             )
         elif value.known and 0 < value.value < type_.gpus and multi_node(job) and known(job.exclusive):
             yield problem(
                 value,
-                f"{value.value} of the {type_.gpus} GPUs of {type_.name}, on nodes the job has to itself",
+                f"{value.value} of the {type_.gpus} GPUs of {type_.name}, on nodes that the job has exclusively",
                 f"write {type_.gpus}; the other GPUs are paid for and idle",
                 level="warning",
             )
@@ -72,7 +74,7 @@ def _cards(job: Job, type_: InstanceType) -> Iterator[Problem]:
             continue
         if value.value > type_.efa_cards:
             cards = f"{type_.efa_cards}" if type_.efa_cards else "none"
-            message = f"{value.value} EFA cards a node, but {type_.name} has {cards}"
+            message = f"{value.value} EFA cards per node, but {type_.name} has {cards}"
         elif every_gpu:
             message = f"every GPU of {type_.name}, but only {value.value} of its {type_.efa_cards} EFA cards"
         else:
@@ -91,13 +93,13 @@ def _against_each_other(job: Job) -> Iterator[Problem]:
         if value.value > asked.value:
             yield problem(
                 value,
-                f"{value.value} GPUs a node are used, but {asked.value} are asked for on line {asked.span.line}",
+                f"{value.value} GPUs per node are used, but {asked.value} are requested on line {asked.span.line}",
                 "make the two equal",
             )
         elif 1 < value.value < asked.value:
             yield problem(
                 value,
-                f"{value.value} GPUs a node are used of the {asked.value} asked for on line {asked.span.line}",
+                f"{value.value} GPUs per node are used of the {asked.value} requested on line {asked.span.line}",
                 "make the two equal; the other GPUs are idle",
                 level="warning",
             )
@@ -111,8 +113,8 @@ def _torchrun_tasks(job: Job) -> Iterator[Problem]:
     if tasks is not None and ranks is not None and tasks > 1 and ranks > 1:
         yield problem(
             job.tasks_per_node,
-            f"{tasks} tasks a node each start a torchrun with {ranks} processes: {tasks * ranks} processes a node",
-            "use one task a node (--ntasks-per-node=1); torchrun starts the processes",
+            f"{tasks} tasks per node each start a torchrun with {ranks} processes: {tasks * ranks} processes per node",
+            "use one task per node (--ntasks-per-node=1); torchrun starts the processes",
         )
 
 
@@ -120,15 +122,18 @@ def _torchrun_tasks(job: Job) -> Iterator[Problem]:
 def processors_suffice(file: File) -> Iterator[Problem]:
     """The processes of a node must fit its CPUs.
 
-    Every rank starts its own loader processes, so their number multiplies by the ranks of the node. And the CPUs that
-    the job asks for must cover at least one for each rank.
+    Every rank starts its own data loader workers, so their number multiplies by the ranks of the node. The CPUs that
+    the job requests must cover at least one per rank.
 
-    Why: more busy processes than CPUs wait for one another; GPUs then wait for data.
+    Why: with more busy processes than CPUs they wait for each other, and the GPUs wait for data.
 
-    Fix: workers × ranks at most the vCPUs of the node; --cpus-per-task × tasks at least the ranks.
+    Fix: keep workers × ranks at or below the vCPUs of the node, and --cpus-per-task × tasks at or above the ranks.
 
-    Source: PyTorch warns when a DataLoader has more workers than CPUs; 64 workers on the 48 vCPUs of a
-    g4dn.12xlarge (accelerate-pcluster-distributed-training).
+    Source: PyTorch warns when a DataLoader has more workers than CPUs; 64 workers on the 48 vCPUs of a g4dn.12xlarge
+    (accelerate-pcluster-distributed-training).
+
+    When to ignore: the workers mostly wait for the network and a measurement shows that they do not slow each other
+    down.
     """
     yield from once(p for job in file.jobs for p in _processors(job))
 
@@ -138,28 +143,28 @@ def _processors(job: Job) -> Iterator[Problem]:
     cpus, tasks = known(job.cpus_per_task), known(job.tasks_per_node) or 1
     granted = cpus * tasks if cpus else None
     if granted is not None and ranks is not None and job.cpus_per_task is not None and granted < ranks:
-        how = f"{cpus} CPUs a task × {tasks} tasks" if tasks > 1 else f"{cpus} CPU{'s' if cpus != 1 else ''}"
+        how = f"{cpus} CPUs per task × {tasks} tasks" if tasks > 1 else f"{cpus} CPU{'s' if cpus != 1 else ''}"
         yield problem(
             job.cpus_per_task,
-            f"{how} a node for {ranks} ranks: not one CPU for each",
-            f"ask for all {type_.vcpus} CPUs of {type_.name}" if type_ is not None else "ask for all CPUs of the node",
+            f"{how} per node for {ranks} ranks: less than one CPU per rank",
+            f"request all {type_.vcpus} CPUs of {type_.name}" if type_ is not None else "request all CPUs of the node",
         )
-    elif granted is not None and ranks is None and job.cpus_per_task is not None and granted < _asked(job):
+    elif granted is not None and ranks is None and job.cpus_per_task is not None and granted < _requested(job):
         yield problem(
             job.cpus_per_task,
-            f"{granted} CPUs a node for {_asked(job)} GPUs: not one for the process of each",
-            "ask for all CPUs of the node",
+            f"{granted} CPUs per node for {_requested(job)} GPUs: less than one per GPU process",
+            "request all CPUs of the node",
         )
     elif workers and ranks and job.workers is not None:
-        limit, of = (granted, "CPUs the job asks for") if granted else (type_.vcpus if type_ else None, "vCPUs")
+        limit, of = (granted, "CPUs the job requests") if granted else (type_.vcpus if type_ else None, "vCPUs")
         if limit is not None and workers * ranks > limit:
             place = f" of {type_.name}" if of == "vCPUs" and type_ is not None else ""
             yield problem(
                 job.workers,
-                f"{workers} loader processes × {ranks} ranks = {workers * ranks} a node, over the {limit} {of}{place}",
-                f"use at most {max(1, limit // ranks)} a rank",
+                f"{workers} loader workers × {ranks} ranks = {workers * ranks} per node, over the {limit} {of}{place}",
+                f"use at most {max(1, limit // ranks)} per rank",
             )
 
 
-def _asked(job: Job) -> int:
+def _requested(job: Job) -> int:
     return max((value.value for value in job.gpus_per_node if value.known), default=0)
