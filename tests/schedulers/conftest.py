@@ -14,7 +14,7 @@ from slurm_bench import Bench
 from trainwright.platforms.local import life, state
 from trainwright.platforms.local.cluster import LocalCluster, LocalQueue
 from trainwright.platforms.local.daemons import missing_programs
-from trainwright.platforms.local.platform import LocalPlatform
+from trainwright.platforms.local.platform import scheduler_on
 from trainwright.spec.model import Queue, Spec
 
 
@@ -40,5 +40,4 @@ def bench(module_home: Path) -> Bench:
     cluster = LocalCluster("bench", (LocalQueue("train", 4, cpus=4, gpus=2),), settings=(("SlurmdTimeout", "3"),))
     record = life.up(cluster)
     queues = (Queue(name="train", nodes=4, cpus=4, gpus=2),)
-    scheduler = LocalPlatform().scheduler("bench", None)
-    return Bench(record, scheduler, Spec(name="bench", platform="local", queues=queues))
+    return Bench(record, scheduler_on(record), Spec(name="bench", platform="local", queues=queues))

@@ -13,7 +13,7 @@ from moto import mock_aws
 
 from trainwright.catalog.environment import EnvVar
 from trainwright.errors import UserError
-from trainwright.schedulers.base import Launch
+from trainwright.schedulers.base import JobIdentity, Launch
 from trainwright.schedulers.batch import BatchScheduler, command
 
 LAUNCH = Launch(
@@ -75,7 +75,7 @@ def test_a_job_lives_on_batch(queue: str) -> None:
     ours = scheduler(queue)
     job = ours.submit(LAUNCH, ours.render(LAUNCH))
     assert ours.state(job).name == "pretrain"
-    assert ours.state("00000000-0000-0000-0000-000000000000").state == "unknown"
+    assert ours.state(JobIdentity("00000000-0000-0000-0000-000000000000")).state == "unknown"
     ours.cancel(job)
 
 

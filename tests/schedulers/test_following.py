@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from trainwright.errors import UserError
-from trainwright.runs.follow import Progress, Tail, prefix
+from trainwright.runs.follow import Progress
 from trainwright.schedulers.environment import check_names, explain, job_environment
+from trainwright.schedulers.logs import new_lines
 from trainwright.schedulers.shell import Shell
 
 
@@ -33,19 +34,15 @@ def test_a_rewind_starts_the_pace_over() -> None:
 
 def test_a_file_that_became_shorter_is_read_from_its_start(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
-    tail = Tail(Shell(), str(path))
-    assert tail.lines() == []
+    assert new_lines(Shell(), str(path), 0) == ([], 0)
     path.write_text("one\ntwo\nthr")
-    assert tail.lines() == ["one", "two"]
-    path.write_text("one\n")
-    assert tail.lines() == ["one"]
+    lines, end = new_lines(Shell(), str(path), 0)
+    assert (lines, end) == (["one", "two"], 8)
     with path.open("a") as more:
-        more.write("two\n")
-    assert tail.lines() == ["two"]
-
-
-def test_lines_say_where_they_come_from() -> None:
-    assert prefix("/runs/x/logs/rank-12.log") == "[rank-12] "
+        more.write("ee\n")
+    assert new_lines(Shell(), str(path), end) == (["three"], 14)
+    path.write_text("one\n")
+    assert new_lines(Shell(), str(path), 14) == (["one"], 4)
 
 
 def test_efa_lines_only_where_there_is_efa() -> None:

@@ -56,7 +56,7 @@ def steady(monkeypatch: pytest.MonkeyPatch) -> None:
     def local(self: LocalPlatform, name: str, spec: Spec | None) -> SlurmScheduler:
         return SlurmScheduler(cluster=name, interface="eth0", python="python3")
 
-    monkeypatch.setattr(LocalPlatform, "preview", lambda self, spec: local(self, spec.name, spec))
+    monkeypatch.setattr(LocalPlatform, "preview", lambda self, spec, job, host="": local(self, spec.name, spec))
 
 
 def rendered(job: str, words: list[str]) -> str:

@@ -52,7 +52,7 @@ def ended_well(bench: Bench, run: Run, steps: int = STEPS) -> None:
 def test_a_node_dies_and_the_job_comes_back(bench: Bench) -> None:
     run = bench.submit(f"--steps={STEPS}", "--pause=0.1", requeue=True)
     bench.at_step(run, 12)
-    victim = bench.scheduler.state(run.job_id).node_list  # train-[1-2]: the last one, so not the batch script's host
+    victim = bench.scheduler.state(run.identity).node_list  # train-[1-2]: the last one, so not the batch script's host
     name = "train-2" if "2" in victim else "train-4"
     life.power_off(bench.record, name)
     ended_well(bench, run)
@@ -67,7 +67,7 @@ def test_the_first_node_dies_with_the_batch_script(bench: Bench) -> None:
     run = bench.submit(f"--steps={STEPS}", "--pause=0.1")
     bench.at_step(run, 12)
     nodes = life.daemons.run_on_head(
-        bench.record, ["scontrol", "show", "hostnames", bench.scheduler.state(run.job_id).node_list]
+        bench.record, ["scontrol", "show", "hostnames", bench.scheduler.state(run.identity).node_list]
     ).split()
     life.power_off(bench.record, nodes[0])
     ended_well(bench, run)
@@ -136,7 +136,7 @@ def test_a_bad_script_is_refused_before_it_is_queued(bench: Bench, tmp_path: Pat
     assert caught.value.where.startswith(f"{broken}:1:")
     job = Job(name="missing", script=str(tmp_path / "missing.py"))
     with pytest.raises(UserError, match="no script"):
-        bench.submit_job(job, lambda *_: ())
+        bench.submit_job(job)
     assert bench.scheduler.jobs() == []
 
 
@@ -144,7 +144,7 @@ def test_cancel_leaves_no_process(bench: Bench) -> None:
     run = bench.submit("--steps=100000", "--pause=0.1")
     bench.at_step(run, 3)
     assert any(role.startswith("job-") for role in state.processes(bench.record).values())
-    bench.scheduler.cancel(run.job_id)
+    bench.scheduler.cancel(run.identity)
     status = bench.end(run)
     assert status.state == "cancelled"
     bench.wait(run, lambda status: not job_processes(bench, run), 20)

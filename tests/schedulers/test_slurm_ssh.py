@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from slurm_bench import COUNTING
+from slurm_bench import submit_counting
 
 from trainwright.errors import UserError
 from trainwright.platforms.local import life
@@ -68,26 +68,18 @@ def laptop(module_home: Path) -> Iterator[Shell]:
 
 def order(shell: Shell, root: Path, **fields: object) -> Order:
     spec = Spec(name="far", platform="parallelcluster", queues=(Queue(name="train", nodes=2, cpus=2),))
-    job = Job(name="count", model="counting", args=("--steps=6",), nodes=2, **fields)
-    return Order(
-        spec,
-        job,
-        SlurmScheduler(shell, cluster="far", interface="lo"),
-        lambda spec, job, ranks, python, code: (python, str(COUNTING), *job.args),
-        remote_root=str(root),
-    )
+    job = Job(name="count", model="llama3.2-1b-debug", args=("--steps=6",), nodes=2, **fields)
+    return Order(spec, job, SlurmScheduler(shell, cluster="far", interface="lo"), remote_root=str(root))
 
 
 def test_submit_follow_and_read_the_end_over_ssh(laptop: Shell, tmp_path: Path) -> None:
     request = order(laptop, tmp_path / "far side")
-    run = submission.submit(request, submission.plan(request))
+    run = submit_counting(request)
     assert run.host == "head"
     assert run.where.startswith(str(tmp_path / "far side"))
     lines: list[str] = []
     live: list[str] = []
-    status = follow.follow(
-        run, laptop, lambda: request.scheduler.state(run.job_id), None, lines.append, live.append, 0.1
-    )
+    status = follow.follow(run, request.scheduler, None, lines.append, live.append, 0.1)
     assert status.state == "completed", lines
     assert {line.split("]")[0] for line in lines} == {"[rank-0", "[rank-1"}
     assert any(words.startswith("step 6") for words in live)
@@ -97,10 +89,9 @@ def test_submit_follow_and_read_the_end_over_ssh(laptop: Shell, tmp_path: Path) 
 
 def test_cancel_and_refusal_over_ssh(laptop: Shell, tmp_path: Path) -> None:
     request = order(laptop, tmp_path)
-    planned = submission.plan(request)
-    run = submission.submit(request, planned)
-    request.scheduler.cancel(run.job_id)
-    wait_for(lambda: request.scheduler.state(run.job_id).state == "cancelled", "it is cancelled", Path(), 20)
+    run = submit_counting(request)
+    request.scheduler.cancel(run.identity)
+    wait_for(lambda: request.scheduler.state(run.identity).state == "cancelled", "it is cancelled", Path(), 20)
     refused = order(laptop, tmp_path, reservation="none")
     with pytest.raises(UserError, match="refused"):
         submission.submit(refused, submission.plan(refused))

@@ -9,7 +9,6 @@ from slurm_bench import Bench, metrics, report
 
 from trainwright.platforms.local import life
 from trainwright.runs.store import Run
-from trainwright.schedulers.commands import command_of
 from trainwright.spec.model import Batch, Checkpoint, Job
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]
@@ -34,10 +33,10 @@ def curve(run: Run) -> dict[int, float]:
 
 
 def test_a_dead_node_does_not_change_the_loss(bench: Bench) -> None:
-    calm = bench.submit_job(tiny("calm"), command_of)
+    calm = bench.submit_job(tiny("calm"))
     status = bench.end(calm, 180)
     assert status.state == "completed", report(calm)
-    struck = bench.submit_job(tiny("struck"), command_of)
+    struck = bench.submit_job(tiny("struck"))
     bench.at_step(struck, 9, 120)
     life.power_off(bench.record, "train-2")
     status = bench.end(struck, 240)

@@ -19,7 +19,7 @@ def command(why: str | None, as_json: bool) -> None:
 
     if why:
         run = store.find(why)
-        click.echo(reach.scheduler_of(run).explain_pending(run.job_id))
+        click.echo(reach.scheduler_of(run).explain_pending(run.identity))
         return
     jobs = reach.all_jobs()
     if as_json:

@@ -31,7 +31,7 @@ def command(run: str, follow_it: bool, rank: int | None, tail: int | None) -> No
         watch(found, rank)
         return
     empty = True
-    lines = reach.log_lines(found, rank)()
+    lines = reach.log_lines(found, rank)
     for line in ends(lines, tail) if tail else lines:
         empty = False
         click.echo(line)
@@ -61,11 +61,9 @@ def watch(run: Run, rank: int | None) -> None:
     def live(words: str) -> None:
         click.echo(f"\r\x1b[K{words}" if terminal else words, err=True, nl=not terminal)
 
+    scheduler = reach.scheduler_of(run)
     try:
-        new = reach.log_lines(run, rank)
-        status = follow(
-            run, reach.shell_of(run), lambda: reach.run_state(run), rank, line, live, 2.0 if run.at else 0.5, new
-        )
+        status = follow(run, scheduler, rank, line, live, pause=0.5 if scheduler.ships else 2.0)
     except KeyboardInterrupt:
         click.echo(f"\nthe job goes on; `trainwright logs -f {run.name}` follows it again", err=True)
         return

@@ -16,7 +16,7 @@ from trainwright.platforms.base import platform_named
 from trainwright.platforms.local import daemons, life, state
 from trainwright.runs import submission
 from trainwright.runs.follow import follow
-from trainwright.runs.reach import run_state, scheduler_of, shell_of
+from trainwright.runs.reach import run_state, scheduler_of
 from trainwright.runs.request import SubmitRequest, order_for
 from trainwright.runs.store import Run
 from trainwright.schedulers.base import JobStatus
@@ -112,7 +112,7 @@ def _submit(stage: Stage) -> Run:
 
 
 def _finish(stage: Stage, run: Run) -> JobStatus:
-    status = follow(run, shell_of(run), lambda: run_state(run), line=lambda text: None, live=stage.live)
+    status = follow(run, scheduler_of(run), line=lambda text: None, live=stage.live)
     if status.state != "completed":
         log = (run.folder / "job.log").read_text()[-400:] if (run.folder / "job.log").exists() else ""
         raise Failed(f"the job ended as {status.state} ({status.reason})\n{log}")
@@ -139,7 +139,7 @@ def _wait_for(ready: Callable[[], bool], seconds: float, what: str) -> None:
 
 def _victim(run: Run) -> str:
     """The last node of the job: not the one whose batch script is in charge."""
-    short = scheduler_of(run).state(run.job_id).node_list  # train-[1-4]
+    short = scheduler_of(run).state(run.identity).node_list  # train-[1-4]
     names = daemons.run_on_head(state.require(CLUSTER), ["scontrol", "show", "hostnames", short]).split()
     if not names:
         raise Failed("the job ended before a node could be killed")

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from trainwright.runs.follow import LOGS, RANK_LINE
+from trainwright.schedulers.logs import LOG_NAME, RANK_LINE
 from trainwright.schedulers.shell import Shell
 
 ENOUGH = 16_384  # bytes at the end of a log: a traceback and what follows it
@@ -87,7 +87,7 @@ def log_ends(where: str, shell: Shell) -> list[tuple[str, list[str]]]:
     found: list[tuple[str, list[str]]] = []
     for line in shell.run(["sh", "-c", script, "sh", where]).out.splitlines():
         name = line.removeprefix("==> ").rsplit("/", 1)[-1]
-        if line.startswith("==> ") and LOGS.fullmatch(name):
+        if line.startswith("==> ") and LOG_NAME.fullmatch(name):
             found.append((name.removesuffix(".log"), []))
         elif found:
             found[-1][1].append(line)

@@ -1,4 +1,4 @@
-"""A fire drill: cause the faults of a long run on a real cluster, and measure what each cost beside what it may."""
+"""The drill: cause the faults of a long run on a real cluster, and measure what each cost beside what it may."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ from trainwright.runs.accidents import Accidents, LocalAccidents, SlurmAccidents
 from trainwright.runs.reach import scheduler_for
 from trainwright.runs.store import Run
 from trainwright.runs.submission import Order
-from trainwright.schedulers.base import JobStatus
-from trainwright.schedulers.commands import command_of
+from trainwright.schedulers.base import JobIdentity, JobStatus
 from trainwright.schedulers.launch import nodes_of, pick_job
 from trainwright.schedulers.slurm import SlurmScheduler
 from trainwright.spec.load import load
@@ -82,7 +81,7 @@ class Watch:
         return max((after - before for before, after in itertools.pairwise(times)), default=0.0)
 
     def state(self) -> JobStatus:
-        return self.order.scheduler.state(self.run.job_id)
+        return self.order.scheduler.state(self.run.identity)
 
     def until(self, ready: Callable[[], bool], what: str, seconds: float) -> float:
         """Wait, and say how long it took; a job that ended meanwhile is not waited for."""
@@ -148,12 +147,12 @@ class Drill:
         losses = watch.losses()
         return Baseline(losses, start, max(0.0, time.monotonic() - began - start) / max(1, len(losses)))
 
-    def struck(self, fault: str, strike: Callable[[str], str], baseline: Baseline) -> Outcome:
+    def struck(self, fault: str, strike: Callable[[JobIdentity], str], baseline: Baseline) -> Outcome:
         """Strike after the first checkpoint; what is lost is the way back to the step that was reached before."""
         watch = self.submit()
         watch.until(lambda: watch.last() > self.every, f"step {self.every + 1}", self.patience)
         before = watch.last()
-        note = strike(watch.run.job_id)
+        note = strike(watch.run.identity)
         began = time.monotonic()
         reached = max(before, watch.last())
         while watch.last() <= reached and not watch.state().over and time.monotonic() - began < self.patience:
@@ -202,7 +201,7 @@ class Drill:
     def cancelled(self) -> Outcome:
         watch = self.submit()
         watch.until(lambda: watch.last() >= 1, "its first step", self.patience)
-        self.order.scheduler.cancel(watch.run.job_id)
+        self.order.scheduler.cancel(watch.run.identity)
         began = time.monotonic()
         while not watch.state().over and time.monotonic() - began < 60:
             time.sleep(POLL)
@@ -228,7 +227,7 @@ def drill_order(path: str, name: str, overrides: tuple[str, ...], host: str, ste
     spec = load(path, overrides).spec
     job = drill_job(pick_job(spec, name) if spec.jobs or name else small_job(spec), steps, every)
     scheduler = scheduler_for(spec, job, host)
-    return Order(spec, job, scheduler, command_of, Path(path).parent.absolute())
+    return Order(spec, job, scheduler, Path(path).parent.absolute())
 
 
 def small_job(spec: Spec) -> Job:

@@ -6,39 +6,14 @@ It only reads the run folder, so closing the terminal loses nothing and a second
 from __future__ import annotations
 
 import json
-import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Protocol
 
+from trainwright.runs.reach import run_state
 from trainwright.runs.store import Run
-from trainwright.schedulers.base import JobStatus
-from trainwright.schedulers.shell import Shell
-
-# How torchrun (as the launch asks it to) and mpirun tell the ranks of one log apart.
-RANK_LINE = re.compile(r"\[(?:rank|1,)(\d+)\](?:<\w+>)?: ?(.*)")
-LOGS = re.compile(r"(job(?:-\d+)?|rank-\d+|node-\d+|health-\S+)\.log")
-
-
-@dataclass
-class Tail:
-    """The lines a file gained since it was last looked at."""
-
-    shell: Shell
-    path: str
-    offset: int = 0
-    rest: bytes = b""
-
-    def lines(self) -> list[str]:
-        # A trainer that resumes takes back the lines of steps it will do again: the file is shorter then.
-        if self.shell.size(self.path) < self.offset:
-            self.offset, self.rest = 0, b""
-        data = self.shell.read(self.path, self.offset)
-        self.offset += len(data)
-        *whole, self.rest = (self.rest + data).split(b"\n")
-        return [line.decode(errors="replace") for line in whole]
+from trainwright.schedulers.base import JobStatus, Scheduler
+from trainwright.schedulers.logs import new_lines
 
 
 @dataclass
@@ -87,64 +62,26 @@ class Progress:
         return None if pace is None else pace * max(0, self.steps - self.step)
 
 
-def log_files(run: Run, shell: Shell, rank: int | None = None) -> list[str]:
-    """The log files of a run so far: all of them, or one rank's."""
-    names = [name for name in shell.listing(f"{run.where}/logs") if LOGS.fullmatch(name)]
-    if rank is not None:
-        return [f"{run.where}/logs/{name}" for name in names if name == f"rank-{rank}.log"]
-    names.sort(key=lambda name: [int(word) if word.isdigit() else word for word in re.split(r"(\d+)", name)])
-    own = [name for name in shell.listing(run.where) if LOGS.fullmatch(name)]
-    return [*(f"{run.where}/{name}" for name in own), *(f"{run.where}/logs/{name}" for name in names)]
-
-
-def prefix(path: str) -> str:
-    """`[rank-3] ` before each of its lines."""
-    return f"[{path.rsplit('/', 1)[-1].removesuffix('.log')}] "
-
-
-def new_lines(run: Run, shell: Shell, tails: dict[str, Tail], rank: int | None) -> Iterator[str]:
-    """What the logs gained since the last call, each line with where it comes from."""
-    for path in log_files(run, shell, rank):
-        tail = tails.setdefault(path, Tail(shell, path))
-        for line in tail.lines():
-            yield prefix(path) + line
-
-
-class Streams(Protocol):
-    """A scheduler whose logs come through its API."""
-
-    def logs(self, job: str, seen: dict[str, str]) -> Iterator[tuple[str, str]]: ...
-
-
-def streamed_lines(streams: Streams, job: str, seen: dict[str, str], rank: int | None) -> Iterator[str]:
-    """The same from a scheduler's API, where one container's log holds all ranks of a node."""
-    for source, line in streams.logs(job, seen):
-        told = RANK_LINE.match(line)
-        if rank is None or (told and int(told[1]) == rank):
-            yield f"[rank-{told[1]}] {told[2]}" if told else f"[{source}] {line}"
-
-
 def follow(
     run: Run,
-    shell: Shell,
-    state: Callable[[], JobStatus],
+    scheduler: Scheduler,
     rank: int | None = None,
     line: Callable[[str], None] = print,
     live: Callable[[str], None] = lambda words: None,
     pause: float = 0.5,
-    lines: Callable[[], Iterator[str]] | None = None,
 ) -> JobStatus:
-    """Show a run until its job is over, and give back how it ended."""
-    lines = lines or partial(new_lines, run, shell, {}, rank)
-    metrics = Tail(shell, f"{run.where}/metrics.jsonl")
+    """Show a run until its job is over, and return how it ended."""
+    seen: dict[str, str] = {}
+    metrics, position = f"{run.where}/metrics.jsonl", 0
     progress = Progress(run.steps)
     last = ""
     while True:
         # Asked before the logs are read: what a job wrote before it ended is then always shown.
-        status = state()
-        for text in lines():
-            line(text)
-        if progress.take(metrics.lines()):
+        status = run_state(run, scheduler)
+        for source, text in scheduler.logs(run.identity, run.where, seen, rank):
+            line(f"[{source}] {text}")
+        records, position = new_lines(scheduler.shell, metrics, position)
+        if progress.take(records):
             live(progress.line())
         elif status.state != last:
             live(f"{status.state}{f' ({status.reason})' if status.reason else ''}")

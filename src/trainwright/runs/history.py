@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 from trainwright.runs import store
 from trainwright.runs.cause import Cause, cause_of, log_ends
-from trainwright.runs.follow import Progress, Tail
-from trainwright.runs.reach import CONTAINER_SCHEDULERS, log_lines, run_state, shell_of
+from trainwright.runs.follow import Progress
+from trainwright.runs.reach import run_state, scheduler_of, shell_of
 from trainwright.runs.store import Run
 from trainwright.schedulers.base import JobStatus
-from trainwright.schedulers.shell import Shell
+from trainwright.schedulers.logs import new_lines
 
 FAILED = frozenset({"failed", "timeout", "node-failed"})
 
@@ -47,7 +47,7 @@ def facts(run: Run, status: JobStatus | None = None) -> dict[str, str]:
 
 def last_metrics(run: Run) -> Progress:
     progress = Progress(run.steps)
-    progress.take(Tail(Shell(host=run.host), f"{run.where}/metrics.jsonl").lines())
+    progress.take(new_lines(shell_of(run), f"{run.where}/metrics.jsonl", 0)[0])
     return progress
 
 
@@ -82,12 +82,12 @@ def failure(run: Run, status: JobStatus) -> Cause | None:
     """Why a run that failed did so, by the words of its ranks."""
     if status.state not in FAILED:
         return None
-    if run.scheduler not in CONTAINER_SCHEDULERS:
+    scheduler = scheduler_of(run)
+    if scheduler.ships:
         return cause_of(log_ends(run.where, shell_of(run)))
     logs: dict[str, list[str]] = {}
-    for line in log_lines(run)():
-        source, _, words = line.removeprefix("[").partition("] ")
-        logs.setdefault(source, []).append(words)
+    for source, line in scheduler.logs(run.identity, run.where, {}):
+        logs.setdefault(source, []).append(line)
     return cause_of(logs.items())
 
 

@@ -1,30 +1,26 @@
-"""Finding the scheduler of a job again: from a spec, or from a run that was submitted earlier, from any terminal."""
+"""Finding the scheduler of a job again, from a spec or from an earlier run, and what it says about the run."""
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import time
-from collections.abc import Callable, Iterator
-from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from trainwright.errors import UserError
-from trainwright.platforms.base import PLATFORMS, platform_named
+from trainwright.platforms.base import platform_named
 from trainwright.runs import store
-from trainwright.runs.follow import new_lines, streamed_lines
 from trainwright.runs.store import Run
 from trainwright.schedulers.base import JobStatus, Scheduler
 from trainwright.schedulers.process import ProcessScheduler
-from trainwright.schedulers.shell import Shell
-from trainwright.schedulers.slurm import SlurmScheduler
+from trainwright.schedulers.shell import Gone, Shell
 
 if TYPE_CHECKING:
     from trainwright.spec.model import Job, Spec
 
-SLURM_PLATFORMS = frozenset({"parallelcluster", "hyperpod", "local"})
-RECENT = 30 * 24 * 3600.0  # seconds; a place that had no run for so long may be gone, and is no longer asked
+RECENT = 30 * 24 * 3600.0  # seconds; a cluster without a run for longer may be gone, and is no longer asked
 CANCELLED = "cancelled"  # the event that `trainwright cancel` leaves
-CONTAINER_SCHEDULERS = frozenset({"kubernetes", "batch"})
 
 
 def scheduler_for(spec: Spec, job: Job, host: str = "", chosen: str = "", dry: bool = False) -> Scheduler:
@@ -32,121 +28,117 @@ def scheduler_for(spec: Spec, job: Job, host: str = "", chosen: str = "", dry: b
     run only writes the script, so a local cluster need not be up for it."""
     if chosen == "process":
         return ProcessScheduler()
-    if host:
-        if spec.platform not in SLURM_PLATFORMS:
-            raise UserError(
-                f"--host names a Slurm head node, and platform {spec.platform} has none", fix="leave it out"
-            )
-        return SlurmScheduler(Shell(host=host), spec.name, python="python3", hyperpod=spec.platform == "hyperpod")
-    if spec.platform not in SLURM_PLATFORMS:
-        from trainwright.platforms.containers import container_scheduler
-
-        return container_scheduler(spec, job)
-    if spec.platform in PLATFORMS:
-        platform = platform_named(spec.platform)
-        return platform.preview(spec) if dry else platform.scheduler(spec.name, spec)
-    return SlurmScheduler(Shell(), spec.name, hyperpod=spec.platform == "hyperpod")
+    platform = platform_named(spec.platform)
+    return platform.preview(spec, job, host) if dry else platform.scheduler(spec, job, host)
 
 
 def scheduler_of(run: Run) -> Scheduler:
-    """The scheduler a run was handed to."""
+    """The scheduler a run was handed to. Nothing is asked of it yet, so this also works while it is down."""
     if run.scheduler == "process":
         return ProcessScheduler()
-    if run.scheduler in CONTAINER_SCHEDULERS:
-        from trainwright.platforms.containers import scheduler_at
-
-        return scheduler_at(run.scheduler, run.cluster, run.at)
-    if run.host:
-        return SlurmScheduler(Shell(host=run.host), cluster=run.cluster)
-    if run.platform in PLATFORMS:
-        return platform_named(run.platform).scheduler(run.cluster, None)
-    return SlurmScheduler(Shell(), cluster=run.cluster)
+    return platform_named(run.platform).scheduler_again(run.cluster, run.host, run.at)
 
 
 def shell_of(run: Run) -> Shell:
     """How to read a run's files: in place, or over ssh."""
-    return Shell(host=run.host) if run.host else Shell()
+    return Shell(host=run.host)
 
 
-def log_lines(run: Run, rank: int | None = None) -> Callable[[], Iterator[str]]:
-    """What a run's logs gained since the last call: from its folder, or from the API where images run."""
-    if run.scheduler in CONTAINER_SCHEDULERS:
-        scheduler: Any = scheduler_of(run)
-        return partial(streamed_lines, scheduler, run.job_id, {}, rank)
-    return partial(new_lines, run, shell_of(run), {}, rank)
+def log_lines(run: Run, rank: int | None = None) -> Iterator[str]:
+    """What a run has logged so far, each line with its source."""
+    return (f"[{source}] {line}" for source, line in scheduler_of(run).logs(run.identity, run.where, {}, rank))
+
+
+def run_state(run: Run, scheduler: Scheduler | None = None) -> JobStatus:
+    """What became of a run: `unknown`, with what was last seen, where the scheduler does not answer."""
+    if not run.job_id:
+        return JobStatus("", run.name, "unknown", run.scheduler, reason="it was never submitted")
+    seen = store.last_seen(run)
+    if seen and seen.status.over:
+        return seen.status
+    try:
+        status = (scheduler or scheduler_of(run)).state(run.identity)
+    except UserError as error:
+        status = JobStatus(run.job_id, run.name, "unknown", run.scheduler, run.cluster, run.queue, reason=error.what)
+        if isinstance(error, Gone):
+            status = dataclasses.replace(status, state="lost")
+    if status.state in {"unknown", "lost"}:
+        status = _from_events(run, status)
+    if status.state == "unknown":
+        when = f"last seen {seen.status.state} at {clock(seen.time)}" if seen else "never seen"
+        return dataclasses.replace(status, reason=f"{status.reason}; {when}")
+    store.remember(run, status, seen)
+    return status
 
 
 def all_jobs() -> list[JobStatus]:
-    """Every job that waits or runs, on every scheduler this machine knows: one question to each, not one a job."""
-    found = ProcessScheduler().jobs()
-    for scheduler in known_schedulers():
+    """Every job that waits or runs, with one question to each scheduler this machine knows. The runs of a scheduler
+    that does not answer are listed as unknown."""
+    jobs = ProcessScheduler().jobs()
+    for scheduler, runs in known_schedulers():
         try:
-            found += scheduler.jobs()
-        except UserError as error:  # one cluster that is gone or does not answer must not hide the others
-            found.append(JobStatus("", "", "unknown", scheduler.name, scheduler.cluster, reason=error.what))
-    return [job for job in found if not job.over]
+            jobs += scheduler.jobs()
+        except UserError as error:
+            lost = JobStatus("", "", "unknown", scheduler.name, scheduler.cluster, reason=error.what)
+            jobs += [run_state(run, scheduler) for run in runs] or [lost]
+    return [job for job in jobs if not job.over]
 
 
-def known_schedulers() -> list[Scheduler]:
-    """The local clusters, and every place a run was sent to lately."""
-    from trainwright.platforms.local import life, state
+def known_schedulers() -> list[tuple[Scheduler, list[Run]]]:
+    """The local clusters, and every place of a recent run that is not known to be over; each with those runs."""
+    from trainwright.platforms.local.platform import local_schedulers
 
-    records = [record for name in state.names() if (record := state.read(name)) and life.daemons_alive(record)]
-    local = platform_named("local")
-    found: list[Scheduler] = [local.scheduler(record.cluster.name, None) for record in records]
-    others = {
-        (run.host, run.cluster, *run.at.values()): run
-        for run in store.all_runs()
-        if time.time() - run.created < RECENT
-        and (run.scheduler in CONTAINER_SCHEDULERS or (run.scheduler == "slurm" and run.host))
+    places: dict[tuple[str, ...], tuple[Scheduler, list[Run]]] = {
+        _place(each.cluster, "", each.at.values()): (each, []) for each in local_schedulers()
     }
-    return [*found, *(scheduler_of(run) for run in others.values())]
+    for run in _open_runs():
+        place = _place(run.cluster, run.host, run.at.values())
+        if place not in places:
+            places[place] = (scheduler_of(run), [])
+        places[place][1].append(run)
+    return list(places.values())
 
 
-def run_state(run: Run) -> JobStatus:
-    """What became of a run; a cluster that was taken down leaves what its folder says."""
-    if not run.job_id:
-        return JobStatus("", run.job, "unknown", run.scheduler, reason="it was never submitted")
-    try:
-        _same_cluster(run)
-        status = scheduler_of(run).state(run.job_id)
-    except UserError as error:
-        status = JobStatus(run.job_id, run.job, "unknown", run.scheduler, run.cluster, reason=error.what)
-    return status if status.state != "unknown" else _from_events(run, status)
+def open_runs_on(cluster: str, start: str) -> list[Run]:
+    """The runs of one start of a cluster that are not known to be over."""
+    return [run for run in _open_runs() if run.cluster == cluster and run.start == start]
 
 
 def cancel(run: Run) -> None:
-    """End a run's job, and keep in its folder that this was wished, for when its cluster is gone."""
-    import json
-
-    scheduler_of(run).cancel(run.job_id)
+    """End a run's job, and record in its folder that this was asked for, for when its cluster is gone."""
+    scheduler_of(run).cancel(run.identity)
+    event = {"time": time.time(), "source": "job", "event": CANCELLED, "job": run.job_id}
     with (run.folder / "events.jsonl").open("a", encoding="utf-8") as events:
-        events.write(json.dumps({"time": time.time(), "source": "job", "event": CANCELLED, "job": run.job_id}) + "\n")
+        events.write(json.dumps(event) + "\n")
 
 
-def _same_cluster(run: Run) -> None:
-    """A local cluster that was made anew counts its jobs from 1 again: its job 1 is not this run's."""
-    if run.platform == "local" and run.scheduler == "slurm":
-        from trainwright.platforms.local import state
+def clock(moment: float) -> str:
+    """A time for people: with the day where it was not today."""
+    today = time.strftime("%Y-%m-%d") == time.strftime("%Y-%m-%d", time.localtime(moment))
+    return time.strftime("%H:%M:%S" if today else "%Y-%m-%d %H:%M:%S", time.localtime(moment))
 
-        if state.require(run.cluster).created > (run.submitted or run.created):
-            raise UserError(f"cluster {run.cluster} was started anew since")
+
+def _open_runs() -> Iterator[Run]:
+    for run in store.all_runs():
+        if run.scheduler == "process" or not run.job_id or time.time() - run.created > RECENT:
+            continue
+        seen = store.last_seen(run)
+        if seen is None or not seen.status.over:
+            yield run
+
+
+def _place(cluster: str, host: str, at: Iterable[str]) -> tuple[str, ...]:
+    return (cluster, host, *at)
 
 
 def _from_events(run: Run, unknown: JobStatus) -> JobStatus:
     """The last word of the job's own script, for a cluster that is no longer there to ask."""
-    import dataclasses
-    import json
-
-    lines = (Path(run.folder) / "events.jsonl").read_text().splitlines() if _has_events(run) else []
-    events = [json.loads(line) for line in lines if '"source": "job"' in line]
+    path = run.folder / "events.jsonl"
+    lines = path.read_text().splitlines() if path.exists() else []
+    events = [json.loads(line) for line in lines if '"source": "job"' in line and line.endswith("}")]
     if any(event["event"] == CANCELLED for event in events):
         return dataclasses.replace(unknown, state="cancelled", reason="")
     if not events or events[-1]["event"] != "ended":
         return unknown
     code = int(events[-1]["code"])
     return dataclasses.replace(unknown, state="completed" if code == 0 else "failed", exit_code=code, reason="")
-
-
-def _has_events(run: Run) -> bool:
-    return (run.folder / "events.jsonl").exists()

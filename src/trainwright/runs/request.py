@@ -8,7 +8,6 @@ from pathlib import Path
 from trainwright.errors import UserError
 from trainwright.runs.reach import scheduler_for
 from trainwright.runs.submission import Order
-from trainwright.schedulers.commands import command_of
 from trainwright.schedulers.launch import pick_job
 from trainwright.spec.load import load
 from trainwright.spec.model import Job, Queue, Spec
@@ -41,7 +40,7 @@ def order_for(request: SubmitRequest) -> Order:
     job = _own_job(request) if request.script or request.recipe else _spec_job(request, spec)
     base = Path.cwd() if request.script or not request.spec else Path(request.spec).parent.absolute()
     scheduler = scheduler_for(spec, job, request.host, request.scheduler, request.dry)
-    return Order(spec, job, scheduler, command_of, base, request.venv, request.remote_folder)
+    return Order(spec, job, scheduler, base, request.venv, request.remote_folder)
 
 
 def _spec(request: SubmitRequest) -> Spec:

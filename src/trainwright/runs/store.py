@@ -16,6 +16,9 @@ from pathlib import Path
 from trainwright.errors import UserError, did_you_mean
 from trainwright.files import write_whole
 from trainwright.home import home
+from trainwright.schedulers.base import JobIdentity, JobStatus
+
+REMEMBER_EVERY = 10.0  # seconds
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,7 @@ class Run:
     host: str = ""  # ssh destination, where the scheduler is not on this machine
     remote: str = ""  # the run folder on that side
     job_id: str = ""
+    start: str = ""  # which start of the cluster gave that id
     queue: str = ""
     nodes: int = 1
     ranks: int = 1
@@ -39,6 +43,11 @@ class Run:
     at: dict[str, str] = dataclasses.field(default_factory=dict)  # what finds the scheduler again: namespace, region…
 
     @property
+    def identity(self) -> JobIdentity:
+        """What names this run's job at its scheduler, and no other job."""
+        return JobIdentity(self.job_id, self.name, self.start, self.submitted)
+
+    @property
     def folder(self) -> Path:
         return runs_folder() / self.name
 
@@ -46,6 +55,31 @@ class Run:
     def where(self) -> str:
         """The run folder as the job sees it."""
         return self.remote or str(self.folder)
+
+
+@dataclass(frozen=True)
+class LastSeen:
+    """`last_seen.json`: what the scheduler last said about a run, and when."""
+
+    status: JobStatus
+    time: float
+
+
+def last_seen(run: Run) -> LastSeen | None:
+    try:
+        data = json.loads((run.folder / "last_seen.json").read_text())
+    except FileNotFoundError:
+        return None
+    return LastSeen(JobStatus(**data["status"]), data["time"])
+
+
+def remember(run: Run, status: JobStatus, seen: LastSeen | None) -> None:
+    """Keep a status for when the scheduler no longer answers; an unchanged one is written again only now and then."""
+    now = time.time()
+    if seen and seen.status == status and now - seen.time < REMEMBER_EVERY:
+        return
+    text = json.dumps({"time": now, "status": dataclasses.asdict(status)}, indent=1) + "\n"
+    write_whole(run.folder / "last_seen.json", text)
 
 
 def runs_folder() -> Path:

@@ -18,7 +18,7 @@ from trainwright.runs.required import check_required
 from trainwright.runs.store import Run
 from trainwright.schedulers.base import Launch, Scheduler, Script
 from trainwright.schedulers.environment import explain
-from trainwright.schedulers.launch import CommandOf, Place, launch_job, queue_of
+from trainwright.schedulers.launch import Place, launch_job, queue_of
 from trainwright.schedulers.shell import Shell
 from trainwright.spec.model import Job, Spec
 
@@ -30,19 +30,18 @@ class Order:
     spec: Spec
     job: Job
     scheduler: Scheduler
-    command_of: CommandOf
     base: Path = Path()  # what relative paths of the job start from
     venv: str = ""
     remote_root: str = ""  # where run folders go on a cluster that shares no file system with this machine
 
     @property
     def shell(self) -> Shell:
-        return getattr(self.scheduler, "shell", Shell())
+        return self.scheduler.shell
 
     @property
     def ships(self) -> bool:
         """Whether the run folder made here reaches the nodes; where images run, it does not."""
-        return getattr(self.scheduler, "ships", True)
+        return self.scheduler.ships
 
 
 @dataclass(frozen=True)
@@ -62,14 +61,14 @@ def plan(order: Order) -> Planned:
     remote = f"{_remote_root(order)}/{name}" if away else ""
     folder = Path(remote) if remote else store.runs_folder() / name
     # This machine's interpreter and paths mean nothing on another machine or in an image.
-    python = "python3" if away or order.job.container else getattr(order.scheduler, "python", "python3")
+    python = "python3" if away or order.job.container else order.scheduler.python
     path = "" if away else os.environ.get("PYTHONPATH", "")
-    place = Place(folder, python, getattr(order.scheduler, "interface", ""), order.venv, path, order.ships)
-    launch = launch_job(order.spec, order.job, place, order.command_of)
+    place = Place(folder, python, order.scheduler.interface, order.venv, path, order.ships)
+    launch = launch_job(order.spec, order.job, place)
     run = Run(
         name, order.job.name, order.scheduler.name, order.spec.platform, order.scheduler.cluster, order.shell.host,
         remote, queue=launch.queue, nodes=launch.nodes, ranks=launch.ranks, created=time.time(),
-        steps=steps_of(order.job), at=dict(getattr(order.scheduler, "at", {})),
+        steps=steps_of(order.job), at=dict(order.scheduler.at),
     )  # fmt: skip
     return Planned(run, launch, order.scheduler.render(launch))
 
@@ -83,11 +82,11 @@ def submit(order: Order, planned: Planned) -> Run:
     try:
         fill_folder(order, planned)
         order.shell.send(folder, planned.run.where)
-        job_id = order.scheduler.submit(planned.launch, planned.script)
+        job = order.scheduler.submit(planned.launch, planned.script)
     except BaseException:
         shutil.rmtree(folder)
         raise
-    run = dataclasses.replace(planned.run, job_id=job_id, submitted=time.time())
+    run = dataclasses.replace(planned.run, job_id=job.id, start=job.start, submitted=job.submitted)
     store.write(run)
     return run
 

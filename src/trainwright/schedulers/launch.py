@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,11 +10,9 @@ from trainwright.catalog.instances import find_instance
 from trainwright.errors import UserError, did_you_mean
 from trainwright.recipes.foreign import foreign_of
 from trainwright.schedulers.base import Launch
+from trainwright.schedulers.commands import command_of
 from trainwright.schedulers.environment import check_names, job_environment
 from trainwright.spec.model import Job, Queue, Spec
-
-# (spec, job, ranks, python, code folder) -> what one rank runs.
-CommandOf = Callable[[Spec, Job, int, str, Path], tuple[str, ...]]
 
 
 @dataclass(frozen=True)
@@ -44,7 +41,7 @@ def pick_job(spec: Spec, name: str) -> Job:
     raise UserError(what, fix=did_you_mean(name, names) or f"name one of {', '.join(names)}")
 
 
-def launch_job(spec: Spec, job: Job, place: Place, command_of: CommandOf) -> Launch:
+def launch_job(spec: Spec, job: Job, place: Place) -> Launch:
     """Everything the spec says about a job, in the words every scheduler takes."""
     check_names(job.env)
     queue = queue_of(spec, job)

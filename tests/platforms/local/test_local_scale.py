@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 import time
@@ -11,7 +12,7 @@ import pytest
 
 from trainwright.platforms.local import life
 from trainwright.platforms.local.cluster import LocalCluster, LocalQueue
-from trainwright.platforms.local.platform import LocalPlatform
+from trainwright.platforms.local.platform import scheduler_on
 from trainwright.runs import submission
 from trainwright.runs.submission import Order
 from trainwright.spec.model import Job, Queue, Spec
@@ -23,16 +24,18 @@ COUNTING = Path(__file__).parents[2] / "schedulers" / "counting.py"
 @pytest.mark.slow
 def test_sixty_four_nodes_start_and_run_a_job(slurm: Path) -> None:
     began = time.monotonic()
-    life.up(LocalCluster("many", (LocalQueue("train", 64),)))
+    record = life.up(LocalCluster("many", (LocalQueue("train", 64),)))
     up = time.monotonic() - began
     assert up < 60
     spec = Spec(name="many", platform="local", queues=(Queue(name="train", nodes=64),))
-    job = Job(name="count", model="counting", args=("--steps=5",), steps=5, nodes=64)
-    scheduler = LocalPlatform().scheduler("many", None)
-    order = Order(spec, job, scheduler, lambda s, job, *_: (sys.executable, str(COUNTING), *job.args))
-    run = submission.submit(order, submission.plan(order))
+    job = Job(name="count", model="llama3.2-1b-debug", args=("--steps=5",), steps=5, nodes=64)
+    scheduler = scheduler_on(record)
+    order = Order(spec, job, scheduler)
+    planned = submission.plan(order)
+    launch = dataclasses.replace(planned.launch, command=(sys.executable, str(COUNTING), *job.args))
+    run = submission.submit(order, dataclasses.replace(planned, launch=launch, script=scheduler.render(launch)))
     deadline = time.monotonic() + 180
-    while not (status := scheduler.state(run.job_id)).over:
+    while not (status := scheduler.state(run.identity)).over:
         assert time.monotonic() < deadline, status
         time.sleep(0.2)
     assert status.state == "completed", (run.folder / "job.log").read_text()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from trainwright.schedulers.commands import command_of
 from trainwright.schedulers.launch import Place, launch_job
 from trainwright.schedulers.slurm import SlurmScheduler
 from trainwright.spec.model import Spec
@@ -19,5 +18,5 @@ def job_scripts(spec: Spec) -> dict[str, str]:
     found: dict[str, str] = {}
     for job in spec.jobs:
         place = Place(Path(shared) / "runs" / job.name, "python3")
-        found[f"jobs/{job.name}.sbatch"] = scheduler.render(launch_job(spec, job, place, command_of)).text
+        found[f"jobs/{job.name}.sbatch"] = scheduler.render(launch_job(spec, job, place)).text
     return found
