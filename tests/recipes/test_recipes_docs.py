@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from trainwright.recipes.foreign import HEARD
+from trainwright.jobs.foreign import PLACES
 from trainwright.recipes.model import Foreign, Optimization, Recipe, Spread
 from trainwright.spec.model import Batch, Checkpoint, Part, Spec
 
@@ -41,7 +41,7 @@ def test_the_table_is_the_models_own(name: str, request: pytest.FixtureRequest) 
 
 def test_every_place_of_a_command_is_told() -> None:
     page = PAGE.read_text()
-    places = {place for all_ in HEARD.values() for place in all_} | {"ranks"}
+    places = {place for all_ in PLACES.values() for place in all_} | {"ranks"}
     assert {place for place in places if f"`{{{place}}}`" not in page} == set()
 
 

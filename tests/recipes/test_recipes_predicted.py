@@ -7,9 +7,10 @@ import re
 
 import pytest
 
+from resolving import loaded
+from trainwright.jobs.resolve import resolve_job
 from trainwright.predict.job import predict_job
 from trainwright.recipes.load import FOLDER, header, names, recipe
-from trainwright.spec.model import Spec
 
 NAMED = [name for name in names() if name != "cpu-ddp"]
 SPEED = re.compile(r"about ([\d,]+) tokens/s a GPU on (\d+) x (\S+), predicted")
@@ -26,7 +27,7 @@ def predicted(name: str) -> dict[str, float]:
     nodes, instance = machine(recipe(name).hardware)
     queue = {"name": "q", "instance": instance, "count": nodes}
     spec = {"name": "x", "platform": "parallelcluster", "queues": [queue], "jobs": [{"name": "j", "recipe": name}]}
-    return predict_job(Spec.model_validate(spec), "j").to_dict()
+    return predict_job(resolve_job(loaded(spec)).require()).to_dict()
 
 
 @pytest.mark.parametrize("name", NAMED)

@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
+from trainwright.schedulers.environment import check_names, explain, job_environment
 
 from trainwright.errors import UserError
 from trainwright.runs.follow import Progress
-from trainwright.schedulers.environment import check_names, explain, job_environment
 from trainwright.schedulers.logs import new_lines
 from trainwright.schedulers.shell import Shell
 

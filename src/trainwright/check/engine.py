@@ -23,6 +23,7 @@ from trainwright.spec.source import SourceError, decode, read_text
 UNREADABLE = "TW001"  # a file that cannot be read or parsed
 INVALID_SPEC = "TW002"  # a spec that violates its schema
 CRASHED = "TW003"  # a rule that failed
+IMPOSSIBLE = "SPC"  # what a spec asks for in vain stays impossible under a comment that ignores it
 
 _IGNORE = re.compile(r"(?:#|//)\s*trainwright:\s*ignore\[([A-Z0-9, ]+)\]")
 _SKIPPED_FOLDERS = {".git", ".venv", "node_modules", "__pycache__", ".terraform", "site-packages", ".mypy_cache"}
@@ -139,17 +140,30 @@ def _check_one(
                 "sbatch and shell files, Dockerfiles",
             )  # fmt: skip
         return
+    _run_rules(file, rules, selection, facts, result)
+
+
+def check_file(file: File) -> Result:
+    """The offline rules over one file that is read already, for verbs that check a spec before they use it."""
+    result = Result()
+    _run_rules(file, [rule for rule in all_rules() if rule.needs == "offline"], Selection(), {}, result)
+    result.findings.sort(key=lambda f: (f.file, f.span.line, f.span.column, f.code))
+    return result
+
+
+def _run_rules(file: File, rules: list[Rule], selection: Selection, facts: dict[str, Any], result: Result) -> None:
     result.files += 1
-    _add(
-        [f for rule in rules for f in run_rule(rule, file, facts.get(rule.needs))], file.text, shown, selection, result
-    )
+    findings = [f for rule in rules for f in run_rule(rule, file, facts.get(rule.needs))]
+    _add(findings, file.text, file.path, selection, result)
 
 
 def run_rule(rule: Rule, file: File, facts: Any = None) -> list[Finding]:
     """One rule over one file; its failure is a finding."""
     try:
         return [
-            Finding(rule.code, p.level or rule.level, file.path, p.span, p.message, p.fix, p.edit, p.why)
+            Finding(
+                rule.code, p.level or rule.level, p.span.source or file.path, p.span, p.message, p.fix, p.edit, p.why
+            )
             for p in rule.run(file, facts)
         ]
     except Exception as error:  # a rule may be a user's; whatever it raises is reported and the others run
@@ -166,11 +180,15 @@ def run_rule(rule: Rule, file: File, facts: Any = None) -> list[Finding]:
 def _add(findings: list[Finding], text: str, path: str, selection: Selection, result: Result) -> None:
     silenced = ignored_lines(text) if "trainwright:" in text else {}
     kept = [f for f in findings if selection.wants(f.code)]
-    loud = [f for f in kept if not (f.file == path and f.code in silenced.get(f.span.line, ()))]
+    loud = [f for f in kept if f.code.startswith(IMPOSSIBLE) or not _is_silenced(f, path, silenced)]
     result.ignored += len(kept) - len(loud)
     result.findings += loud
     if loud:
         result.texts[path] = text
+
+
+def _is_silenced(finding: Finding, path: str, silenced: dict[int, set[str]]) -> bool:
+    return finding.file == path and finding.code in silenced.get(finding.span.line, ())
 
 
 def ignored_lines(text: str) -> dict[int, set[str]]:

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from trainwright.catalog.instances import InstanceType
-from trainwright.check.model import Command, Job, Value, known
-from trainwright.check.registry import Problem
+from trainwright.check.model import Command, File, Job, Value, known
+from trainwright.check.registry import Problem, problem
 from trainwright.check.tables import machine
 
 _RANKED = ("accelerate", "deepspeed", "composer", "hyperpodrun")
@@ -80,6 +80,17 @@ def multi_node(job: Job) -> bool:
     """Whether the file states that the job has several nodes."""
     nodes = known(job.nodes)
     return nodes is not None and nodes > 1
+
+
+def refusals(file: File, code: str) -> Iterator[Problem]:
+    """What the resolver found under a rule's code: the same words that `submit` and `predict` would refuse with."""
+    for job in file.jobs:
+        yield from (problem(r.span, r.what, r.fix) for r in job.refusals if r.code == code)
+
+
+def is_refused(job: Job, code: str) -> bool:
+    """Whether the resolver has spoken already, so that a rule does not report the same mistake again."""
+    return any(refusal.code == code for refusal in job.refusals)
 
 
 def once(problems: Iterable[Problem]) -> Iterator[Problem]:

@@ -68,6 +68,16 @@ class ModelDims:
     experts: Value[int] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a job of a spec cannot run, as the resolver found it, under the code of the rule that reports it."""
+
+    code: str
+    span: Span
+    what: str
+    fix: str
+
+
 @dataclass(slots=True)
 class Job:
     """A job, from an sbatch script, a Kubernetes manifest or a spec of ours."""
@@ -85,6 +95,7 @@ class Job:
     cpus_per_task: Value[int] | None = None
     workers: Value[int] | None = None  # data loader workers per rank
     exclusive: Value[bool] | None = None
+    refusals: list[Refusal] = field(default_factory=list)  # of a job of ours
     directives: dict[str, Value[str]] = field(default_factory=dict)  # sbatch long options, without the dashes
     env: list[EnvVar] = field(default_factory=list)
     commands: list[Command] = field(default_factory=list)

@@ -46,7 +46,7 @@ def render(result: Result, rules: dict[str, Rule], colour: bool, width: int | No
 
 
 def _block(finding: Finding, text: str, why: str, paint: Paint, width: int | None) -> Iterator[str]:
-    place = f"{finding.file}:{finding.span.line}:{finding.span.column}"
+    place = finding.span.at(finding.file)
     level = paint(finding.level, _COLOURS[finding.level])
     first, *rest = _wrapped(finding.message, len(f"{finding.level} {finding.code} "), width)
     yield f"{level} {paint(finding.code, 'bold')} {first}"

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 @click.option(
     "--format", "form", type=click.Choice(["text", "json", "sarif", "github"]), default="text", help="How to print."
 )
-@click.option("--select", multiple=True, metavar="CODE", help="Run only rules whose code starts with this (CAP, NET001).")
+@click.option(
+    "--select", multiple=True, metavar="CODE", help="Run only rules whose code starts with this (CAP, NET001)."
+)
 @click.option("--ignore", multiple=True, metavar="CODE", help="Skip rules whose code starts with this.")
 @click.option("--fix", is_flag=True, help="Apply the safe fixes and show them as a diff; comments and layout stay.")
 @click.option("--aws", is_flag=True, help="Also run the rules that query AWS (needs credentials).")

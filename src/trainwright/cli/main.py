@@ -92,7 +92,7 @@ def main() -> None:
     try:
         cli(standalone_mode=True)
     except UserError as error:
-        print_error(error)
+        print_user_error(error)
         sys.exit(error.status)
     except BrokenPipeError:
         # The reader (`| head`) has gone; say nothing more and leave quietly.
@@ -114,6 +114,23 @@ def refusal(error: OSError) -> UserError:
         where=str(error.filename or ""),
         fix=f"make room or rights there; clusters and runs are kept in {home()}, which $TRAINWRIGHT_HOME moves",
     )
+
+
+def print_user_error(error: UserError) -> None:
+    """One error in three parts; all of them where a spec has several."""
+    from trainwright.spec.mistakes import SpecError
+
+    if isinstance(error, SpecError):
+        for mistake in error.mistakes:
+            print_error(UserError(mistake.what, where=mistake.span.at(mistake.file), fix=mistake.fix))
+    elif hasattr(error, "result"):
+        from trainwright.check.gate import CheckFailed
+        from trainwright.cli.findings import show_refusal
+
+        assert isinstance(error, CheckFailed)
+        show_refusal(error)
+    else:
+        print_error(error)
 
 
 def print_error(error: UserError) -> None:

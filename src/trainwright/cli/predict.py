@@ -76,13 +76,21 @@ def command(
 
 def _predictions(words: tuple[str, ...], flags: dict[str, Any], constants: Constants) -> list[Prediction]:
     if words:
+        from trainwright.check.gate import require_clean
+        from trainwright.cli.findings import show_findings
+        from trainwright.jobs.resolve import resolve_job
+        from trainwright.jobs.select import job_index
         from trainwright.predict.job import predict_job
         from trainwright.spec.load import load
 
         if len(words) > 2:
             raise click.UsageError(f"a spec and a job are enough; {words[2]!r} is too many")
-        spec = load(words[0], flags["overrides"]).spec
-        return [predict_job(spec, words[1] if len(words) > 1 else None, constants)]
+        loaded = load(words[0], flags["overrides"])
+        node = loaded.node.get("jobs", job_index(loaded, words[1] if len(words) > 1 else None))
+        assert node is not None
+        loaded = loaded.with_jobs(node)
+        show_findings(require_clean(loaded).findings)
+        return [predict_job(resolve_job(loaded).require(), constants)]
     if not flags["model"] or not flags["instance"]:
         raise UserError(
             "nothing to predict",

@@ -15,12 +15,16 @@ import click
 @click.option("--json", "as_json", is_flag=True, help="Print the cluster as JSON.")
 def command(spec: str, overrides: tuple[str, ...], as_json: bool) -> None:
     """Make the cluster SPEC describes: on platform local, the only one so far, a real Slurm in seconds."""
+    from trainwright.check.gate import require_clean
+    from trainwright.cli.findings import show_findings
     from trainwright.cli.status import show
     from trainwright.platforms.base import platform_named
     from trainwright.spec.load import load
 
     began = time.monotonic()
-    loaded = load(spec, overrides).spec
+    checked = load(spec, overrides)
+    show_findings(require_clean(checked).findings)
+    loaded = checked.spec
     status = platform_named(loaded.platform).up(loaded, say=lambda words: click.echo(words, err=True))
     click.echo(f"cluster {loaded.name} is up after {time.monotonic() - began:.1f} s", err=True)
     click.echo(json.dumps(dataclasses.asdict(status), indent=1) if as_json else show(status))

@@ -46,10 +46,11 @@ def _expect(found: Result, again: Result) -> None:
 
 def predict_here(stage: Stage) -> dict[str, Any]:
     """Predict the demo's job on this machine, from a probe of a second or two, before it runs."""
+    from trainwright.jobs.resolve import resolve_job
     from trainwright.predict.job import predict_job
     from trainwright.spec.load import load
 
-    found = predict_job(load(HERE / "local.yaml").spec, "pretrain")
+    found = predict_job(resolve_job(load(HERE / "local.yaml"), "pretrain").require())
     stage.found["predicted"] = found
     low, high = found.low * found.gpus, found.high * found.gpus
     stage.say(

@@ -9,20 +9,21 @@ import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Literal
 
+from trainwright.check.gate import require_clean
 from trainwright.errors import UserError
+from trainwright.jobs.resolve import resolve_job
+from trainwright.jobs.select import job_index
 from trainwright.runs import submission
 from trainwright.runs.accidents import Accidents, LocalAccidents, SlurmAccidents
 from trainwright.runs.reach import scheduler_for
 from trainwright.runs.store import Run
 from trainwright.runs.submission import Order
 from trainwright.schedulers.base import JobIdentity, JobStatus
-from trainwright.schedulers.launch import nodes_of, pick_job
 from trainwright.schedulers.slurm import SlurmScheduler
-from trainwright.spec.load import load
-from trainwright.spec.model import Checkpoint, Job, Spec
+from trainwright.spec.load import LoadedSpec, flag_node, flag_span, load
+from trainwright.spec.source import Node
 
 FAULTS = ("node", "rank", "controller", "time", "script", "cancel")
 POLL = 0.2
@@ -108,8 +109,8 @@ class Drill:
 
     @property
     def every(self) -> int:
-        said = self.order.job.checkpoint
-        return said.steps if said and said.steps else 1
+        training = self.order.job.training
+        return (training.checkpoint.steps if training and training.checkpoint else None) or 1
 
     def run(self, faults: tuple[str, ...]) -> list[Outcome]:
         self.say("first the job undisturbed")
@@ -190,10 +191,12 @@ class Drill:
         return steps, notice + again + (steps + 2) * 2 * baseline.step_seconds
 
     def bad_script(self) -> Outcome:
-        job = Job(name="missing", script="no/such/script.py", nodes=1)
+        values = {"name": "missing", "script": "no/such/script.py", "nodes": 1}
+        job = Node({key: flag_node(value, "the drill") for key, value in values.items()}, flag_span("the drill"))
+        broken = self.order.loaded.with_jobs(job)
         began = time.monotonic()
         try:
-            submission.plan(replace(self.order, job=job))
+            submission.plan(replace(self.order, loaded=broken, job=resolve_job(broken).require()))
         except UserError as error:
             return Outcome("script", "pass", 0, time.monotonic() - began, 0, 1.0, note=error.what)
         return Outcome("script", "fail", note="a job without its script was accepted")
@@ -223,32 +226,46 @@ class Drill:
 
 
 def drill_order(path: str, name: str, overrides: tuple[str, ...], host: str, steps: int, every: int) -> Order:
-    """The order a drill repeats: a job of the spec, or a small one where it has none."""
-    spec = load(path, overrides).spec
-    job = drill_job(pick_job(spec, name) if spec.jobs or name else small_job(spec), steps, every)
-    scheduler = scheduler_for(spec, job, host)
-    return Order(spec, job, scheduler, Path(path).parent.absolute())
+    """The order a drill repeats: a job of the spec cut short, or a small one where the spec has none."""
+    loaded = load(path, overrides)
+    jobs = loaded.spec.jobs
+    node = loaded.node.get("jobs", job_index(loaded, name or None)) if jobs or name else small_job(loaded)
+    assert node is not None
+    cut = loaded.with_jobs(drill_job(node, steps, every))
+    require_clean(cut)
+    job = resolve_job(cut).require()
+    return Order(cut, job, scheduler_for(cut.spec, job.job, host))
 
 
-def small_job(spec: Spec) -> Job:
-    nodes = min(2, nodes_of(spec.queues[0]))
-    return Job(name="drill", model="llama3.2-1b-debug", nodes=nodes, data="builtin:stdlib", sequence=64)
+def small_job(loaded: LoadedSpec) -> Node:
+    queue = loaded.spec.queues[0]
+    most = queue.nodes or (queue.count.max if queue.count else 1)
+    values = {"name": "drill", "model": "llama3.2-1b-debug", "nodes": min(2, most), "sequence": 64}
+    flag = "the drill's own job"
+    return Node({key: flag_node(value, flag) for key, value in values.items()}, flag_span(flag))
 
 
-def drill_job(base: Job, steps: int, every: int) -> Job:
+def drill_job(base: Node, steps: int, every: int) -> Node:
     """The job cut short: long enough to be struck after a checkpoint."""
-    kept = base.checkpoint.to if base.checkpoint else None
-    return base.model_copy(update={"steps": steps, "checkpoint": Checkpoint(steps=every, to=kept), "requeue": True})
+    kept = base.get("checkpoint", "to")
+    every_steps = flag_node(every, f"--every {every}")
+    checkpoint = Node({"steps": every_steps, **({"to": kept} if kept else {})}, every_steps.span)
+    changed = {
+        "steps": flag_node(steps, f"--steps {steps}"),
+        "checkpoint": checkpoint,
+        "requeue": flag_node(True, "drill"),
+    }
+    return replace(base, value={**base.value, **changed})
 
 
 def accidents_for(order: Order) -> Accidents:
     scheduler = order.scheduler
     if not isinstance(scheduler, SlurmScheduler):
         raise UserError(f"a drill needs Slurm, and this job runs on {scheduler.name}", fix="use a Slurm cluster")
-    if order.spec.platform == "local":
+    if order.job.spec.platform == "local":
         from trainwright.platforms.local import state
 
-        return LocalAccidents(state.require(order.spec.name), scheduler)
+        return LocalAccidents(state.require(order.job.spec.name), scheduler)
     return SlurmAccidents(scheduler)
 
 

@@ -1,16 +1,22 @@
-"""From the words of `trainwright submit` to an order: which spec, which job, which scheduler."""
+"""From the words of `trainwright submit` to an order: the spec with the one job that was asked for, checked and
+resolved, and the scheduler it goes to."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from trainwright.check.gate import require_clean
 from trainwright.errors import UserError
+from trainwright.jobs.resolve import resolve_job
+from trainwright.jobs.select import job_index
 from trainwright.runs.reach import scheduler_for
 from trainwright.runs.submission import Order
-from trainwright.schedulers.launch import pick_job
-from trainwright.spec.load import load
-from trainwright.spec.model import Job, Queue, Spec
+from trainwright.spec.load import LoadedSpec, flag_node, flag_span, load, load_text
+from trainwright.spec.source import Node
+
+HERE = "name: here\nplatform: local\nqueues: [{{name: here, nodes: 1, cpus: {cpus}}}]\n"
+SCRIPT_SUFFIXES = {".py", ".yaml", ".yml", ".sh"}
 
 
 @dataclass(frozen=True)
@@ -35,17 +41,29 @@ class SubmitRequest:
 
 
 def order_for(request: SubmitRequest) -> Order:
-    """The order a request amounts to; a script's paths start here, those of a spec's job beside the spec."""
-    spec = _spec(request)
-    job = _own_job(request) if request.script or request.recipe else _spec_job(request, spec)
-    base = Path.cwd() if request.script or not request.spec else Path(request.spec).parent.absolute()
-    scheduler = scheduler_for(spec, job, request.host, request.scheduler, request.dry)
-    return Order(spec, job, scheduler, base, request.venv, request.remote_folder)
+    """Load, check, resolve; what cannot run is refused here, every finding at once."""
+    loaded = requested_spec(request)
+    result = require_clean(loaded, request.scheduler)
+    resolved = resolve_job(loaded, scheduler=request.scheduler).require()
+    scheduler = scheduler_for(loaded.spec, resolved.job, request.host, request.scheduler, request.dry)
+    return Order(loaded, resolved, scheduler, request.venv, tuple(result.findings))
 
 
-def _spec(request: SubmitRequest) -> Spec:
+def requested_spec(request: SubmitRequest) -> LoadedSpec:
+    """The spec with the requested job alone; flags stand in it like values of the file."""
+    loaded = _loaded(request)
+    if request.remote_folder:
+        value = {
+            **loaded.node.value,
+            "runs": flag_node(request.remote_folder, f"--remote-folder {request.remote_folder}"),
+        }
+        loaded = replace(loaded, node=replace(loaded.node, value=value))
+    return loaded.with_jobs(_flag_job(request) if request.script or request.recipe else _spec_job(request, loaded))
+
+
+def _loaded(request: SubmitRequest) -> LoadedSpec:
     if request.spec:
-        return load(request.spec, request.overrides).spec
+        return load(request.spec, request.overrides)
     if not (request.script or request.recipe):
         raise UserError(
             "nothing to submit", fix="name a spec (`trainwright submit SPEC JOB`), a script (--script) or a recipe"
@@ -55,35 +73,46 @@ def _spec(request: SubmitRequest) -> Spec:
             f"a {'script' if request.script else 'recipe'} needs a cluster to run on",
             fix="name its spec, or run it on this machine: --scheduler process",
         )
-    return Spec(name="here", platform="local", queues=(Queue(name="here", nodes=1, cpus=request.processes or 1),))
+    return load_text(HERE.format(cpus=request.processes or 1), "this machine")
 
 
-def _own_job(request: SubmitRequest) -> Job:
-    """The job that --script or --recipe amounts to."""
+def _flag_job(request: SubmitRequest) -> Node:
+    """The job that --script or --recipe and the flags beside it describe."""
     if request.script and request.recipe:
         raise UserError("--script and --recipe are two jobs", fix="name one of them")
+    flag = "--script" if request.script else "--recipe"
     if request.job:
         raise UserError(
-            f"job {request.job!r} of the spec, or {'--script' if request.script else '--recipe'}: not both",
+            f"job {request.job!r} of the spec, or {flag}: not both",
             fix="put what is meant for the trainer or script after `--`",
         )
     named = request.script or request.recipe or ""
-    name = Path(named).stem if "/" in named or Path(named).suffix in {".py", ".yaml", ".yml", ".sh"} else named
-    return Job(
-        name=name.lower().replace("_", "-"), script=request.script, recipe=request.recipe, args=request.args,
-        nodes=request.nodes, processes=request.processes, queue=request.queue, container=request.container,
-    )  # fmt: skip
+    name = Path(named).stem if "/" in named or Path(named).suffix in SCRIPT_SUFFIXES else named
+    job = Node({"name": flag_node(name.lower().replace("_", "-"), f"{flag} {named}")}, flag_span(f"{flag} {named}"))
+    for field in ("script", "recipe", "nodes", "processes", "queue", "container"):
+        value = getattr(request, field)
+        if value is not None:
+            job.value[field] = flag_node(value, f"--{field} {value}")
+    return _with_arguments(job, request.args)
 
 
-def _spec_job(request: SubmitRequest, spec: Spec) -> Job:
+def _spec_job(request: SubmitRequest, loaded: LoadedSpec) -> Node:
     given = [name for name in ("nodes", "processes", "queue", "container") if getattr(request, name) is not None]
     if given:
         raise UserError(
             f"--{given[0]} goes with --script or --recipe",
             fix=f"change the job instead: --set jobs.NAME.{given[0]}=...",
         )
-    job = pick_job(spec, request.job or "")
-    if job.recipe and job.recipe.endswith((".yaml", ".yml")):
-        beside = Path(request.spec or "").parent.absolute() / job.recipe
-        job = job.model_copy(update={"recipe": str(beside)})
-    return job.model_copy(update={"args": (*job.args, *request.args)}) if request.args else job
+    node = loaded.node.get("jobs", job_index(loaded, request.job))
+    assert node is not None
+    return _with_arguments(node, request.args)
+
+
+def _with_arguments(job: Node, words: tuple[str, ...]) -> Node:
+    """The job with further words for its trainer or script."""
+    if not words:
+        return job
+    written = job.get("args")
+    added = flag_node(words, f"-- {' '.join(words)}")
+    args = added if written is None else replace(written, value=[*written.elements(), *added.elements()])
+    return replace(job, value={**job.value, "args": args})

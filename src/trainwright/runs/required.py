@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 
 from trainwright.errors import UserError
+from trainwright.jobs.resolved import ResolvedJob
 from trainwright.schedulers.base import Launch
 from trainwright.schedulers.shell import Shell
-from trainwright.spec.model import Job
 
 MISSING = 'for path; do [ -e "$path" ] || echo "$path"; done'
 
 
-def check_required(job: Job, launch: Launch, shell: Shell, scheduler: str) -> None:
+def check_required(job: ResolvedJob, launch: Launch, shell: Shell, scheduler: str) -> None:
     """Files and plugins the job names, by one question to the machine that submits it."""
-    check_health_is_there(launch)
     wanted = required_paths(job, launch)
     if wanted:
         missing = shell.output(["sh", "-c", MISSING, "sh", *wanted.values()]).splitlines()
@@ -34,22 +32,12 @@ def check_required(job: Job, launch: Launch, shell: Shell, scheduler: str) -> No
         )
 
 
-def check_health_is_there(launch: Launch) -> None:
-    """A job that asks for a check of its nodes gets one, or is refused."""
-    if launch.health and importlib.util.find_spec("trainwright.health.__main__") is None:
-        raise UserError(
-            "this Trainwright has no health check to run on the nodes",
-            where=f"job {launch.name}: health",
-            fix="leave `health: true` out",
-        )
-
-
-def required_paths(job: Job, launch: Launch) -> dict[str, str]:
+def required_paths(job: ResolvedJob, launch: Launch) -> dict[str, str]:
     """What has to be there, by what it is; only whole paths, since others mean something else elsewhere."""
     paths = {
         "the virtual environment": f"{launch.venv}/bin/activate" if launch.venv else "",
         "the container": launch.container,
-        "the data": job.data or "",
-        **{f"the mount {mount}": mount.split(":")[0] for mount in job.mounts},
+        "the data": job.training.data if job.training else "",
+        **{f"the mount {mount}": mount.split(":")[0] for mount in job.job.mounts},
     }
     return {what: path for what, path in paths.items() if re.fullmatch(r"/[^\s:]*", path)}

@@ -9,39 +9,43 @@ import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trainwright.errors import UserError
-from trainwright.recipes.arguments import steps_of
+from trainwright.jobs.environment import explain_environment
+from trainwright.jobs.explain import record
+from trainwright.jobs.resolved import ResolvedJob
+from trainwright.jobs.run_folder import FOLDER
 from trainwright.runs import code, store
 from trainwright.runs.required import check_required
 from trainwright.runs.store import Run
 from trainwright.schedulers.base import Launch, Scheduler, Script
-from trainwright.schedulers.environment import explain
-from trainwright.schedulers.launch import Place, launch_job, queue_of
+from trainwright.schedulers.launch import Place, launch_of
 from trainwright.schedulers.shell import Shell
-from trainwright.spec.model import Job, Spec
+from trainwright.spec.load import LoadedSpec
+
+if TYPE_CHECKING:
+    from trainwright.check.finding import Finding
 
 
 @dataclass(frozen=True)
 class Order:
     """Everything a submission is made from."""
 
-    spec: Spec
-    job: Job
+    loaded: LoadedSpec  # with this job alone
+    job: ResolvedJob
     scheduler: Scheduler
-    base: Path = Path()  # what relative paths of the job start from
     venv: str = ""
-    remote_root: str = ""  # where run folders go on a cluster that shares no file system with this machine
+    findings: tuple[Finding, ...] = ()  # what `check` says about the spec; no errors
 
     @property
     def shell(self) -> Shell:
         return self.scheduler.shell
 
     @property
-    def ships(self) -> bool:
+    def ships_code(self) -> bool:
         """Whether the run folder made here reaches the nodes; where images run, it does not."""
-        return self.scheduler.ships
+        return self.job.runtime.ships_code
 
 
 @dataclass(frozen=True)
@@ -55,30 +59,31 @@ class Planned:
 
 def plan(order: Order) -> Planned:
     """The launch and its script, without a trace on disk."""
-    _check_script(order)
-    name = store.new_name(order.job.name)
-    away = order.shell.remote or not order.ships
+    job, scheduler = order.job, order.scheduler
+    if job.job.script and order.ships_code:
+        code.check_script(job.base / job.job.script)
+    name = store.new_name(job.name)
+    away = order.shell.remote or not order.ships_code
     remote = f"{_remote_root(order)}/{name}" if away else ""
     folder = Path(remote) if remote else store.runs_folder() / name
     # This machine's interpreter and paths mean nothing on another machine or in an image.
-    python = "python3" if away or order.job.container else order.scheduler.python
+    python = "python3" if away or job.runtime.container else scheduler.python
     path = "" if away else os.environ.get("PYTHONPATH", "")
-    place = Place(folder, python, order.scheduler.interface, order.venv, path, order.ships)
-    launch = launch_job(order.spec, order.job, place)
+    launch = launch_of(job, Place(folder, python, scheduler.interface, order.venv, path))
     run = Run(
-        name, order.job.name, order.scheduler.name, order.spec.platform, order.scheduler.cluster, order.shell.host,
-        remote, queue=launch.queue, nodes=launch.nodes, ranks=launch.ranks, created=time.time(),
-        steps=steps_of(order.job), at=dict(order.scheduler.at),
+        name, job.name, scheduler.name, job.spec.platform, scheduler.cluster, order.shell.host, remote,
+        queue=launch.queue, nodes=launch.nodes, ranks=launch.ranks, created=time.time(),
+        steps=job.training.steps if job.training else job.job.steps, at=dict(scheduler.at),
     )  # fmt: skip
-    return Planned(run, launch, order.scheduler.render(launch))
+    return Planned(run, launch, scheduler.render(launch))
 
 
 def submit(order: Order, planned: Planned) -> Run:
     """Make the run folder, then hand the job over; a refused job leaves no folder behind."""
-    if order.ships:
+    if order.ships_code:
         check_required(order.job, planned.launch, order.shell, order.scheduler.name)
     folder = planned.run.folder
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, mode=0o700)
     try:
         fill_folder(order, planned)
         order.shell.send(folder, planned.run.where)
@@ -92,82 +97,57 @@ def submit(order: Order, planned: Planned) -> Run:
 
 
 def fill_folder(order: Order, planned: Planned) -> None:
-    """Spec, script, environment with reasons, code and git state: all that says what this run was meant to be."""
-    folder = planned.run.folder
+    """Spec, resolved job, script, environment with reasons, code and git state: what this run was meant to be."""
+    folder, job = planned.run.folder, order.job
     (folder / "logs").mkdir()
-    (folder / "spec.yaml").write_text(spec_text(order.spec, order.job))
+    (folder / "spec.yaml").write_text(spec_text(order.loaded))
+    (folder / "resolved.json").write_text(json.dumps(record(job), indent=1) + "\n")
     script = folder / planned.script.filename
     script.write_text(planned.script.text)
     script.chmod(0o755)
-    (folder / "environment").write_text(explain(planned.launch.environment) + "\n")
-    record_prediction(order, folder)
-    if not order.ships:
-        code.record_git(order.base if order.base != Path() else Path.cwd(), folder)
-    elif order.job.script:
-        source = order.base / order.job.script
+    (folder / "environment").write_text(explain_environment(planned.launch.environment) + "\n")
+    facts = predicted(order)
+    if facts is not None:  # what the report later holds the measurement against
+        (folder / "prediction.json").write_text(json.dumps(facts, indent=1) + "\n")
+    if order.ships_code and job.job.script:
+        source = job.base / job.job.script
         (folder / "code").mkdir()
         code.ship_script(source, folder / "code")
         code.record_git(source.parent, folder)
     else:
-        code.ship_trainer(folder / "code")
-        code.record_git(order.base if order.base != Path() else Path.cwd(), folder)
+        if order.ships_code:
+            code.ship_trainer(folder / "code")
+        code.record_git(job.base, folder)
     store.write(planned.run)
-
-
-def record_prediction(order: Order, folder: Path) -> None:
-    """`prediction.json`: what the report later holds the measurement against."""
-    facts = predicted(order)
-    if facts is not None:
-        (folder / "prediction.json").write_text(json.dumps(facts, indent=1) + "\n")
 
 
 def predicted(order: Order) -> dict[str, Any] | None:
     """The job's prediction, for instance types. On this machine it has to be measured first, which would take longer
     than to submit; `trainwright predict` does it."""
-    if order.job.script or not queue_of(order.spec, order.job).instance:
+    if order.job.training is None or order.job.placement.instance is None:
         return None
+    from trainwright.predict.calibrate import calibrated
     from trainwright.predict.job import predict_job
 
-    spec = order.spec.model_copy(update={"jobs": (order.job,)})
     try:
-        return predict_job(spec, order.job.name).to_dict()
-    except UserError as error:  # a model or a machine the predictor does not know still may train
+        return predict_job(order.job, calibrated()).to_dict()
+    except UserError as error:  # a model or a machine that the predictor does not know may still train
         return {"unavailable": str(error)}
 
 
-def spec_text(spec: Spec, job: Job) -> str:
-    """The spec as it was submitted, overrides included, with this job alone; `trainwright submit` takes it again."""
+def spec_text(loaded: LoadedSpec) -> str:
+    """The spec as it was submitted, flags included, with this job alone; `trainwright submit` takes it again."""
     import yaml
 
-    plain = spec.model_copy(update={"jobs": (job,)}).model_dump(mode="json", exclude_defaults=True, by_alias=True)
+    plain = loaded.spec.model_dump(mode="json", exclude_defaults=True, by_alias=True)
     text: str = yaml.safe_dump(plain, sort_keys=False)
     return text
 
 
-def _check_script(order: Order) -> None:
-    script = order.job.script
-    if script and order.ships:
-        code.check_script(order.base / script)
-    elif script and not script.startswith("/"):
-        raise UserError(
-            f"platform {order.spec.platform} runs images: the script {script} cannot be sent along",
-            where=f"job {order.job.name}: script",
-            fix="put it into the image or on shared storage, and name it by its full path there",
-        )
-
-
 def _remote_root(order: Order) -> str:
-    if order.remote_root:
-        return order.remote_root.rstrip("/")
-    shared = [item.mount for item in order.spec.storage if item.kind in {"lustre", "efs", "openzfs"}]
-    if shared:
-        return f"{shared[0]}/trainwright/runs"
-    if not order.ships:
-        raise UserError(
-            f"spec {order.spec.name!r} has no shared storage for the run folder: checkpoints would die with the pods",
-            fix="add `storage: [{mount: /fsx, lustre: {}}]`, or say where it goes: --remote-folder FOLDER",
-        )
-    here = order.shell.output(["pwd"]).strip()
-    if not here:
+    if order.job.run_root:
+        return order.job.run_root
+    home = order.shell.output(["pwd"]).strip()
+    if not home:
         raise UserError("the head node names no home folder", fix="say where run folders go: --remote-folder /fsx/runs")
-    return f"{here}/trainwright/runs"
+    return f"{home}/{FOLDER}"

@@ -4,13 +4,58 @@ serve validation, the JSON schema and the documentation. None means "not written
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from trainwright.spec.units import Bytes, Count, Seconds
 
-PlatformName = Literal["parallelcluster", "eks", "batch", "hyperpod", "hyperpod-eks", "local"]
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_FOLDER = re.compile(r"/[A-Za-z0-9._/-]*")
+
+
+def _name(value: str) -> str:
+    if not _NAME.fullmatch(value):
+        raise ValueError(
+            f"{value!r} is no name: letters, digits, dots, dashes and underscores, a letter or digit first"
+        )
+    return value
+
+
+def _word(value: str) -> str:
+    if any(ord(char) < 32 or ord(char) == 127 for char in value):
+        raise ValueError(f"{value!r} holds a line break or another control character")
+    return value
+
+
+def _argument(value: Any) -> Any:
+    """A number among the arguments (`[--lr, 1e-4]`) is a word of the command line."""
+    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+def _folder(value: str) -> str:
+    if not _FOLDER.fullmatch(value) or "/../" in f"{value}/":
+        raise ValueError(f"{value!r} is no folder: a full path of letters, digits, dots, dashes and underscores")
+    return value
+
+
+def _variables(value: dict[str, str]) -> dict[str, str]:
+    for name in value:
+        if not _VARIABLE.fullmatch(name):
+            raise ValueError(f"{name!r} is no name of an environment variable: letters, digits and underscores")
+    return value
+
+
+# These reach scripts, command lines and file names on the nodes: what could end a line or a quote is refused here.
+Name = Annotated[str, AfterValidator(_name)]
+Argument = Annotated[str, BeforeValidator(_argument), AfterValidator(_word)]
+Word = Annotated[str, AfterValidator(_word)]
+Folder = Annotated[str, AfterValidator(_folder)]
+Variables = Annotated[dict[str, str], AfterValidator(_variables)]
+
+PlatformName = Literal["parallelcluster", "eks", "batch", "hyperpod", "hyperpod-eks", "local", "slurm", "kubernetes"]
 
 
 class Part(BaseModel):
@@ -66,7 +111,7 @@ def _capacity(value: Any) -> Any:
 class _CapacityInput(Part):
     """Exactly one of the three."""
 
-    reservation: str | None = Field(None, description="Id of an On-Demand Capacity Reservation (cr-…).")
+    reservation: Word | None = Field(None, description="Id of an On-Demand Capacity Reservation (cr-…).")
     block: str | None = Field(None, description="Id of a Capacity Block for ML (cr-…).")
     group: str | None = Field(None, description="ARN of a resource group of reservations.")
 
@@ -87,7 +132,7 @@ class Script(Part):
 class Queue(Part):
     """A group of equal nodes that jobs are sent to."""
 
-    name: str = Field(description="Name of the queue: lower-case letters, digits and hyphens, at most 25.")
+    name: Name = Field(description="Name of the queue: lower-case letters, digits and hyphens, at most 25.")
     instance: str | None = Field(None, description="EC2 instance type, such as p5.48xlarge.")
     count: Nodes | None = Field(None, description="Nodes: a number, or {min: 0, max: 16}.")
     nodes: int | None = Field(None, ge=1, le=4096, description="platform local: how many nodes to start.")
@@ -148,7 +193,7 @@ class Efs(Part):
 class Storage(Part):
     """A file system, by the folder it is mounted at. Exactly one of lustre, openzfs, efs, ebs or nvme."""
 
-    mount: str = Field(description="Folder on every node, such as /fsx.")
+    mount: Folder = Field(description="Folder on every node, such as /fsx.")
     lustre: Lustre | None = Field(None, description="FSx for Lustre.")
     openzfs: OpenZfs | None = Field(None, description="FSx for OpenZFS.")
     efs: Efs | None = Field(None, description="Amazon EFS.")
@@ -175,6 +220,11 @@ class Storage(Part):
     def kind(self) -> str:
         return next(k for k in ("lustre", "openzfs", "efs", "ebs", "nvme", "folder") if getattr(self, k) is not None)
 
+    @property
+    def stack_key(self) -> str:
+        """The part of a stack's name that stands for the mount folder."""
+        return self.mount.strip("/").replace("/", "-").lower() or "root"
+
 
 class Head(Part):
     """The head (login) node."""
@@ -183,6 +233,7 @@ class Head(Part):
     key: str | None = Field(
         None, description="EC2 key pair for ssh (ed25519). Unset: reach the node through Session Manager."
     )
+    host: Word | None = Field(None, description="platform slurm: where ssh reaches the head node, such as user@head.")
     ssh_from: str | None = Field(None, description="Addresses that may reach ssh, as a CIDR such as 203.0.113.0/24.")
     root_volume: Bytes | None = Field(None, description="Size of its root volume.")
     scripts: tuple[Script, ...] = Field((), description="Boot scripts of the head node, in order.")
@@ -299,12 +350,12 @@ class Optimizer(Part):
 class Job(Part):
     """A training job: a recipe or a script, on so many nodes of a queue."""
 
-    name: str = Field(description="Name of the job.")
-    recipe: str | None = Field(None, description="A recipe (see `trainwright recipes list`) or a path to your own.")
-    script: str | None = Field(None, description="A script of your own, run with torchrun instead of a recipe.")
-    args: tuple[str, ...] = Field((), description="Arguments passed to the script or trainer.")
-    model: str | None = Field(None, description="Model shape, when it is not the recipe's.")
-    queue: str | None = Field(None, description="Queue it runs on. Default: the first.")
+    name: Name = Field(description="Name of the job.")
+    recipe: Word | None = Field(None, description="A recipe (see `trainwright recipes list`) or a path to your own.")
+    script: Word | None = Field(None, description="A script of your own, run with torchrun instead of a recipe.")
+    args: tuple[Argument, ...] = Field((), description="Arguments passed to the script or trainer.")
+    model: Word | None = Field(None, description="Model shape, when it is not the recipe's.")
+    queue: Word | None = Field(None, description="Queue it runs on. Default: the first.")
     nodes: int | None = Field(None, ge=1, description="Nodes. Default: all of the queue.")
     processes: int | None = Field(None, ge=1, description="Processes a node. Default: one a GPU.")
     parallel: Parallel | None = Field(None, description="How the model is spread over GPUs.")
@@ -319,22 +370,22 @@ class Job(Part):
     workers: int | None = Field(None, ge=0, description="Loader processes a rank.")
     steps: Count | None = Field(None, description="Optimizer steps.")
     checkpoint: Checkpoint | None = Field(None, description="When and where state is saved.")
-    container: str | None = Field(None, description="Container image or .sqsh file.")
+    container: Word | None = Field(None, description="Container image or .sqsh file.")
     mounts: tuple[str, ...] = Field((), description="Folders mounted into the container: /fsx or /host:/inside.")
-    env: dict[str, str] = Field({}, description="Environment variables, beside those Trainwright computes.")
-    secrets: dict[str, str] = Field(
+    env: Variables = Field({}, description="Environment variables, beside those Trainwright computes.")
+    secrets: Variables = Field(
         {},
         description="Environment variables from secrets, by reference: NAME/KEY of a Kubernetes Secret, on platform "
         "batch the ARN of a secret or parameter.",
     )
     kind: JobKind | None = Field(None, description="Platforms eks and hyperpod-eks: kind of the job.")
     time: Seconds | None = Field(None, description="Time limit.")
-    account: str | None = Field(None, description="Slurm account.")
-    qos: str | None = Field(None, description="Slurm quality of service.")
-    constraint: str | None = Field(None, description="Slurm node feature.")
-    reservation: str | None = Field(None, description="Slurm reservation.")
-    array: str | None = Field(None, description="Slurm array, such as 0-3%2.")
-    after: str | None = Field(None, description="Job that must succeed first.")
+    account: Word | None = Field(None, description="Slurm account.")
+    qos: Word | None = Field(None, description="Slurm quality of service.")
+    constraint: Word | None = Field(None, description="Slurm node feature.")
+    reservation: Word | None = Field(None, description="Slurm reservation.")
+    array: Word | None = Field(None, description="Slurm array, such as 0-3%2.")
+    after: Word | None = Field(None, description="Job that must succeed first.")
     requeue: bool = Field(True, description="Come back after a node failure.")
     health: bool = Field(False, description="Check every node before the ranks start.")
 
@@ -348,7 +399,7 @@ class Job(Part):
 class Spec(Part):
     """A training cluster and the jobs that run on it."""
 
-    name: str = Field(description="Name of the cluster.")
+    name: Name = Field(description="Name of the cluster.")
     platform: PlatformName = Field(description="What the cluster is built with.")
     region: str | None = Field(None, description="AWS region, such as us-east-2.")
     zone: str | None = Field(None, description="Availability zone id (use2-az3) or name (us-east-2c).")
@@ -363,6 +414,9 @@ class Spec(Part):
     slurm: dict[str, str | int] = Field({}, description="Further slurm.conf settings of the cluster.")
     kubernetes: Kubernetes = Field(Kubernetes(), description="Platforms eks and hyperpod-eks: where jobs run.")
     batch: BatchService = Field(BatchService(), description="Platform batch: job queues and roles.")
+    runs: Folder | None = Field(
+        None, description="Folder of the cluster that run folders go to. Default: trainwright/runs on shared storage."
+    )
     jobs: tuple[Job, ...] = Field((), description="Jobs to run on the cluster.")
 
     def queue(self, name: str) -> Queue | None:

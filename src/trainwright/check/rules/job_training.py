@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from trainwright.check.job_sizes import model_parallel, once, world
+from trainwright.check.job_sizes import is_refused, model_parallel, once, refusals, world
 from trainwright.check.model import File, Job, ModelDims, Value, known
 from trainwright.check.model_names import Stated, differences, named_size, published
 from trainwright.check.registry import Problem, problem, rule
@@ -29,9 +29,10 @@ def parallel_sizes_fit(file: File) -> Iterator[Problem]:
 
     When to ignore: the framework supports an uneven split that the file does not state.
     """
+    yield from refusals(file, "JOB002")
     for job in file.jobs:
-        problems = list(once([*_spread(job), *_split_model(job)]))
-        yield from problems or _refused_by_our_trainer(job)
+        if not is_refused(job, "JOB002"):
+            yield from once([*_spread(job), *_split_model(job)])
 
 
 def _axes(job: Job) -> list[tuple[str, Value[int]]]:
@@ -106,24 +107,6 @@ def _split_model(job: Job) -> Iterator[Problem]:
         yield problem(job.ep, f"ep {ep} does not divide the {experts} experts", f"choose a divisor of {experts}")
 
 
-def _refused_by_our_trainer(job: Job) -> Iterator[Problem]:
-    """What `submit` would refuse, from the trainer's own plan."""
-    ranks, product, axes = world(job), model_parallel(job), _axes(job)
-    name = known(job.model.name) if job.model is not None else None
-    if "own_trainer" not in job.extra or ranks is None or not product or not axes or name is None:
-        return
-    shape = published([name])
-    if shape is None or shape.name != name:
-        return
-    from trainwright.train.parallel.plan import ParallelPlan
-
-    size = {axis: value.value for axis, value in axes}
-    plan = ParallelPlan(replicate=ranks.size // product, virtual_stages=known(job.virtual_stages) or 1, **size)
-    trouble = plan.problem(shape, ranks.size, known(job.sequence) or shape.context, 0)
-    if trouble:
-        yield problem(axes[0][1], f"{shape.name}: {trouble}", "choose other sizes; `trainwright advise` searches them")
-
-
 def _number(value: Value[str] | None) -> int | None:
     return int(value.value) if value is not None and value.known and value.value.isdecimal() else None
 
@@ -144,7 +127,8 @@ def batch_divides(file: File) -> Iterator[Problem]:
 
     When to ignore: the trainer ramps the batch size up and handles the remainder.
     """
-    yield from once(p for job in file.jobs for p in _batch(job))
+    yield from refusals(file, "JOB003")
+    yield from once(p for job in file.jobs if not is_refused(job, "JOB003") for p in _batch(job))
 
 
 def _batch(job: Job) -> Iterator[Problem]:

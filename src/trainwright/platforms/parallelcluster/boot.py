@@ -17,8 +17,6 @@ from trainwright.platforms.setting import Setting
 from trainwright.spec.model import Script
 
 HERE = Path(__file__).parent
-DOCKER_SYSTEMS = ("ubuntu2204", "ubuntu2404", "alinux2023")
-MONITORING_SYSTEMS = ("ubuntu2204", "ubuntu2404")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +49,9 @@ def boot_scripts(setting: Setting) -> tuple[BootScript, ...]:
         text = _render("enroot.sh.j2", scratch=scratch)
         found.append(BootScript("enroot.sh", text, "ParallelCluster ships enroot and pyxis switched off"))
     if "docker" in runtimes:
-        _need(setting, DOCKER_SYSTEMS, ("software", "containers"), "docker")
         text = _render("docker.sh.j2", scratch=scratch, os=spec.software.os, pins=pins()["docker"])
         found.append(BootScript("docker.sh", text, "the stock image has no docker"))
     if spec.monitoring:
-        _need(setting, MONITORING_SYSTEMS, ("monitoring",), "monitoring")
         text = _render("monitoring.sh.j2", cluster=spec.name)
         found.append(BootScript("monitoring.sh", text, "node metrics, gathered by a Prometheus on the head node"))
     return tuple(found)
@@ -70,15 +66,6 @@ def actions(
     ]
     steps += [{"Script": s.source, **({"Args": list(s.args)} if s.args else {})} for s in own]
     return {"OnNodeConfigured": {"Sequence": steps}} if steps else {}
-
-
-def _need(setting: Setting, systems: tuple[str, ...], path: tuple[str, ...], what: str) -> None:
-    if setting.spec.software.os not in systems:
-        setting.refuse(
-            *path,
-            what=f"the boot script of {what} knows {', '.join(systems)}, not {setting.spec.software.os}",
-            fix=f"choose one of them, or install {what} in an image or a script of your own",
-        )
 
 
 def _render(name: str, **values: Any) -> str:

@@ -13,15 +13,10 @@ from trainwright.platforms.wiring import Ids
 from trainwright.spec.defaults import placement_rule
 from trainwright.spec.model import Queue
 
-# ParallelCluster's images lost the drivers of these families with version 3.8.
-OLD_FAMILIES = ("p2", "p3", "p3dn", "g2", "g3", "g3s")
-_SOLD_AS = {"spot": "spot", "block": "capacity-block"}
 
-
-def queue(setting: Setting, index: int, item: Queue, scripts: tuple[BootScript, ...], ids: Ids) -> dict[str, Any]:
+def queue(setting: Setting, item: Queue, scripts: tuple[BootScript, ...], ids: Ids) -> dict[str, Any]:
     """One entry of SlurmQueues."""
-    machine = setting.queue_instance(index, item)
-    _refuse(setting, index, item, machine)
+    machine = setting.queue_instance(item)
     custom = actions(scripts, item.scripts, setting.spec.name, ids.bucket)
     return {
         "Name": item.name,
@@ -33,48 +28,6 @@ def queue(setting: Setting, index: int, item: Queue, scripts: tuple[BootScript, 
         "Iam": node_iam(setting, ids.bucket if scripts else None, item.scripts),
         **({"CustomActions": custom} if custom else {}),
     }
-
-
-def _refuse(setting: Setting, index: int, item: Queue, machine: InstanceType) -> None:
-    assert item.count is not None
-    if machine.family in OLD_FAMILIES:
-        setting.refuse(
-            "queues", index, "instance",
-            what=f"{machine.name} has no driver in ParallelCluster's images since version 3.8",
-            fix="g4dn, g5, g6 or p4d are the nearest that work",
-        )  # fmt: skip
-    if item.capacity.kind in _SOLD_AS and _SOLD_AS[item.capacity.kind] not in machine.capacity:
-        sold = _SOLD_AS[item.capacity.kind].replace("-", " ")
-        setting.refuse(
-            "queues", index, "capacity", what=f"{machine.name} is not sold as {sold}", fix="remove `capacity`"
-        )
-    head = setting.instance(setting.spec.head.instance, "head", "instance")
-    if head.arch != machine.arch:
-        setting.refuse(
-            "queues", index, "instance",
-            what=f"{machine.name} is {machine.arch} and the head node ({head.name}) {head.arch}: one image serves both",
-            fix=f"choose a head node with {machine.arch}, such as {'m7g' if machine.arch == 'arm64' else 'm5'}.2xlarge",
-        )  # fmt: skip
-    if item.efa and machine.efa_cards == 0:
-        setting.refuse("queues", index, "efa", what=f"{machine.name} has no EFA", fix="remove `efa`")
-    if item.count.max < max(1, item.count.min):
-        setting.refuse("queues", index, "count", what="`max` must be at least 1 and not below `min`")
-    if item.capacity.kind == "block" and item.count.min != item.count.max:
-        setting.refuse(
-            "queues", index, "count",
-            what="a capacity block is a fixed number of nodes that is paid in advance",
-            fix=f"write `count: {item.count.max}`",
-        )  # fmt: skip
-    if item.placement not in (None, False) and "cluster" not in machine.placement:
-        setting.refuse(
-            "queues", index, "placement", what=f"{machine.name} cannot be in a cluster placement group", fix="remove it"
-        )
-    if item.placement not in (None, False) and item.capacity.kind == "block":
-        setting.refuse(
-            "queues", index, "placement",
-            what="a capacity block is placed by AWS; with a placement group on top no node starts",
-            fix="remove `placement`",
-        )  # fmt: skip
 
 
 def _capacity_type(item: Queue) -> Any:

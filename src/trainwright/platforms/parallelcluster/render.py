@@ -1,5 +1,5 @@
-"""From a spec to the one file ParallelCluster takes, as data that carries its reasons. What ParallelCluster cannot do
-is refused at the line it was written on, never dropped."""
+"""From a spec to the one file ParallelCluster takes, as data that carries its reasons. What ParallelCluster cannot
+do was reported by `check` before."""
 
 from __future__ import annotations
 
@@ -14,15 +14,12 @@ from trainwright.platforms.parallelcluster.storage import shared_storage
 from trainwright.platforms.setting import Setting, gib
 from trainwright.platforms.wiring import Ids
 
-SYSTEMS = ("ubuntu2204", "ubuntu2404", "alinux2023", "rhel8", "rhel9", "rocky8", "rocky9")
-WITHOUT_STOCK_IMAGE = ("rocky8", "rocky9")
 LOG_DAYS = 30
 
 
 def cluster_file(setting: Setting, scripts: tuple[BootScript, ...], ids: Ids) -> dict[str, Any]:
     """The whole cluster configuration."""
     spec = setting.spec
-    _refuse_local_fields(setting)
     storage = shared_storage(setting, ids)
     return {
         "Region": spec.region,
@@ -32,7 +29,7 @@ def cluster_file(setting: Setting, scripts: tuple[BootScript, ...], ids: Ids) ->
         "Scheduling": {
             "Scheduler": "slurm",
             "SlurmSettings": _slurm(setting, ids),
-            "SlurmQueues": [queue(setting, index, item, scripts, ids) for index, item in enumerate(spec.queues)],
+            "SlurmQueues": [queue(setting, item, scripts, ids) for item in spec.queues],
         },
         **({"SharedStorage": storage} if storage else {}),
         "Monitoring": _monitoring(setting),
@@ -51,27 +48,10 @@ def header(spec_name: str, source: str) -> str:
     )
 
 
-def _refuse_local_fields(setting: Setting) -> None:
-    for index, item in enumerate(setting.spec.queues):
-        for name in ("nodes", "cpus", "gpus"):
-            if getattr(item, name) is not None:
-                setting.refuse(
-                    "queues", index, name, what=f"`{name}` belongs to platform local", fix="use `instance` and `count`"
-                )
-
-
 def _image(setting: Setting) -> dict[str, Any]:
     software = setting.spec.software
-    if software.os not in SYSTEMS:
-        setting.refuse("software", "os", what=f"ParallelCluster has no {software.os} images any more", fix="alinux2023")
     if software.image == "stock":
-        if software.os in WITHOUT_STOCK_IMAGE:
-            setting.refuse(
-                "software", "image", what=f"there is no stock image for {software.os}", fix="name an image of your own"
-            )
         return {"Os": software.os}
-    if not software.image.startswith("ami-"):
-        setting.refuse("software", "image", what=f"{software.image!r} is not an image", fix="write stock, or ami-…")
     why = f"must be built for ParallelCluster {version_set('default').parallelcluster}: others are refused at boot"
     return {"Os": software.os, "CustomAmi": Why(software.image, why)}
 
@@ -79,7 +59,6 @@ def _image(setting: Setting) -> dict[str, Any]:
 def _head(setting: Setting, scripts: tuple[BootScript, ...], ids: Ids) -> dict[str, Any]:
     spec = setting.spec
     head = spec.head
-    setting.instance(head.instance, "head", "instance")
     groups = [group for group in (ids.security_group, ids.database.get("client")) if group is not None]
     custom = actions(scripts, head.scripts, spec.name, ids.bucket)
     return {

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from trainwright.catalog.instances import instance
 from trainwright.catalog.prices import price
 from trainwright.catalog.storage import (
     HOURS_A_MONTH,
@@ -95,8 +96,8 @@ def bill(setting: Setting, stacks: tuple[StackPlan, ...]) -> Bill:
     """The bill of a cluster and the stacks around it."""
     region = setting.spec.region or ""
     lines = _head(setting, region)
-    for index, queue in enumerate(setting.spec.queues):
-        lines += _queue(setting, index, queue, region)
+    for queue in setting.spec.queues:
+        lines += _queue(setting, queue, region)
     for item in setting.spec.storage:
         lines += _storage(item, region)
     lines += [line for stack in stacks if (line := _stack(stack, region)) is not None]
@@ -105,7 +106,7 @@ def bill(setting: Setting, stacks: tuple[StackPlan, ...]) -> Bill:
 
 def _head(setting: Setting, region: str) -> list[Line]:
     head = setting.spec.head
-    machine = setting.instance(head.instance, "head", "instance")
+    machine = instance(head.instance or "")
     found = price(machine.name, region)
     each, date, note = (found.usd_hour, found.date, "") if found else (None, "", "no public price in this region")
     return [
@@ -114,8 +115,8 @@ def _head(setting: Setting, region: str) -> list[Line]:
     ]
 
 
-def _queue(setting: Setting, index: int, queue: Queue, region: str) -> list[Line]:
-    machine = setting.queue_instance(index, queue)
+def _queue(setting: Setting, queue: Queue, region: str) -> list[Line]:
+    machine = setting.queue_instance(queue)
     assert queue.count is not None
     kind = _PRICE_KIND.get(queue.capacity.kind, "on-demand")
     found = price(machine.name, region, kind)
