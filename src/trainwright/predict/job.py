@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from trainwright.catalog.models import model as find_model
 from trainwright.catalog.storage import lustre_monthly_usd
 from trainwright.errors import UserError, did_you_mean
 from trainwright.predict.calibrate import LOCAL, overrides
 from trainwright.predict.constants import Constants
 from trainwright.predict.local import predict_local
-from trainwright.predict.plan import Plan
-from trainwright.predict.prediction import Prediction, find_model, predict
+from trainwright.predict.prediction import Prediction, predict
+from trainwright.predict.request import PredictRequest
+from trainwright.predict.setup import Batch as LocalBatch
 from trainwright.recipes.arguments import micro_of, plan_of, recipe_of, recompute_of, samples_of
 from trainwright.spec.defaults import resolve
 from trainwright.spec.model import Batch, Job, Queue, Spec
@@ -84,22 +86,19 @@ def predict_on_ec2(spec: Spec, job: Job, queue: Queue, instance: str, c: Constan
     model, length, batch = model_and_sequence(job)
     samples = samples_of(batch, length, laid_out)
     recipe = recipe_of(job)
-    plan = Plan(
-        laid_out.replicate, laid_out.shard, laid_out.tp, laid_out.pp, laid_out.cp, 1, laid_out.virtual_stages,
-        zero=3 if laid_out.shard * laid_out.cp > 1 else 0,
-    )  # fmt: skip
     ours = not job.script and (recipe is None or recipe.trainer == "trainwright")
     micro = micro_of(job, batch, samples, laid_out) or 1 if ours else batch.micro_batch
     steps = job.steps or (recipe.steps if recipe else None)
-    return predict(
-        model, instance, nodes, plan, seq=length, batch_tokens=samples * length, micro_batch=micro,
+    request = PredictRequest(
+        model, instance, nodes, laid_out, sequence=length, sequences=samples, micro_batch=micro,
         precision=job.precision or (recipe.precision if recipe else "bf16"),
         recompute=recompute_of(job) if ours else job.recompute,
         tokens=float(steps * samples * length) if steps else None, region=spec.region or "us-east-1",
         price_kind=PRICE_KIND.get(queue.capacity.kind, "on-demand"), storage_gb_s=storage_gb_s(spec, job),
         storage_usd_month=storage_usd_month(spec),
-        checkpoint_s=job.checkpoint.every if job.checkpoint else None, c=c,
+        checkpoint_s=job.checkpoint.every if job.checkpoint else None,
     )  # fmt: skip
+    return predict(request, c)
 
 
 def predict_on_this_machine(job: Job, queue: Queue) -> Prediction:
@@ -109,4 +108,5 @@ def predict_on_this_machine(job: Job, queue: Queue) -> Prediction:
     laid_out = plan_of(job, ranks, None)
     samples = samples_of(batch, length, laid_out)
     micro = batch.micro_batch or 1  # the trainer's own default
-    return predict_local(find_model(model), ranks, length, samples, micro, overrides().get(LOCAL, 1.0))
+    batch_here = LocalBatch(length, micro, max(1, samples // laid_out.data // micro))
+    return predict_local(find_model(model), laid_out, batch_here, overrides().get(LOCAL, 1.0))
