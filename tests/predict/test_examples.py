@@ -19,7 +19,7 @@ from trainwright.predict.goodput import DAY, best_interval, effective_time, good
 from trainwright.predict.hardware import Cluster, cluster, device, fabric, inner_link
 from trainwright.predict.layout import read_plan, shared_sequences
 from trainwright.predict.memory import memory, state_bytes
-from trainwright.predict.operators import optimizer_time, product
+from trainwright.predict.operators import matmul_time, optimizer_time
 from trainwright.predict.profiles import profile
 from trainwright.predict.published.row_trainer import profile_for
 from trainwright.predict.published.rows import answer
@@ -36,16 +36,16 @@ LLAMA8 = shapes()["llama3-8b"]
 
 
 def test_roof_of_an_h100():
-    assert device("h100").roof("bf16", C) == pytest.approx(794.5e12 * C.matmul_sustained_hopper)
-    assert device("h100").roof("fp8", C) == pytest.approx(1402.6e12 * C.matmul_sustained_hopper)
+    assert device("h100").matmul_rate("bf16", C) == pytest.approx(794.5e12 * C.matmul_sustained_hopper)
+    assert device("h100").matmul_rate("fp8", C) == pytest.approx(1402.6e12 * C.matmul_sustained_hopper)
 
 
 def test_a_large_product_runs_near_the_roof_and_a_small_one_does_not():
-    roof = device("h200").roof("bf16", C)
-    large = product(16384, 14336, 8192, roof, 132, C)
-    assert 2 * 16384 * 14336 * 8192 / large / roof > 0.93
-    small = product(256, 256, 256, roof, 132, C)
-    assert 2 * 256**3 / small / roof < 0.05
+    rate = device("h200").matmul_rate("bf16", C)
+    large = matmul_time(16384, 14336, 8192, rate, 132, C)
+    assert 2 * 16384 * 14336 * 8192 / large / rate > 0.93
+    small = matmul_time(256, 256, 256, rate, 132, C)
+    assert 2 * 256**3 / small / rate < 0.05
 
 
 def own_rows(op: str) -> list[dict[str, str]]:
@@ -60,7 +60,7 @@ def test_our_own_products_on_the_h200_are_reproduced():
     for row in own_rows("matmul"):
         if row["precision"] == "bf16":
             m, n, k = (int(row[letter]) for letter in orders[row["kind"]])
-            errors.append(abs(product(m, n, k, 794.5e12 * 0.868, 132, C) / float(row["seconds"]) - 1))
+            errors.append(abs(matmul_time(m, n, k, 794.5e12 * 0.868, 132, C) / float(row["seconds"]) - 1))
     assert len(errors) > 200
     assert statistics.median(errors) <= 0.06
 

@@ -37,28 +37,28 @@ class Advice:
 def advise(request: AdviceRequest, c: Constants | None = None) -> Advice:
     """Search and choose: the cheapest that meets the deadline, the fastest within the budget, or the best balance."""
     c = c or constants()
-    found: list[Offer] = []
+    fitting: list[Offer] = []
     candidates = 0
     for kind in chosen_types(request.instances):
         for offer in offers(request, kind, c):
             candidates += 1
             if offer is not None:
-                found.append(offer)
-    if not found:
+                fitting.append(offer)
+    if not fitting:
         raise NoOffer(
             f"none of {candidates:,} candidates fits {request.shape.name} and has a price in {request.region}",
             fix="try another --region, more --nodes, --precision fp8, or other --instances",
         )
-    front = pareto(found)
+    front = pareto(fitting)
     chosen, why = choose(front, request.deadline_days, request.budget)
-    return Advice(front, chosen, why, runners_up(found, chosen, c), candidates, len(found))
+    return Advice(front, chosen, why, runners_up(fitting, chosen, c), candidates, len(fitting))
 
 
-def pareto(found: list[Offer]) -> list[Offer]:
+def pareto(fitting: list[Offer]) -> list[Offer]:
     """Offers that no other beats in both days and dollars, fastest first."""
     front: list[Offer] = []
     cheapest = float("inf")
-    for offer in sorted(found, key=lambda o: (o.days, o.usd)):
+    for offer in sorted(fitting, key=lambda o: (o.days, o.usd)):
         if offer.usd < cheapest * 0.9999:
             front.append(offer)
             cheapest = offer.usd
@@ -82,10 +82,10 @@ def choose(front: list[Offer], deadline: float | None, budget: float | None) -> 
     return best, "the best balance: halving its time would more than double its cost, and vice versa"
 
 
-def runners_up(found: list[Offer], chosen: Offer, c: Constants) -> list[tuple[Offer, str]]:
+def runners_up(fitting: list[Offer], chosen: Offer, c: Constants) -> list[tuple[Offer, str]]:
     """The best offer of each other instance type, and of each other plan on the same machines, with its drawback."""
     best: dict[tuple[str, ...], Offer] = {}
-    for offer in found:
+    for offer in fitting:
         same = same_machines(offer, chosen)
         key = ("plan", str(offer.setup.plan)) if same else ("type", offer.instance, offer.kind)
         score = offer.days if same else offer.days * offer.usd

@@ -6,7 +6,7 @@ from trainwright.predict.collectives import all_gather, all_reduce
 from trainwright.predict.constants import Constants
 from trainwright.predict.goodput import DAY, simulate
 from trainwright.predict.memory import activation_bytes, in_flight, memory, stage_parameters
-from trainwright.predict.operators import attention_rates, layer_time, layer_work, product_roof
+from trainwright.predict.operators import attention_rates, layer_time, layer_work, trainer_matmul_rate
 from trainwright.predict.prediction import Prediction
 from trainwright.predict.setup import Setup
 from trainwright.predict.step import groups_of, step_time
@@ -32,18 +32,18 @@ def term(name: str, *words: str) -> Term:
 
 def compute_terms(s: Setup, c: Constants) -> list[Term]:
     shape, device = s.shape, s.cluster.device
-    roof = product_roof(device, s.profile, s.precision, s.rowwise, c)
+    rate = trainer_matmul_rate(device, s.profile, s.precision, s.rowwise, c)
     layer = layer_time(layer_work(s), c)
     rates = attention_rates(device, s.profile.attention, shape.width_per_head, s.attended, c)
     flops = 6 * block_parameters(shape) * s.local_tokens / s.plan.tp
-    ideal = flops / roof
+    ideal = flops / rate
     products = layer.products_forward + layer.products_backward
     elementwise = layer.elementwise_forward + layer.elementwise_backward
     return [
         term("tokens per microbatch", f"{s.batch.micro} sequences x {s.batch.sequence} / cp {s.plan.cp}",
              f"= {s.local_tokens:,.0f}"),
         term("matmul rate", f"best measured x sustained {device.sustained(c):.3g} x clock {device.clock(c):.3g}",
-             f"= {roof / 1e12:,.0f} TFLOP/s"),
+             f"= {rate / 1e12:,.0f} TFLOP/s"),
         term("products, one layer", f"6 x {block_parameters(shape) / 1e6:,.1f} M",
              f"x {s.local_tokens:,.0f} / tp {s.plan.tp}",
              f"= {flops / 1e12:,.2f} TFLOP / matmul rate = {ideal * 1e3:.3f} ms;",

@@ -55,7 +55,7 @@ class Device:
             return c.matmul_sustained_hopper
         return c.matmul_sustained_blackwell if self.family == "sm_100" else c.matmul_sustained_ampere
 
-    def roof(self, precision: str, c: Constants) -> float:
+    def matmul_rate(self, precision: str, c: Constants) -> float:
         """FLOP/s that a large matrix product sustains in a training step."""
         kept = self.sustained(c) * self.clock(c)
         if precision == "fp4" and self.fp4:

@@ -84,7 +84,7 @@ def layer_work(s: Setup) -> LayerWork:
 @lru_cache(maxsize=200_000)
 def layer_time(work: LayerWork, c: Constants) -> LayerTime:
     """One layer, forward and backward, on one rank."""
-    products = layer_products(work, c)
+    products = layer_matmuls(work, c)
     attention = layer_attention(work, c)
     moved = elementwise_bytes(work, c)
     if work.precision in ("fp8", "fp4"):
@@ -95,54 +95,54 @@ def layer_time(work: LayerWork, c: Constants) -> LayerTime:
     return LayerTime(*products, *attention, moved[0] / rate, moved[1] / rate, kernels)
 
 
-def product(m: float, n: float, k: float, roof: float, sms: int, c: Constants) -> float:
+def matmul_time(m: float, n: float, k: float, rate: float, sms: int, c: Constants) -> float:
     """Seconds of an m x k by k x n product: whole waves of tiles over the multiprocessors, plus pipeline fill."""
     best = min(
         math.ceil(math.ceil(m / a) * math.ceil(n / b) / sms) * sms * a * b / (speed * m * n) for a, b, speed in TILES
     )
-    fill = c.matmul_k_half * roof / sms / RATE_OF_FILL
-    return 2.0 * m * n * k * best * (1.0 + fill / k) / roof + c.matmul_start
+    fill = c.matmul_k_half * rate / sms / RATE_OF_FILL
+    return 2.0 * m * n * k * best * (1.0 + fill / k) / rate + c.matmul_start
 
 
-def three_products(tokens: float, out: float, deep: float, roof: float, sms: int, c: Constants) -> Pair:
+def linear_time(tokens: float, out: float, deep: float, rate: float, sms: int, c: Constants) -> Pair:
     """One linear layer: the backward computes the gradients of the input and of the weight."""
-    backward = product(tokens, deep, out, roof, sms, c) + product(out, deep, tokens, roof, sms, c)
-    return product(tokens, out, deep, roof, sms, c), backward
+    backward = matmul_time(tokens, deep, out, rate, sms, c) + matmul_time(out, deep, tokens, rate, sms, c)
+    return matmul_time(tokens, out, deep, rate, sms, c), backward
 
 
-def product_roof(device: Device, profile: Profile, precision: str, rowwise: bool, c: Constants) -> float:
+def trainer_matmul_rate(device: Device, profile: Profile, precision: str, rowwise: bool, c: Constants) -> float:
     """The matmul rate this trainer can reach: old libraries and row-wise scales reach less of the device's."""
-    roof = device.roof(precision, c)
+    rate = device.matmul_rate(precision, c)
     if profile.early and device.family != "sm_80":
-        roof *= c.early_kernels
-    return roof * c.fp8_rowwise if rowwise else roof
+        rate *= c.early_kernels
+    return rate * c.fp8_rowwise if rowwise else rate
 
 
-def layer_products(work: LayerWork, c: Constants) -> Pair:
+def layer_matmuls(work: LayerWork, c: Constants) -> Pair:
     """All matrix products of a layer but those of attention scores."""
     hidden, ffn, sms = work.shape.hidden, work.shape.ffn, work.device.sms
-    roof = product_roof(work.device, work.profile, work.precision, work.rowwise, c)
+    rate = trainer_matmul_rate(work.device, work.profile, work.precision, work.rowwise, c)
     linears = [(work.q + 2 * work.kv, hidden), (hidden, work.q)]
     if not work.shape.experts:
         linears += [(work.gates * ffn / work.tp, hidden), (hidden, ffn / work.tp)]
     forward = backward = 0.0
     for out, deep in linears:
-        ahead, back = three_products(work.tokens, out, deep, roof, sms, c)
+        ahead, back = linear_time(work.tokens, out, deep, rate, sms, c)
         forward += ahead
-        backward += product(work.tokens, deep, out, roof, sms, c) if work.frozen else back
+        backward += matmul_time(work.tokens, deep, out, rate, sms, c) if work.frozen else back
     if work.shape.experts:
-        ahead, back = expert_products(work, roof, c)
+        ahead, back = expert_matmuls(work, rate, c)
         forward, backward = forward + ahead, backward + back
     return forward, backward
 
 
-def expert_products(work: LayerWork, roof: float, c: Constants) -> Pair:
+def expert_matmuls(work: LayerWork, rate: float, c: Constants) -> Pair:
     """Grouped products: each token visits a few experts, whose products have few rows."""
     shape, sms = work.shape, work.device.sms
     visits = work.tokens * shape.experts_per_token
     rows = max(128.0, visits / shape.experts)
-    up = three_products(rows, work.gates * shape.ffn / work.tp, shape.hidden, roof, sms, c)
-    down = three_products(rows, shape.hidden, shape.ffn / work.tp, roof, sms, c)
+    up = linear_time(rows, work.gates * shape.ffn / work.tp, shape.hidden, rate, sms, c)
+    down = linear_time(rows, shape.hidden, shape.ffn / work.tp, rate, sms, c)
     groups = visits / rows
     return (up[0] + down[0]) * groups, (up[1] + down[1]) * groups
 
@@ -175,7 +175,7 @@ def layer_attention(work: LayerWork, c: Constants) -> Pair:
 def unfused_attention(work: LayerWork, c: Constants) -> Pair:
     """Scores in memory: two batched products over the full square, and a softmax and dropout that read and write it."""
     flops = 4.0 * work.tokens * work.attended * work.q
-    rate = work.device.roof("bf16", c) * 0.55
+    rate = work.device.matmul_rate("bf16", c) * 0.55
     elements = work.shape.heads / work.tp * work.tokens * work.attended
     moved = elements * c.unfused_bytes / (work.device.bandwidth * c.memory_efficiency)
     return flops / rate + moved, 2.0 * flops / rate + 1.3 * moved
@@ -210,8 +210,8 @@ def cast_bytes(work: LayerWork, c: Constants) -> float:
 def head_time(shape: ModelShape, tokens: float, split: int, device: Device, profile: Profile, c: Constants) -> Pair:
     """The output product and the loss. The head stays in 16 bits in every trainer we know."""
     vocab = shape.vocab / split
-    forward, backward = three_products(
-        tokens, vocab, shape.hidden, product_roof(device, profile, "bf16", False, c), device.sms, c
+    forward, backward = linear_time(
+        tokens, vocab, shape.hidden, trainer_matmul_rate(device, profile, "bf16", False, c), device.sms, c
     )
     loss = c.traffic[profile.loss_fusion].loss
     stream = device.bandwidth * c.memory_efficiency
