@@ -1,8 +1,9 @@
-"""The advice as a spec that `check`, `plan` and `submit` take as it stands."""
+"""Writes an offer as a spec that `check`, `plan` and `submit` accept unchanged."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,21 +14,20 @@ from trainwright.predict.search import Offer
 
 MB_PER_TIB = (125, 250, 500, 1000)
 TIB_STEP = 2.4
-READ_GB_S = 0.015  # a GPU, below which `check` warns that GPUs may wait for data (STO003)
+READ_GB_S = 0.015  # per GPU, below which `check` warns that GPUs may wait for data (STO003)
 
 
 def spec_of(offer: Offer, tokens: float, region: str) -> dict[str, Any]:
-    """Plain data: queue, storage sized for the checkpoints, and the job."""
+    """The spec as plain data: queue, storage sized for the checkpoints, and the job."""
     s = offer.setup
-    plan = {"replicate": s.plan.replicate, "shard": s.plan.shard, "tp": s.plan.tp, "pp": s.plan.pp, "cp": s.plan.cp,
-            "virtual_stages": s.plan.interleave}  # fmt: skip
+    axes = {name: size for name, size in asdict(s.plan).items() if size != 1} or {"shard": 1}
     needs = data_needs(s, offer.tokens_per_s, 900.0)
     capacity, throughput = lustre(max(needs.write_gb_s, READ_GB_S * offer.gpus), needs.checkpoint_gb)
     queue: dict[str, Any] = {"name": "train", "instance": offer.instance, "count": offer.nodes}
     if offer.kind == "spot":
         queue["capacity"] = "spot"
     return {
-        "name": f"{_plain(s.shape.name)}-advised",
+        "name": f"{_cluster_name(s.shape.name)}-advised",
         "platform": "parallelcluster",
         "region": region,
         "queues": [queue],
@@ -38,9 +38,9 @@ def spec_of(offer: Offer, tokens: float, region: str) -> dict[str, Any]:
                 "model": s.shape.name,
                 "queue": "train",
                 "nodes": offer.nodes,
-                "parallel": {name: degree for name, degree in plan.items() if degree != 1} or {"shard": 1},
+                "parallel": axes,
                 "batch": {"sequences": s.batch.sequences(s.plan), "micro_batch": s.batch.micro},
-                "sequence": s.batch.seq,
+                "sequence": s.batch.sequence,
                 "precision": s.precision,
                 "recompute": s.recompute,
                 "steps": max(1, round(tokens / s.tokens)),
@@ -51,14 +51,14 @@ def spec_of(offer: Offer, tokens: float, region: str) -> dict[str, Any]:
     }
 
 
-def _plain(model: str) -> str:
-    """A name that a cluster may have, from a model's name or the path of its configuration."""
+def _cluster_name(model: str) -> str:
+    """A valid cluster name from a model's name or the path of its configuration."""
     word = Path(model).resolve().parent.name if model.endswith(".json") else Path(model).name if "/" in model else model
     return re.sub(r"[^a-z0-9]+", "-", word.lower()).strip("-") or "model"
 
 
 def lustre(write_gb_s: float, checkpoint_gb: float) -> tuple[float, int]:
-    """The smallest file system that holds three checkpoints and writes one in time: (TiB, MB/s a TiB)."""
+    """The smallest file system that holds three checkpoints and writes one in time: (TiB, MB/s per TiB)."""
     size = max(1, -(-3 * checkpoint_gb / 1100 // TIB_STEP)) * TIB_STEP
     for throughput in MB_PER_TIB:
         if size * throughput / 1e3 >= write_gb_s:

@@ -1,4 +1,4 @@
-"""Answers for a whole CSV of published rows, training runs or collectives, whichever its columns say."""
+"""Predicts every row of a CSV of training runs or collectives; its columns tell which."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from pathlib import Path
 
 from trainwright.errors import UserError
 from trainwright.predict.constants import Constants, constants
-from trainwright.predict.rows import answer
-from trainwright.predict.rows_collectives import answer_collective, is_collectives
+from trainwright.predict.published.rows import answer
+from trainwright.predict.published.rows_collectives import answer_collective, is_collectives
 
 NEEDED = ("model", "gpu", "num_gpus")
 
 
 def answers(path: Path, c: Constants | None = None) -> list[dict[str, object]]:
-    """One answer a row, in the file's order."""
+    """One answer per row, in the order of the file."""
     if not path.is_file():
         raise UserError(
             f"no file {str(path)!r}", where="--rows", fix="name a CSV with the columns of a published table"

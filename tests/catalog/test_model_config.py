@@ -10,10 +10,10 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from trainwright.catalog.models import model as find_model
 from trainwright.cli.advise import command as advise_command
 from trainwright.errors import UserError
-from trainwright.predict import predict
-from trainwright.predict.prediction import find_model
+from trainwright.predict import PredictRequest, predict
 from trainwright.train.models.foreign import config_of
 from trainwright.train.models.shape import lookup, parameter_count
 
@@ -34,8 +34,9 @@ def write(folder: Path, config: object) -> str:
 @pytest.mark.parametrize("name", ["llama3-70b", "gpt2-1.5b", "mistral-7b"])
 def test_it_is_predicted_as_the_catalogs(name: str, tmp_path: Path) -> None:
     path = write(tmp_path, config_of(lookup(name), "bfloat16"))
-    words = {"seq": 1024, "batch_tokens": 2**19}
-    own, known = (predict(model, "p5.48xlarge", 4, **words) for model in (path, name))
+    own, known = (
+        predict(PredictRequest(model, "p5.48xlarge", 4, sequence=1024, batch_tokens=2**19)) for model in (path, name)
+    )
     assert own.tokens_per_s == pytest.approx(known.tokens_per_s, rel=0.001)
     assert own.memory_gib == pytest.approx(known.memory_gib, rel=0.001)
 
@@ -48,7 +49,18 @@ def test_a_model_nobody_here_knew(tmp_path: Path) -> None:
 
 
 def test_advice_for_it_is_a_spec(tmp_path: Path) -> None:
-    words = ["--model", write(tmp_path, QWEN), "--tokens", "1T", "--instances", "p5", "--nodes", "16", "--seq", "8192"]
+    words = [
+        "--model",
+        write(tmp_path, QWEN),
+        "--tokens",
+        "1T",
+        "--instances",
+        "p5",
+        "--nodes",
+        "16",
+        "--sequence",
+        "8192",
+    ]
     done = CliRunner().invoke(advise_command, [*words, "--spec", str(tmp_path / "a.yaml")], catch_exceptions=False)
     assert done.exit_code == 0
     name = yaml.safe_load((tmp_path / "a.yaml").read_text())["name"]
@@ -58,8 +70,8 @@ def test_advice_for_it_is_a_spec(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("config", "said"),
     [
-        ({**QWEN, "kv_lora_rank": 512}, "no plain decoder"),
-        ({"hidden_size": 8}, "says nothing of 'num_hidden_layers'"),
+        ({**QWEN, "kv_lora_rank": 512}, "only plain decoders"),
+        ({"hidden_size": 8}, "has no 'num_hidden_layers'"),
         ([1], "not a JSON object"),
     ],
 )

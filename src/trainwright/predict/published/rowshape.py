@@ -1,18 +1,14 @@
-"""From the words of a published table to a model shape and a cluster: names are matched to what the catalog knows, and
-what a row leaves out is filled by stated rules."""
+"""Turns the text of a published row into a model shape and a cluster: names are matched to the catalog, and what a row
+leaves out is filled in by stated rules."""
 
 from __future__ import annotations
 
 import re
-import tomllib
 from dataclasses import replace
-from functools import cache
-from pathlib import Path
 
+from trainwright.catalog.models import known_shapes
 from trainwright.predict.hardware import GIB, Cluster, Device, device, fabric, inner_link
-from trainwright.train.models.shape import ModelShape, parameter_count, shape_from, shapes
-
-EXTRA_SHAPES = Path(__file__).with_name("shapes.toml")
+from trainwright.train.models.shape import ModelShape, parameter_count
 
 CHIPS = {
     "gb300": "gb300", "gb200": "gb200", "b300": "b300", "b200": "b200", "h200": "h200", "h800": "h800", "h20": "h20",
@@ -20,7 +16,7 @@ CHIPS = {
     "t4": "t4", "mi300x": "mi300x", "trainium2": "trainium2", "trainium": "trainium1",
 }  # fmt: skip
 MEMORY_BANDWIDTH = {("h100", "hbm2e"): 2.4e12}
-# Boards other than SXM: watts, bytes a second, whether NVLink is there. Vendor data sheets.
+# Boards other than SXM: watts, bytes/s, whether there is NVLink. Vendor data sheets.
 FORMS = {
     ("h100", "pcie"): (350.0, 2.0e12, False),
     ("h100", "nvl"): (400.0, 3.9e12, False),
@@ -68,7 +64,7 @@ def chip_of(text: str) -> Device | None:
 
 
 def network_of(text: str, chip: Device, per_node: int) -> tuple[str, float]:
-    """(kind, GB/s a GPU) of the network; unstated: the reference design of the accelerator's generation."""
+    """(kind, GB/s per GPU) of the network; unstated: the reference design of the accelerator's generation."""
     low = text.lower()
     efa = "efa-1" if chip.family == "sm_80" else "efa"
     kind = efa if "efa" in low else "ethernet" if "roce" in low or "ethernet" in low else "infiniband"
@@ -77,7 +73,7 @@ def network_of(text: str, chip: Device, per_node: int) -> tuple[str, float]:
     node = re.search(r"(\d+)\s*gbps\s*/\s*node", low)
     reference = any(word in low for word in ("dgx", "ref arch", "selene"))
     if not (each or many or node) and re.search(r"\b[nh]dr\b", low) and not reference:
-        gbps = NETWORK_GBPS.get(chip.family, 100.0) / 2  # adapters are named but not counted: one for two GPUs
+        gbps = NETWORK_GBPS.get(chip.family, 100.0) / 2  # adapters are named, but not how many: one for two GPUs
     elif each:
         gbps = float(each[1])
     elif many:
@@ -115,19 +111,12 @@ def shape_of_row(row: dict[str, str]) -> ModelShape | None:
     low = name.lower()
     plain = (any(w in low for w in PLAIN_MLP) or columns["ffn"] == 4 * hidden) and "swiglu" not in low
     base = ModelShape(
-        name,
-        "table",
-        columns["layers"],
-        hidden,
-        columns["heads"],
-        columns["kv_heads"],
-        columns["ffn"],
-        columns["vocab"],
-        whole(row.get("seq_len"), 2048),
+        name, "table", columns["layers"], hidden, columns["heads"], columns["kv_heads"], columns["ffn"],
+        columns["vocab"], context=whole(row.get("seq_len"), 2048),
         activation="gelu" if plain else "swiglu",
         norm="layernorm" if plain else "rmsnorm",
         position="learned" if any(w in low for w in LEARNED) else "rope",
-    )
+    )  # fmt: skip
     stated = number(row.get("params_b"))
     if not stated or "proxy" in row.get("notes", "").lower():
         return replace(base, tied=plain)
@@ -140,15 +129,8 @@ def shape_of_row(row: dict[str, str]) -> ModelShape | None:
     )
 
 
-@cache
-def all_shapes() -> dict[str, ModelShape]:
-    """The trainer's shapes, and those that only published tables name."""
-    extra = tomllib.loads(EXTRA_SHAPES.read_text(encoding="utf-8"))
-    return {name: shape_from(name, row) for name, row in extra.items()} | shapes()
-
-
 def known_shape(name: str) -> ModelShape | None:
-    """A known shape whose name is in the row's, longest first."""
+    """The known shape whose name is part of the row's; the longest such name wins."""
     plain = re.sub(r"[^a-z0-9.]", "", name.lower())
-    found = [key for key in all_shapes() if re.sub(r"[^a-z0-9.]", "", key) in plain]
-    return all_shapes()[max(found, key=len)] if found else None
+    matches = [key for key in known_shapes() if re.sub(r"[^a-z0-9.]", "", key) in plain]
+    return known_shapes()[max(matches, key=len)] if matches else None
