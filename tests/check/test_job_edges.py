@@ -140,10 +140,10 @@ jobs: [{name: run, model: llama3-8b, data: /fsx/data, nodes: 2, %s}]
 @pytest.mark.parametrize(
     ("job", "found"),
     [
-        ("parallel: {tensor: 8}", []),
+        ("parallel: {tp: 8}", []),
         ("parallel: {shard: 16}", []),
-        ("parallel: {tensor: 8, context: 2}, sequence: 8191", ["JOB002"]),
-        ("parallel: {tensor: 3}", ["JOB002", "JOB002"]),
+        ("parallel: {tp: 8, cp: 2}, sequence: 8191", ["JOB002"]),
+        ("parallel: {tp: 3}", ["JOB002"]),
         ("recipe: llama3-8b, steps: 100", []),  # the recipe's warm-up is shortened with the run
         ("recipe: llama3-8b, steps: 100, optimizer: {warmup: 200}", ["JOB005"]),
         ("steps: 100, optimizer: {warmup: 10}", []),

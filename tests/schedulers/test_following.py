@@ -6,9 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from trainwright.schedulers.environment import check_names, explain, job_environment
 
-from trainwright.errors import UserError
 from trainwright.runs.follow import Progress
 from trainwright.schedulers.logs import new_lines
 from trainwright.schedulers.shell import Shell
@@ -43,28 +41,3 @@ def test_a_file_that_became_shorter_is_read_from_its_start(tmp_path: Path) -> No
     assert new_lines(Shell(), str(path), end) == (["three"], 14)
     path.write_text("one\n")
     assert new_lines(Shell(), str(path), 14) == (["one"], 4)
-
-
-def test_efa_lines_only_where_there_is_efa() -> None:
-    with_efa = {one.name for one in job_environment("p5.48xlarge", {})}
-    without = {one.name for one in job_environment("g5.xlarge", {})}
-    assert any(name.startswith("FI_") for name in with_efa)
-    assert not any(name.startswith("FI_") for name in without)
-    assert not any(name.startswith("FI_") for name in {one.name for one in job_environment(None, {})})
-
-
-def test_every_line_has_a_reason_and_the_users_word_wins() -> None:
-    lines = job_environment("p5.48xlarge", {"OMP_NUM_THREADS": "7"}, cpus=12)
-    assert all(one.why for one in lines)
-    assert [one.value for one in lines if one.name == "OMP_NUM_THREADS"] == ["7"]
-    assert "OMP_NUM_THREADS=7" in explain(lines)
-
-
-def test_a_rank_written_by_hand_is_refused() -> None:
-    with pytest.raises(UserError, match="RANK"):
-        check_names({"RANK": "0"})
-
-
-def test_an_unknown_instance_type_is_told() -> None:
-    with pytest.raises(UserError, match="not in the catalog"):
-        job_environment("p9.enormous", {})

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from trainwright.catalog.tables import remembered, shipped_toml
 
@@ -16,6 +16,7 @@ class Limit:
 
     why: str
     fix: str
+    level: Literal["error", "info"] = "error"  # info: a section for another platform, which this one passes over
 
 
 Limits = Mapping[tuple[str, ...], Limit]  # path in the spec (`*`: any element) -> why it cannot be honoured
@@ -65,7 +66,7 @@ def _platform(name: str, row: dict[str, Any]) -> PlatformCapabilities:
 
 
 def _limits(row: dict[str, Any]) -> Limits:
-    return {_path(key): Limit(why, fix) for key, (why, fix) in row.get("cannot", {}).items()}
+    return {_path(key): Limit(*words) for key, words in row.get("cannot", {}).items()}
 
 
 def _path(key: str) -> tuple[str, ...]:
