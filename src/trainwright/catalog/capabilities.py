@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from trainwright.catalog.tables import remembered, shipped_toml
+from trainwright.catalog.tables import cached, shipped_toml
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +43,13 @@ class PlatformCapabilities:
     values: Mapping[tuple[str, ...], tuple[str, ...]]  # path -> the values that are possible
 
 
-@remembered
+@cached
 def platforms() -> dict[str, PlatformCapabilities]:
     """Every platform, by the name that a spec gives it."""
     return {name: _platform(name, row) for name, row in shipped_toml("capabilities.toml")["platforms"].items()}
 
 
-@remembered
+@cached
 def schedulers() -> dict[str, SchedulerCapabilities]:
     rows = shipped_toml("capabilities.toml")["schedulers"]
     return {name: SchedulerCapabilities(name, row["ships_code"], _limits(row)) for name, row in rows.items()}
