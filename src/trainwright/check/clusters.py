@@ -69,7 +69,7 @@ class Storage:
     """A file system."""
 
     span: Span
-    kind: str  # lustre | openzfs | ontap | efs | ebs | nvme | cache
+    kind: str  # lustre | openzfs | ontap | efs | ebs | raid | nvme | cache
     name: Value[str] | None = None
     mount: Value[str] | None = None
     existing: Value[str] | None = None  # the id of a file system that is not created here

@@ -172,7 +172,7 @@ def _storage(node: Node) -> Storage:
     capacity = int_at(settings, "StorageCapacity") or int_at(settings, "Size")
     return Storage(
         span=node.span,
-        kind=_KINDS.get(name, name.lower()),
+        kind="raid" if settings is not None and settings.get("Raid") is not None else _KINDS.get(name, name.lower()),
         name=text_at(node, "Name"),
         mount=text_at(node, "MountDir"),
         existing=existing,
@@ -198,7 +198,7 @@ def _storage(node: Node) -> Storage:
 
 def _database(node: Node | None) -> Database | None:
     database = node.get("Database") if node is not None else None
-    if database is None:
+    if database is None or not database.is_map:
         return None
     assert node is not None
     return Database(

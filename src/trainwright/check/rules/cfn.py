@@ -130,10 +130,11 @@ def _parameters(template: Template) -> Iterator[Problem]:
                 section.key_span(name),
                 f"parameter {name} is described as optional and has no default",
                 "add Default: ''",
+                level="warning",
             )
         if name not in used and not macros:
             yield problem(
-                section.key_span(name), f"parameter {name} is never used", "remove it, or use it", level="warning"
+                section.key_span(name), f"parameter {name} is never used", "remove it, or use it", level="info"
             )
 
 

@@ -13,6 +13,7 @@ from trainwright.check.registry import Problem, problem, rule
 GPU, EFA = "nvidia.com/gpu", "vpc.amazonaws.com/efa"
 _TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_TOKEN", "WANDB_API_KEY")
 _EFA_PLUGIN = re.compile(r"aws-efa-k8s-device-plugin:v?(\d[\w.]*)")
+_PAUSE = re.compile(r"(^|/)pause(:|@|$)")
 _OPEN = re.compile(r"[${}<>]")  # a template's name for something else
 _P6_NEEDS = "0.5.6"
 _TRAINING_CARDS = 4  # from p4d up the network is bought for training; with one card, EFA is a choice
@@ -36,9 +37,14 @@ def pods_are_ready_to_train(file: File) -> Iterator[Problem]:
 
     When to ignore: an admission webhook adds what is missing.
     """
-    problems = [p for pod in file.pods for p in _pod(pod)]
+    problems = [p for pod in file.pods if not _only_holds_nodes(pod) for p in _pod(pod)]
     problems += [p for job in file.jobs if job.scheduler == "kubernetes" for p in _cards(job)]
     yield from once(problems)
+
+
+def _only_holds_nodes(pod: Pod) -> bool:
+    """Whether the pod runs `pause`: it reserves nodes and runs nothing."""
+    return any(c.image is not None and _PAUSE.search(c.image.value) for c in pod.containers)
 
 
 def _pod(pod: Pod) -> Iterator[Problem]:

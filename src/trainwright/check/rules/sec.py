@@ -62,14 +62,7 @@ def metadata_service_is_version_two(file: File) -> Iterator[Problem]:
     When to ignore: old software on the node supports version 1 only.
     """
     for cluster in file.clusters:
-        if file.format == "parallelcluster" and cluster.imds is None:
-            yield problem(
-                cluster.span,
-                "ImdsSupport is not stated: ParallelCluster before 3.7 then allows version 1 of the metadata service",
-                "add `Imds: {ImdsSupport: v2.0}`",
-                level="info",
-            )
-        elif known(cluster.imds) == "v1.0" and cluster.imds is not None:
+        if known(cluster.imds) == "v1.0" and cluster.imds is not None:
             yield problem(
                 cluster.imds,
                 "version 1 of the metadata service is allowed",
@@ -90,6 +83,7 @@ def _launch_templates(file: File) -> Iterator[Problem]:
                 template.span,
                 f"{template.name}: version 2 of the metadata service is not required",
                 "add MetadataOptions: {HttpTokens: required, HttpPutResponseHopLimit: 2}",
+                level="info",  # images such as Amazon Linux 2023 and an account's default may require it
             )
         elif known(template.tokens) == "optional":
             yield problem(
@@ -170,7 +164,8 @@ def _made_up(secret: str) -> bool:
 
 def _account(file: File) -> Iterator[Problem]:
     for match in _ACCOUNT.finditer(file.text):
-        if match[1] not in table("access")["accounts"]["examples"]:
+        accounts = table("access")["accounts"]
+        if match[1] not in accounts["examples"] and match[1] not in accounts["aws"]:
             yield problem(
                 _span(file.text, match.start(1), match.end(1)),
                 f"account {match[1][:4]}… is written in this file",
