@@ -14,7 +14,7 @@ FOUND = {
     "Dockerfile.nccl-unpinned": ["1 IMG003", "1 IMG004", "7 IMG004", "10 IMG002"],
     "composer-sd.sbatch": ["8 JOB009"],
     "ddp-venv.sbatch": [],
-    "distillation.yaml": ["25 JOB008", "31 K8S001", "33 ENV003", "37 IMG004", "49 K8S001"],
+    "distillation.yaml": ["21 SEC005", "25 JOB008", "31 K8S001", "33 ENV003", "37 IMG004", "49 K8S001"],
     "esm2-fsdp.sbatch": ["5 HYP002", "9 JOB008"],
     "fsdp-llama3-small-kv.sbatch": ["10 JOB004"],
     "fsdp-llama3.sbatch": ["5 SHL001", "16 ENV002", "47 JOB011"],

@@ -104,6 +104,8 @@ class Head:
     policies: list[Value[str]] = field(default_factory=list)
     scripts: list[BootScript] = field(default_factory=list)
     root_volume_gib: Value[int] | None = None
+    imds_secured: Value[bool] | None = None
+    allowed_ips: list[Value[str]] = field(default_factory=list)  # who may connect by ssh or DCV, login nodes included
 
 
 @dataclass(slots=True)

@@ -77,6 +77,13 @@ def _head(node: Node | None, logins: list[Node]) -> Head | None:
         policies=[policy for one in (node, *logins) for policy in _policies(one)],
         scripts=[script for one in (node, *logins) for script in _scripts(one)],
         root_volume_gib=int_at(node, "LocalStorage", "RootVolume", "Size"),
+        imds_secured=bool_at(node, "Imds", "Secured"),
+        allowed_ips=[
+            address
+            for one in (node, *logins)
+            for service in ("Ssh", "Dcv")
+            if (address := text_at(one, service, "AllowedIps")) is not None
+        ],
     )
 
 

@@ -104,6 +104,11 @@ def _cards(job: Job) -> Iterator[Problem]:
 def _amounts(container: Container) -> Iterator[Problem]:
     for name in (GPU, EFA, "aws.amazon.com/neuron"):
         request, limit = container.requests.get(name), container.limits.get(name)
+        empty = next((v for v in (limit, request) if v is not None and v.text in ("", "null", "~")), None)
+        if empty is not None:
+            at = empty.key or empty.span
+            yield problem(at, f"{name} is empty: the container gets none", "write the number", level="error")
+            continue
         if request is not None and limit is None:
             yield problem(request, f"{name} is requested but has no limit: Kubernetes rejects it", "set the same limit")
         elif (

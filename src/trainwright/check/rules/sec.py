@@ -8,7 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from trainwright.check.finding import Edit
-from trainwright.check.model import File, PortRule, Value, known
+from trainwright.check.model import Command, File, PortRule, Value, known
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.tables import edit_to, table
 from trainwright.spec.source import Span
@@ -68,6 +68,13 @@ def metadata_service_is_version_two(file: File) -> Iterator[Problem]:
                 "version 1 of the metadata service is allowed",
                 "write v2.0",
                 edit=edit_to(file, cluster.imds, "v2.0"),
+            )
+        secured = cluster.head.imds_secured if cluster.head is not None else None
+        if secured is not None and known(secured) is False:
+            yield problem(
+                secured,
+                "every user of the head node can read its role's credentials from the metadata service",
+                "write true, or leave it out",
             )
         for queue in cluster.queues:
             disabled = queue.extra.get("imds_v1_disabled")
@@ -181,6 +188,48 @@ def _span(text: str, start: int, end: int) -> Span:
     return Span(line, column, line, column + (end - start))
 
 
+_LOGINS = {("huggingface-cli", "login"), ("hf", "auth"), ("hf", "login"), ("docker", "login"), ("wandb", "login")}
+_SECRET_OPTIONS = ("token", "hf_token", "password", "p", "wandb_api_key", "api_key")
+_IN_ENVIRONMENT = {"huggingface-cli": "HF_TOKEN", "hf": "HF_TOKEN", "wandb": "WANDB_API_KEY"}
+
+
+@rule("SEC005", "warning")
+def secrets_stay_off_command_lines(file: File) -> Iterator[Problem]:
+    """Tokens and passwords must not be command line arguments.
+
+    `huggingface-cli login --token`, `wandb login KEY`, `docker login -p` and `--hf_token` show the secret to every user
+    of the node, in `ps` and in the accounting database of Slurm. In a Dockerfile the secret stays in the history of the
+    image.
+
+    Why: whoever can log in to the node, or pull the image, reads it.
+
+    Fix: both libraries read HF_TOKEN and WANDB_API_KEY from the environment; `docker login --password-stdin`; `RUN
+    --mount=type=secret` in a Dockerfile.
+
+    Source: distillation and verl launchers of awsome-distributed-ai; Docker documentation, build secrets.
+
+    When to ignore: the command runs in a throw-away container that nobody else can see.
+    """
+    for command in (c for script in file.scripts for c in script.commands):
+        words = [word.value for word in command.words[:2]]
+        if len(words) == 2 and (words[0], words[1]) in _LOGINS:
+            yield from _login(command)
+
+
+def _login(command: Command) -> Iterator[Problem]:
+    secret = next((command.options[name] for name in _SECRET_OPTIONS if command.options.get(name)), None)
+    if secret is None and command.program == "wandb":
+        secret = next((word for word in command.words[2:] if not word.value.startswith("-")), None)
+    if secret is None or not secret.value or secret.value.startswith("-"):
+        return
+    name = _IN_ENVIRONMENT.get(command.program)
+    yield problem(
+        secret,
+        f"a secret on the command line of {command.program} is visible to every user of the node",
+        f"set {name} in the environment; no login is needed" if name else "use --password-stdin",
+    )
+
+
 @rule("SEC004", "warning")
 def access_is_narrow(file: File) -> Iterator[Problem]:
     """Access should not be wider than a cluster needs.
@@ -210,6 +259,10 @@ def access_is_narrow(file: File) -> Iterator[Problem]:
                 f"{whose} allows every action on every resource",
                 "name the buckets and actions that nodes need",
             )
+    for cluster in file.clusters:
+        for address in cluster.head.allowed_ips if cluster.head is not None else ():
+            if known(address) in ("0.0.0.0/0", "::/0"):
+                yield problem(address, "ssh is open to the whole internet", "name your own address range")
     for group in file.security_groups:
         for one in group.ingress:
             yield from _open_port(group.name, one)
