@@ -46,6 +46,8 @@ def nothing_left_to_fill_in(file: File) -> Iterator[Problem]:
 
     When to ignore: the file is documentation, not to be deployed.
     """
+    if file.template:
+        return
     if file.format in ("shell", "sbatch", "dockerfile"):
         placeholders, variables = _in_text(file), {}
     else:
