@@ -1,4 +1,4 @@
-"""Where checkpoints live: a folder (local or shared), or S3. Both show a checkpoint only when it is whole."""
+"""Where checkpoints are stored: a folder (local or shared), or S3. Both show a checkpoint only when it is complete."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Protocol
 from torch.distributed.checkpoint.filesystem import FileSystemReader
 
 from trainwright.train.checkpoint import faults
-from trainwright.train.checkpoint.manifest import NAME, File, Manifest, parse, read_whole
+from trainwright.train.checkpoint.manifest import NAME, File, Manifest, damage, parse, read_complete
 from trainwright.train.checkpoint.remote import RemoteReader, remote_sha256
 from trainwright.train.data import s3
 from trainwright.train.data.format import file_sha256
@@ -24,8 +24,8 @@ def step_name(step: int) -> str:
     return f"step-{step:08d}"
 
 
-class Place(Protocol):
-    """What the checkpointer asks of a place. `part` is one rank's, the rest is rank 0's to call."""
+class CheckpointStore(Protocol):
+    """What the checkpointer needs of a store. Every rank calls `part`; only rank 0 calls the rest."""
 
     where: str
 
@@ -33,36 +33,39 @@ class Place(Protocol):
         """The folder this rank writes its files of a step into."""
 
     def clean(self, step: int) -> None:
-        """Make room for writing a step: leftovers of a save that was cut off are removed."""
+        """Prepare writing a step: remove leftovers of an interrupted save."""
 
     def part(self, step: int, names: list[str]) -> None:
-        """Put this rank's written files where they belong, durably."""
+        """Store this rank's written files durably."""
 
     def publish(self, step: int, manifest: Manifest) -> None:
-        """Make the step visible, in one instant."""
+        """Make the step visible, atomically."""
 
-    def whole(self) -> list[int]:
-        """The steps that are whole, newest first."""
+    def complete_steps(self) -> list[int]:
+        """The complete steps, newest first."""
+
+    def damaged_steps(self) -> dict[int, str]:
+        """Steps that were published once and are not complete any more, and why."""
 
     def reader(self, manifest: Manifest) -> FileSystemReader:
-        """What torch loads a step with."""
+        """The reader torch loads a step with."""
 
     def digest(self, step: int, file: File) -> str:
-        """The SHA-256 of a file as it lies there now."""
+        """The SHA-256 of a file as it is stored now."""
 
     def manifest(self, step: int) -> Manifest: ...
 
     def remove(self, step: int) -> None: ...
 
     def set_aside(self, step: int) -> None:
-        """Keep a step, but not as one to go on from."""
+        """Keep a step, but do not resume from it."""
 
     def free(self) -> int | None:
-        """Bytes that can still be written; None where there is no end."""
+        """Bytes that can still be written; None where there is no limit."""
 
 
-class Folder:
-    """A folder of checkpoints: written aside, flushed, then renamed."""
+class FolderStore:
+    """A folder of checkpoints: written under a temporary name, flushed, then renamed."""
 
     def __init__(self, root: Path) -> None:
         self.root, self.where = root, str(root)
@@ -89,18 +92,29 @@ class Folder:
         sync(beside)
         faults.point("before-rename")
         if final.exists():
-            # The same step of an abandoned past. Out of sight first: never is a half-removed folder under a whole name.
+            # The same step of an abandoned branch. Renamed first, so that a half-removed folder never has a valid name.
             os.rename(final, self.root / f".{step_name(step)}.replaced")
         os.rename(beside, final)
         faults.point("after-rename")
         sync(self.root)
         shutil.rmtree(self.root / f".{step_name(step)}.replaced", ignore_errors=True)
 
-    def whole(self) -> list[int]:
+    def complete_steps(self) -> list[int]:
         if not self.root.is_dir():
             return []
-        steps = [int(m[1]) for p in self.root.iterdir() if (m := STEP.match(p.name)) and read_whole(p)]
+        steps = [int(m[1]) for p in self.root.iterdir() if (m := STEP.match(p.name)) and read_complete(p)]
         return sorted(steps, reverse=True)
+
+    def damaged_steps(self) -> dict[int, str]:
+        # A step gets its final name by a rename, so anything under that name was complete once.
+        folders = [(int(m[1]), p) for p in self.root.glob("step-*") if (m := STEP.match(p.name))]
+        damaged = {step: self._damage(path) for step, path in folders}
+        return {step: why for step, why in damaged.items() if why}
+
+    def _damage(self, path: Path) -> str:
+        sizes = {f.name: f.stat().st_size for f in path.iterdir()} if path.is_dir() else {}
+        manifest = parse((path / NAME).read_bytes()) if NAME in sizes else None
+        return damage(manifest, sizes)
 
     def reader(self, manifest: Manifest) -> FileSystemReader:
         return FileSystemReader(self.root / step_name(manifest.step))
@@ -109,13 +123,13 @@ class Folder:
         return file_sha256(self.root / step_name(step) / file.name)
 
     def manifest(self, step: int) -> Manifest:
-        found = read_whole(self.root / step_name(step))
-        if found is None:
-            raise FileNotFoundError(f"{self.root / step_name(step)} is not whole")
-        return found
+        manifest = read_complete(self.root / step_name(step))
+        if manifest is None:
+            raise FileNotFoundError(f"{self.root / step_name(step)} is not complete")
+        return manifest
 
     def remove(self, step: int) -> None:
-        # Renamed first, so that a kill in the middle leaves a leftover and not a half checkpoint.
+        # Renamed first, so that a kill leaves a leftover and not half a checkpoint.
         aside = self.root / f".{step_name(step)}.removed"
         os.rename(self.root / step_name(step), aside)
         faults.point("mid-remove")
@@ -131,8 +145,8 @@ class Folder:
         return shutil.disk_usage(existing).free
 
 
-class Bucket:
-    """Checkpoints in S3: written to a local disk, uploaded by each rank, and real once the manifest object exists."""
+class S3Store:
+    """Checkpoints in S3: written to a local disk, uploaded by each rank, and valid once the manifest object exists."""
 
     def __init__(self, uri: str, scratch: Path) -> None:
         self.where = uri
@@ -147,13 +161,13 @@ class Bucket:
         self.writing(step).mkdir(parents=True)
         held = list(self.remote.names("step-"))
         marked = {n.split("/")[0] for n in held if n.endswith((f"/{NAME}", f"/{ASIDE}"))} - {step_name(step)}
-        # The manifest of a step that is saved again goes first: it must never stand over a mix of old and new files.
+        # The manifest of a step that is saved again is deleted first: it must never describe a mix of files.
         for name in sorted(held, key=lambda n: not n.endswith(f"/{NAME}")):
             if STEP.match(name.split("/")[0]) and name.split("/")[0] not in marked:
                 self.remote.delete(name)
 
     def _sweep(self, but: Path | None = None) -> None:
-        """Remove from the local disk what saves have left there."""
+        """Remove leftovers of saves from the local disk."""
         for leftover in self.scratch.glob(".step-*.partial"):
             if leftover != but:
                 shutil.rmtree(leftover, ignore_errors=True)
@@ -163,7 +177,7 @@ class Bucket:
             path = self.writing(step) / name
             self.remote.upload(f"{step_name(step)}/{name}", path)
             path.unlink()
-        self._sweep(but=self.writing(step))  # each node has a disk of its own
+        self._sweep(but=self.writing(step))  # each node has its own disk
 
     def publish(self, step: int, manifest: Manifest) -> None:
         faults.point("before-rename")
@@ -171,15 +185,20 @@ class Bucket:
         faults.point("after-rename")
         shutil.rmtree(self.writing(step), ignore_errors=True)
 
-    def whole(self) -> list[int]:
-        sizes = dict(self.remote.sizes("step-"))
-        named = [n.removesuffix(f"/{NAME}") for n in sizes if n.endswith(f"/{NAME}")]
-        steps = sorted((int(m[1]) for n in named if (m := STEP.match(n))), reverse=True)
-        return [s for s in steps if self._is_whole(s, sizes)]
+    def complete_steps(self) -> list[int]:
+        return sorted((step for step, why in self._published().items() if not why), reverse=True)
 
-    def _is_whole(self, step: int, sizes: dict[str, int]) -> bool:
-        manifest = parse(self.remote.read(f"{step_name(step)}/{NAME}"))
-        return manifest is not None and all(sizes.get(f"{step_name(step)}/{f.name}") == f.size for f in manifest.files)
+    def damaged_steps(self) -> dict[int, str]:
+        return {step: why for step, why in self._published().items() if why}
+
+    def _published(self) -> dict[int, str]:
+        """Every step with a manifest, and what is wrong with it. Objects without one are an interrupted upload."""
+        objects: dict[str, dict[str, int]] = {}
+        for name, size in self.remote.sizes("step-"):
+            folder, _, file = name.partition("/")
+            objects.setdefault(folder, {})[file] = size
+        published = {int(m[1]): sizes for n, sizes in objects.items() if (m := STEP.match(n)) and NAME in sizes}
+        return {step: damage(parse(self.remote.read(f"{step_name(step)}/{NAME}")), s) for step, s in published.items()}
 
     def reader(self, manifest: Manifest) -> FileSystemReader:
         return RemoteReader(self.remote, step_name(manifest.step), {f.name: f.size for f in manifest.files})
@@ -188,13 +207,13 @@ class Bucket:
         return remote_sha256(self.remote, f"{step_name(step)}/{file.name}", file.size)
 
     def manifest(self, step: int) -> Manifest:
-        found = parse(self.remote.read(f"{step_name(step)}/{NAME}"))
-        if found is None:
-            raise FileNotFoundError(f"{self.where}/{step_name(step)} is not whole")
-        return found
+        manifest = parse(self.remote.read(f"{step_name(step)}/{NAME}"))
+        if manifest is None:
+            raise FileNotFoundError(f"{self.where}/{step_name(step)} is not complete")
+        return manifest
 
     def remove(self, step: int) -> None:
-        # The manifest goes first: from then on the step is not a checkpoint, whatever else is left of it.
+        # The manifest is deleted first: without it the step is not a checkpoint.
         self.remote.delete(f"{step_name(step)}/{NAME}")
         faults.point("mid-remove")
         for name in list(self.remote.names(step_name(step) + "/")):
@@ -209,16 +228,16 @@ class Bucket:
         return shutil.disk_usage(self.scratch).free
 
 
-def open_place(where: str, scratch: Path) -> Place:
-    """The place a user named: s3://bucket/prefix, or a folder."""
-    return Bucket(where, scratch) if where.startswith("s3://") else Folder(Path(where))
+def open_store(where: str, scratch: Path) -> CheckpointStore:
+    """The store at s3://bucket/prefix, or at a folder."""
+    return S3Store(where, scratch) if where.startswith("s3://") else FolderStore(Path(where))
 
 
-def set_aside_after(place: Place, step: int) -> list[int]:
-    """Set aside every step newer than the one a run went back to; which they were."""
-    newer = [s for s in place.whole() if s > step]
+def set_aside_newer_than(store: CheckpointStore, step: int) -> list[int]:
+    """Set aside every step newer than `step`, and return them."""
+    newer = [s for s in store.complete_steps() if s > step]
     for s in newer:
-        place.set_aside(s)
+        store.set_aside(s)
     return newer
 
 

@@ -8,7 +8,7 @@ import torch
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 from trainwright.train.models.attention import dense_mask
-from trainwright.train.models.blocks import BLOCK, Span, block_mask, reach
+from trainwright.train.models.block_mask import BLOCK, TokenLayout, block_mask, block_visibility
 from trainwright.train.models.shape import lookup
 
 SHAPE = lookup("llama3.1-8b-debug")
@@ -21,13 +21,13 @@ def packed(rows: int, length: int, generator: torch.Generator) -> torch.Tensor:
     return begins.cumsum(dim=1)
 
 
-def span(length: int, documents: bool, ranks: int = 1, rank: int = 0) -> Span:
+def token_layout(length: int, documents: bool, ranks: int = 1, rank: int = 0) -> TokenLayout:
     generator = torch.Generator().manual_seed(length)
     docs = packed(2, length, generator) if documents else None
     index = torch.arange(length)
     pieces = index.chunk(2 * ranks)
     queries = torch.cat([pieces[rank], pieces[-1 - rank]])
-    return Span(queries, index, docs, None if docs is None else docs[:, queries])
+    return TokenLayout(queries, index, docs, None if docs is None else docs[:, queries])
 
 
 def blocks_of(seen: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -40,8 +40,8 @@ def blocks_of(seen: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 @pytest.mark.parametrize(("documents", "window"), [(True, 0), (False, 300), (True, 300)])
 @pytest.mark.parametrize("length", [128, 1000, 1024])
 def test_the_mask_is_torchs_own(length, documents, window):
-    here = span(length, documents)
-    ours = block_mask(window, here)
+    layout = token_layout(length, documents)
+    ours = block_mask(window, layout)
     judge = create_block_mask(ours.mask_mod, 2 if documents else None, None, length, length, device="cpu")
     assert ours.seq_lengths == judge.seq_lengths
     for name in TENSORS:
@@ -54,19 +54,19 @@ def test_the_mask_is_torchs_own(length, documents, window):
 @pytest.mark.parametrize("documents", [False, True])
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_context_parallel_rank_misses_nothing_and_leaves_nothing_unmasked(rank, documents, window):
-    here = span(3000, documents, ranks=2, rank=rank)
-    some, every = reach(window, here)
-    any_seen, all_seen = blocks_of(dense_mask(replace(SHAPE, window=window), here, None))
+    layout = token_layout(3000, documents, ranks=2, rank=rank)
+    some, every = block_visibility(window, layout)
+    any_seen, all_seen = blocks_of(dense_mask(replace(SHAPE, window=window), layout, None))
     assert not (any_seen & ~some).any()
     assert torch.equal(every, all_seen)
 
 
 def test_attention_with_the_mask_is_attention_with_the_dense_one():
-    here = span(512, documents=True)
+    layout = token_layout(512, documents=True)
     q, k, v = (torch.randn(2, heads, 512, 16) for heads in (4, 2, 2))
     with torch.no_grad():
-        got = torch.compile(flex_attention)(q, k, v, block_mask=block_mask(0, here), enable_gqa=True)
+        got = torch.compile(flex_attention)(q, k, v, block_mask=block_mask(0, layout), enable_gqa=True)
     right = torch.nn.functional.scaled_dot_product_attention(
-        q, k, v, attn_mask=dense_mask(SHAPE, here, None), enable_gqa=True
+        q, k, v, attn_mask=dense_mask(SHAPE, layout, None), enable_gqa=True
     )
     assert torch.allclose(got, right, atol=1e-5)

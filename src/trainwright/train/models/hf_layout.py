@@ -63,7 +63,7 @@ MPT = {
 TABLES = {"llama": LLAMA, "mistral": LLAMA, "gpt2": GPT2, "gpt3": GPT2, "mpt": MPT}
 
 
-def foreign_name(shape: ModelShape, name: str) -> str:
+def huggingface_name(shape: ModelShape, name: str) -> str:
     """Hugging Face's name of one of our parameters; `{part}` stands for q, k and v where they lie apart."""
     table = TABLES.get(shape.family) or (FALCON_TWO_NORMS if shape.parallel_norms == 2 else FALCON)
     layer, rest = "", name
@@ -73,9 +73,9 @@ def foreign_name(shape: ModelShape, name: str) -> str:
     return table[stem + "."].replace("{}", layer) + kind
 
 
-def outward(shape: ModelShape, name: str, tensor: Tensor) -> dict[str, Tensor]:
+def to_huggingface(shape: ModelShape, name: str, tensor: Tensor) -> dict[str, Tensor]:
     """One of our parameters as Hugging Face keeps it."""
-    theirs = foreign_name(shape, name)
+    theirs = huggingface_name(shape, name)
     if ".attention.qkv." in name and shape.family != "falcon":
         parts = ungroup(shape, tensor)
         if "{part}" in theirs:
@@ -84,9 +84,9 @@ def outward(shape: ModelShape, name: str, tensor: Tensor) -> dict[str, Tensor]:
     return {theirs: tensor.t() if transposed(shape, name) else tensor}
 
 
-def inward(shape: ModelShape, name: str, read: Read) -> Tensor:
+def from_huggingface(shape: ModelShape, name: str, read: Read) -> Tensor:
     """The same parameter from Hugging Face's."""
-    theirs = foreign_name(shape, name)
+    theirs = huggingface_name(shape, name)
     if "{part}" in theirs:
         return group(shape, [read(theirs.replace("{part}", part)) for part in "qkv"])
     tensor = read(theirs)
@@ -217,7 +217,7 @@ def shape_of(config: dict[str, Any], name: str) -> ModelShape:
 
 
 def fits(shape: ModelShape, config: dict[str, Any]) -> bool:
-    return not _apart(shape, config)
+    return not _mismatches(shape, config)
 
 
 def differences(name: str, config: dict[str, Any], known: list[ModelShape]) -> str:
@@ -225,11 +225,11 @@ def differences(name: str, config: dict[str, Any], known: list[ModelShape]) -> s
     if shape is None:
         return "no such shape"
     return "; ".join(
-        f"{key} is {config.get(key)}, the shape has {value}" for key, value in _apart(shape, config).items()
+        f"{key} is {config.get(key)}, the shape has {value}" for key, value in _mismatches(shape, config).items()
     )
 
 
-def _apart(shape: ModelShape, config: dict[str, Any]) -> dict[str, Any]:
+def _mismatches(shape: ModelShape, config: dict[str, Any]) -> dict[str, Any]:
     """Entries of the shape's own config that this one contradicts. What it leaves out is taken as agreed; the length it
     was trained for, dropout and dtype may differ."""
     free = ("max_position_embeddings", "architectures", "torch_dtype", "use_cache", "attn_config", "max_seq_len")
