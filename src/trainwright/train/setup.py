@@ -17,7 +17,7 @@ from trainwright.train.metrics import require_trackers
 from trainwright.train.models.shape import ModelShape, lookup
 from trainwright.train.optimizer import AdamWOptions
 from trainwright.train.parallel.pipeline import schedule as schedule_of
-from trainwright.train.parallel.plan import ParallelPlan
+from trainwright.train.parallel.plan import ParallelPlan, complete, parse_axes
 from trainwright.train.schedule import Schedule
 from trainwright.train.world import World, broadcast_from_first, on_all_ranks
 
@@ -82,7 +82,7 @@ def check(config: TrainConfig, world: World) -> Checked:
     require_trackers(config.tensorboard, config.wandb)
     shape = lookup(config.model)
     interval = parse_interval(config.checkpoint_every)
-    plan = ParallelPlan.parse(config.parallel or f"shard={world.size}")
+    plan = plan_of(config.parallel, world.size)
     config = with_defaults(config, shape, plan, world)
     schedule = Schedule(config.schedule, config.lr, config.steps, config.warmup, config.decay, config.min_lr)
     plan.check(shape, world.size, config.sequence, config.batch)
@@ -92,6 +92,11 @@ def check(config: TrainConfig, world: World) -> Checked:
     if plan.pp > 1:
         schedule_of(0, plan.pp, plan.virtual_stages, config.batch // (plan.data * config.micro_batch))
     return Checked(config, shape, plan, samples, eval_samples, schedule, interval)
+
+
+def plan_of(text: str, world: int) -> ParallelPlan:
+    """The plan a text means for that many ranks: an open data axis takes the ranks that are left."""
+    return complete(parse_axes(text), world) or ParallelPlan.parse(text)
 
 
 def with_defaults(config: TrainConfig, shape: ModelShape, plan: ParallelPlan, world: World) -> TrainConfig:
