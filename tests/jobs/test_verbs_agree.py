@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-
 from random_jobs import random_training_spec
+
 from trainwright.check.engine import check
 from trainwright.check.finding import Finding
 from trainwright.check.gate import CheckFailed, check_loaded
