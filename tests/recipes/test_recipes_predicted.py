@@ -13,7 +13,7 @@ from trainwright.predict.job import predict_job
 from trainwright.recipes.load import FOLDER, header, names, recipe
 
 NAMED = [name for name in names() if name != "cpu-ddp"]
-SPEED = re.compile(r"about ([\d,]+) tokens/s a GPU on (\d+) x (\S+), predicted")
+SPEED = re.compile(r"about ([\d,]+) tokens/s per GPU on (\d+) x (\S+), predicted")
 
 
 def machine(hardware: str) -> tuple[int, str]:
@@ -44,7 +44,7 @@ def test_the_speed_on_top_is_the_predicted_one(name: str, request: pytest.Fixtur
     nodes, instance = machine(recipe(name).hardware)
     if request.config.getoption("--update-golden"):
         whole = 10 ** max(0, len(str(int(speed))) - 2)
-        line = f"about {round(speed / whole) * whole:,.0f} tokens/s a GPU on {nodes} x {instance}, predicted"
+        line = f"about {round(speed / whole) * whole:,.0f} tokens/s per GPU on {nodes} x {instance}, predicted"
         path = FOLDER / f"{name}.yaml"
         path.write_text(SPEED.sub(line, path.read_text()))
     found = SPEED.search(header(name))
