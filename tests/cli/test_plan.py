@@ -63,7 +63,7 @@ def test_jobs_have_their_script(tmp_path: Path) -> None:
 
 
 def test_check_has_nothing_against_a_plan(tmp_path: Path) -> None:
-    run(EXAMPLE, "-o", str(tmp_path / "plan"))
+    run(EXAMPLE, "-o", str(tmp_path / "plan"), "--set", "head.ssh_from=203.0.113.0/24")
     result = CliRunner().invoke(cli, ["check", str(tmp_path / "plan")], catch_exceptions=False)
     assert result.exit_code == 0, result.stdout
 
