@@ -29,8 +29,9 @@ def parser() -> argparse.ArgumentParser:
     add("--expect", action="append", default=[], metavar="NAME=COUNT", help="Expect another count (gpus, efa, ...).")
     add("--act", action="store_true", help="Carry the verdict out: drain, resume, reboot, reset. Default: read only.")
     add("--exit-code", choices=("usable", "verdict"), default="usable", help="usable: 0 or 1. verdict: 0, 3, 4, 5, 6.")
-    add("--record", type=Path, metavar="FOLDER", help="Keep what was read, to look at it elsewhere.")
-    add("--replay", type=Path, metavar="FOLDER", help="Judge a recording instead of this node.")
+    add("--root", type=Path, default=Path("/"), help="Where the node's files are; in a pod, the host's root.")
+    add("--record", type=Path, metavar="FILE", help="Keep what was read in a file, to look at it elsewhere.")
+    add("--replay", type=Path, metavar="FILE", help="Judge a recording instead of this node.")
     add("--list", action="store_true", help="List the checks.")
     add("--versions", action="store_true", help="Print the versions found here, as JSON.")
     add("--sum-up", type=Path, metavar="FOLDER", help="Print one table of the reports kept in a folder.")
@@ -56,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
         entries = sum_up(arguments.sum_up)
         print(show(entries))
         return int(any(not entry.usable for entry in entries))
-    node = open_node(arguments.record, arguments.replay)
+    node = open_node(arguments)
     if arguments.versions:
         from trainwright.health.versions import versions_of
 
@@ -84,12 +85,14 @@ def check_node(node: Node, arguments: argparse.Namespace) -> int:
     return EXIT_CODES[report.verdict] if arguments.exit_code == "verdict" else int(not report.usable)
 
 
-def open_node(record: Path | None, replay: Path | None) -> Node:
-    if replay:
-        if not (replay / "commands.json").is_file():
-            raise UserError("this is no recording of a node", where=str(replay), fix="`--record FOLDER` makes one")
-        return RecordedNode(replay)
-    return RecordingNode() if record else Node()
+def open_node(arguments: argparse.Namespace) -> Node:
+    if not arguments.replay:
+        return RecordingNode(arguments.root) if arguments.record else Node(arguments.root)
+    try:
+        return RecordedNode(arguments.replay)
+    except (OSError, ValueError, KeyError, TypeError):
+        where = str(arguments.replay)
+        raise UserError("this is no recording of a node", where=where, fix="`--record FILE` makes one") from None
 
 
 def text_of(report: Report, arguments: argparse.Namespace) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 
 from trainwright.health import smi
 from trainwright.health.node import Node
@@ -33,7 +34,7 @@ TITLES = {
 OF_THE_HOST = ("kernel", "driver", "cuda_driver", "fabric_manager", "efa_driver", "gdrcopy", "neuron_driver")
 _NUMBER = r"(\d+(?:\.\d+)+\w*)"
 _LIBRARIES = (
-    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib/*-linux-gnu",
     "/usr/lib64",
     "/usr/local/cuda/lib64",
     "/opt/nccl/build/lib",
@@ -47,6 +48,7 @@ COMMANDS = {
 }
 
 
+@lru_cache(maxsize=16)
 def versions_of(node: Node) -> dict[str, str]:
     """What is installed; what is not there is left out."""
     present = {name: command for name, command in COMMANDS.items() if node.has(command[0])}

@@ -18,7 +18,7 @@ TORCH_SCREEN = """
 import json, torch
 d, c, n = torch.distributed, torch.cuda, torch.backends
 print(json.dumps({
-    "torch": torch.__version__, "git": torch.version.git_version, "cuda": torch.version.cuda, "debug": torch.version.debug,
+    "torch": torch.__version__, "git": torch.version.git_version, "cuda": torch.version.cuda,
     "gpus": c.device_count(), "architectures": c.get_arch_list(), "cudnn": n.cudnn.version(),
     "capabilities": sorted({"sm_%d%d" % c.get_device_capability(i) for i in range(c.device_count())}),
     "nccl": ".".join(map(str, c.nccl.version())) if c.is_available() and d.is_nccl_available() else None,
@@ -41,7 +41,7 @@ def versions(node: Node, profile: Profile) -> Outcome:
     return worst_outcome(outcomes, f"{len(found)} versions, no conflict known")
 
 
-@check("software.torch", action="isolate", suite="deep", seconds=10.0, commands=())
+@check("software.torch", action="isolate", suite="deep", seconds=10.0)
 def torch_environment(node: Node, profile: Profile) -> Outcome:
     """PyTorch sees every GPU and was built for it."""
     screen, reason = torch_screen(node)
