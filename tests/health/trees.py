@@ -79,6 +79,7 @@ class Tree:
             "files": self.files,
             "ran": ran,
         }
+        recording["programs"] = sorted({words.split()[0] for words in self.commands})
         path = folder / "node.json"
         path.write_text(json.dumps({**recording, "files": self.files}))
         return path

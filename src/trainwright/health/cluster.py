@@ -46,6 +46,16 @@ class Entry:
     def verdict(self) -> str:
         return self.report.verdict if self.report else "skip"
 
+    def as_json(self) -> dict[str, object]:
+        report = self.report.as_json() if self.report else None
+        return {
+            "node": self.node,
+            "state": self.state,
+            "verdict": self.verdict,
+            "reason": self.reason,
+            "report": report,
+        }
+
 
 def survey(run: Callable[[list[str]], Done], python: str, options: Sequence[str]) -> list[Entry]:
     """Run the suite on every node that is free, all at once; the others are listed with the reason."""

@@ -128,6 +128,7 @@ class RecordedNode(Node):
         self.name, self.time, self.packages = recording["name"], recording["time"], tuple(recording["packages"])
         self._files: dict[str, str] = recording["files"]
         self._parts = [path.split("/") for path in self._files]
+        self._programs = frozenset(recording["programs"])
         self._outputs = {tuple(row["command"]): Output(row["code"], row["out"], row["err"]) for row in recording["ran"]}
 
     def read(self, path: str) -> str | None:
@@ -147,7 +148,7 @@ class RecordedNode(Node):
         return path in self._files or any(one.startswith(f"{path}/") for one in self._files)
 
     def has(self, program: str) -> bool:
-        return any(command[0] == program and output.code != NOT_FOUND for command, output in self._outputs.items())
+        return program in self._programs
 
     def execute(self, command: Sequence[str], seconds: float) -> Output:
         return Output(NOT_FOUND, err=f"`{' '.join(command)}` is not in the recording")
@@ -159,6 +160,13 @@ class RecordingNode(Node):
     def __init__(self, root: Path = Path("/")) -> None:
         super().__init__(root)
         self._files: dict[str, str] = {}
+        self._programs: set[str] = set()
+
+    def has(self, program: str) -> bool:
+        present = super().has(program)
+        if present:
+            self._programs.add(program)
+        return present
 
     def read(self, path: str) -> str | None:
         text = super().read(path)
@@ -186,5 +194,10 @@ class RecordingNode(Node):
             {"command": list(command), "code": output.code, "out": output.out, "err": output.err}
             for command, output in self._outputs.items()
         ]
-        recording = {"name": self.name, "time": self.time, "packages": self.packages, "files": files, "ran": ran}
-        path.write_text(json.dumps(recording, indent=1) + "\n")
+        recording = {
+            "name": self.name,
+            "time": self.time,
+            "packages": self.packages,
+            "programs": sorted(self._programs),
+        }
+        path.write_text(json.dumps({**recording, "files": files, "ran": ran}, indent=1) + "\n")
