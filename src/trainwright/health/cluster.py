@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import re
@@ -127,11 +128,14 @@ def reports_in(text: str) -> dict[str, Report]:
 
 def sum_up(folder: Path) -> list[Entry]:
     """The reports that the nodes of a job left in its run folder."""
-    paths = sorted(folder.glob("*.json"))
-    if not paths:
+    entries = []
+    for path in sorted(folder.glob("*.json")):
+        with contextlib.suppress(ValueError, KeyError, TypeError):  # some other JSON file
+            report = report_from_json(json.loads(path.read_text()))
+            entries.append(Entry(report.node, "", report))
+    if not entries:
         raise UserError("no report of a node here", where=str(folder), fix="name the health/ folder of a run")
-    reports = [report_from_json(json.loads(path.read_text())) for path in paths]
-    return [Entry(report.node, "", report) for report in reports]
+    return entries
 
 
 def show(entries: Sequence[Entry]) -> str:

@@ -32,7 +32,7 @@ TITLES = {
     "torch": "PyTorch",
 }
 OF_THE_HOST = ("kernel", "driver", "cuda_driver", "fabric_manager", "efa_driver", "gdrcopy", "neuron_driver")
-_NUMBER = r"(\d+(?:\.\d+)+\w*)"
+_NUMBER = r"(\d+(?:\.[0-9a-z]+)+)"
 _LIBRARIES = (
     "/usr/lib/*-linux-gnu",
     "/usr/lib64",
