@@ -99,6 +99,7 @@ def test_one_table_of_every_node_names_the_bad_one_and_the_odd_one(own_home: Pat
     daemons.run_on_head(record, ["scontrol", "update", "NodeName=train-4", "State=DRAIN", "Reason=a fan is broken"])
     result = CliRunner().invoke(cli, ["health", "--cluster", "many"])
     assert result.exit_code == 1, result.output
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     rows = {line.split()[0]: line for line in result.output.splitlines()}
     assert "isolate" in rows["train-2"]
     assert "/fsx is in /etc/fstab and not mounted" in rows["train-2"]

@@ -10,16 +10,12 @@ import click
 @click.command()
 @click.argument("target", metavar="[SPEC|NAME]", required=False)
 @click.option("--suite", type=click.Choice(("quick", "deep", "burn")), default="quick", show_default=True)
-@click.option(
-    "--cluster", "everywhere", is_flag=True, help="Every node of the cluster named, or of the Slurm here."
-)
+@click.option("--cluster", "everywhere", is_flag=True, help="Every node of the cluster named, or of the Slurm here.")
 @click.option("--host", default="", metavar="USER@HEAD", help="With --cluster: the head node, over ssh.")
 @click.option("--instance", default="", help="Judge by this instance type instead of the node's own.")
 @click.option("--expect", multiple=True, metavar="NAME=COUNT", help="Expect another count: gpus, efa, neuron, nvlinks.")
 @click.option("--act", is_flag=True, help="Carry the verdict out: drain, resume, reboot, reset. Otherwise read only.")
-@click.option(
-    "--record", type=click.Path(dir_okay=False), help="Keep what was read in a file, to judge it elsewhere."
-)
+@click.option("--record", type=click.Path(dir_okay=False), help="Keep what was read in a file, to judge it elsewhere.")
 @click.option("--replay", type=click.Path(exists=True, dir_okay=False), help="Judge a recording instead of this node.")
 @click.option("--verbose", is_flag=True, help="List skipped checks too, each with its reason.")
 @click.option("--list", "list_checks", is_flag=True, help="List the checks.")

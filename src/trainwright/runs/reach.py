@@ -46,7 +46,12 @@ def slurm_named(target: str | None, host: str = "") -> SlurmScheduler:
 
     if not target:
         return SlurmScheduler(Shell(host=host), python="python3") if host else SlurmScheduler()
-    platform, name, _ = find(target)
+    platform, name, spec = find(target)
+    if not host and (spec is None or spec.platform == "local"):
+        from trainwright.platforms.local import state
+        from trainwright.platforms.local.platform import scheduler_on
+
+        return scheduler_on(state.require(name))
     scheduler = platform.scheduler_again(name, host, {})
     if not isinstance(scheduler, SlurmScheduler):
         fix = "on Kubernetes run `python -m trainwright.health` in a DaemonSet"
