@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import click
 
@@ -17,6 +18,7 @@ import click
 @click.option("--act", is_flag=True, help="Carry the verdict out: drain, resume, reboot, reset. Otherwise read only.")
 @click.option("--record", type=click.Path(dir_okay=False), help="Keep what was read in a file, to judge it elsewhere.")
 @click.option("--replay", type=click.Path(exists=True, dir_okay=False), help="Judge a recording instead of this node.")
+@click.option("--stragglers", metavar="RUN", default="", help="Name the ranks that delay a run: a name or a folder.")
 @click.option("--verbose", is_flag=True, help="List skipped checks too, each with its reason.")
 @click.option("--list", "list_checks", is_flag=True, help="List the checks.")
 @click.option("--condition", is_flag=True, help="As a patch of a Kubernetes node's status.")
@@ -25,6 +27,10 @@ def command(target: str | None, everywhere: bool, host: str, as_json: bool, **op
     """Check this node, or with --cluster every node of a cluster, and say what to do about it.
 
     Exits 1 where a node is not fit for work. On nodes without this command: python -m trainwright.health."""
+    if options["stragglers"] and not os.path.isdir(str(options["stragglers"])):
+        from trainwright.runs import store
+
+        options["stragglers"] = store.find(str(options["stragglers"])).folder
     words = _words(options)
     if not everywhere:
         if target:

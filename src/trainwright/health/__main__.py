@@ -34,6 +34,7 @@ def parser() -> argparse.ArgumentParser:
     add("--replay", type=Path, metavar="FILE", help="Judge a recording instead of this node.")
     add("--list", action="store_true", help="List the checks.")
     add("--versions", action="store_true", help="Print the versions found here, as JSON.")
+    add("--stragglers", type=Path, metavar="FOLDER", help="Name the ranks that delay the run kept in a folder.")
     add("--sum-up", type=Path, metavar="FOLDER", help="Print one table of the reports kept in a folder.")
     return made
 
@@ -57,6 +58,8 @@ def run(arguments: argparse.Namespace) -> int:
         entries = sum_up(arguments.sum_up)
         print(show(entries))
         return int(any(not entry.usable for entry in entries))
+    if arguments.stragglers:
+        return name_stragglers(arguments.stragglers, arguments.json)
     node = open_node(arguments)
     if arguments.versions:
         from trainwright.health.versions import versions_of
@@ -64,6 +67,24 @@ def run(arguments: argparse.Namespace) -> int:
         print(json.dumps(versions_of(node), indent=1))
         return 0
     return check_node(node, arguments)
+
+
+def name_stragglers(folder: Path, as_json: bool) -> int:
+    """1 where a rank delays the others."""
+    from dataclasses import asdict
+
+    from trainwright.health import stragglers
+
+    rows = stragglers.read(folder)
+    if not rows:
+        fix = "several ranks write it: `python -m trainwright.health.watch SCRIPT` for any script"
+        raise UserError(f"no {stragglers.FILE} here", where=str(folder), fix=fix)
+    found = stragglers.find(rows)
+    if as_json:
+        print(json.dumps({"step": rows[-1].step, "stragglers": [asdict(one) for one in found]}, indent=1))
+    else:
+        print("\n".join(map(stragglers.describe, found)) or f"no straggler among {len(rows[-1].hosts)} ranks")
+    return int(bool(found))
 
 
 def check_node(node: Node, arguments: argparse.Namespace) -> int:
