@@ -141,6 +141,8 @@ def test_many_reports_become_one_table(tmp_path: Path, capsys: pytest.CaptureFix
     lines = capsys.readouterr().out.splitlines()
     assert lines[1].split()[:3] == ["node-1", "-", "isolate"]
     assert lines[-1] == "2 pass, 1 isolate"
+    assert main(["--sum-up", str(tmp_path / "health"), "--unfit"]) == 1
+    assert capsys.readouterr().out == "node-1\n"
     assert main(["--sum-up", str(tmp_path)]) == 2
 
 

@@ -15,6 +15,7 @@ from click.testing import CliRunner
 
 import trainwright
 from trainwright.cli.main import cli
+from trainwright.health.cluster import sum_up
 from trainwright.platforms.local import daemons, life, state
 from trainwright.platforms.local.cluster import LocalCluster, LocalQueue
 from trainwright.platforms.local.state import Record
@@ -88,6 +89,38 @@ def test_the_health_program_drains_a_broken_node_and_lifts_its_own_drain(own_hom
     fstab.write_text("")
     wait(lambda: node_reason(record, "train-1").startswith("idle"), "not resumed")
     assert node_reason(record, "train-2") == "drained by hand", "a person's drain stays"
+
+
+SPEC = """\
+name: careful
+platform: local
+queues: [{name: train, nodes: 2, cpus: 1}]
+jobs:
+  - {name: hello, script: hello.py, nodes: 2, health: true}
+"""
+
+
+def test_a_job_asks_for_healthy_nodes_and_keeps_their_verdicts(own_home: Path, tmp_path: Path) -> None:
+    (tmp_path / "spec.yaml").write_text(SPEC)
+    (tmp_path / "hello.py").write_text("print('hello')\n")
+
+    def verb(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "trainwright", *words]
+        return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120)
+
+    assert verb("up", "spec.yaml").returncode == 0
+    done = verb("submit", "spec.yaml", "hello", "--follow")
+    assert done.returncode == 0, done.stderr
+    folder = next(path for path in (own_home / "runs").iterdir() if path.is_dir())
+    kept = {entry.node: entry.verdict for entry in sum_up(folder / "health")}
+    assert kept == {"train-1": "pass", "train-2": "pass"}
+    break_node(state.require("careful"), "train-2", tmp_path)
+    verb("submit", "spec.yaml", "hello", "--follow")
+    runs = [path for path in (own_home / "runs").iterdir() if path.is_dir() and path != folder]
+    unfit = [entry.node for entry in sum_up(runs[0] / "health") if not entry.usable]
+    assert unfit == ["train-2"]
+    assert not list(runs[0].glob("logs/rank-*.log")), "no rank started"
+    verb("cancel", runs[0].name)
 
 
 def test_one_table_of_every_node_names_the_bad_one_and_the_odd_one(own_home: Path, tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ def parser() -> argparse.ArgumentParser:
     add("--versions", action="store_true", help="Print the versions found here, as JSON.")
     add("--stragglers", type=Path, metavar="FOLDER", help="Name the ranks that delay the run kept in a folder.")
     add("--sum-up", type=Path, metavar="FOLDER", help="Print one table of the reports kept in a folder.")
+    add("--unfit", action="store_true", help="With --sum-up: only the names of the nodes that are not fit for work.")
     return made
 
 
@@ -56,7 +57,8 @@ def run(arguments: argparse.Namespace) -> int:
         from trainwright.health.cluster import show, sum_up
 
         entries = sum_up(arguments.sum_up)
-        print(show(entries))
+        unfit = ",".join(entry.node for entry in entries if not entry.usable)
+        print(unfit if arguments.unfit else show(entries))
         return int(any(not entry.usable for entry in entries))
     if arguments.stragglers:
         return name_stragglers(arguments.stragglers, arguments.json)
