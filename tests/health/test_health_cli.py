@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from test_health_trees import FAULTS
 from trees import healthy
 
 from trainwright.catalog.instances import instances
@@ -20,6 +22,7 @@ from trainwright.health.cluster import differences, reports_in, sum_up
 from trainwright.health.kernel_log import table
 from trainwright.health.node import Node, RecordedNode
 from trainwright.health.profile import known_profiles, profile_of
+from trainwright.health.registry import checks
 from trainwright.health.suite import run_suite
 from trainwright.health.verdict import report_from_json
 from trainwright.health.versions import conflicts, numbers, versions_of
@@ -252,3 +255,10 @@ def test_every_fatal_xid_of_the_eks_agent_takes_the_node_away() -> None:
     fatal = {int(row["xid"]) for row in rows("xid.csv") if row["agent_fatal"] == "yes"}
     assert {code for code in fatal if table()[code][0] not in ("reset", "reboot", "isolate")} == set()
     assert len(table()) == 109
+
+
+def test_the_page_lists_every_check_with_its_action() -> None:
+    page = (Path(__file__).parents[2] / "docs/prove/health.md").read_text()
+    listed = re.findall(r"^\| `([a-z_.]+)` \| (\w+) \| (\w+) \|", page, re.MULTILINE)
+    assert listed == [(one.id, one.suite, one.action) for one in checks()]
+    assert f"({len(FAULTS)} faults)" in page
