@@ -169,7 +169,8 @@ def test_the_odd_node_is_named() -> None:
 @pytest.mark.parametrize(
     ("versions", "accelerator", "words"),
     [
-        ({"cuda_runtime": "13.0.96", "driver": "570.172.08"}, "", "CUDA 13 needs driver 580"),
+        ({"cuda_runtime": "13.0.96", "driver": "570.172.08", "cuda_driver": "12.8"}, "", "CUDA 13 needs driver 580"),
+        ({"cuda_runtime": "13.0.96", "driver": "570.172.08", "cuda_driver": "13.0"}, "", ""),
         ({"cuda_runtime": "13.0.96", "driver": "580.65.06"}, "", ""),
         ({"cuda_runtime": "12.8.90", "driver": "570.172.08"}, "", ""),
         ({"driver": "580.126.16", "efa_driver": "2.17.2"}, "", "peer-to-peer"),

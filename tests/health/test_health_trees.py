@@ -371,7 +371,7 @@ FAULTS: dict[str, tuple[str, Callable[[Tree], None], dict[str, str]]] = {
     "old plugin for B200": (
         "p6-b200.48xlarge",
         file("/opt/amazon/efa_installed_packages", "libnccl-ofi_1.18.0", "libnccl-ofi_1.14.2"),
-        {"software.versions": "isolate"},
+        {"software.versions": "monitor"},
     ),
     "EFA driver without peer memory": (
         "p5.48xlarge",

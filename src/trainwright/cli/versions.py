@@ -25,21 +25,19 @@ def command(target: str | None, container: str | None, everywhere: bool, host: s
     from trainwright.health.containers import versions_in
     from trainwright.health.node import Node
     from trainwright.health.profile import profile_of
-    from trainwright.health.versions import OF_THE_HOST, TITLES, conflicts, versions_of
+    from trainwright.health.versions import TITLES, conflicts, in_use, versions_of
 
     node = Node()
-    host = versions_of(node)
+    installed = versions_of(node)
     inside = versions_in(container, node) if container else {}
-    used = {**inside, **{name: host[name] for name in OF_THE_HOST if name in host}} if container else host
-    broken = conflicts(used, profile_of(node).accelerator)
+    broken = conflicts(in_use(installed, inside), profile_of(node).accelerator)
     if as_json:
-        click.echo(
-            json.dumps({"host": host, "container": inside, "conflicts": [words for _, words in broken]}, indent=1)
-        )
+        facts = {"host": installed, "container": inside, "conflicts": [words for _, words in broken]}
+        click.echo(json.dumps(facts, indent=1))
     else:
-        shown = [name for name in TITLES if name in host or name in inside]
+        shown = [name for name in TITLES if name in installed or name in inside]
         header = ("SOFTWARE", "HOST", *(("CONTAINER",) if container else ()))
-        rows = [(TITLES[n], host.get(n, "-"), *((inside.get(n, "-"),) if container else ())) for n in shown]
+        rows = [(TITLES[n], installed.get(n, "-"), *((inside.get(n, "-"),) if container else ())) for n in shown]
         click.echo(columns(header, rows))
         for level, words in broken:
             click.echo(f"{level}: {words}")

@@ -25,9 +25,12 @@ SKEW = 1.0  # seconds between a node's clock and ours; below that the start of a
 class Done(Protocol):
     """What a shell gives back."""
 
-    code: int
-    out: str
-    err: str
+    @property
+    def code(self) -> int: ...
+    @property
+    def out(self) -> str: ...
+    @property
+    def err(self) -> str: ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,7 +158,7 @@ def _why(entry: Entry) -> str:
 
 def reports_of(entries: Sequence[Entry]) -> dict[str, Mapping[str, str]]:
     """What is compared across nodes: versions, and what torch says of itself where a deep suite asked it."""
-    compared = {}
+    compared: dict[str, Mapping[str, str]] = {}
     for entry in entries:
         if entry.report:
             torch = {r.id: r.message for r in entry.report.results if r.id == "software.torch" and r.status == "pass"}

@@ -119,7 +119,8 @@ def _network(
     faster_half = sorted(times.values())[: (len(times) + 1) // 2]
     normal = statistics.median(faster_half)
     slow = {link for link, time in times.items() if time > LINK_FACTOR * normal and time - normal > LINK_LEAST}
-    found, explained = [], set()
+    found: list[Straggler] = []
+    explained: set[tuple[int, int]] = set()
     for end, word in ((0, "sends"), (1, "receives")):
         for rank in sorted({link[end] for link in slow}):
             mine = {link for link in times if link[end] == rank}

@@ -117,6 +117,11 @@ def numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in match[1].split(".")) if match else ()
 
 
+def in_use(host: Mapping[str, str], inside: Mapping[str, str]) -> dict[str, str]:
+    """What a job in a container runs with: the kernel's side from the host, the rest from the image."""
+    return {**inside, **{name: host[name] for name in OF_THE_HOST if name in host}} if inside else dict(host)
+
+
 def conflicts(versions: Mapping[str, str], accelerator: str = "") -> list[tuple[str, str]]:
     """(level, sentence) for each row of the compatibility table that these versions break."""
     known = {**versions, "accelerator": accelerator.split("-")[0]}

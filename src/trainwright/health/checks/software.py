@@ -10,7 +10,7 @@ from trainwright.health.node import Node
 from trainwright.health.profile import Profile
 from trainwright.health.registry import check
 from trainwright.health.verdict import Outcome, failed, passed, skipped, warned, worst_outcome
-from trainwright.health.versions import conflicts, versions_of
+from trainwright.health.versions import OF_THE_HOST, conflicts, versions_of
 
 TORCH_SECONDS = 120.0  # the first import from a shared file system takes its time
 # Printed by a process of its own: importing torch takes seconds and may crash on a broken node.
