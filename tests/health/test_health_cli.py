@@ -18,6 +18,8 @@ from trees import healthy
 from trainwright.catalog.instances import instances
 from trainwright.cli.main import cli
 from trainwright.health.__main__ import main
+from trainwright.health.checks.burn import BURN
+from trainwright.health.checks.software import torch_screen
 from trainwright.health.cluster import differences, reports_in, sum_up
 from trainwright.health.kernel_log import table
 from trainwright.health.node import Node, RecordedNode
@@ -229,6 +231,41 @@ def test_the_checks_are_listed_with_what_they_need(capsys: pytest.CaptureFixture
     assert main(["--list"]) == 0
     rows = {line.split()[0]: line.split() for line in capsys.readouterr().out.splitlines()}
     assert rows["gpu.xid"][1:6] == ["quick", "gpu", "0.05", "fail", "reset"]
+
+
+def test_the_lists_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--list", "--json"]) == 0
+    first = json.loads(capsys.readouterr().out)[0]
+    assert (first["id"], first["needs"], first["severity"]) == ("gpu.driver", ["gpu"], "fail")
+    assert CliRunner().invoke(cli, ["health", "--cluster", "--list"]).exit_code == 2
+
+
+def test_cards_that_appear_late_after_boot_are_waited_for(tmp_path: Path) -> None:
+    tree = healthy("p5en.48xlarge")
+    late = {path: text for path, text in tree.files.items() if path.startswith("/sys/bus/pci/devices/0000:13:1b.0")}
+    for path in late:
+        del tree.files[path]
+    tree.files["/proc/uptime"] = "41.20 1200.00\n"
+    pauses = []
+
+    class BootingNode(RecordedNode):
+        def pause(self, seconds: float) -> None:
+            pauses.append(seconds)
+            self._files.update(late)
+            self._parts = [path.split("/") for path in self._files]
+
+    node = BootingNode(tree.write(tmp_path))
+    assert run_suite(node, profile_of(node)).verdict == "pass"
+    assert pauses == [5.0]
+
+
+def test_the_programs_that_torch_runs_are_python(tmp_path: Path) -> None:
+    """The load needs GPUs; what torch says of itself is asked here for real."""
+    compile(BURN, "burn", "exec")
+    screen, reason = torch_screen(Node())
+    assert screen is not None, reason
+    assert screen["torch"]
+    assert screen["distributed"]["gloo"]
 
 
 def test_a_command_that_never_returns_is_left_behind() -> None:

@@ -7,6 +7,8 @@ import os
 
 import click
 
+ALONE = ("record", "replay", "stragglers", "list_checks", "condition")  # options about this node or a file
+
 
 @click.command()
 @click.argument("target", metavar="[SPEC|NAME]", required=False)
@@ -32,6 +34,10 @@ def command(target: str | None, everywhere: bool, host: str, as_json: bool, **op
 
         options["stragglers"] = store.find(str(options["stragglers"])).folder
     words = _words(options)
+    if everywhere and any(options[name] for name in ALONE):
+        raise click.UsageError(
+            f"--cluster goes without --{', --'.join(name.removesuffix('_checks') for name in ALONE)}"
+        )
     if not everywhere:
         if target:
             raise click.UsageError("a cluster's name goes with --cluster")

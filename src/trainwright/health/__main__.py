@@ -51,14 +51,15 @@ def main(words: Sequence[str] | None = None) -> int:
 
 def run(arguments: argparse.Namespace) -> int:
     if arguments.list:
-        print(check_table())
+        print(check_list(arguments.json))
         return 0
     if arguments.sum_up:
         from trainwright.health.cluster import show, sum_up
 
         entries = sum_up(arguments.sum_up)
         unfit = ",".join(entry.node for entry in entries if not entry.usable)
-        print(unfit if arguments.unfit else show(entries))
+        whole = json.dumps([entry.as_json() for entry in entries], indent=1) if arguments.json else show(entries)
+        print(unfit if arguments.unfit else whole)
         return int(any(not entry.usable for entry in entries))
     if arguments.stragglers:
         return name_stragglers(arguments.stragglers, arguments.json)
@@ -135,8 +136,11 @@ def keep(report: Report, folder: Path) -> None:
         print(f"the verdict could not be kept: {error}", file=sys.stderr)
 
 
-def check_table() -> str:
+def check_list(as_json: bool) -> str:
     """Every check: what it looks at, what it needs, and what its failure means."""
+    if as_json:
+        names = ("id", "suite", "needs", "seconds", "severity", "action", "title")
+        return json.dumps([{name: getattr(one, name) for name in names} for one in checks()], indent=1)
     header = ("CHECK", "SUITE", "NEEDS", "SECONDS", "SEVERITY", "ACTION", "WHAT")
     rows = [
         (one.id, one.suite, ",".join(one.needs) or "-", f"{one.seconds:g}", one.severity, one.action, one.title)

@@ -107,6 +107,10 @@ class Node:
             return Output(TIMED_OUT, err=f"{command[0]} did not answer in {seconds:g} s")
         return Output(process.returncode, out.decode(errors="replace"), err.decode(errors="replace"))
 
+    def pause(self, seconds: float) -> None:
+        """Wait for what is still starting."""
+        time.sleep(seconds)
+
     def prefetch(self, commands: Iterable[Sequence[str]]) -> None:
         """Run several commands at once, so that a suite takes as long as its slowest one."""
         from threading import Thread
@@ -152,6 +156,9 @@ class RecordedNode(Node):
 
     def execute(self, command: Sequence[str], seconds: float) -> Output:
         return Output(NOT_FOUND, err=f"`{' '.join(command)}` is not in the recording")
+
+    def pause(self, seconds: float) -> None:
+        """A recording does not change."""
 
 
 class RecordingNode(Node):

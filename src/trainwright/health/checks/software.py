@@ -35,9 +35,11 @@ TORCH = (sys.executable, "-c", TORCH_SCREEN)
 def versions(node: Node, profile: Profile) -> Outcome:
     """Driver, CUDA, NCCL, libfabric, the plugin and EFA fit together."""
     found = versions_of(node)
-    outcomes = [
-        failed(words) if level == "fail" else warned(words) for level, words in conflicts(found, profile.accelerator)
-    ]
+    of_the_host = {name: version for name, version in found.items() if name in OF_THE_HOST}
+    outright = [words for level, words in conflicts(of_the_host, profile.accelerator) if level == "fail"]
+    # What jobs may bring along in their image does not make the node unfit.
+    outcomes = [failed(words) for words in outright]
+    outcomes += [warned(words) for _, words in conflicts(found, profile.accelerator) if words not in outright]
     return worst_outcome(outcomes, f"{len(found)} versions, no conflict known")
 
 
