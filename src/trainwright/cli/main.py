@@ -30,6 +30,8 @@ VERBS: dict[str, str] = {
     "logs": "Print or follow the output of a run's ranks.",
     "cancel": "End a job and all of its processes.",
     "drill": "Cause the faults of a long run on purpose and print what each cost.",
+    "health": "Check this node, or every node of a cluster, with a verdict a scheduler can act on.",
+    "versions": "Show what is installed on the host and in a container, and whether it fits.",
     "runs": "List earlier runs, show one, compare two.",
     "train": "Train a model: alone, under torchrun, or under srun.",
     "data": "Turn text into token shards, show them, verify their checksums.",
