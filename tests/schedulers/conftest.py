@@ -26,7 +26,7 @@ def module_home() -> Iterator[Path]:
     os.environ["TRAINWRIGHT_HOME"] = str(folder)
     yield folder
     for name in state.names():
-        life.down(name)
+        life.down(name, force=True)
     os.environ.pop("TRAINWRIGHT_HOME")
     if before is not None:
         os.environ["TRAINWRIGHT_HOME"] = before

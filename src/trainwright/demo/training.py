@@ -99,7 +99,7 @@ def stop_cluster(stage: Stage) -> dict[str, Any]:
     """Stop everything that was started."""
     if CLUSTER not in state.names():
         raise Skipped("no cluster was started")
-    stopped = life.down(CLUSTER)
+    stopped = life.down(CLUSTER, force=True)
     stage.say(f"{len(stopped)} parts stopped; nothing is left running")
     return {"stopped": len(stopped)}
 
@@ -167,7 +167,7 @@ def _speed(run: Run) -> float:
 def clean(folder: Path) -> list[str]:
     """Stop and remove whatever a demo, finished or not, left behind."""
     os.environ["TRAINWRIGHT_HOME"] = str(folder / "home")
-    removed = life.down(CLUSTER) if CLUSTER in state.names() else []
+    removed = life.down(CLUSTER, force=True) if CLUSTER in state.names() else []
     if folder.exists():
         shutil.rmtree(folder)
         removed.append(str(folder))
