@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from trainwright.errors import UserError
-from trainwright.platforms.local import daemons, life, repair, state
+from trainwright.platforms.local import daemons, leftovers, life, repair, state
 from trainwright.platforms.local.cluster import LocalCluster, LocalQueue
 from trainwright.platforms.local.state import Record
 
@@ -155,7 +155,7 @@ life.down("plain")
         [sys.executable, "-c", start, program, str(source / "src")],
         capture_output=True,
         text=True,
-        env={**os.environ, "HOME": str(slurm), "LOGNAME": "nobody", "USER": "nobody"},
+        env={**os.environ, "HOME": str(slurm), "LOGNAME": "nobody", "USER": "nobody", leftovers.OWNER: ""},
     )
     assert done.stdout.strip() == "['65534', '65534']", done.stderr
 

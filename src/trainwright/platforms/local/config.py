@@ -82,9 +82,10 @@ def _identity(record: Record) -> list[tuple[str, object]]:
 def loopback_address() -> str:
     """The address of this machine's own name, where that is a loopback address; Slurm can be bound to no other name."""
     try:
-        address = socket.gethostbyname(os.uname().nodename)
+        answers = socket.getaddrinfo(os.uname().nodename.encode(), None, socket.AF_INET)
     except OSError:
         return ""
+    address = str(answers[0][4][0])
     return address if address.startswith("127.") else ""
 
 
