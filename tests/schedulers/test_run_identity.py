@@ -10,9 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 from click.testing import CliRunner, Result
-from slurm_bench import metrics, submit_counting
+from slurm_bench import metrics
 
+from counting_jobs import order, submit_counting
 from trainwright.cli.main import cli
 from trainwright.platforms.local import daemons, life, repair, state
 from trainwright.platforms.local.cluster import LocalCluster, LocalQueue
@@ -20,9 +22,7 @@ from trainwright.platforms.local.daemons import missing_programs
 from trainwright.platforms.local.platform import scheduler_on
 from trainwright.runs import reach, store
 from trainwright.runs.store import Run
-from trainwright.runs.submission import Order
 from trainwright.schedulers.base import JobIdentity
-from trainwright.spec.model import Job, Queue, Spec
 
 pytestmark = pytest.mark.slurm
 CLUSTER = LocalCluster("twice", (LocalQueue("train", 1, cpus=2),))
@@ -37,9 +37,7 @@ def submit(module_home: Path) -> Callable[..., Run]:
         life.down(name, force=True)
 
     def submit(*args: str) -> Run:
-        spec = Spec(name="twice", platform="local", queues=(Queue(name="train", nodes=1, cpus=2),))
-        job = Job(name="count", model="llama3.2-1b-debug", args=args)
-        return submit_counting(Order(spec, job, scheduler_on(state.require("twice"))))
+        return submit_counting(order(yaml.safe_load(SPEC), {}, scheduler_on(state.require("twice"))), *args)
 
     return submit
 

@@ -13,7 +13,6 @@ from trainwright.errors import UserError
 from trainwright.platforms.local import life, state
 from trainwright.runs.code import check_script
 from trainwright.runs.store import Run
-from trainwright.spec.model import Job
 
 pytestmark = pytest.mark.slurm
 STEPS = 60
@@ -134,9 +133,8 @@ def test_a_bad_script_is_refused_before_it_is_queued(bench: Bench, tmp_path: Pat
     with pytest.raises(UserError, match="not Python") as caught:
         check_script(broken)
     assert caught.value.where.startswith(f"{broken}:1:")
-    job = Job(name="missing", script=str(tmp_path / "missing.py"))
     with pytest.raises(UserError, match="no script"):
-        bench.submit_job(job)
+        bench.submit_job(script=str(tmp_path / "missing.py"))
     assert bench.scheduler.jobs() == []
 
 

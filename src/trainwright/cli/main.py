@@ -29,6 +29,7 @@ VERBS: dict[str, str] = {
     "jobs": "List the jobs that wait or run, over all schedulers.",
     "logs": "Print or follow what the ranks of a run print.",
     "cancel": "End a job, leaving no process behind.",
+    "resume": "Continue a lost, failed or cancelled run from its newest checkpoint.",
     "drill": "Cause the faults of a long run on purpose and print what each cost.",
     "runs": "List earlier runs, show one, compare two.",
     "train": "Train a model: alone, under torchrun, or under srun.",

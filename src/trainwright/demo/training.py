@@ -112,7 +112,7 @@ def _submit(stage: Stage) -> Run:
 
 
 def _finish(stage: Stage, run: Run) -> JobStatus:
-    status = follow(run, scheduler_of(run), line=lambda text: None, live=stage.live)
+    status = follow(run, scheduler_of(run), line=lambda text: None, show=lambda progress, _: stage.live(progress.line()))
     if status.state != "completed":
         log = (run.folder / "job.log").read_text()[-400:] if (run.folder / "job.log").exists() else ""
         raise Failed(f"the job ended as {status.state} ({status.reason})\n{log}")
