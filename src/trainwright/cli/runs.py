@@ -41,7 +41,8 @@ def command(names: tuple[str, ...], limit: int, every: bool, as_json: bool) -> N
 
 
 def label(key: str) -> str:
-    return key.replace("tokens_per_s", "tokens/s").replace("_", " ")
+    """A fact's name as a table shows it; variables keep theirs."""
+    return key if key.isupper() else key.replace("tokens_per_s", "tokens/s").replace("_", " ")
 
 
 def cell(key: str, value: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from types import TracebackType
 
@@ -12,6 +13,7 @@ from rich.text import Text
 from trainwright.runs.progress import Progress
 from trainwright.schedulers.base import JobStatus
 
+STEP_LINE = re.compile(r"\[rank-\d+\] step +\d+/\d+ +loss ")  # of our trainer
 LEAST_BAR = 8  # columns; a narrower bar says nothing
 
 
@@ -31,6 +33,8 @@ class RunBar:
         self.live.stop()
 
     def line(self, text: str) -> None:
+        if self.words and STEP_LINE.match(text) and sys.stdout.isatty():
+            return  # the bar says it
         if sys.stdout.isatty():
             self.live.console.print(Text(text), soft_wrap=True)
         else:

@@ -90,7 +90,7 @@ class Progress:
             beside = f" ({short(self.predicted)} predicted)" if self.predicted else ""
             parts.append(f"{short(self.tokens_per_second)} tokens/s{beside}")
         left = self.seconds_left()
-        return parts if left is None else [*parts, f"ETA {clock(left)}"]
+        return parts if not left else [*parts, f"ETA {clock(left)}"]
 
 
 def steps_in(command: Sequence[str]) -> int | None:

@@ -236,7 +236,10 @@ def cgroup_conf() -> str:
 
 def hosts(cluster: LocalCluster) -> str:
     lines = ["127.0.0.1 localhost", f"{HEAD_ADDRESS} {HEAD_NAME}"]
-    return "\n".join(lines + [f"{node.address} {node.name}" for node in cluster.nodes]) + "\n"
+    lines += [f"{node.address} {node.name}" for node in cluster.nodes]
+    # The same addresses as a dual-stack socket sees them: torch looks up the name of each peer, and warns without it.
+    lines += [f"::ffff:{node.address} {node.name}" for node in cluster.nodes]
+    return "\n".join(lines) + "\n"
 
 
 def slurmdbd_conf(record: Record) -> str:
