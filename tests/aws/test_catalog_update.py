@@ -153,7 +153,7 @@ def test_dearest_accelerated_changes_are_told_first():
     changes = catalog_update.store(
         "us-east-1", [], Quotes({"p5.48xlarge": 41.0, "g5.xlarge": 1.5, "m5.large": 9.0}, {}, {})
     )
-    assert [c.instance for c in catalog_update.interesting(changes)] == ["p5.48xlarge", "g5.xlarge"]
+    assert [c.instance for c in catalog_update.accelerated_changes(changes)] == ["p5.48xlarge", "g5.xlarge"]
 
 
 def test_access_denied_is_a_user_error():

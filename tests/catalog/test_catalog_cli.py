@@ -56,7 +56,7 @@ def test_show_as_json():
 
 
 def test_show_accelerator_and_model():
-    assert "$6.88 a chip-hour" in run("show", "h100")
+    assert "$6.88 per chip-hour" in run("show", "h100")
     assert "best matmul" in run("show", "h100")
     page = run("show", "llama3-8b")
     assert "8,030,261,248 (8.03 B)" in page

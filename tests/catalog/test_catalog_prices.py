@@ -59,7 +59,7 @@ def test_the_users_own_prices_come_first(overlay):
         (("p5.48xlarge", "us-east-1", "40", "", "30", "2030-01-02"),),
     )
     tables.write_table(overlay / "prices.csv", table)
-    tables.forget()
+    tables.clear_caches()
     assert (price("p5.48xlarge", "us-east-1").usd_hour, price("p5.48xlarge", "us-east-1").date) == (40.0, "2030-01-02")
     assert price("p5.48xlarge", "us-east-1", "capacity-block").usd_hour == 30
     assert price("p5.48xlarge", "us-east-2").date == price_date()

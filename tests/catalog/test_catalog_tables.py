@@ -42,7 +42,7 @@ def test_a_ragged_row_is_told_with_its_line(tmp_path):
 def test_an_empty_overlay_is_told(overlay):
     overlay.mkdir(parents=True)
     (overlay / "instances.csv").write_text("")
-    tables.forget()
+    tables.clear_caches()
     with pytest.raises(UserError) as error:
         find_instance("p5.48xlarge")
     assert "no header" in error.value.what

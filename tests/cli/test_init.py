@@ -52,7 +52,7 @@ def test_a_written_starter_loads_and_has_its_schema(name: str, tmp_path: Path) -
 def test_a_file_that_is_there_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "spec.yaml"
     path.write_text("mine\n")
-    with pytest.raises(UserError, match="is there already"):
+    with pytest.raises(UserError, match="already exists"):
         run("local", "-o", str(path))
     assert path.read_text() == "mine\n"
     run("local", "-o", str(path), "--force")

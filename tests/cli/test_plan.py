@@ -50,7 +50,7 @@ def test_a_second_plan_shows_what_would_change(tmp_path: Path) -> None:
     result = run(EXAMPLE, "-o", folder, "--set", "queues.train.count=6", "--set", "head.instance=m5.4xlarge", "--diff")
     assert "+  InstanceType: m5.4xlarge" in result.stdout
     assert "SlurmQueues[train]" in result.stdout.replace("\n", "")
-    assert "Taken together: cluster made anew." in result.stdout
+    assert "Taken together: cluster recreated." in result.stdout
     changes = json.loads(run(EXAMPLE, "-o", folder, "--json").stdout)["changes"]
     assert {change["effect"] for change in changes} == {"replace", "stop"}
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -13,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from trainwright.check.finding import Finding, Skip
+from trainwright.check.input import is_regular, read_input
 from trainwright.check.model import File
 from trainwright.check.readers.recognise import looks_readable, read_file
 from trainwright.check.registry import Rule, all_rules
 from trainwright.errors import UserError, did_you_mean
 from trainwright.spec.mistakes import SpecError
-from trainwright.spec.source import SourceError, decode, read_text
+from trainwright.spec.source import SourceError
 
 UNREADABLE = "TW001"  # a file that cannot be read or parsed
 INVALID_SPEC = "TW002"  # a spec that violates its schema
@@ -95,8 +95,8 @@ def _files(paths: Sequence[str]) -> Iterator[tuple[str, bool]]:
         elif Path(path).is_dir():
             for folder, folders, names in os.walk(path):
                 folders[:] = sorted(f for f in folders if f not in _SKIPPED_FOLDERS)
-                wanted = (name for name in sorted(names) if looks_readable(Path(name)))
-                yield from ((os.path.normpath(os.path.join(folder, name)), False) for name in wanted)
+                wanted = (os.path.join(folder, name) for name in sorted(names) if looks_readable(Path(name)))
+                yield from ((os.path.normpath(name), False) for name in wanted if is_regular(name))
         elif Path(path).exists():
             yield path, True
         else:
@@ -117,7 +117,7 @@ def _check_one(
 ) -> None:
     shown = "<stdin>" if path == "-" else path
     try:
-        text = decode(sys.stdin.buffer.read(), shown) if path == "-" else read_text(Path(path))
+        text = read_input(path)
         file = read_file(shown, text)
     except SpecError as error:
         mistakes = [Finding(INVALID_SPEC, "error", m.file, m.span, m.what, m.fix) for m in error.mistakes]

@@ -9,9 +9,11 @@ from trainwright.jobs.resolved import ResolvedJob, Training
 from trainwright.predict.calibrate import LOCAL, overrides
 from trainwright.predict.constants import Constants
 from trainwright.predict.local import predict_local
-from trainwright.predict.plan import Plan
 from trainwright.predict.prediction import Prediction, predict
+from trainwright.predict.request import PredictRequest
+from trainwright.predict.setup import Batch
 from trainwright.spec.model import Spec
+from trainwright.train.models.shape import ModelShape
 
 MB = 1e6
 TIB = 2**40
@@ -24,29 +26,32 @@ def predict_job(job: ResolvedJob, c: Constants | None = None) -> Prediction:
     if training is None or training.shape is None:
         raise UserError(f"job {job.name!r} says nothing of the model that it trains", fix="add `model:` to the job")
     if job.placement.queue.instance is None:
-        pace = overrides().get(LOCAL, 1.0)
         micro = training.micro_batch or 1  # the trainer's own default
-        return predict_local(training.shape, job.ranks, training.sequence, training.batch, micro, pace)
-    return _on_ec2(job, training, job.placement.queue.instance, c)
+        batch = Batch(training.sequence, micro, max(1, training.batch // training.plan.data // micro))
+        return predict_local(training.shape, training.plan, batch, overrides().get(LOCAL, 1.0))
+    return predict(_request(job, training, training.shape, job.placement.queue.instance), c)
 
 
-def _on_ec2(job: ResolvedJob, training: Training, instance: str, c: Constants | None) -> Prediction:
-    axes, steps = training.plan, training.steps
-    plan = Plan(
-        axes.replicate, axes.shard, axes.tp, axes.pp, axes.cp, axes.ep, axes.virtual_stages,
-        zero=3 if axes.shard * axes.cp > 1 else 0,
-    )  # fmt: skip
-    ours = job.trainer == "trainwright"
-    every = training.checkpoint.every if training.checkpoint else None
-    assert training.shape is not None
-    return predict(
-        training.shape, instance, job.placement.nodes, plan, seq=training.sequence,
-        batch_tokens=training.tokens_per_step, micro_batch=training.micro_batch or (1 if ours else None),
-        precision=training.precision or "bf16", recompute=training.recompute,
-        tokens=float(steps * training.tokens_per_step) if steps else None, region=job.spec.region or "us-east-1",
+def _request(job: ResolvedJob, training: Training, shape: ModelShape, instance: str) -> PredictRequest:
+    steps, ours = training.steps, job.trainer == "trainwright"
+    return PredictRequest(
+        shape,
+        instance,
+        job.placement.nodes,
+        training.plan,
+        gpus_per_node=job.placement.processes,
+        sequence=training.sequence,
+        sequences=training.batch,
+        micro_batch=training.micro_batch or (1 if ours else None),
+        precision=training.precision or "bf16",
+        recompute=training.recompute,
+        tokens=float(steps * training.tokens_per_step) if steps else None,
+        region=job.spec.region or "us-east-1",
         price_kind=PRICE_KIND.get(job.placement.queue.capacity.kind, "on-demand"),
-        storage_gb_s=storage_gb_s(job), storage_usd_month=storage_usd_month(job.spec), checkpoint_s=every, c=c,
-    )  # fmt: skip
+        storage_gb_s=storage_gb_s(job),
+        storage_usd_month=storage_usd_month(job.spec),
+        checkpoint_s=training.checkpoint.every if training.checkpoint else None,
+    )
 
 
 def storage_gb_s(job: ResolvedJob) -> float | None:

@@ -414,7 +414,7 @@ class Spec(Part):
     slurm: dict[str, str | int] = Field({}, description="Further slurm.conf settings of the cluster.")
     kubernetes: Kubernetes = Field(Kubernetes(), description="Platforms eks and hyperpod-eks: where jobs run.")
     batch: BatchService = Field(BatchService(), description="Platform batch: job queues and roles.")
-    runs: Folder | None = Field(
+    runs: Word | None = Field(
         None, description="Folder of the cluster that run folders go to. Default: trainwright/runs on shared storage."
     )
     jobs: tuple[Job, ...] = Field((), description="Jobs to run on the cluster.")

@@ -182,7 +182,7 @@ def test_a_script_has_its_hash_in_its_address(plan_of: Any) -> None:
         ("software={image: my-image}", "is not an image"),
         ("software={os: rhel9, containers: docker}", "installs no docker on rhel9"),
         ("storage=[{mount: /fsx, lustre: {capacity: 5TiB}}]", "5000 GiB is not a size"),
-        ("storage=[{mount: /fsx, lustre: {throughput: 200}}]", "200 MB/s a TiB is not offered"),
+        ("storage=[{mount: /fsx, lustre: {throughput: 200}}]", "200 MB/s per TiB is not offered"),
         ("storage=[{mount: /a, lustre: {managed: true}}, {mount: /b, lustre: {managed: true}}]", "one lustre"),
         ("storage=[{mount: /fsx, lustre: {id: fs-1}, bucket: 's3://b'}]", "existing file system"),
         ("storage=[{mount: /home, openzfs: {throughput: 7}}]", "does not offer 7 MB/s"),
