@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+# A cluster that a test starts ends with this process, also where CI kills it.
+os.environ["TRAINWRIGHT_ENDS_WITH"] = str(os.getpid())
 os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 
 

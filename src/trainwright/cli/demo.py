@@ -32,6 +32,7 @@ def command(as_json: bool, clean_it: bool) -> None:
     steps.clean(folder)
     folder.mkdir(parents=True)
     os.environ["TRAINWRIGHT_HOME"] = str(folder / "home")
+    os.environ["TRAINWRIGHT_ENDS_WITH"] = str(os.getpid())  # its cluster ends with it, also where it is killed
     outcomes = steps.run(_context(folder), _announce)
     _summary(outcomes, folder)
     if as_json:

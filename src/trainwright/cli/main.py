@@ -29,6 +29,7 @@ VERBS: dict[str, str] = {
     "jobs": "List the waiting and running jobs of all schedulers.",
     "logs": "Print or follow the output of a run's ranks.",
     "cancel": "End a job and all of its processes.",
+    "resume": "Continue a lost, failed or cancelled run from its newest checkpoint.",
     "drill": "Cause the faults of a long run on purpose and print what each cost.",
     "health": "Check this node, or every node of a cluster, with a verdict a scheduler can act on.",
     "versions": "Show what is installed on the host and in a container, and whether it fits.",

@@ -26,7 +26,7 @@ def run(context: Context, announce: Callable[[int, Step], None]) -> list[Outcome
         return run_steps(STEPS, context, announce)
     finally:
         if training.CLUSTER in state.names():
-            life.down(training.CLUSTER)
+            life.down(training.CLUSTER, force=True)
 
 
 __all__ = ["STEPS", "clean", "run"]

@@ -99,7 +99,7 @@ def stop_cluster(context: Context) -> dict[str, Any]:
     """Stop everything that was started."""
     if CLUSTER not in state.names():
         raise Skipped("no cluster was started")
-    stopped = life.down(CLUSTER)
+    stopped = life.down(CLUSTER, force=True)
     context.say(f"{len(stopped)} parts stopped; nothing is left running")
     return {"stopped": len(stopped)}
 
@@ -112,7 +112,7 @@ def _submit(context: Context) -> Run:
 
 
 def _finish(context: Context, run: Run) -> JobStatus:
-    status = follow(run, scheduler_of(run), line=lambda text: None, live=context.live)
+    status = follow(run, scheduler_of(run), line=lambda text: None, show=lambda progress, _: context.live(progress.line()))
     if status.state != "completed":
         log = (run.folder / "job.log").read_text()[-400:] if (run.folder / "job.log").exists() else ""
         raise Failed(f"the job ended as {status.state} ({status.reason})\n{log}")
@@ -167,7 +167,7 @@ def _speed(run: Run) -> float:
 def clean(folder: Path) -> list[str]:
     """Stop and remove whatever a demo, finished or not, left behind."""
     os.environ["TRAINWRIGHT_HOME"] = str(folder / "home")
-    removed = life.down(CLUSTER) if CLUSTER in state.names() else []
+    removed = life.down(CLUSTER, force=True) if CLUSTER in state.names() else []
     if folder.exists():
         shutil.rmtree(folder)
         removed.append(str(folder))

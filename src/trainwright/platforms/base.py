@@ -48,6 +48,7 @@ class ClusterStatus:
     scheduler: str
     queues: tuple[QueueStatus, ...] = ()
     nodes: tuple[NodeStatus, ...] = ()
+    problems: tuple[str, ...] = ()  # what is broken, and how to repair it
 
 
 class Platform(Protocol):

@@ -119,9 +119,11 @@ def known_schedulers() -> list[tuple[Scheduler, list[Run]]]:
     return list(places.values())
 
 
-def open_runs_on(cluster: str, start: str) -> list[Run]:
-    """The runs of one start of a cluster that are not known to be over."""
-    return [run for run in _open_runs() if run.cluster == cluster and run.start == start]
+def remember_runs(cluster: str) -> None:
+    """Ask a last time how the runs of a cluster stand, before it is changed or taken down and can no longer tell."""
+    for run in _open_runs():
+        if run.cluster == cluster and not run.host:
+            run_state(run)
 
 
 def cancel(run: Run) -> None:

@@ -173,6 +173,9 @@ def batch_options(job: Launch, counts_gpus: bool = True) -> list[str]:
     # Under torchrun Slurm starts one task per node, which gets the processors of all its ranks.
     tasks, cpus = (1, job.cpus * job.processes) if job.launcher == "torchrun" else (job.processes, job.cpus)
     size = [f"--nodes={job.nodes}", f"--ntasks-per-node={tasks}", f"--cpus-per-task={cpus}"]
+    # Instance types are counted in cores. Where Slurm counts hardware threads, this gives each rank whole cores, all of
+    # the node's cores are shared out, and each rank is bound to its own.
+    size += ["--hint=nomultithread"] if job.gpus and counts_gpus and job.exclusive else []
     optional = {
         "--partition": job.queue,
         "--gres": f"gpu:{job.gpus}" if job.gpus and counts_gpus else "",
