@@ -19,6 +19,10 @@ def main(words: list[str] | None = None) -> int:
             from trainwright.train.data.cli import main as data
 
             return data(words[1:])
+        if words[:1] == ["bench"]:
+            from trainwright.train.benchmarks import main as bench
+
+            return bench(words[1:])
         if words[:1] in (["export"], ["import"]):
             import warnings
 
