@@ -24,7 +24,7 @@ def find_and_mend(stage: Stage) -> dict[str, Any]:
     for finding in found.findings:
         stage.say(f"line {finding.span.line:>2}  {finding.level:7} {finding.code}  {finding.message}")
         stage.say(f"                        fix: {finding.fix}")
-    mended = sum(fix_files(found.findings).values())
+    mended = sum(one.count for one in fix_files(found.findings))
     text = path.read_text(encoding="utf-8")
     for wrong, right in BY_HAND.items():
         text = text.replace(wrong, right)
