@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from trainwright.check.cache import Cache
 from trainwright.check.config import Config
 from trainwright.check.engine import Result, RulePlan, Selection, check_one
 from trainwright.check.walk import files
 from trainwright.errors import UserError
+
+if TYPE_CHECKING:
+    from trainwright.check.cache import Cache
 
 _CHUNK = 64
 _WORTH_PROCESSES = 200  # files: below, starting the processes costs more than it gives
@@ -32,7 +34,7 @@ def run(
     """Like `engine.check`, with cache and processes."""
     plan = RulePlan.of(selection, facts, config)
     result = plan.result()
-    cache = Cache.open(plan) if options.cache and not facts else None
+    cache = _cache(plan) if options.cache and not facts else None
     waiting = []
     for path, named in files(paths, config):
         known = cache.get(path) if cache is not None else None
@@ -50,6 +52,12 @@ def run(
         cache.save()
     result.sort()
     return result
+
+
+def _cache(plan: RulePlan) -> Cache:
+    from trainwright.check.cache import Cache
+
+    return Cache.open(plan)
 
 
 def _named(path: str, plan: RulePlan, options: RunOptions, cache: Cache | None) -> Result:
@@ -70,6 +78,8 @@ def _checked(paths: list[str], plan: RulePlan, jobs: int) -> list[tuple[str, Res
     count = jobs or len(os.sched_getaffinity(0))
     if count < 2 or len(paths) < _WORTH_PROCESSES or plan.facts:
         return [(path, check_one(path, False, plan)) for path in paths]
+    from concurrent.futures import ProcessPoolExecutor
+
     chunks = [paths[start : start + _CHUNK] for start in range(0, len(paths), _CHUNK)]
     with ProcessPoolExecutor(count, initializer=_start, initargs=(plan.selection, plan.config)) as pool:
         return [pair for pairs in pool.map(_check_chunk, chunks) for pair in pairs]

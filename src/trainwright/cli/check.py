@@ -106,6 +106,8 @@ def _run(paths: tuple[str, ...], options: dict[str, Any]) -> tuple[Result, Confi
 
 
 def _only_new(result: Result, options: dict[str, Any]) -> Result:
+    if not options["baseline"] and not options["revision"]:
+        return result
     from trainwright.check.known import only_changed, only_new
 
     if options["baseline"]:
