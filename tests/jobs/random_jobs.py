@@ -1,5 +1,5 @@
-"""Specs with jobs by chance, for property tests: everything a user may combine, sensible or not. The same seed gives the
-same spec."""
+"""Specs with jobs by chance, for property tests: everything a user may combine, sensible or not. The same seed gives
+the same spec."""
 
 from __future__ import annotations
 
