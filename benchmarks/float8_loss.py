@@ -20,7 +20,7 @@ import torch
 from trainwright.train.data.batch import Batch
 from trainwright.train.engine import Engine, EngineOptions
 from trainwright.train.models.shape import lookup
-from trainwright.train.parallel.plan import Plan
+from trainwright.train.parallel.plan import ParallelPlan
 from trainwright.train.schedule import Schedule
 
 SHAPE = replace(lookup("llama3.2-1b"), name="llama-1b-bytes", tied=False, vocab=256)
@@ -28,7 +28,7 @@ ROWS, SEQ = 8, 2048
 LAST = 10  # steps that the loss at the end is the mean of
 RUNS = {
     "bf16": EngineOptions(precision="bf16", compile=True),
-    "float8": EngineOptions(precision="float8", compile=True),
+    "fp8": EngineOptions(precision="fp8", compile=True),
     "bf16, not compiled": EngineOptions(precision="bf16"),
 }
 
@@ -45,7 +45,7 @@ def draw(stream: torch.Tensor, picks: torch.Generator) -> Batch:
 
 
 def losses(options: EngineOptions, steps: int) -> list[float]:
-    engine = Engine(SHAPE, Plan(), options, "cuda")
+    engine = Engine(SHAPE, ParallelPlan(), options, "cuda")
     stream, picks = text(), torch.Generator().manual_seed(0)
     rate = Schedule("cosine", 3e-4, steps, warmup=steps // 5)
     return torch.stack([engine.train_step([draw(stream, picks)], rate(step)).loss for step in range(steps)]).tolist()

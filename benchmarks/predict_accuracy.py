@@ -1,5 +1,5 @@
-"""How far the predictor is from published measurements: every source against a fit that has not seen it, beside the
-naive baseline (one utilisation per GPU and precision), with collectives, memory, ranking and interval coverage.
+"""How far the predictor is from published measurements: every source against a fit that has not seen it, compared with
+a naive baseline (one MFU per GPU and precision); also collectives, memory, ranking and interval coverage.
 
     python benchmarks/predict_accuracy.py            the shipped constants
     python benchmarks/predict_accuracy.py --leave-out  refit without each source in turn (NVIDIA's count as one)
@@ -24,9 +24,8 @@ from trainwright.predict.constants import Constants, constants, table
 from trainwright.predict.evidence import interval
 from trainwright.predict.memory import memory
 from trainwright.predict.operators import head_time, layer_time
-from trainwright.predict.prediction import model_flops_per_token
-from trainwright.predict.rows import measured, precision_of, setup_of
-from trainwright.predict.rows_collectives import answer_collective
+from trainwright.predict.published.rows import measured, precision_of, published_flops_per_token, setup_of
+from trainwright.predict.published.rows_collectives import answer_collective
 from trainwright.predict.setup import Setup
 from trainwright.predict.step import step_time
 
@@ -35,7 +34,7 @@ NVIDIA = ("NVIDIA", "Korthikanti", "MT-NLG")
 OUTLIERS = {  # flagged in performance-notes section 8: kept out of the score, as they were published with doubts
     "foundry-179", "foundry-068", "foundry-121", "dgxc-116", "dgxc-117", "kempner-027",
 }  # fmt: skip
-# What may move in a fit, and how far (one sigma, in log space). Everything else is measured or from a paper.
+# What a fit may change, and how far (one sigma, in log space). Everything else is measured or from a paper.
 FREE = {
     "matmul_sustained_ampere": 0.05, "matmul_sustained_hopper": 0.05, "matmul_sustained_blackwell": 0.1,
     "early_kernels": 0.06, "fp8_rowwise": 0.3, "fp8_cast_bytes": 0.4, "fp8_cast_bytes_compiled": 0.4,
@@ -49,7 +48,7 @@ FREE_ATTENTION = {
     ("cudnn", "sm_100"): 0.2,
     ("flash2", "sm_80"): 0.1,
 }
-# Where a fit starts: what one would guess from papers and data sheets, so that a left-out source leaves no trace.
+# Where a fit starts: a guess from papers and data sheets, so that a source left out has no influence.
 PRIOR = {
     "matmul_sustained_ampere": 0.868, "matmul_sustained_hopper": 0.868, "matmul_sustained_blackwell": 0.80,
     "early_kernels": 0.90, "fp8_rowwise": 0.65, "fp8_cast_bytes": 5.0, "fp8_cast_bytes_compiled": 8.0,
@@ -62,7 +61,7 @@ Vector = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Point:
-    """One published run. No constant that a fit may move changes its set-up, so that is worked out once."""
+    """One published run. No constant that a fit may change affects its setup, so that is computed once."""
 
     row: dict[str, str]
     source: str
@@ -118,7 +117,7 @@ def with_vector(x: Vector) -> Constants:
 
 
 def fit(chosen: list[Point], rounds: int = 4) -> Constants:
-    """Robust least squares around the prior; each source and GPU weighs by about the square root of its rows."""
+    """Robust least squares around the prior; the weight of a source and GPU is about the square root of its rows."""
     sizes: dict[str, int] = defaultdict(int)
     for p in chosen:
         sizes[p.source + p.row["gpu"]] += 1
@@ -137,16 +136,16 @@ def fit(chosen: list[Point], rounds: int = 4) -> Constants:
     return with_vector(x)
 
 
-def utilisation(point: Point) -> tuple[tuple[str, str], float]:
-    """(GPU and precision, FLOP/s per token's worth of peak) of one row; times a rate it is the utilisation."""
+def mfu_factor(point: Point) -> tuple[tuple[str, str], float]:
+    """(GPU and precision, FLOPs per token over peak) of one row; multiplied by tokens/s per GPU it is the MFU."""
     made = point.setup
     key = (made.cluster.device.name.split("-")[0], made.precision)
-    return key, model_flops_per_token(made.shape, made.batch.seq) / made.cluster.device.bf16
+    return key, published_flops_per_token(made.shape, made.batch.sequence) / made.cluster.device.bf16
 
 
 def naive(chosen: list[Point], name: Callable[[Point], str]) -> Vector:
-    """log error of the median utilisation that other groups reach on the same GPU and precision (0.4: none does)."""
-    facts = [utilisation(p) for p in chosen]
+    """log error of the median MFU that other groups reach on the same GPU and precision (0.4 where there is none)."""
+    facts = [mfu_factor(p) for p in chosen]
     found = []
     for p, (key, per) in zip(chosen, facts, strict=True):
         pool = [q.truth * f[1] for q, f in zip(chosen, facts, strict=True) if f[0] == key and name(q) != name(p)]
@@ -170,8 +169,8 @@ def spearman(a: Vector, b: Vector) -> float:
 
 
 def sweeps(chosen: list[Point], log: Vector) -> dict[str, float]:
-    """Rank correlation inside each sweep: one table, model, GPU and precision, five or more distinct settings that span
-    more than a tenth. Runs of the same setting are one point."""
+    """Rank correlation within each sweep: one table, model, GPU and precision, five or more distinct settings that
+    span more than 10 %. Runs of the same setting are one point."""
     tables: dict[str, dict[float, list[float]]] = defaultdict(lambda: defaultdict(list))
     for p, e in zip(chosen, log, strict=True):
         table = p.row["path_or_url"].split(":")[0]
@@ -200,7 +199,7 @@ def report_training(chosen: list[Point], log: Vector, c: Constants) -> None:
     by_group(chosen, log, lambda p: p.group)
     print(f"  {'all':44s} {summary(log)}")
     ranks = sweeps(chosen, log)
-    print(f"  rank correlation inside {len(ranks)} sweeps: mean {np.mean(list(ranks.values())):.3f}, "
+    print(f"  rank correlation within {len(ranks)} sweeps: mean {np.mean(list(ranks.values())):.3f}, "
           f"worst {min(ranks.values()):.2f} ({min(ranks, key=lambda k: ranks[k])})")  # fmt: skip
     korthikanti = np.array([e for p, e in zip(chosen, log, strict=True) if p.row["id"].startswith("korth")])
     print(f"  Korthikanti: mean {np.abs(np.expm1(korthikanti)).mean():.2%} over {len(korthikanti)}; calculon, tuned on "
@@ -211,7 +210,7 @@ def report_training(chosen: list[Point], log: Vector, c: Constants) -> None:
         low, high = interval(p.truth * math.exp(e), made, took)
         inside += low <= p.truth <= high
         del rate
-    print(f"  interval coverage {inside / len(chosen):.1%} (meant to be 80 %)")
+    print(f"  interval coverage {inside / len(chosen):.1%} (goal: 80 %)")
 
 
 def report_collectives() -> None:
@@ -233,13 +232,13 @@ def report_memory() -> None:
 
 
 def constants_page() -> str:
-    """docs/predict/constants.md: every number, its unit, its evidence and its reason."""
+    """docs/predict/constants.md: every constant, its unit, its evidence and its reason."""
     lines = [
         "# The constants",
         "",
-        "Made from `src/trainwright/predict/constants.toml` by `benchmarks/predict_accuracy.py --constants`. Evidence:",
-        "`operators` is our own H200 grid (`benchmarks/data/h200_operators.csv`), `training` and `collectives` the",
-        "published tables, `paper` the publication or data sheet named.",
+        "Generated from `src/trainwright/predict/constants.toml` by `benchmarks/predict_accuracy.py --constants`.",
+        "Evidence: `operators` is our own H200 grid (`benchmarks/data/h200_operators.csv`); `training` and",
+        "`collectives` are the published tables, `paper` the publication or data sheet named.",
         "",
         "| constant | value | unit | evidence | why |",
         "| --- | --- | --- | --- | --- |",

@@ -2,14 +2,14 @@
 
     PYTHONPATH=src python3 benchmarks/train_gpu.py [--quick] [--only 1b,8b] [--json FILE]
 
-MFU = (6 N without the token table + 6 L h s) x tokens/s / 989 TFLOP/s: causal attention is counted as computed (half),
-recomputation is not counted, and the peak is that of dense bf16 on H100 and H200, for float8 too."""
+MFU is the trainer's (trainwright/train/flops.py)."""
 
 from __future__ import annotations
 
 import argparse
 import gc
 import json
+import math
 import statistics
 import sys
 import time
@@ -25,10 +25,11 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from trainwright.train.data.batch import Batch
 from trainwright.train.engine import Engine, EngineOptions
-from trainwright.train.models.shape import ModelShape, lookup, parameter_count_without_embedding
-from trainwright.train.parallel.plan import Plan
+from trainwright.train.flops import flops_per_token, mfu
+from trainwright.train.metrics import peak_flops
+from trainwright.train.models.shape import ModelShape, lookup
+from trainwright.train.parallel.plan import ParallelPlan
 
-PEAK = 989e12
 GIB = 2**30
 ONE_B = replace(lookup("llama3.2-1b"), name="llama-1b-untied", tied=False)
 EIGHT_WIDE = replace(lookup("llama3-8b"), name="llama-8b-width-8-layers", layers=8)
@@ -67,13 +68,13 @@ CASES = [
     Case("1b", ONE_B, "trainwright", 2, checkpoint="selective", quick=True),
     Case("1b", ONE_B, "trainwright", 8, quick=True),
     Case("1b", ONE_B, "trainwright", 16, checkpoint="selective"),
-    Case("1b", ONE_B, "trainwright", 8, precision="float8", quick=True),
+    Case("1b", ONE_B, "trainwright", 8, precision="fp8", quick=True),
     Case("1b", ONE_B, "hf-eager", 2, quick=True),
     Case("1b", ONE_B, "hf-compiled", 2),
     Case("8b", EIGHT_WIDE, "trainwright", 2, checkpoint="selective", quick=True),
     Case("8b", EIGHT_WIDE, "trainwright", 8, quick=True),
     Case("8b", EIGHT_WIDE, "trainwright", 12, checkpoint="selective"),
-    Case("8b", EIGHT_WIDE, "trainwright", 8, precision="float8", quick=True),
+    Case("8b", EIGHT_WIDE, "trainwright", 8, precision="fp8", quick=True),
     Case("8b", EIGHT_WIDE, "hf-eager", 1),
     Case("gpt2", GPT2, "trainwright", 64, seq=1024, quick=True),
     Case("gpt2", GPT2, "hf-eager", 32, seq=1024),
@@ -82,8 +83,8 @@ CASES = [
 
 
 def our_step(case: Case) -> Callable[[Batch], torch.Tensor]:
-    options = EngineOptions(precision=case.precision, compile=True, activation_checkpoint=case.checkpoint)
-    engine = Engine(case.shape, Plan(), options, "cuda")
+    options = EngineOptions(precision=case.precision, compile=True, recompute=case.checkpoint)
+    engine = Engine(case.shape, ParallelPlan(), options, "cuda")
     return lambda batch: engine.train_step([batch], 1e-4).loss
 
 
@@ -156,7 +157,9 @@ def measure(case: Case, repeats: int) -> Result:
     speed = case.batch * case.seq / ms * 1000
     memory = torch.cuda.max_memory_allocated() / GIB
     about = (case.name, case.shape.name, case.trainer, case.precision, case.batch, case.seq)
-    return Result(*about, speed, mfu(case.shape, case.seq, speed), memory, ms, first, float(loss))
+    peak = peak_flops(torch.device("cuda")) or math.nan
+    utilisation = mfu(speed, flops_per_token(case.shape, case.seq), peak)
+    return Result(*about, speed, utilisation, memory, ms, first, float(loss))
 
 
 def profile(case: Case) -> None:
@@ -175,11 +178,6 @@ def profile(case: Case) -> None:
     print(f"  {sum(k.device_time_total for k in kernels) / 2000:8.2f} in all")
     for kernel in kernels[:40]:
         print(f"  {kernel.device_time_total / 2000:8.2f} {kernel.count // 2:5}  {kernel.key[:110]}")
-
-
-def mfu(shape: ModelShape, seq: int, speed: float) -> float:
-    flops = 6 * parameter_count_without_embedding(shape) + 6 * shape.layers * shape.hidden * seq
-    return flops * speed / PEAK
 
 
 def start_up() -> None:

@@ -1,72 +1,157 @@
-"""The documentation is true: its commands run, the files it names exist, its generated pages are current."""
+"""The documentation is true: its commands succeed, the files it names exist, its generated pages are current.
+
+A command ends with status 0 unless the page says otherwise: `$ trainwright check x.yaml  # exits 1: findings`. A block
+that cannot run here has `<!-- not run: reason -->` above it. A page's commands run in order in one folder; the README's
+run in a copy of the repository, where a new user runs them.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from trainwright.cli.main import VERBS
+from trainwright.spec.model import Capacity, Part
+
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted(p for p in (ROOT / "docs").rglob("*.md") if p.parent.name != "rules")]
-_BLOCK = re.compile(r"(<!-- not run: [^>]+ -->\s*)?^```(?:console|bash)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+README = ROOT / "README.md"
+GENERATED = ("rules", "reference")  # written by tools/generate_docs.py, which has tests of its own
+PAGES = [README, *sorted(p for p in (ROOT / "docs").rglob("*.md") if not set(GENERATED) & set(p.parts))]
+_BLOCK = re.compile(r"(<!-- not run: [^>]+ -->\s*)?^```(console|bash|text)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_COMMENT = re.compile(r"\s{2,}# (.*)$")
+_EXITS = re.compile(r"exits (\d+): \S")
 # Run by CI itself, or an installation: not inside a test.
 _NOT_HERE = re.compile(r"^(make|git clone|pip install|cd )\b")
 
 
-def commands(page: Path) -> list[str]:
-    """The commands of a page's console and bash blocks; `<!-- not run: reason -->` above a block leaves it out."""
-    found: list[str] = []
-    for excuse, block in _BLOCK.findall(page.read_text(encoding="utf-8")):
-        if excuse:
+@dataclass(frozen=True)
+class Command:
+    """One command of a page, the status the page promises, and the lines of output it shows."""
+
+    line: str
+    status: int = 0
+    shown: str = ""
+
+
+def commands(page: Path) -> list[Command]:
+    """The commands of a page's console and bash blocks, and of the README's `text` blocks, which also show output."""
+    result: list[Command] = []
+    for excuse, language, block in _BLOCK.findall(page.read_text(encoding="utf-8")):
+        if excuse or (language == "text" and (page != README or not block.startswith("$ "))):
             continue
-        console = any(line.startswith("$ ") for line in block.splitlines())
-        lines = [line[2:] for line in block.splitlines() if line.startswith("$ ")] if console else block.splitlines()
-        joined = "\n".join(lines).replace("\\\n", " ").splitlines()
-        found += [line.partition("  # ")[0].strip() for line in joined if line.strip() and not line.startswith("#")]
-    return [command for command in found if not _NOT_HERE.match(command)]
+        if language == "text":
+            first, _, shown = block.partition("\n")
+            result.append(_command(first[2:], shown))
+        else:
+            result += [_command(line) for line in _lines(block)]
+    return [command for command in result if not _NOT_HERE.match(command.line)]
+
+
+def _lines(block: str) -> list[str]:
+    console = any(line.startswith("$ ") for line in block.splitlines())
+    lines = [line[2:] for line in block.splitlines() if line.startswith("$ ")] if console else block.splitlines()
+    joined = "\n".join(lines).replace("\\\n", " ").splitlines()
+    return [line for line in joined if line.strip() and not line.startswith("#")]
+
+
+def _command(line: str, shown: str = "") -> Command:
+    comment = _COMMENT.search(line)
+    exits = _EXITS.match(comment[1]) if comment else None
+    return Command(_COMMENT.sub("", line).strip(), int(exits[1]) if exits else 0, shown)
 
 
 WITH_COMMANDS = [page for page in PAGES if commands(page)]
 
 
-@pytest.mark.parametrize("page", WITH_COMMANDS, ids=lambda p: str(p.relative_to(ROOT)))
-def test_commands_of_the_page_run(page: Path, tmp_path: Path) -> None:
+@pytest.fixture
+def environment(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """A new user's environment; a cluster that a failed page left running is stopped."""
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    environment = {**os.environ, "PATH": path, "HOME": str(tmp_path), "TRAINWRIGHT_HOME": str(tmp_path / "home")}
-    (tmp_path / "work").mkdir()
+    variables = {**os.environ, "PATH": path, "HOME": str(tmp_path), "TRAINWRIGHT_HOME": str(tmp_path / "home")}
+    yield variables
+    for cluster in (tmp_path / "home/clusters").glob("*/"):
+        _run(f"trainwright down {cluster.name}", tmp_path, variables)
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("page", WITH_COMMANDS, ids=lambda p: str(p.relative_to(ROOT)))
+def test_the_commands_of_a_page_succeed(
+    page: Path, tmp_path: Path, environment: dict[str, str], request: pytest.FixtureRequest
+) -> None:
+    work = tmp_path / "work"
+    _copy_repository(work) if page == README else work.mkdir()
     for command in commands(page):
-        done = subprocess.run(
-            ["bash", "-c", command], cwd=tmp_path / "work", env=environment, capture_output=True, text=True, timeout=240
-        )
-        # 1 is a verdict (findings), which is a fair answer of `check`; 2 and above are mistakes in the page.
-        assert done.returncode in (0, 1), f"{command}\n{done.stdout}\n{done.stderr}"
-        assert "Traceback" not in done.stderr, f"{command}\n{done.stderr}"
-
-
-def test_what_the_readme_shows_is_what_the_command_prints(tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    """A `text` block that starts with a command shows lines of its output, and nothing else. `--update-golden` puts the
-    newly printed lines in, each known by its first word."""
-    shown = re.findall(r"^```text\n\$ ([^\n]*)\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
-    assert len(shown) == 2
-    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "HOME": str(tmp_path)}
-    for command, lines in shown:
-        done = subprocess.run(["bash", "-c", command], cwd=ROOT, env=environment, capture_output=True, text=True)
-        printed = done.stdout.splitlines()
+        done = _run(command.line, work, environment)
+        assert done.returncode == command.status, f"{command}\n{done.stdout}\n{done.stderr}"
+        assert "Traceback" not in done.stderr, f"{command.line}\n{done.stderr}"
+        _assert_trained(command.line, work, environment)
         if request.config.getoption("--update-golden"):
-            by_word = {line.split()[0]: line for line in printed if line.strip()}
-            new = "".join(f"{line if line in printed else by_word[line.split()[0]]}\n" for line in lines.splitlines())
-            readme = ROOT / "README.md"
-            readme.write_text(readme.read_text().replace(lines, new))
-            lines = new
-        assert [line for line in lines.splitlines() if line not in printed] == [], command
+            _update(page, command.shown, done.stdout)
+        else:
+            assert [line for line in command.shown.splitlines() if line not in done.stdout.splitlines()] == []
+    for folder in (tmp_path / "home/runs").glob("*/"):
+        assert json.loads((folder / "result.json").read_text())["status"] == "done", folder.name
+
+
+def _run(line: str, folder: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["bash", "-c", line], cwd=folder, env=environment, capture_output=True, text=True)
+
+
+def _assert_trained(line: str, work: Path, environment: dict[str, str]) -> None:
+    """A training that a page starts and waits for has reached its last step."""
+    if re.search(r"\bsubmit .*--follow\b|\blogs -f\b", line):
+        newest = _run("trainwright runs --limit 1 --json", work, environment)
+        assert json.loads(newest.stdout)[0]["state"] == "completed", f"{line}\n{newest.stdout}"
+    elif folder := re.search(r"trainwright[. ]train --.*--folder (\S+)", line):
+        result = json.loads((work / folder[1] / "result.json").read_text())
+        steps = re.search(r"--steps (\d+)", line)
+        assert result["status"] == "done", f"{line}\n{result}"
+        assert steps is None or result["step"] == int(steps[1]), f"{line}\n{result}"
+
+
+def _copy_repository(target: Path) -> None:
+    """What a clone has: the files git knows, with the changes of this working tree."""
+    listing = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT, check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    for name in listing.stdout.split("\0"):
+        if name and (ROOT / name).is_file():
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, target / name)
+
+
+def _update(page: Path, shown: str, printed: str) -> None:
+    """Put the newly printed lines in place of those the page shows, each known by its first word."""
+    by_word = {line.split()[0]: line for line in printed.splitlines() if line.strip()}
+    new = "".join(f"{line if line in printed else by_word[line.split()[0]]}\n" for line in shown.splitlines())
+    page.write_text(page.read_text().replace(shown, new))
+
+
+def test_the_status_of_a_command_is_read_from_the_page(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    block = "$ true  # fine\n$ check x  # exits 1: findings\nits output\n$ echo a # b\n$ false  # exits 1:\n"
+    page.write_text(f"```console\n{block}```\n\n<!-- not run: it is yours -->\n```console\n$ yours\n```\n")
+    assert commands(page) == [Command("true"), Command("check x", 1), Command("echo a # b"), Command("false")]
+
+
+def test_every_block_that_does_not_run_says_why() -> None:
+    for page in PAGES:
+        for reason in re.findall(r"<!-- not run:?\s*(.*?)-->", page.read_text(encoding="utf-8")):
+            assert len(reason.split()) > 1, page
 
 
 def test_the_readme_and_the_accuracy_page_agree() -> None:
-    readme, page = ((ROOT / name).read_text() for name in ("README.md", "docs/predict/accuracy.md"))
+    readme, page = (path.read_text() for path in (README, ROOT / "docs/predict/accuracy.md"))
     said = re.search(r"held against (\d+) published runs.*?: ([\d.]+) % off in the mean", readme)
     measured = re.search(r"\| \*\*all\*\* \| \*\*(\d+)\*\* \| \*\*([\d.]+) %\*\*", page)
     assert said is not None
@@ -75,7 +160,7 @@ def test_the_readme_and_the_accuracy_page_agree() -> None:
 
 
 def test_files_the_readme_names_exist() -> None:
-    named = re.findall(r"`((?:src|docs|tests|examples|benchmarks)/[\w./-]+)`", (ROOT / "README.md").read_text())
+    named = re.findall(r"`((?:src|docs|tests|examples|benchmarks)/[\w./-]+)`", README.read_text())
     assert named
     assert [name for name in named if not (ROOT / name).exists()] == []
 
@@ -85,6 +170,31 @@ def test_generated_pages_are_current() -> None:
         [sys.executable, str(ROOT / "tools/generate_docs.py"), "--check"], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
+
+
+def _parts(part: type[Part] = Part) -> list[type[Part]]:
+    public = [each for each in part.__subclasses__() if each.__module__ == Part.__module__ and each.__name__[0] != "_"]
+    return [each for sub in public for each in (sub, *_parts(sub))]
+
+
+def test_the_reference_has_every_field_of_the_spec() -> None:
+    text = (ROOT / "docs/reference/spec.md").read_text(encoding="utf-8")
+    parts = [part for part in _parts() if part is not Capacity]  # written as the words and maps that the page shows
+    assert len(parts) > 15
+    for part in parts:
+        for name, field in part.model_fields.items():
+            row = re.search(
+                rf"^\| `{name}` \| .*{re.escape(' '.join((field.description or '').split()))} \|$", text, re.M
+            )
+            assert row is not None, f"{part.__name__}.{name}"
+
+
+def test_the_reference_has_every_verb_and_its_options() -> None:
+    folder = ROOT / "docs/reference/verbs"
+    assert {path.stem for path in folder.glob("*.md")} == {*VERBS, "index"}
+    assert "| `--follow` |" in (folder / "submit.md").read_text()  # click
+    assert "| `--steps N` |" in (folder / "train.md").read_text()  # argparse
+    assert "## data prepare" in (folder / "data.md").read_text()
 
 
 def test_no_page_names_a_machine_path() -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from trainwright.predict.constants import constants
-from trainwright.predict.rows import measured, setup_of
+from trainwright.predict.published.rows import measured, setup_of
 
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "predict_accuracy.py"
 
@@ -50,7 +50,7 @@ def test_training_rows_are_within_the_goals(scored):
     assert size(log).mean() <= 0.075
     assert np.median(size(log)) <= 0.06
     assert np.percentile(size(log), 90) <= 0.15
-    assert abs(log.mean()) <= 0.02  # neither flattering nor gloomy as a whole
+    assert abs(log.mean()) <= 0.02  # no bias as a whole
 
 
 def test_every_large_group_beats_half_the_naive_baseline(accuracy, scored):
@@ -77,7 +77,7 @@ def test_sweeps_are_ranked_as_published(accuracy, scored):
     assert np.mean(list(ranks.values())) >= 0.9
 
 
-def test_intervals_hold_about_four_rows_in_five(accuracy, scored):
+def test_the_80_percent_interval_covers_about_80_percent_of_the_rows(accuracy, scored):
     points, _ = scored
     inside = 0
     for point in points:
@@ -104,7 +104,7 @@ def is_moe(row: dict[str, str]) -> bool:
 
 
 def test_collectives_are_within_the_goals(accuracy):
-    from trainwright.predict.rows_collectives import answer_collective
+    from trainwright.predict.published.rows_collectives import answer_collective
 
     log = []
     for row in accuracy.read("published_collectives.csv"):

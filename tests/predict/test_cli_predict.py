@@ -14,11 +14,11 @@ from click.testing import CliRunner
 from trainwright.cli.advise import command as advise_command
 from trainwright.cli.predict import command as predict_command
 from trainwright.errors import UserError
-from trainwright.predict import predict
+from trainwright.predict import PredictRequest, predict
 
 DATA = Path(__file__).parents[2] / "benchmarks" / "data"
-ISSUE = ["--model", "llama3-70b", "--instance", "p5.48xlarge", "--nodes", "16", "--parallel", "shard=16,tp=8", "--seq",
-         "8192", "--batch", "4M"]  # fmt: skip
+ISSUE = ["--model", "llama3-70b", "--instance", "p5.48xlarge", "--nodes", "16", "--parallel", "shard=16,tp=8",
+         "--sequence", "8192", "--batch", "4M"]  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -45,17 +45,17 @@ def test_json_is_the_prediction():
     assert record["gpus"] == 128
     assert record["tokens_per_step"] == 512 * 8192
     assert record["step_time_s"] == pytest.approx(sum(record["parts"].values()))
-    assert record == json.loads(json.dumps(predict("llama3-70b", "p5.48xlarge", 16, "shard=16,tp=8", seq=8192,
-                                                   batch_tokens=4_000_000).to_dict()))  # fmt: skip
+    request = PredictRequest("llama3-70b", "p5.48xlarge", 16, "shard=16,tp=8", sequence=8192, batch_tokens=4_000_000)
+    assert record == json.loads(json.dumps(predict(request).to_dict()))
 
 
 def test_explain_shows_every_term_with_numbers():
     out = run(*ISSUE, "--explain").stdout
     for term in (
-        "product roof",
+        "matmul rate",
         "weight gather, one layer",
         "memory: state",
-        "goodput, played out",
+        "goodput, simulated",
         "dollars per trillion tokens",
     ):
         assert term in out
@@ -77,7 +77,7 @@ def test_the_picture_has_a_lane_for_every_stage(tmp_path: Path):
     words = [node.text or "" for node in tree.iter("{http://www.w3.org/2000/svg}text")]
     assert sum(word.startswith("stage ") for word in words) == 4
     assert "waiting for communication" in words
-    assert words[0].split(": ")[1].removesuffix(" a step") in words, "the axis ends where the step does"
+    assert words[0].split(": ")[1].removesuffix(" per step") in words, "the axis ends where the step does"
     boxes = list(tree.iter("{http://www.w3.org/2000/svg}rect"))
     assert len(boxes) > 4 * 2 * 8
     assert all(float(box.get("x", "-1")) >= 0 for box in boxes)
@@ -95,7 +95,7 @@ def test_what_does_not_fit_fails_and_offers_the_nearest_that_does():
 @pytest.mark.parametrize(
     ("words", "what", "fix"),
     [
-        (["--model", "lama3-70b", "--instance", "p5.48xlarge"], "no model", "llama3-70b"),
+        (["--model", "lama3-70b", "--instance", "p5.48xlarge"], "no model named", "llama3-70b"),
         (["--model", "llama3-8b", "--instance", "p5.48xlarg"], "no instance type", "p5.48xlarge"),
         (
             ["--model", "llama3-8b", "--instance", "p5"],
@@ -103,7 +103,7 @@ def test_what_does_not_fit_fails_and_offers_the_nearest_that_does():
             "p5 is a family: p5.48xlarge, p5.4xlarge",
         ),
         (["--model", "llama3-8b", "--instance", "m5.large"], "no accelerator", "p or g"),
-        (["--model", "llama3-8b", "--instance", "trn1.32xlarge"], "outside the evidence", "with GPUs"),
+        (["--model", "llama3-8b", "--instance", "trn1.32xlarge"], "too little is published", "with GPUs"),
         (["--model", "llama3-8b", "--instance", "p5.48xlarge", "--trainer", "torchtitn"], "no trainer", "torchtitan"),
         (["--model", "llama3-8b", "--instance", "p5.48xlarge", "--batch", "many"], "not a quantity", "4M"),
         ([], "nothing to predict", "--model"),
@@ -162,7 +162,7 @@ def test_a_table_without_the_columns_is_refused(tmp_path: Path):
 
 def make_run(folder: Path, pace: float) -> Path:
     folder.mkdir()
-    said = predict("llama3-8b", "p5.48xlarge", 2, "shard=16", seq=8192, batch_tokens=1_048_576)
+    said = predict(PredictRequest("llama3-8b", "p5.48xlarge", 2, "shard=16", sequence=8192, batch_tokens=2**20))
     (folder / "prediction.json").write_text(json.dumps(said.to_dict()), encoding="utf-8")
     lines = [{"step": i, "tokens_per_s": said.tokens_per_s * pace * (0.5 if i == 0 else 1)} for i in range(10)]
     (folder / "metrics.jsonl").write_text("\n".join(json.dumps(line) for line in lines), encoding="utf-8")
@@ -170,8 +170,8 @@ def make_run(folder: Path, pace: float) -> Path:
 
 
 def test_calibration_moves_one_number_and_the_next_prediction_with_it(tmp_path: Path):
-    words = ["--model", "llama3-8b", "--instance", "p5.48xlarge", "--nodes", "2", "--parallel", "shard=16", "--seq",
-             "8192", "--batch", "1048576", "--json"]  # fmt: skip
+    words = ["--model", "llama3-8b", "--instance", "p5.48xlarge", "--nodes", "2", "--parallel", "shard=16",
+             "--sequence", "8192", "--batch", "1048576", "--json"]  # fmt: skip
     before = json.loads(run(*words).stdout)["tokens_per_s"]
     out = run("--calibrate", str(make_run(tmp_path / "a", 0.9)), str(make_run(tmp_path / "b", 0.9))).stdout
     assert "matmul_sustained_hopper" in out
@@ -216,16 +216,17 @@ def test_a_job_of_a_spec_is_predicted(tmp_path: Path):
 def test_a_flag_beside_a_spec_is_refused_and_set_changes_the_spec(tmp_path: Path):
     path = tmp_path / "trainwright.yaml"
     path.write_text(SPEC, encoding="utf-8")
-    with pytest.raises(UserError, match="--nodes describes a job") as caught:
+    with pytest.raises(UserError, match="--nodes cannot be combined") as caught:
         CliRunner().invoke(predict_command, [str(path), "--nodes", "8"], catch_exceptions=False)
     assert "--set" in caught.value.fix
     record = json.loads(run(str(path), "--set", "jobs.pretrain.batch.micro=2", "--json").stdout)
     assert record["micro_batch"] == 2
-    with pytest.raises(UserError, match="none is named"):
+    with pytest.raises(UserError, match="no spec is named"):
         CliRunner().invoke(predict_command, ["--set", "a=1"], catch_exceptions=False)
 
 
 def test_advice_is_a_front_and_a_spec_that_loads(tmp_path: Path):
+    from trainwright.jobs.resolve import resolve_job
     from trainwright.predict.job import predict_job
     from trainwright.spec.load import load
 
@@ -233,7 +234,7 @@ def test_advice_is_a_front_and_a_spec_that_loads(tmp_path: Path):
     words = ["--model", "llama3-8b", "--tokens", "1T", "--deadline", "30d", "--instances", "p5,p4d", "--nodes", "64"]
     out = run(*words, "--spec", str(path), of=advise_command).stdout
     assert "<- chosen" in out
-    assert "why the others lost" in out
+    assert "why not the others" in out
     record = json.loads(run(*words, "--json", of=advise_command).stdout)
     days = [offer["days"] for offer in record["front"]]
     dollars = [offer["usd"] for offer in record["front"]]
@@ -241,26 +242,27 @@ def test_advice_is_a_front_and_a_spec_that_loads(tmp_path: Path):
     assert dollars == sorted(dollars, reverse=True)
     assert record["chosen"]["days"] <= 30
     assert record["spec"] == yaml.safe_load(path.read_text(encoding="utf-8"))
-    again = predict_job(load(path).spec)
+    again = predict_job(resolve_job(load(path)).require())
     assert again.tokens_per_s == pytest.approx(record["chosen"]["tokens_per_s"], rel=0.01)
 
 
 def test_the_advised_spec_is_launched_as_it_was_advised(tmp_path: Path):
     """A plan that fits only with recomputation must say so to the trainer, or the job runs out of memory."""
+    from trainwright.jobs.command import train_options
+    from trainwright.jobs.resolve import resolve_job
     from trainwright.predict.job import predict_job
-    from trainwright.recipes.arguments import train_options
     from trainwright.spec.load import load
 
     path = tmp_path / "advised.yaml"
     words = ["--model", "llama3-70b", "--tokens", "1T", "--deadline", "30d", "--instances", "p5", "--nodes", "64"]
     chosen = json.loads(run(*words, "--json", "--spec", str(path), of=advise_command).stdout)["chosen"]
     assert chosen["recompute"] != "none"
-    spec = load(path).spec
-    again = predict_job(spec)
+    job = resolve_job(load(path)).require()
+    again = predict_job(job)
     assert (again.recompute, again.fits) == (chosen["recompute"], "yes")
     assert again.tokens_per_s == pytest.approx(chosen["tokens_per_s"], rel=0.01)
-    options = train_options(spec.jobs[0], again.gpus, "p5.48xlarge")
-    assert options[options.index("--activation-checkpoint") + 1] == chosen["recompute"]
+    options = train_options(job)
+    assert options[options.index("--recompute") + 1] == chosen["recompute"]
 
 
 def test_a_job_is_predicted_as_it_would_be_launched(tmp_path: Path):
@@ -292,7 +294,7 @@ def test_a_deadline_that_cannot_be_met_names_what_can():
 
 
 def test_neuron_alone_is_refused_honestly():
-    with pytest.raises(UserError, match="outside the evidence"):
+    with pytest.raises(UserError, match="too little is published"):
         CliRunner().invoke(
             advise_command, ["--model", "llama3-8b", "--tokens", "1T", "--instances", "trn2"], catch_exceptions=False
         )
@@ -302,10 +304,12 @@ def test_a_hundred_thousand_candidates_are_searched_quickly():
     """The goal is 10 s on one core; processor time is asked for, so that a busy machine does not decide."""
     import time
 
-    from trainwright.predict.prediction import find_model
-    from trainwright.predict.search import KINDS, advise
+    from trainwright.catalog.models import model
+    from trainwright.catalog.prices import KINDS
+    from trainwright.predict.advice import advise
+    from trainwright.predict.request import AdviceRequest
 
     start = time.process_time()
-    found = advise(find_model("llama3-70b"), 15e12, ways=KINDS)
+    found = advise(AdviceRequest(model("llama3-70b"), 15e12, price_kinds=KINDS))
     assert found.candidates >= 100_000
     assert time.process_time() - start < 10.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import math
 import statistics
 from dataclasses import replace
@@ -11,21 +12,23 @@ from pathlib import Path
 import pytest
 
 from trainwright.errors import UserError
-from trainwright.predict import predict
+from trainwright.predict import PredictRequest, predict
 from trainwright.predict.collectives import all_gather, all_reduce, group
 from trainwright.predict.constants import constants
 from trainwright.predict.goodput import DAY, best_interval, effective_time, goodput, simulate
 from trainwright.predict.hardware import Cluster, cluster, device, fabric, inner_link
+from trainwright.predict.layout import read_plan, shared_sequences
 from trainwright.predict.memory import memory, state_bytes
-from trainwright.predict.operators import optimizer_time, product
-from trainwright.predict.plan import Batch, Plan, parse_plan
-from trainwright.predict.prediction import model_flops_per_token, shared_sequences
-from trainwright.predict.profiles import profile, profile_for
-from trainwright.predict.rebuild import rebuild
-from trainwright.predict.rows import answer
-from trainwright.predict.setup import Setup
+from trainwright.predict.operators import matmul_time, optimizer_time
+from trainwright.predict.profiles import profile
+from trainwright.predict.published.row_trainer import profile_for
+from trainwright.predict.published.rows import answer
+from trainwright.predict.setup import Batch, Setup
+from trainwright.predict.setup_record import from_record
 from trainwright.predict.step import stages, step_time
+from trainwright.train.flops import flops_per_token
 from trainwright.train.models.shape import ModelShape, parameter_count, shapes
+from trainwright.train.parallel.plan import ParallelPlan
 
 OWN = Path(__file__).parents[2] / "benchmarks" / "data" / "h200_operators.csv"
 C = constants()
@@ -33,16 +36,16 @@ LLAMA8 = shapes()["llama3-8b"]
 
 
 def test_roof_of_an_h100():
-    assert device("h100").roof("bf16", C) == pytest.approx(794.5e12 * C.matmul_sustained_hopper)
-    assert device("h100").roof("fp8", C) == pytest.approx(1402.6e12 * C.matmul_sustained_hopper)
+    assert device("h100").matmul_rate("bf16", C) == pytest.approx(794.5e12 * C.matmul_sustained_hopper)
+    assert device("h100").matmul_rate("fp8", C) == pytest.approx(1402.6e12 * C.matmul_sustained_hopper)
 
 
 def test_a_large_product_runs_near_the_roof_and_a_small_one_does_not():
-    roof = device("h200").roof("bf16", C)
-    large = product(16384, 14336, 8192, roof, 132, C)
-    assert 2 * 16384 * 14336 * 8192 / large / roof > 0.93
-    small = product(256, 256, 256, roof, 132, C)
-    assert 2 * 256**3 / small / roof < 0.05
+    rate = device("h200").matmul_rate("bf16", C)
+    large = matmul_time(16384, 14336, 8192, rate, 132, C)
+    assert 2 * 16384 * 14336 * 8192 / large / rate > 0.93
+    small = matmul_time(256, 256, 256, rate, 132, C)
+    assert 2 * 256**3 / small / rate < 0.05
 
 
 def own_rows(op: str) -> list[dict[str, str]]:
@@ -57,7 +60,7 @@ def test_our_own_products_on_the_h200_are_reproduced():
     for row in own_rows("matmul"):
         if row["precision"] == "bf16":
             m, n, k = (int(row[letter]) for letter in orders[row["kind"]])
-            errors.append(abs(product(m, n, k, 794.5e12 * 0.868, 132, C) / float(row["seconds"]) - 1))
+            errors.append(abs(matmul_time(m, n, k, 794.5e12 * 0.868, 132, C) / float(row["seconds"]) - 1))
     assert len(errors) > 200
     assert statistics.median(errors) <= 0.06
 
@@ -70,10 +73,10 @@ def test_our_own_small_models_on_the_h200_are_reproduced():
     errors = []
     for row in own_rows("train"):
         shape = ModelShape("own", "llama", *sizes[row["kind"].split()[0]], context=8192)
-        stack = profile("torch-compiled" if row["precision"] == "compiled" else "torch").but(attention="cudnn")
+        stack = replace(profile("torch-compiled" if row["precision"] == "compiled" else "torch"), attention="cudnn")
         recompute = "full" if row["kind"].endswith("True") else "none"
         batch = Batch(int(row["n"]), int(row["m"]), 1)
-        took = step_time(Setup(shape, machine, Plan(zero=0), batch, stack, recompute=recompute), C)
+        took = step_time(Setup(shape, machine, ParallelPlan(), batch, stack, zero=0, recompute=recompute), C)
         errors.append(abs((took.total - C.step_fixed) / float(row["seconds"]) - 1))
     assert len(errors) == 12
     assert statistics.median(errors) <= 0.06
@@ -86,7 +89,8 @@ def test_our_own_trainer_on_the_h200_is_predicted():
     machine = Cluster(chip, 1, 1, inner_link(chip, 8), fabric("infiniband", 50.0))
     for row in own_rows("trainer"):
         stack = profile("trainwright" if row["precision"] == "compiled" else "trainwright-eager")
-        job = Setup(shapes()[row["kind"]], machine, Plan(zero=0), Batch(int(row["n"]), int(row["m"]), 1), stack)
+        batch = Batch(int(row["n"]), int(row["m"]), 1)
+        job = Setup(shapes()[row["kind"]], machine, ParallelPlan(), batch, stack, zero=0)
         assert step_time(job, C).total == pytest.approx(float(row["seconds"]), rel=0.06)
         assert memory(job, C).gib == pytest.approx(float(row["gib"]), rel=0.12)
 
@@ -121,16 +125,16 @@ def test_all_reduce_in_one_node_uses_the_switch():
 
 def test_state_of_llama_8b_sharded_over_eight():
     machines = cluster("p5.48xlarge", 1)
-    job = Setup(LLAMA8, machines, Plan(shard=8), Batch(8192, 1, 1), profile("trainwright"))
+    job = Setup(LLAMA8, machines, ParallelPlan(shard=8), Batch(8192, 1, 1), profile("trainwright"))
     assert state_bytes(job)[0] == pytest.approx(16 * parameter_count(LLAMA8) / 8)
 
 
-def test_the_bubble_is_stages_less_one_over_interleave():
+def test_the_bubble_is_stages_less_one_over_virtual_stages():
     machines = cluster("p5.48xlarge", 4)
-    job = Setup(LLAMA8, machines, Plan(shard=4, pp=8), Batch(8192, 1, 16), profile("megatron"))
+    job = Setup(LLAMA8, machines, ParallelPlan(shard=4, pp=8), Batch(8192, 1, 16), profile("megatron"))
     took = step_time(job, C)
     assert took.parts["bubble"] == pytest.approx(7 * stages_mean(job), rel=1e-6)
-    halved = step_time(job.but(plan=job.plan.but(interleave=2)), C)
+    halved = step_time(replace(job, plan=replace(job.plan, virtual_stages=2)), C)
     assert halved.parts["bubble"] == pytest.approx(took.parts["bubble"] / 2, rel=1e-6)
 
 
@@ -144,13 +148,18 @@ def stages_mean(job: Setup) -> float:
 def test_layers_that_do_not_divide_make_room_for_the_embedding_and_the_head():
     """Llama 3.1 405B: 126 layers, 8 stages of 16 places, two of them the embedding and the head."""
     big = shapes()["llama3.1-405b"]
-    job = Setup(big, cluster("p5.48xlarge", 8), Plan(shard=1, tp=8, pp=8), Batch(8192, 1, 8), profile("megatron"))
+    job = Setup(
+        big, cluster("p5.48xlarge", 8), ParallelPlan(shard=1, tp=8, pp=8), Batch(8192, 1, 8), profile("megatron")
+    )
     assert stages(job, 1.0, 1.0)[0] == 16.0
 
 
-def test_flops_of_llama_8b_follow_the_usual_definition():
-    parameters = parameter_count(LLAMA8) - 128256 * 4096
-    assert model_flops_per_token(LLAMA8, 8192) == 6 * parameters + 12 * 32 * 4096 * 8192
+def test_mfu_is_the_trainers_definition():
+    """As metrics.jsonl of a run at the predicted speed would have it: train/flops.py, over the dense bf16 peak."""
+    p = predict(PredictRequest("llama3-8b", "p5.48xlarge", 1, sequence=8192))
+    assert p.mfu == pytest.approx(p.tokens_per_s_per_gpu * flops_per_token(LLAMA8, 8192) / 989e12)
+    fp8 = predict(PredictRequest("llama3-8b", "p5.48xlarge", 1, sequence=8192, precision="fp8"))
+    assert fp8.mfu == pytest.approx(fp8.tokens_per_s_per_gpu * flops_per_token(LLAMA8, 8192) / 989e12)
 
 
 def test_a_batch_in_tokens_becomes_sequences_the_ranks_can_share():
@@ -181,7 +190,7 @@ def test_the_best_interval_beats_its_neighbours():
 
 
 def test_cost_is_price_over_rate():
-    p = predict("llama3-8b", "p5.48xlarge", 2, seq=8192, batch_tokens=2**20, tokens=1e12)
+    p = predict(PredictRequest("llama3-8b", "p5.48xlarge", 2, sequence=8192, batch_tokens=2**20, tokens=1e12))
     assert p.cost is not None
     assert p.cost.usd_per_trillion_tokens == pytest.approx(
         p.cost.usd_hour / 3600 / (p.tokens_per_s * p.goodput.effective) * 1e12
@@ -191,43 +200,91 @@ def test_cost_is_price_over_rate():
 
 
 @pytest.mark.parametrize("trainer", ["trainwright", "megatron", "llm-foundry"])
-@pytest.mark.parametrize("parallel", ["", "tp=8,pp=2", "shard=4,tp=2,cp=2", "replicate=16"])
-def test_a_prediction_can_be_taken_back_to_its_job(trainer, parallel):
-    """What explains, draws or calibrates a prediction starts from its record: the same job must come back."""
-    p = predict("llama3-8b", "p5.48xlarge", 2, parallel, seq=8192, batch_tokens=2**20, trainer=trainer)
-    again = rebuild(p)
-    assert step_time(again, C).total == pytest.approx(p.step_time_s, rel=1e-3)
-    assert memory(again, C).gib == pytest.approx(p.memory_gib, rel=0.02)
+@pytest.mark.parametrize(
+    "plan", ["", "tp=8,pp=2", "shard=4,tp=2,cp=2", "replicate=16", "zero=2", "pp=4,virtual_stages=2"]
+)
+def test_a_record_restores_exactly_the_setup_it_was_made_from(trainer, plan):
+    """What explains, draws or calibrates a prediction may start from prediction.json: nothing may be lost in it."""
+    request = PredictRequest("llama3-70b", "p5.48xlarge", 2, plan, sequence=8192, batch_tokens=2**20, trainer=trainer)
+    p = predict(request)
+    assert p.setup is not None
+    assert from_record(json.loads(json.dumps(p.to_dict()))) == p.setup
+
+
+def test_partial_recomputation_survives_its_record():
+    """The text rounds ("full on 38% of the layers"); the record does not."""
+    request = PredictRequest(
+        "llama3-70b",
+        "p5.48xlarge",
+        8,
+        "tp=4,pp=4",
+        sequence=8192,
+        batch_tokens=2**20,
+        micro_batch=1,
+        trainer="megatron",
+    )
+    p = predict(request)
+    assert p.setup is not None
+    assert 0 < p.setup.recompute_part < 1
+    assert from_record(p.to_dict()).recompute_part == p.setup.recompute_part
+
+
+def test_a_record_of_an_earlier_version_is_still_read():
+    earlier = {
+        "model": "llama3-8b", "instance": "p5.48xlarge", "nodes": 2, "plan": "shard=2,pp=8,interleave=2",
+        "precision": "fp8", "trainer": "megatron", "recompute": "full on 38% of the layers", "seq": 8192,
+        "micro_batch": 1, "microbatches": 16,
+    }  # fmt: skip
+    s = from_record(earlier)
+    assert s is not None
+    assert (s.plan, s.zero) == (ParallelPlan(shard=2, pp=8, virtual_stages=2), 1)
+    assert (s.recompute, s.recompute_part, s.batch, s.precision) == ("full", 0.38, Batch(8192, 1, 16), "fp8")
 
 
 def test_a_prediction_is_plain_data():
-    import json
-
-    p = predict("llama3-8b", "p5.48xlarge", 1)
+    p = predict(PredictRequest("llama3-8b", "p5.48xlarge"))
     assert json.loads(json.dumps(p.to_dict()))["model"] == "llama3-8b"
     assert p.low < p.tokens_per_s_per_gpu < p.high
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [("tp=3", "does not divide 8 GPUs"), ("tensor=2", "no parallel degree"), ("tp=x", "not a whole number"),
-     ("shard=3", "leave 8 data ranks")],
+    [("tp=3", "does not use all of the 8 GPUs"), ("tensr=2", "no axis 'tensr'"), ("tp=x", "not a whole number"),
+     ("shard=3", "does not use all of the 8 GPUs"), ("tp=8,tp=4", "given twice"), ("zero=7", "not a ZeRO stage"),
+     ("zero=1,zero=2", "not a ZeRO stage")],
 )  # fmt: skip
-def test_plans_that_do_not_divide_say_so(text, words):
+def test_plans_that_cannot_be_used_say_why(text, words):
     with pytest.raises(UserError, match=words) as caught:
-        parse_plan(text, 8)
+        read_plan(text, 8)
     assert caught.value.fix
 
 
+@pytest.mark.parametrize(
+    ("text", "plan", "zero"),
+    [("", ParallelPlan(shard=8), None), ("tp=2,zero=1", ParallelPlan(shard=4, tp=2), 1),
+     ("zero=0", ParallelPlan(shard=8), 0), ("fsdp=2", ParallelPlan(shard=2, replicate=4), None)],
+)  # fmt: skip
+def test_a_plan_is_completed_and_its_zero_stage_set_apart(text, plan, zero):
+    assert read_plan(text, 8) == (plan, zero)
+
+
 def test_heads_that_do_not_divide_are_refused_with_a_plan_that_works():
-    with pytest.raises(UserError, match="does not divide 32 attention heads") as caught:
-        predict("llama3-8b", "p5.48xlarge", 8, "tp=64")
-    assert "tp=32" in caught.value.fix
+    with pytest.raises(UserError, match="32 attention heads cannot be split into 64") as caught:
+        predict(PredictRequest("llama3-8b", "p5.48xlarge", 8, "tp=64"))
+    assert "tp=8" in caught.value.fix
+
+
+def test_the_number_of_sequences_is_taken_as_given():
+    """A batch in tokens is rounded to what ranks can share well; one in sequences is the job's own and is not."""
+    request = PredictRequest("llama3-8b", "p5.48xlarge", 1, sequence=8192, sequences=24, micro_batch=1)
+    assert predict(request).tokens_per_step == 24 * 8192
+    with pytest.raises(UserError, match="does not divide over 8 data ranks"):
+        predict(replace(request, sequences=25))
 
 
 def test_what_is_outside_the_evidence_is_marked_and_wider():
-    known = predict("llama3-8b", "p5.48xlarge", 1)
-    strange = predict("llama3-8b", "g6e.48xlarge", 4)
+    known = predict(PredictRequest("llama3-8b", "p5.48xlarge"))
+    strange = predict(PredictRequest("llama3-8b", "g6e.48xlarge", 4))
     assert not known.outside_evidence
     assert strange.outside_evidence
     assert math.log(strange.high / strange.low) > math.log(known.high / known.low)
@@ -245,5 +302,5 @@ def test_frameworks_name_their_profile(name, wanted):
 
 def test_a_checkpoint_is_as_large_as_the_one_that_was_measured() -> None:
     """docs/train/checkpoints.md: 14.8 GB for Llama 3.2 1B, written by our trainer on an H200."""
-    assert predict("llama3.2-1b", "p5.48xlarge", 1).needs.checkpoint_gb == pytest.approx(14.8, rel=0.01)
-    assert predict("llama3.2-1b", "p5.48xlarge", 1, trainer="megatron").needs.checkpoint_gb > 17
+    assert predict(PredictRequest("llama3.2-1b", "p5.48xlarge")).needs.checkpoint_gb == pytest.approx(14.8, rel=0.01)
+    assert predict(PredictRequest("llama3.2-1b", "p5.48xlarge", trainer="megatron")).needs.checkpoint_gb > 17

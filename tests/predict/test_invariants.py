@@ -12,11 +12,11 @@ from trainwright.predict.collectives import all_gather, all_reduce, all_to_all, 
 from trainwright.predict.constants import constants
 from trainwright.predict.hardware import cluster
 from trainwright.predict.memory import memory
-from trainwright.predict.plan import Batch, Plan
 from trainwright.predict.profiles import profiles
-from trainwright.predict.setup import Setup
+from trainwright.predict.setup import Batch, Setup
 from trainwright.predict.step import step_time
 from trainwright.train.models.shape import shapes
+from trainwright.train.parallel.plan import ParallelPlan
 
 C = constants()
 MODELS = ("llama3-8b", "llama3-70b", "gpt2-1.5b", "mixtral-8x7b")
@@ -32,13 +32,13 @@ def jobs(draw: st.DrawFn) -> Setup:
     dp = machines.gpus // (tp * pp * cp)
     zero = draw(st.sampled_from((0, 1, 3)))
     shape = shapes()[draw(st.sampled_from(MODELS))]
-    plan = Plan(shard=dp, tp=tp, pp=pp, cp=cp, zero=zero)
+    plan = ParallelPlan(shard=dp, tp=tp, pp=pp, cp=cp)
     batch = Batch(draw(st.sampled_from((1024, 8192))), draw(st.sampled_from((1, 4))), draw(st.sampled_from((1, 8))))
     stack = profiles()[
         draw(st.sampled_from(("trainwright", "megatron", "llm-foundry", "torchtitan", "megatron-classic")))
     ]
     return Setup(
-        shape, machines, plan, batch, stack, draw(st.sampled_from(("bf16", "fp8"))),
+        shape, machines, plan, batch, stack, draw(st.sampled_from(("bf16", "fp8"))), zero,
         recompute=draw(st.sampled_from(("none", "selective", "full"))),
     )  # fmt: skip
 
@@ -54,28 +54,28 @@ def test_parts_are_times_and_add_up(job):
 
 @given(jobs(), st.floats(1.1, 4.0))
 @settings(max_examples=100, deadline=None)
-def test_faster_wires_are_never_slower(job, factor):
+def test_faster_links_are_never_slower(job, factor):
     machines = job.cluster
     better = replace(
         machines,
         inside=replace(machines.inside, rate=machines.inside.rate * factor),
         between=replace(machines.between, rate=machines.between.rate * factor),
     )
-    assert step_time(job.but(cluster=better), C).total <= step_time(job, C).total * (1 + 1e-9)
+    assert step_time(replace(job, cluster=better), C).total <= step_time(job, C).total * (1 + 1e-9)
 
 
 @given(jobs(), st.floats(1.05, 3.0))
 @settings(max_examples=100, deadline=None)
 def test_more_memory_bandwidth_is_never_slower(job, factor):
     device = replace(job.cluster.device, bandwidth=job.cluster.device.bandwidth * factor)
-    faster = job.but(cluster=replace(job.cluster, device=device))
+    faster = replace(job, cluster=replace(job.cluster, device=device))
     assert step_time(faster, C).total <= step_time(job, C).total * (1 + 1e-9)
 
 
 @given(jobs())
 @settings(max_examples=100, deadline=None)
 def test_recomputation_trades_time_for_memory(job):
-    none, full = job.but(recompute="none"), job.but(recompute="full")
+    none, full = replace(job, recompute="none"), replace(job, recompute="full")
     assert step_time(full, C).total >= step_time(none, C).total
     if job.shape.layers // job.plan.pp >= 4:
         assert memory(full, C).activations <= memory(none, C).activations
@@ -84,16 +84,16 @@ def test_recomputation_trades_time_for_memory(job):
 @given(jobs())
 @settings(max_examples=100, deadline=None)
 def test_a_larger_microbatch_holds_more(job):
-    larger = job.but(batch=replace(job.batch, micro=job.batch.micro * 2))
+    larger = replace(job, batch=replace(job.batch, micro=job.batch.micro * 2))
     assert memory(larger, C).total >= memory(job, C).total
 
 
 @given(jobs())
 @settings(max_examples=60, deadline=None)
-def test_interleaving_shrinks_the_bubble(job):
+def test_virtual_stages_shrink_the_bubble(job):
     if job.plan.pp == 1:
         return
-    two = job.but(plan=job.plan.but(interleave=2))
+    two = replace(job, plan=replace(job.plan, virtual_stages=2))
     assert step_time(two, C).parts["bubble"] < step_time(job, C).parts["bubble"]
 
 
@@ -102,7 +102,7 @@ def test_interleaving_shrinks_the_bubble(job):
     st.integers(1, 2**34), st.integers(1, 2**34),
 )  # fmt: skip
 @settings(max_examples=200, deadline=None)
-def test_collectives_grow_with_size_and_never_beat_the_wire(collective, nodes, one, two):
+def test_collectives_grow_with_size_and_never_beat_the_link(collective, nodes, one, two):
     g = group(cluster("p5.48xlarge", nodes), nodes * 8, 1)
     small, large = sorted((one, two))
     assert collective(small, g) <= collective(large, g)

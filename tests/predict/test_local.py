@@ -1,4 +1,4 @@
-"""This machine's CPU: the probe gives times that add up, is kept, and follows the size of the work."""
+"""Predictions for this machine's CPU: times add up, the probe is cached, ranks and pace have their effect."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from pathlib import Path
 import pytest
 
 from trainwright.predict import local
+from trainwright.predict.setup import Batch
 from trainwright.train.models.shape import lookup
+from trainwright.train.parallel.plan import ParallelPlan
 
 pytest.importorskip("torch")
+JOB = (lookup("llama3-8b-debug"), ParallelPlan(), Batch(64, 4, 1))
 
 
 @pytest.fixture(autouse=True)
@@ -20,26 +23,26 @@ def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def test_a_debug_model_is_predicted_from_a_probe(tmp_path: Path):
-    found = local.predict_local(lookup("llama3-8b-debug"), 1, 64, 4)
+    found = local.predict_local(*JOB)
     assert found.tokens_per_step == 256
     assert found.step_time_s == pytest.approx(sum(found.parts.values()))
     assert list((tmp_path / "trainwright" / "probes").glob("*.json"))
 
 
 def test_a_second_prediction_does_not_measure_again(monkeypatch: pytest.MonkeyPatch):
-    first = local.predict_local(lookup("llama3-8b-debug"), 1, 64, 4)
+    first = local.predict_local(*JOB)
     monkeypatch.setattr(local, "measure", lambda *_: pytest.fail("measured again"))
-    again = local.predict_local(lookup("llama3-8b-debug"), 1, 64, 4)
+    again = local.predict_local(*JOB)
     assert again.tokens_per_s == first.tokens_per_s
 
 
 def test_ranks_exchange_gradients_and_share_the_optimizer():
-    one, two = (local.predict_local(lookup("llama3-8b-debug"), ranks, 64, 4, 2) for ranks in (1, 2))
+    one, two = (local.predict_local(JOB[0], ParallelPlan(shard=n), Batch(64, 2, 2 // n)) for n in (1, 2))
     assert one.parts["gradients"] == 0
     assert two.parts["gradients"] > 0
 
 
 def test_an_earlier_runs_pace_scales_the_prediction():
-    plain = local.predict_local(lookup("llama3-8b-debug"), 1, 64, 4)
-    slowed = local.predict_local(lookup("llama3-8b-debug"), 1, 64, 4, None, 0.5)
+    plain = local.predict_local(*JOB)
+    slowed = local.predict_local(*JOB, 0.5)
     assert slowed.tokens_per_s == pytest.approx(plain.tokens_per_s / 2)

@@ -7,8 +7,12 @@ import pytest
 from trainwright.predict.constants import constants
 from trainwright.predict.memory import memory
 from trainwright.predict.prediction import verdict
-from trainwright.predict.rows import precision_of, profile_of, setup_of
-from trainwright.predict.rowshape import chip_of, network_of, shape_of_row
+from trainwright.predict.published.row_trainer import profile_of
+from trainwright.predict.published.rows import precision_of, published_flops_per_token, setup_of
+from trainwright.predict.published.rowshape import chip_of, network_of, shape_of_row
+from trainwright.train.flops import flops_per_token
+from trainwright.train.models.shape import shapes
+from trainwright.train.parallel.plan import ParallelPlan
 
 ROW = {
     "id": "x", "source_repo_or_doc": "NVIDIA/dgxc-benchmarking", "model": "Llama-3.1-70B", "params_b": "70.55",
@@ -80,7 +84,8 @@ def test_a_megatron_row_becomes_its_plan():
     made = setup_of(ROW, constants()).setup
     assert made is not None
     plan = made.plan
-    assert (plan.tp, plan.pp, plan.cp, plan.dp, plan.interleave, plan.zero) == (4, 4, 2, 2, 5, 1)
+    assert plan == ParallelPlan(shard=2, tp=4, pp=4, cp=2, virtual_stages=5)
+    assert made.zero == 1
     assert (made.batch.micro, made.batch.count) == (1, 64)
     assert made.tokens == 128 * 8192
 
@@ -95,13 +100,13 @@ def test_unstated_recomputation_is_the_least_that_fits():
     assert 0 < tight.recompute_part <= 1
 
 
-def test_unstated_interleaving_goes_as_far_as_the_layers():
+def test_unstated_virtual_stages_are_as_many_as_the_layers_allow():
     made = setup_of({**ROW, "notes": "quality=A"}, constants()).setup
     assert made is not None
-    assert made.plan.interleave == 20
+    assert made.plan.virtual_stages == 20
     unclear = setup_of({**ROW, "notes": "vp=n/a"}, constants()).setup
     assert unclear is not None
-    assert unclear.plan.interleave == 20
+    assert unclear.plan.virtual_stages == 20
 
 
 def test_what_a_row_states_changes_its_profile():
@@ -144,3 +149,10 @@ def test_rows_outside_the_model_say_why(change, reason):
     made = setup_of({**ROW, **change}, constants())
     assert made.setup is None
     assert reason in made.reason
+
+
+def test_published_flops_count_the_whole_square_of_attention():
+    """PaLM, appendix B: 6 N + 12 L H Q T; our own definition counts half of the second term for a causal decoder."""
+    shape = shapes()["llama3-8b"]
+    difference = published_flops_per_token(shape, 8192) - flops_per_token(shape, 8192)
+    assert difference == pytest.approx(6 * 32 * 4096 * 8192)

@@ -10,12 +10,10 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from resolving import resolution, resolved
 from trainwright.cli.main import cli
-from trainwright.errors import UserError
-from trainwright.platforms import reach
-from trainwright.recipes.foreign import foreign_command
-from trainwright.schedulers import runs
-from trainwright.spec.model import Job
+from trainwright.jobs.foreign import foreign_command
+from trainwright.runs import reach, store
 
 RECIPE = {
     "title": "theirs",
@@ -38,23 +36,24 @@ def theirs(tmp_path: Path) -> Path:
 
 
 def test_the_job_goes_over_the_recipe(theirs: Path) -> None:
-    job = Job(name="j", recipe=str(theirs), steps=7, args=("--fast",))
-    assert foreign_command(job, 8, None)[2:] == (
+    job = resolved({"recipe": str(theirs), "steps": 7, "args": ["--fast"]}, 8)
+    assert foreign_command(job)[2:] == (
         "their.trainer", "--iterations=7", "--seq", "1024", "--tp", "2", "--fast",
     )  # fmt: skip
 
 
-def test_what_the_other_trainer_would_not_hear_is_refused(theirs: Path) -> None:
-    with pytest.raises(UserError, match="no place for `data`") as caught:
-        foreign_command(Job(name="j", recipe=str(theirs), data="/fsx/c4"), 8, None)
-    assert "{data}" in caught.value.fix
+def test_a_value_without_a_placeholder_is_refused(theirs: Path) -> None:
+    [problem] = resolution({"recipe": str(theirs), "data": "/fsx/c4"}, 8).problems
+    assert "no place for `data`" in problem.what
+    assert problem.path == ("jobs", 0, "data")
+    assert "{data}" in problem.fix
 
 
 def test_an_unknown_place_gets_a_hint(theirs: Path) -> None:
     theirs.write_text(theirs.read_text().replace("{steps}", "{step}"))
-    with pytest.raises(UserError, match=r"nothing is called \{step\}") as caught:
-        foreign_command(Job(name="j", recipe=str(theirs)), 8, None)
-    assert caught.value.fix == "did you mean 'steps'?"
+    [problem] = resolution({"recipe": str(theirs)}, 8).problems
+    assert "names {step}" in problem.what
+    assert problem.fix == "did you mean 'steps'?"
 
 
 @pytest.mark.parametrize(
@@ -77,8 +76,8 @@ def test_it_runs_on_every_scheduler(
     (tmp_path / "spec.yaml").write_text(yaml.safe_dump(spec))
     done = CliRunner().invoke(cli, ["submit", str(tmp_path / "spec.yaml"), *more, "--dry-run"], catch_exceptions=False)
     assert done.exit_code == 0, done.output
-    for said in (start, "their.trainer", "--iterations=500", "example.com/theirs:2"):
-        assert said in done.stdout, said
+    for part in (start, "their.trainer", "--iterations=500", "example.com/theirs:2"):
+        assert part in done.stdout, part
 
 
 SCRIPT = """
@@ -100,7 +99,7 @@ def test_another_trainer_really_runs_here(tmp_path: Path, monkeypatch: pytest.Mo
     words = ["submit", "--recipe", str(tmp_path / "theirs.yaml"), "--scheduler", "process", "--processes", "2"]
     done = CliRunner().invoke(cli, words, catch_exceptions=False)
     assert done.exit_code == 0, done.output
-    run = runs.find(done.stdout.strip())
+    run = store.find(done.stdout.strip())
     deadline = time.monotonic() + 120
     while not (state := reach.run_state(run)).over and time.monotonic() < deadline:
         time.sleep(0.1)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from trainwright.recipes.arguments import train_options
+from resolving import resolved
+from trainwright.jobs.command import train_options
 from trainwright.recipes.load import names
-from trainwright.spec.model import Batch, Job
 
 STEPS = 3
 
@@ -20,10 +20,9 @@ def test_the_debug_size_trains(name: str, tmp_path: Path) -> None:
     from trainwright.train.__main__ import main
 
     small = name if name == "cpu-ddp" else f"{name}-debug"
-    job = Job(
-        name="j", recipe=small, sequence=64, batch=Batch(sequences=4, micro=4), args=("--checkpoint-every", "never")
-    )
-    words = [*train_options(job, 1, None), "--folder", str(tmp_path), "--steps", str(STEPS), "--warmup", "1"]
+    stated = {"sequence": 64, "batch": {"sequences": 4, "micro_batch": 4}, "args": ["--checkpoint-every", "never"]}
+    words = train_options(resolved({"recipe": small, **stated}))
+    words += ["--folder", str(tmp_path), "--steps", str(STEPS), "--warmup", "1"]
     assert main(words) == 0
     losses = [json.loads(line)["loss"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert len(losses) == STEPS

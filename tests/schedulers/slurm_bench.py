@@ -5,17 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
 
+from counting_jobs import order, submit_counting
 from trainwright.platforms.local.state import Record
-from trainwright.schedulers import submission
+from trainwright.runs import submission
+from trainwright.runs.store import Run
 from trainwright.schedulers.base import JobStatus
-from trainwright.schedulers.runs import Run
 from trainwright.schedulers.slurm import SlurmScheduler
-from trainwright.schedulers.submission import Order
-from trainwright.spec.model import Job, Spec
-
-COUNTING = Path(__file__).parent / "counting.py"
 
 
 @dataclass(frozen=True)
@@ -24,20 +21,20 @@ class Bench:
 
     record: Record
     scheduler: SlurmScheduler
-    spec: Spec
+    spec: dict[str, Any]
 
     def submit(self, *args: str, **fields: object) -> Run:
         """Submit the counting trainer the way `trainwright submit` does."""
-        job = Job(name="count", model="counting", args=args, **{"nodes": 2, "steps": 20, **fields})
-        return self.submit_job(job, lambda spec, job, ranks, python, code: (python, str(COUNTING), *job.args))
+        return submit_counting(order(self.spec, {"nodes": 2, "steps": 20, **fields}, self.scheduler), *args)
 
-    def submit_job(self, job: Job, command_of: Callable[..., tuple[str, ...]]) -> Run:
-        order = Order(self.spec, job, self.scheduler, command_of, Path(__file__).parent)
-        return submission.submit(order, submission.plan(order))
+    def submit_job(self, **fields: object) -> Run:
+        """Submit a job as it is."""
+        ordered = order(self.spec, fields, self.scheduler)
+        return submission.submit(ordered, submission.plan(ordered))
 
     def wait(self, run: Run, test: Callable[[JobStatus], bool], seconds: float = 60) -> JobStatus:
         deadline = time.monotonic() + seconds
-        while not test(status := self.scheduler.state(run.job_id)):
+        while not test(status := self.scheduler.state(run.identity)):
             assert time.monotonic() < deadline, f"{status}\n{report(run)}"
             time.sleep(0.1)
         return status

@@ -20,8 +20,8 @@ from click.testing import CliRunner, Result
 from moto import mock_aws
 
 from trainwright.cli.main import cli
-from trainwright.platforms import order
-from trainwright.schedulers import batch, runs, submission
+from trainwright.runs import request, store, submission
+from trainwright.schedulers import batch
 from trainwright.schedulers.base import Launch
 from trainwright.schedulers.torchrun import PORT
 
@@ -63,7 +63,7 @@ def tell(*words: str | Path) -> Result:
 
 def test_a_run_lives_on_batch(spec: Path) -> None:
     name = tell("submit", spec).stdout.strip()
-    run = runs.find(name)
+    run = store.find(name)
     assert (run.scheduler, run.at) == ("batch", {"queue": "llama-train", "region": "us-east-1"})
     [kept] = boto3.client("batch").describe_job_definitions()["jobDefinitions"]
     assert (kept["jobDefinitionName"], kept["type"]) == ("llama3-1", "multinode")
@@ -97,7 +97,9 @@ def write_log(stream: str, *lines: str) -> None:
 
 
 def test_a_queue_of_ones_own(spec: Path) -> None:
-    found = submission.plan(order.order_for(order.Wish(str(spec), overrides=("batch.queues={train: my-queue}",))))
+    found = submission.plan(
+        request.order_for(request.SubmitRequest(str(spec), overrides=("batch.queues={train: my-queue}",)))
+    )
     assert found.run.at["queue"] == "my-queue"
 
 
@@ -122,7 +124,7 @@ def test_the_containers_command_trains_over_two_nodes(tmp_path: Path) -> None:
         **os.environ, "AWS_BATCH_JOB_NUM_NODES": "2", "TRAINWRIGHT_RUN": str(launch.folder), "OMP_NUM_THREADS": "1",
         "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE": "[rank${rank}]:", "GLOO_SOCKET_IFNAME": "lo",
         "CUDA_VISIBLE_DEVICES": "", "AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS": "127.0.0.1",
-        "PYTHONPATH": str(Path(order.__file__).parents[2]),
+        "PYTHONPATH": str(Path(request.__file__).parents[2]),
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
     }  # fmt: skip
     nodes = [

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from trainwright.schedulers.cause import Cause, cause_of, log_ends
+from trainwright.runs.cause import Cause, cause_of, log_ends
 from trainwright.schedulers.shell import Shell
 
 ECHO = [

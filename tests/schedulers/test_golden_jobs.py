@@ -16,9 +16,8 @@ from click.testing import CliRunner
 
 from trainwright.check.engine import check
 from trainwright.cli.main import cli
-from trainwright.platforms import reach
 from trainwright.platforms.local.platform import LocalPlatform
-from trainwright.schedulers import runs
+from trainwright.runs import reach, store
 from trainwright.schedulers.kubernetes.kinds import KINDS
 from trainwright.schedulers.process import ProcessScheduler
 from trainwright.schedulers.slurm import SlurmScheduler
@@ -51,13 +50,13 @@ def steady(monkeypatch: pytest.MonkeyPatch) -> None:
     """What differs between two machines and two moments, held still. Nothing is written or started by a dry run."""
     monkeypatch.setenv("TRAINWRIGHT_HOME", "/shared/trainwright")
     monkeypatch.delenv("PYTHONPATH", raising=False)
-    monkeypatch.setattr(runs, "new_name", lambda job: f"{job}-20261115-120000-0001")
+    monkeypatch.setattr(store, "new_name", lambda job: f"{job}-20261115-120000-0001")
     monkeypatch.setattr(reach, "ProcessScheduler", partial(ProcessScheduler, python="python3"))
 
     def local(self: LocalPlatform, name: str, spec: Spec | None) -> SlurmScheduler:
         return SlurmScheduler(cluster=name, interface="eth0", python="python3")
 
-    monkeypatch.setattr(LocalPlatform, "preview", lambda self, spec: local(self, spec.name, spec))
+    monkeypatch.setattr(LocalPlatform, "preview", lambda self, spec, job, host="": local(self, spec.name, spec))
 
 
 def rendered(job: str, words: list[str]) -> str:
@@ -140,7 +139,9 @@ CHECKED = [name for name in NAMES if not name.endswith(".json")]
 @pytest.mark.parametrize("name", ["spec.yaml", *CHECKED])
 def test_our_own_rules_are_silent(name: str) -> None:
     result = check([str(GOLDEN / name)])
-    assert (result.files, [finding.message for finding in result.findings]) == (1, [])
+    # The one spec of all platforms has a section for Kubernetes, which the others note and pass over.
+    loud = [finding.message for finding in result.findings if finding.level != "info"]
+    assert (result.files, loud) == (1, [])
 
 
 @pytest.mark.parametrize(

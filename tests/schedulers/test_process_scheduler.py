@@ -10,13 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from slurm_bench import COUNTING, metrics, report
+from slurm_bench import metrics, report
 
-from trainwright.schedulers import submission
+from counting_jobs import order, submit_counting
+from trainwright.runs.store import Run
+from trainwright.schedulers.base import JobIdentity
 from trainwright.schedulers.process import ProcessScheduler, members
-from trainwright.schedulers.runs import Run
-from trainwright.schedulers.submission import Order
-from trainwright.spec.model import Job, Queue, Spec
 
 
 @pytest.fixture
@@ -24,12 +23,8 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Run]
     monkeypatch.setenv("TRAINWRIGHT_HOME", str(tmp_path))
 
     def submit(*args: str, processes: int = 1) -> Run:
-        spec = Spec(name="here", platform="local", queues=(Queue(name="here", nodes=1, cpus=2),))
-        job = Job(name="count", model="counting", args=args, processes=processes)
-        order = Order(
-            spec, job, ProcessScheduler(), lambda spec, job, ranks, python, code: (python, str(COUNTING), *job.args)
-        )
-        return submission.submit(order, submission.plan(order))
+        spec = {"name": "here", "platform": "local", "queues": [{"name": "here", "nodes": 1, "cpus": 2}]}
+        return submit_counting(order(spec, {"processes": processes}, ProcessScheduler()), *args)
 
     return submit
 
@@ -51,8 +46,8 @@ def test_a_killed_rank_brings_the_job_back_to_its_end(start: Callable[..., Run])
         pid for pid in members(run.folder) if b"RANK=1" in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     )
     os.kill(rank, signal.SIGKILL)
-    wait(lambda: scheduler.state(run.job_id).over, run, 90)
-    assert scheduler.state(run.job_id).state == "completed", report(run)
+    wait(lambda: scheduler.state(run.identity).over, run, 90)
+    assert scheduler.state(run.identity).state == "completed", report(run)
     assert json.loads(metrics(run)[-1])["step"] == 30
     assert "crashed" in (run.folder / "events.jsonl").read_text()
     assert members(run.folder) == []
@@ -61,17 +56,17 @@ def test_a_killed_rank_brings_the_job_back_to_its_end(start: Callable[..., Run])
 def test_cancel_leaves_no_process(start: Callable[..., Run]) -> None:
     run = start("--steps=100000", "--pause=0.1")
     wait(lambda: len(metrics(run)) >= 2, run)
-    ProcessScheduler().cancel(run.job_id)
+    ProcessScheduler().cancel(run.identity)
     assert members(run.folder) == []
-    assert ProcessScheduler().state(run.job_id).state == "cancelled"
+    assert ProcessScheduler().state(run.identity).state == "cancelled"
 
 
 def test_a_failure_is_told(start: Callable[..., Run]) -> None:
     run = start("--no-such-option")
-    wait(lambda: ProcessScheduler().state(run.job_id).over, run)
-    assert ProcessScheduler().state(run.job_id).state == "failed"
+    wait(lambda: ProcessScheduler().state(run.identity).over, run)
+    assert ProcessScheduler().state(run.identity).state == "failed"
 
 
 def test_an_unknown_job_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRAINWRIGHT_HOME", str(tmp_path))
-    assert ProcessScheduler().state("nothing").state == "unknown"
+    assert ProcessScheduler().state(JobIdentity("nothing")).state == "unknown"

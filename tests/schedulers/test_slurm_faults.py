@@ -11,9 +11,8 @@ from slurm_bench import Bench, metrics, report
 
 from trainwright.errors import UserError
 from trainwright.platforms.local import life, state
-from trainwright.schedulers.code import check_script
-from trainwright.schedulers.runs import Run
-from trainwright.spec.model import Job
+from trainwright.runs.code import check_script
+from trainwright.runs.store import Run
 
 pytestmark = pytest.mark.slurm
 STEPS = 60
@@ -52,7 +51,7 @@ def ended_well(bench: Bench, run: Run, steps: int = STEPS) -> None:
 def test_a_node_dies_and_the_job_comes_back(bench: Bench) -> None:
     run = bench.submit(f"--steps={STEPS}", "--pause=0.1", requeue=True)
     bench.at_step(run, 12)
-    victim = bench.scheduler.state(run.job_id).node_list  # train-[1-2]: the last one, so not the batch script's host
+    victim = bench.scheduler.state(run.identity).node_list  # train-[1-2]: the last one, so not the batch script's host
     name = "train-2" if "2" in victim else "train-4"
     life.power_off(bench.record, name)
     ended_well(bench, run)
@@ -67,7 +66,7 @@ def test_the_first_node_dies_with_the_batch_script(bench: Bench) -> None:
     run = bench.submit(f"--steps={STEPS}", "--pause=0.1")
     bench.at_step(run, 12)
     nodes = life.daemons.run_on_head(
-        bench.record, ["scontrol", "show", "hostnames", bench.scheduler.state(run.job_id).node_list]
+        bench.record, ["scontrol", "show", "hostnames", bench.scheduler.state(run.identity).node_list]
     ).split()
     life.power_off(bench.record, nodes[0])
     ended_well(bench, run)
@@ -102,6 +101,23 @@ def test_the_time_limit_comes_and_the_job_goes_on_after_it(bench: Bench) -> None
     assert [got[step] for step in sorted(got)] == expected(420)
 
 
+def test_a_rank_that_saves_longer_than_the_others_is_waited_for(bench: Bench) -> None:
+    run = bench.submit("--steps=40", "--pause=0.1", "--save-seconds=9")
+    bench.at_step(run, 3)
+    bench.scheduler.signal(run.identity, "USR1")
+    ended_well(bench, run, 40)
+    assert events(run) == ["started", "saved", "started", "ended"]
+    assert len(metrics(run)) == 40, "a saved run repeats no step"
+
+
+def test_a_notice_that_comes_while_the_ranks_start_is_kept(bench: Bench) -> None:
+    run = bench.submit("--steps=40", "--pause=0.1", "--start-seconds=3")
+    bench.wait(run, lambda status: len(job_processes(bench, run)) > 5)
+    bench.scheduler.signal(run.identity, "USR1")
+    ended_well(bench, run, 40)
+    assert events(run) == ["started", "saved", "started", "ended"]
+
+
 def test_a_mistake_in_the_code_is_not_tried_again(bench: Bench) -> None:
     run = bench.submit("--no-such-option")
     status = bench.end(run)
@@ -134,9 +150,8 @@ def test_a_bad_script_is_refused_before_it_is_queued(bench: Bench, tmp_path: Pat
     with pytest.raises(UserError, match="not Python") as caught:
         check_script(broken)
     assert caught.value.where.startswith(f"{broken}:1:")
-    job = Job(name="missing", script=str(tmp_path / "missing.py"))
     with pytest.raises(UserError, match="no script"):
-        bench.submit_job(job, lambda *_: ())
+        bench.submit_job(script=str(tmp_path / "missing.py"))
     assert bench.scheduler.jobs() == []
 
 
@@ -144,7 +159,7 @@ def test_cancel_leaves_no_process(bench: Bench) -> None:
     run = bench.submit("--steps=100000", "--pause=0.1")
     bench.at_step(run, 3)
     assert any(role.startswith("job-") for role in state.processes(bench.record).values())
-    bench.scheduler.cancel(run.job_id)
+    bench.scheduler.cancel(run.identity)
     status = bench.end(run)
     assert status.state == "cancelled"
     bench.wait(run, lambda status: not job_processes(bench, run), 20)

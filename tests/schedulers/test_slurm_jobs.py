@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 from slurm_bench import Bench, metrics, report
 
-from trainwright.platforms import reach
 from trainwright.platforms.local import daemons, life
-from trainwright.schedulers import follow, runs
-from trainwright.schedulers.shell import Shell
+from trainwright.runs import follow, reach, store
+from trainwright.schedulers.base import JobIdentity
 
 pytestmark = pytest.mark.slurm
 
@@ -40,18 +39,18 @@ def test_the_run_folder_says_what_was_run(bench: Bench) -> None:
     ):
         assert (run.folder / name).exists(), name
     assert "COLOUR=blue" in (run.folder / "environment").read_text()
-    assert runs.find(run.job_id) == runs.find(run.name) == run
+    assert store.find(run.job_id) == store.find(run.name) == run
 
 
 def test_logs_of_all_ranks_and_of_one(bench: Bench) -> None:
     run = bench.submit("--steps=4", nodes=2, processes=2)
     lines: list[str] = []
     live: list[str] = []
-    ended = follow.follow(run, Shell(), lambda: reach.run_state(run), None, lines.append, live.append, 0.1)
+    ended = follow.follow(run, bench.scheduler, None, lines.append, lambda now, _: live.append(now.line()), 0.1)
     assert ended.state == "completed", report(run)
     assert {line.split()[0] for line in lines} == {f"[rank-{n}]" for n in range(4)}
     assert any(words.startswith("step 4/20  loss ") for words in live), live
-    only = list(follow.new_lines(run, Shell(), {}, 3))
+    only = list(reach.log_lines(run, 3))
     assert len(only) == 1
     assert only[0].startswith("[rank-3] rank 3 of 4 on train-2")
 
@@ -59,11 +58,11 @@ def test_logs_of_all_ranks_and_of_one(bench: Bench) -> None:
 def test_an_array_and_what_comes_after_it(bench: Bench) -> None:
     first = bench.submit("--steps=2", nodes=1, processes=1, array="0-2%2")
     then = bench.submit("--steps=2", nodes=1, processes=1, after=first.job_id)
-    assert "has not ended" in bench.scheduler.explain_pending(then.job_id)
+    assert "has not ended" in bench.scheduler.explain_pending(then.identity)
     assert bench.end(then).state == "completed", report(then)
-    ended = bench.scheduler.state(first.job_id)
+    ended = bench.scheduler.state(first.identity)
     assert (ended.id, ended.state) == (first.job_id, "completed")
-    kept = bench.scheduler._completed(first.job_id)
+    kept = bench.scheduler._completed(first.identity)
     assert kept is not None
     assert (kept.id, kept.state) == (first.job_id, "completed")
     assert [len((first.folder / f"array-{n}/metrics.jsonl").read_text().splitlines()) for n in range(3)] == [2, 2, 2]
@@ -77,7 +76,9 @@ def test_what_a_job_leaves_running_ends_with_it(bench: Bench) -> None:
     daemons.wait_for(
         lambda: any("86399" in words for words in here()), "the daemon runs", bench.record.log("slurmctld")
     )
-    daemons.wait_for(lambda: bench.scheduler.state(job).over, "the job ends", bench.record.log("slurmctld"))
+    daemons.wait_for(
+        lambda: bench.scheduler.state(JobIdentity(job)).over, "the job ends", bench.record.log("slurmctld")
+    )
     daemons.wait_for(lambda: not here(), "the daemon is gone", bench.record.log("slurmctld"), 15)
 
 
@@ -97,7 +98,7 @@ def _carrying(*marks: str) -> list[str]:
 def test_the_end_is_known_when_the_queue_has_forgotten(bench: Bench) -> None:
     good, bad = bench.submit("--steps=2"), bench.submit("--no-such-option")
     ends = [bench.end(good), bench.end(bad)]
-    found = [bench.scheduler._completed(run.job_id) for run in (good, bad)]
+    found = [bench.scheduler._completed(run.identity) for run in (good, bad)]
     assert [(status.state, status.exit_code) for status in found if status] == [("completed", 0), ("failed", 2)]
     assert [status.state for status in ends] == ["completed", "failed"]
 
@@ -136,14 +137,15 @@ def test_the_environment_has_reasons_and_nothing_of_efa(bench: Bench) -> None:
 def test_a_database_knows_accounts_and_the_end_of_jobs(module_home: object) -> None:
     from trainwright.platforms.local import database
     from trainwright.platforms.local.cluster import LocalCluster, LocalQueue
-    from trainwright.platforms.local.platform import LocalPlatform
+    from trainwright.platforms.local.platform import scheduler_on
 
     if not database.at_hand():
         pytest.skip("no MariaDB here")
     record = life.up(LocalCluster("books", (LocalQueue("train", 1),), database=True))
     try:
-        scheduler = LocalPlatform().scheduler("books", None)
-        job = daemons.run_on_head(record, ["sbatch", "--parsable", "-o", "/dev/null", "--wrap", "exit 3"]).strip()
+        scheduler = scheduler_on(record)
+        sbatch = ["sbatch", "--parsable", "-o", "/dev/null", "--wrap", "exit 3"]
+        job = JobIdentity(daemons.run_on_head(record, sbatch).strip())
         daemons.wait_for(lambda: scheduler.state(job).over, "the job ends", record.log("slurmctld"))
         daemons.wait_for(lambda: scheduler._accounted(job) is not None, "it is in the books", record.log("slurmdbd"))
         daemons.wait_for(lambda: scheduler._accounted(job).over, "its end is", record.log("slurmdbd"))  # type: ignore[union-attr]

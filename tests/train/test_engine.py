@@ -10,13 +10,13 @@ from trainwright.train.data.batch import IGNORED, Batch
 from trainwright.train.engine import Engine, EngineOptions
 from trainwright.train.kernels.adamw import join, split
 from trainwright.train.models.shape import lookup
-from trainwright.train.parallel.plan import Plan
+from trainwright.train.parallel.plan import ParallelPlan
 
 LLAMA = replace(lookup("llama3.1-8b-debug"), vocab=256)
 
 
 def engine(shape=LLAMA, **options) -> Engine:
-    return Engine(shape, Plan(), EngineOptions(**options), "cpu")
+    return Engine(shape, ParallelPlan(), EngineOptions(**options), "cpu")
 
 
 def batch(rows: int = 4, length: int = 40, seed: int = 0, vocab: int = LLAMA.vocab) -> Batch:
@@ -76,7 +76,7 @@ def test_a_discarded_step_leaves_no_trace():
 
 @pytest.mark.parametrize("mode", ["selective", "full"])
 def test_recomputation_changes_nothing(mode):
-    assert curve(engine(activation_checkpoint=mode)) == curve(engine())
+    assert curve(engine(recompute=mode)) == curve(engine())
 
 
 def test_offloaded_optimizer_changes_nothing():
@@ -133,13 +133,13 @@ def test_same_seed_same_model_other_seed_another():
 
 
 def test_description_says_what_runs():
-    text = "\n".join(engine(activation_checkpoint="selective").description())
+    text = "\n".join(engine(recompute="selective").description())
     assert "attention" in text
     assert "fp32" in text
     assert "selective" in text
 
 
-@pytest.mark.parametrize("wrong", [{"precision": "fp8"}, {"precision": "float8"}, {"attention": "fast"}])
+@pytest.mark.parametrize("wrong", [{"precision": "fp16"}, {"precision": "fp8"}, {"attention": "fast"}])
 def test_options_that_cannot_be_had(wrong):
     with pytest.raises(UserError):
         engine(**wrong)

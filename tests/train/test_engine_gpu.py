@@ -11,7 +11,7 @@ from trainwright.train.engine import Engine, EngineOptions
 from trainwright.train.kernels.adamw import adamw_split, join, split
 from trainwright.train.loss import IGNORED, chunked_cross_entropy
 from trainwright.train.models.shape import lookup
-from trainwright.train.parallel.plan import Plan
+from trainwright.train.parallel.plan import ParallelPlan
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")]
 
@@ -57,13 +57,16 @@ def test_adamw_kernel_is_its_plain_form():
 
 @pytest.mark.parametrize("documents", [False, True])
 @pytest.mark.parametrize("mode", ["none", "selective"])
-@pytest.mark.parametrize("precision", ["bf16", "float8"])
+@pytest.mark.parametrize("precision", ["bf16", "fp8"])
 def test_compiled_blocks_train_as_eager_cpu_ones(precision, mode, documents):
     torch.manual_seed(0)
     shape = replace(lookup("llama3.1-8b-debug"), head_dim=32)
     batch = random_batch(shape.vocab, documents)
-    options = EngineOptions(precision=precision, compile=True, activation_checkpoint=mode)
-    engine, judge = Engine(shape, Plan(), options, "cuda"), Engine(shape, Plan(), EngineOptions(), "cpu")
+    options = EngineOptions(precision=precision, compile=True, recompute=mode)
+    engine, judge = (
+        Engine(shape, ParallelPlan(), options, "cuda"),
+        Engine(shape, ParallelPlan(), EngineOptions(), "cpu"),
+    )
     for name, param in judge.params.items():
         engine.optimizer.write(name, param.detach().cuda())
     for _ in range(3):

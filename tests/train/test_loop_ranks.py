@@ -15,7 +15,7 @@ import pytest
 import torch
 from ranks import free_ports, run_ranks, start_ranks
 
-from trainwright.train.checkpoint.places import Folder
+from trainwright.train.checkpoint.stores import FolderStore
 from trainwright.train.config import TrainConfig
 from trainwright.train.data.prepare import prepare
 from trainwright.train.loop import train
@@ -43,14 +43,14 @@ def trained(config, signal_at=0, signal_rank=0):
     """Runs on a rank: train, and perhaps send this rank a signal at a step."""
     from trainwright.train.loop import Trainer
 
-    told = Trainer._tell
+    told = Trainer._log_step
 
     def tell(self, done):
         told(self, done)
         if done.step == signal_at and self.world.rank == signal_rank:
             signal.raise_signal(signal.SIGUSR1)
 
-    Trainer._tell = tell
+    Trainer._log_step = tell
     return train(config)
 
 
@@ -73,7 +73,7 @@ def test_one_rank_s_signal_stops_all_and_another_world_size_goes_on(data, tmp_pa
     folder = tmp_path / "run"
     statuses = run_ranks(trained, 2, settings(data, folder), 2, 1)
     assert statuses == [75, 75]
-    [stopped] = Folder(folder / "checkpoints").whole()
+    [stopped] = FolderStore(folder / "checkpoints").complete_steps()
     assert stopped in (3, 4)
     assert run_ranks(trained, 4, settings(data, folder, parallel="replicate=2,shard=2"), 5, 3) == [75] * 4
     for leftover in folder.glob("samples-*"):
@@ -141,7 +141,7 @@ def refused(config):
     from trainwright.errors import UserError
     from trainwright.train import record
 
-    record.PATIENCE = 0.1
+    record.LOCK_TIMEOUT = 0.1
     try:
         return train(config)
     except UserError as error:

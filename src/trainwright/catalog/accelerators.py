@@ -1,11 +1,13 @@
-"""What one GPU or Neuron chip can do: peaks, memory, links. The numbers are in data/accelerators.csv."""
+"""What one GPU or Neuron chip can do: peaks, memory, links. Peak rates are the trainer's (train/peaks.csv), so that
+both sides divide by the same number; the rest is in data/accelerators.csv."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trainwright.catalog.tables import remembered, shipped_table
+from trainwright.catalog.tables import cached, shipped_table
 from trainwright.errors import UserError, did_you_mean
+from trainwright.train.flops import TERA, peak_rates
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,13 +21,14 @@ class Accelerator:
     bf16_tflops: float
     fp16_tflops: float
     fp8_tflops: float
+    fp4_tflops: float
     fp32_tflops: float
     memory_gib: float
     memory_gb_s: float
     nvlink_gb_s: float  # one way, all links of one chip together; NeuronLink for AWS chips; 0: PCIe only
     nvlinks: int
     nvls: bool  # the switch between the chips can reduce, so an all-reduce sends its data once
-    mamf_bf16_tflops: float | None  # the best matmul anyone measured: the roof that counts
+    mamf_bf16_tflops: float | None  # the fastest matmul measured: the realistic ceiling
     mamf_fp8_tflops: float | None
     tdp_watts: int
     source: str
@@ -35,7 +38,7 @@ class Accelerator:
         return self.arch.startswith("neuron")
 
 
-@remembered
+@cached
 def accelerators() -> tuple[Accelerator, ...]:
     return tuple(_accelerator(row) for row in shipped_table("accelerators.csv").records())
 
@@ -46,21 +49,21 @@ def find_accelerator(name: str) -> Accelerator | None:
 
 
 def accelerator(name: str) -> Accelerator:
-    found = find_accelerator(name)
-    if found is None:
+    chip = find_accelerator(name)
+    if chip is None:
         raise UserError(
             f"no accelerator {name!r} in the catalog",
             fix=did_you_mean(name, _by_name()) or "`trainwright catalog list --kind accelerators` names them all",
         )
-    return found
+    return chip
 
 
-@remembered
+@cached
 def _by_name() -> dict[str, Accelerator]:
     return {chip.name: chip for chip in accelerators()}
 
 
-@remembered
+@cached
 def key_of_ec2_name(ec2_name: str, memory_mib: int) -> str | None:
     """The catalog key for what DescribeInstanceTypes calls a chip; memory tells an A100-40 from an A100-80."""
     rows = [row for row in shipped_table("accelerators.csv").records() if row["ec2_name"] == ec2_name]
@@ -75,15 +78,17 @@ def _accelerator(row: dict[str, str]) -> Accelerator:
     def measured(column: str) -> float | None:
         return float(row[column]) if row[column] else None
 
+    peaks = peak_rates()[row["name"]]
     return Accelerator(
         name=row["name"],
         maker=row["maker"],
         title=row["title"],
         arch=row["arch"],
-        bf16_tflops=number("bf16_tflops"),
-        fp16_tflops=number("fp16_tflops"),
-        fp8_tflops=number("fp8_tflops"),
-        fp32_tflops=number("fp32_tflops"),
+        bf16_tflops=peaks.bf16 / TERA,
+        fp16_tflops=peaks.fp16 / TERA,
+        fp8_tflops=peaks.fp8 / TERA,
+        fp4_tflops=peaks.fp4 / TERA,
+        fp32_tflops=peaks.fp32 / TERA,
         memory_gib=number("memory_gib"),
         memory_gb_s=number("memory_gb_s"),
         nvlink_gb_s=number("nvlink_gb_s"),

@@ -1,12 +1,17 @@
-"""Model shapes as the control side sees them: the trainer's table of published models, and a parameter count for every
-kind of model, encoders and vision transformers included."""
+"""Model shapes as the control side sees them: the trainer's table, further published models, a user's own config.json,
+and a parameter count for every kind of model, encoders and vision transformers included."""
 
 from __future__ import annotations
 
 import math
+import tomllib
+from functools import cache
+from pathlib import Path
 
-from trainwright.errors import UserError
+from trainwright.catalog import model_config
+from trainwright.errors import UserError, did_you_mean
 from trainwright.train.models.shape import (
+    DEBUG,
     ModelShape,
     active_parameter_count,
     attention_parameters,
@@ -28,6 +33,7 @@ __all__ = [
     "block_parameters",
     "debug_sibling",
     "find_model",
+    "known_shapes",
     "lookup",
     "mlp_parameters",
     "model",
@@ -38,6 +44,7 @@ __all__ = [
     "shapes",
 ]
 
+MORE_SHAPES = Path(__file__).with_name("data") / "model_shapes.toml"
 RELATIVE_BUCKETS = 32  # T5's distance buckets; one table in the encoder, one in the decoder
 TOKEN_TYPES = {"bert": 2, "roberta": 1}
 IMAGE = 224
@@ -45,24 +52,42 @@ COLOURS = 3
 
 
 def models() -> tuple[ModelShape, ...]:
+    """The models that the trainer lists."""
     return tuple(shapes().values())
 
 
+@cache
+def known_shapes() -> dict[str, ModelShape]:
+    """The trainer's shapes, and published ones that can only be predicted, by name."""
+    more = tomllib.loads(MORE_SHAPES.read_text(encoding="utf-8"))
+    return {name: shape_from(name, row) for name, row in more.items() if isinstance(row, dict)} | shapes()
+
+
 def model(name: str) -> ModelShape:
-    """The published shape of that name (or its `-debug` sibling); a wrong name is a UserError with the nearest one."""
-    return lookup(name)
+    """A model by its catalog name, by NAME-debug, or by the path of its config.json; a wrong name is a UserError."""
+    if model_config.is_config(name):
+        return model_config.from_config(name)
+    shape = find_model(name)
+    if shape is None:
+        raise UserError(
+            f"there is no model named {name!r}",
+            fix=did_you_mean(name.lower().removesuffix(DEBUG), known_shapes())
+            or "`trainwright catalog list --kind models` lists them; the path of a Hugging Face config.json works too",
+        )
+    return shape
 
 
 def find_model(name: str) -> ModelShape | None:
-    """As `model`, but None for a name nobody published."""
-    try:
-        return lookup(name.lower())
-    except UserError:
-        return None
+    """As `model`, for names only: None where the catalog has no such model."""
+    known, word = known_shapes(), name.lower()
+    if word in known:
+        return known[word]
+    base = word.removesuffix(DEBUG)
+    return debug_sibling(known[base]) if base != word and base in known else None
 
 
 def parameter_count(shape: ModelShape) -> int:
-    """Every trainable number, as the published checkpoint of that kind holds them."""
+    """The number of trainable parameters, as in the published checkpoint of that kind."""
     count = {
         "encoder": _encoder,
         "encoder-decoder": _encoder_decoder,
@@ -72,7 +97,7 @@ def parameter_count(shape: ModelShape) -> int:
 
 
 def parameters_text(count: int) -> str:
-    """`8.03 B`, `124 M`: three digits, as people say it."""
+    """`8.03 B`, `124 M`: to three digits."""
     scale, letter = (1e9, "B") if count >= 1e9 else (1e6, "M")
     value = count / scale
     return f"{value:.0f} {letter}" if value >= 100 else f"{value:.3g} {letter}"

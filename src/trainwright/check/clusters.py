@@ -26,9 +26,7 @@ class Queue:
     name: Value[str] | None = None  # the queue's (or node group's) name
     resource: Value[str] | None = None  # ParallelCluster: the compute resource's own name
     instances: list[Value[str]] = field(default_factory=list)
-    instances_listed: Value[bool] | None = (
-        None  # written as a list (`Instances`), where one type can also be written plainly
-    )
+    instances_listed: Value[bool] | None = None  # written as an `Instances` list, although there is a single type
     min_count: Value[int] | None = None
     max_count: Value[int] | None = None
     capacity: Value[str] | None = None  # on-demand | spot | block
@@ -46,7 +44,7 @@ class Queue:
     scripts: list[BootScript] = field(default_factory=list)
     policies: list[Value[str]] = field(default_factory=list)
     root_volume_gib: Value[int] | None = None
-    scratch: Value[str] | None = None  # mount folder of the NVMe disks
+    scratch: Value[str] | None = None  # mount directory of the NVMe disks
     extra: dict[str, Value[Any]] = field(
         default_factory=dict
     )  # what one format alone says (market_type, threads_per_core, ...)
@@ -71,7 +69,7 @@ class Storage:
     """A file system."""
 
     span: Span
-    kind: str  # lustre | openzfs | ontap | efs | ebs | nvme | cache
+    kind: str  # lustre | openzfs | ontap | efs | ebs | raid | nvme | cache
     name: Value[str] | None = None
     mount: Value[str] | None = None
     existing: Value[str] | None = None  # the id of a file system that is not created here
@@ -106,6 +104,8 @@ class Head:
     policies: list[Value[str]] = field(default_factory=list)
     scripts: list[BootScript] = field(default_factory=list)
     root_volume_gib: Value[int] | None = None
+    imds_secured: Value[bool] | None = None
+    allowed_ips: list[Value[str]] = field(default_factory=list)  # who may connect by ssh or DCV, login nodes included
 
 
 @dataclass(slots=True)
@@ -178,7 +178,7 @@ class Interface:
 
 @dataclass(slots=True)
 class LaunchTemplate:
-    """How instances are started, where a file spells it out (CloudFormation)."""
+    """How instances are started, where a file defines it (CloudFormation)."""
 
     span: Span
     name: str

@@ -1,4 +1,4 @@
-"""Every environment variable of a file together with what decides whether it is right: the machine, the versions that
+"""Every environment variable of a file with what decides whether it is right: the instance type, the versions that
 are pinned, whether EFA is in use."""
 
 from __future__ import annotations
@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from trainwright.catalog.instances import InstanceType
-from trainwright.catalog.version_numbers import Version, find_version
+from trainwright.catalog.version_numbers import Version, find_version, parse_version
 from trainwright.check.finding import Edit
 from trainwright.check.job_sizes import type_of
 from trainwright.check.model import EnvVar, File, Job
 from trainwright.check.readers.instance_hint import instance_of
-from trainwright.check.tables import machine
+from trainwright.check.tables import machine, table
 from trainwright.spec.source import Span
 
 
@@ -25,7 +25,7 @@ class Setting:
     job: Job | None
     type_: InstanceType | None
     versions: dict[str, Version]
-    efa: bool  # the file shows that the job talks over EFA
+    efa: bool  # the file shows that the job uses EFA
 
     @property
     def value(self) -> str:
@@ -41,7 +41,7 @@ def settings(file: File) -> Iterator[Setting]:
     versions = versions_in(file)
     everything = list(file.all_env)
     shown = any(v.name.startswith("FI_EFA_") or (v.name, v.value.value) == ("FI_PROVIDER", "efa") for v in everything)
-    shown = shown or "efa" in versions or "/opt/amazon/efa" in file.text
+    shown = shown or bool({"efa", "ofi_nccl"} & versions.keys()) or "/opt/amazon/efa" in file.text
     for job in file.jobs:
         for variable in job.env:
             yield _setting(variable, job, versions, shown)
@@ -61,23 +61,33 @@ def _setting(variable: EnvVar, job: Job, versions: dict[str, Version], shown: bo
 
 
 def versions_in(file: File) -> dict[str, Version]:
-    """The versions a file pins; one that is pinned to several is not known."""
-    found: dict[str, set[Version]] = {}
+    """The versions a file pins; software pinned to several versions is unknown."""
+    pinned: dict[str, set[Version]] = {}
     for pin in file.pins:
         version = find_version(pin.version.value)
         if version is not None:
-            found.setdefault(pin.software, set()).add(version)
-    return {software: next(iter(several)) for software, several in found.items() if len(several) == 1}
+            pinned.setdefault(pin.software, set()).add(version)
+    versions = {software: next(iter(several)) for software, several in pinned.items() if len(several) == 1}
+    if "efa" in versions and "ofi_nccl" not in pinned:
+        bundled = _bundled_plugin(versions["efa"])
+        versions |= {"ofi_nccl": bundled} if bundled is not None else {}
+    return versions
+
+
+def _bundled_plugin(installer: Version) -> Version | None:
+    """The aws-ofi-nccl that an EFA installer brings along."""
+    known = ((parse_version(efa), parse_version(plugin)) for efa, plugin in table("images")["efa_bundles"].items())
+    return max((plugin for efa, plugin in known if efa <= installer), default=None)
 
 
 def software_title(software: str) -> str:
-    """How people call a piece of software."""
+    """The usual name of a piece of software."""
     names = {"efa": "EFA installer", "ofi_nccl": "aws-ofi-nccl", "nccl": "NCCL", "cuda": "CUDA"}
     return names.get(software, software)
 
 
 def removal(file: File, variable: EnvVar) -> Edit | None:
-    """The edit that deletes a line `export NAME=value`; none where the line holds more or stands inside a block."""
+    """The edit that deletes a line `export NAME=value`; none where the line holds more or is inside a block."""
     lines = file.text.split("\n")
     line = variable.span.line
     if file.format not in ("sbatch", "shell") or variable.span.end_line != line or line > len(lines):
@@ -88,7 +98,7 @@ def removal(file: File, variable: EnvVar) -> Edit | None:
 
 
 def renaming(file: File, variable: EnvVar, new: str) -> Edit | None:
-    """The edit that gives the variable another name."""
+    """The edit that renames the variable."""
     lines = file.text.split("\n")
     at = variable.span
     if at.line > len(lines) or lines[at.line - 1][at.column - 1 :][: len(variable.name)] != variable.name:

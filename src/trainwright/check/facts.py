@@ -1,5 +1,5 @@
-"""What rules may ask of AWS or of a node. `aws/` and `health/` implement it and the caller hands it in, so that `check`
-itself knows no boto3. An answer of None means that there is no such thing in the account and region, or on the node."""
+"""What rules may query from AWS or a node. `aws/` and `health/` implement it and the caller passes it in, so that
+`check` itself does not import boto3. None means that the object does not exist."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Subnet:
     id: str
     zone: str
     free_addresses: int
-    public_addresses: bool  # gives instances a public address by itself
+    public_addresses: bool  # assigns a public address to every instance
     zone_id: str = ""
 
 
@@ -80,7 +80,7 @@ class FileSystem:
 
 
 class AwsFacts(Protocol):
-    """The questions."""
+    """What rules may query from AWS."""
 
     def reservation(self, id: str) -> Reservation | None: ...
 
@@ -99,7 +99,7 @@ class AwsFacts(Protocol):
 
 
 class NodeFacts(Protocol):
-    """What rules may ask of the node they run on."""
+    """What rules may query from the node they run on."""
 
     def path_exists(self, path: str) -> bool: ...
 

@@ -1,4 +1,4 @@
-"""A finding: one thing a rule has to say about one place of one file, and, where it is safe, the edit that mends it."""
+"""A finding: one problem at one position of one file, and, where it is safe, the edit that fixes it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ LEVELS: tuple[Level, ...] = ("error", "warning", "info")
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """Replace the text of a span. Only for changes that cannot break a working file; `--fix` applies them."""
+    """Replace the text of a span. `--fix` applies what cannot break a working file, `--unsafe-fixes` all."""
 
     span: Span
     text: str
+    safe: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ class Finding:
     message: str
     fix: str = ""
     edit: Edit | None = None
-    why: str = ""  # this case's own reason, where a rule has several; else the rule's is told
+    why: str = ""  # this case's own reason, where a rule has several; else the rule's is shown
 
     @property
     def url(self) -> str:

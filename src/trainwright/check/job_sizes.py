@@ -1,4 +1,4 @@
-"""The numbers of a job that several rules reckon with: nodes, ranks, copies of the model, the machine it runs on."""
+"""Numbers of a job that several rules need: nodes, ranks, data-parallel size, instance type."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from trainwright.catalog.instances import InstanceType
-from trainwright.check.model import Command, Job, Value, known
-from trainwright.check.registry import Problem
+from trainwright.check.model import Command, File, Job, Value, known
+from trainwright.check.registry import Problem, problem
 from trainwright.check.tables import machine
 
 _RANKED = ("accelerate", "deepspeed", "composer", "hyperpodrun")
@@ -16,7 +16,7 @@ _MODULES = ("torch.distributed.run", "torch.distributed.launch")
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """How many ranks a job has, and how."""
+    """The ranks of a job: nodes × processes per node."""
 
     nodes: int
     processes: int
@@ -30,7 +30,7 @@ class World:
 
 
 def type_of(job: Job) -> InstanceType | None:
-    """The catalog's row of the machine the job runs on."""
+    """The catalog's row of the job's instance type."""
     return machine(job.instance)
 
 
@@ -42,17 +42,17 @@ def is_torchrun(command: Command | None) -> bool:
 
 
 def processes(job: Job) -> Value[int] | None:
-    """Ranks a node: what the launcher starts, or the tasks that srun starts."""
+    """Ranks per node: what the launcher starts, or the tasks that srun starts."""
     if job.processes_per_node is not None:
-        return None if _leads(job, job.processes_per_node) else job.processes_per_node
+        return None if _drives_several(job, job.processes_per_node) else job.processes_per_node
     if is_torchrun(job.launch) or (job.launch is not None and job.launch.program in _RANKED):
         return None
     under_srun = job.launch is not None and job.launch.inside_srun
-    return job.tasks_per_node if under_srun and not _leads(job, job.tasks_per_node) else None
+    return job.tasks_per_node if under_srun and not _drives_several(job, job.tasks_per_node) else None
 
 
-def _leads(job: Job, count: Value[int] | None) -> bool:
-    """Whether one process leads several GPUs, and starts the ranks itself in a way the file does not show."""
+def _drives_several(job: Job, count: Value[int] | None) -> bool:
+    """Whether one process drives several GPUs and starts the ranks itself, as the file does not show."""
     gpus = max((value.value for value in job.gpus_per_node if value.known), default=None)
     return known(count) == 1 and gpus != 1 and job.scheduler != "spec"
 
@@ -66,8 +66,8 @@ def world(job: Job) -> World | None:
 
 
 def model_parallel(job: Job) -> int | None:
-    """GPUs that hold one copy's parts: tensor × pipeline × context. None when one of them is not known."""
-    sizes = [job.tensor, job.pipeline, job.context]
+    """GPUs per model replica: tp × pp × cp. None when one of them is not known."""
+    sizes = [job.tp, job.pp, job.cp]
     if any(size is not None and (not size.known or size.value < 1) for size in sizes):
         return None
     product = 1
@@ -77,9 +77,20 @@ def model_parallel(job: Job) -> int | None:
 
 
 def multi_node(job: Job) -> bool:
-    """Whether the file says plainly that the job has several nodes."""
+    """Whether the file states that the job has several nodes."""
     nodes = known(job.nodes)
     return nodes is not None and nodes > 1
+
+
+def refusals(file: File, code: str) -> Iterator[Problem]:
+    """What the resolver found under a rule's code: the same words that `submit` and `predict` would refuse with."""
+    for job in file.jobs:
+        yield from (problem(r.span, r.what, r.fix) for r in job.refusals if r.code == code)
+
+
+def is_refused(job: Job, code: str) -> bool:
+    """Whether the resolver has spoken already, so that a rule does not report the same mistake again."""
+    return any(refusal.code == code for refusal in job.refusals)
 
 
 def once(problems: Iterable[Problem]) -> Iterator[Problem]:

@@ -22,7 +22,7 @@ class EnvVar:
 
 @dataclass(slots=True)
 class Command:
-    """One command of a shell script, in words, with the place of each."""
+    """One command of a shell script, in words, with the position of each."""
 
     words: list[Value[str]]
     span: Span
@@ -68,6 +68,16 @@ class ModelDims:
     experts: Value[int] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a job of a spec cannot run, as the resolver found it, under the code of the rule that reports it."""
+
+    code: str
+    span: Span
+    what: str
+    fix: str
+
+
 @dataclass(slots=True)
 class Job:
     """A job, from an sbatch script, a Kubernetes manifest or a spec of ours."""
@@ -83,19 +93,20 @@ class Job:
     processes_per_node: Value[int] | None = None
     tasks_per_node: Value[int] | None = None
     cpus_per_task: Value[int] | None = None
-    workers: Value[int] | None = None  # loader processes a rank
+    workers: Value[int] | None = None  # data loader workers per rank
     exclusive: Value[bool] | None = None
+    refusals: list[Refusal] = field(default_factory=list)  # of a job of ours
     directives: dict[str, Value[str]] = field(default_factory=dict)  # sbatch long options, without the dashes
     env: list[EnvVar] = field(default_factory=list)
     commands: list[Command] = field(default_factory=list)
-    tensor: Value[int] | None = None
-    pipeline: Value[int] | None = None
-    context: Value[int] | None = None
-    expert: Value[int] | None = None
-    virtual: Value[int] | None = None
+    tp: Value[int] | None = None
+    pp: Value[int] | None = None
+    cp: Value[int] | None = None
+    ep: Value[int] | None = None
+    virtual_stages: Value[int] | None = None
     shard: Value[int] | None = None
     replicate: Value[int] | None = None
-    global_batch: Value[int] | None = None  # sequences a step
+    global_batch: Value[int] | None = None  # sequences per step
     micro_batch: Value[int] | None = None
     sequence: Value[int] | None = None
     model: ModelDims | None = None
@@ -107,7 +118,7 @@ class Job:
     checkpoint_keep: Value[int] | None = None
     datasets: dict[str, Value[str]] = field(default_factory=dict)  # train, valid, test
     launch: Command | None = None  # the command that starts the ranks
-    script: ShellScript | None = None  # the script it stands in
+    script: ShellScript | None = None  # the script that contains it
     pod: Pod | None = None
     image: Value[str] | None = None
     mounts: list[Value[str]] = field(default_factory=list)
@@ -134,8 +145,9 @@ class ShellScript:
     directives: list[tuple[str, Value[str]]] = field(default_factory=list)  # #SBATCH options, long names, in order
     late_directives: list[Span] = field(default_factory=list)  # #SBATCH lines after the first command: Slurm skips them
     comments: dict[int, str] = field(default_factory=dict)  # by line
-    sources_others: bool = False  # takes in another script, which may set anything
+    sources_others: bool = False  # sources another script, which may set anything
     stray_braces: list[Span] = field(default_factory=list)
+    version_redirects: list[tuple[Span, str]] = field(default_factory=list)  # `pip install x>=1`: a file named `=1`
 
 
 @dataclass(slots=True)
@@ -150,7 +162,7 @@ class Volume:
 
 @dataclass(slots=True)
 class Container:
-    """A container of a pod, as far as rules ask."""
+    """A container of a pod, as far as rules need it."""
 
     span: Span
     name: Value[str] | None = None
@@ -167,7 +179,7 @@ class Pod:
     """A pod template of a Kubernetes file; `job` is what it runs."""
 
     span: Span
-    kind: str  # of the object it stands in: PyTorchJob, Pod ...
+    kind: str  # of the object that contains it: PyTorchJob, Pod ...
     role: str = ""  # Master, Worker, Launcher, the name of a replicated job
     replicas: Value[int] | None = None
     containers: list[Container] = field(default_factory=list)
@@ -176,4 +188,4 @@ class Pod:
     instances: list[Value[str]] = field(default_factory=list)  # every type its selectors allow
     host_network: bool = False
     host_ipc: bool = False
-    mounted: set[str] = field(default_factory=set)  # volumes that any container uses, the first ones included
+    mounted: set[str] = field(default_factory=set)  # volumes that any container mounts, init containers included

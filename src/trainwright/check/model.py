@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from trainwright.check.clusters import (
     BootScript,
@@ -28,14 +29,21 @@ from trainwright.check.jobs import (
     Job,
     ModelDims,
     Pod,
+    Refusal,
     ShellScript,
     Volume,
 )
 from trainwright.check.value import Value, known
 from trainwright.spec.source import WHOLE_FILE, Node, Span
 
+if TYPE_CHECKING:  # pydantic comes with these; a foreign file is checked without it
+    from trainwright.jobs.resolved import Resolution
+    from trainwright.spec.load import LoadedSpec
+    from trainwright.spec.model import Spec
+
 __all__ = [
     "BootScript",
+    "CheckedSpec",
     "Cluster",
     "Command",
     "Container",
@@ -53,6 +61,7 @@ __all__ = [
     "Policy",
     "PortRule",
     "Queue",
+    "Refusal",
     "SecurityGroup",
     "ShellScript",
     "Storage",
@@ -64,10 +73,20 @@ __all__ = [
 
 @dataclass(slots=True)
 class Pin:
-    """A version of a piece of software that the file fixes (or fails to fix)."""
+    """A version of a piece of software that the file pins."""
 
     software: str  # as the catalog names it: efa | ofi_nccl | nccl | cuda | driver | libfabric | torch | kernel ...
     version: Value[str]
+
+
+@dataclass(slots=True)
+class CheckedSpec:
+    """A spec of ours: as loaded, with its defaults filled in, and what became of its jobs."""
+
+    loaded: LoadedSpec
+    full: Spec
+    jobs: list[Resolution]
+    scheduler: str = ""  # that jobs are to run on, where it is not the platform's
 
 
 @dataclass(slots=True)
@@ -87,7 +106,10 @@ class File:
     policies: list[Policy] = field(default_factory=list)
     pods: list[Pod] = field(default_factory=list)
     pins: list[Pin] = field(default_factory=list)
+    specs: list[CheckedSpec] = field(default_factory=list)  # of a Trainwright spec: what was loaded and resolved
     siblings: dict[str, File] = field(default_factory=dict)  # files beside this one that belong to it, by format
+    template: bool = False  # of Jinja or Helm: its expressions are placeholders
+    targets: dict[str, str] = field(default_factory=dict)  # versions the user's configuration states, by software
     span: Span = WHOLE_FILE
 
     @property

@@ -25,11 +25,11 @@ _LOW, _HIGH = 0.75, 1.3
 def _patterns() -> tuple[tuple[str, re.Pattern[str]], ...]:
     from trainwright.train.models.shape import shapes
 
-    found = []
+    patterns = []
     for name in sorted(shapes(), key=len, reverse=True):
         body = r"[-_. ]*".join(re.escape(token) for token in _TOKEN.findall(name))
-        found.append((name, re.compile(rf"(?<![a-z0-9]){body}(?![a-z0-9])", re.I)))
-    return tuple(found)
+        patterns.append((name, re.compile(rf"(?<![a-z0-9]){body}(?![a-z0-9])", re.I)))
+    return tuple(patterns)
 
 
 def published(names: Iterable[str]) -> ModelShape | None:
@@ -47,7 +47,7 @@ def published(names: Iterable[str]) -> ModelShape | None:
 
 @dataclass(frozen=True, slots=True)
 class Stated:
-    """The dimensions that a job states plainly."""
+    """The dimensions that a job states."""
 
     hidden: int | None
     layers: int | None
@@ -121,8 +121,8 @@ def _sizes(name: str) -> list[tuple[str, str]]:
 
 def named_size(name: str) -> Size | None:
     """The one size a name holds; a name with several says nothing."""
-    found = _sizes(name[:200])
-    if len(found) != 1 or _SMALL.search(name):
+    sizes = _sizes(name[:200])
+    if len(sizes) != 1 or _SMALL.search(name):
         return None
-    number, unit = found[0]
+    number, unit = sizes[0]
     return Size(f"{number}{unit}", float(number) * (1e9 if unit.lower() == "b" else 1e6))

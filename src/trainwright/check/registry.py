@@ -25,7 +25,7 @@ _CODE = re.compile(r"^[A-Z][A-Z0-9]{1,7}\d{3}$")
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What a rule yields: a place and what is wrong there. The engine adds code, level and file."""
+    """What a rule yields: a position and what is wrong there. The engine adds code, level and file."""
 
     span: Span
     message: str
@@ -40,7 +40,7 @@ RuleFunction = Callable[..., Iterator[Problem]]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule and what the engine must know to run it."""
+    """A rule and what the engine needs to run it."""
 
     code: str
     level: Level
@@ -105,24 +105,24 @@ GROUP = "trainwright.rules"
 
 
 def _load_user_rules() -> None:
-    if not _somebody_brings_rules():
+    if not _user_rules_installed():
         return
     from importlib.metadata import entry_points
 
     for entry in entry_points(group=GROUP):
         try:
             entry.load()
-        except Exception as error:  # somebody else's package: whatever it raises, say whose it is
+        except Exception as error:  # somebody else's package: report whatever it raises, with the package's name
             raise UserError(
                 f"the rules of {entry.value!r} cannot be loaded: {type(error).__name__}: {error}",
                 where=f"entry point {GROUP}: {entry.name}",
-                fix="mend that package, or uninstall it",
+                fix="fix that package, or uninstall it",
             ) from error
 
 
-def _somebody_brings_rules() -> bool:
+def _user_rules_installed() -> bool:
     """Whether any installed package names our entry point group. Reading the small files costs a tenth of importing
-    importlib.metadata, and nearly always nobody does."""
+    importlib.metadata, and almost never does any."""
     for folder in sys.path:
         try:
             names = [name for name in os.listdir(folder or ".") if name.endswith((".dist-info", ".egg-info"))]
@@ -136,6 +136,6 @@ def _somebody_brings_rules() -> bool:
 
 
 def all_rules() -> tuple[Rule, ...]:
-    """Every rule, ours and the user's, by code."""
+    """Every rule, built-in and user-defined, by code."""
     _load()
     return tuple(sorted(_RULES.values(), key=lambda r: (r.code, r.needs)))

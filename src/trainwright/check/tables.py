@@ -1,4 +1,4 @@
-"""The data files beside the rules: limits, deny lists, patterns. Read once, when a rule first asks."""
+"""The data files beside the rules: limits, deny lists, patterns. Read once, when first needed."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ def table(name: str) -> dict[str, Any]:
 
 
 def machine(value: Value[str] | None) -> InstanceType | None:
-    """The catalog's row for an instance type, where the file names one plainly and the catalog has it."""
+    """The catalog's row for an instance type, where the file states one and the catalog has it."""
     return find_instance(value.value) if value is not None and value.known else None
 
 
 def machines(queue: Queue) -> list[tuple[Value[str], InstanceType]]:
     """The instance types of a queue that the catalog knows."""
-    found = ((value, machine(value)) for value in queue.instances)
-    return [(value, type_) for value, type_ in found if type_ is not None]
+    pairs = ((value, machine(value)) for value in queue.instances)
+    return [(value, type_) for value, type_ in pairs if type_ is not None]
 
 
 def sizes_of(family: str) -> tuple[str, ...]:
-    """The sizes a family comes in, as far as the catalog knows; empty for a family it does not have."""
+    """The sizes of an instance family in the catalog; empty for an unknown family."""
     return tuple(name.partition(".")[2] for name in instance_names() if name.startswith(f"{family}."))
 
 
 def edit_to(file: File, value: Value[Any], text: str) -> Edit:
-    """The edit that writes another text for a value, in the quotes that the value has."""
+    """The edit that replaces a value and keeps its quotes."""
     line = file.text.splitlines()[value.span.line - 1 : value.span.line]
     quote = line[0][value.span.column - 1 : value.span.column] if line else ""
     quote = quote if quote in ("'", '"') else ""

@@ -1,4 +1,4 @@
-"""A value with its place: the atom of everything that rules look at."""
+"""A value with its position, the unit that rules work on."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Value(Generic[T_co]):
-    """A value with its place. `text` is what was written; `key` is where its key stands."""
+    """A value with its position. `text` is what was written; `key` is the position of its key."""
 
     value: T_co
     span: Span
@@ -22,10 +22,10 @@ class Value(Generic[T_co]):
     known: bool = True
 
     def meaning(self, value: T, known: bool = True) -> Value[T]:
-        """What stands here, understood as another value; that is never better known than what was written."""
+        """This position with another value, known only if the written one is."""
         return Value(value, self.span, self.text, self.key, self.known and known)
 
 
 def known(value: Value[T] | None) -> T | None:
-    """The value itself when the file says it plainly, else None."""
+    """The value itself when it is known, else None."""
     return value.value if value is not None and value.known else None

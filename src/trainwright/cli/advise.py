@@ -1,4 +1,4 @@
-"""`trainwright advise`: the cheapest or fastest way to train a model, found before anyone pays for it."""
+"""`trainwright advise`: finds the cheapest or fastest way to train a model, before anyone pays for it."""
 
 from __future__ import annotations
 
@@ -12,88 +12,87 @@ from trainwright.cli.quantity import quantity
 from trainwright.errors import UserError
 
 if TYPE_CHECKING:
+    from trainwright.predict.advice import Advice
+    from trainwright.predict.request import AdviceRequest
     from trainwright.predict.search import Offer
 
 
 @click.command()
-@click.option("--model", required=True, help="Model shape, such as llama3-70b, or the config.json of your own.")
+@click.option("--model", required=True, help="Model, such as llama3-70b, or the path of a config.json.")
 @click.option("--tokens", required=True, help="Tokens to train on, such as 15T.")
-@click.option("--deadline", help="Longest time, such as 30d.")
-@click.option("--budget", help="Most dollars, such as 2M.")
+@click.option("--deadline", help="Longest duration, such as 30d.")
+@click.option("--budget", help="Maximum cost in dollars, such as 2M.")
 @click.option("--region", default="us-east-1", show_default=True)
-@click.option("--instances", default="", help="Types or families, such as p5,p5en,p6-b200 (default: all of p4 to p6).")
+@click.option("--instances", default="", help="Types or families, such as p5,p5en,p6-b200 (default: p4d to p6-b300).")
 @click.option(
     "--capacity", default="on-demand,capacity-block", show_default=True, help="on-demand, spot, capacity-block."
 )
-@click.option("--seq", type=click.IntRange(min=1), help="Tokens of a sequence.")
-@click.option("--batch", default="4194304", show_default=True, help="Tokens of a step.")
+@click.option("--sequence", type=click.IntRange(min=1), help="Tokens per sequence.")
+@click.option("--seq", type=click.IntRange(min=1), hidden=True)  # the name in earlier versions
+@click.option("--batch", default="4194304", show_default=True, help="Tokens per step.")
 @click.option("--precision", type=click.Choice(["bf16", "fp8"]), default="bf16", show_default=True)
-@click.option("--nodes", type=click.IntRange(min=1, max=12_500), default=512, show_default=True, help="Most nodes.")
-@click.option("--spec", "spec_file", type=click.Path(path_type=Path), help="Write the chosen plan there.")
+@click.option("--nodes", type=click.IntRange(min=1, max=12_500), default=512, show_default=True, help="Maximum.")
+@click.option("--spec", "spec_file", type=click.Path(path_type=Path), help="Write the chosen offer there, as a spec.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(model: str, tokens: str, as_json: bool, spec_file: Path | None, **flags: Any) -> None:
-    """Search instance types, counts, ways to buy and parallel plans; print the front of cost against time."""
+    """Search instance types, node counts, ways to buy and parallel plans; print the front of cost against time."""
     from trainwright.files import write_text
+    from trainwright.predict.advice import advise
+    from trainwright.predict.advice_spec import spec_of, text_of
     from trainwright.predict.calibrate import calibrated
-    from trainwright.predict.plan_spec import spec_of, text_of
-    from trainwright.predict.prediction import find_model
-    from trainwright.predict.search import advise, left_out
+    from trainwright.predict.search import left_out
 
-    for name in left_out(_words(flags["instances"])):
-        click.echo(f"{name} is left out: too little is published about Neuron kernels to answer for them", err=True)
-    wanted = _count("--tokens", tokens)
-    found = advise(
-        find_model(model), wanted, deadline_days=_days(flags["deadline"]),
-        budget=_count("--budget", flags["budget"]) if flags["budget"] else None, region=_region(flags["region"]),
-        names=_words(flags["instances"]), ways=_ways(flags["capacity"]), seq=flags["seq"],
-        batch_tokens=_count("--batch", flags["batch"]), precision=flags["precision"], most_nodes=flags["nodes"],
-        c=calibrated(),
-    )  # fmt: skip
+    request = _request(model, tokens, flags)
+    for name in left_out(request.instances):
+        click.echo(f"{name} is left out: too little is published about Neuron kernels", err=True)
+    advice = advise(request, calibrated())
     if as_json:
         record = {
-            "candidates": found.candidates, "fitting": found.fitting, "why": found.why,
-            "chosen": _record(found.chosen), "front": [_record(o) for o in found.front],
-            "runners_up": [{**_record(o), "why_not": why} for o, why in found.runners_up],
-            "spec": spec_of(found.chosen, wanted, flags["region"]),
+            "candidates": advice.candidates, "fitting": advice.fitting, "why": advice.why,
+            "chosen": _record(advice.chosen), "front": [_record(o) for o in advice.front],
+            "runners_up": [{**_record(o), "why_not": why} for o, why in advice.runners_up],
+            "spec": spec_of(advice.chosen, request.tokens, request.region),
         }  # fmt: skip
         click.echo(json.dumps(record, indent=2))
     else:
-        _print(found, wanted, flags["region"])
+        _print(advice, request)
     if spec_file:
-        write_text(spec_file, text_of(found.chosen, wanted, flags["region"]))
+        write_text(spec_file, text_of(advice.chosen, request.tokens, request.region))
         click.echo(f"wrote {spec_file}", err=True)
 
 
-def _print(found: Any, tokens: int, region: str) -> None:
-    from trainwright.cli.table import columns
-    from trainwright.predict.plan_spec import text_of
+def _request(model: str, tokens: str, flags: dict[str, Any]) -> AdviceRequest:
+    from trainwright.catalog.models import model as find_model
+    from trainwright.predict.request import AdviceRequest
 
-    header = (
-        "days",
-        "dollars",
-        "instance",
-        "nodes",
-        "bought",
-        "plan",
-        "micro x count",
-        "recompute",
-        "tokens/s",
-        "goodput",
-    )
-    rows = [(*_cells(o), "<- chosen" if o is found.chosen else "") for o in found.front]
-    click.echo(columns((*header, ""), rows))
-    click.echo(f"\nchosen: {found.why}")
-    click.echo("\nwhy the others lost")
-    for offer, why in found.runners_up:
-        click.echo(f"  {offer.nodes} x {offer.instance} ({offer.kind}) {offer.setup.plan.text()}: {why}")
-    click.echo(f"\nspec\n{text_of(found.chosen, tokens, region)}")
-    click.echo(f"{found.candidates:,} candidates, {found.fitting:,} of them fit and have a price", err=True)
+    return AdviceRequest(
+        find_model(model), _count("--tokens", tokens), deadline_days=_days(flags["deadline"]),
+        budget=_count("--budget", flags["budget"]) if flags["budget"] else None, region=_region(flags["region"]),
+        instances=_words(flags["instances"]), price_kinds=_price_kinds(flags["capacity"]),
+        sequence=flags["sequence"] or flags["seq"], batch_tokens=_count("--batch", flags["batch"]),
+        precision=flags["precision"], max_nodes=flags["nodes"],
+    )  # fmt: skip
+
+
+def _print(advice: Advice, request: AdviceRequest) -> None:
+    from trainwright.cli.table import columns
+    from trainwright.predict.advice_spec import text_of
+
+    header = ("days", "dollars", "instance", "nodes", "bought", "plan", "micro x count", "recompute", "tokens/s")
+    rows = [(*_cells(o), "<- chosen" if o is advice.chosen else "") for o in advice.front]
+    click.echo(columns((*header, "goodput", ""), rows))
+    click.echo(f"\nchosen: {advice.why}")
+    click.echo("\nwhy not the others")
+    for offer, why in advice.runners_up:
+        click.echo(f"  {offer.nodes} x {offer.instance} ({offer.kind}) {offer.setup.plan}: {why}")
+    click.echo(f"\nspec\n{text_of(advice.chosen, request.tokens, request.region)}")
+    click.echo(f"{advice.candidates:,} candidates, {advice.fitting:,} of them fit and have a price", err=True)
 
 
 def _cells(o: Offer) -> tuple[str, ...]:
     s = o.setup
     return (
-        f"{o.days:,.1f}", f"{o.usd:,.0f}", o.instance, str(o.nodes), o.kind, s.plan.text(),
+        f"{o.days:,.1f}", f"{o.usd:,.0f}", o.instance, str(o.nodes), o.kind, str(s.plan),
         f"{s.batch.micro} x {s.batch.count}", s.recompute, f"{o.tokens_per_s:,.0f}", f"{o.effective:.1%}",
     )  # fmt: skip
 
@@ -101,7 +100,7 @@ def _cells(o: Offer) -> tuple[str, ...]:
 def _record(o: Offer) -> dict[str, object]:
     s = o.setup
     return {
-        "instance": o.instance, "nodes": o.nodes, "gpus": o.gpus, "capacity": o.kind, "plan": s.plan.text(),
+        "instance": o.instance, "nodes": o.nodes, "gpus": o.gpus, "capacity": o.kind, "plan": str(s.plan),
         "micro_batch": s.batch.micro, "microbatches": s.batch.count, "recompute": s.recompute,
         "tokens_per_s": o.tokens_per_s, "goodput": o.effective, "days": o.days, "usd": o.usd,
         "memory_gib": o.memory_gib,
@@ -120,11 +119,11 @@ def _days(text: str | None) -> float | None:
     return None if text is None else quantity("--deadline", text, parse_seconds) / 86_400
 
 
-def _words(text: str) -> list[str]:
-    return [word for word in text.replace(" ", "").split(",") if word]
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word for word in text.replace(" ", "").split(",") if word)
 
 
-def _ways(text: str) -> list[str]:
+def _price_kinds(text: str) -> tuple[str, ...]:
     from trainwright.catalog.prices import KINDS
     from trainwright.errors import did_you_mean
 

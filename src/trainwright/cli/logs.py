@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from trainwright.schedulers.base import JobStatus
-    from trainwright.schedulers.runs import Run
+    from trainwright.runs.progress import Progress
+    from trainwright.runs.store import Run
+    from trainwright.schedulers.base import JobStatus, Scheduler
 
 
 @click.command()
@@ -22,17 +23,16 @@ if TYPE_CHECKING:
 @click.option("-n", "--tail", type=click.IntRange(1), metavar="LINES", help="Only the last lines of each log.")
 def command(run: str, follow_it: bool, rank: int | None, tail: int | None) -> None:
     """Print the logs of RUN (a run, a job id, or `last`), each line with the rank it comes from."""
-    from trainwright.platforms import reach
-    from trainwright.schedulers import runs
+    from trainwright.runs import reach, store
 
     if follow_it and tail:
         raise click.UsageError("--tail shows the end of what is there, --follow what comes: name one of the two")
-    found = runs.find(run)
+    found = store.find(run)
     if follow_it:
         watch(found, rank)
         return
     empty = True
-    lines = reach.log_lines(found, rank)()
+    lines = reach.log_lines(found, rank)
     for line in ends(lines, tail) if tail else lines:
         empty = False
         click.echo(line)
@@ -50,35 +50,48 @@ def ends(lines: Iterable[str], count: int) -> Iterator[str]:
 
 
 def watch(run: Run, rank: int | None) -> None:
-    """Follow a run to its end: log lines to stdout, the live line to stderr. Exit 1 unless it completed."""
-    from trainwright.platforms import reach
-    from trainwright.schedulers.follow import follow
+    """Follow a run to its end: log lines to stdout, how far it is to stderr. Exit 1 unless it completed."""
+    from trainwright.runs import reach
 
-    terminal = sys.stderr.isatty()
-
-    def line(text: str) -> None:
-        click.echo(("\r\x1b[K" if terminal else "") + text)
-
-    def live(words: str) -> None:
-        click.echo(f"\r\x1b[K{words}" if terminal else words, err=True, nl=not terminal)
-
+    scheduler = reach.scheduler_of(run)
+    pause = 0.5 if scheduler.ships else 2.0
     try:
-        new = reach.log_lines(run, rank)
-        status = follow(
-            run, reach.shell_of(run), lambda: reach.run_state(run), rank, line, live, 2.0 if run.at else 0.5, new
-        )
+        status = (_with_bar if sys.stderr.isatty() else _plainly)(run, scheduler, rank, pause)
     except KeyboardInterrupt:
         click.echo(f"\nthe job goes on; `trainwright logs -f {run.name}` follows it again", err=True)
         return
     code = "" if status.exit_code is None else f", exit status {status.exit_code}"
-    click.echo(f"{chr(10) if terminal else ''}{run.name}: {status.state}{code}", err=True)
+    click.echo(f"{run.name}: {status.state}{code}", err=True)
     if status.state != "completed":
         tell_why(run, status)
         sys.exit(1)
 
 
+def _with_bar(run: Run, scheduler: Scheduler, rank: int | None, pause: float) -> JobStatus:
+    from trainwright.report.run_bar import RunBar
+    from trainwright.runs.follow import follow
+
+    with RunBar() as bar:
+        return follow(run, scheduler, rank, bar.line, bar.show, pause)
+
+
+def _plainly(run: Run, scheduler: Scheduler, rank: int | None, pause: float) -> JobStatus:
+    """Not on a terminal: stderr gets the states and, at the end, how far the run came. The steps are in the log."""
+    from trainwright.runs.follow import follow
+
+    last: list[str] = [""]
+
+    def show(progress: Progress, status: JobStatus) -> None:
+        words = f"{status.state} ({status.reason})" if status.reason else status.state
+        if words != last[0]:
+            click.echo(words if not (status.over and progress.step) else progress.line(), err=True)
+        last[0] = words
+
+    return follow(run, scheduler, rank, click.echo, show, pause)
+
+
 def tell_why(run: Run, status: JobStatus) -> None:
-    from trainwright.platforms.history import failure
+    from trainwright.runs.history import failure
 
     cause = failure(run, status)
     if cause is None:

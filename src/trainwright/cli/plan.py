@@ -12,7 +12,9 @@ import click
 @click.argument("spec", metavar="SPEC")
 @click.option("-o", "--out", "folder", metavar="FOLDER", help="Where to write the plan. Default: NAME.plan.")
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change a value of the spec.")
-@click.option("--explain", is_flag=True, help="Show every default that was filled in, and why.")
+@click.option(
+    "--explain", is_flag=True, help="Show every default that was filled in, and each value of the jobs with its origin."
+)
 @click.option("--diff", "lines", is_flag=True, help="Show the changed lines too, where a plan was there before.")
 @click.option("--svg", metavar="FILE", help="Write the picture of the cluster here as well.")
 @click.option("--json", "as_json", is_flag=True, help="Print the plan's facts as JSON.")
@@ -30,7 +32,9 @@ def command(
     Nothing is created and no AWS account is needed. Where FOLDER holds an earlier plan, what would change is shown: on
     the running cluster, after running jobs, with the fleet stopped, or only by making the cluster anew.
     """
+    from trainwright.cli.findings import show_findings
     from trainwright.files import write_text
+    from trainwright.jobs.explain import explain_job
     from trainwright.platforms.plan.difference import difference
     from trainwright.platforms.plan.tree import earlier_files, make_plan, write
     from trainwright.report.picture import picture
@@ -38,6 +42,7 @@ def command(
     from trainwright.spec.load import load
 
     plan = make_plan(load(spec, overrides))
+    show_findings(plan.findings)
     target = Path(folder or f"{plan.spec.name}.plan")
     drawn = {"picture.svg": picture(plan)}
     earlier = earlier_files(target)
@@ -52,5 +57,7 @@ def command(
     print_summary(out, plan, str(target), {**plan.files, **drawn})
     if explain:
         print_defaults(out, plan.defaults)
+        for job in plan.jobs:
+            click.echo(f"\n{explain_job(job)}")
     if changed is not None:
         print_difference(out, changed, lines)

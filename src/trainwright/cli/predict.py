@@ -1,4 +1,4 @@
-"""`trainwright predict`: what a job will do and cost, before anyone pays for it."""
+"""`trainwright predict`: how fast a job will be and what it will cost, before anyone pays for it."""
 
 from __future__ import annotations
 
@@ -14,43 +14,47 @@ from trainwright.errors import UserError
 if TYPE_CHECKING:
     from trainwright.predict.constants import Constants
     from trainwright.predict.prediction import Prediction
+    from trainwright.predict.request import PredictRequest
 
 
 @click.command()
 @click.argument("words", nargs=-1, metavar="[SPEC [JOB]]")
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change one value of the spec.")
-@click.option("--model", help="Model shape, such as llama3-70b, or the config.json of your own.")
+@click.option("--model", help="Model, such as llama3-70b, or the path of a config.json.")
 @click.option("--instance", help="EC2 instance type, such as p5.48xlarge.")
 @click.option("--nodes", type=click.IntRange(min=1), default=1, show_default=True)
-@click.option("--parallel", default="", help="Plan, such as shard=16,tp=8; what is left fills the data ranks.")
-@click.option("--seq", type=click.IntRange(min=1), help="Tokens of a sequence (default: the model's context).")
-@click.option("--batch", help="Tokens of a step, such as 4M (default: one sequence a data rank).")
-@click.option("--micro-batch", type=click.IntRange(min=1), help="Sequences at a time (default: the fastest that fits).")
+@click.option(
+    "--parallel",
+    default="",
+    help="Plan, such as shard=16,tp=8 (and zero=1); open data axes are filled in.",
+)
+@click.option("--sequence", type=click.IntRange(min=1), help="Tokens per sequence (default: the model's context).")
+@click.option("--seq", type=click.IntRange(min=1), hidden=True)  # the name in earlier versions
+@click.option("--batch", help="Tokens per step, such as 4M (default: one sequence per data rank).")
+@click.option("--micro-batch", type=click.IntRange(min=1), help="Sequences (default: the fastest size that fits).")
 @click.option("--precision", type=click.Choice(["bf16", "fp8", "fp4", "fp32"]), default="bf16", show_default=True)
-@click.option("--trainer", default="trainwright", show_default=True, help="Trainer profile.")
+@click.option("--trainer", default="trainwright", show_default=True, help="Profile, such as torchtitan or megatron.")
 @click.option("--recompute", type=click.Choice(["none", "selective", "full"]), help="Default: the least that fits.")
-@click.option("--tokens", help="Tokens of the whole training, such as 15T: gives days and dollars.")
+@click.option("--tokens", help="Tokens of the whole training, such as 15T: adds days and dollars.")
 @click.option("--region", default="us-east-1", show_default=True)
 @click.option(
     "--capacity", type=click.Choice(["on-demand", "spot", "capacity-block"]), default="on-demand", show_default=True
 )
-@click.option("--compare", multiple=True, metavar="PLAN", help="Another plan, side by side. May be repeated.")
-@click.option("--explain", is_flag=True, help="Each term with its formula and numbers.")
-@click.option("--svg", type=click.Path(path_type=Path), help="Write a picture of the step's timeline.")
+@click.option("--compare", multiple=True, metavar="PLAN", help="Compare with another plan; may be repeated.")
+@click.option("--explain", is_flag=True, help="Print each term with its formula and numbers.")
+@click.option("--svg", type=click.Path(path_type=Path), help="Write a picture of the timeline of a step.")
 @click.option(
-    "--rows", type=click.Path(path_type=Path), help="Answer a CSV of published runs or collectives, row by row."
+    "--rows", type=click.Path(path_type=Path), help="Predict each row of a CSV of published runs or collectives."
 )
-@click.option(
-    "--calibrate", "calibrating", is_flag=True, help="The words are folders of finished runs: adjust to them."
-)
+@click.option("--calibrate", "calibrating", is_flag=True, help="Fit to finished runs; the arguments are their folders.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
 def command(
     ctx: click.Context, /, words: tuple[str, ...], calibrating: bool, rows: Path | None, as_json: bool, **flags: Any
 ) -> None:
-    """Predict step time, memory, cost, time to train and goodput of a job: of a spec, or described by flags."""
+    """Predict step time, memory, cost, time to train and goodput of a job, from a spec or from flags."""
     if rows is not None:
-        from trainwright.predict.tables import answers
+        from trainwright.predict.published.tables import answers
 
         click.echo(json.dumps(answers(rows), indent=1))
         return
@@ -60,64 +64,77 @@ def command(
     from trainwright.predict.calibrate import calibrated
 
     constants = calibrated()
-    _refuse_mixture(ctx, words, flags["overrides"])
-    found = _predictions(words, flags, constants)
+    _refuse_flags_beside_a_spec(ctx, words, flags["overrides"])
+    predictions = _predictions(words, flags, constants)
     if as_json:
-        records = [p.to_dict() for p in found]
+        records = [p.to_dict() for p in predictions]
         click.echo(json.dumps(records if flags["compare"] else records[0], indent=2))
     else:
-        _print(found, flags, constants)
+        _print(predictions, flags["explain"], constants)
     if flags["svg"]:
-        _draw(found[0], flags["svg"])
-    if found[0].fits == "no":
-        _suggest(found[0], constants, of_spec=bool(words))
+        _draw(predictions[0], flags["svg"])
+    if predictions[0].fits == "no":
+        _suggest(predictions[0], constants, of_spec=bool(words))
         ctx.exit(1)
 
 
 def _predictions(words: tuple[str, ...], flags: dict[str, Any], constants: Constants) -> list[Prediction]:
     if words:
+        from trainwright.check.gate import require_clean
+        from trainwright.cli.findings import show_findings
+        from trainwright.jobs.resolve import resolve_job
+        from trainwright.jobs.select import job_index
         from trainwright.predict.job import predict_job
         from trainwright.spec.load import load
 
         if len(words) > 2:
-            raise click.UsageError(f"a spec and a job are enough; {words[2]!r} is too many")
-        spec = load(words[0], flags["overrides"]).spec
-        return [predict_job(spec, words[1] if len(words) > 1 else None, constants)]
+            raise click.UsageError(f"at most a spec and a job are expected, not {words[2]!r}")
+        loaded = load(words[0], flags["overrides"])
+        node = loaded.node.get("jobs", job_index(loaded, words[1] if len(words) > 1 else None))
+        assert node is not None
+        loaded = loaded.with_jobs(node)
+        show_findings(require_clean(loaded).findings)
+        return [predict_job(resolve_job(loaded).require(), constants)]
     if not flags["model"] or not flags["instance"]:
         raise UserError(
             "nothing to predict",
             fix="name a spec, or give --model and --instance, such as --model llama3-8b --instance p5.48xlarge",
         )
-    from trainwright.predict.prediction import predict
+    from dataclasses import replace
 
-    def one(plan: str) -> Prediction:
-        return predict(
-            flags["model"], flags["instance"], flags["nodes"], plan, seq=flags["seq"],
-            batch_tokens=_count("--batch", flags["batch"]), micro_batch=flags["micro_batch"],
-            precision=flags["precision"], trainer=flags["trainer"],
-            recompute=flags["recompute"], tokens=_count("--tokens", flags["tokens"]), region=flags["region"],
-            price_kind=flags["capacity"], c=constants,
-        )  # fmt: skip
+    from trainwright.predict import predict
 
-    return [one(plan) for plan in (flags["parallel"], *flags["compare"])]
+    request = _request(flags)
+    return [predict(replace(request, plan=plan), constants) for plan in (flags["parallel"], *flags["compare"])]
 
 
-def _refuse_mixture(ctx: click.Context, words: tuple[str, ...], overrides: tuple[str, ...]) -> None:
-    """A spec says all about its job: a flag beside it would be dropped in silence."""
+def _request(flags: dict[str, Any]) -> PredictRequest:
+    from trainwright.predict.request import PredictRequest
+
+    same = ("model", "instance", "nodes", "micro_batch", "precision", "trainer", "recompute", "region")
+    return PredictRequest(
+        **{name: flags[name] for name in same}, sequence=flags["sequence"] or flags["seq"],
+        batch_tokens=_count("--batch", flags["batch"]), tokens=_count("--tokens", flags["tokens"]),
+        price_kind=flags["capacity"],
+    )  # fmt: skip
+
+
+def _refuse_flags_beside_a_spec(ctx: click.Context, words: tuple[str, ...], overrides: tuple[str, ...]) -> None:
+    """A spec describes its job completely: a flag beside it would be ignored."""
     from click.core import ParameterSource
 
-    anyway = {"words", "overrides", "explain", "svg", "as_json", "calibrating", "rows"}
+    allowed = {"words", "overrides", "explain", "svg", "as_json", "calibrating", "rows"}
     given = [
         option for option in ctx.command.params
-        if option.name not in anyway and ctx.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
+        if option.name not in allowed and ctx.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
     ]  # fmt: skip
     if words and given:
         raise UserError(
-            f"{given[0].opts[0]} describes a job, and the spec describes one already",
+            f"{given[0].opts[0]} cannot be combined with a spec, which already describes the job",
             fix="change the spec's value: --set jobs.NAME.nodes=8, --set queues.NAME.instance=p5.48xlarge",
         )
     if overrides and not words:
-        raise UserError("--set changes a value of a spec, and none is named", fix="trainwright predict SPEC --set …")
+        raise UserError("--set changes a value of a spec, but no spec is named", fix="trainwright predict SPEC --set …")
 
 
 def _count(option: str, text: str | None) -> int | None:
@@ -126,36 +143,35 @@ def _count(option: str, text: str | None) -> int | None:
     return None if text is None else quantity(option, text, parse_count)
 
 
-def _print(found: list[Prediction], flags: dict[str, Any], constants: Constants) -> None:
+def _print(predictions: list[Prediction], explained: bool, constants: Constants) -> None:
     from trainwright.predict.render import comparison, text
 
-    click.echo(comparison(found) if len(found) > 1 else text(found[0]))
-    if flags["explain"] and found[0].instance:
+    click.echo(comparison(predictions) if len(predictions) > 1 else text(predictions[0]))
+    if explained:
         from trainwright.predict.explain import explain
-        from trainwright.predict.rebuild import rebuild
 
-        click.echo("how it was computed")
-        for term, formula in explain(rebuild(found[0]), found[0], constants):
+        for term, formula in explain(predictions[0], constants):
             click.echo(f"  {term}: {formula}")
 
 
-def _draw(found: Prediction, path: Path) -> None:
+def _draw(prediction: Prediction, path: Path) -> None:
     from trainwright.files import write_text
-    from trainwright.predict.rebuild import stages
     from trainwright.predict.timeline import svg
 
-    write_text(path, svg(found, stages(found)))
+    write_text(path, svg(prediction))
     click.echo(f"wrote {path}", err=True)
 
 
-def _suggest(found: Prediction, constants: Constants, of_spec: bool) -> None:
-    from trainwright.predict.rebuild import rebuild
+def _suggest(prediction: Prediction, constants: Constants, of_spec: bool) -> None:
     from trainwright.predict.suggest import nearest_that_fits
 
-    need = f"it needs {found.memory_gib:.1f} GiB a GPU, there are {found.memory_limit_gib:.1f}"
-    near = nearest_that_fits(rebuild(found), found.instance, constants) if found.instance else None
-    said = "" if near is None else f"\n  fix: the nearest that fits: {near.keys if of_spec else near.words}"
-    click.echo(f"error: {need}{said}", err=True)
+    click.echo(
+        f"error: it needs {prediction.memory_gib:.1f} GiB per GPU, there are {prediction.memory_limit_gib:.1f}",
+        err=True,
+    )
+    nearest = nearest_that_fits(prediction.setup, constants) if prediction.setup else None
+    if nearest:
+        click.echo(f"  fix: the nearest that fits: {nearest.keys if of_spec else nearest.flags}", err=True)
 
 
 def _calibrate(folders: list[Path], as_json: bool) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from trainwright.schedulers.submission import Planned
+    from trainwright.runs.submission import Planned
 
 
 class WithArguments(click.Command):
@@ -39,7 +39,10 @@ class WithArguments(click.Command):
 @click.option("--venv", default="", metavar="FOLDER", help="Virtual environment on the nodes.")
 @click.option("--dry-run", is_flag=True, help="Print the script and do nothing.")
 @click.option(
-    "--explain", "explain_it", is_flag=True, help="Print each environment variable with its reason; do nothing."
+    "--explain",
+    "explain_it",
+    is_flag=True,
+    help="Print each value of the job and its environment with origin and reason; do nothing.",
 )
 @click.option("--follow", "follow_it", is_flag=True, help="Watch it until it ends; leaving does not stop it.")
 @click.option("--json", "as_json", is_flag=True, help="Print the run as JSON.")
@@ -67,21 +70,27 @@ def command(
     `trainwright submit SPEC --script train.py --nodes 4 -- --lr 1e-4`."""
     import dataclasses
 
+    from trainwright.cli.findings import show_findings
     from trainwright.cli.logs import watch
-    from trainwright.platforms.order import Wish, order_for
-    from trainwright.schedulers import submission
-    from trainwright.schedulers.environment import explain
+    from trainwright.jobs.environment import explain_environment
+    from trainwright.jobs.explain import explain_job
+    from trainwright.runs import submission
+    from trainwright.runs.request import SubmitRequest, order_for
 
-    wish = Wish(
+    request = SubmitRequest(
         spec, job, overrides, script, recipe, args, nodes, processes, queue, container, scheduler or "", host or "",
         remote_folder, venv, dry_run or explain_it,
     )  # fmt: skip
-    order = order_for(wish)
+    order = order_for(request)
+    show_findings(order.findings)
     planned = submission.plan(order)
     if expected := expectation(submission.predicted(order)):
-        click.echo(expected + (" (options after -- not counted)" if order.job.args else ""), err=True)
-    if dry_run or explain_it:
-        click.echo(explain(planned.launch.environment) if explain_it else planned.script.text.rstrip())
+        click.echo(expected, err=True)
+    if explain_it:
+        click.echo(f"{explain_job(order.job)}\n\nenvironment\n{explain_environment(planned.launch.environment)}")
+        return
+    if dry_run:
+        click.echo(planned.script.text.rstrip())
         return
     run = submission.submit(order, planned)
     if as_json:

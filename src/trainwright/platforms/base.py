@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from trainwright.errors import UserError
+from trainwright.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
     from trainwright.schedulers.base import Scheduler
-    from trainwright.spec.model import Spec
+    from trainwright.spec.model import Job, Spec
 
 
 @dataclass(frozen=True)
@@ -48,14 +48,19 @@ class ClusterStatus:
     scheduler: str
     queues: tuple[QueueStatus, ...] = ()
     nodes: tuple[NodeStatus, ...] = ()
+    problems: tuple[str, ...] = ()  # what is broken, and how to repair it
 
 
 class Platform(Protocol):
     """One way of making a cluster. `spec` may be missing where a name alone finds the cluster."""
 
-    def up(self, spec: Spec, say: Callable[[str], None]) -> ClusterStatus: ...
+    def up(self, spec: Spec, say: Callable[[str], None], force: bool = False) -> ClusterStatus:
+        """Make or repair the cluster. What would end running jobs is refused unless `force`."""
+        ...
 
-    def down(self, name: str, spec: Spec | None, say: Callable[[str], None]) -> None: ...
+    def down(self, name: str, spec: Spec | None, say: Callable[[str], None], force: bool = False) -> None:
+        """Remove the cluster; with jobs on it only where `force`."""
+        ...
 
     def status(self, name: str, spec: Spec | None) -> ClusterStatus: ...
 
@@ -63,27 +68,34 @@ class Platform(Protocol):
         """The command that opens a shell on the cluster's head, and what its environment needs beside the user's."""
         ...
 
-    def scheduler(self, name: str, spec: Spec | None) -> Scheduler: ...
+    def scheduler(self, spec: Spec, job: Job, host: str = "") -> Scheduler:
+        """Where a job of the spec goes; `host` is a Slurm head node to reach over ssh."""
+        ...
 
-    def preview(self, spec: Spec) -> Scheduler:
+    def preview(self, spec: Spec, job: Job, host: str = "") -> Scheduler:
         """The scheduler as far as a dry run needs it: it renders, and the cluster need not be up."""
+        ...
+
+    def scheduler_again(self, cluster: str, host: str, at: Mapping[str, str]) -> Scheduler:
+        """The scheduler of an earlier run, from what `run.json` keeps. Nothing is asked of the cluster yet."""
         ...
 
 
 # platform -> where its code is; imported only when used. A new platform adds a line.
 PLATFORMS: dict[str, str] = {
+    "parallelcluster": "trainwright.platforms.parallelcluster.platform:ParallelClusterPlatform",
+    "eks": "trainwright.platforms.eks.platform:EksPlatform",
+    "batch": "trainwright.platforms.batch.platform:BatchPlatform",
+    "hyperpod": "trainwright.platforms.hyperpod.platform:HyperPodPlatform",
+    "hyperpod-eks": "trainwright.platforms.eks.platform:HyperPodEksPlatform",
     "local": "trainwright.platforms.local.platform:LocalPlatform",
 }
 
 
 def platform_named(name: str) -> Platform:
-    """The platform of that name, or a clear word that it cannot be reached from here."""
+    """The platform of that name."""
     if name not in PLATFORMS:
-        raise UserError(
-            f"this verb does not reach platform {name} yet, only {' and '.join(PLATFORMS)}",
-            fix="deploy what `trainwright plan` writes (docs/plan.md shows how); `submit`, `jobs` and `logs` reach a "
-            "cluster that is up",
-        )
+        raise UserError(f"there is no platform {name!r}", fix=did_you_mean(name, PLATFORMS) or ", ".join(PLATFORMS))
     module, _, attribute = PLATFORMS[name].partition(":")
     made: Any = getattr(importlib.import_module(module), attribute)()
     return cast("Platform", made)

@@ -1,65 +1,37 @@
-"""The platforms that run images: what a spec says about Kubernetes and AWS Batch, as their schedulers take it. What
-such a platform cannot honour is refused here, by the name of the field."""
+"""The platforms that run images: what a spec says about Kubernetes and AWS Batch, as their schedulers take it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from trainwright.aws.batch import BatchApi
-from trainwright.errors import UserError
-from trainwright.schedulers.base import Scheduler
 from trainwright.schedulers.batch import BatchScheduler
-from trainwright.schedulers.kubernetes.pod import Grounds
+from trainwright.schedulers.kubernetes.pod import PodSettings
 from trainwright.schedulers.kubernetes.scheduler import KubernetesScheduler
-from trainwright.schedulers.launch import queue_of
 from trainwright.spec.model import Job, Queue, Spec
 
-KUBERNETES = frozenset({"eks", "hyperpod-eks"})
 SHARED = frozenset({"lustre", "openzfs", "efs"})
 
 
-def container_scheduler(spec: Spec, job: Job) -> Scheduler:
-    """The scheduler of a platform that runs images, for one job of a spec."""
-    queue = queue_of(spec, job)
-    if not queue.instance:
-        raise UserError(f"queue {queue.name!r} names no instance type", fix="add `instance: p5.48xlarge` to it")
-    return _kubernetes(spec, job, queue) if spec.platform in KUBERNETES else _batch(spec, queue)
+def queue_of(spec: Spec, job: Job) -> Queue:
+    """The queue of a checked job; the first one where it names none."""
+    queue = spec.queue(job.queue) if job.queue else spec.queues[0]
+    assert queue is not None, "check: SPC002"
+    return queue
 
 
-def scheduler_at(name: str, cluster: str, at: Mapping[str, str]) -> Scheduler:
-    """The scheduler of an earlier run, from what `run.json` keeps."""
-    if name == "kubernetes":
-        return KubernetesScheduler(Grounds(namespace=at["namespace"]), at["kind"], at["context"] or None, cluster)
-    return BatchScheduler(at["queue"], "", BatchApi(at["region"] or None), cluster)
-
-
-def _kubernetes(spec: Spec, job: Job, queue: Queue) -> KubernetesScheduler:
-    said = spec.kubernetes
-    refused = [item.mount for item in spec.storage if item.kind in ("ebs", "folder")]
-    if refused:
-        raise UserError(
-            f"a pod cannot mount the storage at {', '.join(refused)}: it belongs to a head node or to this machine",
-            where="storage",
-            fix="use lustre, openzfs or efs",
-        )
+def kubernetes_scheduler(spec: Spec, job: Job, prefix: str = "") -> KubernetesScheduler:
+    """The scheduler of a job on Kubernetes. `prefix` stands before the instance type in the nodes' label."""
+    queue, said = queue_of(spec, job), spec.kubernetes
     claims = {item.mount: claim_name(item.mount) for item in spec.storage if item.kind in SHARED}
-    unknown = set(said.claims) - {item.mount for item in spec.storage} - {m.partition(":")[0] for m in job.mounts}
-    if unknown:
-        raise UserError(
-            f"kubernetes.claims names {', '.join(sorted(unknown))}, which neither `storage` nor the job mounts",
-            fix="add it to the job's `mounts`, or take it out",
-        )
-    # On HyperPod nodes carry the instance type with the service's prefix.
     instance = queue.instance or ""
-    grounds = Grounds(
+    settings = PodSettings(
         namespace=said.namespace,
         instance=instance.removeprefix("ml."),
-        node_type=f"ml.{instance.removeprefix('ml.')}" if spec.platform == "hyperpod-eks" else instance,
+        node_type=f"{prefix}{instance.removeprefix(prefix)}",
         claims={**claims, **said.claims},
         scratch=tuple(item.mount for item in spec.storage if item.kind == "nvme"),
         service_account=said.service_account or "",
     )
-    return KubernetesScheduler(grounds, job.kind or said.kind, said.context, spec.name)
+    return KubernetesScheduler(settings, job.kind or said.kind, said.context, spec.name)
 
 
 def claim_name(mount: str) -> str:
@@ -67,11 +39,9 @@ def claim_name(mount: str) -> str:
     return mount.strip("/").replace("/", "-").replace("_", "-").lower() or "root"
 
 
-def _batch(spec: Spec, queue: Queue) -> BatchScheduler:
-    said = spec.batch
-    unknown = set(said.queues) - {one.name for one in spec.queues}
-    if unknown:
-        raise UserError(f"batch.queues names {', '.join(sorted(unknown))}, which is no queue of the spec")
+def batch_scheduler(spec: Spec, job: Job) -> BatchScheduler:
+    """The scheduler of a job on AWS Batch."""
+    queue, said = queue_of(spec, job), spec.batch
     return BatchScheduler(
         said.queues.get(queue.name, f"{spec.name}-{queue.name}"),
         queue.instance or "",

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from trainwright.catalog.regions import region_of_zone, zone_kind
-from trainwright.catalog.storage import lustre_problem, openzfs_throughputs
+from trainwright.catalog.regions import zone_kind
+from trainwright.catalog.storage import openzfs_throughputs
 from trainwright.platforms.setting import Setting, gib, lustre_gib
 from trainwright.spec.model import Storage
 from trainwright.stacks.library import template
@@ -56,12 +56,8 @@ def wire(setting: Setting, *, bucket: bool, cluster_owns_lustre: bool) -> Wiring
     ids = _network_ids(setting, network)
     storage: list[StackPlan] = []
     file_systems: dict[str, str] = {}
-    for index, item in enumerate(setting.spec.storage):
-        stack, found = _storage(setting, index, item, ids, cluster_owns_lustre)
-        if stack is not None and stack.key in {made.key for made in storage}:
-            setting.refuse(
-                "storage", index, "mount", what=f"two folders would share the stack {stack.key}", fix="rename one"
-            )
+    for item in setting.spec.storage:
+        stack, found = _storage(item, ids, cluster_owns_lustre)
         storage += [stack] if stack is not None else []
         if found is not None:
             file_systems[item.mount] = found
@@ -83,22 +79,9 @@ def wire(setting: Setting, *, bucket: bool, cluster_owns_lustre: bool) -> Wiring
 
 
 def _network(setting: Setting) -> StackPlan | None:
-    given = setting.spec.network
-    named = [k for k in ("vpc", "public_subnet", "private_subnet", "security_group") if getattr(given, k)]
-    if not named:
-        return StackPlan("network", "network", _zones(setting), "the spec names no network")
-    missing = [k for k in ("public_subnet", "private_subnet") if getattr(given, k) is None]
-    if missing:
-        setting.refuse(
-            "network",
-            what=f"the network names {' and '.join(named)} but not {' and '.join(missing)}",
-            fix="name both subnets, or leave `network` out and one is created",
-        )
-    if given.zones > 1 or given.more_zones:
-        setting.refuse(
-            "network", "zones", what="`zones` belongs to a network that is created", fix="remove it, or the subnets"
-        )
-    return None
+    if setting.spec.network.private_subnet is not None:
+        return None
+    return StackPlan("network", "network", _zones(setting), "the spec names no network")
 
 
 def _zones(setting: Setting) -> dict[str, str]:
@@ -106,29 +89,9 @@ def _zones(setting: Setting) -> dict[str, str]:
     spec, given = setting.spec, setting.spec.network
     count = max(given.zones, 1 + len(given.more_zones), ZONES_OF_A_DATABASE if _creates_database(setting) else 1)
     if spec.zone is None:
-        if given.more_zones:
-            setting.refuse(
-                "network", "more_zones", what="`more_zones` adds to `zone`, which is missing", fix="add `zone:`"
-            )
         return {f"Zone{n}": "auto" for n in range(1, count + 1)}
     zones = (spec.zone, *given.more_zones)
-    if len(zones) < count:
-        setting.refuse(
-            "zone",
-            what=f"the network needs {count} zones and the spec names {len(zones)}"
-            + (" (a database stands in two)" if _creates_database(setting) else ""),
-            fix="add `network: {more_zones: [...]}`, or remove `zone` and let AWS choose",
-        )
-    for zone in zones:
-        home = region_of_zone(zone)
-        if home is not None and home.name != spec.region:
-            setting.refuse(
-                "zone", what=f"{zone} is a zone of {home.name}, not of {spec.region}", fix="change one of them"
-            )
-    styles = {zone_kind(zone) for zone in zones}
-    if len(styles) != 1 or None in styles:
-        setting.refuse("zone", what="zones are written in two ways or not as zones", fix="write all as ids: use2-az3")
-    return {"ZoneStyle": str(styles.pop()), **{f"Zone{n}": zone for n, zone in enumerate(zones, 1)}}
+    return {"ZoneStyle": str(zone_kind(spec.zone)), **{f"Zone{n}": zone for n, zone in enumerate(zones, 1)}}
 
 
 def _network_ids(setting: Setting, stack: StackPlan | None) -> Ids:
@@ -141,59 +104,26 @@ def _network_ids(setting: Setting, stack: StackPlan | None) -> Ids:
     return Ids(stack.output("Vpc"), stack.output("PublicSubnet"), tuple(private), stack.output("SecurityGroup"))
 
 
-def _home_of_stack(setting: Setting, ids: Ids, *path: str | int) -> dict[str, str]:
+def _home_of_stack(ids: Ids) -> dict[str, str]:
     """The network parameters of a stack that holds a file system."""
-    if ids.vpc is None or ids.security_group is None:
-        missing = "vpc" if ids.vpc is None else "security_group"
-        setting.refuse(
-            *path,
-            what=f"a file system is created here, but the network names no {missing}",
-            fix=f"add `network: {{{missing}: ...}}`, or name an existing file system with `id:`",
-        )
+    assert ids.vpc is not None, "check: SPC007"
+    assert ids.security_group is not None, "check: SPC007"
     return {"Vpc": ids.vpc, "Subnet": ids.private_subnets[0], "NodeSecurityGroup": ids.security_group}
 
 
-def _storage(
-    setting: Setting, index: int, item: Storage, ids: Ids, cluster_owns_lustre: bool
-) -> tuple[StackPlan | None, str | None]:
-    path = ("storage", index)
-    key = item.mount.strip("/").replace("/", "-").lower() or "root"
+def _storage(item: Storage, ids: Ids, cluster_owns_lustre: bool) -> tuple[StackPlan | None, str | None]:
+    key = item.stack_key
     if item.lustre is not None:
-        if item.lustre.id is not None:
-            if item.bucket is not None:
-                setting.refuse(
-                    *path, "bucket", what="the link of an existing file system is not changed", fix="remove `bucket`"
-                )
+        if item.lustre.id is not None or (item.lustre.managed and cluster_owns_lustre):
             return None, item.lustre.id
-        _refuse_bad_lustre(setting, index, item)
-        if item.lustre.managed:
-            if not cluster_owns_lustre:
-                setting.refuse(*path, "lustre", "managed", what="only parallelcluster can own a Lustre file system")
-            if item.lustre.efa:
-                setting.refuse(
-                    *path,
-                    "lustre",
-                    "efa",
-                    what="ParallelCluster cannot create EFA-enabled Lustre",
-                    fix="remove `managed`",
-                )
-            return None, None
-        stack = _lustre(key, item, _home_of_stack(setting, ids, *path))
+        stack = _lustre(key, item, _home_of_stack(ids))
         return stack, stack.output("FileSystemId")
     if item.openzfs is not None:
         if item.openzfs.id is not None:
             return None, item.openzfs.id
-        stack = _openzfs(setting, key, index, item, _home_of_stack(setting, ids, *path))
+        stack = _openzfs(key, item, _home_of_stack(ids))
         return stack, stack.output("RootVolumeId")
     return None, item.efs.id if item.efs is not None else None
-
-
-def _refuse_bad_lustre(setting: Setting, index: int, item: Storage) -> None:
-    lustre = item.lustre
-    assert lustre is not None
-    problem = lustre_problem(deployment(item), lustre_gib(lustre.capacity), lustre.throughput, "SSD", lustre.efa)
-    if problem is not None:
-        setting.refuse("storage", index, "lustre", what=problem, fix="choose a size and throughput FSx offers")
 
 
 def deployment(item: Storage) -> str:
@@ -217,16 +147,10 @@ def _lustre(key: str, item: Storage, home: dict[str, str]) -> StackPlan:
     return StackPlan(f"lustre-{key}", "lustre", parameters, f"the file system at {item.mount}; it outlives the cluster")
 
 
-def _openzfs(setting: Setting, key: str, index: int, item: Storage, home: dict[str, str]) -> StackPlan:
+def _openzfs(key: str, item: Storage, home: dict[str, str]) -> StackPlan:
     zfs = item.openzfs
     assert zfs is not None
     kinds = [k for k in ("SINGLE_AZ_HA_2", "SINGLE_AZ_HA_1") if zfs.throughput in openzfs_throughputs(k)]
-    if not kinds:
-        offered = ", ".join(map(str, openzfs_throughputs("SINGLE_AZ_HA_2")))
-        setting.refuse(
-            "storage", index, "openzfs", "throughput",
-            what=f"OpenZFS does not offer {zfs.throughput} MB/s", fix=f"choose one of {offered}",
-        )  # fmt: skip
     parameters = {
         **home,
         "DeploymentType": kinds[0],
@@ -246,18 +170,9 @@ def _accounting(setting: Setting, ids: Ids, network: StackPlan | None) -> tuple[
     if given is None:
         return None, {}
     if given.uri is not None:
-        if given.user is None or given.secret is None:
-            setting.refuse(
-                "accounting", what="an existing database needs `uri`, `user` and `secret`", fix="add what is missing"
-            )
-        return None, {"uri": given.uri, "user": given.user, "secret": given.secret}
+        return None, {"uri": given.uri, "user": given.user or "", "secret": given.secret or ""}
     subnets = network.output("PrivateSubnets") if network is not None else ",".join(given.subnets)
-    if ids.vpc is None or (network is None and len(given.subnets) < ZONES_OF_A_DATABASE):
-        setting.refuse(
-            "accounting",
-            what="the database needs the VPC and private subnets in two zones of the existing network",
-            fix="add `network: {vpc: ...}` and `accounting: {subnets: [subnet-..., subnet-...]}`",
-        )
+    assert ids.vpc is not None, "check: SPC007"
     parameters = {"Vpc": ids.vpc, "Subnets": subnets}
     stack = StackPlan("accounting", "accounting", parameters, "Slurm's job records outlive the head node")
     outputs = {"uri": "Uri", "user": "UserName", "secret": "PasswordSecretArn", "client": "ClientSecurityGroup"}

@@ -1,6 +1,6 @@
 """Predict: step time, memory, cost, time to train and goodput of a training job, before anyone pays for it."""
 
-from trainwright.predict.plan import Plan
 from trainwright.predict.prediction import Prediction, predict
+from trainwright.predict.request import PredictRequest
 
-__all__ = ["Plan", "Prediction", "predict"]
+__all__ = ["PredictRequest", "Prediction", "predict"]

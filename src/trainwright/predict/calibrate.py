@@ -1,4 +1,4 @@
-"""Adjusts the predictor to a user's own runs: what their machines sustain, kept in their settings."""
+"""Fits the predictor to a user's own runs: the matmul rate their GPUs sustain, kept in the user's settings."""
 
 from __future__ import annotations
 
@@ -11,11 +11,8 @@ from pathlib import Path
 
 from trainwright.errors import UserError
 from trainwright.predict.constants import Constants, constants
-from trainwright.predict.hardware import cluster
-from trainwright.predict.plan import Batch
-from trainwright.predict.prediction import find_model, plan_for
-from trainwright.predict.profiles import profile
 from trainwright.predict.setup import Setup
+from trainwright.predict.setup_record import from_record
 from trainwright.predict.step import step_time
 
 SUSTAINED = {
@@ -24,21 +21,21 @@ SUSTAINED = {
     "sm_100": "matmul_sustained_blackwell",
 }
 LOCAL = "local_pace"
-WARM_UP = 0.2  # of a run's lines, left out
+WARM_UP = 0.2  # share of a run's lines, at its start, that is ignored
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A finished run: what was predicted for it and what it did."""
+    """A finished run: its setup (None on this machine's CPU), the predicted and the measured speed."""
 
-    folder: Path
-    said: dict[str, object]
+    setup: Setup | None
+    predicted_tokens_per_s: float
     tokens_per_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One number that moved, and what that did to the error on the runs it rests on."""
+    """One constant that was fitted, and the mean error on its runs before and after."""
 
     name: str
     before: float
@@ -59,7 +56,7 @@ def overrides() -> dict[str, float]:
 
 
 def calibrated() -> Constants:
-    """The shipped constants with the user's own over them."""
+    """The shipped constants, overridden by the user's own."""
     values = {name: value for name, value in overrides().items() if name != LOCAL}
     return constants().with_values(**values) if values else constants()
 
@@ -69,7 +66,7 @@ def read_run(folder: Path) -> Run:
     for path in (metrics, prediction):
         if not path.is_file():
             raise UserError(
-                f"{folder} is not a run that can calibrate: {path.name} is missing",
+                f"{folder} cannot be used to calibrate: {path.name} is missing",
                 fix="name the folder of a run that `submit` started",
             )
     lines = [json.loads(line) for line in metrics.read_text(encoding="utf-8").splitlines() if line.strip()]
@@ -77,23 +74,15 @@ def read_run(folder: Path) -> Run:
     kept = rates[int(len(rates) * WARM_UP) :]
     if len(kept) < 3:
         raise UserError(
-            f"{metrics} holds {len(rates)} rates: too few", fix="calibrate with a run of at least five lines"
+            f"{metrics} has only {len(rates)} lines with a speed", fix="calibrate with a run of at least five lines"
         )
-    return Run(folder, json.loads(prediction.read_text(encoding="utf-8")), statistics.median(kept))
-
-
-def setup_of_run(run: Run) -> Setup:
-    said = run.said
-    machines = cluster(str(said["instance"]), int(str(said["nodes"])))
-    stack = profile(str(said["trainer"]))
-    plan = plan_for(str(said["plan"]), machines.gpus, stack)
-    batch = Batch(int(str(said["seq"])), int(str(said["micro_batch"])), int(str(said["microbatches"])))
-    policy, _, part = str(said["recompute"]).partition(" on ")
-    share = float(part.split("%")[0]) / 100 if part else 1.0
-    return Setup(
-        find_model(str(said["model"])), machines, plan, batch, stack, str(said["precision"]),
-        recompute=policy, recompute_part=share,
-    )  # fmt: skip
+    record = json.loads(prediction.read_text(encoding="utf-8"))
+    if "tokens_per_s" not in record:
+        raise UserError(
+            f"{prediction} holds no prediction: {record.get('unavailable', 'it has no tokens_per_s')}",
+            fix="calibrate with a run whose job could be predicted",
+        )
+    return Run(from_record(record), float(record["tokens_per_s"]), statistics.median(kept))
 
 
 def log_errors(runs: list[tuple[Setup, float]], c: Constants) -> list[float]:
@@ -101,28 +90,30 @@ def log_errors(runs: list[tuple[Setup, float]], c: Constants) -> list[float]:
 
 
 def calibrate(folders: list[Path]) -> list[Change]:
-    """Fit each generation's sustained rate to the runs on it, keep the result, and tell."""
+    """Fit the sustained rate of each GPU generation to the runs on it, and keep the result in the user's settings."""
     runs = [read_run(folder) for folder in folders]
-    kept = overrides()
+    values = overrides()
     changes = []
-    away = [(setup_of_run(r), r.tokens_per_s) for r in runs if r.said.get("instance")]
+    computed = [(r.setup, r.tokens_per_s) for r in runs if r.setup is not None]
     for family, name in SUSTAINED.items():
-        mine = [(s, rate) for s, rate in away if s.cluster.device.family == family]
-        if mine:
-            change = fit_one(name, mine)
-            kept[name] = change.after
-            changes.append(change)
-    here = [math.log(r.tokens_per_s / float(str(r.said["tokens_per_s"]))) for r in runs if not r.said.get("instance")]
-    if here:
-        before = kept.get(LOCAL, 1.0)
-        after = before * math.exp(statistics.median(here))
-        kept[LOCAL] = after
-        left = [e - math.log(after / before) for e in here]
-        changes.append(Change(LOCAL, before, after, mean_size(here), mean_size(left), len(here)))
+        of_family = [(s, rate) for s, rate in computed if s.cluster.device.family == family]
+        if of_family:
+            changes.append(fit_one(name, of_family))
+    on_cpu = [math.log(r.tokens_per_s / r.predicted_tokens_per_s) for r in runs if r.setup is None]
+    if on_cpu:
+        changes.append(fit_local(on_cpu, values.get(LOCAL, 1.0)))
+    values |= {change.name: change.after for change in changes}
     path = settings_file()
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(kept, indent=2) + "\n", encoding="utf-8")
+    path.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
     return changes
+
+
+def fit_local(log: list[float], before: float) -> Change:
+    """The pace of this machine: the median of measured over predicted speed, on top of the present pace."""
+    after = before * math.exp(statistics.median(log))
+    left = [e - math.log(after / before) for e in log]
+    return Change(LOCAL, before, after, mean_size(log), mean_size(left), len(log))
 
 
 def mean_size(log: list[float]) -> float:
@@ -130,7 +121,7 @@ def mean_size(log: list[float]) -> float:
 
 
 def fit_one(name: str, runs: list[tuple[Setup, float]]) -> Change:
-    """Bisection: the rate at which the median run is neither too fast nor too slow; within a third of the shipped."""
+    """Bisection for the value at which the median error is zero, within a third of the shipped value."""
     base = constants()
     shipped = float(getattr(base, name))
     low, high = shipped * 0.67, min(1.1, shipped * 1.33)

@@ -1,4 +1,4 @@
-"""How long a collective takes: an opening latency, the bytes over the slowest wire, the cost of filling the chain."""
+"""How long a collective takes: an opening latency, the bytes over the slowest link, the time to fill the pipeline."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ ALLTOALL_GROWTH = 0.93  # exponent of the node count in an all-to-all's chain, f
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Ranks that talk to each other: how many, how many of them sit in one domain, and the wires they use."""
+    """Ranks of one collective: how many, how many of them share one domain, and the links they use."""
 
     ranks: int
     per_domain: int
     inside: Link
     between: Link
-    peers: int = 0  # where GPUs are wired pair by pair, how many others each one has; 0: through a switch
+    peers: int = 0  # peers of a GPU that is linked pair by pair; 0: through a switch
 
     @property
     def domains(self) -> int:
@@ -27,7 +27,7 @@ class Group:
 
     @property
     def inner_rate(self) -> float:
-        """Without a switch a pair of GPUs has only its own share of the links."""
+        """Without a switch, a pair of GPUs has only its own links."""
         if not self.peers:
             return self.inside.rate
         return self.inside.rate * min(self.ranks - 1, self.peers) / self.peers
@@ -80,7 +80,7 @@ def all_reduce(size: float, g: Group) -> float:
 
 
 def all_to_all(size: float, g: Group) -> float:
-    """Every rank sends `size` bytes, an equal part to each; what leaves the domain shares the rank's own adapter."""
+    """Every rank sends `size` bytes, an equal part to each; what leaves the domain uses the rank's own adapter."""
     if g.ranks <= 1 or size <= 0:
         return 0.0
     inner = size * (g.ranks - 1) / g.ranks / (g.inner_rate * g.inside.ring_efficiency)

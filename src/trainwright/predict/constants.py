@@ -1,4 +1,4 @@
-"""The predictor's numbers, read from constants.toml and given names and types. What a number rests on stands there."""
+"""The predictor's constants, read from constants.toml, which gives the unit and the evidence of each."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Traffic:
 
 @dataclass(frozen=True, eq=False)
 class Constants:
-    """One set of numbers. `dataclasses.replace` makes another: that is how a fit and a user's calibration work."""
+    """One set of constants. A fit or a user's calibration replaces some of them."""
 
     matmul_sustained_ampere: float
     matmul_sustained_hopper: float
@@ -66,7 +66,7 @@ class Constants:
 
 @cache
 def table() -> dict[str, Any]:
-    """The file as it stands, with units and reasons: what the documentation and the tests read."""
+    """The raw file, with units and reasons, for the documentation and the tests."""
     return tomllib.loads(CONSTANTS_FILE.read_text(encoding="utf-8"))
 
 

@@ -1,4 +1,4 @@
-"""Each term of a prediction with its formula and numbers, so that a person can check it with a pocket calculator."""
+"""Each term of a prediction with its formula and numbers, so that a person can check it by hand."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from trainwright.predict.collectives import all_gather, all_reduce
 from trainwright.predict.constants import Constants
 from trainwright.predict.goodput import DAY, simulate
 from trainwright.predict.memory import activation_bytes, in_flight, memory, stage_parameters
-from trainwright.predict.operators import attention_rates, layer_time, product_roof
+from trainwright.predict.operators import attention_rates, layer_time, layer_work, trainer_matmul_rate
 from trainwright.predict.prediction import Prediction
 from trainwright.predict.setup import Setup
 from trainwright.predict.step import groups_of, step_time
@@ -15,109 +15,112 @@ from trainwright.train.models.shape import block_parameters, parameter_count
 G = 2**30
 
 
-def explain(s: Setup, p: Prediction, c: Constants) -> list[tuple[str, str]]:
-    """(term, formula with numbers), in the order in which the step is built up."""
+Term = tuple[str, str]
+
+
+def explain(p: Prediction, c: Constants) -> list[Term]:
+    """(term, formula with numbers), in the order in which the step is built up; empty for a measured prediction."""
+    s = p.setup
+    if s is None:
+        return []
     return [*compute_terms(s, c), *communication_terms(s, c), *memory_terms(s, c), *whole_terms(s, p, c)]
 
 
-def term(name: str, *words: str) -> tuple[str, str]:
+def term(name: str, *words: str) -> Term:
     return name, " ".join(words)
 
 
-def compute_terms(s: Setup, c: Constants) -> list[tuple[str, str]]:
+def compute_terms(s: Setup, c: Constants) -> list[Term]:
     shape, device = s.shape, s.cluster.device
-    roof = product_roof(device, s.profile, s.precision, s.rowwise, c)
-    layer = layer_time(
-        shape, s.local_tokens, s.attended, s.plan.tp, s.profile.sequence and s.plan.tp > 1, device, s.profile,
-        s.precision, c, s.frozen, s.rowwise,
-    )  # fmt: skip
+    rate = trainer_matmul_rate(device, s.profile, s.precision, s.rowwise, c)
+    layer = layer_time(layer_work(s), c)
     rates = attention_rates(device, s.profile.attention, shape.width_per_head, s.attended, c)
     flops = 6 * block_parameters(shape) * s.local_tokens / s.plan.tp
-    ideal = flops / roof
-    took = layer.products_forward + layer.products_backward
-    both = layer.elementwise_forward + layer.elementwise_backward
+    ideal = flops / rate
+    products = layer.products_forward + layer.products_backward
+    elementwise = layer.elementwise_forward + layer.elementwise_backward
     return [
-        term("tokens of a microbatch", f"{s.batch.micro} sequences x {s.batch.seq} / cp {s.plan.cp}",
+        term("tokens per microbatch", f"{s.batch.micro} sequences x {s.batch.sequence} / cp {s.plan.cp}",
              f"= {s.local_tokens:,.0f}"),
-        term("product roof", f"best measured x sustained {device.sustained(c):.3g} x clock {device.clock(c):.3g}",
-             f"= {roof / 1e12:,.0f} TFLOP/s"),
+        term("matmul rate", f"best measured x sustained {device.sustained(c):.3g} x clock {device.clock(c):.3g}",
+             f"= {rate / 1e12:,.0f} TFLOP/s"),
         term("products, one layer", f"6 x {block_parameters(shape) / 1e6:,.1f} M",
              f"x {s.local_tokens:,.0f} / tp {s.plan.tp}",
-             f"= {flops / 1e12:,.2f} TFLOP / roof = {ideal * 1e3:.3f} ms;",
-             f"with tiles and filling {took * 1e3:.3f} ms ({ideal / took:.0%})"),
+             f"= {flops / 1e12:,.2f} TFLOP / matmul rate = {ideal * 1e3:.3f} ms;",
+             f"with tiling and pipeline fill {products * 1e3:.3f} ms ({ideal / products:.0%})"),
         term("attention, one layer", f"{s.profile.attention}: forward {layer.attention_forward * 1e3:.3f} ms",
              f"at {rates[0] / 1e12:,.0f} TFLOP/s, backward {layer.attention_backward * 1e3:.3f} ms",
              f"at {rates[1] / 1e12:,.0f}"),
-        term("elementwise, one layer", f"{s.profile.fusion}: {both * 1e3:.3f} ms",
+        term("elementwise, one layer", f"{s.profile.fusion}: {elementwise * 1e3:.3f} ms",
              f"= bytes / ({device.bandwidth / 1e12:.2f} TB/s x {c.memory_efficiency})"),
     ]  # fmt: skip
 
 
-def communication_terms(s: Setup, c: Constants) -> list[tuple[str, str]]:
+def communication_terms(s: Setup, c: Constants) -> list[Term]:
     tensor, data, shard = groups_of(s)
-    found = []
+    terms = []
     if s.plan.tp > 1:
         size = s.local_tokens * s.shape.hidden * 2
-        found.append((
+        terms.append((
             "tensor parallel, one exchange",
             f"{size / 1e6:,.1f} MB over {tensor.ranks} ranks at {tensor.inner_rate / 1e9:.0f} GB/s: all-gather "
-            f"{all_gather(size, tensor) * 1e3:.3f} ms, twice each way and layer",
+            f"{all_gather(size, tensor) * 1e3:.3f} ms, twice per layer in each direction",
         ))  # fmt: skip
-    if s.plan.zero >= 2 and shard.ranks > 1:
+    if s.zero >= 2 and shard.ranks > 1:
         size = block_parameters(s.shape) / s.plan.tp * 2
-        wire = shard.between.rate * shard.per_domain if shard.domains > 1 else shard.inner_rate
-        found.append((
+        rate = shard.between.rate * shard.per_domain if shard.domains > 1 else shard.inner_rate
+        terms.append((
             "weight gather, one layer",
-            f"{size / 1e6:,.1f} MB over {shard.ranks} ranks in {shard.domains} nodes at {wire / 1e9:.0f} GB/s: "
+            f"{size / 1e6:,.1f} MB over {shard.ranks} ranks in {shard.domains} nodes at {rate / 1e9:.0f} GB/s: "
             f"{all_gather(size, shard) * 1e3:.3f} ms, behind {c.overlap_reach:.0%} of the layer's compute",
         ))  # fmt: skip
     elif data.ranks > 1 and not s.frozen:
         size = parameter_count(s.shape) / (s.plan.tp * s.plan.pp) * s.profile.grad_bytes
-        found.append((
-            "gradients, once a step",
+        terms.append((
+            "gradients, once per step",
             f"{size / 1e9:,.2f} GB over {data.ranks} ranks: {all_reduce(size, data) * 1e3:.1f} ms before overlap",
         ))  # fmt: skip
-    return found
+    return terms
 
 
-def memory_terms(s: Setup, c: Constants) -> list[tuple[str, str]]:
-    held = memory(s, c)
+def memory_terms(s: Setup, c: Constants) -> list[Term]:
+    used = memory(s, c)
     kept = activation_bytes(s, s.recompute)
     rest = (
-        f"logits {held.logits / G:.1f}, gathered weights {held.gathered / G:.1f}, buffers {held.overhead / G:.1f} GiB"
+        f"logits {used.logits / G:.1f}, gathered weights {used.gathered / G:.1f}, buffers {used.overhead / G:.1f} GiB"
     )
     return [
-        term("memory: state", f"{stage_parameters(s) / 1e9:.2f} B parameters here,",
+        term("memory: state", f"{stage_parameters(s) / 1e9:.2f} B parameters on this rank,",
              f"{s.profile.state_bytes:g} bytes each,",
-             f"zero-{s.plan.zero} over {s.plan.shard * s.plan.cp} = {held.state / G:.1f} GiB"),
-        term("memory: activations", f"{kept / G:.3f} GiB a layer ({s.recompute})",
+             f"ZeRO-{s.zero} over {s.plan.shard * s.plan.cp} = {used.state / G:.1f} GiB"),
+        term("memory: activations", f"{kept / G:.3f} GiB per layer ({s.recompute})",
              f"x {s.shape.layers / s.plan.pp:.3g} layers",
-             f"x {in_flight(s):.3g} microbatches in flight, and one layer at work = {held.activations / G:.1f} GiB"),
+             f"x {in_flight(s):.3g} microbatches in flight, and the layer at hand = {used.activations / G:.1f} GiB"),
         term("memory: rest", rest),
     ]  # fmt: skip
 
 
-def whole_terms(s: Setup, p: Prediction, c: Constants) -> list[tuple[str, str]]:
-    took = step_time(s, c)
+def whole_terms(s: Setup, p: Prediction, c: Constants) -> list[Term]:
+    step = step_time(s, c)
     good = p.goodput
     month = 30 * DAY
-    played = simulate(month, good.interval_s, good.stall_s, good.restart_s, good.mean_time_between_failures_s)
-    found = [
-        term("one microbatch", f"{took.microbatch * 1e3:,.1f} ms through the slowest of {s.plan.pp} stages"),
-        term("step", f"{s.batch.count} x {took.microbatch * 1e3:,.1f} ms",
-             f"+ bubble ({s.plan.pp} - 1) / {s.plan.interleave}",
-             f"of a mean stage + exposed rest = {took.total:.3f} s"),
-        term("tokens/s", f"{s.tokens:,} / {took.total:.3f} s = {p.tokens_per_s:,.0f};",
+    simulated = simulate(month, good.interval_s, good.stall_s, good.restart_s, good.mean_time_between_failures_s)
+    terms = [
+        term("one microbatch", f"{step.microbatch * 1e3:,.1f} ms through the slowest of {s.plan.pp} stages"),
+        term("step", f"{s.batch.count} x {step.microbatch * 1e3:,.1f} ms",
+             f"+ bubble ({s.plan.pp} - 1) / {s.plan.virtual_stages}",
+             f"of the mean stage + exposed communication, optimizer and fixed cost = {step.total:.3f} s"),
+        term("tokens/s", f"{s.tokens:,} / {step.total:.3f} s = {p.tokens_per_s:,.0f};",
              f"/ {p.gpus} GPUs = {p.tokens_per_s_per_gpu:,.1f}"),
         term("goodput", "interval / (e^(restart/M) M (e^((interval+stall)/M) - 1)),",
              f"M = {good.mean_time_between_failures_s / 3600:,.0f} h, interval {good.interval_s:,.0f} s,",
              f"stall {good.stall_s:.1f} s, restart {good.restart_s:.0f} s = {good.effective:.4f}"),
-        term("goodput, played out", f"20 months of training, failure by failure: {played:.4f}"),
+        term("goodput, simulated", f"20 months of training, failure by failure: {simulated:.4f}"),
     ]  # fmt: skip
     if p.cost:
-        found.append((
+        terms.append((
             "dollars per trillion tokens",
             f"{p.cost.usd_hour:,.2f} / 3600 / ({p.tokens_per_s:,.0f} x {p.goodput.effective:.4f}) x 1e12 = "
             f"{p.cost.usd_per_trillion_tokens:,.0f}",
         ))  # fmt: skip
-    return found
+    return terms

@@ -1,4 +1,4 @@
-"""Effective training time under failures: Daly's formula, a simulation that checks it, the best checkpoint interval."""
+"""Share of the time that trains despite failures: Daly's formula, a simulation to check it, the best interval."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from dataclasses import dataclass
 DAY = 86_400.0
 # Llama 3 405B: 466 interruptions in 54 days on 16,384 GPUs in 2,048 nodes (arXiv:2407.21783, section 3.3.4).
 FAILURES_PER_NODE_DAY = 466 / (54 * 2048)
-RESTART_S = 600.0  # find the bad node, replace it, start the job, read the checkpoint
+RESTART_S = 600.0  # find and replace the failed node, start the job, load the checkpoint
 
 
 @dataclass(frozen=True, slots=True)
 class Goodput:
-    """Part of the wall clock that trains, and what it rests on."""
+    """Share of the wall-clock time that trains, and the values it was computed from."""
 
     effective: float
     interval_s: float
@@ -25,7 +25,7 @@ class Goodput:
 
 
 def best_interval(stall: float, mtbf: float) -> float:
-    """Young's optimum: checkpoint writes and lost work cost the same."""
+    """Young's optimum: checkpoint stalls and lost work cost the same time."""
     return max(stall, math.sqrt(2.0 * max(stall, 1e-3) * mtbf))
 
 
@@ -53,12 +53,12 @@ def goodput(
 def simulate(
     useful: float, interval: float, stall: float, restart: float, mtbf: float, seed: int = 0, runs: int = 20
 ) -> float:
-    """Play out `runs` trainings of `useful` seconds, failure by failure; the mean effective part."""
-    dice = random.Random(seed)
+    """Simulate `runs` trainings of `useful` seconds, failure by failure; returns the mean effective share."""
+    rng = random.Random(seed)
     wall = 0.0
     for _ in range(runs):
         done, clock = 0.0, 0.0
-        fails_at = dice.expovariate(1.0 / mtbf)
+        fails_at = rng.expovariate(1.0 / mtbf)
         while done < useful:
             segment = min(interval, useful - done)
             if clock + segment + stall <= fails_at:
@@ -66,7 +66,7 @@ def simulate(
                 done += segment
                 continue
             clock = fails_at
-            while (again := dice.expovariate(1.0 / mtbf)) < restart:
+            while (again := rng.expovariate(1.0 / mtbf)) < restart:
                 clock += again
             clock += restart
             fails_at = clock + again - restart

@@ -1,4 +1,4 @@
-"""What one GPU and the wires around it can do: the catalog's facts plus a few of our own."""
+"""What one GPU and its links can do: peak rates of train/flops.py, the catalog's facts, and a few of our own."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from trainwright.catalog.accelerators import accelerators, find_accelerator
 from trainwright.catalog.instances import InstanceType, instance
 from trainwright.errors import UserError, did_you_mean
 from trainwright.predict.constants import Constants
+from trainwright.train.flops import TERA, peak_rates
 
 HERE = Path(__file__).parent
 GB = 1e9
-TERA = 1e12
 GIB = 2**30
 
 
@@ -29,7 +29,7 @@ class Device:
     bf16: float
     fp8: float
     fp4: float
-    best_bf16: float  # the best product anyone measured, 0 where nobody did
+    best_bf16: float  # the best matmul rate ever published, 0 where there is none
     best_fp8: float
     memory: float  # bytes
     bandwidth: float
@@ -37,7 +37,7 @@ class Device:
     domain: int  # accelerators that reach one another over NVLink
     sms: int
     watts: float
-    rated_watts: float
+    rated_watts: float  # the power limit at which best_bf16 and best_fp8 were measured
 
     @property
     def family(self) -> str:
@@ -46,17 +46,17 @@ class Device:
         return {"86": "sm_80", "89": "sm_80", "103": "sm_100", "120": "sm_100", "75": "sm_70"}.get(major, self.arch)
 
     def clock(self, c: Constants) -> float:
-        """The clock that the power limit allows, as part of the one at which the roof was measured."""
+        """The clock under the power limit, as a share of the clock at which the matmul rate was measured."""
         return float((self.watts / self.rated_watts) ** c.clock_power_exponent) if self.watts else 1.0
 
     def sustained(self, c: Constants) -> float:
-        """Part of the best product that a long run keeps up, by generation."""
+        """Share of the best matmul rate that a long run sustains, by generation."""
         if self.family == "sm_90":
             return c.matmul_sustained_hopper
         return c.matmul_sustained_blackwell if self.family == "sm_100" else c.matmul_sustained_ampere
 
-    def roof(self, precision: str, c: Constants) -> float:
-        """FLOP/s that a large product sustains in a training step."""
+    def matmul_rate(self, precision: str, c: Constants) -> float:
+        """FLOP/s that a large matrix product sustains in a training step."""
         kept = self.sustained(c) * self.clock(c)
         if precision == "fp4" and self.fp4:
             return self.fp4 * c.matmul_fp4 * kept
@@ -71,7 +71,7 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """One kind of wire; times in seconds, `rate` in bytes a second and rank."""
+    """One kind of link; times in seconds, `rate` in bytes/s per rank."""
 
     name: str
     rate: float
@@ -96,15 +96,16 @@ class Cluster:
     per_node: int
     inside: Link
     between: Link
+    instance: str = ""  # the EC2 type; empty for hardware that only a published table names
 
     @property
     def domain(self) -> int:
-        """How many GPUs share the inner link: a node, or a whole NVL72 rack."""
+        """How many GPUs the inner link connects: a node, or a whole NVL72 rack."""
         return max(self.per_node, self.device.domain if self.device.domain > 8 else 1)
 
     @property
     def peers(self) -> int:
-        """GPUs wired pair by pair, without a switch: boards of four, and AMD's of eight. 0: switched, or one alone."""
+        """Peers of a GPU that is linked pair by pair, without a switch: boards of four, AMD's of eight. 0: switched."""
         if self.device.arch.startswith("gfx"):
             return 7
         return 3 if self.per_node == 4 and self.device.nvlink and self.domain == 4 else 0
@@ -129,18 +130,20 @@ def device(name: str) -> Device:
     """By catalog key (`h100`) or one of the chips devices.toml adds (`gb300`)."""
     extra = _extras().get(name, {})
     chip = find_accelerator(extra.get("like", name))
-    if chip is None or (name not in _extras() and not chip):
+    if chip is None:
         known = sorted({*_extras(), *(a.name for a in accelerators())})
         raise UserError(f"no accelerator {name!r}", fix=did_you_mean(name, known) or f"one of {', '.join(known)}")
     base = {**_extras().get(chip.name, {}), **extra}
+    peaks = peak_rates()[name]
+    same = peaks.mfu == peak_rates()[chip.name].mfu  # else what was measured on that chip says nothing of this one
     return Device(
         name=name,
         arch=str(base.get("arch", chip.arch)),
-        bf16=float(base.get("bf16_tflops", chip.bf16_tflops or chip.fp16_tflops)) * TERA,
-        fp8=float(base.get("fp8_tflops", chip.fp8_tflops)) * TERA,
-        fp4=float(base.get("fp4_tflops", 0)) * TERA,
-        best_bf16=0.0 if "bf16_tflops" in extra else (chip.mamf_bf16_tflops or 0) * TERA,
-        best_fp8=0.0 if "fp8_tflops" in extra else (chip.mamf_fp8_tflops or 0) * TERA,
+        bf16=peaks.mfu,
+        fp8=peaks.fp8,
+        fp4=peaks.fp4,
+        best_bf16=(chip.mamf_bf16_tflops or 0) * TERA if same else 0.0,
+        best_fp8=(chip.mamf_fp8_tflops or 0) * TERA if same else 0.0,
         memory=float(base.get("memory_gib", chip.memory_gib)) * GIB,
         bandwidth=float(base.get("memory_gb_s", chip.memory_gb_s)) * GB,
         nvlink=float(base.get("nvlink_gb_s", chip.nvlink_gb_s)) * GB,
@@ -166,7 +169,7 @@ PCIE_GB_S = {"sm_90": 55.0, "sm_100": 55.0, "sm_103": 55.0}
 
 
 def inner_link(chip: Device, per_node: int) -> Link:
-    """NVLink where there is any. Four GPUs of an HGX-4 board are wired pair by pair, without a switch."""
+    """NVLink where the device has it. Four GPUs of an HGX-4 board are linked pair by pair, without a switch."""
     if not chip.nvlink:
         return fabric("pcie", PCIE_GB_S.get(chip.family, 26.0))
     if chip.family == "sm_90" and per_node > 4:
@@ -176,26 +179,27 @@ def inner_link(chip: Device, per_node: int) -> Link:
     return fabric("nvlink-plain", chip.nvlink / GB)
 
 
-def cluster_of(kind: InstanceType, nodes: int) -> Cluster:
-    """A cluster of one EC2 instance type."""
+def cluster_of(kind: InstanceType, nodes: int, per_node: int | None = None) -> Cluster:
+    """A cluster of one EC2 instance type. `per_node`: a job with fewer processes than GPUs uses only so many."""
     if not kind.accelerator or not kind.accelerator_count:
         raise UserError(f"{kind.name} has no accelerator", fix="choose one of the p or g families")
     chip = device(kind.accelerator)
     if kind.family in ("p4d", "p4de"):
-        wire = "efa-1"
+        network = "efa-1"
     elif kind.family.startswith(("p5en", "p6")):
-        wire = "efa-3"
+        network = "efa-3"
     else:
-        wire = "efa" if kind.efa_cards else "ethernet"
+        network = "efa" if kind.efa_cards else "ethernet"
     per_rank = kind.network_gbps / 8 / kind.accelerator_count
     return Cluster(
         device=chip if kind.family.startswith("p6e") else replace(chip, domain=kind.accelerator_count),
-        gpus=nodes * kind.accelerator_count,
-        per_node=kind.accelerator_count,
+        gpus=nodes * (per_node or kind.accelerator_count),
+        per_node=per_node or kind.accelerator_count,
         inside=inner_link(chip, kind.accelerator_count),
-        between=fabric(wire, per_rank),
+        between=fabric(network, per_rank),
+        instance=kind.name,
     )
 
 
-def cluster(instance_type: str, nodes: int) -> Cluster:
-    return cluster_of(instance(instance_type), nodes)
+def cluster(instance_type: str, nodes: int, per_node: int | None = None) -> Cluster:
+    return cluster_of(instance(instance_type), nodes, per_node)

@@ -1,5 +1,5 @@
-"""The machine at hand: a CPU has no data sheet, so one layer, the head and the optimizer are timed for a moment and the
-step is put together from them. Kept in the user's cache, so that a second prediction costs nothing."""
+"""Predicts a job on this machine's CPU: there is no data sheet for that, so one layer, the head and the optimizer are
+timed for a moment and the step is computed from them. The timings are cached for an hour."""
 
 from __future__ import annotations
 
@@ -15,33 +15,36 @@ from typing import Any
 
 from trainwright.predict.goodput import Goodput
 from trainwright.predict.needs import STATE_BYTES, Needs
-from trainwright.predict.prediction import Prediction, model_flops_per_token
+from trainwright.predict.prediction import Prediction
 from trainwright.predict.render import LABELS
+from trainwright.predict.setup import Batch
+from trainwright.train.flops import flops_per_token, mfu
 from trainwright.train.models.shape import ModelShape, block_parameters, parameter_count
+from trainwright.train.parallel.plan import ParallelPlan
 
 PROBE_SECONDS = 0.35
-KEPT_SECONDS = 3600.0  # a probe says how the machine is now, not how it was yesterday
+KEPT_SECONDS = 3600.0  # a probe is only valid while the machine is as busy as it was then
 GLOO_START = 350e-6  # one collective over loopback, by a gloo all-reduce of 8 bytes between two processes
 GATHER = 5.0e-3  # s of one FSDP gather or scatter on a CPU: hooks, copies, gloo's threads; two ranks on two cores
-SUMS = 3  # small all-reduces of a step: tokens, loss, gradient norm
-GLOO_RATE = 0.9e9  # bytes a second, two processes on one machine
-LEFT_OUT = 1.15  # rotation tables, gradient clipping and casts, which the probe does not do; a run of llama3-8b-debug
-STEP_FIXED = 2.0e-3  # data hand-over, gradient norm, metrics
+SUMS = 3  # small all-reduces per step: tokens, loss, gradient norm
+GLOO_RATE = 0.9e9  # bytes/s, two processes on one machine
+NOT_PROBED = 1.15  # rotary tables, gradient clipping and casts, which the probe leaves out; from a llama3-8b-debug run
+STEP_FIXED = 2.0e-3  # s: data hand-over, gradient norm, metrics
 HALF_WIDTH = 0.25
-NEVER_S = 1e12  # between failures, of a machine whose failures nobody counts
+NEVER_S = 1e12  # time between failures of a machine whose failures are not counted
 MACHINE_GIB = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """Seconds for one microbatch through one layer (both ways), the head, and the optimizer over one layer."""
+    """Seconds for one microbatch through one layer (forward and backward), the head, and the optimizer of one layer."""
 
     layer: float
     head: float
     optimizer_layer: float
     matmul_gflops: float
     threads: int
-    scatter: float  # half the middle half of the layer's times, as part of the median: how busy the machine is
+    scatter: float  # half the interquartile range of the layer's times over their median: how busy the machine is
 
 
 def cache_file(key: str) -> Path:
@@ -55,10 +58,10 @@ def probe(shape: ModelShape, seq: int, micro: int, threads: int) -> Probe:
     path = cache_file(f"{platform.node()}-{threads}-{sizes}")
     if path.is_file() and time.time() - path.stat().st_mtime < KEPT_SECONDS:
         return Probe(**json.loads(path.read_text(encoding="utf-8")))
-    found = measure(shape, seq, micro, threads)
+    timings = measure(shape, seq, micro, threads)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(asdict(found)), encoding="utf-8")
-    return found
+    path.write_text(json.dumps(asdict(timings)), encoding="utf-8")
+    return timings
 
 
 def measure(shape: ModelShape, seq: int, micro: int, threads: int) -> Probe:
@@ -87,11 +90,13 @@ def _measure(torch: Any, shape: ModelShape, seq: int, micro: int, threads: int) 
 
     def layer() -> None:
         a = x.detach().requires_grad_()
-        mixed = functional.linear(functional.rms_norm(a, (h,), weights[4]), weights[0])
-        parts = mixed.view(micro, seq, -1, d).transpose(1, 2).split((shape.heads, shape.kv_heads, shape.kv_heads), 1)
-        turned = [torch.cat((-p[..., d // 2 :], p[..., : d // 2]), -1) * 0.5 + p * 0.5 for p in parts[:2]]
-        seen = functional.scaled_dot_product_attention(turned[0], turned[1], parts[2], is_causal=True, enable_gqa=True)
-        b = a + functional.linear(seen.transpose(1, 2).reshape(micro, seq, q), weights[1])
+        qkv = functional.linear(functional.rms_norm(a, (h,), weights[4]), weights[0])
+        parts = qkv.view(micro, seq, -1, d).transpose(1, 2).split((shape.heads, shape.kv_heads, shape.kv_heads), 1)
+        rotated = [torch.cat((-p[..., d // 2 :], p[..., : d // 2]), -1) * 0.5 + p * 0.5 for p in parts[:2]]
+        mixed = functional.scaled_dot_product_attention(
+            rotated[0], rotated[1], parts[2], is_causal=True, enable_gqa=True
+        )
+        b = a + functional.linear(mixed.transpose(1, 2).reshape(micro, seq, q), weights[1])
         up = functional.linear(functional.rms_norm(b, (h,), weights[5]), weights[2])
         inner = functional.silu(up[..., :f]) * up[..., f:] if gated else functional.gelu(up)
         (b + functional.linear(inner, weights[3])).sum().backward()
@@ -104,55 +109,50 @@ def _measure(torch: Any, shape: ModelShape, seq: int, micro: int, threads: int) 
         torch.mm(dense, dense)
 
     dense = torch.randn(512, 512)
-    (took_layer, scatter), (took_head, _) = timed(layer), timed(head)
+    (layer_s, scatter), (head_s, _) = timed(layer), timed(head)
     optimizer = torch.optim.AdamW(weights, fused=True)
     gflops = 2 * 512**3 / timed(square)[0] / 1e9
-    return Probe(took_layer, took_head, timed(optimizer.step)[0], gflops, threads, scatter)
+    return Probe(layer_s, head_s, timed(optimizer.step)[0], gflops, threads, scatter)
 
 
 def timed(work: Callable[[], object]) -> tuple[float, float]:
-    """(median, relative scatter) of as many calls as fit the time allowed, after two to warm up."""
+    """(median, relative scatter) of as many calls as fit into the allowed time, after two warm-up calls."""
     work()
     work()
-    took: list[float] = []
+    times: list[float] = []
     end = time.perf_counter() + PROBE_SECONDS
-    while len(took) < 5 or time.perf_counter() < end:
+    while len(times) < 5 or time.perf_counter() < end:
         start = time.perf_counter()
         work()
-        took.append(time.perf_counter() - start)
-    low, middle, high = statistics.quantiles(took, n=4)
+        times.append(time.perf_counter() - start)
+    low, middle, high = statistics.quantiles(times, n=4)
     return middle, (high - low) / 2 / middle
 
 
-def predict_local(
-    shape: ModelShape, ranks: int, seq: int, sequences: int, micro_batch: int | None = None, pace: float = 1.0
-) -> Prediction:
-    """A step of the trainer on this machine's CPU, `ranks` processes sharing its cores. `pace` is what earlier runs
-    here reached of their prediction."""
-    share = max(1, sequences // ranks)
-    micro = micro_batch or share
+def predict_local(shape: ModelShape, plan: ParallelPlan, batch: Batch, pace: float = 1.0) -> Prediction:
+    """A step of the trainer on this machine's CPU; the ranks of the plan share its cores. `pace` is measured over
+    predicted speed of earlier runs here."""
+    ranks = plan.world
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     threads = int(os.environ.get("OMP_NUM_THREADS") or max(1, cores // ranks))
-    found = probe(shape, seq, micro, threads)
+    timings = probe(shape, batch.sequence, batch.micro, threads)
     crowded = max(1.0, ranks / cores)
-    count = max(1, share // micro)
     parameters = parameter_count(shape)
     own = parameters / block_parameters(shape) / max(1, ranks)
     parts = {
-        "products": found.layer * LEFT_OUT * shape.layers * count * crowded,
-        "head": found.head * count * crowded,
-        "optimizer": found.optimizer_layer * own * crowded,
-        "gradients": exchange(parameters, shape.layers, ranks, count, crowded),
+        "products": timings.layer * NOT_PROBED * shape.layers * batch.count * crowded,
+        "head": timings.head * batch.count * crowded,
+        "optimizer": timings.optimizer_layer * own * crowded,
+        "gradients": exchange(parameters, shape.layers, ranks, batch.count, crowded),
         "fixed": STEP_FIXED,
     }
     parts = {name: value / pace for name, value in parts.items()}
-    step = sum(parts.values())
-    return local_prediction(shape, ranks, seq, micro, count, parts, step, found)
+    return local_prediction(shape, plan, batch, parts, timings)
 
 
 def exchange(parameters: int, layers: int, ranks: int, count: int, crowded: float) -> float:
-    """Sharded weights are gathered forward and backward and their gradients scattered, layer by layer and for what
-    stands around the layers, over gloo. Ranks that take turns on the cores (`crowded`) wait for each other."""
+    """FSDP over gloo: weights are gathered in the forward and the backward and gradients scattered, for each layer and
+    for what surrounds the layers. Where there are more ranks than cores (`crowded`), they wait for each other."""
     if ranks == 1:
         return 0.0
     per_pass = (layers + 1) * GATHER * crowded + parameters * 4.0 * (ranks - 1) / ranks / GLOO_RATE
@@ -160,24 +160,24 @@ def exchange(parameters: int, layers: int, ranks: int, count: int, crowded: floa
 
 
 def local_prediction(
-    shape: ModelShape, ranks: int, seq: int, micro: int, count: int, parts: dict[str, float], step: float, found: Probe
+    shape: ModelShape, plan: ParallelPlan, batch: Batch, parts: dict[str, float], timings: Probe
 ) -> Prediction:
-    tokens = micro * count * ranks * seq
-    width = HALF_WIDTH + found.scatter
+    ranks, step = plan.world, sum(parts.values())
+    tokens = batch.sequences(plan) * batch.sequence
+    width = HALF_WIDTH + timings.scatter
     rate = tokens / step
-    whole = {name: parts.get(name, 0.0) for name in LABELS}
-    peak = found.matmul_gflops * 1e9 * ranks
-    held = parameter_count(shape) * 16.0 / ranks / 2**30
+    peak = timings.matmul_gflops * 1e9 * ranks
+    state = parameter_count(shape) * 16.0 / ranks / 2**30
     size = parameter_count(shape) * STATE_BYTES / 1e9
     return Prediction(
-        model=shape.name, instance="", nodes=1, gpus=ranks, plan=f"shard={ranks}" if ranks > 1 else "single",
-        precision="fp32", trainer="trainwright", recompute="none", seq=seq, micro_batch=micro, microbatches=count,
+        model=shape.name, instance="", nodes=1, gpus=ranks, plan=str(plan), precision="fp32", trainer="trainwright",
+        recompute="none", sequence=batch.sequence, micro_batch=batch.micro, microbatches=batch.count,
         tokens_per_step=tokens, step_time_s=step, tokens_per_s=rate, tokens_per_s_per_gpu=rate / ranks,
         low=rate / ranks / (1 + width), high=rate / ranks * (1 + width),
-        mfu=rate * model_flops_per_token(shape, seq) / peak, memory_gib=held,
+        mfu=mfu(rate, flops_per_token(shape, batch.sequence), peak), memory_gib=state,
         memory_limit_gib=MACHINE_GIB / ranks, fits="yes",
-        exposed_communication_s=parts["gradients"], hidden_communication_s=0.0, bubble_s=0.0, parts=whole,
-        memory_parts_gib={"state": held},
+        exposed_communication_s=parts["gradients"], hidden_communication_s=0.0, bubble_s=0.0,
+        parts={name: parts.get(name, 0.0) for name in LABELS}, memory_parts_gib={"state": state},
         goodput=Goodput(1.0, 0.0, 0.0, 0.0, NEVER_S, 0.0),
         needs=Needs(rate * 4.0 / 1e9, size, 0.0, 0.0, None, ""), cost=None, train_tokens=None, train_days=None,
         train_usd=None, outside_evidence=["this machine's CPU, timed just now"],

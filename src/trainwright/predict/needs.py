@@ -1,4 +1,4 @@
-"""What a job asks of storage: the bytes its loaders read and its checkpoints write, against what there is."""
+"""What a job needs of storage: the bytes its data loaders read and its checkpoints write, against what there is."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from trainwright.predict.setup import Setup
 from trainwright.train.models.shape import parameter_count
 
 TOKEN_BYTES = 4.0
-STATE_BYTES = 12.0  # a parameter: fp32 weights and two fp32 moments (14.8 GB measured for the 1.24 B of Llama 3.2 1B)
-COPY_BYTES = 2.0  # stacks that keep 16-bit weights beside the fp32 ones save both
+STATE_BYTES = 12.0  # per parameter: fp32 weights and two fp32 moments (14.8 GB measured for the 1.24 B of Llama 3.2 1B)
+COPY_BYTES = 2.0  # trainers that keep 16-bit weights beside the fp32 ones save both
 STAGING_GB_S = 8.0  # GPU to pinned host memory, per GPU, several ranks at once
 
 
@@ -20,13 +20,13 @@ class Needs:
     read_gb_s: float
     checkpoint_gb: float
     stall_s: float
-    write_gb_s: float  # to finish one checkpoint before the next begins, with time to spare
-    enough: bool | None  # against the storage given; None where none was
+    write_gb_s: float  # to finish one checkpoint in half the interval
+    enough: bool | None  # compared with the storage given; None where none was
     advice: str
 
 
 def data_needs(s: Setup, tokens_per_s: float, interval_s: float, storage_gb_s: float | None = None) -> Needs:
-    """A checkpoint is staged to host memory (that stalls the step) and written beside training."""
+    """A checkpoint is copied to host memory, which stalls the step, and written to storage while training goes on."""
     size = 0.0 if s.frozen else checkpoint_gb(s)
     stall = stall_of(s)
     write = size / (0.5 * interval_s)
@@ -44,13 +44,13 @@ def data_needs(s: Setup, tokens_per_s: float, interval_s: float, storage_gb_s: f
 
 
 def checkpoint_gb(s: Setup) -> float:
-    """What one checkpoint holds; FSDP keeps one copy of the weights, in fp32."""
+    """Size of one checkpoint; FSDP keeps one copy of the weights, in fp32."""
     each = STATE_BYTES + (0.0 if s.profile.data == "fsdp" else COPY_BYTES)
     return parameter_count(s.shape) * each / 1e9
 
 
 def stall_of(s: Setup) -> float:
-    """Seconds a step stands still while its state is copied to the host: each GPU copies its own part."""
+    """Seconds a step waits while its state is copied to the host: each GPU copies its own part."""
     size = checkpoint_gb(s)
-    owners = s.plan.tp * s.plan.pp * (s.plan.shard * s.plan.cp if s.plan.zero else 1)
+    owners = s.plan.tp * s.plan.pp * (s.plan.shard * s.plan.cp if s.zero else 1)
     return 1.0 + size / owners / STAGING_GB_S

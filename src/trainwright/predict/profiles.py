@@ -1,9 +1,9 @@
-"""Trainer profiles: what a training stack fuses, overlaps and keeps in memory. The facts are in profiles.toml."""
+"""Trainer profiles: what a training framework fuses, overlaps and keeps in memory. The facts are in profiles.toml."""
 
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -14,7 +14,7 @@ HERE = Path(__file__).parent
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """One training stack. Defaults are plain PyTorch FSDP2."""
+    """One training framework; profiles.toml explains each field. Defaults are plain PyTorch FSDP2."""
 
     name: str
     fusion: str = "eager"
@@ -45,11 +45,8 @@ class Profile:
 
     @property
     def loss_fusion(self) -> str:
-        """Whose traffic the loss has: a chunked loss is a compiled one that never holds all logits."""
+        """The fusion level whose traffic the loss has: a chunked loss is a compiled one that never holds all logits."""
         return "compiled" if self.loss in ("chunked", "pieces") else self.loss or self.fusion
-
-    def but(self, **changes: object) -> Profile:
-        return replace(self, **changes)  # type: ignore[arg-type]
 
 
 @cache
@@ -59,21 +56,9 @@ def profiles() -> dict[str, Profile]:
 
 
 def profile(name: str) -> Profile:
-    found = profiles().get(name)
-    if found is None:
+    known = profiles().get(name)
+    if known is None:
         raise UserError(
             f"no trainer profile {name!r}", fix=did_you_mean(name, profiles()) or f"one of {', '.join(profiles())}"
         )
-    return found
-
-
-@cache
-def _frameworks() -> dict[str, str]:
-    return tomllib.loads((HERE / "frameworks.toml").read_text(encoding="utf-8"))
-
-
-def profile_for(framework: str) -> Profile | None:
-    """The profile of a framework named somewhere in the text, or None where it is not one we know."""
-    text = framework.lower()
-    found = [key for key in _frameworks() if key in text]
-    return profile(_frameworks()[max(found, key=len)]) if found else None
+    return known

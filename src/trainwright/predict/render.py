@@ -1,4 +1,4 @@
-"""A prediction in words and bars, for a terminal or a pipe: the answer first, then where the step goes."""
+"""A prediction as text with bars: the answer first, then where the time of a step goes."""
 
 from __future__ import annotations
 
@@ -37,45 +37,48 @@ def headline(p: Prediction) -> str:
     where, unit = (f"{p.nodes} x {p.instance}", "GPUs") if p.instance else ("this machine", "processes")
     return (
         f"{p.model} on {where} ({p.gpus} {unit}), plan {p.plan}, {p.precision}, trainer {p.trainer}\n"
-        f"{count(p.tokens_per_step)} tokens a step: sequences of {p.seq}, microbatch {p.micro_batch} x "
+        f"{count(p.tokens_per_step)} tokens per step: sequences of {p.sequence}, microbatch {p.micro_batch} x "
         f"{p.microbatches}, recompute {p.recompute}"
     )
 
 
 def facts(p: Prediction) -> list[tuple[str, str]]:
-    """The answer, line by line."""
+    """(name, value) of each line of the answer."""
     one = "GPU" if p.instance else "process"
     low, high = p.step_time_s * p.tokens_per_s_per_gpu / p.high, p.step_time_s * p.tokens_per_s_per_gpu / p.low
-    found = [
-        ("step", f"{seconds(p.step_time_s)}  ({seconds(low)} to {seconds(high)}, four times in five)"),
-        ("tokens/s", f"{p.tokens_per_s:,.0f}, {p.tokens_per_s_per_gpu:,.0f} a {one}  ({p.low:,.0f} to {p.high:,.0f})"),
+    lines = [
+        ("step", f"{seconds(p.step_time_s)}  ({seconds(low)} to {seconds(high)}, 80 % interval)"),
+        (
+            "tokens/s",
+            f"{p.tokens_per_s:,.0f}, {p.tokens_per_s_per_gpu:,.0f} per {one}  ({p.low:,.0f} to {p.high:,.0f})",
+        ),
         ("MFU", f"{p.mfu:.1%}"),
-        ("memory", f"{p.memory_gib:.1f} of {p.memory_limit_gib:.1f} GiB a {one}: {FITS[p.fits]}"),
+        ("memory", f"{p.memory_gib:.1f} of {p.memory_limit_gib:.1f} GiB per {one}: {FITS[p.fits]}"),
         ("communication", f"{seconds(p.exposed_communication_s)} exposed, {seconds(p.hidden_communication_s)} hidden"),
     ]
     if p.instance:
         g = p.goodput
-        found.append(
-            ("goodput", f"{g.effective:.1%}: {g.failures_per_day:.2g} failures a day, checkpoint every "
+        lines.append(
+            ("goodput", f"{g.effective:.1%}: {g.failures_per_day:.2g} failures per day, checkpoint every "
              f"{g.interval_s / 60:.0f} min ({g.stall_s:.1f} s stall)")
         )  # fmt: skip
-        found.append(
+        lines.append(
             ("data", f"read {p.needs.read_gb_s * 1e3:.2f} MB/s; checkpoint {p.needs.checkpoint_gb:,.0f} GB, "
              f"needs {p.needs.write_gb_s:.1f} GB/s{'; ' + p.needs.advice if p.needs.advice else ''}")
         )  # fmt: skip
     if p.cost:
-        found.append(
-            ("cost", f"${p.cost.usd_hour:,.2f} an hour, ${p.cost.usd_per_trillion_tokens:,.0f} per trillion tokens "
+        lines.append(
+            ("cost", f"${p.cost.usd_hour:,.2f} per hour, ${p.cost.usd_per_trillion_tokens:,.0f} per trillion tokens "
              f"({p.cost.kind}, {p.cost.region}, prices of {p.cost.date})")
         )  # fmt: skip
     if p.storage_usd_month is not None:
-        found.append(("storage", f"${p.storage_usd_month:,.0f} a month"))
+        lines.append(("storage", f"${p.storage_usd_month:,.0f} per month"))
     if p.train_days is not None and p.train_tokens:
         money = f", ${p.train_usd:,.0f}" if p.train_usd is not None else ""
-        found.append(("training", f"{count(p.train_tokens)} tokens in {p.train_days:,.1f} days{money}"))
+        lines.append(("training", f"{count(p.train_tokens)} tokens in {p.train_days:,.1f} days{money}"))
     if p.outside_evidence:
-        found.append(("wider range", "because of " + "; ".join(p.outside_evidence)))
-    return found
+        lines.append(("wider interval", "because of " + "; ".join(p.outside_evidence)))
+    return lines
 
 
 FITS = {"yes": "fits", "tight": "TIGHT, may run out", "no": "DOES NOT FIT"}
@@ -101,18 +104,9 @@ def comparison(plans: Sequence[Prediction]) -> str:
     """Several plans side by side, the fastest marked."""
     best = max(p.tokens_per_s for p in plans)
     header = [
-        "plan",
-        "micro x count",
-        "recompute",
-        "step",
-        "tokens/s/GPU",
-        "MFU",
-        "memory GiB",
-        "fits",
-        "exposed",
-        "bubble",
+        "plan", "micro x count", "recompute", "step", "tokens/s/GPU", "MFU", "memory GiB", "fits", "exposed", "bubble",
         "vs best",
-    ]
+    ]  # fmt: skip
     rows = [
         [
             p.plan, f"{p.micro_batch} x {p.microbatches}", p.recompute, seconds(p.step_time_s),

@@ -1,45 +1,63 @@
-"""One training job as the predictor sees it: everything that decides a step, and nothing else."""
+"""One training job as the predictor sees it: all that decides the time and memory of a step, and nothing else."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from trainwright.predict.hardware import Cluster
-from trainwright.predict.plan import Batch, Plan
 from trainwright.predict.profiles import Profile
 from trainwright.train.models.shape import ModelShape
+from trainwright.train.parallel.plan import ParallelPlan
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Sequences per data rank: `micro` at a time, `count` microbatches per step."""
+
+    sequence: int  # tokens
+    micro: int
+    count: int
+
+    def sequences(self, plan: ParallelPlan) -> int:
+        """Sequences of one step, over all data ranks."""
+        return self.micro * self.count * plan.data
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """Model, cluster, plan, batch and how they are run."""
+    """Model, cluster, parallel plan, batch, trainer profile and numeric options of one job."""
 
     shape: ModelShape
     cluster: Cluster
-    plan: Plan
+    plan: ParallelPlan
     batch: Batch
     profile: Profile
     precision: str = "bf16"  # bf16 | fp8 | fp4 | fp32
-    rowwise: bool = False  # fp8 with a scale for every row
+    zero: int = 3  # ZeRO stage over shard x cp: 0 nothing, 1 optimizer state, 2 and gradients, 3 and weights is sharded
+    rowwise: bool = False  # fp8 with one scale per row
     recompute: str = "none"  # none | selective | full
-    recompute_part: float = 1.0  # of the layers
+    recompute_part: float = 1.0  # share of the layers that recompute
     frozen: bool = False  # only adapters are trained: no weight gradients
-    packed: int = 0  # mean length of the documents packed into one sequence; 0: one document
-
-    def but(self, **changes: object) -> Setup:
-        return replace(self, **changes)  # type: ignore[arg-type]
+    packed: int = 0  # mean length of the documents packed into one sequence; 0: one document per sequence
 
     @property
     def tokens(self) -> int:
         """Tokens of one step, over all GPUs."""
-        return self.batch.sequences(self.plan) * self.batch.seq
+        return self.batch.sequences(self.plan) * self.batch.sequence
 
     @property
     def local_tokens(self) -> float:
         """Tokens of one microbatch on one rank; context parallelism splits the sequence."""
-        return self.batch.micro * self.batch.seq / self.plan.cp
+        return self.batch.micro * self.batch.sequence / self.plan.cp
 
     @property
     def attended(self) -> int:
-        """How far back attention looks: a packed sequence stops at the document's edge."""
-        return min(self.batch.seq, self.packed) if self.packed else self.batch.seq
+        """How many tokens back attention reaches: in a packed sequence, to the start of the document."""
+        return min(self.batch.sequence, self.packed) if self.packed else self.batch.sequence
+
+
+def zero_stage(plan: ParallelPlan, profile: Profile) -> int:
+    """The ZeRO stage a trainer uses for a plan: none without sharding, 1 for a distributed optimizer, 3 for FSDP."""
+    if plan.shard * plan.cp == 1:
+        return 0
+    return 1 if profile.data == "zero1" else 3

@@ -7,16 +7,14 @@ from dataclasses import dataclass, field, replace
 
 from trainwright.predict.collectives import Group, all_gather, all_reduce, all_to_all, group, reduce_scatter, send
 from trainwright.predict.constants import Constants
-from trainwright.predict.operators import LayerTime, head_time, layer_time, optimizer_time
+from trainwright.predict.operators import LayerTime, Pair, head_time, layer_time, layer_work, optimizer_time
 from trainwright.predict.setup import Setup
 from trainwright.train.models.shape import block_parameters, parameter_count
-
-Pair = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
-    """Seconds of one step, by what they are spent on. `hidden` is communication that costs nothing visible."""
+    """Seconds of one step, by what they are spent on. `hidden` is communication that runs behind compute."""
 
     total: float
     parts: dict[str, float] = field(hash=False)
@@ -29,10 +27,10 @@ class StepTime:
 
 
 def groups_of(s: Setup) -> tuple[Group, Group, Group]:
-    """(tensor, data, shard): who shares what. Ranks are numbered tensor first, then context, data, pipeline."""
+    """The (tensor, data, shard) process groups. Ranks are numbered tensor first, then context, data, pipeline."""
     plan = s.plan
     tensor = group(s.cluster, plan.tp, 1)
-    data = group(s.cluster, plan.dp * plan.cp, plan.tp)
+    data = group(s.cluster, plan.data * plan.cp, plan.tp)
     shard = group(s.cluster, plan.shard * plan.cp, plan.tp)
     return tensor, data, shard
 
@@ -40,22 +38,8 @@ def groups_of(s: Setup) -> tuple[Group, Group, Group]:
 def step_time(s: Setup, c: Constants) -> StepTime:
     """Predict one step."""
     plan, profile = s.plan, s.profile
-    split = profile.sequence and plan.tp > 1
-    layer = layer_time(
-        s.shape,
-        s.local_tokens,
-        s.attended,
-        plan.tp,
-        split,
-        s.cluster.device,
-        profile,
-        s.precision,
-        c,
-        s.frozen,
-        s.rowwise,
-    )
-    layer = unbalanced(s, layer)
     tensor, data, shard = groups_of(s)
+    layer = unbalanced(s, layer_time(layer_work(s), c))
     again = recomputed(s, layer)
     tp_forward, tp_backward, tp_hidden = tensor_parallel(s, tensor, c)
     tp_again = tp_forward * s.recompute_part if s.recompute == "full" else 0.0
@@ -63,16 +47,11 @@ def step_time(s: Setup, c: Constants) -> StepTime:
     backward = max(layer.backward, layer.kernels[1] * launch(s, c)) + again
     idle = forward - layer.forward, backward - again - layer.backward
     ring, ring_behind = context_parallel(s, layer, idle, c)
-    moved = tp_forward + tp_backward + tp_again + ring + expert_parallel(s)
     room = forward - ring_behind[0], backward - ring_behind[1]
-    fsdp, fsdp_hidden = sharded_weights(s, shard, room, c)
+    gathers, gathers_hidden = sharded_weights(s, shard, room, c)
     head = sum(head_time(s.shape, s.local_tokens, plan.tp if profile.head_split else 1, s.cluster.device, profile, c))
-    slow, mean = stages(s, forward + backward + moved + fsdp, head)
-    bubble = (plan.pp - 1) / plan.interleave * mean
-    hop = pipeline_sends(s)
-    steady = s.batch.count * slow
-    reduced, reduced_hidden = data_parallel(s, data, room, c)
-    update = optimizer_time(owned_parameters(s), s.cluster.device, profile, c) if not s.frozen else 0.0
+    moved = tp_forward + tp_backward + tp_again + ring + expert_parallel(s)
+    slow, mean = stages(s, forward + backward + moved + gathers, head)
     parts = {
         "products": layer.products_forward + layer.products_backward,
         "attention": layer.attention_forward + layer.attention_backward,
@@ -81,25 +60,26 @@ def step_time(s: Setup, c: Constants) -> StepTime:
         "tensor parallel": tp_forward + tp_backward + tp_again,
         "context parallel": ring,
         "expert parallel": expert_parallel(s),
-        "weight gathers": fsdp,
+        "weight gathers": gathers,
     }
-    per_step = s.batch.count * s.shape.layers / plan.pp
-    scaled = {name: value * per_step for name, value in parts.items()}
+    layers_per_step = s.batch.count * s.shape.layers / plan.pp
+    scaled = {name: value * layers_per_step for name, value in parts.items()}
     scaled["head"] = head * s.batch.count / plan.pp
-    scaled["imbalance"] = steady - sum(scaled.values())
+    scaled["imbalance"] = s.batch.count * slow - sum(scaled.values())
+    reduced, reduced_hidden = data_parallel(s, data, room, c)
     scaled |= {
-        "bubble": bubble,
-        "pipeline sends": hop,
+        "bubble": (plan.pp - 1) / plan.virtual_stages * mean,
+        "pipeline sends": pipeline_sends(s),
         "gradients": reduced,
-        "optimizer": update,
-        "fixed": 0.0 if s.profile.ahead and s.cluster.gpus == 1 else c.step_fixed,
+        "optimizer": 0.0 if s.frozen else optimizer_time(owned_parameters(s), s.cluster.device, profile, c),
+        "fixed": 0.0 if profile.ahead and s.cluster.gpus == 1 else c.step_fixed,
     }
-    hidden = (fsdp_hidden + tp_hidden) * per_step + reduced_hidden
+    hidden = (gathers_hidden + tp_hidden) * layers_per_step + reduced_hidden
     return StepTime(sum(scaled.values()), scaled, hidden, slow)
 
 
 def unbalanced(s: Setup, layer: LayerTime) -> LayerTime:
-    """Contiguous parts of a causal sequence: some rank works on a full block at every turn of the ring but one."""
+    """Contiguous parts of a causal sequence: in every step of the ring but one, some rank works on a full block."""
     if s.plan.cp == 1 or s.profile.balanced_context:
         return layer
     slow = 2.0 - 1.0 / s.plan.cp
@@ -113,18 +93,18 @@ def attention_and_products(layer: LayerTime) -> float:
 
 
 def launch(s: Setup, c: Constants) -> float:
-    """Host seconds per kernel. A compiled block has fewer, but pays for its guards and wrappers around them."""
+    """Host seconds per kernel. A compiled block launches fewer kernels, but pays for its guards and wrappers."""
     return c.launch_eager * {"compiled": 1.8, "engine": 0.6}.get(s.profile.fusion, 1.0)
 
 
 def recomputed(s: Setup, layer: LayerTime) -> float:
-    """Forward work done again in the backward, per layer."""
+    """Forward work repeated in the backward, per layer."""
     if s.recompute == "full":
         return layer.forward * s.recompute_part
     if s.recompute == "selective" and s.profile.selective == "products":
         return (0.5 * layer.products_forward + layer.elementwise_forward) * s.recompute_part
     if s.recompute == "selective" and s.profile.selective == "elementwise":
-        # A compiled block keeps little of that anyway: it makes it again inside the kernels of the backward.
+        # A compiled block keeps little of that anyway: its backward kernels recompute it.
         return 0.0 if s.profile.fusion == "compiled" else layer.elementwise_forward * s.recompute_part
     if s.recompute == "selective" and s.profile.attention == "unfused":
         return layer.attention_forward
@@ -147,8 +127,8 @@ def tensor_parallel(s: Setup, g: Group, c: Constants) -> tuple[float, float, flo
 
 
 def context_parallel(s: Setup, layer: LayerTime, idle: Pair, c: Constants) -> tuple[float, Pair]:
-    """Keys and values travel round a ring behind the attention of the part before (and while the GPU waits for the
-    host): seconds exposed, and the time that hides the rest (forward, backward), which can hide nothing else."""
+    """Keys and values travel around a ring, behind the attention of the previous part and while the GPU waits for the
+    host. Returns the seconds exposed, and the compute time (forward, backward) used up to hide the rest."""
     if s.plan.cp == 1:
         return 0.0, (0.0, 0.0)
     kv = 2.0 * max(s.shape.kv_heads / s.plan.tp, 1) * s.shape.width_per_head * s.local_tokens * 2.0
@@ -179,7 +159,7 @@ def behind(comm: float, compute: float, c: Constants, contention: float | None =
 
 def sharded_weights(s: Setup, g: Group, room: Pair, c: Constants) -> Pair:
     """Gathers and reduce-scatters of fully sharded data parallelism, per layer and microbatch."""
-    if s.plan.zero < 2 or s.plan.shard * s.plan.cp == 1:
+    if s.zero < 2 or s.plan.shard * s.plan.cp == 1:
         return 0.0, 0.0
     weights = block_parameters(s.shape) / s.plan.tp
     wide = 1.0 if s.precision == "fp8" and s.profile.fusion == "compiled" and not s.rowwise else 2.0
@@ -189,13 +169,13 @@ def sharded_weights(s: Setup, g: Group, room: Pair, c: Constants) -> Pair:
         reduce /= s.batch.count
     cost = c.gather_contention if s.profile.flat else c.overlap_contention
     ahead = behind(gather, room[0], c, cost)
-    back = behind((gather if s.plan.zero == 3 else 0.0) + reduce, room[1], c, cost)
+    back = behind((gather if s.zero == 3 else 0.0) + reduce, room[1], c, cost)
     return ahead[0] + back[0], ahead[1] + back[1]
 
 
 def stages(s: Setup, layer: float, head: float) -> tuple[float, float]:
     """(slowest, mean) stage of the pipeline for one microbatch. Where the layers do not divide, the embedding and the
-    head each take the place of one."""
+    head each count as one layer."""
     layers, pp = s.shape.layers, s.plan.pp
     mean = (layers * layer + head) / pp
     if pp == 1:
@@ -207,44 +187,44 @@ def stages(s: Setup, layer: float, head: float) -> tuple[float, float]:
 
 
 def pipeline_sends(s: Setup) -> float:
-    """Activations between stages: each microbatch crosses forward and backward; interleaving crosses more often."""
+    """Activations between stages: each microbatch crosses forward and backward, more often with virtual stages."""
     plan = s.plan
     if plan.pp == 1:
         return 0.0
     size = s.local_tokens * s.shape.hidden * 2.0 / plan.tp
-    far = plan.tp * plan.cp * plan.dp >= s.cluster.domain
+    far = plan.tp * plan.cp * plan.data >= s.cluster.domain
     one = send(size, s.cluster.between if far else s.cluster.inside)
     exposed = 0.25 if s.profile.data_overlap else 1.0
-    crossings = 2 * plan.interleave * s.batch.count if plan.interleave > 1 else 2 * plan.pp
-    return crossings * one * (exposed if plan.interleave > 1 else 1.0)
+    crossings = 2 * plan.virtual_stages * s.batch.count if plan.virtual_stages > 1 else 2 * plan.pp
+    return crossings * one * (exposed if plan.virtual_stages > 1 else 1.0)
 
 
 def owned_parameters(s: Setup) -> float:
-    """Parameters whose moments this rank updates."""
+    """Parameters whose optimizer state this rank updates."""
     local = parameter_count(s.shape) / (s.plan.tp * s.plan.pp)
-    return local / (s.plan.shard * s.plan.cp) if s.plan.zero >= 1 else local
+    return local / (s.plan.shard * s.plan.cp) if s.zero >= 1 else local
 
 
 def data_parallel(s: Setup, g: Group, room: Pair, c: Constants) -> Pair:
-    """Gradient reduction once a step behind the last backward, and the weights' return behind the next forward:
-    (exposed, hidden)."""
+    """(exposed, hidden): gradient reduction once per step behind the last backward, and under ZeRO-1 the gather of the
+    updated weights behind the next forward."""
     if g.ranks == 1 or s.frozen:
         return 0.0, 0.0
     local = parameter_count(s.shape) / (s.plan.tp * s.plan.pp)
-    if s.plan.zero >= 2:
+    if s.zero >= 2:
         return replicas(s, local, room[1], c)
     reduce = all_reduce(local * s.profile.grad_bytes, g)
-    back = 0.0
-    if s.plan.zero == 1:
+    gather = 0.0
+    if s.zero == 1:
         owners = group(s.cluster, s.plan.shard * s.plan.cp, s.plan.tp)
-        back = all_gather(local * 2.0, owners)
+        gather = all_gather(local * 2.0, owners)
         reduce = reduce_scatter(local * s.profile.grad_bytes, g) if s.plan.replicate == 1 else reduce
         if s.profile.broadcast and owners.domains > 1:
-            back += c.broadcast_each * owners.ranks
+            gather += c.broadcast_each * owners.ranks
     if not s.profile.data_overlap:
-        return reduce + back, 0.0
+        return reduce + gather, 0.0
     layers = s.shape.layers / s.plan.pp
-    first, second = behind(reduce, room[1] * layers, c), behind(back, room[0] * layers, c)
+    first, second = behind(reduce, room[1] * layers, c), behind(gather, room[0] * layers, c)
     return first[0] + second[0], first[1] + second[1]
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from trainwright.errors import UserError, did_you_mean
 from trainwright.recipes.model import Recipe
 from trainwright.spec.model import Batch, Checkpoint
+from trainwright.spec.renamed import RECIPE, modernise
 from trainwright.spec.source import parse, read_text
 from trainwright.spec.validate import validated
 
@@ -52,7 +53,7 @@ def debug(full: Recipe) -> Recipe:
         "steps": 30,
         "precision": "fp32",
         "recompute": "none",
-        "parallel": {"default": full.spread(None).model_copy(update={"tensor": 1, "pipeline": 1, "context": 1})},
+        "parallel": {"default": full.spread(None).model_copy(update={"tp": 1, "pp": 1, "cp": 1, "virtual_stages": 1})},
         "optimizer": full.optimizer.model_copy(update={"warmup": 5, "lr": 1e-3}),
         "checkpoint": Checkpoint(steps=10, keep=2),
         "data": "builtin:stdlib",
@@ -68,4 +69,5 @@ def _read(path: Path) -> Recipe:
     documents = parse(read_text(path), str(path))
     if len(documents) != 1:
         raise UserError(f"a recipe file holds one document, not {len(documents)}", where=str(path))
+    modernise(documents[0], RECIPE)
     return validated(Recipe, documents[0], str(path))

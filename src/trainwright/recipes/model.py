@@ -47,7 +47,7 @@ class Recipe(Part):
     )
     sequence: int = Field(2048, ge=1, description="Context length in tokens.")
     batch: Batch = Field(Batch(sequences=1), description="How much one step sees.")
-    precision: Literal["bf16", "float8", "fp32"] = Field("bf16", description="Arithmetic of the matrix products.")
+    precision: Literal["bf16", "fp8", "fp32"] = Field("bf16", description="Arithmetic of the matrix products.")
     recompute: Literal["none", "selective", "full"] = Field("none", description="Activation checkpointing.")
     optimizer: Optimization = Field(Optimization(lr=3e-4), description="Optimizer and schedule.")
     steps: Count = Field(description="Optimizer steps.")

@@ -1,21 +1,22 @@
-"""What every scheduler takes and gives: a launch goes in, a script, a job id and states come out."""
+"""What every scheduler takes and gives: a launch goes in, a script, a job's identity and states come out."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Literal, Protocol
 
+from trainwright.catalog.capabilities import schedulers
 from trainwright.catalog.environment import EnvVar
-from trainwright.errors import UserError
+from trainwright.schedulers.shell import Shell
 
 SAVED = 75  # the exit status that says: everything is saved, start me again
 
 State = Literal[
-    "pending", "running", "completing", "completed", "failed", "cancelled", "timeout", "node-failed", "unknown"
+    "pending", "running", "completing", "completed", "failed", "cancelled", "timeout", "node-failed", "lost", "unknown"
 ]
-ENDED: frozenset[State] = frozenset({"completed", "failed", "cancelled", "timeout", "node-failed"})
+ENDED: frozenset[State] = frozenset({"completed", "failed", "cancelled", "timeout", "node-failed", "lost"})
 
 
 @dataclass(frozen=True)
@@ -26,15 +27,15 @@ class Launch:
     command: tuple[str, ...]
     folder: Path  # the run folder, as the nodes see it
     nodes: int = 1
-    processes: int = 1  # a node
-    cpus: int = 1  # a process
-    gpus: int = 0  # a node
+    processes: int = 1  # per node
+    cpus: int = 1  # per process
+    gpus: int = 0  # per node
     queue: str = ""
     environment: tuple[EnvVar, ...] = ()
     launcher: Literal["srun", "torchrun"] = "srun"
     array: str = ""
     time: int | None = None  # seconds
-    grace: int = 120  # seconds before the time limit at which the ranks are told to save
+    grace: int = 120  # seconds before the time limit at which the ranks are signalled to save
     requeue: bool = True
     retries: int = 3  # how often a crash after progress starts the job again
     exclusive: bool = False
@@ -64,6 +65,16 @@ class Script:
 
 
 @dataclass(frozen=True)
+class JobIdentity:
+    """One job for good. Schedulers number jobs from 1 again after a fresh start, so an id alone names nobody."""
+
+    id: str  # the scheduler's own number or name
+    name: str = ""  # the job's name at the scheduler, which is the run's: no two runs share one
+    start: str = ""  # which start of the cluster, or which object of the API, where the scheduler says so
+    submitted: float | None = None
+
+
+@dataclass(frozen=True)
 class JobStatus:
     """A job at one moment, in the same words whatever scheduler it runs on."""
 
@@ -88,7 +99,7 @@ class JobStatus:
 
 
 class Scheduler(Protocol):
-    """One way of running jobs. `cannot` names the fields of a launch it has no way to honour, and why."""
+    """One way of running jobs."""
 
     @property
     def name(self) -> str: ...
@@ -97,31 +108,61 @@ class Scheduler(Protocol):
     def cluster(self) -> str: ...
 
     @property
-    def cannot(self) -> Mapping[str, str]: ...
+    def shell(self) -> Shell:
+        """Where its commands run and run folders are read."""
+        ...
+
+    @property
+    def ships(self) -> bool:
+        """Whether the run folder made here reaches the nodes. Where images run, it does not."""
+        ...
+
+    @property
+    def python(self) -> str:
+        """The interpreter on the nodes."""
+        ...
+
+    @property
+    def interface(self) -> str:
+        """The network interface the nodes of a local cluster use; empty elsewhere."""
+        ...
+
+    @property
+    def at(self) -> Mapping[str, str]:
+        """What finds this scheduler again from `run.json`: namespace, region, start of the cluster."""
+        ...
 
     def render(self, launch: Launch) -> Script: ...
 
-    def submit(self, launch: Launch, script: Script) -> str: ...
+    def submit(self, launch: Launch, script: Script) -> JobIdentity: ...
 
     def jobs(self) -> list[JobStatus]: ...
 
-    def state(self, job: str) -> JobStatus: ...
+    def state(self, job: JobIdentity) -> JobStatus: ...
 
-    def cancel(self, job: str) -> None: ...
+    def cancel(self, job: JobIdentity) -> None: ...
 
-    def explain_pending(self, job: str) -> str: ...
+    def explain_pending(self, job: JobIdentity) -> str: ...
+
+    def logs(
+        self, job: JobIdentity, folder: str, seen: dict[str, str], rank: int | None = None
+    ) -> Iterator[tuple[str, str]]:
+        """The new lines of all ranks or of one, each with its source (`rank-3`, a pod). `seen` keeps the position."""
+        ...
 
 
-def refuse_what_it_cannot(launch: Launch, scheduler: Scheduler) -> None:
-    """Nothing a user wrote is dropped in silence: what the scheduler cannot honour stops the submission."""
-    asked = [field.name for field in fields(launch) if field.name in scheduler.cannot and _was_set(launch, field.name)]
-    if asked:
-        reasons = "; ".join(f"{name} ({scheduler.cannot[name]})" for name in asked)
-        raise UserError(
-            f"the {scheduler.name} scheduler cannot honour {reasons}",
-            where=f"job {launch.name}",
-            fix="take it out of the job, or use another scheduler",
-        )
+class RunsImages:
+    """What the schedulers have in common whose jobs run in container images: the image holds the software."""
+
+    python = "python3"
+    interface = ""
+    ships = False
+
+
+def assert_honoured(launch: Launch, scheduler: str) -> None:
+    """`check` reports what a scheduler cannot honour (SPC001), so no launch that states it gets here."""
+    stated = [path[-1] for path in schedulers()[scheduler].cannot if _was_set(launch, path[-1])]
+    assert not stated, f"the {scheduler} scheduler cannot honour {', '.join(stated)} of job {launch.name}"
 
 
 def _was_set(launch: Launch, name: str) -> bool:

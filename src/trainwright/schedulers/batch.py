@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,19 +14,11 @@ from typing import Any
 from trainwright.aws.batch import BatchApi
 from trainwright.catalog.instances import InstanceType, instance
 from trainwright.errors import UserError
-from trainwright.schedulers.base import JobStatus, Launch, Script, State, refuse_what_it_cannot
+from trainwright.schedulers.base import JobIdentity, JobStatus, Launch, RunsImages, Script, State, assert_honoured
+from trainwright.schedulers.logs import by_rank
+from trainwright.schedulers.shell import Shell
 from trainwright.schedulers.torchrun import PORT, log_options, under_torchrun
 
-CANNOT: dict[str, str] = {
-    "account": "Batch has share identifiers instead",
-    "qos": "Batch has scheduling policies instead",
-    "constraint": "the compute environment fixes the instance type",
-    "reservation": "the compute environment names the reservation",
-    "array": "a multi-node job cannot be an array; submit one a member",
-    "venv": "the image holds the software",
-    "health": "Batch replaces unhealthy nodes itself",
-    "kind": "it is for jobs on Kubernetes",
-}
 _LIVE = ("SUBMITTED", "PENDING", "RUNNABLE", "STARTING", "RUNNING")
 _STATES: dict[str, State] = {
     "SUBMITTED": "pending", "PENDING": "pending", "RUNNABLE": "pending", "STARTING": "pending", "RUNNING": "running",
@@ -34,7 +27,7 @@ _STATES: dict[str, State] = {
 
 
 @dataclass(frozen=True)
-class BatchScheduler:
+class BatchScheduler(RunsImages):
     """Jobs of one Batch queue."""
 
     queue: str
@@ -43,9 +36,8 @@ class BatchScheduler:
     cluster: str = ""
     job_role: str = ""
     execution_role: str = ""
+    shell: Shell = field(default_factory=Shell)
     name = "batch"
-    ships = False  # the image holds the software
-    cannot: Mapping[str, str] = field(default_factory=lambda: CANNOT)
 
     @property
     def at(self) -> dict[str, str]:
@@ -54,7 +46,7 @@ class BatchScheduler:
 
     def render(self, launch: Launch) -> Script:
         """The job definition as `aws batch register-job-definition --cli-input-json` takes it."""
-        refuse_what_it_cannot(launch, self)
+        assert_honoured(launch, self.name)
         if not launch.container:
             raise UserError(f"job {launch.name} names no container", fix="add `container: image:tag`")
         if launch.secrets and not self.execution_role:
@@ -69,45 +61,51 @@ class BatchScheduler:
             group["container"] |= {name: role for name, role in roles.items() if role}
         return Script("job.json", json.dumps(made, indent=2) + "\n")
 
-    def submit(self, launch: Launch, script: Script) -> str:
+    def submit(self, launch: Launch, script: Script) -> JobIdentity:
         made = json.loads(script.text)
-        return self.api.submit(made["jobDefinitionName"], self.queue, self.api.register(made), launch.after)
+        job = self.api.submit(made["jobDefinitionName"], self.queue, self.api.register(made), launch.after)
+        return JobIdentity(job, launch.folder.name, submitted=time.time())  # Batch gives each job an id of its own
 
     def jobs(self) -> list[JobStatus]:
         return [self._status(job) for job in self.api.list(self.queue, _LIVE)]
 
-    def state(self, job: str) -> JobStatus:
-        found = self.api.describe(job)
-        return (
-            self._status(found) if found else JobStatus(job, job, "unknown", self.name, reason="Batch does not know it")
-        )
+    def state(self, job: JobIdentity) -> JobStatus:
+        described = self.api.describe(job.id)
+        if described is None:
+            return JobStatus(job.id, job.name, "unknown", self.name, reason="Batch does not know it")
+        return self._status(described)
 
-    def cancel(self, job: str) -> None:
-        self.api.terminate(job, "cancelled with trainwright")
+    def cancel(self, job: JobIdentity) -> None:
+        self.api.terminate(job.id, "cancelled with trainwright")
 
-    def logs(self, job: str, seen: dict[str, str]) -> Iterator[tuple[str, str]]:
-        """The lines of every node. `seen` keeps how far one came, and the next call goes on."""
-        found = self.api.describe(job) or {}
-        nodes = int(found.get("nodeProperties", {}).get("numNodes", 1))
+    def logs(
+        self, job: JobIdentity, folder: str, seen: dict[str, str], rank: int | None = None
+    ) -> Iterator[tuple[str, str]]:
+        """From CloudWatch: the run folder is out of reach."""
+        return by_rank(self._node_logs(job.id, seen), rank)
+
+    def _node_logs(self, job: str, seen: dict[str, str]) -> Iterator[tuple[str, str]]:
+        whole = self.api.describe(job) or {}
+        nodes = int(whole.get("nodeProperties", {}).get("numNodes", 1))
         for node in range(nodes):
             # A node of a multi-node job is a job of its own; where the service names none, the job's own stream serves.
-            one = (self.api.describe(f"{job}#{node}") or {}) if nodes > 1 else found
+            one = (self.api.describe(f"{job}#{node}") or {}) if nodes > 1 else whole
             stream = one.get("container", {}).get("logStreamName")
             if not stream and node == 0:
-                stream = found.get("container", {}).get("logStreamName")
+                stream = whole.get("container", {}).get("logStreamName")
             if stream:
                 lines, seen[stream] = self.api.log(stream, seen.get(stream, ""))
                 yield from ((f"node-{node}", line) for line in lines)
 
-    def explain_pending(self, job: str) -> str:
-        found = self.api.describe(job) or {}
-        if found.get("statusReason"):
-            return str(found["statusReason"])
-        if found.get("status") == "RUNNABLE":
+    def explain_pending(self, job: JobIdentity) -> str:
+        described = self.api.describe(job.id) or {}
+        if described.get("statusReason"):
+            return str(described["statusReason"])
+        if described.get("status") == "RUNNABLE":
             return (
                 "it waits for the compute environment to start nodes: capacity, quota, or a reservation not yet active"
             )
-        return "it is not waiting" if found.get("status") == "RUNNING" else "Batch gives no reason yet"
+        return "it is not waiting" if described.get("status") == "RUNNING" else "Batch gives no reason yet"
 
     def _status(self, job: Mapping[str, Any]) -> JobStatus:
         code = job.get("container", {}).get("exitCode")
@@ -147,7 +145,7 @@ def _container(launch: Launch, type_: InstanceType) -> dict[str, Any]:
     asked = [{"type": "VCPU", "value": str(type_.vcpus)}, {"type": "MEMORY", "value": str(memory)}]
     if type_.is_gpu:
         asked.append({"type": "GPU", "value": str(launch.gpus or type_.accelerator_count)})
-    # EFA shows itself as one verbs device a card; NCCL maps all memory it registers, and shares the rest in /dev/shm.
+    # EFA shows itself as one verbs device per card; NCCL maps all memory it registers, and shares the rest in /dev/shm.
     devices = [f"/dev/infiniband/uverbs{card}" for card in range(type_.efa_cards)]
     devices += [f"/dev/neuron{chip}" for chip in range(type_.accelerator_count if type_.is_neuron else 0)]
     mounts = [(f"data-{number}", *mount.partition(":")[::2]) for number, mount in enumerate(launch.mounts)]

@@ -8,30 +8,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainwright.errors import UserError
 from trainwright.home import home
-from trainwright.schedulers.base import JobStatus, Launch, Script, State, refuse_what_it_cannot
+from trainwright.schedulers.base import JobIdentity, JobStatus, Launch, Script, State, assert_honoured
+from trainwright.schedulers.logs import folder_logs
 from trainwright.schedulers.render import render_template
-
-_QUEUE = "there is no queue on a single machine"
-CANNOT: dict[str, str] = {
-    "array": "it runs one job at a time each",
-    "account": _QUEUE,
-    "qos": _QUEUE,
-    "constraint": _QUEUE,
-    "reservation": _QUEUE,
-    "after": "it starts jobs at once",
-    "time": "nobody is there to end it",
-    "container": "it runs on the machine itself",
-    "mounts": "it runs on the machine itself",
-    "health": "there is no other node to choose",
-    "secrets": "there is no cluster that keeps them; set the variable in your shell",
-    "kind": "it is for jobs on Kubernetes",
-}
+from trainwright.schedulers.shell import Shell
 
 
 @dataclass(frozen=True)
@@ -39,12 +25,15 @@ class ProcessScheduler:
     """Jobs as process groups of this machine; a run folder is all that is kept about one."""
 
     python: str = sys.executable
+    shell: Shell = field(default_factory=Shell)
     name = "process"
     cluster = ""
-    cannot: Mapping[str, str] = field(default_factory=lambda: CANNOT)
+    interface = ""
+    ships = True
+    at: Mapping[str, str] = field(default_factory=dict)
 
     def render(self, launch: Launch) -> Script:
-        refuse_what_it_cannot(launch, self)
+        assert_honoured(launch, self.name)
         if launch.nodes > 1:
             raise UserError(
                 f"the process scheduler has one node, and job {launch.name} asks for {launch.nodes}",
@@ -52,7 +41,7 @@ class ProcessScheduler:
             )
         return Script("job.sh", render_template("process.sh.j2", launch, python=self.python))
 
-    def submit(self, launch: Launch, script: Script) -> str:
+    def submit(self, launch: Launch, script: Script) -> JobIdentity:
         """Start the script in a session of its own: it lives on when this terminal closes."""
         with (launch.folder / "job.log").open("ab") as log:
             process = subprocess.Popen(
@@ -65,23 +54,29 @@ class ProcessScheduler:
                 env={**os.environ, "TRAINWRIGHT_RUN": str(launch.folder)},
             )
         (launch.folder / "pid").write_text(f"{process.pid} {_start_time(process.pid)}\n")
-        return launch.folder.name
+        return JobIdentity(launch.folder.name, launch.folder.name, submitted=time.time())
 
     def jobs(self) -> list[JobStatus]:
         """Every job of this machine that has not ended."""
-        found = (self.state(path.parent.name) for path in sorted((home() / "runs").glob("*/pid")))
-        return [status for status in found if not status.over]
+        names = [path.parent.name for path in sorted((home() / "runs").glob("*/pid"))]
+        statuses = (self.state(JobIdentity(name, name)) for name in names)
+        return [status for status in statuses if not status.over]
 
-    def state(self, job: str) -> JobStatus:
-        folder = home() / "runs" / job
+    def state(self, job: JobIdentity) -> JobStatus:
+        folder = home() / "runs" / job.id
         if not (folder / "pid").exists():
-            return JobStatus(job, job, "unknown", self.name, reason="no run of that name was started here")
+            return JobStatus(job.id, job.id, "unknown", self.name, reason="no run of that name was started here")
         state, code, reason = _outcome(folder)
-        return JobStatus(job, job, state, self.name, nodes=1, exit_code=code, reason=reason)
+        return JobStatus(job.id, job.id, state, self.name, nodes=1, exit_code=code, reason=reason)
 
-    def cancel(self, job: str) -> None:
+    def logs(
+        self, job: JobIdentity, folder: str, seen: dict[str, str], rank: int | None = None
+    ) -> Iterator[tuple[str, str]]:
+        return folder_logs(self.shell, folder, seen, rank)
+
+    def cancel(self, job: JobIdentity) -> None:
         """End every process of the run, also those that left the group, and wait until none is there."""
-        folder = home() / "runs" / job
+        folder = home() / "runs" / job.id
         (folder / "cancelled").touch()
         for sign, patience in ((signal.SIGTERM, 3.0), (signal.SIGKILL, 10.0)):
             deadline = time.monotonic() + patience
@@ -91,9 +86,9 @@ class ProcessScheduler:
             while members(folder) and time.monotonic() < deadline:
                 time.sleep(0.02)
         if left := members(folder):
-            raise UserError(f"processes {left} of {job} do not end", fix="look at them with `ps`")
+            raise UserError(f"processes {left} of {job.id} do not end", fix="look at them with `ps`")
 
-    def explain_pending(self, job: str) -> str:
+    def explain_pending(self, job: JobIdentity) -> str:
         return "a job on this machine starts at once"
 
 
@@ -118,7 +113,7 @@ def _outcome(folder: Path) -> tuple[State, int | None, str]:
         return "cancelled", None, ""
     if _start_time(int(pid)) == started:
         return "running", None, ""
-    return "failed", None, "its process is gone without a word; the machine may have restarted"
+    return "failed", None, "its process is gone and left no exit status; the machine may have restarted"
 
 
 def _start_time(pid: int) -> str:

@@ -17,6 +17,18 @@ from pathlib import Path
 
 from trainwright.errors import UserError
 
+SSH_FAILED = 255  # the exit status of ssh itself: the connection failed, not the command
+
+
+class Unreachable(UserError):
+    """A cluster does not answer, so nothing is known about its jobs: an answer (status 1), not a mistake of usage."""
+
+    status = 1
+
+
+class Gone(Unreachable):
+    """The cluster that ran the jobs was taken down: they run no more, whatever they left."""
+
 
 @dataclass(frozen=True)
 class Done:
@@ -60,7 +72,8 @@ class Shell:
         done = self.run(command, text)
         if done.code != 0:
             where = f"ssh {self.host}" if self.remote else ""
-            raise UserError(f"`{command[0]}` failed: {done.err.strip() or done.out.strip()}", where=where)
+            kind = Unreachable if self.remote and done.code == SSH_FAILED else UserError
+            raise kind(f"`{command[0]}` failed: {done.err.strip() or done.out.strip()}", where=where)
         return done.out
 
     def read(self, path: str | Path, offset: int = 0) -> bytes:
@@ -112,7 +125,7 @@ class Shell:
                 fix="run this on the head node, or name it: --host user@head",
             ) from None
         except subprocess.TimeoutExpired:
-            raise UserError(f"`{command[0]}` did not answer in {timeout:.0f} s", where=self.host) from None
+            raise Unreachable(f"`{command[0]}` did not answer in {timeout:.0f} s", where=self.host) from None
 
 
 def _ssh_defaults() -> list[str]:

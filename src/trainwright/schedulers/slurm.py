@@ -1,4 +1,4 @@
-"""The Slurm scheduler: one sbatch script a job, submitted and followed on the head node or over ssh."""
+"""The Slurm scheduler: one sbatch script per job, submitted and followed on the head node or over ssh."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import dataclasses
 import re
 import shlex
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator
 from functools import cached_property
 
 from trainwright.errors import UserError, did_you_mean
-from trainwright.schedulers.base import SAVED, JobStatus, Launch, Script, refuse_what_it_cannot
+from trainwright.schedulers.base import SAVED, JobIdentity, JobStatus, Launch, Script, assert_honoured
+from trainwright.schedulers.logs import folder_logs
 from trainwright.schedulers.render import render_template
-from trainwright.schedulers.shell import Shell
+from trainwright.schedulers.shell import Done, Shell, Unreachable
 from trainwright.schedulers.slurm_read import (
     QUEUE_FORMAT,
     combined,
@@ -24,10 +26,6 @@ from trainwright.schedulers.slurm_read import (
     settings_of,
 )
 
-CANNOT: dict[str, str] = {
-    "secrets": "Slurm keeps no secrets; read them in the job from a file that only you may read",
-    "kind": "it is for jobs on Kubernetes",
-}
 ACCOUNTING = "JobID,State,ExitCode,Submit,Start,End,NNodes,NodeList,Partition,JobName"
 
 
@@ -39,14 +37,18 @@ class SlurmScheduler:
     cluster: str = ""
     interface: str = ""  # the network the nodes of a local cluster reach each other over
     python: str = sys.executable
-
     hyperpod: bool = False  # SageMaker HyperPod's Slurm: no gres, and srun replaces a broken node by itself
+    start: str = ""  # which start of a local cluster: its job ids begin at 1 again with every start
 
     name = "slurm"
-    cannot: Mapping[str, str] = dataclasses.field(default_factory=lambda: CANNOT)
+    ships = True
+
+    @property
+    def at(self) -> dict[str, str]:
+        return {"start": self.start} if self.start else {}
 
     def render(self, launch: Launch) -> Script:
-        refuse_what_it_cannot(launch, self)
+        assert_honoured(launch, self.name)
         if self.hyperpod and launch.gpus and not launch.exclusive:
             raise UserError(
                 "HyperPod's Slurm does not count GPUs, so two jobs cannot share a node",
@@ -65,39 +67,46 @@ class SlurmScheduler:
         )
         return Script("job.sbatch", text)
 
-    def submit(self, launch: Launch, script: Script) -> str:
-        """Hand the script to sbatch; what Slurm refuses is told with its reason, now and not in twenty minutes."""
-        done = self.shell.run(["sbatch", "--parsable", str(launch.folder / script.filename)])
+    def submit(self, launch: Launch, script: Script) -> JobIdentity:
+        """Hand the script to sbatch; what Slurm refuses is reported with its reason, before the job is queued.
+
+        The run's name becomes the job's, so that every record of Slurm says whose job it is."""
+        run = launch.folder.name
+        done = self.shell.run(["sbatch", "--parsable", f"--job-name={run}", str(launch.folder / script.filename)])
         if done.code != 0:
             raise self._refused(launch, done.err)
-        return done.out.strip().split(";")[0]
+        return JobIdentity(done.out.strip().split(";")[0], run, self.start, time.time())
 
     def jobs(self) -> list[JobStatus]:
-        text = self.shell.output(["squeue", "--noheader", "--all", "-o", QUEUE_FORMAT])
-        return [from_queue(line, self.cluster) for line in text.splitlines() if line.strip()]
+        done = self._answer(["squeue", "--noheader", "--all", "-o", QUEUE_FORMAT])
+        return [from_queue(line, self.cluster) for line in done.out.splitlines() if line.strip()]
 
-    def state(self, job: str) -> JobStatus:
+    def state(self, job: JobIdentity) -> JobStatus:
         """What became of a job, from a record that names it. That it has left the queue proves nothing."""
-        shown = self.shell.run(["scontrol", "--oneliner", "show", "job", job])
-        if shown.code == 0 and "JobId=" in shown.out:
-            lines = [line for line in shown.out.splitlines() if "JobId=" in line]
-            return combined(job, [from_show_job(line, self.cluster) for line in lines])
-        found = self._accounted(job) or self._completed(job)
-        if found:
-            return found
-        return JobStatus(
-            job, "", "unknown", self.name, self.cluster, reason="neither the controller nor accounting knows it"
-        )
+        shown = self._answer(["scontrol", "--oneliner", "show", "job", job.id], but="Invalid job id")
+        lines = [line for line in shown.out.splitlines() if "JobId=" in line]
+        status = _own(job, [from_show_job(line, self.cluster) for line in lines])
+        status = status or self._accounted(job) or self._completed(job)
+        reason = "neither the controller nor accounting knows it"
+        return status or JobStatus(job.id, job.name, "unknown", self.name, self.cluster, reason=reason)
 
-    def cancel(self, job: str) -> None:
-        done = self.shell.run(["scancel", job])
-        if done.code != 0 and "Invalid job id" not in done.err:
-            raise UserError(f"scancel {job} failed: {done.err.strip()}")
+    def cancel(self, job: JobIdentity) -> None:
+        """End the job of that number, if it also has that name."""
+        self._answer(["scancel", *([f"--name={job.name}"] if job.name else []), job.id], but="Invalid job id")
 
-    def explain_pending(self, job: str) -> str:
+    def signal(self, job: JobIdentity, name: str) -> None:
+        """Send a signal to the ranks, and not to the job's script."""
+        self._answer(["scancel", f"--signal={name}", *([f"--name={job.name}"] if job.name else []), job.id])
+
+    def logs(
+        self, job: JobIdentity, folder: str, seen: dict[str, str], rank: int | None = None
+    ) -> Iterator[tuple[str, str]]:
+        return folder_logs(self.shell, folder, seen, rank)
+
+    def explain_pending(self, job: JobIdentity) -> str:
         status = self.state(job)
         if status.state != "pending":
-            return f"job {job} is not waiting: it is {status.state}"
+            return f"job {job.id} is not waiting: it is {status.state}"
         words = explain_reason(status.reason)
         down = self.shell.output(["sinfo", "-h", "-R", "-o", "%N: %E"]).splitlines() if "sinfo -R" in words else []
         return "\n  ".join([words, *(line.strip() for line in down)])
@@ -105,24 +114,34 @@ class SlurmScheduler:
     @cached_property
     def settings(self) -> dict[str, str]:
         """slurm.conf as the controller runs it."""
-        return settings_of(self.shell.output(["scontrol", "show", "config"]))
+        return settings_of(self._answer(["scontrol", "show", "config"]).out)
 
-    def _accounted(self, job: str) -> JobStatus | None:
+    def _answer(self, command: list[str], but: str = "") -> Done:
+        """What the controller says; no answer is an error of its own, for it must never read as "no job"."""
+        done = self.shell.run(command)
+        if done.code != 0 and not (but and but in done.err):
+            place = f"{self.cluster} ({self.shell.host})" if self.shell.remote else self.cluster or "Slurm"
+            words = done.err.strip().splitlines() or [f"{command[0]} ended with status {done.code}"]
+            raise Unreachable(
+                f"cannot reach {place}: {words[-1]}",
+                fix="`trainwright status` shows the cluster; `trainwright up SPEC` restarts a local one's daemons",
+            )
+        return done
+
+    def _accounted(self, job: JobIdentity) -> JobStatus | None:
         if "slurmdbd" not in self.settings.get("AccountingStorageType", ""):
             return None
-        text = self.shell.output(["sacct", "-X", "-n", "-P", "-j", job, "-o", ACCOUNTING])
-        lines = [line for line in text.splitlines() if line.strip()]
-        return combined(job, [from_accounting(line, self.cluster) for line in lines]) if lines else None
+        text = self.shell.output(["sacct", "-X", "-n", "-P", "-j", job.id, "-o", ACCOUNTING])
+        return _own(job, [from_accounting(line, self.cluster) for line in text.splitlines() if line.strip()])
 
-    def _completed(self, job: str) -> JobStatus | None:
+    def _completed(self, job: JobIdentity) -> JobStatus | None:
         if "filetxt" not in self.settings.get("JobCompType", ""):
             return None
         text = self.shell.read(self.settings.get("JobCompLoc", "")).decode(errors="replace")
-        found = [
-            from_completion_file(line, self.cluster) for line in text.splitlines() if f"JobId={job} " in f"{line} "
-        ]
-        # A requeued job has a line for each of its lives; the last one counts.
-        return combined(job, list({status.id: status for status in found}.values())) if found else None
+        lines = [line for line in text.splitlines() if f"JobId={job.id} " in f"{line} "]
+        statuses = [from_completion_file(line, self.cluster) for line in lines]
+        # A requeued job has a line for each of its starts; the last one counts.
+        return _own(job, list({status.id: status for status in statuses}.values()))
 
     def _refused(self, launch: Launch, words: str) -> UserError:
         said = re.sub(r"sbatch: (error: )?", "", words).strip().splitlines()
@@ -137,12 +156,21 @@ class SlurmScheduler:
         return UserError(f"Slurm refused the job: {'; '.join(said)}", where=f"job {launch.name}", fix=fix)
 
 
+def _own(job: JobIdentity, statuses: list[JobStatus]) -> JobStatus | None:
+    """One status for the records of a job and its array tasks, without those of another job of the same number."""
+    own = [status for status in statuses if not job.name or status.name == job.name]
+    return combined(job.id, own) if own else None
+
+
 def batch_options(job: Launch, counts_gpus: bool = True) -> list[str]:
     """The #SBATCH lines; what the user did not ask for is left to the cluster."""
     log = "job-%a.log" if job.array else "job.log"
-    # Under torchrun Slurm starts one task a node, which gets the processors of all its ranks.
+    # Under torchrun Slurm starts one task per node, which gets the processors of all its ranks.
     tasks, cpus = (1, job.cpus * job.processes) if job.launcher == "torchrun" else (job.processes, job.cpus)
     size = [f"--nodes={job.nodes}", f"--ntasks-per-node={tasks}", f"--cpus-per-task={cpus}"]
+    # Instance types are counted in cores. Where Slurm counts hardware threads, this gives each rank whole cores, all of
+    # the node's cores are shared out, and each rank is bound to its own.
+    size += ["--hint=nomultithread"] if job.gpus and counts_gpus and job.exclusive else []
     optional = {
         "--partition": job.queue,
         "--gres": f"gpu:{job.gpus}" if job.gpus and counts_gpus else "",

@@ -6,9 +6,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from trainwright.errors import UserError, did_you_mean
 from trainwright.spec.model import Spec
+from trainwright.spec.renamed import SPEC, Renamed, modernise
 from trainwright.spec.source import Node, SourceError, Span, parse, read_text
 from trainwright.spec.validate import validated
 
@@ -29,13 +31,20 @@ class LoadedSpec:
     path: str
     node: Node
     files: dict[int, str]  # id(node) -> file, for nodes that a base file brought in
+    renamed: tuple[Renamed, ...] = ()  # words of earlier versions that the file still uses
 
     def span(self, *path: str | int) -> Span:
         return self.node.span_at(path)
 
     def where(self, *path: str | int) -> str:
-        span = self.span(*path)
-        return f"{self.path}:{span.line}:{span.column}"
+        """The place of a path as messages show it: a file with line and column, or the flag that gave the value."""
+        return self.span(*path).at(self.files.get(id(self.node.get(*path)), self.path))
+
+    def with_jobs(self, *jobs: Node) -> LoadedSpec:
+        """The same spec with these jobs instead of its own."""
+        value = {**self.node.value, "jobs": Node(list(jobs), self.node.key_span("jobs"))}
+        node = replace(self.node, value=value)
+        return replace(self, spec=validated(Spec, node, self.path, self.files), node=node)
 
 
 def load(path: str | Path, overrides: Sequence[str] = ()) -> LoadedSpec:
@@ -45,6 +54,11 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> LoadedSpec:
         names = ", ".join(s.spec.name for s in specs)
         raise UserError(f"the file holds {len(specs)} specs ({names})", where=str(path), fix="name a file with one")
     return specs[0]
+
+
+def load_text(text: str, name: str) -> LoadedSpec:
+    """A spec that stands in no file; `name` is what messages call it."""
+    return load_node(parse(text, name)[0], name)
 
 
 def load_all(path: str | Path, overrides: Sequence[str] = ()) -> list[LoadedSpec]:
@@ -74,9 +88,26 @@ def load_node(document: Node, path: str, overrides: Sequence[str] = ()) -> Loade
     files: dict[int, str] = {}
     merged = _extend(document, path, files, 0)
     for override in overrides:
+        flag = f"--set {override}"
         for node in _override(merged, override).walk():
-            files[id(node)] = f"--set {override}"
-    return LoadedSpec(validated(Spec, merged, path, files), path, merged, files)
+            node.span = flag_span(flag)
+            node.keys = dict.fromkeys(node.keys, node.span)
+            files[id(node)] = flag
+    renamed = modernise(merged, SPEC)
+    return LoadedSpec(validated(Spec, merged, path, files), path, merged, files, tuple(renamed))
+
+
+def flag_span(flag: str) -> Span:
+    """The place of a value that was given on the command line."""
+    return Span(1, 1, 1, 1, flag)
+
+
+def flag_node(value: Any, flag: str) -> Node:
+    """A value of the command line as a value of the spec."""
+    span = flag_span(flag)
+    if isinstance(value, tuple):
+        return Node([flag_node(item, flag) for item in value], span)
+    return Node(value, span, str(value))
 
 
 def _extend(document: Node, path: str, files: dict[int, str], depth: int) -> Node:

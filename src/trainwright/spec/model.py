@@ -9,8 +9,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from trainwright.spec.units import Bytes, Count, Seconds
+from trainwright.spec.words import Argument, Folder, Name, Variables, Word
 
-PlatformName = Literal["parallelcluster", "eks", "batch", "hyperpod", "hyperpod-eks", "local"]
+PlatformName = Literal["parallelcluster", "eks", "batch", "hyperpod", "hyperpod-eks", "local", "slurm", "kubernetes"]
 
 
 class Part(BaseModel):
@@ -66,7 +67,7 @@ def _capacity(value: Any) -> Any:
 class _CapacityInput(Part):
     """Exactly one of the three."""
 
-    reservation: str | None = Field(None, description="Id of an On-Demand Capacity Reservation (cr-…).")
+    reservation: Word | None = Field(None, description="Id of an On-Demand Capacity Reservation (cr-…).")
     block: str | None = Field(None, description="Id of a Capacity Block for ML (cr-…).")
     group: str | None = Field(None, description="ARN of a resource group of reservations.")
 
@@ -87,7 +88,7 @@ class Script(Part):
 class Queue(Part):
     """A group of equal nodes that jobs are sent to."""
 
-    name: str = Field(description="Name of the queue: lower-case letters, digits and hyphens, at most 25.")
+    name: Name = Field(description="Name of the queue: lower-case letters, digits and hyphens, at most 25.")
     instance: str | None = Field(None, description="EC2 instance type, such as p5.48xlarge.")
     count: Nodes | None = Field(None, description="Nodes: a number, or {min: 0, max: 16}.")
     nodes: int | None = Field(None, ge=1, le=4096, description="platform local: how many nodes to start.")
@@ -148,7 +149,7 @@ class Efs(Part):
 class Storage(Part):
     """A file system, by the folder it is mounted at. Exactly one of lustre, openzfs, efs, ebs or nvme."""
 
-    mount: str = Field(description="Folder on every node, such as /fsx.")
+    mount: Folder = Field(description="Folder on every node, such as /fsx.")
     lustre: Lustre | None = Field(None, description="FSx for Lustre.")
     openzfs: OpenZfs | None = Field(None, description="FSx for OpenZFS.")
     efs: Efs | None = Field(None, description="Amazon EFS.")
@@ -175,6 +176,11 @@ class Storage(Part):
     def kind(self) -> str:
         return next(k for k in ("lustre", "openzfs", "efs", "ebs", "nvme", "folder") if getattr(self, k) is not None)
 
+    @property
+    def stack_key(self) -> str:
+        """The part of a stack's name that stands for the mount folder."""
+        return self.mount.strip("/").replace("/", "-").lower() or "root"
+
 
 class Head(Part):
     """The head (login) node."""
@@ -183,6 +189,7 @@ class Head(Part):
     key: str | None = Field(
         None, description="EC2 key pair for ssh (ed25519). Unset: reach the node through Session Manager."
     )
+    host: Word | None = Field(None, description="platform slurm: where ssh reaches the head node, such as user@head.")
     ssh_from: str | None = Field(None, description="Addresses that may reach ssh, as a CIDR such as 203.0.113.0/24.")
     root_volume: Bytes | None = Field(None, description="Size of its root volume.")
     scripts: tuple[Script, ...] = Field((), description="Boot scripts of the head node, in order.")
@@ -263,21 +270,19 @@ class Batch(Part):
 
     tokens: Count | None = Field(None, description="Tokens a step over the whole cluster, such as 4M.")
     sequences: int | None = Field(None, ge=1, description="Sequences a step over the whole cluster.")
-    micro: int | None = Field(None, ge=1, description="Sequences a GPU works on at once.")
+    micro_batch: int | None = Field(None, ge=1, description="Sequences that a GPU works on at once.")
 
 
 class Parallel(Part):
-    """How a model is spread over GPUs. What is not written is 1; `replicate` takes what is left."""
+    """How a model is spread over GPUs. What is not written is 1; `shard` or `replicate` takes the rest."""
 
     replicate: int | None = Field(None, ge=1, description="Copies of the model (data parallel).")
-    shard: int | None = Field(None, ge=1, description="GPUs one copy is sharded over (FSDP).")
-    tensor: int = Field(1, ge=1, alias="tp", description="Tensor parallel size; also written tp.")
-    pipeline: int = Field(1, ge=1, alias="pp", description="Pipeline stages; also written pp.")
-    context: int = Field(1, ge=1, alias="cp", description="Context parallel size; also written cp.")
-    expert: int = Field(1, ge=1, alias="ep", description="Expert parallel size; also written ep.")
-    virtual: int = Field(1, ge=1, alias="vp", description="Model chunks a pipeline stage (interleaving); also vp.")
-
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+    shard: int | None = Field(None, ge=1, description="GPUs that one copy is sharded over (FSDP).")
+    tp: int = Field(1, ge=1, description="Tensor parallel size.")
+    pp: int = Field(1, ge=1, description="Pipeline stages.")
+    cp: int = Field(1, ge=1, description="Context parallel size.")
+    ep: int = Field(1, ge=1, description="Expert parallel size.")
+    virtual_stages: int = Field(1, ge=1, description="Model chunks per pipeline stage (interleaved schedule).")
 
 
 class Checkpoint(Part):
@@ -301,18 +306,18 @@ class Optimizer(Part):
 class Job(Part):
     """A training job: a recipe or a script, on so many nodes of a queue."""
 
-    name: str = Field(description="Name of the job.")
-    recipe: str | None = Field(None, description="A recipe (see `trainwright recipes list`) or a path to your own.")
-    script: str | None = Field(None, description="A script of your own, run with torchrun instead of a recipe.")
-    args: tuple[str, ...] = Field((), description="Arguments passed to the script or trainer.")
-    model: str | None = Field(None, description="Model shape, when it is not the recipe's.")
-    queue: str | None = Field(None, description="Queue it runs on. Default: the first.")
+    name: Name = Field(description="Name of the job.")
+    recipe: Word | None = Field(None, description="A recipe (see `trainwright recipes list`) or a path to your own.")
+    script: Word | None = Field(None, description="A script of your own, run with torchrun instead of a recipe.")
+    args: tuple[Argument, ...] = Field((), description="Arguments passed to the script or trainer.")
+    model: Word | None = Field(None, description="Model shape, when it is not the recipe's.")
+    queue: Word | None = Field(None, description="Queue it runs on. Default: the first.")
     nodes: int | None = Field(None, ge=1, description="Nodes. Default: all of the queue.")
     processes: int | None = Field(None, ge=1, description="Processes a node. Default: one a GPU.")
     parallel: Parallel | None = Field(None, description="How the model is spread over GPUs.")
     batch: Batch | None = Field(None, description="How much one step sees.")
     sequence: int | None = Field(None, ge=1, description="Context length in tokens.")
-    precision: Literal["bf16", "float8", "fp32"] | None = Field(None, description="Arithmetic of the matrix products.")
+    precision: Literal["bf16", "fp8", "fp32"] | None = Field(None, description="Arithmetic of the matrix products.")
     recompute: Literal["none", "selective", "full"] | None = Field(
         None, description="Activation checkpointing: what is computed again instead of kept."
     )
@@ -321,22 +326,22 @@ class Job(Part):
     workers: int | None = Field(None, ge=0, description="Loader processes a rank.")
     steps: Count | None = Field(None, description="Optimizer steps.")
     checkpoint: Checkpoint | None = Field(None, description="When and where state is saved.")
-    container: str | None = Field(None, description="Container image or .sqsh file.")
+    container: Word | None = Field(None, description="Container image or .sqsh file.")
     mounts: tuple[str, ...] = Field((), description="Folders mounted into the container: /fsx or /host:/inside.")
-    env: dict[str, str] = Field({}, description="Environment variables, beside those Trainwright computes.")
-    secrets: dict[str, str] = Field(
+    env: Variables = Field({}, description="Environment variables, beside those Trainwright computes.")
+    secrets: Variables = Field(
         {},
         description="Environment variables from secrets, by reference: NAME/KEY of a Kubernetes Secret, on platform "
         "batch the ARN of a secret or parameter.",
     )
     kind: JobKind | None = Field(None, description="Platforms eks and hyperpod-eks: kind of the job.")
     time: Seconds | None = Field(None, description="Time limit.")
-    account: str | None = Field(None, description="Slurm account.")
-    qos: str | None = Field(None, description="Slurm quality of service.")
-    constraint: str | None = Field(None, description="Slurm node feature.")
-    reservation: str | None = Field(None, description="Slurm reservation.")
-    array: str | None = Field(None, description="Slurm array, such as 0-3%2.")
-    after: str | None = Field(None, description="Job that must succeed first.")
+    account: Word | None = Field(None, description="Slurm account.")
+    qos: Word | None = Field(None, description="Slurm quality of service.")
+    constraint: Word | None = Field(None, description="Slurm node feature.")
+    reservation: Word | None = Field(None, description="Slurm reservation.")
+    array: Word | None = Field(None, description="Slurm array, such as 0-3%2.")
+    after: Word | None = Field(None, description="Job that must succeed first.")
     requeue: bool = Field(True, description="Come back after a node failure.")
     health: bool = Field(False, description="Check every node before the ranks start.")
 
@@ -350,7 +355,7 @@ class Job(Part):
 class Spec(Part):
     """A training cluster and the jobs that run on it."""
 
-    name: str = Field(description="Name of the cluster.")
+    name: Name = Field(description="Name of the cluster.")
     platform: PlatformName = Field(description="What the cluster is built with.")
     region: str | None = Field(None, description="AWS region, such as us-east-2.")
     zone: str | None = Field(None, description="Availability zone id (use2-az3) or name (us-east-2c).")
@@ -365,6 +370,9 @@ class Spec(Part):
     slurm: dict[str, str | int] = Field({}, description="Further slurm.conf settings of the cluster.")
     kubernetes: Kubernetes = Field(Kubernetes(), description="Platforms eks and hyperpod-eks: where jobs run.")
     batch: BatchService = Field(BatchService(), description="Platform batch: job queues and roles.")
+    runs: Word | None = Field(
+        None, description="Folder of the cluster that run folders go to. Default: trainwright/runs on shared storage."
+    )
     jobs: tuple[Job, ...] = Field((), description="Jobs to run on the cluster.")
 
     def queue(self, name: str) -> Queue | None:

@@ -37,6 +37,11 @@ class Span:
     column: int
     end_line: int
     end_column: int
+    source: str = ""  # the flag that the value was given by, where it stands in no file: `--nodes 2`
+
+    def at(self, path: str) -> str:
+        """The place as messages show it: the flag, or the file with line and column."""
+        return self.source or f"{path}:{self.line}:{self.column}"
 
 
 WHOLE_FILE = Span(1, 1, 1, 1)

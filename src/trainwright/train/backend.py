@@ -1,4 +1,4 @@
-"""Choosing the attention kernel and the arithmetic of this process, and saying so for the log."""
+"""Chooses the attention kernel and the precision of this process, and describes the choice for the log."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ if TYPE_CHECKING:
     from trainwright.train.engine import EngineOptions
 
 KERNELS = ("cudnn", "flash", "efficient", "math")
-PRECISIONS = ("fp32", "bf16", "float8")
+PRECISIONS = ("fp32", "bf16", "fp8")
 
 
 def choose_backend(options: EngineOptions, device: torch.device) -> list[str]:
     """Set what torch keeps per process, and describe the choice in lines for the log."""
     _check(options, device)
     if options.deterministic:
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS adds up in one order only with this
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS is deterministic only with this
         torch.use_deterministic_algorithms(True)
     kernel = _choose_attention(options, device)
     how = "blocks compiled in the first step" if options.compile else "eager"
     return [
         f"attention: {kernel}",
         f"precision: {options.precision}{'' if options.precision == 'fp32' else ' with fp32 master weights'}, {how}",
-        f"activation checkpointing: {options.activation_checkpoint}"
+        f"activation checkpointing: {options.recompute}"
         + (", optimizer state in host memory" if options.offload_optimizer else ""),
     ]
 
@@ -35,18 +35,16 @@ def choose_backend(options: EngineOptions, device: torch.device) -> list[str]:
 def _check(options: EngineOptions, device: torch.device) -> None:
     if options.precision not in PRECISIONS:
         raise UserError(f"unknown precision {options.precision!r}", fix=f"one of {', '.join(PRECISIONS)}")
-    if options.precision == "float8" and (device.type != "cuda" or torch.cuda.get_device_capability(device) < (8, 9)):
-        raise UserError("float8 needs a GPU of compute capability 8.9 or newer", fix="use precision bf16")
-    if options.activation_checkpoint not in ("none", "selective", "full"):
-        raise UserError(
-            f"unknown activation_checkpoint {options.activation_checkpoint!r}", fix="one of none, selective, full"
-        )
+    if options.precision == "fp8" and (device.type != "cuda" or torch.cuda.get_device_capability(device) < (8, 9)):
+        raise UserError("fp8 needs a GPU of compute capability 8.9 or newer", fix="use precision bf16")
+    if options.recompute not in ("none", "selective", "full"):
+        raise UserError(f"unknown recompute {options.recompute!r}", fix="one of none, selective, full")
     if options.attention not in ("auto", *KERNELS):
         raise UserError(f"unknown attention kernel {options.attention!r}", fix=f"auto, {', '.join(KERNELS)}")
 
 
 def _choose_attention(options: EngineOptions, device: torch.device) -> str:
-    """On a GPU: cuDNN from Hopper on, where it is the fastest, else flash; fp32 has neither."""
+    """On a GPU: cuDNN from Hopper on, where it is fastest, else flash; fp32 has neither."""
     if device.type != "cuda":
         return "SDPA on CPU"
     wanted = options.attention
@@ -56,7 +54,7 @@ def _choose_attention(options: EngineOptions, device: torch.device) -> str:
             "efficient" if options.precision == "fp32" else "cudnn" if newer and not options.deterministic else "flash"
         )
     cuda = torch.backends.cuda
-    # The efficient kernel stays as the fallback for what the chosen one refuses.
+    # The efficient kernel stays enabled for inputs that the chosen one rejects.
     cuda.enable_cudnn_sdp(wanted == "cudnn")
     cuda.enable_flash_sdp(wanted == "flash")
     cuda.enable_mem_efficient_sdp(wanted != "math")

@@ -1,5 +1,5 @@
-"""Putting an engine together: stages on the meta device, parallelism applied to them from outside, memory given only to
-this rank's part, and the first values written tensor by tensor."""
+"""Builds an engine: stages on the meta device, parallelism applied to them from outside, memory allocated only for this
+rank's part, and initial values written tensor by tensor."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from trainwright.train.parallel.context import apply_context
 from trainwright.train.parallel.data import apply_data
 from trainwright.train.parallel.gradients import Gradients
 from trainwright.train.parallel.layout import Layout, layout
-from trainwright.train.parallel.pipeline import Pipeline, SingleStage, layers_of
-from trainwright.train.parallel.plan import Plan
+from trainwright.train.parallel.pipeline import Pipeline, SingleStage, stage_layers
+from trainwright.train.parallel.plan import ParallelPlan
 from trainwright.train.parallel.tensor import apply_tensor
 
 if TYPE_CHECKING:
@@ -40,23 +40,23 @@ class Built:
     notes: list[str]
 
 
-def build(shape: ModelShape, plan: Plan, options: EngineOptions, device: torch.device) -> Built:
-    """All of an engine but the step itself."""
+def build(shape: ModelShape, plan: ParallelPlan, options: EngineOptions, device: torch.device) -> Built:
+    """Everything of an engine except the step itself."""
     if shape.kind != "decoder" or shape.experts:
         raise UserError(
-            f"{shape.name} is a shape to predict with; the trainer has dense decoders only",
+            f"{shape.name} can be predicted but not trained: the trainer has dense decoders only",
             fix="a dense decoder, such as llama3.1-8b; `trainwright catalog list --kind models` names them all",
         )
     notes = choose_backend(options, device)
     here = layout(plan, device)
     dtype = torch.float32 if options.precision == "fp32" or here.sharded else torch.bfloat16
-    stages = [_stage(shape, here, options, dtype, chunk, device) for chunk in range(plan.virtual)]
+    stages = [_stage(shape, here, options, dtype, chunk, device) for chunk in range(plan.virtual_stages)]
     params = {name: param for stage in stages for name, param in stage.named_parameters()}
     optimizer = AdamW(params, options.optimizer, options.offload_optimizer)
     for name, param in params.items():
         optimizer.write(name, part_of(initial_value(shape, name, param.shape, options.seed, device), param))
     wire = torch.float32 if options.precision == "fp32" else torch.bfloat16
-    runner = SingleStage(stages[0], here) if plan.pipeline == 1 else Pipeline(stages, here, wire)
+    runner = SingleStage(stages[0], here) if plan.pp == 1 else Pipeline(stages, here, wire)
     gradients = Gradients(here, params, shape.tied)
     notes.append(f"plan: {plan} on {plan.world} rank{'s' if plan.world > 1 else ''}")
     return Built(here, runner, params, optimizer, gradients, notes)
@@ -65,20 +65,20 @@ def build(shape: ModelShape, plan: Plan, options: EngineOptions, device: torch.d
 def _stage(
     shape: ModelShape, here: Layout, options: EngineOptions, dtype: torch.dtype, chunk: int, device: torch.device
 ) -> Decoder:
-    """One stage of this rank, with memory but without values."""
+    """One pipeline stage of this rank, allocated but not initialised."""
     plan = here.plan
-    number, stages = chunk * plan.pipeline + here.pipeline_rank, plan.pipeline * plan.virtual
+    number, stages = chunk * plan.pp + here.pipeline_rank, plan.pp * plan.virtual_stages
     with torch.device("meta"):
-        model = Decoder(shape, layers_of(number, stages, shape.layers), number == 0, number == stages - 1).to(dtype)
-    if plan.tensor > 1:
+        model = Decoder(shape, stage_layers(number, stages, shape.layers), number == 0, number == stages - 1).to(dtype)
+    if plan.tp > 1:
         apply_tensor(model, here)
-    if plan.context > 1:
+    if plan.cp > 1:
         apply_context(model, here)
-    if options.precision == "float8":
+    if options.precision == "fp8":
         from trainwright.train.float8 import apply_float8
 
         apply_float8(model)
-    apply_checkpointing(model, options.activation_checkpoint)
+    apply_checkpointing(model, options.recompute)
     if options.compile:
         for block in model.layers():
             # The forward alone, so that FSDP's hooks stay outside of the compiled code.

@@ -92,5 +92,8 @@ def test_find_says_what_a_word_means(tmp_path: Path) -> None:
     assert find("demo")[1:] == ("demo", None)
     with pytest.raises(UserError, match="no file"):
         find(str(tmp_path / "missing.yaml"))
-    with pytest.raises(UserError, match="does not reach platform eks yet"):
-        platform_named("eks")
+    with pytest.raises(UserError, match="`down` does not reach platform eks yet"):
+        platform_named("eks").down("demo", None, print)
+    with pytest.raises(UserError, match="no platform 'ekz'") as caught:
+        platform_named("ekz")
+    assert "'eks'" in caught.value.fix

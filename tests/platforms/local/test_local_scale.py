@@ -3,36 +3,29 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
+from counting_jobs import order, submit_counting
 from trainwright.platforms.local import life
 from trainwright.platforms.local.cluster import LocalCluster, LocalQueue
-from trainwright.platforms.local.platform import LocalPlatform
-from trainwright.schedulers import submission
-from trainwright.schedulers.submission import Order
-from trainwright.spec.model import Job, Queue, Spec
-
-COUNTING = Path(__file__).parents[2] / "schedulers" / "counting.py"
+from trainwright.platforms.local.platform import scheduler_on
 
 
 @pytest.mark.slurm
 @pytest.mark.slow
 def test_sixty_four_nodes_start_and_run_a_job(slurm: Path) -> None:
     began = time.monotonic()
-    life.up(LocalCluster("many", (LocalQueue("train", 64),)))
+    record = life.up(LocalCluster("many", (LocalQueue("train", 64),)))
     up = time.monotonic() - began
     assert up < 60
-    spec = Spec(name="many", platform="local", queues=(Queue(name="train", nodes=64),))
-    job = Job(name="count", model="counting", args=("--steps=5",), steps=5, nodes=64)
-    scheduler = LocalPlatform().scheduler("many", None)
-    order = Order(spec, job, scheduler, lambda s, job, *_: (sys.executable, str(COUNTING), *job.args))
-    run = submission.submit(order, submission.plan(order))
+    spec = {"name": "many", "platform": "local", "queues": [{"name": "train", "nodes": 64}]}
+    scheduler = scheduler_on(record)
+    run = submit_counting(order(spec, {"steps": 5, "nodes": 64}, scheduler), "--steps=5")
     deadline = time.monotonic() + 180
-    while not (status := scheduler.state(run.job_id)).over:
+    while not (status := scheduler.state(run.identity)).over:
         assert time.monotonic() < deadline, status
         time.sleep(0.2)
     assert status.state == "completed", (run.folder / "job.log").read_text()

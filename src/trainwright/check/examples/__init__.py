@@ -10,8 +10,8 @@ FOLDER = Path(__file__).parent
 
 def examples(code: str) -> list[Path]:
     """The example files of a rule, bad ones first, and those first that are short and need nothing but themselves."""
-    found = (p for p in (FOLDER / code).glob("*") if p.is_file() and p.suffix not in (".expect", ".toml"))
-    return sorted(found, key=lambda p: (p.name.split(".")[0], ".aws." in p.name, p.suffix == ".json", p.name))
+    files = (p for p in (FOLDER / code).glob("*") if p.is_file() and p.suffix not in (".expect", ".toml"))
+    return sorted(files, key=lambda p: (p.name.split(".")[0], ".aws." in p.name, p.suffix == ".json", p.name))
 
 
 def example_of(code: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""What a launch command says about a job, whatever the trainer calls it. The spellings are in data/arguments.toml."""
+"""What a launch command states about a job, in any trainer's words. The spellings are in data/arguments.toml."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trainwright.check.model import Command, Job, ModelDims, Value
 from trainwright.check.tables import table
 
 _WHOLE = re.compile(r"[+-]?[0-9](_?[0-9]){0,17}")
-_NUMBERS = ("tensor", "pipeline", "context", "expert", "virtual", "global_batch", "micro_batch", "sequence", "workers")
+_NUMBERS = ("tp", "pp", "cp", "ep", "virtual_stages", "global_batch", "micro_batch", "sequence", "workers")
 _DIMS = ("hidden", "layers", "heads", "kv_heads", "ffn", "vocab", "max_position", "experts")
 _EXTRA = ("node_rank", "endpoint", "master_address", "master_port", "virtual_layers", "head_width", "uneven_layers")
 
@@ -26,12 +26,12 @@ def _fields() -> dict[str, str]:
 def meanings(command: Command) -> dict[str, Value[str]]:
     """The command's options by what they mean; the last one wins."""
     fields = _fields()
-    found = {}
+    by_meaning = {}
     for name, value in command.options.items():
         meaning = fields.get(name)
         if meaning is not None and (value.value or meaning in ("valid", "test", "uneven_layers")):
-            found[meaning] = value
-    return found
+            by_meaning[meaning] = value
+    return by_meaning
 
 
 def whole(value: Value[str] | None) -> Value[int] | None:

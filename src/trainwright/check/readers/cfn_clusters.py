@@ -38,26 +38,26 @@ def _batch(template: Template, resource: Resource, launch: dict[str, LaunchTempl
 
 
 def _launch(queue: Queue, templates: dict[str, LaunchTemplate], node: Node | None, user: str) -> None:
-    """What the launch template adds to a queue, and back."""
-    found = None
+    """Exchange facts between a queue and its launch template."""
+    template = None
     for key in ("LaunchTemplateId", "LaunchTemplateName", "Id", "Name"):
-        found = found or templates.get(target(node.get(key) if node is not None else None) or "")
-    if found is None:
+        template = template or templates.get(target(node.get(key) if node is not None else None) or "")
+    if template is None:
         return
-    found.users.add(user)
-    efa = [one for one in found.interfaces if one.kind is not None and one.kind.value.startswith("efa")]
+    template.users.add(user)
+    efa = [one for one in template.interfaces if one.kind is not None and one.kind.value.startswith("efa")]
     if efa:
-        queue.efa = Value(True, found.interfaces_span or found.span)
-    if found.instance is None and len(queue.instances) == 1:
-        found.instance = queue.instances[0]
-    elif found.instance is not None and not queue.instances:
-        queue.instances = [found.instance]
-    queue.reservation, queue.reservation_group = found.reservation, found.reservation_group
-    if found.market is not None and found.market.value == "capacity-block":
-        queue.capacity = found.market.meaning("block")
-    if found.placement is not None and queue.placement is None:
-        queue.placement_name = found.placement
-        queue.placement = Value(True, found.placement.span, found.placement.text)
+        queue.efa = Value(True, template.interfaces_span or template.span)
+    if template.instance is None and len(queue.instances) == 1:
+        template.instance = queue.instances[0]
+    elif template.instance is not None and not queue.instances:
+        queue.instances = [template.instance]
+    queue.reservation, queue.reservation_group = template.reservation, template.reservation_group
+    if template.market is not None and template.market.value == "capacity-block":
+        queue.capacity = template.market.meaning("block")
+    if template.placement is not None and queue.placement is None:
+        queue.placement_name = template.placement
+        queue.placement = Value(True, template.placement.span, template.placement.text)
 
 
 def _node_group(template: Template, resource: Resource, launch: dict[str, LaunchTemplate]) -> Cluster:

@@ -35,8 +35,8 @@ def target(node: Node | None) -> str | None:
 
 def targets(node: Node | None) -> set[str]:
     """Every logical id that a node, or a choice inside it (`If`), may point at."""
-    found = {target(one) for one in node.walk()} if node is not None else set()
-    return {name for name in found if name is not None}
+    names = {target(one) for one in node.walk()} if node is not None else set()
+    return {name for name in names if name is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,16 +86,16 @@ class Template:
         return default
 
     def value(self, node: Node | None) -> Value[Any] | None:
-        found = self.resolve(node)
-        return value_of(found) if found is not None else None
+        resolved = self.resolve(node)
+        return value_of(resolved) if resolved is not None else None
 
     def text(self, node: Node | None) -> Value[str] | None:
         """A text; a reference that cannot be looked up is stated but not known, and reads as its target."""
-        found = self.resolve(node)
-        if found is None or (found.is_scalar and found.value is None):
+        resolved = self.resolve(node)
+        if resolved is None or (resolved.is_scalar and resolved.value is None):
             return None
-        shown = target(found) or found.text
-        return Value(shown, found.span, found.text, None, found.is_scalar and value_of(found).known)
+        shown = target(resolved) or resolved.text
+        return Value(shown, resolved.span, resolved.text, None, resolved.is_scalar and value_of(resolved).known)
 
     def number(self, node: Node | None) -> Value[int] | None:
         return as_int(self.value(node))
@@ -105,10 +105,10 @@ class Template:
 
     def texts(self, node: Node | None) -> list[Value[str]]:
         """The texts of a list; a whole list given by reference is one value that is not known."""
-        found = self.resolve(node)
-        if found is None:
+        resolved = self.resolve(node)
+        if resolved is None:
             return []
-        elements = list(found.elements()) if found.is_list and not found.tag else [found]
+        elements = list(resolved.elements()) if resolved.is_list and not resolved.tag else [resolved]
         return [value for value in map(self.text, elements) if value is not None]
 
 
@@ -123,5 +123,5 @@ def maps(node: Node | None) -> list[Node]:
 
 
 def _children(root: Node, key: str) -> list[tuple[str, Node]]:
-    found = root.get(key)
-    return [(name, node) for name, node in found.items()] if found is not None else []
+    section = root.get(key)
+    return [(name, node) for name, node in section.items()] if section is not None else []

@@ -56,19 +56,19 @@ def read(file: File) -> None:
 
 
 def _storages(template: Template) -> list[Storage]:
-    found = [_fsx(template, resource) for resource in template.of("FSx::FileSystem")]
-    by_id = {resource.id: storage for resource, storage in zip(template.of("FSx::FileSystem"), found, strict=True)}
+    storages = [_fsx(template, resource) for resource in template.of("FSx::FileSystem")]
+    by_id = {resource.id: storage for resource, storage in zip(template.of("FSx::FileSystem"), storages, strict=True)}
     for association in template.of("FSx::DataRepositoryAssociation"):
         owner = by_id.get(target(association.get("FileSystemId")) or "")
         if owner is not None:
             owner.links.append(Link(template.text(association.get("DataRepositoryPath")), association.span))
     for kind, ours in _OTHER_STORAGE.items():
-        found += [
+        storages += [
             Storage(r.span, ours, Value(r.id, r.span), deletion_policy=_deletion(r))
             for r in template.of(kind)
             if r.get("DBClusterIdentifier") is None  # an Aurora instance holds no data of its own
         ]
-    return found
+    return storages
 
 
 def _deletion(resource: Resource) -> Value[str] | None:
@@ -164,8 +164,8 @@ def _security_groups(file: File, template: Template) -> list[SecurityGroup]:
 
 
 def _rules(resource: Resource, key: str) -> list[Node]:
-    found = resource.get(key)
-    return ([found] if found.is_map else maps(found)) if found is not None else []
+    listed = resource.get(key)
+    return ([listed] if listed.is_map else maps(listed)) if listed is not None else []
 
 
 def _port_rule(template: Template, node: Node, owner: str) -> PortRule:
@@ -182,7 +182,7 @@ def _port_rule(template: Template, node: Node, owner: str) -> PortRule:
 
 
 def _attach(file: File, template: Template, groups: dict[str, SecurityGroup]) -> None:
-    """Mark what each group serves, from the resources that carry it."""
+    """Record what each group is used for, from the resources that use it."""
     for resource in template.of("FSx::FileSystem"):
         kind = template.text(resource.get("FileSystemType"))
         _use(groups, resource.get("SecurityGroupIds"), _FSX_KINDS.get(kind.value, "fsx") if kind else "fsx")
@@ -209,20 +209,20 @@ def _use(groups: dict[str, SecurityGroup], node: Node | None, use: str) -> None:
 
 
 def _policies(template: Template) -> list[Policy]:
-    found = []
+    policies = []
     for resource in template.of("IAM::Role", "IAM::User", "IAM::Group"):
-        found += [Policy(value) for value in _policy_texts(template, resource.get("ManagedPolicyArns"))]
+        policies += [Policy(value) for value in _policy_texts(template, resource.get("ManagedPolicyArns"))]
         for policy in maps(resource.get("Policies")):
-            found += [Policy(value, "inline") for value in _open_statements(policy.get("PolicyDocument"))]
+            policies += [Policy(value, "inline") for value in _open_statements(policy.get("PolicyDocument"))]
     for resource in template.of("IAM::ManagedPolicy", "IAM::Policy"):
-        found += [Policy(value, "inline") for value in _open_statements(resource.get("PolicyDocument"))]
+        policies += [Policy(value, "inline") for value in _open_statements(resource.get("PolicyDocument"))]
     for resource in template.of("EC2::VPCEndpoint"):
-        found += [Policy(value, "endpoint") for value in _open_statements(resource.get("PolicyDocument"))]
-    return found
+        policies += [Policy(value, "endpoint") for value in _open_statements(resource.get("PolicyDocument"))]
+    return policies
 
 
 def _policy_texts(template: Template, node: Node | None) -> list[Value[str]]:
-    """Managed policies; `!Sub arn:${AWS::Partition}:…` still says plainly which policy is meant."""
+    """Managed policies; `!Sub arn:${AWS::Partition}:…` still identifies the policy."""
     return [Value(v.text, v.span, v.text) for v in template.texts(node) if v.text]
 
 

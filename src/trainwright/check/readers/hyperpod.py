@@ -1,5 +1,6 @@
 """SageMaker HyperPod's two hand-written files -> model: `cluster-config.json` (what CreateCluster takes) and
-`provisioning_parameters.json` (what the lifecycle scripts read). Where both lie side by side, each knows the other."""
+`provisioning_parameters.json` (what the lifecycle scripts read). Files of one directory are
+checked against each other."""
 
 from __future__ import annotations
 
@@ -89,7 +90,7 @@ def _group(root: Node, node: Node) -> Queue:
         instances=[instance] if instance is not None else [],
         min_count=count,
         max_count=count,
-        # HyperPod turns EFA on by itself wherever the type has it.
+        # HyperPod enables EFA itself wherever the type has it.
         efa=Value(True, instance.span) if instance is not None and known is not None and known.efa_cards else None,
         subnets=texts_at(root, "VpcConfig", "Subnets"),
         security_groups=texts_at(root, "VpcConfig", "SecurityGroupIds"),

@@ -1,4 +1,4 @@
-"""The instance type a script is for, where it says so: a variable, a node feature, a note in its header."""
+"""The instance type a script is for, where it states one: a variable, a node feature, a comment in its header."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ _TYPE = re.compile(
     r"(?<![\w.-])(?:ml\.)?((?:p|g|trn|inf|c|m|r|hpc)\d[a-z]*(?:-[a-z]+\d+)?\.(?:\d*x?large|metal))(?![\w]|\.\w)", re.I
 )
 _NAMES = re.compile(r"^(EC2_)?INSTANCE(_TYPE)?$", re.I)
-# A note that tells how to change the file speaks of a type the file is not for.
+# A comment that explains how to change the file names a type the file is not for.
 _CHOICE = re.compile(r"\b(if|change|set|when|for example|e\.g|or|not|use|instead|only)\b", re.I)
 _DIRECTIVES = ("constraint", "partition", "comment")
 
 
 def instance_of(script: ShellScript) -> Value[str] | None:
     """The one type the script names as its own; None when it names none, or several."""
-    found = [*_from_variables(script), *_from_directives(script)] or _from_header(script)
-    names = {value.value.lower().removeprefix("ml.") for value in found}
-    return found[0] if len(names) == 1 and find_instance(found[0].value) is not None else None
+    types = [*_from_variables(script), *_from_directives(script)] or _from_header(script)
+    names = {value.value.lower().removeprefix("ml.") for value in types}
+    return types[0] if len(names) == 1 and find_instance(types[0].value) is not None else None
 
 
 def _from_variables(script: ShellScript) -> list[Value[str]]:
@@ -31,24 +31,24 @@ def _from_variables(script: ShellScript) -> list[Value[str]]:
 
 
 def _from_directives(script: ShellScript) -> list[Value[str]]:
-    found = []
+    types = []
     for name, value in script.directives:
         match = _TYPE.search(value.value) if name in _DIRECTIVES else None
         if match is not None:
-            found.append(Value(match[1], value.span, match[1]))
-    return found
+            types.append(Value(match[1], value.span, match[1]))
+    return types
 
 
 def _from_header(script: ShellScript) -> list[Value[str]]:
     """Types that the comments before the first command name."""
     first = min((c.span.line for c in script.commands), default=10**9)
     first = min([first, *(a.span.line for a in script.assignments)])
-    found = []
+    named = []
     for line, text in script.comments.items():
         if line >= first or text.startswith("SBATCH") or "expect:" in text:
             continue
         types = list(_TYPE.finditer(text))
         if types and _CHOICE.search(text):
             return []
-        found += [Value(m[1], Span(line, 1, line, 1), m[1]) for m in types]
-    return found
+        named += [Value(m[1], Span(line, 1, line, 1), m[1]) for m in types]
+    return named

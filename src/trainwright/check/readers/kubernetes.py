@@ -26,13 +26,13 @@ def recognise(root: Node) -> bool:
 
 
 def _text(root: Node, key: str) -> str:
-    found = root.get(key)
-    return found.text if found is not None and found.is_scalar else ""
+    child = root.get(key)
+    return child.text if child is not None and child.is_scalar else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A pod template, where it stands and how often it runs."""
+    """A pod template, its position and its replicas."""
 
     kind: str
     role: str
@@ -117,16 +117,16 @@ def _workers(template: Template, made: list[tuple[Template, Pod]]) -> Pod | None
 
 
 def _containers(node: Node) -> list[Node]:
-    found = node.get("containers")
-    return [one for one in found.elements() if one.is_map] if found is not None else []
+    listed = node.get("containers")
+    return [one for one in listed.elements() if one.is_map] if listed is not None else []
 
 
 def _what_runs(node: Node, lines: list[str]) -> tuple[ShellScript | None, list[Command]]:
     """The commands of a container: its words, and the script in them if it runs one."""
     words: list[Parts] = []
     for key in ("command", "args"):
-        found = node.get(key)
-        elements = list(found.elements()) if found is not None and found.is_list else [found] if found else []
+        stated = node.get(key)
+        elements = list(stated.elements()) if stated is not None and stated.is_list else [stated] if stated else []
         words += [_part(element, lines) for element in elements if element.is_scalar and element.value is not None]
     if not words:
         return None, []
@@ -189,8 +189,8 @@ def _job(
 
 
 def _amounts(container: Container, name: str) -> list[Value[int]]:
-    found = container.limits.get(name) or container.requests.get(name)
-    number = whole(found)
+    amount = container.limits.get(name) or container.requests.get(name)
+    number = whole(amount)
     return [number] if number is not None else []
 
 

@@ -48,38 +48,38 @@ def container_of(node: Node) -> Container:
 
 
 def _maps(node: Node, key: str) -> list[Node]:
-    found = node.get(key)
-    return [one for one in found.elements() if one.is_map] if found is not None else []
+    child = node.get(key)
+    return [one for one in child.elements() if one.is_map] if child is not None else []
 
 
 def _true(node: Node, key: str) -> bool:
-    found = node.get(key)
-    return found is not None and found.value is True
+    child = node.get(key)
+    return child is not None and child.value is True
 
 
 def _quantities(node: Node | None) -> dict[str, Value[str]]:
-    found = map_values(node) if node is not None and node.is_map else {}
+    values = map_values(node) if node is not None and node.is_map else {}
     return {
-        name: value.meaning(value.text) for name, value in found.items() if not isinstance(value.value, dict | list)
+        name: value.meaning(value.text) for name, value in values.items() if not isinstance(value.value, dict | list)
     }
 
 
 def _mounts(node: Node) -> list[tuple[Value[str], str]]:
-    found = []
+    mounts = []
     for mount in _maps(node, "volumeMounts"):
         path, name = text_at(mount, "mountPath"), text_at(mount, "name")
         if path is not None:
-            found.append((path, name.value if name is not None else ""))
-    return found
+            mounts.append((path, name.value if name is not None else ""))
+    return mounts
 
 
 def _env(node: Node) -> list[EnvVar]:
-    found = []
+    variables = []
     for entry in _maps(node, "env"):
         name, value = text_at(entry, "name"), text_at(entry, "value")
         if name is not None and value is not None:
-            found.append(EnvVar(name.value, value, name.span))
-    return found
+            variables.append(EnvVar(name.value, value, name.span))
+    return variables
 
 
 def _volume(node: Node) -> Volume:
@@ -91,8 +91,8 @@ def _volume(node: Node) -> Volume:
 
 def _instances(node: Node) -> list[Value[str]]:
     """The types a node selector or a required affinity allows."""
-    found = [text_at(node, "nodeSelector", label) for label in INSTANCE_LABELS]
-    chosen = [one for one in found if one is not None]
+    labels = [text_at(node, "nodeSelector", label) for label in INSTANCE_LABELS]
+    chosen = [one for one in labels if one is not None]
     required = node.get("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
     terms = required.get("nodeSelectorTerms") if required is not None else None
     for term in terms.elements() if terms is not None else ():

@@ -48,17 +48,19 @@ def _cluster(root: Node) -> Cluster:
 
 
 def _elements(node: Node | None, *path: str) -> list[Node]:
-    found = node.get(*path) if node is not None else None
-    return [element for element in found.elements() if element.is_map] if found is not None else []
+    listed = node.get(*path) if node is not None else None
+    return [element for element in listed.elements() if element.is_map] if listed is not None else []
 
 
 def _settings(node: Node | None) -> dict[str, Value[object]]:
     """Custom Slurm settings; ParallelCluster takes a list of maps for the cluster and one map elsewhere."""
-    found = node.get("CustomSlurmSettings") if node is not None else None
-    if found is None:
+    settings = node.get("CustomSlurmSettings") if node is not None else None
+    if settings is None:
         return {}
     # A map of several keys in the list defines a node, node set or partition of the user's own: not a setting.
-    maps = [one for one in found.elements() if one.is_map and len(one.value) == 1] if found.is_list else [found]
+    maps = (
+        [one for one in settings.elements() if one.is_map and len(one.value) == 1] if settings.is_list else [settings]
+    )
     return {key: value for one in maps for key, value in map_values(one).items()}
 
 
@@ -75,12 +77,19 @@ def _head(node: Node | None, logins: list[Node]) -> Head | None:
         policies=[policy for one in (node, *logins) for policy in _policies(one)],
         scripts=[script for one in (node, *logins) for script in _scripts(one)],
         root_volume_gib=int_at(node, "LocalStorage", "RootVolume", "Size"),
+        imds_secured=bool_at(node, "Imds", "Secured"),
+        allowed_ips=[
+            address
+            for one in (node, *logins)
+            for service in ("Ssh", "Dcv")
+            if (address := text_at(one, service, "AllowedIps")) is not None
+        ],
     )
 
 
 def _policies(node: Node) -> list[Value[str]]:
-    found = (text_at(element, "Policy") for element in _elements(node, "Iam", "AdditionalIamPolicies"))
-    return [policy for policy in found if policy is not None]
+    policies = (text_at(element, "Policy") for element in _elements(node, "Iam", "AdditionalIamPolicies"))
+    return [policy for policy in policies if policy is not None]
 
 
 def _scripts(node: Node) -> list[BootScript]:
@@ -142,8 +151,8 @@ def _extra(node: Node, resource: Node | None) -> dict[str, Value[Any]]:
     replaced = value_at(node, "Networking", "SecurityGroups")
     gpu_direct = bool_at(resource, "Efa", "GdrSupport")
     image = text_at(node, "Image", "CustomAmi")
-    found = {"replaced_groups": replaced, "gpu_direct": gpu_direct, "image": image}
-    return {key: value for key, value in found.items() if value is not None}
+    extra = {"replaced_groups": replaced, "gpu_direct": gpu_direct, "image": image}
+    return {key: value for key, value in extra.items() if value is not None}
 
 
 def _placement(node: Node) -> Value[bool] | None:
@@ -170,7 +179,7 @@ def _storage(node: Node) -> Storage:
     capacity = int_at(settings, "StorageCapacity") or int_at(settings, "Size")
     return Storage(
         span=node.span,
-        kind=_KINDS.get(name, name.lower()),
+        kind="raid" if settings is not None and settings.get("Raid") is not None else _KINDS.get(name, name.lower()),
         name=text_at(node, "Name"),
         mount=text_at(node, "MountDir"),
         existing=existing,
@@ -195,13 +204,13 @@ def _storage(node: Node) -> Storage:
 
 
 def _database(node: Node | None) -> Database | None:
-    found = node.get("Database") if node is not None else None
-    if found is None:
+    database = node.get("Database") if node is not None else None
+    if database is None or not database.is_map:
         return None
     assert node is not None
     return Database(
         node.key_span("Database"),
-        text_at(found, "Uri"),
-        text_at(found, "UserName"),
-        text_at(found, "PasswordSecretArn"),
+        text_at(database, "Uri"),
+        text_at(database, "UserName"),
+        text_at(database, "PasswordSecretArn"),
     )

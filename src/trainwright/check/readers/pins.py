@@ -1,4 +1,4 @@
-"""Versions that a file fixes: variables such as EFA_INSTALLER_VERSION, image tags, `pip install torch==`, archives."""
+"""Versions that a file pins: variables such as EFA_INSTALLER_VERSION, image tags, `pip install torch==`, archives."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 
-from trainwright.check.model import Pin, ShellScript, Value
+from trainwright.check.model import Command, Pin, ShellScript, Value
 from trainwright.check.tables import table
 from trainwright.spec.source import Span
 
@@ -16,6 +16,10 @@ _WORDS = (
     ("efa", re.compile(r"aws-efa-installer-(\d+\.\d+\.\d+)")),
     ("torch", re.compile(r"^torch==(\d+\.\d+(?:\.\d+)?)")),
     ("ofi_nccl", re.compile(r"aws-ofi-nccl[-/]v?(\d+\.\d+\.\d+)(?:-aws)?\.tar")),
+)
+_REPOSITORIES = (
+    ("ofi_nccl", re.compile(r"/aws-ofi-nccl(\.git)?$")),
+    ("nccl", re.compile(r"NVIDIA/nccl(\.git)?$", re.IGNORECASE)),
 )
 _NVCR = re.compile(r"nvcr\.io/nvidia/pytorch:(\d\d\.\d\d)-")
 
@@ -26,23 +30,35 @@ def _variables() -> tuple[tuple[str, re.Pattern[str]], ...]:
 
 
 def pins_of(script: ShellScript) -> list[Pin]:
-    """Every version a script fixes."""
-    found = []
+    """Every version a script pins."""
+    pins = []
     for assignment in script.assignments:
         if "VER" not in assignment.name:
             continue
         for software, name in _variables():
             if name.match(assignment.name) and assignment.value.known and _VERSION.match(assignment.value.value):
-                found.append(Pin(software, assignment.value))
+                pins.append(Pin(software, assignment.value))
     for command in script.commands:
         for word in command.words:
-            found += _in_word(word)
+            pins += _in_word(word)
         if command.program == "FROM" and len(command.words) > 1:
-            found += pins_in_image(command.words[1])
+            pins += pins_in_image(command.words[1])
+        pins += _cloned(command)
         image = command.options.get("container_image")
         if command.program == "srun" and image is not None:
-            found += pins_in_image(image)
-    return found
+            pins += pins_in_image(image)
+    return pins
+
+
+def _cloned(command: Command) -> Iterator[Pin]:
+    """`git clone -b v1.14.2-aws …/aws-ofi-nccl`."""
+    branch = command.options.get("branch") or command.options.get("b")
+    if command.program != "git" or branch is None or not branch.known:
+        return
+    version = _VERSION.match(branch.value)
+    for software, pattern in _REPOSITORIES:
+        if version is not None and any(pattern.search(word.value) for word in command.words):
+            yield Pin(software, part(branch, 0, version.end()))
 
 
 def _in_word(word: Value[str]) -> Iterator[Pin]:
@@ -54,22 +70,22 @@ def _in_word(word: Value[str]) -> Iterator[Pin]:
 
 def pins_in_image(image: Value[str]) -> list[Pin]:
     """The versions that an image's tag names."""
-    found = []
+    pins = []
     nvcr = _NVCR.search(image.value)
     if nvcr is not None:
         held = table("images")["nvcr"].get(nvcr[1], {})
-        found += [Pin(software, replace(image, value=version)) for software, version in held.items()]
+        pins += [Pin(software, replace(image, value=version)) for software, version in held.items()]
     for software, patterns in table("images")["tags"].items():
         for pattern in patterns:
             match = re.search(pattern, image.value)
             if match is not None:
-                found.append(Pin(software, part(image, match.start(1), match.end(1))))
+                pins.append(Pin(software, part(image, match.start(1), match.end(1))))
                 break
-    return found
+    return pins
 
 
 def part(value: Value[str], start: int, end: int) -> Value[str]:
-    """A stretch of a value, at its own place when the value stands on one line as it is."""
+    """A part of a value, with its own position when the value is written on one line."""
     span = value.span
     same = span.line == span.end_line and span.end_column - span.column == len(value.value)
     place = Span(span.line, span.column + start, span.line, span.column + end) if same else span

@@ -72,23 +72,23 @@ def _launches(command: Command) -> bool:
 
 
 def _directives(text: str) -> tuple[list[tuple[str, Value[str]]], list[Span]]:
-    found: list[tuple[str, Value[str]]] = []
+    directives: list[tuple[str, Value[str]]] = []
     late: list[Span] = []
     started, heredoc = False, "{%" in text  # a template's own lines are no commands
     for number, line in enumerate(text.split("\n"), start=1):
         if line.startswith("#SBATCH"):
             if not started:
-                found += _directive(line.rstrip("\r"), number)
+                directives += _directive(line.rstrip("\r"), number)
             elif not heredoc:
                 late.append(Span(number, 1, number, len(line.rstrip()) + 1))
         elif line.strip() and not line.startswith("#"):
             started = True
             heredoc = heredoc or "<<" in line
-    return found, late
+    return directives, late
 
 
 def _directive(line: str, number: int) -> list[tuple[str, Value[str]]]:
-    found = []
+    options = []
     at = len("#SBATCH")
     while at < len(line):
         if line[at] in " \t":
@@ -104,9 +104,9 @@ def _directive(line: str, number: int) -> list[tuple[str, Value[str]]]:
         if text[:1] in ("'", '"'):
             text, start, end = text[1:-1], start + 1, end - 1
         key = Span(number, match.start() + 1, number, match.end() + 1)
-        found.append((name, Value(text, Span(number, start + 1, number, end + 1), text, key)))
+        options.append((name, Value(text, Span(number, start + 1, number, end + 1), text, key)))
         at = match.end()
-    return found
+    return options
 
 
 def _slurm_variables(directives: list[tuple[str, Value[str]]]) -> Variables:
@@ -159,13 +159,13 @@ def _assigned(script: ShellScript, names: set[str]) -> list[Value[int]]:
 
 def _requested_gpus(said: dict[str, Value[str]]) -> list[Value[int]]:
     """GPUs a node that the directives ask for: `--gpus-per-node=h100:8`, `--gres=gpu:8`."""
-    found = []
+    counts = []
     for name in ("gpus-per-node", "gres"):
         value = said.get(name)
         match = re.fullmatch(r"(gpu:)?([A-Za-z]\w*:)?(\d{1,6})", value.value) if value is not None else None
         if value is not None and match is not None and (name != "gres" or match[1]):
-            found.append(Value(int(match[3]), value.span, value.text, value.key))
-    return found
+            counts.append(Value(int(match[3]), value.span, value.text, value.key))
+    return counts
 
 
 def _tasks(said: dict[str, Value[str]]) -> Value[int] | None:

@@ -22,7 +22,7 @@ _ARITHMETIC = re.compile(r"\s*(?:(\d+)|\$?\{?([A-Za-z_]\w*)\}?|([-+*/%()]))")
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A stretch of an expanded word. `variable` names what an unknown part stands for."""
+    """A part of an expanded word. `variable` names what an unknown part stands for."""
 
     text: str
     source: Source
@@ -33,7 +33,7 @@ class Part:
     by_batch: bool = False  # expanded by the batch script itself, before any task starts
     quoted: bool = False
     exact: bool = True  # the text is the source's own, character for character
-    use: Span | None = None  # where the variable stands that this text comes from
+    use: Span | None = None  # where the variable is written that this text comes from
 
     @property
     def span(self) -> Span:
@@ -243,10 +243,10 @@ def evaluate(text: str, number: Callable[[str], int | None]) -> int | None:
             return None
         at = match.end()
         if match[2]:
-            found = number(match[2])
-            if found is None:
+            operand = number(match[2])
+            if operand is None:
                 return None
-            tokens.append(found)
+            tokens.append(operand)
         else:
             tokens.append(int(match[1][:19]) if match[1] else match[3])
     try:

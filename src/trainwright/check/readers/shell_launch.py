@@ -34,7 +34,7 @@ _OPTION = re.compile(r"(--?[A-Za-z][\w.-]*|\+{0,2}[A-Za-z_][\w.]*)(=)?")
 
 def commands_of(words: list[Parts], span: Span, inside: Command | None, conditional: bool) -> list[Command]:
     """The commands of one line, outermost first."""
-    found: list[Command] = []
+    commands: list[Command] = []
     runner = inside
     rest = words
     while rest:
@@ -43,11 +43,11 @@ def commands_of(words: list[Parts], span: Span, inside: Command | None, conditio
         command = _command(rest[:length], span, conditional)
         command.inside_srun = runner is not None and _starts_ranks(runner)
         command.runner = runner
-        found.append(command)
+        commands.append(command)
         if head in RUNNERS and head not in ("env", "nohup", "sudo", "exec", "time", "timeout", "numactl", "nsys"):
             runner = command
         rest = rest[length:]
-    return found
+    return commands
 
 
 def _starts_ranks(runner: Command) -> bool:
@@ -122,7 +122,7 @@ def _after(parts: Parts, length: int) -> Parts:
 
 
 def shell_string(words: list[Parts]) -> Parts | None:
-    """The script of `bash -c '...'`, wherever in the line it stands."""
+    """The script of `bash -c '...'`, anywhere in the line."""
     for index, parts in enumerate(words[:-2]):
         if _name(parts) not in _SHELLS:
             continue

@@ -15,12 +15,17 @@ from trainwright.spec.source import Span
 
 MAX_DEPTH = 4  # scripts in strings in scripts
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\[[^\]]*\])?(\+?=)")
+_VERSION_REDIRECT = re.compile(r">=\s*\d[\w.*]*|[<>]\s*\d+(\.[\w*]+)*")
 _OPEN = {"if", "while", "until", "for", "case", "select"}
 _CLOSE = {
     "fi": ("if",), "done": ("for", "while", "until", "select"), "esac": ("case",), "}": ("{",), ")": ("(",)
 }  # fmt: skip
 _PREFIX = {"then", "do", "else", "elif", "!", "time", "{", "if", "while", "until", "coproc"}
 _DECLARE = {"export", "declare", "local", "readonly", "typeset"}
+
+
+def _pip_module(command: Command) -> bool:
+    return [word.value for word in command.words[1:3]] == ["-m", "pip"]
 
 
 def read_script(source: Source, kind: str = "shell", variables: Variables | None = None) -> ShellScript:
@@ -56,15 +61,15 @@ class _Follower:
         self.alone: set[int] = set()  # lines that hold nothing but a comment
 
     def run(self) -> None:
-        found = scan(self.source.text)
-        for start, end in found.comments:
+        scanned = scan(self.source.text)
+        for start, end in scanned.comments:
             line = self.source.place(start)[0]
             text = self.source.text[start:end]
             self.script.comments[line] = text.lstrip("#").strip()
             before = self.source.text[self.source.text.rfind("\n", 0, start) + 1 : start]
             if not before.strip() and not text.startswith("#SBATCH"):
                 self.alone.add(line)
-        for statement in found.statements:
+        for statement in scanned.statements:
             self.statement(statement)
         self.script.assigned |= self.variables.assigned
 
@@ -127,7 +132,7 @@ class _Follower:
             self.blocks[-1].names.add(name)
 
     def braces(self, words: list[Word]) -> None:
-        """`${DIR}}`: a brace too many ends up in the value."""
+        """`${DIR}}`: the extra brace becomes part of the value."""
         for word in words:
             for before, piece in zip(word.pieces, word.pieces[1:], strict=False):
                 closes = before.kind == "variable" and self.source.text[before.end - 1 : before.end] == "}"
@@ -136,7 +141,7 @@ class _Follower:
                     self.script.stray_braces.append(self.source.span(piece.start, piece.start + 1))
 
     def assignments(self, words: list[Word]) -> list[Word]:
-        """Handle `A=1 B=2 [command]`; the words of the command are left."""
+        """Handle `A=1 B=2 [command]` and return the words of the command."""
         count = 0
         while count < len(words) and self.assignment_of(words[count]) is not None:
             count += 1
@@ -214,10 +219,21 @@ class _Follower:
             return
         span = self.source.span(words[0].start, words[-1].end)
         commands = commands_of(expanded, span, self.inside, bool(self.blocks))
+        self.version_redirects(commands, words, statement)
         self.script.commands += commands
         self.environment(commands)
         if commands and self.depth < MAX_DEPTH:
             self.embedded(expanded, commands[-1], statement)
+
+    def version_redirects(self, commands: list[Command], words: list[Word], statement: Statement) -> None:
+        """`pip install x>=1.2` without quotes writes to a file named `=1.2`."""
+        if not any(command.program in ("pip", "pip3") or _pip_module(command) for command in commands):
+            return
+        ends = {word.end for word in words}
+        for start, end in statement.redirects:
+            text = self.source.text[start:end]
+            if start in ends and _VERSION_REDIRECT.fullmatch(text):
+                self.script.version_redirects.append((self.source.span(start, end), text))
 
     def declare(self, words: list[Word]) -> None:
         exported = words[0].bare == "export" or any(

@@ -1,4 +1,4 @@
-"""Text of a shell script and where each of its characters stands in the file. A script may be a file, an element of a
+"""Text of a shell script and the position of each of its characters. A script may be a file, an element of a
 YAML list, a block inside a manifest or a string inside another script; findings point into the file all the same."""
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from trainwright.check.model import BootScript, Cluster, Database, File, Head, Link, Queue, Storage, Value
+from trainwright.check.model import BootScript, CheckedSpec, Cluster, Database, File, Head, Link, Queue, Storage, Value
 from trainwright.check.readers.values import is_placeholder, map_values, text_at, texts_at
 from trainwright.spec.source import Node
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from trainwright.spec import model as spec_model
     from trainwright.spec.load import LoadedSpec
 
-_PLATFORMS = {"parallelcluster", "eks", "batch", "hyperpod", "hyperpod-eks", "local"}
+_PLATFORMS = {"parallelcluster", "eks", "batch", "hyperpod", "hyperpod-eks", "local", "slurm", "kubernetes"}
 _FOREIGN = {"apiVersion", "kind", "Resources", "services", "on", "Scheduling"}
 _FIELDS = {
     "name", "platform", "region", "zone", "queues", "storage", "head", "software", "network", "accounting",
-    "monitoring", "tags", "slurm", "kubernetes", "batch", "jobs", "extends",
+    "monitoring", "tags", "slurm", "kubernetes", "batch", "runs", "jobs", "extends",
 }  # fmt: skip
 
 
@@ -34,15 +34,26 @@ def recognise(root: Node) -> bool:
 
 def read(file: File) -> None:
     """Fill the file's clusters and jobs; a spec of the wrong shape raises SpecError with every mistake."""
-    from trainwright.check.readers.spec_jobs import jobs_of
     from trainwright.spec.load import load_node
 
     for document in file.nodes:
         loaded = load_node(document, file.path)
         _place_inherited(document, loaded)
-        cluster = _cluster(loaded)
-        file.clusters.append(cluster)
-        file.jobs += jobs_of(loaded, cluster)
+        add(file, loaded)
+
+
+def add(file: File, loaded: LoadedSpec, scheduler: str = "") -> None:
+    """Add a loaded spec to a file: its cluster and its jobs. `scheduler`: another than the platform's."""
+    from trainwright.check.readers.spec_jobs import jobs_of
+    from trainwright.jobs.resolve import resolve_jobs
+    from trainwright.spec.defaults import resolve
+
+    full, _ = resolve(loaded.spec)
+    checked = CheckedSpec(loaded, full, resolve_jobs(loaded, scheduler), scheduler)
+    file.specs.append(checked)
+    cluster = _cluster(loaded, full)
+    file.clusters.append(cluster)
+    file.jobs += jobs_of(checked, cluster)
 
 
 def _place_inherited(document: Node, loaded: LoadedSpec) -> None:
@@ -58,10 +69,7 @@ def _place_inherited(document: Node, loaded: LoadedSpec) -> None:
                 node.keys[key] = line.span
 
 
-def _cluster(loaded: LoadedSpec) -> Cluster:
-    from trainwright.spec.defaults import resolve
-
-    spec, _ = resolve(loaded.spec)
+def _cluster(loaded: LoadedSpec, spec: spec_model.Spec) -> Cluster:
     root = loaded.node
     zone = text_at(root, "zone")
     os, image = _at(root, spec.software.os, "software", "os"), spec.software.image

@@ -1,68 +1,64 @@
-"""The jobs of a spec of ours -> model. What a job leaves to its recipe is told at the recipe's name."""
+"""The jobs of a spec of ours -> model, from what the resolver decided. What a job leaves to its recipe is reported at
+the recipe's name."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from trainwright.check.model import Cluster, Command, EnvVar, Job, ModelDims, Queue, Value
+from trainwright.check.model import CheckedSpec, Cluster, Command, EnvVar, Job, ModelDims, Queue, Refusal, Value
 from trainwright.check.tables import machine
-from trainwright.errors import UserError
-from trainwright.spec.load import LoadedSpec
 from trainwright.spec.source import Span
 
 if TYPE_CHECKING:
-    from trainwright.recipes.model import Recipe
-    from trainwright.spec import model as spec_model
+    from trainwright.jobs.origin import Decision
 
-_AXES = ("tensor", "pipeline", "context", "expert", "virtual", "shard", "replicate")
-_SHORT = {"tensor": "tp", "pipeline": "pp", "context": "cp", "expert": "ep", "virtual": "vp"}
+# A field of the model -> the decision that it holds.
+_LIFTED = {
+    "nodes": "nodes", "processes_per_node": "processes", "sequence": "sequence", "steps": "steps", "warmup": "warmup",
+    "decay": "decay", "global_batch": "batch", "micro_batch": "micro_batch", "tp": "tp", "pp": "pp",
+    "cp": "cp", "ep": "ep", "virtual_stages": "virtual_stages",
+}  # fmt: skip
 
 
-def jobs_of(loaded: LoadedSpec, cluster: Cluster) -> list[Job]:
+def jobs_of(spec: CheckedSpec, cluster: Cluster) -> list[Job]:
     """The jobs of one spec; `cluster` is what the reader made of the rest, for the queues they run on."""
-    return [_Reader(loaded, cluster, index).job() for index in range(len(loaded.spec.jobs))]
+    return [_Reader(spec, cluster, index).job() for index in range(len(spec.full.jobs))]
 
 
 class _Reader:
     """Lifts one job, each value at the place it is written or at the place that stands for it."""
 
-    def __init__(self, loaded: LoadedSpec, cluster: Cluster, index: int) -> None:
-        self.loaded = loaded
+    def __init__(self, spec: CheckedSpec, cluster: Cluster, index: int) -> None:
+        self.loaded = spec.loaded
+        self.resolution = spec.jobs[index]
+        self.written = spec.loaded.spec.jobs[index]
         self.cluster = cluster
         self.here: tuple[str | int, ...] = ("jobs", index)
-        self.spec: spec_model.Job = loaded.spec.jobs[index]
-        self.queue = self._queue()
-        self.recipe = _recipe(self.spec.recipe)
+        self.queue = self._queue(spec.full.jobs[index].queue)
 
     def job(self) -> Job:
-        spec, type_ = self.spec, machine(self.queue.instances[0]) if self.queue and self.queue.instances else None
+        written, instance = self.written, self.queue.instances[0] if self.queue and self.queue.instances else None
         job = Job(
             span=self.span(),
             scheduler="spec",
             platform=self.cluster.platform,
-            name=self.at(spec.name, "name"),
-            instance=self.queue.instances[0] if type_ is not None and self.queue is not None else None,
-            nodes=self._nodes(),
-            processes_per_node=self.at(spec.processes, "processes"),
-            workers=self.at(spec.workers, "workers"),
-            sequence=self.at(spec.sequence, "sequence") or self.from_recipe("sequence"),
-            steps=self.at(spec.steps, "steps") or self.from_recipe("steps"),
-            image=self.at(spec.container, "container"),
-            mounts=[Value(m, self.span("mounts", i)) for i, m in enumerate(spec.mounts)],
+            name=self.at(written.name, "name"),
+            instance=instance if instance is not None and machine(instance) is not None else None,
+            workers=self.at(written.workers, "workers"),
+            image=self.at(written.container, "container"),
+            mounts=[Value(m, self.span("mounts", i)) for i, m in enumerate(written.mounts)],
             env=self._env(),
             queue=self.queue,
             model=self._model(),
         )
-        if job.processes_per_node is None and type_ is not None and type_.gpus:
-            job.processes_per_node = Value(type_.gpus, self.span("nodes"))
-        self._parallel(job)
-        self._batch(job)
-        self._schedule(job)
+        for field, name in _LIFTED.items():
+            setattr(job, field, self.decided(name))
+        for axis in ("shard", "replicate"):  # an axis that takes what is left is nobody's mistake
+            setattr(job, axis, self.decided(axis) if self._states("parallel", axis) else None)
+        job.refusals = [Refusal(p.code, self.loaded.span(*p.path), p.what, p.fix) for p in self.resolution.problems]
         self._checkpoint(job)
-        if spec.script is None and (self.recipe is None or self.recipe.trainer == "trainwright"):
-            job.extra["own_trainer"] = Value(True, self.span())
-        if spec.args:
-            words = [Value(a, self.span("args", i), a) for i, a in enumerate(spec.args)]
+        if written.args:
+            words = [Value(a, self.span("args", i), a) for i, a in enumerate(written.args)]
             job.commands = [Command(words, self.span("args"))]
         return job
 
@@ -73,64 +69,28 @@ class _Reader:
         """A value the job states; None when it does not."""
         if value is None:
             return None
+        return Value(value, self.span(*path), str(value), self._key(*path))
+
+    def decided(self, name: str) -> Value[Any] | None:
+        """A value as the resolver decided it, at the place that stands for it."""
+        decision: Decision | None = self.resolution.decisions.get(name)
+        if decision is None or decision.value is None:
+            return None
+        path = decision.path[2:]
+        return Value(decision.value, self.span(*path), str(decision.value), self._key(*path))
+
+    def _key(self, *path: str | int) -> Span | None:
         holder = self.loaded.node.get(*self.here, *path[:-1])
-        key = holder.keys.get(path[-1]) if holder is not None else None
-        return Value(value, self.span(*path), str(value), key)
+        return holder.keys.get(str(path[-1])) if holder is not None and path else None
 
-    def from_recipe(self, name: str) -> Value[Any] | None:
-        """A value the recipe states."""
-        return Value(getattr(self.recipe, name), self.span("recipe")) if self.recipe is not None else None
-
-    def _queue(self) -> Queue | None:
-        queues = self.cluster.queues
-        if self.spec.queue is None:
-            return queues[0] if queues else None
-        named = (q for q in queues if q.name is not None and q.name.value == self.spec.queue)
-        return next(named, None)
-
-    def _nodes(self) -> Value[int] | None:
-        stated: Value[int] | None = self.at(self.spec.nodes, "nodes")
-        if stated is not None or self.queue is None or self.queue.max_count is None:
-            return stated
-        return self.queue.max_count.meaning(max(1, self.queue.max_count.value))
-
-    def _parallel(self, job: Job) -> None:
-        stated = self.spec.parallel
-        plan = self.recipe.spread(job.instance.value if job.instance else None) if self.recipe is not None else None
-        for axis in _AXES:
-            if stated is not None:
-                value = getattr(stated, axis)
-                written = self.loaded.node.get(*self.here, "parallel") is not None
-                name = axis if self._has("parallel", axis) else _SHORT.get(axis, axis)
-                setattr(job, axis, self.at(value, "parallel", name) if value and written else None)
-            elif plan is not None and getattr(plan, axis) not in (None, 1):
-                setattr(job, axis, Value(getattr(plan, axis), self.span("recipe")))
-
-    def _has(self, *path: str) -> bool:
+    def _states(self, *path: str) -> bool:
         return self.loaded.node.get(*self.here, *path) is not None
 
-    def _batch(self, job: Job) -> None:
-        batch = self.spec.batch
-        if batch is not None:
-            job.global_batch = self.at(batch.sequences, "batch", "sequences")
-            job.micro_batch = self.at(batch.micro, "batch", "micro")
-        elif self.recipe is not None and self.recipe.batch.sequences is not None:
-            job.global_batch = Value(self.recipe.batch.sequences, self.span("recipe"))
-            micro = self.recipe.batch.micro
-            job.micro_batch = Value(micro, self.span("recipe")) if micro is not None else None
-
-    def _schedule(self, job: Job) -> None:
-        optimizer = self.spec.optimizer
-        if optimizer is not None:
-            job.warmup = self.at(optimizer.warmup, "optimizer", "warmup")
-            job.decay = self.at(optimizer.decay, "optimizer", "decay")
-        if job.warmup is None and self.recipe is not None and self.recipe.optimizer.warmup:
-            # A run that was shortened is the place to mend, not the recipe.
-            place = self.span("steps") if self.spec.steps is not None else self.span("recipe")
-            job.warmup = Value(self.recipe.optimizer.warmup, place)
+    def _queue(self, name: str | None) -> Queue | None:
+        return next((q for q in self.cluster.queues if q.name is not None and q.name.value == name), None)
 
     def _checkpoint(self, job: Job) -> None:
-        checkpoint = self.spec.checkpoint
+        checkpoint = self.written.checkpoint
         if checkpoint is not None:
             job.checkpoint_dir = self.at(checkpoint.to, "checkpoint", "to")
             job.checkpoint_steps = self.at(checkpoint.steps, "checkpoint", "steps")
@@ -143,34 +103,20 @@ class _Reader:
         node = self.loaded.node.get(*self.here, "env")
         return [
             EnvVar(name, Value(value, self.span("env", name), value), node.key_span(name) if node else self.span("env"))
-            for name, value in self.spec.env.items()
+            for name, value in self.written.env.items()
         ]
 
     def _model(self) -> ModelDims | None:
-        """The published shape that the job names, or its recipe's."""
-        name = self.spec.model or (self.recipe.model if self.recipe is not None else None)
+        """The shape of the model that the job or its recipe names."""
+        name = self.decided("model")
         if name is None:
             return None
-        from trainwright.train.models.shape import lookup
-
-        place = self.span("model") if self.spec.model else self.span("recipe")
-        try:
-            shape = lookup(name)
-        except UserError:  # a shape file of the user's own: its numbers are not ours to know
-            return ModelDims(place, name=Value(name, place))
+        place, training = name.span, self.resolution.job.training if self.resolution.job else None
+        shape = training.shape if training is not None else None
+        if shape is None:
+            return ModelDims(place, name=name)
         dims = {"hidden": shape.hidden, "layers": shape.layers, "heads": shape.heads, "kv_heads": shape.kv_heads}
         dims |= {"ffn": shape.ffn, "vocab": shape.vocab, "max_position": shape.context}
         dims |= {"experts": shape.experts} if shape.experts else {}
         lifted: dict[str, Any] = {key: Value(value, place) for key, value in dims.items()}
-        return ModelDims(place, name=Value(name, place), **lifted)
-
-
-def _recipe(name: str | None) -> Recipe | None:
-    if name is None:
-        return None
-    from trainwright.recipes.load import recipe
-
-    try:
-        return recipe(name)
-    except UserError:  # `plan` and `submit` refuse it by name; the rules have nothing to read
-        return None
+        return ModelDims(place, name=name, **lifted)

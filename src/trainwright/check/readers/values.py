@@ -11,6 +11,7 @@ from trainwright.spec.source import Node
 # A value that somebody still has to fill in: `${VAR}`, PLACEHOLDER_X, <your-thing>, cr-xxxxxxxx. Stated, but not known.
 PLACEHOLDER = re.compile(
     r"\$\{?[A-Za-z_][A-Za-z0-9_]*\}?|PLACEHOLDER\w*|<[A-Za-z][\w .-]*>|\b[a-z]+-x{4,}\b|X{4,}|REMOVE_THIS_LINE|^NA$"
+    r"|^(?:acl|ami|cr|eni|fs|rtb|sg|subnet|vpc)-(?:id|ID)$"
     r"|^stack-output:"  # ours: what a stack of the plan will give
 )
 
@@ -23,11 +24,11 @@ def is_placeholder(text: str) -> bool:
 def value_at(node: Node | None, *path: str | int) -> Value[Any] | None:
     """The located value at a path, whatever its type; None when it is not written."""
     parent = node.get(*path[:-1]) if node is not None and path else node
-    found = parent.get(path[-1]) if parent is not None and path else parent
-    if found is None:
+    child = parent.get(path[-1]) if parent is not None and path else parent
+    if child is None:
         return None
     key = parent.keys.get(path[-1]) if parent is not None and path and isinstance(path[-1], str) else None
-    return value_of(found, key)
+    return value_of(child, key)
 
 
 def value_of(node: Node, key: Any = None) -> Value[Any]:
@@ -38,10 +39,10 @@ def value_of(node: Node, key: Any = None) -> Value[Any]:
 
 def text_at(node: Node | None, *path: str | int) -> Value[str] | None:
     """A text value, as it was written (so that 1.30 stays 1.30)."""
-    found = value_at(node, *path)
-    if found is None or found.value is None or isinstance(found.value, list):
+    value = value_at(node, *path)
+    if value is None or value.value is None or isinstance(value.value, list):
         return None
-    return found.meaning(found.text)
+    return value.meaning(value.text)
 
 
 def int_at(node: Node | None, *path: str | int) -> Value[int] | None:
@@ -54,26 +55,26 @@ def bool_at(node: Node | None, *path: str | int) -> Value[bool] | None:
     return as_bool(value_at(node, *path))
 
 
-def as_int(found: Value[Any] | None) -> Value[int] | None:
-    if found is None or found.value is None:
+def as_int(value: Value[Any] | None) -> Value[int] | None:
+    if value is None or value.value is None:
         return None
-    number = to_int(found.value)
-    return found.meaning(number or 0, known=number is not None)
+    number = to_int(value.value)
+    return value.meaning(number or 0, known=number is not None)
 
 
-def as_bool(found: Value[Any] | None) -> Value[bool] | None:
-    if found is None or found.value is None:
+def as_bool(value: Value[Any] | None) -> Value[bool] | None:
+    if value is None or value.value is None:
         return None
-    lowered = str(found.value).lower()
-    return found.meaning(lowered == "true", known=lowered in ("true", "false"))
+    lowered = str(value.value).lower()
+    return value.meaning(lowered == "true", known=lowered in ("true", "false"))
 
 
 def texts_at(node: Node | None, *path: str | int) -> list[Value[str]]:
     """The texts of a list (or of a single value)."""
-    found = node.get(*path) if node is not None else None
-    if found is None:
+    child = node.get(*path) if node is not None else None
+    if child is None:
         return []
-    elements = list(found.elements()) if found.is_list else [found]
+    elements = list(child.elements()) if child.is_list else [child]
     return [
         Value(e.text, e.span, e.text, None, value_of(e).known) for e in elements if e.is_scalar and e.value is not None
     ]

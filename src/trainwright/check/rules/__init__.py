@@ -1,1 +1,1 @@
-"""The rules, one file a family. The modules are found by name: adding a family is adding a file."""
+"""The rules, one file per topic. Every module of this package is loaded: adding a topic is adding a file."""

@@ -1,4 +1,4 @@
-"""BEN: thresholds of benchmarks and health checks against what the wires can carry."""
+"""BEN: thresholds of benchmarks and health checks against the hardware limits."""
 
 from __future__ import annotations
 
@@ -19,21 +19,23 @@ _LARGE = 2**30
 
 @rule("BEN001", "warning")
 def thresholds_are_possible(file: File) -> Iterator[Problem]:
-    """A bandwidth threshold must be below what the hardware can carry, and the messages large enough to reach it.
+    """A bandwidth threshold must be below the hardware limit, and the messages large enough to reach it.
 
     The bus bandwidth of an all-reduce over N nodes is at most NIC × N / (2(N − 1)) × 2(n − 1)/n with n ranks: 750 GB/s
     for two p5, 423 for sixteen; inside one node NVLink is the limit. Messages below 1 GiB do not reach it.
 
     Why: a check that can never pass marks good nodes as bad, and people learn to ignore it.
 
-    Fix: set it to about 80 % of the ceiling, and test up to 1 GiB or more.
+    Fix: set it to about 80 % of the limit, and test up to 1 GiB or more.
 
-    Source: the arithmetic of ring all-reduce; a health check of awsome-distributed-ai asks 800 GB/s of p5.
+    Source: the arithmetic of ring all-reduce; a health check of awsome-distributed-ai requires 800 GB/s on p5.
+
+    When to ignore: the benchmark uses in-network reduction.
     """
     yield from once(p for job in file.jobs for p in [*_thresholds(job), *_messages(job)])
 
 
-def ceiling(type_: InstanceType, nodes: int) -> float:
+def bandwidth_limit(type_: InstanceType, nodes: int) -> float:
     """The best bus bandwidth of an all-reduce, in GB/s."""
     ranks = nodes * max(1, type_.gpus)
     factor = 2 * (ranks - 1) / ranks if ranks > 1 else 1.0
@@ -41,31 +43,31 @@ def ceiling(type_: InstanceType, nodes: int) -> float:
         return type_.network_gbps / 8 * nodes / (2 * (nodes - 1)) * factor
     chip = find_accelerator(type_.accelerator) if type_.accelerator else None
     link = chip.nvlink_gb_s if chip is not None else 0.0
-    # A switch that reduces lets each GPU send its data once: the bus bandwidth may then pass the link's rate.
+    # With in-switch reduction (NVLS) each GPU sends its data once: bus bandwidth may exceed the link rate.
     return link * (factor if chip is not None and chip.nvls else 1.0)
 
 
 def _limits(job: Job) -> list[tuple[Value[str], float]]:
-    found: list[tuple[Value[str], float]] = []
+    limits: list[tuple[Value[str], float]] = []
     assigned = [*job.env, *(job.script.assignments if job.script is not None else [])]
     for variable in assigned:
         text = variable.value.value.strip("'\"")
         if _THRESHOLD.match(variable.name) and variable.value.known and re.fullmatch(r"\d+(\.\d+)?", text):
-            found.append((variable.value, float(text)))
-    return found
+            limits.append((variable.value, float(text)))
+    return limits
 
 
 def _thresholds(job: Job) -> Iterator[Problem]:
     type_, nodes = type_of(job), known(job.nodes)
     if type_ is None or not type_.is_gpu or nodes is None or nodes < 1:
         return
-    best = ceiling(type_, nodes)
+    best = bandwidth_limit(type_, nodes)
     for value, wanted in _limits(job):
         if best and wanted > best:
             where = f"{nodes} {type_.name} nodes" if nodes > 1 else f"one {type_.name}"
             yield problem(
                 value,
-                f"{wanted:g} GB/s of bus bandwidth, but {where} can carry {best:.0f}",
+                f"{wanted:g} GB/s of bus bandwidth, but {where} can reach {best:.0f}",
                 f"use about {0.8 * best:.0f}",
             )
 

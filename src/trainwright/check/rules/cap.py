@@ -1,4 +1,4 @@
-"""CAP: capacity. How many nodes, of which type, from which reservation."""
+"""CAP: capacity: how many nodes, of which type, from which reservation."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from trainwright.check.tables import machines
 if TYPE_CHECKING:
     from trainwright.check.facts import AwsFacts, Reservation
 
-# What ParallelCluster takes when a count is not written.
+# ParallelCluster's defaults for counts.
 _DEFAULT_MIN, _DEFAULT_MAX = 0, 10
 
 
 @rule("CAP001", "error")
 def counts_fit_the_capacity(file: File) -> Iterator[Problem]:
-    """A queue's counts must fit together and fit its capacity.
+    """A queue's node counts must be consistent and fit its capacity.
 
-    The largest count cannot be below the smallest, nor zero in ParallelCluster, and a desired count lies between
-    the two. A Capacity Block is bought whole and for a fixed time, so in ParallelCluster its nodes are static: the
-    smallest and the largest count are equal, above zero, and the block's id is named.
+    The maximum cannot be below the minimum, nor zero in ParallelCluster, and a desired count lies between the two. A
+    Capacity Block is bought whole and for a fixed time, so in ParallelCluster its nodes are static: minimum and maximum
+    are equal, above zero, and the block's id is named. An instance type must be available in the queue's purchase
+    option: not every type has a spot market or Capacity Blocks. A reservation holds on-demand capacity, which spot
+    instances do not use (a warning).
 
-    An instance type must also be sold the way the queue buys it: not every type is on the spot market or in blocks.
-
-    And a reservation holds on-demand capacity, which spot instances do not use (a warning).
-
-    Why: the cluster is refused, or (a block without its id) nodes are asked for on demand and never come.
+    Why: the cluster is refused, or (a block without its id) on-demand nodes are requested and never start.
 
     Fix: make MaxCount at least MinCount; for a block set both to the block's size and name its id.
 
     Source: ParallelCluster, ComputeResourceSizeValidator and CapacityTypeValidator; eksctl schema; EC2 user guide,
     Capacity Blocks for ML and On-Demand Capacity Reservations.
+
+    When to ignore: EC2 started to offer the instance type in this purchase option after the catalog's date.
     """
     for cluster, queue in file.queues:
         yield from _order(queue)
         if cluster.platform == "parallelcluster" and known(queue.max_count) == 0 and queue.max_count is not None:
-            yield problem(queue.max_count, f"{queue.label}: a queue that may never have a node", "write 1 or more")
+            yield problem(queue.max_count, f"{queue.label}: a queue that can never have a node", "write 1 or more")
         if known(queue.capacity) == "block" and cluster.platform == "parallelcluster":
             yield from _static(queue)
         yield from _sold_so(queue)
@@ -47,7 +47,7 @@ def counts_fit_the_capacity(file: File) -> Iterator[Problem]:
         if known(queue.capacity) == "spot" and reserved is not None:
             yield problem(
                 reserved,
-                f"{queue.label}: spot instances do not use a reservation, which is paid for all the same",
+                f"{queue.label}: spot instances do not use a reservation, which is paid for anyway",
                 "use on-demand capacity, or leave the reservation out",
                 level="warning",
             )
@@ -64,20 +64,20 @@ def _order(queue: Queue) -> Iterator[Problem]:
     if queue.max_count is not None and low is not None and high is not None and high < low:
         yield problem(
             queue.max_count,
-            f"{queue.label}: the largest count ({high}) is below the smallest ({low})",
+            f"{queue.label}: the maximum count ({high}) is below the minimum ({low})",
             f"raise it to {low} or more",
         )
     elif desired is not None and high is not None and desired > high:
         yield problem(
             queue.extra["desired"],
-            f"{queue.label}: {desired} nodes are wanted but at most {high} allowed",
-            f"raise the largest count to {desired}, or lower this",
+            f"{queue.label}: the desired count ({desired}) is above the maximum ({high})",
+            f"raise the maximum to {desired}, or lower this",
         )
     elif desired is not None and low is not None and desired < low:
         yield problem(
             queue.extra["desired"],
-            f"{queue.label}: {desired} nodes are wanted but at least {low} kept",
-            f"write {low} or more, or lower the smallest count",
+            f"{queue.label}: the desired count ({desired}) is below the minimum ({low})",
+            f"write {low} or more, or lower the minimum",
         )
 
 
@@ -105,7 +105,7 @@ def _sold_so(queue: Queue) -> Iterator[Problem]:
         if way is not None and queue.capacity is not None and way in _USAGE and _USAGE[way] not in type_.capacity:
             yield problem(
                 queue.capacity if queue.capacity.text else value,
-                f"{queue.label}: {type_.name} is not sold {_WAYS[way]}",
+                f"{queue.label}: {type_.name} is not available {_WAYS[way]}",
                 "use on-demand capacity, or another instance type",
             )
 
@@ -116,23 +116,26 @@ def _reserved(queue: Queue) -> bool:
 
 @rule("CAP002", "error")
 def one_type_for_a_reservation(file: File) -> Iterator[Problem]:
-    """A reservation id goes with one instance type, written plainly.
+    """A reservation id goes with one instance type, outside an `Instances` list.
 
-    A capacity reservation holds one instance type. ParallelCluster takes its id only beside `InstanceType`, not
-    beside the `Instances` list; an eksctl node group that names a reservation and several types can only ever start
-    one of them.
+    A capacity reservation holds one instance type. ParallelCluster accepts its id only beside `InstanceType`, not
+    beside the `Instances` list; an eksctl node group that names a reservation and several types can only ever start one
+    of them.
 
     Why: ParallelCluster refuses the cluster; elsewhere nodes of the other types fail to start.
 
     Fix: write `InstanceType: <the reservation's type>` in place of the list.
 
     Source: ParallelCluster, CapacityReservationValidator; EC2 user guide, On-Demand Capacity Reservations.
+
+    When to ignore: never in ParallelCluster; elsewhere when the other types are meant to start outside the reservation.
     """
     for cluster, queue in file.queues:
         if queue.reservation is None:
             continue
         types = {value.value for value in queue.instances if value.known}
-        if queue.reservation_group is not None:
+        # A choice (`!If [..., !Ref AWS::NoValue]`) reads as an empty text: only one of the two may be set.
+        if queue.reservation_group is not None and queue.reservation.value and queue.reservation_group.value:
             yield problem(
                 queue.reservation_group,
                 f"{queue.label}: a reservation and a group of reservations",
@@ -142,7 +145,7 @@ def one_type_for_a_reservation(file: File) -> Iterator[Problem]:
             first = next(iter(sorted(types)), "p5.48xlarge")
             yield problem(
                 queue.instances_listed.key or queue.instances_listed,
-                f"{queue.label}: a reservation id cannot go with an `Instances` list",
+                f"{queue.label}: a reservation id cannot be used with an `Instances` list",
                 f"write `InstanceType: {first}` in place of the list",
             )
         elif cluster.platform != "parallelcluster" and len(types) > 1:
@@ -157,64 +160,68 @@ def one_type_for_a_reservation(file: File) -> Iterator[Problem]:
 def reservation_matches_the_queue(file: File, aws: AwsFacts) -> Iterator[Problem]:
     """A queue must fit the reservation it names.
 
-    The reservation exists and is active, holds the queue's instance type, lies in the zone of its subnet, is large
-    enough for every queue that uses it, and is a Capacity Block exactly where the queue says so.
+    The reservation exists and is active, holds the queue's instance type, is in the zone of its subnet, is large enough
+    for every queue that uses it, and is a Capacity Block exactly where the queue says so.
 
     Why: otherwise the nodes never start, or start on demand beside a reservation that is paid for.
 
     Fix: name the reservation that fits, or change type, subnet or count.
 
     Source: ParallelCluster, CapacityReservationValidator and CapacityReservationSizeValidator.
+
+    When to ignore: the reservation will be changed before the cluster is created.
     """
     for cluster, queue in file.queues:
         id = known(queue.reservation)
         if id is None or queue.reservation is None:
             continue
-        found = aws.reservation(id)
-        if found is None:
+        reservation = aws.reservation(id)
+        if reservation is None:
             yield problem(
                 queue.reservation,
-                f"{queue.label}: there is no reservation {id} in {aws.region}",
+                f"{queue.label}: reservation {id} does not exist in {aws.region}",
                 "name one that exists",
             )
             continue
-        yield from _fits(cluster, queue, queue.reservation, found, aws)
+        yield from _fits(cluster, queue, queue.reservation, reservation, aws)
     yield from _sizes(file, aws)
 
 
-def _fits(cluster: Cluster, queue: Queue, at: Value[str], found: Reservation, aws: AwsFacts) -> Iterator[Problem]:
-    if found.state not in ("active", "scheduled", "pending", "payment-pending", "assessing", "delayed"):
-        yield problem(at, f"{queue.label}: reservation {found.id} is {found.state}", "name an active reservation")
+def _fits(cluster: Cluster, queue: Queue, at: Value[str], reservation: Reservation, aws: AwsFacts) -> Iterator[Problem]:
+    if reservation.state not in ("active", "scheduled", "pending", "payment-pending", "assessing", "delayed"):
+        yield problem(
+            at, f"{queue.label}: reservation {reservation.id} is {reservation.state}", "name an active reservation"
+        )
     for instance in queue.instances:
-        if instance.known and instance.value.removeprefix("ml.") != found.instance:
+        if instance.known and instance.value.removeprefix("ml.") != reservation.instance:
             yield problem(
                 instance,
-                f"{queue.label}: the reservation holds {found.instance}, not {instance.value}",
-                f"write {found.instance}, or name another reservation",
+                f"{queue.label}: the reservation holds {reservation.instance}, not {instance.value}",
+                f"write {reservation.instance}, or name another reservation",
             )
     for subnet in queue.subnets:
         there = aws.subnet(subnet.value) if subnet.known else None
-        if there is not None and there.zone != found.zone:
+        if there is not None and there.zone != reservation.zone:
             yield problem(
                 subnet,
-                f"{queue.label}: subnet {subnet.value} is in {there.zone}, the reservation in {found.zone}",
-                f"use a subnet in {found.zone}",
+                f"{queue.label}: subnet {subnet.value} is in {there.zone}, the reservation in {reservation.zone}",
+                f"use a subnet in {reservation.zone}",
             )
     for zone in queue.zones:
-        if zone.known and zone.value not in (found.zone, found.zone_id):
+        if zone.known and zone.value not in (reservation.zone, reservation.zone_id):
             yield problem(
                 zone,
-                f"{queue.label}: the zone is {zone.value}, the reservation is in {found.zone}",
-                f"write {found.zone}",
+                f"{queue.label}: the zone is {zone.value}, the reservation is in {reservation.zone}",
+                f"write {reservation.zone}",
             )
     says_block = known(queue.capacity) == "block"
     if queue.capacity is not None and not queue.capacity.known:
         return
-    if found.is_block != says_block and cluster.platform in ("parallelcluster", "eks"):
-        is_, says = ("is", "does not say so") if found.is_block else ("is not", "says it is")
+    if reservation.is_block != says_block and cluster.platform in ("parallelcluster", "eks"):
+        is_, says = ("is", "does not say so") if reservation.is_block else ("is not", "says it is")
         yield problem(
             queue.capacity if queue.capacity is not None and queue.capacity.text else at,
-            f"{queue.label}: reservation {found.id} {is_} a Capacity Block, and the queue {says}",
+            f"{queue.label}: reservation {reservation.id} {is_} a Capacity Block, and the queue {says}",
             "make the capacity type agree with the reservation",
         )
 
@@ -227,30 +234,33 @@ def _sizes(file: File, aws: AwsFacts) -> Iterator[Problem]:
             continue
         before = wanted.get(id, 0)
         wanted[id] = before + high
-        found = aws.reservation(id)
-        if found is not None and before <= found.count < wanted[id]:
+        reservation = aws.reservation(id)
+        if reservation is not None and before <= reservation.count < wanted[id]:
             yield problem(
                 queue.max_count,
-                f"{queue.label}: {wanted[id]} nodes are asked of reservation {id}, which holds {found.count}",
-                f"ask for {found.count - before} here" if found.count > before else "use another reservation",
+                f"{queue.label}: {wanted[id]} nodes are requested of reservation {id}, which has {reservation.count}",
+                f"request {reservation.count - before} here"
+                if reservation.count > before
+                else "use another reservation",
             )
 
 
 @rule("CAP004", "warning")
 def no_placement_group_on_reserved_capacity(file: File) -> Iterator[Problem]:
-    """Reserved capacity should not be put into a placement group of its own.
+    """Reserved capacity should not be put into a new placement group.
 
-    A Capacity Block, and a reservation that AWS delivers, is placed already. Asking for a new cluster placement
-    group on top asks for room that the reservation may not have. A group given by name is left alone: it may be the
-    one that the reservation was made in.
+    A Capacity Block, and a reservation that AWS delivers, is placed already. A new cluster placement group on top
+    requests room that the reservation may not have. A group given by name is not reported: it may be the one that the
+    reservation was made in.
 
-    Why: EC2 answers with insufficient capacity although the reservation is empty, and static nodes are retried for
-    ever.
+    Why: EC2 answers with insufficient capacity although the reservation is empty, and static nodes are retried forever.
 
     Fix: `PlacementGroup: {Enabled: false}`, or the name of the group the reservation was made in.
 
     Source: ParallelCluster, PlacementGroupCapacityTypeValidator and PlacementGroupCapacityReservationValidator;
     awslabs/awsome-distributed-ai issue 353.
+
+    When to ignore: the reservation was tried with this placement group and its nodes start.
     """
     for _, queue in file.queues:
         if not known(queue.placement) or queue.placement is None:
@@ -260,14 +270,14 @@ def no_placement_group_on_reserved_capacity(file: File) -> Iterator[Problem]:
             yield problem(
                 queue.placement,
                 f"{queue.label}: a placement group on a Capacity Block can leave the block unusable",
-                "turn the placement group off: a block is placed already",
+                "disable the placement group: a block is placed already",
                 edit=edit,
             )
         elif _reserved(queue) and queue.placement_name is None:
             yield problem(
                 queue.placement,
                 f"{queue.label}: a new placement group on reserved capacity can leave the reservation unusable",
-                "turn it off, or name the group that the reservation was made in",
+                "disable it, or name the group that the reservation was made in",
             )
 
 
@@ -275,23 +285,29 @@ def no_placement_group_on_reserved_capacity(file: File) -> Iterator[Problem]:
 def placement_group_of_the_reservation(file: File, aws: AwsFacts) -> Iterator[Problem]:
     """A named placement group must be the one the reservation was made in.
 
-    With AWS at hand the reservation is asked for its placement group: a queue that names another one, or names one
-    for a reservation that has none, asks for room outside the reservation.
+    With AWS access the placement group of the reservation is looked up: a queue that names another one, or names one
+    for a reservation that has none, requests room outside the reservation.
 
     Why: EC2 answers with insufficient capacity although the reservation is empty.
 
     Fix: name the reservation's placement group, or none.
 
     Source: ParallelCluster, PlacementGroupCapacityReservationValidator.
+
+    When to ignore: the reservation will be moved into this group.
     """
     for _, queue in file.queues:
         id, name = known(queue.reservation), known(queue.placement_name)
-        found = aws.reservation(id) if id is not None and name is not None else None
-        if found is None or queue.placement_name is None or name == found.placement_group:
+        reservation = aws.reservation(id) if id is not None and name is not None else None
+        if reservation is None or queue.placement_name is None or name == reservation.placement_group:
             continue
-        owned = f"was made in group {found.placement_group}" if found.placement_group else "was made in no group"
+        owned = (
+            f"was made in group {reservation.placement_group}"
+            if reservation.placement_group
+            else "was made in no group"
+        )
         yield problem(
             queue.placement_name,
             f"{queue.label}: reservation {id} {owned}, not in {name}",
-            f"name {found.placement_group}" if found.placement_group else "turn the placement group off",
+            f"name {reservation.placement_group}" if reservation.placement_group else "turn the placement group off",
         )

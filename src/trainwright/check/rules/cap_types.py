@@ -1,4 +1,4 @@
-"""CAP, continued: instance types. Whether they exist, go together, and are driven by the image."""
+"""CAP: instance types: whether they exist, match, and are supported by the image."""
 
 from __future__ import annotations
 
@@ -14,16 +14,18 @@ from trainwright.spec.source import Span
 
 @rule("CAP005", "error")
 def gpu_is_driven_by_the_image(file: File) -> Iterator[Problem]:
-    """ParallelCluster's own images do not drive GPUs older than Turing.
+    """ParallelCluster's own images do not support GPUs older than Turing.
 
-    Since 3.8 the official images carry NVIDIA's open kernel driver, which needs Turing or newer. P2, P3, P3dn, G2,
-    G3 and G3s nodes start and have no GPU. An image of your own with the closed driver is left alone.
+    Since 3.8 the official images carry NVIDIA's open kernel driver, which needs Turing or newer. P2, P3, P3dn, G2, G3
+    and G3s nodes start and have no GPU. A custom image is not reported, nor is a file of an older ParallelCluster.
 
-    Why: jobs fail on nodes that cost several dollars an hour.
+    Why: jobs fail on nodes that cost several dollars per hour.
 
     Fix: use g4dn, g5 or newer, p4d or newer; or build an image with the closed driver and name it.
 
     Source: ParallelCluster 3.8 change log; InstanceTypeBaseAMICompatibleValidator.
+
+    When to ignore: you use ParallelCluster before 3.8.
     """
     for cluster, queue in file.queues:
         if cluster.platform != "parallelcluster" or cluster.image is not None or "image" in queue.extra:
@@ -43,25 +45,27 @@ _SIZE = re.compile(r"(\d+x|x)?large|metal(-\d+xl)?|nano|micro|small|medium")
 
 @rule("CAP006", "error")
 def instance_types_exist(file: File) -> Iterator[Problem]:
-    """Instance types must be spelled right, and those of one Slurm cluster be of one architecture.
+    """Instance types must exist, and those of one Slurm cluster share an architecture.
 
-    A type is a family, a dot and a size: `p5.48xlarge`. A size that EC2 does not have, or that a known family does
-    not come in (a warning: the catalog may be older than EC2), is a typing mistake. Head and compute nodes of a
+    A type is a family, a dot and a size: `p5.48xlarge`. A size that EC2 does not have, or that a known family does not
+    come in (a warning: the catalog may be older than EC2), is a typing mistake. Head and compute nodes of a
     ParallelCluster share programs, so all are x86 or all Arm.
 
     Why: creation is refused, or nodes of the queue never start.
 
-    Fix: take the name that the message proposes; `trainwright catalog list` has them all.
+    Fix: use the name that the message proposes; `trainwright catalog list` has them all.
 
     Source: EC2 DescribeInstanceTypes; ParallelCluster, InstanceTypeValidator and
     InstanceArchitectureCompatibilityValidator.
+
+    When to ignore: the type is newer than the catalog.
     """
-    told: set[Span] = set()
+    reported: set[Span] = set()
     for cluster in file.clusters:
         heads = [cluster.head.instance] if cluster.head is not None and cluster.head.instance is not None else []
         for value in [*heads, *(value for queue in cluster.queues for value in queue.instances)]:
-            if value.known and value.span not in told:
-                told.add(value.span)
+            if value.known and value.span not in reported:
+                reported.add(value.span)
                 yield from _spelling(value)
         yield from _architecture(cluster)
 
@@ -74,9 +78,9 @@ def _spelling(value: Value[str]) -> Iterator[Problem]:
     near = did_you_mean(size, sizes).replace("'", f"'{family}.", 1)
     hint = near or f"{family} comes as {', '.join(sizes)}"
     if not _SIZE.fullmatch(size):
-        yield problem(value, f"{value.value} is no instance type", hint)
+        yield problem(value, f"{value.value} is not an instance type", hint)
     else:
-        yield problem(value, f"the catalog knows no {value.value}", hint, level="warning")
+        yield problem(value, f"the catalog has no {value.value}", hint, level="warning")
 
 
 def _architecture(cluster: Cluster) -> Iterator[Problem]:

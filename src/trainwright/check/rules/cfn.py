@@ -1,4 +1,4 @@
-"""CFN: CloudFormation templates that deploy, and do something other than they say."""
+"""CFN: CloudFormation templates that deploy but do something else than they say."""
 
 from __future__ import annotations
 
@@ -19,20 +19,22 @@ _IN_SUB = re.compile(r"\$\{([A-Za-z0-9]+)[.}]")
 
 @rule("CFN001", "error")
 def template_means_what_it_says(file: File) -> Iterator[Problem]:
-    """A template's references, conditions and parameters must do what they say.
+    """A template's references, conditions and parameters must be consistent.
 
     A property that should refer to another resource holds its logical id as plain text; a condition on a `Create…`
-    parameter leaves the thing out exactly when it is asked for; a parameter described as optional has no default; a
-    parameter is never used (a warning). And what is referred to must be in the template, and not be the resource
-    itself: a security group cannot name itself inside its own rules.
+    parameter omits the resource exactly when it is requested; a parameter described as optional has no default; a
+    parameter is never used (a note). A referenced name must exist in the template, and must not be the resource itself:
+    a security group cannot name itself inside its own rules.
 
-    Why: the stack deploys and flow logs go nowhere, or the placement group is missing where it was wanted; a name that
-    is not there, or a circle, is refused.
+    Why: the stack deploys and flow logs go nowhere, or the placement group is missing where it was requested; an
+    unknown name or a circular reference is refused.
 
     Fix: write `!Ref`, swap the branches, add `Default: ''`, remove the parameter; put a group's rules for itself into
-    resources of their own.
+    separate resources.
 
     Source: the network and Batch templates of the reference architectures.
+
+    When to ignore: the parameter is kept so that existing deployments need no change.
     """
     template = template_of(file)
     if template is None:
@@ -41,6 +43,22 @@ def template_means_what_it_says(file: File) -> Iterator[Problem]:
     yield from _inverted(template)
     yield from _parameters(template)
     yield from _unresolved(template)
+    yield from _image_paths(template)
+
+
+def _image_paths(template: Template) -> Iterator[Problem]:
+    """An image id that is the path of an SSM parameter."""
+    for resource in template.resources.values():
+        for node in resource.node.walk():
+            image = node.get("ImageId") if node.is_map else None
+            value = template.text(image)
+            if image is not None and value is not None and value.known and value.value.startswith("/"):
+                yield problem(
+                    image,
+                    f"{resource.id}: {value.value} is the path of an SSM parameter, not an image id",
+                    "write '{{resolve:ssm:…}}', or give the parameter the type "
+                    "AWS::SSM::Parameter::Value<AWS::EC2::Image::Id>",
+                )
 
 
 def _plain_references(template: Template) -> Iterator[Problem]:
@@ -92,7 +110,7 @@ def _inverted(template: Template) -> Iterator[Problem]:
             if condition.is_scalar and condition.text in wanted and _is_no_value(yes) and not _is_no_value(no):
                 yield problem(
                     yes,
-                    f"{resource.id}: left out exactly when {condition.text} asks to create it",
+                    f"{resource.id}: omitted exactly when {condition.text} requests it",
                     "swap the two branches",
                 )
 
@@ -125,26 +143,29 @@ def _parameters(template: Template) -> Iterator[Problem]:
         described = node.get("Description")
         if described is not None and _OPTIONAL.search(described.text) and node.get("Default") is None:
             yield problem(
-                section.key_span(name), f"parameter {name} is called optional and has no default", "add Default: ''"
+                section.key_span(name),
+                f"parameter {name} is described as optional and has no default",
+                "add Default: ''",
+                level="warning",
             )
         if name not in used and not macros:
             yield problem(
-                section.key_span(name), f"parameter {name} is never used", "remove it, or use it", level="warning"
+                section.key_span(name), f"parameter {name} is never used", "remove it, or use it", level="info"
             )
 
 
 def _used(template: Template) -> set[str]:
-    found: set[str] = set()
+    names: set[str] = set()
     for key, part in template.root.items():
         if key in ("Parameters", "Metadata"):
             continue
         for node in part.walk():
             name = target(node)
             if name is not None:
-                found.add(name)
+                names.add(name)
             elif node.is_scalar and "${" in node.text:
-                found.update(_IN_SUB.findall(node.text))
-    return found
+                names.update(_IN_SUB.findall(node.text))
+    return names
 
 
 def _unresolved(template: Template) -> Iterator[Problem]:
@@ -162,10 +183,12 @@ def _unresolved(template: Template) -> Iterator[Problem]:
             for one, name in _references(node):
                 if name not in known:
                     hint = did_you_mean(name, known) or "add it, or correct the name"
-                    yield problem(one, f"{owner}: there is no {name!r} in this template", hint)
+                    yield problem(one, f"{owner}: {name!r} is not defined in this template", hint)
                 elif name == owner and id(one) in inside:
                     yield problem(
-                        one, f"{owner} refers to itself, a circle that CloudFormation refuses", _unwind(template, owner)
+                        one,
+                        f"{owner} refers to itself, a circular dependency that CloudFormation rejects",
+                        _unwind(template, owner),
                     )
 
 
@@ -180,10 +203,11 @@ def _references(node: Node) -> Iterator[tuple[Node, str]]:
             text = given[0].text if given and given[0].is_scalar else call[1]
             own = {key for key, _ in given[1].items()} if len(given) > 1 and given[1].is_map else set()
             if isinstance(text, str):
-                yield from ((one, found) for found in _IN_SUB.findall(text) if found not in own)
+                yield from ((one, reference) for reference in _IN_SUB.findall(text) if reference not in own)
 
 
 def _unwind(template: Template, owner: str) -> str:
-    if template.resources[owner].type == "AWS::EC2::SecurityGroup":
+    resource = template.resources.get(owner)
+    if resource is not None and resource.type == "AWS::EC2::SecurityGroup":
         return "move the rule into an AWS::EC2::SecurityGroupIngress or …Egress of its own, with GroupId"
-    return "break the circle with a resource of its own"
+    return "break the circular dependency with a separate resource"

@@ -15,17 +15,19 @@ from trainwright.spec.source import Node
 def node_groups_can_start(file: File) -> Iterator[Problem]:
     """An eksctl file must give its GPU node groups what they need.
 
-    A group on a reservation stays in the one zone where the reservation is; groups of P nodes have EFA on; system
-    pods have a group without accelerators to run on; the Kubernetes version is one that EKS still supports
-    (extended support costs six times as much, which is a warning). Whether a reservation is a Capacity Block that
-    lacks its market type is asked under `--aws` (CAP003).
+    A group on a reservation stays in the zone of the reservation; groups of P nodes have EFA enabled; system pods have
+    a group without accelerators; the Kubernetes version is one that EKS still supports (extended support costs six
+    times as much, which is a warning). Whether a reservation is a Capacity Block that lacks its market type is checked
+    under `--aws` (CAP003).
 
-    Why: nodes never join, collectives crawl over TCP, or CoreDNS has nowhere to run while GPU nodes are scaled to
+    Why: nodes never join, collectives run over TCP, or CoreDNS has no node to run on while GPU nodes are scaled to
     zero.
 
     Fix: `availabilityZones: [<zone of the reservation>]`, `efaEnabled: true`, a small CPU group, a newer version.
 
     Source: eksctl user guide, capacity reservations and EFA; EKS user guide, Kubernetes versions.
+
+    When to ignore: the subnets are already in that one zone only.
     """
     if file.format != "eksctl":
         return
@@ -47,12 +49,12 @@ def _one_zone(cluster: Cluster, queue: Queue) -> Iterator[Problem]:
     if not places:
         yield problem(
             at,
-            f"{queue.label}: nothing keeps this group in the zone of its reservation",
+            f"{queue.label}: nothing restricts this group to the zone of its reservation",
             "add availabilityZones (or subnets) with that one zone to the group",
         )
     elif len(places) > 1 and queue.reservation is not None and not known(queue.efa):
         yield problem(
-            places[1], f"{queue.label}: a reservation lies in one zone, the group in {len(places)}", "keep that zone"
+            places[1], f"{queue.label}: a reservation is in one zone, the group in {len(places)}", "keep that zone"
         )
 
 
@@ -80,7 +82,7 @@ def _system_nodes(cluster: Cluster, root: Node) -> Iterator[Problem]:
     if all(type_.accelerator_count for types in known_types for _, type_ in types):
         yield problem(
             cluster.queues[0].name or cluster.queues[0].span,
-            "every node group has accelerators: system pods (CoreDNS, operators) have no place of their own",
+            "every node group has accelerators: system pods (CoreDNS, operators) have no node of their own",
             "add a small group, such as two m5.xlarge",
             level="warning",
         )

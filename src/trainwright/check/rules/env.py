@@ -9,11 +9,14 @@ from trainwright.catalog.environment import EnvRule, rules_for
 from trainwright.check.environments import Setting, removal, renaming, settings
 from trainwright.check.finding import Level
 from trainwright.check.job_sizes import once
-from trainwright.check.model import File
+from trainwright.check.model import EnvVar, File
 from trainwright.check.registry import Problem, problem, rule
+from trainwright.errors import did_you_mean
 
-# Wrong, but nothing breaks: said in passing.
+# Wrong but harmless: reported as information.
 _HARMLESS = {"FI_PROVIDER", "FI_EFA_FORK_SAFE"}
+_RDMA_CORE = ("RDMAV_FORK_SAFE", "RDMAV_HUGEPAGES_SAFE", "RDMAV_ALLOW_DISASSOC_DESTROY")
+_DEFAULT_BUFFER = 4 * 2**20
 _NOTE = re.compile(
     r"bench|measur|busbw|faster|slower|GB/s|Gbps|tok(ens)?/s|\d\s*%|because|hang|issue|#\d+|https?://|debug", re.I
 )
@@ -24,16 +27,18 @@ def variables_fit_the_versions(file: File) -> Iterator[Problem]:
     """Variables of EFA and NCCL must fit the versions they are used with.
 
     Most of the blocks that are copied from launcher to launcher were right for one version. FI_PROVIDER=efa and
-    NCCL_PROTO=simple belong to aws-ofi-nccl before 1.6, FI_EFA_USE_DEVICE_RDMA to plugins before 1.7,
-    FI_EFA_FORK_SAFE to kernels before 5.15, FI_EFA_SET_CUDA_SYNC_MEMOPS=0 to EFA installers before 1.29.1. RDMAV_*
-    breaks on new kernels, FI_EFA_ENABLE_SHM_TRANSFER does nothing, NCCL's socket settings do nothing on EFA. Where
-    the file does not say the version, only what is wrong for every version is told.
+    NCCL_PROTO=simple belong to aws-ofi-nccl before 1.6, FI_EFA_USE_DEVICE_RDMA to plugins before 1.7, FI_EFA_FORK_SAFE
+    to kernels before 5.15, FI_EFA_SET_CUDA_SYNC_MEMOPS=0 to EFA installers before 1.29.1. RDMAV_* breaks on new
+    kernels, FI_EFA_ENABLE_SHM_TRANSFER has no effect, NCCL's socket settings have no effect over EFA. Where the file
+    does not state the version, only what is wrong for every version is reported.
 
-    Why: some abort the job, some cost speed, the rest hide the few that matter.
+    Why: some abort the job, some cost bandwidth, the rest hide the few that matter.
 
-    Fix: remove it. `trainwright plan --explain` computes the block that the versions need.
+    Fix: remove it. `trainwright plan --explain` computes the variables that the versions need.
 
     Source: EFA cheatsheet of awsome-distributed-ai; release notes of aws-ofi-nccl and the EFA installer.
+
+    When to ignore: the cluster still runs the old version that the variable was made for.
     """
     yield from once(p for setting in settings(file) for p in _judged(file, setting, "error"))
 
@@ -42,15 +47,17 @@ def variables_fit_the_versions(file: File) -> Iterator[Problem]:
 def variables_have_a_reason(file: File) -> Iterator[Problem]:
     """Forced NCCL choices need a measurement; debug output and removed variables do not belong in routine runs.
 
-    NCCL_ALGO, NCCL_PROTO, NCCL_MIN_NCHANNELS and NCCL_BUFFSIZE override what NCCL chooses for each message. A comment
-    beside the line with the benchmark that justifies it is enough. NCCL_DEBUG_SUBSYS=ALL writes a line for every
-    call. NCCL_TREE_THRESHOLD is gone since NCCL 2.5; torch 2.2 renamed NCCL_ASYNC_ERROR_HANDLING.
+    NCCL_ALGO, NCCL_PROTO, NCCL_MIN_NCHANNELS and NCCL_BUFFSIZE override what NCCL chooses per message size. A comment
+    on the line or above it with the benchmark that justifies it silences the rule. NCCL_DEBUG_SUBSYS=ALL writes a line
+    per call. NCCL_TREE_THRESHOLD was removed in NCCL 2.5; torch 2.2 renamed NCCL_ASYNC_ERROR_HANDLING.
 
     Why: what was right for one cluster and version is slow on the next, and nobody remembers why it is there.
 
     Fix: remove it, or write the measurement beside it.
 
     Source: EFA cheatsheet of awsome-distributed-ai; NCCL and PyTorch documentation.
+
+    When to ignore: you measured it on this cluster; write the numbers in a comment.
     """
     yield from once(p for setting in settings(file) for p in _judged(file, setting, "warning"))
 
@@ -63,6 +70,9 @@ def _judged(file: File, setting: Setting, level: str) -> Iterator[Problem]:
             continue
         if _is_right(entry, setting) or _excused(entry, setting):
             continue
+        if entry.variable.endswith("*") and variable.name not in _RDMA_CORE:
+            yield _misspelled(variable)
+            return
         fix, edit = entry.fix, removal(file, variable) if entry.fix == "remove it" else None
         renamed = re.search(r"\bTORCH_\w+", entry.why_not)
         if renamed is not None:
@@ -70,7 +80,7 @@ def _judged(file: File, setting: Setting, level: str) -> Iterator[Problem]:
         shown = f"={value}" if entry.value else ""
         yield problem(
             variable.value if entry.value and variable.value.value else variable.span,
-            f"{variable.name}{shown}: {entry.complaint}",
+            f"{variable.name}{shown}: {_complaint(entry, value)}",
             fix,
             level=_level(entry),
             edit=edit,
@@ -78,11 +88,25 @@ def _judged(file: File, setting: Setting, level: str) -> Iterator[Problem]:
         return
 
 
+def _misspelled(variable: EnvVar) -> Problem:
+    hint = did_you_mean(variable.name, _RDMA_CORE)
+    message = f"{variable.name}: rdma-core has no such variable, so it has no effect"
+    return problem(variable.span, message, f"remove it ({hint})" if hint else "remove it", level="warning")
+
+
+def _complaint(entry: EnvRule, value: str) -> str:
+    if entry.variable != "NCCL_BUFFSIZE" or not value.isdecimal():
+        return entry.complaint
+    if int(value) < _DEFAULT_BUFFER:
+        return "smaller than the default of 4 MiB, which costs bandwidth on large messages"
+    return "larger than the default of 4 MiB, which uses GPU memory per channel and peer"
+
+
 def _is_right(entry: EnvRule, setting: Setting) -> bool:
-    """Whether the variable may stand, or nothing in the file decides it."""
+    """Whether the variable may stay, or nothing in the file decides it."""
     right = entry.is_right(setting.versions)
     if right is None:
-        return entry.verdict != "allow"  # `allow` speaks of versions that nobody should still have
+        return entry.verdict != "allow"  # `allow` is about versions that nobody should still use
     return right
 
 
@@ -95,4 +119,4 @@ def _excused(entry: EnvRule, setting: Setting) -> bool:
 def _level(entry: EnvRule) -> Level | None:
     if entry.variable in _HARMLESS or (entry.variable, entry.value) == ("NCCL_DEBUG", "INFO"):
         return "info"
-    return "warning" if entry.verdict == "noise" else None
+    return {"noise": "warning", "measure": "info"}.get(entry.verdict)  # type: ignore[return-value]

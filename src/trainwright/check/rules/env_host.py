@@ -1,4 +1,4 @@
-"""ENV: variables and versions against the machine: network interfaces, what a GPU needs, paths that must exist."""
+"""ENV: variables and versions against the node: network interfaces, what a GPU needs, paths that must exist."""
 
 from __future__ import annotations
 
@@ -27,16 +27,18 @@ _PATH_VARIABLES = ("LD_PRELOAD", "NCCL_TUNER_PLUGIN", "NCCL_NET_PLUGIN", "NCCL_T
 
 @rule("ENV003", "error")
 def interface_exists(file: File) -> Iterator[Problem]:
-    """NCCL_SOCKET_IFNAME must leave NCCL at least one interface of the machine.
+    """NCCL_SOCKET_IFNAME must match at least one network interface of the node.
 
-    A pod of Kubernetes has eth0 and nothing else, unless it uses the host's network. P4 and later under Ubuntu or
-    Amazon Linux 2023 call their interfaces ens… or enp…, and have no eth0. A name is a prefix; `^` excludes.
+    A Kubernetes pod has eth0 only, unless it uses the host network. P4 and later under Ubuntu or Amazon Linux 2023 name
+    their interfaces ens… or enp…, and have no eth0. A value is a prefix; `^` excludes.
 
     Why: NCCL finds no interface for its bootstrap and every rank stops with "no socket interface found".
 
-    Fix: on pods leave it out or write eth0; on P4 and later write en.
+    Fix: in pods remove it or set eth0; on P4 and later set en.
 
     Source: NCCL documentation; EFA cheatsheet of awsome-distributed-ai, where nine launchers exclude eth.
+
+    When to ignore: the image renames its interfaces.
     """
     yield from once(p for setting in settings(file) for p in _interface(file, setting))
 
@@ -50,7 +52,7 @@ def _interface(file: File, setting: Setting) -> Iterator[Problem]:
         if not pod.host_network and not _leaves(setting.value, _POD):
             yield problem(
                 variable.value,
-                f"{setting.value} leaves NCCL no interface: a pod only has eth0",
+                f"{setting.value} matches no interface: a pod has only eth0",
                 "remove the variable, or write eth0",
             )
         return
@@ -59,7 +61,7 @@ def _interface(file: File, setting: Setting) -> Iterator[Problem]:
     if new and setting.type_ is not None and system != "eth" and not _leaves(setting.value, _PREDICTABLE):
         yield problem(
             variable.value,
-            f"{setting.value} leaves NCCL no interface: {setting.type_.name} calls them ens… and enp…",
+            f"{setting.value} matches no interface: {setting.type_.name} names them ens… and enp…",
             "write en",
             level=None if system == "en" else "warning",
         )
@@ -70,7 +72,7 @@ def _system(file: File) -> str:
     systems = [cluster.os.value for cluster in file.clusters if cluster.os is not None and cluster.os.known]
     if systems:
         return "en" if systems[0].startswith(_NAMED_BY_SYSTEMD) else "eth"
-    return "en" if "/home/ubuntu" in file.text else "eth" if "/home/ec2-user" in file.text else ""
+    return "en" if "/home/ubuntu" in file.text else ""
 
 
 def _leaves(wanted: str, interfaces: tuple[str, ...]) -> bool:
@@ -86,13 +88,15 @@ def _leaves(wanted: str, interfaces: tuple[str, ...]) -> bool:
 
 @rule("ENV003", "error", needs="node")
 def interface_exists_here(file: File, node: NodeFacts) -> Iterator[Problem]:
-    """NCCL_SOCKET_IFNAME must leave NCCL at least one interface of this node.
+    """NCCL_SOCKET_IFNAME must match at least one network interface of this node.
 
     Why: NCCL finds no interface for its bootstrap and every rank stops.
 
     Fix: name an interface the node has.
 
     Source: NCCL documentation.
+
+    When to ignore: the job runs on other nodes than the one where the check ran.
     """
     present = tuple(name for name in node.interfaces() if name != "lo")
     for setting in settings(file):
@@ -100,23 +104,25 @@ def interface_exists_here(file: File, node: NodeFacts) -> Iterator[Problem]:
         if variable.name == "NCCL_SOCKET_IFNAME" and variable.value.known and not _leaves(setting.value, present):
             yield problem(
                 variable.value,
-                f"{setting.value} leaves NCCL no interface of this node ({', '.join(present)})",
+                f"{setting.value} matches no interface of this node ({', '.join(present)})",
                 "name one of them",
             )
 
 
 @rule("ENV004", "error")
 def versions_suit_the_gpu(file: File) -> Iterator[Problem]:
-    """The pinned CUDA, NCCL, plugin and torch must know the GPU.
+    """The pinned CUDA, NCCL, plugin and torch versions must support the GPU.
 
-    P5 and later need CUDA 12.0, NCCL 2.18.0 (better 2.18.5) and aws-ofi-nccl 1.7.2 (better 1.7.3); Blackwell needs
-    CUDA 12.8 and torch 2.7. A list of architectures to compile for must hold the GPU's own.
+    P5 and later need CUDA 12.0, NCCL 2.18.0 (better 2.18.5) and aws-ofi-nccl 1.7.2 (better 1.7.3); Blackwell needs CUDA
+    12.8 and torch 2.7. A list of architectures to compile for must contain the GPU's own.
 
-    Why: kernels are missing at the first call, or NCCL falls back to TCP at a tenth of the speed.
+    Why: kernels are missing at the first call, or NCCL falls back to TCP at a tenth of the bandwidth.
 
     Fix: raise the version, or add the architecture.
 
     Source: EFA cheatsheet of awsome-distributed-ai; release notes of CUDA and PyTorch.
+
+    When to ignore: the vendor backported support into the pinned version.
     """
     yield from once([*_old_versions(file), *_architectures(file)])
 
@@ -175,13 +181,15 @@ def _architectures(file: File) -> Iterator[Problem]:
 
 @rule("ENV004", "error", needs="node")
 def versions_here_suit_the_gpu(file: File, node: NodeFacts) -> Iterator[Problem]:
-    """The software of this node must know the GPU the job is for.
+    """The software of this node must support the GPU the job is for.
 
     Why: kernels are missing at the first call, or NCCL falls back to TCP.
 
     Fix: update the node's image.
 
     Source: EFA cheatsheet of awsome-distributed-ai.
+
+    When to ignore: the job runs in a container that brings its own versions.
     """
     for job in file.jobs:
         type_ = type_of(job)
@@ -201,11 +209,13 @@ def versions_here_suit_the_gpu(file: File, node: NodeFacts) -> Iterator[Problem]
 def paths_exist(file: File, node: NodeFacts) -> Iterator[Problem]:
     """Libraries named in LD_PRELOAD and the plugin variables must exist where the job runs.
 
-    Why: a missing preload is only a line in the log, and NCCL then runs with another library than was meant.
+    Why: a missing preload is only a line in the log, and NCCL then runs with another library than intended.
 
     Fix: correct the path, or remove the variable.
 
     Source: launchers with paths of one CUDA version (awsome-distributed-ai); NeMo-RL issue 1973.
+
+    When to ignore: the path exists inside the container only.
     """
     for setting in settings(file):
         variable = setting.variable

@@ -1,4 +1,4 @@
-"""HYP: SageMaker HyperPod. Its two files against each other, and what its Slurm cannot do."""
+"""HYP: SageMaker HyperPod: its two files against each other, and what its Slurm cannot do."""
 
 from __future__ import annotations
 
@@ -19,20 +19,22 @@ _LUSTRE_NAME = re.compile(r"fs-[0-9a-f]{8,17}\.fsx\.[a-z0-9-]+\.amazonaws\.com(\
 
 @rule("HYP001", "error")
 def hyperpod_files_agree(file: File) -> Iterator[Problem]:
-    """HyperPod's cluster configuration and provisioning parameters must be right and agree.
+    """HyperPod's cluster configuration and provisioning parameters must be valid and agree.
 
-    Groups that the provisioning parameters name exist in the cluster configuration, and the controller is no
-    worker; the Lustre name and mount name are given both or not at all; lifecycle scripts lie in a bucket whose
-    name starts with `sagemaker-`; instance types start with `ml.`; ThreadsPerCore is 1 or 2, NodeRecovery Automatic
-    or None; at most 20 groups.
+    Groups that the provisioning parameters name exist in the cluster configuration, and the controller is not a worker;
+    the Lustre DNS name and mount name are given both or not at all; lifecycle scripts are in a bucket whose name starts
+    with `sagemaker-`; instance types start with `ml.`; ThreadsPerCore is 1 or 2, NodeRecovery Automatic or None; at
+    most 20 groups.
 
-    Why: the cluster is made, the lifecycle scripts fail on every node, and everything is rolled back half an hour
+    Why: the cluster is created, the lifecycle scripts fail on every node, and everything is rolled back half an hour
     later.
 
     Fix: as the message says.
 
-    Source: SageMaker CreateCluster; the lifecycle scripts of the reference architecture and the holes in their own
+    Source: SageMaker CreateCluster; the lifecycle scripts of the reference architecture and the gaps in their own
     check.
+
+    When to ignore: the execution role has its own policy for a bucket with another name.
     """
     for cluster in file.clusters:
         if cluster.platform == "hyperpod" and file.format in ("hyperpod", "cloudformation"):
@@ -53,7 +55,7 @@ def _cluster(file: File, cluster: Cluster) -> Iterator[Problem]:
         meant = {"automatic": "Automatic", "none": "None"}.get(recovery.value.lower())
         yield problem(
             recovery,
-            f"NodeRecovery {recovery.value!r} is not known",
+            f"unknown NodeRecovery {recovery.value!r}",
             "write Automatic or None",
             edit=edit_to(file, recovery, meant) if meant is not None and file.format == "hyperpod" else None,
         )
@@ -62,7 +64,7 @@ def _cluster(file: File, cluster: Cluster) -> Iterator[Problem]:
     if len(cluster.queues) > _MAX_GROUPS:
         yield problem(
             cluster.queues[_MAX_GROUPS].span,
-            f"{len(cluster.queues)} instance groups; HyperPod takes {_MAX_GROUPS}",
+            f"{len(cluster.queues)} instance groups; HyperPod allows {_MAX_GROUPS}",
             f"keep {_MAX_GROUPS} or fewer",
         )
 
@@ -78,12 +80,12 @@ def _group(file: File, queue: Queue) -> Iterator[Problem]:
             )
     threads = queue.extra.get("threads_per_core")
     if threads is not None and threads.known and threads.value not in (1, 2):
-        yield problem(threads, f"{queue.label}: {threads.value} threads a core", "write 1 or 2")
+        yield problem(threads, f"{queue.label}: {threads.value} threads per core", "write 1 or 2")
     scripts = queue.extra.get("lifecycle")
     bucket = _BUCKET.match(scripts.value) if scripts is not None and scripts.known else None
     if scripts is not None and scripts.known and bucket is None:
         yield problem(
-            scripts, f"{queue.label}: {scripts.value!r} is no s3:// address", "write s3://sagemaker-…/prefix/"
+            scripts, f"{queue.label}: {scripts.value!r} is not an s3:// address", "write s3://sagemaker-…/prefix/"
         )
     elif scripts is not None and bucket is not None and not bucket[1].startswith("sagemaker-"):
         yield problem(
@@ -94,7 +96,7 @@ def _group(file: File, queue: Queue) -> Iterator[Problem]:
 
 
 def _groups(config: File | None) -> set[str] | None:
-    """The instance groups of the configuration beside, or None when there is none or its names are not known."""
+    """The instance groups of the configuration in the same directory; None when there is none or a name is unknown."""
     if config is None or not config.clusters:
         return None
     names = [queue.name for cluster in config.clusters for queue in cluster.queues]
@@ -105,14 +107,14 @@ def _groups(config: File | None) -> set[str] | None:
 
 def _named(root: Node) -> list[Value[str]]:
     """Every group the provisioning parameters name, with its place."""
-    found = [text_at(root, "controller_group"), text_at(root, "login_group"), *_workers(root)]
-    return [value for value in found if value is not None and value.value]
+    groups = [text_at(root, "controller_group"), text_at(root, "login_group"), *_workers(root)]
+    return [value for value in groups if value is not None and value.value]
 
 
 def _workers(root: Node) -> list[Value[str]]:
     workers = root.get("worker_groups")
-    found = [text_at(one, "instance_group_name") for one in workers.elements()] if workers is not None else []
-    return [value for value in found if value is not None]
+    names = [text_at(one, "instance_group_name") for one in workers.elements()] if workers is not None else []
+    return [value for value in names if value is not None]
 
 
 def _provisioning(root: Node, groups: set[str] | None) -> Iterator[Problem]:
@@ -127,7 +129,7 @@ def _provisioning(root: Node, groups: set[str] | None) -> Iterator[Problem]:
     for worker in _workers(root):
         if controller is not None and worker.known and worker.value == controller.value:
             yield problem(
-                worker, f"{worker.value!r} is the controller and a worker", "give workers a group of their own"
+                worker, f"{worker.value!r} is both the controller and a worker", "give the workers another group"
             )
     yield from _lustre(root)
 
@@ -141,7 +143,7 @@ def _lustre(root: Node) -> Iterator[Problem]:
         return
     if name is not None and name.known and name.value and not _LUSTRE_NAME.fullmatch(name.value):
         yield problem(
-            name, f"{name.value!r} is no name of a Lustre file system", "write fs-….fsx.<region>.amazonaws.com"
+            name, f"{name.value!r} is not the DNS name of a Lustre file system", "write fs-….fsx.<region>.amazonaws.com"
         )
     elif name is not None and mount is not None and mount.known and mount.value.startswith("fs-"):
         yield problem(
@@ -156,7 +158,7 @@ def _unused(file: File, provisioning: Node) -> Iterator[Problem]:
         if queue.name is not None and queue.name.known and queue.name.value not in used and not unknown:
             yield problem(
                 queue.name,
-                f"provisioning_parameters.json gives group {queue.name.value!r} no part: its nodes join no partition",
+                f"provisioning_parameters.json has no group {queue.name.value!r}: its nodes join no partition",
                 "name it there as controller, login or worker group",
                 level="warning",
             )

@@ -1,4 +1,4 @@
-"""HYP: jobs on the Slurm of SageMaker HyperPod, which knows no GPU resource."""
+"""HYP: jobs on the Slurm of SageMaker HyperPod, which has no GPU resource."""
 
 from __future__ import annotations
 
@@ -13,18 +13,20 @@ _REFUSED = ("gres", "gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket")
 
 @rule("HYP002", "error")
 def hyperpod_refuses_gpu_requests(file: File) -> Iterator[Problem]:
-    """HyperPod's Slurm takes no GPU requests and no PMIx; its auto-resume flag works only there.
+    """HyperPod's Slurm rejects GPU requests and PMIx; its auto-resume flag works only there.
 
-    The Slurm that HyperPod installs has no generic resource for GPUs, so `--gres=gpu` and `--gpus…` are refused when
-    the job is submitted, and it is built without PMIx. A job there has whole nodes: `--exclusive` is enough. The flag
-    `--auto-resume=1` of srun exists on HyperPod alone. A script counts as one for HyperPod when it uses that flag,
-    its folders (/opt/sagemaker…) or says so in a comment.
+    The Slurm that HyperPod installs has no generic resource for GPUs, so `--gres=gpu` and `--gpus…` are rejected when
+    the job is submitted, and it is built without PMIx. A job there has whole nodes: `--exclusive` is enough. srun's
+    `--auto-resume=1` exists on HyperPod alone. A script is taken as one for HyperPod when it uses that flag, its
+    directories (/opt/sagemaker…) or says so in a comment.
 
-    Why: sbatch refuses the job, or srun does after the nodes were waited for.
+    Why: sbatch rejects the job, or srun does after the nodes were allocated.
 
     Fix: remove the request and add `--exclusive`; drop `--mpi=pmix`; drop `--auto-resume` elsewhere.
 
     Source: hyperpod-precheck of awsome-distributed-ai.
+
+    When to ignore: your lifecycle scripts configure gres.conf.
     """
     yield from once(p for job in file.jobs for p in _refused(file, job))
 
@@ -45,7 +47,7 @@ def _refused(file: File, job: Job) -> Iterator[Problem]:
         if value is not None and (name != "gres" or "gpu" in value.value):
             yield problem(
                 value.key or value.span,
-                f"--{name} asks for GPUs, which HyperPod's Slurm does not count: the job is refused",
+                f"--{name} requests GPUs, which HyperPod's Slurm does not track: the job is rejected",
                 "remove it and use --exclusive",
             )
     for command in job.commands:
@@ -61,6 +63,6 @@ def _refused(file: File, job: Job) -> Iterator[Problem]:
             if value is not None:
                 yield problem(
                     value.key or value.span,
-                    f"--{name} asks for GPUs, which HyperPod's Slurm does not count: srun refuses it",
+                    f"--{name} requests GPUs, which HyperPod's Slurm does not track: srun rejects it",
                     "remove it; the job has whole nodes",
                 )

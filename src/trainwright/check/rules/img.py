@@ -24,25 +24,29 @@ _BRANCH = re.compile(
 )
 _BUILDS = ("make", "cmake", "ninja", "configure", "pip", "pip3", "setup.py", "autogen.sh", "bazel", "go", "cargo")
 _BRANCHES = {"main", "master", "develop", "HEAD", "latest"}
+_VERSION_NAME = re.compile(r"v?\d+(\.\d+)+")
 _LATEST = re.compile(r":latest$")
 
 
 @rule("IMG002", "warning")
 def sources_are_pinned(file: File) -> Iterator[Problem]:
-    """What nodes and images fetch and build must be pinned.
+    """What nodes and images download and build must be pinned.
 
     A boot script from a branch (`…/main/…`), `releases/latest`, or a `git clone` that is built without a tag or commit
-    is another program tomorrow. `git checkout -b v1.2` makes a new branch of that name; it does not go to the tag.
+    is a different program tomorrow. `git checkout -b v1.2` creates a branch of that name at the current commit; it does
+    not go to the tag.
 
     Why: a node that is replaced at night comes up with software that nobody tested, unlike the nodes beside it.
 
     Fix: name a tag or commit: `git clone --branch v2.27.7-1 …`, `raw.githubusercontent.com/owner/repo/<commit>/…`.
 
     Source: cluster templates and Dockerfiles of awsome-distributed-ai and others.
+
+    When to ignore: the repository is your own and its branch is frozen.
     """
-    found = [p for script in file.boot_scripts for p in _mutable(script.source, "boot script")]
-    found += [p for script in file.scripts for p in [*_downloads(script), *_clones(script)]]
-    yield from once(found)
+    problems = [p for script in file.boot_scripts for p in _mutable(script.source, "boot script")]
+    problems += [p for script in file.scripts for p in [*_downloads(script), *_clones(script)]]
+    yield from once(problems)
 
 
 def _mutable(source: Value[str], what: str) -> Iterator[Problem]:
@@ -50,13 +54,13 @@ def _mutable(source: Value[str], what: str) -> Iterator[Problem]:
     if match is not None:
         yield problem(
             source,
-            f"the {what} comes from {match[1] or match[2]}, which changes under the cluster",
+            f"the {what} comes from {match[1] or match[2]}, which changes without notice",
             "name a tag or a commit in the address",
         )
 
 
 def _downloads(script: ShellScript) -> Iterator[Problem]:
-    """Only what is run or built as it comes: a page that a person fetches by hand may well be the newest."""
+    """Only what is run or built as downloaded."""
     for command in script.commands:
         if command.program in ("curl", "wget", "ADD"):
             for word in command.words[1:]:
@@ -89,10 +93,14 @@ def _unpinned_clone(clone: Command, later: list[Command]) -> Iterator[Problem]:
         if verb in ("reset", "switch", "submodule", "fetch"):
             return
         new = command.options.get("b") or command.options.get("B")
+        if verb == "checkout" and new is not None and _has_start_point(command, new):
+            return
+        if verb == "checkout" and new is not None and not _VERSION_NAME.match(new.value):
+            break
         if verb == "checkout" and new is not None:
             yield problem(
                 new.key or new.span,
-                f"git checkout -b makes a new branch called {new.value} here; it does not go to that version",
+                f"git checkout -b creates a branch {new.value} at the current commit; it does not check out a tag",
                 "leave -b out",
             )
         if verb == "checkout":
@@ -102,9 +110,15 @@ def _unpinned_clone(clone: Command, later: list[Command]) -> Iterator[Problem]:
     address = next((w for w in clone.words if "://" in w.value or w.value.startswith("git@")), clone.words[0])
     yield problem(
         address,
-        "a git clone without a tag or commit is built: every build may be another program",
+        "a git clone without a tag or commit is built: every build may differ",
         "add --branch <tag>, or `git checkout <commit>` after it",
     )
+
+
+def _has_start_point(command: Command, branch: Value[str]) -> bool:
+    """Whether `git checkout -b name start` names the commit or tag to start from."""
+    words = [word.value for word in command.words[1:] if not word.value.startswith("-")]
+    return len(words) > 2 and words[1] == branch.value and words[2] not in _BRANCHES
 
 
 def _launches(script: ShellScript) -> bool:
@@ -113,16 +127,18 @@ def _launches(script: ShellScript) -> bool:
 
 @rule("IMG003", "warning")
 def images_are_pinned(file: File) -> Iterator[Problem]:
-    """An image needs a tag that stays, and one version of each piece of software.
+    """An image needs a fixed tag, and one version per piece of software.
 
-    `latest`, or no tag at all, is another image tomorrow. One file that pins the EFA installer, NCCL or the plugin to
-    two versions builds with one and believes in the other.
+    `latest`, or no tag at all, is a different image after the next push. One file that pins the EFA installer, NCCL or
+    the plugin to two versions builds with one and documents the other.
 
-    Why: nodes of one job pull different images; a result cannot be repeated.
+    Why: nodes of one job pull different images; a result cannot be reproduced.
 
     Fix: name a version or a digest (`@sha256:…`), and pin each piece of software once.
 
     Source: version drift in awsome-distributed-ai; its own guide forbids `latest`, and five files use it.
+
+    When to ignore: the image is built and used on the same machine, and never pushed.
     """
     yield from once([*(p for image in _images(file) for p in _unpinned(image)), *_contradictions(file)])
 
@@ -154,7 +170,7 @@ def _unpinned(image: Value[str]) -> Iterator[Problem]:
     ):
         return
     if _LATEST.search(text):
-        yield problem(image, f"the image {text} is another one after the next push", "name a version or a digest")
+        yield problem(image, f"the image {text} changes with every push", "name a version or a digest")
     elif image.known and name and ":" not in name and not text.startswith("$") and not name.startswith("$"):
         yield problem(image, f"the image {text} has no tag, which means latest", "name a version or a digest")
 
@@ -175,13 +191,16 @@ def _contradictions(file: File) -> Iterator[Problem]:
 
 @rule("IMG003", "warning", needs="node")
 def pins_match_the_node(file: File, node: NodeFacts) -> Iterator[Problem]:
-    """What an image pins should be what the node has.
+    """The versions that an image pins should be those of the node.
 
-    Why: the EFA driver of the node and the libfabric of the image are tested together; far apart they fall back.
+    Why: the EFA driver of the node and the libfabric of the image are tested together; with versions far apart, NCCL
+    falls back to TCP.
 
     Fix: build the image with the node's version, or update the node.
 
     Source: efa-versions.py of awsome-distributed-ai compares the two.
+
+    When to ignore: the combination was measured at full bandwidth.
     """
     for pin in file.pins:
         here = node.version(pin.software)
@@ -196,20 +215,22 @@ def pins_match_the_node(file: File, node: NodeFacts) -> Iterator[Problem]:
 
 @rule("IMG004", "warning")
 def containers_suit_efa(file: File) -> Iterator[Problem]:
-    """A container that talks over EFA needs the right pieces inside, and room from outside.
+    """A container that uses EFA needs the right libraries inside and shared memory from outside.
 
     In an image the EFA installer must not build kernel modules (`--skip-kmod`), and the InfiniBand libraries and HPC-X
-    that NVIDIA's images bring must go. From outside, several GPUs want shared memory (`--shm-size` or `--ipc=host`),
-    and libfabric wants huge pages (`hugepages-2Mi`) or to be told not to use them.
+    of NVIDIA's images must be removed. From outside, several GPUs need shared memory (`--shm-size` or `--ipc=host`),
+    and libfabric needs huge pages (`hugepages-2Mi`) or FI_EFA_USE_HUGE_PAGE=0.
 
-    Why: the build fails on a kernel it does not know; NCCL loads the wrong transport; data loaders die of a bus error.
+    Why: the build fails on an unknown kernel; NCCL loads the wrong transport; data loaders fail with a bus error.
 
     Fix: see the finding.
 
     Source: Dockerfiles and manifests of awsome-distributed-ai; EKS user guide, EFA.
+
+    When to ignore: the nodes have huge pages configured, or the image is not used with EFA.
     """
-    found = [p for script in file.scripts for p in [*_installer(file, script), *_docker_run(script)]]
-    yield from once([*found, *_huge_pages(file)])
+    problems = [p for script in file.scripts for p in [*_installer(file, script), *_docker_run(script)]]
+    yield from once([*problems, *_huge_pages(file)])
 
 
 def _installer(file: File, script: ShellScript) -> Iterator[Problem]:
@@ -220,7 +241,7 @@ def _installer(file: File, script: ShellScript) -> Iterator[Problem]:
         if not any("skip-kmod" in word.value or word.value == "-k" for word in command.words):
             yield problem(
                 command.words[0],
-                "the EFA installer builds kernel modules, which do not belong in an image",
+                "the EFA installer builds kernel modules, which an image does not use",
                 "add --skip-kmod",
                 edit=Edit(_after(command.words[0].span), " --skip-kmod"),
             )
@@ -230,8 +251,9 @@ def _installer(file: File, script: ShellScript) -> Iterator[Problem]:
     if installs and base is not None and nvidia and not cleaned:
         yield problem(
             base,
-            "this image brings HPC-X and InfiniBand libraries, which NCCL may load in place of EFA's",
+            "this image contains HPC-X and InfiniBand libraries, which NCCL may load instead of EFA's",
             "remove them before the EFA installer: rm -rf /opt/hpcx, apt-get remove libmlx5-1 libibverbs1",
+            level="info",  # harmless while the plugin comes first in LD_LIBRARY_PATH
         )
 
 
@@ -250,7 +272,7 @@ def _docker_run(script: ShellScript) -> Iterator[Problem]:
         if trains and not shared and all(word.known for word in command.words):
             yield problem(
                 command.options["gpus"],
-                "a container for several GPUs with the default /dev/shm of 64 MiB: data loaders die of a bus error",
+                "a container for several GPUs with the default /dev/shm of 64 MiB: data loaders fail with a bus error",
                 "add --ipc=host, or --shm-size=64g",
             )
 
@@ -259,14 +281,14 @@ def _huge_pages(file: File) -> Iterator[Problem]:
     for pod in file.pods:
         for container in pod.containers:
             cards = container.limits.get("vpc.amazonaws.com/efa") or container.requests.get("vpc.amazonaws.com/efa")
-            told = any(v.name == "FI_EFA_USE_HUGE_PAGE" and v.value.value == "0" for v in container.env)
-            told = told or "FI_EFA_USE_HUGE_PAGE=0" in file.text
-            if cards is None or known(cards) in (None, "0") or told:
+            disabled = any(v.name == "FI_EFA_USE_HUGE_PAGE" and v.value.value == "0" for v in container.env)
+            disabled = disabled or "FI_EFA_USE_HUGE_PAGE=0" in file.text
+            if cards is None or known(cards) in (None, "0") or disabled:
                 continue
             if "hugepages-2Mi" not in container.limits and "hugepages-2Mi" not in container.requests:
                 yield problem(
                     cards,
-                    "EFA cards without huge pages: libfabric asks for them and may find none",
+                    "EFA cards without huge pages: libfabric requests them and may find none",
                     "add hugepages-2Mi: 5120Mi, or set FI_EFA_USE_HUGE_PAGE=0",
                     level="info",
                 )

@@ -16,19 +16,30 @@ _PASSING = {"emptyDir", "hostPath", "configMap", "secret", "downwardAPI", "proje
 
 @rule("JOB011", "error")
 def checkpoints_survive(file: File) -> Iterator[Problem]:
-    """Checkpoints must be written, and to a place that outlives the node.
+    """Checkpoints must be written, and to storage that outlives the node.
 
-    A folder on the node itself (/tmp, /scratch, NVMe), inside a container, or in no mounted volume goes with the node
-    or the pod. An interval longer than the run never writes one (a warning). What is kept must fit the file system.
+    A directory on the node itself (/tmp, /scratch, NVMe), inside a container, or outside every mounted volume is lost
+    with the node or the pod. An interval longer than the run never writes a checkpoint (a warning). The checkpoints
+    that are kept must fit the file system.
 
-    Why: after a failure there is nothing to resume from.
+    Why: after a failure there is nothing to resume from. At 64 nodes one failure per day or two is normal.
 
     Fix: write to shared storage (/fsx/…, a persistent volume, s3://…), every 10 to 30 minutes of training.
 
     Source: FSDP launchers with checkpoint_freq 1000 in runs of 30 steps, and ./checkpoints in a pod
     (awsome-distributed-ai, FSDP).
+
+    When to ignore: the run is a benchmark whose checkpoints nobody needs, or something else copies them to shared
+    storage.
     """
-    yield from once(p for job in file.jobs for p in [*_place_of(file, job), *_interval(job), *_room(file, job)])
+    jobs = [job for job in file.jobs if not _saves_nothing(job)]
+    yield from once(p for job in jobs for p in [*_place_of(file, job), *_interval(job), *_room(file, job)])
+
+
+def _saves_nothing(job: Job) -> bool:
+    """Whether the trainer is asked for no checkpoints (`--save_strategy no` of Hugging Face)."""
+    strategy = job.launch.options.get("save_strategy") if job.launch is not None else None
+    return strategy is not None and strategy.value.strip("'\"").lower() in ("no", "none")
 
 
 def _interval(job: Job) -> Iterator[Problem]:
@@ -38,7 +49,7 @@ def _interval(job: Job) -> Iterator[Problem]:
     if every > steps:
         yield problem(
             job.checkpoint_steps,
-            f"a checkpoint every {every:,} steps, but the run has {steps:,}: none is written on the way",
+            f"a checkpoint every {every:,} steps, but the run has {steps:,}: none is written before the end",
             f"save every {max(1, steps // 5):,} steps or so",
             level="warning",
         )
@@ -58,8 +69,8 @@ def _place_of(file: File, job: Job) -> Iterator[Problem]:
         certain = _node_local(where.value)
         yield problem(
             where,
-            f"{where.value} is on each node's own disk{'' if certain else ' where ParallelCluster made it'}: "
-            "the checkpoint is in pieces, and lost with the node",
+            f"{where.value} is on each node's local disk{'' if certain else ' where ParallelCluster created it'}: "
+            "the checkpoint is split over the nodes, and lost with them",
             "write to a shared file system, such as /fsx/checkpoints",
             level=None if certain else "warning",
         )
@@ -94,7 +105,7 @@ def _in_pod(job: Job, where: Value[str]) -> Iterator[Problem]:
     if not holding:
         yield problem(
             where,
-            f"{where.value} is inside the container, in no volume: the checkpoint goes when the pod goes",
+            f"{where.value} is inside the container, in no volume: the checkpoint is lost with the pod",
             "mount a persistent volume and write there",
         )
         return
@@ -102,18 +113,18 @@ def _in_pod(job: Job, where: Value[str]) -> Iterator[Problem]:
     if kinds.get(name) == "emptyDir":
         yield problem(
             where,
-            f"{where.value} is in the emptyDir volume {name!r}: the checkpoint goes when the pod goes",
+            f"{where.value} is in the emptyDir volume {name!r}: the checkpoint is lost with the pod",
             "use a persistent volume",
         )
 
 
 def _relative_in_pod(pod: Pod, container: Container, where: Value[str]) -> Iterator[Problem]:
-    """A folder below the image's own working folder; only a volume that lasts could make that safe."""
+    """A directory below the image's working directory, safe only on a persistent volume."""
     kinds = {volume.name.value: volume.kind for volume in pod.volumes}
     if where.known and all(kinds.get(name, "?") in _PASSING for _, name in container.mounts):
         yield problem(
             where,
-            f"{where.value} is in the image's working folder, and the pod has no volume that lasts",
+            f"{where.value} is in the image's working directory, and the pod has no persistent volume",
             "mount a persistent volume and write there",
         )
 
@@ -126,8 +137,8 @@ def _in_container(job: Job, where: Value[str]) -> Iterator[Problem]:
     if not any(_under(where.value, target) for target in inside):
         yield problem(
             where,
-            f"{where.value} is in none of the container's mounts: the checkpoint goes when the container ends",
-            f"write below {inside[0]}, or mount the folder",
+            f"{where.value} is in none of the container's mounts: the checkpoint is lost when the container ends",
+            f"write below {inside[0]}, or mount the directory",
         )
 
 
@@ -139,13 +150,13 @@ def _in_spec(file: File, job: Job, where: Value[str]) -> Iterator[Problem]:
     if any(storage.kind == "nvme" for storage in holding):
         yield problem(
             where,
-            f"{where.value} is on the nodes' NVMe disks: the checkpoint goes when the node goes",
+            f"{where.value} is on the nodes' NVMe disks: the checkpoint is lost with the node",
             "write to the shared file system",
         )
     elif not holding and not _under(where.value, "/home"):
         yield problem(
             where,
-            f"no file system of the spec is mounted at {where.value}: it would be on each node's own disk",
+            f"no file system of the spec is mounted at {where.value}: it would be on each node's local disk",
             "write below one of: " + ", ".join(s.mount.value for s in cluster.storages if s.mount is not None)
             if cluster.storages
             else "add a lustre file system under storage",
@@ -153,7 +164,7 @@ def _in_spec(file: File, job: Job, where: Value[str]) -> Iterator[Problem]:
 
 
 def _room(file: File, job: Job) -> Iterator[Problem]:
-    """Adam's state is 12 bytes a parameter (weights and two moments in fp32)."""
+    """Adam's state is 12 bytes per parameter (weights and two moments in fp32)."""
     keep, where, model = known(job.checkpoint_keep), job.checkpoint_dir, job.model
     cluster = next((c for c in file.clusters if job.queue in c.queues), None)
     name = known(model.name) if model is not None else None

@@ -1,11 +1,11 @@
-"""JOB: what a job computes. Parallel sizes, batch, model dimensions, schedule, data."""
+"""JOB: what a job computes: parallel sizes, batch, model dimensions, schedule, data."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 
-from trainwright.check.job_sizes import model_parallel, once, world
+from trainwright.check.job_sizes import is_refused, model_parallel, once, refusals, world
 from trainwright.check.model import File, Job, ModelDims, Value, known
 from trainwright.check.model_names import Stated, differences, named_size, published
 from trainwright.check.registry import Problem, problem, rule
@@ -15,24 +15,28 @@ from trainwright.check.registry import Problem, problem, rule
 def parallel_sizes_fit(file: File) -> Iterator[Problem]:
     """The parallel sizes must fit the ranks and the model.
 
-    Tensor × pipeline × context must divide the number of ranks; tensor must divide the attention heads, and the
-    key-value heads too unless they are copied; pipeline stages × their chunks must divide the layers; expert parallel
-    must divide the experts. Tensor parallel beyond one node works, slowly.
+    tp × pp × cp must divide the number of ranks; tp must divide the attention heads, and the key-value heads unless
+    they are replicated; pipeline stages × virtual stages must divide the layers; ep must divide the experts. Tensor
+    parallelism across nodes works, slowly (a warning).
 
-    Why: the trainer stops at its start, after the nodes were waited for, or computes over the slow network.
+    Why: the trainer stops at its start, after the nodes were allocated, or communicates over the slow network in every
+    layer.
 
     Fix: choose sizes whose product divides nodes × processes, and divisors of the model's dimensions.
 
-    Source: Megatron-LM's argument checks; a GPT-3 launcher leaves 5 to 7 nodes open (awsome-distributed-ai,
+    Source: Megatron-LM's argument checks; a GPT-3 launcher leaves 5 to 7 nodes unused (awsome-distributed-ai,
     Megatron-LM).
+
+    When to ignore: the framework supports an uneven split that the file does not state.
     """
+    yield from refusals(file, "JOB002")
     for job in file.jobs:
-        found = list(once([*_spread(job), *_split_model(job)]))
-        yield from found or _refused_by_our_trainer(job)
+        if not is_refused(job, "JOB002"):
+            yield from once([*_spread(job), *_split_model(job)])
 
 
 def _axes(job: Job) -> list[tuple[str, Value[int]]]:
-    named = [("tensor", job.tensor), ("pipeline", job.pipeline), ("context", job.context)]
+    named = [("tp", job.tp), ("pp", job.pp), ("cp", job.cp)]
     return [(name, value) for name, value in named if value is not None and known(value) not in (None, 1)]
 
 
@@ -59,68 +63,48 @@ def _spread(job: Job) -> Iterator[Problem]:
         yield problem(
             job.replicate,
             f"replicate {replicate} × shard {shard}{f' × {product}' if product > 1 else ''} is not {ranks}",
-            "leave replicate out: it takes what is left",
+            "leave replicate out: it defaults to the remaining ranks",
         )
-    elif job.tensor is not None and known(job.tensor) is not None and job.tensor.value > ranks.processes:
+    elif job.tp is not None and known(job.tp) is not None and job.tp.value > ranks.processes:
         yield problem(
-            job.tensor,
-            f"tensor {job.tensor.value} is over the {ranks.processes} GPUs of a node: each layer waits for the network",
+            job.tp,
+            f"tp {job.tp.value} is more than the {ranks.processes} GPUs of a node: each layer waits for the network",
             f"keep it at {ranks.processes} or less, and use pipeline stages for the rest",
             level="warning",
         )
 
 
 def _split_model(job: Job) -> Iterator[Problem]:
-    model, tensor = job.model, known(job.tensor)
+    model, tp = job.model, known(job.tp)
     if model is None:
         return
     heads, kv, layers, experts = known(model.heads), known(model.kv_heads), known(model.layers), known(model.experts)
-    if job.tensor is not None and tensor and tensor > 0:
-        if heads and heads % tensor:
+    if job.tp is not None and tp and tp > 0:
+        if heads and heads % tp:
             yield problem(
-                job.tensor,
-                f"tensor {tensor} does not divide the {heads} attention heads",
+                job.tp,
+                f"tp {tp} does not divide the {heads} attention heads",
                 f"choose a divisor of {heads}",
             )
-        elif kv and kv % tensor and tensor % kv:
+        elif kv and kv % tp and tp % kv:
             yield problem(
-                job.tensor,
-                f"tensor {tensor} neither divides the {kv} key-value heads nor is a multiple of them",
+                job.tp,
+                f"tp {tp} neither divides the {kv} key-value heads nor is a multiple of them",
                 f"choose a divisor or a multiple of {kv}",
             )
-    stages, chunks, per_chunk = known(job.pipeline), known(job.virtual) or 1, _number(job.extra.get("virtual_layers"))
-    if job.pipeline is not None and stages and stages > 1 and layers and "uneven_layers" not in job.extra:
+    stages, chunks, per_chunk = known(job.pp), known(job.virtual_stages) or 1, _number(job.extra.get("virtual_layers"))
+    if job.pp is not None and stages and stages > 1 and layers and "uneven_layers" not in job.extra:
         unit = stages * (per_chunk or chunks)
         if layers % unit and (job.scheduler != "spec" or stages * chunks > layers):
             how = f" × {per_chunk or chunks}" if unit != stages else ""
             yield problem(
-                job.pipeline,
+                job.pp,
                 f"{stages} pipeline stages{how} do not divide {layers} layers",
                 f"choose stages that divide {layers}",
             )
-    share = known(job.expert)
-    if job.expert is not None and share and experts and experts % share:
-        yield problem(
-            job.expert, f"expert {share} does not divide the {experts} experts", f"choose a divisor of {experts}"
-        )
-
-
-def _refused_by_our_trainer(job: Job) -> Iterator[Problem]:
-    """What `submit` would refuse, asked of the trainer's own plan."""
-    ranks, product, axes = world(job), model_parallel(job), _axes(job)
-    name = known(job.model.name) if job.model is not None else None
-    if "own_trainer" not in job.extra or ranks is None or not product or not axes or name is None:
-        return
-    shape = published([name])
-    if shape is None or shape.name != name:
-        return
-    from trainwright.train.parallel.plan import Plan
-
-    size = {axis: value.value for axis, value in axes}
-    plan = Plan(replicate=ranks.size // product, virtual=known(job.virtual) or 1, **size)
-    trouble = plan.trouble(shape, ranks.size, known(job.sequence) or shape.context, 0)
-    if trouble:
-        yield problem(axes[0][1], f"{shape.name}: {trouble}", "choose other sizes; `trainwright advise` searches them")
+    ep = known(job.ep)
+    if job.ep is not None and ep and experts and experts % ep:
+        yield problem(job.ep, f"ep {ep} does not divide the {experts} experts", f"choose a divisor of {experts}")
 
 
 def _number(value: Value[str] | None) -> int | None:
@@ -129,18 +113,22 @@ def _number(value: Value[str] | None) -> int | None:
 
 @rule("JOB003", "error")
 def batch_divides(file: File) -> Iterator[Problem]:
-    """The global batch must be whole micro batches for every copy of the model.
+    """The global batch must be a multiple of micro-batch × data-parallel size.
 
-    Global batch = micro batch × copies × accumulation steps, where the copies are the ranks divided by tensor ×
-    pipeline × context. With pipeline stages, fewer accumulation steps than stages leave stages idle (a warning).
+    Global batch = micro-batch × data-parallel size × accumulation steps, where the data-parallel size is the ranks
+    divided by tp × pp × cp. With pipeline parallelism, fewer accumulation steps than stages leave stages idle (a
+    warning).
 
-    Why: the trainer refuses, or rounds the batch and trains with another one than was written.
+    Why: the trainer refuses to start, or rounds the batch and trains with a different one than was written.
 
-    Fix: make the global batch a multiple of micro batch × copies.
+    Fix: make the global batch a multiple of micro-batch × data-parallel size.
 
     Source: Megatron-LM's micro-batch calculator; the accumulation column of NeMo's performance tables.
+
+    When to ignore: the trainer ramps the batch size up and handles the remainder.
     """
-    yield from once(p for job in file.jobs for p in _batch(job))
+    yield from refusals(file, "JOB003")
+    yield from once(p for job in file.jobs if not is_refused(job, "JOB003") for p in _batch(job))
 
 
 def _batch(job: Job) -> Iterator[Problem]:
@@ -155,33 +143,35 @@ def _batch(job: Job) -> Iterator[Problem]:
         nearest = max(1, round(total / (micro * copies))) * micro * copies
         yield problem(
             job.global_batch,
-            f"a global batch of {total} is not a multiple of micro batch {micro} × {copies} copies = {micro * copies}",
+            f"global batch {total} is not a multiple of micro-batch {micro} × {copies} replicas ({micro * copies})",
             f"write {nearest}, or another multiple of {micro * copies}",
         )
-    elif job.pipeline is not None and (known(job.pipeline) or 1) > total // (micro * copies):
+    elif job.pp is not None and (known(job.pp) or 1) > total // (micro * copies):
         steps = total // (micro * copies)
         yield problem(
             job.global_batch,
-            f"{steps} micro batches a step for {job.pipeline.value} pipeline stages: stages stand idle",
-            f"use at least {job.pipeline.value * micro * copies}, better several times that",
+            f"{steps} micro-batches per step for {job.pp.value} pipeline stages: stages are idle",
+            f"use at least {job.pp.value * micro * copies}, better several times that",
             level="warning",
         )
 
 
 @rule("JOB004", "error")
 def model_dimensions_fit(file: File) -> Iterator[Problem]:
-    """The model's dimensions must fit one another, and the model the job is named after.
+    """The model's dimensions must be consistent, and those of the model the job is named after.
 
-    Heads divide the hidden size (unless the width of a head is given), key-value heads divide the heads, the sequence
-    is no longer than the positions, and the vocabulary holds the tokenizer's. A job named after a published model has
-    that model's dimensions; a job named by a size ("7.5b") computes to about that size.
+    The heads divide the hidden size (unless the head dimension is given), the key-value heads divide the heads, the
+    sequence is not longer than the position embeddings, and the vocabulary holds the tokenizer's. A job named after a
+    published model has that model's dimensions; a job named by a size ("7.5b") has about that many parameters.
 
-    Why: the first kind stops the trainer at its start. The second trains another model than everybody believes:
-    a "Llama 3.2 1B" with 2 key-value heads cannot load the real weights.
+    Why: the first kind stops the trainer at its start. The second trains a different model than everybody believes: a
+    "Llama 3.2 1B" with 2 key-value heads cannot load the published weights.
 
-    Fix: take the dimensions of the model you mean (`trainwright catalog show llama3.1-8b`), or rename the job.
+    Fix: use the dimensions of the intended model (`trainwright catalog show llama3.1-8b`), or rename the job.
 
     Source: the models' published configurations; launchers with other dimensions (awsome-distributed-ai, FSDP).
+
+    When to ignore: the name refers to a variant of your own.
     """
     yield from once(p for job in file.jobs for p in _dimensions(job))
 
@@ -190,9 +180,9 @@ def _dimensions(job: Job) -> Iterator[Problem]:
     model = job.model
     if model is None:
         return
-    found = [*_inside_model(job, model)]
-    yield from found
-    if found or job.scheduler == "spec":
+    inconsistent = [*_inside_model(job, model)]
+    yield from inconsistent
+    if inconsistent or job.scheduler == "spec":
         return
     stated = Stated.of(model)
     shape = published(name for name in (known(model.name), known(job.name)) if name)
@@ -220,7 +210,7 @@ def _inside_model(job: Job, model: ModelDims) -> Iterator[Problem]:
         yield problem(
             model.heads,
             f"{heads} heads do not divide a hidden size of {hidden}",
-            f"choose a divisor of {hidden}, or give the width of a head",
+            f"choose a divisor of {hidden}, or give the head dimension",
         )
     if model.kv_heads is not None and heads and kv and heads % kv:
         yield problem(
@@ -229,9 +219,9 @@ def _inside_model(job: Job, model: ModelDims) -> Iterator[Problem]:
     if job.sequence is not None and positions and length and length > positions:
         yield problem(
             job.sequence,
-            f"sequences of {length} tokens, but the model knows {positions} positions",
+            f"sequences of {length} tokens, but the model has {positions} position embeddings",
             f"use at most {positions}, or a model with more positions",
-            level="warning" if job.scheduler == "spec" else None,  # rotary positions can be stretched
+            level="warning" if job.scheduler == "spec" else None,  # rotary embeddings can be scaled
         )
     vocab, tokens = known(model.vocab), known(model.tokenizer_vocab)
     if model.vocab is not None and vocab and tokens and tokens > vocab:
@@ -244,15 +234,17 @@ def _inside_model(job: Job, model: ModelDims) -> Iterator[Problem]:
 def schedule_fits_the_run(file: File) -> Iterator[Problem]:
     """Warm-up and decay must fit the length of the run.
 
-    A warm-up longer than the run never reaches the learning rate that was asked for. A decay much longer than the run
-    (over twice; a warning) never brings it down.
+    A warm-up longer than the run never reaches the peak learning rate. A decay more than twice as long as the run (a
+    warning) hardly lowers it.
 
-    Why: nothing fails; the model is just worse, and nobody sees why.
+    Why: nothing fails; the model is just worse, and nobody sees the reason.
 
     Fix: warm up for a few per cent of the steps; let the decay end with the run.
 
-    Source: a RoBERTa launcher warms up 24,000 of 500 updates; a Llama 2 one decays over 320,000 of 3,500
+    Source: a RoBERTa launcher warms up for 24,000 of 500 updates; a Llama 2 launcher decays over 320,000 of 3,500
     (ParallelCluster-Fairseq-RoBERTa-P3; awsome-distributed-ai, DeepSpeed).
+
+    When to ignore: the run is a short benchmark of a longer schedule.
     """
     yield from once(p for job in file.jobs for p in _schedule(job))
 
@@ -264,13 +256,13 @@ def _schedule(job: Job) -> Iterator[Problem]:
         reached = 100 * steps / warmup
         yield problem(
             job.warmup,
-            f"a warm-up of {warmup:,} {unit} in a run of {steps:,}: the learning rate only reaches {reached:.0f} %",
+            f"a warm-up of {warmup:,} {unit} in a run of {steps:,}: the learning rate reaches only {reached:.0f} %",
             f"warm up for about {max(1, steps // 20):,}",
         )
     if job.decay is not None and steps and decay and decay > 2 * steps:
         yield problem(
             job.decay,
-            f"the learning rate decays over {decay:,} {unit}, but the run ends after {steps:,}: it hardly falls",
+            f"the learning rate decays over {decay:,} {unit}, but the run ends after {steps:,}: it hardly decreases",
             f"decay over {steps:,}",
             level="warning",
         )
@@ -280,11 +272,13 @@ def _schedule(job: Job) -> Iterator[Problem]:
 def data_sets_differ(file: File) -> Iterator[Problem]:
     """Validation and test data must not be the training data, nor empty.
 
-    Why: a validation loss on training data always looks good; it says nothing about over-fitting.
+    Why: a validation loss on training data always looks good and says nothing about over-fitting.
 
     Fix: give each set its own files.
 
     Source: a BioNeMo launcher names the same files x000..049 for all three (awsome-distributed-ai).
+
+    When to ignore: the run only measures throughput.
     """
     yield from once(p for job in file.jobs for p in _data_sets(job))
 

@@ -1,4 +1,4 @@
-"""K8S: pods that train. Network cards, shared memory, secrets, volumes."""
+"""K8S: training pods: EFA cards, shared memory, secrets, volumes."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from trainwright.check.registry import Problem, problem, rule
 GPU, EFA = "nvidia.com/gpu", "vpc.amazonaws.com/efa"
 _TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_TOKEN", "WANDB_API_KEY")
 _EFA_PLUGIN = re.compile(r"aws-efa-k8s-device-plugin:v?(\d[\w.]*)")
+_PAUSE = re.compile(r"(^|/)pause(:|@|$)")
 _OPEN = re.compile(r"[${}<>]")  # a template's name for something else
 _P6_NEEDS = "0.5.6"
 _TRAINING_CARDS = 4  # from p4d up the network is bought for training; with one card, EFA is a choice
@@ -20,22 +21,30 @@ _TRAINING_CARDS = 4  # from p4d up the network is bought for training; with one 
 
 @rule("K8S001", "warning")
 def pods_are_ready_to_train(file: File) -> Iterator[Problem]:
-    """A training pod needs its network cards, shared memory, secrets from a Secret, and the volumes it declares.
+    """A training pod needs EFA cards, shared memory, secrets from a Secret, and the volumes it declares.
 
-    Pods of several nodes ask for EFA cards beside their GPUs; extended resources have equal requests and limits;
-    several GPUs in a pod want a Memory-backed emptyDir at /dev/shm; tokens come from a Secret; a volume that is
-    declared is mounted, and one that is mounted is declared; P6 needs an EFA device plugin of 0.5.6 or later.
+    Pods of several nodes request EFA cards beside their GPUs; extended resources have equal requests and limits;
+    several GPUs in a pod need a Memory-backed emptyDir at /dev/shm; tokens come from a Secret; a volume that is
+    declared is mounted, and one that is mounted is declared; P6 needs an EFA device plugin of 0.5.6 or later; a
+    container that starts several GPU processes requests GPUs.
 
-    Why: without the cards NCCL falls back to TCP; Kubernetes refuses unequal amounts; the default /dev/shm of 64 MiB
-    kills data loaders with a bus error; a token in a manifest can be read by everybody who may read the job.
+    Why: without the cards NCCL falls back to TCP; Kubernetes rejects unequal amounts; the default /dev/shm of 64 MiB
+    makes data loaders fail with a bus error; a token in a manifest can be read by everybody who may read the job.
 
     Fix: see the finding; `trainwright submit` writes all of it.
 
     Source: EKS user guide, EFA; Kubernetes documentation, extended resources; awsome-distributed-ai.
+
+    When to ignore: an admission webhook adds what is missing.
     """
-    found = [p for pod in file.pods for p in _pod(pod)]
-    found += [p for job in file.jobs if job.scheduler == "kubernetes" for p in _cards(job)]
-    yield from once(found)
+    problems = [p for pod in file.pods if not _only_holds_nodes(pod) for p in _pod(pod)]
+    problems += [p for job in file.jobs if job.scheduler == "kubernetes" for p in _cards(job)]
+    yield from once(problems)
+
+
+def _only_holds_nodes(pod: Pod) -> bool:
+    """Whether the pod runs `pause`: it reserves nodes and runs nothing."""
+    return any(c.image is not None and _PAUSE.search(c.image.value) for c in pod.containers)
 
 
 def _pod(pod: Pod) -> Iterator[Problem]:
@@ -63,7 +72,7 @@ def _undeclared(pod: Pod, container: Container) -> Iterator[Problem]:
         if name and name not in declared and path.known and not _OPEN.search(name):
             yield problem(
                 path,
-                f"{path.value} is to hold the volume {name!r}, which the pod does not declare: Kubernetes refuses it",
+                f"{path.value} mounts the volume {name!r}, which the pod does not declare: Kubernetes rejects it",
                 f"add it under volumes, or mount one of: {', '.join(sorted(declared))}"
                 if declared
                 else "add it under volumes",
@@ -95,14 +104,19 @@ def _cards(job: Job) -> Iterator[Problem]:
 def _amounts(container: Container) -> Iterator[Problem]:
     for name in (GPU, EFA, "aws.amazon.com/neuron"):
         request, limit = container.requests.get(name), container.limits.get(name)
+        empty = next((v for v in (limit, request) if v is not None and v.text in ("", "null", "~")), None)
+        if empty is not None:
+            at = empty.key or empty.span
+            yield problem(at, f"{name} is empty: the container gets none", "write the number", level="error")
+            continue
         if request is not None and limit is None:
-            yield problem(request, f"{name} is requested but has no limit: Kubernetes refuses it", "set the same limit")
+            yield problem(request, f"{name} is requested but has no limit: Kubernetes rejects it", "set the same limit")
         elif (
             request is not None and limit is not None and request.known and limit.known and request.value != limit.value
         ):
             yield problem(
                 request,
-                f"{request.value} of {name} requested, {limit.value} allowed: Kubernetes wants the two equal",
+                f"{request.value} of {name} requested, limit {limit.value}: Kubernetes requires equal values",
                 f"write {limit.value} in both",
             )
 
@@ -118,7 +132,7 @@ def _shared_memory(pod: Pod, container: Container) -> Iterator[Problem]:
     if name is None:
         yield problem(
             gpus,
-            f"{gpus.value} GPUs and no volume at /dev/shm: its default of 64 MiB kills data loaders",
+            f"{gpus.value} GPUs and no volume at /dev/shm: with its default of 64 MiB data loaders fail",
             "mount an emptyDir with medium: Memory at /dev/shm",
         )
     elif volume is not None and volume.kind == "emptyDir" and volume.medium is None:
@@ -131,8 +145,8 @@ def _tokens(container: Container) -> Iterator[Problem]:
         if variable.name in _TOKENS and text and not text.startswith("$("):
             yield problem(
                 variable.value,
-                f"{variable.name} stands in the manifest, where everybody who may read the job reads it",
-                "take it from a Secret: valueFrom: {secretKeyRef: …}",
+                f"{variable.name} is written in the manifest, readable by everybody who may read the job",
+                "read it from a Secret: valueFrom: {secretKeyRef: …}",
             )
 
 

@@ -1,4 +1,4 @@
-"""NET: the network between nodes. EFA, placement, addresses."""
+"""NET: the network between nodes: EFA, placement, addresses."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _TRAINING_GBPS = 100
 
 @rule("NET001", "error")
 def placement_is_stated_with_efa(file: File) -> Iterator[Problem]:
-    """A queue with EFA must say whether it wants a placement group.
+    """A queue with EFA must state whether it uses a placement group.
 
-    ParallelCluster wants an answer, `true` or `false`, wherever EFA is on, except for a Capacity Block or a queue
-    over several subnets. `false` without a reservation is only a warning: nodes then stand anywhere in the zone.
+    ParallelCluster requires an answer, `true` or `false`, wherever EFA is enabled, except for a Capacity Block or a
+    queue over several subnets. `false` without a reservation is only a warning: nodes may then be anywhere in the zone.
 
     Why: without an answer the cluster is refused; with `false` and no reservation, latency between nodes is up to
     chance.
@@ -29,6 +29,8 @@ def placement_is_stated_with_efa(file: File) -> Iterator[Problem]:
     Fix: `PlacementGroup: {Enabled: true}` for on-demand nodes, `{Enabled: false}` for reserved ones.
 
     Source: ParallelCluster, EfaPlacementGroupValidator.
+
+    When to ignore: capacity cannot be had inside a placement group, and latency was measured.
     """
     for _, queue in file.queues:
         yield from _impossible_group(queue)
@@ -39,7 +41,7 @@ def placement_is_stated_with_efa(file: File) -> Iterator[Problem]:
         if queue.placement is None and file.format == "parallelcluster":
             yield problem(
                 queue.efa,
-                f"{queue.label}: EFA is on and nothing says whether the nodes share a placement group",
+                f"{queue.label}: EFA is enabled but the placement group is not stated",
                 "add `PlacementGroup: {Enabled: true}`, or false for reserved capacity, under Networking",
             )
         elif (
@@ -49,7 +51,7 @@ def placement_is_stated_with_efa(file: File) -> Iterator[Problem]:
                 continue
             yield problem(
                 queue.placement,
-                f"{queue.label}: EFA without a placement group or a reservation: nodes may stand far apart",
+                f"{queue.label}: EFA without a placement group or a reservation: nodes may be far apart",
                 "enable the placement group, unless capacity cannot be had that way",
                 level="warning",
             )
@@ -58,7 +60,7 @@ def placement_is_stated_with_efa(file: File) -> Iterator[Problem]:
 def _impossible_group(queue: Queue) -> Iterator[Problem]:
     if known(queue.placement) is False and queue.placement_name is not None and queue.placement_name.text:
         yield problem(
-            queue.placement_name, f"{queue.label}: a placement group is named and turned off", "keep one of the two"
+            queue.placement_name, f"{queue.label}: a placement group is named and disabled", "keep one of the two"
         )
     for _, type_ in machines(queue):
         if (
@@ -70,7 +72,7 @@ def _impossible_group(queue: Queue) -> Iterator[Problem]:
             yield problem(
                 queue.placement,
                 f"{queue.label}: {type_.name} cannot be in a cluster placement group",
-                "turn the group off, or use another type",
+                "disable the group, or use another type",
             )
 
 
@@ -84,35 +86,37 @@ def _reserved(queue: Queue) -> bool:
 
 @rule("NET002", "error")
 def efa_fits_the_instance(file: File) -> Iterator[Problem]:
-    """EFA must be asked of instance types that have it, and used on those that live by it.
+    """EFA must be enabled on instance types that have it, and used on those bought for it.
 
-    EFA on a type without it (g5 below 8xlarge, g4dn below 8xlarge, m5.8xlarge) is refused. The other way is a
-    warning: a queue of several accelerator nodes with 100 Gbps or more that could use EFA and does not mention it.
+    EFA on a type without it (g5 below 8xlarge, g4dn below 8xlarge, m5.8xlarge) is refused. The reverse is a warning: a
+    queue of several accelerator nodes with 100 Gbps or more that could use EFA and does not mention it.
 
-    Why: the cluster is refused; or collectives run over TCP at a fraction of the speed that is paid for.
+    Why: the cluster is refused; or collectives run over TCP at a fraction of the bandwidth that is paid for.
 
-    Fix: turn EFA off, or choose a larger size; turn EFA on for training nodes. `Enabled: false` written out is
-    taken at its word on types with one card.
+    Fix: disable EFA, or choose a larger size; enable EFA for training nodes. An explicit `Enabled: false` is accepted
+    on types with one card.
 
     Source: ParallelCluster, EfaValidator; EC2 DescribeInstanceTypes.
+
+    When to ignore: the nodes never communicate with each other.
     """
     for cluster, queue in file.queues:
         direct = queue.extra.get("gpu_direct")
         if direct is not None and known(direct) and not known(queue.efa) and (queue.efa is None or queue.efa.known):
-            yield problem(direct, f"{queue.label}: GdrSupport goes with EFA, which is off", "turn EFA on")
+            yield problem(direct, f"{queue.label}: GdrSupport needs EFA, which is disabled", "enable EFA")
         for value, type_ in machines(queue):
             if known(queue.efa) and not type_.efa_cards and queue.efa is not None and cluster.platform != "hyperpod":
                 yield problem(
                     queue.efa if queue.efa.text else value,
                     f"{queue.label}: {type_.name} has no EFA",
-                    "turn EFA off, or use a type that has it (`trainwright catalog list --efa`)",
+                    "disable EFA, or use a type that has it (`trainwright catalog list --efa`)",
                 )
             elif type_.efa_cards and type_.accelerator_count and _forgotten(file, cluster, queue, type_):
                 cards = f"{type_.efa_cards} EFA cards" if type_.efa_cards > 1 else "EFA"
                 yield problem(
                     queue.efa or value,
-                    f"{queue.label}: {type_.name} has {cards} ({type_.network_gbps:g} Gbps) that stay unused",
-                    "turn EFA on",
+                    f"{queue.label}: {type_.name} has {cards} ({type_.network_gbps:g} Gbps) that are unused",
+                    "enable EFA",
                     level="warning",
                 )
     for template in file.launch_templates:
@@ -135,7 +139,7 @@ def _forgotten(file: File, cluster: Cluster, queue: Queue, type_: InstanceType) 
     if single or (queue.max_count is not None and not queue.max_count.known):
         return False
     if queue.efa is None:
-        # Below 100 Gbps nodes are as often bought one by one, for inference: silence is the better guess.
+        # Below 100 Gbps single nodes for inference are as common: not reported.
         return type_.efa_cards > 1 or type_.network_gbps >= _TRAINING_GBPS
     return queue.efa.text != "" and known(queue.efa) is False and type_.efa_cards > 1
 
@@ -144,15 +148,17 @@ def _forgotten(file: File, cluster: Cluster, queue: Queue, type_: InstanceType) 
 def efa_group_reaches_itself(file: File) -> Iterator[Problem]:
     """The security group of EFA nodes must allow all traffic from itself and to itself.
 
-    EFA's own transport bypasses IP, and only rules that name the group itself let it through: an egress rule to
-    0.0.0.0/0 does not stand in for the one to the group.
+    EFA's own transport bypasses IP, and only rules that name the group itself admit it: an egress rule to 0.0.0.0/0
+    does not replace the one to the group.
 
-    Why: nodes start, EFA devices are there, and the first collective hangs or falls back to TCP.
+    Why: nodes start, EFA devices are present, and the first collective hangs or falls back to TCP.
 
-    Fix: add ingress -1 from the group and egress -1 to the group (as resources of their own: a group cannot name
-    itself while it is made).
+    Fix: add ingress -1 from the group and egress -1 to the group (as separate resources: a group cannot name itself
+    while it is created).
 
     Source: EC2 user guide, EFA security groups; ParallelCluster, EfaSecurityGroupValidator and issue 3590.
+
+    When to ignore: the nodes carry a second group that has both rules.
     """
     for group in file.security_groups:
         inward, outward = _all_from_itself(group.ingress), _all_from_itself(group.egress)
@@ -161,7 +167,7 @@ def efa_group_reaches_itself(file: File) -> Iterator[Problem]:
         if not inward and not outward:
             yield problem(
                 group.span,
-                f"{group.name}: EFA nodes carry this group, and it does not let them reach each other",
+                f"{group.name}: EFA nodes use this group, but it does not allow traffic between them",
                 "add ingress -1 from the group itself and egress -1 to the group itself",
             )
         elif not inward or not outward:
@@ -181,14 +187,16 @@ def _all_from_itself(rules: list[PortRule]) -> bool:
 def existing_efa_group_reaches_itself(file: File, aws: AwsFacts) -> Iterator[Problem]:
     """The existing security groups of EFA nodes must allow all traffic from and to themselves.
 
-    One of the groups that EFA nodes carry has to name itself in an ingress and in an egress rule for all protocols.
-    Groups that ParallelCluster only adds to its own are left alone: its own is right.
+    One of the groups of EFA nodes has to name itself in an ingress and in an egress rule for all protocols. Groups that
+    ParallelCluster only adds to its own are not reported: its own is right.
 
     Why: nodes start, and the first collective hangs or falls back to TCP.
 
     Fix: add both rules to the group.
 
     Source: ParallelCluster, EfaSecurityGroupValidator.
+
+    When to ignore: the rules will be added before the cluster is created.
     """
     for _, queue in file.queues:
         replaced = file.format != "parallelcluster" or "replaced_groups" in queue.extra
@@ -213,14 +221,16 @@ def efa_stays_in_one_zone(file: File) -> Iterator[Problem]:
     """A queue with EFA must stay in one subnet.
 
     EFA traffic does not leave a subnet's zone. A queue over several subnets or zones cannot use it; nor, in
-    ParallelCluster, a placement group, or a type that is not written as an `Instances` list.
+    ParallelCluster, a placement group, or a single `InstanceType` outside an `Instances` list.
 
-    Why: the cluster is refused, or nodes of one job land in two zones and cannot talk.
+    Why: the cluster is refused, or nodes of one job are placed in two zones and cannot communicate.
 
-    Fix: keep the one subnet where the capacity is, or make one queue a zone.
+    Fix: keep the one subnet where the capacity is, or define one queue per zone.
 
-    Source: ParallelCluster, EfaMultiAzValidator, MultiAzPlacementGroupValidator and
-    SingleInstanceTypeSubnetValidator; EC2 user guide, EFA limitations.
+    Source: ParallelCluster, EfaMultiAzValidator, MultiAzPlacementGroupValidator and SingleInstanceTypeSubnetValidator;
+    EC2 user guide, EFA limitations.
+
+    When to ignore: never; ParallelCluster refuses the queue.
     """
     for cluster, queue in file.queues:
         if file.format == "parallelcluster":
@@ -232,7 +242,7 @@ def efa_stays_in_one_zone(file: File) -> Iterator[Problem]:
                 yield problem(
                     places[1],
                     f"{queue.label}: EFA cannot span {len(places)} {what}",
-                    "keep one, or make one queue for each",
+                    "keep one, or define one queue for each",
                 )
 
 
@@ -243,12 +253,12 @@ def _several_subnets(queue: Queue) -> Iterator[Problem]:
     if queue.instances and queue.instances_listed is None:
         yield problem(
             queue.subnets[1],
-            f"{queue.label}: a single InstanceType goes with one subnet",
+            f"{queue.label}: a single InstanceType needs exactly one subnet",
             "keep one subnet, or write the type as an `Instances` list",
         )
     elif known(queue.placement):
         yield problem(
-            queue.subnets[1], f"{queue.label}: a placement group cannot span zones", "keep one, or turn the group off"
+            queue.subnets[1], f"{queue.label}: a placement group cannot span zones", "keep one, or disable the group"
         )
 
 
@@ -256,14 +266,16 @@ def _several_subnets(queue: Queue) -> Iterator[Problem]:
 def many_cards_take_no_public_address(file: File) -> Iterator[Problem]:
     """Nodes with several network cards cannot have a public address.
 
-    EC2 gives an automatic public address only to instances started with one interface. Types with several cards are
-    started with one interface a card.
+    EC2 assigns an automatic public address only to instances started with one interface. Types with several cards are
+    started with one interface per card.
 
-    Why: nodes fail to start, one after another, until the queue is switched off.
+    Why: nodes fail to start, one after another, until the queue is disabled.
 
-    Fix: put the nodes into a private subnet with a NAT gateway, and do not ask for public addresses.
+    Fix: put the nodes into a private subnet with a NAT gateway, and do not request public addresses.
 
     Source: ParallelCluster, MultiNetworkInterfacesInstancesValidator and issue 7457.
+
+    When to ignore: never; EC2 refuses to start the node.
     """
     for cluster, queue in file.queues:
         if not known(queue.public_ip) or queue.public_ip is None:
@@ -272,31 +284,33 @@ def many_cards_take_no_public_address(file: File) -> Iterator[Problem]:
             if type_.network_cards > 1 and (cluster.platform != "eks" or known(queue.efa)):
                 yield problem(
                     queue.public_ip,
-                    f"{queue.label}: {type_.name} has {type_.network_cards} network cards and takes no public address",
+                    f"{queue.label}: {type_.name} has {type_.network_cards} network cards and gets no public address",
                     "use a private subnet with a NAT gateway",
                 )
 
 
 @rule("NET005", "error", needs="aws")
 def many_cards_in_a_private_subnet(file: File, aws: AwsFacts) -> Iterator[Problem]:
-    """Nodes with several network cards must be in a subnet that gives out no public addresses.
+    """Nodes with several network cards must be in a subnet that assigns no public addresses.
 
-    A subnet may hand a public address to every instance by itself; instances with several interfaces are refused
+    A subnet may assign a public address to every instance by itself; instances with several interfaces are refused
     there.
 
-    Why: nodes fail to start, one after another, until the queue is switched off.
+    Why: nodes fail to start, one after another, until the queue is disabled.
 
     Fix: use a private subnet with a NAT gateway.
 
     Source: ParallelCluster, MultiNetworkInterfacesInstancesValidator and issue 7457.
+
+    When to ignore: never; EC2 refuses to start the node.
     """
     for _, queue in file.queues:
         cards = max((type_.network_cards for _, type_ in machines(queue)), default=1)
         for subnet in queue.subnets if cards > 1 else []:
-            found = aws.subnet(subnet.value) if subnet.known else None
-            if found is not None and found.public_addresses:
+            details = aws.subnet(subnet.value) if subnet.known else None
+            if details is not None and details.public_addresses:
                 yield problem(
                     subnet,
-                    f"{queue.label}: {found.id} gives out public addresses; nodes with {cards} cards take none",
+                    f"{queue.label}: {details.id} assigns public addresses; nodes with {cards} cards get none",
                     "use a private subnet with a NAT gateway",
                 )

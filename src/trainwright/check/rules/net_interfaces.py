@@ -1,4 +1,4 @@
-"""NET, continued: the interfaces of launch templates, and addresses in subnets."""
+"""NET: the interfaces of launch templates, and addresses in subnets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trainwright.spec.source import Span
 if TYPE_CHECKING:
     from trainwright.check.facts import AwsFacts
 
-# Addresses AWS keeps in every subnet.
+# Addresses that AWS reserves in every subnet.
 _KEPT = 5
 
 
@@ -23,15 +23,17 @@ _KEPT = 5
 def interfaces_fit_the_cards(file: File) -> Iterator[Problem]:
     """A launch template's EFA interfaces must match the cards of its instance type.
 
-    As many EFA interfaces as the type has EFA cards, one a card; card 0 starts at device index 0, the other cards
-    at 1 (at 0 only where a card takes a single interface); and no public address once there are several.
+    As many EFA interfaces as the type has EFA cards, one per card; card 0 starts at device index 0, the other cards at
+    1 (at 0 only where a card takes a single interface); and no public address once there are several.
 
     Why: instances fail to start, or start with part of the bandwidth that is paid for.
 
-    Fix: one interface a card: NetworkCardIndex 0 with DeviceIndex 0, each further card with DeviceIndex 1 and
+    Fix: one interface per card: NetworkCardIndex 0 with DeviceIndex 0, each further card with DeviceIndex 1 and
     `efa-only`.
 
     Source: EC2 user guide, EFA on multi-card instances; ParallelCluster, queues_stack.add_network_interfaces.
+
+    When to ignore: the job is known to need part of the bandwidth only.
     """
     for template in file.launch_templates:
         type_ = machine(template.instance)
@@ -53,7 +55,7 @@ def _public(template: LaunchTemplate) -> Iterator[Problem]:
         if known(one.public_ip) and one.public_ip is not None:
             yield problem(
                 one.public_ip,
-                f"{template.name}: an instance with {len(template.interfaces)} interfaces can get no public address",
+                f"{template.name}: an instance with {len(template.interfaces)} interfaces cannot have a public address",
                 "set it to false; use a private subnet with a NAT gateway",
             )
 
@@ -90,7 +92,7 @@ def _indexes(template: LaunchTemplate, type_: InstanceType) -> Iterator[Problem]
         elif card and device > 1:
             high.append(one)
         seen.add((card, device))
-    # A wrong pattern repeats over thirty cards: it is one mistake, told at its first place.
+    # A wrong pattern repeats over thirty cards: one mistake, reported at its first position.
     if low:
         message = f"{template.name}: device index 0 belongs to card 0, and not to {_cards(low)}"
         yield problem(_place(low[0]), message, "write DeviceIndex: 1 for every card but the first")
@@ -116,7 +118,7 @@ def _card_place(one: Interface) -> Span:
 
 
 def addresses(type_: InstanceType, queue: Queue, template: LaunchTemplate | None) -> int:
-    """Private addresses one node takes. EFA-only interfaces take none."""
+    """Private addresses per node. EFA-only interfaces need none."""
     if template is not None and template.interfaces:
         return sum(known(one.kind) != "efa-only" for one in template.interfaces)
     return 1
@@ -126,14 +128,16 @@ def addresses(type_: InstanceType, queue: Queue, template: LaunchTemplate | None
 def subnet_has_room(file: File) -> Iterator[Problem]:
     """A subnet must have addresses for every interface of every node.
 
-    Every interface except the EFA-only kind takes an address: a p5.48xlarge started with 32 plain EFA interfaces
-    takes 32. Five addresses of a subnet are AWS's own.
+    Every interface except the EFA-only kind takes an address: a p5.48xlarge started with 32 plain EFA interfaces takes
+    32. AWS reserves five addresses of a subnet.
 
-    Why: nodes start until the addresses are gone, and the rest of the cluster never comes.
+    Why: nodes start until the addresses are used up, and the rest of the cluster never starts.
 
     Fix: use a larger subnet (a /17 has 32,763 addresses), or `efa-only` interfaces on every card but the first.
 
     Source: EC2 user guide, EFA-only interfaces; VPC user guide, subnet sizing.
+
+    When to ignore: the maximum is never used.
     """
     template = template_of(file)
     if template is None:
@@ -156,7 +160,7 @@ def subnet_has_room(file: File) -> Iterator[Problem]:
             if nodes * each > room:
                 yield problem(
                     there[0][0],
-                    f"{room} addresses for {nodes} nodes of {type_.name} that take {each} each ({nodes * each})",
+                    f"{room} addresses for {nodes} nodes of {type_.name} that need {each} each ({nodes * each})",
                     "use a larger subnet, or efa-only interfaces on every card but the first",
                 )
 
@@ -173,7 +177,7 @@ def _size(block: str) -> int | None:
 def _nodes(queue: Queue, type_: InstanceType) -> int | None:
     vcpus = known(queue.extra.get("max_vcpus"))
     if vcpus is not None:
-        # A ceiling far above any subnet is how people write "no limit".
+        # A maximum far above any subnet means "no limit".
         return vcpus // type_.vcpus if vcpus < 100_000 else None
     return known(queue.max_count)
 
@@ -182,14 +186,16 @@ def _nodes(queue: Queue, type_: InstanceType) -> int | None:
 def existing_subnet_has_room(file: File, aws: AwsFacts) -> Iterator[Problem]:
     """An existing subnet must have free addresses for the nodes that go into it.
 
-    With AWS at hand the free addresses of a subnet are compared with the nodes of every queue in it, one address a
-    node at the least.
+    With AWS access the free addresses of a subnet are compared with the nodes of every queue in it, at least one
+    address per node.
 
-    Why: nodes start until the addresses are gone, and the rest of the cluster never comes.
+    Why: nodes start until the addresses are used up, and the rest of the cluster never starts.
 
     Fix: use a larger subnet.
 
     Source: EC2 DescribeSubnets.
+
+    When to ignore: other users of the subnet will leave before.
     """
     wanted: dict[str, int] = {}
     for _, queue in file.queues:
@@ -199,10 +205,10 @@ def existing_subnet_has_room(file: File, aws: AwsFacts) -> Iterator[Problem]:
         subnet = queue.subnets[0]
         before = wanted.get(subnet.value, 0)
         wanted[subnet.value] = before + high
-        found = aws.subnet(subnet.value)
-        if found is not None and before <= found.free_addresses < wanted[subnet.value]:
+        details = aws.subnet(subnet.value)
+        if details is not None and before <= details.free_addresses < wanted[subnet.value]:
             yield problem(
                 subnet,
-                f"{queue.label}: {found.free_addresses} free addresses in {found.id} for {wanted[subnet.value]} nodes",
+                f"{queue.label}: {details.id} has {details.free_addresses} addresses for {wanted[subnet.value]} nodes",
                 "use a larger subnet",
             )

@@ -8,7 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from trainwright.check.finding import Edit
-from trainwright.check.model import File, PortRule, Value, known
+from trainwright.check.model import Command, File, PortRule, Value, known
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.tables import edit_to, table
 from trainwright.spec.source import Span
@@ -28,17 +28,19 @@ def key_is_accepted_by_the_system(file: File, aws: AwsFacts) -> Iterator[Problem
     Fix: `aws ec2 create-key-pair --key-type ed25519`, and name that key.
 
     Source: ParallelCluster, KeyPairValidator.
+
+    When to ignore: users log in through Session Manager only.
     """
     for cluster in file.clusters:
         key = cluster.head.key if cluster.head is not None else None
         if key is None or not key.known:
             continue
-        found = aws.key_pair(key.value)
-        if found is None:
-            yield problem(key, f"there is no key pair {key.value!r} in {aws.region}", "name one that exists")
-        elif found.kind == "rsa" and (known(cluster.os) or "").startswith("ubuntu"):
+        pair = aws.key_pair(key.value)
+        if pair is None:
+            yield problem(key, f"key pair {key.value!r} does not exist in {aws.region}", "name one that exists")
+        elif pair.kind == "rsa" and (known(cluster.os) or "").startswith("ubuntu"):
             yield problem(
-                key, f"key pair {key.value!r} is RSA, which {known(cluster.os)} does not accept", "use an ed25519 key"
+                key, f"key pair {key.value!r} is RSA, which {known(cluster.os)} rejects", "use an ed25519 key"
             )
 
 
@@ -46,31 +48,33 @@ def key_is_accepted_by_the_system(file: File, aws: AwsFacts) -> Iterator[Problem
 def metadata_service_is_version_two(file: File) -> Iterator[Problem]:
     """Nodes should only answer version 2 of the instance metadata service.
 
-    Version 1 hands a node's credentials to any process that can make it fetch an address. ParallelCluster asks for
-    version 2 by itself since 3.7; before that, leaving `ImdsSupport` out allowed version 1, which is told as
-    information. A hop limit of 1 keeps containers with a network of their own from the service altogether.
+    Version 1 gives a node's credentials to any process that can make it fetch an address. ParallelCluster requires
+    version 2 by default since 3.7, so a file without `ImdsSupport` is not reported. `HeadNode.Imds.Secured: false` lets
+    every user of the head node read its role's credentials. A hop limit of 1 keeps containers with their own network
+    from the service altogether.
 
-    Why: one careless web hook inside a job is enough to lose the node's role.
+    Why: one request forged inside a job is enough to leak the node's role.
 
-    Fix: `Imds: {ImdsSupport: v2.0}`; in a launch template `HttpTokens: required`, with a hop limit of 2 for
-    containers.
+    Fix: `Imds: {ImdsSupport: v2.0}`; in a launch template `HttpTokens: required`, with a hop limit of 2 for containers.
 
     Source: EC2 user guide, IMDSv2; ParallelCluster 3.7 change log (pull request 5465).
+
+    When to ignore: old software on the node supports version 1 only.
     """
     for cluster in file.clusters:
-        if file.format == "parallelcluster" and cluster.imds is None:
-            yield problem(
-                cluster.span,
-                "ImdsSupport is not stated: ParallelCluster before 3.7 then allows version 1 of the metadata service",
-                "add `Imds: {ImdsSupport: v2.0}`",
-                level="info",
-            )
-        elif known(cluster.imds) == "v1.0" and cluster.imds is not None:
+        if known(cluster.imds) == "v1.0" and cluster.imds is not None:
             yield problem(
                 cluster.imds,
                 "version 1 of the metadata service is allowed",
                 "write v2.0",
                 edit=edit_to(file, cluster.imds, "v2.0"),
+            )
+        secured = cluster.head.imds_secured if cluster.head is not None else None
+        if secured is not None and known(secured) is False:
+            yield problem(
+                secured,
+                "every user of the head node can read its role's credentials from the metadata service",
+                "write true, or leave it out",
             )
         for queue in cluster.queues:
             disabled = queue.extra.get("imds_v1_disabled")
@@ -84,8 +88,9 @@ def _launch_templates(file: File) -> Iterator[Problem]:
         if template.tokens is None:
             yield problem(
                 template.span,
-                f"{template.name}: nothing says that version 2 of the metadata service is required",
+                f"{template.name}: version 2 of the metadata service is not required",
                 "add MetadataOptions: {HttpTokens: required, HttpPutResponseHopLimit: 2}",
+                level="info",  # images such as Amazon Linux 2023 and an account's default may require it
             )
         elif known(template.tokens) == "optional":
             yield problem(
@@ -103,7 +108,7 @@ def _launch_templates(file: File) -> Iterator[Problem]:
 
 
 def _requiring(file: File, tokens: Value[str]) -> Edit | None:
-    """Only where the value stands beside its key: a parameter's default serves other places too."""
+    """Only where the value is written beside its key: a parameter's default may be used elsewhere too."""
     line = file.text.splitlines()[tokens.span.line - 1]
     return edit_to(file, tokens, "required") if "HttpTokens" in line[: tokens.span.column] else None
 
@@ -121,38 +126,40 @@ _LOOKS_SECRET = re.compile(r"[A-Za-z0-9/+_-]{30,}")
 
 @rule("SEC003", "error")
 def no_secret_is_written_down(file: File) -> Iterator[Problem]:
-    """No secret may stand in a file.
+    """A file must not contain a secret.
 
-    Private keys, AWS access keys, Hugging Face, GitHub and NGC tokens, and values of variables that hold one. An
-    account number in an ARN is no secret, but ties a shared file to one account: that is told once a file, as
-    information.
+    Private keys, AWS access keys, Hugging Face, GitHub and NGC tokens, and values of variables that hold one, on
+    command lines too. An account id in an ARN is no secret, but ties a shared file to one account: it is reported once
+    per file, as information; AWS's own accounts are not reported.
 
-    Why: files are committed, copied and pasted; whoever reads one has the secret.
+    Why: files are committed, copied and pasted; whoever reads one has the secret. A token on a command line is visible
+    to every user of the node in `ps`.
 
-    Fix: put it into Secrets Manager or a Kubernetes Secret and refer to it; then revoke the one that was written
-    down.
+    Fix: put it into Secrets Manager or a Kubernetes Secret and refer to it; then revoke the one that was written down.
 
     Source: a private key and account ids are committed in public training repositories.
+
+    When to ignore: the value is a documented example.
     """
-    told: set[int] = set()
+    reported: set[int] = set()
     if _QUICK.search(file.text):
         for pattern, what in _secrets():
             for match in pattern.finditer(file.text):
                 if not _made_up(match[0]):
-                    told.add(match.start())
+                    reported.add(match.start())
                     yield problem(
                         _span(file.text, match.start(), match.end()),
                         f"{what} is written in this file",
-                        "take it out, revoke it, and read it from a secret",
+                        "remove it, revoke it, and read it from a secret",
                     )
     for env in file.all_env:
         if _TOKEN_NAME.match(env.name) and env.value.known and _LOOKS_SECRET.fullmatch(env.value.value):
             span = env.value.span
-            if not any(_span(file.text, start, start).line == span.line for start in told):
+            if not any(_span(file.text, start, start).line == span.line for start in reported):
                 yield problem(
                     env.value,
                     f"the value of {env.name} is written in this file",
-                    "take it out and read it from a secret",
+                    "remove it and read it from a secret",
                 )
     yield from _account(file)
 
@@ -164,7 +171,8 @@ def _made_up(secret: str) -> bool:
 
 def _account(file: File) -> Iterator[Problem]:
     for match in _ACCOUNT.finditer(file.text):
-        if match[1] not in table("access")["accounts"]["examples"]:
+        accounts = table("access")["accounts"]
+        if match[1] not in accounts["examples"] and match[1] not in accounts["aws"]:
             yield problem(
                 _span(file.text, match.start(1), match.end(1)),
                 f"account {match[1][:4]}… is written in this file",
@@ -180,25 +188,69 @@ def _span(text: str, start: int, end: int) -> Span:
     return Span(line, column, line, column + (end - start))
 
 
+_LOGINS = {("huggingface-cli", "login"), ("hf", "auth"), ("hf", "login"), ("docker", "login"), ("wandb", "login")}
+_SECRET_OPTIONS = ("token", "hf_token", "password", "p", "wandb_api_key", "api_key")
+_IN_ENVIRONMENT = {"huggingface-cli": "HF_TOKEN", "hf": "HF_TOKEN", "wandb": "WANDB_API_KEY"}
+
+
+@rule("SEC005", "warning")
+def secrets_stay_off_command_lines(file: File) -> Iterator[Problem]:
+    """Tokens and passwords must not be command line arguments.
+
+    `huggingface-cli login --token`, `wandb login KEY`, `docker login -p` and `--hf_token` show the secret to every user
+    of the node, in `ps` and in the accounting database of Slurm. In a Dockerfile the secret stays in the history of the
+    image.
+
+    Why: whoever can log in to the node, or pull the image, reads it.
+
+    Fix: both libraries read HF_TOKEN and WANDB_API_KEY from the environment; `docker login --password-stdin`; `RUN
+    --mount=type=secret` in a Dockerfile.
+
+    Source: distillation and verl launchers of awsome-distributed-ai; Docker documentation, build secrets.
+
+    When to ignore: the command runs in a throw-away container that nobody else can see.
+    """
+    for command in (c for script in file.scripts for c in script.commands):
+        words = [word.value for word in command.words[:2]]
+        if len(words) == 2 and (words[0], words[1]) in _LOGINS:
+            yield from _login(command)
+
+
+def _login(command: Command) -> Iterator[Problem]:
+    secret = next((command.options[name] for name in _SECRET_OPTIONS if command.options.get(name)), None)
+    if secret is None and command.program == "wandb":
+        secret = next((word for word in command.words[2:] if not word.value.startswith("-")), None)
+    if secret is None or not secret.value or secret.value.startswith("-"):
+        return
+    name = _IN_ENVIRONMENT.get(command.program)
+    yield problem(
+        secret,
+        f"a secret on the command line of {command.program} is visible to every user of the node",
+        f"set {name} in the environment; no login is needed" if name else "use --password-stdin",
+    )
+
+
 @rule("SEC004", "warning")
 def access_is_narrow(file: File) -> Iterator[Problem]:
     """Access should not be wider than a cluster needs.
 
-    Managed policies that give everything (AdministratorAccess, AmazonSSMFullAccess ...), ssh or web ports open to
-    the whole internet, and endpoint policies that allow every action on every resource.
+    Managed policies that grant everything (AdministratorAccess, AmazonSSMFullAccess ...), ssh, web, NFS or Lustre ports
+    open to the whole internet, ParallelCluster's `AllowedIps: 0.0.0.0/0`, and endpoint policies that allow every action
+    on every resource.
 
     Why: whoever gets into one node, or only finds its address, gets much more.
 
-    Fix: the narrower policy that the message names; a CIDR of your own in place of 0.0.0.0/0; name bucket and
-    actions.
+    Fix: the narrower policy that the message names; your own CIDR in place of 0.0.0.0/0; name bucket and actions.
 
     Source: IAM user guide, least privilege; configurations of public training repositories.
+
+    When to ignore: the port serves the public on purpose, such as a load balancer.
     """
     broad = table("access")["broad_policies"]
     for value in _policies(file):
         name = value.value.rsplit("/", 1)[-1]
         if name in broad:
-            yield problem(value, f"{name} gives these nodes far more than they need", broad[name])
+            yield problem(value, f"{name} grants these nodes far more than they need", broad[name])
     for policy in file.policies:
         if policy.kind != "managed":
             whose = "the endpoint's policy" if policy.kind == "endpoint" else "this policy"
@@ -207,19 +259,23 @@ def access_is_narrow(file: File) -> Iterator[Problem]:
                 f"{whose} allows every action on every resource",
                 "name the buckets and actions that nodes need",
             )
+    for cluster in file.clusters:
+        for address in cluster.head.allowed_ips if cluster.head is not None else ():
+            if known(address) in ("0.0.0.0/0", "::/0"):
+                yield problem(address, "ssh is open to the whole internet", "name your own address range")
     for group in file.security_groups:
         for one in group.ingress:
             yield from _open_port(group.name, one)
 
 
 def _policies(file: File) -> Iterator[Value[str]]:
-    told: set[Span] = set()
+    reported: set[Span] = set()
     for cluster in file.clusters:
         heads = [cluster.head.policies] if cluster.head is not None else []
         for policies in [*heads, *(queue.policies for queue in cluster.queues)]:
             for value in policies:
-                if value.span not in told:
-                    told.add(value.span)
+                if value.span not in reported:
+                    reported.add(value.span)
                     yield value
     yield from (policy.name for policy in file.policies if policy.kind == "managed")
 

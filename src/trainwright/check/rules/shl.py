@@ -1,4 +1,4 @@
-"""SHL: shell mistakes that change what a job does without a word."""
+"""SHL: shell mistakes that silently change what a job does."""
 
 from __future__ import annotations
 
@@ -26,28 +26,39 @@ _TRAILING_BLANK = re.compile(r"(?<!\\)\\[ \t]+$")
 def shell_does_what_it_says(file: File) -> Iterator[Problem]:
     """Shell mistakes that change a job without failing it.
 
-    A test of a variable that nothing sets (`[ $NODES -gt 4 ]`; Slurm's name is SLURM_JOB_NUM_NODES); a brace too many
-    (`${DIR}}`); a backslash with a blank after it, or a comment in the middle of a continued command: both end the
-    command there; an #SBATCH line after the first command, which Slurm no longer reads; a log folder that nobody
-    made, without which Slurm starts the job and throws its output away.
+    A test of a variable that nothing sets (`[ $NODES -gt 4 ]`; Slurm's name is SLURM_JOB_NUM_NODES); an extra brace
+    (`${DIR}}`); a backslash followed by a blank, or a comment inside a continued command: both end the command there;
+    an #SBATCH line after the first command, which Slurm ignores; a log directory that does not exist, without which the
+    job fails and leaves no log; an unquoted `pip install x>=1.2`, which the shell reads as a redirection into a file
+    named `=1.2`.
 
-    Why: the job runs, with other options than were written.
+    Why: the job runs with other options or versions than were written.
 
     Fix: see the finding.
 
     Source: Slurm's sbatch manual; the bash manual; launchers of awsome-distributed-ai.
+
+    When to ignore: the variable is set by the environment that calls the script, or the directory exists on the
+    cluster.
     """
     for script in file.scripts:
+        yield from _redirects(script)
         if script.kind != "dockerfile":
             yield from once(
                 [*_tests(script), *_braces(script), *_continuations(file, script), *_directives(file, script)]
             )
 
 
+def _redirects(script: ShellScript) -> Iterator[Problem]:
+    for span, text in script.version_redirects:
+        what = f"writes to a file named {text[1:]!r}" if text.startswith(">") else f"reads a file named {text[1:]!r}"
+        yield problem(span, f"without quotes the shell {what}, and pip sees no version", "quote the requirement")
+
+
 def _tests(script: ShellScript) -> Iterator[Problem]:
     if script.sources_others or not _is_launcher(script):
         return
-    told = " ".join(script.comments.values())
+    comments = " ".join(script.comments.values())
     for command in script.commands:
         if not _is_test(command):
             continue
@@ -57,14 +68,14 @@ def _tests(script: ShellScript) -> Iterator[Problem]:
             if match is None or word.known or not compared:
                 continue
             name = match[1]
-            if name in script.assigned or _GIVEN.match(name) or re.search(rf"\b{name}\b", told):
+            if name in script.assigned or _GIVEN.match(name) or re.search(rf"\b{name}\b", comments):
                 continue
             hint = "Slurm calls it SLURM_JOB_NUM_NODES" if "NODES" in name else "set it, or give it a default"
             yield problem(word, f"${name} is compared, but nothing in the script sets it", hint)
 
 
 def _is_launcher(script: ShellScript) -> bool:
-    """Other scripts may well be told by their environment; a launcher's sizes come from the scheduler."""
+    """Other scripts may get values from their environment; a launcher's sizes come from the scheduler."""
     return script.kind == "sbatch" or any(
         c.program in ("srun", "torchrun", "sbatch", "mpirun") for c in script.commands
     )
@@ -82,7 +93,7 @@ def _neighbours(command: Command) -> Iterator[tuple[str, Value[str], str]]:
 
 def _braces(script: ShellScript) -> Iterator[Problem]:
     for span in script.stray_braces:
-        yield problem(span, "a brace too many: it becomes part of the value", "remove it", edit=Edit(span, ""))
+        yield problem(span, "extra closing brace: it becomes part of the value", "remove it", edit=Edit(span, ""))
 
 
 def _continuations(file: File, script: ShellScript) -> Iterator[Problem]:
@@ -100,7 +111,7 @@ def _continuations(file: File, script: ShellScript) -> Iterator[Problem]:
             at = Span(number, blank.start() + 2, number, blank.end() + 1)
             yield problem(
                 Span(number, blank.start() + 1, number, blank.end() + 1),
-                "a blank after the backslash ends the command here; the next line is run on its own",
+                "a blank after the backslash ends the command here; the next line runs as a command of its own",
                 "remove the blank",
                 edit=Edit(at, ""),
             )
@@ -108,13 +119,13 @@ def _continuations(file: File, script: ShellScript) -> Iterator[Problem]:
             column = len(following) - len(following.lstrip()) + 1
             yield problem(
                 Span(number + 1, column, number + 1, len(following.rstrip()) + 1),
-                "a comment inside a continued command ends it here; the options below are run on their own",
+                "a comment inside a continued command ends it here; the options below run as a command of their own",
                 "move the comment above the command",
             )
 
 
 def _option_after(lines: list[str], number: int) -> bool:
-    """Whether the lines after the comment go on with options, so that the comment was meant to be passed over."""
+    """Whether the lines after the comment continue with options, so that the comment was meant to be skipped."""
     for line in lines[number : number + 50]:
         if not line.lstrip().startswith("#"):
             return re.match(r"\s+-", line) is not None
@@ -122,7 +133,7 @@ def _option_after(lines: list[str], number: int) -> bool:
 
 
 def _exists(script: Path, folder: str) -> bool:
-    """Whether the folder is anywhere that a person would call sbatch from."""
+    """Whether the directory exists where a user would run sbatch."""
     places = [script.absolute().parent, *list(script.absolute().parents)[1:4], Path.cwd()]
     return any((place / folder).is_dir() for place in places)
 
@@ -130,7 +141,7 @@ def _exists(script: Path, folder: str) -> bool:
 def _directives(file: File, script: ShellScript) -> Iterator[Problem]:
     for span in script.late_directives:
         yield problem(
-            span, "Slurm stops reading #SBATCH lines at the first command: this one is ignored", "move it to the top"
+            span, "Slurm stops reading #SBATCH lines at the first command and ignores this one", "move it to the top"
         )
     for name, value in script.directives:
         folder = value.value.rpartition("/")[0]
@@ -140,11 +151,11 @@ def _directives(file: File, script: ShellScript) -> Iterator[Problem]:
             n == "output" and v.value.rpartition("/")[0] == folder for n, v in script.directives
         ):
             continue
-        told = any("mkdir" in text for text in script.comments.values())
-        if file.path == "<stdin>" or told or _exists(Path(file.path), folder):
+        mentioned = any("mkdir" in text for text in script.comments.values())
+        if file.path == "<stdin>" or mentioned or _exists(Path(file.path), folder):
             continue
         yield problem(
             value,
-            f"Slurm does not make the folder {folder}/: without it the job ends at once and leaves no log",
+            f"Slurm does not create the directory {folder}/: without it the job fails and leaves no log",
             f"run mkdir -p {folder} before sbatch, or write to slurm-%j.out",
         )

@@ -15,18 +15,19 @@ from trainwright.spec.source import Span
 
 @rule("SLU001", "error")
 def slurm_settings_are_free(file: File) -> Iterator[Problem]:
-    """Custom Slurm settings must leave alone what ParallelCluster sets itself.
+    """Custom Slurm settings must not override what ParallelCluster sets itself.
 
-    ParallelCluster writes the settings that make nodes come and go (resume, suspend, prolog, epilog, GresTypes,
-    TaskPlugin ...), with an accounting database also where accounting is stored and gathered; and in queues and
-    compute resources the nodes, their names, CPUs and gres. CustomSlurmSettings and CustomSlurmSettingsIncludeFile
-    exclude each other.
+    ParallelCluster writes the settings that start and stop nodes (resume, suspend, prolog, epilog, GresTypes,
+    TaskPlugin ...), with an accounting database also those of accounting; and in queues and compute resources the node
+    names, CPUs and gres. CustomSlurmSettings and CustomSlurmSettingsIncludeFile exclude each other.
 
-    Why: the cluster is refused.
+    Why: ParallelCluster refuses to create the cluster.
 
     Fix: remove the setting, or use ParallelCluster's own key for it (ScaledownIdletime for SuspendTime).
 
     Source: ParallelCluster, slurm_settings_validator.
+
+    When to ignore: never; ParallelCluster refuses these settings unless its validators are suppressed.
     """
     denied = table("parallelcluster")["slurm_denied"]
     for cluster in file.clusters:
@@ -37,11 +38,11 @@ def slurm_settings_are_free(file: File) -> Iterator[Problem]:
         yield from _denied(
             cluster.slurm_settings, accounting, "with an accounting database ParallelCluster sets {} itself"
         )
-        told: set[Span] = set()
+        reported: set[Span] = set()
         for queue in cluster.queues:
-            # Every compute resource of a queue carries the queue's settings; they are told once.
-            settings = {k: v for k, v in queue.slurm_settings.items() if v.span not in told}
-            told.update(value.span for value in settings.values())
+            # Every compute resource of a queue has the queue's settings; they are reported once.
+            settings = {k: v for k, v in queue.slurm_settings.items() if v.span not in reported}
+            reported.update(value.span for value in settings.values())
             yield from _denied(settings, denied["queue"], "ParallelCluster sets {} of a queue itself")
             yield from _denied(
                 queue.resource_slurm_settings,
@@ -87,16 +88,17 @@ _HOST_PORT = re.compile(r"[A-Za-z0-9.-]+:\d{1,5}")
 def accounting_database_is_whole(file: File) -> Iterator[Problem]:
     """An accounting database needs its address, its user and its password's secret.
 
-    `Uri` is host:port without a scheme, `UserName` and `PasswordSecretArn` stand beside it. A head node that
-    carries no security group beside ParallelCluster's own is a warning: the database has to let it in. A database's
-    subnet group needs two zones.
+    `Uri` is host:port without a scheme; `UserName` and `PasswordSecretArn` are required beside it. A head node with no
+    additional security group is reported as a note: the database must admit it some other way, such as by its subnet. A
+    database's subnet group needs two zones.
 
-    Why: slurmdbd does not start, and with it no job; or the database stack is refused.
+    Why: slurmdbd does not start, and no job does either; or the database stack is refused.
 
-    Fix: write all three; give the head node the database's client security group; give the subnet group two
-    subnets.
+    Fix: write all three; give the head node the database's client security group; give the subnet group two subnets.
 
     Source: ParallelCluster, DatabaseUriValidator and schema; RDS, DB subnet groups.
+
+    When to ignore: the database's own group admits the head node's subnet.
     """
     for cluster in file.clusters:
         if cluster.database is not None:
@@ -113,12 +115,14 @@ def _database(database: Database, format: str) -> Iterator[Problem]:
     parts = (database.uri, database.user, database.secret)
     missing = [name for name, value in zip(names, parts, strict=True) if value is None]
     if missing:
-        yield problem(database.span, f"the accounting database lacks {' and '.join(missing)}", "write all three keys")
+        yield problem(
+            database.span, f"the accounting database has no {' and no '.join(missing)}", "write all three keys"
+        )
     uri = known(database.uri)
     if uri is None or database.uri is None:
         return
     if "://" in uri or uri.startswith("/"):
-        yield problem(database.uri, f"{uri!r} is not host:port", "leave the scheme and slashes away: host:3306")
+        yield problem(database.uri, f"{uri!r} is not host:port", "remove the scheme and slashes: host:3306")
     elif ":" not in uri:
         yield problem(
             database.uri,
@@ -134,9 +138,9 @@ def _reaches(cluster: Cluster, database: Database, format: str) -> Iterator[Prob
     if format == "parallelcluster" and cluster.head is not None and not cluster.head.security_groups:
         yield problem(
             database.span,
-            "the head node carries no security group that the accounting database could know it by",
+            "the head node has no additional security group: the accounting database must admit it another way",
             "add the database's client group to HeadNode / Networking / AdditionalSecurityGroups",
-            level="warning",
+            level="info",
         )
 
 
@@ -159,18 +163,19 @@ _SOCKETED = ("p4d", "p4de", "p5", "p5e", "p5en")
 
 @rule("SLU003", "warning")
 def sockets_are_stated(file: File) -> Iterator[Problem]:
-    """Slurm should be told the sockets and cores of P4 and P5 nodes.
+    """Slurm should know the sockets and cores of P4 and P5 nodes.
 
     ParallelCluster describes each vCPU as a socket of its own. On nodes with two sockets, binding by socket or core
-    then spreads a rank over both, away from its GPU. `CustomSlurmSettings` of the compute resource can say it
-    right.
+    then spreads a rank over both, away from its GPU. `CustomSlurmSettings` of the compute resource can correct it.
 
     Why: ranks are bound to CPUs far from their GPU and network card.
 
-    Fix: `CustomSlurmSettings: {Sockets: 2, CoresPerSocket: 48}` for p5, `{Sockets: 2, CoresPerSocket: 24}` for p4d
-    and p4de.
+    Fix: `CustomSlurmSettings: {Sockets: 2, CoresPerSocket: 48}` for p5, `{Sockets: 2, CoresPerSocket: 24}` for p4d and
+    p4de.
 
     Source: ParallelCluster issue 5797.
+
+    When to ignore: jobs bind their ranks themselves, by numactl or torchrun's NUMA binding.
     """
     if file.format != "parallelcluster":
         return
@@ -180,7 +185,7 @@ def sockets_are_stated(file: File) -> Iterator[Problem]:
             if type_.family in _SOCKETED and type_.sockets > 1 and not {"sockets", "corespersocket"} <= stated:
                 yield problem(
                     value,
-                    f"{queue.label}: Slurm takes each of the {type_.vcpus} vCPUs of {type_.name} for a socket",
+                    f"{queue.label}: Slurm sees each of the {type_.vcpus} vCPUs of {type_.name} as a socket",
                     f"add CustomSlurmSettings: {{Sockets: {type_.sockets}, CoresPerSocket: {type_.cores_per_socket}}}",
                 )
                 break

@@ -1,4 +1,4 @@
-"""STO: shared file systems. What FSx refuses, and what loses data or starves GPUs."""
+"""STO: shared file systems: what FSx refuses, and what slows GPUs down."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def new_lustres(file: File) -> Iterator[Storage]:
 
 
 def _deployment(file: File, storage: Storage) -> str | None:
-    """The deployment type, as FSx or ParallelCluster would take it; None when it is a placeholder."""
+    """The deployment type, with the default of FSx or ParallelCluster; None when it is a placeholder."""
     if storage.deployment is None:
         return _DEFAULT_DEPLOYMENT.get(file.format)
     return known(storage.deployment)
@@ -29,18 +29,20 @@ def _deployment(file: File, storage: Storage) -> str | None:
 
 @rule("STO001", "error")
 def lustre_size_is_sold(file: File) -> Iterator[Problem]:
-    """A Lustre file system's size, throughput and deployment type must be a combination that FSx sells.
+    """A Lustre file system's size, throughput and deployment type must be a combination that FSx offers.
 
-    SSD sizes are 1,200 GiB or multiples of 2,400 (SCRATCH_1: 1,200, 2,400 or multiples of 3,600). PERSISTENT_1
-    gives 50, 100 or 200 MB/s a TiB, PERSISTENT_2 125, 250, 500 or 1,000; hard disks 12 or 40 in steps of 6,000 or
-    1,800 GiB.
+    SSD sizes are 1,200 GiB or multiples of 2,400 (SCRATCH_1: 1,200, 2,400 or multiples of 3,600). PERSISTENT_1 offers
+    50, 100 or 200 MB/s per TiB, PERSISTENT_2 125, 250, 500 or 1,000; hard disks 12 or 40 in steps of 6,000 or 1,800
+    GiB.
 
-    Why: the stack fails after the network and the head node are made.
+    Why: the stack fails after the network and the head node are created.
 
-    Fix: take the nearest size or throughput that the message names.
+    Fix: use the nearest size or throughput that the message names.
 
     Source: FSx for Lustre API reference; ParallelCluster, FsxStorageCapacityValidator and
     FsxStorageTypeOptionsValidator.
+
+    When to ignore: never; FSx refuses the combination.
     """
     for storage in new_lustres(file):
         if storage.capacity_gib is None and file.format in ("parallelcluster", "cloudformation"):
@@ -57,30 +59,30 @@ def lustre_size_is_sold(file: File) -> Iterator[Problem]:
             continue
         if stated is None and known_rule.throughputs:
             rate = known_rule.throughputs[0]
-        told = lustre_problem(known_rule.deployment, round(size), rate if known_rule.throughputs else None, media)
-        if told is not None:
+        trouble = lustre_problem(known_rule.deployment, round(size), rate if known_rule.throughputs else None, media)
+        if trouble is not None:
             wrong_rate = stated is not None and stated.value not in known_rule.throughputs
             at: Value[float] | Value[int] = stated if wrong_rate and stated is not None else storage.capacity_gib
-            what, _, choice = told.partition("; ")
+            what, _, choice = trouble.partition("; ")
             yield problem(at, what, choice)
 
 
 @rule("STO002", "error")
 def lustre_options_go_together(file: File) -> Iterator[Problem]:
-    """Options of a Lustre file system must go together.
+    """Options of a Lustre file system must be compatible.
 
-    Scratch takes no throughput, KMS key or backups; persistent needs a throughput; hard disks are PERSISTENT_1 only
-    and alone have a drive cache; a bucket is linked by data repository associations (at most 8) or by ImportPath,
-    not both; ExportPath, chunk size and auto-import need ImportPath; a file system linked by ImportPath has no
-    backups.
+    Scratch takes no throughput, KMS key or backups; persistent needs a throughput; hard disks are PERSISTENT_1 only and
+    alone have a drive cache; a bucket is linked by data repository associations (at most 8) or by ImportPath, not both;
+    ExportPath, chunk size and auto-import need ImportPath; a file system linked by ImportPath has no backups. In
+    ParallelCluster an existing file system takes no settings, and a new one goes with queues of one subnet.
 
-    In ParallelCluster an existing file system takes no settings, and a new one goes with queues of one subnet.
-
-    Why: FSx refuses the file system, and the cluster or stack that holds it is rolled back.
+    Why: FSx refuses the file system, and the cluster or stack that contains it is rolled back.
 
     Fix: remove one of the two, as the message says.
 
     Source: ParallelCluster, fsx_validators; FSx for Lustre API reference.
+
+    When to ignore: never; FSx refuses the combination.
     """
     for storage in new_lustres(file):
         deployment = _deployment(file, storage)
@@ -102,7 +104,7 @@ def _existing(file: File) -> Iterator[Problem]:
         if stated and storage.existing.value.startswith("fs-"):
             yield problem(
                 stated[0],
-                f"{storage.existing.value} exists already: nothing can be said here about how to make it",
+                f"{storage.existing.value} exists already: settings for its creation have no effect",
                 "remove the settings beside FileSystemId",
             )
 
@@ -110,15 +112,15 @@ def _existing(file: File) -> Iterator[Problem]:
 def _one_zone(file: File) -> Iterator[Problem]:
     if not any(True for _ in new_lustres(file)):
         return
-    told: set[Span] = set()
+    reported: set[Span] = set()
     for _, queue in file.queues:
         for subnet in queue.subnets[1:2]:
-            if subnet.span not in told:
-                told.add(subnet.span)
+            if subnet.span not in reported:
+                reported.add(subnet.span)
                 yield problem(
                     subnet,
-                    f"{queue.label}: a file system that ParallelCluster makes serves one zone, the queue spans several",
-                    "keep one subnet, or make the file system outside and name its id",
+                    f"{queue.label}: a file system of ParallelCluster serves one zone, the queue spans several",
+                    "keep one subnet, or create the file system separately and name its id",
                 )
 
 
@@ -129,15 +131,15 @@ def _by_deployment(storage: Storage, deployment: str) -> Iterator[Problem]:
             rates = ", ".join(map(str, known_rule.throughputs)) if known_rule is not None else "125, 250, 500, 1000"
             yield problem(
                 storage.deployment,
-                f"{deployment} needs a throughput a TiB",
+                f"{deployment} needs a throughput per TiB",
                 f"add PerUnitStorageThroughput: one of {rates}",
             )
         return
     if find_lustre_rule(deployment) is None:
-        return  # a misspelled deployment type says nothing about the rest
-    for value, what in ((storage.throughput, "throughput a TiB"), (storage.kms_key, "KMS key")):
+        return  # with a misspelled deployment type the rest is unknown
+    for value, what in ((storage.throughput, "throughput per TiB"), (storage.kms_key, "KMS key")):
         if value is not None:
-            yield problem(value, f"{deployment} takes no {what}", "remove it, or use PERSISTENT_2")
+            yield problem(value, f"{deployment} does not support a {what}", "remove it, or use PERSISTENT_2")
     days = known(storage.backup_days)
     if storage.backup_days is not None and days:
         yield problem(storage.backup_days, f"{deployment} has no backups", "remove it, or use PERSISTENT_2")
@@ -145,23 +147,23 @@ def _by_deployment(storage: Storage, deployment: str) -> Iterator[Problem]:
 
 def _media(storage: Storage, deployment: str | None) -> Iterator[Problem]:
     if known(storage.media) == "HDD" and storage.media is not None and deployment not in ("PERSISTENT_1", None):
-        yield problem(storage.media, f"hard disks go with PERSISTENT_1, not {deployment}", "use SSD")
+        yield problem(storage.media, f"hard disks need PERSISTENT_1, not {deployment}", "use SSD")
     has_cache = storage.drive_cache is not None and known(storage.drive_cache) != "NONE"
     if has_cache and storage.drive_cache is not None and (storage.media is None or known(storage.media) == "SSD"):
-        yield problem(storage.drive_cache, "a drive cache goes with hard disks only", "remove it")
+        yield problem(storage.drive_cache, "a drive cache needs hard disks", "remove it")
 
 
 def _links(storage: Storage) -> Iterator[Problem]:
     limit = table("parallelcluster")["counts"]["links"]
     if len(storage.links) > limit:
         yield problem(
-            storage.links[limit].span, f"{len(storage.links)} links to buckets; FSx takes {limit}", f"keep {limit}"
+            storage.links[limit].span, f"{len(storage.links)} links to buckets; FSx allows {limit}", f"keep {limit}"
         )
     path = storage.import_path or storage.export_path
     if storage.links and path is not None:
         yield problem(
             path,
-            "a file system is linked by associations or by ImportPath and ExportPath, not by both",
+            "a file system is linked by associations or by ImportPath and ExportPath, not both",
             "keep the data repository associations",
         )
     elif storage.import_path is None:
@@ -184,15 +186,17 @@ def _links(storage: Storage) -> Iterator[Problem]:
 def storage_keeps_up_with_the_gpus(file: File) -> Iterator[Problem]:
     """The shared file system should be fast enough for the accelerators that read from it.
 
-    A Lustre file system delivers its size in TiB times its throughput a TiB, to all nodes together. Below about 15
-    MB/s an accelerator, input for images and video starves, and saving the state of the accelerators takes over an
+    A Lustre file system delivers its size in TiB times its throughput per TiB, to all nodes together. Below about 15
+    MB/s per accelerator, input for images and video is too slow, and saving the state of the accelerators takes over an
     hour. Where the file holds the job too, a checkpoint must be written before the next one is due.
 
     Why: GPUs wait for data, at the price of GPUs.
 
-    Fix: take a higher throughput a TiB or a larger file system.
+    Fix: choose a higher throughput per TiB or a larger file system.
 
     Source: FSx for Lustre user guide, performance; the reference notes on 4,800 GiB at 250 MB/s.
+
+    When to ignore: data is read from elsewhere, such as NVMe copies or S3.
     """
     floor = table("storage")["mb_s_per_accelerator"]
     for cluster in file.clusters:
@@ -203,7 +207,7 @@ def storage_keeps_up_with_the_gpus(file: File) -> Iterator[Problem]:
                 yield problem(
                     at,
                     f"{total / 1000:.1f} GB/s for {chips} accelerators: {total / chips:.0f} MB/s each",
-                    f"raise the throughput a TiB or the size: {floor * chips / 1000:.1f} GB/s are {floor:.0f} each",
+                    f"raise throughput or size: {floor:.0f} MB/s each are {floor * chips / 1000:.1f} GB/s",
                 )
     for job in file.jobs:
         yield from _slow_checkpoint(file, job)
@@ -212,11 +216,11 @@ def storage_keeps_up_with_the_gpus(file: File) -> Iterator[Problem]:
 def _delivers(storage: Storage) -> float | None:
     """MB/s that a new Lustre file system delivers to all its clients together."""
     size, rate = known(storage.capacity_gib), known(storage.throughput)
-    found = find_lustre_rule(known(storage.deployment) or "SCRATCH_2")
-    if storage.kind != "lustre" or storage.existing is not None or size is None or found is None:
+    lustre = find_lustre_rule(known(storage.deployment) or "SCRATCH_2")
+    if storage.kind != "lustre" or storage.existing is not None or size is None or lustre is None:
         return None
     if storage.throughput is None:
-        rate = found.baseline
+        rate = lustre.baseline
     return size / 1024 * rate if rate and size > 0 else None
 
 
@@ -235,13 +239,13 @@ def _slow_checkpoint(file: File, job: Job) -> Iterator[Problem]:
             yield problem(
                 every,
                 f"{job.label}: {size / 1e9:,.0f} GB at {total / 1000:.1f} GB/s take {seconds / 60:.0f} min to write, "
-                f"and the next checkpoint begins after {every.value / 60:.0f}",
+                f"and the next checkpoint starts after {every.value / 60:.0f}",
                 "write less often, or make the file system faster",
             )
 
 
 def _checkpoint_bytes(model: str) -> float:
-    """0 for a shape that is not ours to know."""
+    """0 for an unknown model shape."""
     from trainwright.train.models.shape import lookup, parameter_count
 
     try:
@@ -262,17 +266,19 @@ def _accelerators(cluster: Cluster) -> int:
 
 @rule("STO004", "error")
 def efa_lustre_is_whole(file: File) -> Iterator[Problem]:
-    """A Lustre file system with EFA needs the right generation, version, metadata and size.
+    """A Lustre file system with EFA needs the right deployment type, version, metadata and size.
 
-    EFA on Lustre is PERSISTENT_2 on SSD with Lustre 2.15 and a metadata configuration, in steps of 38,400 GiB at
-    125 MB/s a TiB, 19,200 at 250, 9,600 at 500 and 4,800 at 1,000; and the clients need Ubuntu 22.04, Amazon Linux
-    2023 or RHEL 9.
+    EFA on Lustre is PERSISTENT_2 on SSD with Lustre 2.15 and a metadata configuration, in steps of 38,400 GiB at 125
+    MB/s per TiB, 19,200 at 250, 9,600 at 500 and 4,800 at 1,000; and the clients need Ubuntu 22.04, Amazon Linux 2023
+    or RHEL 9.
 
-    Why: FSx refuses the file system; with an older client, nodes mount it over TCP and nothing is gained.
+    Why: FSx refuses the file system; with an older client, nodes mount it over TCP without the benefit.
 
-    Fix: as the message says, or turn EFA off on the file system.
+    Fix: as the message says, or disable EFA on the file system.
 
     Source: FSx for Lustre user guide, EFA-enabled file systems; awslabs/awsome-distributed-ai issue 551.
+
+    When to ignore: never for the sizes; for the client, when other nodes than these use EFA.
     """
     for storage in new_lustres(file):
         if not known(storage.efa) or storage.efa is None:
@@ -290,10 +296,10 @@ def efa_lustre_is_whole(file: File) -> Iterator[Problem]:
             )
         size, rate = known(storage.capacity_gib), known(storage.throughput)
         if size is not None and rate is not None and storage.capacity_gib is not None:
-            told = lustre_problem("PERSISTENT_2", round(size), rate, efa=True)
-            if told is not None:
-                what, _, choice = told.partition("; ")
-                yield problem(storage.capacity_gib, f"with EFA at {rate} MB/s a TiB, {what}", choice)
+            trouble = lustre_problem("PERSISTENT_2", round(size), rate, efa=True)
+            if trouble is not None:
+                what, _, choice = trouble.partition("; ")
+                yield problem(storage.capacity_gib, f"with EFA at {rate} MB/s per TiB, {what}", choice)
     yield from _clients(file)
 
 

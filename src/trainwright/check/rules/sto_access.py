@@ -1,4 +1,4 @@
-"""STO, continued: who reaches a file system, and where it is mounted."""
+"""STO: access to a file system, and where it is mounted."""
 
 from __future__ import annotations
 
@@ -19,17 +19,18 @@ _NUMBERS = {"6": "tcp", "17": "udp"}
 
 @rule("STO005", "error")
 def file_system_is_reachable(file: File) -> Iterator[Problem]:
-    """The security group of a file system must let its protocol in.
+    """The security group of a file system must admit its protocol.
 
-    Lustre: tcp 988 and 1018 to 1023. OpenZFS (NFS): tcp and udp 111, 2049 and 20001 to 20003. A group that opens
-    988 is taken for a Lustre group even where the template holds no file system.
+    Lustre: tcp 988 and 1018 to 1023. OpenZFS (NFS): tcp and udp 111, 2049 and 20001 to 20003. A group that opens 988 is
+    taken as a Lustre group even where the template holds no file system.
 
-    Why: the mount hangs, and nodes are replaced for ever because they never report ready.
+    Why: the mount hangs, and nodes are replaced again and again because they never report ready.
 
     Fix: add the ports that the message names, from the nodes' group.
 
-    Source: FSx user guides, access control with VPC security groups; ParallelCluster,
-    ExistingFsxNetworkingValidator.
+    Source: FSx user guides, access control with VPC security groups; ParallelCluster, ExistingFsxNetworkingValidator.
+
+    When to ignore: another security group of the file system admits the missing ports.
     """
     for group in file.security_groups:
         uses = {use for use in group.uses if use in _KINDS}
@@ -42,7 +43,7 @@ def file_system_is_reachable(file: File) -> Iterator[Problem]:
             if missing:
                 yield problem(
                     group.span,
-                    f"{group.name}: {use} also needs {', '.join(missing)} let in",
+                    f"{group.name}: {use} also needs ingress for {', '.join(missing)}",
                     "add ingress rules for them, from the nodes' security group",
                 )
 
@@ -82,33 +83,35 @@ def _opens(rules: list[PortRule], protocol: str, port: int) -> bool:
 
 @rule("STO005", "error", needs="aws")
 def existing_file_system_is_reachable(file: File, aws: AwsFacts) -> Iterator[Problem]:
-    """The security groups in front of an existing file system must let its protocol in.
+    """The security groups of an existing file system must admit its protocol.
 
-    With AWS at hand the groups on the file system are read and their ports compared with what the protocol needs.
+    With AWS access the groups of the file system are read and their ports compared with what the protocol needs.
 
-    Why: the mount hangs, and nodes are replaced for ever because they never report ready.
+    Why: the mount hangs, and nodes are replaced again and again because they never report ready.
 
     Fix: add the ports that the message names to one of the groups.
 
     Source: ParallelCluster, ExistingFsxNetworkingValidator.
+
+    When to ignore: the groups will be changed before the cluster is created.
     """
     for storage in file.all_storages:
         id = known(storage.existing)
-        found = aws.file_system(id) if id is not None and storage.kind in _KINDS else None
-        if found is None or found.kind not in _KINDS or storage.existing is None:
+        details = aws.file_system(id) if id is not None and storage.kind in _KINDS else None
+        if details is None or details.kind not in _KINDS or storage.existing is None:
             continue
-        groups = [group for group in map(aws.security_group, found.groups) if group is not None]
+        groups = [group for group in map(aws.security_group, details.groups) if group is not None]
         rules = [one for group in groups for one in group.ingress]
         missing = [
             _words(protocol, low, high)
-            for protocol, low, high in _needed(found.kind)
+            for protocol, low, high in _needed(details.kind)
             if not _lets_in(rules, protocol, low, high)
         ]
         if groups and missing:
             yield problem(
                 storage.existing,
-                f"the security groups of {id} do not let in {', '.join(missing)}",
-                f"add them to {found.groups[0]}, from the nodes' security group",
+                f"the security groups of {id} do not admit {', '.join(missing)}",
+                f"add them to {details.groups[0]}, from the nodes' security group",
             )
 
 
@@ -122,17 +125,20 @@ def _lets_in(rules: list[GroupRule], protocol: str, low: int, high: int) -> bool
 
 @rule("STO006", "error")
 def mounts_do_not_collide(file: File) -> Iterator[Problem]:
-    """Mount folders must be free, different, and not inside one another; and storage not too many.
+    """Mount directories must be free, different and not nested, and the storage within the limits.
 
-    ParallelCluster keeps folders of the system and its own for itself. Names of storage have at most 30 characters
-    and are not `default`; one new FSx, one new EFS and five EBS volumes a cluster, twenty existing ones.
+    ParallelCluster reserves directories of the system and its own. Names of storage have at most 30 characters and are
+    not `default`; one new FSx, one new EFS and five EBS volumes per cluster (a RAID array counts as none of them),
+    twenty existing ones.
 
     Why: the cluster is refused; where it is not, one mount hides another.
 
-    Fix: mount at a folder of its own, such as /fsx.
+    Fix: mount at a directory of its own, such as /fsx.
 
-    Source: ParallelCluster, SharedStorageMountDirValidator, DuplicateMountDirValidator,
-    OverlappingMountDirValidator, constants.
+    Source: ParallelCluster, SharedStorageMountDirValidator, DuplicateMountDirValidator, OverlappingMountDirValidator,
+    constants.
+
+    When to ignore: never in ParallelCluster; elsewhere when the nesting is intended.
     """
     for cluster in file.clusters:
         if cluster.platform == "local":
@@ -141,7 +147,7 @@ def mounts_do_not_collide(file: File) -> Iterator[Problem]:
         if cluster.platform == "parallelcluster":
             yield from _reserved_mounts(cluster)
             yield from _storage_names(cluster)
-        # What a spec asks for is created by stacks around the cluster, and is no new file system of the cluster's own.
+        # A spec's file systems are created by separate stacks, not by the cluster.
         if file.format == "parallelcluster":
             yield from _storage_counts(cluster)
 
@@ -156,8 +162,8 @@ def _reserved_mounts(cluster: Cluster) -> Iterator[Problem]:
         if storage.mount is not None and storage.mount.known and _path(storage.mount) in kept:
             yield problem(
                 storage.mount,
-                f"{_path(storage.mount)} is a folder of the system or of ParallelCluster",
-                "mount at a folder of its own, such as /fsx",
+                f"{_path(storage.mount)} is a directory of the system or of ParallelCluster",
+                "mount at a separate directory, such as /fsx",
             )
 
 
@@ -171,11 +177,11 @@ def _colliding(cluster: Cluster) -> Iterator[Problem]:
         nested = next((other for other in seen if _inside(path, _path(other))), None)
         if twin is not None:
             yield problem(
-                mount, f"{path} is mounted twice (first on line {twin.span.line})", "give each its own folder"
+                mount, f"{path} is mounted twice (first on line {twin.span.line})", "give each its own directory"
             )
         elif nested is not None:
-            yield problem(mount, f"{path} and {_path(nested)} lie inside one another", "give each a folder of its own")
-        # Scratch disks of two queues may share a folder: they are on different nodes.
+            yield problem(mount, f"{path} and {_path(nested)} are nested", "give each its own directory")
+        # Scratch disks of two queues may share a directory: they are on different nodes.
         if mount not in local:
             seen.append(mount)
 
@@ -212,11 +218,12 @@ def _storage_counts(cluster: Cluster) -> Iterator[Problem]:
         ([s for s in fsx if s.existing is not None], limits["existing_fsx"], "existing FSx file systems"),
         ([s for s in efs if s.existing is not None], limits["existing_efs"], "existing EFS file systems"),
         ([s for s in cluster.storages if s.kind == "ebs"], limits["ebs"], "EBS volumes"),
+        ([s for s in cluster.storages if s.kind == "raid"], limits["raid"], "RAID arrays"),
     )
     for storages, limit, what in groups:
         if len(storages) > limit:
             yield problem(
                 storages[limit].mount or storages[limit].span,
-                f"{len(storages)} {what}; ParallelCluster takes {limit}",
-                f"keep {limit}, or make the others outside and name their ids",
+                f"{len(storages)} {what}; ParallelCluster allows {limit}",
+                f"keep {limit}, or create the others separately and name their ids",
             )

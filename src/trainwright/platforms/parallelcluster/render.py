@@ -1,5 +1,5 @@
-"""From a spec to the one file ParallelCluster takes, as data that carries its reasons. What ParallelCluster cannot do
-is refused at the line it was written on, never dropped."""
+"""From a spec to the one file ParallelCluster takes, as data that carries its reasons. What ParallelCluster cannot
+do was reported by `check` before."""
 
 from __future__ import annotations
 
@@ -14,25 +14,22 @@ from trainwright.platforms.parallelcluster.storage import shared_storage
 from trainwright.platforms.setting import Setting, gib
 from trainwright.platforms.wiring import Ids
 
-SYSTEMS = ("ubuntu2204", "ubuntu2404", "alinux2023", "rhel8", "rhel9", "rocky8", "rocky9")
-WITHOUT_STOCK_IMAGE = ("rocky8", "rocky9")
 LOG_DAYS = 30
 
 
 def cluster_file(setting: Setting, scripts: tuple[BootScript, ...], ids: Ids) -> dict[str, Any]:
     """The whole cluster configuration."""
     spec = setting.spec
-    _refuse_local_fields(setting)
     storage = shared_storage(setting, ids)
     return {
         "Region": spec.region,
         "Image": _image(setting),
-        "Imds": Why({"ImdsSupport": "v2.0"}, "version 1 hands a node's credentials to anything that can make it fetch"),
+        "Imds": Why({"ImdsSupport": "v2.0"}, "version 1 exposes a node's credentials to server-side request forgery"),
         "HeadNode": _head(setting, scripts, ids),
         "Scheduling": {
             "Scheduler": "slurm",
             "SlurmSettings": _slurm(setting, ids),
-            "SlurmQueues": [queue(setting, index, item, scripts, ids) for index, item in enumerate(spec.queues)],
+            "SlurmQueues": [queue(setting, item, scripts, ids) for item in spec.queues],
         },
         **({"SharedStorage": storage} if storage else {}),
         "Monitoring": _monitoring(setting),
@@ -51,27 +48,10 @@ def header(spec_name: str, source: str) -> str:
     )
 
 
-def _refuse_local_fields(setting: Setting) -> None:
-    for index, item in enumerate(setting.spec.queues):
-        for name in ("nodes", "cpus", "gpus"):
-            if getattr(item, name) is not None:
-                setting.refuse(
-                    "queues", index, name, what=f"`{name}` belongs to platform local", fix="use `instance` and `count`"
-                )
-
-
 def _image(setting: Setting) -> dict[str, Any]:
     software = setting.spec.software
-    if software.os not in SYSTEMS:
-        setting.refuse("software", "os", what=f"ParallelCluster has no {software.os} images any more", fix="alinux2023")
     if software.image == "stock":
-        if software.os in WITHOUT_STOCK_IMAGE:
-            setting.refuse(
-                "software", "image", what=f"there is no stock image for {software.os}", fix="name an image of your own"
-            )
         return {"Os": software.os}
-    if not software.image.startswith("ami-"):
-        setting.refuse("software", "image", what=f"{software.image!r} is not an image", fix="write stock, or ami-…")
     why = f"must be built for ParallelCluster {version_set('default').parallelcluster}: others are refused at boot"
     return {"Os": software.os, "CustomAmi": Why(software.image, why)}
 
@@ -79,7 +59,6 @@ def _image(setting: Setting) -> dict[str, Any]:
 def _head(setting: Setting, scripts: tuple[BootScript, ...], ids: Ids) -> dict[str, Any]:
     spec = setting.spec
     head = spec.head
-    setting.instance(head.instance, "head", "instance")
     groups = [group for group in (ids.security_group, ids.database.get("client")) if group is not None]
     custom = actions(scripts, head.scripts, spec.name, ids.bucket)
     return {
@@ -87,7 +66,7 @@ def _head(setting: Setting, scripts: tuple[BootScript, ...], ids: Ids) -> dict[s
         "Networking": {"SubnetId": ids.public_subnet, **({"AdditionalSecurityGroups": groups} if groups else {})},
         "Ssh": _ssh(setting),
         "LocalStorage": {"RootVolume": {"Size": gib(head.root_volume), "Encrypted": True, "VolumeType": "gp3"}},
-        "Imds": Why({"Secured": True}, "only root and the cluster's own services reach the head node's credentials"),
+        "Imds": Why({"Secured": True}, "only root and the cluster's own services can read the head node's credentials"),
         "Iam": node_iam(setting, ids.bucket if scripts else None, head.scripts),
         **({"CustomActions": custom} if custom else {}),
     }
@@ -103,12 +82,12 @@ def _ssh(setting: Setting) -> dict[str, Any]:
 
 def _slurm(setting: Setting, ids: Ids) -> dict[str, Any]:
     spec = setting.spec
-    found: dict[str, Any] = {
-        "QueueUpdateStrategy": Why("DRAIN", "a changed queue lets running jobs end before its nodes are replaced")
+    settings: dict[str, Any] = {
+        "QueueUpdateStrategy": Why("DRAIN", "running jobs end before the nodes of a changed queue are replaced")
     }
     extra: dict[str, Any] = dict(spec.slurm)
     if ids.database:
-        found["Database"] = Why(
+        settings["Database"] = Why(
             {
                 "Uri": ids.database["uri"],
                 "UserName": ids.database["user"],
@@ -118,20 +97,20 @@ def _slurm(setting: Setting, ids: Ids) -> dict[str, Any]:
         )
         extra.setdefault("AccountingStorageTRES", "gres/gpu")
     if extra:
-        found["CustomSlurmSettings"] = [{key: value} for key, value in extra.items()]
-    return found
+        settings["CustomSlurmSettings"] = [{key: value} for key, value in extra.items()]
+    return settings
 
 
 def _monitoring(setting: Setting) -> dict[str, Any]:
     logs = {"CloudWatch": {"Enabled": True, "RetentionInDays": LOG_DAYS, "DeletionPolicy": "Retain"}}
-    found: dict[str, Any] = {
-        "Logs": Why(logs, "where to look when a node does not come up; kept after the cluster is gone"),
+    settings: dict[str, Any] = {
+        "Logs": Why(logs, "needed when a node does not start; kept after the cluster is deleted"),
         "Dashboards": {"CloudWatch": {"Enabled": True}},
         "Alarms": {"Enabled": True},
     }
     if setting.spec.monitoring:
-        found = {"DetailedMonitoring": Why(True, "EC2 metrics every minute rather than every five"), **found}
-    return found
+        settings = {"DetailedMonitoring": Why(True, "EC2 metrics every minute rather than every five"), **settings}
+    return settings
 
 
 def _tags(setting: Setting) -> dict[str, str]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from trainwright.catalog.instances import instance
 from trainwright.catalog.prices import price
 from trainwright.catalog.storage import (
-    HOURS_A_MONTH,
+    HOURS_PER_MONTH,
     ebs_monthly_usd,
     lustre_monthly_usd,
     nat_monthly_usd,
@@ -61,11 +62,11 @@ class Bill:
 
     @property
     def usd_month_idle(self) -> float:
-        return self.usd_hour_idle * HOURS_A_MONTH
+        return self.usd_hour_idle * HOURS_PER_MONTH
 
     @property
     def usd_month_full(self) -> float:
-        return self.usd_hour_full * HOURS_A_MONTH
+        return self.usd_hour_full * HOURS_PER_MONTH
 
     @property
     def dates(self) -> tuple[str, ...]:
@@ -95,8 +96,8 @@ def bill(setting: Setting, stacks: tuple[StackPlan, ...]) -> Bill:
     """The bill of a cluster and the stacks around it."""
     region = setting.spec.region or ""
     lines = _head(setting, region)
-    for index, queue in enumerate(setting.spec.queues):
-        lines += _queue(setting, index, queue, region)
+    for queue in setting.spec.queues:
+        lines += _queue(setting, queue, region)
     for item in setting.spec.storage:
         lines += _storage(item, region)
     lines += [line for stack in stacks if (line := _stack(stack, region)) is not None]
@@ -105,7 +106,7 @@ def bill(setting: Setting, stacks: tuple[StackPlan, ...]) -> Bill:
 
 def _head(setting: Setting, region: str) -> list[Line]:
     head = setting.spec.head
-    machine = setting.instance(head.instance, "head", "instance")
+    machine = instance(head.instance or "")
     found = price(machine.name, region)
     each, date, note = (found.usd_hour, found.date, "") if found else (None, "", "no public price in this region")
     return [
@@ -114,8 +115,8 @@ def _head(setting: Setting, region: str) -> list[Line]:
     ]
 
 
-def _queue(setting: Setting, index: int, queue: Queue, region: str) -> list[Line]:
-    machine = setting.queue_instance(index, queue)
+def _queue(setting: Setting, queue: Queue, region: str) -> list[Line]:
+    machine = setting.queue_instance(queue)
     assert queue.count is not None
     kind = _PRICE_KIND.get(queue.capacity.kind, "on-demand")
     found = price(machine.name, region, kind)
@@ -142,7 +143,9 @@ def _queue_note(queue: Queue, priced: bool) -> str:
 
 def _disk(part: str, least: int, most: int, size: int, region: str) -> Line:
     date = unit_price("ebs/gp3", region).date
-    return Line(part, f"{size} GiB disk (gp3)", least, most, ebs_monthly_usd(size, region=region) / HOURS_A_MONTH, date)
+    return Line(
+        part, f"{size} GiB disk (gp3)", least, most, ebs_monthly_usd(size, region=region) / HOURS_PER_MONTH, date
+    )
 
 
 def _storage(item: Storage, region: str) -> list[Line]:
@@ -150,14 +153,14 @@ def _storage(item: Storage, region: str) -> list[Line]:
     if item.lustre is not None and item.lustre.id is None:
         kind, size, unit = deployment(item), lustre_gib(item.lustre.capacity), item.lustre.throughput
         listed = unit_price(f"lustre/{kind}/SSD/{unit or 0}", region)
-        each = lustre_monthly_usd(size, unit, region, kind) / HOURS_A_MONTH
+        each = lustre_monthly_usd(size, unit, region, kind) / HOURS_PER_MONTH
         speed = f" at {unit} MB/s a TiB" if unit else ""
         what = f"Lustre {kind.lower().replace('_', '-')}, {size:,} GiB{speed}"
         return [Line(part, what, 1, 1, each, listed.date, _region_note(listed.exact))]
     if item.openzfs is not None and item.openzfs.id is None:
         size, speed_mb = gib(item.openzfs.capacity), item.openzfs.throughput or 0
         listed = unit_price("openzfs/capacity", region)
-        each = openzfs_monthly_usd(size, speed_mb, region) / HOURS_A_MONTH
+        each = openzfs_monthly_usd(size, speed_mb, region) / HOURS_PER_MONTH
         what = f"OpenZFS, {size:,} GiB, {speed_mb} MB/s"
         return [Line(part, what, 1, 1, each, listed.date, _region_note(listed.exact))]
     if item.ebs is not None:
@@ -170,7 +173,7 @@ def _storage(item: Storage, region: str) -> list[Line]:
 def _stack(stack: StackPlan, region: str) -> Line | None:
     if stack.template == "network":
         listed = unit_price("nat/hour", region)
-        each = nat_monthly_usd(region) / HOURS_A_MONTH
+        each = nat_monthly_usd(region) / HOURS_PER_MONTH
         return Line("network", "NAT gateway and its address", 1, 1, each, listed.date, "and its traffic, by the GB")
     if stack.template == "bucket":
         return Line("bucket", "S3", 1, 1, None, "", "billed by what is stored", by_use=True)

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from trainwright.schedulers.commands import command_of
-from trainwright.schedulers.launch import Place, launch_job
+from trainwright.jobs.resolved import ResolvedJob
+from trainwright.jobs.run_folder import FOLDER
+from trainwright.schedulers.launch import Place, launch_of
 from trainwright.schedulers.slurm import SlurmScheduler
-from trainwright.spec.model import Spec
-
-SHARED = ("lustre", "efs", "openzfs", "ebs")
 
 
-def job_scripts(spec: Spec) -> dict[str, str]:
-    """File of the plan -> sbatch script, one a job. A real run's folder also has the time in its name."""
-    scheduler = SlurmScheduler(cluster=spec.name, python="python3")
-    shared = next((item.mount for item in spec.storage if item.kind in SHARED), "/home")
-    found: dict[str, str] = {}
-    for job in spec.jobs:
-        place = Place(Path(shared) / "runs" / job.name, "python3")
-        found[f"jobs/{job.name}.sbatch"] = scheduler.render(launch_job(spec, job, place, command_of)).text
-    return found
+def job_scripts(jobs: tuple[ResolvedJob, ...]) -> dict[str, str]:
+    """File of the plan -> sbatch script, one per job. A real run's folder also has the time in its name."""
+    scripts: dict[str, str] = {}
+    for job in jobs:
+        scheduler = SlurmScheduler(cluster=job.spec.name, python="python3")
+        folder = Path(job.run_root or f"/home/{FOLDER}") / job.name
+        scripts[f"jobs/{job.name}.sbatch"] = scheduler.render(launch_of(job, Place(folder, "python3"))).text
+    return scripts

@@ -6,16 +6,20 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from trainwright import __version__
+from trainwright.check.finding import Finding
+from trainwright.check.gate import require_clean
 from trainwright.errors import UserError
 from trainwright.files import write_text
+from trainwright.jobs.resolve import resolve_jobs
+from trainwright.jobs.resolved import ResolvedJob
 from trainwright.platforms.annotated import to_yaml
 from trainwright.platforms.plan.bill import Bill, bill
-from trainwright.platforms.setting import Setting, setting_of
+from trainwright.platforms.setting import Setting
 from trainwright.platforms.wiring import StackPlan, check_parameters, wire
 from trainwright.spec.defaults import Default, resolve
 from trainwright.spec.load import LoadedSpec
@@ -28,7 +32,7 @@ RECORD = "plan.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ClusterPlan:
     """Everything that would be deployed for one spec."""
 
     spec: Spec
@@ -38,10 +42,12 @@ class Plan:
     files: Mapping[str, str]
     bill: Bill
     scripts: Mapping[str, str]  # file of the plan -> place in the bucket
+    jobs: tuple[ResolvedJob, ...] = ()
+    findings: tuple[Finding, ...] = ()  # what `check` says about the spec; no errors
 
 
-def make_plan(loaded: LoadedSpec) -> Plan:
-    """The plan of a spec."""
+def make_plan(loaded: LoadedSpec) -> ClusterPlan:
+    """The plan of a spec; a spec with errors is refused with all of them."""
     spec, defaults = resolve(loaded.spec)
     if spec.platform not in PLANNED:
         raise UserError(
@@ -49,14 +55,17 @@ def make_plan(loaded: LoadedSpec) -> Plan:
             where=loaded.where("platform"),
             fix=f"it does for {' and '.join(PLANNED)}",
         )
-    setting = setting_of(loaded, spec)
+    findings = tuple(require_clean(loaded).findings)
+    jobs = tuple(resolution.require() for resolution in resolve_jobs(loaded))
     source = Path(loaded.path).name
     if spec.platform == "local":
-        return Plan(spec, source, defaults, (), {}, Bill("", ()), {})
-    return _parallelcluster(setting, source, defaults)
+        return ClusterPlan(spec, source, defaults, (), {}, Bill("", ()), {}, jobs, findings)
+    return replace(_parallelcluster(Setting(spec), source, defaults, jobs), findings=findings)
 
 
-def _parallelcluster(setting: Setting, source: str, defaults: tuple[Default, ...]) -> Plan:
+def _parallelcluster(
+    setting: Setting, source: str, defaults: tuple[Default, ...], jobs: tuple[ResolvedJob, ...]
+) -> ClusterPlan:
     from trainwright.platforms.parallelcluster.boot import boot_scripts
     from trainwright.platforms.parallelcluster.render import cluster_file, header
     from trainwright.platforms.plan.jobs import job_scripts
@@ -69,9 +78,9 @@ def _parallelcluster(setting: Setting, source: str, defaults: tuple[Default, ...
     for stack in wiring.stacks:
         files |= _stack_files(stack, spec)
     files |= {f"scripts/{script.name}": script.text for script in scripts}
-    files |= job_scripts(spec)
+    files |= job_scripts(jobs)
     keys = {f"scripts/{script.name}": script.key(spec.name) for script in scripts}
-    return Plan(spec, source, defaults, wiring.stacks, files, bill(setting, wiring.stacks), keys)
+    return ClusterPlan(spec, source, defaults, wiring.stacks, files, bill(setting, wiring.stacks), keys, jobs)
 
 
 def _stack_files(stack: StackPlan, spec: Spec) -> dict[str, str]:
@@ -83,7 +92,7 @@ def _stack_files(stack: StackPlan, spec: Spec) -> dict[str, str]:
     }
 
 
-def record(plan: Plan, files: Mapping[str, str]) -> dict[str, Any]:
+def record(plan: ClusterPlan, files: Mapping[str, str]) -> dict[str, Any]:
     """The facts of a plan, for plan.json and `--json`."""
     return {
         "trainwright": __version__,
@@ -147,7 +156,9 @@ def earlier_files(folder: Path) -> dict[str, str] | None:
     return {name: read_text(path) for name, path in paths.items() if path.is_file()}
 
 
-def write(plan: Plan, folder: Path, extra: Mapping[str, str], earlier: Mapping[str, str] | None) -> dict[str, Any]:
+def write(
+    plan: ClusterPlan, folder: Path, extra: Mapping[str, str], earlier: Mapping[str, str] | None
+) -> dict[str, Any]:
     """Write the plan's files and `extra` ones, remove those of the earlier plan that are gone; returns the record."""
     files = {**plan.files, **extra}
     facts = record(plan, files)

@@ -9,7 +9,7 @@ from trainwright.errors import UserError
 from trainwright.schedulers.base import Launch
 from trainwright.schedulers.kubernetes.pod import (
     Data,
-    Grounds,
+    PodSettings,
     labels,
     object_name,
     pod,
@@ -37,14 +37,14 @@ class Kind:
     group: str
     version: str
     plural: str
-    build: Callable[[Launch, Grounds], Data]
+    build: Callable[[Launch, PodSettings], Data]
     pod_label: str  # the label by which a job's pods are found
 
 
-def _head(kind: str, api: str, launch: Launch, grounds: Grounds) -> Data:
+def _head(kind: str, api: str, launch: Launch, settings: PodSettings) -> Data:
     meta = {
         "name": object_name(launch),
-        "namespace": grounds.namespace,
+        "namespace": settings.namespace,
         "labels": labels(launch),
         "annotations": {NODES: str(launch.nodes), QUEUE: launch.queue},
     }
@@ -55,25 +55,27 @@ def _template(launch: Launch, spec: Data, component: str = "node") -> Data:
     return {"metadata": {"labels": pod_labels(launch, component)}, "spec": spec}
 
 
-def pytorchjob(launch: Launch, grounds: Grounds) -> Data:
+def pytorchjob(launch: Launch, settings: PodSettings) -> Data:
     """A Kubeflow PyTorchJob: the operator gives every pod its rank and the master's address."""
     command = torchrun(launch, "$(RANK)", "$(MASTER_ADDR)", "$(MASTER_PORT)")
     restart = "OnFailure" if launch.requeue else "Never"
     replica = {
         "restartPolicy": restart,
-        "template": _template(launch, pod(launch, grounds, "pytorch", command, restart)),
+        "template": _template(launch, pod(launch, settings, "pytorch", command, restart)),
     }
     replicas: Data = {"Master": {"replicas": 1, **replica}}
     if launch.nodes > 1:
         replicas["Worker"] = {"replicas": launch.nodes - 1, **replica}
-    policy: Data = {"cleanPodPolicy": "None", "backoffLimit": launch.retries if launch.requeue else 0}
+    # The operator counts the restarts of all containers together, and one fault ends a container on every node.
+    retries = launch.retries * launch.nodes if launch.requeue else 0
+    policy: Data = {"cleanPodPolicy": "None", "backoffLimit": retries}
     if launch.time is not None:
         policy["activeDeadlineSeconds"] = launch.time
     spec = {"nprocPerNode": str(launch.processes), "runPolicy": policy, "pytorchReplicaSpecs": replicas}
-    return {**_head("PyTorchJob", "kubeflow.org/v1", launch, grounds), "spec": spec}
+    return {**_head("PyTorchJob", "kubeflow.org/v1", launch, settings), "spec": spec}
 
 
-def jobset(launch: Launch, grounds: Grounds) -> Data:
+def jobset(launch: Launch, settings: PodSettings) -> Data:
     """A JobSet with one indexed job: pod i is node i, and pod 0 has a name that resolves."""
     master = f"{object_name(launch)}-node-0-0.{object_name(launch)}"
     command = torchrun(launch, "$(JOB_COMPLETION_INDEX)", master, str(PORT))
@@ -82,7 +84,7 @@ def jobset(launch: Launch, grounds: Grounds) -> Data:
         "completions": launch.nodes,
         "completionMode": "Indexed",
         "backoffLimit": 0,  # one lost pod means the whole set starts again, together
-        "template": _template(launch, pod(launch, grounds, "node", command, "Never")),
+        "template": _template(launch, pod(launch, settings, "node", command, "Never")),
     }
     if launch.time is not None:
         job["activeDeadlineSeconds"] = launch.time
@@ -91,12 +93,12 @@ def jobset(launch: Launch, grounds: Grounds) -> Data:
         "failurePolicy": {"maxRestarts": launch.retries if launch.requeue else 0},
         "replicatedJobs": [{"name": "node", "replicas": 1, "template": {"spec": job}}],
     }
-    return {**_head("JobSet", "jobset.x-k8s.io/v1alpha2", launch, grounds), "spec": spec}
+    return {**_head("JobSet", "jobset.x-k8s.io/v1alpha2", launch, settings), "spec": spec}
 
 
-def trainjob(launch: Launch, grounds: Grounds) -> Data:
+def trainjob(launch: Launch, settings: PodSettings) -> Data:
     """A Kubeflow Trainer v2 TrainJob on the stock `torch-distributed` runtime, which starts torchrun itself."""
-    made = pod(launch, grounds, "node", list(launch.command), "Never")
+    made = pod(launch, settings, "node", list(launch.command), "Never")
     container = made["containers"][0]
     trainer = {
         "image": container["image"],
@@ -104,7 +106,7 @@ def trainjob(launch: Launch, grounds: Grounds) -> Data:
         "numNodes": launch.nodes,
         "numProcPerNode": launch.processes,
         "env": container["env"],
-        "resourcesPerNode": {"requests": resources(launch, grounds), "limits": resources(launch, grounds)},
+        "resourcesPerNode": {"requests": resources(launch, settings), "limits": resources(launch, settings)},
     }
     if not launch.requeue:
         raise UserError(
@@ -127,10 +129,10 @@ def trainjob(launch: Launch, grounds: Grounds) -> Data:
     }
     if launch.time is not None:
         spec["activeDeadlineSeconds"] = launch.time
-    return {**_head("TrainJob", "trainer.kubeflow.org/v1alpha1", launch, grounds), "spec": spec}
+    return {**_head("TrainJob", "trainer.kubeflow.org/v1alpha1", launch, settings), "spec": spec}
 
 
-def mpijob(launch: Launch, grounds: Grounds) -> Data:
+def mpijob(launch: Launch, settings: PodSettings) -> Data:
     """An MPIJob: a launcher without GPUs runs mpirun over one worker a node; a rank's place comes from Open MPI."""
     mpirun = ["mpirun", "--allow-run-as-root", "-np", str(launch.ranks), "-N", str(launch.processes)]
     mpirun += ["--bind-to", "none", "--tag-output"]
@@ -142,7 +144,7 @@ def mpijob(launch: Launch, grounds: Grounds) -> Data:
     restart = "OnFailure" if launch.requeue else "Never"
     first = {"name": "launcher", "image": launch.container, "command": [*mpirun, *rank, *launch.command]}
     launcher = {"restartPolicy": restart, "containers": [{**first, "env": secrets(launch)}]}
-    worker = pod(launch, grounds, "worker", ["/usr/sbin/sshd", "-De"], restart)
+    worker = pod(launch, settings, "worker", ["/usr/sbin/sshd", "-De"], restart)
     spec: Data = {
         "slotsPerWorker": launch.processes,
         "runPolicy": {"cleanPodPolicy": "Running", "backoffLimit": launch.retries if launch.requeue else 0},
@@ -153,7 +155,7 @@ def mpijob(launch: Launch, grounds: Grounds) -> Data:
     }
     if launch.time is not None:
         spec["runPolicy"]["activeDeadlineSeconds"] = launch.time
-    return {**_head("MPIJob", "kubeflow.org/v2beta1", launch, grounds), "spec": spec}
+    return {**_head("MPIJob", "kubeflow.org/v2beta1", launch, settings), "spec": spec}
 
 
 KINDS: dict[str, Kind] = {

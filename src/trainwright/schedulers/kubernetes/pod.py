@@ -20,7 +20,7 @@ LONGEST = 45  # of 63 letters; the rest is for -worker-1023 and what the control
 
 
 @dataclass(frozen=True)
-class Grounds:
+class PodSettings:
     """What a job must know of the Kubernetes cluster it runs on."""
 
     namespace: str = "default"
@@ -35,7 +35,7 @@ class Grounds:
         return find_instance(self.instance) if self.instance else None
 
 
-def container(launch: Launch, grounds: Grounds, name: str, command: list[str]) -> Data:
+def container(launch: Launch, settings: PodSettings, name: str, command: list[str]) -> Data:
     """The container that trains; the image is the job's."""
     if not launch.container:
         raise UserError(
@@ -43,11 +43,11 @@ def container(launch: Launch, grounds: Grounds, name: str, command: list[str]) -
         )
     made: Data = {"name": name, "image": launch.container, "command": command}
     made["env"] = [*({"name": line.name, "value": line.value} for line in launch.environment), *secrets(launch)]
-    asked = resources(launch, grounds)
+    asked = resources(launch, settings)
     # Extended resources and huge pages cannot be overcommitted: what is requested is the limit.
     made["resources"] = {"requests": dict(asked), "limits": dict(asked)}
-    made["volumeMounts"] = [{"name": "shm", "mountPath": "/dev/shm"}, *_mounts(launch, grounds)]
-    if grounds.type is not None and grounds.type.efa_cards:
+    made["volumeMounts"] = [{"name": "shm", "mountPath": "/dev/shm"}, *_mounts(launch, settings)]
+    if settings.type is not None and settings.type.efa_cards:
         made["securityContext"] = {"capabilities": {"add": ["IPC_LOCK"]}}
     return made
 
@@ -67,9 +67,9 @@ def secrets(launch: Launch) -> list[Data]:
     return made
 
 
-def resources(launch: Launch, grounds: Grounds) -> dict[str, str]:
+def resources(launch: Launch, settings: PodSettings) -> dict[str, str]:
     """What one node of the job takes of the machine."""
-    type_ = grounds.type
+    type_ = settings.type
     if type_ is None:
         asked = {"cpu": str(launch.cpus * launch.processes)}
         if launch.gpus:
@@ -89,43 +89,43 @@ def resources(launch: Launch, grounds: Grounds) -> dict[str, str]:
     return asked
 
 
-def _mounts(launch: Launch, grounds: Grounds) -> list[Data]:
+def _mounts(launch: Launch, settings: PodSettings) -> list[Data]:
     mounts = []
-    for number, folder in enumerate(_folders(launch, grounds)):
+    for number, folder in enumerate(_folders(launch, settings)):
         host, _, inside = folder.partition(":")
         mounts.append({"name": f"data-{number}", "mountPath": inside or host})
     return mounts
 
 
-def _folders(launch: Launch, grounds: Grounds) -> list[str]:
+def _folders(launch: Launch, settings: PodSettings) -> list[str]:
     named = {mount.partition(":")[0] for mount in launch.mounts}
-    return [*launch.mounts, *(folder for folder in grounds.claims if folder not in named)]
+    return [*launch.mounts, *(folder for folder in settings.claims if folder not in named)]
 
 
-def volumes(launch: Launch, grounds: Grounds) -> list[Data]:
+def volumes(launch: Launch, settings: PodSettings) -> list[Data]:
     """Shared memory (loaders and NCCL need far more than the usual 64 MiB) and the file systems."""
     made: list[Data] = [{"name": "shm", "emptyDir": {"medium": "Memory"}}]
-    for number, folder in enumerate(_folders(launch, grounds)):
+    for number, folder in enumerate(_folders(launch, settings)):
         host = folder.partition(":")[0]
-        claim = grounds.claims.get(host)
+        claim = settings.claims.get(host)
         source: Data = {"persistentVolumeClaim": {"claimName": claim}} if claim else {"hostPath": {"path": host}}
-        made.append({"name": f"data-{number}", **({"emptyDir": {}} if host in grounds.scratch else source)})
+        made.append({"name": f"data-{number}", **({"emptyDir": {}} if host in settings.scratch else source)})
     return made
 
 
-def pod(launch: Launch, grounds: Grounds, name: str, command: list[str], restart: str) -> Data:
+def pod(launch: Launch, settings: PodSettings, name: str, command: list[str], restart: str) -> Data:
     """The pod's specification."""
-    spec: Data = {"restartPolicy": restart, "containers": [container(launch, grounds, name, command)]}
+    spec: Data = {"restartPolicy": restart, "containers": [container(launch, settings, name, command)]}
     spec["terminationGracePeriodSeconds"] = launch.grace  # time to save when the pod is told to go
-    if grounds.instance:
-        spec["nodeSelector"] = {"node.kubernetes.io/instance-type": grounds.node_type or grounds.instance}
-    if launch.gpus or (grounds.type is not None and grounds.type.is_gpu):
+    if settings.instance:
+        spec["nodeSelector"] = {"node.kubernetes.io/instance-type": settings.node_type or settings.instance}
+    if launch.gpus or (settings.type is not None and settings.type.is_gpu):
         spec["tolerations"] = [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]
     if launch.exclusive and launch.nodes > 1:
         spec["affinity"] = _one_a_node(launch)
-    if grounds.service_account:
-        spec["serviceAccountName"] = grounds.service_account
-    spec["volumes"] = volumes(launch, grounds)
+    if settings.service_account:
+        spec["serviceAccountName"] = settings.service_account
+    spec["volumes"] = volumes(launch, settings)
     return spec
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -10,20 +11,12 @@ from typing import Any
 import yaml
 
 from trainwright.errors import UserError, did_you_mean
-from trainwright.schedulers.base import JobStatus, Launch, Script, State, refuse_what_it_cannot
+from trainwright.schedulers.base import JobIdentity, JobStatus, Launch, RunsImages, Script, State, assert_honoured
 from trainwright.schedulers.kubernetes.kinds import KINDS, NODES, QUEUE, Kind
-from trainwright.schedulers.kubernetes.pod import Grounds
+from trainwright.schedulers.kubernetes.pod import PodSettings
+from trainwright.schedulers.logs import by_rank
+from trainwright.schedulers.shell import Shell, Unreachable
 
-CANNOT: dict[str, str] = {
-    "account": "Kubernetes has no accounts; a namespace and its quota do that",
-    "qos": "Kubernetes has no Slurm QoS; a PriorityClass does that",
-    "constraint": "the instance type selects the nodes",
-    "reservation": "Kubernetes has no reservations",
-    "array": "submit one job a member",
-    "after": "Kubernetes starts jobs at once; use a workflow engine",
-    "venv": "the image holds the software",
-    "health": "run the health check as a pod of its own",
-}
 PATIENCE = (5.0, 30.0)  # seconds to reach the API, and for one answer of it
 # What the operators call a job's condition -> our word. The last condition that is true speaks.
 _CONDITIONS: dict[str, State] = {
@@ -41,21 +34,20 @@ class _Plain(yaml.SafeDumper):
 
 
 @dataclass(frozen=True)
-class KubernetesScheduler:
+class KubernetesScheduler(RunsImages):
     """Jobs as custom resources of one namespace. `kind` is pytorchjob, jobset, trainjob or mpijob."""
 
-    grounds: Grounds = field(default_factory=Grounds)
+    settings: PodSettings = field(default_factory=PodSettings)
     kind: str = "pytorchjob"
     context: str | None = None  # of the kubeconfig
     cluster: str = ""
+    shell: Shell = field(default_factory=Shell)
     name = "kubernetes"
-    ships = False  # the image holds the software
-    cannot: Mapping[str, str] = field(default_factory=lambda: CANNOT)
 
     @property
     def at(self) -> dict[str, str]:
         """What finds this scheduler again."""
-        return {"namespace": self.grounds.namespace, "kind": self.kind, "context": self.context or ""}
+        return {"namespace": self.settings.namespace, "kind": self.kind, "context": self.context or ""}
 
     @property
     def _kind(self) -> Kind:
@@ -66,8 +58,8 @@ class KubernetesScheduler:
 
     def render(self, launch: Launch) -> Script:
         """The manifest, as `kubectl apply` would take it; the reasons of computed variables stand on top."""
-        refuse_what_it_cannot(launch, self)
-        manifest = self._kind.build(launch, self.grounds)
+        assert_honoured(launch, self.name)
+        manifest = self._kind.build(launch, self.settings)
         head = [
             f"# {launch.name}: {launch.nodes} nodes of {launch.processes} processes. By hand: kubectl apply -f job.yaml"
         ]
@@ -76,30 +68,41 @@ class KubernetesScheduler:
             "job.yaml", "\n".join(head) + "\n" + yaml.dump(manifest, Dumper=_Plain, sort_keys=False, width=110)
         )
 
-    def submit(self, launch: Launch, script: Script) -> str:
+    def submit(self, launch: Launch, script: Script) -> JobIdentity:
         manifest = yaml.safe_load(script.text)
         with _api_errors(f"job {launch.name}"):
-            self._objects().create_namespaced_custom_object(*self._where(), manifest, _request_timeout=PATIENCE)
-        return str(manifest["metadata"]["name"])
+            made = self._objects().create_namespaced_custom_object(*self._where(), manifest, _request_timeout=PATIENCE)
+        uid = str(made.get("metadata", {}).get("uid", ""))
+        return JobIdentity(str(manifest["metadata"]["name"]), launch.folder.name, uid, time.time())
 
     def jobs(self) -> list[JobStatus]:
-        with _api_errors(f"namespace {self.grounds.namespace}"):
-            found = self._objects().list_namespaced_custom_object(
+        with _api_errors(f"namespace {self.settings.namespace}"):
+            listed = self._objects().list_namespaced_custom_object(
                 *self._where(), label_selector="app.kubernetes.io/managed-by=trainwright", _request_timeout=PATIENCE
             )
-        return [self._status(item) for item in found["items"]]
+        return [self._status(item) for item in listed["items"]]
 
-    def state(self, job: str) -> JobStatus:
-        with _api_errors(f"job {job}"):
-            found = self._objects().get_namespaced_custom_object(*self._where(), job, _request_timeout=PATIENCE)
-        return self._status(found)
+    def state(self, job: JobIdentity) -> JobStatus:
+        with _api_errors(f"job {job.id}"):
+            item = self._objects().get_namespaced_custom_object(*self._where(), job.id, _request_timeout=PATIENCE)
+        if job.start and item["metadata"].get("uid", job.start) != job.start:
+            reason = "the object of that name was made anew since"
+            return JobStatus(job.id, job.name, "unknown", self.name, self.cluster, reason=reason)
+        return self._status(item)
 
-    def cancel(self, job: str) -> None:
-        with _api_errors(f"job {job}"):
-            self._objects().delete_namespaced_custom_object(*self._where(), job, propagation_policy="Foreground")
+    def cancel(self, job: JobIdentity) -> None:
+        """Delete the object, if it is still the one that was submitted."""
+        options = {"propagationPolicy": "Foreground", **({"preconditions": {"uid": job.start}} if job.start else {})}
+        with _api_errors(f"job {job.id}"):
+            self._objects().delete_namespaced_custom_object(*self._where(), job.id, body=options)
 
-    def logs(self, job: str, seen: dict[str, str]) -> Iterator[tuple[str, str]]:
-        """The lines of every pod, with its name. `seen` keeps how far one came, and the next call goes on."""
+    def logs(
+        self, job: JobIdentity, folder: str, seen: dict[str, str], rank: int | None = None
+    ) -> Iterator[tuple[str, str]]:
+        """From the API: the run folder is out of reach."""
+        return by_rank(self._pod_logs(job.id, seen), rank)
+
+    def _pod_logs(self, job: str, seen: dict[str, str]) -> Iterator[tuple[str, str]]:
         core = self._client().CoreV1Api(self._api_client())
         for pod in self._pods(core, job):
             name = pod.metadata.name
@@ -109,7 +112,7 @@ class KubernetesScheduler:
             more = {"since_seconds": _seconds_since(before)} if before else {}
             with _api_errors(f"pod {name}"):
                 stream = core.read_namespaced_pod_log(
-                    name, self.grounds.namespace, timestamps=True, _preload_content=False, _request_timeout=PATIENCE,
+                    name, self.settings.namespace, timestamps=True, _preload_content=False, _request_timeout=PATIENCE,
                     **more,
                 )  # fmt: skip
                 lines = stream.data.decode(errors="replace").splitlines()
@@ -119,19 +122,19 @@ class KubernetesScheduler:
                     seen[name] = moment
                     yield name, line
 
-    def explain_pending(self, job: str) -> str:
+    def explain_pending(self, job: JobIdentity) -> str:
         """Why the pods of a job do not start, in the words of the cluster's own scheduler."""
-        pods = self._pods(self._client().CoreV1Api(self._api_client()), job)
+        pods = self._pods(self._client().CoreV1Api(self._api_client()), job.id)
         reasons = {c.message for pod in pods for c in pod.status.conditions or [] if c.status == "False" and c.message}
         return "; ".join(sorted(reasons)) or ("no pod was made yet" if not pods else "its pods are not held back")
 
     def _pods(self, core: Any, job: str) -> list[Any]:
         selector = f"{self._kind.pod_label}={job}"
         with _api_errors(f"job {job}"):
-            found = core.list_namespaced_pod(
-                self.grounds.namespace, label_selector=selector, _request_timeout=PATIENCE
+            pods = core.list_namespaced_pod(
+                self.settings.namespace, label_selector=selector, _request_timeout=PATIENCE
             ).items
-        return sorted(found, key=lambda pod: pod.metadata.name)
+        return sorted(pods, key=lambda pod: pod.metadata.name)
 
     def _status(self, item: dict[str, Any]) -> JobStatus:
         status = item.get("status", {})
@@ -157,7 +160,7 @@ class KubernetesScheduler:
         )
 
     def _where(self) -> tuple[str, str, str, str]:
-        return self._kind.group, self._kind.version, self.grounds.namespace, self._kind.plural
+        return self._kind.group, self._kind.version, self.settings.namespace, self._kind.plural
 
     def _objects(self) -> Any:
         return self._client().CustomObjectsApi(self._api_client())
@@ -167,12 +170,12 @@ class KubernetesScheduler:
         from kubernetes import client, config
 
         settings = client.Configuration()
-        settings.retries = 1  # a cluster that does not answer is told soon
+        settings.retries = 1  # a cluster that does not answer is reported soon
         try:
             config.load_kube_config(context=self.context or None, client_configuration=settings)
             return client.ApiClient(configuration=settings)
         except config.ConfigException as error:
-            raise UserError(
+            raise Unreachable(
                 f"no Kubernetes cluster is configured: {error}", fix="aws eks update-kubeconfig --name CLUSTER"
             ) from error
 
@@ -208,12 +211,13 @@ class _api_errors:
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         if kind is not None and kind.__module__.startswith("urllib3."):
-            raise UserError(
+            raise Unreachable(
                 f"the Kubernetes API does not answer: {error}", where=self.where, fix="`kubectl get nodes` tells more"
             ) from error
-        status = getattr(error, "status", None)
-        if status is None:
+        # Every error of ours has a status too (the exit status): only the API's own are translated.
+        if kind is None or not kind.__module__.startswith("kubernetes.") or not hasattr(error, "reason"):
             return
+        status = error.status
         fix = {
             401: "the credentials have run out: renew them",
             403: "ask for the right to do this in the namespace",

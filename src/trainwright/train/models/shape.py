@@ -60,7 +60,7 @@ def shapes() -> dict[str, ModelShape]:
 
 
 def shape_from(name: str, row: dict[str, Any]) -> ModelShape:
-    """A shape from one table of the data file (or of a user's own); unknown keys are a TypeError."""
+    """A shape from one table of the data file (or of a user's own); unknown keys raise a TypeError."""
     values = {**row, "name": name}
     values.setdefault("kv_heads", row["heads"])
     if values.get("rope_scaling") is not None:
@@ -73,7 +73,7 @@ def shape_from(name: str, row: dict[str, Any]) -> ModelShape:
 
 
 def lookup(name: str) -> ModelShape:
-    """The published shape of that name, or, for `<name>-debug`, its laptop-sized sibling."""
+    """The published shape of that name, or, for `<name>-debug`, its small variant for a laptop."""
     known = shapes()
     if name in known:
         return known[name]
@@ -85,7 +85,7 @@ def lookup(name: str) -> ModelShape:
 
 
 def debug_sibling(shape: ModelShape) -> ModelShape:
-    """A tiny model with the same features (norms, positions, tying, kind of attention) and about the same ratios."""
+    """A small model with the same features (norms, positions, tying, kind of attention) and similar ratios."""
     group = shape.heads // shape.kv_heads
     kv_heads = 1 if shape.kv_heads == 1 else 4 if group == 1 else 2
     heads = 4 if shape.kv_heads == 1 else kv_heads * min(group, 4)
@@ -110,13 +110,6 @@ def parameter_count(shape: ModelShape) -> int:
     """Every trainable number of the model, the embedding and the output head included (a tied head counts once)."""
     tables = shape.vocab * shape.hidden * (1 if shape.tied else 2)
     return tables + position_parameters(shape) + block_parameters(shape) * shape.layers + norm_parameters(shape)
-
-
-def parameter_count_without_embedding(shape: ModelShape) -> int:
-    """What takes part in a matrix product for each token: all but the token and position tables; the head counts,
-    tied or not, because its product is computed either way."""
-    head = shape.vocab * shape.hidden
-    return head + block_parameters(shape) * shape.layers + norm_parameters(shape)
 
 
 def active_parameter_count(shape: ModelShape) -> int:

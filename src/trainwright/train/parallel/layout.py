@@ -1,4 +1,4 @@
-"""Where this rank stands in the plan: one DeviceMesh over (pipeline, replicate, shard x context, tensor) and the groups
+"""This rank's place in the plan: one DeviceMesh over (pipeline, replicate, shard x context, tensor) and the groups
 that are not dimensions of it."""
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
-from trainwright.train.parallel.plan import Plan
+from trainwright.train.parallel.plan import ParallelPlan
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The mesh and this rank's place on each axis; a single process has no mesh and is first everywhere."""
+    """The mesh and this rank's place on each axis; a single process has no mesh and rank 0 everywhere."""
 
-    plan: Plan
+    plan: ParallelPlan
     mesh: DeviceMesh | None
     context_group: Any
     replicate_rank: int = 0
@@ -34,7 +34,7 @@ class Layout:
     @property
     def sharded(self) -> bool:
         """Whether parameters are kept by FSDP. Context peers hold copies of them, so they shard them too."""
-        return self.plan.data * self.plan.context > 1
+        return self.plan.data * self.plan.cp > 1
 
     def axis(self, *names: str) -> DeviceMesh:
         """The part of the mesh along these dimensions, through this rank."""
@@ -49,34 +49,34 @@ class Layout:
         """A new group of the ranks that `pick` takes from this rank's pipeline, or None where it leaves this rank out.
         All ranks of the world must call it together."""
         assert self.mesh is not None, "a single process has no pipeline"
-        pipelines = self.mesh.mesh.reshape(self.plan.pipeline, -1).T.tolist()
+        pipelines = self.mesh.mesh.reshape(self.plan.pp, -1).T.tolist()
         mine, _ = dist.new_subgroups_by_enumeration([pick(ranks) for ranks in pipelines])  # type: ignore[no-untyped-call]
         return mine
 
     def heads(self, count: int) -> slice:
         """The attention heads of this rank."""
-        each = count // self.plan.tensor
+        each = count // self.plan.tp
         return slice(self.tensor_rank * each, (self.tensor_rank + 1) * each)
 
     @property
     def tensor_group(self) -> Any:
-        return self.axis("tensor").get_group() if self.plan.tensor > 1 else None
+        return self.axis("tensor").get_group() if self.plan.tp > 1 else None
 
 
-def layout(plan: Plan, device: torch.device) -> Layout:
-    """The layout of this rank; all ranks must call it, as it makes the process groups."""
+def layout(plan: ParallelPlan, device: torch.device) -> Layout:
+    """The layout of this rank; all ranks must call it, as it creates the process groups."""
     if plan.world == 1:
         return Layout(plan, None, None)
-    sizes = (plan.pipeline, plan.replicate, plan.shard * plan.context, plan.tensor)
+    sizes = (plan.pp, plan.replicate, plan.shard * plan.cp, plan.tp)
     mesh = init_device_mesh(device.type, sizes, mesh_dim_names=("pipeline", "replicate", "shard", "tensor"))
     pipeline, replicate, folded, tensor = mesh.get_coordinate() or ()
-    shard, context = divmod(folded, plan.context)
-    group = _context_group(plan) if plan.context > 1 else None
+    shard, context = divmod(folded, plan.cp)
+    group = _context_group(plan) if plan.cp > 1 else None
     return Layout(plan, mesh, group, replicate, shard, context, tensor, pipeline)
 
 
-def _context_group(plan: Plan) -> Any:
+def _context_group(plan: ParallelPlan) -> Any:
     """Peers that share each sequence: neighbours in the folded shard dimension of the mesh."""
-    ranks = torch.arange(plan.world).view(-1, plan.context, plan.tensor).transpose(1, 2).reshape(-1, plan.context)
+    ranks = torch.arange(plan.world).view(-1, plan.cp, plan.tp).transpose(1, 2).reshape(-1, plan.cp)
     mine, _ = dist.new_subgroups_by_enumeration(ranks.tolist())  # type: ignore[no-untyped-call]
     return mine

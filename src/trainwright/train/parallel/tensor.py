@@ -1,7 +1,8 @@
-"""Tensor and sequence parallelism, put on a plain Decoder from outside. Between layers each rank holds a slice of the
-sequence; a norm gathers it, the products work on a slice of the heads or columns, and the output layers scatter again.
+"""Tensor and sequence parallelism, applied to a plain Decoder from outside. Between layers each rank holds a slice of
+the sequence; a norm gathers it, the products work on a slice of the heads or columns, and the output layers scatter
+again.
 
-Classes are swapped in place, so that every parameter keeps its name."""
+Module classes are replaced in place, so that every parameter keeps its name."""
 
 from __future__ import annotations
 
@@ -61,7 +62,7 @@ class GatheringLayerNorm(nn.LayerNorm):
 
 
 class VocabularySlice(nn.Embedding):
-    """A slice of the vocabulary; a token that another rank holds adds nothing here."""
+    """A slice of the vocabulary; a token held by another rank adds 0 here."""
 
     group: Any
     first_row: int
@@ -95,12 +96,12 @@ def apply_tensor(model: Decoder, layout: Layout) -> None:
     """Turn a Decoder on the meta device into this rank's part of it."""
     for block in model.layers():
         _apply_block(block, layout)
-    first_row = layout.tensor_rank * -(-model.shape.vocab // layout.plan.tensor)
+    first_row = layout.tensor_rank * -(-model.shape.vocab // layout.plan.tp)
     if hasattr(model, "embed"):
         _swap(model.embed, VocabularySlice, layout, weight=0).first_row = first_row
     if hasattr(model, "positions"):
         table = _swap(model.positions, PositionSlice, layout)
-        table.rank, table.ranks = layout.tensor_rank, layout.plan.tensor
+        table.rank, table.ranks = layout.tensor_rank, layout.plan.tp
     if model.last:
         _swap(model.norm, NORMS[type(model.norm)], layout)
         if not model.shape.tied:
@@ -132,6 +133,6 @@ def _swap(module: Any, kind: type, layout: Layout, **split: int) -> Any:
 def _part(param: Tensor, placement: Shard | Replicate, layout: Layout) -> DTensor:
     local = param.detach()
     if isinstance(placement, Shard):
-        local = local.chunk(layout.plan.tensor, placement.dim)[layout.tensor_rank].contiguous()
+        local = local.chunk(layout.plan.tp, placement.dim)[layout.tensor_rank].contiguous()
     mesh = layout.axis("tensor")
     return DTensor.from_local(local, mesh, [placement], run_check=False, shape=param.shape, stride=param.stride())

@@ -1,0 +1,270 @@
+"""JOB: how the nodes of a job find each other: node ranks and the rendezvous."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from trainwright.check.job_sizes import is_torchrun, multi_node, once, type_of
+from trainwright.check.model import Command, File, Job, Value, known
+from trainwright.check.readers.arguments import whole
+from trainwright.check.registry import Problem, problem, rule
+from trainwright.spec.source import Span
+
+_RANK_VARIABLES = {"SLURM_NODEID", "SLURM_PROCID", "SLURM_LOCALID"}
+_LOCAL_HOSTS = ("localhost", "127.0.0.1", "0.0.0.0")
+_CHOOSING = {"N", "nodes", "n", "ntasks", "w", "nodelist", "r", "relative", "x", "exclude"}  # srun on some nodes only
+_GPUS_OF_LARGE_NODES = 8  # a request for as many takes whole nodes on every type but p2.16xlarge
+_PORT = re.compile(r":(\d+|\$RANDOM)$")
+
+
+@rule("JOB008", "error")
+def node_rank_differs_by_node(file: File) -> Iterator[Problem]:
+    """The node rank must be different on every node.
+
+    A literal `--node_rank 0` in a command that runs on every node makes each of them node 0. So does `$SLURM_NODEID` or
+    `$SLURM_PROCID` among the arguments of srun: the batch script, which runs on the first node only, expands it to 0
+    before srun starts the tasks.
+
+    Why: the rendezvous waits for ranks that never join, or the nodes train separately without an error.
+
+    Fix: let torchrun assign the rank (`--rdzv_backend=c10d`), or let the shell of each task expand the variable: `srun
+    bash -c 'torchrun --node_rank $SLURM_NODEID …'`.
+
+    Source: Slurm sets SLURM_NODEID per task; the distillation and ESM2 launchers of awsome-distributed-ai.
+
+    When to ignore: a wrapper that the file does not show overrides the rank on each node.
+    """
+    yield from once(p for job in file.jobs for p in _node_ranks(job))
+
+
+def _node_ranks(job: Job) -> Iterator[Problem]:
+    rank, launch = job.extra.get("node_rank"), job.launch
+    if rank is None or launch is None or _finds_ranks(launch):
+        return
+    if rank.known and rank.value.isdecimal() and _same_on_all(job):
+        yield problem(
+            rank,
+            f"the node rank is {rank.value} on each of the {_copies(job)} nodes",
+            "let the launcher assign it (--rdzv_backend=c10d), or read it from the node's environment",
+        )
+        return
+    variable = next((name for name in sorted(_RANK_VARIABLES) if re.search(rf"\$\{{?{name}\b", rank.value)), None)
+    if variable is not None and variable in launch.batch_variables and launch.inside_srun and known(job.nodes) != 1:
+        yield problem(
+            rank,
+            f"${variable} is expanded by the batch script, on the first node: every node gets rank 0",
+            f"let the task expand it: srun bash -c '… --node_rank ${variable} …', or \\${variable} in double quotes",
+        )
+
+
+def _finds_ranks(launch: Command) -> bool:
+    """Every backend but the static one assigns the ranks itself and ignores the option."""
+    backend = launch.options.get("rdzv_backend")
+    return backend is not None and backend.value != "static"
+
+
+def _same_on_all(job: Job) -> bool:
+    """Whether the same command runs on several nodes."""
+    if job.pod is not None:
+        replicas = known(job.pod.replicas)
+        return replicas is not None and replicas > 1
+    runner = job.launch.runner if job.launch is not None else None
+    if not multi_node(job) or runner is None or runner.program != "srun":
+        return False
+    chosen = {"nodelist", "w", "relative", "r"} & runner.options.keys()
+    return not chosen and known(job.nodes) != 1 and runner.options.get("N", Value("", job.span)).value != "1"
+
+
+def _copies(job: Job) -> int | None:
+    return known(job.pod.replicas) if job.pod is not None else known(job.nodes)
+
+
+@rule("JOB009", "warning")
+def rendezvous_can_be_reached(file: File) -> Iterator[Problem]:
+    """Every node must find the same rendezvous host and a usable port.
+
+    The endpoint needs a host that the other nodes can reach and a port between 1024 and 65535. `$RANDOM` gives 0 to
+    32767, so one start in 32 picks a port that only root may open. Without a port, torchrun uses 29400, so two jobs
+    that share a node collide; a job with whole nodes (`--exclusive`) is not reported. Localhost is a different machine
+    on every node. A batch script runs on the first node only: torchrun on several nodes needs srun and an endpoint, and
+    --nnodes must equal the nodes of the job.
+
+    Why: the job hangs at its start, sometimes or always, with every GPU allocated.
+
+    Fix: `--rdzv_endpoint=$head:$port` with the first host of the job and a port derived from the job id: `port=$((10000
+    + SLURM_JOB_ID % 50000))`.
+
+    Source: torchrun documentation; launchers without a port in awsome-distributed-ai.
+
+    When to ignore: the cluster never places two jobs on one node, although the script does not say so.
+    """
+    yield from once(p for job in file.jobs for p in _rendezvous(job))
+
+
+def _rendezvous(job: Job) -> Iterator[Problem]:
+    endpoint, address = job.extra.get("endpoint"), job.extra.get("master_address")
+    for value in (endpoint, address):
+        host = value.value.rpartition(":")[0] or value.value if value is not None else ""
+        if value is not None and multi_node(job) and host in _LOCAL_HOSTS:
+            yield problem(
+                value,
+                f"{host} is a different machine on each of the {known(job.nodes)} nodes: they cannot find each other",
+                "name the first node of the job",
+            )
+    if (
+        endpoint is not None
+        and _without_port(job, endpoint)
+        and not _alone(job)
+        and not _own_nodes(job)
+        and endpoint.value not in _LOCAL_HOSTS
+    ):
+        yield problem(
+            endpoint,
+            f"{endpoint.value} has no port: torchrun uses 29400, and two jobs on one node collide",
+            "add a port derived from the job id, such as :$((10000 + SLURM_JOB_ID % 50000))",
+            level=None if _shares_nodes(job) else "info",
+        )
+    yield from _ports(job, endpoint)
+    yield from _miscounted(job)
+    yield from _never_started(job, endpoint or address)
+
+
+def _miscounted(job: Job) -> Iterator[Problem]:
+    """`--nnodes` against the nodes that the scheduler starts it on."""
+    launch = job.launch
+    if launch is None or not is_torchrun(launch) or launch.conditional:
+        return
+    waited, given = whole(launch.options.get("nnodes")), _given(job, launch)
+    if waited is None or not waited.known or given is None or not given.known or waited.value == given.value:
+        return
+    if waited.value > given.value:
+        message = f"torchrun waits for {waited.value} nodes, but {given.value} start it: the job never starts"
+    else:
+        message = f"torchrun expects {waited.value} nodes, and {given.value} start it: the others train separately"
+    yield problem(waited, message, f"write --nnodes={given.value}, or change line {given.span.line}", level="error")
+
+
+def _given(job: Job, launch: Command) -> Value[int] | None:
+    """Nodes that run the launcher once each: those of the batch job under a plain srun, or the pods."""
+    if job.pod is not None:
+        return job.extra.get("replicas")
+    runner = launch.runner
+    if runner is None or runner.program != "srun" or runner.options.keys() & _CHOOSING:
+        return None
+    return whole(job.directives.get("nodes"))
+
+
+def _never_started(job: Job, met_at: Value[str] | None) -> Iterator[Problem]:
+    """Several nodes, but nothing starts torchrun on the others or gives them the endpoint."""
+    launch, script = job.launch, job.script
+    if launch is None or script is None or not is_torchrun(launch) or script.kind != "sbatch" or not multi_node(job):
+        return
+    place = launch.options.get("nnodes")
+    if place is None or launch.conditional or "standalone" in launch.options:
+        return
+    elsewhere = any(c.program in ("ssh", "pdsh", "clush", "parallel", "xargs") for c in script.commands)
+    if launch.runner is None and not elsewhere:
+        yield problem(
+            place,
+            f"torchrun waits for {known(job.nodes)} nodes, but the batch script runs it on the first one only",
+            "start it with srun, one task per node",
+        )
+    elif launch.inside_srun and met_at is None and not _has_endpoint(job):
+        yield problem(
+            place,
+            f"{known(job.nodes)} nodes and no --rdzv_endpoint: each node waits for the others on itself",
+            "add --rdzv_backend=c10d --rdzv_endpoint=<first node>:<port>",
+        )
+
+
+def _has_endpoint(job: Job) -> bool:
+    names = job.script.assigned if job.script is not None else set()
+    words = job.launch.words if job.launch is not None else []
+    return not all(w.known for w in words) or any(n.startswith("PET_") or n == "MASTER_ADDR" for n in names)
+
+
+def _alone(job: Job) -> bool:
+    """Whether the job has one node: torchrun's default outside of srun."""
+    launch = job.launch
+    if job.nodes is None:
+        return launch is not None and is_torchrun(launch) and not launch.inside_srun and job.pod is None
+    return known(job.nodes) == 1
+
+
+def _without_port(job: Job, endpoint: Value[str]) -> bool:
+    text = endpoint.value
+    in_shell = job.pod is None or job.script is not None
+    if in_shell and text.startswith("$(") and not text.startswith("$(("):
+        return _closing(text) == len(text)
+    return endpoint.known and ":" not in text
+
+
+def _closing(text: str) -> int:
+    """Just past the bracket that closes the first one."""
+    depth = 0
+    for index, char in enumerate(text):
+        depth += {"(": 1, ")": -1}.get(char, 0)
+        if char == ")" and depth == 0:
+            return index + 1
+    return -1
+
+
+def _ports(job: Job, endpoint: Value[str] | None) -> Iterator[Problem]:
+    for value, text, place in _stated_ports(job, endpoint):
+        if text == "$RANDOM":
+            yield problem(
+                place,
+                "$RANDOM is 0 to 32767: one start in 32 gets a port below 1024, which only root may open",
+                "derive it from the job id: $((10000 + SLURM_JOB_ID % 50000))",
+            )
+        elif text == "0" and _free_port(value):
+            continue
+        elif text.isdecimal() and not 1024 <= int(text) <= 65535:
+            yield problem(place, f"port {text} is not between 1024 and 65535", "choose a port in that range")
+        elif text.isdecimal() and value.known and _shares_nodes(job):
+            yield problem(
+                place,
+                f"port {text} is fixed, and other jobs may share the node: the second one fails to bind it",
+                "derive it from the job id: $((10000 + SLURM_JOB_ID % 50000))",
+            )
+
+
+def _stated_ports(job: Job, endpoint: Value[str] | None) -> Iterator[tuple[Value[str], str, Span]]:
+    assigned = job.script.assignments if job.script is not None else []
+    random = next((a for a in assigned if "PORT" in a.name.upper() and a.value.value == "$RANDOM"), None)
+    if random is not None:
+        yield random.value, "$RANDOM", random.value.span
+        return
+    if endpoint is not None:
+        match = _PORT.search(endpoint.value)
+        if match is not None:
+            yield endpoint, match[1], endpoint.span
+    port = job.extra.get("master_port")
+    if port is not None:
+        yield port, port.value, port.span
+    elif endpoint is None:
+        yield from ((a.value, a.value.value, a.value.span) for a in assigned if a.name == "MASTER_PORT")
+
+
+def _free_port(endpoint: Value[str]) -> bool:
+    """`localhost:0` lets the c10d rendezvous of one node pick a free port."""
+    return endpoint.value.rpartition(":")[0] in _LOCAL_HOSTS
+
+
+def _own_nodes(job: Job) -> bool:
+    """Whether no other job can use the same port: whole nodes, or a pod with its own network."""
+    if job.pod is not None:
+        return not job.pod.host_network
+    type_ = type_of(job)
+    all_gpus = type_.gpus if type_ is not None and type_.gpus else _GPUS_OF_LARGE_NODES
+    return bool(known(job.exclusive)) or any(value.known and value.value >= all_gpus for value in job.gpus_per_node)
+
+
+def _shares_nodes(job: Job) -> bool:
+    """Whether the script requests part of a node only, so that other jobs can share it."""
+    type_ = type_of(job)
+    if job.scheduler != "slurm" or known(job.exclusive):
+        return False
+    all_gpus = type_.gpus if type_ is not None else _GPUS_OF_LARGE_NODES
+    return any(value.known and 0 < value.value < all_gpus for value in job.gpus_per_node)

@@ -1,0 +1,170 @@
+"""JOB: what a job uses on each node: GPUs, EFA cards, CPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainwright.catalog.instances import InstanceType
+from trainwright.check.job_sizes import is_torchrun, multi_node, once, processes, type_of
+from trainwright.check.model import File, Job, known
+from trainwright.check.registry import Problem, problem, rule
+
+
+@rule("JOB001", "error")
+def gpus_match_the_machine(file: File) -> Iterator[Problem]:
+    """GPU and EFA counts of a job must match the instance type and each other.
+
+    The counts appear in many places (the resource request, GPUS_PER_NODE, --nproc_per_node, slots of an MPIJob, the EFA
+    resource) and are edited by hand for each instance type. They must not exceed what the instance has, must not
+    contradict each other, and a job that uses every GPU of a node should use every EFA card too. torchrun starts all
+    processes of a node, so it runs as one task per node.
+
+    Why: too many processes share a GPU and run out of memory or hang in NCCL; too few EFA cards leave most of the
+    network bandwidth unused; several torchruns on one node compete for the same ports and GPUs.
+
+    Fix: use the counts of the instance type (`trainwright catalog show p5.48xlarge`), the same everywhere.
+
+    Source: EC2 instance types; hand-edited counts in public launchers (awsome-distributed-ai).
+
+    When to ignore: the job deliberately uses part of a node, for example a debug run.
+    """
+    yield from once(p for job in file.jobs for p in _counts(job))
+
+
+def _counts(job: Job) -> Iterator[Problem]:
+    type_ = type_of(job)
+    if type_ is not None and not type_.is_neuron:
+        mismatches = [*_against_machine(job, type_), *_cards(job, type_)]
+        yield from mismatches
+        if mismatches:
+            return
+    yield from _against_each_other(job)
+    yield from _torchrun_tasks(job)
+    ranks, nodes, slots = job.extra.get("ranks"), known(job.nodes), known(job.processes_per_node)
+    if ranks is not None and ranks.known and nodes and slots and int(ranks.value) > nodes * slots:
+        yield problem(
+            ranks,
+            f"{ranks.value} ranks, but {nodes} workers with {slots} slots each hold {nodes * slots}",
+            f"start {nodes * slots} ranks, or add workers",
+        )
+
+
+def _against_machine(job: Job, type_: InstanceType) -> Iterator[Problem]:
+    stated = [*job.gpus_per_node, *([job.processes_per_node] if job.processes_per_node is not None else [])]
+    for value in stated:
+        if value.known and value.value > max(type_.gpus, 0) and (type_.gpus or value in job.gpus_per_node):
+            yield problem(
+                value,
+                f"{value.value} GPUs per node, but {type_.name} has {type_.gpus or 'none'}",
+                f"write {type_.gpus}" if type_.gpus else "choose an instance type with GPUs",
+            )
+        elif value.known and 0 < value.value < type_.gpus and multi_node(job) and known(job.exclusive):
+            yield problem(
+                value,
+                f"{value.value} of the {type_.gpus} GPUs of {type_.name}, on nodes that the job has exclusively",
+                f"write {type_.gpus}; the other GPUs are paid for and idle",
+                level="warning",
+            )
+
+
+def _cards(job: Job, type_: InstanceType) -> Iterator[Problem]:
+    every_gpu = any(value.known and value.value == type_.gpus for value in job.gpus_per_node)
+    for value in job.efa_per_node:
+        if not value.known or value.value == type_.efa_cards:
+            continue
+        if value.value > type_.efa_cards:
+            cards = f"{type_.efa_cards}" if type_.efa_cards else "none"
+            message = f"{value.value} EFA cards per node, but {type_.name} has {cards}"
+        elif every_gpu:
+            message = f"every GPU of {type_.name}, but only {value.value} of its {type_.efa_cards} EFA cards"
+        else:
+            continue
+        yield problem(value, message, f"write {type_.efa_cards}")
+
+
+def _against_each_other(job: Job) -> Iterator[Problem]:
+    if not job.gpus_per_node or not job.gpus_per_node[0].known:
+        return
+    asked = job.gpus_per_node[0]
+    started = [*job.gpus_per_node[1:], *([job.processes_per_node] if job.processes_per_node is not None else [])]
+    for value in started:
+        if not value.known or value.span == asked.span:
+            continue
+        if value.value > asked.value:
+            yield problem(
+                value,
+                f"{value.value} GPUs per node are used, but {asked.value} are requested on line {asked.span.line}",
+                "make the two equal",
+            )
+        elif 1 < value.value < asked.value:
+            yield problem(
+                value,
+                f"{value.value} GPUs per node are used of the {asked.value} requested on line {asked.span.line}",
+                "make the two equal; the other GPUs are idle",
+                level="warning",
+            )
+
+
+def _torchrun_tasks(job: Job) -> Iterator[Problem]:
+    tasks, ranks = known(job.tasks_per_node), known(job.processes_per_node)
+    launch = job.launch
+    if launch is None or not is_torchrun(launch) or not launch.inside_srun or job.tasks_per_node is None:
+        return
+    if tasks is not None and ranks is not None and tasks > 1 and ranks > 1:
+        yield problem(
+            job.tasks_per_node,
+            f"{tasks} tasks per node each start a torchrun with {ranks} processes: {tasks * ranks} processes per node",
+            "use one task per node (--ntasks-per-node=1); torchrun starts the processes",
+        )
+
+
+@rule("JOB006", "warning")
+def processors_suffice(file: File) -> Iterator[Problem]:
+    """The processes of a node must fit its CPUs.
+
+    Every rank starts its own data loader workers, so their number multiplies by the ranks of the node. The CPUs that
+    the job requests must cover at least one per rank.
+
+    Why: with more busy processes than CPUs they wait for each other, and the GPUs wait for data.
+
+    Fix: keep workers × ranks at or below the vCPUs of the node, and --cpus-per-task × tasks at or above the ranks.
+
+    Source: PyTorch warns when a DataLoader has more workers than CPUs; 64 workers on the 48 vCPUs of a g4dn.12xlarge
+    (accelerate-pcluster-distributed-training).
+
+    When to ignore: the workers mostly wait for the network and a measurement shows that they do not slow each other
+    down.
+    """
+    yield from once(p for job in file.jobs for p in _processors(job))
+
+
+def _processors(job: Job) -> Iterator[Problem]:
+    ranks, workers, type_ = known(processes(job)), known(job.workers), type_of(job)
+    cpus, tasks = known(job.cpus_per_task), known(job.tasks_per_node) or 1
+    granted = cpus * tasks if cpus else None
+    if granted is not None and ranks is not None and job.cpus_per_task is not None and granted < ranks:
+        how = f"{cpus} CPUs per task × {tasks} tasks" if tasks > 1 else f"{cpus} CPU{'s' if cpus != 1 else ''}"
+        yield problem(
+            job.cpus_per_task,
+            f"{how} per node for {ranks} ranks: less than one CPU per rank",
+            f"request all {type_.vcpus} CPUs of {type_.name}" if type_ is not None else "request all CPUs of the node",
+        )
+    elif granted is not None and ranks is None and job.cpus_per_task is not None and granted < _requested(job):
+        yield problem(
+            job.cpus_per_task,
+            f"{granted} CPUs per node for {_requested(job)} GPUs: less than one per GPU process",
+            "request all CPUs of the node",
+        )
+    elif workers and ranks and job.workers is not None:
+        limit, of = (granted, "CPUs the job requests") if granted else (type_.vcpus if type_ else None, "vCPUs")
+        if limit is not None and workers * ranks > limit:
+            place = f" of {type_.name}" if of == "vCPUs" and type_ is not None else ""
+            yield problem(
+                job.workers,
+                f"{workers} loader workers × {ranks} ranks = {workers * ranks} per node, over the {limit} {of}{place}",
+                f"use at most {max(1, limit // ranks)} per rank",
+            )
+
+
+def _requested(job: Job) -> int:
+    return max((value.value for value in job.gpus_per_node if value.known), default=0)

@@ -1,0 +1,230 @@
+"""SPC: the cluster of a spec, as it would be built: queues, network and software must be possible together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from ipaddress import ip_network
+from typing import TYPE_CHECKING
+
+from trainwright.catalog.capabilities import platforms
+from trainwright.catalog.instances import find_instance, instance
+from trainwright.catalog.regions import find_region, region, zone_kind
+from trainwright.check.model import CheckedSpec, File
+from trainwright.check.registry import Problem, problem, rule
+from trainwright.errors import UserError
+
+if TYPE_CHECKING:
+    from trainwright.spec.model import Queue
+
+ZONES_OF_A_DATABASE = 2
+MOST_LOCAL_NODES = 1000
+WITHOUT_STOCK_IMAGE = ("rocky8", "rocky9")
+DOCKER_SYSTEMS = ("ubuntu2204", "ubuntu2404", "alinux2023")
+MONITORING_SYSTEMS = ("ubuntu2204", "ubuntu2404")
+
+
+def at(spec: CheckedSpec, *path: str | int, what: str, fix: str = "") -> Problem:
+    """A problem at a path of the spec."""
+    return problem(spec.loaded.span(*path), what, fix)
+
+
+@rule("SPC006", "error")
+def queues_can_be_built(file: File) -> Iterator[Problem]:
+    """A queue must name machines that exist, sold the way it asks for.
+
+    On AWS a queue names an instance type of the catalog that is sold as its `capacity` says; a capacity block takes no
+    placement group; HyperPod gives whole nodes. A local cluster has at most 1,000 nodes.
+
+    Why: the cluster would be created without these nodes, or not at all.
+
+    Fix: as the finding says; `trainwright catalog list` names instance types, `catalog update` fetches newer ones.
+
+    Source: EC2, DescribeInstanceTypes (`supportedUsageClasses`); EC2, Capacity Blocks for ML.
+
+    When to ignore: never; `plan` and `submit` stop at it.
+    """
+    for spec in file.specs:
+        on_aws = platforms()[spec.full.platform].on_aws
+        for index, queue in enumerate(spec.full.queues):
+            yield from _on_aws(spec, index, queue) if on_aws else ()
+        if on_aws and spec.full.head.instance:
+            yield from _type(spec, spec.full.head.instance, "head", "instance")
+        if not on_aws and sum(queue.nodes or 1 for queue in spec.full.queues) > MOST_LOCAL_NODES:
+            yield at(spec, "queues", what=f"a local cluster has at most {MOST_LOCAL_NODES} nodes", fix="ask for fewer")
+
+
+def _on_aws(spec: CheckedSpec, index: int, queue: Queue) -> Iterator[Problem]:
+    here = ("queues", index)
+    if queue.instance is None:
+        yield at(spec, *here, what=f"queue {queue.name!r} names no instance type", fix="add `instance: p5.48xlarge`")
+        return
+    yield from _type(spec, queue.instance, *here, "instance")
+    machine, kind = find_instance(queue.instance), queue.capacity.kind
+    if machine is not None and kind == "spot" and "spot" not in machine.capacity:
+        yield at(spec, *here, "capacity", what=f"{machine.name} is not sold as spot", fix="remove `capacity`")
+    if kind == "block" and queue.placement not in (None, False):
+        yield at(
+            spec, *here, "placement", what="a capacity block is placed by AWS; with a placement group no node starts",
+            fix="remove `placement`",
+        )  # fmt: skip
+    if spec.full.platform == "hyperpod" and not queue.exclusive and machine is not None and machine.gpus:
+        yield at(
+            spec, *here, "exclusive", what="HyperPod's Slurm does not count GPUs, so two jobs cannot share a node",
+            fix="leave `exclusive: false` out",
+        )  # fmt: skip
+
+
+def _type(spec: CheckedSpec, name: str, *path: str | int) -> Iterator[Problem]:
+    try:
+        instance(name)
+    except UserError as error:
+        yield at(spec, *path, what=error.what, fix=error.fix)
+
+
+@rule("SPC007", "error")
+def network_is_complete(file: File) -> Iterator[Problem]:
+    """A spec's network must be either created whole or named whole, in zones that exist.
+
+    An existing network names both subnets (and the VPC and security group where file systems or a database are created
+    in it); a created one may name its zones, all by id or all by name, in the spec's region, and as many as it needs: a
+    database stands in two.
+
+    Why: half a network cannot be completed by a stack, and a cluster in the wrong zone finds no reservation.
+
+    Fix: name what is missing, or leave `network` out and one is created.
+
+    Source: the templates under stacks/; EC2, zone ids.
+
+    When to ignore: never; `plan` stops at it.
+    """
+    for spec in file.specs:
+        if platforms()[spec.full.platform].on_aws:
+            yield from _region(spec)
+            yield from _existing(spec)
+            yield from _zones(spec)
+
+
+def _region(spec: CheckedSpec) -> Iterator[Problem]:
+    name = spec.full.region
+    if name is not None and find_region(name) is None:
+        try:
+            region(name)
+        except UserError as error:
+            yield at(spec, "region", what=error.what, fix=error.fix)
+
+
+def _existing(spec: CheckedSpec) -> Iterator[Problem]:
+    given, full = spec.full.network, spec.full
+    named = [k for k in ("vpc", "public_subnet", "private_subnet", "security_group") if getattr(given, k)]
+    missing = [k for k in ("public_subnet", "private_subnet") if getattr(given, k) is None]
+    if not named:
+        return
+    if missing:
+        yield at(
+            spec, "network", named[0], what=f"the network names {' and '.join(named)} but not {' and '.join(missing)}",
+            fix="name both subnets, or leave `network` out and one is created",
+        )  # fmt: skip
+    if given.zones > 1 or given.more_zones:
+        key = "zones" if given.zones > 1 else "more_zones"
+        yield at(
+            spec, "network", key, what=f"`{key}` belongs to a network that is created", fix="remove it, or the subnets"
+        )
+    lacking = [key for key in ("vpc", "security_group") if getattr(given, key) is None]
+    for index, item in enumerate(full.storage):
+        made = (item.lustre and not item.lustre.id and not item.lustre.managed) or (
+            item.openzfs and not item.openzfs.id
+        )
+        if made and lacking:
+            yield at(
+                spec, "storage", index, what=f"a file system is created here, but the network names no {lacking[0]}",
+                fix=f"add `network: {{{lacking[0]}: …}}`, or name an existing file system with `id:`",
+            )  # fmt: skip
+    if creates_database(spec) and (
+        given.vpc is None or len(getattr(full.accounting, "subnets", ())) < ZONES_OF_A_DATABASE
+    ):
+        yield at(
+            spec, "accounting", what="the database needs the existing network's VPC and private subnets in two zones",
+            fix="add `network: {vpc: …}` and `accounting: {subnets: [subnet-…, subnet-…]}`",
+        )  # fmt: skip
+
+
+def creates_database(spec: CheckedSpec) -> bool:
+    accounting = spec.full.accounting
+    return accounting is not None and accounting.uri is None
+
+
+def _zones(spec: CheckedSpec) -> Iterator[Problem]:
+    given, zone = spec.full.network, spec.full.zone
+    if any(getattr(given, key) for key in ("vpc", "public_subnet", "private_subnet", "security_group")):
+        return
+    count = max(given.zones, 1 + len(given.more_zones), ZONES_OF_A_DATABASE if creates_database(spec) else 1)
+    if zone is None:
+        if given.more_zones:
+            yield at(
+                spec, "network", "more_zones", what="`more_zones` adds to `zone`, which is missing", fix="add `zone:`"
+            )
+        return
+    zones = (zone, *given.more_zones)
+    if len(zones) < count:
+        reason = " (a database stands in two)" if creates_database(spec) else ""
+        yield at(
+            spec, "zone", what=f"the network needs {count} zones and the spec names {len(zones)}{reason}",
+            fix="add `network: {more_zones: […]}`, or remove `zone` and let AWS choose",
+        )  # fmt: skip
+    styles = {zone_kind(each) for each in zones}
+    if len(styles) != 1 or None in styles:
+        yield at(spec, "zone", what="zones are written in two ways, or not as zones", fix="write all as ids: use2-az3")
+
+
+@rule("SPC008", "error")
+def software_can_be_installed(file: File) -> Iterator[Problem]:
+    """Image, container runtime and access of a spec must be possible on its operating system.
+
+    Why: the head node would not come up, or open its ssh port to nobody.
+
+    Fix: as the finding says.
+
+    Source: ParallelCluster, official images; the boot scripts under platforms/parallelcluster.
+
+    When to ignore: never; `plan` stops at it.
+    """
+    for spec in file.specs:
+        if spec.full.platform == "parallelcluster":
+            yield from _software(spec)
+        yield from _ssh(spec)
+
+
+def _software(spec: CheckedSpec) -> Iterator[Problem]:
+    software = spec.full.software
+    if software.image == "stock" and software.os in WITHOUT_STOCK_IMAGE:
+        yield at(
+            spec, "software", "os", what=f"there is no stock image for {software.os}", fix="name an image of your own"
+        )
+    if software.image != "stock" and not software.image.startswith("ami-"):
+        yield at(spec, "software", "image", what=f"{software.image!r} is not an image", fix="write stock, or ami-…")
+    if "docker" in (software.containers or "") and software.os not in DOCKER_SYSTEMS:
+        yield at(
+            spec, "software", "containers", what=f"our boot script installs no docker on {software.os}",
+            fix=f"use {', '.join(DOCKER_SYSTEMS)}, or an image that has it and `containers: none`",
+        )  # fmt: skip
+    if spec.full.monitoring and software.os not in MONITORING_SYSTEMS:
+        yield at(
+            spec, "monitoring", what=f"the exporters are not installed on {software.os} by our scripts",
+            fix=f"use {' or '.join(MONITORING_SYSTEMS)}",
+        )  # fmt: skip
+
+
+def _ssh(spec: CheckedSpec) -> Iterator[Problem]:
+    addresses = spec.full.head.ssh_from
+    if addresses is None:
+        return
+    try:
+        ip_network(addresses)
+    except ValueError as error:
+        yield at(
+            spec,
+            "head",
+            "ssh_from",
+            what=f"{addresses!r} is no range of addresses: {error}",
+            fix="write a CIDR such as 203.0.113.0/24",
+        )

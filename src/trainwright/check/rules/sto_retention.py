@@ -1,0 +1,147 @@
+"""STO: what is deleted with a stack, and disk space for images."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainwright.check.model import Cluster, File, Queue, Storage, known
+from trainwright.check.registry import Problem, problem, rule
+from trainwright.check.tables import table
+
+_KEEPING = ("Retain", "Snapshot", "RetainExceptOnCreate")
+_WORDS = {
+    "bucket": "bucket",
+    "database": "database",
+    "lustre": "file system",
+    "openzfs": "file system",
+    "efs": "file system",
+}
+
+
+@rule("STO007", "warning")
+def data_outlives_the_stack(file: File) -> Iterator[Problem]:
+    """What holds data should not be deleted with the stack or the cluster that created it.
+
+    File systems and buckets are deleted with their stack unless their DeletionPolicy is Retain (or Snapshot); databases
+    unless it is left at Snapshot. A Lustre file system that exports to a bucket may be deleted; a scratch file system
+    without a bucket should not hold the checkpoints of a job.
+
+    Why: `delete-cluster` or a failed update deletes weeks of checkpoints.
+
+    Fix: `DeletionPolicy: Retain`, or link a bucket.
+
+    Source: CloudFormation, DeletionPolicy attribute; the prerequisite stacks of the reference architectures delete both
+    file systems.
+
+    When to ignore: the file system only holds copies.
+    """
+    for storage in file.all_storages:
+        if storage.existing is None and storage.kind in _WORDS and not _exports(storage):
+            yield from _deleted(file, storage)
+    yield from _scratch_checkpoints(file)
+
+
+def _exports(storage: Storage) -> bool:
+    return bool(storage.links) or storage.export_path is not None
+
+
+def _deleted(file: File, storage: Storage) -> Iterator[Problem]:
+    policy = known(storage.deletion_policy)
+    if storage.deletion_policy is not None and (policy is None or policy in _KEEPING):
+        return
+    if storage.deletion_policy is None and storage.kind == "database":
+        return  # CloudFormation takes a snapshot of a database by itself
+    name = storage.mount.value if storage.mount is not None else storage.name.value if storage.name else "it"
+    at = storage.deletion_policy or storage.mount or storage.span
+    owner = "cluster" if file.clusters and file.format == "parallelcluster" else "stack"
+    goes = f"this {_WORDS[storage.kind]} and its data are deleted with the {owner}"
+    if storage.kind == "bucket":  # CloudFormation does not delete a bucket that holds something
+        goes = "deleting the stack deletes this bucket, or fails while it holds data"
+    yield problem(
+        at,
+        f"{name}: {goes}",
+        "set DeletionPolicy: Retain",
+    )
+
+
+def _scratch_checkpoints(file: File) -> Iterator[Problem]:
+    for job in file.jobs:
+        folder = known(job.checkpoint_dir)
+        for storage in file.all_storages:
+            mount = known(storage.mount)
+            scratch = (known(storage.deployment) or "").startswith("SCRATCH")
+            if (
+                folder
+                and mount
+                and scratch
+                and not _exports(storage)
+                and (folder + "/").startswith(mount.rstrip("/") + "/")
+            ):
+                assert job.checkpoint_dir is not None
+                yield problem(
+                    job.checkpoint_dir,
+                    f"{job.label}: checkpoints on {mount}, a scratch file system without a linked bucket",
+                    "link a bucket to it, or use persistent-2",
+                )
+
+
+_CONTAINER_WORDS = ("docker", "enroot", "pyxis")
+_CACHES = ("ENROOT_CACHE_PATH", "ENROOT_DATA_PATH", "ENROOT_TEMP_PATH")
+
+
+@rule("STO008", "warning")
+def images_have_room(file: File) -> Iterator[Problem]:
+    """Container images need more space than a default root volume has.
+
+    A training image unpacks to 20 GB and more, and import needs it twice. Enroot's cache and data directories belong on
+    NVMe or on the shared file system; where containers are set up and nothing says so, the root volume needs 100 GiB or
+    more.
+
+    Why: the root volume fills up, the node is drained, and the error names neither image nor disk.
+
+    Fix: enlarge the root volume, or move ENROOT_CACHE_PATH and ENROOT_DATA_PATH to /scratch or /fsx.
+
+    Source: awslabs/awsome-distributed-ai issues 427, 438 and 781.
+
+    When to ignore: the images are small.
+    """
+    for cluster, queue in file.queues:
+        yield from _small_root(cluster, queue)
+    folders = tuple(table("storage")["root_folders"])
+    for env in file.all_env:
+        if env.name in _CACHES and env.value.known and env.value.value.startswith(tuple(f"{f}/" for f in folders)):
+            yield problem(
+                env.value,
+                f"{env.name} is on the root volume ({env.value.value})",
+                "put it on NVMe (/scratch/enroot) or on the shared file system (/fsx/enroot)",
+            )
+    for command in (c for script in file.scripts for c in script.commands):
+        output = command.option("-o", "--output") if command.program == "enroot" else None
+        if output is not None and output.value.startswith(tuple(f"{f}/" for f in folders)):
+            yield problem(
+                output, f"the image is written to the root volume ({output.value})", "write it to /fsx or NVMe"
+            )
+
+
+def _small_root(cluster: Cluster, queue: Queue) -> Iterator[Problem]:
+    need, default = table("storage")["container_root_gib"], table("storage")["default_root_gib"]
+    script = next((s for s in queue.scripts if any(w in s.source.value.lower() for w in _CONTAINER_WORDS)), None)
+    wanted = known(cluster.containers) in ("docker", "enroot") or (
+        script is not None and cluster.platform == "parallelcluster"
+    )
+    if not wanted or cluster.platform == "local":
+        return
+    if queue.root_volume_gib is not None:
+        size = known(queue.root_volume_gib)
+        if size is not None and size < need:
+            yield problem(
+                queue.root_volume_gib,
+                f"{queue.label}: {size} GiB of root volume is too small for container images",
+                f"write {need} or more, or move the images to NVMe or the shared file system",
+            )
+    elif script is not None:
+        yield problem(
+            script.source,
+            f"{queue.label}: containers are set up on a root volume of the default {default} GiB",
+            f"set the root volume to {need} GiB or more",
+        )

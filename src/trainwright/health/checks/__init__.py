@@ -1,0 +1,1 @@
+"""The checks, by family: each one small function under `@check`."""

@@ -1,0 +1,1 @@
+"""Containers and machine images from one pinned version set."""

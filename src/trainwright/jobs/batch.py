@@ -1,0 +1,100 @@
+"""How much one optimizer step sees: sequences over all ranks, and the micro-batch that a GPU works on at once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trainwright.spec.model import Batch
+from trainwright.train.parallel.plan import ParallelPlan
+
+if TYPE_CHECKING:
+    from trainwright.jobs.training import TrainingResolver
+
+BATCH = "JOB003"
+
+
+class BatchResolver:
+    """The batch of one job under one plan."""
+
+    def __init__(self, training: TrainingResolver, plan: ParallelPlan, sequence: int) -> None:
+        self.training = training
+        self.job, self.recipe = training.job, training.recipe
+        self.plan = plan
+        self.sequence = sequence
+        # Another trainer's recipe that states no batch leaves it to that trainer.
+        stated = self.recipe is not None and (training.ours or "batch" in self.recipe.model_fields_set)
+        self.asked = self.job.batch or (self.recipe.batch if self.recipe and stated else Batch())
+        self.argument = training.arguments.values.get("micro_batch")
+        self.wanted = self.argument or self.asked.micro_batch
+
+    def batch(self) -> tuple[int, int | None]:
+        """Sequences per step, and the micro-batch (None: the trainer's own choice)."""
+        batch = self._sequences()
+        if self.training.ours and batch % self.plan.data:
+            near = max(1, round(batch / self.plan.data)) * self.plan.data
+            self._refuse(
+                f"{batch} sequences per step cannot be shared by {self.plan.data} data ranks",
+                f"take {near}, or another number of nodes",
+            )
+            return batch, self.wanted
+        micro = self._micro_batch(batch)
+        self._check_interleaving(batch, micro or 1)
+        return batch, micro
+
+    def _refuse(self, what: str, fix: str, *path: str) -> None:
+        size = ("batch", "tokens" if self.job.batch and self.job.batch.tokens else "sequences")
+        place = path or (size if self.job.batch else ("recipe",) if self.recipe else ("args",))
+        self.training.outer.refuse(BATCH, *place, what=what, fix=fix)
+
+    def _sequences(self) -> int:
+        """A batch in tokens is a target: the nearest number of sequences that the data ranks can share."""
+        given = self.training.arguments.values.get("batch")
+        share = self.plan.data * (self.wanted or 1)
+        if given:
+            return int(self.training.value("batch", None, None))
+        if self.asked.sequences is not None:
+            return self._decided(self.asked.sequences)
+        if self.asked.tokens is not None:
+            return self._decided(max(1, round(self.asked.tokens / self.sequence / share)) * share)
+        every_stage = share * (self.plan.pp if self.job.batch is None else 1)
+        self.training.default("batch", every_stage, "one micro-batch per data rank and pipeline stage")
+        return every_stage
+
+    def _decided(self, sequences: int) -> int:
+        path = ("batch", "sequences") if self.asked.sequences is not None else ("batch", "tokens")
+        written = sequences if self.job.batch is not None else None
+        self.training.value("batch", written, sequences, *path)
+        return sequences
+
+    def _micro_batch(self, batch: int) -> int | None:
+        """What the job asks for, or as much of the recipe's value as a GPU's share allows: on more GPUs than the
+        recipe was written for, the share is smaller."""
+        own = batch // self.plan.data
+        stated = self.job.batch is not None or self.argument is not None
+        micro = self.wanted
+        if micro is not None and own % micro and not stated:
+            size = max(size for size in range(1, micro + 1) if own % size == 0)
+            why = f"the largest part of the recipe's {micro} that divides the {own} sequences of a data rank"
+            origin = self.training.from_recipe(why)
+            self.training.outer.decide("micro_batch", size, "batch", "micro_batch", otherwise=origin)
+            return size
+        if micro is not None:
+            of_recipe = None if stated else micro
+            self.training.value("micro_batch", micro if stated else None, of_recipe, "batch", "micro_batch")
+        if micro is not None and self.training.ours and own % micro:
+            share = self.plan.data * micro
+            less, more = batch // share * share or share, (batch // share + 1) * share
+            path = ("args",) if self.argument else ("batch", "micro_batch")
+            what = f"{batch} sequences per step are not whole micro-batches of {micro} on {self.plan.data} data ranks"
+            self._refuse(what, f"take {less} or {more} sequences, or another micro_batch", *path)
+        return micro
+
+    def _check_interleaving(self, batch: int, micro: int) -> None:
+        plan = self.plan
+        count = batch // (plan.data * micro)
+        if self.training.ours and plan.virtual_stages > 1 and count % plan.pp:
+            enough = -(-count // plan.pp) * plan.pp * plan.data * micro
+            self._refuse(
+                f"{count} micro-batches cannot be interleaved over {plan.pp} pipeline ranks",
+                f"a batch of {enough} sequences, or virtual_stages: 1",
+            )

@@ -1,0 +1,67 @@
+"""What one rank runs: our trainer, another's, or a script of the user's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from trainwright.jobs.arguments import trainer_arguments
+from trainwright.jobs.foreign import foreign_command
+from trainwright.jobs.resolved import ResolvedJob, Training
+
+
+def rank_command(job: ResolvedJob, python: str, code: Path) -> tuple[str, ...]:
+    """The command line of a rank; the launcher puts its rank and the rendezvous into the environment."""
+    if job.job.script:
+        return (python, str(code / Path(job.job.script).name), *job.job.args)
+    if job.trainer == "foreign":
+        return foreign_command(job)
+    return (python, "-m", "trainwright.train", *train_options(job))
+
+
+def train_options(job: ResolvedJob) -> list[str]:
+    """The words after `python -m trainwright.train`. What the user's own arguments state is left to them."""
+    training = job.training
+    assert training is not None
+    options: dict[str, object] = {
+        "model": training.model,
+        "data": training.data,
+        "steps": training.steps,
+        "sequence": training.sequence,
+        "batch": training.batch,
+        "micro-batch": training.micro_batch,
+        "parallel": str(training.plan) if training.plan.world > 1 else None,
+        "precision": training.precision,
+        **_optimizer(training),
+        **_checkpoints(training),
+        "recompute": training.recompute if training.recompute != "none" else None,
+    }
+    given = {name.replace("_", "-") for name in trainer_arguments(job.job.args).values}
+    stated = {name: value for name, value in options.items() if value is not None and name not in given}
+    return [*(word for name, value in stated.items() for word in (f"--{name}", str(value))), *job.job.args]
+
+
+def _optimizer(training: Training) -> dict[str, object]:
+    optimizer = training.optimizer
+    beta1, beta2 = optimizer.betas or (None, None)
+    options: dict[str, object] = {
+        "lr": optimizer.lr,
+        "warmup": optimizer.warmup,
+        "schedule": optimizer.schedule,
+        "decay": optimizer.decay,
+        "min-lr": optimizer.final,
+        "weight-decay": optimizer.weight_decay,
+        "beta1": beta1,
+        "beta2": beta2,
+        "clip": optimizer.clip,
+    }
+    if optimizer.schedule == "constant":
+        options |= {"schedule": "linear", "min-lr": 1.0}  # a line from the peak to the peak
+    return options
+
+
+def _checkpoints(training: Training) -> dict[str, object]:
+    stated = training.checkpoint
+    if stated is None:
+        return {}
+    every = stated.steps if stated.steps is not None else f"{stated.every:g}s" if stated.every is not None else None
+    return {"checkpoint-every": every, "checkpoint-to": stated.to, "keep-last": stated.keep}

@@ -1,0 +1,232 @@
+"""Spec + recipe + catalog -> one concrete job. The only place that decides what a job means: no verb reads
+`job.x or recipe.x` by itself. What cannot work is collected, each problem with its path in the spec."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from trainwright.catalog.capabilities import scheduler_of, schedulers
+from trainwright.catalog.instances import find_instance
+from trainwright.errors import UserError, did_you_mean
+from trainwright.jobs.environment import RENDEZVOUS, job_environment
+from trainwright.jobs.foreign import unplaced
+from trainwright.jobs.origin import Decision, JobProblem, Origin
+from trainwright.jobs.resolved import Placement, Resolution, ResolvedJob, Runtime, Trainer
+from trainwright.jobs.run_folder import run_root
+from trainwright.jobs.select import job_index
+from trainwright.jobs.training import TrainingResolver
+from trainwright.recipes.load import recipe as find_recipe
+from trainwright.recipes.model import Foreign, Recipe
+from trainwright.spec.defaults import resolve as fill_defaults
+from trainwright.spec.load import LoadedSpec
+from trainwright.spec.model import Queue
+
+
+def resolve_job(loaded: LoadedSpec, name: str | None = None, scheduler: str = "") -> Resolution:
+    """The job of that name; with one job in the spec it need not be named. `scheduler`: another than the platform's,
+    such as `process` for this machine."""
+    return JobResolver(loaded, job_index(loaded, name), scheduler).resolution()
+
+
+def resolve_jobs(loaded: LoadedSpec, scheduler: str = "") -> list[Resolution]:
+    """Every job of a spec."""
+    return [JobResolver(loaded, index, scheduler).resolution() for index in range(len(loaded.spec.jobs))]
+
+
+class JobResolver:
+    """Resolves one job; `problems` and `decisions` fill up on the way."""
+
+    def __init__(self, loaded: LoadedSpec, index: int, scheduler: str = "") -> None:
+        self.loaded = loaded
+        self.index = index
+        self.scheduler = scheduler
+        self.spec, defaults = fill_defaults(loaded.spec)
+        self.job = self.spec.jobs[index]
+        self.defaults = {default.path: default for default in defaults}
+        self.problems: list[JobProblem] = []
+        self.decisions: dict[str, Decision] = {}
+        self.ships_code = (schedulers()[scheduler] if scheduler else scheduler_of(self.spec.platform)).ships_code
+
+    def resolution(self) -> Resolution:
+        recipe = self._recipe()
+        placement = self._placement()
+        trainer = self._trainer(recipe)
+        self._environment_names()
+        self._script()
+        self._image(recipe)
+        training = None
+        if placement is not None and not (self.job.recipe and recipe is None):
+            training = TrainingResolver(self, recipe, placement, trainer).training()
+        if recipe is not None and trainer == "foreign":
+            self.problems += [self.problem("SPC004", *unplaced_) for unplaced_ in unplaced(self.job, recipe)]
+        if self.problems or placement is None:
+            return Resolution(self.loaded, None, tuple(self.problems), self.decisions)
+        cpus, own_network = placement.cpus, not self.ships_code
+        resolved = ResolvedJob(
+            name=self.job.name,
+            spec=self.spec,
+            job=self.job,
+            trainer=trainer,
+            recipe=recipe,
+            placement=placement,
+            training=training,
+            runtime=self._runtime(recipe),
+            environment=job_environment(placement.instance, self.job.env, cpus, own_network=own_network),
+            run_root=run_root(self.spec),
+            base=self.base("script"),
+            decisions=self.decisions,
+        )
+        return Resolution(self.loaded, resolved, (), self.decisions)
+
+    # What the parts below share.
+
+    def problem(self, code: str, path: tuple[str | int, ...], what: str, fix: str = "") -> JobProblem:
+        return JobProblem(code, ("jobs", self.index, *path), what, fix)
+
+    def refuse(self, code: str, *path: str | int, what: str, fix: str = "") -> None:
+        self.problems.append(self.problem(code, path, what, fix))
+
+    def written(self, *path: str | int) -> Origin | None:
+        """The origin of a value that the job itself states; None where it does not."""
+        node = self.loaded.node.get("jobs", self.index, *path)
+        if node is None:
+            return None
+        return Origin("flag" if node.span.source else "spec", self.loaded.where("jobs", self.index, *path))
+
+    def decide(
+        self, name: str, value: object, *path: str | int, otherwise: Origin | None = None, origin: Origin | None = None
+    ) -> None:
+        """Record a value and where it comes from: `origin`, the job itself, `otherwise`, or the spec's defaults."""
+        default = self.defaults.get(f"jobs.{self.job.name}.{'.'.join(map(str, path))}")
+        source = origin or self.written(*path) or otherwise or Origin("default", why=default.why if default else "")
+        place = ("recipe",) if source.source == "recipe" else path
+        self.decisions[name] = Decision(value, ("jobs", self.index, *place), source)
+
+    def base(self, *path: str | int) -> Path:
+        """What a relative path of the job starts from: this folder for a flag, else the folder of the spec."""
+        node = self.loaded.node.get("jobs", self.index, *path)
+        return Path.cwd() if node is not None and node.span.source else Path(self.loaded.path).parent.absolute()
+
+    # The parts of a job.
+
+    def _recipe(self) -> Recipe | None:
+        name = self.job.recipe
+        if name is None:
+            return None
+        self.decide("recipe", name, "recipe")
+        if name.endswith((".yaml", ".yml")):
+            name = str(self.base("recipe") / name)
+        try:
+            return find_recipe(name)
+        except UserError as error:
+            self.refuse("SPC004", "recipe", what=error.what, fix=error.fix)
+            return None
+
+    def _trainer(self, recipe: Recipe | None) -> Trainer:
+        if self.job.script:
+            return "script"
+        return "foreign" if recipe is not None and isinstance(recipe.trainer, Foreign) else "trainwright"
+
+    def _placement(self) -> Placement | None:
+        queue = self.spec.queue(self.job.queue or "")
+        if queue is None:
+            names = [queue.name for queue in self.spec.queues]
+            self.refuse(
+                "SPC002", "queue", what=f"job {self.job.name!r} asks for queue {self.job.queue!r}: there is none",
+                fix=did_you_mean(self.job.queue or "", names) or f"one of {', '.join(names)}",
+            )  # fmt: skip
+            return None
+        instance = find_instance(queue.instance or "")
+        gpus = instance.gpus if instance else queue.gpus or 0
+        cores = instance.cores if instance else queue.cpus or 1
+        processes = self.job.processes or gpus or 1
+        nodes = 1 if self.scheduler == "process" and not self.written("nodes") else self.job.nodes or 1
+        self._decide_placement(queue, nodes, processes, gpus)
+        self._check_nodes(queue, nodes)
+        if self.scheduler == "process" and nodes > 1:
+            self.refuse(
+                "SPC003", "nodes", what=f"plain processes run on this machine alone; the job asks for {nodes} nodes",
+                fix="nodes: 1 with more processes, or platform local for a real Slurm with many nodes",
+            )  # fmt: skip
+        self._check_processes(queue, processes, gpus, cores, instance is not None)
+        cpus = max(1, cores // processes)
+        return Placement(queue=queue, instance=instance, nodes=nodes, processes=processes, gpus=gpus, cpus=cpus)
+
+    def _decide_placement(self, queue: Queue, nodes: int, processes: int, gpus: int) -> None:
+        self.decide("queue", queue.name, "queue")
+        self.decide("nodes", nodes, "nodes")
+        kind = queue.instance or f"queue {queue.name}"
+        one_each = Origin("catalog", kind, f"one process per GPU, {gpus} per node")
+        none = Origin("default", why="one process per node where there are no GPUs")
+        self.decide("processes", processes, "processes", otherwise=one_each if gpus else none)
+
+    def _check_nodes(self, queue: Queue, nodes: int) -> None:
+        most = queue.count.max if queue.instance and queue.count else queue.nodes or 1
+        if nodes > most:
+            self.refuse(
+                "SPC003", "nodes",
+                what=f"job {self.job.name!r} asks for {nodes} nodes, and queue {queue.name!r} has at most {most}",
+                fix="ask for fewer nodes, or let the queue grow",
+            )  # fmt: skip
+
+    def _check_processes(self, queue: Queue, processes: int, gpus: int, cores: int, on_instance: bool) -> None:
+        if gpus and processes > gpus:
+            self.refuse(
+                "SPC003", "processes", what=f"{processes} processes share {gpus} GPUs: NCCL takes one rank per GPU",
+                fix=f"processes: {gpus}, or leave it out",
+            )  # fmt: skip
+        elif not on_instance and processes > cores:
+            self.refuse(
+                "SPC003", "processes",
+                what=f"job {self.job.name!r} starts {processes} processes on nodes with {cores} CPUs",
+                fix=f"set `cpus: {processes}` in queue {queue.name} (a local node may claim more than the machine has)",
+            )  # fmt: skip
+
+    def _environment_names(self) -> None:
+        for name in self.job.env:
+            if name in RENDEZVOUS:
+                self.refuse(
+                    "SPC004", "env", name, what=f"env sets {name}, which each rank gets from the scheduler",
+                    fix=f"remove {name}",
+                )  # fmt: skip
+
+    def _script(self) -> None:
+        script = self.job.script
+        if script and not self.ships_code and not script.startswith("/"):
+            self.refuse(
+                "SPC004", "script",
+                what=f"platform {self.spec.platform} runs images: the script {script} cannot be sent along",
+                fix="put it into the image or on shared storage, and name it by its full path there",
+            )  # fmt: skip
+
+    def _image(self, recipe: Recipe | None) -> None:
+        """What a platform that runs images needs of a job."""
+        if self.ships_code:
+            return
+        if not (
+            self.job.container
+            or (recipe is not None and isinstance(recipe.trainer, Foreign) and recipe.trainer.container)
+        ):
+            self.refuse(
+                "SPC004", what=f"platform {self.spec.platform} runs images, and job {self.job.name!r} names none",
+                fix="add `container: image:tag`",
+            )  # fmt: skip
+        if not run_root(self.spec):
+            self.refuse(
+                "SPC004", what="there is no shared storage for the run folder: checkpoints would be lost with the pods",
+                fix="add `storage: [{mount: /fsx, lustre: {}}]`, or name a folder: `runs: /folder`",
+            )  # fmt: skip
+        if self.spec.platform == "batch" and self.job.secrets and not self.spec.batch.execution_role:
+            self.refuse(
+                "SPC004", "secrets", what="Batch fetches secrets with an execution role, and the spec names none",
+                fix="add `batch: {execution_role: arn:…}`",
+            )  # fmt: skip
+
+    def _runtime(self, recipe: Recipe | None) -> Runtime:
+        foreign = recipe.trainer if recipe is not None and isinstance(recipe.trainer, Foreign) else None
+        container = self.job.container or (foreign.container if foreign else None) or ""
+        if container:
+            self.decide("container", container, "container", otherwise=Origin("recipe", self.job.recipe or ""))
+        named = {mount.partition(":")[0] for mount in self.job.mounts}
+        shared = [item.mount for item in self.spec.storage if item.mount not in named] if container else []
+        return Runtime(container=container, mounts=(*self.job.mounts, *shared), ships_code=self.ships_code)

@@ -1,0 +1,121 @@
+"""One concrete job: everything that check, predict, plan, submit and report need to know about it, decided once. Every
+value knows its origin."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from trainwright.catalog.environment import EnvVar
+from trainwright.catalog.instances import InstanceType
+from trainwright.errors import UserError
+from trainwright.jobs.origin import Decision, JobProblem
+from trainwright.recipes.model import Recipe
+from trainwright.spec.load import LoadedSpec
+from trainwright.spec.model import Checkpoint, Job, Queue, Spec
+from trainwright.train.models.shape import ModelShape
+from trainwright.train.parallel.plan import ParallelPlan
+
+Trainer = Literal["trainwright", "foreign", "script"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """On how much of the cluster a job runs."""
+
+    queue: Queue
+    instance: InstanceType | None  # None on platforms without instance types
+    nodes: int
+    processes: int  # per node: one rank each
+    gpus: int  # per node
+    cpus: int  # per process
+
+    @property
+    def ranks(self) -> int:
+        return self.nodes * self.processes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptimizerSettings:
+    """Learning rate and schedule; what is None is the trainer's own default."""
+
+    lr: float | None = None
+    warmup: int | None = None
+    schedule: str | None = None
+    decay: int | None = None
+    final: float | None = None  # learning rate at the end, as a fraction of the peak
+    betas: tuple[float, float] | None = None
+    weight_decay: float | None = None
+    clip: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Training:
+    """What is trained and how: complete for our trainer, as far as the spec says it for any other."""
+
+    model: str | None  # None: another trainer that knows its model itself
+    shape: ModelShape | None
+    plan: ParallelPlan
+    sequence: int
+    batch: int  # sequences per step, over all ranks
+    micro_batch: int | None  # None: the trainer's own choice
+    precision: str | None  # None: the trainer's own choice, by device
+    recompute: str | None
+    steps: int | None
+    data: str
+    optimizer: OptimizerSettings
+    checkpoint: Checkpoint | None
+
+    @property
+    def tokens_per_step(self) -> int:
+        return self.batch * self.sequence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Runtime:
+    """The software a rank runs in."""
+
+    container: str = ""
+    mounts: tuple[str, ...] = ()
+    ships_code: bool = True  # the code travels in the run folder; else the image holds it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolvedJob:
+    """A job of a spec, ready to be predicted, rendered and submitted."""
+
+    name: str
+    spec: Spec  # the whole spec, with its defaults filled in
+    job: Job  # as written, with its defaults filled in: scheduler options, environment, secrets
+    trainer: Trainer
+    recipe: Recipe | None
+    placement: Placement
+    training: Training | None  # None: a script that says nothing about what it trains
+    runtime: Runtime
+    environment: tuple[EnvVar, ...]
+    run_root: str  # the folder of the cluster that run folders go to; empty: it has no shared one
+    base: Path  # relative paths of the job start here
+    decisions: Mapping[str, Decision] = field(default_factory=dict)
+
+    @property
+    def ranks(self) -> int:
+        return self.placement.ranks
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """A resolved job, or every reason why there is none."""
+
+    loaded: LoadedSpec
+    job: ResolvedJob | None
+    problems: tuple[JobProblem, ...] = ()
+    decisions: Mapping[str, Decision] = field(default_factory=dict)  # what could be decided all the same
+
+    def require(self) -> ResolvedJob:
+        """The job; the first problem as an error where there is none. Verbs run `check` first, which names them all."""
+        if self.job is None:
+            first = self.problems[0]
+            raise UserError(first.what, where=self.loaded.where(*first.path), fix=first.fix)
+        return self.job

@@ -1,0 +1,16 @@
+"""Where a cluster keeps run folders: one rule for plan, submit and report."""
+
+from __future__ import annotations
+
+from trainwright.spec.model import Spec
+
+SHARED = ("lustre", "efs", "openzfs", "ebs", "folder")  # seen by every node; NVMe disks are not
+FOLDER = "trainwright/runs"
+
+
+def run_root(spec: Spec) -> str:
+    """The folder that the spec names, or one on its first shared file system; empty where there is neither."""
+    if spec.runs:
+        return spec.runs.rstrip("/")
+    mounts = [item.mount for item in spec.storage if item.kind in SHARED]
+    return f"{mounts[0].rstrip('/')}/{FOLDER}" if mounts else ""

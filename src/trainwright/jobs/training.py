@@ -1,0 +1,236 @@
+"""What a job trains: model, parallel plan, batch, schedule, data and checkpoints, out of job, recipe and the trainer's
+own arguments."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from trainwright.catalog.models import model as find_model
+from trainwright.errors import UserError
+from trainwright.jobs.arguments import TrainerArguments, trainer_arguments
+from trainwright.jobs.batch import BatchResolver
+from trainwright.jobs.origin import Origin
+from trainwright.jobs.resolved import OptimizerSettings, Placement, Trainer, Training
+from trainwright.recipes.model import Recipe, Spread
+from trainwright.spec.model import Checkpoint, Optimizer, Parallel
+from trainwright.train.models.shape import ModelShape, lookup
+from trainwright.train.parallel.plan import ParallelPlan, complete, parse_axes
+
+if TYPE_CHECKING:
+    from trainwright.jobs.resolve import JobResolver
+
+LONGEST_DEFAULT = 8192  # tokens of a sequence, where neither job nor recipe says it
+DATA = "builtin:stdlib"
+PLAN = "JOB002"
+MODEL = "SPC004"
+
+
+class TrainingResolver:
+    """One job's training. Problems and decisions go to the resolver of the job."""
+
+    def __init__(self, outer: JobResolver, recipe: Recipe | None, placement: Placement, trainer: Trainer) -> None:
+        self.outer = outer
+        self.job = outer.job
+        self.recipe = recipe
+        self.placement = placement
+        self.trainer = trainer
+        self.ours = trainer == "trainwright"
+        self.arguments = self._arguments()
+
+    def training(self) -> Training | None:
+        """Everything, or None where a problem was found or a script says nothing of what it trains."""
+        model, shape = self._model()
+        if self.trainer == "script" and model is None:
+            return None
+        self._refuse_unsupported(shape)
+        sequence = self._sequence(shape)
+        steps = self.value("steps", self.job.steps, self.recipe.steps if self.recipe else None)
+        optimizer, checkpoint = self._optimizer(steps), self._checkpoint()
+        plan = self._plan(shape, sequence)
+        if plan is None:
+            return None
+        batch, micro_batch = BatchResolver(self, plan, sequence).batch()
+        return Training(
+            model=model,
+            shape=shape,
+            plan=plan,
+            sequence=sequence,
+            batch=batch,
+            micro_batch=micro_batch,
+            precision=self.value("precision", self.job.precision, self.recipe.precision if self.recipe else None),
+            recompute=self._recompute(),
+            steps=steps,
+            data=self._data(),
+            optimizer=optimizer,
+            checkpoint=checkpoint,
+        )
+
+    def value(self, name: str, stated: Any, of_recipe: Any, *path: str) -> Any:
+        """One value by precedence (trainer argument, job, recipe), with its origin."""
+        if name in self.arguments.values:
+            self.outer.decide(name, self.arguments.values[name], "args", origin=self.from_arguments(name))
+            return self.arguments.values[name]
+        if stated is not None:
+            self.outer.decide(name, stated, *(path or (name,)))
+            return stated
+        if of_recipe is not None:
+            self.outer.decide(name, of_recipe, *(path or (name,)), otherwise=self.from_recipe())
+        return of_recipe
+
+    def from_arguments(self, option: str) -> Origin:
+        place = self.outer.written("args") or Origin("spec")
+        return Origin(place.source, place.where, f"the trainer's argument --{option.replace('_', '-')} wins")
+
+    def from_recipe(self, why: str = "") -> Origin:
+        return Origin("recipe", self.job.recipe or "", why)
+
+    def default(self, name: str, value: object, why: str) -> None:
+        self.outer.decide(name, value, name, otherwise=Origin("default", why=why))
+
+    def _arguments(self) -> TrainerArguments:
+        """What `args` say to our trainer; another trainer's options are not ours to read."""
+        given = trainer_arguments(self.job.args) if self.ours else TrainerArguments()
+        if given.problem:
+            self.outer.refuse(MODEL, "args", what=given.problem, fix=given.fix)
+        return given
+
+    def _model(self) -> tuple[str | None, ModelShape | None]:
+        model = self.value("model", self.job.model, self.recipe.model if self.recipe else None)
+        if model is None:
+            if self.ours:
+                what = f"job {self.job.name!r} names neither a recipe, a model nor a script"
+                self.outer.refuse(MODEL, what=what, fix="add `recipe:`; `trainwright recipes list` names them")
+            return None, None
+        path = str(self.outer.base("model") / model) if model.endswith(".json") else model
+        try:
+            return model, lookup(model) if self.ours and path == model else find_model(path)
+        except UserError as error:
+            if self.ours or self.job.model:
+                self.outer.refuse(MODEL, "model" if self.job.model else "recipe", what=error.what, fix=error.fix)
+            return model, None
+
+    def _refuse_unsupported(self, shape: ModelShape | None) -> None:
+        """What our trainer does not have."""
+        if not self.ours:
+            return
+        if shape is not None and (shape.kind != "decoder" or shape.experts):
+            self.outer.refuse(
+                MODEL, "model" if self.job.model else "recipe",
+                what=f"our trainer has dense decoders only, and {shape.name} is none",
+                fix="choose a dense decoder, such as llama3.1-8b, or a recipe of another trainer",
+            )  # fmt: skip
+        if self.job.workers is not None:
+            self.outer.refuse(
+                MODEL, "workers", what="our trainer reads ahead in a thread and has no loader processes",
+                fix="leave `workers` out",
+            )  # fmt: skip
+        if self.job.parallel is not None and self.job.parallel.ep > 1:
+            self.outer.refuse(
+                PLAN, "parallel", "ep", what="our trainer has no expert parallelism", fix="leave `ep` out"
+            )
+
+    def _sequence(self, shape: ModelShape | None) -> int:
+        value = self.value("sequence", self.job.sequence, self.recipe.sequence if self.recipe else None)
+        if value:
+            return int(value)
+        longest = min(shape.context, LONGEST_DEFAULT) if shape else LONGEST_DEFAULT
+        self.default("sequence", longest, f"the model's context, at most {LONGEST_DEFAULT}")
+        return longest
+
+    def _plan(self, shape: ModelShape | None, sequence: int) -> ParallelPlan | None:
+        ranks = self.placement.ranks
+        try:
+            axes, rest = self._axes()
+        except UserError as error:
+            self.outer.refuse(PLAN, "args", what=error.what, fix=error.fix)
+            return None
+        plan = complete(axes, ranks, rest)
+        if plan is None:
+            asked = ParallelPlan(**axes)
+            self.outer.refuse(
+                PLAN, *self._plan_path(axes),
+                what=f"the plan {asked} needs {asked.world} ranks (or a multiple), and the job has {ranks}",
+                fix=f"nodes x processes must be a multiple of {asked.tp * asked.pp * asked.cp}; leave shard and "
+                "replicate out to fill the rest",
+            )  # fmt: skip
+            return None
+        misfit = replace(plan, ep=1).misfit(shape, sequence) if shape is not None and self.ours else ""
+        if shape is not None and misfit:
+            sizes = {axis: getattr(plan, axis) for axis in ("tp", "pp", "cp", "virtual_stages")}
+            used = {axis: size for axis, size in sizes.items() if size > 1}
+            path = self._plan_path(used) if used else ("sequence",)
+            self.outer.refuse(PLAN, *path, what=f"{shape.name}: {misfit}", fix=plan.fix(shape, ranks, sequence, 0))
+            return None
+        for axis in ("replicate", "shard", "tp", "pp", "cp", "ep", "virtual_stages"):
+            self.outer.decide(
+                axis, getattr(plan, axis), "parallel", axis, otherwise=self.outer.decisions["parallel"].origin
+            )
+        return plan
+
+    def _axes(self) -> tuple[dict[str, int], str]:
+        """The axes that are fixed, and the axis that takes the ranks which are left."""
+        if "parallel" in self.arguments.values:
+            text = self.value("parallel", None, None)
+            return parse_axes(text), ""
+        asked: Parallel = self.job.parallel or (
+            self.recipe.spread(self.placement.queue.instance) if self.recipe else Spread()
+        )
+        rest = asked.rest if isinstance(asked, Spread) else "replicate" if asked.shard else "shard"
+        if self.job.parallel is None and self.recipe is None:
+            self.default("parallel", asked, "the model is sharded over all ranks")
+        else:
+            self.value("parallel", self.job.parallel, asked)
+        stated = {axis: size for axis, size in asked.model_dump(exclude={"rest"}).items() if size is not None}
+        return {axis: size for axis, size in stated.items() if size > 1 or axis in ("shard", "replicate")}, rest
+
+    def _plan_path(self, axes: dict[str, int]) -> tuple[str, ...]:
+        """The largest axis that the job states, else what stands for the plan."""
+        stated = [axis for axis in axes if self.outer.written("parallel", axis)]
+        if stated:
+            return ("parallel", max(stated, key=lambda axis: axes[axis]))
+        return ("parallel",) if self.job.parallel else ("recipe",) if self.recipe else ("nodes",)
+
+    def _recompute(self) -> str | None:
+        value = self.value("recompute", self.job.recompute, self.recipe.recompute if self.recipe else None)
+        if value is None and self.ours:
+            self.default("recompute", "none", "activations are kept")
+            return "none"
+        return str(value) if value is not None else None
+
+    def _data(self) -> str:
+        value = self.value("data", self.job.data, self.recipe.data if self.recipe else None)
+        if value is None:
+            self.default("data", DATA, "the source of Python's standard library, to try things out")
+            return DATA
+        return " ".join(value) if isinstance(value, list) else str(value)
+
+    def _optimizer(self, steps: int | None) -> OptimizerSettings:
+        stated = self.job.optimizer or Optimizer()
+        base = self.recipe.optimizer if self.recipe else None
+
+        def value(name: str, of_recipe: Any) -> Any:
+            return self.value(name, getattr(stated, name), of_recipe, "optimizer", name)
+
+        warmup = value("warmup", None)
+        if warmup is None and base is not None:
+            warmup = self._recipe_warmup(base.warmup, steps)
+        lr, schedule = value("lr", base.lr if base else None), value("schedule", base.schedule if base else None)
+        fixed = base.model_dump(include={"final", "betas", "weight_decay", "clip"}) if base else {}
+        return OptimizerSettings(lr=lr, warmup=warmup, schedule=schedule, decay=value("decay", None), **fixed)
+
+    def _recipe_warmup(self, warmup: int, steps: int | None) -> int:
+        """A recipe's warm-up that does not end within the job's steps is shortened in proportion: its author chose it
+        for the recipe's own length."""
+        assert self.recipe is not None
+        shorter = steps is not None and warmup >= steps
+        why = f"the recipe's {warmup} of {self.recipe.steps} steps, shortened with the run" if shorter else ""
+        warmup = warmup * (steps or 0) // self.recipe.steps if shorter else warmup
+        self.outer.decide("warmup", warmup, "optimizer", "warmup", otherwise=self.from_recipe(why))
+        return warmup
+
+    def _checkpoint(self) -> Checkpoint | None:
+        checkpoint: Checkpoint | None = self.value(
+            "checkpoint", self.job.checkpoint, self.recipe.checkpoint if self.recipe else None
+        )
+        return checkpoint

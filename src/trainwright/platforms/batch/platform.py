@@ -1,0 +1,28 @@
+"""The `batch` platform: multi-node jobs on AWS Batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from trainwright.aws.batch import BatchApi
+from trainwright.platforms.containers import batch_scheduler
+from trainwright.platforms.deployed import DeployedPlatform
+from trainwright.schedulers.batch import BatchScheduler
+
+if TYPE_CHECKING:
+    from trainwright.spec.model import Job, Spec
+
+
+class BatchPlatform(DeployedPlatform):
+    name = "batch"
+
+    def scheduler(self, spec: Spec, job: Job, host: str = "") -> BatchScheduler:
+        self.refuse_host(host)
+        return batch_scheduler(spec, job)
+
+    def preview(self, spec: Spec, job: Job, host: str = "") -> BatchScheduler:
+        return self.scheduler(spec, job, host)
+
+    def scheduler_again(self, cluster: str, host: str, at: Mapping[str, str]) -> BatchScheduler:
+        return BatchScheduler(at["queue"], "", BatchApi(at["region"] or None), cluster)

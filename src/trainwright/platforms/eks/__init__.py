@@ -1,0 +1,1 @@
+"""Kubernetes on EKS, also where SageMaker HyperPod provides the nodes."""

@@ -1,0 +1,1 @@
+"""SageMaker HyperPod with Slurm."""

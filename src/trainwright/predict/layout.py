@@ -1,0 +1,116 @@
+"""Turns a request into a Setup: completes the parallel plan, refuses what cannot run, and chooses the microbatch and
+the recomputation that were left open."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from trainwright.catalog.models import model
+from trainwright.errors import UserError
+from trainwright.predict.constants import Constants
+from trainwright.predict.hardware import cluster
+from trainwright.predict.memory import TIGHT, least_recompute, memory
+from trainwright.predict.profiles import profile
+from trainwright.predict.request import PredictRequest
+from trainwright.predict.setup import Batch, Setup, zero_stage
+from trainwright.predict.step import step_time
+from trainwright.train.models.shape import ModelShape
+from trainwright.train.parallel.plan import ParallelPlan, complete, parse_axes
+
+MICRO_BATCHES = (16, 8, 4, 2, 1)
+ZERO_STAGES = ("0", "1", "2", "3")
+
+
+def lay_out(request: PredictRequest, c: Constants) -> Setup:
+    """The job of a request with nothing left open."""
+    shape = model(request.model) if isinstance(request.model, str) else request.model
+    machines = cluster(request.instance, request.nodes, request.gpus_per_node)
+    if machines.device.arch.startswith("neuron"):
+        raise UserError(
+            f"{request.instance} cannot be predicted: too little is published about Neuron kernels",
+            fix="name an instance type with GPUs",
+        )
+    trainer = profile(request.trainer)
+    plan, zero = read_plan(request.plan, machines.gpus)
+    zero = request.zero if request.zero is not None else zero
+    sequence = request.sequence or shape.context
+    refuse_misfit(plan, shape, sequence)
+    sequences = request.sequences or shared_sequences(request.batch_tokens, sequence, plan.data)
+    start = Setup(
+        shape, machines, plan, Batch(sequence, 1, 1), trainer, request.precision,
+        zero_stage(plan, trainer) if zero is None else zero,
+    )  # fmt: skip
+    return choose_batch(start, sequences, request, c)
+
+
+def read_plan(plan: ParallelPlan | str, gpus: int) -> tuple[ParallelPlan, int | None]:
+    """The plan and, where the text names one (`zero=1`), the ZeRO stage. Open data axes are filled to use every GPU."""
+    if isinstance(plan, ParallelPlan):
+        text, completed, zero = str(plan), plan if plan.world == gpus else None, None
+    else:
+        text, zero = split_zero(plan)
+        completed = complete(parse_axes(text), gpus)
+    if completed is None:
+        raise UserError(
+            f"the plan does not use all of the {gpus} GPUs, and no number of data ranks makes it do so",
+            where=f"plan {text}", fix=f"axes whose product is {gpus}; shard and replicate are filled in where left out",
+        )  # fmt: skip
+    return completed, zero
+
+
+def split_zero(text: str) -> tuple[str, int | None]:
+    """A plan's text without its `zero=` item, and that item's number."""
+    items = [item.strip() for item in text.split(",")]
+    stages = [item.partition("=")[2].strip() for item in items if item.partition("=")[0].strip() == "zero"]
+    if not stages:
+        return text, None
+    if len(stages) > 1 or stages[0] not in ZERO_STAGES:
+        raise UserError(
+            f"zero={', zero='.join(stages)} is not a ZeRO stage", where="--parallel",
+            fix="zero=0 shards nothing, 1 the optimizer state, 2 gradients too, 3 weights too; give one",
+        )  # fmt: skip
+    return ",".join(item for item in items if item.partition("=")[0].strip() != "zero"), int(stages[0])
+
+
+def refuse_misfit(plan: ParallelPlan, shape: ModelShape, sequence: int) -> None:
+    problem = plan.misfit(shape, sequence)
+    if problem:
+        raise UserError(problem, where=f"plan {plan}", fix=plan.fix(shape, plan.world, sequence, 0))
+
+
+def shared_sequences(tokens: int | None, sequence: int, ranks: int) -> int:
+    """A batch in tokens is a target: the nearest number of sequences that the data ranks can share in microbatches."""
+    share = (tokens or ranks * sequence) / sequence / ranks
+    unit = 1 if share < 3 else 2 if share < 8 else 4
+    return max(1, round(share / unit) * unit) * ranks
+
+
+def choose_batch(s: Setup, sequences: int, request: PredictRequest, c: Constants) -> Setup:
+    """The microbatch and recomputation that give the fastest step that fits, among those the request allows."""
+    share, left = divmod(sequences, s.plan.data)
+    if left or share < 1:
+        near = max(1, round(sequences / s.plan.data)) * s.plan.data
+        raise UserError(
+            f"a batch of {sequences} sequences does not divide over {s.plan.data} data ranks",
+            where="--batch",
+            fix=f"--batch {near * s.batch.sequence} (tokens), that is {near} sequences",
+        )
+    options = []
+    for size in (request.micro_batch,) if request.micro_batch else MICRO_BATCHES:
+        if share % size:
+            continue
+        option = replace(s, batch=Batch(s.batch.sequence, size, share // size))
+        chosen = request.recompute
+        options.append(replace(option, recompute=chosen) if chosen else least_recompute(option, c))
+    if not options:
+        raise UserError(
+            f"{share} sequences per data rank are not a multiple of the microbatch {request.micro_batch}",
+            where="--micro-batch",
+            fix=f"a divisor of {share}",
+        )
+    limit = TIGHT * s.cluster.device.memory
+    fitting = [option for option in options if memory(option, c).total <= limit]
+    return min(
+        fitting or [min(options, key=lambda option: memory(option, c).total)],
+        key=lambda option: step_time(option, c).total,
+    )

@@ -1,0 +1,1 @@
+"""One training as the user sees it: submitted, followed, listed, resumed, drilled."""

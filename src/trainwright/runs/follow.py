@@ -1,0 +1,58 @@
+"""Watching a run: its log lines as they come, and how far it is.
+
+It only reads the run folder, so closing the terminal loses nothing and a second one may watch the same run.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+
+from trainwright.runs.progress import Progress
+from trainwright.runs.reach import run_state, shell_of
+from trainwright.runs.store import Run
+from trainwright.schedulers.base import JobStatus, Scheduler
+from trainwright.schedulers.logs import new_lines
+
+Show = Callable[[Progress, JobStatus], None]
+
+
+def follow(
+    run: Run,
+    scheduler: Scheduler,
+    rank: int | None = None,
+    line: Callable[[str], None] = print,
+    show: Show = lambda progress, status: None,
+    pause: float = 0.5,
+) -> JobStatus:
+    """Show a run until its job is over, and return how it ended. `show` is called for new steps and new states."""
+    seen: dict[str, str] = {}
+    metrics, position = f"{run.where}/metrics.jsonl", 0
+    progress = Progress(run.steps, predicted_speed(run))
+    last = ""
+    while True:
+        # Asked before the logs are read: what a job wrote before it ended is then always shown.
+        status = run_state(run, scheduler)
+        for source, text in scheduler.logs(run.identity, run.where, seen, rank):
+            line(f"[{source}] {text}")
+        records, position = new_lines(scheduler.shell, metrics, position)
+        if progress.take(records) or status.state != last:
+            show(progress, status)
+        last = status.state
+        if status.over:
+            return status
+        time.sleep(pause)
+
+
+def progress_of(run: Run) -> Progress:
+    """How far a run came, from all of its metrics.jsonl."""
+    progress = Progress(run.steps, predicted_speed(run))
+    progress.take(new_lines(shell_of(run), f"{run.where}/metrics.jsonl", 0)[0])
+    return progress
+
+
+def predicted_speed(run: Run) -> float | None:
+    """Tokens per second that were predicted when the run was submitted."""
+    path = run.folder / "prediction.json"
+    return json.loads(path.read_text()).get("tokens_per_s") if path.exists() else None

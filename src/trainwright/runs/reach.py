@@ -1,0 +1,166 @@
+"""Finding the scheduler of a job again, from a spec or from an earlier run, and what it says about the run."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from trainwright.errors import UserError
+from trainwright.platforms.base import find, platform_named
+from trainwright.runs import store
+from trainwright.runs.store import Run
+from trainwright.schedulers.base import JobStatus, Scheduler
+from trainwright.schedulers.process import ProcessScheduler
+from trainwright.schedulers.shell import Gone, Shell
+
+if TYPE_CHECKING:
+    from trainwright.schedulers.slurm import SlurmScheduler
+    from trainwright.spec.model import Job, Spec
+
+RECENT = 30 * 24 * 3600.0  # seconds; a cluster without a run for longer may be gone, and is no longer asked
+CANCELLED = "cancelled"  # the event that `trainwright cancel` leaves
+
+
+def scheduler_for(spec: Spec, job: Job, host: str = "", chosen: str = "", dry: bool = False) -> Scheduler:
+    """Where a job of a spec goes: the scheduler the user chose, the head node he named, or the platform's own. A dry
+    run only writes the script, so a local cluster need not be up for it."""
+    if chosen == "process":
+        return ProcessScheduler()
+    platform = platform_named(spec.platform)
+    return platform.preview(spec, job, host) if dry else platform.scheduler(spec, job, host)
+
+
+def scheduler_of(run: Run) -> Scheduler:
+    """The scheduler a run was handed to. Nothing is asked of it yet, so this also works while it is down."""
+    if run.scheduler == "process":
+        return ProcessScheduler()
+    return platform_named(run.platform).scheduler_again(run.cluster, run.host, run.at)
+
+
+def slurm_named(target: str | None, host: str = "") -> SlurmScheduler:
+    """The Slurm of the cluster that a spec or a name means; without one, the Slurm of this machine or of `host`."""
+    from trainwright.schedulers.slurm import SlurmScheduler
+
+    if not target:
+        return SlurmScheduler(Shell(host=host), python="python3") if host else SlurmScheduler()
+    platform, name, spec = find(target)
+    if not host and (spec is None or spec.platform == "local"):
+        from trainwright.platforms.local import state
+        from trainwright.platforms.local.platform import scheduler_on
+
+        return scheduler_on(state.require(name))
+    scheduler = platform.scheduler_again(name, host, {})
+    if not isinstance(scheduler, SlurmScheduler):
+        fix = "on Kubernetes run `python -m trainwright.health` in a DaemonSet"
+        raise UserError(f"cluster {name} has no Slurm", where=target, fix=fix)
+    return scheduler
+
+
+def shell_of(run: Run) -> Shell:
+    """How to read a run's files: in place, or over ssh."""
+    return Shell(host=run.host)
+
+
+def log_lines(run: Run, rank: int | None = None) -> Iterator[str]:
+    """What a run has logged so far, each line with its source."""
+    return (f"[{source}] {line}" for source, line in scheduler_of(run).logs(run.identity, run.where, {}, rank))
+
+
+def run_state(run: Run, scheduler: Scheduler | None = None) -> JobStatus:
+    """What became of a run: `unknown`, with what was last seen, where the scheduler does not answer."""
+    if not run.job_id:
+        return JobStatus("", run.name, "unknown", run.scheduler, reason="it was never submitted")
+    seen = store.last_seen(run)
+    if seen and seen.status.over:
+        return seen.status
+    try:
+        status = (scheduler or scheduler_of(run)).state(run.identity)
+    except UserError as error:
+        status = JobStatus(run.job_id, run.name, "unknown", run.scheduler, run.cluster, run.queue, reason=error.what)
+        if isinstance(error, Gone):
+            status = dataclasses.replace(status, state="lost")
+    if status.state in {"unknown", "lost"}:
+        status = _from_events(run, status)
+    if status.state == "unknown":
+        when = f"last seen {seen.status.state} at {clock(seen.time)}" if seen else "never seen"
+        return dataclasses.replace(status, reason=f"{status.reason}; {when}")
+    store.remember(run, status, seen)
+    return status
+
+
+def all_jobs() -> list[JobStatus]:
+    """Every job that waits or runs, with one question to each scheduler this machine knows. The runs of a scheduler
+    that does not answer are listed as unknown."""
+    jobs = ProcessScheduler().jobs()
+    for scheduler, runs in known_schedulers():
+        try:
+            jobs += scheduler.jobs()
+        except UserError as error:
+            lost = JobStatus("", "", "unknown", scheduler.name, scheduler.cluster, reason=error.what)
+            jobs += [run_state(run, scheduler) for run in runs] or [lost]
+    return [job for job in jobs if not job.over]
+
+
+def known_schedulers() -> list[tuple[Scheduler, list[Run]]]:
+    """The local clusters, and every place of a recent run that is not known to be over; each with those runs."""
+    from trainwright.platforms.local.platform import local_schedulers
+
+    places: dict[tuple[str, ...], tuple[Scheduler, list[Run]]] = {
+        _place(each.cluster, "", each.at.values()): (each, []) for each in local_schedulers()
+    }
+    for run in _open_runs():
+        place = _place(run.cluster, run.host, run.at.values())
+        if place not in places:
+            places[place] = (scheduler_of(run), [])
+        places[place][1].append(run)
+    return list(places.values())
+
+
+def remember_runs(cluster: str) -> None:
+    """Ask a last time how the runs of a cluster stand, before it is changed or taken down and can no longer tell."""
+    for run in _open_runs():
+        if run.cluster == cluster and not run.host:
+            run_state(run)
+
+
+def cancel(run: Run) -> None:
+    """End a run's job, and record in its folder that this was asked for, for when its cluster is gone."""
+    scheduler_of(run).cancel(run.identity)
+    event = {"time": time.time(), "source": "job", "event": CANCELLED, "job": run.job_id}
+    with (run.folder / "events.jsonl").open("a", encoding="utf-8") as events:
+        events.write(json.dumps(event) + "\n")
+
+
+def clock(moment: float) -> str:
+    """A time for people: with the day where it was not today."""
+    today = time.strftime("%Y-%m-%d") == time.strftime("%Y-%m-%d", time.localtime(moment))
+    return time.strftime("%H:%M:%S" if today else "%Y-%m-%d %H:%M:%S", time.localtime(moment))
+
+
+def _open_runs() -> Iterator[Run]:
+    for run in store.all_runs():
+        if run.scheduler == "process" or not run.job_id or time.time() - run.created > RECENT:
+            continue
+        seen = store.last_seen(run)
+        if seen is None or not seen.status.over:
+            yield run
+
+
+def _place(cluster: str, host: str, at: Iterable[str]) -> tuple[str, ...]:
+    return (cluster, host, *at)
+
+
+def _from_events(run: Run, unknown: JobStatus) -> JobStatus:
+    """The last word of the job's own script, for a cluster that is no longer there to ask."""
+    path = run.folder / "events.jsonl"
+    lines = path.read_text().splitlines() if path.exists() else []
+    events = [json.loads(line) for line in lines if '"source": "job"' in line and line.endswith("}")]
+    if any(event["event"] == CANCELLED for event in events):
+        return dataclasses.replace(unknown, state="cancelled", reason="")
+    if not events or events[-1]["event"] != "ended":
+        return unknown
+    code = int(events[-1]["code"])
+    return dataclasses.replace(unknown, state="completed" if code == 0 else "failed", exit_code=code, reason="")

@@ -1,0 +1,154 @@
+"""Submitting a job: plan it (nothing is touched, `--dry-run` ends here), make its run folder, hand it over."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trainwright.errors import UserError
+from trainwright.jobs.environment import explain_environment
+from trainwright.jobs.explain import record
+from trainwright.jobs.resolved import ResolvedJob
+from trainwright.jobs.run_folder import FOLDER
+from trainwright.runs import code, store
+from trainwright.runs.progress import steps_in
+from trainwright.runs.required import check_required
+from trainwright.runs.store import Run
+from trainwright.schedulers.base import Launch, Scheduler, Script
+from trainwright.schedulers.launch import Place, launch_of
+from trainwright.schedulers.shell import Shell
+from trainwright.spec.load import LoadedSpec
+
+if TYPE_CHECKING:
+    from trainwright.check.finding import Finding
+
+
+@dataclass(frozen=True)
+class Order:
+    """Everything a submission is made from."""
+
+    loaded: LoadedSpec  # with this job alone
+    job: ResolvedJob
+    scheduler: Scheduler
+    venv: str = ""
+    findings: tuple[Finding, ...] = ()  # what `check` says about the spec; no errors
+
+    @property
+    def shell(self) -> Shell:
+        return self.scheduler.shell
+
+    @property
+    def ships_code(self) -> bool:
+        """Whether the run folder made here reaches the nodes; where images run, it does not."""
+        return self.job.runtime.ships_code
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What would be submitted."""
+
+    run: Run
+    launch: Launch
+    script: Script
+
+
+def plan(order: Order) -> Planned:
+    """The launch and its script, without a trace on disk."""
+    job, scheduler = order.job, order.scheduler
+    if job.job.script and order.ships_code:
+        code.check_script(job.base / job.job.script)
+    name = store.new_name(job.name)
+    away = order.shell.remote or not order.ships_code
+    remote = f"{_remote_root(order)}/{name}" if away else ""
+    folder = Path(remote) if remote else store.runs_folder() / name
+    # This machine's interpreter and paths mean nothing on another machine or in an image.
+    python = "python3" if away or job.runtime.container else scheduler.python
+    path = "" if away else os.environ.get("PYTHONPATH", "")
+    launch = launch_of(job, Place(folder, python, scheduler.interface, order.venv, path))
+    run = Run(
+        name, job.name, scheduler.name, job.spec.platform, scheduler.cluster, order.shell.host, remote,
+        queue=launch.queue, nodes=launch.nodes, ranks=launch.ranks, created=time.time(),
+        steps=(steps_in(launch.command) if job.training else None) or job.job.steps, at=dict(scheduler.at),
+    )  # fmt: skip
+    return Planned(run, launch, scheduler.render(launch))
+
+
+def submit(order: Order, planned: Planned) -> Run:
+    """Make the run folder, then hand the job over; a refused job leaves no folder behind."""
+    if order.ships_code:
+        check_required(order.job, planned.launch, order.shell, order.scheduler.name)
+    folder = planned.run.folder
+    folder.mkdir(parents=True, mode=0o700)
+    try:
+        fill_folder(order, planned)
+        order.shell.send(folder, planned.run.where)
+        job = order.scheduler.submit(planned.launch, planned.script)
+    except BaseException:
+        shutil.rmtree(folder)
+        raise
+    run = dataclasses.replace(planned.run, job_id=job.id, start=job.start, submitted=job.submitted)
+    store.write(run)
+    return run
+
+
+def fill_folder(order: Order, planned: Planned) -> None:
+    """Spec, resolved job, script, environment with reasons, code and git state: what this run was meant to be."""
+    folder, job = planned.run.folder, order.job
+    (folder / "logs").mkdir()
+    (folder / "spec.yaml").write_text(spec_text(order.loaded))
+    (folder / "resolved.json").write_text(json.dumps(record(job), indent=1) + "\n")
+    script = folder / planned.script.filename
+    script.write_text(planned.script.text)
+    script.chmod(0o755)
+    (folder / "environment").write_text(explain_environment(planned.launch.environment) + "\n")
+    facts = predicted(order)
+    if facts is not None:  # what the report later holds the measurement against
+        (folder / "prediction.json").write_text(json.dumps(facts, indent=1) + "\n")
+    if order.ships_code and job.job.script:
+        source = job.base / job.job.script
+        (folder / "code").mkdir()
+        code.ship_script(source, folder / "code")
+        code.record_git(source.parent, folder)
+    else:
+        if order.ships_code:
+            code.ship_trainer(folder / "code")
+        code.record_git(job.base, folder)
+    store.write(planned.run)
+
+
+def predicted(order: Order) -> dict[str, Any] | None:
+    """The job's prediction, for instance types. On this machine it has to be measured first, which would take longer
+    than to submit; `trainwright predict` does it."""
+    if order.job.training is None or order.job.placement.instance is None:
+        return None
+    from trainwright.predict.calibrate import calibrated
+    from trainwright.predict.job import predict_job
+
+    try:
+        return predict_job(order.job, calibrated()).to_dict()
+    except UserError as error:  # a model or a machine that the predictor does not know may still train
+        return {"unavailable": str(error)}
+
+
+def spec_text(loaded: LoadedSpec) -> str:
+    """The spec as it was submitted, flags included, with this job alone; `trainwright submit` takes it again."""
+    import yaml
+
+    plain = loaded.spec.model_dump(mode="json", exclude_defaults=True, by_alias=True)
+    text: str = yaml.safe_dump(plain, sort_keys=False)
+    return text
+
+
+def _remote_root(order: Order) -> str:
+    if order.job.run_root:
+        return order.job.run_root
+    home = order.shell.output(["pwd"]).strip()
+    if not home:
+        raise UserError("the head node names no home folder", fix="say where run folders go: --remote-folder /fsx/runs")
+    return f"{home}/{FOLDER}"

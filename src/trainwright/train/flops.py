@@ -1,0 +1,100 @@
+"""Model FLOPs per token, MFU and peak rates: the one definition that the trainer, the predictor and reports share.
+
+FLOPs per token, forward and backward = 6 x the parameters of matrix products + 12 x layers x heads x head width x keys.
+
+- Parameters of matrix products: the embedding table is a lookup and does not count; the output head counts, tied or
+  not; of a mixture of experts, the router and the experts that one token visits.
+- Keys: how many positions one token attends to on average. A causal decoder sees half of the sequence, one with a
+  sliding window less, an encoder all of it. Documents packed into one sequence count as one.
+
+Recomputed activations do not count. MFU divides by the dense 16-bit peak of the device, for every precision, so that
+figures with bf16 and fp8 compare. Free of torch: the control side imports this module."""
+
+from __future__ import annotations
+
+import csv
+import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from trainwright.train.models.shape import ModelShape
+
+PEAKS_FILE = Path(__file__).with_name("peaks.csv")
+TERA = 1e12
+
+
+@dataclass(frozen=True, slots=True)
+class PeakRates:
+    """Dense matrix peaks of one accelerator in FLOP/s; 0: the hardware has no such unit (bf16 on V100 and T4)."""
+
+    name: str  # the catalog's key, as h100
+    torch_names: tuple[str, ...]  # how torch.cuda.get_device_name spells it
+    bf16: float
+    fp16: float
+    fp8: float
+    fp4: float
+    fp32: float
+    source: str
+
+    @property
+    def mfu(self) -> float:
+        """The rate that MFU divides by: dense bf16, or fp16 on hardware older than bf16."""
+        return self.bf16 or self.fp16
+
+
+@cache
+def peak_rates() -> dict[str, PeakRates]:
+    """Every row of peaks.csv, by name."""
+    lines = PEAKS_FILE.read_text(encoding="utf-8").splitlines()
+    rows = csv.DictReader(line for line in lines if not line.startswith("#"))
+    return {row["name"]: _rates(row) for row in rows}
+
+
+def rates_of_device(torch_name: str) -> PeakRates | None:
+    """The rates of a device by the name torch reports (`NVIDIA H100 PCIe`); the longest spelling that matches wins."""
+    spellings = [(spelling, rates) for rates in peak_rates().values() for spelling in rates.torch_names]
+    matches = [(len(spelling), rates) for spelling, rates in spellings if _is_word_of(spelling, torch_name)]
+    return max(matches, key=lambda match: match[0])[1] if matches else None
+
+
+def flops_per_token(shape: ModelShape, sequence: int) -> float:
+    """Model FLOPs of one token, forward and backward."""
+    attention = 12.0 * shape.layers * shape.heads * shape.width_per_head * keys_per_token(shape, sequence)
+    return 6.0 * matmul_parameters(shape) + attention
+
+
+def matmul_parameters(shape: ModelShape) -> int:
+    """The parameters that one token is multiplied with: no embedding table, norm or bias; active experts only."""
+    inner = shape.heads * shape.width_per_head
+    attention = 2 * shape.hidden * (inner + shape.kv_heads * shape.width_per_head)
+    mlp = (3 if shape.activation == "swiglu" else 2) * shape.hidden * shape.ffn
+    router = shape.hidden * shape.experts
+    block = attention + mlp * (shape.experts_per_token if shape.experts else 1) + router
+    return shape.layers * block + shape.hidden * shape.vocab
+
+
+def keys_per_token(shape: ModelShape, sequence: int) -> float:
+    """Positions one token attends to, on average over the sequence."""
+    if shape.kind != "decoder":
+        return float(sequence)
+    window = min(shape.window or sequence, sequence)
+    return window - window * window / (2.0 * sequence)
+
+
+def mfu(tokens_per_s: float, flops: float, peak: float) -> float:
+    """Model FLOPs utilisation: `flops` per token at that speed, over the `peak` FLOP/s of all devices together."""
+    return tokens_per_s * flops / peak
+
+
+def _rates(row: dict[str, str]) -> PeakRates:
+    numbers = {kind: float(row[f"{kind}_tflops"] or 0) * TERA for kind in ("bf16", "fp16", "fp8", "fp4", "fp32")}
+    spellings = tuple(filter(None, row["torch_names"].split("|")))
+    return PeakRates(name=row["name"], torch_names=spellings, source=row["source"], **numbers)
+
+
+def _is_word_of(spelling: str, name: str) -> bool:
+    """Whether it stands in the name as whole words: L4 is no part of L40S."""
+    return re.search(rf"(?<![A-Za-z0-9]){re.escape(spelling)}(?![A-Za-z0-9])", name) is not None

@@ -1,0 +1,82 @@
+"""A model by its config.json is predicted as one of the catalog; what would be predicted wrong is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from trainwright.catalog.models import model as find_model
+from trainwright.cli.advise import command as advise_command
+from trainwright.errors import UserError
+from trainwright.predict import PredictRequest, predict
+from trainwright.train.models.hf_layout import config_of
+from trainwright.train.models.shape import lookup, parameter_count
+
+# Qwen/Qwen2.5-72B, config.json; its card says 72.7 B parameters.
+QWEN: dict[str, Any] = {
+    "model_type": "qwen2", "hidden_act": "silu", "hidden_size": 8192, "intermediate_size": 29568,
+    "max_position_embeddings": 131072, "num_attention_heads": 64, "num_hidden_layers": 80, "num_key_value_heads": 8,
+    "rms_norm_eps": 1e-5, "sliding_window": 131072, "use_sliding_window": False, "tie_word_embeddings": False,
+    "vocab_size": 152064,
+}  # fmt: skip
+
+
+def write(folder: Path, config: object) -> str:
+    (folder / "config.json").write_text(json.dumps(config))
+    return str(folder / "config.json")
+
+
+@pytest.mark.parametrize("name", ["llama3-70b", "gpt2-1.5b", "mistral-7b"])
+def test_it_is_predicted_as_the_catalogs(name: str, tmp_path: Path) -> None:
+    path = write(tmp_path, config_of(lookup(name), "bfloat16"))
+    own, known = (
+        predict(PredictRequest(model, "p5.48xlarge", 4, sequence=1024, batch_tokens=2**19)) for model in (path, name)
+    )
+    assert own.tokens_per_s == pytest.approx(known.tokens_per_s, rel=0.001)
+    assert own.memory_gib == pytest.approx(known.memory_gib, rel=0.001)
+
+
+def test_a_model_the_catalog_does_not_have(tmp_path: Path) -> None:
+    shape = find_model(write(tmp_path, QWEN))
+    assert parameter_count(shape) == pytest.approx(72.7e9, rel=0.002)
+    assert shape.window == 0
+    assert find_model(str(tmp_path)).hidden == 8192
+
+
+def test_advice_for_it_is_a_spec(tmp_path: Path) -> None:
+    words = [
+        "--model",
+        write(tmp_path, QWEN),
+        "--tokens",
+        "1T",
+        "--instances",
+        "p5",
+        "--nodes",
+        "16",
+        "--sequence",
+        "8192",
+    ]
+    done = CliRunner().invoke(advise_command, [*words, "--spec", str(tmp_path / "a.yaml")], catch_exceptions=False)
+    assert done.exit_code == 0
+    name = yaml.safe_load((tmp_path / "a.yaml").read_text())["name"]
+    assert name.replace("-", "").isalnum()
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({**QWEN, "kv_lora_rank": 512}, "only plain decoders"),
+        ({"hidden_size": 8}, "has no 'num_hidden_layers'"),
+        ([1], "not a JSON object"),
+    ],
+)
+def test_what_would_be_predicted_wrong_is_refused(config: object, message: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=message):
+        find_model(write(tmp_path, config))
+    with pytest.raises(UserError, match="No such file"):
+        find_model(str(tmp_path / "nowhere.json"))
