@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from typing import Any
 
 from trainwright.adopt.launch import Launched, taken_apart
@@ -206,14 +207,37 @@ class _Manifest:
             else:
                 env[entry.name] = entry.value.value
                 self.result.carry(f"env {entry.name}", entry.span, f"env: {entry.name}")
+        env |= self._by_mpirun()
         if env:
             self.result.job["env"] = env
+        secrets = self._secrets()
+        if secrets:
+            self.result.job["secrets"] = secrets
+
+    def _by_mpirun(self) -> dict[str, str]:
+        """`mpirun -x NAME=VALUE`."""
+        words = self.source.launch.runner.words if self.source.launch and self.source.launch.runner else []
+        texts = [word.value for word in words]
+        given = [after for flag, after in pairwise(texts) if flag == "-x" and "=" in after]
+        return dict(text.split("=", 1) for text in given)
+
+    def _secrets(self) -> dict[str, str]:
+        """Variables that the manifest takes from a Secret, by reference."""
+        made = {}
+        for node in _walk(self.root):
+            name, key = (
+                _text(node, "valueFrom", "secretKeyRef", part) if node.is_map else "" for part in ("name", "key")
+            )
+            if name and key:
+                made[_text(node, "name")] = f"{name}/{key}"
+                self.result.carry(f"env {_text(node, 'name')}", node.span, f"secrets: {name}/{key}")
+        return made
 
     def _command(self) -> None:
         launched, result = self.launched, self.result
         for name, word in [*launched.replaced, *launched.lost]:
             result.drop(f"{name} {word.value}".strip(), word, "the job script sets the rendezvous")
-        words = [_pod_rank(word) for word in launched.words]
+        words = launched.words
         if self.source.script is None:  # no shell runs them: a placeholder is for envsubst, and is named below
             words = [Value(word.value, word.span, word.text) if not _own(word) else word for word in words]
         texts = [word.value for word in words if not word.known]
@@ -238,12 +262,7 @@ class _Manifest:
 
 
 def _own(word: Value[str]) -> bool:
-    return any(f"${name}" in word.value for name in ("MASTER_ADDR", "MASTER_PORT", "PET_NODE_RANK"))
-
-
-def _pod_rank(word: Value[str]) -> Value[str]:
-    text = word.value.replace("$NODE_RANK", "$PET_NODE_RANK") if not word.known else word.value
-    return Value(text, word.span, word.text, word.key, word.known)
+    return any(f"${name}" in word.value for name in ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK"))
 
 
 def _whole(value: Value[str] | None) -> Value[int] | None:

@@ -137,7 +137,7 @@ class _Script:
             result.drop(
                 f"{name} (torchrun)", word, "a job has no field for it; a job that fails is requeued as a whole"
             )
-        words = [_meeting_point(word) for word in launched.words]
+        words = launched.words
         texts = [word.value for word in words if not word.known] + self.late
         prelude = [*self._preparations(), *(assignment(entry) for entry in self._runtime_values(texts)), *self.late]
         result.job["command"] = command_words(words, prelude)
@@ -224,12 +224,6 @@ def _from_here(value: Value[str] | None) -> Value[str] | None:
         return value
     text = re.sub(r"(?<![^,])(?:\$PWD|\$\{PWD\}|\$\(pwd\))(?=[/:])", ".", value.value)
     return Value(text, value.span, value.text, value.key, "$" not in text)
-
-
-def _meeting_point(word: Value[str]) -> Value[str]:
-    """A word with the address, port and node rank that the job script provides in place of the script's own."""
-    text = word.value.replace("$NODE_RANK", "$SLURM_NODEID") if not word.known else word.value
-    return Value(text, word.span, word.text, word.key, word.known)
 
 
 def _seconds(text: str) -> int | None:
