@@ -112,7 +112,9 @@ def _submit(context: Context) -> Run:
 
 
 def _finish(context: Context, run: Run) -> JobStatus:
-    status = follow(run, scheduler_of(run), line=lambda text: None, show=lambda progress, _: context.live(progress.line()))
+    status = follow(
+        run, scheduler_of(run), line=lambda text: None, show=lambda progress, _: context.live(progress.line())
+    )
     if status.state != "completed":
         log = (run.folder / "job.log").read_text()[-400:] if (run.folder / "job.log").exists() else ""
         raise Failed(f"the job ended as {status.state} ({status.reason})\n{log}")
