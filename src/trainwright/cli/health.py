@@ -35,9 +35,7 @@ def command(target: str | None, everywhere: bool, host: str, as_json: bool, **op
         options["stragglers"] = store.find(str(options["stragglers"])).folder
     words = _words(options)
     if everywhere and any(options[name] for name in ALONE):
-        raise click.UsageError(
-            f"--cluster goes without --{', --'.join(name.removesuffix('_checks') for name in ALONE)}"
-        )
+        raise click.UsageError("--cluster goes without --record, --replay, --stragglers, --list and --condition")
     if not everywhere:
         if target:
             raise click.UsageError("a cluster's name goes with --cluster")

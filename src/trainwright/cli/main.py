@@ -17,6 +17,8 @@ from trainwright.errors import UserError, did_you_mean
 VERBS: dict[str, str] = {
     "demo": "The whole story, for real, on this machine: about two minutes.",
     "init": "Write a starter spec from a reference architecture.",
+    "adopt": "Turn an sbatch script, a job manifest or a cluster file into a spec.",
+    "discover": "Read a running Slurm or Kubernetes cluster into a spec, without changing it.",
     "check": "Find mistakes in a spec, or in cluster and job files written by hand.",
     "predict": "Predict step time, memory, cost and duration of a job before anyone pays.",
     "advise": "Search machines and plans for the cheapest or fastest way to train a model.",

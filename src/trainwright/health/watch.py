@@ -3,12 +3,13 @@ any other script is watched without a change:
 
     torchrun --nproc-per-node=8 -m trainwright.health.watch train.py --its --own --arguments
 
-Every `EVERY` steps all ranks time a fixed piece of work and a megabyte from each neighbour, and rank 0 appends a line
-to `timings.jsonl`. That costs a few milliseconds; in between nothing happens but adding up times."""
+Every `EVERY` steps, and so rarely that it takes at most `SHARE` of the time, all ranks time a fixed piece of work and a
+megabyte from each neighbour, and rank 0 appends a line to `timings.jsonl`. In between nothing happens but adding up."""
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import runpy
 import socket
@@ -20,61 +21,65 @@ from typing import Any
 
 from trainwright.health.stragglers import FILE, WINDOW, Straggler, Timings, describe, find
 
-EVERY = 50  # steps between measurements; $TRAINWRIGHT_WATCH_EVERY changes it, 0 switches watching off
-MESSAGE = 2**18  # float32 values: 1 MiB
-SIZE, TIMES = {"cpu": (512, 12), "cuda": (2048, 20)}, 3  # of a matrix, how many products, how often
-
-
-def every_from_environment() -> int:
-    return int(os.environ.get("TRAINWRIGHT_WATCH_EVERY", EVERY))
+EVERY = 50  # steps between measurements; $TRAINWRIGHT_WATCH_EVERY fixes another number, 0 switches watching off
+SHARE = 0.005
+MESSAGE = {"cpu": 2**18, "cuda": 2**22}  # float32 values: 1 and 16 MiB
+SIZE, TIMES = {"cpu": (256, 30), "cuda": (2048, 20)}, 3  # of a matrix, how many products, how often
 
 
 class StepWatch:
     """Told of every step by every rank. All ranks must make the same steps."""
 
-    def __init__(self, folder: Path, device: Any = None, every: int | None = None) -> None:
+    def __init__(self, folder: Path, device: Any = None) -> None:
         self.folder, self.device = folder, device
-        self.every = every_from_environment() if every is None else every
-        self.steps, self.waited, self.since = 0, 0.0, time.perf_counter()
+        wanted = os.environ.get("TRAINWRIGHT_WATCH_EVERY")
+        self.every, self.fixed = int(wanted or EVERY), wanted is not None
+        self.steps, self.due = 0, self.every  # since the last measurement, and when the next one is due
+        self.waited, self.since = 0.0, time.perf_counter()
         self.rows: list[Timings] = []
         self.hosts: list[str] = []
+        self.named: set[tuple[int, str]] = set()
 
     def wait(self, seconds: float) -> None:
         """Time this rank waited for data since the last step."""
         self.waited += seconds
 
-    def step(self) -> list[Straggler]:
-        """One step is done; on rank 0, the stragglers that a measurement after it showed."""
+    def step(self, number: int) -> list[Straggler]:
+        """A step of this number is done; on rank 0, the stragglers that were not known before."""
+        self.steps += 1
+        if not self.due or self.steps < self.due:
+            return []
         import torch.distributed as dist
 
-        self.steps += 1
-        if not self.every or self.steps % self.every or not dist.is_available() or not dist.is_initialized():
-            return []
-        if dist.get_world_size() == 1:
-            return []
-        found = self._measure(dist)
-        self.waited, self.since = 0.0, time.perf_counter()
-        return found
+        found = self._measure(dist, number) if dist.is_initialized() and dist.get_world_size() > 1 else []
+        self.steps, self.waited, self.since = 0, 0.0, time.perf_counter()
+        new = [one for one in found if (one.rank, one.cause) not in self.named]
+        self.named = {(one.rank, one.cause) for one in found}
+        return new
 
-    def _measure(self, dist: Any) -> list[Straggler]:
+    def _measure(self, dist: Any, number: int) -> list[Straggler]:
         import torch
 
         device = self.device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
         if device.type == "cuda":
             torch.cuda.synchronize(device)
-        spent = (time.perf_counter() - self.since) / self.every
+        spent = (time.perf_counter() - self.since) / self.steps
         if not self.hosts:
             # Connections are made at first use: the first exchange is not counted.
             self.hosts = _gather_names(dist)
             exchange(dist, device, forward=True), exchange(dist, device, forward=False)
-        mine = [spent, self.waited / self.every, work(device)]
+        began = time.perf_counter()
+        mine = [spent, self.waited / self.steps, work(device)]
         mine += [exchange(dist, device, forward=True), exchange(dist, device, forward=False)]
+        mine.append(time.perf_counter() - began)
         table = [torch.empty(len(mine), device=device) for _ in self.hosts]
         dist.all_gather(table, torch.tensor(mine, device=device))
-        columns = torch.stack(table).t().tolist()
+        *columns, costs = torch.stack(table).t().tolist()
+        if not self.fixed:  # every rank has the same table, so all come to the same number
+            self.due = max(self.every, math.ceil(max(costs) / (SHARE * max(columns[0]))))
         if dist.get_rank() != 0:
             return []
-        row = Timings(self.steps, tuple(self.hosts), *(tuple(column) for column in columns))
+        row = Timings(number, tuple(self.hosts), *(tuple(column) for column in columns))
         self.rows = [*self.rows, row][-WINDOW:]
         found = find(self.rows)
         self._write(row, found)
@@ -90,7 +95,7 @@ class StepWatch:
 
 
 def work(device: Any) -> float:
-    """Seconds that a fixed piece of work takes here: the median of a few, since any process is interrupted at times."""
+    """Seconds that a fixed piece of work takes here: the best of a few, since any process is interrupted at times."""
     import torch
 
     size, products = SIZE["cuda" if device.type == "cuda" else "cpu"]
@@ -106,22 +111,30 @@ def work(device: Any) -> float:
                 torch.mm(a, a)
             _synchronize(device)
             times.append(time.perf_counter() - began)
-    return sorted(times)[TIMES // 2]
+    return min(times)
 
 
 def exchange(dist: Any, device: Any, forward: bool) -> float:
-    """Seconds until a megabyte from a neighbour is here, counted from a moment when all ranks are ready."""
+    """Seconds until a message from a neighbour is here: the best of a few."""
     import torch
 
     rank, size = dist.get_rank(), dist.get_world_size()
     after, before = (rank + 1) % size, (rank - 1) % size
     to, source = (after, before) if forward else (before, after)
-    outgoing, incoming = (torch.zeros(MESSAGE, device=device) for _ in range(2))
+    length = MESSAGE["cuda" if device.type == "cuda" else "cpu"]
+    outgoing, incoming = (torch.zeros(length, device=device) for _ in range(2))
+    return min(_transfer(dist, device, (outgoing, to), (incoming, source)) for _ in range(TIMES))
+
+
+def _transfer(dist: Any, device: Any, outgoing: tuple[Any, int], incoming: tuple[Any, int]) -> float:
+    """Seconds of one transfer, counted from a moment when all ranks are ready."""
+    import torch
+
     dist.all_reduce(torch.zeros(1, device=device))
     _synchronize(device)
     began = time.perf_counter()
     # The receive is posted first and waited for first: the time is that of the incoming link.
-    operations = [dist.P2POp(dist.irecv, incoming, source), dist.P2POp(dist.isend, outgoing, to)]
+    operations = [dist.P2POp(dist.irecv, *incoming), dist.P2POp(dist.isend, *outgoing)]
     requests = dist.batch_isend_irecv(operations)
     requests[0].wait()
     _synchronize(device)
@@ -150,12 +163,12 @@ def attach(folder: Path, report: Callable[[str], None]) -> StepWatch:
     from torch.utils.data import dataloader
 
     watch = StepWatch(folder)
-    first: list[int] = []  # several optimizers step once each: a step of the job ends with the first one's
+    counts: dict[int, int] = {}  # steps of each optimizer: of several, the first one's are the job's
 
     def stepped(optimizer: Any, *_: Any) -> None:
-        first[:] = first or [id(optimizer)]
-        if id(optimizer) == first[0]:
-            for one in watch.step():
+        counts[id(optimizer)] = counts.get(id(optimizer), 0) + 1
+        if id(optimizer) == next(iter(counts)):
+            for one in watch.step(counts[id(optimizer)]):
                 report(describe(one))
 
     iterator = dataloader._BaseDataLoaderIter

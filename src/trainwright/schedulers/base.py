@@ -32,7 +32,7 @@ class Launch:
     gpus: int = 0  # per node
     queue: str = ""
     environment: tuple[EnvVar, ...] = ()
-    launcher: Literal["srun", "torchrun"] = "srun"
+    launcher: Literal["srun", "torchrun", "plain"] = "srun"  # plain: the command starts once per node
     array: str = ""
     time: int | None = None  # seconds
     grace: int = 120  # seconds before the time limit at which the ranks are signalled to save

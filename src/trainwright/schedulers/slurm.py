@@ -166,7 +166,7 @@ def batch_options(job: Launch, counts_gpus: bool = True) -> list[str]:
     """The #SBATCH lines; what the user did not ask for is left to the cluster."""
     log = "job-%a.log" if job.array else "job.log"
     # Under torchrun Slurm starts one task per node, which gets the processors of all its ranks.
-    tasks, cpus = (1, job.cpus * job.processes) if job.launcher == "torchrun" else (job.processes, job.cpus)
+    tasks, cpus = (job.processes, job.cpus) if job.launcher == "srun" else (1, job.cpus * job.processes)
     size = [f"--nodes={job.nodes}", f"--ntasks-per-node={tasks}", f"--cpus-per-task={cpus}"]
     # Instance types are counted in cores. Where Slurm counts hardware threads, this gives each rank whole cores, all of
     # the node's cores are shared out, and each rank is bound to its own.

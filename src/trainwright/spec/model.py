@@ -309,6 +309,13 @@ class Job(Part):
     name: Name = Field(description="Name of the job.")
     recipe: Word | None = Field(None, description="A recipe (see `trainwright recipes list`) or a path to your own.")
     script: Word | None = Field(None, description="A script of your own, run with torchrun instead of a recipe.")
+    command: tuple[Argument, ...] = Field(
+        (), description="A command in words, instead of a recipe or script. Nothing is shipped; no shell reads it."
+    )
+    launcher: Literal["torchrun", "srun", "plain"] | None = Field(
+        None,
+        description="How a command starts: torchrun (default), srun (one Slurm task per rank), plain (once per node).",
+    )
     args: tuple[Argument, ...] = Field((), description="Arguments passed to the script or trainer.")
     model: Word | None = Field(None, description="Model shape, when it is not the recipe's.")
     queue: Word | None = Field(None, description="Queue it runs on. Default: the first.")
@@ -347,8 +354,10 @@ class Job(Part):
 
     @model_validator(mode="after")
     def _recipe_or_script(self) -> Job:
-        if self.recipe is not None and self.script is not None:
-            raise ValueError("a job takes a recipe or a script, not both")
+        if sum(map(bool, (self.recipe, self.script, self.command))) > 1:
+            raise ValueError("a job takes a recipe, a script or a command, not both")
+        if self.launcher is not None and not self.command:
+            raise ValueError("launcher goes with command")
         return self
 
 

@@ -16,6 +16,8 @@ import torch
 from torch import Tensor
 
 from trainwright.errors import UserError
+from trainwright.health.stragglers import describe
+from trainwright.health.watch import StepWatch
 from trainwright.train.checkpoint import faults
 from trainwright.train.config import TrainConfig
 from trainwright.train.data.batch import Batch
@@ -68,6 +70,7 @@ class Trainer:
         self.guard = LossGuard(self.config.on_nan, self.config.on_spike, self.config.spike_factor)
         self.request, self.vote = StopRequest(), Vote(world.size)
         self.watchdog = Watchdog(self.config.watchdog, self.folder, world.rank)
+        self.step_watch = StepWatch(self.folder, world.device)
         self.saved_at, self.saved_time = -1, time.monotonic()
         self.rewinds = 0  # since the last new checkpoint
         # On a GPU a step's loss is read while the next step runs, so that the CPU stays ahead.
@@ -153,7 +156,9 @@ class Trainer:
         """One step; False when the run was rewound."""
         asked = time.perf_counter()
         data = next(steps)
-        self.record.timings.data_wait += time.perf_counter() - asked
+        waited = time.perf_counter() - asked
+        self.record.timings.data_wait += waited
+        self.step_watch.wait(waited)
         if self.config.log_samples:
             self.record.samples(self.state.step + 1, self.engine.data_rank, data)
         # Seeded by step and rank, so that no generator state has to be saved.
@@ -175,12 +180,20 @@ class Trainer:
             norm = self.engine.optimizer_step(lr)
         self.state.step += 1
         self.record.timings.steps += 1
+        self._report_stragglers()
         before, self.pending = self.pending, Pending(self.state.step, data.seen, lr, loss, norm)
         fine = self._process_result(before) if before else True
         if not self.deferred:
             fine = fine and self._read_pending(evaluate=self._evaluation_due())
         self.watchdog.beat()
         return fine and self._after_step()
+
+    def _report_stragglers(self) -> None:
+        """Log a rank that delays the others, once it begins to."""
+        for one in self.step_watch.step(self.state.step):
+            facts = {"rank": one.rank, "host": one.host, "cause": one.cause, "why": one.message}
+            self.journal.event("straggler", self.state.step, **facts)
+            self.console.say(describe(one))
 
     def _after_step(self) -> bool:
         """Saves and evaluations due at this step. They read the weights, so its loss is checked first."""

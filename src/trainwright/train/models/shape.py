@@ -45,6 +45,15 @@ class ModelShape:
     window: int = 0  # sliding attention window; 0: none
     experts: int = 0
     experts_per_token: int = 0
+    shared_ffn: int = 0  # width of the MLP that every token visits beside its experts
+    dense_layers: int = 0  # layers of a mixture of experts that have a plain MLP of width dense_ffn
+    dense_ffn: int = 0
+    window_layers: int = 0  # layers with the sliding window, where not all have it
+    latent_q: int = 0  # multi-head latent attention (DeepSeek): rank of the queries, of the keys and values
+    latent_kv: int = 0
+    rope_dim: int = 0  # the part of head_dim with rotary positions, and the width of a value, under latent attention
+    value_dim: int = 0
+    mtp_layers: int = 0  # multi-token prediction: further layers, each with a pass through the output head
     source: str = ""
 
     @property
@@ -109,13 +118,22 @@ def debug_sibling(shape: ModelShape) -> ModelShape:
 def parameter_count(shape: ModelShape) -> int:
     """Every trainable number of the model, the embedding and the output head included (a tied head counts once)."""
     tables = shape.vocab * shape.hidden * (1 if shape.tied else 2)
-    return tables + position_parameters(shape) + block_parameters(shape) * shape.layers + norm_parameters(shape)
+    blocks = sum(layers * block_parameters(kind) for layers, kind in layer_kinds(shape))
+    return tables + position_parameters(shape) + blocks + norm_parameters(shape)
+
+
+def layer_kinds(shape: ModelShape) -> tuple[tuple[int, ModelShape], ...]:
+    """(number of layers, their shape) of each kind of layer: some layers of a mixture of experts may be plain."""
+    if not shape.dense_layers:
+        return ((shape.layers, shape),)
+    plain = replace(shape, experts=0, experts_per_token=0, shared_ffn=0, ffn=shape.dense_ffn, dense_layers=0)
+    return ((shape.layers - shape.dense_layers, replace(shape, dense_layers=0)), (shape.dense_layers, plain))
 
 
 def active_parameter_count(shape: ModelShape) -> int:
     """As `parameter_count`, but only the experts that one token visits."""
     idle = max(0, shape.experts - shape.experts_per_token)
-    return parameter_count(shape) - idle * mlp_parameters(shape) * shape.layers
+    return parameter_count(shape) - idle * mlp_parameters(shape) * (shape.layers - shape.dense_layers)
 
 
 def position_parameters(shape: ModelShape) -> int:
@@ -127,10 +145,22 @@ def norm_parameters(shape: ModelShape) -> int:
 
 
 def attention_parameters(shape: ModelShape) -> int:
+    if shape.latent_kv:
+        return latent_attention_parameters(shape)
     inner = shape.heads * shape.width_per_head
     qkv = inner + 2 * shape.kv_heads * shape.width_per_head
     biases = (qkv if shape.bias or shape.qkv_bias else 0) + (shape.hidden if shape.bias else 0)
     return shape.hidden * (qkv + inner) + biases
+
+
+def latent_attention_parameters(shape: ModelShape) -> int:
+    """Queries, and keys with values, each through a narrow product and a wide one; then the output."""
+    plain = shape.width_per_head - shape.rope_dim
+    narrow = shape.latent_kv + shape.rope_dim
+    wide = shape.heads * (plain + shape.value_dim)
+    queries = shape.heads * shape.width_per_head
+    query = shape.latent_q * (shape.hidden + queries) if shape.latent_q else shape.hidden * queries
+    return query + shape.hidden * narrow + shape.latent_kv * wide + shape.heads * shape.value_dim * shape.hidden
 
 
 def mlp_parameters(shape: ModelShape) -> int:
@@ -140,9 +170,9 @@ def mlp_parameters(shape: ModelShape) -> int:
 
 
 def block_parameters(shape: ModelShape) -> int:
-    """One layer: attention, MLP (or experts and their router) and the norms."""
+    """One layer: attention, MLP (or experts, the shared one and their router) and the norms."""
     norms = shape.parallel_norms if shape.parallel_block else 2
-    mlps = (
-        shape.experts * mlp_parameters(shape) + shape.experts * shape.hidden if shape.experts else mlp_parameters(shape)
-    )
+    mlps = mlp_parameters(shape)
+    if shape.experts:
+        mlps = shape.experts * (mlps + shape.hidden) + mlp_parameters(replace(shape, ffn=shape.shared_ffn, bias=False))
     return attention_parameters(shape) + mlps + norms * norm_parameters(shape)
