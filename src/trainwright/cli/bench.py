@@ -163,7 +163,7 @@ def _submit(verb: str, spec: str, nodes: int, words: tuple[str, ...]) -> None:
     import trainwright.bench
     from trainwright.cli.submit import command as submit
 
-    script = Path(trainwright.bench.__file__).with_name("__main__.py")
+    script = Path(trainwright.bench.__file__).with_name("measure.py")
     submit.main([spec, "--script", str(script), "--nodes", str(nodes), "--follow", "--", verb, *words])
 
 
