@@ -22,5 +22,5 @@ class ThisNode:
         return [path.rsplit("/", 1)[1] for path in self.node.paths("/sys/class/net/*")]
 
     def version(self, software: str) -> str | None:
-        found = versions_of(self.node)
-        return next((found[name] for name in NAMES.get(software, (software,)) if name in found), None)
+        installed = versions_of(self.node)
+        return next((installed[name] for name in NAMES.get(software, (software,)) if name in installed), None)
