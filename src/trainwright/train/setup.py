@@ -103,7 +103,7 @@ def with_defaults(config: TrainConfig, shape: ModelShape, plan: ParallelPlan, wo
     """Fill in the defaults that depend on the model and the machine."""
     return replace(
         config,
-        folder=config.folder or os.environ.get("TRAINWRIGHT_RUN") or f"runs/{config.model}",
+        folder=config.folder or os.environ.get("TRAINWRIGHT_RUN") or f"runs/{shape.name}",
         sequence=config.sequence or min(shape.context, LONGEST_DEFAULT),
         batch=config.batch or config.micro_batch * plan.data * plan.pp,
         parallel=str(plan),
@@ -192,5 +192,5 @@ def require_probe(probe: Path) -> None:
 
 def model_identity(shape: ModelShape) -> dict[str, Any]:
     """The numbers that identify a model, as JSON types."""
-    numbers = {k: v for k, v in asdict(shape).items() if k not in ("source", "context")}
+    numbers = {k: v for k, v in asdict(shape).items() if k != "source"}
     return {k: list(v) if isinstance(v, tuple) else v for k, v in numbers.items()}
