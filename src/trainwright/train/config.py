@@ -37,7 +37,7 @@ class TrainConfig:
 
     sequence: int = option(0, "batch", "tokens per sample (default: the model's context, at most 8192)")
     batch: int = option(0, "batch", "samples per step over all ranks (default: one micro-batch per data rank)")
-    micro_batch: int = option(1, "batch", "samples that go through the model at once; the rest is accumulated", least=1)
+    micro_batch: int = option(0, "batch", "samples per forward pass (default: as many as fit on a GPU, 1 on a CPU)")
     holdout: float = option(0.0, "batch", "share of the data kept for evaluation, from its end")
     isolate: bool = option(True, "batch", "no attention across documents")
     shuffle: bool = option(True, "batch", "shuffle the samples anew each epoch")

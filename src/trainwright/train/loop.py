@@ -119,7 +119,7 @@ class Trainer:
         epochs = self.config.steps * self.config.batch / samples.epoch_samples
         return (
             f"data: {samples.epoch_samples:,} samples of {self.config.sequence:,} tokens; "
-            f"{self.config.batch} samples = {tokens:,} tokens per step; "
+            f"{self.config.batch} samples = {tokens:,} tokens per step, micro-batches of {self.config.micro_batch}; "
             f"{epochs:.2f} epochs in {self.config.steps} steps"
         )
 

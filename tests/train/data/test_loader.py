@@ -248,3 +248,17 @@ def test_a_manifest_without_a_key_is_the_users_error(tmp_path, change, message):
     path.write_text(json.dumps({**whole, **change}))
     with pytest.raises(UserError, match=message):
         open_samples([str(tmp_path / "data")], Options(64))
+
+
+def test_rows_with_several_documents_come_first_on_a_gpu(tmp_path):
+    data = corpus(tmp_path, [str(i) * (900 if i % 2 else 20) for i in range(40)])
+    samples = open_samples([data], Options(64))
+    ids = [samples.locate(n) for n in range(16)]
+    plain, grouped = samples.batch(ids), samples.grouped_batch(ids)
+    several = [bool(row.max() > 0) for row in grouped.documents]
+    assert 0 < grouped.mixed_rows < 16
+    assert several == [i < grouped.mixed_rows for i in range(16)]
+    for name in ("tokens", "targets", "positions", "documents"):
+        assert sorted(getattr(plain, name).tolist()) == sorted(getattr(grouped, name).tolist())
+    assert samples.batch(ids).mixed_rows is None
+    assert grouped.to("cpu").mixed_rows == grouped.mixed_rows

@@ -105,6 +105,19 @@ class Samples:
             self._orders[key] = Permutation(self.counts[source], self.options.seed, source, epoch)
         return self._orders[key]
 
+    def grouped_batch(self, ids: Sequence[SampleId]) -> Batch:
+        """The samples of one micro-batch, those with several documents first: attention over the others is causal."""
+        if not self.options.isolate:
+            return self.batch(ids)
+        mixed = [which for which in ids if self._is_mixed(which)]
+        batch = self.batch([*mixed, *(which for which in ids if which not in mixed)])
+        batch.mixed_rows = len(mixed)
+        return batch
+
+    def _is_mixed(self, which: SampleId) -> bool:
+        starts = self.sources[which.source].document_starts(which.sample)
+        return any(at < self.options.sequence for at in starts)
+
     def batch(self, ids: Sequence[SampleId]) -> Batch:
         """The samples of one micro-batch."""
         rows, width = len(ids), self.options.sequence
@@ -195,7 +208,9 @@ class Loader:
         """This rank's data for the step that starts when the job has seen `seen` samples."""
         begin = seen + self.rank * self.share
         ids = [self.samples.locate(n) for n in range(begin, begin + self.share)]
-        batches = [self.samples.batch(ids[i : i + self.micro_batch]) for i in range(0, self.share, self.micro_batch)]
+        # The order of the rows in a micro-batch is free. On a GPU it saves time; on a CPU results stay as they were.
+        make = self.samples.grouped_batch if self.pin else self.samples.batch
+        batches = [make(ids[i : i + self.micro_batch]) for i in range(0, self.share, self.micro_batch)]
         return StepData([b.pin() for b in batches] if self.pin else batches, ids, seen + self.global_batch)
 
     def evaluation(self, count: int) -> Iterator[Batch]:
