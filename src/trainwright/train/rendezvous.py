@@ -20,6 +20,7 @@ GRACE = 10.0  # seconds
 def wait_for_ranks(rank: int, size: int, seconds: float) -> Any:
     """The store for the process group, once every rank has reached it. A rank that is missing is named."""
     import torch.distributed as dist
+    from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 
     limit = timedelta(seconds=seconds)
     address = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
@@ -30,7 +31,7 @@ def wait_for_ranks(rank: int, size: int, seconds: float) -> Any:
         if store.add("trainwright/joined", 1) == size:
             store.set("trainwright/complete", "yes")
         store.wait(["trainwright/complete"], limit)
-        return dist.PrefixStore("trainwright", store)
+        return PrefixStore("trainwright", store)
     except (dist.DistError, RuntimeError, ValueError) as error:
         missing = _missing_ranks(store, size) if store else []
         names = ", ".join(str(r) for r in missing[:8]) + (" ..." if len(missing) > 8 else "")
@@ -45,15 +46,15 @@ def wait_for_ranks(rank: int, size: int, seconds: float) -> Any:
 def _open_store(rank: int, size: int, limit: timedelta) -> Any:
     """The key-value store of the job: torchrun's own, or one that rank 0 serves. Torch's rendezvous would wait for all
     ranks there, without a word about which are missing."""
-    import torch.distributed as dist
+    from torch.distributed import TCPStore, rendezvous  # type: ignore[attr-defined]
 
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
-        return next(dist.rendezvous("env://", rank, size, timeout=limit))[0]
+        return next(rendezvous("env://", rank, size, timeout=limit))[0]
     missing = [name for name in ("MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
     if missing:
         raise UserError(f"{missing[0]} is not set", fix="start the ranks with torchrun or srun, which set it")
     host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    return dist.TCPStore(host, port, size, rank == 0, timeout=limit, wait_for_workers=False)
+    return TCPStore(host, port, size, rank == 0, timeout=limit, wait_for_workers=False)
 
 
 def _missing_ranks(store: Any, size: int) -> list[int]:

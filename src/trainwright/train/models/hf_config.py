@@ -229,7 +229,7 @@ LLAMA_FIELDS = {
     "max_position_embeddings": "context", "rms_norm_eps": "norm_eps", "tie_word_embeddings": "tied",
 }  # fmt: skip
 LLAMA_DEFAULTS = {"rms_norm_eps": 1e-6, "tie_word_embeddings": False, "max_position_embeddings": 2048}
-QWEN = {
+QWEN: dict[str, Any] = {
     "special": _qwen,
     "write": _write_qwen,
     "fixed": {"hidden_act": "silu", "use_sliding_window": False},
