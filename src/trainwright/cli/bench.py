@@ -165,3 +165,55 @@ def _submit(verb: str, spec: str, nodes: int, words: tuple[str, ...]) -> None:
 
     script = Path(trainwright.bench.__file__).with_name("__main__.py")
     submit.main([spec, "--script", str(script), "--nodes", str(nodes), "--follow", "--", verb, *words])
+
+
+@command.command("nccl-tests", short_help="Print the launch of nccl-tests itself, in a container, for a scheduler.")
+@click.option("--instance", required=True, metavar="TYPE", help="EC2 type of the nodes.")
+@click.option("--nodes", type=click.IntRange(1), default=2, show_default=True)
+@click.option("--image", required=True, help="Container with nccl-tests in /opt/nccl-tests, EFA and the OFI plugin.")
+@click.option("--scheduler", type=click.Choice(["slurm", "kubernetes", "batch"]), default="slurm", show_default=True)
+@click.option("--op", default="all_reduce", show_default=True, help="The collective.")
+def nccl_tests(instance: str, nodes: int, image: str, scheduler: str, op: str) -> None:
+    """Print a script (Slurm) or a manifest (Kubernetes, Batch) that runs nccl-tests; `bench judge` reads its log."""
+    from trainwright.bench.nccl_launch import NcclTest, render
+    from trainwright.bench.nccl_output import operation_name
+    from trainwright.catalog.environment import environment
+    from trainwright.catalog.instances import instance as instance_named
+    from trainwright.catalog.versions import version_set
+    from trainwright.errors import UserError
+
+    kind = instance_named(instance)
+    if not kind.gpus:
+        raise UserError(f"{kind.name} has no NVIDIA GPU, which nccl-tests needs", fix="Neuron nodes have nccom-test")
+    if not operation_name(op):
+        raise UserError(f"nccl-tests has no {op!r}", fix="such as all_reduce, all_gather, reduce_scatter, all_to_all")
+    program = {"all_to_all": "alltoall", "send_recv": "sendrecv"}.get(operation_name(op), operation_name(op)) + "_perf"
+    lines = [(line.name, line.value, line.why) for line in environment(kind, version_set().versions())]
+    lines.append(("NCCL_DEBUG", "INFO", "NCCL's log names the transport, which `bench judge` checks"))
+    test = NcclTest(program, image, kind.name, nodes, kind.gpus, kind.efa_cards, lines)
+    click.echo(render(test, scheduler), nl=False)
+
+
+@command.command(short_help="EC2's instance topology as an ordered host file and Slurm's topology.conf.")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--names", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Lines: instance-id host.")
+@click.option("--slots", type=click.IntRange(0), default=8, show_default=True, help="Ranks per host; 0: leave out.")
+@click.option("--hostfile", type=Path, metavar="FILE", help="Write the host file here.")
+@click.option("--conf", type=Path, metavar="FILE", help="Write topology.conf here.")
+@json_option
+def topology(
+    file: Path, names: Path | None, slots: int, hostfile: Path | None, conf: Path | None, as_json: bool
+) -> None:
+    """Order the hosts of FILE (`aws ec2 describe-instance-topology`) so that neighbours share a network node."""
+    from trainwright.bench.topology import describe, host_file, read_names, read_places, topology_conf
+    from trainwright.files import write_text
+
+    places = read_places(file, read_names(names))
+    for path, text in ((hostfile, host_file(places, slots)), (conf, topology_conf(places))):
+        if path:
+            write_text(path, text)
+    if as_json:
+        click.echo(json.dumps([{"host": place.host, "network_nodes": place.switches} for place in places]))
+    elif not hostfile and not conf:
+        click.echo(host_file(places, slots) + "\n" + topology_conf(places), nl=False)
+    click.echo(describe(places), err=True)

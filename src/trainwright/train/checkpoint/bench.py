@@ -1,4 +1,4 @@
-"""`bench checkpoint`: what training waits for, how long a save and a load take, beside torch.save and synchronous DCP."""
+"""`bench checkpoint`: what training waits for, how long saves and loads take, beside torch.save and plain DCP."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def opencv() -> Decoder:
 
 
 def turbojpeg() -> Decoder:
-    """libjpeg-turbo through simplejpeg: decodes no row below the crop, at a half, a quarter or an eighth where enough."""
+    """libjpeg-turbo through simplejpeg: no row below the crop; a half or less of the size where enough."""
     import cv2
     import simplejpeg
 

@@ -1,4 +1,4 @@
-"""`bench loader`: tokens and images per second by setting, beside the plain PyTorch DataLoader, and the best setting."""
+"""`bench loader`: tokens or images per second by setting, beside the plain PyTorch DataLoader; the best setting."""
 
 from __future__ import annotations
 
