@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
@@ -158,6 +160,7 @@ class Scheduler(Protocol):
 
 def refuse_what_it_cannot(launch: Launch, scheduler: Scheduler) -> None:
     """Nothing a user wrote is dropped in silence: what the scheduler cannot honour stops the submission."""
+    refuse_unsafe(launch)
     asked = [field.name for field in fields(launch) if field.name in scheduler.cannot and _was_set(launch, field.name)]
     if asked:
         reasons = "; ".join(f"{name} ({scheduler.cannot[name]})" for name in asked)
@@ -166,6 +169,32 @@ def refuse_what_it_cannot(launch: Launch, scheduler: Scheduler) -> None:
             where=f"job {launch.name}",
             fix="take it out of the job, or use another scheduler",
         )
+
+
+def in_control(letter: str) -> bool:
+    """Whether a character can end a line or steer a terminal."""
+    return unicodedata.category(letter) in {"Cc", "Zl", "Zp"}
+
+
+def refuse_unsafe(launch: Launch) -> None:
+    """What would leave its line of a script: a control character in a name or an option, or a name of a variable that
+    no shell takes. Values of variables and words of the command are quoted instead, whatever they hold."""
+    words = {field.name: getattr(launch, field.name) for field in fields(launch) if field.name != "command"}
+    texts = {name: value for name, value in words.items() if isinstance(value, str)}
+    texts |= {"folder": str(launch.folder), **{f"mounts[{n}]": mount for n, mount in enumerate(launch.mounts)}}
+    for name, text in texts.items():
+        if any(in_control(letter) for letter in text):
+            where = f"job {launch.name!r}"
+            raise UserError(f"{name} holds a control character: {text!r}", where=where, fix="remove it")
+    if any("\0" in text for text in (*launch.command, *(line.value for line in launch.environment))):
+        raise UserError("a NUL character can be no argument and no variable", where=f"job {launch.name!r}")
+    for variable in (*(line.name for line in launch.environment), *(name for name, _ in launch.secrets)):
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", variable):
+            raise UserError(
+                f"{variable!r} is not a name of an environment variable",
+                where=f"job {launch.name!r}: env",
+                fix="use letters, digits and underscores, a letter first",
+            )
 
 
 def _was_set(launch: Launch, name: str) -> bool:

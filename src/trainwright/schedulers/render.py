@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from trainwright.schedulers.base import Launch
+from trainwright.schedulers.base import Launch, in_control
 
 
 def render_template(name: str, job: Launch, **more: object) -> str:
@@ -14,14 +14,27 @@ def render_template(name: str, job: Launch, **more: object) -> str:
 
     loader = jinja2.FileSystemLoader(Path(__file__).parent / "templates")
     engine = jinja2.Environment(loader=loader, undefined=jinja2.StrictUndefined, keep_trailing_newline=True)
-    engine.filters["quote"] = lambda value: shlex.quote(str(value))
+    engine.filters["quote"] = lambda value: quote(str(value))
     text = engine.get_template(name).render(job=job, command=command_lines(job.command), **more)
     return tidy(text)
 
 
+def quote(text: str) -> str:
+    """A text as one word of bash, on one line whatever it holds: the one function that quotes what reaches a script."""
+    if not any(in_control(letter) for letter in text):
+        return shlex.quote(text)
+    return "$'" + "".join(_escaped(letter) for letter in text) + "'"
+
+
+def _escaped(letter: str) -> str:
+    if in_control(letter):
+        return "".join(f"\\x{byte:02x}" for byte in letter.encode())  # as bytes: the job's locale may be any
+    return f"\\{letter}" if letter in "\\'" else letter
+
+
 def command_lines(command: tuple[str, ...]) -> str:
     """The rank's command, an option a line where it is long, so that two runs compare well."""
-    words = [shlex.quote(word) for word in command]
+    words = [quote(word) for word in command]
     if len(" ".join(words)) < 90:
         return " ".join(words)
     lines: list[list[str]] = [[]]
