@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import unicodedata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +19,23 @@ class ScriptText(str):
     __slots__ = ()
 
 
+def in_control(letter: str) -> bool:
+    """Whether a character can end a line or steer a terminal."""
+    return unicodedata.category(letter) in {"Cc", "Zl", "Zp"}
+
+
 def quote(value: object) -> str:
-    """One word of a shell command, whatever the value holds."""
-    return shlex.quote(str(value))
+    """A value as one word of bash, on one line whatever it holds: the one function that quotes what reaches a script."""
+    text = str(value)
+    if not any(in_control(letter) for letter in text):
+        return shlex.quote(text)
+    return "$'" + "".join(_escaped(letter) for letter in text) + "'"
+
+
+def _escaped(letter: str) -> str:
+    if in_control(letter):
+        return "".join(f"\\x{byte:02x}" for byte in letter.encode())  # as bytes: the job's locale may be any
+    return f"\\{letter}" if letter in "\\'" else letter
 
 
 def shell_environment(folder: Path, **options: Any) -> Environment:
