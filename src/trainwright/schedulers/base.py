@@ -10,7 +10,9 @@ from typing import Literal, Protocol
 
 from trainwright.catalog.capabilities import schedulers
 from trainwright.catalog.environment import EnvVar
+from trainwright.errors import UserError
 from trainwright.schedulers.shell import Shell
+from trainwright.shell_templates import in_control
 
 SAVED = 75  # the exit status that says: everything is saved, start me again
 
