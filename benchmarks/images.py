@@ -61,7 +61,7 @@ def main() -> int:
     torch.set_num_threads(1)
     rows = []
     with tempfile.TemporaryDirectory() as folder:
-        entries, _ = list_images(str(made_up_images(Path(folder), 512)))
+        entries, _ = list_images(str(made_up_images(Path(folder), 320)))
         for threads in map(int, args.threads.split(",")):
             rates = compare(entries, threads, args.turns, args.seconds)
             ours = rates["trainwright"]

@@ -176,8 +176,8 @@ def test_what_rank_0_alone_finds_out_is_told_to_all(data, tmp_path):
     with (tmp_path / "events.jsonl").open("a") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         assert run_ranks(refused, 2, settings(data, tmp_path)) == [
-            "another run is at work in this folder",
-            "rank 0: another run is at work in this folder",
+            "another run is using this folder",
+            "rank 0: another run is using this folder",
         ]
 
 

@@ -127,7 +127,7 @@ def codes() -> list[str]:
 def _why_skipped(rule: Rule) -> str:
     if rule.needs == "aws":
         return "needs AWS; run with --aws"
-    return "needs facts of the node a job runs on, which no verb collects yet"
+    return "needs facts of the node a job runs on; run there with --node"
 
 
 def check_one(path: str, named: bool, plan: RulePlan) -> Result:

@@ -126,7 +126,7 @@ def state_bytes(s: Setup) -> tuple[float, float]:
     plain, experts = stage_parameters(s)
     ranks = s.plan.shard * s.plan.cp
     kept = sharded_state(s, plain, ranks) + (sharded_state(s, experts, s.expert_replicas) if experts else 0.0)
-    if s.zero < 2 and not s.frozen or (ranks == 1 and not s.frozen):
+    if (s.zero < 2 and not s.frozen) or (ranks == 1 and not s.frozen):
         return kept, 0.0
     table = 0.0 if s.frozen else s.shape.vocab * s.shape.hidden / s.plan.tp * 2.0
     return kept, 2 * sum(layer_parameters(s)) * 2.0 + table

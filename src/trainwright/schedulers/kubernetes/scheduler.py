@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -63,7 +64,9 @@ class KubernetesScheduler(RunsImages):
         head = [
             f"# {launch.name}: {launch.nodes} nodes of {launch.processes} processes. By hand: kubectl apply -f job.yaml"
         ]
-        head += [f"# {line.name}={line.value}: {line.why}" for line in launch.environment]
+        # As JSON where a value could leave its comment.
+        shown = (line.value if line.value.isprintable() else json.dumps(line.value) for line in launch.environment)
+        head += [f"# {line.name}={value}: {line.why}" for line, value in zip(launch.environment, shown, strict=True)]
         return Script(
             "job.yaml", "\n".join(head) + "\n" + yaml.dump(manifest, Dumper=_Plain, sort_keys=False, width=110)
         )

@@ -12,7 +12,7 @@ from trainwright.errors import UserError
 from trainwright.train.data.format import Manifest, damaged, read_manifest, write_durably
 from trainwright.train.data.prepare import SHARD_BYTES, prepare
 from trainwright.train.data.progress import si
-from trainwright.train.data.readers import Piece, Reading, documents, input_files, kind_of
+from trainwright.train.data.readers import Piece, Reading, input_files, kind_of, texts
 
 EXAMPLES = """examples:
   trainwright data prepare builtin:stdlib -o data/stdlib
@@ -124,7 +124,7 @@ def trained_tokenizer(args: argparse.Namespace, reading: Reading) -> str:
         files = input_files(args.inputs)
         print(f"training a BPE of {args.train_bpe:,} words on {len(files)} files", file=sys.stderr)
         whole = (Piece(str(p), kind_of(p) or "text", 0, row_groups(p), p.stat().st_size) for p, _ in files)
-        train_bpe((text for piece in whole for text in documents(piece, reading)), args.train_bpe, path)
+        train_bpe((part.text for piece in whole for part in texts(piece, reading)), args.train_bpe, path)
         write_durably(note, json.dumps(request).encode())
     return str(path)
 
