@@ -89,10 +89,21 @@ def storage(words: tuple[str, ...]) -> None:
 
 
 @command.command(context_settings=PASS_ON, short_help="Image and token loaders, and the best setting for this machine.")
+@click.option("--plot", "plot_file", type=Path, metavar="FILE", help="Draw rate by threads as SVG.")
 @words_argument
-def loader(words: tuple[str, ...]) -> None:
+def loader(words: tuple[str, ...], plot_file: Path | None) -> None:
     """Measure loaders."""
-    sys.exit(_node_side("loader", list(words), "trainwright.train", "bench"))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "result.json"
+        # A later -o of the user's wins; the plot then reads that file.
+        status = _node_side("loader", ["-o", str(path), *words], "trainwright.train", "bench")
+        named = next((Path(words[at + 1]) for at, word in enumerate(words[:-1]) if word in ("-o", "--output")), path)
+        if plot_file and status == 0:
+            from trainwright.files import write_text
+            from trainwright.report.curve import loader_picture
+
+            write_text(plot_file, loader_picture(json.loads(named.read_text(encoding="utf-8"))))
+    sys.exit(status)
 
 
 @command.command(context_settings=PASS_ON, short_help="Save stall, save time, load time by size and method.")
