@@ -184,9 +184,7 @@ def fit_values(
 
 def left_out(chosen: Sequence[Point], rounds: int = 3) -> tuple[Vector, Vector, dict[str, Constants]]:
     """(speed errors, memory errors, constants by group): each group against a fit that has not seen it."""
-    fits = {
-        group: fit([p for p in chosen if p.group != group], rounds) for group in sorted({p.group for p in chosen})
-    }
+    fits = {group: fit([p for p in chosen if p.group != group], rounds) for group in sorted({p.group for p in chosen})}
     speed, used = timed(chosen), weighed(chosen)
     log, memory_log = np.zeros(len(speed)), np.zeros(len(used))
     for group, c in fits.items():
