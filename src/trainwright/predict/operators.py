@@ -268,7 +268,7 @@ def elementwise_bytes(work: LayerWork, c: Constants) -> Pair:
 
 def cast_bytes(work: LayerWork, c: Constants) -> float:
     """Bytes moved to quantise the inputs of the products, forward and backward together."""
-    hidden = work.shape.hidden
+    hidden = work.shape.hidden / (work.tp if work.sequence_parallel else 1)  # quantised before it is gathered
     each = c.fp8_cast_bytes if work.profile.fusion == "engine" else c.fp8_cast_bytes_compiled
     outputs = work.q + 2 * work.kv + work.gates * work.ffn + 2 * hidden
     return each * work.tokens * (2 * hidden + work.q + work.ffn + 0.5 * outputs)
