@@ -12,7 +12,8 @@ PIP    := $(BIN)/python -m pip install -qq
 help:
 	@echo "make demo   the main job on this machine: no account, no GPU"
 	@echo "make test   the test suite (about ten minutes on two cores)"
-	@echo "make lint   ruff, mypy, import-linter"
+	@echo "make test-slow  the tests that take longer; CI runs them too"
+	@echo "make lint   ruff, mypy, import-linter, generated pages up to date"
 	@echo "make docs   build the documentation, strictly"
 	@echo "make bench  the benchmarks, as ratios against named peers"
 
@@ -55,6 +56,7 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/python tools/generate_docs.py --check
 
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .

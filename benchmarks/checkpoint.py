@@ -24,9 +24,9 @@ import torch
 from torch.distributed.checkpoint.filesystem import FileSystemWriter
 from torch.distributed.checkpoint.state_dict_saver import save
 
-from trainwright.train.checkpoint.checkpointer import Checkpointer, Keep
-from trainwright.train.checkpoint.places import Folder
+from trainwright.train.checkpoint.checkpointer import Checkpointer, Retention
 from trainwright.train.checkpoint.staging import state_bytes
+from trainwright.train.checkpoint.stores import FolderStore
 
 
 def state_of(millions: float, device: torch.device) -> dict:
@@ -66,8 +66,8 @@ def synchronous(state: dict, folder: Path) -> Callable[[int], None]:
 
 def asynchronous(state: dict, folder: Path, device: torch.device, repeats: int) -> tuple[float, float]:
     """(stall, time beside training) of our saves."""
-    checkpointer = Checkpointer(Folder(folder / "ours"), Keep(last=1), device, {"name": "benchmark"})
-    checkpointer.make_ready(state)
+    checkpointer = Checkpointer(FolderStore(folder / "ours"), Retention(last=1), device, {"name": "benchmark"})
+    checkpointer.prepare_saving(state)
     stalls, beside = [], []
     for step in range(repeats + 1):
         checkpointer.wait()
@@ -75,7 +75,7 @@ def asynchronous(state: dict, folder: Path, device: torch.device, repeats: int) 
             torch.cuda.synchronize()
         stall = checkpointer.save(step, state, {})
         began = time.perf_counter()
-        checkpointer.stager.hold_update()
+        checkpointer.stager.wait_before_update()
         if device.type == "cuda":
             # What the next update of the weights would wait for, if the step before it took no time at all.
             torch.cuda.current_stream().synchronize()

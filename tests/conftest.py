@@ -1,4 +1,4 @@
-"""What every test has: the tools of the virtual environment on the path, whoever started pytest."""
+"""What every test has: the tools of the virtual environment on the path, however pytest was started."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+# A cluster that a test starts ends with this process, also where CI kills it.
+os.environ["TRAINWRIGHT_ENDS_WITH"] = str(os.getpid())
 os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 
 

@@ -19,6 +19,9 @@ from pathlib import Path
 
 import pytest
 
+from trainwright.cli.main import VERBS
+from trainwright.spec.model import Capacity, Part
+
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 GENERATED = ("rules", "reference")  # written by tools/generate_docs.py, which has tests of its own
@@ -167,6 +170,31 @@ def test_generated_pages_are_current() -> None:
         [sys.executable, str(ROOT / "tools/generate_docs.py"), "--check"], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
+
+
+def _parts(part: type[Part] = Part) -> list[type[Part]]:
+    public = [each for each in part.__subclasses__() if each.__module__ == Part.__module__ and each.__name__[0] != "_"]
+    return [each for sub in public for each in (sub, *_parts(sub))]
+
+
+def test_the_reference_has_every_field_of_the_spec() -> None:
+    text = (ROOT / "docs/reference/spec.md").read_text(encoding="utf-8")
+    parts = [part for part in _parts() if part is not Capacity]  # written as the words and maps that the page shows
+    assert len(parts) > 15
+    for part in parts:
+        for name, field in part.model_fields.items():
+            row = re.search(
+                rf"^\| `{name}` \| .*{re.escape(' '.join((field.description or '').split()))} \|$", text, re.M
+            )
+            assert row is not None, f"{part.__name__}.{name}"
+
+
+def test_the_reference_has_every_verb_and_its_options() -> None:
+    folder = ROOT / "docs/reference/verbs"
+    assert {path.stem for path in folder.glob("*.md")} == {*VERBS, "index"}
+    assert "| `--follow` |" in (folder / "submit.md").read_text()  # click
+    assert "| `--steps N` |" in (folder / "train.md").read_text()  # argparse
+    assert "## data prepare" in (folder / "data.md").read_text()
 
 
 def test_no_page_names_a_machine_path() -> None:

@@ -1,4 +1,4 @@
-"""Write the pages of the documentation that are made from the code: one page a rule, and their table."""
+"""Write the pages of the documentation that come from the code: the rules, the fields of the spec, the verbs."""
 
 from __future__ import annotations
 
@@ -6,14 +6,19 @@ import argparse
 import sys
 from pathlib import Path
 
+from reference_spec import spec_page
+from reference_verbs import verb_pages
+
 from trainwright.check.examples import examples, without_header
 from trainwright.check.registry import Rule, all_rules
 
-FOLDER = Path(__file__).parents[1] / "docs/rules"
+DOCS = Path(__file__).parents[1] / "docs"
+FOLDERS = ("rules", "reference", "reference/verbs")  # all pages in them are written here
 FAMILIES = {
     "BEN": "Benchmarks", "CAP": "Capacity", "CFG": "Configuration", "CFN": "CloudFormation", "EKS": "EKS",
     "ENV": "Environment variables", "HYP": "HyperPod", "IMG": "Images", "JOB": "Jobs", "K8S": "Kubernetes",
-    "NET": "Network", "SEC": "Security", "SHL": "Shell scripts", "SLU": "Slurm settings", "STO": "Storage",
+    "NET": "Network", "SEC": "Security", "SHL": "Shell scripts", "SLU": "Slurm settings",
+    "SPC": "Specs", "STO": "Storage",
 }  # fmt: skip
 LANGUAGES = {".yaml": "yaml", ".json": "json", ".sh": "bash", ".sbatch": "bash", ".dockerfile": "dockerfile"}
 
@@ -54,7 +59,7 @@ def table(rules: list[Rule]) -> str:
     lines = [
         "# Rules",
         "",
-        "Made from the rules themselves by `make docs`. `trainwright check --explain CODE` prints a page.",
+        "Written from the rules by `make docs`. `trainwright check --explain CODE` prints a page.",
         "",
     ]
     family = ""
@@ -73,33 +78,42 @@ def table(rules: list[Rule]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def pages() -> dict[str, str]:
-    """Every generated page by file name."""
-    rules = list(all_rules())
+def rule_pages() -> dict[str, str]:
+    """File name -> page: one per rule, and the index."""
     by_code: dict[str, list[Rule]] = {}
-    for rule in rules:
+    for rule in all_rules():
         by_code.setdefault(rule.code, []).append(rule)
-    made = {f"{code}.md": page(same) for code, same in by_code.items()}
-    made["index.md"] = table([same[0] for same in by_code.values()])
-    return made
+    pages = {f"{code}.md": page(same) for code, same in by_code.items()}
+    pages["index.md"] = table([same[0] for same in by_code.values()])
+    return pages
+
+
+def all_pages() -> dict[Path, str]:
+    """Every generated page by its path under docs/."""
+    pages = {Path("rules") / name: text for name, text in rule_pages().items()}
+    pages |= {Path("reference/verbs") / name: text for name, text in verb_pages().items()}
+    return {**pages, Path("reference/spec.md"): spec_page()}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="only say whether the pages are up to date")
+    parser.add_argument("--check", action="store_true", help="only report whether the pages are up to date")
     arguments = parser.parse_args()
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    made = pages()
-    stale = {n for n, text in made.items() if not (FOLDER / n).exists() or (FOLDER / n).read_text("utf-8") != text}
-    extra = {path.name for path in FOLDER.glob("*.md")} - set(made)
+    pages = all_pages()
+    present = {
+        path.relative_to(DOCS): path.read_text("utf-8") for name in FOLDERS for path in DOCS.glob(f"{name}/*.md")
+    }
+    changed = sorted(path for path in {*pages, *present} if pages.get(path) != present.get(path))
     if arguments.check:
-        if stale or extra:
-            print(f"out of date: {', '.join(sorted(stale | extra))}; run `make docs`", file=sys.stderr)
-        return 1 if stale or extra else 0
-    for name in stale:
-        (FOLDER / name).write_text(made[name], encoding="utf-8")
-    for name in extra:
-        (FOLDER / name).unlink()
+        if changed:
+            print(f"out of date: {', '.join(map(str, changed))}; run `make docs`", file=sys.stderr)
+        return 1 if changed else 0
+    for path in changed:
+        (DOCS / path).parent.mkdir(parents=True, exist_ok=True)
+        if path in pages:
+            (DOCS / path).write_text(pages[path], encoding="utf-8")
+        else:
+            (DOCS / path).unlink()
     return 0
 
 

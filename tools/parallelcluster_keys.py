@@ -27,8 +27,8 @@ def limits(*parts: Any) -> tuple[str, str, str]:
         elif isinstance(check, validate.Range) and check.min is not None:
             least = str(check.min)
         elif isinstance(check, validate.Regexp):
-            found = re.match(r"^\^\(?([a-z]+)-\[0-9", check.regex.pattern)
-            prefix = found[1] if found else prefix
+            match = re.match(r"^\^\(?([a-z]+)-\[0-9", check.regex.pattern)
+            prefix = match[1] if match else prefix
     return allowed, least, prefix
 
 
@@ -41,7 +41,7 @@ def kind_of(field: Any, inner: Any) -> str:
 
 
 def rows(schema: Any, path: str, action: bool = False) -> list[Row]:
-    found: list[Row] = []
+    table: list[Row] = []
     for name, field in schema.declared_fields.items():
         key = field.data_key or name
         inner = field.inner if isinstance(field, fields.List) else field
@@ -49,17 +49,17 @@ def rows(schema: Any, path: str, action: bool = False) -> list[Row]:
         required = "yes" if field.required and not action and path != OWN_RULE[0] else ""
         least = "" if key == OWN_RULE[1] else least
         below = f"{path}.{key}" if path else key
-        found.append((path, key, kind_of(field, inner), required, allowed, least, prefix))
+        table.append((path, key, kind_of(field, inner), required, allowed, least, prefix))
         if isinstance(inner, fields.Nested):
             steps = type(inner).__name__ == "OneOrManyCustomActionField"
-            found += rows(inner.schema, below, steps)
+            table += rows(inner.schema, below, steps)
             if steps:
-                found.append((below, "Sequence", "maps", "", "", "", ""))
-                found += [
+                table.append((below, "Sequence", "maps", "", "", "", ""))
+                table += [
                     (f"{below}.Sequence", k, kind, "", "", "", "")
                     for k, kind in (("Script", "value"), ("Args", "list"))
                 ]
-    return found
+    return table
 
 
 if __name__ == "__main__":

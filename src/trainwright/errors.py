@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 class UserError(Exception):
     """Something the user wrote or asked for cannot be done. Every verb prints it in three parts and exits with its
-    status: 2, or 1 in a subclass for what was asked rightly and still has no good answer."""
+    status: 2, or 1 in a subclass where the request was valid and the answer is negative."""
 
     status = 2
 
@@ -24,7 +24,7 @@ class UserError(Exception):
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """A ready half-sentence (`did you mean 'x'?`) for the nearest known word, or an empty string."""
+    """The hint `did you mean 'x'?` for the nearest known word, or an empty string."""
     import difflib
 
     near = difflib.get_close_matches(word.lower(), {k.lower(): k for k in known}, n=1, cutoff=0.6)

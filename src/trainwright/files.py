@@ -1,4 +1,4 @@
-"""Files of the control side are written whole: a reader sees the old one or the new one, never half of one."""
+"""Atomic writes for the control side: a reader sees the old file or the new one, never half of one."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from trainwright.errors import UserError
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write aside and rename. A file that was there keeps its mode, and an interruption leaves it as it was."""
-    path = path.resolve()  # a link goes on pointing at the file it points at
+    """Write a temporary file and rename it. An existing file keeps its mode, and survives an interruption unchanged."""
+    path = path.resolve()  # a symbolic link keeps its target
     mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else None
-    # By chance, as two machines that share a folder can have the same process numbers.
-    aside = path.with_name(f".{path.name}.{os.urandom(6).hex()}")
+    # A random name: two machines that share a folder can have the same process ids.
+    temporary = path.with_name(f".{path.name}.{os.urandom(6).hex()}")
     try:
-        # What only its owner may read is never open to others, not even while it is written.
-        handle = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666 if mode is None else 0o600)
+        # A file that only its owner may read is private while it is written, too.
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666 if mode is None else 0o600)
         with os.fdopen(handle, "w", encoding="utf-8", newline="") as out:
             out.write(text)
         if mode is not None:
-            aside.chmod(mode)
-        aside.replace(path)
+            temporary.chmod(mode)
+        temporary.replace(path)
     except BaseException:
-        aside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
 
 
 def write_text(path: Path, text: str) -> None:
-    """A file the user named: folders are made, and what the system refuses is told without a traceback."""
+    """Write a file the user named: folders are created, and an error of the system is a UserError."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists() and not path.is_file():

@@ -9,6 +9,6 @@ from trainwright.catalog import tables
 def overlay(tmp_path, monkeypatch):
     """An empty data folder; yields where an overlay would lie."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    tables.forget()
+    tables.clear_caches()
     yield tables.overlay_folder()
-    tables.forget()
+    tables.clear_caches()

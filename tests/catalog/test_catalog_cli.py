@@ -21,7 +21,7 @@ def run(*words):
     return result.stdout
 
 
-def test_show_p5_says_what_matters_and_when_it_was_priced():
+def test_show_p5_has_the_facts_and_the_date_of_the_price():
     page = run("show", "p5.48xlarge")
     for words in (
         "8 × NVIDIA H100",
@@ -56,7 +56,7 @@ def test_show_as_json():
 
 
 def test_show_accelerator_and_model():
-    assert "$6.88 a chip-hour" in run("show", "h100")
+    assert "$6.88 per chip-hour" in run("show", "h100")
     assert "best matmul" in run("show", "h100")
     page = run("show", "llama3-8b")
     assert "8,030,261,248 (8.03 B)" in page

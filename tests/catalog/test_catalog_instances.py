@@ -30,7 +30,7 @@ def test_every_type_of_the_api_has_a_row_and_the_rest_say_docs():
     assert len({name for name in ours if name not in API} ^ documented) <= TOLERATED
 
 
-def test_rows_are_what_the_api_says_today():
+def test_rows_are_what_the_api_answers_today():
     rows = {row[0]: row for row in tables.shipped_table("instances.csv").rows}
     assert tables.shipped_table("instances.csv").columns == COLUMNS
     different = {name for name, entry in API.items() if name in rows and instance_row(entry, "api") != rows[name]}
@@ -149,7 +149,7 @@ def test_network_gbps(text, gbps):
 
 def test_a_look_up_from_cold_takes_less_than_15_ms():
     def once():
-        tables.forget()
+        tables.clear_caches()
         start = time.process_time()
         instance("p5.48xlarge")
         return time.process_time() - start
@@ -165,7 +165,7 @@ def test_a_row_the_user_fetched_comes_first(overlay):
     new = [*row]
     new[0] = "p9.96xlarge"
     tables.write_table(overlay / "instances.csv", tables.Table({"date": "x"}, COLUMNS, (tuple(row), tuple(new))))
-    tables.forget()
+    tables.clear_caches()
     assert instance("p5.48xlarge").memory_mib == 4194304
     assert instance("p9.96xlarge").gpus == 8
     assert instance("p4d.24xlarge").memory_mib == 1179648

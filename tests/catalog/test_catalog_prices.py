@@ -35,9 +35,9 @@ def test_an_unknown_kind_is_an_error():
 
 
 def test_cheapest_region_first():
-    found = prices_of("p4d.24xlarge")
-    assert [p.usd_hour for p in found] == sorted(p.usd_hour for p in found)
-    assert len(found) == 12
+    prices = prices_of("p4d.24xlarge")
+    assert [p.usd_hour for p in prices] == sorted(p.usd_hour for p in prices)
+    assert len(prices) == 12
 
 
 def test_every_row_names_a_known_type_and_region():
@@ -59,7 +59,7 @@ def test_the_users_own_prices_come_first(overlay):
         (("p5.48xlarge", "us-east-1", "40", "", "30", "2030-01-02"),),
     )
     tables.write_table(overlay / "prices.csv", table)
-    tables.forget()
+    tables.clear_caches()
     assert (price("p5.48xlarge", "us-east-1").usd_hour, price("p5.48xlarge", "us-east-1").date) == (40.0, "2030-01-02")
     assert price("p5.48xlarge", "us-east-1", "capacity-block").usd_hour == 30
     assert price("p5.48xlarge", "us-east-2").date == price_date()

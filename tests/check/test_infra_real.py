@@ -16,7 +16,7 @@ REAL = Path(__file__).parent / "files" / "real"
 RIGHT = Path(__file__).parent / "files" / "right"
 
 # Why each is true:
-# - vanilla: a template (told once); boot scripts from a branch; filled in, Slurm is not told the sockets of p5.
+# - vanilla: a template (reported once); boot scripts from a branch; filled in, Slurm is not told the sockets of p5.
 # - p4de-base: Ubuntu 20.04 is gone from ParallelCluster 3.16 (as is Amazon Linux 2 in roberta); ids to fill in; a new
 #   placement group on a reservation; Lustre goes with the cluster; no sockets.
 # - trn1: two styles of placeholder; a named placement group is left alone, as is a count that is not known.
@@ -25,57 +25,21 @@ RIGHT = Path(__file__).parent / "files" / "right"
 # - network in one zone: the flow log names a group that does not exist; Lustre lacks 1018 to 1020; an open endpoint
 #   policy; its EFA group is right. In many zones: the EFA group does not reach itself.
 # - Batch: the placement group is left out when it is asked for; an optional parameter without a default; IMDSv1 not
-#   ruled out; device indexes (p4d: 2 and 3, which work; p5: all 0).
+#   excluded; device indexes (p4d: 2 and 3, which work; p5: all 0).
 # - EKS on a block: no version still supported, no zone for the reservation, no nodes for system pods.
 # - HyperPod: a bucket its policy cannot read, a misspelled recovery mode, a login group that does not exist.
 EXPECTED = {
     "cluster-vanilla.yaml": ["CFG001 4", "IMG002 26", "IMG002 27", "IMG002 69"],
     "cluster-vanilla-filled.yaml": ["IMG002 26", "IMG002 27", "SLU003 59", "IMG002 69"],
-    "p4de-base.yaml": [
-        "CFG005 6",
-        "CFG001 10",
-        "CFG001 12",
-        "CFG001 23",
-        "CAP004 25",
-        "SLU003 35",
-        "CFG001 41",
-        "STO007 43",
-    ],
-    "trn1-custom-image.yaml": [
-        "CFG001 2",
-        "SEC002 2",
-        "CFG005 4",
-        "CFG001 5",
-        "CFG001 20",
-        "CFG001 21",
-        "CFG001 27",
-    ],
-    "roberta.yaml": [
-        "SEC002 2",
-        "CFG005 4",
-        "CFG001 8",
-        "SEC004 15",
-        "CFG001 22",
-        "CAP005 28",
-        "SEC004 39",
-        "STO007 46",
-        "STO003 50",
-    ],
+    "p4de-base.yaml": ["CFG005 6", "CFG001 10", "CAP004 25", "SLU003 35", "STO007 43"],
+    "trn1-custom-image.yaml": ["CFG005 4", "CFG001 5"],
+    "roberta.yaml": ["CFG005 4", "CFG001 8", "SEC004 15", "CAP005 28", "SEC004 39", "STO007 46", "STO003 50"],
     "vpc-one-zone.yaml": ["CFN001 47", "STO005 94", "SEC004 118"],
     "vpc-many-zones.yaml": ["NET003 34"],
     "prerequisites.yaml": ["STO007 20", "STO007 36"],
     "batch-p4d.yaml": ["CFN001 6", "SEC002 25", "NET006 45", "CFN001 66"],
     "batch-p5.yaml": ["CFN001 6", "SEC002 25", "NET006 42", "CFN001 208"],
-    "eks-p5-capacity-block.yaml": [
-        "EKS001 5",
-        "CFG001 6",
-        "CFG001 8",
-        "CFG001 11",
-        "CFG001 12",
-        "EKS001 16",
-        "CFG001 22",
-        "EKS001 22",
-    ],
+    "eks-p5-capacity-block.yaml": ["EKS001 5", "CFG001 6", "EKS001 16", "EKS001 22"],
     "eks-g4dn.yaml": [],
     "hyperpod": ["CFG001 9", "HYP001 17", "HYP001 22", "HYP001 5"],
 }
@@ -115,5 +79,6 @@ def test_our_own_files_are_right(path: Path) -> None:
 def test_what_we_render_is_right(path: Path, tmp_path: Path) -> None:
     rendered = make_plan(load(path)).files["cluster.yaml"]
     (tmp_path / "cluster.yaml").write_text(rendered)
-    found = check([str(tmp_path / "cluster.yaml")]).findings
-    assert [(f.code, f.span.line, f.message) for f in found] == []
+    findings = check([str(tmp_path / "cluster.yaml")]).findings
+    # A spec without `head.ssh_from` leaves ssh open; `plan` prints a warning about it too.
+    assert [(f.code, f.span.line, f.message) for f in findings if "ssh is open" not in f.message] == []

@@ -70,7 +70,6 @@ def test_silent(tmp_path: Path, line: str) -> None:
         ("R=$SLURM_NODEID\nsrun torchrun --nnodes=2 --node_rank=$R --master_addr=$M --master_port=2000 x.py", "JOB008"),
         ("srun torchrun --nnodes=2 --rdzv_endpoint=$(hostname):80 x.py", "JOB009"),
         ("srun torchrun --nnodes=2 --master_addr=127.0.0.1 --master_port=2000 x.py", "JOB009"),
-        ("H=$(hostname)\nsrun torchrun --nnodes=2 --rdzv_endpoint=$H x.py", "JOB009"),
         ("torchrun --nnodes=2 --nproc_per_node=8 --rdzv_endpoint=$M:$P x.py", "JOB009"),
         ("srun torchrun --nnodes=2 --nproc_per_node=8 x.py", "JOB009"),
         ("srun torchrun --rdzv_endpoint=$M:$P x.py --vocab_size=32000 --tokenizer=meta-llama/Llama-3.1-8B", "JOB004"),
@@ -140,10 +139,10 @@ jobs: [{name: run, model: llama3-8b, data: /fsx/data, nodes: 2, %s}]
 @pytest.mark.parametrize(
     ("job", "found"),
     [
-        ("parallel: {tensor: 8}", []),
+        ("parallel: {tp: 8}", []),
         ("parallel: {shard: 16}", []),
-        ("parallel: {tensor: 8, context: 2}, sequence: 8191", ["JOB002"]),
-        ("parallel: {tensor: 3}", ["JOB002", "JOB002"]),
+        ("parallel: {tp: 8, cp: 2}, sequence: 8191", ["JOB002"]),
+        ("parallel: {tp: 3}", ["JOB002"]),
         ("recipe: llama3-8b, steps: 100", []),  # the recipe's warm-up is shortened with the run
         ("recipe: llama3-8b, steps: 100, optimizer: {warmup: 200}", ["JOB005"]),
         ("steps: 100, optimizer: {warmup: 10}", []),

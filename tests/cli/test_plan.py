@@ -50,7 +50,7 @@ def test_a_second_plan_shows_what_would_change(tmp_path: Path) -> None:
     result = run(EXAMPLE, "-o", folder, "--set", "queues.train.count=6", "--set", "head.instance=m5.4xlarge", "--diff")
     assert "+  InstanceType: m5.4xlarge" in result.stdout
     assert "SlurmQueues[train]" in result.stdout.replace("\n", "")
-    assert "Taken together: cluster made anew." in result.stdout
+    assert "Taken together: cluster recreated." in result.stdout
     changes = json.loads(run(EXAMPLE, "-o", folder, "--json").stdout)["changes"]
     assert {change["effect"] for change in changes} == {"replace", "stop"}
 
@@ -63,7 +63,7 @@ def test_jobs_have_their_script(tmp_path: Path) -> None:
 
 
 def test_check_has_nothing_against_a_plan(tmp_path: Path) -> None:
-    run(EXAMPLE, "-o", str(tmp_path / "plan"))
+    run(EXAMPLE, "-o", str(tmp_path / "plan"), "--set", "head.ssh_from=203.0.113.0/24")
     result = CliRunner().invoke(cli, ["check", str(tmp_path / "plan")], catch_exceptions=False)
     assert result.exit_code == 0, result.stdout
 
@@ -108,7 +108,7 @@ def test_amounts_stay_whole_on_a_narrow_terminal(tmp_path: Path) -> None:
     assert any("paid whether it" in line for line in lines)
 
 
-def test_a_port_that_is_open_to_the_world_is_told(tmp_path: Path) -> None:
+def test_a_port_that_is_open_to_the_world_is_reported(tmp_path: Path) -> None:
     assert "ssh is open to every address" in run(EXAMPLE, "-o", str(tmp_path / "a")).stdout
     closed = run(EXAMPLE, "-o", str(tmp_path / "b"), "--set", "head.ssh_from=203.0.113.0/24")
     assert "ssh is open" not in closed.stdout

@@ -1,4 +1,4 @@
-"""The demo: a step that fails says why and the rest goes on; the whole story holds on a real local Slurm."""
+"""The demo: a step that fails gives its reason and the others still run; all steps pass on a real local Slurm."""
 
 from __future__ import annotations
 
@@ -10,45 +10,45 @@ from pathlib import Path
 
 import pytest
 
-from trainwright.demo.design import find_and_mend, plan_on_aws
-from trainwright.demo.story import Failed, Skipped, Stage, Step, tell
+from trainwright.demo.design import find_and_fix, plan_on_aws
+from trainwright.demo.story import Context, Failed, Skipped, Step, run_steps
 from trainwright.errors import UserError
 from trainwright.platforms.local import daemons
 
 
 @pytest.fixture
-def stage(tmp_path: Path) -> Stage:
-    said: list[str] = []
-    return Stage(tmp_path, said.append, lambda text: None, {"said": said})
+def context(tmp_path: Path) -> Context:
+    printed: list[str] = []
+    return Context(tmp_path, printed.append, lambda text: None, {"printed": printed})
 
 
 def raising(error: Exception) -> Step:
-    def act(stage: Stage) -> dict[str, object]:
+    def fail(context: Context) -> dict[str, object]:
         raise error
 
-    return Step(type(error).__name__, act)
+    return Step(type(error).__name__, fail)
 
 
-def test_a_step_that_fails_says_why_and_the_rest_goes_on(stage: Stage) -> None:
+def test_a_step_that_fails_gives_its_reason_and_the_others_run(context: Context) -> None:
     steps = [
         raising(Failed("the loss differs")),
         raising(Skipped("no Slurm here")),
-        raising(UserError("bad spec", fix="mend it")),
+        raising(UserError("bad spec", fix="fix it")),
         raising(KeyError("x")),
-        Step("last", lambda stage: {"n": 1}),
+        Step("last", lambda context: {"n": 1}),
     ]
-    outcomes = tell(steps, stage, lambda number, step: None)
+    outcomes = run_steps(steps, context, lambda number, step: None)
     assert [outcome.status for outcome in outcomes] == ["fail", "skip", "fail", "error", "pass"]
-    assert stage.found["said"][0] == "fail: the loss differs"
+    assert context.results["printed"][0] == "fail: the loss differs"
     assert "KeyError" in outcomes[3].why
     assert outcomes[-1].facts == {"n": 1}
 
 
-def test_the_planted_mistakes_are_found_mended_and_planned(stage: Stage) -> None:
-    facts = find_and_mend(stage)
+def test_the_planted_mistakes_are_found_fixed_and_planned(context: Context) -> None:
+    facts = find_and_fix(context)
     assert set(facts["found"]) == {"CAP004", "STO001", "JOB005"}
     assert facts["left"] == 0
-    planned = plan_on_aws(stage)
+    planned = plan_on_aws(context)
     assert planned["usd_hour"] > 4 * 50
     assert planned["prices"]
 

@@ -226,6 +226,7 @@ def test_a_flag_beside_a_spec_is_refused_and_set_changes_the_spec(tmp_path: Path
 
 
 def test_advice_is_a_front_and_a_spec_that_loads(tmp_path: Path):
+    from trainwright.jobs.resolve import resolve_job
     from trainwright.predict.job import predict_job
     from trainwright.spec.load import load
 
@@ -241,14 +242,14 @@ def test_advice_is_a_front_and_a_spec_that_loads(tmp_path: Path):
     assert dollars == sorted(dollars, reverse=True)
     assert record["chosen"]["days"] <= 30
     assert record["spec"] == yaml.safe_load(path.read_text(encoding="utf-8"))
-    again = predict_job(load(path).spec)
+    again = predict_job(resolve_job(load(path)).require())
     assert again.tokens_per_s == pytest.approx(record["chosen"]["tokens_per_s"], rel=0.01)
 
 
 def test_the_advised_spec_is_launched_as_it_was_advised(tmp_path: Path):
     """A plan that fits only with recomputation must say so to the trainer, or the job runs out of memory."""
-    from trainwright.recipes.arguments import train_options
-
+    from trainwright.jobs.command import train_options
+    from trainwright.jobs.resolve import resolve_job
     from trainwright.predict.job import predict_job
     from trainwright.spec.load import load
 
@@ -256,11 +257,11 @@ def test_the_advised_spec_is_launched_as_it_was_advised(tmp_path: Path):
     words = ["--model", "llama3-70b", "--tokens", "1T", "--deadline", "30d", "--instances", "p5", "--nodes", "64"]
     chosen = json.loads(run(*words, "--json", "--spec", str(path), of=advise_command).stdout)["chosen"]
     assert chosen["recompute"] != "none"
-    spec = load(path).spec
-    again = predict_job(spec)
+    job = resolve_job(load(path)).require()
+    again = predict_job(job)
     assert (again.recompute, again.fits) == (chosen["recompute"], "yes")
     assert again.tokens_per_s == pytest.approx(chosen["tokens_per_s"], rel=0.01)
-    options = train_options(spec.jobs[0], again.gpus, "p5.48xlarge")
+    options = train_options(job)
     assert options[options.index("--recompute") + 1] == chosen["recompute"]
 
 

@@ -15,7 +15,6 @@ from trainwright.platforms.local import life, state
 from trainwright.platforms.local.cluster import LocalCluster, LocalQueue
 from trainwright.platforms.local.daemons import missing_programs
 from trainwright.platforms.local.platform import scheduler_on
-from trainwright.spec.model import Queue, Spec
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +25,7 @@ def module_home() -> Iterator[Path]:
     os.environ["TRAINWRIGHT_HOME"] = str(folder)
     yield folder
     for name in state.names():
-        life.down(name)
+        life.down(name, force=True)
     os.environ.pop("TRAINWRIGHT_HOME")
     if before is not None:
         os.environ["TRAINWRIGHT_HOME"] = before
@@ -39,5 +38,5 @@ def bench(module_home: Path) -> Bench:
         pytest.skip("no Slurm on this machine")
     cluster = LocalCluster("bench", (LocalQueue("train", 4, cpus=4, gpus=2),), settings=(("SlurmdTimeout", "3"),))
     record = life.up(cluster)
-    queues = (Queue(name="train", nodes=4, cpus=4, gpus=2),)
-    return Bench(record, scheduler_on(record), Spec(name="bench", platform="local", queues=queues))
+    queues = [{"name": "train", "nodes": 4, "cpus": 4, "gpus": 2}]
+    return Bench(record, scheduler_on(record), {"name": "bench", "platform": "local", "queues": queues})

@@ -66,7 +66,10 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--pause", type=float, default=0.05)
     parser.add_argument("--every", type=int, default=5)
+    parser.add_argument("--start-seconds", type=float, default=0.0, help="before it listens to signals")
+    parser.add_argument("--save-seconds", type=float, default=0.0, help="of rank 0, when it is told to stop")
     options = parser.parse_args()
+    time.sleep(options.start_seconds)
     signal.signal(signal.SIGUSR1, notice)
     peers = meet()
     step, value = 0, 1
@@ -81,6 +84,8 @@ def main() -> None:
             record = {"step": step, "loss": value / 2147483647, "time": time.time(), "tokens_per_s": 100.0}
             with (RUN / "metrics.jsonl").open("a") as metrics:
                 metrics.write(json.dumps(record) + "\n")
+        if stopping and RANK == 0:
+            time.sleep(options.save_seconds)
         if stopping or step % options.every == 0:
             save(step, value)
         if stopping:

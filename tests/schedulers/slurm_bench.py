@@ -2,33 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
 
+from counting_jobs import order, submit_counting
 from trainwright.platforms.local.state import Record
 from trainwright.runs import submission
 from trainwright.runs.store import Run
-from trainwright.runs.submission import Order, Planned
 from trainwright.schedulers.base import JobStatus
 from trainwright.schedulers.slurm import SlurmScheduler
-from trainwright.spec.model import Job, Spec
-
-COUNTING = Path(__file__).parent / "counting.py"
-
-
-def plan_counting(order: Order) -> Planned:
-    """The plan of an order whose ranks run the counting trainer instead of ours: it starts in a tenth of the time."""
-    planned = submission.plan(order)
-    python = planned.launch.command[0]
-    launch = dataclasses.replace(planned.launch, command=(python, str(COUNTING), *order.job.args))
-    return dataclasses.replace(planned, launch=launch, script=order.scheduler.render(launch))
-
-
-def submit_counting(order: Order) -> Run:
-    return submission.submit(order, plan_counting(order))
 
 
 @dataclass(frozen=True)
@@ -37,19 +21,16 @@ class Bench:
 
     record: Record
     scheduler: SlurmScheduler
-    spec: Spec
+    spec: dict[str, Any]
 
     def submit(self, *args: str, **fields: object) -> Run:
         """Submit the counting trainer the way `trainwright submit` does."""
-        job = Job(name="count", model="llama3.2-1b-debug", args=args, **{"nodes": 2, "steps": 20, **fields})
-        return submit_counting(self.order(job))
+        return submit_counting(order(self.spec, {"nodes": 2, "steps": 20, **fields}, self.scheduler), *args)
 
-    def submit_job(self, job: Job) -> Run:
-        order = self.order(job)
-        return submission.submit(order, submission.plan(order))
-
-    def order(self, job: Job) -> Order:
-        return Order(self.spec, job, self.scheduler, Path(__file__).parent)
+    def submit_job(self, **fields: object) -> Run:
+        """Submit a job as it is."""
+        ordered = order(self.spec, fields, self.scheduler)
+        return submission.submit(ordered, submission.plan(ordered))
 
     def wait(self, run: Run, test: Callable[[JobStatus], bool], seconds: float = 60) -> JobStatus:
         deadline = time.monotonic() + seconds

@@ -1,17 +1,20 @@
-"""Watching a run and its environment: files that shrink after a rewind, time left, reasons, what is refused."""
+"""Watching a run: files that shrink after a rewind, the time left after a restart, the bar on any terminal."""
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 
 import pytest
-from trainwright.schedulers.environment import check_names, explain, job_environment
 
-from trainwright.errors import UserError
-from trainwright.runs.follow import Progress
+from trainwright.report.run_bar import bar_line
+from trainwright.runs.progress import Progress
+from trainwright.schedulers.base import JobStatus
 from trainwright.schedulers.logs import new_lines
 from trainwright.schedulers.shell import Shell
+
+RUNNING = JobStatus("1", "pretrain", "running", "slurm")
 
 
 def line(step: int, at: float) -> str:
@@ -32,6 +35,26 @@ def test_a_rewind_starts_the_pace_over() -> None:
     assert progress.seconds_left() == pytest.approx(10.0)
 
 
+@pytest.mark.parametrize("pause", [10.0, 30.0, 600.0])
+@pytest.mark.parametrize("pace", [0.5, 2.0, 8.0])
+def test_the_time_left_is_right_after_a_resume(pause: float, pace: float) -> None:
+    """The trainer drops the lines of steps it repeats, so a resumed run goes on with the next step after a pause. The
+    first step of a start is slow, every tenth saves, and after the resume the run has another pace."""
+    progress = Progress(steps=200)
+    clock = itertools.count()
+    now = 0.0
+    for step in range(1, 201):
+        own = 2.0 if step <= 60 else pace
+        slow = 5.0 if step in (1, 61) else 1.5 if next(clock) % 10 == 0 else 1.0
+        now += own * slow + (pause if step == 61 else 0.0)
+        progress.take([line(step, now)])
+        if step >= 66 or 10 < step <= 60:
+            left = progress.seconds_left()
+            assert left is not None
+            true = (200 - step) * own
+            assert left == pytest.approx(true, rel=0.1, abs=0.1), f"step {step}"
+
+
 def test_a_file_that_became_shorter_is_read_from_its_start(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     assert new_lines(Shell(), str(path), 0) == ([], 0)
@@ -45,26 +68,21 @@ def test_a_file_that_became_shorter_is_read_from_its_start(tmp_path: Path) -> No
     assert new_lines(Shell(), str(path), 14) == (["one"], 4)
 
 
-def test_efa_lines_only_where_there_is_efa() -> None:
-    with_efa = {one.name for one in job_environment("p5.48xlarge", {})}
-    without = {one.name for one in job_environment("g5.xlarge", {})}
-    assert any(name.startswith("FI_") for name in with_efa)
-    assert not any(name.startswith("FI_") for name in without)
-    assert not any(name.startswith("FI_") for name in {one.name for one in job_environment(None, {})})
+@pytest.mark.parametrize("width", range(12, 201))
+def test_the_bar_fits_every_terminal(width: int) -> None:
+    progress = Progress(steps=50_000, predicted=9_000_000.0)
+    progress.take([line(step, step * 2.0) for step in range(1, 41)])
+    text = bar_line(progress, RUNNING, width)
+    assert len(text) <= width
+    assert "step 40" in text
+    assert width < 65 or ("╌" in text and "ETA" in text)
 
 
-def test_every_line_has_a_reason_and_the_users_word_wins() -> None:
-    lines = job_environment("p5.48xlarge", {"OMP_NUM_THREADS": "7"}, cpus=12)
-    assert all(one.why for one in lines)
-    assert [one.value for one in lines if one.name == "OMP_NUM_THREADS"] == ["7"]
-    assert "OMP_NUM_THREADS=7" in explain(lines)
-
-
-def test_a_rank_written_by_hand_is_refused() -> None:
-    with pytest.raises(UserError, match="RANK"):
-        check_names({"RANK": "0"})
-
-
-def test_an_unknown_instance_type_is_told() -> None:
-    with pytest.raises(UserError, match="not in the catalog"):
-        job_environment("p9.enormous", {})
+def test_the_bar_shows_prediction_beside_measurement_where_there_is_room() -> None:
+    progress = Progress(steps=500, predicted=13_000.0)
+    progress.take([line(step, step * 2.0) for step in range(1, 121)])
+    words = "step 120/500  loss 0.0083  12.3k tokens/s (13.0k predicted)  ETA 0:12:40"
+    assert bar_line(progress, RUNNING, 200) == "━" * 10 + "╌" * 30 + "  " + words
+    assert bar_line(progress, RUNNING, 60) == "step 120/500  loss 0.0083  12.3k tok/s  ETA 0:12:40"
+    waiting = JobStatus("1", "pretrain", "pending", "slurm", reason="Resources")
+    assert bar_line(Progress(steps=500), waiting, 60) == "pending (Resources)"

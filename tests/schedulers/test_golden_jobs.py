@@ -139,7 +139,9 @@ CHECKED = [name for name in NAMES if not name.endswith(".json")]
 @pytest.mark.parametrize("name", ["spec.yaml", *CHECKED])
 def test_our_own_rules_are_silent(name: str) -> None:
     result = check([str(GOLDEN / name)])
-    assert (result.files, [finding.message for finding in result.findings]) == (1, [])
+    # The one spec of all platforms has a section for Kubernetes, which the others note and pass over.
+    loud = [finding.message for finding in result.findings if finding.level != "info"]
+    assert (result.files, loud) == (1, [])
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from slurm_bench import metrics, report, submit_counting
+from slurm_bench import metrics, report
 
+from counting_jobs import order, submit_counting
 from trainwright.runs.store import Run
-from trainwright.runs.submission import Order
 from trainwright.schedulers.base import JobIdentity
 from trainwright.schedulers.process import ProcessScheduler, members
-from trainwright.spec.model import Job, Queue, Spec
 
 
 @pytest.fixture
@@ -24,9 +23,8 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Run]
     monkeypatch.setenv("TRAINWRIGHT_HOME", str(tmp_path))
 
     def submit(*args: str, processes: int = 1) -> Run:
-        spec = Spec(name="here", platform="local", queues=(Queue(name="here", nodes=1, cpus=2),))
-        job = Job(name="count", model="llama3.2-1b-debug", args=args, processes=processes)
-        return submit_counting(Order(spec, job, ProcessScheduler()))
+        spec = {"name": "here", "platform": "local", "queues": [{"name": "here", "nodes": 1, "cpus": 2}]}
+        return submit_counting(order(spec, {"processes": processes}, ProcessScheduler()), *args)
 
     return submit
 

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from slurm_bench import COUNTING
 
+from counting_jobs import COUNTING
 from trainwright.platforms.local.daemons import missing_programs
 
 pytestmark = pytest.mark.slurm

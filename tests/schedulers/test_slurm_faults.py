@@ -13,7 +13,6 @@ from trainwright.errors import UserError
 from trainwright.platforms.local import life, state
 from trainwright.runs.code import check_script
 from trainwright.runs.store import Run
-from trainwright.spec.model import Job
 
 pytestmark = pytest.mark.slurm
 STEPS = 60
@@ -102,6 +101,23 @@ def test_the_time_limit_comes_and_the_job_goes_on_after_it(bench: Bench) -> None
     assert [got[step] for step in sorted(got)] == expected(420)
 
 
+def test_a_rank_that_saves_longer_than_the_others_is_waited_for(bench: Bench) -> None:
+    run = bench.submit("--steps=40", "--pause=0.1", "--save-seconds=9")
+    bench.at_step(run, 3)
+    bench.scheduler.signal(run.identity, "USR1")
+    ended_well(bench, run, 40)
+    assert events(run) == ["started", "saved", "started", "ended"]
+    assert len(metrics(run)) == 40, "a saved run repeats no step"
+
+
+def test_a_notice_that_comes_while_the_ranks_start_is_kept(bench: Bench) -> None:
+    run = bench.submit("--steps=40", "--pause=0.1", "--start-seconds=3")
+    bench.wait(run, lambda status: len(job_processes(bench, run)) > 5)
+    bench.scheduler.signal(run.identity, "USR1")
+    ended_well(bench, run, 40)
+    assert events(run) == ["started", "saved", "started", "ended"]
+
+
 def test_a_mistake_in_the_code_is_not_tried_again(bench: Bench) -> None:
     run = bench.submit("--no-such-option")
     status = bench.end(run)
@@ -134,9 +150,8 @@ def test_a_bad_script_is_refused_before_it_is_queued(bench: Bench, tmp_path: Pat
     with pytest.raises(UserError, match="not Python") as caught:
         check_script(broken)
     assert caught.value.where.startswith(f"{broken}:1:")
-    job = Job(name="missing", script=str(tmp_path / "missing.py"))
     with pytest.raises(UserError, match="no script"):
-        bench.submit_job(job)
+        bench.submit_job(script=str(tmp_path / "missing.py"))
     assert bench.scheduler.jobs() == []
 
 

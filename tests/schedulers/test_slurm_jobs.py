@@ -46,7 +46,7 @@ def test_logs_of_all_ranks_and_of_one(bench: Bench) -> None:
     run = bench.submit("--steps=4", nodes=2, processes=2)
     lines: list[str] = []
     live: list[str] = []
-    ended = follow.follow(run, bench.scheduler, None, lines.append, live.append, 0.1)
+    ended = follow.follow(run, bench.scheduler, None, lines.append, lambda now, _: live.append(now.line()), 0.1)
     assert ended.state == "completed", report(run)
     assert {line.split()[0] for line in lines} == {f"[rank-{n}]" for n in range(4)}
     assert any(words.startswith("step 4/20  loss ") for words in live), live

@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from slurm_bench import submit_counting
 
+import counting_jobs
+from counting_jobs import submit_counting
 from trainwright.errors import UserError
 from trainwright.platforms.local import life
 from trainwright.platforms.local.cluster import LocalCluster, LocalQueue
@@ -22,7 +23,6 @@ from trainwright.runs.store import Run
 from trainwright.runs.submission import Order
 from trainwright.schedulers.shell import Shell
 from trainwright.schedulers.slurm import SlurmScheduler
-from trainwright.spec.model import Job, Queue, Spec
 
 pytestmark = pytest.mark.slurm
 
@@ -67,19 +67,19 @@ def laptop(module_home: Path) -> Iterator[Shell]:
 
 
 def order(shell: Shell, root: Path, **fields: object) -> Order:
-    spec = Spec(name="far", platform="parallelcluster", queues=(Queue(name="train", nodes=2, cpus=2),))
-    job = Job(name="count", model="llama3.2-1b-debug", args=("--steps=6",), nodes=2, **fields)
-    return Order(spec, job, SlurmScheduler(shell, cluster="far", interface="lo"), remote_root=str(root))
+    queues = [{"name": "train", "nodes": 2, "cpus": 2}]
+    spec = {"name": "far", "platform": "local", "queues": queues, "runs": str(root)}
+    return counting_jobs.order(spec, {"nodes": 2, **fields}, SlurmScheduler(shell, cluster="far", interface="lo"))
 
 
 def test_submit_follow_and_read_the_end_over_ssh(laptop: Shell, tmp_path: Path) -> None:
     request = order(laptop, tmp_path / "far side")
-    run = submit_counting(request)
+    run = submit_counting(request, "--steps=6")
     assert run.host == "head"
     assert run.where.startswith(str(tmp_path / "far side"))
     lines: list[str] = []
     live: list[str] = []
-    status = follow.follow(run, request.scheduler, None, lines.append, live.append, 0.1)
+    status = follow.follow(run, request.scheduler, None, lines.append, lambda now, _: live.append(now.line()), 0.1)
     assert status.state == "completed", lines
     assert {line.split("]")[0] for line in lines} == {"[rank-0", "[rank-1"}
     assert any(words.startswith("step 6") for words in live)
@@ -89,7 +89,7 @@ def test_submit_follow_and_read_the_end_over_ssh(laptop: Shell, tmp_path: Path) 
 
 def test_cancel_and_refusal_over_ssh(laptop: Shell, tmp_path: Path) -> None:
     request = order(laptop, tmp_path)
-    run = submit_counting(request)
+    run = submit_counting(request, "--steps=6")
     request.scheduler.cancel(run.identity)
     wait_for(lambda: request.scheduler.state(run.identity).state == "cancelled", "it is cancelled", Path(), 20)
     refused = order(laptop, tmp_path, reservation="none")

@@ -9,23 +9,14 @@ from slurm_bench import Bench, metrics, report
 
 from trainwright.platforms.local import life
 from trainwright.runs.store import Run
-from trainwright.spec.model import Batch, Checkpoint, Job
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 
 
-def tiny(name: str) -> Job:
-    return Job(
-        name=name,
-        model="llama3.2-1b-debug",
-        nodes=2,
-        processes=1,
-        sequence=64,
-        batch=Batch(sequences=4),
-        steps=24,
-        data="builtin:stdlib",
-        checkpoint=Checkpoint(steps=4),
-    )
+TINY: dict[str, object] = {
+    "model": "llama3.2-1b-debug", "nodes": 2, "processes": 1, "sequence": 64, "batch": {"sequences": 4}, "steps": 24,
+    "data": "builtin:stdlib", "checkpoint": {"steps": 4},
+}  # fmt: skip
 
 
 def curve(run: Run) -> dict[int, float]:
@@ -33,14 +24,14 @@ def curve(run: Run) -> dict[int, float]:
 
 
 def test_a_dead_node_does_not_change_the_loss(bench: Bench) -> None:
-    calm = bench.submit_job(tiny("calm"))
-    status = bench.end(calm, 180)
-    assert status.state == "completed", report(calm)
-    struck = bench.submit_job(tiny("struck"))
+    undisturbed = bench.submit_job(**TINY)
+    status = bench.end(undisturbed, 180)
+    assert status.state == "completed", report(undisturbed)
+    struck = bench.submit_job(**TINY)
     bench.at_step(struck, 9, 120)
     life.power_off(bench.record, "train-2")
     status = bench.end(struck, 240)
     life.power_on(bench.record, "train-2")
     assert status.state == "completed", report(struck)
-    assert curve(struck) == curve(calm)
-    assert sorted(curve(calm)) == list(range(1, 25))
+    assert curve(struck) == curve(undisturbed)
+    assert sorted(curve(undisturbed)) == list(range(1, 25))

@@ -60,14 +60,14 @@ def events(config, kind):
 
 def interrupt_at(monkeypatch, step, number=signal.SIGTERM):
     """Send a real signal to this process while it is in a step."""
-    told = Trainer._tell
+    told = Trainer._log_step
 
     def tell(self, done):
         told(self, done)
         if done.step == step:
             signal.raise_signal(number)
 
-    monkeypatch.setattr(Trainer, "_tell", tell)
+    monkeypatch.setattr(Trainer, "_log_step", tell)
 
 
 def poison(monkeypatch, at, value, until=None):

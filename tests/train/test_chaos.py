@@ -15,7 +15,7 @@ from ranks import run_ranks, start_ranks
 from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.state_dict_loader import load
 
-from trainwright.train.checkpoint.places import Folder, step_name
+from trainwright.train.checkpoint.stores import FolderStore, step_name
 from trainwright.train.config import TrainConfig
 from trainwright.train.data.prepare import prepare
 from trainwright.train.loop import train
@@ -80,8 +80,8 @@ def one_life(config: TrainConfig, moment: str, chance: random.Random) -> bool:
 
 
 def final_weights(folder: Path, step: int) -> dict[str, torch.Tensor]:
-    place = folder / "checkpoints" / step_name(step)
-    reader = FileSystemReader(place)
+    store = folder / "checkpoints" / step_name(step)
+    reader = FileSystemReader(store)
     entries = reader.read_metadata().state_dict_metadata
     state = {name: torch.empty(e.size, dtype=e.properties.dtype) for name, e in entries.items()}
     load(state, storage_reader=reader, no_dist=True)
@@ -107,16 +107,16 @@ def survive(tmp_path: Path, kills: int, steps: int, seed: int) -> list[str]:
     assert run_ranks(life, WORLD, settings(data, straight, steps), False) == [0, 0]
 
     config, deaths, newest = settings(data, shaken, steps), [], 0
-    place = Folder(shaken / "checkpoints")
+    store = FolderStore(shaken / "checkpoints")
     while True:
         kill = len(deaths) < kills
         moment = chance.choice(list(MOMENTS)) if kill else "any time"
         done = one_life(config, moment, chance) if kill else run_ranks(life, WORLD, config, False) == [0, 0]
-        whole = place.whole()
+        whole = store.complete_steps()
         assert not newest or (whole and whole[0] >= newest), f"after {deaths}: {whole}, but {newest} was whole before"
         newest = whole[0] if whole else 0
         if whole:
-            assert all(place.digest(newest, file) == file.sha256 for file in place.manifest(newest).files)
+            assert all(store.digest(newest, file) == file.sha256 for file in store.manifest(newest).files)
         if done:
             break
         deaths.append(f"{moment}@{newest}")

@@ -11,7 +11,7 @@ from single import MODEL, corpus, events, interrupt_at, metrics, poison, run, sa
 
 from trainwright.errors import UserError
 from trainwright.train.__main__ import main
-from trainwright.train.checkpoint.places import Folder
+from trainwright.train.checkpoint.stores import FolderStore
 from trainwright.train.config import parse_arguments
 from trainwright.train.engine import Engine
 from trainwright.train.loop import Trainer
@@ -58,7 +58,7 @@ def test_a_run_learns_and_leaves_the_documented_folder(config, tmp_path):
     assert (result["status"], result["exit"], result["step"], result["checkpoint"]) == ("done", 0, 30, 30)
     assert result["last"] == lines[-1]
     assert json.loads((folder / "config.json").read_text()) == json.loads(json.dumps(asdict(trainer.config)))
-    assert Folder(folder / "checkpoints").whole() == [30, 20, 10]
+    assert FolderStore(folder / "checkpoints").complete_steps() == [30, 20, 10]
 
 
 def test_accumulated_microbatches_give_the_step_of_one(config, tmp_path):
@@ -97,7 +97,7 @@ def test_a_crash_after_a_checkpoint_replays_to_the_same_bits(config, tmp_path, m
             raise RuntimeError("power cut")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "_tell", crash)
+        patch.setattr(Trainer, "_log_step", crash)
         with pytest.raises(RuntimeError):
             run(config)
     assert json.loads((tmp_path / "run" / "result.json").read_text())["status"] == "failed"
@@ -136,21 +136,21 @@ def test_a_finished_run_has_nothing_left_to_do(config, capsys):
 def test_nan_skip_leaves_the_weights_alone(config, monkeypatch):
     poison(monkeypatch, 4, math.nan)
     before = {}
-    act = Trainer._act
+    act = Trainer._apply_guard
 
     def watch(self, action, why):
         if action == "skip":
             before.update(weights(self))
         return act(self, action, why)
 
-    monkeypatch.setattr(Trainer, "_act", watch)
+    monkeypatch.setattr(Trainer, "_apply_guard", watch)
     status, _ = run(replace(config, steps=4, checkpoint_every="1"))
     assert status == 0
     [event] = events(config, "guard")
     assert event["action"] == "skip"
     assert event["samples"] == [12, 16]
     trainer = start(replace(config, steps=4))
-    trainer._take_over(trainer.past.load(4))
+    trainer._restore(trainer.resumer.load(4))
     assert same(before, weights(trainer))
 
 
@@ -221,19 +221,19 @@ def test_a_spike_is_seen_against_the_usual_spread(config, monkeypatch):
 
 
 def test_a_full_disk_ends_the_run_with_the_old_checkpoint_whole(config, tmp_path, monkeypatch):
-    from trainwright.train.checkpoint import places
+    from trainwright.train.checkpoint import stores
 
-    publish = places.Folder.publish
+    publish = stores.FolderStore.publish
 
     def full(self, step, manifest):
         if step == 6:
             raise OSError(28, "No space left on device")
         publish(self, step, manifest)
 
-    monkeypatch.setattr(places.Folder, "publish", full)
+    monkeypatch.setattr(stores.FolderStore, "publish", full)
     with pytest.raises(UserError, match=r"no space left for a checkpoint: it needs [\d.]+ GB, [\d.,]+ GB are free"):
         run(config)
-    assert Folder(tmp_path / "run" / "checkpoints").whole() == [3]
+    assert FolderStore(tmp_path / "run" / "checkpoints").complete_steps() == [3]
 
 
 def words(config, *more):

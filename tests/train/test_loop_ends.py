@@ -18,7 +18,7 @@ from trainwright.errors import UserError
 from trainwright.train import guards, record
 from trainwright.train.__main__ import main
 from trainwright.train.checkpoint.checkpointer import Checkpointer
-from trainwright.train.checkpoint.places import Folder
+from trainwright.train.checkpoint.stores import FolderStore
 from trainwright.train.engine import Engine
 from trainwright.train.guards import LossGuard, Watchdog
 from trainwright.train.loop import Trainer
@@ -36,7 +36,7 @@ def config(data, tmp_path):
 
 
 def saved(config):
-    return Folder(Path(config.folder) / "checkpoints").whole()
+    return FolderStore(Path(config.folder) / "checkpoints").complete_steps()
 
 
 def result(config):
@@ -87,8 +87,8 @@ def test_a_loss_on_a_new_level_is_told_a_few_times_and_then_usual():
     guard = LossGuard("skip", "log", 8.0)
     told = [guard.judge(2.0 if step < 40 else 4.0 + step % 3 / 100)[0] for step in range(200)]
     assert 20 < told.count("log") < 60
-    assert told[-50:] == ["fine"] * 50
-    assert LossGuard("skip", "skip", 8.0).judge(2.0) == ("fine", "")
+    assert told[-50:] == ["ok"] * 50
+    assert LossGuard("skip", "skip", 8.0).judge(2.0) == ("ok", "")
 
 
 def test_rewinds_are_counted_from_the_last_new_checkpoint(config, monkeypatch):
@@ -103,7 +103,7 @@ def test_rewinds_are_counted_from_the_last_new_checkpoint(config, monkeypatch):
     monkeypatch.setattr(Engine, "forward_backward", forward_backward)
     status, trainer = run(replace(config, steps=14, on_nan="rewind"))
     assert status == 0
-    assert trainer.state.rewinds > guards.MOST_REWINDS
+    assert trainer.state.rewinds > guards.MAX_REWINDS
 
 
 def test_a_rewind_that_gets_nowhere_ends(config, monkeypatch):
@@ -133,13 +133,13 @@ def test_metrics_are_json_also_when_there_is_no_number(config, monkeypatch):
 def test_the_result_of_an_earlier_start_is_not_taken_for_this_one_s(config, monkeypatch):
     run(replace(config, steps=2))
     there = []
-    told = Trainer._tell
+    told = Trainer._log_step
 
     def tell(self, done):
         told(self, done)
         there.append((Path(config.folder) / "result.json").exists())
 
-    monkeypatch.setattr(Trainer, "_tell", tell)
+    monkeypatch.setattr(Trainer, "_log_step", tell)
     run(replace(config, steps=3))
     assert there == [False]
     assert result(config)["step"] == 3
@@ -179,10 +179,10 @@ def test_a_run_that_saves_nothing_does_not_say_that_it_did(config, monkeypatch, 
 
 
 def test_two_runs_do_not_share_a_folder(config, monkeypatch):
-    monkeypatch.setattr(record, "PATIENCE", 0.2)
+    monkeypatch.setattr(record, "LOCK_TIMEOUT", 0.2)
     first = start(config)
     first._start()
-    with pytest.raises(UserError, match="another run is at work in this folder"):
+    with pytest.raises(UserError, match="another run is using this folder"):
         run(config)
     assert first.run() == 0
     assert run(replace(config, steps=10))[0] == 0
@@ -240,11 +240,11 @@ def out_of_host_memory(*_):
 
 
 @pytest.mark.parametrize("failure", [out_of_memory, out_of_host_memory])
-@pytest.mark.parametrize("where", ["_stage", "_frame"])
+@pytest.mark.parametrize("where", ["_stage", "_forward_inputs"])
 def test_no_memory_is_told_with_advice_while_building_and_while_training(config, monkeypatch, capsys, failure, where):
     from trainwright.train import build
 
-    monkeypatch.setattr(*((build, "_stage") if where == "_stage" else (Engine, "_frame")), failure)
+    monkeypatch.setattr(*((build, "_stage") if where == "_stage" else (Engine, "_forward_inputs")), failure)
     assert main(words(config, "--micro-batch", "4")) == (2 if where == "_stage" else 1)
     shown = capsys.readouterr().err
     assert "out of memory" in shown
@@ -282,8 +282,8 @@ def test_loading_saving_and_evaluating_for_long_is_no_hang(config, monkeypatch):
 def test_a_hang_is_told_also_where_the_folder_cannot_be_written(tmp_path, monkeypatch, capfd):
     left = []
     monkeypatch.setattr(os, "_exit", left.append)
-    Watchdog(0, tmp_path / "gone", 3)._bark(60)
-    assert left == [guards.HUNG]
+    Watchdog(0, tmp_path / "gone", 3)._fire(60)
+    assert left == [guards.EXIT_HUNG]
     shown = capfd.readouterr().err
     assert "test_a_hang_is_told_also" in shown
     assert "rank 3: no step for 60 s" in shown
@@ -350,17 +350,17 @@ def test_a_run_that_saves_elsewhere_from_now_on_goes_on_from_its_folder(config, 
     moved = replace(config, steps=4, checkpoint_to=str(tmp_path / "elsewhere"))
     _, trainer = run(moved)
     assert events(config, "resume")[-1]["step"] == 4
-    assert Folder(tmp_path / "elsewhere").whole() == [4]
-    assert trainer.parts.checkpointer.place.where == str(tmp_path / "elsewhere")
+    assert FolderStore(tmp_path / "elsewhere").complete_steps() == [4]
+    assert trainer.parts.checkpointer.store.where == str(tmp_path / "elsewhere")
     run(replace(moved, steps=6))
-    assert Folder(tmp_path / "elsewhere").whole() == [6, 4]
+    assert FolderStore(tmp_path / "elsewhere").complete_steps() == [6, 4]
     assert saved(config) == [4, 2]
 
 
 def test_steps_between_two_lines_count_for_the_goodput_after_a_restart(config):
     run(replace(config, steps=6, log_every=100))
     trainer = start(replace(config, steps=6))
-    trainer._take_over(trainer.past.load(4))
+    trainer._restore(trainer.resumer.load(4))
     assert trainer.state.productive > 0
 
 
@@ -368,12 +368,12 @@ def test_no_thread_outlives_a_run_that_failed_early(config, monkeypatch):
     """One that still takes memory for checkpoints when Python ends would abort it: exit status 134 instead of 2."""
     from trainwright.train.checkpoint import staging
 
-    take, gate = staging.room_for, threading.Event()
-    monkeypatch.setattr(staging, "room_for", lambda *args: (gate.wait(30), take(*args))[1])
+    take, gate = staging.host_buffers, threading.Event()
+    monkeypatch.setattr(staging, "host_buffers", lambda *args: (gate.wait(30), take(*args))[1])
     timer = threading.Timer(0.3, gate.set)
     timer.start()
-    with pytest.raises(UserError, match="no whole checkpoint of step 77"):
+    with pytest.raises(UserError, match="no complete checkpoint of step 77"):
         run(replace(config, resume="77"))
     assert gate.is_set()
-    assert "trainwright-room" not in {thread.name for thread in threading.enumerate()}
+    assert "trainwright-alloc" not in {thread.name for thread in threading.enumerate()}
     timer.join()

@@ -50,11 +50,11 @@ def test_the_guard_knows_a_spike_from_noise_and_from_a_falling_loss():
     guard = LossGuard("skip", "rewind", 8.0)
     for step in range(200):
         loss = 5 * math.exp(-step / 80) + 2 + 0.05 * math.sin(step * 1.7)
-        assert guard.judge(loss) == ("fine", "")
+        assert guard.judge(loss) == ("ok", "")
     assert guard.judge(6.0)[0] == "rewind"
     assert guard.judge(math.nan)[0] == "skip"
     assert guard.judge(2.5, math.inf)[0] == "skip"
-    assert guard.judge(2.5)[0] == "fine"
+    assert guard.judge(2.5)[0] == "ok"
 
 
 def test_slurm_variables_make_a_rank():

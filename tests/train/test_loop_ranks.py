@@ -15,7 +15,7 @@ import pytest
 import torch
 from ranks import free_ports, run_ranks, start_ranks
 
-from trainwright.train.checkpoint.places import Folder
+from trainwright.train.checkpoint.stores import FolderStore
 from trainwright.train.config import TrainConfig
 from trainwright.train.data.prepare import prepare
 from trainwright.train.loop import train
@@ -43,14 +43,14 @@ def trained(config, signal_at=0, signal_rank=0):
     """Runs on a rank: train, and perhaps send this rank a signal at a step."""
     from trainwright.train.loop import Trainer
 
-    told = Trainer._tell
+    told = Trainer._log_step
 
     def tell(self, done):
         told(self, done)
         if done.step == signal_at and self.world.rank == signal_rank:
             signal.raise_signal(signal.SIGUSR1)
 
-    Trainer._tell = tell
+    Trainer._log_step = tell
     return train(config)
 
 
@@ -73,7 +73,7 @@ def test_one_rank_s_signal_stops_all_and_another_world_size_goes_on(data, tmp_pa
     folder = tmp_path / "run"
     statuses = run_ranks(trained, 2, settings(data, folder), 2, 1)
     assert statuses == [75, 75]
-    [stopped] = Folder(folder / "checkpoints").whole()
+    [stopped] = FolderStore(folder / "checkpoints").complete_steps()
     assert stopped in (3, 4)
     assert run_ranks(trained, 4, settings(data, folder, parallel="replicate=2,shard=2"), 5, 3) == [75] * 4
     for leftover in folder.glob("samples-*"):
@@ -141,7 +141,7 @@ def refused(config):
     from trainwright.errors import UserError
     from trainwright.train import record
 
-    record.PATIENCE = 0.1
+    record.LOCK_TIMEOUT = 0.1
     try:
         return train(config)
     except UserError as error:
@@ -225,3 +225,38 @@ def test_a_checkpoint_moves_between_plans(data, tmp_path, plan):
     assert run_ranks(trained, 2, settings(data, folder, parallel=plan)) == [0, 0]
     assert losses(folder) == pytest.approx(losses(tmp_path / "one"), rel=1e-4)
     assert torch.tensor(losses(folder)).isfinite().all()
+
+
+def trained_with_slow_data(config, slow_rank):
+    """Runs on a rank: train, with one rank's data late at every step."""
+    from trainwright.train.loop import Trainer
+
+    step = Trainer._train_step
+
+    def late(self, steps):
+        def delayed():
+            for one in steps:
+                if self.world.rank == slow_rank:
+                    time.sleep(0.05)
+                yield one
+
+        if not hasattr(self, "late_steps"):
+            self.late_steps = delayed()
+        return step(self, self.late_steps)
+
+    Trainer._train_step = late
+    return train(config)
+
+
+def test_a_rank_whose_data_is_late_is_named_and_watching_changes_no_loss(data, tmp_path):
+    config = settings(data, tmp_path / "watched", checkpoint_every="never")
+    assert run_ranks(trained_with_slow_data, 2, config, 1, TRAINWRIGHT_WATCH_EVERY="2") == [0, 0]
+    plain = settings(data, tmp_path / "plain", checkpoint_every="never")
+    assert run_ranks(trained, 2, plain, TRAINWRIGHT_WATCH_EVERY="0") == [0, 0]
+    assert losses(tmp_path / "watched") == losses(tmp_path / "plain")
+    assert not (tmp_path / "plain/timings.jsonl").exists()
+    rows = read_lines(tmp_path / "watched/timings.jsonl")
+    assert [row["step"] for row in rows] == [2, 4, 6, 8]
+    assert all(waits[1] > waits[0] + 0.03 for waits in (row["data_s"] for row in rows))
+    named = [e for e in read_lines(tmp_path / "watched/events.jsonl") if e["event"] == "straggler"]
+    assert [(e["rank"], e["cause"]) for e in named if e["cause"] == "data"] == [(1, "data")], "once, not at every step"

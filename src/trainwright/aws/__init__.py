@@ -1,1 +1,1 @@
-"""One thin wrapper a service: the only place that knows boto3."""
+"""One thin wrapper per service: the only place that knows boto3."""

@@ -28,8 +28,8 @@ class BatchApi:
 
     def describe(self, job: str) -> dict[str, Any] | None:
         with aws_errors(f"job {job}"):
-            found = client("batch", self.region).describe_jobs(jobs=[job])["jobs"]
-        return dict(found[0]) if found else None
+            jobs = client("batch", self.region).describe_jobs(jobs=[job])["jobs"]
+        return dict(jobs[0]) if jobs else None
 
     def list(self, queue: str, states: tuple[str, ...]) -> Iterator[dict[str, Any]]:
         """Every job of a queue in one of the states; the API answers one state at a time."""
@@ -44,15 +44,15 @@ class BatchApi:
             client("batch", self.region).terminate_job(jobId=job, reason=reason)
 
     def log(self, stream: str, since: str = "", group: str = "/aws/batch/job") -> tuple[Sequence[str], str]:
-        """The lines a container wrote since the last time, and the mark to go on from."""
+        """The lines a container wrote since the last call, and the token to continue from."""
         logs = client("logs", self.region)
         lines: tuple[str, ...] = ()
-        mark = since
+        token = since
         while True:
-            more = {"nextToken": mark} if mark else {"startFromHead": True}
+            more = {"nextToken": token} if token else {"startFromHead": True}
             with aws_errors(f"log stream {stream}"):
                 page = logs.get_log_events(logGroupName=group, logStreamName=stream, **more)
             lines += tuple(event["message"] for event in page["events"])
-            if page["nextForwardToken"] == mark:
-                return lines, mark
-            mark = page["nextForwardToken"]
+            if page["nextForwardToken"] == token:
+                return lines, token
+            token = page["nextForwardToken"]

@@ -1,4 +1,4 @@
-"""Fetches what EC2 offers and asks today, and keeps the difference to the shipped catalog in the user's data folder."""
+"""Fetches the types and prices that EC2 has today, and stores what differs from the shipped catalog for this user."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PRICE_COLUMNS = ("instance", "region", "on_demand", "spot", "capacity_block", "d
 
 @dataclass(frozen=True, slots=True)
 class Quotes:
-    """What AWS asks in one region: instance type -> USD an hour, for each way to buy."""
+    """The prices in one region: instance type -> USD per hour, by purchase option."""
 
     on_demand: dict[str, float]
     spot: dict[str, float]
@@ -45,7 +45,7 @@ class PriceChange:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What an update found, against what the catalog said before."""
+    """What an update changed."""
 
     region: str
     date: str
@@ -58,23 +58,23 @@ class Changes:
 
 
 def update(region: str, profile: str | None = None) -> Changes:
-    """Ask EC2 and the Price List API about one region and write the answers for the look-ups to prefer."""
+    """Ask EC2 and the Price List API about one region and write the answers, which look-ups then prefer."""
     ec2, pricing = client("ec2", region, profile), client("pricing", API_REGION, profile)
     entries = describe_instance_types(ec2)
     blocks = [e["InstanceType"] for e in entries if "capacity-block" in e.get("SupportedUsageClasses", [])]
-    found = Quotes(on_demand_prices(pricing, region), spot_prices(ec2), capacity_block_prices(ec2, sorted(blocks)))
-    return store(region, entries, found)
+    quotes = Quotes(on_demand_prices(pricing, region), spot_prices(ec2), capacity_block_prices(ec2, sorted(blocks)))
+    return store(region, entries, quotes)
 
 
 def store(region: str, entries: list[dict[str, Any]], quotes: Quotes) -> Changes:
-    """Write both tables and say what changed."""
+    """Write both tables and return what changed."""
     today = datetime.now(UTC).date().isoformat()
     rows = {entry["InstanceType"]: instance_row(entry, f"api {today}") for entry in entries}
     new, changed = _instance_changes(rows)
     price_changes = tuple(_price_changes(region, quotes))
     _write_instances({name: rows[name] for name in (*new, *changed)}, today)
     _write_prices(region, quotes, today)
-    tables.forget()
+    tables.clear_caches()
     folder = str(overlay_folder())
     return Changes(region, today, len(rows), new, changed, quotes.count, price_changes, folder)
 
@@ -94,13 +94,13 @@ def _instance_changes(
 
 
 def _price_changes(region: str, quotes: Quotes) -> list[PriceChange]:
-    found = []
+    changes = []
     for kind, now in quotes.by_kind.items():
         for name, usd in sorted(now.items()):
             before = price(name, region, kind)
             if before is None or before.usd_hour != usd:
-                found.append(PriceChange(name, kind, before.usd_hour if before else None, usd))
-    return found
+                changes.append(PriceChange(name, kind, before.usd_hour if before else None, usd))
+    return changes
 
 
 def _write_instances(rows: dict[str, tuple[str, ...]], today: str) -> None:
@@ -129,7 +129,7 @@ def _usd(value: float | None) -> str:
     return "" if value is None else repr(value)
 
 
-def interesting(changes: Changes) -> tuple[PriceChange, ...]:
-    """The price changes of accelerated types, dearest first: what somebody who trains wants to see."""
-    found = [c for c in changes.prices if (type_ := find_instance(c.instance)) and type_.accelerator_count]
-    return tuple(sorted(found, key=lambda c: -c.after))
+def accelerated_changes(changes: Changes) -> tuple[PriceChange, ...]:
+    """The price changes of accelerated types, most expensive first."""
+    accelerated = [c for c in changes.prices if (type_ := find_instance(c.instance)) and type_.accelerator_count]
+    return tuple(sorted(accelerated, key=lambda c: -c.after))

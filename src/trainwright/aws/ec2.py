@@ -1,4 +1,4 @@
-"""EC2 questions the catalog asks: which instance types there are, and what spot costs today."""
+"""EC2 queries of the catalog: the instance types there are, and their prices today."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def describe_instance_types(ec2: Any, names: Iterable[str] = ()) -> list[dict[st
 
 
 def spot_prices(ec2: Any) -> dict[str, float]:
-    """Instance type -> the lowest zone's Linux spot price of this moment, USD an hour."""
+    """Instance type -> the lowest zone's Linux spot price right now, USD per hour."""
     lowest: dict[str, float] = {}
     with aws_errors("ec2:DescribeSpotPriceHistory"):
         pages = ec2.get_paginator("describe_spot_price_history").paginate(
@@ -35,14 +35,14 @@ def spot_prices(ec2: Any) -> dict[str, float]:
 
 
 def capacity_block_prices(ec2: Any, names: Iterable[str]) -> dict[str, float]:
-    """Instance type -> USD an hour of the cheapest one-day block of one instance that AWS offers now. A type without
+    """Instance type -> USD per hour of the cheapest one-day block of one instance that AWS offers now. A type without
     an offer, or that is not sold in blocks in this region, is left out."""
-    found: dict[str, float] = {}
+    prices: dict[str, float] = {}
     for name in names:
         rates = [float(o["UpfrontFee"]) / o["CapacityBlockDurationHours"] for o in _offers(ec2, name)]
         if rates:
-            found[name] = round(min(rates), 4)
-    return found
+            prices[name] = round(min(rates), 4)
+    return prices
 
 
 def _offers(ec2: Any, name: str) -> list[dict[str, Any]]:

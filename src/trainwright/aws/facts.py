@@ -1,4 +1,4 @@
-"""Answers the questions of `check --aws` from one region of one account. Read-only; each thing is asked for once."""
+"""Answers the questions of `check --aws` from one region of one account. Read-only; each resource is queried once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class AwsFacts:
     def __init__(self, region: str | None = None, profile: str | None = None) -> None:
         self._ec2 = client("ec2", region, profile)
         self._fsx = client("fsx", region, profile)
-        # One file may name a subnet in ten places; AWS is asked about it once.
+        # One file may name a subnet in ten places; one query is enough.
         self._answers: dict[str, dict[str, Any] | None] = {}
 
     @property
@@ -89,7 +89,7 @@ class AwsFacts:
         return tuple(sorted({group["GroupId"] for row in rows for group in row["Groups"]}))
 
     def _one(self, operation: str, key: str, service: Any = None, **asked: Any) -> dict[str, Any] | None:
-        """The single thing asked for, or None when AWS says there is none of that id."""
+        """The single resource with that id, or None if there is none."""
         question = f"{operation} {asked}"
         if question not in self._answers:
             self._answers[question] = self._ask(operation, key, service or self._ec2, asked)

@@ -1,4 +1,4 @@
-"""The Price List API: what EC2 asks for an hour on demand. It answers from a few regions only, about all of them."""
+"""The Price List API: on-demand prices. It has endpoints in a few regions, which answer for all of them."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ LINUX_ON_DEMAND = {
 
 
 def on_demand_prices(pricing: Any, region: str) -> dict[str, float]:
-    """Instance type -> USD an hour for Linux on shared hardware in that region."""
+    """Instance type -> USD per hour for Linux on shared hardware in that region."""
     wanted = LINUX_ON_DEMAND | {"regionCode": region}
     filters = [{"Type": "TERM_MATCH", "Field": field, "Value": value} for field, value in wanted.items()]
-    found: dict[str, float] = {}
+    prices: dict[str, float] = {}
     with aws_errors("pricing:GetProducts"):
         pages = pricing.get_paginator("get_products").paginate(ServiceCode="AmazonEC2", Filters=filters)
         for page in pages:
@@ -29,8 +29,8 @@ def on_demand_prices(pricing: Any, region: str) -> dict[str, float]:
                 product = json.loads(text)
                 usd = hourly_usd(product)
                 if usd:
-                    found[product["product"]["attributes"]["instanceType"]] = usd
-    return found
+                    prices[product["product"]["attributes"]["instanceType"]] = usd
+    return prices
 
 
 def hourly_usd(product: dict[str, Any]) -> float:

@@ -1,4 +1,4 @@
-"""The door to AWS: boto3 is imported here, once a verb really calls AWS; its errors leave as three-part messages."""
+"""Access to AWS: boto3 is imported here, when a verb really calls AWS; its errors become three-part messages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from trainwright.errors import UserError
 
 
 def client(service: str, region: str | None = None, profile: str | None = None) -> Any:
-    """A boto3 client; the region and the credentials are found the way every AWS tool finds them."""
+    """A boto3 client; the region and the credentials are found as by every AWS tool."""
     boto3 = _boto3()
     with aws_errors(f"{service} client"):
         return boto3.Session(profile_name=profile, region_name=region).client(service)
@@ -18,7 +18,7 @@ def client(service: str, region: str | None = None, profile: str | None = None) 
 
 @contextmanager
 def aws_errors(where: str) -> Iterator[None]:
-    """Turn what a user can mend (no credentials, no permission, no network) into a UserError."""
+    """Turn what a user can fix (no credentials, no permission, no network) into a UserError."""
     from botocore import exceptions
 
     try:

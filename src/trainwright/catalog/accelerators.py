@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trainwright.catalog.tables import remembered, shipped_table
+from trainwright.catalog.tables import cached, shipped_table
 from trainwright.errors import UserError, did_you_mean
 from trainwright.train.flops import TERA, peak_rates
 
@@ -28,7 +28,7 @@ class Accelerator:
     nvlink_gb_s: float  # one way, all links of one chip together; NeuronLink for AWS chips; 0: PCIe only
     nvlinks: int
     nvls: bool  # the switch between the chips can reduce, so an all-reduce sends its data once
-    mamf_bf16_tflops: float | None  # the best matmul anyone measured: the roof that counts
+    mamf_bf16_tflops: float | None  # the fastest matmul measured: the realistic ceiling
     mamf_fp8_tflops: float | None
     tdp_watts: int
     source: str
@@ -38,7 +38,7 @@ class Accelerator:
         return self.arch.startswith("neuron")
 
 
-@remembered
+@cached
 def accelerators() -> tuple[Accelerator, ...]:
     return tuple(_accelerator(row) for row in shipped_table("accelerators.csv").records())
 
@@ -49,21 +49,21 @@ def find_accelerator(name: str) -> Accelerator | None:
 
 
 def accelerator(name: str) -> Accelerator:
-    found = find_accelerator(name)
-    if found is None:
+    chip = find_accelerator(name)
+    if chip is None:
         raise UserError(
             f"no accelerator {name!r} in the catalog",
             fix=did_you_mean(name, _by_name()) or "`trainwright catalog list --kind accelerators` names them all",
         )
-    return found
+    return chip
 
 
-@remembered
+@cached
 def _by_name() -> dict[str, Accelerator]:
     return {chip.name: chip for chip in accelerators()}
 
 
-@remembered
+@cached
 def key_of_ec2_name(ec2_name: str, memory_mib: int) -> str | None:
     """The catalog key for what DescribeInstanceTypes calls a chip; memory tells an A100-40 from an A100-80."""
     rows = [row for row in shipped_table("accelerators.csv").records() if row["ec2_name"] == ec2_name]

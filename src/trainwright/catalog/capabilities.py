@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
-from trainwright.catalog.tables import remembered, shipped_toml
+from trainwright.catalog.tables import cached, shipped_toml
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +16,7 @@ class Limit:
 
     why: str
     fix: str
+    level: Literal["error", "info"] = "error"  # info: a section for another platform, which this one passes over
 
 
 Limits = Mapping[tuple[str, ...], Limit]  # path in the spec (`*`: any element) -> why it cannot be honoured
@@ -42,13 +43,13 @@ class PlatformCapabilities:
     values: Mapping[tuple[str, ...], tuple[str, ...]]  # path -> the values that are possible
 
 
-@remembered
+@cached
 def platforms() -> dict[str, PlatformCapabilities]:
     """Every platform, by the name that a spec gives it."""
     return {name: _platform(name, row) for name, row in shipped_toml("capabilities.toml")["platforms"].items()}
 
 
-@remembered
+@cached
 def schedulers() -> dict[str, SchedulerCapabilities]:
     rows = shipped_toml("capabilities.toml")["schedulers"]
     return {name: SchedulerCapabilities(name, row["ships_code"], _limits(row)) for name, row in rows.items()}
@@ -65,7 +66,7 @@ def _platform(name: str, row: dict[str, Any]) -> PlatformCapabilities:
 
 
 def _limits(row: dict[str, Any]) -> Limits:
-    return {_path(key): Limit(why, fix) for key, (why, fix) in row.get("cannot", {}).items()}
+    return {_path(key): Limit(*words) for key, words in row.get("cannot", {}).items()}
 
 
 def _path(key: str) -> tuple[str, ...]:

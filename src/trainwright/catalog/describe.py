@@ -1,5 +1,5 @@
-"""Turns one entry of EC2's DescribeInstanceTypes into a row of instances.csv. Pure, so the shipped table, `catalog
-update` and the cross-check test all go through the same lines."""
+"""Turns one entry of EC2's DescribeInstanceTypes into a row of instances.csv. Pure, so that the shipped table, `catalog
+update` and the cross-check test share one code path."""
 
 from __future__ import annotations
 
@@ -92,8 +92,8 @@ def _network(info: dict[str, Any]) -> dict[str, Any]:
 
 def network_gbps(text: str) -> float | None:
     """`4x 100 Gigabit` is 400; `Up to 25 Gigabit` is 25; `Moderate` is None."""
-    found = re.fullmatch(r"(?:Up to )?(?:(\d+)x )?([\d.]+) Gigabit", text)
-    return int(found[1] or 1) * float(found[2]) if found else None
+    match = re.fullmatch(r"(?:Up to )?(?:(\d+)x )?([\d.]+) Gigabit", text)
+    return int(match[1] or 1) * float(match[2]) if match else None
 
 
 def _nvme(info: dict[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from trainwright.catalog.instances import InstanceType
-from trainwright.catalog.tables import remembered, shipped_toml
+from trainwright.catalog.tables import cached, shipped_toml
 from trainwright.catalog.version_numbers import Condition, Version, parse_conditions
 
 
@@ -22,7 +22,7 @@ class EnvRule:
     efa: bool  # the rule is about nodes with EFA
     accelerators: tuple[str, ...]
     families: tuple[str, ...]
-    level: str  # error | warning | "" (nothing to complain about)
+    level: str  # error | warning | "" (no finding)
     why: str  # why it is right while `when` holds; for the other verdicts, why it is wrong
     why_not: str  # why it is wrong once `when` no longer holds; empty: it never is
     fix: str
@@ -34,7 +34,7 @@ class EnvRule:
         return named and self.value.lower() in ("", value.strip().strip("'\"").lower())
 
     def concerns(self, type_: InstanceType | None) -> bool:
-        """Whether the rule is about this instance type; an unknown one (None) is given the benefit of the doubt."""
+        """Whether the rule is about this instance type; every rule applies to an unknown one (None)."""
         if type_ is None:
             return True
         return (
@@ -56,11 +56,11 @@ class EnvRule:
 
     @property
     def complaint(self) -> str:
-        """What to tell somebody who has the variable where it does not belong."""
+        """The message for a variable that is set where it does not belong."""
         return self.why_not or self.why
 
     def is_right(self, versions: Mapping[str, Version]) -> bool | None:
-        """Whether the variable may stand: True, False, or None when that depends on a version that is not known."""
+        """Whether the variable may be set: True, False, or None when that depends on a version that is not known."""
         holds = self.holds(versions)
         if self.verdict in ("set", "allow"):
             return holds
@@ -76,7 +76,7 @@ class EnvVar:
     why: str
 
 
-@remembered
+@cached
 def env_rules() -> tuple[EnvRule, ...]:
     return tuple(
         EnvRule(
@@ -98,8 +98,8 @@ def env_rules() -> tuple[EnvRule, ...]:
 
 def rules_for(variable: str, value: str) -> tuple[EnvRule, ...]:
     """The rules about one assignment, those that name its value first."""
-    found = [rule for rule in env_rules() if rule.matches(variable, value)]
-    return tuple(sorted(found, key=lambda rule: not rule.value))
+    rules = [rule for rule in env_rules() if rule.matches(variable, value)]
+    return tuple(sorted(rules, key=lambda rule: not rule.value))
 
 
 def environment(type_: InstanceType, versions: Mapping[str, Version]) -> tuple[EnvVar, ...]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trainwright.catalog.accelerators import find_accelerator
-from trainwright.catalog.tables import Table, overlay_table, remembered, shipped_table
+from trainwright.catalog.tables import Table, cached, overlay_table, shipped_table
 from trainwright.errors import UserError, did_you_mean
 
 
@@ -62,7 +62,7 @@ class InstanceType:
         return chip.nvlinks if chip is not None and self.gpus > 1 else 0
 
 
-@remembered
+@cached
 def instances() -> tuple[InstanceType, ...]:
     """Every type of the catalog, in the order of its name."""
     return tuple(_parse(name) for name in sorted(_rows()))
@@ -80,8 +80,8 @@ def find_instance(name: str) -> InstanceType | None:
 
 
 def instance(name: str) -> InstanceType:
-    found = find_instance(name)
-    if found is None:
+    type_ = find_instance(name)
+    if type_ is None:
         plain = name.lower().removeprefix("ml.")
         sizes = ", ".join(row for row in _rows() if row.startswith(f"{plain}."))
         raise UserError(
@@ -89,34 +89,34 @@ def instance(name: str) -> InstanceType:
             fix=(f"{plain} is a family: {sizes}" if sizes else did_you_mean(plain, _rows()))
             or "`trainwright catalog list` names them; `trainwright catalog update` fetches new ones from EC2",
         )
-    return found
+    return type_
 
 
-@remembered
+@cached
 def _rows() -> dict[str, tuple[tuple[str, ...], tuple[str, ...]]]:
     """name -> (columns, row); a row the user fetched comes before the shipped one."""
-    found: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}
+    rows: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}
     tables: tuple[Table | None, ...] = (shipped_table("instances.csv"), overlay_table("instances.csv"))
     for table in tables:
         if table is not None:
-            found.update((row[0], (table.columns, row)) for row in table.rows)
-    return found
+            rows.update((row[0], (table.columns, row)) for row in table.rows)
+    return rows
 
 
-@remembered
+@cached
 def _corrections() -> dict[str, dict[str, str]]:
-    found: dict[str, dict[str, str]] = {}
+    corrections: dict[str, dict[str, str]] = {}
     for row in shipped_table("corrections.csv").records():
-        found.setdefault(row["name"], {})[row["field"]] = row["value"]
-    return found
+        corrections.setdefault(row["name"], {})[row["field"]] = row["value"]
+    return corrections
 
 
-@remembered
+@cached
 def _cores_per_socket() -> dict[str, int]:
     return {row["family"]: int(row["cores_per_socket"]) for row in shipped_table("processors.csv").records()}
 
 
-@remembered
+@cached
 def _parse(name: str) -> InstanceType:
     columns, row = _rows()[name]
     values = dict(zip(columns, row, strict=True)) | _corrections().get(name, {})

@@ -33,26 +33,26 @@ def listing(
     family: str | None = None,
     region: str | None = None,
 ) -> Listing:
-    """One kind of thing. Types without an accelerator are a thousand, so they are shown only when a family is named."""
+    """All entries of one kind. There are about a thousand types without an accelerator: listed only by family."""
     if kind == "accelerators":
         return _accelerators()
     if kind == "models":
         return _models(family)
     if kind == "regions":
         return _regions()
-    found = [t for t in instances() if t.accelerator_count or family or efa]
+    types = [t for t in instances() if t.accelerator_count or family or efa]
     if family:
         _known_family(family)
-        found = [t for t in found if t.family == family]
-    keep = [t for t in found if (not gpu or t.is_gpu) and (not neuron or t.is_neuron) and (not efa or t.efa_cards)]
+        types = [t for t in types if t.family == family]
+    keep = [t for t in types if (not gpu or t.is_gpu) and (not neuron or t.is_neuron) and (not efa or t.efa_cards)]
     if region:
-        # What no price was seen for is most likely not sold there.
+        # A type without a price in the region is most likely not sold there.
         keep = [t for t in keep if price(t.name, region) or price(t.name, region, "spot")]
     return _instances(keep, region)
 
 
 def record(name: str) -> dict[str, Any]:
-    """Every fact about one thing of the catalog, prices included."""
+    """Every fact about one entry of the catalog, prices included."""
     type_ = find_instance(name)
     if type_:
         return _instance_record(type_, None)
@@ -73,7 +73,7 @@ def _instances(found: Iterable[InstanceType], region: str | None) -> Listing:
     where = f"on demand in {region}" if region else "on demand from"
     columns = ("type", "accelerators", "vCPUs", "memory", "network", "EFA", "NVMe", where, "spot from")
     rows = [_instance_row(t, region) for t in types]
-    footer = f"{len(types)} types; prices in USD an hour as of {_dates(types, region)}"
+    footer = f"{len(types)} types; prices in USD per hour as of {_dates(types, region)}"
     records = [_instance_record(t, region) for t in types]
     return Listing(columns, rows, records, footer, frozenset(columns[2:]))
 
@@ -106,8 +106,8 @@ def _dates(types: list[InstanceType], region: str | None) -> str:
 def _instance_record(type_: InstanceType, region: str | None) -> dict[str, Any]:
     facts = dataclasses.asdict(type_) | {"gpus": type_.gpus, "nvlinks": type_.nvlinks}
     kinds = ("on-demand", "spot", "capacity-block")
-    found = [p for kind in kinds for p in prices_of(type_.name, kind) if region in (None, p.region)]
-    return facts | {"prices": [dataclasses.asdict(p) for p in found]}
+    prices = [p for kind in kinds for p in prices_of(type_.name, kind) if region in (None, p.region)]
+    return facts | {"prices": [dataclasses.asdict(p) for p in prices]}
 
 
 def _accelerators() -> Listing:
@@ -125,12 +125,12 @@ def _accelerators() -> Listing:
         )
         for c in accelerators()
     ]
-    footer = "TFLOP/s are dense peaks; best = the fastest matmul that was measured; links one way"
+    footer = "TFLOP/s are dense peaks; best = the fastest matmul measured; links one way"
     return Listing(columns, rows, [dataclasses.asdict(c) for c in accelerators()], footer, frozenset(columns[2:]))
 
 
 def _models(family: str | None) -> Listing:
-    found = [m for m in models() if family in (None, m.family)]
+    matching = [m for m in models() if family in (None, m.family)]
     columns = ("name", "kind", "parameters", "layers", "hidden", "heads", "kv", "MLP", "vocabulary", "context")
     rows = [
         (
@@ -139,10 +139,10 @@ def _models(family: str | None) -> Listing:
             parameters_text(parameter_count(m)),
             *(f"{n:,}" for n in (m.layers, m.hidden, m.heads, m.kv_heads, m.ffn, m.vocab, m.context)),
         )
-        for m in found
+        for m in matching
     ]
-    footer = f"{len(found)} models; each decoder also has a laptop-sized `-debug` sibling"
-    return Listing(columns, rows, [_model_record(m) for m in found], footer, frozenset(columns[2:]))
+    footer = f"{len(matching)} models; each decoder also has a laptop-sized `-debug` sibling"
+    return Listing(columns, rows, [_model_record(m) for m in matching], footer, frozenset(columns[2:]))
 
 
 def _model_record(shape: ModelShape) -> dict[str, Any]:
@@ -162,5 +162,5 @@ def _known_family(family: str) -> None:
     if family not in families:
         raise UserError(
             f"no instance family {family!r} in the catalog",
-            fix=did_you_mean(family, sorted(families)) or "a family is what stands before the dot, such as p5",
+            fix=did_you_mean(family, sorted(families)) or "a family is the part before the dot, such as p5",
         )

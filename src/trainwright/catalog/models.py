@@ -87,7 +87,7 @@ def find_model(name: str) -> ModelShape | None:
 
 
 def parameter_count(shape: ModelShape) -> int:
-    """Every trainable number, as the published checkpoint of that kind holds them."""
+    """The number of trainable parameters, as in the published checkpoint of that kind."""
     count = {
         "encoder": _encoder,
         "encoder-decoder": _encoder_decoder,
@@ -97,7 +97,7 @@ def parameter_count(shape: ModelShape) -> int:
 
 
 def parameters_text(count: int) -> str:
-    """`8.03 B`, `124 M`: three digits, as people say it."""
+    """`8.03 B`, `124 M`: to three digits."""
     scale, letter = (1e9, "B") if count >= 1e9 else (1e6, "M")
     value = count / scale
     return f"{value:.0f} {letter}" if value >= 100 else f"{value:.3g} {letter}"

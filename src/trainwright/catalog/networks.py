@@ -1,5 +1,5 @@
-"""What the wires of a node can carry, and how its network cards are addressed. Thresholds elsewhere are taken from
-these ceilings, so that no benchmark is ever asked to beat physics."""
+"""What a node's links can carry, and how its network cards are addressed. Benchmark thresholds come from these
+ceilings, so that none exceeds what the hardware can do."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class Interface:
 
 
 def network_gb_s(type_: InstanceType) -> float:
-    """Bytes a second, one way, over all cards of one node (GB is 1e9)."""
+    """GB per second, one way, over all cards of one node (GB is 1e9)."""
     return type_.network_gbps / 8
 
 
 def allreduce_ceiling_gb_s(type_: InstanceType, nodes: int) -> float | None:
-    """The bus bandwidth (as nccl-tests counts it) that no all-reduce over whole nodes can pass: the slower of the links
-    inside a node and, from two nodes on, the network. None: one chip, or nodes whose chips have no link."""
+    """The bus bandwidth (as nccl-tests counts it) that no all-reduce over whole nodes can exceed: the slower of the
+    links inside a node and, from two nodes on, the network. None: one chip, or nodes whose chips have no link."""
     ranks = nodes * type_.accelerator_count
     inside = _inside_ceiling(type_)
     if ranks < 2 or (nodes == 1 and inside is None):

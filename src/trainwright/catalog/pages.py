@@ -1,5 +1,5 @@
-"""Catalog pages as data: a title, sections of labelled facts, what to mind. The command line prints them, JSON carries
-them, and neither knows how they were found."""
+"""Catalog pages as data: a title, sections of labelled facts, notes. The command line prints them, JSON carries
+them, and neither knows where they come from."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class PriceRow:
-    """One region: each way to buy, or None where the catalog has no price for it."""
+    """One region: each purchase option, or None where the catalog has no price for it."""
 
     region: str
     title: str
@@ -49,7 +49,7 @@ class Page:
     title: str
     sections: tuple[Section, ...]
     prices: tuple[PriceRow, ...]
-    mind: tuple[str, ...]
+    notes: tuple[str, ...]
     source: str
 
 
@@ -62,7 +62,7 @@ def instance_page(type_: InstanceType, region: str | None = None) -> Page:
         title=title,
         sections=tuple(sections),
         prices=price_rows(type_.name, region),
-        mind=_mind(type_, chip),
+        notes=_notes_on(type_, chip),
         source=_source(type_),
     )
 
@@ -78,7 +78,7 @@ def accelerator_page(chip: Accelerator, region: str | None = None) -> Page:
             Section("Instances", tuple(_carrier(t, region) for t in carriers)),
         ),
         prices=(),
-        mind=tuple(_needs(chip)),
+        notes=tuple(_needs(chip)),
         source=chip.source,
     )
 
@@ -92,7 +92,7 @@ def model_page(shape: ModelShape) -> Page:
         ("weights", f"{_rounded(total * 2 / 2**30)} GiB in bf16"),
         (
             "training state",
-            f"{_rounded(total * TRAINING_BYTES / 2**30)} GiB at {TRAINING_BYTES} bytes a parameter (AdamW)",
+            f"{_rounded(total * TRAINING_BYTES / 2**30)} GiB at {TRAINING_BYTES} bytes per parameter (AdamW)",
         ),
         ("checkpoint", f"{_rounded(total * 12 / 1e9)} GB with the optimizer (fp32 weights and moments)"),
     ]
@@ -101,7 +101,7 @@ def model_page(shape: ModelShape) -> Page:
         title=f"{shape.family} {shape.kind}",
         sections=(Section("Size", tuple(size)), Section("Shape", tuple(_shape(shape)))),
         prices=(),
-        mind=(),
+        notes=(),
         source=shape.source,
     )
 
@@ -110,8 +110,8 @@ def price_rows(name: str, region: str | None = None) -> tuple[PriceRow, ...]:
     """Cheapest on-demand first, then the regions that only have spot."""
     by_region: dict[str, dict[str, Price]] = {}
     for kind in ("on-demand", "spot"):
-        for found in prices_of(name, kind):
-            by_region.setdefault(found.region, {})[kind] = found
+        for price in prices_of(name, kind):
+            by_region.setdefault(price.region, {})[kind] = price
     rows = [_price_row(where, kinds) for where, kinds in by_region.items() if region in (None, where)]
     return tuple(sorted(rows, key=lambda r: (r.on_demand is None, r.on_demand or r.spot or 0.0, r.region)))
 
@@ -152,7 +152,7 @@ def _peaks(chip: Accelerator) -> list[tuple[str, str]]:
     rows = [("peak", f"{peaks} TFLOP/s, dense")]
     if chip.mamf_bf16_tflops:
         part = chip.mamf_bf16_tflops / chip.bf16_tflops
-        rows.append(("best matmul", f"{chip.mamf_bf16_tflops:,.0f} TFLOP/s bf16 was measured, {part:.0%} of the peak"))
+        rows.append(("best matmul", f"{chip.mamf_bf16_tflops:,.0f} TFLOP/s bf16 measured, {part:.0%} of the peak"))
     return rows
 
 
@@ -162,7 +162,7 @@ def _memory(chip: Accelerator) -> list[tuple[str, str]]:
     if chip.nvlink_gb_s:
         rows.append((link, f"{chip.nvlinks} links, {chip.nvlink_gb_s:,.0f} GB/s one way"))
     else:
-        rows.append((link, "none: chips talk over PCIe"))
+        rows.append((link, "none: chips communicate over PCIe"))
     return rows
 
 
@@ -177,7 +177,7 @@ def _network(type_: InstanceType) -> Section:
     ceilings = [(n, allreduce_ceiling_gb_s(type_, n)) for n in CEILING_NODES]
     text = " · ".join(f"{n} {'node' if n == 1 else 'nodes'} {c:,.0f}" for n, c in ceilings if c)
     if text and type_.efa_cards:
-        rows.append(("all-reduce", f"bus bandwidth cannot pass {text} GB/s"))
+        rows.append(("all-reduce", f"bus bandwidth cannot exceed {text} GB/s"))
     return Section("Network", tuple(rows))
 
 
@@ -202,7 +202,7 @@ def _buying(type_: InstanceType) -> Section:
     return Section("Buying", tuple(rows))
 
 
-def _mind(type_: InstanceType, chip: Accelerator | None) -> tuple[str, ...]:
+def _notes_on(type_: InstanceType, chip: Accelerator | None) -> tuple[str, ...]:
     notes: list[str] = []
     if type_.network_cards > 1:
         notes.append("private subnet and a NAT gateway: a node with several cards gets no public address by itself")
@@ -211,7 +211,7 @@ def _mind(type_: InstanceType, chip: Accelerator | None) -> tuple[str, ...]:
         notes.append("a cluster placement group, except in a capacity block or a reservation that AWS placed")
     if type_.sockets > 1 and type_.accelerator_count:
         sockets = f"Sockets={type_.sockets} CoresPerSocket={type_.cores_per_socket}"
-        notes.append(f"Slurm: {sockets}; ParallelCluster counts one core a socket unless told")
+        notes.append(f"Slurm: {sockets}; ParallelCluster counts one core per socket unless configured")
     if type_.nvme_gb:
         notes.append("NVMe is scratch: stripe it for containers and caches, keep checkpoints on shared storage")
     if chip and chip.bf16_tflops == 0 and type_.is_gpu:
@@ -252,7 +252,7 @@ def _carrier(type_: InstanceType, region: str | None) -> tuple[str, str]:
     each = rows[0].on_demand / type_.accelerator_count
     return (
         type_.name,
-        f"{_chips(type_)}, {cards}; ${each:,.2f} a chip-hour in {rows[0].region} ({rows[0].date})",
+        f"{_chips(type_)}, {cards}; ${each:,.2f} per chip-hour in {rows[0].region} ({rows[0].date})",
     )
 
 
@@ -280,7 +280,7 @@ def _gib(mib: int) -> str:
 
 
 def find_page(name: str, region: str | None = None) -> Page | None:
-    """The page of whatever the catalog knows by that name: an instance type, an accelerator or a model."""
+    """The page for a name of the catalog: an instance type, an accelerator or a model."""
     type_ = find_instance(name)
     if type_:
         return instance_page(type_, region)

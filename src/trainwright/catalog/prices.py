@@ -1,11 +1,11 @@
-"""What one instance costs an hour, by region and by the way it is bought. Every price carries its day and its source:
+"""What one instance costs per hour, by region and purchase option. Every price carries its date and its source:
 a number without them is not shown anywhere."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trainwright.catalog.tables import overlay_table, remembered, shipped_table
+from trainwright.catalog.tables import cached, overlay_table, shipped_table
 from trainwright.errors import UserError, did_you_mean
 
 KINDS = ("on-demand", "spot", "capacity-block")
@@ -14,7 +14,7 @@ ANY_REGION = "*"
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """USD an hour for one instance. `spot` is the lowest zone's price on that day: a floor, not a promise."""
+    """USD per hour for one instance. `spot` is the lowest zone's price on that day: a floor, not a promise."""
 
     usd_hour: float
     kind: str
@@ -30,10 +30,10 @@ def price(instance: str, region: str, kind: str = "on-demand") -> Price | None:
         raise UserError(f"no kind of price {kind!r}", fix=did_you_mean(kind, KINDS) or f"one of {', '.join(KINDS)}")
     name = instance.removeprefix("ml.")
     by_kind = _prices()
-    found = by_kind.get((name, region, kind)) or by_kind.get((name, ANY_REGION, kind))
-    if found is None or found.region == region:
-        return found
-    return Price(found.usd_hour, kind, region, found.date, found.source)
+    match = by_kind.get((name, region, kind)) or by_kind.get((name, ANY_REGION, kind))
+    if match is None or match.region == region:
+        return match
+    return Price(match.usd_hour, kind, region, match.date, match.source)
 
 
 def prices_of(instance: str, kind: str = "on-demand") -> tuple[Price, ...]:
@@ -41,32 +41,32 @@ def prices_of(instance: str, kind: str = "on-demand") -> tuple[Price, ...]:
     return _ranked().get((instance.removeprefix("ml."), kind), ())
 
 
-@remembered
+@cached
 def regions() -> tuple[str, ...]:
     """Regions for which the catalog has at least one price."""
     return tuple(sorted({region for _, region, _ in _prices()} - {ANY_REGION}))
 
 
 def price_date() -> str:
-    """The day of the shipped list; a price that the user fetched since carries its own."""
+    """The date of the shipped list; a price fetched by the user has its own."""
     return shipped_table("prices.csv").notes["date"]
 
 
-@remembered
+@cached
 def _ranked() -> dict[tuple[str, str], tuple[Price, ...]]:
     """(instance, kind) -> prices, cheapest first."""
-    found: dict[tuple[str, str], list[Price]] = {}
+    groups: dict[tuple[str, str], list[Price]] = {}
     for (name, _, kind), price_ in _prices().items():
-        found.setdefault((name, kind), []).append(price_)
-    return {key: tuple(sorted(group, key=lambda p: (p.usd_hour, p.region))) for key, group in found.items()}
+        groups.setdefault((name, kind), []).append(price_)
+    return {key: tuple(sorted(group, key=lambda p: (p.usd_hour, p.region))) for key, group in groups.items()}
 
 
-@remembered
+@cached
 def _prices() -> dict[tuple[str, str, str], Price]:
-    found: dict[tuple[str, str, str], Price] = {}
+    prices: dict[tuple[str, str, str], Price] = {}
     for row in shipped_table("capacity_blocks.csv").records():
         key = (row["instance"], row["region"], "capacity-block")
-        found[key] = Price(float(row["usd_hour"]), "capacity-block", row["region"], row["date"], row["source"])
+        prices[key] = Price(float(row["usd_hour"]), "capacity-block", row["region"], row["date"], row["source"])
     for table in (shipped_table("prices.csv"), overlay_table("prices.csv")):
         if table is None:
             continue
@@ -76,5 +76,5 @@ def _prices() -> dict[tuple[str, str, str], Price]:
             for kind in KINDS:
                 text = row.get(kind.replace("-", "_"))
                 if text:
-                    found[name, region, kind] = Price(float(text), kind, region, day, source)
-    return found
+                    prices[name, region, kind] = Price(float(text), kind, region, day, source)
+    return prices

@@ -1,17 +1,16 @@
-"""EC2 quotas: an account may run so many vCPUs of a group of families in a region. The codes are what Service Quotas
-wants to hear when a larger number is asked for."""
+"""EC2 quotas: how many vCPUs of a group of families an account may run in a region, and the code to ask for more."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from trainwright.catalog.instances import InstanceType, instance
-from trainwright.catalog.tables import remembered, shipped_table
+from trainwright.catalog.tables import cached, shipped_table
 
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """One quota and what a wish would take of it."""
+    """One quota, and how much of it a request uses."""
 
     code: str
     name: str
@@ -39,7 +38,7 @@ def _row(type_: InstanceType) -> dict[str, str]:
     return max(matches, key=lambda match: match[0])[1]
 
 
-@remembered
+@cached
 def _stems() -> tuple[tuple[str, dict[str, str]], ...]:
     rows = shipped_table("quotas.csv").records()
     return tuple((stem, row) for row in rows for stem in row["families"].split("|"))

@@ -1,12 +1,12 @@
-"""AWS regions, and the two ways to name a zone: a zone *name* (us-east-2a) means a different building in every account,
-a zone *id* (use2-az3) means the same one everywhere. Reservations are in an id."""
+"""AWS regions, and the two ways to name a zone: a zone *name* (us-east-2a) means another place in every account,
+a zone *id* (use2-az3) means the same one everywhere. A reservation is made in a zone id."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 
-from trainwright.catalog.tables import remembered, shipped_table
+from trainwright.catalog.tables import cached, shipped_table
 from trainwright.errors import UserError, did_you_mean
 
 ZONE_NAME = re.compile(r"([a-z]{2,4}(?:-[a-z]+)+-\d+)(?:-[a-z]+-\d+)?[a-z]")
@@ -20,7 +20,7 @@ class Region:
     title: str
 
 
-@remembered
+@cached
 def regions() -> tuple[Region, ...]:
     return tuple(Region(**row) for row in shipped_table("regions.csv").records())
 
@@ -30,13 +30,13 @@ def find_region(name: str) -> Region | None:
 
 
 def region(name: str) -> Region:
-    found = find_region(name)
-    if found is None:
+    match = find_region(name)
+    if match is None:
         raise UserError(
             f"no region {name!r} in the catalog",
             fix=did_you_mean(name, _by_name()) or "`trainwright catalog list --kind regions` names them all",
         )
-    return found
+    return match
 
 
 def zone_kind(zone: str) -> str | None:
@@ -55,6 +55,6 @@ def region_of_zone(zone: str) -> Region | None:
     return find_region(by_name[1]) if by_name else None
 
 
-@remembered
+@cached
 def _by_name() -> dict[str, Region]:
     return {r.name: r for r in regions()}

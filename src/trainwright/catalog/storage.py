@@ -1,4 +1,4 @@
-"""Shared storage: what FSx for Lustre accepts, and what storage and the network around a cluster cost a month. Rules
+"""Shared storage: what FSx for Lustre accepts, and what storage and the network around a cluster cost per month. Rules
 are in data/storage.toml, list prices in data/storage_prices.csv."""
 
 from __future__ import annotations
@@ -6,16 +6,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from trainwright.catalog.tables import remembered, shipped_table, shipped_toml
+from trainwright.catalog.tables import cached, shipped_table, shipped_toml
 from trainwright.errors import UserError
 
-HOURS_A_MONTH = 730
+HOURS_PER_MONTH = 730
 REFERENCE_REGION = "us-east-1"
 
 
 @dataclass(frozen=True, slots=True)
 class LustreRule:
-    """One deployment type on one kind of disk. Capacities are GiB, throughputs MB/s a TiB."""
+    """One deployment type on one kind of disk. Capacities are GiB, throughputs MB/s per TiB."""
 
     deployment: str
     storage: str
@@ -24,7 +24,7 @@ class LustreRule:
     step: int
     step_by_throughput: dict[int, int]
     efa_step: dict[int, int]  # throughput -> step when EFA is on; empty: no EFA
-    baseline: int  # MB/s a TiB where none is chosen
+    baseline: int  # MB/s per TiB where none is chosen
 
     def step_for(self, throughput: int | None, efa: bool) -> int:
         if efa and throughput in self.efa_step:
@@ -42,7 +42,7 @@ class LustreRule:
         return min([size for size in self.first if not efa and size >= capacity_gib] + [steps])
 
 
-@remembered
+@cached
 def lustre_rules() -> tuple[LustreRule, ...]:
     tables = shipped_toml("storage.toml")["lustre"]
     return tuple(
@@ -65,9 +65,9 @@ def lustre_problem(
         return f"no FSx for Lustre deployment {deployment} on {storage}"
     allowed = ", ".join(map(str, rule.throughputs))
     if not rule.throughputs and throughput:
-        return f"{deployment} takes no throughput a TiB; it always has {rule.baseline} MB/s"
+        return f"{deployment} takes no throughput per TiB; it always has {rule.baseline} MB/s"
     if rule.throughputs and throughput not in rule.throughputs:
-        given = f"{throughput} MB/s a TiB is not offered by" if throughput else "a throughput a TiB is required by"
+        given = f"{throughput} MB/s per TiB is not offered by" if throughput else "a throughput per TiB is required by"
         return f"{given} {deployment} on {storage}; choose one of {allowed}"
     if efa and not rule.efa_step:
         return f"{deployment} cannot use EFA; only PERSISTENT_2 can"
@@ -159,10 +159,10 @@ def s3_monthly_usd(gib: float, region: str = REFERENCE_REGION) -> float:
 def nat_monthly_usd(region: str = REFERENCE_REGION, gib: float = 0.0) -> float:
     """One NAT gateway with its public address, and the data it carries."""
     hourly = unit_price("nat/hour", region).usd + unit_price("ipv4/hour", region).usd
-    return hourly * HOURS_A_MONTH + gib * unit_price("nat/data", region).usd
+    return hourly * HOURS_PER_MONTH + gib * unit_price("nat/data", region).usd
 
 
-@remembered
+@cached
 def _unit_prices() -> dict[tuple[str, str], dict[str, str]]:
     return {(row["item"], row["region"]): row for row in shipped_table("storage_prices.csv").records()}
 

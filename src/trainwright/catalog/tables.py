@@ -19,19 +19,19 @@ SHIPPED = Path(__file__).with_name("data")
 
 P = ParamSpec("P")
 R = TypeVar("R")
-_forget: list[Callable[[], None]] = []
+_clear_functions: list[Callable[[], None]] = []
 
 
-def remembered(look_up: Callable[P, R]) -> Callable[P, R]:
-    """functools.cache that `forget()` can empty, for look-ups that read a file `catalog update` may replace."""
-    cached = cache(look_up)
-    _forget.append(cached.cache_clear)
-    return cached  # type: ignore[return-value]  # a cached function keeps its signature; functools does not say so
+def cached(look_up: Callable[P, R]) -> Callable[P, R]:
+    """functools.cache that `clear_caches()` can empty, for look-ups that read a file `catalog update` may replace."""
+    function = cache(look_up)
+    _clear_functions.append(function.cache_clear)
+    return function  # type: ignore[return-value]  # a cached function keeps its signature; functools does not say so
 
 
-def forget() -> None:
+def clear_caches() -> None:
     """Drop everything that was read, so that the next look-up sees files that changed underneath."""
-    for clear in _forget:
+    for clear in _clear_functions:
         clear()
 
 
@@ -73,21 +73,21 @@ def read_table(path: Path) -> Table:
     return Table(notes, rows[0], tuple(rows[1:]))
 
 
-@remembered
+@cached
 def shipped_table(name: str) -> Table:
     return read_table(SHIPPED / name)
 
 
-@remembered
+@cached
 def overlay_table(name: str) -> Table | None:
     """The user's newer rows, or None where `catalog update` has never run."""
     path = overlay_folder() / name
     return read_table(path) if path.is_file() else None
 
 
-@remembered
+@cached
 def shipped_toml(name: str) -> dict[str, Any]:
-    import tomllib  # only the look-ups over TOML pay for it
+    import tomllib  # slow to import; few look-ups need it
 
     return tomllib.loads((SHIPPED / name).read_text(encoding="utf-8"))
 

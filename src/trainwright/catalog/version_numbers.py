@@ -37,18 +37,18 @@ class Version:
 
 
 def find_version(text: str) -> Version | None:
-    """None for what is no version at all (`latest`, `main`, an empty string)."""
-    found = re.match(r"\s*[vV]?(\d+(?:[.\-+_]\d+)*)", text)
-    if found is None:
+    """None for text that is not a version (`latest`, `main`, an empty string)."""
+    match = re.match(r"\s*[vV]?(\d+(?:[.\-+_]\d+)*)", text)
+    if match is None:
         return None
-    return Version(text.strip(), tuple(int(n) for n in re.split(r"[.\-+_]", found[1])))
+    return Version(text.strip(), tuple(int(n) for n in re.split(r"[.\-+_]", match[1])))
 
 
 def parse_version(text: str) -> Version:
-    found = find_version(text)
-    if found is None:
+    version = find_version(text)
+    if version is None:
         raise UserError(f"{text!r} is not a version", fix="write it as numbers, like 2.27.7")
-    return found
+    return version
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +76,10 @@ class Condition:
 
 def parse_conditions(text: str) -> tuple[Condition, ...]:
     """`efa <1.29.1, nccl >=2.19` as conditions that must all hold; empty text is no condition."""
-    found = []
+    conditions = []
     for part in filter(None, (p.strip() for p in text.split(","))):
         match = re.fullmatch(r"(\w+)\s*(<=|>=|==|<|>)\s*(\S+)", part)
         if match is None:
             raise ValueError(f"not a condition: {part!r}")
-        found.append(Condition(match[1], match[2], parse_version(match[3])))
-    return tuple(found)
+        conditions.append(Condition(match[1], match[2], parse_version(match[3])))
+    return tuple(conditions)

@@ -8,7 +8,7 @@ from datetime import date
 from typing import Any
 
 from trainwright.catalog.environment import EnvRule, EnvVar, env_rules, environment, rules_for
-from trainwright.catalog.tables import remembered, shipped_toml
+from trainwright.catalog.tables import cached, shipped_toml
 from trainwright.catalog.version_numbers import Condition, Version, find_version, parse_conditions, parse_version
 from trainwright.errors import UserError, did_you_mean
 
@@ -87,7 +87,7 @@ class Minimum:
     source: str
 
 
-@remembered
+@cached
 def minimums() -> tuple[Minimum, ...]:
     return tuple(
         Minimum(
@@ -104,8 +104,8 @@ def minimums() -> tuple[Minimum, ...]:
 
 def minimums_for(accelerator: str, software: str | None = None) -> tuple[Minimum, ...]:
     """The needs of one accelerator, the strictest first for each software."""
-    found = [m for m in minimums() if accelerator in m.accelerators and software in (None, m.software)]
-    return tuple(sorted(found, key=lambda m: m.minimum, reverse=True))
+    matching = [m for m in minimums() if accelerator in m.accelerators and software in (None, m.software)]
+    return tuple(sorted(matching, key=lambda m: m.minimum, reverse=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ class KubernetesVersion:
         return "extended" if on <= self.extended_until else "ended"
 
 
-@remembered
+@cached
 def kubernetes_versions() -> tuple[KubernetesVersion, ...]:
     rows = shipped_toml("versions.toml")["kubernetes"]
     return tuple(KubernetesVersion(**(row | {"version": parse_version(row["version"])})) for row in rows)

@@ -69,7 +69,7 @@ class Storage:
     """A file system."""
 
     span: Span
-    kind: str  # lustre | openzfs | ontap | efs | ebs | nvme | cache
+    kind: str  # lustre | openzfs | ontap | efs | ebs | raid | nvme | cache
     name: Value[str] | None = None
     mount: Value[str] | None = None
     existing: Value[str] | None = None  # the id of a file system that is not created here
@@ -104,6 +104,8 @@ class Head:
     policies: list[Value[str]] = field(default_factory=list)
     scripts: list[BootScript] = field(default_factory=list)
     root_volume_gib: Value[int] | None = None
+    imds_secured: Value[bool] | None = None
+    allowed_ips: list[Value[str]] = field(default_factory=list)  # who may connect by ssh or DCV, login nodes included
 
 
 @dataclass(slots=True)

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from trainwright.catalog.instances import InstanceType
-from trainwright.catalog.version_numbers import Version, find_version
+from trainwright.catalog.version_numbers import Version, find_version, parse_version
 from trainwright.check.finding import Edit
 from trainwright.check.job_sizes import type_of
 from trainwright.check.model import EnvVar, File, Job
 from trainwright.check.readers.instance_hint import instance_of
-from trainwright.check.tables import machine
+from trainwright.check.tables import machine, table
 from trainwright.spec.source import Span
 
 
@@ -41,7 +41,7 @@ def settings(file: File) -> Iterator[Setting]:
     versions = versions_in(file)
     everything = list(file.all_env)
     shown = any(v.name.startswith("FI_EFA_") or (v.name, v.value.value) == ("FI_PROVIDER", "efa") for v in everything)
-    shown = shown or "efa" in versions or "/opt/amazon/efa" in file.text
+    shown = shown or bool({"efa", "ofi_nccl"} & versions.keys()) or "/opt/amazon/efa" in file.text
     for job in file.jobs:
         for variable in job.env:
             yield _setting(variable, job, versions, shown)
@@ -67,7 +67,17 @@ def versions_in(file: File) -> dict[str, Version]:
         version = find_version(pin.version.value)
         if version is not None:
             pinned.setdefault(pin.software, set()).add(version)
-    return {software: next(iter(several)) for software, several in pinned.items() if len(several) == 1}
+    versions = {software: next(iter(several)) for software, several in pinned.items() if len(several) == 1}
+    if "efa" in versions and "ofi_nccl" not in pinned:
+        bundled = _bundled_plugin(versions["efa"])
+        versions |= {"ofi_nccl": bundled} if bundled is not None else {}
+    return versions
+
+
+def _bundled_plugin(installer: Version) -> Version | None:
+    """The aws-ofi-nccl that an EFA installer brings along."""
+    known = ((parse_version(efa), parse_version(plugin)) for efa, plugin in table("images")["efa_bundles"].items())
+    return max((plugin for efa, plugin in known if efa <= installer), default=None)
 
 
 def software_title(software: str) -> str:

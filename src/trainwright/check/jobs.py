@@ -147,6 +147,7 @@ class ShellScript:
     comments: dict[int, str] = field(default_factory=dict)  # by line
     sources_others: bool = False  # sources another script, which may set anything
     stray_braces: list[Span] = field(default_factory=list)
+    version_redirects: list[tuple[Span, str]] = field(default_factory=list)  # `pip install x>=1`: a file named `=1`
 
 
 @dataclass(slots=True)

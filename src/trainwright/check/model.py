@@ -108,6 +108,8 @@ class File:
     pins: list[Pin] = field(default_factory=list)
     specs: list[CheckedSpec] = field(default_factory=list)  # of a Trainwright spec: what was loaded and resolved
     siblings: dict[str, File] = field(default_factory=dict)  # files beside this one that belong to it, by format
+    template: bool = False  # of Jinja or Helm: its expressions are placeholders
+    targets: dict[str, str] = field(default_factory=dict)  # versions the user's configuration states, by software
     span: Span = WHOLE_FILE
 
     @property

@@ -8,13 +8,13 @@ import click
 @click.command()
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...")
 def command(runs: tuple[str, ...]) -> None:
-    """Cancel jobs by RUN, job id or `last`; the run folders stay."""
+    """Cancel the jobs of RUNs (a name, its start, a job id, or `last`); the run folders stay. Exits 1 where a
+    scheduler does not answer."""
     from trainwright.runs import reach
     from trainwright.runs.store import find
     from trainwright.schedulers.base import ENDED
 
-    for word in runs:
-        run = find(word)
+    for run in [find(word) for word in runs]:
         state = reach.run_state(run).state
         if state in ENDED:
             click.echo(f"{run.name} (job {run.job_id}) is over already: {state}", err=True)

@@ -1,4 +1,4 @@
-"""`trainwright catalog`: look up what the world has, and bring the look-ups up to date."""
+"""`trainwright catalog`: look up instance types, accelerators, models and prices, and update them from AWS."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def command() -> None:
 @click.option("--gpu", is_flag=True, help="Only types with GPUs.")
 @click.option("--neuron", is_flag=True, help="Only types with AWS Neuron chips.")
 @click.option("--efa", is_flag=True, help="Only types with EFA.")
-@click.option("--family", help="Only one family, such as p5; also the way to see types without accelerators.")
+@click.option("--family", help="Only one family, such as p5, also one without accelerators.")
 @click.option("--region", help="Price in this region instead of the cheapest one.")
 @json_option
 def list_command(
     kind: str, gpu: bool, neuron: bool, efa: bool, family: str | None, region: str | None, as_json: bool
 ) -> None:
-    """List what the catalog knows; instance types with accelerators unless told otherwise."""
+    """List the catalog; by default the instance types with accelerators."""
     from trainwright.catalog.listing import listing
 
     if region:
@@ -52,13 +52,13 @@ def list_command(
         click.echo(table.footer, err=True)
 
 
-@command.command(short_help="Show one of them: facts, prices, what to mind.")
+@command.command(short_help="Show one of them: facts, prices, notes.")
 @click.argument("name")
 @click.option("--region", help="Only this region's price.")
 @click.option("--all", "every", is_flag=True, help="Every region's price.")
 @json_option
 def show(name: str, region: str | None, every: bool, as_json: bool) -> None:
-    """Show one instance type, accelerator or model: what it has, what it costs, what to mind."""
+    """Show one instance type, accelerator or model: what it has, what it costs, and notes."""
     from trainwright.catalog.listing import known_names
     from trainwright.catalog.pages import find_page
 
@@ -72,7 +72,7 @@ def show(name: str, region: str | None, every: bool, as_json: bool) -> None:
             f"{name!r} is a family of instance types" if family else f"nothing called {name!r} in the catalog",
             fix=f"`trainwright catalog list --family {name}` lists it"
             if family
-            else did_you_mean(name, known) or "`trainwright catalog list` names what there is",
+            else did_you_mean(name, known) or "`trainwright catalog list` lists everything",
         )
     if as_json:
         click.echo(json.dumps(_page_json(page, name), indent=2))
@@ -85,7 +85,7 @@ def show(name: str, region: str | None, every: bool, as_json: bool) -> None:
 @click.option("--profile", help="The AWS profile to use.")
 @json_option
 def update(region: str, profile: str | None, as_json: bool) -> None:
-    """Fetch instance types and prices from AWS into your own data folder, and say what changed."""
+    """Fetch instance types and prices from AWS into your own data folder, and print what changed."""
     _known_region(region)
     from trainwright.aws.catalog_update import update as fetch
 
@@ -114,7 +114,7 @@ def _print(*parts: Any) -> None:
     from rich.console import Console
 
     terminal = sys.stdout.isatty()
-    # A pipe has no width of its own; a generous one keeps tables whole for grep and awk.
+    # A pipe has no width; a generous one keeps each row on one line for grep and awk.
     console = Console(highlight=False, width=None if terminal else 160)
     with console.capture() as capture:
         for part in parts:
@@ -141,8 +141,8 @@ def _print_page(page: Page, most_prices: int | None) -> None:
         parts += ["", Text(section.title, style="bold"), _facts(section.rows)]
     if page.prices:
         parts += ["", *_prices(page, most_prices)]
-    if page.mind:
-        parts += ["", Text("To mind", style="bold"), _notes(page.mind)]
+    if page.notes:
+        parts += ["", Text("Notes", style="bold"), _notes(page.notes)]
     _print(*parts, "", Text(f"source: {page.source}", style="dim"))
 
 
@@ -179,24 +179,24 @@ def _prices(page: Page, most: int | None) -> list[Any]:
     table.add_row("", Text("on demand", style="dim"), Text("spot from", style="dim"), "")
     for row in shown:
         table.add_row(row.region, _usd(row.on_demand), _usd(row.spot), Text(row.title, style="dim"))
-    parts: list[Any] = [Text.assemble(("Price an hour", "bold"), (f"  as of {dates}, cheapest first", "dim")), table]
+    parts: list[Any] = [Text.assemble(("Price per hour", "bold"), (f"  as of {dates}, cheapest first", "dim")), table]
     if len(page.prices) > len(shown):
         parts.append(Text(f"  {len(page.prices) - len(shown)} more regions: --all", style="dim"))
     return parts
 
 
 def _print_changes(changes: Changes) -> None:
-    from trainwright.aws.catalog_update import interesting
+    from trainwright.aws.catalog_update import accelerated_changes
 
     click.echo(f"{changes.region}, {changes.date}: {changes.types_seen} types, {changes.prices_seen} prices")
     click.echo(f"  new types: {', '.join(changes.new_types) or 'none'}")
     for name, fields in changes.changed_types.items():
         click.echo(f"  {name}: {', '.join(fields)} changed")
-    told = interesting(changes)
-    for change in told[:SHOWN_CHANGES]:
+    shown = accelerated_changes(changes)[:SHOWN_CHANGES]
+    for change in shown:
         click.echo(f"  {change.instance} {change.kind}: {_usd(change.before)} -> {_usd(change.after)}")
-    if len(changes.prices) > len(told[:SHOWN_CHANGES]):
-        click.echo(f"  and {len(changes.prices) - len(told[:SHOWN_CHANGES])} more prices (--json lists them)")
+    if len(changes.prices) > len(shown):
+        click.echo(f"  and {len(changes.prices) - len(shown)} more prices (--json lists them)")
     click.echo(f"written to {changes.folder}")
 
 

@@ -1,4 +1,4 @@
-"""`trainwright data`: prepare, show and verify token shards. Words go to the node side's own parser."""
+"""`trainwright data`: prepare, show and verify token shards. The node side parses the arguments."""
 
 from __future__ import annotations
 

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from trainwright.demo.story import Outcome, Stage, Step
+    from trainwright.demo.story import Context, Outcome, Step
 
 _MARKS = {"pass": ("✓", "green"), "fail": ("✗", "red"), "error": ("✗", "red"), "skip": ("–", "yellow")}
 
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print every step's facts as JSON at the end.")
-@click.option("--clean", "clean_it", is_flag=True, help="Stop and remove whatever a demo left behind, and leave.")
+@click.option("--clean", "clean_it", is_flag=True, help="Stop and remove whatever a demo left behind, and exit.")
 def command(as_json: bool, clean_it: bool) -> None:
     """Check, predict, run, break and plan a training cluster on this machine: about two minutes, no account, no GPU."""
     from trainwright.demo import steps
@@ -32,15 +32,16 @@ def command(as_json: bool, clean_it: bool) -> None:
     steps.clean(folder)
     folder.mkdir(parents=True)
     os.environ["TRAINWRIGHT_HOME"] = str(folder / "home")
-    outcomes = steps.run(_stage(folder), _announce)
+    os.environ["TRAINWRIGHT_ENDS_WITH"] = str(os.getpid())  # its cluster ends with it, also where it is killed
+    outcomes = steps.run(_context(folder), _announce)
     _summary(outcomes, folder)
     if as_json:
         click.echo(json.dumps([outcome.row() for outcome in outcomes], indent=2))
     sys.exit(0 if all(outcome.status in ("pass", "skip") for outcome in outcomes) else 1)
 
 
-def _stage(folder: Path) -> Stage:
-    from trainwright.demo.story import Stage
+def _context(folder: Path) -> Context:
+    from trainwright.demo.story import Context
 
     terminal = sys.stderr.isatty()
 
@@ -51,7 +52,7 @@ def _stage(folder: Path) -> Stage:
         if terminal:
             click.echo(f"\r\033[K   {text}", nl=False, err=True)
 
-    return Stage(folder, say, live)
+    return Context(folder, say, live)
 
 
 def _announce(number: int, step: Step) -> None:

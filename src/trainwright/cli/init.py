@@ -14,7 +14,7 @@ from trainwright.errors import UserError
 @click.argument("starter", required=False)
 @click.option("-o", "--out", metavar="FILE", default="trainwright.yaml", show_default=True, help="File to write.")
 @click.option("--name", help="Name of the cluster. Default: the starter's.")
-@click.option("--force", is_flag=True, help="Overwrite the file if it is there.")
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(starter: str | None, out: str, name: str | None, force: bool, as_json: bool) -> None:
     """List the starter specs, or write the one named STARTER.
@@ -26,16 +26,16 @@ def command(starter: str | None, out: str, name: str | None, force: bool, as_jso
     if starter is None:
         _list(as_json)
         return
-    found = find(starter)
+    chosen = find(starter)
     path = Path(out)
     if path.exists() and not force:
-        raise UserError(f"{path} is there already", fix="name another file with -o, or overwrite it with --force")
-    _write(path, found.text, name)
+        raise UserError(f"{path} already exists", fix="name another file with -o, or overwrite it with --force")
+    _write(path, chosen.text, name)
     if as_json:
-        click.echo(json.dumps({"starter": found.name, "file": str(path), "cost": found.cost}))
+        click.echo(json.dumps({"starter": chosen.name, "file": str(path), "cost": chosen.cost}))
         return
     click.echo(str(path))
-    click.echo(f"{found.purpose}\nCost: {found.cost}.\nChange: {found.change}", err=True)
+    click.echo(f"{chosen.purpose}\nCost: {chosen.cost}.\nChange: {chosen.change}", err=True)
     click.echo(f"Then: trainwright check {path}; trainwright plan {path}", err=True)
 
 

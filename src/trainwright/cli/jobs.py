@@ -14,7 +14,8 @@ from trainwright.cli.table import columns
 @click.option("--why", metavar="JOB", help="Say why a job is still waiting.")
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def command(why: str | None, as_json: bool) -> None:
-    """One table of the jobs that wait or run, over all schedulers."""
+    """One table of the jobs that wait or run, over all schedulers. Exits 1 where one does not answer: its jobs are
+    then shown as unknown, with what was last seen."""
     from trainwright.runs import reach, store
 
     if why:
@@ -24,10 +25,13 @@ def command(why: str | None, as_json: bool) -> None:
     jobs = reach.all_jobs()
     if as_json:
         click.echo(json.dumps([dataclasses.asdict(job) for job in jobs], indent=1))
-        return
-    if not jobs:
+    elif jobs:
+        header = ("JOB", "NAME", "CLUSTER", "QUEUE", "STATE", "NODES", "WHERE OR WHY")
+        rows = [
+            (j.id, j.name, j.cluster or j.scheduler, j.queue, j.state, j.nodes, j.node_list or j.reason) for j in jobs
+        ]
+        click.echo(columns(header, rows))
+    else:
         click.echo("no job waits or runs", err=True)
-        return
-    header = ("JOB", "NAME", "CLUSTER", "QUEUE", "STATE", "NODES", "WHERE OR WHY")
-    rows = [(j.id, j.name, j.cluster or j.scheduler, j.queue, j.state, j.nodes, j.node_list or j.reason) for j in jobs]
-    click.echo(columns(header, rows))
+    if any(job.state == "unknown" for job in jobs):
+        raise SystemExit(1)

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
+    from trainwright.runs.progress import Progress
     from trainwright.runs.store import Run
-    from trainwright.schedulers.base import JobStatus
+    from trainwright.schedulers.base import JobStatus, Scheduler
 
 
 @click.command()
@@ -49,29 +50,44 @@ def ends(lines: Iterable[str], count: int) -> Iterator[str]:
 
 
 def watch(run: Run, rank: int | None) -> None:
-    """Follow a run to its end: log lines to stdout, the live line to stderr. Exit 1 unless it completed."""
+    """Follow a run to its end: log lines to stdout, how far it is to stderr. Exit 1 unless it completed."""
     from trainwright.runs import reach
-    from trainwright.runs.follow import follow
-
-    terminal = sys.stderr.isatty()
-
-    def line(text: str) -> None:
-        click.echo(("\r\x1b[K" if terminal else "") + text)
-
-    def live(words: str) -> None:
-        click.echo(f"\r\x1b[K{words}" if terminal else words, err=True, nl=not terminal)
 
     scheduler = reach.scheduler_of(run)
+    pause = 0.5 if scheduler.ships else 2.0
     try:
-        status = follow(run, scheduler, rank, line, live, pause=0.5 if scheduler.ships else 2.0)
+        status = (_with_bar if sys.stderr.isatty() else _plainly)(run, scheduler, rank, pause)
     except KeyboardInterrupt:
         click.echo(f"\nthe job goes on; `trainwright logs -f {run.name}` follows it again", err=True)
         return
     code = "" if status.exit_code is None else f", exit status {status.exit_code}"
-    click.echo(f"{chr(10) if terminal else ''}{run.name}: {status.state}{code}", err=True)
+    click.echo(f"{run.name}: {status.state}{code}", err=True)
     if status.state != "completed":
         tell_why(run, status)
         sys.exit(1)
+
+
+def _with_bar(run: Run, scheduler: Scheduler, rank: int | None, pause: float) -> JobStatus:
+    from trainwright.report.run_bar import RunBar
+    from trainwright.runs.follow import follow
+
+    with RunBar() as bar:
+        return follow(run, scheduler, rank, bar.line, bar.show, pause)
+
+
+def _plainly(run: Run, scheduler: Scheduler, rank: int | None, pause: float) -> JobStatus:
+    """Not on a terminal: stderr gets the states and, at the end, how far the run came. The steps are in the log."""
+    from trainwright.runs.follow import follow
+
+    last: list[str] = [""]
+
+    def show(progress: Progress, status: JobStatus) -> None:
+        words = f"{status.state} ({status.reason})" if status.reason else status.state
+        if words != last[0]:
+            click.echo(words if not (status.over and progress.step) else progress.line(), err=True)
+        last[0] = words
+
+    return follow(run, scheduler, rank, click.echo, show, pause)
 
 
 def tell_why(run: Run, status: JobStatus) -> None:

@@ -17,31 +17,37 @@ from trainwright.errors import UserError, did_you_mean
 VERBS: dict[str, str] = {
     "demo": "The whole story, for real, on this machine: about two minutes.",
     "init": "Write a starter spec from a reference architecture.",
+    "adopt": "Turn an sbatch script, a job manifest or a cluster file into a spec.",
+    "discover": "Read a running Slurm or Kubernetes cluster into a spec, without changing it.",
     "check": "Find mistakes in a spec, or in cluster and job files written by hand.",
-    "predict": "Say what a job will do and cost: step time, memory, dollars, days, before anyone pays.",
+    "predict": "Predict step time, memory, cost and duration of a job before anyone pays.",
     "advise": "Search machines and plans for the cheapest or fastest way to train a model.",
     "plan": "Write every file that would be deployed, with the price and what would change.",
     "up": "Start the cluster of a spec: on platform local, a real Slurm in seconds.",
     "down": "Stop a cluster and remove what was started for it.",
     "status": "Show a cluster's queues and nodes.",
-    "connect": "Open a shell on a cluster's head.",
+    "connect": "Open a shell on a cluster's head node.",
     "submit": "Hand a job to the cluster's scheduler.",
-    "jobs": "List the jobs that wait or run, over all schedulers.",
-    "logs": "Print or follow what the ranks of a run print.",
-    "cancel": "End a job, leaving no process behind.",
+    "jobs": "List the waiting and running jobs of all schedulers.",
+    "logs": "Print or follow the output of a run's ranks.",
+    "cancel": "End a job and all of its processes.",
+    "resume": "Continue a lost, failed or cancelled run from its newest checkpoint.",
     "drill": "Cause the faults of a long run on purpose and print what each cost.",
+    "health": "Check this node, or every node of a cluster, with a verdict a scheduler can act on.",
+    "versions": "Show what is installed on the host and in a container, and whether it fits.",
     "runs": "List earlier runs, show one, compare two.",
     "train": "Train a model: alone, under torchrun, or under srun.",
-    "data": "Turn text into token shards, show them, prove them whole.",
+    "data": "Turn text into token shards, show them, verify their checksums.",
+    "bench": "Measure collectives, devices, storage and loaders; judge them by what the hardware can do.",
     "schema": "Print the JSON schema of the spec, for editors.",
     "recipes": "List the training jobs that come with Trainwright.",
     "catalog": "Look up instance types, accelerators, models and prices.",
 }
 
 
-# What a disk or its owner refuses: the machine's state, not a mistake in this code.
+# Errors of the disk or its permissions: the state of the machine, not a bug.
 REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOTDIR}
-INTERRUPTED = 130  # what a shell gives a command that Ctrl-C ended; 1 would say that something was found
+INTERRUPTED = 130  # the shell's status of a command ended by Ctrl-C; 1 would mean findings
 
 
 class LazyVerbs(click.Group):
@@ -86,8 +92,8 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Run the command line; a mistake of the user's is printed in three parts, never as a traceback."""
-    # Imports make many objects and hardly any garbage; to look for it every 700 of them costs a short command dearly.
+    """Run the command line; a user's mistake is printed in three parts, never as a traceback."""
+    # Imports create many objects and little garbage; a collection every 700 allocations slows a short command down.
     gc.set_threshold(20_000)
     try:
         cli(standalone_mode=True)
@@ -95,7 +101,7 @@ def main() -> None:
         print_user_error(error)
         sys.exit(error.status)
     except BrokenPipeError:
-        # The reader (`| head`) has gone; say nothing more and leave quietly.
+        # The reader (`| head`) closed the pipe: exit without a message.
         sys.stderr.close()
         sys.exit(141)
     except OSError as error:
@@ -106,13 +112,13 @@ def main() -> None:
 
 
 def refusal(error: OSError) -> UserError:
-    """What the system would not do, in three parts."""
+    """An error of the operating system, in three parts."""
     from trainwright.home import home
 
     return UserError(
         str(error.strerror),
         where=str(error.filename or ""),
-        fix=f"make room or rights there; clusters and runs are kept in {home()}, which $TRAINWRIGHT_HOME moves",
+        fix=f"free space or change permissions; clusters and runs are kept in {home()}, which $TRAINWRIGHT_HOME moves",
     )
 
 
@@ -134,7 +140,7 @@ def print_user_error(error: UserError) -> None:
 
 
 def print_error(error: UserError) -> None:
-    """What is wrong, where, how to fix it: on stderr, in colour only on a terminal that wants it."""
+    """What is wrong, where, how to fix it: on stderr, in colour only on a terminal."""
     plain = False if os.environ.get("NO_COLOR") else None
     click.echo(click.style("error: ", fg="red", bold=True) + error.what, err=True, color=plain)
     if error.where:

@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 def quantity(option: str, text: str, parse: Callable[[str], T]) -> T:
-    """What a flag's text means; a wrong one is told with the flag's name."""
+    """Parse a flag's text; an error names the flag."""
     try:
         return parse(text)
     except ValueError as error:

@@ -43,13 +43,13 @@ def show(name: str, as_json: bool) -> None:
     from trainwright.recipes.load import header, recipe
     from trainwright.spec.units import format_seconds
 
-    found = recipe(name)
-    values = found.model_dump(mode="json", exclude_none=True, exclude_defaults=not as_json)
+    chosen = recipe(name)
+    values = chosen.model_dump(mode="json", exclude_none=True, exclude_defaults=not as_json)
     if as_json:
         click.echo(json.dumps({"name": name, **values}, indent=2))
         return
-    if found.checkpoint.every is not None:
-        values["checkpoint"]["every"] = format_seconds(found.checkpoint.every)
+    if chosen.checkpoint.every is not None:
+        values["checkpoint"]["every"] = format_seconds(chosen.checkpoint.every)
     for line in header(name).splitlines():
         click.echo(f"# {line}")
     click.echo(yaml.safe_dump(values, sort_keys=False, width=110).rstrip())

@@ -1,4 +1,4 @@
-"""Plain columns for the verbs that print facts: no colours, no frames, fit for a pipe."""
+"""Plain columns for the verbs that print facts: no colours and no frames, so that a pipe can read them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The steps that need no cluster: a spec with mistakes is checked and mended, its cluster is planned and priced."""
+"""The steps that need no cluster: a spec with mistakes is checked and fixed, its cluster is planned and priced."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from trainwright.check.engine import Result, check
 from trainwright.check.fixes import fix_files
-from trainwright.demo.story import Failed, Skipped, Stage
+from trainwright.demo.story import Context, Failed, Skipped
 
 HERE = Path(__file__).parent
 PLANTED = ("CAP004", "STO001", "JOB005")
@@ -16,62 +16,65 @@ PLANTED = ("CAP004", "STO001", "JOB005")
 BY_HAND = {"placement: true": "placement: false", "5TiB": "4.8TiB", "warmup: 24_000": "warmup: 25"}
 
 
-def find_and_mend(stage: Stage) -> dict[str, Any]:
-    """Check a spec with three planted mistakes, mend them, check again."""
-    path = stage.folder / "cluster.yaml"
+def find_and_fix(context: Context) -> dict[str, Any]:
+    """Check a spec with three planted mistakes, fix them, check again."""
+    path = context.folder / "cluster.yaml"
     shutil.copy(HERE / "mistakes.yaml", path)
-    found = check([str(path)])
-    for finding in found.findings:
-        stage.say(f"line {finding.span.line:>2}  {finding.level:7} {finding.code}  {finding.message}")
-        stage.say(f"                        fix: {finding.fix}")
-    mended = sum(fix_files(found.findings).values())
+    first = check([str(path)])
+    for finding in first.findings:
+        context.say(f"line {finding.span.line:>2}  {finding.level:7} {finding.code}  {finding.message}")
+        context.say(f"                        fix: {finding.fix}")
+    fixed = sum(one.count for one in fix_files(first.findings))
     text = path.read_text(encoding="utf-8")
     for wrong, right in BY_HAND.items():
         text = text.replace(wrong, right)
     path.write_text(text, encoding="utf-8")
     again = check([str(path)])
-    _expect(found, again)
-    by = f" ({mended} by --fix)" if mended else ""
-    stage.say(f"changed as the fixes say{by}, checked again: no mistakes")
-    return {"found": [finding.code for finding in found.findings], "left": len(again.findings)}
+    _expect(first, again)
+    by = f" ({fixed} by --fix)" if fixed else ""
+    context.say(f"applied the fixes{by}, checked again: no mistakes")
+    return {"found": [finding.code for finding in first.findings], "left": len(again.findings)}
 
 
-def _expect(found: Result, again: Result) -> None:
-    codes = [finding.code for finding in found.findings]
+def _expect(first: Result, again: Result) -> None:
+    codes = [finding.code for finding in first.findings]
     if set(codes) != set(PLANTED):
         raise Failed(f"planted {', '.join(PLANTED)}, found {', '.join(codes) or 'nothing'}")
     if again.findings:
-        raise Failed(f"the mended spec still has {', '.join(f.code for f in again.findings)}")
+        raise Failed(f"the fixed spec still has {', '.join(f.code for f in again.findings)}")
 
 
-def predict_here(stage: Stage) -> dict[str, Any]:
+def predict_here(context: Context) -> dict[str, Any]:
     """Predict the demo's job on this machine, from a probe of a second or two, before it runs."""
     from trainwright.jobs.resolve import resolve_job
     from trainwright.predict.job import predict_job
     from trainwright.spec.load import load
 
-    found = predict_job(resolve_job(load(HERE / "local.yaml"), "pretrain").require())
-    stage.found["predicted"] = found
-    low, high = found.low * found.gpus, found.high * found.gpus
-    stage.say(
-        f"{found.step_time_s * 1e3:,.0f} ms a step, {found.tokens_per_s:,.0f} tokens/s ({low:,.0f} to {high:,.0f})"
-    )
-    stage.say(f"{found.memory_gib * 1024:,.0f} MiB for the model and its optimizer on each rank")
-    return {"step_time_s": found.step_time_s, "tokens_per_s": found.tokens_per_s, "memory_gib": found.memory_gib}
+    prediction = predict_job(resolve_job(load(HERE / "local.yaml"), "pretrain").require())
+    context.results["predicted"] = prediction
+    low, high = prediction.low * prediction.gpus, prediction.high * prediction.gpus
+    interval = f"({low:,.0f} to {high:,.0f})"
+    context.say(f"{prediction.step_time_s * 1e3:,.0f} ms per step, {prediction.tokens_per_s:,.0f} tokens/s {interval}")
+    context.say(f"{prediction.memory_gib * 1024:,.0f} MiB for the model and its optimizer on each rank")
+    return {
+        "step_time_s": prediction.step_time_s,
+        "tokens_per_s": prediction.tokens_per_s,
+        "memory_gib": prediction.memory_gib,
+    }
 
 
-def plan_on_aws(stage: Stage) -> dict[str, Any]:
-    """Plan the mended spec for four p5.48xlarge: every file that would be deployed, and its price."""
+def plan_on_aws(context: Context) -> dict[str, Any]:
+    """Plan the fixed spec for four p5.48xlarge: every file that would be deployed, and its price."""
     from trainwright.platforms.plan.tree import make_plan
     from trainwright.spec.load import load
 
-    path = stage.folder / "cluster.yaml"
+    path = context.folder / "cluster.yaml"
     if not path.exists():
-        raise Skipped("there is no mended spec to plan")
+        raise Skipped("there is no fixed spec to plan")
     plan = make_plan(load(path))
     hourly, idle = plan.bill.usd_hour_full, plan.bill.usd_hour_idle
     dates = sorted({line.date for line in plan.bill.lines if line.date})
-    stage.say(f"{len(plan.files)} files: {', '.join(sorted(plan.files)[:4])} …")
-    stage.say(f"4 x p5.48xlarge with Lustre and head node: ${hourly:,.2f} an hour, prices of {dates[0]}")
-    stage.say("nothing was deployed; `trainwright plan` writes these files for you to read")
+    context.say(f"{len(plan.files)} files: {', '.join(sorted(plan.files)[:4])} …")
+    context.say(f"4 x p5.48xlarge with Lustre and head node: ${hourly:,.2f} an hour, prices of {dates[0]}")
+    context.say("nothing was deployed; `trainwright plan` writes these files for you to read")
     return {"files": len(plan.files), "usd_hour": round(hourly, 2), "usd_hour_idle": round(idle, 2), "prices": dates}

@@ -1,4 +1,4 @@
-"""Telling the story: step after step, each with a verdict. A step that fails says why and the rest goes on."""
+"""The demo's steps run in order, each with a verdict. A step that fails gives its reason, and the others still run."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ class Skipped(Exception):
 
 
 class Failed(Exception):
-    """A step that was done and did not come out as it should."""
+    """A step whose outcome is wrong."""
 
 
 @dataclass(frozen=True)
-class Stage:
-    """What the steps share: a folder of the demo's own, a way to speak, and what earlier steps found."""
+class Context:
+    """What the steps share: the demo's folder, ways to print, and the results of earlier steps."""
 
     folder: Path
     say: Callable[[str], None]
     live: Callable[[str], None]  # one line that is written over
-    found: dict[str, Any] = field(default_factory=dict)
+    results: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Step:
     """One step: its title, and what it does. It returns its facts."""
 
     title: str
-    act: Callable[[Stage], dict[str, Any]]
+    run: Callable[[Context], dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -54,33 +54,33 @@ class Outcome:
         return asdict(self)
 
 
-def tell(steps: Sequence[Step], stage: Stage, announce: Callable[[int, Step], None]) -> list[Outcome]:
+def run_steps(steps: Sequence[Step], context: Context, announce: Callable[[int, Step], None]) -> list[Outcome]:
     """Every step in order; each outcome is kept, whatever it is."""
     outcomes = []
     for number, step in enumerate(steps, start=1):
         announce(number, step)
-        outcome = _act(step, stage)
+        outcome = _run_step(step, context)
         if outcome.why:
-            stage.say(f"{outcome.status}: {outcome.why}")
+            context.say(f"{outcome.status}: {outcome.why}")
         outcomes.append(outcome)
     return outcomes
 
 
-def _act(step: Step, stage: Stage) -> Outcome:
+def _run_step(step: Step, context: Context) -> Outcome:
     start = time.perf_counter()
 
     def outcome(status: Status, facts: dict[str, Any] | None = None, why: str = "") -> Outcome:
         return Outcome(step.title, status, round(time.perf_counter() - start, 2), facts or {}, why)
 
     try:
-        return outcome("pass", step.act(stage))
+        return outcome("pass", step.run(context))
     except Skipped as reason:
         return outcome("skip", why=str(reason))
     except Failed as reason:
         return outcome("fail", why=str(reason))
     except UserError as error:
         return outcome("fail", why=str(error))
-    except Exception as error:  # one broken step must not hide the others; the place is told
+    except Exception as error:  # one broken step must not hide the others; its location is reported
         place = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{Path(place.filename).name}:{place.lineno}"
         return outcome("error", why=f"{type(error).__name__}: {error} ({where})")

@@ -29,8 +29,12 @@ NAMED_ACTIONS = {
     "OS Reboot": "reboot",
 }
 # What fails for good, then what deserves a look.
-_BROKEN = (r"\[Hardware Error\].*[Uu]ncorrect", r"Memory failure:", r"blk_update_request: I/O error.*nvme")
-_BROKEN += (r"I/O error, dev nvme", r"nvme.*controller is down")
+_BROKEN = (
+    r"\[Hardware Error\].*[Uu]ncorrect",
+    r"Memory failure:",
+    r"I/O error.*nvme",
+    r"nvme.*controller is down",
+)
 _DOUBTFUL = (r"\[Hardware Error\]", r"soft lockup", r"blocked for more than \d+ seconds")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from trainwright.health.node import Node
@@ -61,6 +62,7 @@ class Smi:
     gpus: tuple[Gpu, ...]
 
 
+@lru_cache(maxsize=16)
 def query(node: Node) -> Smi:
     """Every GPU that answers. nvidia-smi prints what it knows and then an error when one GPU is lost."""
     from xml.etree import ElementTree
@@ -160,9 +162,9 @@ def link_errors(node: Node) -> list[tuple[int, int, str, int]]:
     for line in node.run(*LINK_ERRORS, seconds=SECONDS).out.splitlines():
         if found := re.match(r"GPU (\d+):", line):
             gpu = int(found[1])
-        elif found := re.match(r"\s+Link (\d+): (.*(?:Errors|discards|failed events)): (\d+)\s*$", line):
-            if int(found[3]) and not found[2].startswith("FEC"):
-                made.append((gpu, int(found[1]), found[2], int(found[3])))
+        found = re.match(r"\s+Link (\d+): ((?!FEC).*(?:Errors|discards|failed events)): ([1-9]\d*)\s*$", line)
+        if found:
+            made.append((gpu, int(found[1]), found[2], int(found[3])))
     return made
 
 

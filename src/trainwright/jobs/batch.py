@@ -42,7 +42,8 @@ class BatchResolver:
         return batch, micro
 
     def _refuse(self, what: str, fix: str, *path: str) -> None:
-        place = path or (("batch",) if self.job.batch else ("recipe",) if self.recipe else ("args",))
+        size = ("batch", "tokens" if self.job.batch and self.job.batch.tokens else "sequences")
+        place = path or (size if self.job.batch else ("recipe",) if self.recipe else ("args",))
         self.training.outer.refuse(BATCH, *place, what=what, fix=fix)
 
     def _sequences(self) -> int:

@@ -123,7 +123,7 @@ class JobResolver:
             return None
 
     def _trainer(self, recipe: Recipe | None) -> Trainer:
-        if self.job.script:
+        if self.job.script or self.job.command:
             return "script"
         return "foreign" if recipe is not None and isinstance(recipe.trainer, Foreign) else "trainwright"
 
@@ -140,7 +140,7 @@ class JobResolver:
         gpus = instance.gpus if instance else queue.gpus or 0
         cores = instance.cores if instance else queue.cpus or 1
         processes = self.job.processes or gpus or 1
-        nodes = self.job.nodes or 1
+        nodes = 1 if self.scheduler == "process" and not self.written("nodes") else self.job.nodes or 1
         self._decide_placement(queue, nodes, processes, gpus)
         self._check_nodes(queue, nodes)
         if self.scheduler == "process" and nodes > 1:

@@ -48,6 +48,7 @@ class ClusterStatus:
     scheduler: str
     queues: tuple[QueueStatus, ...] = ()
     nodes: tuple[NodeStatus, ...] = ()
+    problems: tuple[str, ...] = ()  # what is broken, and how to repair it
 
 
 class Platform(Protocol):
@@ -88,6 +89,8 @@ PLATFORMS: dict[str, str] = {
     "hyperpod": "trainwright.platforms.hyperpod.platform:HyperPodPlatform",
     "hyperpod-eks": "trainwright.platforms.eks.platform:HyperPodEksPlatform",
     "local": "trainwright.platforms.local.platform:LocalPlatform",
+    "slurm": "trainwright.platforms.existing:SlurmPlatform",
+    "kubernetes": "trainwright.platforms.existing:KubernetesPlatform",
 }
 
 

@@ -30,6 +30,7 @@ class PredictRequest:
     storage_gb_s: float | None = None  # throughput of the checkpoints' file system
     storage_usd_month: float | None = None
     checkpoint_s: float | None = None  # seconds between checkpoints; None: the best interval
+    gpus_per_node: int | None = None  # that the job uses; None: all of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,5 +52,3 @@ class AdviceRequest:
     @property
     def sequence_length(self) -> int:
         return self.sequence or min(self.shape.context, 8192)
-
-    gpus_per_node: int | None = None  # that the job uses; None: all of them

@@ -1,1 +1,1 @@
-"""The HTML page and the live view of a run."""
+"""Presentation: terminal tables and pictures."""

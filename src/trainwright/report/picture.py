@@ -1,4 +1,4 @@
-"""The cluster as a picture: one SVG that stands on a slide or in a README, light or dark, with no script and no font of
+"""The cluster as a picture: one SVG for a slide or a README, light or dark, with no script and no font of
 its own. Everything in it comes from the plan."""
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def picture(plan: ClusterPlan) -> str:
     spec = plan.spec
     head = _head(spec, plan.bill)
     queues = [_queue(queue, plan.bill, spec) for queue in spec.queues]
-    # A node's own NVMe is told with its queue: it is not shared.
+    # A node's own NVMe is shown with its queue: it is not shared.
     stores = [_store(item, plan.bill) for item in spec.storage if item.nvme is None]
     if spec.accounting is not None:
         records = ("Slurm's job records", "MySQL database")
@@ -107,18 +107,18 @@ def _svg(body: list[str], height: float, plan: ClusterPlan) -> str:
 
 
 def _title(plan: ClusterPlan) -> Iterator[str]:
-    spec, found = plan.spec, plan.bill
+    spec, bill = plan.spec, plan.bill
     yield _text(MARGIN, 46, spec.name, "title", 26, bold=True)
     where = " · ".join(part for part in (spec.platform, spec.region, spec.zone) if part)
     yield _text(MARGIN, 74, where, "dim", 15)
-    if not found.lines:
+    if not bill.lines:
         yield _text(WIDTH - MARGIN, 46, "nothing to pay", "price", 22, bold=True, end=True)
         return
-    yield _text(WIDTH - MARGIN, 46, f"${found.usd_hour_full:,.2f} an hour", "price", 26, bold=True, end=True)
-    least = f"${found.usd_hour_idle:,.2f} with no job · " if found.usd_hour_idle < found.usd_hour_full else ""
-    more = "without what has no public price · " if found.unpriced else ""
+    yield _text(WIDTH - MARGIN, 46, f"${bill.usd_hour_full:,.2f} an hour", "price", 26, bold=True, end=True)
+    least = f"${bill.usd_hour_idle:,.2f} with no job · " if bill.usd_hour_idle < bill.usd_hour_full else ""
+    more = "without what has no public price · " if bill.unpriced else ""
     yield _text(
-        WIDTH - MARGIN, 74, f"all nodes up · {least}{more}list prices of {found.dates_text}", "dim", 14, end=True
+        WIDTH - MARGIN, 74, f"all nodes up · {least}{more}list prices of {bill.dates_text}", "dim", 14, end=True
     )
 
 
@@ -134,17 +134,17 @@ def _network(spec: Spec) -> tuple[str, str]:
     return given.public_subnet or "10.0.0.0/20", given.private_subnet or "10.1.0.0/17, out through NAT"
 
 
-def _head(spec: Spec, found: Bill) -> Card:
+def _head(spec: Spec, bill: Bill) -> Card:
     if spec.platform == "local":
         return Card("head", "head", ("Slurm controller",))
     facts = [str(spec.head.instance), "Slurm controller, sign-in"]
     facts.append(f"ssh key {spec.head.key}" if spec.head.key else "Session Manager")
     if spec.monitoring:
         facts.append("Prometheus")
-    return Card("head", "head node", tuple(facts), aside=_price(found, "head"))
+    return Card("head", "head node", tuple(facts), aside=_price(bill, "head"))
 
 
-def _queue(queue: Queue, found: Bill, spec: Spec) -> Card:
+def _queue(queue: Queue, bill: Bill, spec: Spec) -> Card:
     if spec.platform == "local":
         nodes = queue.nodes or 1
         facts = f"{nodes} nodes · {queue.cpus} CPUs each" + (f" · {queue.gpus} GPUs each" if queue.gpus else "")
@@ -156,7 +156,7 @@ def _queue(queue: Queue, found: Bill, spec: Spec) -> Card:
     if machine is not None:
         facts_list.append(" · ".join(_machine(machine, queue, spec)))
     chips = machine.accelerator_count if machine is not None else 0
-    price = _price(found, f"queue {queue.name}", most=True)
+    price = _price(bill, f"queue {queue.name}", most=True)
     nodes_shown = (queue.count.min, queue.count.max)
     return Card("queue", f"queue {queue.name}", tuple(facts_list), nodes_shown, chips, price)
 
@@ -188,12 +188,12 @@ def _capacity(queue: Queue) -> str:
     return f"{kinds[kind]} {queue.capacity.id}" if kind in kinds else kind
 
 
-def _store(item: Storage, found: Bill) -> Card:
+def _store(item: Storage, bill: Bill) -> Card:
     title, facts = item.mount, []
     if item.lustre is not None:
         facts = [f"Lustre {item.lustre.id}"] if item.lustre.id else [_size("Lustre", item.lustre.capacity)]
         if item.lustre.id is None and item.lustre.throughput:
-            facts.append(f"{item.lustre.throughput} MB/s a TiB" + (" over EFA" if item.lustre.efa else ""))
+            facts.append(f"{item.lustre.throughput} MB/s per TiB" + (" over EFA" if item.lustre.efa else ""))
         if item.bucket:
             facts.append(f"⇄ {item.bucket}")
     elif item.openzfs is not None:
@@ -204,18 +204,18 @@ def _store(item: Storage, found: Bill) -> Card:
         facts = [_size("EBS", item.ebs.capacity), "shared by the head node"]
     else:
         facts = [f"EFS {item.efs.id or ''}".strip() if item.efs is not None else f"folder {item.folder}"]
-    return Card("store", title, tuple(facts), aside=_price(found, f"storage {item.mount}"))
+    return Card("store", title, tuple(facts), aside=_price(bill, f"storage {item.mount}"))
 
 
 def _size(name: str, size: int | None) -> str:
     from trainwright.platforms.setting import gib, lustre_gib
 
-    found = lustre_gib(size) if name == "Lustre" else gib(size)
-    return f"{name} {found / 1000:,.1f} TiB" if name == "Lustre" else f"{name} {found:,} GiB"
+    whole_gib = lustre_gib(size) if name == "Lustre" else gib(size)
+    return f"{name} {whole_gib / 1000:,.1f} TiB" if name == "Lustre" else f"{name} {whole_gib:,} GiB"
 
 
-def _price(found: Bill, part: str, most: bool = False) -> str:
-    lines = [line for line in found.lines if line.part == part]
+def _price(bill: Bill, part: str, most: bool = False) -> str:
+    lines = [line for line in bill.lines if line.part == part]
     if not lines:
         return ""
     if any(line.usd_hour_each is None for line in lines):
@@ -261,7 +261,7 @@ def _nodes(card: Card, x: float, y: float) -> Iterator[str]:
         yield from _chips(card.chips, style, left, y)
     end = x + min(most, NODES_SHOWN) * (NODE + 8) + 6
     rest = f"… {most} in all" if most > NODES_SHOWN else ""
-    coming = "filled: always up" if 0 < always < most else "come with work, go when idle" if always == 0 else ""
+    coming = "filled: always up" if 0 < always < most else "start on demand, stop when idle" if always == 0 else ""
     yield _text(end, y + 20, " · ".join(part for part in (rest, coming) if part), "dim", 12)
 
 

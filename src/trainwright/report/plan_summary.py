@@ -1,4 +1,4 @@
-"""What `trainwright plan` says on the terminal: what would be created, what it costs, what was filled in, what would
+"""What `trainwright plan` prints on the terminal: what would be created, what it costs, what was filled in, what would
 change."""
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ EFFECT_WORDS = {
     "live": "on the running cluster",
     "drain": "after running jobs end",
     "stop": "compute fleet stopped",
-    "replace": "cluster made anew",
+    "replace": "cluster recreated",
 }
 PLAIN_WIDTH = 120
 NARROW = 100
@@ -30,8 +30,8 @@ def console() -> Console:
     """Colours on a terminal only; a pipe gets lines wide enough not to break."""
     from rich.console import Console
 
-    found = Console(highlight=False)
-    return found if found.is_terminal else Console(highlight=False, width=PLAIN_WIDTH)
+    terminal = Console(highlight=False)
+    return terminal if terminal.is_terminal else Console(highlight=False, width=PLAIN_WIDTH)
 
 
 def print_summary(out: Console, plan: ClusterPlan, folder: str, files: Mapping[str, str]) -> None:
@@ -46,7 +46,7 @@ def print_summary(out: Console, plan: ClusterPlan, folder: str, files: Mapping[s
         out.print(_created(plan))
         out.print()
         out.print(_bill(plan.bill, out.width))
-        _say_sum(out, plan.bill)
+        _print_total(out, plan.bill)
         if spec.head.key and spec.head.ssh_from == "0.0.0.0/0":
             out.print("[yellow]ssh is open to every address:[/] set head.ssh_from to your own, such as 203.0.113.0/24")
     out.print(f"\n[dim]{len(files) + 1} files in[/dim] {folder}[dim]; picture.svg shows the cluster[/dim]")
@@ -61,26 +61,26 @@ def print_defaults(out: Console, defaults: tuple[Default, ...]) -> None:
     out.print(table)
 
 
-def print_difference(out: Console, found: Difference, lines: bool) -> None:
-    """What would change against the plan that was there before."""
+def print_difference(out: Console, difference: Difference, lines: bool) -> None:
+    """What would change against the earlier plan."""
     out.print()
-    if not found.lines:
-        out.print("[green]No change[/green] against the plan that was there.")
+    if not difference.lines:
+        out.print("[green]No change[/green] against the earlier plan.")
         return
     if lines:
-        out.print(found.lines, markup=False)
+        out.print(difference.lines, markup=False)
     from rich.markup import escape
 
     table = plain_table("change", "from", "to", "when", "")
-    for change in sorted(found.changes, key=lambda c: -HARD[c.effect]):
+    for change in sorted(difference.changes, key=lambda c: -HARD[c.effect]):
         stack = change.file.removeprefix("stacks/").removesuffix(".parameters.json")
         what = escape(change.path if change.file == "cluster.yaml" else f"{stack} {change.path}".strip())
         when = f"[{EFFECT_STYLE[change.effect]}]{EFFECT_WORDS[change.effect]}[/]"
         more = "" if EFFECT_WORDS[change.effect] in change.say else f"[dim]{change.say}[/dim]"
         table.add_row(what, _value(change.old), _value(change.new), when, more)
     out.print(table)
-    style = EFFECT_STYLE[found.hardest]
-    out.print(f"[{style}]Taken together: {EFFECT_WORDS[found.hardest]}.[/{style}]")
+    style = EFFECT_STYLE[difference.hardest]
+    out.print(f"[{style}]Taken together: {EFFECT_WORDS[difference.hardest]}.[/{style}]")
 
 
 def _value(value: object) -> str:
@@ -99,15 +99,15 @@ def _created(plan: ClusterPlan) -> Table:
     return table
 
 
-def _bill(found: Bill, width: int) -> Table:
-    """The bill; a narrow terminal gets the hour's sum of each part, with its note below."""
+def _bill(bill: Bill, width: int) -> Table:
+    """The bill; a narrow terminal gets the hourly total of each part, with its note below."""
     narrow = width < NARROW
     amounts = ("nodes", "an hour") if narrow else ("nodes", "each, an hour", "an hour", "a month")
     table = plain_table("part", "what", *amounts, *(() if narrow else ("",)))
     for column in table.columns[2 : 2 + len(amounts)]:
         column.justify, column.no_wrap = "right", True
     part = ""
-    for line in found.lines:
+    for line in bill.lines:
         name = line.part if line.part != part else ""
         part = line.part
         count, each, hour, month = _amounts(line)
@@ -126,12 +126,12 @@ def _amounts(line: Line) -> tuple[str, str, str, str]:
     return count, f"${line.usd_hour_each:,.2f}", f"${line.usd_hour_most:,.2f}", f"${line.usd_hour_most * 730:,.0f}"
 
 
-def _say_sum(out: Console, found: Bill) -> None:
-    full = f"[bold green]${found.usd_hour_full:,.2f} an hour[/], ${found.usd_month_full:,.0f} a month with all nodes up"
-    idle = f"; ${found.usd_hour_idle:,.2f} an hour with no job" if found.usd_hour_idle < found.usd_hour_full else ""
+def _print_total(out: Console, bill: Bill) -> None:
+    full = f"[bold green]${bill.usd_hour_full:,.2f} an hour[/], ${bill.usd_month_full:,.0f} a month with all nodes up"
+    idle = f"; ${bill.usd_hour_idle:,.2f} an hour with no job" if bill.usd_hour_idle < bill.usd_hour_full else ""
     out.print(f"\n{full}{idle}")
-    out.print(f"[dim]list prices of {found.dates_text}, {found.region}, before discounts and traffic[/dim]")
-    for line in found.unpriced:
+    out.print(f"[dim]list prices of {bill.dates_text}, {bill.region}, before discounts and traffic[/dim]")
+    for line in bill.unpriced:
         out.print(f"[yellow]not in the sum:[/] {line.part} {line.what} ({line.note})")
 
 

@@ -8,10 +8,10 @@ from trainwright.report.plan_summary import console, plain_table
 from trainwright.spec.starters import Starter
 
 
-def print_starters(found: Sequence[Starter]) -> None:
+def print_starters(starters: Sequence[Starter]) -> None:
     """Name, first sentence and price of each starter."""
     table = plain_table("starter", "what it is", "an hour")
-    for item in found:
+    for item in starters:
         first = item.purpose.split(". ")[0].rstrip(".") + "."
         price, _, rest = item.cost.partition(" an hour")
         more = " + block" if "paid in advance" in rest else ""

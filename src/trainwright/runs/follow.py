@@ -1,4 +1,4 @@
-"""Watching a run: its log lines as they come, and one live line of step, loss, speed and time left.
+"""Watching a run: its log lines as they come, and how far it is.
 
 It only reads the run folder, so closing the terminal loses nothing and a second one may watch the same run.
 """
@@ -8,58 +8,14 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
-from trainwright.runs.reach import run_state
+from trainwright.runs.progress import Progress
+from trainwright.runs.reach import run_state, shell_of
 from trainwright.runs.store import Run
 from trainwright.schedulers.base import JobStatus, Scheduler
 from trainwright.schedulers.logs import new_lines
 
-
-@dataclass
-class Progress:
-    """The newest of metrics.jsonl, and how fast steps come."""
-
-    steps: int | None = None
-    step: int = 0
-    loss: float | None = None
-    tokens_per_second: float | None = None
-    seconds_per_step: float | None = None
-    seen: list[tuple[float, int]] = field(default_factory=list)
-
-    def take(self, lines: list[str]) -> bool:
-        """Read new records; whether there were any."""
-        records = [record for line in lines if (record := _parse(line)) and "step" in record]
-        for record in records:
-            if record["step"] <= self.step:
-                self.seen.clear()  # it came back after a fault: the pace starts over
-            self.step = int(record["step"])
-            self.loss = record.get("loss", self.loss)
-            self.tokens_per_second = record.get("tokens_per_s", self.tokens_per_second)
-            self.seconds_per_step = record.get("step_s", self.seconds_per_step)
-            self.seen.append((float(record.get("time", time.time())), self.step))
-        del self.seen[:-20]
-        return bool(records)
-
-    def line(self) -> str:
-        """`step 120/500  loss 2.3451  8.1k tokens/s  ETA 1:02`; what is not known is left out."""
-        parts = [f"step {self.step}" + (f"/{self.steps}" if self.steps else "")]
-        if self.loss is not None:
-            parts.append(f"loss {self.loss:.4f}")
-        if self.tokens_per_second:
-            parts.append(f"{_short(self.tokens_per_second)} tokens/s")
-        left = self.seconds_left()
-        if left is not None:
-            parts.append(f"ETA {int(left) // 3600:d}:{int(left) % 3600 // 60:02d}:{int(left) % 60:02d}")
-        return "  ".join(parts)
-
-    def seconds_left(self) -> float | None:
-        if not self.steps:
-            return None
-        pace = self.seconds_per_step
-        if len(self.seen) > 1 and self.seen[-1][1] > self.seen[0][1]:
-            pace = (self.seen[-1][0] - self.seen[0][0]) / (self.seen[-1][1] - self.seen[0][1])
-        return None if pace is None else pace * max(0, self.steps - self.step)
+Show = Callable[[Progress, JobStatus], None]
 
 
 def follow(
@@ -67,13 +23,13 @@ def follow(
     scheduler: Scheduler,
     rank: int | None = None,
     line: Callable[[str], None] = print,
-    live: Callable[[str], None] = lambda words: None,
+    show: Show = lambda progress, status: None,
     pause: float = 0.5,
 ) -> JobStatus:
-    """Show a run until its job is over, and return how it ended."""
+    """Show a run until its job is over, and return how it ended. `show` is called for new steps and new states."""
     seen: dict[str, str] = {}
     metrics, position = f"{run.where}/metrics.jsonl", 0
-    progress = Progress(run.steps)
+    progress = Progress(run.steps, predicted_speed(run))
     last = ""
     while True:
         # Asked before the logs are read: what a job wrote before it ended is then always shown.
@@ -81,23 +37,22 @@ def follow(
         for source, text in scheduler.logs(run.identity, run.where, seen, rank):
             line(f"[{source}] {text}")
         records, position = new_lines(scheduler.shell, metrics, position)
-        if progress.take(records):
-            live(progress.line())
-        elif status.state != last:
-            live(f"{status.state}{f' ({status.reason})' if status.reason else ''}")
+        if progress.take(records) or status.state != last:
+            show(progress, status)
         last = status.state
         if status.over:
             return status
         time.sleep(pause)
 
 
-def _parse(line: str) -> dict[str, float]:
-    try:
-        record = json.loads(line)
-    except ValueError:  # the last line of a run that was cut off
-        return {}
-    return record if isinstance(record, dict) else {}
+def progress_of(run: Run) -> Progress:
+    """How far a run came, from all of its metrics.jsonl."""
+    progress = Progress(run.steps, predicted_speed(run))
+    progress.take(new_lines(shell_of(run), f"{run.where}/metrics.jsonl", 0)[0])
+    return progress
 
 
-def _short(value: float) -> str:
-    return f"{value / 1e6:.2f}M" if value >= 1e6 else f"{value / 1e3:.1f}k" if value >= 1e3 else f"{value:.0f}"
+def predicted_speed(run: Run) -> float | None:
+    """Tokens per second that were predicted when the run was submitted."""
+    path = run.folder / "prediction.json"
+    return json.loads(path.read_text()).get("tokens_per_s") if path.exists() else None

@@ -40,6 +40,7 @@ class Run:
     steps: int | None = None
     created: float = 0.0
     submitted: float | None = None
+    continues: str = ""  # the run whose checkpoints this one started from
     at: dict[str, str] = dataclasses.field(default_factory=dict)  # what finds the scheduler again: namespace, region…
 
     @property
@@ -114,7 +115,7 @@ def find(word: str) -> Run:
     runs = list(all_runs())
     if word in {"", "last"} and runs:
         return runs[0]
-    exact = [run for run in runs if word in {run.name, run.job_id}]
+    exact = [run for run in runs if word == run.name] or [run for run in runs if word == run.job_id]
     for run in exact or [run for run in runs if run.name.startswith(word)]:
         return run
     names = [run.name for run in runs]

@@ -17,6 +17,7 @@ from trainwright.jobs.explain import record
 from trainwright.jobs.resolved import ResolvedJob
 from trainwright.jobs.run_folder import FOLDER
 from trainwright.runs import code, store
+from trainwright.runs.progress import steps_in
 from trainwright.runs.required import check_required
 from trainwright.runs.store import Run
 from trainwright.schedulers.base import Launch, Scheduler, Script
@@ -73,7 +74,7 @@ def plan(order: Order) -> Planned:
     run = Run(
         name, job.name, scheduler.name, job.spec.platform, scheduler.cluster, order.shell.host, remote,
         queue=launch.queue, nodes=launch.nodes, ranks=launch.ranks, created=time.time(),
-        steps=job.training.steps if job.training else job.job.steps, at=dict(scheduler.at),
+        steps=(steps_in(launch.command) if job.training else None) or job.job.steps, at=dict(scheduler.at),
     )  # fmt: skip
     return Planned(run, launch, scheduler.render(launch))
 
@@ -115,7 +116,7 @@ def fill_folder(order: Order, planned: Planned) -> None:
         code.ship_script(source, folder / "code")
         code.record_git(source.parent, folder)
     else:
-        if order.ships_code:
+        if order.ships_code and not job.job.command:
             code.ship_trainer(folder / "code")
         code.record_git(job.base, folder)
     store.write(planned.run)

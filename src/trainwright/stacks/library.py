@@ -1,5 +1,5 @@
 """The CloudFormation templates of this folder, by name, with the parameters they take and the outputs they give, so
-that a plan can never name one that is not there."""
+that a plan can only name those that exist."""
 
 from __future__ import annotations
 
@@ -54,5 +54,5 @@ def _section(root: Node, key: str) -> list[tuple[str, Node]]:
 
 
 def _text(node: Node, key: str) -> str:
-    found = node.get(key)
-    return found.text if found is not None else ""
+    child = node.get(key)
+    return child.text if child is not None else ""

@@ -13,7 +13,7 @@ _REFERENCE = re.compile(r"stack-output:(?P<stack>[a-z0-9][a-z0-9-]*)\.(?P<output
 
 
 def reference(stack: str, template_name: str, output: str) -> str:
-    """The name of an output of a stack made from a template; an output that the template lacks is our own mistake."""
+    """The name of an output of a stack made from a template; an output that the template lacks is a bug of ours."""
     if output not in template(template_name).outputs:
         raise KeyError(f"template {template_name} has no output {output}")
     return f"stack-output:{stack}.{output}"

@@ -10,6 +10,6 @@ from trainwright.catalog.tables import read_table
 
 @cache
 def parameter_effects() -> dict[tuple[str, str], tuple[str, str]]:
-    """(template, parameter) -> (effect, what to say about it)."""
+    """(template, parameter) -> (effect, explanation)."""
     table = read_table(Path(__file__).with_name("updates.csv"))
     return {(row["template"], row["parameter"]): (row["effect"], row["say"]) for row in table.records()}

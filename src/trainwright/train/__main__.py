@@ -10,16 +10,19 @@ from trainwright.errors import UserError
 
 
 def main(words: list[str] | None = None) -> int:
-    """Run one verb; the exit status. A mistake of the user's is told without a traceback."""
+    """Run one verb; the exit status. A user error is printed without a traceback."""
     words = sys.argv[1:] if words is None else words
-    # Threads that spin while they wait make a small model ten times slower on a CPU that others use as well. Torch
-    # reads this when it is imported.
+    # Spinning OpenMP threads make a small model ten times slower on a shared CPU. Torch reads this when imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         if words[:1] == ["data"]:
             from trainwright.train.data.cli import main as data
 
             return data(words[1:])
+        if words[:1] == ["bench"]:
+            from trainwright.train.benchmarks import main as bench
+
+            return bench(words[1:])
         if words[:1] in (["export"], ["import"]):
             import warnings
 
@@ -46,7 +49,7 @@ def main(words: list[str] | None = None) -> int:
 
 
 def leave(status: int) -> None:
-    """Exit; with a status that says trouble, at once: other ranks may never answer a tidy farewell."""
+    """Exit; after a failure at once, because other ranks may never answer a clean shutdown."""
     sys.stdout.flush()
     sys.stderr.flush()
     if status and int(os.environ.get("WORLD_SIZE", "1")) > 1:

@@ -1,4 +1,4 @@
-"""Choosing the attention kernel and the arithmetic of this process, and saying so for the log."""
+"""Chooses the attention kernel and the precision of this process, and describes the choice for the log."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def choose_backend(options: EngineOptions, device: torch.device) -> list[str]:
     """Set what torch keeps per process, and describe the choice in lines for the log."""
     _check(options, device)
     if options.deterministic:
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS adds up in one order only with this
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS is deterministic only with this
         torch.use_deterministic_algorithms(True)
     kernel = _choose_attention(options, device)
     how = "blocks compiled in the first step" if options.compile else "eager"
@@ -44,7 +44,7 @@ def _check(options: EngineOptions, device: torch.device) -> None:
 
 
 def _choose_attention(options: EngineOptions, device: torch.device) -> str:
-    """On a GPU: cuDNN from Hopper on, where it is the fastest, else flash; fp32 has neither."""
+    """On a GPU: cuDNN from Hopper on, where it is fastest, else flash; fp32 has neither."""
     if device.type != "cuda":
         return "SDPA on CPU"
     wanted = options.attention
@@ -54,7 +54,7 @@ def _choose_attention(options: EngineOptions, device: torch.device) -> str:
             "efficient" if options.precision == "fp32" else "cudnn" if newer and not options.deterministic else "flash"
         )
     cuda = torch.backends.cuda
-    # The efficient kernel stays as the fallback for what the chosen one refuses.
+    # The efficient kernel stays enabled for inputs that the chosen one rejects.
     cuda.enable_cudnn_sdp(wanted == "cudnn")
     cuda.enable_flash_sdp(wanted == "flash")
     cuda.enable_mem_efficient_sdp(wanted != "math")

@@ -1,5 +1,5 @@
-"""Putting an engine together: stages on the meta device, parallelism applied to them from outside, memory given only to
-this rank's part, and the first values written tensor by tensor."""
+"""Builds an engine: stages on the meta device, parallelism applied to them from outside, memory allocated only for this
+rank's part, and initial values written tensor by tensor."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from trainwright.train.parallel.context import apply_context
 from trainwright.train.parallel.data import apply_data
 from trainwright.train.parallel.gradients import Gradients
 from trainwright.train.parallel.layout import Layout, layout
-from trainwright.train.parallel.pipeline import Pipeline, SingleStage, layers_of
+from trainwright.train.parallel.pipeline import Pipeline, SingleStage, stage_layers
 from trainwright.train.parallel.plan import ParallelPlan
 from trainwright.train.parallel.tensor import apply_tensor
 
@@ -41,10 +41,10 @@ class Built:
 
 
 def build(shape: ModelShape, plan: ParallelPlan, options: EngineOptions, device: torch.device) -> Built:
-    """All of an engine but the step itself."""
+    """Everything of an engine except the step itself."""
     if shape.kind != "decoder" or shape.experts:
         raise UserError(
-            f"{shape.name} is a shape to predict with; the trainer has dense decoders only",
+            f"{shape.name} can be predicted but not trained: the trainer has dense decoders only",
             fix="a dense decoder, such as llama3.1-8b; `trainwright catalog list --kind models` names them all",
         )
     notes = choose_backend(options, device)
@@ -65,11 +65,11 @@ def build(shape: ModelShape, plan: ParallelPlan, options: EngineOptions, device:
 def _stage(
     shape: ModelShape, here: Layout, options: EngineOptions, dtype: torch.dtype, chunk: int, device: torch.device
 ) -> Decoder:
-    """One stage of this rank, with memory but without values."""
+    """One pipeline stage of this rank, allocated but not initialised."""
     plan = here.plan
     number, stages = chunk * plan.pp + here.pipeline_rank, plan.pp * plan.virtual_stages
     with torch.device("meta"):
-        model = Decoder(shape, layers_of(number, stages, shape.layers), number == 0, number == stages - 1).to(dtype)
+        model = Decoder(shape, stage_layers(number, stages, shape.layers), number == 0, number == stages - 1).to(dtype)
     if plan.tp > 1:
         apply_tensor(model, here)
     if plan.cp > 1:

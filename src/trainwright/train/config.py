@@ -1,4 +1,4 @@
-"""What one training run is told: one dataclass that is the command line, the JSON file and the record of the run."""
+"""The options of one training run: one dataclass that is the command line, the JSON file and the record of the run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ UNITS = {"s": 1.0, "sec": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0}
 
 
 def option(default: Any, group: str, text: str, **more: Any) -> Any:
-    """A field with its place and its words in `--help`."""
+    """A field with its group and its text in `--help`."""
     metadata = {"group": group, "help": text, **more}
     if isinstance(default, tuple):
         return field(default_factory=lambda: default, metadata=metadata)
@@ -35,12 +35,12 @@ class TrainConfig:
     steps: int = option(100, "what", "train up to this step", least=1)
     folder: str = option("", "what", "run folder, also where a restart continues (default: runs/MODEL)")
 
-    sequence: int = option(0, "batch", "tokens of a sample (default: the model's context, at most 8192)")
-    batch: int = option(0, "batch", "samples of one step over all ranks (default: one microbatch a data rank)")
+    sequence: int = option(0, "batch", "tokens per sample (default: the model's context, at most 8192)")
+    batch: int = option(0, "batch", "samples per step over all ranks (default: one micro-batch per data rank)")
     micro_batch: int = option(1, "batch", "samples that go through the model at once; the rest is accumulated", least=1)
     holdout: float = option(0.0, "batch", "share of the data kept for evaluation, from its end")
     isolate: bool = option(True, "batch", "no attention across documents")
-    shuffle: bool = option(True, "batch", "a new order of the samples each epoch")
+    shuffle: bool = option(True, "batch", "shuffle the samples anew each epoch")
     cache: str = option("", "batch", "folder (NVMe) that keeps what was read from S3")
 
     parallel: str = option("", "how", "plan, such as shard=8,tp=2 (default: shard over all ranks)")
@@ -50,7 +50,7 @@ class TrainConfig:
     attention: str = option("auto", "how", "auto, cudnn, flash, efficient or math")
     offload_optimizer: bool = option(False, "how", "keep optimizer state in host memory")
     device: str = option("", "how", "cuda or cpu (default: a GPU where there is one)")
-    deterministic: bool = option(False, "how", "only kernels that give the same bits every time")
+    deterministic: bool = option(False, "how", "only deterministic kernels")
     seed: int = option(0, "how", "of the initial weights and of the order of the data")
 
     lr: float = option(3e-4, "optimizer", "peak learning rate")
@@ -65,23 +65,25 @@ class TrainConfig:
 
     checkpoint_every: str = option("15min", "checkpoints", "steps (200) or time (15min); `never` also skips the last")
     checkpoint_to: str = option("", "checkpoints", "folder or s3://bucket/prefix (default: in the run folder)")
-    keep_last: int = option(3, "checkpoints", "how many of the newest stay", least=1)
-    keep_every: int = option(0, "checkpoints", "every step that this divides stays as well")
+    keep_last: int = option(3, "checkpoints", "how many of the newest to keep", least=1)
+    keep_every: int = option(0, "checkpoints", "keep every step that is a multiple of this as well")
     resume: str = option("auto", "checkpoints", "auto, never, or a step; newer checkpoints are then set aside")
 
     eval_every: int = option(0, "watching", "steps between evaluations (needs --holdout or --eval-data); 0: none")
     eval_data: tuple[str, ...] = option((), "watching", "data to evaluate on, instead of a held-out share")
-    eval_batches: int = option(8, "watching", "microbatches a data rank in one evaluation", least=1)
+    eval_batches: int = option(8, "watching", "micro-batches per data rank in one evaluation", least=1)
     log_every: int = option(1, "watching", "steps between lines", least=1)
     log_samples: bool = option(False, "watching", "record which samples each step saw, for audits of the data")
     tensorboard: bool = option(False, "watching", "write TensorBoard files into the run folder")
     wandb: str = option("", "watching", "Weights & Biases project to report to")
 
-    on_nan: str = option("skip", "guards", "loss or gradient not a number: skip the step, rewind, or stop")
+    on_nan: str = option("skip", "guards", "loss or gradient is NaN or infinite: skip the step, rewind, or stop")
     on_spike: str = option("log", "guards", "loss far above the recent ones: log, skip, rewind or stop")
-    spike_factor: float = option(8.0, "guards", "how many times the usual spread counts as far")
-    watchdog: float = option(600.0, "guards", "seconds without a step until every rank's stack is written; 0: off")
-    spot_notices: bool = option(False, "guards", "ask the instance for spot interruption notices")
+    spike_factor: float = option(8.0, "guards", "spike: a loss this many usual spreads above the median")
+    watchdog: float = option(
+        600.0, "guards", "seconds without a step until all ranks dump their stacks and exit; 0: off"
+    )
+    spot_notices: bool = option(False, "guards", "poll the instance metadata for spot interruption notices")
 
     def __post_init__(self) -> None:
         for f in fields(self):
@@ -89,14 +91,14 @@ class TrainConfig:
             if isinstance(value, int | float) and not least <= value < math.inf:
                 name = f.name.replace("_", "-")
                 raise UserError(
-                    f"--{name} is {value}, it must be at least {least}", fix=f"--{name} {f.default or least or 1}"
+                    f"--{name} is {value}; it must be at least {least}", fix=f"--{name} {f.default or least or 1}"
                 )
         for share, usual in (("holdout", 0.01), ("beta1", 0.9), ("beta2", 0.95)):
             value = getattr(self, share)
             if not value < 1:
-                raise UserError(f"--{share} is {value}, it must be a share below 1", fix=f"--{share} {usual}")
+                raise UserError(f"--{share} is {value}; it must be below 1", fix=f"--{share} {usual}")
         if self.min_lr > 1:
-            raise UserError(f"--min-lr is {self.min_lr}, a share of --lr of at most 1", fix="--min-lr 0.1")
+            raise UserError(f"--min-lr is {self.min_lr}; it is a share of --lr, at most 1", fix="--min-lr 0.1")
         if self.resume not in ("auto", "never") and not self.resume.isdecimal():
             raise UserError(f"--resume is {self.resume!r}", fix="auto, never, or the number of a step")
 
@@ -137,7 +139,7 @@ def parser() -> argparse.ArgumentParser:
         epilog=EXAMPLES,
         formatter_class=partial(argparse.RawDescriptionHelpFormatter, max_help_position=34),
     )
-    top.add_argument("--config", metavar="FILE", help="JSON with these options; the command line goes first")
+    top.add_argument("--config", metavar="FILE", help="JSON with these options; the command line wins")
     groups: dict[str, Any] = {}
     hints = typing.get_type_hints(TrainConfig)
     for f in fields(TrainConfig):
@@ -152,7 +154,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def words(f: Field[Any], kind: Any) -> dict[str, Any]:
-    """How argparse shall read one field."""
+    """The argparse arguments of one field."""
     text = f.metadata["help"]
     default = f.default if f.default is not MISSING else ()
     if default not in ("", 0, 0.0, (), False, True, None) and "default" not in text:
@@ -174,7 +176,7 @@ def words(f: Field[Any], kind: Any) -> dict[str, Any]:
 
 
 def current(name: str, value: Any) -> Any:
-    """A value by the word of today."""
+    """The current spelling of a value."""
     return FORMER_VALUES.get(name, {}).get(value, value)
 
 
@@ -198,7 +200,7 @@ def read_file(path: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise UserError(f"cannot read the configuration: {error}", where=str(path), fix="a JSON object") from error
     if not isinstance(values, dict):
-        raise UserError("the configuration is no JSON object", where=str(path), fix='{"model": "…", "data": ["…"]}')
+        raise UserError("the configuration is not a JSON object", where=str(path), fix='{"model": "…", "data": ["…"]}')
     values = {FORMER_NAMES.get(name, name): value for name, value in values.items()}
     values = {name: current(name, value) if isinstance(value, str) else value for name, value in values.items()}
     known = {f.name: f for f in fields(TrainConfig)}
@@ -210,7 +212,7 @@ def read_file(path: Path) -> dict[str, Any]:
         allowed = (list,) if isinstance(kind, types.GenericAlias) else (int, float) if kind is float else (kind,)
         if not isinstance(value, allowed) or (isinstance(value, bool) and kind is not bool):
             wanted = "a list" if allowed == (list,) else kind.__name__
-            raise UserError(f"{name} is {value!r}, it must be {wanted}", where=str(path))
+            raise UserError(f"{name} is {value!r}; it must be {wanted}", where=str(path))
         if name in CHOICES and value not in CHOICES[name]:
             raise UserError(f"{name} is {value!r}", where=str(path), fix=f"one of {', '.join(CHOICES[name])}")
     return values
@@ -228,7 +230,7 @@ def parse_interval(text: str) -> Interval:
     """`200` is steps, `15min` is time, `never` is never."""
     if text == "never":
         return Interval()
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip().lower())
-    if not found or (found[2] and found[2] not in UNITS) or float(found[1]) <= 0 or (not found[2] and "." in found[1]):
-        raise UserError(f"{text!r} is no interval", fix="a number of steps (200), a time (90s, 15min, 1h), or never")
-    return Interval(seconds=float(found[1]) * UNITS[found[2]]) if found[2] else Interval(steps=int(found[1]))
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip().lower())
+    if not match or (match[2] and match[2] not in UNITS) or float(match[1]) <= 0 or (not match[2] and "." in match[1]):
+        raise UserError(f"{text!r} is not an interval", fix="a number of steps (200), a time (15min, 1h), or never")
+    return Interval(seconds=float(match[1]) * UNITS[match[2]]) if match[2] else Interval(steps=int(match[1]))

@@ -12,18 +12,18 @@ from torch import Tensor
 
 from trainwright.train.build import build
 from trainwright.train.data.batch import IGNORED, Batch
-from trainwright.train.models.attention import look
-from trainwright.train.models.decoder import Frame
-from trainwright.train.models.rotary import rotation
+from trainwright.train.models.attention import attention_mask
+from trainwright.train.models.decoder import ForwardInputs
+from trainwright.train.models.rotary import rotary_cos_sin
 from trainwright.train.models.shape import ModelShape
 from trainwright.train.optimizer import AdamWOptions
-from trainwright.train.parallel.context import span_of, take
+from trainwright.train.parallel.context import local_tokens, token_layout
 from trainwright.train.parallel.plan import ParallelPlan
 
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """How to compute, as opposed to what: none of these changes the model."""
+    """How to compute; none of these changes the model."""
 
     precision: str = "fp32"  # fp32 | bf16 (fp32 master weights) | fp8 (bf16 with float8 products)
     compile: bool = False
@@ -38,7 +38,7 @@ class EngineOptions:
 
 @dataclass(frozen=True, slots=True)
 class StepOutput:
-    """What one step gave, over all ranks. Tensors, so that a GPU need not be waited for; `float()` them to read."""
+    """What one step gave, over all ranks. Tensors, so that the CPU need not wait for the GPU; `float()` reads them."""
 
     loss: Tensor  # mean over every token of the global batch that is not ignored
     grad_norm: Tensor  # before clipping
@@ -46,7 +46,7 @@ class StepOutput:
 
 
 class Engine:
-    """`train_step`, or `forward_backward` and then `optimizer_step` (or `discard`, when a guard says no)."""
+    """`train_step`, or `forward_backward` and then `optimizer_step` (or `discard`, to skip the update)."""
 
     def __init__(
         self, shape: ModelShape, plan: ParallelPlan, options: EngineOptions, device: torch.device | str
@@ -56,7 +56,7 @@ class Engine:
         built = build(shape, plan, options, self.device)
         self.layout, self.runner, self.notes = built.layout, built.runner, built.notes
         self.params, self.optimizer, self.gradients = built.params, built.optimizer, built.gradients
-        self.sums: dict[str, Tensor] = {}  # fp32 gradient sums, where bf16 gradients of many micro-batches meet
+        self.sums: dict[str, Tensor] = {}  # fp32 gradient sums of several bf16 micro-batches
         self.collected: tuple[dict[str, Tensor], Tensor] | None = None  # gradients of all ranks, and their norm
 
     @property
@@ -80,14 +80,14 @@ class Engine:
         """Gradients of the mean loss over the global batch, and (that loss, its tokens)."""
         moved = [batch.to(self.device) for batch in microbatches]
         tokens = self._global_tokens(moved)
-        divisor = self.plan.data * self.plan.cp  # FSDP averages over these ranks; the loss is to be summed
-        frames = [self._frame(batch, divisor / tokens) for batch in moved]
+        divisor = self.plan.data * self.plan.cp  # FSDP averages over these ranks, the loss is a sum
+        inputs = [self._forward_inputs(batch, divisor / tokens) for batch in moved]
         many = len(moved) > 1 and not self.layout.sharded
-        losses = self.runner.train(frames, self._add_up if many else None)
+        losses = self.runner.train(inputs, self._accumulate_fp32 if many else None)
         return self._global_sum(losses) / divisor, tokens
 
     def gradient_norm(self) -> Tensor:
-        """The norm of the whole gradient, before clipping, for a guard that looks at it before the update."""
+        """The norm of the whole gradient, before clipping, for a guard that checks it before the update."""
         if self.collected is None:
             grads = self.gradients.collect(self.params, self.sums)
             self.collected = grads, self.gradients.norm(grads)
@@ -105,7 +105,7 @@ class Engine:
         return norm
 
     def discard(self) -> None:
-        """Forget the gradients, without an update."""
+        """Drop the gradients without an update."""
         self.sums.clear()
         self.collected = None
         for param in self.params.values():
@@ -119,7 +119,7 @@ class Engine:
         for batch in batches:
             moved = batch.to(self.device)
             count += self._global_tokens([moved])
-            total += self._global_sum(self.runner.evaluate(self._frame(moved, one)))
+            total += self._global_sum(self.runner.evaluate(self._forward_inputs(moved, one)))
         return float(total / count)
 
     def state_dict(self) -> dict:
@@ -132,18 +132,18 @@ class Engine:
 
     @torch.no_grad()
     def load_state_dict(self, state: dict) -> None:
-        """Take over a state that was loaded into `state_dict()` of this engine."""
+        """Restore a state that was loaded into `state_dict()` of this engine."""
         self.optimizer.steps = int(state["step"])
         for kind in ("model", "exp_avg", "exp_avg_sq"):
             for name, value in state[kind].items():
                 self.optimizer.load(kind, name, value)
 
-    def _frame(self, batch: Batch, scale: Tensor) -> tuple[Tensor, Frame]:
+    def _forward_inputs(self, batch: Batch, scale: Tensor) -> tuple[Tensor, ForwardInputs]:
         """This rank's tokens of a micro-batch, and what its blocks share."""
-        span, own = span_of(batch, self.layout), take(batch, self.layout)
-        turn = rotation(self.shape, own.positions) if self.shape.position == "rope" else None
-        sight = look(self.shape, span, self.plan.cp == 1, self.layout.heads(self.shape.heads))
-        return own.tokens, Frame(own.positions, turn, sight, own.targets, scale)
+        layout, own = token_layout(batch, self.layout), local_tokens(batch, self.layout)
+        cos_sin = rotary_cos_sin(self.shape, own.positions) if self.shape.position == "rope" else None
+        mask = attention_mask(self.shape, layout, self.plan.cp == 1, self.layout.heads(self.shape.heads))
+        return own.tokens, ForwardInputs(own.positions, cos_sin, mask, own.targets, scale)
 
     def _global_tokens(self, microbatches: list[Batch]) -> Tensor:
         count = torch.stack([(batch.targets != IGNORED).sum() for batch in microbatches]).sum()
@@ -152,15 +152,15 @@ class Engine:
         return (count // (self.plan.world // self.plan.data)).clamp(min=1)
 
     def _global_sum(self, losses: list[Tensor]) -> Tensor:
-        """Losses exist on the last stage, once for each tensor peer."""
+        """Losses exist on the last stage, once per tensor-parallel peer."""
         total = torch.stack(losses).sum() if losses else torch.zeros((), device=self.device)
         total = total.detach() / self.plan.tp
         if self.plan.world > 1:
             dist.all_reduce(total)
         return total
 
-    def _add_up(self) -> None:
-        """Move bf16 gradients of one micro-batch into fp32 sums, so that many of them do not lose the small ones."""
+    def _accumulate_fp32(self) -> None:
+        """Add the bf16 gradients of one micro-batch to fp32 sums, so that small contributions are not rounded away."""
         for name, param in self.params.items():
             if param.dtype != torch.float32 and param.grad is not None:
                 grad = param.grad.float()

@@ -1,5 +1,5 @@
-"""Linear layers whose three products run in float8: one dynamic scale a tensor, e4m3 for activations and weights, e5m2
-for gradients. Compiled with its block, the casts fuse into what makes and what reads each tensor."""
+"""Linear layers whose three products run in float8: one dynamic scale per tensor, e4m3 for activations and weights,
+e5m2 for gradients. Compiled with their block, the casts fuse into the neighbouring kernels."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FORWARD, BACKWARD = torch.float8_e4m3fn, torch.float8_e5m2
 
 
 def apply_float8(model: Decoder) -> None:
-    """Every linear layer of the blocks whose sides are multiples of 16; the output head stays bf16."""
+    """Every linear layer of the blocks whose dimensions are multiples of 16; the output head stays bf16."""
     for block in model.layers():
         for layer in block.modules():
             if isinstance(layer, Linear) and layer.in_features % 16 == 0 and layer.out_features % 16 == 0:
@@ -28,34 +28,35 @@ def float8_linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def cast(x: Tensor, kind: torch.dtype) -> tuple[Tensor, Tensor]:
-    """(x in float8, the factor that undoes its scaling)."""
+    """(x in float8, its inverse scale)."""
     limit = torch.finfo(kind).max
     scale = limit / x.abs().amax().float().clamp(min=1e-12)
     return (x.float() * scale).clamp(-limit, limit).to(kind), scale.reciprocal()
 
 
-def product(left: Tensor, right: Tensor, left_undo: Tensor, right_undo: Tensor, precise: bool) -> Tensor:
-    """left @ right; the hardware wants `left` by rows and `right` by columns."""
-    return torch._scaled_mm(left, right, left_undo, right_undo, out_dtype=torch.bfloat16, use_fast_accum=not precise)
+def product(left: Tensor, right: Tensor, left_inverse: Tensor, right_inverse: Tensor, precise: bool) -> Tensor:
+    """left @ right; the hardware needs `left` row-major and `right` column-major."""
+    scales = left_inverse, right_inverse
+    return torch._scaled_mm(left, right, *scales, out_dtype=torch.bfloat16, use_fast_accum=not precise)
 
 
-def by_columns(x: Tensor) -> Tensor:
+def column_major(x: Tensor) -> Tensor:
     return x.t().contiguous().t()
 
 
 class _Float8Product(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
-        x8, x_undo = cast(x, FORWARD)
-        w8, w_undo = cast(weight, FORWARD)
-        ctx.save_for_backward(x8, weight, x_undo, w_undo)
-        return product(x8, w8.t(), x_undo, w_undo, precise=False)
+        x8, x_inverse = cast(x, FORWARD)
+        w8, w_inverse = cast(weight, FORWARD)
+        ctx.save_for_backward(x8, weight, x_inverse, w_inverse)
+        return product(x8, w8.t(), x_inverse, w_inverse, precise=False)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
-        x8, weight, x_undo, w_undo = ctx.saved_tensors
-        g8, g_undo = cast(grad.contiguous(), BACKWARD)
-        w8 = (weight.float() / w_undo).to(FORWARD)
-        x_grad = product(g8, by_columns(w8), g_undo, w_undo, precise=True)
-        weight_grad = product(g8.t().contiguous(), by_columns(x8), g_undo, x_undo, precise=True)
+        x8, weight, x_inverse, w_inverse = ctx.saved_tensors
+        g8, g_inverse = cast(grad.contiguous(), BACKWARD)
+        w8 = (weight.float() / w_inverse).to(FORWARD)
+        x_grad = product(g8, column_major(w8), g_inverse, w_inverse, precise=True)
+        weight_grad = product(g8.t().contiguous(), column_major(x8), g_inverse, x_inverse, precise=True)
         return x_grad, weight_grad

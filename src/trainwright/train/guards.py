@@ -1,4 +1,4 @@
-"""Guards: a loss that is not a number or far off, a step that never ends, memory that does not suffice."""
+"""Guards against NaN and loss spikes, hangs, and running out of memory or disk."""
 
 from __future__ import annotations
 
@@ -20,46 +20,46 @@ import torch
 from trainwright.errors import UserError
 from trainwright.train.checkpoint.checkpointer import disk_full
 
-HUNG = 70  # exit status after a hang
-LAST_WORDS = 30.0  # seconds that writing the stacks may take
-WINDOW = 64  # losses that say what is usual
-ENOUGH = 16
-MOST_SKIPS = 16  # in a row: what goes on for longer is no accident
-MOST_REWINDS = 3  # without a new checkpoint between them
+EXIT_HUNG = 70  # exit status after the watchdog fired
+DUMP_TIMEOUT = 30.0  # seconds that dumping the stacks may take
+LOSS_WINDOW = 64  # recent losses that define the usual level
+MIN_LOSSES = 16
+MAX_SKIPS = 16  # in a row
+MAX_REWINDS = 3  # without a new checkpoint between them
 
 
 class RunFailed(UserError):
-    """A run that had begun and cannot go on: told as every UserError, but no wrong usage."""
+    """A run that had started and cannot continue: shown like any UserError, but the exit status is not wrong usage."""
 
     status = 1
 
 
 @dataclass
 class LossGuard:
-    """What to do about a step, given its loss: nothing (`fine`), or `log`, `skip`, `rewind`, `stop`."""
+    """What to do about a step, given its loss: nothing (`ok`), `log`, `skip`, `rewind` or `stop`."""
 
     on_nan: str
     on_spike: str
     factor: float
-    recent: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
+    recent: deque[float] = field(default_factory=lambda: deque(maxlen=LOSS_WINDOW))
     skipped: int = 0  # steps in a row
 
     @property
     def before_update(self) -> bool:
-        """Must the loss be read before the weights change? Only a step that may be skipped has to wait for that."""
+        """Whether the loss is needed before the update: only a step that may be skipped has to wait for it."""
         return self.on_nan == "skip" or self.on_spike == "skip"
 
     def judge(self, loss: float, norm: float | None = None) -> tuple[str, str]:
-        """(what to do, why). A loss that is let pass is remembered, so that a new level becomes the usual one."""
-        action, why = self._look(loss, norm)
-        if action in ("fine", "log"):
+        """(action, reason). An accepted loss joins the recent ones, so that a new level becomes the usual one."""
+        action, why = self._assess(loss, norm)
+        if action in ("ok", "log"):
             self.recent.append(loss)
         self.skipped = self.skipped + 1 if action == "skip" else 0
-        if self.skipped >= MOST_SKIPS:
+        if self.skipped >= MAX_SKIPS:
             return "stop", f"{why}, {self.skipped} steps in a row"
         return action, why
 
-    def _look(self, loss: float, norm: float | None) -> tuple[str, str]:
+    def _assess(self, loss: float, norm: float | None) -> tuple[str, str]:
         if not math.isfinite(loss):
             return self.on_nan, f"loss is {loss}"
         if norm is not None and not math.isfinite(norm):
@@ -67,11 +67,11 @@ class LossGuard:
         limit = self.limit()
         if loss > limit:
             return self.on_spike, f"loss {loss:.4f} is above {limit:.4f}, {self.factor:g} times the usual spread"
-        return "fine", ""
+        return "ok", ""
 
     def limit(self) -> float:
-        """The highest loss that is still usual: median and median deviation, which one wild value cannot move."""
-        if len(self.recent) < ENOUGH:
+        """The highest loss that is not a spike: median and median deviation, which outliers do not move."""
+        if len(self.recent) < MIN_LOSSES:
             return math.inf
         middle = median(self.recent)
         spread = 1.4826 * median(abs(x - middle) for x in self.recent)
@@ -79,7 +79,7 @@ class LossGuard:
 
 
 class Watchdog:
-    """Turns a hang into stacks of every thread and a non-zero exit. Each rank has its own; in a hang all bark."""
+    """Turns a hang into a stack dump of every thread and a non-zero exit. Every rank has one; on a hang all fire."""
 
     def __init__(self, seconds: float, folder: Path, rank: int) -> None:
         self.seconds, self.path, self.rank = seconds, folder / f"stack-rank{rank:05d}.txt", rank
@@ -89,12 +89,12 @@ class Watchdog:
             threading.Thread(target=self._watch, name="trainwright-watchdog", daemon=True).start()
 
     def beat(self) -> None:
-        """A step was made."""
+        """Report progress."""
         self.beat_at = time.monotonic()
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """While something is waited for that may rightly take long."""
+        """Suspended during an operation that may legitimately take long."""
         self.beat_at = math.inf
         try:
             yield
@@ -108,13 +108,13 @@ class Watchdog:
         while not self.ended.wait(min(1.0, self.seconds / 4)):
             quiet = time.monotonic() - self.beat_at
             if quiet > self.seconds:
-                self._bark(quiet)
+                self._fire(quiet)
 
-    def _bark(self, quiet: float) -> None:
-        # A file system that hangs may be the very reason: the end comes even if the stacks cannot be written.
-        last = threading.Timer(LAST_WORDS, os._exit, (HUNG,))
-        last.daemon = True
-        last.start()
+    def _fire(self, quiet: float) -> None:
+        # A hanging file system may be the cause: exit even if the stacks cannot be written.
+        deadline = threading.Timer(DUMP_TIMEOUT, os._exit, (EXIT_HUNG,))
+        deadline.daemon = True
+        deadline.start()
         where = f"stacks of all threads are in {self.path}"
         try:
             with self.path.open("w", encoding="utf-8") as out:
@@ -124,15 +124,17 @@ class Watchdog:
             faulthandler.dump_traceback(sys.__stderr__ or 2, all_threads=True)
         sys.stderr.write(f"rank {self.rank}: no step for {quiet:.0f} s; {where}\n")
         sys.stderr.flush()
-        last.cancel()
-        # The other threads hang, so nothing can be unwound: leave at once, and let the launcher end the other ranks.
-        os._exit(HUNG)
+        deadline.cancel()
+        # The other threads hang, so nothing can be unwound: exit at once; the launcher ends the other ranks.
+        os._exit(EXIT_HUNG)
 
 
-def explained(error: BaseException, device: torch.device, micro_batch: int) -> BaseException:
-    """The error as the user shall read it: advice where memory or disk ran out, any other as it is."""
+def user_facing(error: BaseException, device: torch.device, micro_batch: int) -> BaseException:
+    """The error to show: with advice where memory or disk ran out, otherwise unchanged."""
     if isinstance(error, OSError) and disk_full(error):
-        return UserError("no space left", where=str(error.filename or ""), fix="free the disk; checkpoints are whole")
+        return UserError(
+            "no space left", where=str(error.filename or ""), fix="free the disk; checkpoints are complete"
+        )
     # For host memory torch raises a plain RuntimeError.
     if isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error):
         return _out_of_memory(error, device, micro_batch)
@@ -152,6 +154,6 @@ def _out_of_memory(error: BaseException, device: torch.device, micro_batch: int)
 
 
 def smaller(micro_batch: int) -> str:
-    """The next smaller micro-batch that divides the batch as this one does."""
+    """The next smaller micro-batch that divides this one."""
     fitting = [n for n in range(1, micro_batch) if micro_batch % n == 0]
     return f"--micro-batch {fitting[-1]}, " if fitting else ""

@@ -1,4 +1,4 @@
-"""The loop: steps from the first, or from the newest whole checkpoint, to the last; and the record of them."""
+"""The training loop: from the first step, or from the newest complete checkpoint, to the last."""
 
 from __future__ import annotations
 
@@ -16,24 +16,26 @@ import torch
 from torch import Tensor
 
 from trainwright.errors import UserError
+from trainwright.health.stragglers import describe
+from trainwright.health.watch import StepWatch
 from trainwright.train.checkpoint import faults
 from trainwright.train.config import TrainConfig
 from trainwright.train.data.batch import Batch
 from trainwright.train.data.loader import Loader, StepData
 from trainwright.train.data.shuffle import mix
-from trainwright.train.guards import MOST_REWINDS, WINDOW, LossGuard, RunFailed, Watchdog, explained
-from trainwright.train.record import Record, Since, State, Step
-from trainwright.train.resume import Found, Past
+from trainwright.train.guards import LOSS_WINDOW, MAX_REWINDS, LossGuard, RunFailed, Watchdog, user_facing
+from trainwright.train.record import IntervalTimings, Record, State, Step
+from trainwright.train.resume import RestoredState, Resumer
 from trainwright.train.setup import assemble
 from trainwright.train.signals import REQUEUE, StopRequest, Vote
-from trainwright.train.world import World, join_world, restarted, together
+from trainwright.train.world import World, join_world, on_all_ranks, restarted
 
-ORDER_KEYS = ("data", "sequence", "seed", "holdout", "shuffle")  # what fixes which sample comes when
+ORDER_KEYS = ("data", "sequence", "seed", "holdout", "shuffle")  # options that determine the order of the samples
 
 
 @dataclass(frozen=True)
 class Pending:
-    """A step that was launched, and whose numbers have not been read yet."""
+    """A step that was launched and whose loss and norm have not been read yet."""
 
     step: int
     seen: int
@@ -50,8 +52,8 @@ def train(config: TrainConfig) -> int:
         try:
             trainer = Trainer(config, world)
         except Exception as error:
-            told = explained(error, world.device, config.micro_batch)
-            raise told from (error if told is not error else error.__cause__)
+            shown = user_facing(error, world.device, config.micro_batch)
+            raise shown from (error if shown is not error else error.__cause__)
         return trainer.run()
 
 
@@ -68,43 +70,43 @@ class Trainer:
         self.guard = LossGuard(self.config.on_nan, self.config.on_spike, self.config.spike_factor)
         self.request, self.vote = StopRequest(), Vote(world.size)
         self.watchdog = Watchdog(self.config.watchdog, self.folder, world.rank)
+        self.step_watch = StepWatch(self.folder, world.device)
         self.saved_at, self.saved_time = -1, time.monotonic()
         self.rewinds = 0  # since the last new checkpoint
-        # On a GPU a step's numbers are read while the next step runs, so that the CPU stays ahead of it.
-        self.late = world.device.type == "cuda" and not self.guard.before_update
+        # On a GPU a step's loss is read while the next step runs, so that the CPU stays ahead.
+        self.deferred = world.device.type == "cuda" and not self.guard.before_update
         self.pending: Pending | None = None
-        self.past = Past(self.parts, self.record, self._order()) if self.parts.checkpointer is not None else None
+        self.resumer = Resumer(self.parts, self.record, self._data_order())
+        self.visible: int | None = None  # the newest checkpoint whose completion is in the journal
 
     def run(self) -> int:
-        """Resume, train, save, and leave a result behind whatever happens."""
+        """Resume, train and save; writes result.json whatever happens."""
         begun = False
         try:
             with self.request.listening(self.config.spot_notices):
                 self._start()
                 begun = True
-                status = self._steps()
+                status = self._train()
                 self._finish(status)
             return status
         except BaseException as error:
-            told = explained(error, self.world.device, self.config.micro_batch)
-            if begun and isinstance(told, UserError):
-                told = RunFailed(told.what, where=told.where, fix=told.fix)
-            self._fail(told)
-            raise told from (error if told is not error else error.__cause__)
+            shown = user_facing(error, self.world.device, self.config.micro_batch)
+            if begun and isinstance(shown, UserError):
+                shown = RunFailed(shown.what, where=shown.where, fix=shown.fix)
+            self._fail(shown)
+            raise shown from (error if shown is not error else error.__cause__)
         finally:
             self.watchdog.close()
-            if self.parts.checkpointer is not None:
-                self.parts.checkpointer.close()
+            self.parts.checkpointer.close()
             self.record.close()
 
     def _start(self) -> None:
-        # A scheduler that starts the command again wants it to go on, not to go back again.
+        # When a scheduler restarts the command, `--resume STEP` must not rewind the run a second time.
         resume = "auto" if restarted(os.environ) else self.config.resume
         with self.watchdog.paused():
-            together(self.world, self.record.open if self.world.first else lambda: None)
-            if self.past is not None:
-                self._take_over(self.past.begin(resume))
-        self.record.began(self.state.step, self.config.parallel, afresh=resume == "never")
+            on_all_ranks(self.world, self.record.open if self.world.first else lambda: None)
+            self._restore(self.resumer.start(resume))
+        self.record.start(self.state.step, self.config.parallel, afresh=resume == "never")
         for line in (*self.engine.description(), self._data_line()):
             self.console.say(line)
 
@@ -114,193 +116,211 @@ class Trainer:
         epochs = self.config.steps * self.config.batch / samples.epoch_samples
         return (
             f"data: {samples.epoch_samples:,} samples of {self.config.sequence:,} tokens; "
-            f"{self.config.batch} samples = {tokens:,} tokens a step; {epochs:.2f} epochs in {self.config.steps} steps"
+            f"{self.config.batch} samples = {tokens:,} tokens per step; "
+            f"{epochs:.2f} epochs in {self.config.steps} steps"
         )
 
-    def _take_over(self, found: Found | None) -> None:
-        if found is not None:
-            self.state, self.saved_at = found.state, found.saved_at
-            self.guard.recent = deque(found.recent, maxlen=WINDOW)
+    def _restore(self, restored: RestoredState | None) -> None:
+        if restored is not None:
+            self.state, self.saved_at = restored.state, restored.saved_at
+            self.guard.recent = deque(restored.recent, maxlen=LOSS_WINDOW)
 
-    def _order(self) -> dict[str, Any]:
-        """What fixes which sample comes when, as JSON gives it back. Data counts by content: it may have moved."""
+    def _data_order(self) -> dict[str, Any]:
+        """What determines the order of the samples, as JSON types. Data counts by content: it may have moved."""
         order = {k: getattr(self.config, k) for k in ORDER_KEYS} | {"data": self.parts.loader.samples.identity}
         return json.loads(json.dumps(order))
 
-    def _steps(self) -> int:
-        """Step after step; 0 at the end, or REQUEUE when asked to stop."""
+    def _train(self) -> int:
+        """All steps; returns 0 at the end, or REQUEUE when asked to stop."""
         while True:
             rewound = False
             with contextlib.closing(self.parts.loader.steps(self.state.seen)) as steps:
-                self.record.since = Since()
+                self.record.timings = IntervalTimings()
                 while self.state.step < self.config.steps and not rewound:
                     stop, save = self.vote(bool(self.request.reason), self._save_due())
-                    if save and not self._settle():
+                    if save and not self._read_pending():
                         rewound = True
                         continue
                     if save:
                         self._save()
                     if stop:
                         return self._stop_early()
-                    rewound = not self._one(steps)
+                    rewound = not self._train_step(steps)
                 if not rewound:
-                    rewound = not self._settle()
+                    rewound = not self._read_pending()
             if not rewound:
                 self.vote.close()
                 return 0
 
-    def _one(self, steps: Iterator[StepData]) -> bool:
+    def _train_step(self, steps: Iterator[StepData]) -> bool:
         """One step; False when the run was rewound."""
         asked = time.perf_counter()
         data = next(steps)
-        self.record.since.data_wait += time.perf_counter() - asked
+        waited = time.perf_counter() - asked
+        self.record.timings.data_wait += waited
+        self.step_watch.wait(waited)
         if self.config.log_samples:
             self.record.samples(self.state.step + 1, self.engine.data_rank, data)
-        # Seeded by step and rank, so the state of a generator never has to be saved.
+        # Seeded by step and rank, so that no generator state has to be saved.
         torch.manual_seed(mix(self.state.step, mix(self.world.rank, self.config.seed)))
         lr = self.parts.schedule(self.state.step)
         loss, _ = self.engine.forward_backward(data.microbatches)
         faults.point("mid-step")
         self.state.seen = data.seen
-        action = "fine"
+        action = "ok"
         if self.guard.before_update:
-            action = self._act(*self.guard.judge(float(loss), float(self.engine.gradient_norm())))
+            action = self._apply_guard(*self.guard.judge(float(loss), float(self.engine.gradient_norm())))
         if action == "rewind":
             return False
         if action == "skip":
             self.engine.discard()
             norm = torch.tensor(math.nan)
         else:
-            if self.parts.checkpointer is not None:
-                self.parts.checkpointer.stager.hold_update()
+            self.parts.checkpointer.stager.wait_before_update()
             norm = self.engine.optimizer_step(lr)
         self.state.step += 1
-        self.record.since.steps += 1
+        self.record.timings.steps += 1
+        self._report_stragglers()
         before, self.pending = self.pending, Pending(self.state.step, data.seen, lr, loss, norm)
-        fine = self._read(before) if before else True
-        if not self.late:
-            fine = fine and self._settle(evaluate=self._evaluation_due())
+        fine = self._process_result(before) if before else True
+        if not self.deferred:
+            fine = fine and self._read_pending(evaluate=self._evaluation_due())
         self.watchdog.beat()
         return fine and self._after_step()
 
+    def _report_stragglers(self) -> None:
+        """Log a rank that delays the others, once it begins to."""
+        for one in self.step_watch.step(self.state.step):
+            facts = {"rank": one.rank, "host": one.host, "cause": one.cause, "why": one.message}
+            self.journal.event("straggler", self.state.step, **facts)
+            self.console.say(describe(one))
+
     def _after_step(self) -> bool:
-        """Saves and evaluations that fall on this step. They read the weights, so its numbers are looked at first."""
+        """Saves and evaluations due at this step. They read the weights, so its loss is checked first."""
         step, every = self.state.step, self.parts.interval.steps
         save, evaluate = every and step % every == 0, self._evaluation_due()
-        if (evaluate or save or step == self.config.steps) and not self._settle(evaluate):
+        if (evaluate or save or step == self.config.steps) and not self._read_pending(evaluate):
             return False
         if save:
             self._save()
-        if self.parts.checkpointer is not None:
-            self.parts.checkpointer.raise_errors()
+        self.parts.checkpointer.raise_errors()
+        self._record_visible()
         return True
+
+    def _record_visible(self) -> None:
+        """Note a checkpoint that became complete: from then on this run must never start over silently."""
+        saved = self.parts.checkpointer.saved
+        if saved is not None and saved != self.visible:
+            self.journal.event("checkpoint", saved, where=self.parts.checkpointer.store.where)
+            self.visible = saved
 
     def _evaluation_due(self) -> bool:
         return bool(self.config.eval_every) and self.state.step % self.config.eval_every == 0
 
-    def _settle(self, evaluate: bool = False) -> bool:
-        """Read the numbers of the last step."""
+    def _read_pending(self, evaluate: bool = False) -> bool:
+        """Read the loss and norm of the last step."""
         before, self.pending = self.pending, None
-        return self._read(before, evaluate) if before else True
+        return self._process_result(before, evaluate) if before else True
 
-    def _read(self, done: Pending, evaluate: bool = False) -> bool:
-        """Look at a step that has been computed, and tell of it; False when it made the run rewind."""
+    def _process_result(self, done: Pending, evaluate: bool = False) -> bool:
+        """Check a finished step and log it; False when the run was rewound."""
         loss, norm = float(done.loss), float(done.norm)
-        if not self.guard.before_update and self._act(*self.guard.judge(loss, norm)) == "rewind":
+        if not self.guard.before_update and self._apply_guard(*self.guard.judge(loss, norm)) == "rewind":
             return False
         if evaluate or done.step % self.config.log_every == 0 or done.step == self.config.steps:
             eval_loss = self._evaluate() if evaluate else None
-            self._tell(Step(done.step, done.seen, done.lr, loss, norm, eval_loss))
+            self._log_step(Step(done.step, done.seen, done.lr, loss, norm, eval_loss))
         return True
 
-    def _act(self, action: str, why: str) -> str:
-        """Carry out what the guard decided."""
-        if action == "fine":
+    def _apply_guard(self, action: str, why: str) -> str:
+        """Carry out the guard's decision."""
+        if action == "ok":
             return action
         step, first = self.state.step, self.state.seen - self.config.batch
         self.journal.event("guard", step, action=action, why=why, samples=[first, self.state.seen])
         self.console.say(f"step {step}: {why}: {action}")
         if action == "stop":
-            fix = "lower --lr, or look at the samples named in events.jsonl"
+            fix = "lower --lr, or inspect the samples named in events.jsonl"
             raise UserError(f"stopped at step {step}: {why}", where=str(self.folder), fix=fix)
         if action == "rewind":
             self._rewind(why)
         return action
 
     def _rewind(self, why: str) -> None:
-        """Back to the newest checkpoint, and on with the data after the bad batch."""
+        """Restore the newest checkpoint, and continue with the data after the bad batch."""
         self.state.rewinds += 1
         self.rewinds += 1
         self.engine.discard()
         self.pending = None
-        if self.past is not None and self.rewinds <= MOST_REWINDS:
+        if self.rewinds <= MAX_REWINDS:
             seen, rewinds = self.state.seen, self.state.rewinds
             with self.watchdog.paused():
-                self.past.checkpoints.wait()
-                found = self.past.load(None)
-            if found:
-                self._take_over(found)
+                self.resumer.checkpoints.wait()
+                restored = self.resumer.load(None)
+            if restored:
+                self._restore(restored)
                 self.state.seen, self.state.rewinds = seen, rewinds
-                self.journal.forget_after(self.state.step)
+                self.journal.set_metrics_aside_after(self.state.step)
                 return
         raise UserError(
             f"cannot rewind: {why}, after {self.rewinds - 1} rewinds without a new checkpoint",
             where=str(self.folder),
-            fix="lower --lr, or look at the samples named in events.jsonl",
+            fix="lower --lr, or inspect the samples named in events.jsonl",
         )
 
     def _evaluate(self) -> float | None:
-        if self.parts.held is None:
+        if self.parts.eval_loader is None:
             return None
         began = time.perf_counter()
-        loss = self.engine.evaluate(self._held_batches(self.parts.held))
-        self.record.since.evaluating += time.perf_counter() - began
+        loss = self.engine.evaluate(self._eval_batches(self.parts.eval_loader))
+        self.record.timings.evaluating += time.perf_counter() - began
         return loss
 
-    def _held_batches(self, held: Loader) -> Iterator[Batch]:
+    def _eval_batches(self, held: Loader) -> Iterator[Batch]:
         for at in range(self.config.eval_batches):
             yield from held.step(at * held.global_batch).microbatches
             self.watchdog.beat()
 
-    def _tell(self, done: Step) -> None:
-        self.record.tell(done, self.state)
+    def _log_step(self, done: Step) -> None:
+        self.record.log_step(done, self.state)
 
     def _save_due(self) -> bool:
         every = self.parts.interval.seconds
         if not every or not self.world.first or time.monotonic() - self.saved_time < every:
             return False
-        self.saved_time = time.monotonic()  # one vote, one save: the answer to this one comes a step later
+        self.saved_time = time.monotonic()  # one vote, one save: the result of this vote arrives a step later
         return True
 
     def _save(self, now: bool = False) -> None:
         """Save this step, unless it is saved already; `now` waits until it is visible."""
         checkpoints = self.parts.checkpointer
-        if checkpoints is None:
+        if not self.parts.saves:
             return
         if self.saved_at != self.state.step:
             record = {
                 "state": {**asdict(self.state), "productive": self.record.productive(self.state)},
-                "order": self._order(),
+                "order": self._data_order(),
                 "recent": list(self.guard.recent),
                 "config": asdict(self.config),
                 "world": self.world.size,
             }
-            with self.watchdog.paused():  # the save before may still be under way
+            with self.watchdog.paused():  # the previous save may still be running
                 stall = checkpoints.save(self.state.step, self.engine.state_dict(), record)
-            self.record.since.stall += stall
+            self.record.timings.stall += stall
             self.saved_at, self.saved_time = self.state.step, time.monotonic()
             self.rewinds = 0
             self.journal.event("save", self.state.step, stall_s=round(stall, 4))
         if now:
             with self.watchdog.paused():
                 checkpoints.wait()
+            self._record_visible()
 
     def _stop_early(self) -> int:
-        """Save and leave, for a scheduler to start again."""
-        self._settle()
+        """Save and exit, for a scheduler to restart the command."""
+        self._read_pending()
         self._save(now=True)
-        reason = self.request.reason or "another rank's wish"
-        if self.parts.checkpointer is None:
+        reason = self.request.reason or "requested by another rank"
+        if not self.parts.saves:
             raise UserError(
                 f"stopped at step {self.state.step} by {reason}, and nothing was saved",
                 where=str(self.folder),
@@ -315,13 +335,12 @@ class Trainer:
         if status == 0:
             self._save(now=True)
             self.journal.event("done", self.state.step)
-        self._leave("done" if status == 0 else "requeue", status)
+        self._write_result("done" if status == 0 else "requeue", status)
 
     def _fail(self, error: BaseException) -> None:
         reason = f"{type(error).__name__}: {error}"
         self.journal.event("failed", self.state.step, reason=reason)
-        self._leave("failed", error.status if isinstance(error, UserError) else 1, reason=reason)
+        self._write_result("failed", error.status if isinstance(error, UserError) else 1, reason=reason)
 
-    def _leave(self, status: str, code: int, **more: Any) -> None:
-        saved = self.parts.checkpointer.saved if self.parts.checkpointer else None
-        self.record.result(status, code, self.state, saved, **more)
+    def _write_result(self, status: str, code: int, **more: Any) -> None:
+        self.record.result(status, code, self.state, self.parts.checkpointer.saved, **more)

@@ -1,5 +1,5 @@
 """Cross-entropy that never holds the full logits: the output head and the loss are computed together, a chunk of tokens
-at a time, and the gradients are made in the same sweep, so that nothing of size tokens x vocabulary is kept."""
+at a time, and the gradients are computed in the same pass, so that nothing of size tokens x vocabulary is kept."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from trainwright.train.data.batch import IGNORED
 
-CHUNK_BYTES = 2 << 30  # of bf16 logits at once, at most; larger chunks add up the head's gradient less often
+CHUNK_BYTES = 2 << 30  # of bf16 logits at once; larger chunks accumulate the head's gradient less often
 ALIGNMENT = 64  # columns
 
 
@@ -62,13 +62,13 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
 
 
 def _aligned(weight: Tensor) -> Tensor:
-    """A GPU multiplies an odd number of columns several times slower: fill up with rows that nobody scores."""
+    """Matrix products with unaligned columns are several times slower on a GPU: pad with rows that are not scored."""
     missing = -weight.shape[0] % ALIGNMENT if weight.device.type == "cuda" else 0
     return torch.nn.functional.pad(weight, (0, 0, 0, missing)) if missing else weight
 
 
 def _chunk_rows(hidden: Tensor, vocab: int) -> int:
-    """Tokens of a chunk: even chunks, and on a small GPU no more than a 64th of its memory."""
+    """Tokens per chunk: equal chunks, on a small GPU at most 1/64 of its memory."""
     most = CHUNK_BYTES
     if hidden.device.type == "cuda":
         most = min(most, torch.cuda.get_device_properties(hidden.device).total_memory // 64)
@@ -77,7 +77,7 @@ def _chunk_rows(hidden: Tensor, vocab: int) -> int:
 
 
 def _add_product(total: Tensor, left: Tensor, right: Tensor, fresh: bool) -> None:
-    """total += left @ right (or, `fresh`, total = left @ right), summed in fp32 whatever the factors are."""
+    """total += left @ right (or, `fresh`, total = left @ right), accumulated in fp32 for any input type."""
     if left.device.type == "cuda" and left.dtype != torch.float32:
         product = torch.mm if fresh else partial(torch.addmm, total)
         product(left, right, out_dtype=torch.float32, out=total)

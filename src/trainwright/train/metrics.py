@@ -24,7 +24,7 @@ from trainwright.train.flops import rates_of_device
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """One line of metrics.jsonl. Rates are over the steps since the line before."""
+    """One line of metrics.jsonl. Rates are over the steps since the previous line."""
 
     step: int  # steps done
     loss: float  # mean over the global batch
@@ -34,10 +34,10 @@ class Metrics:
     tokens_per_s: float  # of the whole job
     mfu: float | None  # None where the device's peak is not known
     step_s: float
-    data_wait_s: float  # waiting for the loader, a step
-    checkpoint_stall_s: float  # waiting for checkpoints, a step
+    data_wait_s: float  # waiting for the loader, per step
+    checkpoint_stall_s: float  # waiting for checkpoints, per step
     memory_gb: float  # peak: of the GPU, or of the process on a CPU
-    goodput: float  # share of the time since the first start that went into steps which count
+    goodput: float  # share of the time since the first start that was spent in steps that count
     time: float  # seconds since 1970
     eval_loss: float | None = None
 
@@ -49,14 +49,14 @@ def peak_flops(device: torch.device) -> float | None:
 
 
 def memory_gb(device: torch.device) -> float:
-    """Peak memory: what torch allocated on a GPU, or what the process held."""
+    """Peak memory: allocated by torch on a GPU, or resident in the process."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 1e9
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
 
 
 class Journal:
-    """The run folder's two growing files. Only rank 0 writes; a line is whole or not there."""
+    """The run folder's metrics.jsonl, events.jsonl and result.json. Only rank 0 writes."""
 
     def __init__(self, folder: Path, active: bool) -> None:
         self.folder, self.active = folder, active
@@ -69,23 +69,39 @@ class Journal:
 
     def result(self, facts: dict[str, Any]) -> None:
         if self.active:
-            write_durably(self.folder / "result.json", (json.dumps(plain(facts), indent=1) + "\n").encode())
+            write_durably(self.folder / "result.json", (json.dumps(json_safe(facts), indent=1) + "\n").encode())
 
-    def forget_result(self) -> None:
-        """What an earlier start left behind says nothing about this one."""
+    def remove_result(self) -> None:
+        """Remove the result of an earlier start."""
         if self.active:
             (self.folder / "result.json").unlink(missing_ok=True)
 
-    def forget_after(self, step: int) -> None:
-        """Drop metrics of steps that a restart will do again, so that each step has one line."""
+    def set_metrics_aside_after(self, step: int) -> None:
+        """Move the metrics of steps that will be repeated to metrics-aside.jsonl, so that each step has one line."""
         path = self.folder / "metrics.jsonl"
-        if self.active and path.exists():
-            lines = read_lines(path)
+        lines = read_lines(path) if self.active and path.exists() else []
+        repeated = [line for line in lines if line["step"] > step]
+        if repeated:
+            for line in repeated:
+                self._append("metrics-aside.jsonl", line)
             kept = [line for line in lines if line["step"] <= step]
             write_durably(path, "".join(json.dumps(line) + "\n" for line in kept).encode())
 
+    def last_checkpoint(self) -> dict[str, Any] | None:
+        """The newest checkpoint that this run has completed since it last started over: its step and its store."""
+        events, result = self.folder / "events.jsonl", self.folder / "result.json"
+        rows = read_lines(events) if events.exists() else []
+        afresh = [i for i, e in enumerate(rows) if e["event"] == "start" and e.get("afresh")]
+        known = [e for e in rows[afresh[-1] if afresh else 0 :] if e["event"] in ("checkpoint", "resume")]
+        if not known and result.exists():  # of a version that did not record completed checkpoints
+            step = json.loads(result.read_text(encoding="utf-8")).get("checkpoint")
+            if step is not None:
+                self.event("checkpoint", step)
+                return {"step": step}
+        return known[-1] if known else None
+
     def first_start(self) -> float:
-        """When this run was started for the first time; one that was told to begin afresh counts from there."""
+        """When this run first started; a start with `--resume never` counts as the first."""
         path = self.folder / "events.jsonl"
         starts = [e for e in read_lines(path) if e["event"] == "start"] if path.exists() else []
         afresh = [i for i, e in enumerate(starts) if e.get("afresh")]
@@ -94,18 +110,18 @@ class Journal:
     def _append(self, name: str, row: dict[str, Any]) -> None:
         if self.active:
             with (self.folder / name).open("a", encoding="utf-8") as out:
-                out.write(json.dumps(plain(row)) + "\n")
+                out.write(json.dumps(json_safe(row)) + "\n")
 
 
-def plain(value: Any) -> Any:
-    """The same without what JSON has no number for: a loss that is not one becomes null."""
+def json_safe(value: Any) -> Any:
+    """The value with NaN and infinity replaced by null, which JSON has."""
     if isinstance(value, dict):
-        return {k: plain(v) for k, v in value.items()}
+        return {k: json_safe(v) for k, v in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The rows of a JSONL file; a last line that a kill cut off is left out."""
+    """The rows of a JSONL file; a truncated last line is left out."""
     rows = []
     for line in path.read_text(encoding="utf-8").splitlines():
         try:
@@ -116,7 +132,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 
 class Console:
-    """One line a step, aligned; colour only on a terminal."""
+    """One aligned line per step; colour only on a terminal."""
 
     def __init__(self, steps: int, active: bool, stream: TextIO | None = None) -> None:
         self.steps, self.active = steps, active
@@ -128,7 +144,7 @@ class Console:
             print(text, file=self.stream, flush=True)
 
     def line(self, m: Metrics) -> None:
-        """step, loss, norm, rate, speed, what was waited for, and how long it will take still."""
+        """Step, loss, norm, learning rate, speed, share of time spent waiting, and time left."""
         width = len(str(self.steps))
         left = (self.steps - m.step) * m.step_s
         waits = m.data_wait_s + m.checkpoint_stall_s
@@ -152,11 +168,11 @@ class Console:
         return f"\x1b[1m{text}\x1b[0m" if self.colour else text
 
 
-class Mirrors:
+class Trackers:
     """TensorBoard and Weights & Biases, where asked for and installed."""
 
     def __init__(self, folder: Path, config: dict[str, Any], step: int, run: str) -> None:
-        """`step` is where this start goes on, and `run` the name that all starts of a run share."""
+        """`step` is where this start continues, `run` the name shared by all starts of a run."""
         self.board: Any = None
         self.wandb: Any = None
         if config["tensorboard"]:
@@ -185,10 +201,10 @@ class Mirrors:
             self.wandb.finish()
 
 
-def require_mirrors(tensorboard: bool, wandb: str) -> None:
-    """Before anything is built, and on every rank: if only the one that writes failed, the others would wait for it."""
+def require_trackers(tensorboard: bool, wandb: str) -> None:
+    """Checked on every rank before anything is built: if only rank 0 failed, the others would wait for it."""
     for package, wanted in (("tensorboard", tensorboard), ("wandb", wandb)):
         if wanted and importlib.util.find_spec(package) is None:
             raise UserError(
-                f"--{package} needs the {package!r} package", fix=f"pip install {package}, or leave --{package} out"
+                f"--{package} needs the {package!r} package", fix=f"pip install {package}, or drop --{package}"
             )

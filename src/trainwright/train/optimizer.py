@@ -21,18 +21,18 @@ class AdamWOptions:
 
 
 @dataclass(slots=True)
-class Slot:
-    """One parameter of this rank and its state; the state lies where the update is computed."""
+class ParameterState:
+    """One parameter of this rank and its optimizer state, on the device where the update runs."""
 
     param: nn.Parameter
     decay: float
     first: Tensor  # running mean of the gradient
     second: Tensor  # running mean of its square
-    low: Tensor | None  # bf16 parameter: the other half of its master's bits
+    low: Tensor | None  # bf16 parameter: the low 16 bits of its fp32 master
     master: Tensor | None  # offloaded parameter: its master in host memory
 
 
-Updates = list[tuple[Slot, Tensor]]  # a parameter and this rank's part of its gradient
+Updates = list[tuple[ParameterState, Tensor]]  # a parameter and this rank's part of its gradient
 
 
 def local(tensor: Tensor) -> Tensor:
@@ -40,8 +40,8 @@ def local(tensor: Tensor) -> Tensor:
     return tensor._local_tensor if isinstance(tensor, DTensor) else tensor.detach()
 
 
-def whole_like(part: Tensor, like: Tensor) -> Tensor:
-    """`part` seen as the distributed tensor that it is a part of, laid out as `like` is."""
+def as_dtensor_like(part: Tensor, like: Tensor) -> Tensor:
+    """`part` as a distributed tensor with the layout of `like`."""
     if not isinstance(like, DTensor):
         return part
     spec = like.device_mesh, like.placements
@@ -54,9 +54,9 @@ class AdamW:
     def __init__(self, params: dict[str, nn.Parameter], options: AdamWOptions, offload: bool = False) -> None:
         self.options, self.offload = options, offload
         self.steps = 0
-        self.slots = {name: self._slot(param) for name, param in params.items()}
+        self.states = {name: self._slot(param) for name, param in params.items()}
 
-    def _slot(self, param: nn.Parameter) -> Slot:
+    def _slot(self, param: nn.Parameter) -> ParameterState:
         part = local(param)
         where = torch.device("cpu") if self.offload else part.device
         first, second = (torch.zeros(part.shape, dtype=torch.float32, device=where) for _ in range(2))
@@ -64,11 +64,11 @@ class AdamW:
         low = torch.zeros(part.shape, dtype=torch.int16, device=where) if halved else None
         master = part.to(where, torch.float32, copy=True) if self.offload else None
         decay = self.options.weight_decay if param.ndim > 1 else 0.0
-        return Slot(param, decay, first, second, low, master)
+        return ParameterState(param, decay, first, second, low, master)
 
     def write(self, name: str, value: Tensor) -> None:
         """Set this rank's part of a parameter, and its master, from an fp32 tensor."""
-        slot = self.slots[name]
+        slot = self.states[name]
         part = local(slot.param)
         if slot.master is not None:
             slot.master.copy_(value)
@@ -79,7 +79,7 @@ class AdamW:
 
     def read(self, name: str) -> Tensor:
         """This rank's part of a parameter's fp32 master."""
-        slot = self.slots[name]
+        slot = self.states[name]
         if slot.master is not None:
             return slot.master
         part = local(slot.param)
@@ -90,7 +90,7 @@ class AdamW:
         """One update with every gradient times `clip`, a scalar on the gradients' device."""
         self.steps += 1
         plain = []
-        for name, slot in self.slots.items():
+        for name, slot in self.states.items():
             if slot.low is not None:
                 self._step_split(slot, slot.low, grads[name], lr, clip)
             else:
@@ -98,7 +98,7 @@ class AdamW:
         if plain:
             self._step_fused(plain, lr, clip)
 
-    def _step_split(self, slot: Slot, low: Tensor, grad: Tensor, lr: float, clip: Tensor) -> None:
+    def _step_split(self, slot: ParameterState, low: Tensor, grad: Tensor, lr: float, clip: Tensor) -> None:
         beta1, beta2 = self.options.betas
         adamw_split(
             (local(slot.param), low, slot.first, slot.second, grad),
@@ -145,14 +145,14 @@ class AdamW:
 
     def state(self) -> Iterator[tuple[str, str, Tensor]]:
         """(kind, name, tensor) of everything a checkpoint keeps, as distributed tensors where they are sharded."""
-        for name, slot in self.slots.items():
-            yield "model", name, whole_like(self.read(name), slot.param)
-            yield "exp_avg", name, whole_like(slot.first, slot.param)
-            yield "exp_avg_sq", name, whole_like(slot.second, slot.param)
+        for name, slot in self.states.items():
+            yield "model", name, as_dtensor_like(self.read(name), slot.param)
+            yield "exp_avg", name, as_dtensor_like(slot.first, slot.param)
+            yield "exp_avg_sq", name, as_dtensor_like(slot.second, slot.param)
 
     def load(self, kind: str, name: str, value: Tensor) -> None:
-        """Take over one tensor that `state` gave, after it was loaded."""
-        part, slot = local(value), self.slots[name]
+        """Restore one tensor that `state` gave, after it was loaded."""
+        part, slot = local(value), self.states[name]
         if kind == "model":
             self.write(name, part)
         else:

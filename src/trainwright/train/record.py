@@ -1,4 +1,4 @@
-"""The record of a run: what was measured between two lines, where lines go, and what is left behind at the end."""
+"""The record of a run: measurements between two log lines, where lines are written, and the result at the end."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from trainwright.train.config import TrainConfig
 from trainwright.train.data.format import write_durably
 from trainwright.train.data.loader import StepData
 from trainwright.train.flops import flops_per_token, mfu
-from trainwright.train.metrics import Console, Journal, Metrics, Mirrors, memory_gb, peak_flops
+from trainwright.train.metrics import Console, Journal, Metrics, Trackers, memory_gb, peak_flops
 from trainwright.train.models.shape import ModelShape
 from trainwright.train.world import World
 
-PATIENCE = 120.0  # seconds to wait for another run to leave the folder
+LOCK_TIMEOUT = 120.0  # seconds to wait for another run to release the folder
 
 
 @dataclass
 class State:
-    """Where the run is. All of it is in every checkpoint."""
+    """Progress of the run; part of every checkpoint."""
 
     step: int = 0
     seen: int = 0  # samples the whole job has seen
-    productive: float = 0.0  # seconds that went into steps which count
+    productive: float = 0.0  # seconds spent in steps that count
     rewinds: int = 0
 
 
 @dataclass
-class Since:
-    """What was measured since the last line."""
+class IntervalTimings:
+    """Measurements since the last log line."""
 
     began: float = field(default_factory=time.perf_counter)
     steps: int = 0
@@ -44,7 +44,7 @@ class Since:
 
 @dataclass(frozen=True)
 class Step:
-    """One step that was made, with its numbers."""
+    """A finished step and its metrics."""
 
     step: int
     seen: int
@@ -55,7 +55,7 @@ class Step:
 
 
 class Record:
-    """Everything a run tells. Rank 0 writes; samples are logged by every rank."""
+    """Everything a run records. Rank 0 writes; samples are logged by every rank."""
 
     def __init__(self, config: TrainConfig, shape: ModelShape, world: World) -> None:
         self.config, self.world, self.folder = config, world, Path(config.folder)
@@ -66,25 +66,27 @@ class Record:
                 f"cannot write into the run folder: {error.strerror}", where=config.folder, fix="another --folder"
             ) from error
         self.lock: TextIO | None = None
-        self.mirrors: Mirrors | None = None
+        self.trackers: Trackers | None = None
         self.journal = Journal(self.folder, world.first)
         self.console = Console(config.steps, world.first)
         self.flops = flops_per_token(shape, config.sequence)
         self.peak = (peak_flops(world.device) or 0.0) * world.size
         self.first_start = time.time()
-        self.since = Since()
+        self.last_checkpoint: dict[str, Any] | None = None  # of earlier starts, where this rank is the first
+        self.timings = IntervalTimings()
         self.last: Metrics | None = None
 
     def open(self) -> None:
-        """What rank 0 does before the first step: take the folder for this run alone, and begin its record."""
+        """Before the first step, on rank 0: lock the folder for this run and write its configuration."""
         self.lock = self.lock or self._lock()
-        self.journal.forget_result()
+        self.last_checkpoint = self.journal.last_checkpoint()
+        self.journal.remove_result()
         write_durably(self.folder / "config.json", self.config.to_json().encode())
 
     def _lock(self) -> TextIO:
-        """The journal, held so that no second run writes here. The lock of a node that died may outlive it a while."""
+        """Lock the journal, so that no second run writes here. The lock of a dead node may outlive it for a while."""
         handle = (self.folder / "events.jsonl").open("a", encoding="utf-8")
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + LOCK_TIMEOUT
         said = False
         while True:
             try:
@@ -93,45 +95,45 @@ class Record:
             except BlockingIOError as error:
                 if time.monotonic() > deadline:
                     raise UserError(
-                        "another run is at work in this folder",
+                        "another run is using this folder",
                         where=str(self.folder),
-                        fix="another --folder, or end that run first",
+                        fix="another --folder, or stop that run first",
                     ) from error
             except OSError:
                 return handle  # a file system without locks
             if not said:
-                self.console.say(f"another run is at work in {self.folder}: waiting up to {PATIENCE:.0f} s for its end")
+                self.console.say(f"another run is using {self.folder}: waiting up to {LOCK_TIMEOUT:.0f} s")
                 said = True
             time.sleep(0.2)
 
-    def began(self, step: int, plan: str, afresh: bool) -> None:
-        """The first line of a start."""
-        self.journal.forget_after(step)
+    def start(self, step: int, plan: str, afresh: bool) -> None:
+        """Record the start at `step`."""
+        self.journal.set_metrics_aside_after(step)
         self.journal.event("start", step, world=self.world.size, plan=plan, **({"afresh": True} if afresh else {}))
         self.first_start = self.journal.first_start()
         if self.world.first:
             run = f"{self.folder.resolve().name}-{self.first_start:.0f}"
-            self.mirrors = Mirrors(self.folder, asdict(self.config), step, run)
+            self.trackers = Trackers(self.folder, asdict(self.config), step, run)
 
     def close(self) -> None:
-        if self.mirrors is not None:
-            self.mirrors.close()
+        if self.trackers is not None:
+            self.trackers.close()
         if self.lock is not None:
             self.lock.close()
             self.lock = None
 
     def productive(self, state: State) -> float:
-        """The productive seconds of all steps so far, those since the last line included."""
-        since = self.since
-        spent = time.perf_counter() - since.began - since.evaluating - since.data_wait - since.stall
+        """Productive seconds of all steps so far, including those since the last line."""
+        timings = self.timings
+        spent = time.perf_counter() - timings.began - timings.evaluating - timings.data_wait - timings.stall
         return state.productive + max(0.0, spent)
 
-    def tell(self, done: Step, state: State) -> None:
-        """One line of metrics, to every place that wants it; what was measured counts anew from here."""
-        since, self.since = self.since, Since()
-        count = max(1, since.steps)
-        spent = max(self.since.began - since.began - since.evaluating, 1e-9)
-        state.productive += max(0.0, spent - since.data_wait - since.stall)
+    def log_step(self, done: Step, state: State) -> None:
+        """Write one line of metrics to the journal, the console and the trackers, and restart the measurements."""
+        timings, self.timings = self.timings, IntervalTimings()
+        count = max(1, timings.steps)
+        spent = max(self.timings.began - timings.began - timings.evaluating, 1e-9)
+        state.productive += max(0.0, spent - timings.data_wait - timings.stall)
         speed = self.config.batch * self.config.sequence * count / spent
         self.last = Metrics(
             step=done.step,
@@ -142,8 +144,8 @@ class Record:
             tokens_per_s=speed,
             mfu=mfu(speed, self.flops, self.peak) if self.peak else None,
             step_s=spent / count,
-            data_wait_s=since.data_wait / count,
-            checkpoint_stall_s=since.stall / count,
+            data_wait_s=timings.data_wait / count,
+            checkpoint_stall_s=timings.stall / count,
             memory_gb=memory_gb(self.world.device),
             goodput=min(1.0, state.productive / max(time.time() - self.first_start, 1e-9)),
             time=time.time(),
@@ -151,17 +153,17 @@ class Record:
         )
         self.journal.metrics(self.last)
         self.console.line(self.last)
-        if self.mirrors is not None:
-            self.mirrors.metrics(self.last)
+        if self.trackers is not None:
+            self.trackers.metrics(self.last)
 
     def samples(self, step: int, data_rank: int, data: StepData) -> None:
-        """Which samples a step is about to see."""
+        """Log the samples of the coming step."""
         row = {"step": step, "seen": data.seen, "data_rank": data_rank, "samples": data.samples}
         with (self.folder / f"samples-rank{self.world.rank:05d}.jsonl").open("a", encoding="utf-8") as out:
             out.write(json.dumps(row) + "\n")
 
     def result(self, status: str, code: int, state: State, saved: int | None, **more: Any) -> None:
-        """What is left behind at the end, good or bad."""
+        """Write result.json."""
         facts = {
             "status": status,
             "exit": code,

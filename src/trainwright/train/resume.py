@@ -1,83 +1,99 @@
-"""Where a run goes on: from the newest checkpoint, from a step it goes back to, or from where it saved before."""
+"""Where a run continues: at the newest checkpoint, at the step given by --resume, or at one in the run folder."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-from trainwright.train.checkpoint.places import Folder, set_aside_after
+from trainwright.errors import UserError
+from trainwright.train.checkpoint.stores import FolderStore, set_aside_newer_than
 from trainwright.train.record import Record, State
 from trainwright.train.setup import Parts
+from trainwright.train.world import on_all_ranks
 
-CHANGED = "the data or its order changed since the checkpoint: samples are counted from 0 again"
+ORDER_CHANGED = "the data or its order changed since the checkpoint: sample counting restarts at 0"
 
 
 @dataclass(frozen=True)
-class Found:
-    """What a checkpoint says beside the weights, which the engine has taken over already."""
+class RestoredState:
+    """What a checkpoint holds beside the weights, which are in the engine already."""
 
     state: State
-    recent: list[float]  # the losses that say what is usual
-    saved_at: int  # the step that needs no saving; -1 where it was found elsewhere
+    recent: list[float]  # losses for the loss guard
+    saved_at: int  # the step that is saved already; -1 where it came from another store
 
 
-class Past:
-    """The checkpoints of a run, to go on from. `order` is what fixes which sample comes when."""
+class Resumer:
+    """Restores a run from its checkpoints. `order` is what determines the order of the samples."""
 
     def __init__(self, parts: Parts, record: Record, order: dict[str, Any]) -> None:
-        assert parts.checkpointer is not None
         self.parts, self.record, self.order = parts, record, order
         self.checkpoints = parts.checkpointer
 
-    def begin(self, resume: str) -> Found | None:
-        """What a start goes on from, as --resume says: auto, never, or a step."""
-        self.checkpoints.make_ready(self.parts.engine.state_dict())
+    def start(self, resume: str) -> RestoredState | None:
+        """The state to continue from, by --resume: auto, never, or a step."""
+        if self.parts.saves:
+            self.checkpoints.prepare_saving(self.parts.engine.state_dict())
         if resume == "auto":
-            return self.load(None) or self._from_run_folder()
-        found = None if resume == "never" else self.load(int(resume))
-        self._leave_the_future_after(found.state.step if found else -1)
-        return found
+            restored = self.load(None) or self._from_run_folder()
+            if restored is None:
+                on_all_ranks(self.record.world, self._require_no_history)
+            return restored
+        restored = None if resume == "never" else self.load(int(resume))
+        self._set_aside_newer(restored.state.step if restored else -1)
+        return restored
 
-    def load(self, step: int | None) -> Found | None:
-        """Take over the newest whole checkpoint, or that of a step; None where there is none."""
+    def load(self, step: int | None) -> RestoredState | None:
+        """Restore the newest complete checkpoint, or that of a step; None where there is none."""
         tensors = self.parts.engine.state_dict()
-        found = self.checkpoints.load(tensors, step)
-        if found is None:
+        loaded = self.checkpoints.load(tensors, step)
+        if loaded is None:
             return None
         self.parts.engine.load_state_dict(tensors)
-        manifest, notes = found
+        manifest, notes = loaded
         saved, state = manifest.trainer, State(**manifest.trainer["state"])
         if state.seen and saved["order"] != self.order:
-            notes.append(CHANGED)
+            notes.append(ORDER_CHANGED)
             state.seen = 0
         batch = self.parts.config.batch
         before = saved.get("config", {}).get("batch", batch)
         if before != batch:
-            notes.append(f"a step had {before} samples before and has {batch} now; --batch fixes it")
+            notes.append(f"a step had {before} samples and now has {batch}; set --batch to keep it")
         for note in notes:
             self._note(note, manifest.step)
-        self.record.console.say(f"continuing from step {manifest.step} ({self.checkpoints.place.where})")
+        self.record.console.say(f"continuing from step {manifest.step} ({self.checkpoints.store.where})")
         self.record.journal.event("resume", manifest.step, seen=state.seen)
-        return Found(state, saved["recent"], manifest.step)
+        return RestoredState(state, saved["recent"], manifest.step)
 
-    def _from_run_folder(self) -> Found | None:
-        """A run that saves elsewhere from now on goes on from what is here: from `train import`, or from before."""
-        place, own = self.checkpoints.place, Folder(self.parts.folder / "checkpoints")
-        if place.where == own.where:
+    def _from_run_folder(self) -> RestoredState | None:
+        """A run that now saves elsewhere continues from its folder: from `train import`, or from an earlier start."""
+        store, own = self.checkpoints.store, FolderStore(self.parts.folder / "checkpoints")
+        if store.where == own.where:
             return None
-        self.checkpoints.place = own
+        self.checkpoints.store = own
         try:
-            found = self.load(None)
+            restored = self.load(None)
         finally:
-            self.checkpoints.place = place
-        return found and Found(found.state, found.recent, saved_at=-1)
+            self.checkpoints.store = store
+        return restored and RestoredState(restored.state, restored.recent, saved_at=-1)
 
-    def _leave_the_future_after(self, step: int) -> None:
-        """Else the next start would find it again, and --keep-last would count it among the newest."""
-        place = self.checkpoints.place
-        newer = set_aside_after(place, step) if self.record.world.first else []
+    def _require_no_history(self) -> None:
+        """A run that has saved a checkpoint does not start over because its checkpoints are gone."""
+        last = self.record.last_checkpoint
+        if last is not None:
+            raise UserError(
+                f"this run saved step {last['step']} to {last.get('where', 'its checkpoints')}, "
+                f"but there is no checkpoint in {self.checkpoints.store.where}",
+                where=str(self.parts.folder),
+                fix="restore the checkpoints or correct --checkpoint-to; --resume never starts over",
+            )
+
+    def _set_aside_newer(self, step: int) -> None:
+        """Otherwise the next start would resume from them, and --keep-last would count them among the newest."""
+        store = self.checkpoints.store
+        newer = set_aside_newer_than(store, step) if self.record.world.first else []
         if newer:
-            self._note(f"checkpoints of steps {min(newer)} to {max(newer)} are set aside ({place.where})", max(0, step))
+            self._note(f"checkpoints of steps {min(newer)} to {max(newer)} are set aside ({store.where})", max(0, step))
 
     def _note(self, text: str, step: int) -> None:
         self.record.console.say(text)

@@ -1,4 +1,4 @@
-"""The learning rate of each step: linear warmup, then cosine, linear, or stable with a decay at the end (WSD)."""
+"""The learning rate of each step: linear warmup, then cosine, linear, or constant with a final decay (WSD)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from trainwright.errors import UserError
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """A pure function of the step, so that a resumed run needs nothing to go on with it."""
+    """A pure function of the step, so that resuming needs no state."""
 
     kind: str
     peak: float

@@ -1,4 +1,4 @@
-"""Being asked to stop: SIGTERM, SIGUSR1, or a spot interruption notice. Every rank stops after the same step."""
+"""Stop requests: SIGTERM, SIGUSR1, or a spot interruption notice. Every rank stops after the same step."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ POLL_SECONDS = 5.0
 
 
 class StopRequest:
-    """Whether anyone asked this process to stop, and who."""
+    """Whether this process was asked to stop, and why."""
 
     def __init__(self) -> None:
         self.reason = ""
@@ -29,7 +29,7 @@ class StopRequest:
 
     @contextlib.contextmanager
     def listening(self, spot: bool) -> Iterator[None]:
-        """Take the signals while the loop runs; the handlers of before come back after."""
+        """Handle the signals while the loop runs, then restore the previous handlers."""
         before = {}
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGTERM, signal.SIGUSR1):
@@ -52,7 +52,7 @@ class StopRequest:
 
 
 def spot_notice() -> bool:
-    """Has this instance been told that it will be taken away? The metadata service answers 404 until then."""
+    """Whether this spot instance is about to be interrupted; the metadata service answers 404 until then."""
     try:
         fetch(f"{imds()}/latest/meta-data/spot/instance-action", {"X-aws-ec2-metadata-token": imds_token()})
     except (urllib.error.URLError, TimeoutError, ConnectionError):
@@ -61,10 +61,10 @@ def spot_notice() -> bool:
 
 
 class Vote:
-    """Agreement of all ranks on stopping and saving, one step late so that nobody waits for it.
+    """Agreement of all ranks on stopping and saving, one step late so that no rank waits for it.
 
-    A signal reaches ranks at different moments, and clocks differ. Each step every rank casts what it wants; the sum is
-    read at the next step, when it has long arrived, and it is the same on every rank."""
+    A signal reaches ranks at different times, and clocks differ. Each step every rank starts an all-reduce of its
+    requests; the sum is read at the next step, when it has arrived, and is the same on every rank."""
 
     def __init__(self, size: int) -> None:
         self.group = dist.new_group(backend="gloo") if size > 1 else None
@@ -72,7 +72,7 @@ class Vote:
         self.work: dist.Work | None = None
 
     def __call__(self, stop: bool, save: bool) -> tuple[bool, bool]:
-        """Give this rank's wishes; get what the ranks together wanted one step ago (at once when alone)."""
+        """Submit this rank's requests; returns what any rank requested one step ago (at once with one rank)."""
         if self.group is None:
             return stop, save
         agreed = (False, False)
@@ -84,6 +84,6 @@ class Vote:
         return agreed
 
     def close(self) -> None:
-        """Take in the last vote, so that no rank leaves while another still counts on it."""
+        """Finish the last all-reduce, so that no rank exits while another waits for it."""
         if self.work is not None:
             self.work.wait()

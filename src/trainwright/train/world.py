@@ -1,4 +1,4 @@
-"""Which rank this process is: told by torchrun, by Slurm's own variables, or alone."""
+"""Which rank this process is: from torchrun's variables, from Slurm's, or alone."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """This process among all: its rank, its place on its node, and its device."""
+    """This process among all: its rank, its rank on its node, and its device."""
 
     rank: int
     size: int
@@ -46,17 +46,17 @@ def read_environment(environment: dict[str, str] | os._Environ[str]) -> dict[str
         "LOCAL_RANK": environment.get("SLURM_LOCALID", "0"),
         "MASTER_ADDR": environment.get("MASTER_ADDR")
         or first_host(environment.get("SLURM_STEP_NODELIST") or environment.get("SLURM_JOB_NODELIST", "localhost")),
-        # Every rank must come to the same port without talking, and two jobs on a node to different ones.
+        # Every rank must derive the same port without communication, and two jobs on a node different ones.
         "MASTER_PORT": environment.get("MASTER_PORT") or str(20_000 + job % 20_000),
     }
 
 
 def first_host(nodes: str) -> str:
     """The first host of a Slurm node list: `n[03-07,9],m1` is n03."""
-    found = re.match(r"([^\[,]+)(?:\[(\d+)[^\]]*\]([^,]*))?", nodes)
-    if not found:
+    match = re.match(r"([^\[,]+)(?:\[(\d+)[^\]]*\]([^,]*))?", nodes)
+    if not match:
         raise UserError(f"cannot read the node list {nodes!r}", fix="set MASTER_ADDR")
-    return found[1] + (found[2] or "") + (found[3] or "")
+    return match[1] + (match[2] or "") + (match[3] or "")
 
 
 def choose_device(wanted: str, local_rank: int) -> torch.device:
@@ -68,7 +68,7 @@ def choose_device(wanted: str, local_rank: int) -> torch.device:
     if local_rank >= torch.cuda.device_count():
         raise UserError(
             f"local rank {local_rank}, but the node has {torch.cuda.device_count()} GPUs",
-            fix="start as many processes a node as it has GPUs",
+            fix="start one process per GPU of the node",
         )
     device = torch.device("cuda", local_rank)
     torch.cuda.set_device(device)
@@ -76,13 +76,14 @@ def choose_device(wanted: str, local_rank: int) -> torch.device:
 
 
 def restarted(environment: dict[str, str] | os._Environ[str]) -> bool:
-    """Was this command started again by a scheduler or by torchrun, and not by a person?"""
+    """Whether a scheduler or torchrun started this command again, and not a person."""
     counts = (environment.get(name) for name in ("SLURM_RESTART_COUNT", "TORCHELASTIC_RESTART_COUNT"))
     return any(count and int(count) > 0 for count in counts)
 
 
-def together(world: World, act: Callable[[], T]) -> T:
-    """What `act` gives on this rank. An error of one rank is raised on all, so that none waits for a rank that left."""
+def on_all_ranks(world: World, act: Callable[[], T]) -> T:
+    """Call `act` on every rank and return this rank's result. An error of one rank is raised on all, so that none waits
+    for a rank that left."""
     try:
         value, error = act(), None
     except Exception as caught:
@@ -90,15 +91,15 @@ def together(world: World, act: Callable[[], T]) -> T:
     if world.size > 1:
         import torch.distributed as dist
 
-        told: list[UserError | None] = [None] * world.size
-        dist.all_gather_object(told, from_rank(world.rank, error) if error else None)
-        error = error or next((e for e in told if e), None)
+        errors: list[UserError | None] = [None] * world.size
+        dist.all_gather_object(errors, as_remote_error(world.rank, error) if error else None)
+        error = error or next((e for e in errors if e), None)
     if error:
         raise error
     return value  # type: ignore[return-value]
 
 
-def told_by_first(world: World, text: str) -> str:
+def broadcast_from_first(world: World, text: str) -> str:
     """Rank 0's text, on every rank."""
     if world.size == 1:
         return text
@@ -109,8 +110,8 @@ def told_by_first(world: World, text: str) -> str:
     return box[0]
 
 
-def from_rank(rank: int, error: Exception) -> UserError:
-    """An error as the other ranks shall read it; also one that would not survive the journey."""
+def as_remote_error(rank: int, error: Exception) -> UserError:
+    """An error as the other ranks show it, also where the original cannot be pickled."""
     if isinstance(error, UserError):
         return UserError(f"rank {rank}: {error.what}", where=error.where, fix=error.fix)
     return UserError(f"rank {rank}: {type(error).__name__}: {error}")
@@ -118,7 +119,7 @@ def from_rank(rank: int, error: Exception) -> UserError:
 
 @contextmanager
 def join_world(wanted_device: str, timeout: float) -> Iterator[World]:
-    """Meet the other ranks, and part from them at the end."""
+    """Initialise the process group, and destroy it at the end."""
     os.environ.update(read_environment(os.environ))
     size, local = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("LOCAL_RANK", "0"))
     device = choose_device(wanted_device, local)
@@ -134,6 +135,6 @@ def join_world(wanted_device: str, timeout: float) -> Iterator[World]:
     if not dist.is_initialized():
         dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=limit)
     yield World(dist.get_rank(), size, local, device)
-    # Only after a good end: with an error somewhere, nobody may be left to meet.
+    # Only after success: after an error the other ranks may be gone.
     dist.barrier()
     dist.destroy_process_group()

@@ -19,7 +19,7 @@ def own_home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("TRAINWRIGHT_HOME", str(folder))
     yield folder
     for name in state.names():
-        life.down(name)
+        life.down(name, force=True)
     shutil.rmtree(folder)
 
 

@@ -3,42 +3,42 @@
 from __future__ import annotations
 
 import json
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from counting_jobs import order, plan_counting
 from trainwright.platforms.local import life
 from trainwright.platforms.local.cluster import LocalCluster, LocalQueue
-from trainwright.platforms.local.platform import LocalPlatform
+from trainwright.platforms.local.platform import scheduler_on
+from trainwright.runs import submission
 from trainwright.runs.accidents import SlurmAccidents
-from trainwright.runs.drill import FAULTS, Drill, Watch, accidents_for, drill_job, seconds_in
+from trainwright.runs.drill import FAULTS, Drill, Watch, accidents_for, seconds_in
 from trainwright.runs.store import Run
-from trainwright.runs.submission import Order
 from trainwright.schedulers.process import ProcessScheduler
 from trainwright.schedulers.slurm import SlurmScheduler
-from trainwright.spec.model import Job, Queue, Spec
 
-COUNTING = Path(__file__).parents[2] / "schedulers" / "counting.py"
+SPEC = {"name": "fire", "platform": "local", "queues": [{"name": "train", "nodes": 3, "cpus": 2}]}
+ARGS = ("--steps=40", "--pause=0.2", "--every=5")
+MakeDrill = Callable[..., Drill]
 
 
-def drill(args: tuple[str, ...]) -> Drill:
-    life.up(LocalCluster("fire", (LocalQueue("train", 3, cpus=2),), settings=(("SlurmdTimeout", "3"),)))
-    spec = Spec(name="fire", platform="local", queues=(Queue(name="train", nodes=3, cpus=2),))
-    job = drill_job(Job(name="count", model="counting", nodes=2, args=args), 40, 5)
-    order = Order(
-        spec,
-        job,
-        LocalPlatform().scheduler("fire", None),
-        lambda s, job, *_: (sys.executable, str(COUNTING), *job.args),
-    )
-    return Drill(order, accidents_for(order), print, 120)
+@pytest.fixture
+def drill(slurm: Path, monkeypatch: pytest.MonkeyPatch) -> MakeDrill:
+    def make(*args: str) -> Drill:
+        record = life.up(LocalCluster("fire", (LocalQueue("train", 3, cpus=2),), settings=(("SlurmdTimeout", "3"),)))
+        monkeypatch.setattr(submission, "plan", plan_counting(*args))
+        ordered = order(SPEC, {"nodes": 2, "steps": 40, "checkpoint": {"steps": 5}}, scheduler_on(record))
+        return Drill(ordered, accidents_for(ordered), print, 120)
+
+    return make
 
 
 @pytest.mark.slurm
 @pytest.mark.slow
-def test_every_fault_passes_on_a_good_job(slurm: Path) -> None:
-    outcomes = drill(("--steps=40", "--pause=0.2", "--every=5")).run(FAULTS)
+def test_every_fault_passes_on_a_good_job(drill: MakeDrill) -> None:
+    outcomes = drill(*ARGS).run(FAULTS)
     assert [(one.fault, one.status) for one in outcomes] == [(fault, "pass") for fault in FAULTS], outcomes
     lost = {one.fault: one.lost_steps for one in outcomes}
     assert lost["controller"] == lost["time"] == lost["script"] == 0
@@ -46,17 +46,17 @@ def test_every_fault_passes_on_a_good_job(slurm: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.slurm
-def test_a_job_that_never_saves_fails_the_drill(slurm: Path) -> None:
-    outcome = drill(("--steps=40", "--pause=0.2", "--every=1000")).run(("rank",))[0]
+def test_a_job_that_never_saves_fails_the_drill(drill: MakeDrill) -> None:
+    outcome = drill("--steps=40", "--pause=0.2", "--every=1000").run(("rank",))[0]
     assert outcome.status == "fail"
     assert outcome.lost_steps > outcome.allowed_steps
 
 
 @pytest.mark.slurm
 @pytest.mark.slow
-def test_an_administrators_commands_cause_the_same_faults(slurm: Path) -> None:
+def test_an_administrators_commands_cause_the_same_faults(drill: MakeDrill) -> None:
     """What a drill does on a cluster of machines, where nobody can pull a plug from here."""
-    ordered = drill(("--steps=40", "--pause=0.2", "--every=5"))
+    ordered = drill(*ARGS)
     assert isinstance(ordered.order.scheduler, SlurmScheduler)
     ordered.accidents = SlurmAccidents(ordered.order.scheduler)
     outcomes = ordered.run(("node", "rank"))
@@ -81,10 +81,9 @@ def test_lost_steps_are_read_from_what_the_run_wrote(
     (run.folder / "metrics.jsonl").write_text("".join(json.dumps({"step": step}) + "\n" for step in steps))
     events = [{"event": "start", "step": step} for step in starts]
     (run.folder / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
-    spec = Spec(name="fire", platform="local", queues=(Queue(name="train"),))
-    order = Order(spec, Job(name="one"), ProcessScheduler(), lambda *_: ())
-    watch = Watch(order, run)
-    assert Drill(order, SlurmAccidents(SlurmScheduler()), print).lost_steps(watch, reached=8) == lost
+    ordered = order(SPEC, {"nodes": 1}, ProcessScheduler())
+    watch = Watch(ordered, run)
+    assert Drill(ordered, SlurmAccidents(SlurmScheduler()), print).lost_steps(watch, reached=8) == lost
 
 
 def test_times_as_slurm_prints_them() -> None:

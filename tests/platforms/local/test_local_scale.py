@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
+from counting_jobs import order, submit_counting
 from trainwright.platforms.local import life
 from trainwright.platforms.local.cluster import LocalCluster, LocalQueue
 from trainwright.platforms.local.platform import scheduler_on
-from trainwright.runs import submission
-from trainwright.runs.submission import Order
-from trainwright.spec.model import Job, Queue, Spec
-
-COUNTING = Path(__file__).parents[2] / "schedulers" / "counting.py"
 
 
 @pytest.mark.slurm
@@ -27,13 +21,9 @@ def test_sixty_four_nodes_start_and_run_a_job(slurm: Path) -> None:
     record = life.up(LocalCluster("many", (LocalQueue("train", 64),)))
     up = time.monotonic() - began
     assert up < 60
-    spec = Spec(name="many", platform="local", queues=(Queue(name="train", nodes=64),))
-    job = Job(name="count", model="llama3.2-1b-debug", args=("--steps=5",), steps=5, nodes=64)
+    spec = {"name": "many", "platform": "local", "queues": [{"name": "train", "nodes": 64}]}
     scheduler = scheduler_on(record)
-    order = Order(spec, job, scheduler)
-    planned = submission.plan(order)
-    launch = dataclasses.replace(planned.launch, command=(sys.executable, str(COUNTING), *job.args))
-    run = submission.submit(order, dataclasses.replace(planned, launch=launch, script=scheduler.render(launch)))
+    run = submit_counting(order(spec, {"steps": 5, "nodes": 64}, scheduler), "--steps=5")
     deadline = time.monotonic() + 180
     while not (status := scheduler.state(run.identity)).over:
         assert time.monotonic() < deadline, status

@@ -56,9 +56,9 @@ def queue(plan: ClusterPlan) -> Any:
     ],
 )
 def test_capacity(plan_of: Any, capacity: str, kind: str, target: object) -> None:
-    found = queue(plan_of(BASE, f"queues.train.capacity={capacity}"))
-    assert found["CapacityType"] == kind
-    assert found["ComputeResources"][0].get("CapacityReservationTarget") == target
+    rendered = queue(plan_of(BASE, f"queues.train.capacity={capacity}"))
+    assert rendered["CapacityType"] == kind
+    assert rendered["ComputeResources"][0].get("CapacityReservationTarget") == target
 
 
 @pytest.mark.parametrize(
@@ -84,9 +84,9 @@ def test_placement_follows_the_rule_of_thumb(plan_of: Any, override: str, expect
         ("c5.4xlarge", None),
     ],
 )
-def test_sockets_and_cores_are_told_where_there_are_several(plan_of: Any, instance: str, layout: object) -> None:
-    found = queue(plan_of(BASE, f"queues.train.instance={instance}"))
-    assert found["ComputeResources"][0].get("CustomSlurmSettings") == layout
+def test_sockets_and_cores_are_set_where_there_are_several(plan_of: Any, instance: str, layout: object) -> None:
+    rendered = queue(plan_of(BASE, f"queues.train.instance={instance}"))
+    assert rendered["ComputeResources"][0].get("CustomSlurmSettings") == layout
 
 
 def test_nvme_is_mounted_only_where_there_is_some(plan_of: Any) -> None:
@@ -182,7 +182,7 @@ def test_a_script_has_its_hash_in_its_address(plan_of: Any) -> None:
         ("software={image: my-image}", "is not an image"),
         ("software={os: rhel9, containers: docker}", "installs no docker on rhel9"),
         ("storage=[{mount: /fsx, lustre: {capacity: 5TiB}}]", "5000 GiB is not a size"),
-        ("storage=[{mount: /fsx, lustre: {throughput: 200}}]", "200 MB/s a TiB is not offered"),
+        ("storage=[{mount: /fsx, lustre: {throughput: 200}}]", "200 MB/s per TiB is not offered"),
         ("storage=[{mount: /a, lustre: {managed: true}}, {mount: /b, lustre: {managed: true}}]", "one lustre"),
         ("storage=[{mount: /fsx, lustre: {id: fs-1}, bucket: 's3://b'}]", "existing file system"),
         ("storage=[{mount: /home, openzfs: {throughput: 7}}]", "does not offer 7 MB/s"),

@@ -107,10 +107,10 @@ def test_two_submissions_have_two_names(spec: Path, api: Api) -> None:
     ("words", "what"),
     [
         (["--set", "storage=[]", "--set", "kubernetes.claims={}"], "no shared storage"),
-        (["--set", "jobs.pretrain.account=team"], "cannot honour account"),
+        (["--set", "jobs.pretrain.account=team"], "cannot honour `account`"),
         (["--set", "kubernetes.claims={/other: x}"], "kubernetes.claims names /other"),
         (["--set", "platform=batch"], "execution role"),
-        (["--set", "platform=parallelcluster", "--host", "head"], "cannot honour secrets"),
+        (["--set", "platform=parallelcluster", "--host", "head"], "cannot honour `secrets`"),
         (["--set", "jobs.pretrain.kind=jobset", "--set", "jobs.pretrain.secrets={}", "--scheduler", "process"], "kind"),
         (["--script", "train.py", "--container", "i"], "cannot be sent along"),
     ],

@@ -10,9 +10,9 @@ import torch
 from ranks import run_ranks, start_ranks
 
 from trainwright.errors import UserError
-from trainwright.train.checkpoint.checkpointer import Checkpointer, Keep
-from trainwright.train.checkpoint.manifest import NAME, read_whole
-from trainwright.train.checkpoint.places import Bucket, Folder, step_name
+from trainwright.train.checkpoint.checkpointer import Checkpointer, Retention
+from trainwright.train.checkpoint.manifest import NAME, read_complete
+from trainwright.train.checkpoint.stores import FolderStore, S3Store, step_name
 
 MODEL = {"name": "toy", "hidden": 8, "layers": 2}
 CPU = torch.device("cpu")
@@ -37,8 +37,8 @@ def sharded_state(step: int, shape: tuple[int, ...]) -> dict:
     return {**{k: {"w": v} for k, v in spread.items()}, "step": torch.tensor(step)}
 
 
-def saver(folder, keep=None, place=None) -> Checkpointer:
-    return Checkpointer(place or Folder(folder), keep or Keep(), CPU, MODEL)
+def saver(folder, keep=None, store=None) -> Checkpointer:
+    return Checkpointer(store or FolderStore(folder), keep or Retention(), CPU, MODEL)
 
 
 def test_a_saved_step_comes_back_with_its_trainer_state(tmp_path):
@@ -105,10 +105,10 @@ def test_damaged_content_is_found_by_its_checksum(tmp_path):
 
 
 def test_keeps_the_last_and_every_kth(tmp_path):
-    checkpointer = saver(tmp_path, Keep(last=2, every=4))
+    checkpointer = saver(tmp_path, Retention(last=2, every=4))
     for step in range(1, 11):
         checkpointer.save_now(step, plain_state(step), {})
-    assert Folder(tmp_path).whole() == [10, 9, 8, 4]
+    assert FolderStore(tmp_path).complete_steps() == [10, 9, 8, 4]
     assert not list(tmp_path.glob(".step-*"))
 
 
@@ -121,7 +121,7 @@ def test_the_same_step_again_replaces_it(tmp_path):
 
 def test_another_models_checkpoint_is_refused_with_both_numbers(tmp_path):
     saver(tmp_path).save_now(1, plain_state(1), {})
-    other = Checkpointer(Folder(tmp_path), Keep(), CPU, {**MODEL, "hidden": 16})
+    other = Checkpointer(FolderStore(tmp_path), Retention(), CPU, {**MODEL, "hidden": 16})
     with pytest.raises(UserError, match="hidden = 8, this run's model has hidden = 16"):
         other.load(plain_state(0))
 
@@ -137,9 +137,9 @@ def test_an_absent_step_names_those_there_are(tmp_path):
 
 def test_no_room_is_an_error_before_the_first_step(tmp_path, monkeypatch):
     checkpointer = saver(tmp_path)
-    monkeypatch.setattr(Folder, "free", lambda self: 500)
+    monkeypatch.setattr(FolderStore, "free", lambda self: 500)
     with pytest.raises(UserError, match=r"needs 0\.000 GB|needs .* GB, 0\.000 GB are free"):
-        checkpointer.make_ready(plain_state(1))
+        checkpointer.prepare_saving(plain_state(1))
 
 
 def full_disk(folder: str) -> str:
@@ -159,7 +159,7 @@ def full_disk(folder: str) -> str:
 def test_a_full_disk_is_a_clear_error_and_the_old_checkpoint_stays(tmp_path):
     [message] = run_ranks(full_disk, 1, str(tmp_path))
     assert "no space left for a checkpoint: it needs 0.004 GB" in message
-    assert Folder(tmp_path).whole() == [1]
+    assert FolderStore(tmp_path).complete_steps() == [1]
     assert saver(tmp_path).load(plain_state(0))[0].step == 1
 
 
@@ -181,7 +181,7 @@ def load_sharded(folder: str, shape: tuple[int, ...]) -> list:
 @pytest.mark.parametrize(("world", "shape"), [(1, ()), (2, (2,)), (3, (3,)), (4, (2, 2))])
 def test_four_shards_load_into_any_number_of_ranks(tmp_path, world, shape):
     run_ranks(save_sharded, 4, str(tmp_path), 5, (4,))
-    assert len(read_whole(tmp_path / step_name(5)).files) == 5  # four ranks and the metadata
+    assert len(read_complete(tmp_path / step_name(5)).files) == 5  # four ranks and the metadata
     for step, tensor in run_ranks(load_sharded, world, str(tmp_path), shape):
         assert step == 5
         assert torch.equal(torch.tensor(tensor), values(5))
@@ -190,7 +190,7 @@ def test_four_shards_load_into_any_number_of_ranks(tmp_path, world, shape):
 def killed_saver(folder: str) -> None:
     from pathlib import Path
 
-    checkpointer = saver(Path(folder), Keep(last=1))
+    checkpointer = saver(Path(folder), Retention(last=1))
     for step in (1, 2, 3):
         checkpointer.save_now(step, sharded_state(step, (2,)), {"seen": step})
 
@@ -215,24 +215,24 @@ def test_a_kill_at_any_moment_of_a_save_leaves_a_whole_checkpoint(tmp_path, faul
         process.kill()
         process.join()
     meeting.unlink(missing_ok=True)
-    assert Folder(tmp_path).whole()[0] == left
+    assert FolderStore(tmp_path).complete_steps()[0] == left
     state = plain_state(0)
     assert saver(tmp_path).load(state)[0].step == left
     assert torch.equal(state["model"]["w"], values(left))
     # The next save sweeps up what the dead one left.
-    saver(tmp_path, Keep(last=1)).save_now(9, plain_state(9), {})
+    saver(tmp_path, Retention(last=1)).save_now(9, plain_state(9), {})
     assert sorted(os.listdir(tmp_path)) == [step_name(9)]
 
 
 def test_s3_shows_a_checkpoint_only_when_it_is_whole(s3, tmp_path):
-    place = Bucket(s3, tmp_path / "scratch")
-    checkpointer = saver(None, Keep(last=2), place)
+    store = S3Store(s3, tmp_path / "scratch")
+    checkpointer = saver(None, Retention(last=2), store)
     for step in (1, 2, 3):
         checkpointer.save_now(step, plain_state(step), {"seen": step})
-    assert place.whole() == [3, 2]
-    place.remote.delete(f"{step_name(3)}/{NAME}")
+    assert store.complete_steps() == [3, 2]
+    store.remote.delete(f"{step_name(3)}/{NAME}")
     state = plain_state(0)
-    manifest, _ = saver(None, place=Bucket(s3, tmp_path / "other")).load(state)
+    manifest, _ = saver(None, store=S3Store(s3, tmp_path / "other")).load(state)
     assert manifest.step == 2
     assert torch.equal(state["model"]["w"], values(2))
-    assert json.loads(place.remote.read(f"{step_name(2)}/{NAME}"))["trainer"] == {"seen": 2}
+    assert json.loads(store.remote.read(f"{step_name(2)}/{NAME}"))["trainer"] == {"seen": 2}

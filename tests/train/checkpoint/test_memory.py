@@ -6,7 +6,7 @@ import weakref
 
 import torch
 
-from trainwright.train.checkpoint.memory import HostMemory, room_for
+from trainwright.train.checkpoint.memory import HostMemory, host_buffers
 
 STATE = {
     "model": {"w": torch.randn(33, 65), "empty": torch.empty(0, 4), "b": torch.randn(7).bfloat16()},
@@ -16,7 +16,7 @@ STATE = {
 
 
 def test_room_has_the_shape_of_the_state_and_keeps_what_is_written():
-    room = room_for(STATE, torch.device("cpu"))
+    room = host_buffers(STATE, torch.device("cpu"))
     assert room["name"] == "kept as it is"
     pairs = [(room["model"][name], tensor) for name, tensor in STATE["model"].items()] + [(room["step"], STATE["step"])]
     for place, tensor in pairs:
@@ -28,7 +28,7 @@ def test_room_has_the_shape_of_the_state_and_keeps_what_is_written():
 
 
 def test_each_tensor_has_a_storage_and_pages_of_its_own():
-    room = room_for(STATE, torch.device("cpu"))
+    room = host_buffers(STATE, torch.device("cpu"))
     filled = [room["model"]["w"], room["model"]["b"], room["step"]]
     assert all(t.untyped_storage().nbytes() == t.nbytes for t in filled)
     assert all(t.data_ptr() % mmap.PAGESIZE == 0 for t in filled)

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.distributed.checkpoint.state_dict_loader import load as load_sharded
 
-from trainwright.train.checkpoint.checkpointer import Checkpointer, Keep
-from trainwright.train.checkpoint.places import Bucket
+from trainwright.train.checkpoint.checkpointer import Checkpointer, Retention
+from trainwright.train.checkpoint.stores import S3Store
 from trainwright.train.data import s3 as s3_module
 
 STATE = {"model": {f"w{i}": torch.randn(1000, 1000) for i in range(6)}, "step": torch.tensor(5)}
@@ -14,9 +14,9 @@ ONE = STATE["model"]["w0"].nbytes
 
 @pytest.fixture
 def saved(s3, tmp_path):
-    place = Bucket(s3, tmp_path / "scratch")
-    Checkpointer(place, Keep(), torch.device("cpu"), {"name": "toy"}).save_now(5, STATE, {})
-    return place
+    store = S3Store(s3, tmp_path / "scratch")
+    Checkpointer(store, Retention(), torch.device("cpu"), {"name": "toy"}).save_now(5, STATE, {})
+    return store
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def test_only_the_tensors_asked_for_travel(saved, travelled):
 def test_a_state_arrives_whole_in_pieces_of_any_size(saved, travelled, monkeypatch, part, tmp_path):
     monkeypatch.setattr(s3_module, "PART", part)
     loaded = {"model": {name: torch.empty(1000, 1000) for name in STATE["model"]}, "step": torch.tensor(0)}
-    checkpointer = Checkpointer(saved, Keep(), torch.device("cpu"), {"name": "toy"})
+    checkpointer = Checkpointer(saved, Retention(), torch.device("cpu"), {"name": "toy"})
     manifest, notes = checkpointer.load(loaded)
     assert (manifest.step, notes, int(loaded["step"])) == (5, [], 5)
     assert all(torch.equal(loaded["model"][name], value) for name, value in STATE["model"].items())

@@ -185,7 +185,7 @@ def test_bad_input_names_the_two_numbers(data, tmp_path):
         open_samples([data], Options(sequence=1_000_000))
     with pytest.raises(UserError, match="vocabulary has 257 words, the model's 128"):
         open_samples([data], Options(sequence=16), vocab=128)
-    with pytest.raises(UserError, match=r"batch of 10 .* 4 data ranks x microbatches of 2 = 8") as caught:
+    with pytest.raises(UserError, match=r"batch of 10 .* 4 data ranks x micro-batches of 2 = 8") as caught:
         Loader(open_samples([data], Options(sequence=16)), 10, 2, 0, 4)
     assert caught.value.fix == "--batch 8"
     with pytest.raises(UserError, match="no such data folder"):

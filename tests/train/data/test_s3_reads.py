@@ -134,7 +134,7 @@ def test_a_block_is_marked_only_when_it_is_on_the_disk(tmp_path, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fdatasync", cut)
-        with pytest.raises(UserError, match="the cache cannot take a block of 4,096 bytes: No space left"):
+        with pytest.raises(UserError, match="cannot write a cache block of 4,096 bytes: No space left"):
             made.need(0, 5000)
     assert bytes(made.have) == b"\0\0\0"
     made.need(0, 5000)

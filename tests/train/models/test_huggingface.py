@@ -11,11 +11,11 @@ from trainwright.errors import UserError
 from trainwright.train.data.batch import Batch
 from trainwright.train.engine import Engine, EngineOptions
 from trainwright.train.models import huggingface
-from trainwright.train.models.attention import Span, look
-from trainwright.train.models.decoder import Decoder, Frame
-from trainwright.train.models.foreign import config_of, outward, shape_of
+from trainwright.train.models.attention import TokenLayout, attention_mask
+from trainwright.train.models.decoder import Decoder, ForwardInputs
+from trainwright.train.models.hf_layout import config_of, shape_of, to_huggingface
 from trainwright.train.models.initialise import initial_value
-from trainwright.train.models.rotary import rotation
+from trainwright.train.models.rotary import rotary_cos_sin
 from trainwright.train.models.shape import lookup, shapes
 from trainwright.train.parallel.plan import ParallelPlan
 
@@ -52,11 +52,13 @@ def export(model: Decoder, folder, **options) -> None:
     huggingface.write_folder(model.shape, dict(model.named_parameters()).__getitem__, folder, **options)
 
 
-def frame_for(model: Decoder, tokens: torch.Tensor) -> Frame:
+def inputs_for(model: Decoder, tokens: torch.Tensor) -> ForwardInputs:
     shape, index = model.shape, torch.arange(tokens.shape[1])
     positions = index.expand_as(tokens)
-    turn = rotation(shape, positions) if shape.position == "rope" else None
-    return Frame(positions, turn, look(shape, Span(index, index, None, None), True, slice(0, shape.heads)))
+    cos_sin = rotary_cos_sin(shape, positions) if shape.position == "rope" else None
+    return ForwardInputs(
+        positions, cos_sin, attention_mask(shape, TokenLayout(index, index, None, None), True, slice(0, shape.heads))
+    )
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
@@ -67,7 +69,7 @@ def test_transformers_gives_the_same_logits_and_gradients(name, tmp_path):
         export(model, tmp_path / "hf")
     judge = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "hf", dtype=torch.float32).train()
     tokens = torch.randint(0, model.shape.vocab, (2, 100), generator=torch.Generator().manual_seed(5))
-    ours = model(tokens, frame_for(model, tokens))
+    ours = model(tokens, inputs_for(model, tokens))
     theirs = judge(input_ids=tokens).logits
     assert torch.allclose(ours, theirs, atol=1e-4, rtol=1e-4)
     targets = torch.randint(0, model.shape.vocab, (200,), generator=torch.Generator().manual_seed(6))
@@ -76,7 +78,7 @@ def test_transformers_gives_the_same_logits_and_gradients(name, tmp_path):
     right = {name: param.grad for name, param in judge.named_parameters()}
     compared = 0
     for parameter_name, param in model.named_parameters():
-        for their_name, grad in outward(model.shape, parameter_name, param.grad).items():
+        for their_name, grad in to_huggingface(model.shape, parameter_name, param.grad).items():
             assert float((grad - right[their_name]).norm() / right[their_name].norm()) < 1e-3, parameter_name
             compared += 1
     assert compared == len(right)
@@ -88,10 +90,10 @@ def test_chunked_loss_gives_the_gradients_of_the_plain_one(name, monkeypatch):
     model = make_model(name)
     tokens = torch.randint(0, model.shape.vocab, (2, 100))
     targets = torch.where(torch.rand(tokens.shape) < 0.2, -100, tokens.roll(-1, 1))
-    frame = frame_for(model, tokens)
-    plain = F.cross_entropy(model(tokens, frame).flatten(0, 1), targets.flatten(), reduction="sum") / 7
+    inputs = inputs_for(model, tokens)
+    plain = F.cross_entropy(model(tokens, inputs).flatten(0, 1), targets.flatten(), reduction="sum") / 7
     wanted = torch.autograd.grad(plain, list(model.parameters()))
-    chunked = model(tokens, Frame(frame.positions, frame.turn, frame.sight, targets, torch.tensor(1 / 7)))
+    chunked = model(tokens, ForwardInputs(inputs.positions, inputs.cos_sin, inputs.mask, targets, torch.tensor(1 / 7)))
     got = torch.autograd.grad(chunked, list(model.parameters()))
     assert float(chunked) == pytest.approx(float(plain), rel=1e-5)
     for ours, right in zip(got, wanted, strict=True):

@@ -4,7 +4,7 @@ import pytest
 
 from trainwright.errors import UserError
 from trainwright.train.models.shape import lookup
-from trainwright.train.parallel.pipeline import layers_of, schedule
+from trainwright.train.parallel.pipeline import schedule, stage_layers
 from trainwright.train.parallel.plan import ParallelPlan, working_plan
 
 LLAMA = lookup("llama3-8b")
@@ -96,4 +96,4 @@ def test_interleaving_needs_whole_rounds():
 
 
 def test_layers_are_dealt_out_once():
-    assert [list(layers_of(s, 3, 8)) for s in range(3)] == [[0, 1, 2], [3, 4, 5], [6, 7]]
+    assert [list(stage_layers(s, 3, 8)) for s in range(3)] == [[0, 1, 2], [3, 4, 5], [6, 7]]

@@ -77,6 +77,13 @@ def _head(node: Node | None, logins: list[Node]) -> Head | None:
         policies=[policy for one in (node, *logins) for policy in _policies(one)],
         scripts=[script for one in (node, *logins) for script in _scripts(one)],
         root_volume_gib=int_at(node, "LocalStorage", "RootVolume", "Size"),
+        imds_secured=bool_at(node, "Imds", "Secured"),
+        allowed_ips=[
+            address
+            for one in (node, *logins)
+            for service in ("Ssh", "Dcv")
+            if (address := text_at(one, service, "AllowedIps")) is not None
+        ],
     )
 
 
@@ -172,7 +179,7 @@ def _storage(node: Node) -> Storage:
     capacity = int_at(settings, "StorageCapacity") or int_at(settings, "Size")
     return Storage(
         span=node.span,
-        kind=_KINDS.get(name, name.lower()),
+        kind="raid" if settings is not None and settings.get("Raid") is not None else _KINDS.get(name, name.lower()),
         name=text_at(node, "Name"),
         mount=text_at(node, "MountDir"),
         existing=existing,
@@ -198,7 +205,7 @@ def _storage(node: Node) -> Storage:
 
 def _database(node: Node | None) -> Database | None:
     database = node.get("Database") if node is not None else None
-    if database is None:
+    if database is None or not database.is_map:
         return None
     assert node is not None
     return Database(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 
-from trainwright.check.model import Pin, ShellScript, Value
+from trainwright.check.model import Command, Pin, ShellScript, Value
 from trainwright.check.tables import table
 from trainwright.spec.source import Span
 
@@ -16,6 +16,10 @@ _WORDS = (
     ("efa", re.compile(r"aws-efa-installer-(\d+\.\d+\.\d+)")),
     ("torch", re.compile(r"^torch==(\d+\.\d+(?:\.\d+)?)")),
     ("ofi_nccl", re.compile(r"aws-ofi-nccl[-/]v?(\d+\.\d+\.\d+)(?:-aws)?\.tar")),
+)
+_REPOSITORIES = (
+    ("ofi_nccl", re.compile(r"/aws-ofi-nccl(\.git)?$")),
+    ("nccl", re.compile(r"NVIDIA/nccl(\.git)?$", re.IGNORECASE)),
 )
 _NVCR = re.compile(r"nvcr\.io/nvidia/pytorch:(\d\d\.\d\d)-")
 
@@ -39,10 +43,22 @@ def pins_of(script: ShellScript) -> list[Pin]:
             pins += _in_word(word)
         if command.program == "FROM" and len(command.words) > 1:
             pins += pins_in_image(command.words[1])
+        pins += _cloned(command)
         image = command.options.get("container_image")
         if command.program == "srun" and image is not None:
             pins += pins_in_image(image)
     return pins
+
+
+def _cloned(command: Command) -> Iterator[Pin]:
+    """`git clone -b v1.14.2-aws …/aws-ofi-nccl`."""
+    branch = command.options.get("branch") or command.options.get("b")
+    if command.program != "git" or branch is None or not branch.known:
+        return
+    version = _VERSION.match(branch.value)
+    for software, pattern in _REPOSITORIES:
+        if version is not None and any(pattern.search(word.value) for word in command.words):
+            yield Pin(software, part(branch, 0, version.end()))
 
 
 def _in_word(word: Value[str]) -> Iterator[Pin]:

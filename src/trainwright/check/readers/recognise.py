@@ -9,7 +9,9 @@ from pathlib import PurePath
 from typing import Protocol, cast
 
 from trainwright.check.model import File
-from trainwright.spec.source import Node, parse
+from trainwright.check.readers.json_source import parse_json
+from trainwright.check.readers.templates import filled, is_template, without_suffix
+from trainwright.spec.source import MAX_NODES, Node, SourceError, parse
 
 # Order matters where a file could be two things: the more particular shape first.
 STRUCTURED = ("spec", "parallelcluster", "eksctl", "hyperpod", "cloudformation", "kubernetes")
@@ -17,29 +19,61 @@ _SHELL_SUFFIXES = {".sh", ".bash", ".sbatch", ".slurm"}
 _SHELL_START = re.compile(r"\A#!.*\b(ba|z|k|da)?sh\b|^#SBATCH\b", re.MULTILINE)
 _DOCKER_START = re.compile(r"\A(\s*(#.*)?\n)*\s*(ARG\s.*\n(\s*(#.*)?\n)*\s*)*FROM\s+\S+", re.IGNORECASE)
 _YAML_SUFFIXES = {".yaml", ".yml", ".json", ".template", ".cfn"}
+_LONG = 2**18
 # Names worth opening when a folder is walked; an explicit file is always opened.
 CANDIDATE_SUFFIXES = _SHELL_SUFFIXES | _YAML_SUFFIXES
 
 
 def read_file(path: str, text: str) -> File | None:
     """The file read into the model, or None when it is of no kind we know."""
-    kind = _textual_kind(path, text)
+    inner = without_suffix(PurePath(path).name)
+    named = inner != PurePath(path).name
+    kind = _textual_kind(inner, text)
     if kind is not None:
-        file = File(path, text, kind)
+        file = File(path, filled(text) if named and is_template(text) else text, kind)
         _reader("shell").read(file)
+        file.text = text
         return file
-    documents = parse(text, path)
+    template = is_template(text)
+    documents = _documents(inner, filled(text) if template else text, path)
     for kind in STRUCTURED:
         reader = _reader(kind)
         if any(reader.recognise(document) for document in documents if document.is_map):
-            file = File(path, text, kind, documents)
+            file = File(path, text, kind, documents, template=template)
             reader.read(file)
             return file
     return None
 
 
-def _textual_kind(path: str, text: str) -> str | None:
-    name = PurePath(path)
+def _documents(inner: str, text: str, path: str) -> list[Node]:
+    """JSON by JSON's rules, everything else as YAML; a text that only looks like JSON gets a second chance."""
+    if text.lstrip()[:1] == "{" or inner.endswith(".json"):
+        try:
+            return [parse_json(text, path)]
+        except SourceError as error:
+            try:
+                return parse(text, path)
+            except SourceError:
+                raise error from None
+    if len(text) > _LONG:
+        _refuse_endless(text, path)
+    return parse(text, path)
+
+
+def _refuse_endless(text: str, path: str) -> None:
+    """Composing a million nodes takes half a minute; counting up to the limit takes half a second."""
+    import yaml
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        if any(count >= MAX_NODES for count, _ in enumerate(yaml.parse(text, Loader=loader))):
+            raise SourceError(f"the file holds more than {MAX_NODES:,} values", path, fix="check its parts")
+    except yaml.YAMLError:
+        return  # parsing it reports the place
+
+
+def _textual_kind(inner: str, text: str) -> str | None:
+    name = PurePath(inner)
     if name.suffix in _YAML_SUFFIXES:
         return None
     if name.suffix in _SHELL_SUFFIXES or _SHELL_START.search(text[:4096]):
@@ -51,8 +85,8 @@ def _textual_kind(path: str, text: str) -> str | None:
 
 def looks_readable(path: PurePath) -> bool:
     """Whether a walk should open the file at all."""
-    name = path.name.lower()
-    return path.suffix in CANDIDATE_SUFFIXES or name.startswith("dockerfile") or name.endswith(".dockerfile")
+    name = without_suffix(path.name).lower()
+    return PurePath(name).suffix in CANDIDATE_SUFFIXES or name.startswith("dockerfile") or name.endswith(".dockerfile")
 
 
 class Reader(Protocol):

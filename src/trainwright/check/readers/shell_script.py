@@ -15,12 +15,17 @@ from trainwright.spec.source import Span
 
 MAX_DEPTH = 4  # scripts in strings in scripts
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\[[^\]]*\])?(\+?=)")
+_VERSION_REDIRECT = re.compile(r">=\s*\d[\w.*]*|[<>]\s*\d+(\.[\w*]+)*")
 _OPEN = {"if", "while", "until", "for", "case", "select"}
 _CLOSE = {
     "fi": ("if",), "done": ("for", "while", "until", "select"), "esac": ("case",), "}": ("{",), ")": ("(",)
 }  # fmt: skip
 _PREFIX = {"then", "do", "else", "elif", "!", "time", "{", "if", "while", "until", "coproc"}
 _DECLARE = {"export", "declare", "local", "readonly", "typeset"}
+
+
+def _pip_module(command: Command) -> bool:
+    return [word.value for word in command.words[1:3]] == ["-m", "pip"]
 
 
 def read_script(source: Source, kind: str = "shell", variables: Variables | None = None) -> ShellScript:
@@ -214,10 +219,21 @@ class _Follower:
             return
         span = self.source.span(words[0].start, words[-1].end)
         commands = commands_of(expanded, span, self.inside, bool(self.blocks))
+        self.version_redirects(commands, words, statement)
         self.script.commands += commands
         self.environment(commands)
         if commands and self.depth < MAX_DEPTH:
             self.embedded(expanded, commands[-1], statement)
+
+    def version_redirects(self, commands: list[Command], words: list[Word], statement: Statement) -> None:
+        """`pip install x>=1.2` without quotes writes to a file named `=1.2`."""
+        if not any(command.program in ("pip", "pip3") or _pip_module(command) for command in commands):
+            return
+        ends = {word.end for word in words}
+        for start, end in statement.redirects:
+            text = self.source.text[start:end]
+            if start in ends and _VERSION_REDIRECT.fullmatch(text):
+                self.script.version_redirects.append((self.source.span(start, end), text))
 
     def declare(self, words: list[Word]) -> None:
         exported = words[0].bare == "export" or any(

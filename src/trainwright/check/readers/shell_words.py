@@ -60,6 +60,7 @@ class Statement:
     words: list[Word] = field(default_factory=list)
     operator: str = ""
     heredocs: list[Heredoc] = field(default_factory=list)
+    redirects: list[tuple[int, int]] = field(default_factory=list)  # start of the operator, end of the target
 
 
 @dataclass(slots=True)
@@ -146,9 +147,11 @@ class _Scanner:
         words = self.statement.words
         if words and words[-1].end == self.previous_end() and words[-1].bare.isdecimal():
             words.pop()
+        start = self.previous_end()
         self.skip_blanks()
         if self.at < len(self.text) and self.text[self.at] not in "\n;&|()<>":
             self.word()
+            self.statement.redirects.append((start, self.at))
 
     def previous_end(self) -> int:
         """Where the operator just read began."""

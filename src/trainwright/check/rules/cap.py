@@ -134,7 +134,8 @@ def one_type_for_a_reservation(file: File) -> Iterator[Problem]:
         if queue.reservation is None:
             continue
         types = {value.value for value in queue.instances if value.known}
-        if queue.reservation_group is not None:
+        # A choice (`!If [..., !Ref AWS::NoValue]`) reads as an empty text: only one of the two may be set.
+        if queue.reservation_group is not None and queue.reservation.value and queue.reservation_group.value:
             yield problem(
                 queue.reservation_group,
                 f"{queue.label}: a reservation and a group of reservations",

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from trainwright.catalog.regions import region_of_zone, zone_kind
+from trainwright.check.finding import Level
 from trainwright.check.model import Cluster, File, Value, known
 from trainwright.check.readers.cfn_template import Template, template_of
 from trainwright.check.registry import Problem, problem, rule
@@ -13,13 +14,18 @@ from trainwright.check.tables import table
 from trainwright.spec.source import Node, Span
 
 _ID = r"\b(?:acl|ami|cr|eni|fs|fsvol|rtb|sg|subnet|vpc|ws)-"
-_LITERAL = re.compile(rf"PLACEHOLDER_?\w*|<[A-Za-z][\w .-]*>|{_ID}[xX]{{3,}}\b|\bX{{4,}}\b|REMOVE_THIS_LINE\w*")
+_LITERAL = re.compile(
+    rf"PLACEHOLDER_?\w*|<[A-Za-z][\w .-]*>|{_ID}[xX]{{3,}}\b|^{_ID}(?:id|ID)$|\bX{{4,}}\b|REMOVE_THIS_LINE\w*"
+)
+_REAL_ID = re.compile(rf"{_ID}[0-9a-f]{{8,17}}\b")
+_TEMPLATE_NAME = re.compile(r"template|sample|example|\.tpl\b|\.j2\b|\.tmpl\b|\.in$", re.IGNORECASE)
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}|^\$([A-Z][A-Z0-9_]+)$")
 _IN_SHELL = re.compile(
     r"PLACEHOLDER_\w+|<(?:your|my|insert|enter|replace)[-_ ][\w -]*>|\b(?:cr|fs|sg|vpc|subnet|ami)-x{4,}\b"
 )
 # Where `${VAR}` is what envsubst fills in; below these keys a shell does.
 _TEMPLATED = {"parallelcluster", "eksctl", "hyperpod", "kubernetes", "spec"}
+_LISTED = 6  # names in one message
 _SHELL_KEYS = {"args", "command", "env", "jobs", "overrideBootstrapCommand", "preBootstrapCommands"}
 
 
@@ -40,25 +46,54 @@ def nothing_left_to_fill_in(file: File) -> Iterator[Problem]:
 
     When to ignore: the file is documentation, not to be deployed.
     """
-    if file.format in ("shell", "sbatch", "dockerfile"):
-        yield from _in_text(file)
+    if file.template:
         return
+    if file.format in ("shell", "sbatch", "dockerfile"):
+        placeholders, variables = _in_text(file), {}
+    else:
+        placeholders, variables = _in_values(file)
+    level: Level | None = "info" if _is_template(file, placeholders, variables) else None
+    if placeholders:
+        span, first = placeholders[0]
+        message = f"{first!r} is still a placeholder"
+        others = list(dict.fromkeys(text for _, text in placeholders if text != first)) + list(variables)
+        if others:
+            message += f", and so {'are' if len(others) > 1 else 'is'} {_listed(others)}"
+        yield problem(span, message, "write the value", level=level)
+    elif variables:
+        count = f"{len(variables)} variables" if len(variables) > 1 else "one variable"
+        yield problem(
+            next(iter(variables.values())),
+            f"this is a template with {count} to fill in: {', '.join(variables)}",
+            "run it through envsubst and check the result; rules that need these values report nothing",
+            level=level,
+        )
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(names[:_LISTED]) + (f" and {len(names) - _LISTED} more" if len(names) > _LISTED else "")
+
+
+def _is_template(file: File, placeholders: list[tuple[Span, str]], variables: dict[str, Span]) -> bool:
+    """Whether the file is plainly meant to be filled in: by its name, by variables, or by placeholders for most ids."""
+    name = file.path.replace("\\", "/").rpartition("/")[2]
+    if (variables and not placeholders) or (file.format != "cloudformation" and _TEMPLATE_NAME.search(name)):
+        return True
+    texts = {text for _, text in placeholders} | set(variables)
+    return len(texts) > 1 and len(texts) > len(set(_REAL_ID.findall(file.text)))
+
+
+def _in_values(file: File) -> tuple[list[tuple[Span, str]], dict[str, Span]]:
+    placeholders: list[tuple[Span, str]] = []
     variables: dict[str, Span] = {}
     for node, shell in (pair for root in file.nodes for pair in _values(root, False)):
         literal = _literal(node)
         if literal:
-            yield problem(node, f"{literal!r} is still a placeholder", "write the value")
+            placeholders.append((node.span, literal))
         elif file.format in _TEMPLATED and not shell and "\n" not in node.text:
             for braced, bare in _VARIABLE.findall(node.text):
                 variables.setdefault(braced or bare, node.span)
-    if variables:
-        names = ", ".join(variables)
-        count = f"{len(variables)} variables" if len(variables) > 1 else "one variable"
-        yield problem(
-            next(iter(variables.values())),
-            f"this is a template with {count} to fill in: {names}",
-            "run it through envsubst and check the result; rules that need these values stayed silent",
-        )
+    return placeholders, variables
 
 
 # Descriptions of a value and patterns for it are not values.
@@ -92,14 +127,15 @@ def _literal(node: Node) -> str:
     return match[0] if match else ""
 
 
-def _in_text(file: File) -> Iterator[Problem]:
+def _in_text(file: File) -> list[tuple[Span, str]]:
+    placeholders = []
     for number, line in enumerate(file.text.splitlines(), start=1):
         code = line.split(" #", 1)[0]
         if code.lstrip().startswith("#") and not code.startswith("#SBATCH"):
             continue
         for match in _IN_SHELL.finditer(code):
-            span = Span(number, match.start() + 1, number, match.end() + 1)
-            yield problem(span, f"{match[0]!r} is still a placeholder", "write the value")
+            placeholders.append((Span(number, match.start() + 1, number, match.end() + 1), match[0]))
+    return placeholders
 
 
 _CLUSTER_NAMES = {

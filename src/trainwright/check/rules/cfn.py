@@ -43,6 +43,22 @@ def template_means_what_it_says(file: File) -> Iterator[Problem]:
     yield from _inverted(template)
     yield from _parameters(template)
     yield from _unresolved(template)
+    yield from _image_paths(template)
+
+
+def _image_paths(template: Template) -> Iterator[Problem]:
+    """An image id that is the path of an SSM parameter."""
+    for resource in template.resources.values():
+        for node in resource.node.walk():
+            image = node.get("ImageId") if node.is_map else None
+            value = template.text(image)
+            if image is not None and value is not None and value.known and value.value.startswith("/"):
+                yield problem(
+                    image,
+                    f"{resource.id}: {value.value} is the path of an SSM parameter, not an image id",
+                    "write '{{resolve:ssm:…}}', or give the parameter the type "
+                    "AWS::SSM::Parameter::Value<AWS::EC2::Image::Id>",
+                )
 
 
 def _plain_references(template: Template) -> Iterator[Problem]:
@@ -130,10 +146,11 @@ def _parameters(template: Template) -> Iterator[Problem]:
                 section.key_span(name),
                 f"parameter {name} is described as optional and has no default",
                 "add Default: ''",
+                level="warning",
             )
         if name not in used and not macros:
             yield problem(
-                section.key_span(name), f"parameter {name} is never used", "remove it, or use it", level="warning"
+                section.key_span(name), f"parameter {name} is never used", "remove it, or use it", level="info"
             )
 
 
@@ -190,6 +207,7 @@ def _references(node: Node) -> Iterator[tuple[Node, str]]:
 
 
 def _unwind(template: Template, owner: str) -> str:
-    if template.resources[owner].type == "AWS::EC2::SecurityGroup":
+    resource = template.resources.get(owner)
+    if resource is not None and resource.type == "AWS::EC2::SecurityGroup":
         return "move the rule into an AWS::EC2::SecurityGroupIngress or …Egress of its own, with GroupId"
     return "break the circular dependency with a separate resource"

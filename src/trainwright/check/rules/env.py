@@ -9,11 +9,14 @@ from trainwright.catalog.environment import EnvRule, rules_for
 from trainwright.check.environments import Setting, removal, renaming, settings
 from trainwright.check.finding import Level
 from trainwright.check.job_sizes import once
-from trainwright.check.model import File
+from trainwright.check.model import EnvVar, File
 from trainwright.check.registry import Problem, problem, rule
+from trainwright.errors import did_you_mean
 
 # Wrong but harmless: reported as information.
 _HARMLESS = {"FI_PROVIDER", "FI_EFA_FORK_SAFE"}
+_RDMA_CORE = ("RDMAV_FORK_SAFE", "RDMAV_HUGEPAGES_SAFE", "RDMAV_ALLOW_DISASSOC_DESTROY")
+_DEFAULT_BUFFER = 4 * 2**20
 _NOTE = re.compile(
     r"bench|measur|busbw|faster|slower|GB/s|Gbps|tok(ens)?/s|\d\s*%|because|hang|issue|#\d+|https?://|debug", re.I
 )
@@ -67,6 +70,9 @@ def _judged(file: File, setting: Setting, level: str) -> Iterator[Problem]:
             continue
         if _is_right(entry, setting) or _excused(entry, setting):
             continue
+        if entry.variable.endswith("*") and variable.name not in _RDMA_CORE:
+            yield _misspelled(variable)
+            return
         fix, edit = entry.fix, removal(file, variable) if entry.fix == "remove it" else None
         renamed = re.search(r"\bTORCH_\w+", entry.why_not)
         if renamed is not None:
@@ -74,12 +80,26 @@ def _judged(file: File, setting: Setting, level: str) -> Iterator[Problem]:
         shown = f"={value}" if entry.value else ""
         yield problem(
             variable.value if entry.value and variable.value.value else variable.span,
-            f"{variable.name}{shown}: {entry.complaint}",
+            f"{variable.name}{shown}: {_complaint(entry, value)}",
             fix,
             level=_level(entry),
             edit=edit,
         )
         return
+
+
+def _misspelled(variable: EnvVar) -> Problem:
+    hint = did_you_mean(variable.name, _RDMA_CORE)
+    message = f"{variable.name}: rdma-core has no such variable, so it has no effect"
+    return problem(variable.span, message, f"remove it ({hint})" if hint else "remove it", level="warning")
+
+
+def _complaint(entry: EnvRule, value: str) -> str:
+    if entry.variable != "NCCL_BUFFSIZE" or not value.isdecimal():
+        return entry.complaint
+    if int(value) < _DEFAULT_BUFFER:
+        return "smaller than the default of 4 MiB, which costs bandwidth on large messages"
+    return "larger than the default of 4 MiB, which uses GPU memory per channel and peer"
 
 
 def _is_right(entry: EnvRule, setting: Setting) -> bool:
@@ -99,4 +119,4 @@ def _excused(entry: EnvRule, setting: Setting) -> bool:
 def _level(entry: EnvRule) -> Level | None:
     if entry.variable in _HARMLESS or (entry.variable, entry.value) == ("NCCL_DEBUG", "INFO"):
         return "info"
-    return "warning" if entry.verdict == "noise" else None
+    return {"noise": "warning", "measure": "info"}.get(entry.verdict)  # type: ignore[return-value]

@@ -72,7 +72,7 @@ def _system(file: File) -> str:
     systems = [cluster.os.value for cluster in file.clusters if cluster.os is not None and cluster.os.known]
     if systems:
         return "en" if systems[0].startswith(_NAMED_BY_SYSTEMD) else "eth"
-    return "en" if "/home/ubuntu" in file.text else "eth" if "/home/ec2-user" in file.text else ""
+    return "en" if "/home/ubuntu" in file.text else ""
 
 
 def _leaves(wanted: str, interfaces: tuple[str, ...]) -> bool:

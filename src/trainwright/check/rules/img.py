@@ -24,6 +24,7 @@ _BRANCH = re.compile(
 )
 _BUILDS = ("make", "cmake", "ninja", "configure", "pip", "pip3", "setup.py", "autogen.sh", "bazel", "go", "cargo")
 _BRANCHES = {"main", "master", "develop", "HEAD", "latest"}
+_VERSION_NAME = re.compile(r"v?\d+(\.\d+)+")
 _LATEST = re.compile(r":latest$")
 
 
@@ -92,6 +93,10 @@ def _unpinned_clone(clone: Command, later: list[Command]) -> Iterator[Problem]:
         if verb in ("reset", "switch", "submodule", "fetch"):
             return
         new = command.options.get("b") or command.options.get("B")
+        if verb == "checkout" and new is not None and _has_start_point(command, new):
+            return
+        if verb == "checkout" and new is not None and not _VERSION_NAME.match(new.value):
+            break
         if verb == "checkout" and new is not None:
             yield problem(
                 new.key or new.span,
@@ -108,6 +113,12 @@ def _unpinned_clone(clone: Command, later: list[Command]) -> Iterator[Problem]:
         "a git clone without a tag or commit is built: every build may differ",
         "add --branch <tag>, or `git checkout <commit>` after it",
     )
+
+
+def _has_start_point(command: Command, branch: Value[str]) -> bool:
+    """Whether `git checkout -b name start` names the commit or tag to start from."""
+    words = [word.value for word in command.words[1:] if not word.value.startswith("-")]
+    return len(words) > 2 and words[1] == branch.value and words[2] not in _BRANCHES
 
 
 def _launches(script: ShellScript) -> bool:
@@ -242,6 +253,7 @@ def _installer(file: File, script: ShellScript) -> Iterator[Problem]:
             base,
             "this image contains HPC-X and InfiniBand libraries, which NCCL may load instead of EFA's",
             "remove them before the EFA installer: rm -rf /opt/hpcx, apt-get remove libmlx5-1 libibverbs1",
+            level="info",  # harmless while the plugin comes first in LD_LIBRARY_PATH
         )
 
 

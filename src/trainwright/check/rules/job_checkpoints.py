@@ -32,7 +32,14 @@ def checkpoints_survive(file: File) -> Iterator[Problem]:
     When to ignore: the run is a benchmark whose checkpoints nobody needs, or something else copies them to shared
     storage.
     """
-    yield from once(p for job in file.jobs for p in [*_place_of(file, job), *_interval(job), *_room(file, job)])
+    jobs = [job for job in file.jobs if not _saves_nothing(job)]
+    yield from once(p for job in jobs for p in [*_place_of(file, job), *_interval(job), *_room(file, job)])
+
+
+def _saves_nothing(job: Job) -> bool:
+    """Whether the trainer is asked for no checkpoints (`--save_strategy no` of Hugging Face)."""
+    strategy = job.launch.options.get("save_strategy") if job.launch is not None else None
+    return strategy is not None and strategy.value.strip("'\"").lower() in ("no", "none")
 
 
 def _interval(job: Job) -> Iterator[Problem]:

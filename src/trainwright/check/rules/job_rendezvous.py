@@ -14,6 +14,7 @@ from trainwright.spec.source import Span
 _RANK_VARIABLES = {"SLURM_NODEID", "SLURM_PROCID", "SLURM_LOCALID"}
 _LOCAL_HOSTS = ("localhost", "127.0.0.1", "0.0.0.0")
 _CHOOSING = {"N", "nodes", "n", "ntasks", "w", "nodelist", "r", "relative", "x", "exclude"}  # srun on some nodes only
+_GPUS_OF_LARGE_NODES = 8  # a request for as many takes whole nodes on every type but p2.16xlarge
 _PORT = re.compile(r":(\d+|\$RANDOM)$")
 
 
@@ -111,11 +112,18 @@ def _rendezvous(job: Job) -> Iterator[Problem]:
                 f"{host} is a different machine on each of the {known(job.nodes)} nodes: they cannot find each other",
                 "name the first node of the job",
             )
-    if endpoint is not None and _without_port(job, endpoint) and not _alone(job) and endpoint.value not in _LOCAL_HOSTS:
+    if (
+        endpoint is not None
+        and _without_port(job, endpoint)
+        and not _alone(job)
+        and not _own_nodes(job)
+        and endpoint.value not in _LOCAL_HOSTS
+    ):
         yield problem(
             endpoint,
             f"{endpoint.value} has no port: torchrun uses 29400, and two jobs on one node collide",
             "add a port derived from the job id, such as :$((10000 + SLURM_JOB_ID % 50000))",
+            level=None if _shares_nodes(job) else "info",
         )
     yield from _ports(job, endpoint)
     yield from _miscounted(job)
@@ -210,6 +218,8 @@ def _ports(job: Job, endpoint: Value[str] | None) -> Iterator[Problem]:
                 "$RANDOM is 0 to 32767: one start in 32 gets a port below 1024, which only root may open",
                 "derive it from the job id: $((10000 + SLURM_JOB_ID % 50000))",
             )
+        elif text == "0" and _free_port(value):
+            continue
         elif text.isdecimal() and not 1024 <= int(text) <= 65535:
             yield problem(place, f"port {text} is not between 1024 and 65535", "choose a port in that range")
         elif text.isdecimal() and value.known and _shares_nodes(job):
@@ -237,9 +247,24 @@ def _stated_ports(job: Job, endpoint: Value[str] | None) -> Iterator[tuple[Value
         yield from ((a.value, a.value.value, a.value.span) for a in assigned if a.name == "MASTER_PORT")
 
 
+def _free_port(endpoint: Value[str]) -> bool:
+    """`localhost:0` lets the c10d rendezvous of one node pick a free port."""
+    return endpoint.value.rpartition(":")[0] in _LOCAL_HOSTS
+
+
+def _own_nodes(job: Job) -> bool:
+    """Whether no other job can use the same port: whole nodes, or a pod with its own network."""
+    if job.pod is not None:
+        return not job.pod.host_network
+    type_ = type_of(job)
+    all_gpus = type_.gpus if type_ is not None and type_.gpus else _GPUS_OF_LARGE_NODES
+    return bool(known(job.exclusive)) or any(value.known and value.value >= all_gpus for value in job.gpus_per_node)
+
+
 def _shares_nodes(job: Job) -> bool:
     """Whether the script requests part of a node only, so that other jobs can share it."""
     type_ = type_of(job)
-    if job.scheduler != "slurm" or known(job.exclusive) or type_ is None:
+    if job.scheduler != "slurm" or known(job.exclusive):
         return False
-    return any(value.known and 0 < value.value < type_.gpus for value in job.gpus_per_node)
+    all_gpus = type_.gpus if type_ is not None else _GPUS_OF_LARGE_NODES
+    return any(value.known and 0 < value.value < all_gpus for value in job.gpus_per_node)

@@ -13,6 +13,7 @@ from trainwright.check.registry import Problem, problem, rule
 GPU, EFA = "nvidia.com/gpu", "vpc.amazonaws.com/efa"
 _TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_TOKEN", "WANDB_API_KEY")
 _EFA_PLUGIN = re.compile(r"aws-efa-k8s-device-plugin:v?(\d[\w.]*)")
+_PAUSE = re.compile(r"(^|/)pause(:|@|$)")
 _OPEN = re.compile(r"[${}<>]")  # a template's name for something else
 _P6_NEEDS = "0.5.6"
 _TRAINING_CARDS = 4  # from p4d up the network is bought for training; with one card, EFA is a choice
@@ -36,9 +37,14 @@ def pods_are_ready_to_train(file: File) -> Iterator[Problem]:
 
     When to ignore: an admission webhook adds what is missing.
     """
-    problems = [p for pod in file.pods for p in _pod(pod)]
+    problems = [p for pod in file.pods if not _only_holds_nodes(pod) for p in _pod(pod)]
     problems += [p for job in file.jobs if job.scheduler == "kubernetes" for p in _cards(job)]
     yield from once(problems)
+
+
+def _only_holds_nodes(pod: Pod) -> bool:
+    """Whether the pod runs `pause`: it reserves nodes and runs nothing."""
+    return any(c.image is not None and _PAUSE.search(c.image.value) for c in pod.containers)
 
 
 def _pod(pod: Pod) -> Iterator[Problem]:
@@ -98,6 +104,11 @@ def _cards(job: Job) -> Iterator[Problem]:
 def _amounts(container: Container) -> Iterator[Problem]:
     for name in (GPU, EFA, "aws.amazon.com/neuron"):
         request, limit = container.requests.get(name), container.limits.get(name)
+        empty = next((v for v in (limit, request) if v is not None and v.text in ("", "null", "~")), None)
+        if empty is not None:
+            at = empty.key or empty.span
+            yield problem(at, f"{name} is empty: the container gets none", "write the number", level="error")
+            continue
         if request is not None and limit is None:
             yield problem(request, f"{name} is requested but has no limit: Kubernetes rejects it", "set the same limit")
         elif (

@@ -8,7 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from trainwright.check.finding import Edit
-from trainwright.check.model import File, PortRule, Value, known
+from trainwright.check.model import Command, File, PortRule, Value, known
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.tables import edit_to, table
 from trainwright.spec.source import Span
@@ -62,19 +62,19 @@ def metadata_service_is_version_two(file: File) -> Iterator[Problem]:
     When to ignore: old software on the node supports version 1 only.
     """
     for cluster in file.clusters:
-        if file.format == "parallelcluster" and cluster.imds is None:
-            yield problem(
-                cluster.span,
-                "ImdsSupport is not stated: ParallelCluster before 3.7 then allows version 1 of the metadata service",
-                "add `Imds: {ImdsSupport: v2.0}`",
-                level="info",
-            )
-        elif known(cluster.imds) == "v1.0" and cluster.imds is not None:
+        if known(cluster.imds) == "v1.0" and cluster.imds is not None:
             yield problem(
                 cluster.imds,
                 "version 1 of the metadata service is allowed",
                 "write v2.0",
                 edit=edit_to(file, cluster.imds, "v2.0"),
+            )
+        secured = cluster.head.imds_secured if cluster.head is not None else None
+        if secured is not None and known(secured) is False:
+            yield problem(
+                secured,
+                "every user of the head node can read its role's credentials from the metadata service",
+                "write true, or leave it out",
             )
         for queue in cluster.queues:
             disabled = queue.extra.get("imds_v1_disabled")
@@ -90,6 +90,7 @@ def _launch_templates(file: File) -> Iterator[Problem]:
                 template.span,
                 f"{template.name}: version 2 of the metadata service is not required",
                 "add MetadataOptions: {HttpTokens: required, HttpPutResponseHopLimit: 2}",
+                level="info",  # images such as Amazon Linux 2023 and an account's default may require it
             )
         elif known(template.tokens) == "optional":
             yield problem(
@@ -170,7 +171,8 @@ def _made_up(secret: str) -> bool:
 
 def _account(file: File) -> Iterator[Problem]:
     for match in _ACCOUNT.finditer(file.text):
-        if match[1] not in table("access")["accounts"]["examples"]:
+        accounts = table("access")["accounts"]
+        if match[1] not in accounts["examples"] and match[1] not in accounts["aws"]:
             yield problem(
                 _span(file.text, match.start(1), match.end(1)),
                 f"account {match[1][:4]}… is written in this file",
@@ -184,6 +186,48 @@ def _span(text: str, start: int, end: int) -> Span:
     line = text.count("\n", 0, start) + 1
     column = start - (text.rfind("\n", 0, start) + 1) + 1
     return Span(line, column, line, column + (end - start))
+
+
+_LOGINS = {("huggingface-cli", "login"), ("hf", "auth"), ("hf", "login"), ("docker", "login"), ("wandb", "login")}
+_SECRET_OPTIONS = ("token", "hf_token", "password", "p", "wandb_api_key", "api_key")
+_IN_ENVIRONMENT = {"huggingface-cli": "HF_TOKEN", "hf": "HF_TOKEN", "wandb": "WANDB_API_KEY"}
+
+
+@rule("SEC005", "warning")
+def secrets_stay_off_command_lines(file: File) -> Iterator[Problem]:
+    """Tokens and passwords must not be command line arguments.
+
+    `huggingface-cli login --token`, `wandb login KEY`, `docker login -p` and `--hf_token` show the secret to every user
+    of the node, in `ps` and in the accounting database of Slurm. In a Dockerfile the secret stays in the history of the
+    image.
+
+    Why: whoever can log in to the node, or pull the image, reads it.
+
+    Fix: both libraries read HF_TOKEN and WANDB_API_KEY from the environment; `docker login --password-stdin`; `RUN
+    --mount=type=secret` in a Dockerfile.
+
+    Source: distillation and verl launchers of awsome-distributed-ai; Docker documentation, build secrets.
+
+    When to ignore: the command runs in a throw-away container that nobody else can see.
+    """
+    for command in (c for script in file.scripts for c in script.commands):
+        words = [word.value for word in command.words[:2]]
+        if len(words) == 2 and (words[0], words[1]) in _LOGINS:
+            yield from _login(command)
+
+
+def _login(command: Command) -> Iterator[Problem]:
+    secret = next((command.options[name] for name in _SECRET_OPTIONS if command.options.get(name)), None)
+    if secret is None and command.program == "wandb":
+        secret = next((word for word in command.words[2:] if not word.value.startswith("-")), None)
+    if secret is None or not secret.value or secret.value.startswith("-"):
+        return
+    name = _IN_ENVIRONMENT.get(command.program)
+    yield problem(
+        secret,
+        f"a secret on the command line of {command.program} is visible to every user of the node",
+        f"set {name} in the environment; no login is needed" if name else "use --password-stdin",
+    )
 
 
 @rule("SEC004", "warning")
@@ -215,6 +259,10 @@ def access_is_narrow(file: File) -> Iterator[Problem]:
                 f"{whose} allows every action on every resource",
                 "name the buckets and actions that nodes need",
             )
+    for cluster in file.clusters:
+        for address in cluster.head.allowed_ips if cluster.head is not None else ():
+            if known(address) in ("0.0.0.0/0", "::/0"):
+                yield problem(address, "ssh is open to the whole internet", "name your own address range")
     for group in file.security_groups:
         for one in group.ingress:
             yield from _open_port(group.name, one)

@@ -42,10 +42,17 @@ def shell_does_what_it_says(file: File) -> Iterator[Problem]:
     cluster.
     """
     for script in file.scripts:
+        yield from _redirects(script)
         if script.kind != "dockerfile":
             yield from once(
                 [*_tests(script), *_braces(script), *_continuations(file, script), *_directives(file, script)]
             )
+
+
+def _redirects(script: ShellScript) -> Iterator[Problem]:
+    for span, text in script.version_redirects:
+        what = f"writes to a file named {text[1:]!r}" if text.startswith(">") else f"reads a file named {text[1:]!r}"
+        yield problem(span, f"without quotes the shell {what}, and pip sees no version", "quote the requirement")
 
 
 def _tests(script: ShellScript) -> Iterator[Problem]:

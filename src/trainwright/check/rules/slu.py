@@ -140,7 +140,7 @@ def _reaches(cluster: Cluster, database: Database, format: str) -> Iterator[Prob
             database.span,
             "the head node has no additional security group: the accounting database must admit it another way",
             "add the database's client group to HeadNode / Networking / AdditionalSecurityGroups",
-            level="warning",
+            level="info",
         )
 
 

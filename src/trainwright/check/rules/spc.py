@@ -57,7 +57,7 @@ def platform_can_do_it(file: File) -> Iterator[Problem]:
             for path in written(spec.loaded.node, pattern):
                 if plain(spec, path) not in (None, False, {}, []):
                     what = f"{title} cannot honour `{pattern[-1]}`: {limit.why}"
-                    yield problem(spec.loaded.node.get(*path[:-1], path[-1]) or file.span, what, limit.fix)
+                    yield problem(spec.loaded.span(*path), what, limit.fix, level=limit.level)
         for pattern, values in platform.values.items():
             for path in written(spec.loaded.node, pattern):
                 value = plain(spec, path)

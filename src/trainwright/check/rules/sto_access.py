@@ -218,6 +218,7 @@ def _storage_counts(cluster: Cluster) -> Iterator[Problem]:
         ([s for s in fsx if s.existing is not None], limits["existing_fsx"], "existing FSx file systems"),
         ([s for s in efs if s.existing is not None], limits["existing_efs"], "existing EFS file systems"),
         ([s for s in cluster.storages if s.kind == "ebs"], limits["ebs"], "EBS volumes"),
+        ([s for s in cluster.storages if s.kind == "raid"], limits["raid"], "RAID arrays"),
     )
     for storages, limit, what in groups:
         if len(storages) > limit:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import os
 import re
+import socket
 import subprocess
 from pathlib import Path
 
@@ -31,15 +32,22 @@ def slurm_version() -> tuple[int, int]:
 def write_all(record: Record) -> None:
     """Every file under `etc/`: slurm.conf, gres.conf, cgroup.conf, hosts, the scripts and the munge key."""
     etc = record.folder / "etc"
-    (etc / "slurm.conf").write_text(slurm_conf(record))
-    (etc / "gres.conf").write_text(gres_conf(record))
-    (etc / "cgroup.conf").write_text(cgroup_conf())
-    (etc / "hosts").write_text(hosts(record.cluster))
+    write_settings(record)
     if record.cluster.database:
         _private(etc / "slurmdbd.conf", slurmdbd_conf(record).encode())
     for name in ("epilog", "resume", "suspend"):
         _script(etc / f"{name}.sh", (Path(__file__).parent / f"{name}.sh").read_text())
     _private(etc / "munge.key", os.urandom(128))
+
+
+def write_settings(record: Record) -> None:
+    """The files that follow from the cluster's queues and settings."""
+    etc = record.folder / "etc"
+    (etc / "slurm.conf").write_text(slurm_conf(record))
+    (etc / "gres.conf").write_text(gres_conf(record))
+    (etc / "cgroup.conf").write_text(cgroup_conf())
+    # In place: the nodes see this very file under /etc/hosts.
+    (etc / "hosts").write_text(hosts(record.cluster))
 
 
 def slurm_conf(record: Record) -> str:
@@ -54,8 +62,12 @@ def slurm_conf(record: Record) -> str:
 def _identity(record: Record) -> list[tuple[str, object]]:
     user = getpass.getuser()
     port = CONTROLLER_PORT if record.namespaces else record.ports[0]
-    host = f"{HEAD_NAME}({HEAD_ADDRESS})" if record.namespaces else f"{os.uname().nodename}(127.0.0.1)"
+    host = f"{HEAD_NAME}({HEAD_ADDRESS})" if record.namespaces else f"{os.uname().nodename}({own_address()})"
+    # Without this Slurm listens on every interface; with it, on the address that the machine's name resolves to.
+    bound = not record.namespaces and loopback_address()
+    only: list[tuple[str, object]] = [("CommunicationParameters", "NoInAddrAny,NoCtldInAddrAny")] if bound else []
     return [
+        *only,
         ("ClusterName", record.cluster.name),
         ("SlurmctldHost", host),
         ("SlurmctldPort", port),
@@ -65,6 +77,28 @@ def _identity(record: Record) -> list[tuple[str, object]]:
         ("SlurmUser", user),
         ("SlurmdUser", user),
     ]
+
+
+def loopback_address() -> str:
+    """The address of this machine's own name, where that is a loopback address; Slurm can be bound to no other name."""
+    try:
+        answers = socket.getaddrinfo(os.uname().nodename.encode(), None, socket.AF_INET)
+    except OSError:
+        return ""
+    address = str(answers[0][4][0])
+    return address if address.startswith("127.") else ""
+
+
+def own_address() -> str:
+    """Where the daemons of a cluster without namespaces reach each other."""
+    return loopback_address() or "127.0.0.1"
+
+
+def reachable_from() -> str:
+    """What is said about the ports of a cluster without namespaces."""
+    if loopback_address():
+        return "on loopback ports of this machine"
+    return "on ports of this machine, on every interface: its name is no loopback name (only the munge key protects it)"
 
 
 def _paths(record: Record) -> list[tuple[str, object]]:
@@ -84,6 +118,8 @@ def _paths(record: Record) -> list[tuple[str, object]]:
 
 def _behaviour(cluster: LocalCluster, at: Path) -> list[tuple[str, object]]:
     fast = "batch_sched_delay=0,sched_interval=1,sched_min_interval=0,bf_interval=1"
+    # A job whose prolog failed on one node runs on another at once, instead of waiting until someone releases it.
+    fast += ",nohold_on_prolog_fail"
     settings: list[tuple[str, object]] = [
         ("ProctrackType", "proctrack/linuxproc"),
         ("TaskPlugin", "task/none"),
@@ -143,7 +179,7 @@ def _elastic(cluster: LocalCluster, at: Path) -> list[tuple[str, object]]:
 def node_line(record: Record, node: LocalNode) -> str:
     where = f"NodeAddr={node.address} Port={NODE_PORT}"
     if not record.namespaces:
-        where = f"NodeAddr=127.0.0.1 NodeHostname=localhost Port={record.ports[2 + node.index]}"
+        where = f"NodeAddr={own_address()} NodeHostname={os.uname().nodename} Port={record.ports[2 + node.index]}"
     gres = f" Gres={_gres(node.queue)}" if node.queue.gpus else ""
     state = "CLOUD" if node.elastic else "UNKNOWN"
     size = f"CPUs={node.queue.cpus} RealMemory={machine_memory_mb()}"
@@ -202,7 +238,10 @@ def cgroup_conf() -> str:
 
 def hosts(cluster: LocalCluster) -> str:
     lines = ["127.0.0.1 localhost", f"{HEAD_ADDRESS} {HEAD_NAME}"]
-    return "\n".join(lines + [f"{node.address} {node.name}" for node in cluster.nodes]) + "\n"
+    lines += [f"{node.address} {node.name}" for node in cluster.nodes]
+    # The same addresses as a dual-stack socket sees them: torch looks up the name of each peer, and warns without it.
+    lines += [f"::ffff:{node.address} {node.name}" for node in cluster.nodes]
+    return "\n".join(lines) + "\n"
 
 
 def slurmdbd_conf(record: Record) -> str:

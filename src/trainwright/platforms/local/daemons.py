@@ -15,6 +15,7 @@ from trainwright.errors import UserError
 from trainwright.platforms.local import config, state
 from trainwright.platforms.local.cluster import LocalNode
 from trainwright.platforms.local.state import Record
+from trainwright.schedulers.shell import Unreachable
 
 HERE = Path(__file__).parent
 NEW_NETWORK = ("unshare", "--net", "--uts", "--mount", "--propagation", "slave")
@@ -55,23 +56,31 @@ def start_head(record: Record) -> None:
     wait_for(lambda: _bridge_is_up(record), "the head's network comes up", record.log("head").with_suffix(".out"))
 
 
+def start_head_again(record: Record) -> None:
+    """A new process to hold the head's network, which slurmctld has kept alive."""
+    launch(record, "head", [*enter(record), "sleep", "infinity"])
+
+
 def start_controller(record: Record, fresh: bool) -> None:
     launch(record, "slurmctld", [*enter(record), "slurmctld", "-D", *(["-c"] if fresh else [])])
 
 
-def start_nodes(record: Record, nodes: Sequence[LocalNode]) -> None:
-    """Start a slurmd each, all at once; in namespaces, then plug each one's cable into the bridge."""
+def start_nodes(record: Record, nodes: Sequence[LocalNode], booted: bool = True) -> None:
+    """Start one slurmd per node, all at once; in namespaces, then plug each one's cable into the bridge. Slurm requeues
+    the jobs of a node that says it has booted; a slurmd that is only restarted finds them again."""
     pids: dict[str, int] = {}
     for node in nodes:
         (record.folder / "spool" / node.name).mkdir(exist_ok=True)
-        pids[node.name] = launch(record, node_role(node), _node_command(record, node))
+        pids[node.name] = launch(record, node_role(node), _node_command(record, node, booted))
     if record.namespaces:
         _plug(record, [(node, pids[node.name]) for node in nodes])
 
 
 def start_supervisor(record: Record) -> None:
     """The process that powers elastic nodes up and down when Slurm asks."""
-    os.mkfifo(record.folder / "run/power")
+    power = record.folder / "run/power"
+    if not power.exists():
+        os.mkfifo(power)
     launch(record, "supervisor", [sys.executable, "-m", "trainwright.platforms.local.supervisor", record.cluster.name])
 
 
@@ -83,20 +92,21 @@ def enter(record: Record) -> tuple[str, ...]:
     """What stands before a command that has to run on the head: nothing where nodes share the machine's network."""
     if not record.namespaces:
         return ()
-    pid = state.pid_of(record, "head")
+    # slurmctld is in the head's network too, and holds it where the head's own process was killed.
+    pid = state.pid_of(record, "head") or state.pid_of(record, "slurmctld")
     if pid is None:
-        raise UserError(
+        raise Unreachable(
             f"the head of cluster {record.cluster.name!r} is gone",
             where=str(record.log("head").with_suffix(".out")),
-            fix=f"`trainwright down {record.cluster.name}`, then `trainwright up`",
+            fix="`trainwright up SPEC` starts it again",
         )
     return ("nsenter", f"--net=/proc/{pid}/ns/net", f"--uts=/proc/{pid}/ns/uts", f"--mount=/proc/{pid}/ns/mnt", "--")
 
 
-def _node_command(record: Record, node: LocalNode) -> list[str]:
+def _node_command(record: Record, node: LocalNode, booted: bool) -> list[str]:
     if not record.namespaces:
-        return ["slurmd", "-D", "-b", "-N", node.name]
-    # Every node is a machine: its own network, host name and process table; tini buries what dies in it.
+        return ["slurmd", "-D", *(["-b"] if booted else []), "-N", node.name]
+    # Every node is a machine: its own network, host name and process table; tini reaps what dies in it.
     return [*NEW_NODE, "tini", "-s", "--", "sh", str(HERE / "node.sh"), node.name, node.address, *_files(record)]
 
 
@@ -120,7 +130,7 @@ def _plug(record: Record, nodes: Sequence[tuple[LocalNode, int]]) -> None:
 
 def unplug(record: Record, nodes: Sequence[LocalNode]) -> None:
     """Take the nodes' cables away. A dead node's can linger: the kernel keeps its network for a while after it."""
-    present = Path(f"/proc/{state.pid_of(record, 'head')}/net/dev").read_text()
+    present = run_on_head(record, ["cat", "/proc/net/dev"])
     batch = [f"link del {cable(node)}" for node in nodes if f"{cable(node)}:" in present.split()]
     if batch:
         run_on_head(record, ["ip", "-batch", "-"], "\n".join(batch) + "\n")
@@ -149,7 +159,7 @@ def answers(record: Record, command: Sequence[str]) -> bool:
 
 
 def wait_for(ready: Callable[[], bool], what: str, log: Path, seconds: float = 60.0) -> None:
-    """Wait until something is true, or say what never was and show the end of the log that should tell why."""
+    """Wait until something is true; after `seconds`, an error with the end of the log that should say why."""
     deadline = time.monotonic() + seconds
     while True:
         with contextlib.suppress(FileNotFoundError):
@@ -157,7 +167,7 @@ def wait_for(ready: Callable[[], bool], what: str, log: Path, seconds: float = 6
                 return
         if time.monotonic() > deadline:
             tail = log.read_text(errors="replace").splitlines()[-5:] if log.is_file() else []
-            raise UserError(f"waited {seconds:.0f} s in vain until {what}", where=" | ".join(tail) or str(log))
+            raise UserError(f"waited {seconds:.0f} s, and not yet: {what}", where=" | ".join(tail) or str(log))
         time.sleep(0.02)
 
 

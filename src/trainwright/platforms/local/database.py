@@ -25,7 +25,7 @@ def start(record: Record) -> None:
             "the accounting database needs MariaDB and slurmdbd, which are not installed",
             fix="apt-get install mariadb-server slurmdbd, or leave --database out: jobs are then kept in a file",
         )
-    data, socket = record.folder / "spool/mariadb", record.short / "run/mariadb"
+    data = record.folder / "spool/mariadb"
     made = subprocess.run(
         [
             "mariadb-install-db",
@@ -40,6 +40,13 @@ def start(record: Record) -> None:
     )
     if made.returncode:
         raise UserError(f"mariadb-install-db failed: {made.stderr.strip()[-300:]}", where=str(data))
+    start_daemons(record)
+
+
+def start_daemons(record: Record) -> None:
+    """MariaDB and slurmdbd on the database that is there."""
+    data, socket = record.folder / "spool/mariadb", record.short / "run/mariadb"
+    socket.unlink(missing_ok=True)
     options = [f"--datadir={data}", f"--socket={socket}", "--skip-networking", f"--user={getpass.getuser()}"]
     launch(record, "mariadb", ["mariadbd", "--no-defaults", *options])
     wait_for(socket.exists, "MariaDB makes its socket", record.log("mariadb").with_suffix(".out"))

@@ -11,27 +11,28 @@ from collections.abc import Callable
 
 from trainwright.errors import UserError
 from trainwright.platforms.base import ClusterStatus, NodeStatus, QueueStatus
-from trainwright.platforms.local import config, daemons, database, ports, state
+from trainwright.platforms.local import config, daemons, database, leftovers, ports, repair, state
+from trainwright.platforms.local.change import change_in_place, fits_in_place, jobs_on, refuse_for_jobs
 from trainwright.platforms.local.cluster import LocalCluster
 from trainwright.platforms.local.state import Record
+from trainwright.schedulers.shell import Unreachable
 
 INSTALL = "apt-get install --no-install-recommends slurm-wlm munge tini iproute2"
 
 
 def up(
-    cluster: LocalCluster, own_network: bool | None = None, say: Callable[[str], None] = lambda words: None
+    cluster: LocalCluster,
+    own_network: bool | None = None,
+    say: Callable[[str], None] = lambda words: None,
+    force: bool = False,
 ) -> Record:
     """Start a real Slurm on this machine and wait until its nodes are idle.
 
     `own_network` gives each node a network, host name and process table of its own; by default that is done where
-    root allows it. A cluster that already runs is left alone; one that a crash left half started is started anew.
+    root allows it. A cluster that already runs is repaired and changed in place; what would end its jobs is refused
+    unless `force`. One that a crash left half started is started anew.
     """
-    missing = daemons.missing_programs()
-    if missing:
-        raise UserError(
-            f"this machine has no Slurm to start: {', '.join(missing)} not found",
-            fix=f"{INSTALL}; or run jobs as plain processes: `trainwright submit --scheduler process`",
-        )
+    _refuse_what_is_missing()
     namespaces = daemons.namespaces_allowed() if own_network is None else own_network
     if cluster.mounts and not namespaces:
         raise UserError(
@@ -40,10 +41,11 @@ def up(
         )
     with state.locked(cluster.name):
         old = state.read(cluster.name)
-        if old and old.ready and old.cluster == cluster and daemons_alive(old):
-            say(f"cluster {cluster.name} is already up")
-            return old
+        if old and old.ready and (old.cluster == cluster or fits_in_place(old.cluster, cluster)):
+            return _keep(old, cluster, force, say)
         if old:
+            if old.ready and not force:
+                refuse_for_jobs("this change of the spec", jobs_on(old), cluster.name)
             say(f"removing what is left of an earlier cluster {cluster.name}")
             _remove(old)
         try:
@@ -55,12 +57,37 @@ def up(
             raise
 
 
+def _refuse_what_is_missing() -> None:
+    missing = daemons.missing_programs()
+    if missing:
+        raise UserError(
+            f"this machine has no Slurm to start: {', '.join(missing)} not found",
+            fix=f"{INSTALL}; or run jobs as plain processes: `trainwright submit --scheduler process`",
+        )
+
+
+def _keep(record: Record, cluster: LocalCluster, force: bool, say: Callable[[str], None]) -> Record:
+    """A cluster that is there: dead daemons are restarted, a changed spec is applied, jobs go on."""
+    dead = repair.missing(record)
+    started = repair.repair(record, dead, say) if dead else []
+    if record.cluster != cluster:
+        before = {node.name for node in record.cluster.nodes}
+        record = change_in_place(record, cluster, force, say)
+        started = [name for name in started if name in {node.name for node in cluster.nodes}]
+        started += [node.name for node in repair.static_nodes(record) if node.name not in before]
+    elif not dead:
+        say(f"cluster {cluster.name} is already up")
+    wait_ready(record, started)
+    return record
+
+
 def _start(cluster: LocalCluster, namespaces: bool, say: Callable[[str], None]) -> Record:
     wanted = 0 if namespaces else 2 + len(cluster.nodes)
     with ports.reserved(wanted) if wanted else contextlib.nullcontext(()) as chosen:
         record = state.new_record(cluster, namespaces, chosen)
         config.write_all(record)
-        kind = "each in a network of its own" if namespaces else "on loopback ports of this machine"
+        leftovers.start_keeper(record)
+        kind = "each in a network of its own" if namespaces else config.reachable_from()
         static = [node for node in cluster.nodes if not node.elastic]
         say(f"starting Slurm with {len(static)} nodes up of {len(cluster.nodes)}, {kind}")
         daemons.start_munge(record)
@@ -92,11 +119,14 @@ def wait_ready(record: Record, nodes: list[str], seconds: float = 90.0) -> None:
     daemons.wait_for(usable, f"{len(nodes)} nodes are idle", log, seconds)
 
 
-def down(name: str) -> list[str]:
-    """Stop a cluster and remove its folder; the names of what was stopped. Works on half-started ones too."""
+def down(name: str, force: bool = False) -> list[str]:
+    """Stop a cluster and remove its folder; the names of what was stopped. Works on half-started ones too. A cluster
+    with jobs is refused unless `force`."""
     state.require(name)
     with state.locked(name):
         record = state.require(name)
+        if record.ready and not force:
+            refuse_for_jobs(f"`down {name}`", jobs_on(record), name)
         roles = sorted(set(state.processes(record).values()))
         _remove(record)
         state.lock_file(name).unlink()
@@ -115,11 +145,6 @@ def _remove(record: Record) -> None:
     state.remove(record)
 
 
-def daemons_alive(record: Record) -> bool:
-    roles = set(state.processes(record).values())
-    return {"munged", "slurmctld"} <= roles
-
-
 def node_states(record: Record) -> dict[str, tuple[str, str]]:
     """node -> (state, reason), as Slurm says; flags such as `*` (does not answer) become words."""
     lines = daemons.run_on_head(record, ["sinfo", "-hN", "-o", "%N|%T|%E"]).splitlines()
@@ -134,8 +159,7 @@ def node_states(record: Record) -> dict[str, tuple[str, str]]:
 
 def status(name: str) -> ClusterStatus:
     record = state.require(name)
-    alive = daemons_alive(record)
-    states = node_states(record) if alive else {}
+    states, problems = _node_states_now(record)
     nodes = tuple(
         NodeStatus(
             node.name, node.queue.name, *states.get(node.name, ("stopped", "")), address=_address(record, node.index)
@@ -149,7 +173,27 @@ def status(name: str) -> ClusterStatus:
         )
         for queue in record.cluster.queues
     )  # fmt: skip
-    return ClusterStatus(name, "local", "running" if alive and record.ready else "broken", "slurm", queues, nodes)
+    word = "running" if record.ready and not problems else "broken"
+    return ClusterStatus(name, "local", word, "slurm", queues, nodes, problems)
+
+
+def _node_states_now(record: Record) -> tuple[dict[str, tuple[str, str]], tuple[str, ...]]:
+    """What Slurm says about the nodes. Where it does not answer: which daemons are gone, and which nodes still run."""
+    dead = repair.missing(record)
+    fix = "`trainwright up SPEC` restarts it, and jobs go on"
+    problems = tuple(f"{role} is not running; {fix}" for role in dead if not role.startswith("node-"))
+    try:
+        if "slurmctld" in dead:  # its commands would try for seconds
+            raise Unreachable("slurmctld does not answer")
+        return node_states(record), problems
+    except UserError as error:
+        alive = repair.running_roles(record)
+        words = {
+            node.name: ("unknown", "the controller does not answer")
+            for node in record.cluster.nodes
+            if daemons.node_role(node) in alive
+        }
+        return words, problems or (f"{error.what}; {fix}",)
 
 
 def _address(record: Record, index: int) -> str:

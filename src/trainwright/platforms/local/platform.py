@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from trainwright.errors import UserError
 from trainwright.platforms.base import ClusterStatus
-from trainwright.platforms.local import daemons, life, state
+from trainwright.platforms.local import daemons, life, repair, state
 from trainwright.platforms.local.cluster import LocalCluster, LocalQueue
-from trainwright.schedulers.shell import Gone, Shell
+from trainwright.schedulers.shell import Gone, Shell, Unreachable
 from trainwright.schedulers.slurm import SlurmScheduler
 
 if TYPE_CHECKING:  # `jobs` and `logs` come through here, and need no spec
@@ -27,7 +27,13 @@ class HeadShell(Shell):
     start: str = ""
 
     def argv(self, command: Sequence[str]) -> list[str]:
-        return [*daemons.enter(self._record()), *command]
+        record = self._record()
+        # Slurm's commands try for many seconds to reach a controller that is not there.
+        if "slurmctld" not in repair.running_roles(record):
+            raise Unreachable(
+                f"cannot reach {self.cluster}: slurmctld is not running", fix="`trainwright up SPEC` restarts it"
+            )
+        return [*daemons.enter(record), *command]
 
     def environment(self) -> dict[str, str]:
         return {**super().environment(), "SLURM_CONF": str(self._record().conf)}
@@ -49,11 +55,11 @@ class LocalPlatform:
     name = "local"
 
     def up(self, spec: Spec, say: Callable[[str], None], force: bool = False) -> ClusterStatus:
-        life.up(cluster_from_spec(spec), say=say)
+        life.up(cluster_from_spec(spec), say=say, force=force)
         return life.status(spec.name)
 
     def down(self, name: str, spec: Spec | None, say: Callable[[str], None], force: bool = False) -> None:
-        stopped = life.down(name)
+        stopped = life.down(name, force)
         say(f"stopped {len(stopped)} parts of {name}; nothing is left")
 
     def status(self, name: str, spec: Spec | None) -> ClusterStatus:

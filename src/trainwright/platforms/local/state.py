@@ -149,7 +149,9 @@ def names() -> list[str]:
 def environment(record: Record, role: str) -> dict[str, str]:
     """What every daemon of the cluster starts with: little more than a path and the mark."""
     keep = {
-        key: os.environ[key] for key in ("HOME", "LANG", "LD_LIBRARY_PATH", "TRAINWRIGHT_HOME") if key in os.environ
+        key: os.environ[key]
+        for key in ("HOME", "LANG", "LD_LIBRARY_PATH", "PYTHONPATH", "TRAINWRIGHT_HOME")
+        if key in os.environ
     }
     return {**keep, "PATH": PATH, "SLURM_CONF": str(record.conf), MARK: record.identity, ROLE: role}
 
@@ -171,6 +173,17 @@ def processes(record: Record) -> dict[int, str]:
         elif job in words and _value(words, "SLURM_JOB_ID"):
             found[int(entry)] = f"job-{_value(words, 'SLURMD_NODENAME')}"
     return found
+
+
+def job_processes(record: Record) -> Iterator[tuple[int, tuple[str, str, str]]]:
+    """The processes of jobs, each with the job's id, its name and the node."""
+    conf = f"SLURM_CONF={record.conf}".encode()
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            words = Path(f"/proc/{entry}/environ").read_bytes().split(b"\0")
+            job = _value(words, "SLURM_JOB_ID") if conf in words else ""
+            if job:
+                yield int(entry), (job, _value(words, "SLURM_JOB_NAME"), _value(words, "SLURMD_NODENAME"))
 
 
 def _value(words: list[bytes], name: str) -> str:

@@ -40,11 +40,11 @@ def node_iam(setting: Setting, script_bucket: str | None, own: tuple[Script, ...
 
 def _job_buckets(setting: Setting) -> dict[str, bool]:
     """Buckets jobs name by address, and whether they write there. One linked to Lustre needs none: FSx copies."""
-    found: dict[str, bool] = {}
+    buckets: dict[str, bool] = {}
     for job in setting.spec.jobs:
         targets = [(job.data, False), (job.checkpoint.to if job.checkpoint else None, True)]
         for address, write in targets:
             if address is not None and address.startswith("s3://"):
                 bucket = address.removeprefix("s3://").split("/")[0]
-                found[bucket] = found.get(bucket, False) or write
-    return found
+                buckets[bucket] = buckets.get(bucket, False) or write
+    return buckets

@@ -1,5 +1,5 @@
 """Boot scripts of ours: container runtimes and monitoring, written as pinned files of the plan. Nodes fetch them from
-the bucket under a name that holds their hash, so that a node never runs another text than was planned."""
+the bucket under a name that holds their hash, so that a node runs exactly what was planned."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class BootScript:
     why: str
 
     def key(self, cluster: str) -> str:
-        """Its place in the bucket; another text gets another place."""
+        """Its address in the bucket; a changed script gets another one."""
         digest = hashlib.sha256(self.text.encode()).hexdigest()[:16]
         return f"trainwright/{cluster}/{digest}/{self.name}"
 
@@ -42,19 +42,19 @@ def pins() -> dict[str, Any]:
 def boot_scripts(setting: Setting) -> tuple[BootScript, ...]:
     """The scripts every node of the cluster runs."""
     spec = setting.spec
-    found: list[BootScript] = []
+    scripts: list[BootScript] = []
     scratch = next((s.mount for s in spec.storage if s.nvme is not None), None)
     runtimes = (spec.software.containers or "none").split("+")
     if "enroot" in runtimes:
         text = _render("enroot.sh.j2", scratch=scratch)
-        found.append(BootScript("enroot.sh", text, "ParallelCluster ships enroot and pyxis switched off"))
+        scripts.append(BootScript("enroot.sh", text, "ParallelCluster ships enroot and pyxis switched off"))
     if "docker" in runtimes:
         text = _render("docker.sh.j2", scratch=scratch, os=spec.software.os, pins=pins()["docker"])
-        found.append(BootScript("docker.sh", text, "the stock image has no docker"))
+        scripts.append(BootScript("docker.sh", text, "the stock image has no docker"))
     if spec.monitoring:
         text = _render("monitoring.sh.j2", cluster=spec.name)
-        found.append(BootScript("monitoring.sh", text, "node metrics, gathered by a Prometheus on the head node"))
-    return tuple(found)
+        scripts.append(BootScript("monitoring.sh", text, "node metrics, gathered by a Prometheus on the head node"))
+    return tuple(scripts)
 
 
 def actions(

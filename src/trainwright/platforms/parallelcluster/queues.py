@@ -32,34 +32,34 @@ def queue(setting: Setting, item: Queue, scripts: tuple[BootScript, ...], ids: I
 
 def _capacity_type(item: Queue) -> Any:
     if item.capacity.kind == "spot":
-        return Why("SPOT", "cheap, and taken back with two minutes' notice: keep checkpoints close together")
+        return Why("SPOT", "interrupted with two minutes' notice: save checkpoints often")
     if item.capacity.kind == "block":
-        return Why("CAPACITY_BLOCK", "nodes start when the block starts and go when it ends")
+        return Why("CAPACITY_BLOCK", "nodes start when the block starts and end with it")
     return "ONDEMAND"
 
 
 def _why_exclusive(item: Queue) -> str:
     if item.exclusive:
-        return "a job has its nodes to itself: ranks of two jobs on one node would share its network cards"
+        return "jobs get whole nodes: ranks of two jobs on one node would share its network cards"
     return "jobs may share a node"
 
 
 def _networking(setting: Setting, item: Queue, ids: Ids) -> dict[str, Any]:
     subnets: Any = subnets_of(item, ids)
     if len(subnets) > 1:
-        subnets = Why(subnets, "any zone will do, so that capacity is easier to get")
+        subnets = Why(subnets, "any zone, so that capacity is easier to get")
     elif len(ids.private_subnets) > 1:
-        subnets = Why(subnets, "EFA, placement groups and reservations live in one zone")
-    found: dict[str, Any] = {"SubnetIds": subnets, "PlacementGroup": _placement(item)}
+        subnets = Why(subnets, "EFA, placement groups and reservations need one zone")
+    section: dict[str, Any] = {"SubnetIds": subnets, "PlacementGroup": _placement(item)}
     if ids.security_group is not None:
-        found["AdditionalSecurityGroups"] = Why(
+        section["AdditionalSecurityGroups"] = Why(
             [ids.security_group], "all traffic to and from itself, in both directions: EFA checks both"
         )
-    return found
+    return section
 
 
 def subnets_of(item: Queue, ids: Ids) -> list[str]:
-    """All private subnets for a queue that may stand anywhere, else the first."""
+    """All private subnets for a queue that may run in any zone, else the first."""
     in_one_zone = item.efa or item.placement or item.capacity.kind not in ("on-demand", "spot")
     return list(ids.private_subnets[:1] if in_one_zone else ids.private_subnets)
 
@@ -78,14 +78,14 @@ def _disks(setting: Setting, item: Queue, machine: InstanceType) -> dict[str, An
     if scratch is not None and machine.nvme_gb > 0:
         disks["EphemeralVolume"] = Why(
             {"MountDir": scratch.mount},
-            f"{machine.nvme_gb:,} GB of NVMe on each node, striped; empty again when the node goes",
+            f"{machine.nvme_gb:,} GB of NVMe on each node, striped; lost when the node stops",
         )
     return disks
 
 
 def _resource(item: Queue, machine: InstanceType, several_zones: bool) -> dict[str, Any]:
     assert item.count is not None
-    found: dict[str, Any] = {
+    resource: dict[str, Any] = {
         "Name": machine.name.replace(".", "-"),
         # ParallelCluster takes several zones only with its list of types, even a list of one.
         **({"Instances": [{"InstanceType": machine.name}]} if several_zones else {"InstanceType": machine.name}),
@@ -93,25 +93,25 @@ def _resource(item: Queue, machine: InstanceType, several_zones: bool) -> dict[s
         "MaxCount": item.count.max,
     }
     if item.efa:
-        found["Efa"] = Why({"Enabled": True}, _why_efa(machine))
+        resource["Efa"] = Why({"Enabled": True}, _why_efa(machine))
     target = _reservation(item)
     if target is not None:
-        found["CapacityReservationTarget"] = target
+        resource["CapacityReservationTarget"] = target
     layout = _layout(machine)
     if layout is not None:
-        found["CustomSlurmSettings"] = layout
-    return found
+        resource["CustomSlurmSettings"] = layout
+    return resource
 
 
 def _why_count(item: Queue) -> str:
     assert item.count is not None
     if item.count.min == item.count.max:
-        return "as many as at most: the nodes are always up" + (
+        return "the same as MaxCount: the nodes are always up" + (
             ", their capacity is paid in any case" if item.capacity.kind in ("reservation", "block", "group") else ""
         )
     if item.count.min == 0:
-        return "none while nobody has work for them"
-    return f"{item.count.min} always up, the others come with work and go when idle"
+        return "none while there is no work"
+    return f"{item.count.min} always up; the others start on demand and stop when idle"
 
 
 def _why_efa(machine: InstanceType) -> str:
@@ -124,7 +124,7 @@ def _reservation(item: Queue) -> Any:
     if kind in ("reservation", "block"):
         return {"CapacityReservationId": target}
     if kind == "group":
-        return Why({"CapacityReservationResourceGroupArn": target}, "several reservations, used as if they were one")
+        return Why({"CapacityReservationResourceGroupArn": target}, "several reservations, used like one")
     return None
 
 
@@ -138,4 +138,4 @@ def _layout(machine: InstanceType) -> Any:
         "CoresPerSocket": machine.cores_per_socket,
         "ThreadsPerCore": machine.threads_per_core,
     }
-    return Why(layout, "told to Slurm, which otherwise takes every CPU for a socket and binds ranks across them")
+    return Why(layout, "without it Slurm counts every CPU as a socket and binds ranks across sockets")

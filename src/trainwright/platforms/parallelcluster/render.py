@@ -24,7 +24,7 @@ def cluster_file(setting: Setting, scripts: tuple[BootScript, ...], ids: Ids) ->
     return {
         "Region": spec.region,
         "Image": _image(setting),
-        "Imds": Why({"ImdsSupport": "v2.0"}, "version 1 hands a node's credentials to anything that can make it fetch"),
+        "Imds": Why({"ImdsSupport": "v2.0"}, "version 1 exposes a node's credentials to server-side request forgery"),
         "HeadNode": _head(setting, scripts, ids),
         "Scheduling": {
             "Scheduler": "slurm",
@@ -66,7 +66,7 @@ def _head(setting: Setting, scripts: tuple[BootScript, ...], ids: Ids) -> dict[s
         "Networking": {"SubnetId": ids.public_subnet, **({"AdditionalSecurityGroups": groups} if groups else {})},
         "Ssh": _ssh(setting),
         "LocalStorage": {"RootVolume": {"Size": gib(head.root_volume), "Encrypted": True, "VolumeType": "gp3"}},
-        "Imds": Why({"Secured": True}, "only root and the cluster's own services reach the head node's credentials"),
+        "Imds": Why({"Secured": True}, "only root and the cluster's own services can read the head node's credentials"),
         "Iam": node_iam(setting, ids.bucket if scripts else None, head.scripts),
         **({"CustomActions": custom} if custom else {}),
     }
@@ -82,12 +82,12 @@ def _ssh(setting: Setting) -> dict[str, Any]:
 
 def _slurm(setting: Setting, ids: Ids) -> dict[str, Any]:
     spec = setting.spec
-    found: dict[str, Any] = {
-        "QueueUpdateStrategy": Why("DRAIN", "a changed queue lets running jobs end before its nodes are replaced")
+    settings: dict[str, Any] = {
+        "QueueUpdateStrategy": Why("DRAIN", "running jobs end before the nodes of a changed queue are replaced")
     }
     extra: dict[str, Any] = dict(spec.slurm)
     if ids.database:
-        found["Database"] = Why(
+        settings["Database"] = Why(
             {
                 "Uri": ids.database["uri"],
                 "UserName": ids.database["user"],
@@ -97,20 +97,20 @@ def _slurm(setting: Setting, ids: Ids) -> dict[str, Any]:
         )
         extra.setdefault("AccountingStorageTRES", "gres/gpu")
     if extra:
-        found["CustomSlurmSettings"] = [{key: value} for key, value in extra.items()]
-    return found
+        settings["CustomSlurmSettings"] = [{key: value} for key, value in extra.items()]
+    return settings
 
 
 def _monitoring(setting: Setting) -> dict[str, Any]:
     logs = {"CloudWatch": {"Enabled": True, "RetentionInDays": LOG_DAYS, "DeletionPolicy": "Retain"}}
-    found: dict[str, Any] = {
-        "Logs": Why(logs, "where to look when a node does not come up; kept after the cluster is gone"),
+    settings: dict[str, Any] = {
+        "Logs": Why(logs, "needed when a node does not start; kept after the cluster is deleted"),
         "Dashboards": {"CloudWatch": {"Enabled": True}},
         "Alarms": {"Enabled": True},
     }
     if setting.spec.monitoring:
-        found = {"DetailedMonitoring": Why(True, "EC2 metrics every minute rather than every five"), **found}
-    return found
+        settings = {"DetailedMonitoring": Why(True, "EC2 metrics every minute rather than every five"), **settings}
+    return settings
 
 
 def _tags(setting: Setting) -> dict[str, str]:

@@ -14,7 +14,7 @@ KEPT = Why("Retain", "deleting the cluster must not delete data")
 
 
 def shared_storage(setting: Setting, ids: Ids) -> list[Any]:
-    """The SharedStorage section; NVMe is local to each node and stands with its queue."""
+    """The SharedStorage section; NVMe is local to each node and part of its queue."""
     return [_entry(item, ids) for item in setting.spec.storage if item.nvme is None]
 
 
@@ -67,4 +67,4 @@ def _bucket_link(item: Storage) -> Any:
         "AutoImportPolicy": events,
         "AutoExportPolicy": events,
     }
-    return Why(link, f"the bucket appears at {item.mount}{BUCKET_FOLDER}; changes travel both ways")
+    return Why(link, f"the bucket appears at {item.mount}{BUCKET_FOLDER}; changes are synced both ways")

@@ -1,4 +1,4 @@
-"""What may change on a cluster that runs. ParallelCluster gives every field an update policy; the table is data, and
+"""What may change on a running cluster. ParallelCluster gives every field an update policy; the table is data, and
 this looks a path up in it."""
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ RESIZE = "RESIZE_UPDATE_STRATEGY_ON_REMOVE"
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What a change does to a running cluster. `kind` is live, drain, stop or replace, from harmless to hard."""
+    """What a change does to a running cluster. `kind` is live, drain, stop or replace, from harmless to disruptive."""
 
     kind: str
     say: str

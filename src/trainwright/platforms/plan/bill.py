@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from trainwright.catalog.instances import instance
 from trainwright.catalog.prices import price
 from trainwright.catalog.storage import (
-    HOURS_A_MONTH,
+    HOURS_PER_MONTH,
     ebs_monthly_usd,
     lustre_monthly_usd,
     nat_monthly_usd,
@@ -62,11 +62,11 @@ class Bill:
 
     @property
     def usd_month_idle(self) -> float:
-        return self.usd_hour_idle * HOURS_A_MONTH
+        return self.usd_hour_idle * HOURS_PER_MONTH
 
     @property
     def usd_month_full(self) -> float:
-        return self.usd_hour_full * HOURS_A_MONTH
+        return self.usd_hour_full * HOURS_PER_MONTH
 
     @property
     def dates(self) -> tuple[str, ...]:
@@ -143,7 +143,9 @@ def _queue_note(queue: Queue, priced: bool) -> str:
 
 def _disk(part: str, least: int, most: int, size: int, region: str) -> Line:
     date = unit_price("ebs/gp3", region).date
-    return Line(part, f"{size} GiB disk (gp3)", least, most, ebs_monthly_usd(size, region=region) / HOURS_A_MONTH, date)
+    return Line(
+        part, f"{size} GiB disk (gp3)", least, most, ebs_monthly_usd(size, region=region) / HOURS_PER_MONTH, date
+    )
 
 
 def _storage(item: Storage, region: str) -> list[Line]:
@@ -151,14 +153,14 @@ def _storage(item: Storage, region: str) -> list[Line]:
     if item.lustre is not None and item.lustre.id is None:
         kind, size, unit = deployment(item), lustre_gib(item.lustre.capacity), item.lustre.throughput
         listed = unit_price(f"lustre/{kind}/SSD/{unit or 0}", region)
-        each = lustre_monthly_usd(size, unit, region, kind) / HOURS_A_MONTH
+        each = lustre_monthly_usd(size, unit, region, kind) / HOURS_PER_MONTH
         speed = f" at {unit} MB/s a TiB" if unit else ""
         what = f"Lustre {kind.lower().replace('_', '-')}, {size:,} GiB{speed}"
         return [Line(part, what, 1, 1, each, listed.date, _region_note(listed.exact))]
     if item.openzfs is not None and item.openzfs.id is None:
         size, speed_mb = gib(item.openzfs.capacity), item.openzfs.throughput or 0
         listed = unit_price("openzfs/capacity", region)
-        each = openzfs_monthly_usd(size, speed_mb, region) / HOURS_A_MONTH
+        each = openzfs_monthly_usd(size, speed_mb, region) / HOURS_PER_MONTH
         what = f"OpenZFS, {size:,} GiB, {speed_mb} MB/s"
         return [Line(part, what, 1, 1, each, listed.date, _region_note(listed.exact))]
     if item.ebs is not None:
@@ -171,7 +173,7 @@ def _storage(item: Storage, region: str) -> list[Line]:
 def _stack(stack: StackPlan, region: str) -> Line | None:
     if stack.template == "network":
         listed = unit_price("nat/hour", region)
-        each = nat_monthly_usd(region) / HOURS_A_MONTH
+        each = nat_monthly_usd(region) / HOURS_PER_MONTH
         return Line("network", "NAT gateway and its address", 1, 1, each, listed.date, "and its traffic, by the GB")
     if stack.template == "bucket":
         return Line("bucket", "S3", 1, 1, None, "", "billed by what is stored", by_use=True)

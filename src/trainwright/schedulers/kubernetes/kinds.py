@@ -66,7 +66,9 @@ def pytorchjob(launch: Launch, settings: PodSettings) -> Data:
     replicas: Data = {"Master": {"replicas": 1, **replica}}
     if launch.nodes > 1:
         replicas["Worker"] = {"replicas": launch.nodes - 1, **replica}
-    policy: Data = {"cleanPodPolicy": "None", "backoffLimit": launch.retries if launch.requeue else 0}
+    # The operator counts the restarts of all containers together, and one fault ends a container on every node.
+    retries = launch.retries * launch.nodes if launch.requeue else 0
+    policy: Data = {"cleanPodPolicy": "None", "backoffLimit": retries}
     if launch.time is not None:
         policy["activeDeadlineSeconds"] = launch.time
     spec = {"nprocPerNode": str(launch.processes), "runPolicy": policy, "pytorchReplicaSpecs": replicas}

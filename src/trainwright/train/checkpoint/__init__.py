@@ -1,1 +1,1 @@
-"""Checkpoints that are written beside training, become visible only when whole, and load under any parallel plan."""
+"""Checkpoints: written in the background, visible only when complete, loadable under any parallel plan."""

@@ -1,4 +1,4 @@
-"""Places where a test may kill this process, to prove that no moment of a save can lose a checkpoint.
+"""Fault injection: points where a test can kill this process, to prove that a checkpoint is never lost.
 
 `TRAINWRIGHT_FAULT=rank:point:count` kills rank `rank` with SIGKILL the `count`-th time it passes `point`."""
 
@@ -11,7 +11,7 @@ _passed: dict[str, int] = {}
 
 
 def point(name: str) -> None:
-    """A named moment; nothing happens unless the environment asks for it."""
+    """A named point; does nothing unless the environment names it."""
     wanted = os.environ.get("TRAINWRIGHT_FAULT")
     if not wanted:
         return

@@ -1,4 +1,4 @@
-"""What a checkpoint says about itself. A checkpoint is whole when its manifest is there and names every file's size."""
+"""The manifest of a checkpoint, which is complete when its manifest exists and every file has the size named there."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The files of a checkpoint, and what the trainer needs beside the tensors to go on exactly."""
+    """The files of a checkpoint, and what the trainer needs beside the tensors to resume exactly."""
 
     step: int
     model: Mapping[str, Any]  # the numbers of the model's shape
@@ -43,7 +43,7 @@ class Manifest:
 
 
 def parse(text: bytes) -> Manifest | None:
-    """A manifest from its JSON; None for anything that is not a whole one."""
+    """A manifest from its JSON; None for anything else."""
     try:
         raw = json.loads(text)
         if raw.pop("format") != FORMAT:
@@ -53,7 +53,19 @@ def parse(text: bytes) -> Manifest | None:
         return None
 
 
-def read_whole(folder: Path) -> Manifest | None:
+def damage(manifest: Manifest | None, sizes: Mapping[str, int]) -> str:
+    """Why files of these sizes are not the checkpoint that the manifest describes; empty where they are."""
+    if manifest is None:
+        return f"{NAME} is missing or not readable"
+    for file in manifest.files:
+        if file.name not in sizes:
+            return f"{file.name} is missing"
+        if sizes[file.name] != file.size:
+            return f"{file.name} has {sizes[file.name]:,} bytes, the manifest says {file.size:,}"
+    return ""
+
+
+def read_complete(folder: Path) -> Manifest | None:
     """The manifest of a folder that holds every file it names, at its full size; None where anything is missing."""
     try:
         manifest = parse((folder / NAME).read_bytes())
@@ -69,7 +81,7 @@ def describe_file(path: Path) -> File:
 
 
 def require_same_model(manifest: Manifest, model: Mapping[str, Any], where: str) -> None:
-    """Refuse a checkpoint of another model, naming the first two numbers that disagree (or names, if only they do)."""
+    """Refuse a checkpoint of another model, naming the first numbers that disagree (or the names, if only they do)."""
     apart = [key for key in model if manifest.model.get(key) != model[key]]
     if apart:
         key = next((k for k in apart if k not in ("name", "family")), apart[0])

@@ -1,7 +1,7 @@
-"""Host memory for the copy of a whole state, in one piece, pinned where a GPU will fill it.
+"""Host memory for a copy of the whole state, in one allocation, pinned where a GPU copies into it.
 
-Torch's own pinned memory would round every tensor up to a power of two, and one core would take page after page of it
-while all other CUDA calls wait. Here the pages are large, all cores take them, and they are pinned tensor by tensor."""
+Torch's own pinned memory rounds every tensor up to a power of two, and one core faults in page after page while all
+other CUDA calls wait. Here pages are large, all cores fault them in, and they are pinned tensor by tensor."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torch.distributed.tensor import DTensor
 PORTABLE = 1  # cudaHostRegisterPortable: pinned for every device of the process
 
 
-def room_for(state: dict[str, Any], device: torch.device) -> dict[str, Any]:
+def host_buffers(state: dict[str, Any], device: torch.device) -> dict[str, Any]:
     """The same structure with empty tensors in host memory; of a distributed tensor, this rank's part."""
     if device.type != "cuda":
         return HostMemory(_bytes_of(state)).like(state)
@@ -25,14 +25,14 @@ def room_for(state: dict[str, Any], device: torch.device) -> dict[str, Any]:
 
 
 class HostMemory:
-    """Memory that is handed out from its beginning to its end, in whole pages."""
+    """Memory allocated front to back, in whole pages."""
 
     def __init__(self, size: int, pinned: bool = False) -> None:
         self.mapped, self.used, self.pinned = mmap.mmap(-1, max(size, 1)), 0, pinned
         if hasattr(mmap, "MADV_HUGEPAGE"):
             self.mapped.madvise(mmap.MADV_HUGEPAGE)
         self.addresses: list[int] = []
-        # What is pinned must be let go before it is unmapped; at the end of the process the driver does both.
+        # Pinned memory must be unpinned before it is unmapped; at process exit the driver does both.
         weakref.finalize(self.mapped, _unpin, self.addresses).atexit = False
 
     def like(self, value: Any) -> Any:
@@ -40,7 +40,7 @@ class HostMemory:
             return {key: self.like(item) for key, item in value.items()}
         if isinstance(value, DTensor):
             part = self.like(value._local_tensor)
-            # The public `from_local` would move the part to the mesh's device; it is meant to stay in host memory.
+            # The public `from_local` would move the part to the mesh's device; it must stay in host memory.
             return DTensor(part, value._spec, requires_grad=False)  # type: ignore[no-untyped-call]
         return self._take(value) if isinstance(value, Tensor) else value
 
@@ -50,9 +50,9 @@ class HostMemory:
         begin, self.used = self.used, self.used + _pages(tensor)
         # A storage of its own, not a view of a larger one: torch.distributed.checkpoint would copy that once more.
         place = torch.frombuffer(self.mapped, dtype=tensor.dtype, count=tensor.numel(), offset=begin)
-        place.zero_()  # takes the pages, with all cores: the driver would take them with one
+        place.zero_()  # faults the pages in with all cores; the driver would use one
         if self.pinned:
-            # Each tensor by itself: a copy may not cross from one pinned piece into the next.
+            # Each tensor separately: a copy must not cross from one pinned range into the next.
             torch.cuda.check_error(_driver().cudaHostRegister(place.data_ptr(), self.used - begin, PORTABLE))
             self.addresses.append(place.data_ptr())
         return place.view(tensor.shape)

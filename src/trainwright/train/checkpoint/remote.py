@@ -1,5 +1,5 @@
-"""Loading a checkpoint out of S3 in ranges: a rank fetches the tensors that its plan asks for, and nothing is put on a
-disk."""
+"""Loads a checkpoint from S3 with ranged reads: a rank fetches the tensors that its plan needs, and nothing is written
+to disk."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch.distributed.checkpoint.filesystem import FileSystemReader
 
 from trainwright.train.data import s3
 
-AT_ONCE = 8  # requests of one rank: a single one of S3's streams is slower than the network
+PARALLEL_REQUESTS = 8  # per rank: a single S3 stream is slower than the network
 
 
 class Ranged(io.RawIOBase):
@@ -43,7 +43,7 @@ class Ranged(io.RawIOBase):
 
 
 class RemoteReader(FileSystemReader):
-    """Torch's own reader, over objects in place of files."""
+    """Torch's own reader, over S3 objects instead of files."""
 
     def __init__(self, remote: s3.Bucket, folder: str, sizes: Mapping[str, int]) -> None:
         super().__init__(folder)
@@ -57,13 +57,13 @@ class RemoteReader(FileSystemReader):
         return self.known
 
     def _slice_file(self, file: Any, sinfo: Any) -> io.BytesIO:
-        # A tensor in one go: torch would read it in many small steps, each of them a request.
+        # A tensor in one read: torch would read it in many small ones, each of them a request.
         file.seek(sinfo.offset)
         return io.BytesIO(file.read(sinfo.length))
 
 
 class _Objects:
-    """As much of a file system as the reader asks for."""
+    """The part of a file system interface that the reader uses."""
 
     def __init__(self, remote: s3.Bucket, sizes: Mapping[str, int]) -> None:
         self.remote, self.sizes = remote, sizes
@@ -82,10 +82,10 @@ def pieces(remote: s3.Bucket, name: str, begin: int, end: int) -> Iterator[bytes
     if len(begins) < 2:
         yield from (remote.read(name, at, end) for at in begins)
         return
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        for first in range(0, len(begins), AT_ONCE):  # no more of a large object in memory than those
+    with ThreadPoolExecutor(PARALLEL_REQUESTS) as pool:
+        for first in range(0, len(begins), PARALLEL_REQUESTS):  # limits how much of a large object is in memory
             yield from pool.map(
-                lambda at: remote.read(name, at, min(at + s3.PART, end)), begins[first : first + AT_ONCE]
+                lambda at: remote.read(name, at, min(at + s3.PART, end)), begins[first : first + PARALLEL_REQUESTS]
             )
 
 

@@ -1,1 +1,1 @@
-"""Training data: text becomes token shards once (`prepare`), and a deterministic loader serves them ever after."""
+"""Training data: text is turned into token shards once (`prepare`); a deterministic loader reads them."""

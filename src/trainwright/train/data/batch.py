@@ -1,4 +1,4 @@
-"""One microbatch as the engine takes it: the contract between the loader and the model."""
+"""One micro-batch: the interface between the loader and the model."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ IGNORED = -100  # a target with this value adds nothing to the loss
 
 @dataclass(slots=True)
 class Batch:
-    """`b` packed samples of `s` tokens. `documents` is None when attention may cross document borders."""
+    """`b` packed samples of `s` tokens. `documents` is None when attention may cross document boundaries."""
 
     tokens: Tensor  # int64 [b, s]
     targets: Tensor  # int64 [b, s], IGNORED where the next token belongs to another document
@@ -25,7 +25,7 @@ class Batch:
         return self._map(lambda t: t.to(device, non_blocking=True))
 
     def pin(self) -> Batch:
-        """The same batch in pinned memory, so that the copy to a GPU does not wait."""
+        """The same batch in pinned memory, so that the copy to a GPU is asynchronous."""
         return self._map(Tensor.pin_memory)
 
     def _map(self, change: Callable[[Tensor], Tensor]) -> Batch:

@@ -21,7 +21,7 @@ BLOCK = 4 << 20  # bytes fetched at a time: long enough for S3's throughput, sho
 
 
 class Bucket:
-    """The files of a prepared folder in S3. Only what is read is fetched, and it is fetched once a node."""
+    """The files of a prepared folder in S3. Only what is read is fetched, and it is fetched once per node."""
 
     def __init__(self, uri: str, cache: Path) -> None:
         self.where = uri
@@ -33,7 +33,7 @@ class Bucket:
                 "no manifest.json there", where=uri, fix="upload a folder made by `trainwright data prepare`"
             ) from error
         self.manifest = parse_manifest(text, f"{uri}/{MANIFEST}")
-        # The manifest names its content by checksum, so another data set at the same address gets another cache.
+        # The manifest holds checksums, so another data set at the same address gets another cache folder.
         self.folder = cache / hashlib.sha256(text.encode()).hexdigest()[:16]
         self.folder.mkdir(parents=True, exist_ok=True)
         self._blocks: dict[str, Blocks] = {}
@@ -75,7 +75,7 @@ class Bucket:
 
 
 class Blocks:
-    """A sparse local copy of one object, filled block by block; a map beside it says which blocks are there."""
+    """A sparse local copy of one object, filled block by block; a map beside it marks the blocks that are present."""
 
     def __init__(self, path: Path, size: int, read: Callable[[int, int], bytes]) -> None:
         self.path, self.read, self.size = path, read, size
@@ -99,15 +99,15 @@ class Blocks:
         content = self.read(begin, end)
         if len(content) != end - begin:
             raise UserError(f"S3 gave {len(content):,} bytes for a range of {end - begin:,}", fix="run again")
-        # Written as a file: a full disk is an error then, and not the end of the process. The mark comes once the bytes
-        # are on the disk, so that it is true after a power cut as well. Two ranks may write the same bytes; no harm.
+        # Written as a file, because a full disk under a memory map kills the process. A block is marked once its bytes
+        # are on the disk, so that the mark holds after a power cut. Two ranks may write the same bytes.
         try:
             os.pwrite(self.file, content, begin)
             os.fdatasync(self.file)
             os.pwrite(self.marks, b"\1", block)
         except OSError as error:
             raise UserError(
-                f"the cache cannot take a block of {end - begin:,} bytes: {error.strerror}",
+                f"cannot write a cache block of {end - begin:,} bytes: {error.strerror}",
                 where=str(self.path),
                 fix="free the disk, or another --cache folder",
             ) from error

@@ -25,7 +25,7 @@ def parser() -> argparse.ArgumentParser:
     """The words of `trainwright data`."""
     top = argparse.ArgumentParser(
         prog="trainwright data",
-        description="Turn text into token shards once; the loader reads them ever after.",
+        description="Turn text into token shards, which the loader reads.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -38,9 +38,11 @@ def parser() -> argparse.ArgumentParser:
     make.add_argument("--train-bpe", type=count, metavar="WORDS", help="first train a byte-level BPE of this size here")
     make.add_argument("--field", default="text", help="the field of a record that holds the text (default: text)")
     make.add_argument("--separator", default="", metavar="TEXT", help="cuts text files into documents")
-    make.add_argument("--shard-size", type=count, default=SHARD_BYTES >> 20, metavar="MB", help="input MB a shard (64)")
-    make.add_argument("--workers", type=count, metavar="N", help="processes (default: one a core)")
-    for name, text in (("show", "what a prepared folder holds"), ("verify", "prove a folder whole by its checksums")):
+    make.add_argument(
+        "--shard-size", type=count, default=SHARD_BYTES >> 20, metavar="MB", help="input MB per shard (64)"
+    )
+    make.add_argument("--workers", type=count, metavar="N", help="processes (default: one per core)")
+    for name, text in (("show", "what a prepared folder holds"), ("verify", "verify a folder by its checksums")):
         verb = verbs.add_parser(name, help=text)
         verb.add_argument("folder", type=Path, metavar="FOLDER")
         verb.add_argument("--json", action="store_true", help="facts as JSON")
@@ -72,20 +74,20 @@ def main(words: list[str] | None = None) -> int:
     if args.json:
         print(json.dumps({"folder": str(args.folder), "shards": len(manifest.shards), "damaged": wrong}))
     else:
-        print("\n".join(f"damaged: {w}" for w in wrong) or f"whole: {len(manifest.shards)} shards")
+        print("\n".join(f"damaged: {w}" for w in wrong) or f"intact: {len(manifest.shards)} shards")
     return 1 if wrong else 0
 
 
 def trained_tokenizer(args: argparse.Namespace, reading: Reading) -> str:
-    """Train a BPE on the inputs (once: a second run with the same wish finds it), and give its path."""
+    """Train a BPE on the inputs (once: a second run with the same request reuses it), and return its path."""
     from trainwright.train.data.tokenizer import train_bpe
 
     if args.tokenizer != "bytes":
         raise UserError("--tokenizer and --train-bpe exclude each other", fix="give one of the two")
-    path, wish = args.output / "tokenizer.json", {"words": args.train_bpe, "inputs": args.inputs}
-    note = path.with_name("tokenizer.wish.json")
-    before = json.loads(note.read_text(encoding="utf-8")) if note.exists() and path.exists() else wish
-    if before != wish:
+    path, request = args.output / "tokenizer.json", {"words": args.train_bpe, "inputs": args.inputs}
+    note = path.with_name("tokenizer.request.json")
+    before = json.loads(note.read_text(encoding="utf-8")) if note.exists() and path.exists() else request
+    if before != request:
         raise UserError(
             f"the tokenizer here has {before['words']:,} words from {before['inputs']}, not {args.train_bpe:,} "
             f"from {args.inputs}",
@@ -97,7 +99,7 @@ def trained_tokenizer(args: argparse.Namespace, reading: Reading) -> str:
         print(f"training a BPE of {args.train_bpe:,} words on {len(files)} files", file=sys.stderr)
         whole = (Piece(str(p), kind_of(p) or "text", 0, row_groups(p), p.stat().st_size) for p, _ in files)
         train_bpe((text for piece in whole for text in documents(piece, reading)), args.train_bpe, path)
-        write_durably(note, json.dumps(wish).encode())
+        write_durably(note, json.dumps(request).encode())
     return str(path)
 
 

@@ -33,13 +33,13 @@ class Credentials:
 
 def find_credentials() -> Credentials:
     """The first credentials found; a UserError when there are none."""
-    for place in (from_environment, from_file, from_container, from_instance):
-        found = place()
-        if found:
-            return found
+    for provider in (from_environment, from_file, from_container, from_instance):
+        credentials = provider()
+        if credentials:
+            return credentials
     raise UserError(
         "no AWS credentials on this node",
-        fix="give the node a role, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+        fix="attach a role to the node, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
     )
 
 
@@ -63,7 +63,7 @@ def from_file() -> Credentials | None:
 
 
 def from_container() -> Credentials | None:
-    """ECS tasks and EKS pod identities are told where to ask."""
+    """The endpoint that ECS and EKS Pod Identity name in the environment."""
     relative, full = (os.environ.get(f"AWS_CONTAINER_CREDENTIALS_{w}_URI") for w in ("RELATIVE", "FULL"))
     if not relative and not full:
         return None

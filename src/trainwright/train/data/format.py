@@ -1,7 +1,7 @@
 """Token shards on disk: `shard-00000.bin` (raw tokens), `shard-00000.idx` (where documents start), `manifest.json`.
 
 The manifest is written last and names every file with its size and checksum, so a folder without one is unfinished
-and a folder with one can be proved whole."""
+and a folder with one can be verified."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from trainwright.errors import UserError
 FORMAT = "trainwright-tokens"
 VERSION = 1
 MANIFEST = "manifest.json"
-WIDTH = {"uint16": 2, "uint32": 4}  # bytes a token
+WIDTH = {"uint16": 2, "uint32": 4}  # bytes per token
 
 
 @dataclass(frozen=True, slots=True)
 class TokenizerId:
-    """Which tokenizer made the tokens: enough to refuse mixing two, and to know the vocabulary."""
+    """Which tokenizer made the tokens: enough to refuse mixing two, and to know the vocabulary size."""
 
     name: str  # "bytes", or the file's name
     vocab: int
@@ -72,7 +72,7 @@ class Manifest:
 
     @property
     def fingerprint(self) -> str:
-        """The content's own name: the same wherever the folder lies."""
+        """Identifies the content, wherever the folder is."""
         words = json.dumps([asdict(self.tokenizer), [s.sha256 for s in self.shards]])
         return hashlib.sha256(words.encode()).hexdigest()[:16]
 
@@ -87,7 +87,7 @@ class Manifest:
 
 
 def parse_manifest(text: str, where: str) -> Manifest:
-    """A manifest from its JSON; anything else in the file is the user's error, with the place."""
+    """A manifest from its JSON; anything else is a UserError with the path."""
     try:
         raw: dict[str, Any] = json.loads(text)
         if raw["format"] != FORMAT or raw["version"] != VERSION:
@@ -119,7 +119,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def check_sizes(manifest: Manifest, folder: Path) -> None:
-    """Every shard is there and as long as the manifest says; else a UserError that names the two sizes."""
+    """Require every shard with the size in the manifest; the UserError names both sizes."""
     for name, due in files_of(manifest):
         path = folder / name
         have = path.stat().st_size if path.exists() else None
@@ -145,7 +145,7 @@ def file_sha256(path: Path) -> str:
 
 
 def damaged(manifest: Manifest, folder: Path) -> list[str]:
-    """The names of files whose content is not what was written; empty when the folder is whole."""
+    """The names of files whose content is not what was written; empty when the folder is intact."""
     wrong = []
     for shard in manifest.shards:
         for name, due in ((shard.data_file, shard.sha256), (shard.index_file, shard.index_sha256)):
@@ -156,7 +156,7 @@ def damaged(manifest: Manifest, folder: Path) -> list[str]:
 
 
 def write_durably(path: Path, content: bytes) -> None:
-    """Write beside, flush to the disk, rename: a reader sees the old file or the new one, never half of one."""
+    """Write a temporary file, flush it to disk, rename it: a reader sees the old file or the new one."""
     own = beside(path)
     with own.open("wb") as handle:
         handle.write(content)
@@ -166,6 +166,6 @@ def write_durably(path: Path, content: bytes) -> None:
 
 
 def beside(path: Path) -> Path:
-    """A hidden name next to a path that nobody else takes. A process number would not do: ranks on several nodes or in
-    several containers share a file system and have the same numbers."""
+    """A unique hidden name next to a path. A process id would not be unique: ranks on several nodes or in several
+    containers share a file system and may have the same ids."""
     return path.with_name(f".{path.name}.{os.urandom(6).hex()}")

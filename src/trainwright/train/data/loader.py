@@ -1,8 +1,7 @@
-"""The loader: which samples make up each step, on every rank, forever; and a thread that has them ready in time.
+"""The loader: which samples make up each step on every rank, and a thread that prefetches them.
 
-One number, how many samples the whole job has seen, is all its state. Every rank derives its own share of the next
-global batch from it, so a job that resumes with another number of ranks goes on with exactly the samples not yet
-seen."""
+Its whole state is one number, how many samples the job has seen. Every rank derives its share of the next global batch
+from it, so a job that resumes with another number of ranks continues with exactly the samples not yet seen."""
 
 from __future__ import annotations
 
@@ -24,11 +23,11 @@ from trainwright.train.data.mixture import Mixture
 from trainwright.train.data.shuffle import Permutation
 from trainwright.train.data.source import TokenSource, open_files, widen
 
-LONG_DOCUMENT = 400  # tokens from which on documents are numbered one by one; both ways take the same time there
+LONG_DOCUMENT = 400  # tokens; above this mean length numbering documents one by one is faster
 
 
 class SampleId(NamedTuple):
-    """One sample, named for good: which source, which pass over it, which sample of it."""
+    """One sample: its source, the epoch of that source, and its index."""
 
     source: int
     epoch: int
@@ -43,7 +42,7 @@ class Options:
     seed: int = 0
     shuffle: bool = True
     isolate: bool = True  # no attention across documents
-    holdout: float = 0.0  # this share of each source, from its end, is kept for evaluation
+    holdout: float = 0.0  # this share of each source, from its end, is held out for evaluation
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +55,7 @@ class StepData:
 
 
 class Samples:
-    """Every sample there is, in the order the job sees them."""
+    """All samples, in the order the job sees them."""
 
     def __init__(self, sources: Sequence[TokenSource], weights: Sequence[float], options: Options, held: bool = False):
         self.sources = list(sources)
@@ -83,7 +82,7 @@ class Samples:
 
     @property
     def identity(self) -> list[list[str | int]]:
-        """What the samples are, by content: each source's fingerprint and its share of the mixture."""
+        """Identifies the samples by content: each source's fingerprint and its share of the mixture."""
         return [[s.manifest.fingerprint, k] for s, k in zip(self.sources, self.mixture.shares, strict=True)]
 
     def locate(self, n: int) -> SampleId:
@@ -102,25 +101,25 @@ class Samples:
         return self._orders[key]
 
     def batch(self, ids: Sequence[SampleId]) -> Batch:
-        """The samples of one microbatch, packed."""
+        """The samples of one micro-batch."""
         rows, width = len(ids), self.options.sequence
         stored = torch.stack([self.sources[which.source].tokens(which.sample) for which in ids])
-        # One allocation, not four: the C library keeps its pages for the next batch instead of giving them back.
+        # One allocation, not four: malloc keeps its pages for the next batch instead of returning them to the system.
         tokens, targets, positions, documents = torch.empty(4, rows, width, dtype=torch.int64)
         widen(stored[:, :-1], self.vocab, tokens)
         widen(stored[:, 1:], self.vocab, targets)
         if not self.options.isolate:
             positions.copy_(torch.arange(width))
             return Batch(tokens, targets, positions)
-        cuts, ends = self._borders(ids)
+        cuts, ends = self._boundaries(ids)
         if ends:
             targets.view(-1)[torch.tensor(ends)] = IGNORED
         long = len(cuts) * LONG_DOCUMENT < rows * width
         (number_one_by_one if long else number_at_once)(cuts, positions, documents)
         return Batch(tokens, targets, positions, documents)
 
-    def _borders(self, ids: Sequence[SampleId]) -> tuple[list[int], list[int]]:
-        """Where documents start, and where the token before a start lies, counted over the rows laid end to end."""
+    def _boundaries(self, ids: Sequence[SampleId]) -> tuple[list[int], list[int]]:
+        """Offsets, over the concatenated rows, of document starts and of the tokens before them."""
         width = self.options.sequence
         cuts: list[int] = []
         ends: list[int] = []
@@ -159,7 +158,7 @@ def number_one_by_one(cuts: list[int], positions: Tensor, documents: Tensor) -> 
 
 
 class Loader:
-    """One rank's share of each global batch, cut into microbatches and prepared ahead of time by a thread."""
+    """One rank's share of each global batch, split into micro-batches and prefetched by a thread."""
 
     def __init__(
         self, samples: Samples, global_batch: int, micro_batch: int, rank: int = 0, world: int = 1, pin: bool = False
@@ -168,7 +167,7 @@ class Loader:
             whole = max(1, round(global_batch / (world * micro_batch))) * world * micro_batch
             raise UserError(
                 f"a global batch of {global_batch} samples does not divide over {world} data ranks x "
-                f"microbatches of {micro_batch} = {world * micro_batch}",
+                f"micro-batches of {micro_batch} = {world * micro_batch}",
                 fix=f"--batch {whole}",
             )
         self.samples = samples
@@ -184,16 +183,16 @@ class Loader:
         return StepData([b.pin() for b in batches] if self.pin else batches, ids, seen + self.global_batch)
 
     def steps(self, seen: int, ahead: int = 2) -> Generator[StepData, None, None]:
-        """Steps from `seen` on, without end, up to `ahead` of them ready before they are asked for."""
+        """Endless steps from `seen` on, with up to `ahead` of them prefetched."""
         if ahead < 1:
             while True:
                 data = self.step(seen)
                 seen = data.seen
                 yield data
-        yield from _ahead(self, seen, ahead)
+        yield from _prefetch(self, seen, ahead)
 
 
-def _ahead(loader: Loader, seen: int, depth: int) -> Generator[StepData, None, None]:
+def _prefetch(loader: Loader, seen: int, depth: int) -> Generator[StepData, None, None]:
     ready: queue.Queue[StepData | BaseException] = queue.Queue(depth)
     stopped = threading.Event()
 
@@ -205,7 +204,7 @@ def _ahead(loader: Loader, seen: int, depth: int) -> Generator[StepData, None, N
                 at = data.seen
                 ready.put(data)
         except BaseException as error:
-            ready.put(error)  # raised in the loop, where it can be acted on
+            ready.put(error)  # raised in the training loop
 
     filler = threading.Thread(target=fill, name="trainwright-data", daemon=True)
     filler.start()
@@ -217,7 +216,7 @@ def _ahead(loader: Loader, seen: int, depth: int) -> Generator[StepData, None, N
             yield item
     finally:
         stopped.set()
-        # The thread may be waiting for room in the queue; it ends after the step it is at.
+        # The thread may be blocked on a full queue; it ends after its current step.
         while filler.is_alive():
             with contextlib.suppress(queue.Empty):
                 ready.get(timeout=0.01)

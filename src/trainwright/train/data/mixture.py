@@ -1,4 +1,4 @@
-"""Several sources in fixed proportions: which source the n-th sample comes from, and which of that source's it is."""
+"""Several sources in fixed proportions: which source the n-th sample comes from, and its index within that source."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def whole_shares(weights: Sequence[float]) -> list[int]:
 
 
 def spread(shares: Sequence[int]) -> list[int]:
-    """Each source i exactly shares[i] times, evenly spread: at each place goes the source furthest behind its due."""
+    """Each source i exactly shares[i] times, evenly spread: the source furthest behind its share comes next."""
     total = sum(shares)
     credit = [0] * len(shares)
     pattern = []

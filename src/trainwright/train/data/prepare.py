@@ -1,4 +1,4 @@
-"""Text becomes token shards: in parallel over cores, and after a kill continuing with the shards not yet finished."""
+"""Turns text into token shards, in parallel over cores; an interrupted run continues with the unfinished shards."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from trainwright.train.data.readers import Piece, Reading, documents, input_file
 from trainwright.train.data.tokenizer import open_tokenizer
 
 SHARD_BYTES = 64 << 20
-ENCODE_CHARACTERS = 1 << 20  # documents go to the tokenizer in groups of about this size
+ENCODE_CHARACTERS = 1 << 20  # documents are tokenized in groups of about this size
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Job:
         return sum(p.size for p in self.pieces)
 
     def fingerprint(self, tokenizer: TokenizerId) -> str:
-        """What the shard's content follows from; two equal fingerprints mean the same shard."""
+        """Identifies the shard's content; equal fingerprints mean equal shards."""
         changed = {p.path: os.stat(p.path).st_mtime_ns for p in self.pieces}
         inputs = [(p.display, p.kind, p.start, p.end, p.size, changed[p.path]) for p in self.pieces]
         words = json.dumps([inputs, asdict(self.reading), asdict(tokenizer), self.dtype])
@@ -75,7 +75,7 @@ def prepare(
     files = input_files(inputs)
     jobs = [
         Job(f"shard-{i:05d}", str(folder), group, reading or Reading(), tokenizer, end, dtype)
-        for i, group in enumerate(dealt(files, reading or Reading(), shard_bytes))
+        for i, group in enumerate(assign_to_shards(files, reading or Reading(), shard_bytes))
     ]
     folder.mkdir(parents=True, exist_ok=True)
     refuse_other_tokens(folder, identity)
@@ -95,15 +95,15 @@ def prepare(
 
 
 def remove_leftovers(folder: Path, manifest: Manifest) -> None:
-    """The records that made a restart possible, and shards of an earlier preparation that are no longer named."""
+    """Remove the records for restarts, and shards of an earlier preparation that the manifest does not name."""
     named = {name for shard in manifest.shards for name in (shard.data_file, shard.index_file)}
     for path in folder.glob("shard-*"):
         if path.name not in named:
             path.unlink()
 
 
-def dealt(files: list[tuple[Path, str]], reading: Reading, shard_bytes: int) -> list[tuple[Piece, ...]]:
-    """The inputs dealt into shards of about `shard_bytes`, in order: the same inputs always give the same shards."""
+def assign_to_shards(files: list[tuple[Path, str]], reading: Reading, shard_bytes: int) -> list[tuple[Piece, ...]]:
+    """The inputs divided into shards of about `shard_bytes`, in order: the same inputs always give the same shards."""
     groups: list[list[Piece]] = [[]]
     held = 0
     for path, display in files:
@@ -131,7 +131,7 @@ def refuse_other_tokens(folder: Path, identity: TokenizerId) -> None:
 
 
 def finished_shards(jobs: list[Job], folder: Path, identity: TokenizerId) -> dict[str, Shard]:
-    """The shards an earlier run finished from the same inputs, proved by their checksums."""
+    """The shards an earlier run finished from the same inputs, verified by their checksums."""
     known: dict[str, Shard] = {}
     if (folder / MANIFEST).exists():
         known = {s.name: s for s in read_manifest(folder).shards}
@@ -162,7 +162,7 @@ def run_jobs(jobs: list[Job], workers: int | None, progress: Progress) -> Iterat
         waiting = iter(jobs)
         try:
             while True:
-                # Two jobs a worker in hand keep every core busy without queueing a terabyte's list of jobs.
+                # Two jobs per worker keep every core busy without queueing millions of jobs.
                 for job in islice(waiting, 2 * workers - len(running)):
                     running[pool.submit(make_shard, job)] = job
                 if not running:
@@ -175,12 +175,12 @@ def run_jobs(jobs: list[Job], workers: int | None, progress: Progress) -> Iterat
 
 
 def quiet_tokenizer_threads() -> None:
-    """The processes are the parallelism; threads inside each would only fight over the same cores."""
+    """Disable threads inside each worker process: they would compete for the same cores."""
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 
 def make_shard(job: Job) -> Shard:
-    """Read, encode and write one shard; its record is written last, so a shard with a record is whole."""
+    """Read, encode and write one shard; its record is written last, so a shard with a record is complete."""
     tokenizer = open_tokenizer(job.tokenizer, job.end)
     data, index = Path(job.folder, f"{job.name}.bin"), Path(job.folder, f"{job.name}.idx")
     record = Path(job.folder, f"{job.name}.json")
@@ -204,7 +204,7 @@ def make_shard(job: Job) -> Shard:
 
 
 def texts_of(job: Job) -> Iterator[str]:
-    """The documents of a shard; a file that is broken or cut off is named."""
+    """The documents of a shard; a damaged or truncated file is named in the error."""
     for piece in job.pieces:
         try:
             yield from (text for text in documents(piece, job.reading) if text)

@@ -1,4 +1,4 @@
-"""A progress bar on stderr: one line redrawn on a terminal, a line now and then in a log file."""
+"""A progress bar on stderr: one line redrawn on a terminal, an occasional line in a log file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ BAR = 28
 
 
 class Progress:
-    """How far, how fast, how long still. `unit` names what is counted, with an SI prefix added."""
+    """Progress, rate and time left. `unit` names what is counted, with an SI prefix added."""
 
     def __init__(self, total: float, unit: str, label: str, stream: TextIO | None = None) -> None:
         self.total, self.unit, self.label = max(total, 1e-9), unit, label
@@ -20,7 +20,7 @@ class Progress:
         self.began = self.shown = time.monotonic()
 
     def skip(self, amount: float) -> None:
-        """Count what an earlier run had done; it says nothing about the speed of this one."""
+        """Count what an earlier run did, without counting it towards the rate."""
         self.start_at += amount
         self.done += amount
 

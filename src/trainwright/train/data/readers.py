@@ -29,7 +29,7 @@ class Piece:
     start: int
     end: int
     size: int  # bytes of input, for balance and for the progress bar
-    display: str = ""  # a name that does not depend on the machine, for the corpus that is built in
+    display: str = ""  # a machine-independent name, for the built-in corpus
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +51,11 @@ def kind_of(path: Path) -> str | None:
 
 def input_files(names: list[str]) -> list[tuple[Path, str]]:
     """Every input file with the name to show for it; folders are searched, in sorted order."""
-    found: list[tuple[Path, str]] = []
+    files_and_names: list[tuple[Path, str]] = []
     for name in names:
         if name == STDLIB:
             root = Path(sysconfig.get_paths()["stdlib"])
-            found += [(p, f"stdlib/{p.relative_to(root).as_posix()}") for p in stdlib_files(root)]
+            files_and_names += [(p, f"stdlib/{p.relative_to(root).as_posix()}") for p in stdlib_files(root)]
             continue
         if name.startswith("builtin:"):
             raise UserError(f"no such built-in corpus {name!r}", fix=did_you_mean(name, [STDLIB]) or f"use {STDLIB}")
@@ -65,10 +65,10 @@ def input_files(names: list[str]) -> list[tuple[Path, str]]:
         files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file() and kind_of(p))
         if path.is_file() and kind_of(path) is None:
             raise UserError(f"cannot read {path.suffix or 'a file without a suffix'}", where=name, fix=known_kinds())
-        found += [(p, str(p)) for p in files]
-    if not found:
+        files_and_names += [(p, str(p)) for p in files]
+    if not files_and_names:
         raise UserError("no input files found", where=", ".join(names), fix=known_kinds())
-    return found
+    return files_and_names
 
 
 def known_kinds() -> str:
@@ -76,7 +76,7 @@ def known_kinds() -> str:
 
 
 def stdlib_files(root: Path) -> list[Path]:
-    """The Python standard library's own source, without its tests: real text, found on any machine."""
+    """The Python standard library's own source, without its tests: real text, present on any machine."""
     skipped = {"test", "tests", "site-packages", "dist-packages", "idlelib", "lib2to3", "__pycache__", "config"}
     files: list[Path] = []
     for folder, subfolders, names in os.walk(root):
@@ -101,7 +101,7 @@ def pieces(path: Path, display: str, target: int, reading: Reading) -> Iterator[
 
 
 def cuts_cleanly(separator: str) -> bool:
-    """Can a file be cut anywhere? Not if the separator overlaps itself: where one begins depends on the text before."""
+    """Whether a file can be split anywhere: not if the separator overlaps itself, as its start is ambiguous then."""
     return bool(separator) and not any(separator.startswith(separator[i:]) for i in range(1, len(separator)))
 
 
@@ -139,15 +139,15 @@ def records(handle: BinaryIO, start: int, end: int | None, separator: bytes) -> 
         more = handle.read(1 << 20)
         buffer += more
         cut = 0
-        while (found := buffer.find(separator, cut)) >= 0:
+        while (at := buffer.find(separator, cut)) >= 0:
             if not skipping:
                 if end is not None and offset >= end:
                     return
-                yield offset, buffer[cut:found]
+                yield offset, buffer[cut:at]
             # A record that began before this piece belongs to the piece before it.
-            offset += found + len(separator) - cut
+            offset += at + len(separator) - cut
             skipping = offset < start
-            cut = found + len(separator)
+            cut = at + len(separator)
         buffer = buffer[cut:]
         if not more:
             if buffer and not skipping and (end is None or offset < end):
@@ -159,7 +159,7 @@ def json_text(record: bytes, field: str, where: str) -> str:
     try:
         row: Any = json.loads(record)
     except ValueError as error:
-        raise UserError(f"not JSON: {error}", where=where, fix="one JSON object a line") from error
+        raise UserError(f"not JSON: {error}", where=where, fix="one JSON object per line") from error
     if not isinstance(row, dict) or not isinstance(row.get(field), str):
         names = sorted(row) if isinstance(row, dict) else []
         raise UserError(f"no text in field {field!r}; the record has {names}", where=where, fix="name it with --field")
@@ -167,7 +167,7 @@ def json_text(record: bytes, field: str, where: str) -> str:
 
 
 def open_input(path: Path) -> BinaryIO:
-    """A file opened for reading, unpacked on the way where it is packed."""
+    """A file opened for reading, decompressed where needed."""
     if path.suffix == ".gz":
         return gzip.open(path, "rb")  # type: ignore[return-value]
     if path.suffix == ".zst":
@@ -182,7 +182,7 @@ def open_input(path: Path) -> BinaryIO:
 
 
 class Unzstd(io.RawIOBase):
-    """A .zst file unpacked as it is read. The package's own reader takes the end of a cut-off file for a good one."""
+    """A .zst file decompressed as it is read. The package's own reader does not detect a truncated file."""
 
     def __init__(self, path: Path, package: Any) -> None:
         self.handle, self.package = path.open("rb"), package
@@ -201,7 +201,7 @@ class Unzstd(io.RawIOBase):
             packed = self.handle.read(1 << 17)
             if not packed:
                 if self.frame is not None:
-                    raise EOFError("it was cut off within a frame")
+                    raise EOFError("truncated within a frame")
                 return 0
             self.ready = self._unpack(packed)
         part, self.ready = self.ready[: len(buffer)], self.ready[len(buffer) :]
@@ -209,7 +209,7 @@ class Unzstd(io.RawIOBase):
         return len(part)
 
     def _unpack(self, packed: bytes) -> bytes:
-        """What comes out of the next bytes; they may end one frame and begin another."""
+        """Decompress the next bytes; they may end one frame and start another."""
         parts = []
         try:
             while packed:

@@ -17,9 +17,9 @@ from trainwright.errors import UserError
 from trainwright.train.data.credentials import Credentials, find_credentials
 
 PART = 64 << 20  # bytes of one part of a multipart upload; S3 allows 10,000 parts
-TRIES = 7  # with waits that double from 0.2 s: 25 s in all, as S3 asks of clients it slows down
-Answer = tuple[int, dict[str, str], bytes]  # status, headers, content
-PASSING = {429, 500, 502, 503, 504}
+MAX_ATTEMPTS = 7  # with exponential backoff from 0.2 s, 25 s in all, as S3 asks of throttled clients
+Response = tuple[int, dict[str, str], bytes]  # status, headers, content
+RETRYABLE = {429, 500, 502, 503, 504}
 
 
 class Bucket:
@@ -27,13 +27,13 @@ class Bucket:
 
     def __init__(self, uri: str) -> None:
         if not uri.startswith("s3://") or not uri[5:].strip("/"):
-            raise UserError(f"{uri!r} is no S3 address", fix="s3://bucket/prefix")
+            raise UserError(f"{uri!r} is not an S3 address", fix="s3://bucket/prefix")
         self.uri = uri.rstrip("/")
         self.bucket, _, prefix = self.uri[5:].partition("/")
         self.prefix = prefix + "/" if prefix else ""
         self.region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
         endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-        # Amazon's own endpoint wants the bucket in the host name; other servers are safest with it in the path.
+        # AWS uses virtual-hosted addresses; other servers are safest with the bucket in the path.
         self.base = "/" + self.bucket if endpoint else ""
         self.endpoint = urllib.parse.urlsplit(endpoint or f"https://{self.bucket}.s3.{self.region}.amazonaws.com")
         self._credentials: Credentials | None = None
@@ -56,7 +56,7 @@ class Bucket:
         return (name for name, _ in self.sizes(under))
 
     def sizes(self, under: str = "") -> Iterator[tuple[str, int]]:
-        """The same with the size of each: a thousand objects to a request."""
+        """The same with the size of each; one request per thousand objects."""
         token = ""
         while True:
             query = {"list-type": "2", "prefix": self.prefix + under}
@@ -76,7 +76,7 @@ class Bucket:
         self._request("PUT", self.prefix + name, body=content)
 
     def upload(self, name: str, path: Path) -> None:
-        """Write a file of any size; a large one goes in parts, and appears only when the last has arrived."""
+        """Write a file of any size; a large one is uploaded in parts and appears when the last has arrived."""
         size = path.stat().st_size
         with path.open("rb") as handle:
             if size <= PART:
@@ -92,7 +92,7 @@ class Bucket:
                 ElementTree.SubElement(part, "PartNumber").text = str(number)
                 ElementTree.SubElement(part, "ETag").text = headers["etag"]
             _, answer = self._request("POST", key, {"uploadId": upload}, body=ElementTree.tostring(done))
-            if ElementTree.fromstring(answer).tag.endswith("Error"):  # S3 may find out after it has said 200
+            if ElementTree.fromstring(answer).tag.endswith("Error"):  # S3 may report an error after status 200
                 raise self._error(200, answer, key)
         return None
 
@@ -109,23 +109,23 @@ class Bucket:
         headers: Mapping[str, str] | None = None,
     ) -> tuple[dict[str, str], bytes]:
         path = urllib.parse.quote(f"{self.base}/{key}", safe="/-_.~")
-        for attempt in range(TRIES):
+        for attempt in range(MAX_ATTEMPTS):
             try:
                 status, answer, content = self._once(method, path, dict(query or {}), body, dict(headers or {}))
             except (OSError, http.client.HTTPException) as error:
-                if attempt == TRIES - 1:
+                if attempt == MAX_ATTEMPTS - 1:
                     raise UserError(
                         f"no answer from S3: {error}", where=self._name(key), fix="check network and endpoint"
                     ) from error
             else:
                 if status < 300:
                     return answer, content
-                if status not in PASSING or attempt == TRIES - 1:
+                if status not in RETRYABLE or attempt == MAX_ATTEMPTS - 1:
                     raise self._error(status, content, key)
             time.sleep(0.2 * 2**attempt)
         raise AssertionError("the last try returns or raises")
 
-    def _once(self, method: str, path: str, query: dict[str, str], body: bytes, headers: dict[str, str]) -> Answer:
+    def _once(self, method: str, path: str, query: dict[str, str], body: bytes, headers: dict[str, str]) -> Response:
         secure = self.endpoint.scheme == "https"
         kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
         connection = kind(self.endpoint.hostname or "", self.endpoint.port, timeout=60)
@@ -142,37 +142,37 @@ class Bucket:
         """The headers of a request with its signature, as AWS documents it (Signature Version 4, single chunk)."""
         if self._credentials is None or not self._credentials.fresh:
             self._credentials = find_credentials()
-        who = self._credentials
+        credentials = self._credentials
         now = datetime.now(UTC)
         stamp, day = now.strftime("%Y%m%dT%H%M%SZ"), now.strftime("%Y%m%d")
         digest = hashlib.sha256(body).hexdigest()
         headers = {"Host": self.endpoint.netloc, "x-amz-content-sha256": digest, "x-amz-date": stamp, **headers}
-        if who.token:
-            headers["x-amz-security-token"] = who.token
+        if credentials.token:
+            headers["x-amz-security-token"] = credentials.token
         lower = sorted((k.lower(), v.strip()) for k, v in headers.items())
         names = ";".join(k for k, _ in lower)
         canonical = "\n".join([method, path, query, *(f"{k}:{v}" for k, v in lower), "", names, digest])
         scope = f"{day}/{self.region}/s3/aws4_request"
         to_sign = "\n".join(["AWS4-HMAC-SHA256", stamp, scope, hashlib.sha256(canonical.encode()).hexdigest()])
-        key = f"AWS4{who.secret}".encode()
+        key = f"AWS4{credentials.secret}".encode()
         for word in (day, self.region, "s3", "aws4_request"):
             key = hmac.new(key, word.encode(), hashlib.sha256).digest()
         signature = hmac.new(key, to_sign.encode(), hashlib.sha256).hexdigest()
         headers["Authorization"] = (
-            f"AWS4-HMAC-SHA256 Credential={who.key}/{scope}, SignedHeaders={names}, Signature={signature}"
+            f"AWS4-HMAC-SHA256 Credential={credentials.key}/{scope}, SignedHeaders={names}, Signature={signature}"
         )
         return headers
 
     def _error(self, status: int, content: bytes, key: str) -> Exception:
         if status == 404 and b"NoSuchBucket" in content:
-            return UserError(f"there is no bucket {self.bucket!r}", where=self.uri, fix="check its name, or make it")
+            return UserError(f"no bucket {self.bucket!r}", where=self.uri, fix="check its name, or create it")
         if status == 404:
             return FileNotFoundError(self._name(key))
         try:
-            found = [e.text or "" for e in ElementTree.fromstring(content).iter()]
+            words = [e.text or "" for e in ElementTree.fromstring(content).iter()]
         except ElementTree.ParseError:
-            found = [content[:200].decode(errors="replace")]
-        reason = " ".join(w.strip() for w in found[:3] if w.strip())
+            words = [content[:200].decode(errors="replace")]
+        reason = " ".join(w.strip() for w in words[:3] if w.strip())
         fix = "check the node's role and the bucket's policy and region" if status in (301, 400, 403) else ""
         return UserError(f"S3 answered {status} {reason}", where=self._name(key), fix=fix)
 

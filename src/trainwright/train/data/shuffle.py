@@ -1,7 +1,7 @@
-"""A shuffle that needs no memory: a keyed permutation of 0..n-1 that gives any element in constant time.
+"""A shuffle without memory: a keyed permutation of 0..n-1 that computes any element in constant time.
 
 It is a Feistel network over the rectangle a x b, the smallest near-square that holds n; the few points outside n are
-walked past. A trillion samples are shuffled without a list of them, and every rank computes the same order."""
+skipped (cycle walking). A trillion samples are shuffled without a list, and every rank computes the same order."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ WORD = (1 << 64) - 1
 
 
 def mix(value: int, key: int) -> int:
-    """64 well stirred bits of (value, key): a multiply-xorshift hash."""
+    """64 hashed bits of (value, key): a multiply-xorshift hash."""
     x = (value * 0x9E3779B97F4A7C15 + key) & WORD
     x ^= x >> 32
     x = (x * 0xD6E8FEB86659FD93) & WORD

@@ -1,4 +1,4 @@
-"""A prepared folder as one long stream of tokens: any span of it, and where documents start within, without a copy."""
+"""A prepared folder as one long stream of tokens: any span of it and the document starts within, without a copy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torch import Tensor
 from trainwright.errors import UserError
 from trainwright.train.data.format import Manifest, Shard, beside, check_sizes, read_manifest
 
-# Signed views: torch widens those several times faster, and `widen` sets right what the sign bit changed.
+# Signed views: torch widens those several times faster, and `widen` corrects the sign.
 DTYPES = {"uint16": torch.int16, "uint32": torch.int32}
 
 
@@ -31,7 +31,7 @@ class Files(Protocol):
     def index(self, shard: Shard) -> memoryview: ...
 
     def fetch(self, shard: Shard, start: int, count: int) -> None:
-        """Make tokens start..start+count readable; a local folder has them already."""
+        """Make tokens start..start+count readable; a no-op for a local folder."""
 
 
 class Folder:
@@ -81,7 +81,7 @@ class TokenSource:
         self._open: dict[int, tuple[Tensor, memoryview]] = {}
 
     def tokens(self, sample: int) -> Tensor:
-        """The tokens of a sample and the one after it, as they are stored; `widen` makes numbers of them."""
+        """The tokens of a sample and the one after it, as stored; `widen` converts them to int64."""
         start = sample * self.sequence
         place = bisect_right(self.starts, start) - 1
         offset = start - self.starts[place]
@@ -92,17 +92,17 @@ class TokenSource:
     def document_starts(self, sample: int) -> list[int]:
         """Where in the sample (1..sequence-1, or sequence for the token after it) a new document starts."""
         begin, end = sample * self.sequence + 1, (sample + 1) * self.sequence
-        found: list[int] = []
+        starts: list[int] = []
         place = bisect_right(self.starts, begin) - 1
         while place < len(self.shards) and self.starts[place] <= end:
             base = self.starts[place]
             index = self._shard(place)[1]
             first = bisect_left(index, begin - base)
             last = bisect_right(index, end - base)
-            found += [base + at - begin + 1 for at in index[first:last].tolist()]
+            starts += [base + at - begin + 1 for at in index[first:last].tolist()]
             place += 1
         # A shard's index closes with its length, which is where the next shard's first document starts.
-        return sorted(set(found))
+        return sorted(set(starts))
 
     def _shard(self, place: int) -> tuple[Tensor, memoryview]:
         if place not in self._open:
@@ -132,19 +132,19 @@ def widen(stored: Tensor, vocab: int, out: Tensor) -> Tensor:
 
 
 def cache_home() -> Path:
-    """Where this machine keeps what can be made or fetched again."""
+    """This machine's cache folder."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "trainwright"
 
 
 def stdlib_folder() -> Path:
-    """The built-in corpus as byte tokens, made on first use and kept in the cache."""
+    """The built-in corpus as byte tokens, prepared on first use and cached."""
     from trainwright.train.data.prepare import prepare
     from trainwright.train.data.readers import STDLIB
 
     version = sysconfig.get_config_var("VERSION")
     folder = cache_home() / f"stdlib-{version}"
     if not (folder / "manifest.json").exists():
-        # Several ranks may arrive at once: each makes its own and the first rename wins.
+        # Several ranks may do this at once: each prepares its own, and the first rename wins.
         own = beside(folder)
         prepare([STDLIB], own, workers=1, quiet=True)
         try:
@@ -167,5 +167,5 @@ def open_files(name: str, cache: Path | None = None) -> Files:
             raise UserError(f"no such built-in corpus {name!r}", fix="use builtin:stdlib")
         return Folder(stdlib_folder())
     if not Path(name).is_dir():
-        raise UserError("no such data folder", where=name, fix="make it with `trainwright data prepare`")
+        raise UserError("no such data folder", where=name, fix="prepare it with `trainwright data prepare`")
     return Folder(Path(name))

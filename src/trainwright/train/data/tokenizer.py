@@ -22,7 +22,7 @@ class Tokenizer(Protocol):
 
 
 class ByteTokenizer:
-    """One token a byte of UTF-8; token 256 ends a document."""
+    """One token per byte of UTF-8; token 256 ends a document."""
 
     id = TokenizerId("bytes", vocab=257, eos=256)
 
@@ -31,7 +31,7 @@ class ByteTokenizer:
         end = (256).to_bytes(width, "little")
         for text in texts:
             raw = text.encode("utf-8", "surrogatepass")
-            # Widening by a strided copy is a hundred times faster than a loop over the bytes.
+            # A strided copy is a hundred times faster than a loop over the bytes.
             wide = bytearray(width * len(raw))
             wide[::width] = raw
             yield bytes(wide) + end
@@ -53,7 +53,7 @@ class FileTokenizer:
         if end is None:
             what = f"no token {end_name!r}" if end_name else "no token that ends a document"
             raise UserError(f"the tokenizer has {what}", where=str(path), fix="name its token with --end-token")
-        # Numbers may have gaps, so counting the words is not enough.
+        # Token ids may have gaps, so counting the tokens is not enough.
         vocab = 1 + max(self.tokenizer.get_vocab().values())
         self.id = TokenizerId(path.name, vocab, end, file_sha256(path))
 
@@ -77,7 +77,7 @@ def train_bpe(texts: Iterable[str], vocab: int, path: Path) -> None:
     """Train a byte-level BPE of `vocab` tokens on `texts` and write it to `path`."""
     package = tokenizers_package()
     if vocab < 257:
-        raise UserError(f"a byte-level BPE of {vocab} tokens cannot be: it starts from 256 bytes and an end token")
+        raise UserError(f"a byte-level BPE needs at least 257 tokens (256 bytes and an end token), not {vocab}")
     tokenizer = package.Tokenizer(package.models.BPE())
     tokenizer.pre_tokenizer = package.pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = package.decoders.ByteLevel()
@@ -95,7 +95,7 @@ def train_bpe(texts: Iterable[str], vocab: int, path: Path) -> None:
 
 
 def tokenizers_package() -> Any:
-    """The `tokenizers` package, or the way to get it."""
+    """The `tokenizers` package, or a UserError that says how to install it."""
     try:
         import tokenizers
         import tokenizers.decoders

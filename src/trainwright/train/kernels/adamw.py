@@ -1,5 +1,5 @@
-"""AdamW on a split fp32 master: its upper 16 bits are the bf16 parameter (rounded to nearest), the lower 16 bits lie
-beside it as a signed correction. One pass reads the gradient and both halves and writes them back."""
+"""AdamW on a split fp32 master: its upper 16 bits are the bf16 parameter (rounded to nearest), the lower 16 bits a
+signed correction beside it. One pass reads the gradient and both halves and writes them back."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 def split(value: Tensor, high: Tensor, low: Tensor) -> None:
-    """Write fp32 `value` as bf16 `high` plus int16 `low`; `join` gives it back bit for bit."""
+    """Write fp32 `value` as bf16 `high` plus int16 `low`; `join` restores it bit for bit."""
     bits = value.view(torch.int32)
     upper = (bits + 0x8000) >> 16
     high.copy_(upper.to(torch.int16).view(torch.bfloat16))

@@ -1,5 +1,5 @@
-"""Softmax, loss and gradient of a chunk of logits in one kernel, in place: a row is read from memory once, because its
-second reading finds it in the cache."""
+"""Softmax, loss and gradient of a chunk of logits in one kernel, in place: a row is read from memory once, because the
+second pass hits the cache."""
 
 # mypy: ignore-errors
 from __future__ import annotations

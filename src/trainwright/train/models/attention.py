@@ -1,5 +1,5 @@
-"""Which keys a query may see, and the kernel that computes it: SDPA for the plain causal case, and for documents,
-windows and ALiBi a dense mask on CPU and FlexAttention on a GPU."""
+"""Which keys a query may attend to, and the kernel that computes it: SDPA for plain causal attention; for documents,
+sliding windows and ALiBi a dense mask on a CPU and FlexAttention on a GPU."""
 
 from __future__ import annotations
 
@@ -13,54 +13,56 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from trainwright.train.models.blocks import Span, block_mask
+from trainwright.train.models.block_mask import TokenLayout, block_mask
 from trainwright.train.models.shape import ModelShape
 
 
 @dataclass(frozen=True)
-class Sight:
-    """What the queries of one micro-batch see. All `None`: plain causal attention over the whole row."""
+class AttentionMask:
+    """What the queries of one micro-batch attend to. All `None`: plain causal attention over the whole row."""
 
-    mask: Tensor | None = None  # boolean, or additive where ALiBi is in it; broadcasts to [b, heads, queries, keys]
+    dense: Tensor | None = None  # boolean, or additive with ALiBi; broadcasts to [b, heads, queries, keys]
     blocks: Any = None  # FlexAttention's BlockMask
     slopes: Tensor | None = None  # ALiBi slopes for FlexAttention
-    order: tuple[Tensor, Tensor] | None = None  # index of each query and each key in the sequence, for ALiBi
-    tails: tuple[tuple[int, int, int], ...] = ()  # context parallel: (first query, end query, keys in view)
+    positions: tuple[Tensor, Tensor] | None = None  # of each query and each key in the sequence, for ALiBi
+    chunks: tuple[tuple[int, int, int], ...] = ()  # context parallelism: (first query, end query, visible keys)
 
     @property
-    def plain(self) -> bool:
-        return self.mask is None and self.blocks is None and not self.tails
+    def is_causal(self) -> bool:
+        return self.dense is None and self.blocks is None and not self.chunks
 
 
-CAUSAL = Sight()
+CAUSAL = AttentionMask()
 
 
-def look(shape: ModelShape, span: Span, whole: bool, heads: slice) -> Sight:
-    """The cheapest `Sight` that is exact for this shape, these documents and this slice of the heads."""
-    device = span.queries.device
+def attention_mask(shape: ModelShape, layout: TokenLayout, whole: bool, heads: slice) -> AttentionMask:
+    """The cheapest mask that is exact for this shape, these documents and this slice of the heads. `whole`: this rank
+    holds the whole sequence."""
+    device = layout.queries.device
     slopes = alibi_slopes(shape.heads)[heads].to(device) if shape.position == "alibi" else None
-    special = span.documents is not None or bool(shape.window) or slopes is not None
+    special = layout.documents is not None or bool(shape.window) or slopes is not None
     if whole and not special:
         return CAUSAL
     if device.type == "cuda":
         if not special:
-            return Sight(tails=span.chunks)
-        return Sight(blocks=block_mask(shape.window, span), slopes=slopes, order=(span.queries, span.keys))
-    return Sight(mask=dense_mask(shape, span, slopes))
+            return AttentionMask(chunks=layout.chunks)
+        positions = (layout.queries, layout.keys)
+        return AttentionMask(blocks=block_mask(shape.window, layout), slopes=slopes, positions=positions)
+    return AttentionMask(dense=dense_mask(shape, layout, slopes))
 
 
-def dense_mask(shape: ModelShape, span: Span, slopes: Tensor | None) -> Tensor:
-    distance = span.queries[:, None] - span.keys[None, :]
-    seen = distance >= 0
+def dense_mask(shape: ModelShape, layout: TokenLayout, slopes: Tensor | None) -> Tensor:
+    distance = layout.queries[:, None] - layout.keys[None, :]
+    visible = distance >= 0
     if shape.window:
-        seen &= distance < shape.window
-    seen = seen[None, None]
-    if span.documents is not None and span.query_documents is not None:
-        seen = seen & (span.query_documents[:, None, :, None] == span.documents[:, None, None, :])
+        visible &= distance < shape.window
+    visible = visible[None, None]
+    if layout.documents is not None and layout.query_documents is not None:
+        visible = visible & (layout.query_documents[:, None, :, None] == layout.documents[:, None, None, :])
     if slopes is None:
-        return seen
+        return visible
     bias = -slopes[:, None, None] * distance
-    return torch.where(seen, bias, -torch.inf)
+    return torch.where(visible, bias, -torch.inf)
 
 
 @cache
@@ -70,50 +72,50 @@ def _compiled_flex() -> Callable[..., Tensor]:
     return torch.compile(flex_attention)
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, sight: Sight) -> Tensor:
+def attend(q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask) -> Tensor:
     """Attention of q [b, heads, queries, d] over k, v [b, kv_heads, keys, d]."""
     grouped = q.shape[1] != k.shape[1]
-    if sight.plain:
+    if mask.is_causal:
         return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=grouped)
-    if sight.tails:
-        return _attend_tails(q, k, v, sight.tails, grouped)
-    if sight.blocks is not None:
-        return _attend_flex(q, k, v, sight, grouped)
-    assert sight.mask is not None
-    mask = sight.mask if sight.mask.dtype == torch.bool else sight.mask.to(q.dtype)
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=grouped)
+    if mask.chunks:
+        return _attend_chunks(q, k, v, mask.chunks, grouped)
+    if mask.blocks is not None:
+        return _attend_flex(q, k, v, mask, grouped)
+    assert mask.dense is not None
+    dense = mask.dense if mask.dense.dtype == torch.bool else mask.dense.to(q.dtype)
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=dense, enable_gqa=grouped)
 
 
-def _attend_tails(q: Tensor, k: Tensor, v: Tensor, tails: tuple[tuple[int, int, int], ...], grouped: bool) -> Tensor:
-    """Each run of queries sees all keys up to its own end: causal, aligned to the lower right corner."""
+def _attend_chunks(q: Tensor, k: Tensor, v: Tensor, chunks: tuple[tuple[int, int, int], ...], grouped: bool) -> Tensor:
+    """Each chunk of queries sees all keys up to its own end: causal, aligned to the lower right corner."""
     from torch.nn.attention.bias import causal_lower_right
 
     parts = []
-    for start, stop, seen in tails:
-        bias = causal_lower_right(stop - start, seen)
-        part = q[:, :, start:stop], k[:, :, :seen], v[:, :, :seen]
+    for start, stop, visible in chunks:
+        bias = causal_lower_right(stop - start, visible)
+        part = q[:, :, start:stop], k[:, :, :visible], v[:, :, :visible]
         parts.append(F.scaled_dot_product_attention(*part, attn_mask=bias, enable_gqa=grouped))
     return torch.cat(parts, dim=2)
 
 
-def _attend_flex(q: Tensor, k: Tensor, v: Tensor, sight: Sight, grouped: bool) -> Tensor:
-    slopes = sight.slopes
+def _attend_flex(q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask, grouped: bool) -> Tensor:
+    slopes = mask.slopes
     if slopes is None:
-        return _compiled_flex()(q, k, v, block_mask=sight.blocks, enable_gqa=grouped)
-    assert sight.order is not None
-    queries, keys = sight.order
+        return _compiled_flex()(q, k, v, block_mask=mask.blocks, enable_gqa=grouped)
+    assert mask.positions is not None
+    queries, keys = mask.positions
 
-    def nearer(score: Tensor, _b: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+    def alibi(score: Tensor, _b: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         return score + slopes[head] * (keys[key] - queries[query])
 
-    return _compiled_flex()(q, k, v, score_mod=nearer, block_mask=sight.blocks, enable_gqa=grouped)
+    return _compiled_flex()(q, k, v, score_mod=alibi, block_mask=mask.blocks, enable_gqa=grouped)
 
 
 @lru_cache(maxsize=8)
 def alibi_slopes(heads: int) -> Tensor:
-    """Slopes of ALiBi (arXiv 2108.12409), for head counts that are not powers of two as MPT interleaves them."""
-    whole = 2 ** math.ceil(math.log2(heads))
-    slopes = 2.0 ** (-8.0 * torch.arange(1, whole + 1, dtype=torch.float32) / whole)
-    if whole != heads:
+    """Slopes of ALiBi (arXiv 2108.12409); head counts that are not powers of two interleave as MPT does."""
+    power = 2 ** math.ceil(math.log2(heads))
+    slopes = 2.0 ** (-8.0 * torch.arange(1, power + 1, dtype=torch.float32) / power)
+    if power != heads:
         slopes = torch.cat([slopes[1::2], slopes[::2]])[:heads]
     return slopes

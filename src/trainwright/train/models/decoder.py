@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from trainwright.train.loss import chunked_cross_entropy
-from trainwright.train.models.attention import CAUSAL, Sight, attend
-from trainwright.train.models.rotary import rotate
+from trainwright.train.models.attention import CAUSAL, AttentionMask, attend
+from trainwright.train.models.rotary import apply_rotary
 from trainwright.train.models.shape import ModelShape
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -22,18 +22,18 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 @dataclass(frozen=True)
-class Frame:
-    """What the blocks of a forward pass share. With `targets` the model returns the summed loss times `scale`."""
+class ForwardInputs:
+    """Inputs of a forward pass beside the tokens. With `targets` the model returns the summed loss times `scale`."""
 
     positions: Tensor
-    turn: tuple[Tensor, Tensor] | None = None  # rotary cosine and sine
-    sight: Sight = CAUSAL
+    cos_sin: tuple[Tensor, Tensor] | None = None  # rotary cosine and sine
+    mask: AttentionMask = CAUSAL
     targets: Tensor | None = None
     scale: Tensor | None = None
 
 
 class Linear(nn.Linear):
-    """A linear layer whose product can be swapped (float8) without touching its parameters."""
+    """A linear layer whose product can be replaced (float8) without changing its parameters."""
 
     product = staticmethod(F.linear)
 
@@ -48,8 +48,8 @@ def norm(shape: ModelShape) -> nn.Module:
 
 
 class Attention(nn.Module):
-    """Causal attention with any grouping of heads. The rows of `qkv` lie by key-value head (its queries, its key, its
-    value), so that a slice of the rows is a whole set of heads."""
+    """Causal attention with any grouping of heads. The rows of `qkv` are ordered by key-value head (its queries, its
+    key, its value), so that a slice of the rows is a set of complete heads."""
 
     def __init__(self, shape: ModelShape) -> None:
         super().__init__()
@@ -58,16 +58,16 @@ class Attention(nn.Module):
         rows = (shape.heads + 2 * shape.kv_heads) * self.width
         self.qkv = Linear(shape.hidden, rows, bias=shape.bias or shape.qkv_bias)
         self.out = Linear(shape.heads * self.width, shape.hidden, bias=shape.bias)
-        self.kernel: Callable[[Tensor, Tensor, Tensor, Sight], Tensor] = attend
+        self.kernel: Callable[[Tensor, Tensor, Tensor, AttentionMask], Tensor] = attend
 
-    def forward(self, x: Tensor, turn: tuple[Tensor, Tensor] | None, sight: Sight) -> Tensor:
+    def forward(self, x: Tensor, cos_sin: tuple[Tensor, Tensor] | None, mask: AttentionMask) -> Tensor:
         b, s, _ = x.shape
         heads = self.qkv(x).view(b, s, -1, self.group + 2, self.width)
         q, k, v = (part.reshape(b, s, -1, self.width) for part in heads.split([self.group, 1, 1], dim=3))
-        if turn is not None:
-            q, k = rotate(q, turn), rotate(k, turn)
-        seen = self.kernel(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), sight)
-        return self.out(seen.transpose(1, 2).reshape(b, s, -1))
+        if cos_sin is not None:
+            q, k = apply_rotary(q, cos_sin), apply_rotary(k, cos_sin)
+        attended = self.kernel(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), mask)
+        return self.out(attended.transpose(1, 2).reshape(b, s, -1))
 
 
 class MLP(nn.Module):
@@ -85,7 +85,7 @@ class MLP(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention then MLP, each behind its norm; or both at once on the block's input (Falcon)."""
+    """Attention then MLP, each after its norm; or both in parallel on the block's input (Falcon)."""
 
     def __init__(self, shape: ModelShape) -> None:
         super().__init__()
@@ -95,9 +95,9 @@ class Block(nn.Module):
         self.mlp_norm = norm(shape) if not self.parallel or shape.parallel_norms == 2 else None
         self.mlp = MLP(shape)
 
-    def forward(self, x: Tensor, turn: tuple[Tensor, Tensor] | None, sight: Sight) -> Tensor:
+    def forward(self, x: Tensor, cos_sin: tuple[Tensor, Tensor] | None, mask: AttentionMask) -> Tensor:
         inner = self.attention_norm(x)
-        attended = self.attention(inner, turn, sight)
+        attended = self.attention(inner, cos_sin, mask)
         if self.mlp_norm is None:
             return x + attended + self.mlp(inner)
         if self.parallel:
@@ -129,19 +129,19 @@ class Decoder(nn.Module):
     def layers(self) -> list[Block]:
         return list(self.blocks.values())  # type: ignore[arg-type]
 
-    def forward(self, x: Tensor, frame: Frame) -> Tensor:
-        """Tokens [b, s] (or the hidden states of the stage before) to hidden states, logits or the loss."""
+    def forward(self, x: Tensor, inputs: ForwardInputs) -> Tensor:
+        """Tokens [b, s] (or the hidden states of the previous stage) to hidden states, logits or the loss."""
         if self.first:
             x = self.embed(x)
             if self.shape.position == "learned":
-                x = x + self.positions(frame.positions)
+                x = x + self.positions(inputs.positions)
         for block in self.layers():
-            x = block(x, frame.turn, frame.sight)
-        return self.finish(x, frame) if self.last else x
+            x = block(x, inputs.cos_sin, inputs.mask)
+        return self.finish(x, inputs) if self.last else x
 
-    def finish(self, x: Tensor, frame: Frame) -> Tensor:
+    def finish(self, x: Tensor, inputs: ForwardInputs) -> Tensor:
         weight = self.embed.weight if self.shape.tied else self.head.weight
         x = self.norm(x)
-        if frame.targets is None:
+        if inputs.targets is None:
             return F.linear(x, weight)
-        return self.loss(x, weight, frame.targets, frame.scale)
+        return self.loss(x, weight, inputs.targets, inputs.scale)

@@ -19,10 +19,10 @@ from torch.distributed.checkpoint.state_dict_loader import load as load_sharded
 from torch.distributed.checkpoint.state_dict_saver import save as save_sharded
 
 from trainwright.errors import UserError
-from trainwright.train.checkpoint.manifest import Manifest, describe_file, read_whole
-from trainwright.train.checkpoint.places import Folder, open_place, step_name
+from trainwright.train.checkpoint.manifest import Manifest, describe_file, read_complete
+from trainwright.train.checkpoint.stores import FolderStore, open_store, step_name
 from trainwright.train.models.decoder import Decoder
-from trainwright.train.models.foreign import Read, config_of, inward, outward, shape_of
+from trainwright.train.models.hf_layout import Read, config_of, from_huggingface, shape_of, to_huggingface
 from trainwright.train.models.safetensors import TensorFile, write
 from trainwright.train.models.shape import ModelShape, lookup
 
@@ -76,12 +76,12 @@ def _write_file(
     shape: ModelShape, read: Read, names: list[str], path: Path, dtype: torch.dtype
 ) -> dict[str, torch.Size]:
     own = parameter_sizes(shape)
-    empty = (outward(shape, name, torch.empty(own[name], device="meta")) for name in names)
+    empty = (to_huggingface(shape, name, torch.empty(own[name], device="meta")) for name in names)
     sizes = {theirs: tensor.shape for pieces in empty for theirs, tensor in pieces.items()}
 
     def stream() -> Iterator[tuple[str, Tensor]]:
         for name in names:
-            yield from outward(shape, name, read(name)).items()
+            yield from to_huggingface(shape, name, read(name)).items()
 
     write(path, sizes, dtype, stream())
     return sizes
@@ -105,7 +105,7 @@ def read_folder(folder: Path, model: str = "") -> tuple[ModelShape, Callable[[st
     sizes = parameter_sizes(shape)
 
     def ours(name: str) -> Tensor:
-        tensor = inward(shape, name, theirs).to(torch.float32)
+        tensor = from_huggingface(shape, name, theirs).to(torch.float32)
         if tensor.shape != sizes[name]:
             raise UserError(
                 f"{name} is {tuple(tensor.shape)}, {shape.name} needs {tuple(sizes[name])}", where=str(folder)
@@ -116,23 +116,23 @@ def read_folder(folder: Path, model: str = "") -> tuple[ModelShape, Callable[[st
 
 
 def find_checkpoint(named: str) -> tuple[Manifest, FileSystemReader]:
-    """The checkpoint that is meant: one step, or the newest whole one of a run, a folder of checkpoints or a place in
+    """The checkpoint that is meant: one step, or the newest whole one of a run, a folder of checkpoints or a store in
     S3."""
-    one = read_whole(Path(named))
+    one = read_complete(Path(named))
     if one is not None:
         return one, FileSystemReader(named)
-    place = open_place(_saved_to(named), scratch=Path())
-    steps = place.whole()
+    store = open_store(_saved_to(named), scratch=Path())
+    steps = store.complete_steps()
     if not steps:
         raise UserError(
-            f"no whole checkpoint in {place.where}", fix="name a run, its checkpoints (folder or s3://…), or one step"
+            f"no whole checkpoint in {store.where}", fix="name a run, its checkpoints (folder or s3://…), or one step"
         )
-    manifest = place.manifest(steps[0])
-    return manifest, place.reader(manifest)
+    manifest = store.manifest(steps[0])
+    return manifest, store.reader(manifest)
 
 
 def _saved_to(named: str) -> str:
-    """Where a run keeps its checkpoints; anything else is such a place itself."""
+    """Where a run keeps its checkpoints; anything else is such a store itself."""
     run = Path(named)
     if named.startswith("s3://") or not (run / "config.json").is_file():
         return str(run / "checkpoints") if (run / "checkpoints").is_dir() else named
@@ -156,22 +156,22 @@ def write_checkpoint(shape: ModelShape, read: Read, run: Path) -> Path:
     """Step 0 of a run that begins with these weights: the trainer finds it there and goes on from it."""
     from trainwright.train.loop import ORDER_KEYS
     from trainwright.train.record import State
-    from trainwright.train.setup import identity
+    from trainwright.train.setup import model_identity
 
-    place = Folder(run / "checkpoints")
-    if place.whole():
+    store = FolderStore(run / "checkpoints")
+    if store.complete_steps():
         raise UserError(f"{run} has checkpoints already", fix="name a new run folder")
     sizes = parameter_sizes(shape)
     # One zero, seen at every size: moments take no memory.
     moments = {name: torch.zeros(()).expand(size) for name, size in sizes.items()}
     state = {"model": {name: read(name) for name in sizes}, "exp_avg": moments, "exp_avg_sq": moments}
-    place.clean(0)
-    folder = place.writing(0)
+    store.clean(0)
+    folder = store.writing(0)
     save_sharded({**state, "step": torch.tensor(0)}, storage_writer=FileSystemWriter(folder), no_dist=True)
     files = tuple(describe_file(path) for path in sorted(folder.iterdir()))
     trainer = {"state": asdict(State()), "order": dict.fromkeys(ORDER_KEYS), "recent": []}
-    place.publish(0, Manifest(0, identity(shape), trainer, files))
-    return place.root / step_name(0)
+    store.publish(0, Manifest(0, model_identity(shape), trainer, files))
+    return store.root / step_name(0)
 
 
 def export_main(argv: list[str]) -> int:

@@ -1,5 +1,5 @@
-"""First values of the parameters. Each tensor has its own generator, seeded by its name, so that every parallel plan
-starts from the same model, and a rank makes one tensor at a time and keeps only its slice."""
+"""Initial values of the parameters. Each tensor has its own generator, seeded by its name, so that every parallel plan
+starts from the same model, and a rank creates one tensor at a time and keeps only its slice."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RESIDUAL = ("attention.out.weight", "mlp.down.weight")
 
 def initial_value(shape: ModelShape, name: str, size: torch.Size, seed: int, device: torch.device) -> Tensor:
     """The whole fp32 tensor of one parameter. Layers that write into the residual stream are scaled by the depth
-    (GPT-2, section 2.3), norms begin as identities and biases at zero."""
+    (GPT-2, section 2.3), norms start as identities and biases at zero."""
     if name.endswith("bias"):
         return torch.zeros(size, device=device)
     if "norm" in name:

@@ -1,5 +1,5 @@
 """The safetensors file format, read and written in plain torch: an 8-byte length, a JSON header, then the bytes
-of every tensor. Reading maps the file, writing goes tensor by tensor, so neither holds a second copy of a model."""
+of every tensor. Reading maps the file and writing goes tensor by tensor, so neither holds a second copy of a model."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One tensor of a file: where it lies, counted from the end of the header."""
+    """One tensor of a file; offsets count from the end of the header."""
 
     dtype: torch.dtype
     shape: tuple[int, ...]

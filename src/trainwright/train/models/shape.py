@@ -69,7 +69,7 @@ def shapes() -> dict[str, ModelShape]:
 
 
 def shape_from(name: str, row: dict[str, Any]) -> ModelShape:
-    """A shape from one table of the data file (or of a user's own); unknown keys are a TypeError."""
+    """A shape from one table of the data file (or of a user's own); unknown keys raise a TypeError."""
     values = {**row, "name": name}
     values.setdefault("kv_heads", row["heads"])
     if values.get("rope_scaling") is not None:
@@ -82,7 +82,7 @@ def shape_from(name: str, row: dict[str, Any]) -> ModelShape:
 
 
 def lookup(name: str) -> ModelShape:
-    """The published shape of that name, or, for `<name>-debug`, its laptop-sized sibling."""
+    """The published shape of that name, or, for `<name>-debug`, its small variant for a laptop."""
     known = shapes()
     if name in known:
         return known[name]
@@ -94,7 +94,7 @@ def lookup(name: str) -> ModelShape:
 
 
 def debug_sibling(shape: ModelShape) -> ModelShape:
-    """A tiny model with the same features (norms, positions, tying, kind of attention) and about the same ratios."""
+    """A small model with the same features (norms, positions, tying, kind of attention) and similar ratios."""
     group = shape.heads // shape.kv_heads
     kv_heads = 1 if shape.kv_heads == 1 else 4 if group == 1 else 2
     heads = 4 if shape.kv_heads == 1 else kv_heads * min(group, 4)

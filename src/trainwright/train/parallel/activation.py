@@ -1,4 +1,4 @@
-"""Activation checkpointing of a block: trade a second forward for memory. Forwards are wrapped in place, so that
+"""Activation checkpointing of a block: a second forward pass saves memory. Forwards are wrapped in place, so that
 parameters keep their names."""
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selectiv
 from trainwright.train.models.decoder import Decoder
 
 aten = torch.ops.aten
-# Products and attention are dear to compute again; what lies between them (norms, rotations, activations) is cheap.
+# Matrix products and attention are expensive to recompute; norms, rotary and activations are cheap.
 KEPT = {
     aten.mm.default,
     aten.addmm.default,
@@ -27,7 +27,7 @@ KEPT = {
 }
 
 
-def _keep_attention(_context: Any, op: Any, *_args: Any, **_named: Any) -> CheckpointPolicy:
+def _save_expensive(_context: Any, op: Any, *_args: Any, **_named: Any) -> CheckpointPolicy:
     return CheckpointPolicy.MUST_SAVE if op in KEPT else CheckpointPolicy.PREFER_RECOMPUTE
 
 
@@ -37,14 +37,16 @@ def apply_checkpointing(model: Decoder, mode: str) -> None:
         return
     extra: dict[str, Any] = {}
     if mode == "selective":
-        extra["context_fn"] = partial(create_selective_checkpoint_contexts, _keep_attention)
+        extra["context_fn"] = partial(create_selective_checkpoint_contexts, _save_expensive)
     for block in model.layers():
         block.forward = _recomputed(block.forward, extra)  # type: ignore[method-assign]
 
 
 def _recomputed(forward: Callable[..., Tensor], extra: dict[str, Any]) -> Callable[..., Tensor]:
-    def run(x: Tensor, turn: Any, sight: Any) -> Tensor:
-        # Only `x` is an argument, as the compiler takes nothing but tensors there.
-        return checkpoint(lambda x: forward(x, turn, sight), x, use_reentrant=False, preserve_rng_state=False, **extra)
+    def run(x: Tensor, cos_sin: Any, mask: Any) -> Tensor:
+        # Only `x` is an argument: the compiler accepts only tensors there.
+        return checkpoint(
+            lambda x: forward(x, cos_sin, mask), x, use_reentrant=False, preserve_rng_state=False, **extra
+        )
 
     return run

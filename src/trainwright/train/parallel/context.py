@@ -1,5 +1,5 @@
 """Context parallelism: each rank holds two chunks of every sequence, an early and a late one so that causal work is
-even, and gathers the keys and values of its peers. Exact for any mask, on any backend."""
+balanced, and gathers the keys and values of its peers. Exact for any mask, on any backend."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ import torch
 from torch import Tensor
 
 from trainwright.train.data.batch import Batch
-from trainwright.train.models.attention import Sight, attend
-from trainwright.train.models.blocks import Span
+from trainwright.train.models.attention import AttentionMask, attend
+from trainwright.train.models.block_mask import TokenLayout
 from trainwright.train.models.decoder import Decoder
 from trainwright.train.parallel.collectives import gather
 from trainwright.train.parallel.layout import Layout
 
 
 def own_tokens(length: int, layout: Layout, device: torch.device) -> Tensor:
-    """Where this rank's tokens lie in a sequence: chunk r and, counted from the end, chunk r again."""
+    """Positions of this rank's tokens: chunk r from the start and chunk r from the end of the sequence."""
     ranks, rank = layout.plan.cp, layout.context_rank
     chunks = torch.arange(length, device=device).chunk(2 * ranks)
     return torch.cat([chunks[rank], chunks[2 * ranks - 1 - rank]])
 
 
-def take(batch: Batch, layout: Layout) -> Batch:
+def local_tokens(batch: Batch, layout: Layout) -> Batch:
     """This rank's tokens of a micro-batch."""
     if layout.plan.cp == 1:
         return batch
@@ -32,17 +32,17 @@ def take(batch: Batch, layout: Layout) -> Batch:
     return Batch(batch.tokens[:, own], batch.targets[:, own], batch.positions[:, own])
 
 
-def span_of(batch: Batch, layout: Layout) -> Span:
-    """Where this rank's queries and keys lie, and whose documents they are."""
+def token_layout(batch: Batch, layout: Layout) -> TokenLayout:
+    """Positions and documents of this rank's queries and keys."""
     length, device = batch.tokens.shape[1], batch.tokens.device
     everything = torch.arange(length, device=device)
     if layout.plan.cp == 1:
-        return Span(everything, everything, batch.documents, batch.documents)
+        return TokenLayout(everything, everything, batch.documents, batch.documents)
     own = own_tokens(length, layout, device)
     documents = batch.documents
     half, rank, ranks = length // (2 * layout.plan.cp), layout.context_rank, layout.plan.cp
-    tails = ((0, half, (rank + 1) * half), (half, 2 * half, (2 * ranks - rank) * half))
-    return Span(own, everything, documents, None if documents is None else documents[:, own], tails)
+    chunks = ((0, half, (rank + 1) * half), (half, 2 * half, (2 * ranks - rank) * half))
+    return TokenLayout(own, everything, documents, None if documents is None else documents[:, own], chunks)
 
 
 def apply_context(model: Decoder, layout: Layout) -> None:
@@ -50,8 +50,8 @@ def apply_context(model: Decoder, layout: Layout) -> None:
         block.attention.kernel = partial(attend_gathered, ranks=layout.plan.cp, group=layout.context_group)
 
 
-def attend_gathered(q: Tensor, k: Tensor, v: Tensor, sight: Sight, *, ranks: int, group: Any) -> Tensor:
-    """Attention of this rank's queries over the keys and values of all, put back into the order of the sequence."""
+def attend_gathered(q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask, *, ranks: int, group: Any) -> Tensor:
+    """Attention of this rank's queries over the keys and values of all, restored to sequence order."""
     pieces = gather(torch.stack([k, v]), 3, group).chunk(2 * ranks, dim=3)
     ordered = torch.cat([*pieces[0::2], *reversed(pieces[1::2])], dim=3)
-    return attend(q, ordered[0], ordered[1], sight)
+    return attend(q, ordered[0], ordered[1], mask)

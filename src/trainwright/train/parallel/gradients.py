@@ -1,4 +1,4 @@
-"""Making gradients whole after backward, and counting each of them once in the global norm."""
+"""Completes gradients after backward, and counts each of them once in the global norm."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Gradients:
     def norm(self, grads: dict[str, Tensor]) -> Tensor:
         """The norm of the whole gradient over all ranks."""
         device = next(iter(grads.values())).device
-        wide = torch.float64 if device.type == "cpu" else torch.float32  # a CPU adds one by one and loses digits
+        wide = torch.float64 if device.type == "cpu" else torch.float32  # sums on a CPU are sequential and lose digits
         squares = torch.zeros((), dtype=wide, device=device)
         for share, names in self.shares.items():
             norms = torch._foreach_norm([grads[name] for name in names], 2, dtype=wide)
@@ -51,7 +51,7 @@ class Gradients:
         return local(grad)
 
     def _share(self, name: str, param: nn.Parameter) -> float:
-        """One over the number of ranks that hold this part; a tied table's second copy counts for nothing."""
+        """One over the number of ranks that hold this part; the second copy of a tied table counts 0."""
         if name == TIED and self.tied_group is not None and self.layout.pipeline_rank > 0:
             return 0.0
         if not isinstance(param, DTensor):

@@ -1,4 +1,4 @@
-"""Where this rank stands in the plan: one DeviceMesh over (pipeline, replicate, shard x context, tensor) and the groups
+"""This rank's place in the plan: one DeviceMesh over (pipeline, replicate, shard x context, tensor) and the groups
 that are not dimensions of it."""
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from trainwright.train.parallel.plan import ParallelPlan
 
 @dataclass(frozen=True)
 class Layout:
-    """The mesh and this rank's place on each axis; a single process has no mesh and is first everywhere."""
+    """The mesh and this rank's place on each axis; a single process has no mesh and rank 0 everywhere."""
 
     plan: ParallelPlan
     mesh: DeviceMesh | None
@@ -64,7 +64,7 @@ class Layout:
 
 
 def layout(plan: ParallelPlan, device: torch.device) -> Layout:
-    """The layout of this rank; all ranks must call it, as it makes the process groups."""
+    """The layout of this rank; all ranks must call it, as it creates the process groups."""
     if plan.world == 1:
         return Layout(plan, None, None)
     sizes = (plan.pp, plan.replicate, plan.shard * plan.cp, plan.tp)

@@ -1,5 +1,5 @@
 """Pipeline parallelism: the 1F1B schedule, and the interleaved one where a rank holds several stages. The schedule is a
-plain list of actions. Each way has a group of its own, because transfers in one group wait for each other."""
+plain list of actions. Each direction has its own process group, because transfers within one group are ordered."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from trainwright.errors import UserError
-from trainwright.train.models.decoder import Decoder, Frame
+from trainwright.train.models.decoder import Decoder, ForwardInputs
 from trainwright.train.parallel.data import expect_backward
 from trainwright.train.parallel.layout import Layout
 
@@ -25,20 +25,20 @@ class Action:
 
 
 def schedule(rank: int, ranks: int, chunks: int, microbatches: int) -> list[Action]:
-    """What one rank does, in order: fill the pipeline, then one forward and one backward in turn, then drain it."""
+    """What one rank does, in order: fill the pipeline, then one forward and one backward in cos_sin, then drain it."""
     if chunks > 1 and microbatches % ranks:
-        fix = f"a --batch that makes {-(-microbatches // ranks) * ranks} micro-batches a data rank, or virtual=1"
+        fix = f"a --batch that makes {-(-microbatches // ranks) * ranks} micro-batches per data rank, or virtual=1"
         raise UserError(f"{microbatches} micro-batches cannot be interleaved over {ranks} pipeline ranks", fix=fix)
     total = microbatches * chunks
     ahead = ranks - rank - 1 if chunks == 1 else 2 * (ranks - rank - 1) + (chunks - 1) * ranks
     ahead = min(ahead, total)
-    forward = [Action(True, *_turn(k, ranks, chunks)) for k in range(total)]
-    backward = [Action(False, chunks - 1 - c, m) for c, m in (_turn(k, ranks, chunks) for k in range(total))]
+    forward = [Action(True, *_chunk_of(k, ranks, chunks)) for k in range(total)]
+    backward = [Action(False, chunks - 1 - c, m) for c, m in (_chunk_of(k, ranks, chunks) for k in range(total))]
     steady = [action for pair in zip(forward[ahead:], backward, strict=False) for action in pair]
     return forward[:ahead] + steady + backward[total - ahead :]
 
 
-def _turn(k: int, ranks: int, chunks: int) -> tuple[int, int]:
+def _chunk_of(k: int, ranks: int, chunks: int) -> tuple[int, int]:
     """(chunk, micro-batch) of the k-th forward: as many micro-batches as ranks for one chunk, then for the next."""
     if chunks == 1:
         return 0, k
@@ -46,29 +46,29 @@ def _turn(k: int, ranks: int, chunks: int) -> tuple[int, int]:
     return within // ranks, lap * ranks + within % ranks
 
 
-def layers_of(stage: int, stages: int, layers: int) -> range:
-    """The layers of one stage, as even as can be; early stages get the extra ones, as the last one has the head."""
+def stage_layers(stage: int, stages: int, layers: int) -> range:
+    """The layers of one stage, as even as can be; early stages get the extra ones because the last has the head."""
     each, extra = divmod(layers, stages)
     start = stage * each + min(stage, extra)
     return range(start, start + each + (stage < extra))
 
 
 class Pipeline:
-    """This rank's stages and its links to the ranks before and after it."""
+    """This rank's stages and its links to the previous and the next rank."""
 
     def __init__(self, stages: list[Decoder], layout: Layout, dtype: torch.dtype) -> None:
         self.stages, self.layout, self.dtype = stages, layout, dtype
         self.rank, self.ranks = layout.pipeline_rank, layout.plan.pp
         self.column: list[int] = layout.axis("pipeline").mesh.tolist()
         self.groups: dict[tuple[bool, bool], dist.ProcessGroup] = {}
-        for around in (False, True) if len(stages) > 1 else (False,):
+        for wraps in (False, True) if len(stages) > 1 else (False,):
             for forward in (True, False):
-                self.groups[around, forward] = layout.subgroup(lambda ranks: ranks)
+                self.groups[wraps, forward] = layout.subgroup(lambda ranks: ranks)
 
-    def train(self, frames: list[tuple[Tensor, Frame]], after: Callable[[], None] | None) -> list[Tensor]:
+    def train(self, microbatches: list[tuple[Tensor, ForwardInputs]], after: Callable[[], None] | None) -> list[Tensor]:
         """Forward and backward of all micro-batches; the losses, on the rank that has the last stage."""
-        run = _Step(self, frames)
-        for action in schedule(self.rank, self.ranks, len(self.stages), len(frames)):
+        run = _PipelineStep(self, microbatches)
+        for action in schedule(self.rank, self.ranks, len(self.stages), len(microbatches)):
             if action.forward:
                 run.forward(action.chunk, action.microbatch)
             else:
@@ -78,29 +78,29 @@ class Pipeline:
         run.finish()
         return run.losses
 
-    def evaluate(self, frame: tuple[Tensor, Frame]) -> list[Tensor]:
-        run = _Step(self, [frame])
+    def evaluate(self, inputs: tuple[Tensor, ForwardInputs]) -> list[Tensor]:
+        run = _PipelineStep(self, [inputs])
         for chunk in range(len(self.stages)):
             run.forward(chunk, 0)
         run.finish()
         return run.losses
 
 
-class _Step:
-    """One pass of all micro-batches: what was received, what awaits its backward, what is still being sent."""
+class _PipelineStep:
+    """One pass over all micro-batches: received activations, pending backwards and sends in flight."""
 
-    def __init__(self, pipeline: Pipeline, frames: list[tuple[Tensor, Frame]]) -> None:
-        self.pipeline, self.frames = pipeline, frames
+    def __init__(self, pipeline: Pipeline, microbatches: list[tuple[Tensor, ForwardInputs]]) -> None:
+        self.pipeline, self.microbatches = pipeline, microbatches
         self.waiting: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
         self.sending: list[tuple[Any, Tensor]] = []
         self.losses: list[Tensor] = []
-        self.left = [len(frames)] * len(pipeline.stages)
+        self.left = [len(microbatches)] * len(pipeline.stages)
 
     def forward(self, chunk: int, microbatch: int) -> None:
         stage = self.pipeline.stages[chunk]
-        tokens, frame = self.frames[microbatch]
+        tokens, inputs = self.microbatches[microbatch]
         x = tokens if stage.first else self._receive(chunk, microbatch, True).requires_grad_(torch.is_grad_enabled())
-        y = stage(x, frame)
+        y = stage(x, inputs)
         if stage.last:
             self.losses.append(y.detach())
         else:
@@ -124,11 +124,11 @@ class _Step:
     def _edge(self, chunk: int, microbatch: int, forward: bool, incoming: bool) -> tuple[int, dist.ProcessGroup, int]:
         """(peer, group, tag) of a transfer; the tag names the stage boundary and the micro-batch."""
         rank, ranks = self.pipeline.rank, self.pipeline.ranks
-        before = forward == incoming  # the peer is the rank before this one
+        before = forward == incoming  # the peer is the previous rank
         peer = self.pipeline.column[(rank - 1) % ranks if before else (rank + 1) % ranks]
         boundary = chunk * ranks + rank - (1 if before else 0)
-        around = boundary % ranks == ranks - 1  # from the last rank to the first, where the next chunk begins
-        return peer, self.pipeline.groups[around, forward], boundary * len(self.frames) + microbatch
+        wraps = boundary % ranks == ranks - 1  # from the last rank to the first, for the next chunk
+        return peer, self.pipeline.groups[wraps, forward], boundary * len(self.microbatches) + microbatch
 
     def _send(self, tensor: Tensor, chunk: int, microbatch: int, forward: bool) -> None:
         peer, group, tag = self._edge(chunk, microbatch, forward, incoming=False)
@@ -136,7 +136,7 @@ class _Step:
         self.sending.append((dist.isend(tensor, peer, group=group, tag=tag), tensor))
 
     def _receive(self, chunk: int, microbatch: int, forward: bool) -> Tensor:
-        tokens, _ = self.frames[microbatch]
+        tokens, _ = self.microbatches[microbatch]
         plan = self.pipeline.layout.plan
         size = (tokens.shape[0], tokens.shape[1] // plan.tp, self.pipeline.stages[0].shape.hidden)
         buffer = torch.empty(size, dtype=self.pipeline.dtype, device=tokens.device)
@@ -147,21 +147,21 @@ class _Step:
 
 
 class SingleStage:
-    """The same for a rank that holds the whole depth of the model."""
+    """The same interface for a rank that holds all layers."""
 
     def __init__(self, model: Decoder, layout: Layout) -> None:
         self.stages, self.layout = [model], layout
 
-    def train(self, frames: list[tuple[Tensor, Frame]], after: Callable[[], None] | None) -> list[Tensor]:
+    def train(self, microbatches: list[tuple[Tensor, ForwardInputs]], after: Callable[[], None] | None) -> list[Tensor]:
         model, losses = self.stages[0], []
-        for at, (tokens, frame) in enumerate(frames, 1):
-            expect_backward(model, self.layout, last=at == len(frames))
-            loss = model(tokens, frame)
+        for at, (tokens, inputs) in enumerate(microbatches, 1):
+            expect_backward(model, self.layout, last=at == len(microbatches))
+            loss = model(tokens, inputs)
             torch.autograd.backward([loss])
             losses.append(loss.detach())
             if after:
                 after()
         return losses
 
-    def evaluate(self, frame: tuple[Tensor, Frame]) -> list[Tensor]:
-        return [self.stages[0](*frame)]
+    def evaluate(self, inputs: tuple[Tensor, ForwardInputs]) -> list[Tensor]:
+        return [self.stages[0](*inputs)]

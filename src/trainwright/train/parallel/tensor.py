@@ -1,7 +1,8 @@
-"""Tensor and sequence parallelism, put on a plain Decoder from outside. Between layers each rank holds a slice of the
-sequence; a norm gathers it, the products work on a slice of the heads or columns, and the output layers scatter again.
+"""Tensor and sequence parallelism, applied to a plain Decoder from outside. Between layers each rank holds a slice of
+the sequence; a norm gathers it, the products work on a slice of the heads or columns, and the output layers scatter
+again.
 
-Classes are swapped in place, so that every parameter keeps its name."""
+Module classes are replaced in place, so that every parameter keeps its name."""
 
 from __future__ import annotations
 
@@ -61,7 +62,7 @@ class GatheringLayerNorm(nn.LayerNorm):
 
 
 class VocabularySlice(nn.Embedding):
-    """A slice of the vocabulary; a token that another rank holds adds nothing here."""
+    """A slice of the vocabulary; a token held by another rank adds 0 here."""
 
     group: Any
     first_row: int

@@ -1,6 +1,5 @@
 #!/bin/bash
-# expect: 5:20
-# expect: 6:20
+# expect: 4:20
 set -euo pipefail
 export FILE_SYSTEM=fs-xxxxxxxx
 export RESERVATION=PLACEHOLDER_RESERVATION

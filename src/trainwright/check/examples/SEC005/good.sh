@@ -1,0 +1,3 @@
+#!/bin/bash
+export HF_TOKEN
+python download.py
