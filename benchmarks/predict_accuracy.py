@@ -86,7 +86,7 @@ def sweeps(chosen: Sequence[Point], log: Vector) -> dict[str, float]:
     span more than 10 %. Runs of the same setting are one point."""
     tables: dict[str, dict[float, list[float]]] = defaultdict(lambda: defaultdict(list))
     for p, e in zip(chosen, log, strict=True):
-        key = f"{p.row['path_or_url'].split(':')[0]} {p.row['model']} {p.row['gpu'][:9]} {precision_of(p.row['precision'])}"
+        key = f"{p.row.get('path_or_url', '').split(':')[0]} {p.row['model']} {p.row['gpu'][:9]} {precision_of(p.row['precision'])}"
         tables[key][round((p.truth or 1.0) * math.exp(e), 6)].append(p.truth or 1.0)
     correlations = {}
     for key, settings in tables.items():

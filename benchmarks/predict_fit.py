@@ -71,8 +71,9 @@ def read(name: str) -> list[dict[str, str]]:
 
 
 def points() -> list[Point]:
-    """Rows of quality A and B that the predictor covers and that publish a speed or a memory figure."""
-    rows = [row for row in read("published_training.csv") if "quality=C" not in row["notes"]]
+    """Rows of quality A and B, and of our own trainer, that the predictor covers and that state a speed or memory."""
+    every_row = [*read("published_training.csv"), *read("h200_trainer.csv")]
+    rows = [row for row in every_row if "quality=C" not in row["notes"]]
     covered = [row for row in rows if row["id"] not in OUTLIERS and setup_of(row, constants()).setup is not None]
     every = [
         Point(row, row["source_repo_or_doc"], measured(row), float(row["mem_gib_per_gpu"] or 0) or None)
