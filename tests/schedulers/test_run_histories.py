@@ -109,7 +109,7 @@ class Histories(RuleBasedStateMachine):
         answer = reach.run_state(old).state
         request = resume.ResumeRequest(spec=str(spec))
         if answer in {"running", "pending", "completing", "completed", "unknown"}:
-            with pytest.raises(resume.NothingToResume, match="running|pending|complet|unknown"):
+            with pytest.raises(resume.NothingToResume, match=r"running|pending|complet|unknown"):
                 resume.prepare(old, request)
             return name
         assert self.truth[name] in TRUE_ENDS - {"completed"}
