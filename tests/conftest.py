@@ -1,4 +1,4 @@
-"""What every test has: the tools of the virtual environment on the path, whoever started pytest."""
+"""What every test has: the tools of the virtual environment on the path, however pytest was started."""
 
 from __future__ import annotations
 

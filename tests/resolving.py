@@ -1,4 +1,4 @@
-"""Jobs for tests: from the few values that a test is about to a resolved job, through the same functions as a user's."""
+"""Jobs for tests: from the few values that a test is about to a resolved job, through the functions a user's takes."""
 
 from __future__ import annotations
 

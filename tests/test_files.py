@@ -63,7 +63,7 @@ def test_a_pipe_is_written_to_and_not_replaced(tmp_path: Path) -> None:
     assert pipe.is_fifo()
 
 
-def test_a_file_the_user_named_gets_its_folders_and_a_word_where_it_cannot_be(tmp_path: Path) -> None:
+def test_a_file_the_user_named_gets_its_folders_or_a_clear_error(tmp_path: Path) -> None:
     write_text(tmp_path / "new" / "file", "x")
     assert (tmp_path / "new" / "file").read_text() == "x"
     with pytest.raises(UserError, match="cannot write the file"):

@@ -36,15 +36,15 @@ def test_it_answers_every_question_of_the_protocol(aws):
 def test_subnet(aws, ec2):
     vpc = ec2.create_vpc(CidrBlock="10.0.0.0/16")["Vpc"]["VpcId"]
     made = ec2.create_subnet(VpcId=vpc, CidrBlock="10.0.0.0/24", AvailabilityZone="us-east-2b")["Subnet"]
-    found = aws.subnet(made["SubnetId"])
-    assert (found.zone, found.zone_id, found.free_addresses, found.public_addresses) == (
+    subnet = aws.subnet(made["SubnetId"])
+    assert (subnet.zone, subnet.zone_id, subnet.free_addresses, subnet.public_addresses) == (
         "us-east-2b",
         "use2-az2",
         251,
         False,
     )
     ec2.modify_subnet_attribute(SubnetId=made["SubnetId"], MapPublicIpOnLaunch={"Value": True})
-    assert aws.subnet(made["SubnetId"]) == found  # asked once
+    assert aws.subnet(made["SubnetId"]) == subnet  # asked once
     assert AwsFacts("us-east-2").subnet(made["SubnetId"]).public_addresses
 
 
@@ -55,10 +55,10 @@ def test_security_group(aws, ec2):
     ec2.authorize_security_group_ingress(GroupId=group, IpPermissions=own)
     lustre = [{"IpProtocol": "tcp", "FromPort": 988, "ToPort": 988, "IpRanges": [{"CidrIp": "10.0.0.0/16"}]}]
     ec2.authorize_security_group_ingress(GroupId=group, IpPermissions=lustre)
-    found = aws.security_group(group)
-    assert questions.GroupRule("tcp", 988, 988, (), ("10.0.0.0/16",)) in found.ingress
-    assert any(rule.protocol == "-1" and rule.groups == (group,) for rule in found.ingress)
-    assert any(rule.ranges == ("0.0.0.0/0",) for rule in found.egress)
+    facts = aws.security_group(group)
+    assert questions.GroupRule("tcp", 988, 988, (), ("10.0.0.0/16",)) in facts.ingress
+    assert any(rule.protocol == "-1" and rule.groups == (group,) for rule in facts.ingress)
+    assert any(rule.ranges == ("0.0.0.0/0",) for rule in facts.egress)
 
 
 def test_key_pair_and_image(aws, ec2):
@@ -93,9 +93,9 @@ def test_reservation(aws):
         asked = {"CapacityReservationIds": ["cr-0a1b2c3d4e5f67890"]}
         stub.add_response("describe_capacity_reservations", {"CapacityReservations": [row]}, asked)
         stub.add_client_error("describe_capacity_reservations", "InvalidCapacityReservationId.NotFound", "gone", 400)
-        found = aws.reservation("cr-0a1b2c3d4e5f67890")
+        reservation = aws.reservation("cr-0a1b2c3d4e5f67890")
         assert aws.reservation("cr-0000000000000000a") is None
-    assert found == questions.Reservation(
+    assert reservation == questions.Reservation(
         "cr-0a1b2c3d4e5f67890", "p5.48xlarge", "us-east-2b", 4, True, "active", "train", "use2-az2"
     )
 
@@ -113,7 +113,7 @@ def test_file_system_groups(aws, ec2):
         )
 
 
-def test_a_refusal_is_told_not_taken_for_absence(aws):
+def test_a_refusal_is_an_error_not_an_absence(aws):
     with Stubber(aws._ec2) as stub:
         stub.add_client_error("describe_subnets", "UnauthorizedOperation", "no", 403)
         with pytest.raises(UserError) as error:

@@ -1,4 +1,4 @@
-"""What goes wrong on the way to AWS is told in three parts."""
+"""Errors of AWS calls are reported in three parts."""
 
 import sys
 

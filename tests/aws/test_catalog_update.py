@@ -71,7 +71,7 @@ def test_describe_instance_types_of_moto():
 
 
 @mock_aws
-def test_update_writes_an_overlay_and_says_what_changed(monkeypatch, overlay):
+def test_update_writes_an_overlay_and_returns_what_changed(monkeypatch, overlay):
     stub_client, _ = stubbed_pricing([product("p5.48xlarge", ("Hrs", "50.0"))])
     real = catalog_update.client
     monkeypatch.setattr(
@@ -149,7 +149,7 @@ def test_another_region_keeps_the_first_ones_prices():
     assert [price("p5.48xlarge", r).usd_hour for r in ("us-east-1", "us-east-2")] == [41.0, 43.0]
 
 
-def test_dearest_accelerated_changes_are_told_first():
+def test_the_most_expensive_accelerated_changes_come_first():
     changes = catalog_update.store(
         "us-east-1", [], Quotes({"p5.48xlarge": 41.0, "g5.xlarge": 1.5, "m5.large": 9.0}, {}, {})
     )

@@ -21,7 +21,7 @@ def run(*words):
     return result.stdout
 
 
-def test_show_p5_says_what_matters_and_when_it_was_priced():
+def test_show_p5_has_the_facts_and_the_date_of_the_price():
     page = run("show", "p5.48xlarge")
     for words in (
         "8 × NVIDIA H100",

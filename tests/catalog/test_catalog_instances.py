@@ -30,7 +30,7 @@ def test_every_type_of_the_api_has_a_row_and_the_rest_say_docs():
     assert len({name for name in ours if name not in API} ^ documented) <= TOLERATED
 
 
-def test_rows_are_what_the_api_says_today():
+def test_rows_are_what_the_api_answers_today():
     rows = {row[0]: row for row in tables.shipped_table("instances.csv").rows}
     assert tables.shipped_table("instances.csv").columns == COLUMNS
     different = {name for name, entry in API.items() if name in rows and instance_row(entry, "api") != rows[name]}

@@ -35,9 +35,9 @@ def test_an_unknown_kind_is_an_error():
 
 
 def test_cheapest_region_first():
-    found = prices_of("p4d.24xlarge")
-    assert [p.usd_hour for p in found] == sorted(p.usd_hour for p in found)
-    assert len(found) == 12
+    prices = prices_of("p4d.24xlarge")
+    assert [p.usd_hour for p in prices] == sorted(p.usd_hour for p in prices)
+    assert len(prices) == 12
 
 
 def test_every_row_names_a_known_type_and_region():

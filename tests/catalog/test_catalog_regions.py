@@ -44,8 +44,8 @@ def test_zone_ids_belong_to_their_region(name):
 )
 def test_zone_names_and_ids(zone, kind, where):
     assert zone_kind(zone) == kind
-    found = region_of_zone(zone)
-    assert (found.name if found else None) == where
+    region = region_of_zone(zone)
+    assert (region.name if region else None) == where
 
 
 def test_unknown_region():

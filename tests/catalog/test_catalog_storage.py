@@ -89,7 +89,7 @@ def test_every_rule_has_a_price():
             assert lustre_monthly_usd(1200, throughput, deployment=rule.deployment, storage=rule.storage) > 0
 
 
-def test_a_region_without_its_own_price_says_so():
+def test_a_region_without_its_own_price_is_marked():
     assert unit_price("ebs/gp3", "us-east-1").exact
     elsewhere = unit_price("ebs/gp3", "eu-west-3")
     assert (elsewhere.exact, elsewhere.region, elsewhere.confidence) == (False, "us-east-1", "medium")

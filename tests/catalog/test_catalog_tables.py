@@ -30,7 +30,7 @@ def test_what_is_written_is_read_back(tmp_path):
     assert os.listdir(tmp_path / "deep") == ["t.csv"]
 
 
-def test_a_ragged_row_is_told_with_its_line(tmp_path):
+def test_a_ragged_row_is_reported_with_its_line(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("# source: x\na,b\n1,2\n1,2,3\n")
     with pytest.raises(UserError) as error:
@@ -39,7 +39,7 @@ def test_a_ragged_row_is_told_with_its_line(tmp_path):
     assert "3 fields" in error.value.what
 
 
-def test_an_empty_overlay_is_told(overlay):
+def test_an_empty_overlay_is_an_error(overlay):
     overlay.mkdir(parents=True)
     (overlay / "instances.csv").write_text("")
     tables.clear_caches()

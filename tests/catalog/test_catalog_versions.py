@@ -49,8 +49,8 @@ def test_order_is_that_of_the_numbers(rows):
 
 @given(st.text(max_size=30))
 def test_no_text_breaks_the_reader(text):
-    found = find_version(text)
-    assert found is None or parse_version(found.text) == found
+    version = find_version(text)
+    assert version is None or parse_version(version.text) == version
 
 
 @pytest.mark.parametrize("text", ["latest", "main", "", "${NCCL}"])
@@ -166,7 +166,7 @@ def test_whether_a_variable_may_stand(variable, value, installed, right):
         assert rule.level
 
 
-def test_values_that_nobody_minds():
+def test_values_without_a_finding():
     assert rules_for("NCCL_DEBUG", "WARN") == ()
     assert rules_for("FI_PROVIDER", "tcp") == ()
     assert rules_for("PATH", "/bin") == ()

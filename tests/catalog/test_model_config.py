@@ -14,7 +14,7 @@ from trainwright.catalog.models import model as find_model
 from trainwright.cli.advise import command as advise_command
 from trainwright.errors import UserError
 from trainwright.predict import PredictRequest, predict
-from trainwright.train.models.hf_layout import config_of
+from trainwright.train.models.hf_config import config_of
 from trainwright.train.models.shape import lookup, parameter_count
 
 # Qwen/Qwen2.5-72B, config.json; its card says 72.7 B parameters.
@@ -41,7 +41,7 @@ def test_it_is_predicted_as_the_catalogs(name: str, tmp_path: Path) -> None:
     assert own.memory_gib == pytest.approx(known.memory_gib, rel=0.001)
 
 
-def test_a_model_nobody_here_knew(tmp_path: Path) -> None:
+def test_a_model_the_catalog_does_not_have(tmp_path: Path) -> None:
     shape = find_model(write(tmp_path, QWEN))
     assert parameter_count(shape) == pytest.approx(72.7e9, rel=0.002)
     assert shape.window == 0
@@ -68,15 +68,15 @@ def test_advice_for_it_is_a_spec(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "said"),
+    ("config", "message"),
     [
         ({**QWEN, "kv_lora_rank": 512}, "only plain decoders"),
         ({"hidden_size": 8}, "has no 'num_hidden_layers'"),
         ([1], "not a JSON object"),
     ],
 )
-def test_what_would_be_predicted_wrong_is_refused(config: object, said: str, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=said):
+def test_what_would_be_predicted_wrong_is_refused(config: object, message: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=message):
         find_model(write(tmp_path, config))
     with pytest.raises(UserError, match="No such file"):
         find_model(str(tmp_path / "nowhere.json"))

@@ -124,7 +124,9 @@ def test_fixing_keeps_the_mode_and_line_ends(tmp_path: Path) -> None:
     path.write_bytes(b"a: false\r\n")
     path.chmod(0o750)
     finding = Finding("AB001", "error", str(path), Span(1, 4, 1, 9), "m", "f", Edit(Span(1, 4, 1, 9), "true"))
-    assert fix_files([finding]) == {str(path): 1}
+    [fixed] = fix_files([finding])
+    assert (fixed.name, fixed.count) == (str(path), 1)
+    assert "+a: true" in fixed.diff
     assert path.read_bytes() == b"a: true\r\n"
     assert path.stat().st_mode & 0o777 == 0o750
     assert list(tmp_path.iterdir()) == [path]

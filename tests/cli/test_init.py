@@ -49,7 +49,7 @@ def test_a_written_starter_loads_and_has_its_schema(name: str, tmp_path: Path) -
     assert (path.parent / "trainwright.schema.json").read_text() == schema_text() + "\n"
 
 
-def test_a_file_that_is_there_is_kept(tmp_path: Path) -> None:
+def test_an_existing_file_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "spec.yaml"
     path.write_text("mine\n")
     with pytest.raises(UserError, match="already exists"):

@@ -24,13 +24,13 @@ def run(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
 
 @pytest.mark.parametrize("words", [[*PREDICT, "--svg"], ["advise", "--model", "llama3-8b", "--tokens", "1T",
                                    "--instances", "p5", "--nodes", "2", "--spec"]])  # fmt: skip
-def test_a_full_disk_is_told_where_it_was_met(
+def test_a_full_disk_is_reported_with_its_path(
     words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(monkeypatch, *words, "/dev/full") == 2
-    said = capsys.readouterr().err
-    assert "error: cannot write the file: No space left on device" in said
-    assert "at: /dev/full" in said
+    printed = capsys.readouterr().err
+    assert "error: cannot write the file: No space left on device" in printed
+    assert "at: /dev/full" in printed
 
 
 def test_a_home_that_cannot_be_written_is_no_traceback(
@@ -39,10 +39,10 @@ def test_a_home_that_cannot_be_written_is_no_traceback(
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("TRAINWRIGHT_HOME", str(tmp_path / "file" / "home"))
     assert run(monkeypatch, "submit", "--recipe", "cpu-ddp", "--scheduler", "process") == 2
-    said = capsys.readouterr().err
-    assert "error: Not a directory" in said
-    assert str(tmp_path / "file") in said
-    assert "TRAINWRIGHT_HOME" in said
+    printed = capsys.readouterr().err
+    assert "error: Not a directory" in printed
+    assert str(tmp_path / "file") in printed
+    assert "TRAINWRIGHT_HOME" in printed
 
 
 def test_ctrl_c_is_not_a_finding(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -54,15 +54,15 @@ def test_ctrl_c_is_not_a_finding(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     assert capsys.readouterr().err.strip() == "interrupted"
 
 
-@pytest.mark.parametrize("wish", ["", "1"])
-def test_no_colour_where_none_is_wished(wish: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("no_color", ["", "1"])
+def test_no_color_is_respected(no_color: str, tmp_path: Path) -> None:
     """On a terminal, which only a real one shows."""
     (tmp_path / "spec.yaml").write_text("name: x\nplatform: nowhere\n")
     check = f"{sys.executable} -m trainwright check"
     done = subprocess.run(
         ["script", "-qec", f"{check} {tmp_path}/spec.yaml; {check} nowhere", "/dev/null"],
-        capture_output=True, text=True, env={**os.environ, "NO_COLOR": wish},
+        capture_output=True, text=True, env={**os.environ, "NO_COLOR": no_color},
     )  # fmt: skip
     assert "TW002" in done.stdout
     assert "no such file or folder" in done.stdout
-    assert ("\x1b[" in done.stdout) == (not wish)
+    assert ("\x1b[" in done.stdout) == (not no_color)

@@ -17,8 +17,8 @@ class Platform:
 
 @pytest.mark.parametrize("words", [[], ["--json"]])
 @pytest.mark.parametrize(("state", "status"), [("running", 0), ("broken", 1)])
-def test_the_exit_status_says_whether_it_runs(monkeypatch, state, status, words):
+def test_the_exit_status_shows_whether_it_runs(monkeypatch, state, status, words):
     monkeypatch.setattr("trainwright.platforms.base.find", lambda name: (Platform(state), name, None))
-    found = CliRunner().invoke(command, ["mine", *words])
-    assert found.exit_code == status
-    assert state in found.output
+    result = CliRunner().invoke(command, ["mine", *words])
+    assert result.exit_code == status
+    assert state in result.output

@@ -1,5 +1,5 @@
-"""Specs with jobs by chance, for property tests: everything a user may combine, sensible or not. The same seed gives the
-same spec."""
+"""Specs with jobs by chance, for property tests: everything a user may combine, sensible or not. The same seed gives
+the same spec."""
 
 from __future__ import annotations
 
@@ -8,10 +8,35 @@ from typing import Any
 
 from judges.random_specs import random_spec
 
-PLATFORMS = ("parallelcluster", "parallelcluster", "parallelcluster", "local", "eks", "hyperpod", "hyperpod-eks", "batch")
-MODELS = ("llama3-8b", "llama3.2-1b", "gpt2-124m", "llama3-70b", "falcon-7b", "roberta-large", "mixtral-8x7b", "llama3-8bb")
+PLATFORMS = (
+    "parallelcluster",
+    "parallelcluster",
+    "parallelcluster",
+    "local",
+    "eks",
+    "hyperpod",
+    "hyperpod-eks",
+    "batch",
+)
+MODELS = (
+    "llama3-8b",
+    "llama3.2-1b",
+    "gpt2-124m",
+    "llama3-70b",
+    "falcon-7b",
+    "roberta-large",
+    "mixtral-8x7b",
+    "llama3-8bb",
+)
 RECIPES = ("llama3-8b", "llama3.1-70b", "gpt2-124m", "cpu-ddp", "falcon-40b", "llama3-8b-debug", "gpt3-18.4b", "lama3")
-ARGS = (["--steps", "7"], ["--log-every", "5"], ["--parallel", "tp=2"], ["--batch", "64"], ["--stepz", "3"], ["--lr", "1e-5"])
+ARGS = (
+    ["--steps", "7"],
+    ["--log-every", "5"],
+    ["--parallel", "tp=2"],
+    ["--batch", "64"],
+    ["--stepz", "3"],
+    ["--lr", "1e-5"],
+)
 NETWORKS: tuple[dict[str, Any], ...] = (
     {"public_subnet": "subnet-0a1b2c3d4e5f67890"},
     {"public_subnet": "subnet-0a1b2c3d4e5f67890", "private_subnet": "subnet-1a1b2c3d4e5f67890"},
@@ -79,7 +104,11 @@ def _job(chance: random.Random, spec: dict[str, Any], number: int) -> dict[str, 
         ("queue", 0.3, ("q0", "q1", "nosuch")),
         ("nodes", 0.5, (1, 2, 4, 9)),
         ("processes", 0.2, (1, 2, 4, 8, 16)),
-        ("parallel", 0.4, ({"tp": 2}, {"tensor": 8}, {"pp": 2, "vp": 2}, {"shard": 8}, {"cp": 2}, {"ep": 2}, {"tp": 3})),
+        (
+            "parallel",
+            0.4,
+            ({"tp": 2}, {"tensor": 8}, {"pp": 2, "vp": 2}, {"shard": 8}, {"cp": 2}, {"ep": 2}, {"tp": 3}),
+        ),
         ("batch", 0.4, ({"sequences": 64}, {"tokens": "1M"}, {"sequences": 30, "micro": 4}, {"micro_batch": 2})),
         ("sequence", 0.2, (1024, 2048, 5000, 131072)),
         ("precision", 0.2, ("bf16", "fp8", "float8")),

@@ -121,21 +121,21 @@ def extend_fsx() -> None:
         self.interfaces: list[str] = []
 
     def to_dict(self: Any) -> dict[str, Any]:
-        found: dict[str, Any] = first_dict(self)
+        fields: dict[str, Any] = first_dict(self)
         ec2 = ec2_backends[self.backend.account_id][self.backend.region_name]
         subnet = ec2.get_subnet(self.subnet_ids[0])
         if not self.interfaces:
             interface = ec2.create_network_interface(subnet, "", group_ids=self.security_group_ids)
             self.interfaces.append(interface.id)
-        found |= {"Lifecycle": "AVAILABLE", "VpcId": subnet.vpc_id, "NetworkInterfaceIds": self.interfaces}
-        if found.get("LustreConfiguration"):
-            found["LustreConfiguration"].setdefault("MountName", "abcdefgh")
+        fields |= {"Lifecycle": "AVAILABLE", "VpcId": subnet.vpc_id, "NetworkInterfaceIds": self.interfaces}
+        if fields.get("LustreConfiguration"):
+            fields["LustreConfiguration"].setdefault("MountName", "abcdefgh")
         if self.file_system_type == "OPENZFS":
             volume = next((v for v, fs in VOLUMES.items() if fs == self.file_system_id), None)
             volume = volume or f"fsvol-{uuid.uuid4().hex[:17]}"
             VOLUMES[volume] = self.file_system_id
-            found.setdefault("OpenZFSConfiguration", {})["RootVolumeId"] = volume
-        return found
+            fields.setdefault("OpenZFSConfiguration", {})["RootVolumeId"] = volume
+        return fields
 
     def describe_volumes(self: Any) -> str:
         wanted = json.loads(self.body).get("VolumeIds", [])
@@ -179,8 +179,8 @@ def groups_of_reservations() -> None:
     def list_group_resources(self: Any) -> str:
         members = GROUPS.get(self._get_param("Group").rpartition("/")[2], {})
         kind = "AWS::EC2::CapacityReservation"
-        found = [{"ResourceArn": RESERVATIONS[m]["CapacityReservationArn"], "ResourceType": kind} for m in members]
-        return json.dumps({"Resources": [{"Identifier": identifier} for identifier in found]})
+        resources = [{"ResourceArn": RESERVATIONS[m]["CapacityReservationArn"], "ResourceType": kind} for m in members]
+        return json.dumps({"Resources": [{"Identifier": identifier} for identifier in resources]})
 
     def get_group_configuration(self: Any) -> str:
         name = self._get_param("Group").rpartition("/")[2]

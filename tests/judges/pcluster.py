@@ -97,8 +97,8 @@ class Processes:
         answer = self.worker.stdout.readline()
         if not answer:
             raise RuntimeError("the ParallelCluster worker ended")
-        found: list[dict[str, str]] = json.loads(answer)
-        return found
+        messages: list[dict[str, str]] = json.loads(answer)
+        return messages
 
     def stop(self) -> None:
         for process in reversed(self.started):
@@ -141,5 +141,5 @@ def validate(path: Path | str, name: str = "judged") -> list[Message]:
 def validate_text(config: str, name: str = "judged") -> list[Message]:
     parsed: Any = yaml.safe_load(config)
     region = parsed.get("Region") if isinstance(parsed, dict) else None
-    found = processes().ask(name, region or "us-east-1", config)
-    return [Message(m["level"], m["validator"], m["text"]) for m in found]
+    messages = processes().ask(name, region or "us-east-1", config)
+    return [Message(m["level"], m["validator"], m["text"]) for m in messages]

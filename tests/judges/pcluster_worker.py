@@ -21,14 +21,14 @@ def messages(name: str, region: str, config: str, fresh: bool) -> list[dict[str,
         AWSApi.reset()
         Cache.clear_all()
     try:
-        found = Cluster(name, config).validate_create_request(None, FailureLevel.ERROR)
+        results = Cluster(name, config).validate_create_request(None, FailureLevel.ERROR)
     except ConfigValidationError as error:
-        found = error.validation_failures
-        if not found:
+        results = error.validation_failures
+        if not results:
             return [{"level": "ERROR", "validator": "ConfigSchemaValidator", "text": str(error)}]
     except Exception as error:
         return [{"level": "ERROR", "validator": type(error).__name__, "text": str(error)}]
-    return [{"level": f.level.name, "validator": f.validator_type, "text": f.message} for f in found]
+    return [{"level": f.level.name, "validator": f.validator_type, "text": f.message} for f in results]
 
 
 def main() -> None:

@@ -69,15 +69,15 @@ def _queue(chance: random.Random, seed: int, number: int) -> dict[str, Any]:
 
 
 def _storage(chance: random.Random, seed: int) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
+    storage: list[dict[str, Any]] = []
     if chance.random() < 0.6:
-        found.append({"mount": "/fsx", "lustre": dict(chance.choice(LUSTRES))})
+        storage.append({"mount": "/fsx", "lustre": dict(chance.choice(LUSTRES))})
         if chance.random() < 0.4:
-            found[0]["bucket"] = f"s3://bucket-{seed}/data"
+            storage[0]["bucket"] = f"s3://bucket-{seed}/data"
     others: tuple[dict[str, Any], ...] = (
         {"mount": "/home", "openzfs": {}},
         {"mount": "/efs", "efs": {}},
         {"mount": "/apps", "ebs": {"capacity": "100GiB"}},
         {"mount": "/scratch", "nvme": "raid0"},
     )
-    return found + [other for other in others if chance.random() < 0.25]
+    return storage + [other for other in others if chance.random() < 0.25]

@@ -33,18 +33,18 @@ DATABASE = {
 
 
 def queue(config: Config) -> Config:
-    found: Config = config["Scheduling"]["SlurmQueues"][0]
-    return found
+    first: Config = config["Scheduling"]["SlurmQueues"][0]
+    return first
 
 
 def resource(config: Config) -> Config:
-    found: Config = queue(config)["ComputeResources"][0]
-    return found
+    first: Config = queue(config)["ComputeResources"][0]
+    return first
 
 
 def slurm(config: Config) -> Config:
-    found: Config = config["Scheduling"].setdefault("SlurmSettings", {})
-    return found
+    settings: Config = config["Scheduling"].setdefault("SlurmSettings", {})
+    return settings
 
 
 def lustre(mount: str = "/new", **settings: Any) -> Change:
@@ -249,8 +249,8 @@ def world(pcluster_bin: Path) -> World:
 @pytest.fixture(scope="module")
 def accepted(world: World) -> Config:
     """A file that both accept: p5 nodes on a reservation."""
-    found: Config = yaml.safe_load(fill(world.plan.files["cluster.yaml"], world.build()))
-    return found
+    config: Config = yaml.safe_load(fill(world.plan.files["cluster.yaml"], world.build()))
+    return config
 
 
 def ours(config: Config, folder: Path, code: str, facts: AwsFacts | None = None) -> list[str]:
@@ -265,9 +265,9 @@ def test_check_finds_what_the_validators_find(name: str, accepted: Config, tmp_p
     assert ours(accepted, tmp_path, code) == []
     config = copy.deepcopy(accepted)
     change(config)
-    said = validate_text(yaml.safe_dump(config, sort_keys=False))
-    assert validator in {m.validator_type for m in said}, [(m.validator_type, m.text) for m in said]
-    assert ours(config, tmp_path, code), f"check is silent; ParallelCluster says: {said}"
+    messages = validate_text(yaml.safe_dump(config, sort_keys=False))
+    assert validator in {m.validator_type for m in messages}, [(m.validator_type, m.text) for m in messages]
+    assert ours(config, tmp_path, code), f"check is silent; ParallelCluster says: {messages}"
 
 
 def _rsa_key(world: World, config: Config) -> None:
@@ -335,6 +335,6 @@ def test_with_aws_check_finds_what_the_validators_find(
     assert ours(accepted, tmp_path, code, AwsFacts(world.region)) == []
     config = copy.deepcopy(accepted)
     change(world, config)
-    said = validate_text(yaml.safe_dump(config, sort_keys=False))
-    assert validator in {m.validator_type for m in said}, [(m.validator_type, m.text) for m in said]
-    assert ours(config, tmp_path, code, AwsFacts(world.region)), f"check is silent; ParallelCluster says: {said}"
+    messages = validate_text(yaml.safe_dump(config, sort_keys=False))
+    assert validator in {m.validator_type for m in messages}, [(m.validator_type, m.text) for m in messages]
+    assert ours(config, tmp_path, code, AwsFacts(world.region)), f"check is silent; ParallelCluster says: {messages}"

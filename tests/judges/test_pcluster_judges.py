@@ -23,7 +23,7 @@ pytestmark = pytest.mark.judge
 
 EXAMPLES = [path for path in sorted((ROOT / "examples").glob("*.yaml")) if path.stem != "local"]
 
-# Messages that are true and meant: the spec asked for what they tell.
+# Messages that are true and meant: the spec asked for it.
 MEANT = {
     "DetailedMonitoringValidator": ("WARNING", {"monitored"}),
     "EfaPlacementGroupValidator": ("WARNING", {"p5-reservation", "p5-reservation-group"}),
@@ -48,13 +48,13 @@ def test_schema_and_validators_have_nothing_against_an_example(
     name: str, clusters: dict[str, tuple[ClusterPlan, str]]
 ) -> None:
     plan, text = clusters[name]
-    found = [(m.validator_type, m.level) for m in validate_text(text, plan.spec.name)]
+    messages = [(m.validator_type, m.level) for m in validate_text(text, plan.spec.name)]
     expected = [(validator, level) for validator, (level, names) in MEANT.items() if name in names]
-    assert sorted(found) == sorted(expected)
+    assert sorted(messages) == sorted(expected)
 
 
 @pytest.mark.parametrize("name", ["p5-reservation", "p4de-boot-scripts"])
-def test_the_command_line_says_the_same(
+def test_the_command_line_agrees(
     name: str, clusters: dict[str, tuple[ClusterPlan, str]], pcluster_bin: Path, tmp_path: Path
 ) -> None:
     """The worker calls what the command calls; this is the proof."""
@@ -78,8 +78,8 @@ def test_the_command_line_says_the_same(
     )
     answer = json.loads(done.stdout)
     assert answer["message"] == "Request would have succeeded, but DryRun flag is set."
-    told = [Message(m["level"], m["type"], m["message"]) for m in answer.get("validationMessages", [])]
-    assert told == validate_text(text, plan.spec.name)
+    messages = [Message(m["level"], m["type"], m["message"]) for m in answer.get("validationMessages", [])]
+    assert messages == validate_text(text, plan.spec.name)
 
 
 SEVERAL_ZONES = """\
@@ -99,8 +99,8 @@ storage:
 def test_a_cluster_in_several_zones_is_accepted(pcluster_bin: Path, tmp_path: Path) -> None:
     path = tmp_path / "spec.yaml"
     path.write_text(SEVERAL_ZONES)
-    found = {(m.validator_type, m.level) for m in validate_text(filled(path)[1], "zones")}
-    assert found == {
+    messages = {(m.validator_type, m.level) for m in validate_text(filled(path)[1], "zones")}
+    assert messages == {
         ("UnmanagedFsxMultiAzValidator", "INFO"),  # zones were asked for; traffic between them is slower and billed
         ("MultiAzRootVolumeValidator", "INFO"),
         ("MultiAzEbsVolumeValidator", "INFO"),

@@ -90,8 +90,8 @@ class World:
 
     def _subnet(self, vpc: str, cidr: str, zone: str) -> str:
         made = self.client("ec2").create_subnet(VpcId=vpc, CidrBlock=cidr, AvailabilityZone=zone)
-        found: str = made["Subnet"]["SubnetId"]
-        return found
+        subnet: str = made["Subnet"]["SubnetId"]
+        return subnet
 
     def _routes(self, vpc: str, public: str, privates: list[str]) -> None:
         ec2 = self.client("ec2")
@@ -109,8 +109,8 @@ class World:
         made = self.client("ec2").create_security_group(
             GroupName=f"{self.plan.spec.name}-{name}", Description=name, VpcId=vpc
         )
-        found: str = made["GroupId"]
-        return found
+        group: str = made["GroupId"]
+        return group
 
     def bucket(self, stack: StackPlan) -> dict[str, str]:
         name = f"{self.plan.spec.name}-{uuid.uuid4().hex[:12]}"
@@ -162,8 +162,8 @@ class World:
             SecurityGroupIds=[group],
             **configuration,
         )
-        found: dict[str, Any] = made["FileSystem"]
-        return found
+        system: dict[str, Any] = made["FileSystem"]
+        return system
 
     def accounting(self, stack: StackPlan) -> dict[str, str]:
         name = f"{self.plan.spec.name}-{uuid.uuid4().hex[:12]}"

@@ -40,15 +40,15 @@ def dry(*words: str) -> str:
 @pytest.mark.parametrize("name", names())
 def test_the_command_on_top_of_a_recipe_works(name: str, spec: str) -> None:
     """It is run as it stands there, on a cluster of the size that the recipe says it needs."""
-    said = re.search(r"Run: +trainwright submit (.*?)(?:  |$)", header(name), re.MULTILINE)
-    assert said is not None
-    words = [spec if word == "SPEC" else word for word in said[1].split()]
+    command = re.search(r"Run: +trainwright submit (.*?)(?:  |$)", header(name), re.MULTILINE)
+    assert command is not None
+    words = [spec if word == "SPEC" else word for word in command[1].split()]
     needs = re.search(r"Needs: +(\d+)", header(name))
     nodes = int(needs[1]) if needs else 1
     size = (f"queues.train.count={nodes}",)
-    found = plan(order_for(SubmitRequest(spec=words[2], recipe=words[1], host="head", overrides=size)))
+    planned = plan(order_for(SubmitRequest(spec=words[2], recipe=words[1], host="head", overrides=size)))
     assert words[0] == "--recipe"
-    assert (found.run.job, found.launch.nodes) == (name, nodes)
+    assert (planned.run.job, planned.launch.nodes) == (name, nodes)
 
 
 def test_a_recipe_takes_nodes_queue_and_arguments(spec: str) -> None:
@@ -114,7 +114,7 @@ def test_nothing_of_this_machine_goes_elsewhere(spec: str, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("verb", ["up", "down", "status", "connect"])
-def test_a_verb_that_does_not_reach_a_platform_says_so(verb: str, spec: str) -> None:
+def test_a_verb_that_a_platform_lacks_is_refused(verb: str, spec: str) -> None:
     with pytest.raises(UserError, match="does not reach platform parallelcluster yet") as caught:
         CliRunner().invoke(cli, [verb, spec], catch_exceptions=False)
     assert "docs/plan.md" in caught.value.fix
@@ -127,9 +127,9 @@ def test_data_that_is_only_on_the_head_node_points_there(spec: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("recipe", "said"), [("gpt2-124m", " tokens/s, "), ("llama3-70b", "predicted: it runs out of memory (")]
+    ("recipe", "message"), [("gpt2-124m", " tokens/s, "), ("llama3-70b", "predicted: it runs out of memory (")]
 )
-def test_submit_says_what_is_predicted_before_it_costs(spec: str, recipe: str, said: str) -> None:
+def test_submit_prints_the_prediction_first(spec: str, recipe: str, message: str) -> None:
     done = CliRunner().invoke(cli, ["submit", spec, "--recipe", recipe, "--nodes", "1", "--host", "head", "--dry-run"])
-    assert said in done.stderr
-    assert said not in done.stdout
+    assert message in done.stderr
+    assert message not in done.stdout

@@ -28,19 +28,19 @@ def test_the_promised_recipes_are_there() -> None:
 
 @pytest.mark.parametrize("name", names())
 def test_a_recipe_makes_sense(name: str) -> None:
-    found = recipe(name)
-    assert found.model is not None
-    shape = lookup(found.model)
-    assert found.sequence <= shape.context
-    assert found.optimizer.warmup < found.steps
-    for spread in found.parallel.values():
+    this = recipe(name)
+    assert this.model is not None
+    shape = lookup(this.model)
+    assert this.sequence <= shape.context
+    assert this.optimizer.warmup < this.steps
+    for spread in this.parallel.values():
         assert shape.heads % spread.tp == 0
         assert shape.kv_heads % spread.tp == 0 or spread.tp % shape.kv_heads == 0
         assert shape.layers % spread.pp == 0
-    said = header(name)
-    assert f"--recipe {name}" in said
-    assert "Needs:" in said
-    assert "Expect:" in said
+    comment = header(name)
+    assert f"--recipe {name}" in comment
+    assert "Needs:" in comment
+    assert "Expect:" in comment
 
 
 @pytest.mark.parametrize("name", [n for n in names() if n != "cpu-ddp"])

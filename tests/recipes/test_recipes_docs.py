@@ -31,15 +31,15 @@ def table(part: type[Part]) -> str:
 
 @pytest.mark.parametrize("name", TABLES)
 def test_the_table_is_the_models_own(name: str, request: pytest.FixtureRequest) -> None:
-    found = re.compile(rf"(<!-- {name} -->\n\n).*?(?=\n\n<!-- end -->)", re.DOTALL)
+    table_on_page = re.compile(rf"(<!-- {name} -->\n\n).*?(?=\n\n<!-- end -->)", re.DOTALL)
     if request.config.getoption("--update-golden"):
-        PAGE.write_text(found.sub(lambda place: place[1] + table(TABLES[name]), PAGE.read_text()))
-    text = found.search(PAGE.read_text())
+        PAGE.write_text(table_on_page.sub(lambda place: place[1] + table(TABLES[name]), PAGE.read_text()))
+    text = table_on_page.search(PAGE.read_text())
     assert text is not None
     assert text[0].partition("\n\n")[2] == table(TABLES[name])
 
 
-def test_every_place_of_a_command_is_told() -> None:
+def test_every_placeholder_of_a_command_is_documented() -> None:
     page = PAGE.read_text()
     places = {place for all_ in PLACES.values() for place in all_} | {"ranks"}
     assert {place for place in places if f"`{{{place}}}`" not in page} == set()

@@ -42,7 +42,7 @@ def test_the_job_goes_over_the_recipe(theirs: Path) -> None:
     )  # fmt: skip
 
 
-def test_what_the_other_trainer_would_not_hear_is_refused(theirs: Path) -> None:
+def test_a_value_without_a_placeholder_is_refused(theirs: Path) -> None:
     [problem] = resolution({"recipe": str(theirs), "data": "/fsx/c4"}, 8).problems
     assert "no place for `data`" in problem.what
     assert problem.path == ("jobs", 0, "data")
@@ -76,8 +76,8 @@ def test_it_runs_on_every_scheduler(
     (tmp_path / "spec.yaml").write_text(yaml.safe_dump(spec))
     done = CliRunner().invoke(cli, ["submit", str(tmp_path / "spec.yaml"), *more, "--dry-run"], catch_exceptions=False)
     assert done.exit_code == 0, done.output
-    for said in (start, "their.trainer", "--iterations=500", "example.com/theirs:2"):
-        assert said in done.stdout, said
+    for part in (start, "their.trainer", "--iterations=500", "example.com/theirs:2"):
+        assert part in done.stdout, part
 
 
 SCRIPT = """

@@ -1,5 +1,5 @@
 """Every recipe holds up against our own predictor on the hardware it names: it fits, it is not wasteful, and the speed
-on top of its file is the one predicted. `pytest --update-golden` writes that line anew."""
+on top of its file is the one predicted. `pytest --update-golden` updates that line."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trainwright.predict.job import predict_job
 from trainwright.recipes.load import FOLDER, header, names, recipe
 
 NAMED = [name for name in names() if name != "cpu-ddp"]
-SPEED = re.compile(r"about ([\d,]+) tokens/s a GPU on (\d+) x (\S+), predicted")
+SPEED = re.compile(r"about ([\d,]+) tokens/s per GPU on (\d+) x (\S+), predicted")
 
 
 def machine(hardware: str) -> tuple[int, str]:
@@ -32,10 +32,10 @@ def predicted(name: str) -> dict[str, float]:
 
 @pytest.mark.parametrize("name", NAMED)
 def test_it_fits_and_is_not_wasteful(name: str) -> None:
-    said = predicted(name)
-    assert said["memory_gib"] < 0.85 * said["memory_limit_gib"]
-    assert said["recompute"] == recipe(name).recompute, "it fits as it is written"
-    assert said["mfu"] > 0.35
+    prediction = predicted(name)
+    assert prediction["memory_gib"] < 0.85 * prediction["memory_limit_gib"]
+    assert prediction["recompute"] == recipe(name).recompute, "it fits as it is written"
+    assert prediction["mfu"] > 0.35
 
 
 @pytest.mark.parametrize("name", NAMED)
@@ -44,10 +44,10 @@ def test_the_speed_on_top_is_the_predicted_one(name: str, request: pytest.Fixtur
     nodes, instance = machine(recipe(name).hardware)
     if request.config.getoption("--update-golden"):
         whole = 10 ** max(0, len(str(int(speed))) - 2)
-        line = f"about {round(speed / whole) * whole:,.0f} tokens/s a GPU on {nodes} x {instance}, predicted"
+        line = f"about {round(speed / whole) * whole:,.0f} tokens/s per GPU on {nodes} x {instance}, predicted"
         path = FOLDER / f"{name}.yaml"
         path.write_text(SPEED.sub(line, path.read_text()))
-    found = SPEED.search(header(name))
-    assert found is not None
-    assert (int(found[2]), found[3]) == (nodes, instance)
-    assert float(found[1].replace(",", "")) == pytest.approx(speed, rel=0.25)
+    match = SPEED.search(header(name))
+    assert match is not None
+    assert (int(match[2]), match[3]) == (nodes, instance)
+    assert float(match[1].replace(",", "")) == pytest.approx(speed, rel=0.25)

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from trainwright.catalog.capabilities import schedulers
 from trainwright.catalog.environment import EnvVar
 from trainwright.errors import UserError
-from trainwright.schedulers.base import Launch, refuse_what_it_cannot
-from trainwright.schedulers.process import CANNOT, ProcessScheduler
+from trainwright.schedulers.base import Launch, assert_honoured
+from trainwright.schedulers.process import ProcessScheduler
 from trainwright.schedulers.slurm import SlurmScheduler, clock
 
 PLAIN = Launch("train", ("python", "-m", "trainwright.train", "--steps", "10"), Path("/runs/a b"), nodes=4, processes=8)
@@ -118,13 +119,13 @@ def test_under_torchrun_a_node_has_one_task() -> None:
 
 def test_the_process_scheduler_refuses_what_it_cannot_honour(tmp_path: Path) -> None:
     asked = dataclasses.replace(FULL, secrets=(("TOKEN", "vault"),), kind="jobset")
-    for name in CANNOT:
-        job = dataclasses.replace(PLAIN, nodes=1, **{name: getattr(asked, name)})
-        with pytest.raises(UserError, match=name):
+    for path in schedulers()["process"].cannot:
+        job = dataclasses.replace(PLAIN, nodes=1, **{path[-1]: getattr(asked, path[-1])})
+        with pytest.raises(AssertionError, match=path[-1]):
             ProcessScheduler().render(job)
     with pytest.raises(UserError, match="has one node"):
         ProcessScheduler().render(PLAIN)
-    refuse_what_it_cannot(FULL, SlurmScheduler())
+    assert_honoured(FULL, "slurm")
 
 
 def test_the_process_script_passes_shellcheck(tmp_path: Path) -> None:

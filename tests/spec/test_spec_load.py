@@ -72,20 +72,20 @@ def test_the_design_spec_loads(tmp_path: Path) -> None:
     assert loaded.where("queues", 0, "instance").endswith("trainwright.yaml:7:15")
 
 
-def test_every_mistake_is_told_at_once_in_order(tmp_path: Path) -> None:
+def test_every_mistake_is_reported_at_once_in_order(tmp_path: Path) -> None:
     text = (
         SPEC.replace("count: 4\n", "cont: 4\n")
         .replace("nvme: raid0", "nvme: raid5")
         .replace("every: 15min", "every: 15parsec")
     )
-    found = mistakes(tmp_path, text)
-    assert [(line, column) for line, column, _, _ in found] == [(8, 5), (18, 11), (31, 25)]
-    assert found[0][2:] == ("unknown key 'cont'", "did you mean 'count'?")
-    assert "'parsec'" in found[2][2]
+    reported = mistakes(tmp_path, text)
+    assert [(line, column) for line, column, _, _ in reported] == [(8, 5), (18, 11), (31, 25)]
+    assert reported[0][2:] == ("unknown key 'cont'", "did you mean 'count'?")
+    assert "'parsec'" in reported[2][2]
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "line", "said"),
+    ("old", "new", "line", "message"),
     [
         ("platform: parallelcluster", "platform: paralelcluster", 2, "platform"),
         ("name: llama-pretrain\n", "", 1, "'name' is missing"),
@@ -96,10 +96,10 @@ def test_every_mistake_is_told_at_once_in_order(tmp_path: Path) -> None:
         ("recipe: llama3-8b", "recipe: llama3-8b\n    script: x.py", 23, "not both"),
     ],
 )
-def test_a_mistake_has_its_line(tmp_path: Path, old: str, new: str, line: int, said: str) -> None:
+def test_a_mistake_has_its_line(tmp_path: Path, old: str, new: str, line: int, message: str) -> None:
     assert old in SPEC
-    found = mistakes(tmp_path, SPEC.replace(old, new))
-    assert [(f[0], said in f[2]) for f in found] == [(line, True)], found
+    reported = mistakes(tmp_path, SPEC.replace(old, new))
+    assert [(f[0], message in f[2]) for f in reported] == [(line, True)], reported
 
 
 def test_extends_merges_maps_and_keeps_places(tmp_path: Path) -> None:
@@ -181,12 +181,12 @@ def test_schema_accepts_the_spec_and_describes_every_field() -> None:
         ("jobs: [{name: a, nodes: four}]", "jobs.0.nodes: 'four' is not a whole number", ""),
     ],
 )
-def test_a_value_of_the_wrong_shape_is_told_in_words_of_the_spec(
+def test_a_value_of_the_wrong_type_is_reported_in_terms_of_the_spec(
     tmp_path: Path, line: str, what: str, fix: str
 ) -> None:
     text = f"name: x\nplatform: local\n{line}\n" + ("" if "queues" in line else "queues: [{name: train, nodes: 1}]\n")
-    ((_, _, said, hint),) = mistakes(tmp_path, text)
-    assert what in said
+    ((_, _, message, hint),) = mistakes(tmp_path, text)
+    assert what in message
     assert fix in hint
 
 

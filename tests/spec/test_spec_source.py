@@ -52,7 +52,7 @@ BOMB = "a: &a [x,x,x,x,x,x,x,x,x,x]\n" + "".join(
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("a: 1\nb: 2\na: 3\n", "written twice (first on line 1)"),
         (BOMB, "alias bomb"),
@@ -63,10 +63,10 @@ BOMB = "a: &a [x,x,x,x,x,x,x,x,x,x]\n" + "".join(
         ("a:\n\t- b\n", "not valid YAML"),
     ],
 )
-def test_hostile_text_is_an_error_with_a_place(text: str, said: str) -> None:
+def test_hostile_text_is_an_error_with_a_place(text: str, message: str) -> None:
     with pytest.raises(SourceError) as caught:
         parse(text, "f.yaml")
-    assert said in caught.value.what
+    assert message in caught.value.what
     assert caught.value.where.startswith("f.yaml:")
 
 
@@ -125,7 +125,7 @@ def test_a_key_may_be_such_a_character_too() -> None:
         (r'["\\\ud83d"]', 1, 5),
     ],
 )
-def test_half_a_character_is_told_where_it_stands(text: str, line: int, column: int) -> None:
+def test_half_a_character_is_reported_at_its_position(text: str, line: int, column: int) -> None:
     with pytest.raises(SourceError, match="half a character") as caught:
         parse(text, "x.json")
     assert (caught.value.span.line, caught.value.span.column) == (line, column)

@@ -12,7 +12,7 @@ TEXT = (
 )
 
 
-def test_a_text_tells_what_it_needs() -> None:
+def test_the_outputs_a_text_needs_are_listed() -> None:
     assert references(TEXT) == [("network", "PublicSubnet"), ("bucket", "BucketName"), ("network", "Vpc")]
 
 
@@ -21,7 +21,7 @@ def test_outputs_are_filled_in() -> None:
     assert fill(TEXT, outputs) == "a: subnet-1\nb: s3://data/key\nc: vpc-1.\n"
 
 
-def test_a_stack_that_is_not_there_is_a_clear_error() -> None:
+def test_a_missing_stack_is_a_clear_error() -> None:
     with pytest.raises(UserError, match="stack 'network' has no output 'PublicSubnet'") as caught:
         fill(TEXT, {})
     assert "stacks/network.yaml" in caught.value.fix

@@ -24,8 +24,8 @@ class Reading:
         self.parameters = {key: self._default(node) for key, node in given.items()} | parameters
 
     def _default(self, node: Node) -> str:
-        found = node.get("Default")
-        return found.text if found is not None else ""
+        default = node.get("Default")
+        return default.text if default is not None else ""
 
     def condition(self, name: str) -> bool:
         node = self.root.get("Conditions", name)
@@ -78,8 +78,8 @@ class Reading:
     def properties(self, name: str) -> dict[str, Any]:
         node = self.resources()[name].get("Properties")
         assert node is not None
-        found: dict[str, Any] = self.value(node)
-        return found
+        values: dict[str, Any] = self.value(node)
+        return values
 
 
 def private_subnets(reading: Reading) -> list[str]:
@@ -136,8 +136,8 @@ def test_the_list_of_subnets_has_those_that_exist() -> None:
 )
 def test_lustre_has_what_its_deployment_takes(deployment: str, efa: str, expected: set[str]) -> None:
     reading = Reading("lustre", DeploymentType=deployment, Efa=efa)
-    found = set(reading.properties("FileSystem")["LustreConfiguration"])
-    assert found == expected | {"DeploymentType", "DataCompressionType"}
+    keys = set(reading.properties("FileSystem")["LustreConfiguration"])
+    assert keys == expected | {"DeploymentType", "DataCompressionType"}
     assert {name for name in reading.resources() if "Efa" in name} == (
         {"EfaFromServers", "EfaToServers", "EfaFromNodes", "EfaToNodes", "NodesEfaFromServers", "NodesEfaToServers"}
         if efa == "true"

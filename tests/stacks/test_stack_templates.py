@@ -25,8 +25,8 @@ def resources(name: str) -> dict[str, Node]:
 
 
 def text(node: Node, *path: str | int) -> str:
-    found = node.get(*path)
-    return found.text if found is not None else ""
+    child = node.get(*path)
+    return child.text if child is not None else ""
 
 
 def test_the_library_holds_the_five_stacks() -> None:
@@ -44,10 +44,10 @@ def test_cfn_lint_finds_nothing(name: str) -> None:
 
 @pytest.mark.parametrize("name", template_names())
 def test_parameters_and_outputs_are_described(name: str) -> None:
-    found = template(name)
-    assert all(found.parameters.values()), found.parameters
-    assert all(found.outputs.values()), found.outputs
-    assert found.description.startswith("Trainwright")
+    described = template(name)
+    assert all(described.parameters.values()), described.parameters
+    assert all(described.outputs.values()), described.outputs
+    assert described.description.startswith("Trainwright")
 
 
 @pytest.mark.parametrize("name", template_names())
@@ -60,12 +60,12 @@ def test_data_outlives_the_stack(name: str) -> None:
 
 
 def test_the_node_security_group_is_valid_for_efa() -> None:
-    found = resources("network")
+    parts = resources("network")
     for key, kind, peer in (
         ("SecurityGroupFromItself", "AWS::EC2::SecurityGroupIngress", "SourceSecurityGroupId"),
         ("SecurityGroupToItself", "AWS::EC2::SecurityGroupEgress", "DestinationSecurityGroupId"),
     ):
-        rule = found[key]
+        rule = parts[key]
         assert text(rule, "Type") == kind
         assert text(rule, "Properties", "IpProtocol") == "-1"
         assert text(rule, "Properties", "GroupId") == text(rule, "Properties", peer) == "SecurityGroup"

@@ -42,7 +42,7 @@ def test_a_run_whose_checkpoints_were_moved_is_refused_however_often_it_is_start
     before = metrics(config)
     shutil.move(Path(config.folder) / "checkpoints", tmp_path / "moved")
     for _ in range(2):
-        with pytest.raises(UserError, match="this run saved step 8 to .*checkpoints, but there is no checkpoint in"):
+        with pytest.raises(UserError, match=r"this run saved step 8 to .*checkpoints, but there is no checkpoint in"):
             run(replace(config, steps=10))
     assert metrics(config) == before
     run(replace(config, steps=10, checkpoint_to=str(tmp_path / "moved")))

@@ -211,7 +211,7 @@ def test_a_run_folder_that_cannot_be_made_is_told(config, tmp_path, capsys, fold
 def test_a_folder_of_checkpoints_that_cannot_be_written_is_told_before_the_first_step(config, tmp_path, capsys):
     (tmp_path / "file").touch()
     assert main(words(config, "--checkpoint-to", str(tmp_path / "file" / "below"))) == 2
-    assert "cannot write into the folder of checkpoints: Not a directory" in capsys.readouterr().err
+    assert "cannot write to the checkpoint folder: Not a directory" in capsys.readouterr().err
     assert not (Path(config.folder) / "metrics.jsonl").exists()
 
 
@@ -276,7 +276,7 @@ def test_loading_saving_and_evaluating_for_long_is_no_hang(config, monkeypatch):
     trainer.run()
     assert set(clock) == {"load", "save", "wait"}
     assert all(at == math.inf for times in clock.values() for at in times)
-    assert beats.count(4) == 5 + 3, "each batch of the evaluation; the step, its save, and the wait for that"
+    assert beats.count(4) == 10 + 3, "each batch of the evaluation; the step, its save, and the wait for that"
 
 
 def test_a_hang_is_told_also_where_the_folder_cannot_be_written(tmp_path, monkeypatch, capfd):

@@ -176,8 +176,8 @@ def test_what_rank_0_alone_finds_out_is_told_to_all(data, tmp_path):
     with (tmp_path / "events.jsonl").open("a") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         assert run_ranks(refused, 2, settings(data, tmp_path)) == [
-            "another run is at work in this folder",
-            "rank 0: another run is at work in this folder",
+            "another run is using this folder",
+            "rank 0: another run is using this folder",
         ]
 
 
@@ -225,3 +225,38 @@ def test_a_checkpoint_moves_between_plans(data, tmp_path, plan):
     assert run_ranks(trained, 2, settings(data, folder, parallel=plan)) == [0, 0]
     assert losses(folder) == pytest.approx(losses(tmp_path / "one"), rel=1e-4)
     assert torch.tensor(losses(folder)).isfinite().all()
+
+
+def trained_with_slow_data(config, slow_rank):
+    """Runs on a rank: train, with one rank's data late at every step."""
+    from trainwright.train.loop import Trainer
+
+    step = Trainer._train_step
+
+    def late(self, steps):
+        def delayed():
+            for one in steps:
+                if self.world.rank == slow_rank:
+                    time.sleep(0.05)
+                yield one
+
+        if not hasattr(self, "late_steps"):
+            self.late_steps = delayed()
+        return step(self, self.late_steps)
+
+    Trainer._train_step = late
+    return train(config)
+
+
+def test_a_rank_whose_data_is_late_is_named_and_watching_changes_no_loss(data, tmp_path):
+    config = settings(data, tmp_path / "watched", checkpoint_every="never")
+    assert run_ranks(trained_with_slow_data, 2, config, 1, TRAINWRIGHT_WATCH_EVERY="2") == [0, 0]
+    plain = settings(data, tmp_path / "plain", checkpoint_every="never")
+    assert run_ranks(trained, 2, plain, TRAINWRIGHT_WATCH_EVERY="0") == [0, 0]
+    assert losses(tmp_path / "watched") == losses(tmp_path / "plain")
+    assert not (tmp_path / "plain/timings.jsonl").exists()
+    rows = read_lines(tmp_path / "watched/timings.jsonl")
+    assert [row["step"] for row in rows] == [2, 4, 6, 8]
+    assert all(waits[1] > waits[0] + 0.03 for waits in (row["data_s"] for row in rows))
+    named = [e for e in read_lines(tmp_path / "watched/events.jsonl") if e["event"] == "straggler"]
+    assert [(e["rank"], e["cause"]) for e in named if e["cause"] == "data"] == [(1, "data")], "once, not at every step"

@@ -1,32 +1,34 @@
-"""Runs the rules over files: finds the files, reads each, runs every rule that applies, honours `ignore` comments. An
+"""Runs the rules over files: reads each file, runs every rule that applies, honours `ignore` comments and settings. An
 exception inside a rule becomes a finding, never a crash."""
 
 from __future__ import annotations
 
-import os
 import re
 import traceback
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from trainwright.check.config import Config
 from trainwright.check.finding import Finding, Skip
-from trainwright.check.input import is_regular, read_input
+from trainwright.check.input import read_input
 from trainwright.check.model import File
-from trainwright.check.readers.recognise import looks_readable, read_file
+from trainwright.check.readers.recognise import read_file
 from trainwright.check.registry import Rule, all_rules
+from trainwright.check.walk import files
 from trainwright.errors import UserError, did_you_mean
 from trainwright.spec.mistakes import SpecError
-from trainwright.spec.source import SourceError
+from trainwright.spec.source import SourceError, Span
 
 UNREADABLE = "TW001"  # a file that cannot be read or parsed
 INVALID_SPEC = "TW002"  # a spec that violates its schema
 CRASHED = "TW003"  # a rule that failed
+BAD_IGNORE = "TW004"  # an ignore comment without a code, or with the code of no rule
 IMPOSSIBLE = "SPC"  # what a spec asks for in vain stays impossible under a comment that ignores it
 
 _IGNORE = re.compile(r"(?:#|//)\s*trainwright:\s*ignore\[([A-Z0-9, ]+)\]")
-_SKIPPED_FOLDERS = {".git", ".venv", "node_modules", "__pycache__", ".terraform", "site-packages", ".mypy_cache"}
+_ANY_IGNORE = re.compile(r"(?:#|//)\s*trainwright:\s*ignore\b(?P<brackets>\[(?P<codes>[^\]]*)\])?")
 
 
 @dataclass(slots=True)
@@ -39,6 +41,19 @@ class Result:
     unread: list[str] = field(default_factory=list)  # files of a directory that could not be parsed
     ignored: int = 0
     texts: dict[str, str] = field(default_factory=dict)  # of files with findings, for excerpts and fixes
+    templates: int = 0  # of the files, those of Jinja or Helm
+
+    def add(self, other: Result) -> None:
+        """Take in the result of another file."""
+        self.findings += other.findings
+        self.files += other.files
+        self.unread += other.unread
+        self.ignored += other.ignored
+        self.templates += other.templates
+        self.texts |= other.texts
+
+    def sort(self) -> None:
+        self.findings.sort(key=lambda f: (f.file, f.span.line, f.span.column, f.code))
 
     def worst(self) -> str:
         levels = {finding.level for finding in self.findings}
@@ -66,72 +81,76 @@ class Selection:
                 )
 
 
-def check(paths: Sequence[str], selection: Selection | None = None, facts: dict[str, Any] | None = None) -> Result:
+def check(
+    paths: Sequence[str],
+    selection: Selection | None = None,
+    facts: dict[str, Any] | None = None,
+    config: Config | None = None,
+) -> Result:
     """Check files and directories (`-` is standard input). `facts` answers the `aws` and `node` rules."""
-    selection = selection or Selection()
-    rules = all_rules()
-    selection.verify([rule.code for rule in rules] + [UNREADABLE, INVALID_SPEC, CRASHED])
-    wanted = [rule for rule in rules if selection.wants(rule.code)]
-    runnable = [rule for rule in wanted if rule.needs == "offline" or (facts or {}).get(rule.needs) is not None]
-    result = Result()
-    for path, named in _files(paths):
-        _check_one(path, named, runnable, selection, facts or {}, result)
-    result.skips = [Skip(rule.code, _why_skipped(rule)) for rule in wanted if rule not in runnable]
-    result.findings.sort(key=lambda f: (f.file, f.span.line, f.span.column, f.code))
+    plan = RulePlan.of(selection or Selection(), facts or {}, config or Config())
+    result = plan.result()
+    for path, named in files(paths, plan.config):
+        result.add(check_one(path, named, plan))
+    result.sort()
     return result
+
+
+@dataclass(frozen=True, slots=True)
+class RulePlan:
+    """The rules to run and how."""
+
+    selection: Selection
+    rules: tuple[Rule, ...]
+    skipped: tuple[Rule, ...]
+    facts: dict[str, Any]
+    config: Config
+
+    @classmethod
+    def of(cls, selection: Selection, facts: dict[str, Any], config: Config) -> RulePlan:
+        rules = all_rules()
+        selection.verify(codes())
+        wanted = [rule for rule in rules if selection.wants(rule.code)]
+        runnable = tuple(rule for rule in wanted if rule.needs == "offline" or facts.get(rule.needs) is not None)
+        return cls(selection, runnable, tuple(rule for rule in wanted if rule not in runnable), facts, config)
+
+    def result(self) -> Result:
+        """An empty result that names the rules that do not run."""
+        return Result(skips=[Skip(rule.code, _why_skipped(rule)) for rule in self.skipped])
+
+
+def codes() -> list[str]:
+    """Every code that a finding may have."""
+    return [rule.code for rule in all_rules()] + [UNREADABLE, INVALID_SPEC, CRASHED, BAD_IGNORE]
 
 
 def _why_skipped(rule: Rule) -> str:
     if rule.needs == "aws":
         return "needs AWS; run with --aws"
-    return "needs facts of the node a job runs on, which no verb collects yet"
+    return "needs facts of the node a job runs on; run there with --node"
 
 
-def _files(paths: Sequence[str]) -> Iterator[tuple[str, bool]]:
-    """The files to read, each with whether the user named it."""
-    for path in paths:
-        if path == "-":
-            yield path, True
-        elif Path(path).is_dir():
-            for folder, folders, names in os.walk(path):
-                folders[:] = sorted(f for f in folders if f not in _SKIPPED_FOLDERS)
-                wanted = (os.path.join(folder, name) for name in sorted(names) if looks_readable(Path(name)))
-                yield from ((os.path.normpath(name), False) for name in wanted if is_regular(name))
-        elif Path(path).exists():
-            yield path, True
-        else:
-            raise UserError(f"no such file or folder: {path}", fix=did_you_mean(path, _neighbours(path)))
-
-
-def _neighbours(path: str) -> list[str]:
-    folder = Path(path).parent
-    return (
-        [str(folder / name.name) if str(folder) != "." else name.name for name in folder.iterdir()]
-        if folder.is_dir()
-        else []
-    )
-
-
-def _check_one(
-    path: str, named: bool, rules: list[Rule], selection: Selection, facts: dict[str, Any], result: Result
-) -> None:
+def check_one(path: str, named: bool, plan: RulePlan) -> Result:
+    """The findings of one file; `named`: by the user, so that a file of no known kind is an error."""
     shown = "<stdin>" if path == "-" else path
+    result, text = Result(), ""
     try:
         text = read_input(path)
         file = read_file(shown, text)
     except SpecError as error:
         mistakes = [Finding(INVALID_SPEC, "error", m.file, m.span, m.what, m.fix) for m in error.mistakes]
-        _add(mistakes, text, shown, selection, result)
+        _add(mistakes, text, shown, plan.selection, plan.config, result)
         result.files += 1
-        return
+        return result
     except SourceError as error:
         # A directory may hold YAML of any kind: what cannot be parsed there is reported only if the user named it.
         if named:
-            _add([Finding(UNREADABLE, "error", shown, error.span, error.what, error.fix)], "", shown, selection, result)
+            finding = Finding(UNREADABLE, "error", shown, error.span, error.what, error.fix)
+            _add([finding], "", shown, plan.selection, plan.config, result)
             result.files += 1
         else:
             result.unread.append(shown)
-        return
+        return result
     if file is None:
         if named:
             raise UserError(
@@ -139,22 +158,28 @@ def _check_one(
                 fix="it reads Trainwright specs, ParallelCluster, eksctl, CloudFormation, HyperPod, Kubernetes, "
                 "sbatch and shell files, Dockerfiles",
             )  # fmt: skip
-        return
-    _run_rules(file, rules, selection, facts, result)
+        return result
+    file.targets = dict(plan.config.targets)
+    _run_rules(file, plan.rules, plan.selection, plan.facts, result, plan.config)
+    return result
 
 
 def check_file(file: File) -> Result:
     """The offline rules over one file that is read already, for verbs that check a spec before they use it."""
     result = Result()
-    _run_rules(file, [rule for rule in all_rules() if rule.needs == "offline"], Selection(), {}, result)
-    result.findings.sort(key=lambda f: (f.file, f.span.line, f.span.column, f.code))
+    offline = [rule for rule in all_rules() if rule.needs == "offline"]
+    _run_rules(file, offline, Selection(), {}, result, Config())
+    result.sort()
     return result
 
 
-def _run_rules(file: File, rules: list[Rule], selection: Selection, facts: dict[str, Any], result: Result) -> None:
+def _run_rules(
+    file: File, rules: Sequence[Rule], selection: Selection, facts: dict[str, Any], result: Result, config: Config
+) -> None:
     result.files += 1
+    result.templates += file.template
     findings = [f for rule in rules for f in run_rule(rule, file, facts.get(rule.needs))]
-    _add(findings, file.text, file.path, selection, result)
+    _add(findings, file.text, file.path, selection, config, result)
 
 
 def run_rule(rule: Rule, file: File, facts: Any = None) -> list[Finding]:
@@ -177,14 +202,38 @@ def run_rule(rule: Rule, file: File, facts: Any = None) -> list[Finding]:
         ]
 
 
-def _add(findings: list[Finding], text: str, path: str, selection: Selection, result: Result) -> None:
-    silenced = ignored_lines(text) if "trainwright:" in text else {}
+def _add(findings: list[Finding], text: str, path: str, selection: Selection, config: Config, result: Result) -> None:
+    silenced: dict[int, set[str]] = {}
+    if "trainwright:" in text:
+        silenced = ignored_lines(text)
+        findings = [*findings, *_bad_ignores(text, path)]
+    findings = [replace(f, level=config.level_of(f)) for f in findings] if config.levels else findings
     kept = [f for f in findings if selection.wants(f.code)]
-    loud = [f for f in kept if f.code.startswith(IMPOSSIBLE) or not _is_silenced(f, path, silenced)]
+    loud = [
+        f for f in kept if f.code.startswith(IMPOSSIBLE) or not (_is_silenced(f, path, silenced) or config.ignores(f))
+    ]
     result.ignored += len(kept) - len(loud)
     result.findings += loud
     if loud:
         result.texts[path] = text
+
+
+def _bad_ignores(text: str, path: str) -> list[Finding]:
+    """Comments that ignore nothing: without a code, or with the code of no rule."""
+    known, findings = codes(), []
+    for number, line in enumerate(text.splitlines(), start=1):
+        match = _ANY_IGNORE.search(line)
+        if match is None:
+            continue
+        named = re.findall(r"\w+", match["codes"] or "")
+        unknown = [code for code in named if code not in known]
+        if named and not unknown:
+            continue
+        span = Span(number, match.start() + 1, number, match.end() + 1)
+        message = f"no rule {unknown[0]!r}" if unknown else "an ignore comment without the code of a rule has no effect"
+        fix = did_you_mean(unknown[0].upper(), known) if unknown else "write `# trainwright: ignore[CAP004] the reason`"
+        findings.append(Finding(BAD_IGNORE, "warning", path, span, message, fix))
+    return findings
 
 
 def _is_silenced(finding: Finding, path: str, silenced: dict[int, set[str]]) -> bool:

@@ -13,10 +13,11 @@ LEVELS: tuple[Level, ...] = ("error", "warning", "info")
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """Replace the text of a span. Only for changes that cannot break a working file; `--fix` applies them."""
+    """Replace the text of a span. `--fix` applies what cannot break a working file, `--unsafe-fixes` all."""
 
     span: Span
     text: str
+    safe: bool = True
 
 
 @dataclass(frozen=True, slots=True)

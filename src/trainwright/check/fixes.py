@@ -3,7 +3,9 @@ whole or not at all."""
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 from trainwright.check.finding import Edit, Finding
@@ -35,16 +37,34 @@ def _offset(starts: list[int], edit: Edit, begin: bool) -> int:
     return starts[min(line, len(starts)) - 1] + column - 1
 
 
-def fix_files(findings: Iterable[Finding]) -> dict[str, int]:
-    """Apply every finding's edit to its file; returns how many edits each file got. Standard input is left alone."""
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """What was changed in one file."""
+
+    name: str
+    count: int
+    diff: str
+
+
+def fix_files(findings: Iterable[Finding], unsafe: bool = False) -> list[Fixed]:
+    """Apply the edits of findings to their files. Standard input is not changed."""
     by_file: dict[str, list[Edit]] = {}
     for finding in findings:
-        if finding.edit is not None and finding.file != "<stdin>":
+        if finding.edit is not None and finding.file != "<stdin>" and (unsafe or finding.edit.safe):
             by_file.setdefault(finding.file, []).append(finding.edit)
+    done = []
     for name, edits in by_file.items():
         path = Path(name)
         # Bytes, because text mode would turn Windows line ends into plain ones; a byte-order mark is no column.
         text = path.read_bytes().decode("utf-8")
         mark = "\ufeff" if text.startswith("\ufeff") else ""
-        write_whole(path, mark + apply_edits(text.removeprefix(mark), edits))
-    return {name: len(edits) for name, edits in by_file.items()}
+        changed = mark + apply_edits(text.removeprefix(mark), edits)
+        write_whole(path, changed)
+        done.append(Fixed(name, len(edits), _diff(name, text, changed)))
+    return done
+
+
+def _diff(name: str, before: str, after: str) -> str:
+    old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
+    lines = difflib.unified_diff(old, new, f"a/{name.lstrip('/')}", f"b/{name.lstrip('/')}", n=1)
+    return "".join(line if line.endswith("\n") else line + "\n" for line in lines)

@@ -1,13 +1,18 @@
-"""Findings for machines: JSON rows, SARIF 2.1.0 for code scanning, and GitHub's workflow commands."""
+"""Findings for machines: JSON, SARIF 2.1.0 for code scanning, GitHub's workflow commands, GitLab's code quality."""
 
 from __future__ import annotations
 
 import json
+import os
+from collections import Counter
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from trainwright import __version__
 from trainwright.check.engine import Result
 from trainwright.check.finding import Finding
+from trainwright.check.known import fingerprint
 from trainwright.check.registry import Rule
 from trainwright.spec.source import Span
 
@@ -41,13 +46,54 @@ def _escape(text: str, property_: bool = False) -> str:
     return text.replace(":", "%3A").replace(",", "%2C") if property_ else text
 
 
-def as_sarif(result: Result, rules: dict[str, Rule]) -> str:
+def as_gitlab(result: Result) -> str:
+    """GitLab's code quality report."""
+    severities = {"error": "major", "warning": "minor", "info": "info"}
+    seen: Counter[str] = Counter()
+    rows = []
+    for finding in result.findings:
+        mark = fingerprint(finding, result.texts.get(finding.file, ""))
+        seen[mark] += 1
+        rows.append(
+            {
+                "description": finding.message + (f" ({finding.fix})" if finding.fix else ""),
+                "check_name": finding.code,
+                "fingerprint": mark if seen[mark] == 1 else f"{mark}-{seen[mark]}",
+                "severity": severities[finding.level],
+                "location": {"path": relative(finding.file), "lines": {"begin": finding.span.line}},
+            }
+        )
+    return json.dumps(rows, indent=2, ensure_ascii=False)
+
+
+def relative(path: str) -> str:
+    """A path from the working directory, with forward slashes."""
+    return Path(os.path.relpath(path)).as_posix() if path != "<stdin>" else path
+
+
+def statistics(result: Result, rules: dict[str, Rule]) -> list[dict[str, str | int]]:
+    """Findings counted by rule, the most frequent first."""
+    counts = Counter((finding.code, finding.level) for finding in result.findings)
+    fixable = Counter(finding.code for finding in result.findings if finding.edit is not None)
+    return [
+        {
+            "code": code,
+            "level": level,
+            "count": count,
+            "fixable": fixable[code],
+            "title": rules[code].title if code in rules else "",
+        }
+        for (code, level), count in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
+    ]
+
+
+def as_sarif(result: Result, rules: dict[str, Rule], docs_url: str = "") -> str:
     """A SARIF log with the rules that reported something and the findings, fixes included."""
     spoke = sorted({finding.code for finding in result.findings})
     driver = {
         "name": "trainwright",
         "version": __version__,
-        "rules": [_sarif_rule(code, rules.get(code)) for code in spoke],
+        "rules": [_sarif_rule(code, rules.get(code), docs_url) for code in spoke],
     }
     log = {
         "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
@@ -63,9 +109,12 @@ def as_sarif(result: Result, rules: dict[str, Rule]) -> str:
     return json.dumps(log, indent=2, ensure_ascii=False)
 
 
-def _sarif_rule(code: str, rule: Rule | None) -> dict[str, Any]:
-    described: dict[str, Any] = {"id": code, "helpUri": f"docs/rules/{code}.md"}
+def _sarif_rule(code: str, rule: Rule | None, docs_url: str) -> dict[str, Any]:
+    described: dict[str, Any] = {"id": code}
+    if docs_url:
+        described["helpUri"] = f"{docs_url.rstrip('/')}/rules/{code}/"
     if rule is not None:
+        described["help"] = {"text": rule.document, "markdown": f"# {code}\n\n{rule.document}"}
         described["shortDescription"] = {"text": rule.title}
         described["fullDescription"] = {"text": rule.document}
         described["defaultConfiguration"] = {"level": _SARIF_LEVELS[rule.level]}
@@ -82,7 +131,7 @@ def _sarif_region(span: Span) -> dict[str, int]:
 
 
 def _sarif_result(finding: Finding, rule_index: int) -> dict[str, Any]:
-    artifact = {"uri": finding.file.replace("\\", "/")}
+    artifact = {"uri": quote(relative(finding.file))}
     described: dict[str, Any] = {
         "ruleId": finding.code,
         "ruleIndex": rule_index,

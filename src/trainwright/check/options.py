@@ -3,7 +3,6 @@ beside its launcher."""
 
 from __future__ import annotations
 
-import difflib
 import re
 from dataclasses import dataclass
 from functools import cache
@@ -40,6 +39,8 @@ class Options:
 
     def nearest(self, name: str, cutoff: float = 0.8) -> str:
         """The option that a misspelled one most resembles, or an empty string."""
+        import difflib
+
         near = difflib.get_close_matches(name, self.takes_value, n=1, cutoff=cutoff)
         return near[0] if near else ""
 

@@ -14,6 +14,7 @@ Paint = Callable[[str, str], str]
 
 _COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
 _WIDEST_EXCERPT = 110
+_MANY = 50  # findings, beyond which the report is grouped
 _NARROWEST = 20  # columns left for words, below which wrapping does not help
 
 
@@ -32,9 +33,12 @@ class _Painter:
         return click.style(text, **(looks.get(look) or {"fg": look, "bold": True}))  # type: ignore[arg-type]
 
 
-def render(result: Result, rules: dict[str, Rule], colour: bool, width: int | None = None) -> str:
-    """The whole report, wrapped to the terminal's `width`. A pipe gets whole lines."""
+def render(result: Result, rules: dict[str, Rule], colour: bool, width: int | None = None, full: bool = False) -> str:
+    """The whole report, wrapped to the terminal's `width`. A pipe gets whole lines. Many findings are grouped by file,
+    one line each, unless `full`."""
     paint = _Painter(colour)
+    if not full and len(result.findings) > _MANY:
+        return _grouped(result, rules, paint)
     shown_reasons: set[str] = set()
     blocks = []
     for finding in result.findings:
@@ -43,6 +47,28 @@ def render(result: Result, rules: dict[str, Rule], colour: bool, width: int | No
         shown_reasons.add(why)
         blocks.append("\n".join(_block(finding, result.texts.get(finding.file, ""), why, paint, width)))
     return "\n\n".join([*blocks, summary(result, len(rules), paint)])
+
+
+def _grouped(result: Result, rules: dict[str, Rule], paint: Paint) -> str:
+    lines: list[str] = []
+    current = ""
+    for finding in result.findings:
+        if finding.file != current:
+            current = finding.file
+            lines += ["", paint(current, "bold")] if lines else [paint(current, "bold")]
+        place = f"{finding.span.line}:{finding.span.column}"
+        lines.append(
+            f"  {place:>8}  {paint(f'{finding.level:7}', _COLOURS[finding.level])} {finding.code}  {finding.message}"
+        )
+    lines += ["", *counted(result, rules), "", "`--format full` shows the lines, the reasons and the fixes"]
+    return "\n".join([*lines, summary(result, len(rules), paint)])
+
+
+def counted(result: Result, rules: dict[str, Rule]) -> list[str]:
+    """A table of findings by rule."""
+    from trainwright.check.formats import statistics
+
+    return [f"{row['count']:>6}  {row['level']:7} {row['code']}  {row['title']}" for row in statistics(result, rules)]
 
 
 def _block(finding: Finding, text: str, why: str, paint: Paint, width: int | None) -> Iterator[str]:
@@ -62,7 +88,9 @@ def _block(finding: Finding, text: str, why: str, paint: Paint, width: int | Non
         yield f"{bar} {paint('why:', 'dim')} {first}"
         yield from (f"{bar}      {line}" for line in rest)
     if finding.fix:
-        label = "fix (--fix does it):" if finding.edit is not None else "fix:"
+        label = "fix:"
+        if finding.edit is not None:
+            label = "fix (--fix does it):" if finding.edit.safe else "fix (--unsafe-fixes does it):"
         first, *rest = _wrapped(finding.fix, gutter + len(label) + 4, width)
         yield f"{' ' * gutter}{paint('╰─', 'dim')} {paint(label, 'fix')} {first}"
         yield from (f"{' ' * (gutter + len(label) + 4)}{line}" for line in rest)
@@ -117,9 +145,10 @@ def summary(result: Result, rules: int, paint: Paint) -> str:
     ]
     files = f"{result.files} file" + ("" if result.files == 1 else "s")
     head = ", ".join(said) if said else paint("no mistakes found", "green") if result.files else "nothing to check"
-    fixable = sum(f.edit is not None for f in result.findings)
+    fixable = sum(f.edit is not None and f.edit.safe for f in result.findings)
     rest = [f"{rules} rule" + ("" if rules == 1 else "s")]
-    rest += [f"{len(result.skips)} not run (--aws, or on a node)"] if result.skips else []
+    rest += [f"{len(result.skips)} not run (--aws, --node)"] if result.skips else []
+    rest += [f"{result.templates} template" + ("" if result.templates == 1 else "s")] if result.templates else []
     rest += [f"could not be parsed: {_some(result.unread)}"] if result.unread else []
     rest += [f"{result.ignored} ignored by comment"] if result.ignored else []
     rest += [f"{fixable} fixable with --fix"] if fixable else []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import gc
 import importlib
+import io
 import os
 import sys
 
@@ -17,6 +18,8 @@ from trainwright.errors import UserError, did_you_mean
 VERBS: dict[str, str] = {
     "demo": "The whole story, for real, on this machine: about two minutes.",
     "init": "Write a starter spec from a reference architecture.",
+    "adopt": "Turn an sbatch script, a job manifest or a cluster file into a spec.",
+    "discover": "Read a running Slurm or Kubernetes cluster into a spec, without changing it.",
     "check": "Find mistakes in a spec, or in cluster and job files written by hand.",
     "predict": "Predict step time, memory, cost and duration of a job before anyone pays.",
     "advise": "Search machines and plans for the cheapest or fastest way to train a model.",
@@ -31,9 +34,12 @@ VERBS: dict[str, str] = {
     "cancel": "End a job and all of its processes.",
     "resume": "Continue a lost, failed or cancelled run from its newest checkpoint.",
     "drill": "Cause the faults of a long run on purpose and print what each cost.",
+    "health": "Check this node, or every node of a cluster, with a verdict a scheduler can act on.",
+    "versions": "Show what is installed on the host and in a container, and whether it fits.",
     "runs": "List earlier runs, show one, compare two.",
     "train": "Train a model: alone, under torchrun, or under srun.",
     "data": "Turn text into token shards, show them, verify their checksums.",
+    "bench": "Measure collectives, devices, storage and loaders; judge them by what the hardware can do.",
     "schema": "Print the JSON schema of the spec, for editors.",
     "recipes": "List the training jobs that come with Trainwright.",
     "catalog": "Look up instance types, accelerators, models and prices.",
@@ -90,6 +96,9 @@ def main() -> None:
     """Run the command line; a user's mistake is printed in three parts, never as a traceback."""
     # Imports create many objects and little garbage; a collection every 700 allocations slows a short command down.
     gc.set_threshold(20_000)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal without Unicode gets `?` for a box, not a traceback
+            stream.reconfigure(errors="replace")
     try:
         cli(standalone_mode=True)
     except UserError as error:

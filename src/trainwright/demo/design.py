@@ -24,7 +24,7 @@ def find_and_fix(context: Context) -> dict[str, Any]:
     for finding in first.findings:
         context.say(f"line {finding.span.line:>2}  {finding.level:7} {finding.code}  {finding.message}")
         context.say(f"                        fix: {finding.fix}")
-    fixed = sum(fix_files(first.findings).values())
+    fixed = sum(one.count for one in fix_files(first.findings))
     text = path.read_text(encoding="utf-8")
     for wrong, right in BY_HAND.items():
         text = text.replace(wrong, right)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import re
@@ -24,9 +25,12 @@ SKEW = 1.0  # seconds between a node's clock and ours; below that the start of a
 class Done(Protocol):
     """What a shell gives back."""
 
-    code: int
-    out: str
-    err: str
+    @property
+    def code(self) -> int: ...
+    @property
+    def out(self) -> str: ...
+    @property
+    def err(self) -> str: ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +49,16 @@ class Entry:
     @property
     def verdict(self) -> str:
         return self.report.verdict if self.report else "skip"
+
+    def as_json(self) -> dict[str, object]:
+        report = self.report.as_json() if self.report else None
+        return {
+            "node": self.node,
+            "state": self.state,
+            "verdict": self.verdict,
+            "reason": self.reason,
+            "report": report,
+        }
 
 
 def survey(run: Callable[[list[str]], Done], python: str, options: Sequence[str]) -> list[Entry]:
@@ -117,11 +131,14 @@ def reports_in(text: str) -> dict[str, Report]:
 
 def sum_up(folder: Path) -> list[Entry]:
     """The reports that the nodes of a job left in its run folder."""
-    paths = sorted(folder.glob("*.json"))
-    if not paths:
+    entries = []
+    for path in sorted(folder.glob("*.json")):
+        with contextlib.suppress(ValueError, KeyError, TypeError):  # some other JSON file
+            report = report_from_json(json.loads(path.read_text()))
+            entries.append(Entry(report.node, "", report))
+    if not entries:
         raise UserError("no report of a node here", where=str(folder), fix="name the health/ folder of a run")
-    reports = [report_from_json(json.loads(path.read_text())) for path in paths]
-    return [Entry(report.node, "", report) for report in reports]
+    return entries
 
 
 def show(entries: Sequence[Entry]) -> str:
@@ -141,7 +158,7 @@ def _why(entry: Entry) -> str:
 
 def reports_of(entries: Sequence[Entry]) -> dict[str, Mapping[str, str]]:
     """What is compared across nodes: versions, and what torch says of itself where a deep suite asked it."""
-    compared = {}
+    compared: dict[str, Mapping[str, str]] = {}
     for entry in entries:
         if entry.report:
             torch = {r.id: r.message for r in entry.report.results if r.id == "software.torch" and r.status == "pass"}
@@ -152,11 +169,11 @@ def reports_of(entries: Sequence[Entry]) -> dict[str, Mapping[str, str]]:
 def differences(versions: Mapping[str, Mapping[str, str]]) -> list[str]:
     """One line for each piece of software that is not the same everywhere, naming the odd nodes."""
     lines = []
-    names = dict.fromkeys(name for found in versions.values() for name in found)
+    names = dict.fromkeys(name for installed in versions.values() for name in installed)
     for name in names:
         nodes: dict[str, list[str]] = defaultdict(list)
-        for node, found in versions.items():
-            nodes[found.get(name, "none")].append(node)
+        for node, installed in versions.items():
+            nodes[installed.get(name, "none")].append(node)
         if len(nodes) > 1:
             usual, _ = max(nodes.items(), key=lambda item: len(item[1]))
             odd = [f"{', '.join(where)}: {value}" for value, where in nodes.items() if value != usual]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from trainwright.health.node import Node
 from trainwright.health.profile import Profile
 
@@ -11,6 +13,7 @@ PCI = "/sys/bus/pci/devices"
 INFINIBAND = "/sys/class/infiniband"
 
 
+@lru_cache(maxsize=16)
 def pci_devices(node: Node, vendor: str) -> dict[str, str]:
     """The vendor's devices on the bus: address -> device id."""
     places = [path.removesuffix("/vendor") for path in node.paths(f"{PCI}/*/vendor")]
@@ -18,6 +21,7 @@ def pci_devices(node: Node, vendor: str) -> dict[str, str]:
     return {place.rsplit("/", 1)[1]: node.read(f"{place}/device") or "" for place in mine}
 
 
+@lru_cache(maxsize=16)
 def gpu_addresses(node: Node) -> list[str]:
     devices = pci_devices(node, NVIDIA)
     return [address for address in devices if (node.read(f"{PCI}/{address}/class") or "").startswith(GPU_CLASSES)]
@@ -27,6 +31,7 @@ def efa_addresses(node: Node) -> list[str]:
     return [address for address, device in pci_devices(node, AMAZON).items() if device.startswith("0xefa")]
 
 
+@lru_cache(maxsize=16)
 def efa_devices(node: Node) -> list[str]:
     """The RDMA devices that the EFA driver made: `rdmap16s27`, `efa_0`."""
     names = [path.rsplit("/", 1)[1] for path in node.paths(f"{INFINIBAND}/*")]

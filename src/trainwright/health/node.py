@@ -1,5 +1,6 @@
 """The one door to the machine under test: files below a root and the outputs of commands. Checks ask a `Node` and
-nothing else, so a recording of a node (`--record`) gives the same answers anywhere (`--replay`)."""
+nothing else, so a recording of a node (`--record`) gives the same answers anywhere (`--replay`). A pod that sees its
+host's files below a folder names that folder (`--root`)."""
 
 from __future__ import annotations
 
@@ -13,10 +14,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 # A prolog starts with nearly no environment; these hold what EC2 images install.
-PROGRAM_FOLDERS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/opt/amazon/efa/bin:/opt/aws/neuron/bin:/opt/slurm/bin"
+PROGRAM_FOLDERS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+PROGRAM_FOLDERS += ":/opt/amazon/efa/bin:/opt/aws/neuron/bin:/opt/slurm/bin"
 COMMAND_SECONDS = 10.0
 NOT_FOUND, TIMED_OUT = 127, 124  # as a shell reports them
 
@@ -104,6 +107,10 @@ class Node:
             return Output(TIMED_OUT, err=f"{command[0]} did not answer in {seconds:g} s")
         return Output(process.returncode, out.decode(errors="replace"), err.decode(errors="replace"))
 
+    def pause(self, seconds: float) -> None:
+        """Wait for what is still starting."""
+        time.sleep(seconds)
+
     def prefetch(self, commands: Iterable[Sequence[str]]) -> None:
         """Run several commands at once, so that a suite takes as long as its slowest one."""
         from threading import Thread
@@ -117,27 +124,56 @@ class Node:
 
 
 class RecordedNode(Node):
-    """A node as it once was: a folder with `root/` and `commands.json`."""
+    """A node as it once was, from one JSON file: the files that were read and the commands that were run."""
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder / "root")
-        recording = json.loads((folder / "commands.json").read_text())
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        recording = json.loads(path.read_text())
         self.name, self.time, self.packages = recording["name"], recording["time"], tuple(recording["packages"])
+        self._files: dict[str, str] = recording["files"]
+        self._parts = [path.split("/") for path in self._files]
+        self._programs = frozenset(recording["programs"])
         self._outputs = {tuple(row["command"]): Output(row["code"], row["out"], row["err"]) for row in recording["ran"]}
 
+    def read(self, path: str) -> str | None:
+        return self._files[path].rstrip("\n") if path in self._files else None
+
+    def paths(self, pattern: str) -> list[str]:
+        wanted = pattern.split("/")
+        start = wanted[: next((i for i, part in enumerate(wanted) if set(part) & set("*?[")), len(wanted))]
+        heads = {
+            "/".join(parts[: len(wanted)])
+            for parts in self._parts
+            if len(parts) >= len(wanted) and parts[: len(start)] == start and all(map(fnmatchcase, parts, wanted))
+        }
+        return sorted(heads)
+
+    def exists(self, path: str) -> bool:
+        return path in self._files or any(one.startswith(f"{path}/") for one in self._files)
+
     def has(self, program: str) -> bool:
-        return any(command[0] == program and output.code != NOT_FOUND for command, output in self._outputs.items())
+        return program in self._programs
 
     def execute(self, command: Sequence[str], seconds: float) -> Output:
         return Output(NOT_FOUND, err=f"`{' '.join(command)}` is not in the recording")
+
+    def pause(self, seconds: float) -> None:
+        """A recording does not change."""
 
 
 class RecordingNode(Node):
     """This machine, remembering every answer for a recording."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, root: Path = Path("/")) -> None:
+        super().__init__(root)
         self._files: dict[str, str] = {}
+        self._programs: set[str] = set()
+
+    def has(self, program: str) -> bool:
+        present = super().has(program)
+        if present:
+            self._programs.add(program)
+        return present
 
     def read(self, path: str) -> str | None:
         text = super().read(path)
@@ -157,20 +193,18 @@ class RecordingNode(Node):
             self._files.setdefault(path, "")
         return present
 
-    def save(self, folder: Path) -> None:
-        """Write the recording. A path that was listed and has others below it becomes a folder."""
-        folders = {str(parent) for path in self._files for parent in Path(path).parents}
-        for path, text in self._files.items():
-            target = folder / "root" / path.lstrip("/")
-            if path in folders:
-                target.mkdir(parents=True, exist_ok=True)
-                continue
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_text(text)
+    def save(self, path: Path) -> None:
+        """Write the recording. A path that was only listed and has others below it is a folder, not an empty file."""
+        folders = {str(parent) for one in self._files for parent in Path(one).parents}
+        files = {one: text for one, text in self._files.items() if one not in folders}
         ran = [
             {"command": list(command), "code": output.code, "out": output.out, "err": output.err}
             for command, output in self._outputs.items()
         ]
-        recording = {"name": self.name, "time": self.time, "packages": self.packages, "ran": ran}
-        (folder / "root").mkdir(parents=True, exist_ok=True)
-        (folder / "commands.json").write_text(json.dumps(recording, indent=1) + "\n")
+        recording = {
+            "name": self.name,
+            "time": self.time,
+            "packages": self.packages,
+            "programs": sorted(self._programs),
+        }
+        path.write_text(json.dumps({**recording, "files": files, "ran": ran}, indent=1) + "\n")

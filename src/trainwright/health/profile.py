@@ -6,6 +6,7 @@ import csv
 import dataclasses
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from trainwright.errors import UserError, did_you_mean
 from trainwright.health.node import Node
@@ -62,7 +63,7 @@ def profile_of(node: Node, instance: str = "", expect: tuple[str, ...] = ()) -> 
         )
     name = instance or instance_type(node)
     profile = known_profiles().get(name, Profile(name))
-    stated = dict(_expected(word) for word in expect)
+    stated: dict[str, Any] = dict(_expected(word) for word in expect)
     return dataclasses.replace(profile, **stated, stated=tuple(stated))
 
 

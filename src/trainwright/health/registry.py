@@ -40,7 +40,8 @@ def check(
 def checks() -> tuple[Check, ...]:
     for family in FAMILIES:
         importlib.import_module(f"trainwright.health.checks.{family}")
-    return tuple(_CHECKS)
+    # In the order of the families, whichever of them was imported first.
+    return tuple(sorted(_CHECKS, key=lambda one: FAMILIES.index(one.function.__module__.rsplit(".", 1)[1])))
 
 
 def checks_of(suite: str) -> tuple[Check, ...]:

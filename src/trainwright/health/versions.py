@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 
 from trainwright.health import smi
 from trainwright.health.node import Node
@@ -31,9 +32,9 @@ TITLES = {
     "torch": "PyTorch",
 }
 OF_THE_HOST = ("kernel", "driver", "cuda_driver", "fabric_manager", "efa_driver", "gdrcopy", "neuron_driver")
-_NUMBER = r"(\d+(?:\.\d+)+\w*)"
+_NUMBER = r"(\d+(?:\.[0-9a-z]+)+)"
 _LIBRARIES = (
-    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib/*-linux-gnu",
     "/usr/lib64",
     "/usr/local/cuda/lib64",
     "/opt/nccl/build/lib",
@@ -47,12 +48,13 @@ COMMANDS = {
 }
 
 
+@lru_cache(maxsize=16)
 def versions_of(node: Node) -> dict[str, str]:
     """What is installed; what is not there is left out."""
     present = {name: command for name, command in COMMANDS.items() if node.has(command[0])}
     node.prefetch(present.values())
     packages = node.read("/opt/amazon/efa_installed_packages") or ""
-    found = {
+    versions = {
         "os": _find(r'PRETTY_NAME="([^"]+)"', node.read("/etc/os-release")),
         "kernel": node.read("/proc/sys/kernel/osrelease") or "",
         "driver": node.read("/sys/module/nvidia/version")
@@ -72,8 +74,8 @@ def versions_of(node: Node) -> dict[str, str]:
         "torch": _package(node, "torch"),
     }
     for name, command in present.items():
-        found[name] = _find(_NUMBER, node.run(*command).out)
-    return {name: found[name] for name in TITLES if found.get(name)}
+        versions[name] = _find(_NUMBER, node.run(*command).out)
+    return {name: versions[name] for name in TITLES if versions.get(name)}
 
 
 def _find(pattern: str, text: str | None) -> str:
@@ -113,6 +115,11 @@ def numbers(version: str) -> tuple[int, ...]:
     """`2.1.0amzn5.0` as (2, 1, 0): what two versions are compared by."""
     match = re.match(r"v?(\d+(?:\.\d+)*)", version)
     return tuple(int(part) for part in match[1].split(".")) if match else ()
+
+
+def in_use(host: Mapping[str, str], inside: Mapping[str, str]) -> dict[str, str]:
+    """What a job in a container runs with: the kernel's side from the host, the rest from the image."""
+    return {**inside, **{name: host[name] for name in OF_THE_HOST if name in host}} if inside else dict(host)
 
 
 def conflicts(versions: Mapping[str, str], accelerator: str = "") -> list[tuple[str, str]]:

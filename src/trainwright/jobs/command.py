@@ -11,6 +11,8 @@ from trainwright.jobs.resolved import ResolvedJob, Training
 
 def rank_command(job: ResolvedJob, python: str, code: Path) -> tuple[str, ...]:
     """The command line of a rank; the launcher puts its rank and the rendezvous into the environment."""
+    if job.job.command:
+        return (*job.job.command, *job.job.args)
     if job.job.script:
         return (python, str(code / Path(job.job.script).name), *job.job.args)
     if job.trainer == "foreign":

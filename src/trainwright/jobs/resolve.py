@@ -123,7 +123,7 @@ class JobResolver:
             return None
 
     def _trainer(self, recipe: Recipe | None) -> Trainer:
-        if self.job.script:
+        if self.job.script or self.job.command:
             return "script"
         return "foreign" if recipe is not None and isinstance(recipe.trainer, Foreign) else "trainwright"
 

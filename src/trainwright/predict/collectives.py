@@ -8,6 +8,7 @@ from functools import lru_cache
 
 from trainwright.predict.hardware import Cluster, Link
 
+RING_RANKS = 512  # the largest ring in published measurements
 ALLTOALL_GROWTH = 0.93  # exponent of the node count in an all-to-all's chain, from the p5 sweeps of 2 to 32 nodes
 
 
@@ -54,8 +55,13 @@ def all_gather(size: float, g: Group) -> float:
     if g.domains == 1:
         return pipelined(g.inside.start, inner, g.inside.hop * (g.ranks - 1))
     outer = share / (g.between.rate * g.per_domain * g.between.ring_efficiency)
-    hops = g.between.hop * (g.ranks - 1)
+    hops = g.between.hop * ring_steps(g.ranks)
     return g.inside.start + hops + max(inner, outer)
+
+
+def ring_steps(ranks: int) -> float:
+    """Steps of a ring; beyond RING_RANKS, libraries use trees and several levels, whose depth grows with the log."""
+    return ranks - 1 if ranks <= RING_RANKS else (RING_RANKS - 1) * (1 + math.log2(ranks / RING_RANKS))
 
 
 def reduce_scatter(size: float, g: Group) -> float:
@@ -79,14 +85,16 @@ def all_reduce(size: float, g: Group) -> float:
     return pipelined(start, max(inner, outer), g.between.pipeline * g.domains**g.between.pipeline_growth)
 
 
-def all_to_all(size: float, g: Group) -> float:
-    """Every rank sends `size` bytes, an equal part to each; what leaves the domain uses the rank's own adapter."""
+def all_to_all(size: float, g: Group, across: float | None = None) -> float:
+    """Every rank sends `size` bytes, an equal part to each; what leaves the domain uses the rank's own adapter.
+    `across`: bytes sent to other domains where equal parts are sent there once, as for tokens and their experts."""
     if g.ranks <= 1 or size <= 0:
         return 0.0
     inner = size * (g.ranks - 1) / g.ranks / (g.inner_rate * g.inside.ring_efficiency)
     if g.domains == 1:
         return pipelined(g.inside.start, inner, g.inside.pipeline)
-    outer = size * (1 - 1 / g.domains) / (g.between.rate * g.between.alltoall_efficiency)
+    far = (size if across is None else across) * (1 - 1 / g.domains)
+    outer = far / (g.between.rate * g.between.alltoall_efficiency)
     return pipelined(g.between.start, max(inner, outer), g.between.alltoall_pipeline * g.domains**ALLTOALL_GROWTH)
 
 

@@ -55,6 +55,11 @@ class Constants:
     fp8_rowwise: float
     step_fixed: float
     broadcast_each: float
+    grouped_matmul: float
+    expert_imbalance: float
+    expert_permute_bytes: float
+    expert_kernels: float
+    alltoall_exposed: float
     fragmentation: float
     context_gib: float
     traffic: dict[str, Traffic]

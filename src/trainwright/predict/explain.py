@@ -5,12 +5,13 @@ from __future__ import annotations
 from trainwright.predict.collectives import all_gather, all_reduce
 from trainwright.predict.constants import Constants
 from trainwright.predict.goodput import DAY, simulate
-from trainwright.predict.memory import activation_bytes, in_flight, memory, stage_parameters
-from trainwright.predict.operators import attention_rates, layer_time, layer_work, trainer_matmul_rate
+from trainwright.predict.memory import activation_bytes, in_flight, layer_parameters, memory, stage_parameters
+from trainwright.predict.operators import attention_rates, mean_layer, trainer_matmul_rate
 from trainwright.predict.prediction import Prediction
 from trainwright.predict.setup import Setup
 from trainwright.predict.step import groups_of, step_time
-from trainwright.train.models.shape import block_parameters, parameter_count
+from trainwright.train.flops import matmul_parameters
+from trainwright.train.models.shape import parameter_count
 
 G = 2**30
 
@@ -33,9 +34,10 @@ def term(name: str, *words: str) -> Term:
 def compute_terms(s: Setup, c: Constants) -> list[Term]:
     shape, device = s.shape, s.cluster.device
     rate = trainer_matmul_rate(device, s.profile, s.precision, s.rowwise, c)
-    layer = layer_time(layer_work(s), c)
+    layer = mean_layer(s, c)
     rates = attention_rates(device, s.profile.attention, shape.width_per_head, s.attended, c)
-    flops = 6 * block_parameters(shape) * s.local_tokens / s.plan.tp
+    weights = (matmul_parameters(shape) - shape.hidden * shape.vocab * (1 + shape.mtp_layers)) / shape.layers
+    flops = 6 * weights * s.local_tokens / s.plan.tp
     ideal = flops / rate
     products = layer.products_forward + layer.products_backward
     elementwise = layer.elementwise_forward + layer.elementwise_backward
@@ -44,7 +46,7 @@ def compute_terms(s: Setup, c: Constants) -> list[Term]:
              f"= {s.local_tokens:,.0f}"),
         term("matmul rate", f"best measured x sustained {device.sustained(c):.3g} x clock {device.clock(c):.3g}",
              f"= {rate / 1e12:,.0f} TFLOP/s"),
-        term("products, one layer", f"6 x {block_parameters(shape) / 1e6:,.1f} M",
+        term("products, one layer", f"6 x {weights / 1e6:,.1f} M",
              f"x {s.local_tokens:,.0f} / tp {s.plan.tp}",
              f"= {flops / 1e12:,.2f} TFLOP / matmul rate = {ideal * 1e3:.3f} ms;",
              f"with tiling and pipeline fill {products * 1e3:.3f} ms ({ideal / products:.0%})"),
@@ -67,7 +69,7 @@ def communication_terms(s: Setup, c: Constants) -> list[Term]:
             f"{all_gather(size, tensor) * 1e3:.3f} ms, twice per layer in each direction",
         ))  # fmt: skip
     if s.zero >= 2 and shard.ranks > 1:
-        size = block_parameters(s.shape) / s.plan.tp * 2
+        size = sum(layer_parameters(s)) * 2
         rate = shard.between.rate * shard.per_domain if shard.domains > 1 else shard.inner_rate
         terms.append((
             "weight gather, one layer",
@@ -90,7 +92,7 @@ def memory_terms(s: Setup, c: Constants) -> list[Term]:
         f"logits {used.logits / G:.1f}, gathered weights {used.gathered / G:.1f}, buffers {used.overhead / G:.1f} GiB"
     )
     return [
-        term("memory: state", f"{stage_parameters(s) / 1e9:.2f} B parameters on this rank,",
+        term("memory: state", f"{sum(stage_parameters(s)) / 1e9:.2f} B parameters on this rank,",
              f"{s.profile.state_bytes:g} bytes each,",
              f"ZeRO-{s.zero} over {s.plan.shard * s.plan.cp} = {used.state / G:.1f} GiB"),
         term("memory: activations", f"{kept / G:.3f} GiB per layer ({s.recompute})",

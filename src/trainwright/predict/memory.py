@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from trainwright.predict.constants import Constants
 from trainwright.predict.hardware import GIB
 from trainwright.predict.setup import Setup
-from trainwright.train.models.shape import block_parameters, parameter_count
+from trainwright.train.models.shape import ModelShape, layer_kinds, mlp_parameters, parameter_count
 
 # Bytes per logit at the peak of the loss: 16-bit logits, an fp32 copy, its softmax, both gradients, less what is fused.
-LOGIT_BYTES = {"eager": 14.0, "native": 14.0, "compiled": 6.5, "engine": 6.0, "chunked": 2.0}
+LOGIT_BYTES = {"eager": 14.0, "native": 14.0, "compiled": 6.5, "engine": 6.0, "fused": 4.0, "chunked": 2.0}
 SELECTIVE = 0.45  # share of a layer's activations kept by per-operator checkpointing: attention, every second product
 FP4 = 0.5  # share kept of the inputs of products under fp4 training: 4 bits and scales
 FP8 = {"engine": 0.85}  # the same under fp8, where a profile has no fp8_bytes
@@ -41,29 +42,41 @@ class Memory:
 
 
 def activation_bytes(s: Setup, policy: str) -> float:
-    """Bytes that one layer keeps for the backward of one microbatch."""
-    shape, tp = s.shape, s.plan.tp
-    h = shape.hidden
-    inner = shape.heads * shape.width_per_head
-    kv = shape.kv_heads * shape.width_per_head
-    norms = tp if s.profile.sequence else 1
+    """Bytes that the mean layer keeps for the backward of one microbatch."""
+    norms = s.plan.tp if s.profile.sequence else 1
     if policy == "full":
-        return s.local_tokens * 2.0 * h / norms
+        return s.local_tokens * 2.0 * s.shape.hidden / norms
+    kinds = layer_kinds(s.shape)
+    return s.local_tokens * sum(n * kept_per_token(s, shape, policy, norms) for n, shape in kinds) / s.shape.layers
+
+
+def kept_per_token(s: Setup, shape: ModelShape, policy: str, norms: int) -> float:
+    """Bytes kept per token by a layer of that shape. `norms`: ranks that share the parts between the products."""
+    tp, h = s.plan.tp, shape.hidden
     eight = s.profile.fp8_bytes / 2 or FP8.get(s.profile.fusion, 1.0)
     narrow = {"fp4": FP4, "fp8": eight}.get(s.precision, 1.0)
     gated = shape.activation == "swiglu"
-    mlp = (6.0 if gated else 4.0) * shape.ffn * (shape.experts_per_token or 1)
+    visited = shape.ffn * shape.experts_per_token + shape.shared_ffn if shape.experts else shape.ffn
+    mlp = (6.0 if gated else 4.0) * visited + 2.0 * h * shape.experts_per_token
+    attention = 2.0 * attention_width(shape)
     eager = (8.0 * h + (4.0 * shape.ffn if gated else 0)) if s.profile.fusion == "eager" else 0.0
-    kept = s.profile.around * h / norms + (2.0 * (2 * inner + 2 * kv) + mlp) / tp * narrow
+    kept = s.profile.around * h / norms + (attention + mlp) / tp * narrow
     if policy == "selective" and s.profile.selective == "products":
-        return s.local_tokens * kept * SELECTIVE
+        return kept * SELECTIVE
     if policy == "selective" and s.profile.selective == "elementwise":
         # Outputs of the products and of attention; the MLP's activation is recomputed from its two halves.
         halves = mlp * (2 / 3 if gated else 1 / 2)
-        return s.local_tokens * (6.0 * h / norms + (2.0 * (2 * inner + 2 * kv) + halves) / tp)
+        return 6.0 * h / norms + (attention + halves) / tp
     if s.profile.attention == "unfused" and policy == "none":
         kept += 5.0 * shape.heads * s.batch.sequence / tp
-    return s.local_tokens * (kept + eager / norms)
+    return kept + eager / norms
+
+
+def attention_width(shape: ModelShape) -> float:
+    """Queries, keys, values and the output of attention, per token."""
+    if shape.latent_kv:
+        return shape.heads * 2.0 * (shape.width_per_head + shape.value_dim) + shape.latent_q + shape.latent_kv
+    return 2.0 * (shape.heads + shape.kv_heads) * shape.width_per_head
 
 
 def in_flight(s: Setup) -> float:
@@ -75,38 +88,68 @@ def in_flight(s: Setup) -> float:
     return min(waiting, s.batch.count)
 
 
-def stage_parameters(s: Setup) -> float:
-    """Parameters of the fullest stage, per tensor-parallel rank."""
+@lru_cache(maxsize=1000)
+def weights_of(shape: ModelShape) -> tuple[float, float, float]:
+    """Parameters of the tables, of the mean layer without its experts, and of the mean layer's experts."""
+    tables = parameter_count(replace(shape, layers=0, dense_layers=0))
+    every = (parameter_count(shape) - tables) / shape.layers
+    experts = shape.experts * mlp_parameters(shape) * (1 - shape.dense_layers / shape.layers)
+    return tables, every - experts, experts
+
+
+def layer_parameters(s: Setup) -> tuple[float, float]:
+    """(plain, experts): parameters of the mean layer on one rank."""
+    _, plain, experts = weights_of(s.shape)
+    return plain / s.plan.tp, experts / (s.plan.ep * s.expert_tp)
+
+
+def local_parameters(s: Setup) -> tuple[float, float]:
+    """(plain, experts): parameters of the mean stage on one rank."""
+    plain, experts = layer_parameters(s)
+    layers = s.shape.layers / s.plan.pp
+    return plain * layers + weights_of(s.shape)[0] / (s.plan.tp * s.plan.pp), experts * layers
+
+
+def stage_parameters(s: Setup) -> tuple[float, float]:
+    """(plain, experts): parameters of the fullest stage, on one rank."""
     shape, pp = s.shape, s.plan.pp
+    plain, experts = layer_parameters(s)
     if pp == 1:
-        return parameter_count(shape) / s.plan.tp
-    table = shape.vocab * shape.hidden
+        return local_parameters(s)
     most = math.ceil(shape.layers / pp) if shape.layers % pp == 0 else math.ceil((shape.layers + 2) / pp)
     layers = most if shape.layers % pp == 0 or not s.profile.recompute_layers else most - 1
-    return (layers * block_parameters(shape) + table) / s.plan.tp
+    return plain * layers + shape.vocab * shape.hidden / s.plan.tp, experts * layers
 
 
 def state_bytes(s: Setup) -> tuple[float, float]:
     """(state of this rank, whole weights gathered for the layers being computed)."""
+    plain, experts = stage_parameters(s)
+    ranks = s.plan.shard * s.plan.cp
+    kept = sharded_state(s, plain, ranks) + (sharded_state(s, experts, s.expert_replicas) if experts else 0.0)
+    if (s.zero < 2 and not s.frozen) or (ranks == 1 and not s.frozen):
+        return kept, 0.0
+    table = 0.0 if s.frozen else s.shape.vocab * s.shape.hidden / s.plan.tp * 2.0
+    return kept, 2 * sum(layer_parameters(s)) * 2.0 + table
+
+
+def sharded_state(s: Setup, mine: float, ranks: float) -> float:
+    """Bytes of weights, gradients and optimizer state for parameters that `ranks` data ranks share."""
     plan, profile = s.plan, s.profile
-    mine = stage_parameters(s)
-    ranks = plan.shard * plan.cp
     if s.frozen:
-        return mine * 2.0 / (ranks if s.zero == 3 else 1), 2.0 * block_parameters(s.shape) / plan.tp * 2
+        return mine * 2.0 / (ranks if s.zero == 3 else 1)
     if s.zero >= 2:
         whole = mine * 4.0 if profile.accumulate_whole and s.batch.count > 1 and ranks > 1 else 0.0
         sharded = mine * (profile.state_bytes - (2.0 if whole else 0.0)) / ranks
-        around = 2 * block_parameters(s.shape) / plan.tp * 2.0 + s.shape.vocab * s.shape.hidden / plan.tp * 2.0
         kept = mine * 2.0 if s.zero == 2 else 0.0
         if plan.pp > 1 and s.zero == 3 and not profile.accumulate_whole:
             kept = mine * 6.0  # gathered weights and fp32 gradients stay whole between microbatches
-        return sharded + whole + kept, (around if ranks > 1 else 0.0)
+        return sharded + whole + kept
     if s.zero == 1:
-        return mine * (profile.resident + (profile.state_bytes - profile.resident) / ranks), 0.0
+        return mine * (profile.resident + (profile.state_bytes - profile.resident) / ranks)
     if profile.alone_bytes:
         sums = 4.0 if s.batch.count > 1 else 0.0  # fp32 gradients while microbatches accumulate
-        return mine * (profile.alone_bytes + sums), 0.0
-    return mine * profile.state_bytes, 0.0
+        return mine * (profile.alone_bytes + sums)
+    return mine * profile.state_bytes
 
 
 def memory(s: Setup, c: Constants) -> Memory:

@@ -4,19 +4,21 @@ attention by kernel, everything else by the bytes it moves."""
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
 
 from trainwright.predict.constants import Constants
 from trainwright.predict.hardware import Device
 from trainwright.predict.profiles import Profile
 from trainwright.predict.setup import Setup
-from trainwright.train.models.shape import ModelShape
+from trainwright.train.flops import score_width
+from trainwright.train.models.shape import ModelShape, layer_kinds
 
 Pair = tuple[float, float]  # forward, backward
 
 TILES = ((256, 128, 1.0), (128, 256, 1.0), (128, 128, 0.9), (128, 64, 0.75))  # rows, columns, share of the best rate
 RATE_OF_FILL = 5.2e12  # FLOP/s of one H200 multiprocessor, where matmul_k_half was measured
+MERGE_BYTES = 10.0  # context parallelism adds each part of the attention output (16 bits) to an fp32 sum
 KERNELS = {"eager": (38, 80), "native": (24, 48)}  # launches per layer; other fusion levels: FUSED_KERNELS
 FUSED_KERNELS = (16, 30)
 
@@ -35,6 +37,15 @@ class LayerWork:
     precision: str
     rowwise: bool
     frozen: bool
+    expert_tp: int = 1  # tensor-parallel ranks that share one expert
+    local_experts: float = 0.0
+    cp: int = 1
+    imbalance: float = 1.0  # visits to the busiest rank's experts over the mean
+
+    @property
+    def visits(self) -> float:
+        """Rows that this rank's experts receive; the ranks of one expert receive the same rows."""
+        return self.tokens * self.shape.experts_per_token * self.expert_tp / self.tp * self.imbalance
 
     @property
     def q(self) -> float:
@@ -47,6 +58,17 @@ class LayerWork:
         return max(self.shape.kv_heads, self.tp) * self.shape.width_per_head / self.tp
 
     @property
+    def out(self) -> float:
+        """Width of the values that attention returns on this rank."""
+        return self.shape.heads * (self.shape.value_dim or self.shape.width_per_head) / self.tp
+
+    @property
+    def ffn(self) -> float:
+        """Columns of the MLPs that one token visits, on this rank."""
+        shape = self.shape
+        return (shape.ffn * shape.experts_per_token + shape.shared_ffn if shape.experts else shape.ffn) / self.tp
+
+    @property
     def gates(self) -> int:
         """Up projections of the MLP."""
         return 2 if self.shape.activation == "swiglu" else 1
@@ -54,7 +76,7 @@ class LayerWork:
 
 @dataclass(frozen=True, slots=True)
 class LayerTime:
-    """Seconds for one microbatch through one layer. `kernels` counts launches, forward and backward."""
+    """Seconds for one microbatch through one layer; kernels are launches."""
 
     products_forward: float
     products_backward: float
@@ -62,7 +84,8 @@ class LayerTime:
     attention_backward: float
     elementwise_forward: float
     elementwise_backward: float
-    kernels: tuple[int, int]
+    kernels_forward: float
+    kernels_backward: float
 
     @property
     def forward(self) -> float:
@@ -73,11 +96,23 @@ class LayerTime:
         return self.products_backward + self.attention_backward + self.elementwise_backward
 
 
-def layer_work(s: Setup) -> LayerWork:
+def mean_layer(s: Setup, c: Constants) -> LayerTime:
+    """The mean over the kinds of layers of a model."""
+    kinds = [
+        (layers / s.shape.layers, layer_time(layer_work(s, shape, c), c)) for layers, shape in layer_kinds(s.shape)
+    ]
+    if len(kinds) == 1:
+        return kinds[0][1]
+    return LayerTime(*(sum(share * getattr(time, f.name) for share, time in kinds) for f in fields(LayerTime)))
+
+
+def layer_work(s: Setup, shape: ModelShape, c: Constants) -> LayerWork:
+    """The work of one layer of that shape, a kind of the setup's model."""
     split = s.profile.sequence and s.plan.tp > 1
+    uneven = c.expert_imbalance if s.plan.ep > 1 and not s.balanced else 1.0
     return LayerWork(
-        s.shape, s.local_tokens, s.attended, s.plan.tp, split, s.cluster.device, s.profile, s.precision, s.rowwise,
-        s.frozen,
+        shape, s.local_tokens, s.attended, s.plan.tp, split, s.cluster.device, s.profile, s.precision, s.rowwise,
+        s.frozen, s.expert_tp, shape.experts / s.plan.ep, s.plan.cp, uneven,
     )  # fmt: skip
 
 
@@ -92,22 +127,28 @@ def layer_time(work: LayerWork, c: Constants) -> LayerTime:
         moved = (moved[0] + cast * 0.5, moved[1] + cast * 0.5)
     rate = work.device.bandwidth * c.memory_efficiency
     kernels = KERNELS.get(work.profile.fusion, FUSED_KERNELS)
-    return LayerTime(*products, *attention, moved[0] / rate, moved[1] / rate, kernels)
+    more = c.expert_kernels if work.shape.experts else 0.0
+    return LayerTime(*products, *attention, moved[0] / rate, moved[1] / rate, kernels[0] + more, kernels[1] + more)
 
 
-def matmul_time(m: float, n: float, k: float, rate: float, sms: int, c: Constants) -> float:
-    """Seconds of an m x k by k x n product: whole waves of tiles over the multiprocessors, plus pipeline fill."""
+def matmul_time(m: float, n: float, k: float, rate: float, sms: int, c: Constants, groups: float = 1.0) -> float:
+    """Seconds of an m x k by k x n product: whole waves of tiles over the multiprocessors, plus pipeline fill. Equal
+    products of a group (the experts of a rank) fill the waves together."""
     best = min(
-        math.ceil(math.ceil(m / a) * math.ceil(n / b) / sms) * sms * a * b / (speed * m * n) for a, b, speed in TILES
+        math.ceil(groups * math.ceil(m / a) * math.ceil(n / b) / sms) * sms * a * b / (speed * groups * m * n)
+        for a, b, speed in TILES
     )
     fill = c.matmul_k_half * rate / sms / RATE_OF_FILL
-    return 2.0 * m * n * k * best * (1.0 + fill / k) / rate + c.matmul_start
+    return 2.0 * groups * m * n * k * best * (1.0 + fill / k) / rate + c.matmul_start
 
 
-def linear_time(tokens: float, out: float, deep: float, rate: float, sms: int, c: Constants) -> Pair:
+def linear_time(
+    tokens: float, out: float, deep: float, rate: float, sms: int, c: Constants, groups: float = 1.0
+) -> Pair:
     """One linear layer: the backward computes the gradients of the input and of the weight."""
-    backward = matmul_time(tokens, deep, out, rate, sms, c) + matmul_time(out, deep, tokens, rate, sms, c)
-    return matmul_time(tokens, out, deep, rate, sms, c), backward
+    of_input = matmul_time(tokens, deep, out, rate, sms, c, groups)
+    of_weight = matmul_time(out, deep, tokens, rate, sms, c, groups)
+    return matmul_time(tokens, out, deep, rate, sms, c, groups), of_input + of_weight
 
 
 def trainer_matmul_rate(device: Device, profile: Profile, precision: str, rowwise: bool, c: Constants) -> float:
@@ -120,11 +161,9 @@ def trainer_matmul_rate(device: Device, profile: Profile, precision: str, rowwis
 
 def layer_matmuls(work: LayerWork, c: Constants) -> Pair:
     """All matrix products of a layer but those of attention scores."""
-    hidden, ffn, sms = work.shape.hidden, work.shape.ffn, work.device.sms
+    sms = work.device.sms
     rate = trainer_matmul_rate(work.device, work.profile, work.precision, work.rowwise, c)
-    linears = [(work.q + 2 * work.kv, hidden), (hidden, work.q)]
-    if not work.shape.experts:
-        linears += [(work.gates * ffn / work.tp, hidden), (hidden, ffn / work.tp)]
+    linears = [*attention_linears(work), *mlp_linears(work)]
     forward = backward = 0.0
     for out, deep in linears:
         ahead, back = linear_time(work.tokens, out, deep, rate, sms, c)
@@ -136,15 +175,32 @@ def layer_matmuls(work: LayerWork, c: Constants) -> Pair:
     return forward, backward
 
 
+def attention_linears(work: LayerWork) -> list[tuple[float, float]]:
+    """(columns, depth) of the products around attention; latent attention has a narrow and a wide one on each side."""
+    shape = work.shape
+    if not shape.latent_kv:
+        return [(work.q + 2 * work.kv, shape.hidden), (shape.hidden, work.q)]
+    narrow = shape.latent_q + shape.latent_kv + shape.rope_dim
+    wide = shape.heads * (shape.width_per_head - shape.rope_dim + shape.value_dim) / work.tp
+    query = (work.q, shape.latent_q or shape.hidden)
+    return [(narrow, shape.hidden), query, (wide, shape.latent_kv), (shape.hidden, work.out)]
+
+
+def mlp_linears(work: LayerWork) -> list[tuple[float, float]]:
+    """(columns, depth) of the plain MLP, or of the shared expert and the router."""
+    shape = work.shape
+    width = (shape.shared_ffn if shape.experts else shape.ffn) / work.tp
+    linears = [(work.gates * width, shape.hidden), (shape.hidden, width)] if width else []
+    return [*linears, (shape.experts, shape.hidden)] if shape.experts else linears
+
+
 def expert_matmuls(work: LayerWork, rate: float, c: Constants) -> Pair:
-    """Grouped products: each token visits a few experts, whose products have few rows."""
-    shape, sms = work.shape, work.device.sms
-    visits = work.tokens * shape.experts_per_token
-    rows = max(128.0, visits / shape.experts)
-    up = linear_time(rows, work.gates * shape.ffn / work.tp, shape.hidden, rate, sms, c)
-    down = linear_time(rows, shape.hidden, shape.ffn / work.tp, rate, sms, c)
-    groups = visits / rows
-    return (up[0] + down[0]) * groups, (up[1] + down[1]) * groups
+    """Grouped products: each of this rank's experts multiplies the rows of the tokens that visit it."""
+    shape, sms, experts = work.shape, work.device.sms, work.local_experts
+    rows, width, rate = max(1.0, work.visits / experts), shape.ffn / work.expert_tp, rate * c.grouped_matmul
+    up = linear_time(rows, work.gates * width, shape.hidden, rate, sms, c, experts)
+    down = linear_time(rows, shape.hidden, width, rate, sms, c, experts)
+    return up[0] + down[0], up[1] + down[1]
 
 
 def attention_rates(device: Device, kernel: str, width: int, seq: float, c: Constants) -> Pair:
@@ -153,7 +209,7 @@ def attention_rates(device: Device, kernel: str, width: int, seq: float, c: Cons
     rates = exact or family or c.attention.get(("flash2", device.family))
     forward, backward = rates or c.attention[("flash2", "sm_80")]
     narrow = 1.0 if width >= 96 else c.attention_narrow_head
-    peak = device.bf16 * narrow
+    peak = device.bf16 * narrow * device.clock(c)
     return (
         peak * forward * seq / (seq + c.attention_seq_half_forward),
         peak * backward * seq / (seq + c.attention_seq_half_backward),
@@ -165,11 +221,22 @@ def layer_attention(work: LayerWork, c: Constants) -> Pair:
     if work.profile.attention == "unfused":
         return unfused_attention(work, c)
     shape = work.shape
-    causal = shape.kind == "decoder"
-    span = min(work.attended, 2 * shape.window) if shape.window and causal else work.attended
-    scores = work.tokens * span * work.q * (2.0 if causal else 4.0)
-    rates = attention_rates(work.device, work.profile.attention, shape.width_per_head, span, c)
-    return scores / rates[0], 2.5 * scores / rates[1]
+    forward = backward = 0.0
+    for share, span in spans(shape, work.attended):
+        scores = work.tokens * span * shape.heads / work.tp * score_width(shape)
+        scores *= share * (2.0 if shape.kind == "decoder" else 4.0)
+        rates = attention_rates(work.device, work.profile.attention, shape.width_per_head, span / work.cp, c)
+        forward, backward = forward + scores / rates[0], backward + 2.5 * scores / rates[1]
+    return forward, backward
+
+
+def spans(shape: ModelShape, attended: int) -> list[tuple[float, int]]:
+    """(share of the layers, length) of a causal sequence that costs as much as the layer's mask."""
+    if not shape.window or shape.kind != "decoder":
+        return [(1.0, attended)]
+    share = shape.window_layers / shape.layers if shape.window_layers else 1.0
+    windowed = (share, min(attended, 2 * shape.window))
+    return [windowed, (1.0 - share, attended)] if share < 1.0 else [windowed]
 
 
 def unfused_attention(work: LayerWork, c: Constants) -> Pair:
@@ -186,24 +253,25 @@ def elementwise_bytes(work: LayerWork, c: Constants) -> Pair:
     shape, fusion = work.shape, work.profile.fusion
     traffic = c.traffic[fusion]
     hidden = shape.hidden / (work.tp if work.sequence_parallel else 1)
-    inner = shape.ffn / work.tp * (shape.experts_per_token or 1)
+    permuted = shape.experts_per_token * shape.hidden / work.tp * c.expert_permute_bytes
     norm = traffic.norm if shape.norm == "rmsnorm" else c.traffic["native" if fusion == "eager" else fusion].norm
     activation = traffic.gated if shape.activation == "swiglu" else traffic.plain
     rotary = traffic.rope if shape.position == "rope" else (0.0, 0.0)
+    merged = (work.cp - 1) * MERGE_BYTES * work.q
 
     def one_way(i: int) -> float:
         around = 2 * hidden * (norm[i] + traffic.residual[i])
-        return work.tokens * (around + (work.q + work.kv) * rotary[i] + inner * activation[i])
+        return work.tokens * (around + (work.q + work.kv) * rotary[i] + work.ffn * activation[i] + permuted + merged)
 
     return one_way(0), one_way(1)
 
 
 def cast_bytes(work: LayerWork, c: Constants) -> float:
     """Bytes moved to quantise the inputs of the products, forward and backward together."""
-    hidden, ffn = work.shape.hidden, work.shape.ffn
+    hidden = work.shape.hidden
     each = c.fp8_cast_bytes if work.profile.fusion == "engine" else c.fp8_cast_bytes_compiled
-    outputs = work.q + 2 * work.kv + work.gates * ffn / work.tp + 2 * hidden
-    return each * work.tokens * (2 * hidden + work.q + ffn / work.tp + 0.5 * outputs)
+    outputs = work.q + 2 * work.kv + work.gates * work.ffn + 2 * hidden
+    return each * work.tokens * (2 * hidden + work.q + work.ffn + 0.5 * outputs)
 
 
 @lru_cache(maxsize=50_000)

@@ -45,8 +45,8 @@ class Profile:
 
     @property
     def loss_fusion(self) -> str:
-        """The fusion level whose traffic the loss has: a chunked loss is a compiled one that never holds all logits."""
-        return "compiled" if self.loss in ("chunked", "pieces") else self.loss or self.fusion
+        """The fusion level whose traffic the loss has: fused and chunked ones are one kernel, as a compiled one."""
+        return "compiled" if self.loss in ("chunked", "pieces", "fused") else self.loss or self.fusion
 
 
 @cache

@@ -38,6 +38,7 @@ class Setup:
     recompute: str = "none"  # none | selective | full
     recompute_part: float = 1.0  # share of the layers that recompute
     frozen: bool = False  # only adapters are trained: no weight gradients
+    balanced: bool = False  # every expert receives the same number of tokens, as benchmarks enforce
     packed: int = 0  # mean length of the documents packed into one sequence; 0: one document per sequence
 
     @property
@@ -49,6 +50,17 @@ class Setup:
     def local_tokens(self) -> float:
         """Tokens of one microbatch on one rank; context parallelism splits the sequence."""
         return self.batch.micro * self.batch.sequence / self.plan.cp
+
+    @property
+    def expert_tp(self) -> int:
+        """Tensor-parallel ranks that share one expert; 1 where experts are spread over those ranks too."""
+        return self.plan.tp if self.plan.data * self.plan.cp % self.plan.ep == 0 else 1
+
+    @property
+    def expert_replicas(self) -> float:
+        """Ranks that hold the same experts, and can share their optimizer state."""
+        plan = self.plan
+        return max(1.0, plan.data * plan.cp * plan.tp / (plan.ep * self.expert_tp))
 
     @property
     def attended(self) -> int:

@@ -12,7 +12,7 @@ from trainwright.predict.profiles import profile
 from trainwright.predict.setup import Batch, Setup, zero_stage
 from trainwright.train.parallel.plan import ParallelPlan, complete, parse_axes
 
-OPTIONS = ("precision", "zero", "rowwise", "recompute", "recompute_part", "frozen", "packed")
+OPTIONS = ("precision", "zero", "rowwise", "recompute", "recompute_part", "frozen", "balanced", "packed")
 
 
 def to_record(s: Setup) -> dict[str, Any]:
@@ -41,7 +41,7 @@ def from_record(prediction: Mapping[str, Any]) -> Setup | None:
         ParallelPlan(**record["plan"]),
         Batch(**record["batch"]),
         profile(record["trainer"]),
-        **{name: record[name] for name in OPTIONS},
+        **{name: record[name] for name in OPTIONS if name in record},
     )
 
 

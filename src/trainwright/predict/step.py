@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 
 from trainwright.predict.collectives import Group, all_gather, all_reduce, all_to_all, group, reduce_scatter, send
 from trainwright.predict.constants import Constants
-from trainwright.predict.operators import LayerTime, Pair, head_time, layer_time, layer_work, optimizer_time
+from trainwright.predict.memory import layer_parameters, local_parameters
+from trainwright.predict.operators import LayerTime, Pair, head_time, mean_layer, optimizer_time
 from trainwright.predict.setup import Setup
-from trainwright.train.models.shape import block_parameters, parameter_count
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,18 +39,20 @@ def step_time(s: Setup, c: Constants) -> StepTime:
     """Predict one step."""
     plan, profile = s.plan, s.profile
     tensor, data, shard = groups_of(s)
-    layer = unbalanced(s, layer_time(layer_work(s), c))
+    layer = unbalanced(s, mean_layer(s, c))
     again = recomputed(s, layer)
     tp_forward, tp_backward, tp_hidden = tensor_parallel(s, tensor, c)
     tp_again = tp_forward * s.recompute_part if s.recompute == "full" else 0.0
-    forward = max(layer.forward, layer.kernels[0] * launch(s, c))
-    backward = max(layer.backward, layer.kernels[1] * launch(s, c)) + again
+    forward = max(layer.forward, layer.kernels_forward * launch(s, c))
+    backward = max(layer.backward, layer.kernels_backward * launch(s, c)) + again
     idle = forward - layer.forward, backward - again - layer.backward
     ring, ring_behind = context_parallel(s, layer, idle, c)
     room = forward - ring_behind[0], backward - ring_behind[1]
     gathers, gathers_hidden = sharded_weights(s, shard, room, c)
     head = sum(head_time(s.shape, s.local_tokens, plan.tp if profile.head_split else 1, s.cluster.device, profile, c))
-    moved = tp_forward + tp_backward + tp_again + ring + expert_parallel(s)
+    head *= 1 + s.shape.mtp_layers
+    exchange = expert_parallel(s, c)
+    moved = tp_forward + tp_backward + tp_again + ring + exchange
     slow, mean = stages(s, forward + backward + moved + gathers, head)
     parts = {
         "products": layer.products_forward + layer.products_backward,
@@ -59,10 +61,10 @@ def step_time(s: Setup, c: Constants) -> StepTime:
         "recompute": again,
         "tensor parallel": tp_forward + tp_backward + tp_again,
         "context parallel": ring,
-        "expert parallel": expert_parallel(s),
+        "expert parallel": exchange,
         "weight gathers": gathers,
     }
-    layers_per_step = s.batch.count * s.shape.layers / plan.pp
+    layers_per_step = s.batch.count * (s.shape.layers + s.shape.mtp_layers) / plan.pp
     scaled = {name: value * layers_per_step for name, value in parts.items()}
     scaled["head"] = head * s.batch.count / plan.pp
     scaled["imbalance"] = s.batch.count * slow - sum(scaled.values())
@@ -117,8 +119,9 @@ def tensor_parallel(s: Setup, g: Group, c: Constants) -> tuple[float, float, flo
         return 0.0, 0.0, 0.0
     size = s.local_tokens * s.shape.hidden * 2.0
     if s.profile.sequence:
-        one = all_gather(size, g) + reduce_scatter(size, g)
-        gathered_again = all_gather(size, g) if s.profile.tp_overlap == "buffers" else 0.0
+        narrow = 0.5 if s.precision in ("fp8", "fp4") and s.profile.fusion == "engine" else 1.0  # quantised, then sent
+        one = all_gather(size * narrow, g) + reduce_scatter(size, g)
+        gathered_again = all_gather(size * narrow, g) if s.profile.tp_overlap == "buffers" else 0.0
     else:
         one, gathered_again = all_reduce(size, g), 0.0
     hidden = {"buffers": c.tp_overlap_hidden, "async": c.async_tp_hidden}.get(s.profile.tp_overlap, 0.0)
@@ -141,12 +144,18 @@ def context_parallel(s: Setup, layer: LayerTime, idle: Pair, c: Constants) -> tu
     return exposed, (behind_forward, behind_backward)
 
 
-def expert_parallel(s: Setup) -> float:
-    """Tokens to their experts and back, forward and backward."""
-    if s.plan.ep <= 1 or not s.shape.experts:
+def expert_parallel(s: Setup, c: Constants) -> float:
+    """Tokens to their experts and back, forward, backward and where the forward is repeated. A node receives one copy
+    of a token, however many of its experts the token visits."""
+    shape, plan = s.shape, s.plan
+    if plan.ep <= 1 or not shape.experts:
         return 0.0
-    size = s.local_tokens * s.shape.experts_per_token * s.shape.hidden * 2.0 / s.plan.tp
-    return 4.0 * all_to_all(size, group(s.cluster, s.plan.ep, s.plan.tp))
+    g = group(s.cluster, plan.ep, plan.tp if s.expert_tp > 1 else 1)
+    one = s.local_tokens * shape.hidden * 2.0 / plan.tp
+    copies = g.domains * (1 - (1 - 1 / g.domains) ** shape.experts_per_token)
+    exchange = all_to_all(one * shape.experts_per_token, g, one * copies)
+    passes = 4.0 + (2.0 * s.recompute_part if s.recompute == "full" else 0.0)
+    return passes * exchange * c.alltoall_exposed * (1 - shape.dense_layers / shape.layers)
 
 
 def behind(comm: float, compute: float, c: Constants, contention: float | None = None) -> Pair:
@@ -161,10 +170,12 @@ def sharded_weights(s: Setup, g: Group, room: Pair, c: Constants) -> Pair:
     """Gathers and reduce-scatters of fully sharded data parallelism, per layer and microbatch."""
     if s.zero < 2 or s.plan.shard * s.plan.cp == 1:
         return 0.0, 0.0
-    weights = block_parameters(s.shape) / s.plan.tp
+    plain, experts = layer_parameters(s)
     wide = 1.0 if s.precision == "fp8" and s.profile.fusion == "compiled" and not s.rowwise else 2.0
-    gather = all_gather(weights * wide, g)
-    reduce = 0.0 if s.frozen else reduce_scatter(weights * s.profile.grad_bytes, g)
+    copies = expert_group(s)
+    gather = all_gather(plain * wide, g) + all_gather(experts * wide, copies)
+    width = s.profile.grad_bytes
+    reduce = 0.0 if s.frozen else reduce_scatter(plain * width, g) + reduce_scatter(experts * width, copies)
     if s.profile.accumulate_whole:
         reduce /= s.batch.count
     cost = c.gather_contention if s.profile.flat else c.overlap_contention
@@ -176,7 +187,7 @@ def sharded_weights(s: Setup, g: Group, room: Pair, c: Constants) -> Pair:
 def stages(s: Setup, layer: float, head: float) -> tuple[float, float]:
     """(slowest, mean) stage of the pipeline for one microbatch. Where the layers do not divide, the embedding and the
     head each count as one layer."""
-    layers, pp = s.shape.layers, s.plan.pp
+    layers, pp = s.shape.layers + s.shape.mtp_layers, s.plan.pp
     mean = (layers * layer + head) / pp
     if pp == 1:
         return mean, mean
@@ -201,8 +212,13 @@ def pipeline_sends(s: Setup) -> float:
 
 def owned_parameters(s: Setup) -> float:
     """Parameters whose optimizer state this rank updates."""
-    local = parameter_count(s.shape) / (s.plan.tp * s.plan.pp)
-    return local / (s.plan.shard * s.plan.cp) if s.zero >= 1 else local
+    plain, experts = local_parameters(s)
+    return plain / (s.plan.shard * s.plan.cp) + experts / s.expert_replicas if s.zero >= 1 else plain + experts
+
+
+def expert_group(s: Setup) -> Group:
+    """The ranks that hold the same experts: as many as there are replicas, an expert-parallel group apart."""
+    return group(s.cluster, int(s.expert_replicas), s.plan.ep * s.expert_tp)
 
 
 def data_parallel(s: Setup, g: Group, room: Pair, c: Constants) -> Pair:
@@ -210,15 +226,17 @@ def data_parallel(s: Setup, g: Group, room: Pair, c: Constants) -> Pair:
     updated weights behind the next forward."""
     if g.ranks == 1 or s.frozen:
         return 0.0, 0.0
-    local = parameter_count(s.shape) / (s.plan.tp * s.plan.pp)
+    plain, experts = local_parameters(s)
     if s.zero >= 2:
-        return replicas(s, local, room[1], c)
-    reduce = all_reduce(local * s.profile.grad_bytes, g)
+        return replicas(s, plain + experts, room[1], c)
+    width, copies = s.profile.grad_bytes, expert_group(s)
+    reduce = all_reduce(plain * width, g) + all_reduce(experts * width, copies)
     gather = 0.0
     if s.zero == 1:
         owners = group(s.cluster, s.plan.shard * s.plan.cp, s.plan.tp)
-        gather = all_gather(local * 2.0, owners)
-        reduce = reduce_scatter(local * s.profile.grad_bytes, g) if s.plan.replicate == 1 else reduce
+        gather = all_gather(plain * 2.0, owners) + all_gather(experts * 2.0, copies)
+        if s.plan.replicate == 1:
+            reduce = reduce_scatter(plain * width, g) + reduce_scatter(experts * width, copies)
         if s.profile.broadcast and owners.domains > 1:
             gather += c.broadcast_each * owners.ranks
     if not s.profile.data_overlap:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from trainwright.errors import UserError
-from trainwright.platforms.base import platform_named
+from trainwright.platforms.base import find, platform_named
 from trainwright.runs import store
 from trainwright.runs.store import Run
 from trainwright.schedulers.base import JobStatus, Scheduler
@@ -17,6 +17,7 @@ from trainwright.schedulers.process import ProcessScheduler
 from trainwright.schedulers.shell import Gone, Shell
 
 if TYPE_CHECKING:
+    from trainwright.schedulers.slurm import SlurmScheduler
     from trainwright.spec.model import Job, Spec
 
 RECENT = 30 * 24 * 3600.0  # seconds; a cluster without a run for longer may be gone, and is no longer asked
@@ -37,6 +38,25 @@ def scheduler_of(run: Run) -> Scheduler:
     if run.scheduler == "process":
         return ProcessScheduler()
     return platform_named(run.platform).scheduler_again(run.cluster, run.host, run.at)
+
+
+def slurm_named(target: str | None, host: str = "") -> SlurmScheduler:
+    """The Slurm of the cluster that a spec or a name means; without one, the Slurm of this machine or of `host`."""
+    from trainwright.schedulers.slurm import SlurmScheduler
+
+    if not target:
+        return SlurmScheduler(Shell(host=host), python="python3") if host else SlurmScheduler()
+    platform, name, spec = find(target)
+    if not host and (spec is None or spec.platform == "local"):
+        from trainwright.platforms.local import state
+        from trainwright.platforms.local.platform import scheduler_on
+
+        return scheduler_on(state.require(name))
+    scheduler = platform.scheduler_again(name, host, {})
+    if not isinstance(scheduler, SlurmScheduler):
+        fix = "on Kubernetes run `python -m trainwright.health` in a DaemonSet"
+        raise UserError(f"cluster {name} has no Slurm", where=target, fix=fix)
+    return scheduler
 
 
 def shell_of(run: Run) -> Shell:

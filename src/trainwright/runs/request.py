@@ -45,6 +45,8 @@ def order_for(request: SubmitRequest) -> Order:
     loaded = requested_spec(request)
     result = require_clean(loaded, request.scheduler)
     resolved = resolve_job(loaded, scheduler=request.scheduler).require()
+    if request.venv and not resolved.runtime.ships_code:
+        raise UserError("--venv names a folder of nodes, and this job runs in an image", fix="leave --venv out")
     scheduler = scheduler_for(loaded.spec, resolved.job, request.host, request.scheduler, request.dry)
     return Order(loaded, resolved, scheduler, request.venv, tuple(result.findings))
 

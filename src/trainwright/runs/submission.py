@@ -116,7 +116,7 @@ def fill_folder(order: Order, planned: Planned) -> None:
         code.ship_script(source, folder / "code")
         code.record_git(source.parent, folder)
     else:
-        if order.ships_code:
+        if order.ships_code and not job.job.command:
             code.ship_trainer(folder / "code")
         code.record_git(job.base, folder)
     store.write(planned.run)

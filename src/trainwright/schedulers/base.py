@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Literal, Protocol
 
+from trainwright.catalog.capabilities import schedulers
 from trainwright.catalog.environment import EnvVar
 from trainwright.errors import UserError
 from trainwright.schedulers.shell import Shell
+from trainwright.shell_templates import in_control
 
 SAVED = 75  # the exit status that says: everything is saved, start me again
 
@@ -34,7 +35,7 @@ class Launch:
     gpus: int = 0  # per node
     queue: str = ""
     environment: tuple[EnvVar, ...] = ()
-    launcher: Literal["srun", "torchrun"] = "srun"
+    launcher: Literal["srun", "torchrun", "plain"] = "srun"  # plain: the command starts once per node
     array: str = ""
     time: int | None = None  # seconds
     grace: int = 120  # seconds before the time limit at which the ranks are signalled to save
@@ -110,11 +111,6 @@ class Scheduler(Protocol):
     def cluster(self) -> str: ...
 
     @property
-    def cannot(self) -> Mapping[str, str]:
-        """The fields of a launch that it cannot honour, each with the reason."""
-        ...
-
-    @property
     def shell(self) -> Shell:
         """Where its commands run and run folders are read."""
         ...
@@ -158,22 +154,19 @@ class Scheduler(Protocol):
         ...
 
 
-def refuse_what_it_cannot(launch: Launch, scheduler: Scheduler) -> None:
-    """Nothing a user wrote is dropped in silence: what the scheduler cannot honour stops the submission."""
+class RunsImages:
+    """What the schedulers have in common whose jobs run in container images: the image holds the software."""
+
+    python = "python3"
+    interface = ""
+    ships = False
+
+
+def assert_honoured(launch: Launch, scheduler: str) -> None:
+    """`check` reports what a scheduler cannot honour (SPC001), so no launch that states it gets here."""
     refuse_unsafe(launch)
-    asked = [field.name for field in fields(launch) if field.name in scheduler.cannot and _was_set(launch, field.name)]
-    if asked:
-        reasons = "; ".join(f"{name} ({scheduler.cannot[name]})" for name in asked)
-        raise UserError(
-            f"the {scheduler.name} scheduler cannot honour {reasons}",
-            where=f"job {launch.name}",
-            fix="take it out of the job, or use another scheduler",
-        )
-
-
-def in_control(letter: str) -> bool:
-    """Whether a character can end a line or steer a terminal."""
-    return unicodedata.category(letter) in {"Cc", "Zl", "Zp"}
+    stated = [path[-1] for path in schedulers()[scheduler].cannot if _was_set(launch, path[-1])]
+    assert not stated, f"the {scheduler} scheduler cannot honour {', '.join(stated)} of job {launch.name}"
 
 
 def refuse_unsafe(launch: Launch) -> None:

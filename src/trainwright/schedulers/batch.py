@@ -14,21 +14,11 @@ from typing import Any
 from trainwright.aws.batch import BatchApi
 from trainwright.catalog.instances import InstanceType, instance
 from trainwright.errors import UserError
-from trainwright.schedulers.base import JobIdentity, JobStatus, Launch, Script, State, refuse_what_it_cannot
+from trainwright.schedulers.base import JobIdentity, JobStatus, Launch, RunsImages, Script, State, assert_honoured
 from trainwright.schedulers.logs import by_rank
 from trainwright.schedulers.shell import Shell
 from trainwright.schedulers.torchrun import PORT, log_options, under_torchrun
 
-CANNOT: dict[str, str] = {
-    "account": "Batch has share identifiers instead",
-    "qos": "Batch has scheduling policies instead",
-    "constraint": "the compute environment fixes the instance type",
-    "reservation": "the compute environment names the reservation",
-    "array": "a multi-node job cannot be an array; submit one job per member",
-    "venv": "the image holds the software",
-    "health": "Batch replaces unhealthy nodes itself",
-    "kind": "it is for jobs on Kubernetes",
-}
 _LIVE = ("SUBMITTED", "PENDING", "RUNNABLE", "STARTING", "RUNNING")
 _STATES: dict[str, State] = {
     "SUBMITTED": "pending", "PENDING": "pending", "RUNNABLE": "pending", "STARTING": "pending", "RUNNING": "running",
@@ -37,7 +27,7 @@ _STATES: dict[str, State] = {
 
 
 @dataclass(frozen=True)
-class BatchScheduler:
+class BatchScheduler(RunsImages):
     """Jobs of one Batch queue."""
 
     queue: str
@@ -48,10 +38,6 @@ class BatchScheduler:
     execution_role: str = ""
     shell: Shell = field(default_factory=Shell)
     name = "batch"
-    python = "python3"
-    interface = ""
-    ships = False  # the image holds the software
-    cannot: Mapping[str, str] = field(default_factory=lambda: CANNOT)
 
     @property
     def at(self) -> dict[str, str]:
@@ -60,7 +46,7 @@ class BatchScheduler:
 
     def render(self, launch: Launch) -> Script:
         """The job definition as `aws batch register-job-definition --cli-input-json` takes it."""
-        refuse_what_it_cannot(launch, self)
+        assert_honoured(launch, self.name)
         if not launch.container:
             raise UserError(f"job {launch.name} names no container", fix="add `container: image:tag`")
         if launch.secrets and not self.execution_role:

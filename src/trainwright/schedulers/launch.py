@@ -40,7 +40,7 @@ def launch_of(resolved: ResolvedJob, place: Place) -> Launch:
         gpus=at.gpus,
         queue=at.queue.name,
         environment=(*environment, *_own_lines(resolved, place, code)),
-        launcher="srun" if resolved.trainer == "trainwright" else "torchrun",
+        launcher=job.launcher or ("srun" if resolved.trainer == "trainwright" else "torchrun"),
         array=job.array or "",
         time=int(job.time) if job.time else None,
         requeue=job.requeue,

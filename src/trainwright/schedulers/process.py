@@ -14,26 +14,10 @@ from pathlib import Path
 
 from trainwright.errors import UserError
 from trainwright.home import home
-from trainwright.schedulers.base import JobIdentity, JobStatus, Launch, Script, State, refuse_what_it_cannot
+from trainwright.schedulers.base import JobIdentity, JobStatus, Launch, Script, State, assert_honoured
 from trainwright.schedulers.logs import folder_logs
 from trainwright.schedulers.render import render_template
 from trainwright.schedulers.shell import Shell
-
-_QUEUE = "there is no queue on a single machine"
-CANNOT: dict[str, str] = {
-    "array": "it runs one job at a time each",
-    "account": _QUEUE,
-    "qos": _QUEUE,
-    "constraint": _QUEUE,
-    "reservation": _QUEUE,
-    "after": "it starts jobs at once",
-    "time": "nobody is there to end it",
-    "container": "it runs on the machine itself",
-    "mounts": "it runs on the machine itself",
-    "health": "there is no other node to choose",
-    "secrets": "there is no cluster that keeps them; set the variable in your shell",
-    "kind": "it is for jobs on Kubernetes",
-}
 
 
 @dataclass(frozen=True)
@@ -47,10 +31,9 @@ class ProcessScheduler:
     interface = ""
     ships = True
     at: Mapping[str, str] = field(default_factory=dict)
-    cannot: Mapping[str, str] = field(default_factory=lambda: CANNOT)
 
     def render(self, launch: Launch) -> Script:
-        refuse_what_it_cannot(launch, self)
+        assert_honoured(launch, self.name)
         if launch.nodes > 1:
             raise UserError(
                 f"the process scheduler has one node, and job {launch.name} asks for {launch.nodes}",

@@ -1,35 +1,18 @@
-"""Turning a launch into the text of a script; the only place that knows the template engine."""
+"""Turning a launch into the text of a script."""
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 
-from trainwright.schedulers.base import Launch, in_control
+from trainwright.schedulers.base import Launch
+from trainwright.shell_templates import quote, shell_environment
 
 
 def render_template(name: str, job: Launch, **more: object) -> str:
     """One template of this folder, filled in; every word that came from a user is quoted for the shell."""
-    import jinja2
-
-    loader = jinja2.FileSystemLoader(Path(__file__).parent / "templates")
-    engine = jinja2.Environment(loader=loader, undefined=jinja2.StrictUndefined, keep_trailing_newline=True)
-    engine.filters["quote"] = lambda value: quote(str(value))
+    engine = shell_environment(Path(__file__).parent / "templates")
     text = engine.get_template(name).render(job=job, command=command_lines(job.command), **more)
     return tidy(text)
-
-
-def quote(text: str) -> str:
-    """A text as one word of bash, on one line whatever it holds: the one function that quotes what reaches a script."""
-    if not any(in_control(letter) for letter in text):
-        return shlex.quote(text)
-    return "$'" + "".join(_escaped(letter) for letter in text) + "'"
-
-
-def _escaped(letter: str) -> str:
-    if in_control(letter):
-        return "".join(f"\\x{byte:02x}" for byte in letter.encode())  # as bytes: the job's locale may be any
-    return f"\\{letter}" if letter in "\\'" else letter
 
 
 def command_lines(command: tuple[str, ...]) -> str:

@@ -7,11 +7,11 @@ import re
 import shlex
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cached_property
 
 from trainwright.errors import UserError, did_you_mean
-from trainwright.schedulers.base import SAVED, JobIdentity, JobStatus, Launch, Script, refuse_what_it_cannot
+from trainwright.schedulers.base import SAVED, JobIdentity, JobStatus, Launch, Script, assert_honoured
 from trainwright.schedulers.logs import folder_logs
 from trainwright.schedulers.render import render_template
 from trainwright.schedulers.shell import Done, Shell, Unreachable
@@ -26,10 +26,6 @@ from trainwright.schedulers.slurm_read import (
     settings_of,
 )
 
-CANNOT: dict[str, str] = {
-    "secrets": "Slurm keeps no secrets; read them in the job from a file that only you may read",
-    "kind": "it is for jobs on Kubernetes",
-}
 ACCOUNTING = "JobID,State,ExitCode,Submit,Start,End,NNodes,NodeList,Partition,JobName"
 
 
@@ -46,14 +42,13 @@ class SlurmScheduler:
 
     name = "slurm"
     ships = True
-    cannot: Mapping[str, str] = dataclasses.field(default_factory=lambda: CANNOT)
 
     @property
     def at(self) -> dict[str, str]:
         return {"start": self.start} if self.start else {}
 
     def render(self, launch: Launch) -> Script:
-        refuse_what_it_cannot(launch, self)
+        assert_honoured(launch, self.name)
         if self.hyperpod and launch.gpus and not launch.exclusive:
             raise UserError(
                 "HyperPod's Slurm does not count GPUs, so two jobs cannot share a node",
@@ -171,7 +166,7 @@ def batch_options(job: Launch, counts_gpus: bool = True) -> list[str]:
     """The #SBATCH lines; what the user did not ask for is left to the cluster."""
     log = "job-%a.log" if job.array else "job.log"
     # Under torchrun Slurm starts one task per node, which gets the processors of all its ranks.
-    tasks, cpus = (1, job.cpus * job.processes) if job.launcher == "torchrun" else (job.processes, job.cpus)
+    tasks, cpus = (job.processes, job.cpus) if job.launcher == "srun" else (1, job.cpus * job.processes)
     size = [f"--nodes={job.nodes}", f"--ntasks-per-node={tasks}", f"--cpus-per-task={cpus}"]
     # Instance types are counted in cores. Where Slurm counts hardware threads, this gives each rank whole cores, all of
     # the node's cores are shared out, and each rank is bound to its own.

@@ -4,56 +4,12 @@ serve validation, the JSON schema and the documentation. None means "not written
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from trainwright.spec.units import Bytes, Count, Seconds
-
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_FOLDER = re.compile(r"/[A-Za-z0-9._/-]*")
-
-
-def _name(value: str) -> str:
-    if not _NAME.fullmatch(value):
-        raise ValueError(
-            f"{value!r} is no name: letters, digits, dots, dashes and underscores, a letter or digit first"
-        )
-    return value
-
-
-def _word(value: str) -> str:
-    if any(ord(char) < 32 or ord(char) == 127 for char in value):
-        raise ValueError(f"{value!r} holds a line break or another control character")
-    return value
-
-
-def _argument(value: Any) -> Any:
-    """A number among the arguments (`[--lr, 1e-4]`) is a word of the command line."""
-    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
-
-
-def _folder(value: str) -> str:
-    if not _FOLDER.fullmatch(value) or "/../" in f"{value}/":
-        raise ValueError(f"{value!r} is no folder: a full path of letters, digits, dots, dashes and underscores")
-    return value
-
-
-def _variables(value: dict[str, str]) -> dict[str, str]:
-    for name in value:
-        if not _VARIABLE.fullmatch(name):
-            raise ValueError(f"{name!r} is no name of an environment variable: letters, digits and underscores")
-    return value
-
-
-# These reach scripts, command lines and file names on the nodes: what could end a line or a quote is refused here.
-Name = Annotated[str, AfterValidator(_name)]
-Argument = Annotated[str, BeforeValidator(_argument), AfterValidator(_word)]
-Word = Annotated[str, AfterValidator(_word)]
-Folder = Annotated[str, AfterValidator(_folder)]
-Variables = Annotated[dict[str, str], AfterValidator(_variables)]
+from trainwright.spec.words import Argument, Folder, Name, Variables, Word
 
 PlatformName = Literal["parallelcluster", "eks", "batch", "hyperpod", "hyperpod-eks", "local", "slurm", "kubernetes"]
 
@@ -353,6 +309,13 @@ class Job(Part):
     name: Name = Field(description="Name of the job.")
     recipe: Word | None = Field(None, description="A recipe (see `trainwright recipes list`) or a path to your own.")
     script: Word | None = Field(None, description="A script of your own, run with torchrun instead of a recipe.")
+    command: tuple[Argument, ...] = Field(
+        (), description="A command in words, instead of a recipe or script. Nothing is shipped; no shell reads it."
+    )
+    launcher: Literal["torchrun", "srun", "plain"] | None = Field(
+        None,
+        description="How a command starts: torchrun (default), srun (one Slurm task per rank), plain (once per node).",
+    )
     args: tuple[Argument, ...] = Field((), description="Arguments passed to the script or trainer.")
     model: Word | None = Field(None, description="Model shape, when it is not the recipe's.")
     queue: Word | None = Field(None, description="Queue it runs on. Default: the first.")
@@ -391,8 +354,10 @@ class Job(Part):
 
     @model_validator(mode="after")
     def _recipe_or_script(self) -> Job:
-        if self.recipe is not None and self.script is not None:
-            raise ValueError("a job takes a recipe or a script, not both")
+        if sum(map(bool, (self.recipe, self.script, self.command))) > 1:
+            raise ValueError("a job takes a recipe, a script or a command, not both")
+        if self.launcher is not None and not self.command:
+            raise ValueError("launcher goes with command")
         return self
 
 

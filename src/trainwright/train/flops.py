@@ -14,13 +14,11 @@ from __future__ import annotations
 
 import csv
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from trainwright.train.models.shape import ModelShape
+from trainwright.train.models.shape import ModelShape, attention_parameters, layer_kinds
 
 PEAKS_FILE = Path(__file__).with_name("peaks.csv")
 TERA = 1e12
@@ -62,18 +60,28 @@ def rates_of_device(torch_name: str) -> PeakRates | None:
 
 def flops_per_token(shape: ModelShape, sequence: int) -> float:
     """Model FLOPs of one token, forward and backward."""
-    attention = 12.0 * shape.layers * shape.heads * shape.width_per_head * keys_per_token(shape, sequence)
+    layers = shape.layers + shape.mtp_layers
+    attention = 12.0 * layers * shape.heads * score_width(shape) * keys_per_token(shape, sequence)
     return 6.0 * matmul_parameters(shape) + attention
+
+
+def score_width(shape: ModelShape) -> float:
+    """Mean width of a head's two products, scores and values; they differ under latent attention."""
+    return (shape.width_per_head + (shape.value_dim or shape.width_per_head)) / 2
 
 
 def matmul_parameters(shape: ModelShape) -> int:
     """The parameters that one token is multiplied with: no embedding table, norm or bias; active experts only."""
-    inner = shape.heads * shape.width_per_head
-    attention = 2 * shape.hidden * (inner + shape.kv_heads * shape.width_per_head)
-    mlp = (3 if shape.activation == "swiglu" else 2) * shape.hidden * shape.ffn
-    router = shape.hidden * shape.experts
-    block = attention + mlp * (shape.experts_per_token if shape.experts else 1) + router
-    return shape.layers * block + shape.hidden * shape.vocab
+    blocks = sum(layers * _block_matmuls(kind) for layers, kind in layer_kinds(shape))
+    extra = shape.mtp_layers * (_block_matmuls(layer_kinds(shape)[0][1]) + 2 * shape.hidden * shape.hidden)
+    return blocks + extra + (1 + shape.mtp_layers) * shape.hidden * shape.vocab
+
+
+def _block_matmuls(shape: ModelShape) -> int:
+    attention = attention_parameters(replace(shape, bias=False, qkv_bias=False))
+    mlp = (3 if shape.activation == "swiglu" else 2) * shape.hidden
+    width = shape.ffn * shape.experts_per_token + shape.shared_ffn if shape.experts else shape.ffn
+    return attention + mlp * width + shape.hidden * shape.experts
 
 
 def keys_per_token(shape: ModelShape, sequence: int) -> float:
@@ -81,7 +89,11 @@ def keys_per_token(shape: ModelShape, sequence: int) -> float:
     if shape.kind != "decoder":
         return float(sequence)
     window = min(shape.window or sequence, sequence)
-    return window - window * window / (2.0 * sequence)
+    windowed = window - window * window / (2.0 * sequence)
+    if not shape.window_layers:
+        return windowed
+    share = shape.window_layers / shape.layers
+    return share * windowed + (1 - share) * sequence / 2.0
 
 
 def mfu(tokens_per_s: float, flops: float, peak: float) -> float:

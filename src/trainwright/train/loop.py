@@ -10,12 +10,15 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from trainwright.errors import UserError
+from trainwright.health.stragglers import describe
+from trainwright.health.watch import StepWatch
 from trainwright.train.checkpoint import faults
 from trainwright.train.config import TrainConfig
 from trainwright.train.data.batch import Batch
@@ -25,7 +28,7 @@ from trainwright.train.guards import LOSS_WINDOW, MAX_REWINDS, LossGuard, RunFai
 from trainwright.train.record import IntervalTimings, Record, State, Step
 from trainwright.train.resume import RestoredState, Resumer
 from trainwright.train.setup import assemble
-from trainwright.train.signals import REQUEUE, StopRequest, Vote
+from trainwright.train.signals import CLOSED_OUTPUT, StopRequest, Vote
 from trainwright.train.world import World, join_world, on_all_ranks, restarted
 
 ORDER_KEYS = ("data", "sequence", "seed", "holdout", "shuffle")  # options that determine the order of the samples
@@ -46,7 +49,7 @@ def train(config: TrainConfig) -> int:
     """Run to the end; the exit status."""
     if config.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    with join_world(config.device, 2 * config.watchdog) as world:
+    with join_world(config.device, 2 * config.watchdog, config.startup_timeout) as world:
         try:
             trainer = Trainer(config, world)
         except Exception as error:
@@ -67,7 +70,9 @@ class Trainer:
         self.journal, self.console = self.record.journal, self.record.console
         self.guard = LossGuard(self.config.on_nan, self.config.on_spike, self.config.spike_factor)
         self.request, self.vote = StopRequest(), Vote(world.size)
+        self.console.on_closed = partial(self.request, CLOSED_OUTPUT)
         self.watchdog = Watchdog(self.config.watchdog, self.folder, world.rank)
+        self.step_watch = StepWatch(self.folder, world.device)
         self.saved_at, self.saved_time = -1, time.monotonic()
         self.rewinds = 0  # since the last new checkpoint
         # On a GPU a step's loss is read while the next step runs, so that the CPU stays ahead.
@@ -101,7 +106,8 @@ class Trainer:
         # When a scheduler restarts the command, `--resume STEP` must not rewind the run a second time.
         resume = "auto" if restarted(os.environ) else self.config.resume
         with self.watchdog.paused():
-            on_all_ranks(self.world, self.record.open if self.world.first else lambda: None)
+            tokenizer = self.parts.loader.samples.tokenizer
+            on_all_ranks(self.world, (lambda: self.record.open(tokenizer())) if self.world.first else lambda: None)
             self._restore(self.resumer.start(resume))
         self.record.start(self.state.step, self.config.parallel, afresh=resume == "never")
         for line in (*self.engine.description(), self._data_line()):
@@ -113,7 +119,7 @@ class Trainer:
         epochs = self.config.steps * self.config.batch / samples.epoch_samples
         return (
             f"data: {samples.epoch_samples:,} samples of {self.config.sequence:,} tokens; "
-            f"{self.config.batch} samples = {tokens:,} tokens per step; "
+            f"{self.config.batch} samples = {tokens:,} tokens per step, micro-batches of {self.config.micro_batch}; "
             f"{epochs:.2f} epochs in {self.config.steps} steps"
         )
 
@@ -128,7 +134,7 @@ class Trainer:
         return json.loads(json.dumps(order))
 
     def _train(self) -> int:
-        """All steps; returns 0 at the end, or REQUEUE when asked to stop."""
+        """All steps; returns 0 at the end, or the exit status when asked to stop."""
         while True:
             rewound = False
             with contextlib.closing(self.parts.loader.steps(self.state.seen)) as steps:
@@ -153,7 +159,9 @@ class Trainer:
         """One step; False when the run was rewound."""
         asked = time.perf_counter()
         data = next(steps)
-        self.record.timings.data_wait += time.perf_counter() - asked
+        waited = time.perf_counter() - asked
+        self.record.timings.data_wait += waited
+        self.step_watch.wait(waited)
         if self.config.log_samples:
             self.record.samples(self.state.step + 1, self.engine.data_rank, data)
         # Seeded by step and rank, so that no generator state has to be saved.
@@ -175,12 +183,20 @@ class Trainer:
             norm = self.engine.optimizer_step(lr)
         self.state.step += 1
         self.record.timings.steps += 1
+        self._report_stragglers()
         before, self.pending = self.pending, Pending(self.state.step, data.seen, lr, loss, norm)
         fine = self._process_result(before) if before else True
         if not self.deferred:
             fine = fine and self._read_pending(evaluate=self._evaluation_due())
         self.watchdog.beat()
         return fine and self._after_step()
+
+    def _report_stragglers(self) -> None:
+        """Log a rank that delays the others, once it begins to."""
+        for one in self.step_watch.step(self.state.step):
+            facts = {"rank": one.rank, "host": one.host, "cause": one.cause, "why": one.message}
+            self.journal.event("straggler", self.state.step, **facts)
+            self.console.say(describe(one))
 
     def _after_step(self) -> bool:
         """Saves and evaluations due at this step. They read the weights, so its loss is checked first."""
@@ -263,9 +279,10 @@ class Trainer:
         self.record.timings.evaluating += time.perf_counter() - began
         return loss
 
-    def _eval_batches(self, held: Loader) -> Iterator[Batch]:
-        for at in range(self.config.eval_batches):
-            yield from held.step(at * held.global_batch).microbatches
+    def _eval_batches(self, loader: Loader) -> Iterator[Batch]:
+        count = min(self.config.eval_batches * self.config.batch, loader.samples.epoch_samples)
+        for batch in loader.evaluation(count):
+            yield batch
             self.watchdog.beat()
 
     def _log_step(self, done: Step) -> None:
@@ -289,6 +306,7 @@ class Trainer:
                 "order": self._data_order(),
                 "recent": list(self.guard.recent),
                 "config": asdict(self.config),
+                "tokenizer": asdict(self.parts.loader.samples.sources[0].manifest.tokenizer),
                 "world": self.world.size,
             }
             with self.watchdog.paused():  # the previous save may still be running
@@ -316,7 +334,7 @@ class Trainer:
         self.journal.event("stop", self.state.step, reason=reason)
         self.console.say(f"stopping at step {self.state.step} ({reason}): saved, start again to continue")
         self.vote.close()
-        return REQUEUE
+        return self.request.status
 
     def _finish(self, status: int) -> None:
         if status == 0:

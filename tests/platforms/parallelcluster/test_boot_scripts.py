@@ -29,9 +29,9 @@ train-dy-g6e-5 10.1.0.16 train draining
 
 
 def here_document(script: str, word: str) -> str:
-    found = re.search(rf"<<'{word}'\n(.*?)^{word}$", script, re.DOTALL | re.MULTILINE)
-    assert found is not None
-    return found[1]
+    match = re.search(rf"<<'{word}'\n(.*?)^{word}$", script, re.DOTALL | re.MULTILINE)
+    assert match is not None
+    return match[1]
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def monitoring() -> str:
 
 
 @pytest.mark.parametrize(("answer", "up"), [(SINFO, ["11", "12", "16"]), ("", [])])
-def test_prometheus_is_told_the_nodes_that_are_up(monitoring: str, tmp_path: Path, answer: str, up: list[str]) -> None:
+def test_prometheus_scrapes_the_nodes_that_are_up(monitoring: str, tmp_path: Path, answer: str, up: list[str]) -> None:
     sinfo = tmp_path / "sinfo"
     sinfo.write_text(f"#!/bin/bash\ncat <<'EOF'\n{answer}EOF\n")
     sinfo.chmod(0o755)

@@ -1,4 +1,4 @@
-"""Every example's plan, byte for byte, against tests/golden; `pytest --update-golden` writes it anew. Templates are
+"""Every example's plan, byte for byte, against tests/golden; `pytest --update-golden` updates it. Templates are
 copied into a plan unchanged, so they are compared with the library and not kept a second time; job scripts are the
 schedulers' work and judged there."""
 
@@ -32,14 +32,14 @@ def plan_of(example: Path) -> ClusterPlan:
 def tree(plan: ClusterPlan, folder: Path) -> dict[str, str]:
     """The files of a plan as they are written, without the templates and job scripts."""
     write(plan, folder, {"picture.svg": picture(plan)}, None)
-    found = {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
+    files = {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
     for stack in plan.stacks:
-        assert found.pop(f"stacks/{stack.key}.yaml") == template(stack.template).text
-    facts = json.loads(found["plan.json"])
+        assert files.pop(f"stacks/{stack.key}.yaml") == template(stack.template).text
+    facts = json.loads(files["plan.json"])
     for job in plan.spec.jobs:
-        found.pop(f"jobs/{job.name}.sbatch")
+        files.pop(f"jobs/{job.name}.sbatch")
         facts["files"].pop(f"jobs/{job.name}.sbatch")
-    return {**found, "plan.json": json.dumps(facts, indent=2) + "\n"}
+    return {**files, "plan.json": json.dumps(facts, indent=2) + "\n"}
 
 
 def kept(folder: Path) -> dict[str, str]:
@@ -68,7 +68,7 @@ def test_the_golden_folder_holds_nothing_else() -> None:
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
-def test_the_header_tells_the_price_of_the_plan(example: Path) -> None:
+def test_the_header_has_the_price_of_the_plan(example: Path) -> None:
     assert f"# Cost: {plan_of(example).bill.headline}.\n" in example.read_text()
 
 

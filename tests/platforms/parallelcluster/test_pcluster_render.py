@@ -56,9 +56,9 @@ def queue(plan: ClusterPlan) -> Any:
     ],
 )
 def test_capacity(plan_of: Any, capacity: str, kind: str, target: object) -> None:
-    found = queue(plan_of(BASE, f"queues.train.capacity={capacity}"))
-    assert found["CapacityType"] == kind
-    assert found["ComputeResources"][0].get("CapacityReservationTarget") == target
+    rendered = queue(plan_of(BASE, f"queues.train.capacity={capacity}"))
+    assert rendered["CapacityType"] == kind
+    assert rendered["ComputeResources"][0].get("CapacityReservationTarget") == target
 
 
 @pytest.mark.parametrize(
@@ -84,9 +84,9 @@ def test_placement_follows_the_rule_of_thumb(plan_of: Any, override: str, expect
         ("c5.4xlarge", None),
     ],
 )
-def test_sockets_and_cores_are_told_where_there_are_several(plan_of: Any, instance: str, layout: object) -> None:
-    found = queue(plan_of(BASE, f"queues.train.instance={instance}"))
-    assert found["ComputeResources"][0].get("CustomSlurmSettings") == layout
+def test_sockets_and_cores_are_set_where_there_are_several(plan_of: Any, instance: str, layout: object) -> None:
+    rendered = queue(plan_of(BASE, f"queues.train.instance={instance}"))
+    assert rendered["ComputeResources"][0].get("CustomSlurmSettings") == layout
 
 
 def test_nvme_is_mounted_only_where_there_is_some(plan_of: Any) -> None:

@@ -24,8 +24,8 @@ def changed(*overrides: str, example: str = "p5-reservation") -> Difference:
     return difference(make_plan(load(path, [no_jobs])).files, make_plan(load(path, [no_jobs, *overrides])).files)
 
 
-def effects(found: Difference) -> dict[str, str]:
-    return {change.path or change.file: change.effect for change in found.changes}
+def effects(difference: Difference) -> dict[str, str]:
+    return {change.path or change.file: change.effect for change in difference.changes}
 
 
 def test_the_same_spec_has_no_difference() -> None:
@@ -59,18 +59,18 @@ def test_effect_of_a_change(override: str, path: str, effect: str) -> None:
 
 
 def test_a_queue_that_only_grows_its_floor_needs_a_stop() -> None:
-    found = changed("queues.train.count={min: 1, max: 4}", example="p4de-base")
+    difference = changed("queues.train.count={min: 1, max: 4}", example="p4de-base")
     path = f"{TRAIN}.ComputeResources[p4de-24xlarge].MinCount"
-    assert effects(found) == {path: "stop"}
-    assert found.hardest == "stop"
+    assert effects(difference) == {path: "stop"}
+    assert difference.hardest == "stop"
 
 
-def test_a_new_stack_is_told_once_and_the_lines_are_shown() -> None:
-    found = changed("accounting=true", "network={more_zones: [use2-az1]}")
-    assert effects(found)["stacks/accounting.yaml"] == "live"
-    assert effects(found)["Zone2"] == "replace"
-    assert "+    Database:" in found.lines
-    assert "--- a/cluster.yaml" in found.lines
+def test_a_new_stack_is_listed_once_and_the_lines_are_shown() -> None:
+    difference = changed("accounting=true", "network={more_zones: [use2-az1]}")
+    assert effects(difference)["stacks/accounting.yaml"] == "live"
+    assert effects(difference)["Zone2"] == "replace"
+    assert "+    Database:" in difference.lines
+    assert "--- a/cluster.yaml" in difference.lines
 
 
 def test_every_parameter_of_every_template_has_its_effect() -> None:
@@ -86,7 +86,7 @@ def test_a_field_the_table_lacks_has_its_parents_policy() -> None:
     assert effect_of("Nothing", 1, 2).kind == "replace"
 
 
-def test_writing_again_removes_what_is_gone_and_refuses_strangers(tmp_path: Path) -> None:
+def test_writing_again_removes_old_files_and_refuses_other_folders(tmp_path: Path) -> None:
     example = ROOT / "examples" / "p5-reservation.yaml"
     folder = tmp_path / "plan"
     first = make_plan(load(example))
@@ -132,13 +132,13 @@ def test_a_place_that_cannot_be_written_is_no_traceback(tmp_path: Path) -> None:
 
 
 def test_the_bill_adds_up() -> None:
-    found = make_plan(load(ROOT / "examples" / "p4de-train-g5-infer.yaml")).bill
-    parts = {(line.part, line.what): line for line in found.lines}
+    bill = make_plan(load(ROOT / "examples" / "p4de-train-g5-infer.yaml")).bill
+    parts = {(line.part, line.what): line for line in bill.lines}
     train, infer = parts["queue train", "p4de.24xlarge"], parts["queue infer", "g5.12xlarge"]
     assert train.usd_hour_each == pytest.approx(27.44705)
     assert (infer.least, infer.most) == (0, 10)
-    assert found.usd_hour_full - found.usd_hour_idle == pytest.approx(10 * 5.672 + 10 * 200 * 0.08 / 730)
-    assert found.usd_month_full == pytest.approx(found.usd_hour_full * 730)
+    assert bill.usd_hour_full - bill.usd_hour_idle == pytest.approx(10 * 5.672 + 10 * 200 * 0.08 / 730)
+    assert bill.usd_month_full == pytest.approx(bill.usd_hour_full * 730)
 
 
 def test_a_reservation_is_paid_in_full_and_a_block_in_advance() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from trainwright.check.finding import Edit
 from trainwright.check.model import File
 from trainwright.check.pcluster_schema import Key, Version, keys_of, refusals, refused, text, version_of, versions
 from trainwright.check.readers.values import to_int, value_of
@@ -93,7 +94,14 @@ def _unknown(node: Node, name: str, path: str, keys: dict[str, Key], version: Ve
         f"ParallelCluster {text(version)} has no key {name!r} {where}",
         hint or f"it has {', '.join(keys)}",
         level=None if hint else "warning",
+        edit=Edit(node.key_span(name), hint.split("'")[1], safe=False) if hint and _plain(node, name) else None,
     )
+
+
+def _plain(node: Node, name: str) -> bool:
+    """Whether the key is written without quotes."""
+    span = node.key_span(name)
+    return span.line == span.end_line and span.end_column - span.column == len(name)
 
 
 def _value(node: Node, name: str, child: Node, key: Key, path: str, version: Version) -> Iterator[Problem]:

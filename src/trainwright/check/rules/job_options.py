@@ -6,10 +6,12 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from trainwright.check.finding import Edit
 from trainwright.check.job_sizes import once
 from trainwright.check.model import Command, File, Job, Value
 from trainwright.check.options import Options, megatron, options_of_script, split, table
 from trainwright.check.registry import Problem, problem, rule
+from trainwright.spec.source import Span
 
 _MEGATRON_SCRIPT = re.compile(r"pretrain_(gpt|bert|t5|mamba|ict|retro)\.py$")
 _PYTHON = re.compile(r"python3?(\.\d+)?$")
@@ -94,7 +96,16 @@ def _compared(words: list[Value[str]], known: Options, exact: bool = False, cert
             word,
             f"{known.program} has no option {name}",
             f"did you mean {near}?" if near else f"remove it; {known.program} stops at an unknown option",
+            edit=_renamed(word, name, near),
         )
+
+
+def _renamed(word: Value[str], name: str, near: str) -> Edit | None:
+    """The edit that corrects an option's name, where the word is written as it is."""
+    span = word.span
+    if not near or span.line != span.end_line or span.end_column - span.column != len(word.value):
+        return None
+    return Edit(Span(span.line, span.column, span.line, span.column + len(name)), near, safe=False)
 
 
 def _typing_mistakes(words: list[Value[str]]) -> Iterator[Problem]:

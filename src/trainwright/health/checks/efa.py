@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainwright.health.inventory import INFINIBAND, efa_addresses, efa_devices
+from trainwright.health.inventory import INFINIBAND, efa_addresses, efa_devices, pci_devices
 from trainwright.health.node import Node
 from trainwright.health.profile import Profile, rows
 from trainwright.health.registry import check
@@ -10,6 +10,7 @@ from trainwright.health.verdict import Outcome, failed, passed, skipped, unknown
 
 PROVIDER = ("fi_info", "-p", "efa", "-t", "FI_EP_RDM")
 MEMLOCK = 16 * 2**30  # bytes; less and memory registration fails under load
+BOOTING, TRIES, TRY_SECONDS = 180.0, 3, 5.0  # seconds of uptime; p5en needs that long
 HUGE_PAGES = 5128  # of 2 MiB: what the EFA installer reserves
 
 
@@ -17,6 +18,13 @@ HUGE_PAGES = 5128  # of 2 MiB: what the EFA installer reserves
 def count(node: Node, profile: Profile) -> Outcome:
     """Every EFA card of the instance type is on the bus."""
     on_bus = len(efa_addresses(node))
+    for _ in range(TRIES):
+        # Many cards take a while to appear after boot.
+        if on_bus >= (profile.efa or 0) or float((node.read("/proc/uptime") or "inf").split()[0]) > BOOTING:
+            break
+        node.pause(TRY_SECONDS)
+        pci_devices.cache_clear()
+        on_bus = len(efa_addresses(node))
     if profile.efa and on_bus < profile.efa:
         hint = "launched without EFA interfaces?" if not on_bus else "or launched with fewer: then state --expect"
         return failed(f"{on_bus} EFA cards of {profile.efa} ({hint})")

@@ -19,10 +19,10 @@ MEMORY_SHARE = 0.94  # the kernel and firmware keep a few per cent for themselve
 @check("host.memory", action="isolate", needs=("type",))
 def memory(node: Node, profile: Profile) -> Outcome:
     """The node has the memory of its type."""
-    found = re.search(r"MemTotal:\s+(\d+) kB", node.read("/proc/meminfo") or "")
-    if not found or not profile.memory_mib:
+    match = re.search(r"MemTotal:\s+(\d+) kB", node.read("/proc/meminfo") or "")
+    if not match or not profile.memory_mib:
         return unknown("/proc/meminfo cannot be read")
-    have = int(found[1]) // 1024
+    have = int(match[1]) // 1024
     if have < MEMORY_SHARE * profile.memory_mib:
         return failed(f"{have >> 10} GiB of {profile.memory_mib >> 10}")
     return passed(f"{have >> 10} GiB of {profile.memory_mib >> 10}")
@@ -44,10 +44,6 @@ def cpus(node: Node, profile: Profile) -> Outcome:
 @check("host.modules", action="reboot")
 def modules(node: Node, profile: Profile) -> Outcome:
     """The kernel modules that the node's devices need are loaded."""
-    text = node.read("/proc/modules")
-    if text is None:
-        return unknown("/proc/modules cannot be read")
-    loaded = {line.split()[0] for line in text.splitlines() if line.strip()}
     needed = []
     if profile.gpus:
         needed += ["nvidia", "nvidia_uvm"]
@@ -55,16 +51,19 @@ def modules(node: Node, profile: Profile) -> Outcome:
         needed += ["ib_uverbs", "ib_core"]
     if profile.neuron:
         needed += ["neuron"]
+    if not needed:
+        return skipped("no device needs one")
+    loaded = {line.split()[0] for line in (node.read("/proc/modules") or "").splitlines() if line.strip()}
     missing = [name for name in needed if name not in loaded and not node.exists(f"/sys/module/{name}")]
-    return failed(f"not loaded: {', '.join(missing)}") if missing else passed(", ".join(needed) or "none needed")
+    return failed(f"not loaded: {', '.join(missing)}") if missing else passed(", ".join(needed))
 
 
 @check("host.clock", action="isolate", commands=(CHRONY, TIMEDATE))
 def clock(node: Node, profile: Profile) -> Outcome:
     """The clock is synchronised."""
     if node.has("chronyc") and (tracking := node.run(*CHRONY)).ok:
-        found = re.search(r"System time\s*:\s*([\d.]+) seconds (slow|fast)", tracking.out)
-        offset = float(found[1]) if found else 0.0
+        match = re.search(r"System time\s*:\s*([\d.]+) seconds (slow|fast)", tracking.out)
+        offset = float(match[1]) if match else 0.0
         if "Not synchronised" in tracking.out:
             return warned("chrony is not synchronised")
         message = f"{offset:.6f} s off"

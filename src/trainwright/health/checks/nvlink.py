@@ -49,9 +49,7 @@ def fabric(node: Node, profile: Profile) -> Outcome:
     service = node.run(*FABRIC_SERVICE)
     running = service.out.strip()
     if running in ("inactive", "failed", "activating"):
-        return failed(
-            f"nvidia-fabricmanager is {running}: `systemctl restart nvidia-fabricmanager`, then reset the GPUs"
-        )
+        return failed(f"nvidia-fabricmanager is {running}: restart it, then reset the GPUs")
     try:
         gpus = smi.query(node).gpus
     except smi.SmiError:
@@ -61,9 +59,8 @@ def fabric(node: Node, profile: Profile) -> Outcome:
         for gpu in gpus
         if gpu.fabric_state not in ("Completed", "N/A") or gpu.fabric_status not in ("Success", "N/A")
     ]
-    return worst_outcome(
-        apart, "all GPUs have joined" if gpus and gpus[0].fabric_state != "N/A" else f"service {running}"
-    )
+    joined = any(gpu.fabric_state == "Completed" for gpu in gpus)
+    return worst_outcome(apart, "all GPUs have joined" if joined else f"the service is {running or 'not there'}")
 
 
 @check("nvlink.topology", action="isolate", needs=("nvlink",), suite="deep", seconds=3.0, commands=(smi.TOPOLOGY,))
@@ -73,7 +70,7 @@ def topology(node: Node, profile: Profile) -> Outcome:
     if not pairs:
         return unknown(node.run(*smi.TOPOLOGY).complaint)
     usual = f"NV{profile.nvlinks}" if profile.nvlinks else Counter(pairs.values()).most_common(1)[0][0]
-    odd = [f"{one}-{other} {kind}" for (one, other), kind in pairs.items() if kind != usual and one < other]
+    odd = sorted({f"{min(pair)}-{max(pair)} {kind}" for pair, kind in pairs.items() if kind != usual})
     return failed(f"{', '.join(odd[:6])} where the others are {usual}") if odd else passed(f"{usual} between all")
 
 

@@ -10,7 +10,7 @@ from trainwright.health.node import Node
 from trainwright.health.profile import Profile
 from trainwright.health.registry import check
 from trainwright.health.verdict import Outcome, failed, passed, skipped, warned, worst_outcome
-from trainwright.health.versions import conflicts, versions_of
+from trainwright.health.versions import OF_THE_HOST, conflicts, versions_of
 
 TORCH_SECONDS = 120.0  # the first import from a shared file system takes its time
 # Printed by a process of its own: importing torch takes seconds and may crash on a broken node.
@@ -18,7 +18,7 @@ TORCH_SCREEN = """
 import json, torch
 d, c, n = torch.distributed, torch.cuda, torch.backends
 print(json.dumps({
-    "torch": torch.__version__, "git": torch.version.git_version, "cuda": torch.version.cuda, "debug": torch.version.debug,
+    "torch": torch.__version__, "git": torch.version.git_version, "cuda": torch.version.cuda,
     "gpus": c.device_count(), "architectures": c.get_arch_list(), "cudnn": n.cudnn.version(),
     "capabilities": sorted({"sm_%d%d" % c.get_device_capability(i) for i in range(c.device_count())}),
     "nccl": ".".join(map(str, c.nccl.version())) if c.is_available() and d.is_nccl_available() else None,
@@ -34,14 +34,16 @@ TORCH = (sys.executable, "-c", TORCH_SCREEN)
 @check("software.versions", action="isolate", seconds=0.5)
 def versions(node: Node, profile: Profile) -> Outcome:
     """Driver, CUDA, NCCL, libfabric, the plugin and EFA fit together."""
-    found = versions_of(node)
-    outcomes = [
-        failed(words) if level == "fail" else warned(words) for level, words in conflicts(found, profile.accelerator)
-    ]
-    return worst_outcome(outcomes, f"{len(found)} versions, no conflict known")
+    installed = versions_of(node)
+    of_the_host = {name: version for name, version in installed.items() if name in OF_THE_HOST}
+    outright = [words for level, words in conflicts(of_the_host, profile.accelerator) if level == "fail"]
+    # What jobs may bring along in their image does not make the node unfit.
+    outcomes = [failed(words) for words in outright]
+    outcomes += [warned(words) for _, words in conflicts(installed, profile.accelerator) if words not in outright]
+    return worst_outcome(outcomes, f"{len(installed)} versions, no conflict known")
 
 
-@check("software.torch", action="isolate", suite="deep", seconds=10.0, commands=())
+@check("software.torch", action="isolate", suite="deep", seconds=10.0)
 def torch_environment(node: Node, profile: Profile) -> Outcome:
     """PyTorch sees every GPU and was built for it."""
     screen, reason = torch_screen(node)

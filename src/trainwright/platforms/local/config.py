@@ -118,6 +118,8 @@ def _paths(record: Record) -> list[tuple[str, object]]:
 
 def _behaviour(cluster: LocalCluster, at: Path) -> list[tuple[str, object]]:
     fast = "batch_sched_delay=0,sched_interval=1,sched_min_interval=0,bf_interval=1"
+    # A job whose prolog failed on one node runs on another at once, instead of waiting until someone releases it.
+    fast += ",nohold_on_prolog_fail"
     settings: list[tuple[str, object]] = [
         ("ProctrackType", "proctrack/linuxproc"),
         ("TaskPlugin", "task/none"),

@@ -3,6 +3,7 @@ overlap and sequence parallelism."""
 
 from __future__ import annotations
 
+import re
 import tomllib
 from dataclasses import replace
 from functools import cache
@@ -24,6 +25,24 @@ def profile_for(text: str) -> Profile | None:
     return profile(_frameworks()[max(names, key=len)]) if names else None
 
 
+def year_of(row: dict[str, str]) -> float:
+    """The date in the name of the row's document, as 2024.9 for December 2024; 0 where there is none."""
+    date = re.search(r"(?<![0-9a-f])(20[12]\d)[-_]?(0[1-9]|1[0-2])?(?![0-9a-f])", row.get("path_or_url", "").lower())
+    return int(date[1]) + (int(date[2]) - 1) / 12 if date and date[2] else float(date[1]) if date else 0.0
+
+
+def release_of(trainer: Profile, row: dict[str, str]) -> Profile:
+    """The trainer as it was when the row was measured: Megatron before FlashAttention (mid 2022; fp16 dates a
+    table without a date); torchtitan before its loss was chunked (with 4-bit formats), and before it was compiled (2025)."""
+    year, path = year_of(row), row.get("path_or_url", "").lower()
+    old = 0 < year < 2022.5 or row.get("precision", "").lower() == "fp16"
+    if old and trainer.name.startswith("megatron"):
+        return profile("megatron-classic")
+    if trainer.loss != "chunked" or "fp4" in path or year >= 2026:
+        return trainer
+    return replace(trainer, loss="compiled" if year >= 2025 and row.get("compile", "").lower() == "yes" else "eager")
+
+
 def profile_of(row: dict[str, str]) -> Profile:
     """The profile of the row's framework, adjusted by what the row states."""
     source = f"{row.get('source_repo_or_doc', '')} {row.get('path_or_url', '')}"
@@ -31,8 +50,7 @@ def profile_of(row: dict[str, str]) -> Profile:
     trainer = profile_for(model) or profile_for(row.get("path_or_url", "")) or profile_for(source) or profile("torch")
     if "hf trainer" in notes or "hf model" in notes:
         trainer = profile("torch")
-    if trainer.name == "megatron" and row.get("precision", "").lower() == "fp16":
-        trainer = profile("megatron-classic")  # Megatron's fp16 tables predate fused attention
+    trainer = release_of(trainer, row)
     compiled = row.get("compile", "").lower()
     if compiled == "yes" and trainer.fusion in ("eager", "native"):
         trainer = replace(trainer, fusion="compiled")

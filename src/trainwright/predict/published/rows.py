@@ -14,7 +14,7 @@ from trainwright.predict.published.row_trainer import profile_of
 from trainwright.predict.published.rowshape import cluster_of_row, number, shape_of_row, whole
 from trainwright.predict.setup import Batch, Setup
 from trainwright.predict.step import step_time
-from trainwright.train.flops import flops_per_token, keys_per_token
+from trainwright.train.flops import TERA, flops_per_token, keys_per_token
 from trainwright.train.models.shape import ModelShape
 from trainwright.train.parallel.plan import ParallelPlan
 
@@ -105,8 +105,6 @@ def setup_of(row: Row, c: Constants) -> RowSetup:
     if reason or shape is None or cluster is None:
         return RowSetup(None, reason)
     trainer = profile_of(row)
-    if trainer.name == "torchtitan" and cluster.device.family == "sm_100":
-        trainer = replace(trainer, loss="chunked")  # as in its releases that support Blackwell
     plan_and_zero = plan_of(row, trainer, cluster.gpus)
     if plan_and_zero is None:
         return RowSetup(None, "tp x pp x cp does not divide the number of GPUs")
@@ -114,22 +112,41 @@ def setup_of(row: Row, c: Constants) -> RowSetup:
     precision = row.get("precision", "")
     setup = Setup(
         shape, cluster, plan, batch_of(row, plan, trainer), trainer, precision_of(precision), zero,
-        rowwise="rowwise" in precision.lower(), frozen="lora" in text_of(row),
+        rowwise="rowwise" in precision.lower(), frozen="lora" in text_of(row), balanced="balance" in text_of(row),
     )  # fmt: skip
     if plan.data > 1 and zero == 0 and trainer.data == "fsdp" and not fits(setup, c):
         sharded = replace(plan, replicate=1, shard=plan.data)
         setup = replace(setup, plan=sharded, zero=2 if trainer.weights_stay else 3)
+    if not (row.get("tp") or row.get("pp") or row.get("cp")):
+        setup = least_split(setup, c)
     stated = row.get("act_ckpt", "").strip().lower()
     policy = stated if stated in POLICIES else trainer.default_recompute
     return RowSetup(replace(setup, recompute=policy) if policy else least_recompute(setup, c))
+
+
+def least_split(s: Setup, c: Constants) -> Setup:
+    """A row that does not state its plan: the least tensor, then pipeline parallelism with which it fits."""
+    gpus, sequences = s.cluster.gpus, s.batch.micro * s.batch.count * s.plan.data
+    options = [(tp, 1) for tp in (1, 2, 4, 8)] + [(8, pp) for pp in (2, 3, 4, 6, 8, 12, 16, 24, 32)]
+    for tp, pp in options:
+        data = gpus // (tp * pp)
+        if tp > s.cluster.per_node or gpus % (tp * pp) or s.shape.heads % tp or s.shape.layers % pp:
+            continue
+        plan = replace(s.plan, tp=tp, pp=pp, **{"replicate" if s.zero == 0 else "shard": data})
+        micro = s.batch.micro if pp == 1 else 1
+        batch = replace(s.batch, micro=micro, count=max(1, sequences // data // micro))
+        option = replace(s, plan=plan, batch=batch)
+        if fits(least_recompute(option, c), c):
+            return option
+    return s
 
 
 def not_covered(row: Row, shape: ModelShape | None, cluster: Cluster | None) -> str:
     """Why a row cannot be predicted; empty where it can."""
     if shape is None:
         return f"the shape of model {row.get('model', '')!r} is neither in the row nor in the catalog"
-    if (whole(row.get("ep"), 1) or 1) > 1 or "moe" in row.get("model", "").lower() or shape.experts:
-        return "mixture of experts: the published rows scatter too much"
+    if ((whole(row.get("ep"), 1) or 1) > 1 or "moe" in row.get("model", "").lower()) and not shape.experts:
+        return f"a mixture of experts, but the experts of {row.get('model', '')!r} are not known"
     if cluster is None:
         return f"accelerator {row.get('gpu', '')!r} or the number of GPUs is not known"
     if cluster.device.arch.startswith("neuron"):
@@ -176,7 +193,8 @@ def published_flops_per_token(shape: ModelShape, sequence: int) -> float:
 
 
 def measured(row: Row) -> float | None:
-    """Tokens/s per GPU that the row reports, from whichever column has it."""
+    """Tokens/s per GPU that the row reports, from whichever column has it; FLOP/s and MFU are converted by the
+    source's own definition."""
     direct = number(row.get("tokens_per_s_per_gpu"))
     if direct:
         return direct
@@ -184,4 +202,18 @@ def measured(row: Row) -> float | None:
     step = number(row.get("step_time_s")) or number(note(row, "derived_step_s"))
     if step and gpus and total and sequence:
         return total * sequence / step / gpus
-    return None
+    flops, share = number(row.get("tflops_per_gpu")), number(row.get("mfu"))
+    shape, cluster = shape_of_row(row), cluster_of_row(row)
+    if not (flops or share) or not sequence or shape is None or cluster is None:
+        return None
+    rate = flops * TERA if flops else (share or 0.0) * cluster.device.bf16
+    return rate / flops_of_source(row, shape, int(sequence))
+
+
+CAUSAL_SOURCES = ("Megatron-Bridge", "Automodel")  # count the attention that a causal mask leaves
+
+
+def flops_of_source(row: Row, shape: ModelShape, sequence: int) -> float:
+    """FLOPs per token as the row's source counts them (performance notes, section 1)."""
+    causal = any(name in row.get("source_repo_or_doc", "") for name in CAUSAL_SOURCES)
+    return flops_per_token(shape, sequence) if causal else published_flops_per_token(shape, sequence)

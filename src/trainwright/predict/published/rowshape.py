@@ -100,9 +100,14 @@ def cluster_of_row(row: dict[str, str]) -> Cluster | None:
 def shape_of_row(row: dict[str, str]) -> ModelShape | None:
     """The row's own columns, or the catalog's shape of that name. Gating and tying follow the parameter count."""
     name = row.get("model", "")
+    known = known_shape(name)
+    if known is not None and known.experts:
+        layers = whole(row.get("layers")) or known.layers  # benchmarks cut large mixtures to a few layers
+        mtp = 0 if "w/o mtp" in name.lower() else known.mtp_layers
+        return replace(known, layers=layers, dense_layers=min(known.dense_layers, layers - 1), mtp_layers=mtp)
     columns = {key: whole(row.get(key)) for key in ("layers", "hidden", "heads", "kv_heads", "ffn", "vocab")}
     if not columns["hidden"] or not columns["layers"]:
-        return known_shape(name)
+        return known
     hidden = columns["hidden"]
     columns["heads"] = columns["heads"] or max(1, hidden // 128)
     columns["kv_heads"] = columns["kv_heads"] or columns["heads"]
@@ -130,7 +135,8 @@ def shape_of_row(row: dict[str, str]) -> ModelShape | None:
 
 
 def known_shape(name: str) -> ModelShape | None:
-    """The known shape whose name is part of the row's; the longest such name wins."""
-    plain = re.sub(r"[^a-z0-9.]", "", name.lower())
-    matches = [key for key in known_shapes() if re.sub(r"[^a-z0-9.]", "", key) in plain]
+    """The known shape whose name is part of the row's; the longest such name wins. `Qwen3 MoE 30B` is qwen3-30b-a3b."""
+    plain = re.sub(r"[^a-z0-9.]|moe", "", name.lower())
+    active = r"-a\d+b$" if "moe" in name.lower() else r"$^"
+    matches = [key for key in known_shapes() if re.sub(r"[^a-z0-9.]", "", re.sub(active, "", key)) in plain]
     return known_shapes()[max(matches, key=len)] if matches else None

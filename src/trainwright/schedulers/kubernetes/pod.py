@@ -158,6 +158,9 @@ def pod_labels(launch: Launch, component: str = "node") -> dict[str, str]:
 
 def torchrun(launch: Launch, node_rank: str, master: str, port: str) -> list[str]:
     """The rank's command under torchrun. `$(NAME)` is filled in by Kubernetes from the pod's environment."""
+    if launch.launcher == "plain":
+        place = [f"NODE_RANK={node_rank}", f"MASTER_ADDR={master}", f"MASTER_PORT={port}"]
+        return ["env", *place, *launch.command]
     return [
         "torchrun",
         f"--nnodes={launch.nodes}",

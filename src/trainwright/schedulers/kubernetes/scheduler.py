@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -12,22 +12,12 @@ from typing import Any
 import yaml
 
 from trainwright.errors import UserError, did_you_mean
-from trainwright.schedulers.base import JobIdentity, JobStatus, Launch, Script, State, refuse_what_it_cannot
+from trainwright.schedulers.base import JobIdentity, JobStatus, Launch, RunsImages, Script, State, assert_honoured
 from trainwright.schedulers.kubernetes.kinds import KINDS, NODES, QUEUE, Kind
 from trainwright.schedulers.kubernetes.pod import PodSettings
 from trainwright.schedulers.logs import by_rank
 from trainwright.schedulers.shell import Shell, Unreachable
 
-CANNOT: dict[str, str] = {
-    "account": "Kubernetes has no accounts; a namespace and its quota do that",
-    "qos": "Kubernetes has no Slurm QoS; a PriorityClass does that",
-    "constraint": "the instance type selects the nodes",
-    "reservation": "Kubernetes has no reservations",
-    "array": "submit one job per member",
-    "after": "Kubernetes starts jobs at once; use a workflow engine",
-    "venv": "the image holds the software",
-    "health": "run the health check as a pod of its own",
-}
 PATIENCE = (5.0, 30.0)  # seconds to reach the API, and for one answer of it
 # What the operators call a job's condition -> our word. The last condition that is true speaks.
 _CONDITIONS: dict[str, State] = {
@@ -45,7 +35,7 @@ class _Plain(yaml.SafeDumper):
 
 
 @dataclass(frozen=True)
-class KubernetesScheduler:
+class KubernetesScheduler(RunsImages):
     """Jobs as custom resources of one namespace. `kind` is pytorchjob, jobset, trainjob or mpijob."""
 
     settings: PodSettings = field(default_factory=PodSettings)
@@ -54,10 +44,6 @@ class KubernetesScheduler:
     cluster: str = ""
     shell: Shell = field(default_factory=Shell)
     name = "kubernetes"
-    python = "python3"
-    interface = ""
-    ships = False  # the image holds the software
-    cannot: Mapping[str, str] = field(default_factory=lambda: CANNOT)
 
     @property
     def at(self) -> dict[str, str]:
@@ -73,7 +59,7 @@ class KubernetesScheduler:
 
     def render(self, launch: Launch) -> Script:
         """The manifest, as `kubectl apply` would take it; the reasons of computed variables stand on top."""
-        refuse_what_it_cannot(launch, self)
+        assert_honoured(launch, self.name)
         manifest = self._kind.build(launch, self.settings)
         head = [
             f"# {launch.name}: {launch.nodes} nodes of {launch.processes} processes. By hand: kubectl apply -f job.yaml"

@@ -36,15 +36,27 @@ class ModelShape:
     norm_bias: bool = False  # LayerNorm with a bias (GPT, Falcon) or without (MPT)
     position: str = "rope"  # rope | learned | alibi | relative | none
     rope_theta: float = 10_000.0
-    rope_scaling: tuple[float, float, float, int] | None = None  # Llama 3.1: factor, low, high, original context
+    rope_scaling: tuple[float, ...] | None = None  # Llama 3.1: factor, low, high, original context; linear: factor
     tied: bool = False
-    bias: bool = False  # biases on the linear layers
+    bias: bool = False  # biases on all linear layers
     qkv_bias: bool = False
+    out_bias: bool = False  # on the output projection of attention
+    mlp_bias: bool = False
+    qk_norm: bool = False  # RMSNorm over each head of queries and keys (Qwen 3)
     parallel_block: bool = False  # attention and MLP read the same input (Falcon)
     parallel_norms: int = 1  # of a parallel block: one shared norm (Falcon 7B) or one each (Falcon 40B)
     window: int = 0  # sliding attention window; 0: none
     experts: int = 0
     experts_per_token: int = 0
+    shared_ffn: int = 0  # width of the MLP that every token visits beside its experts
+    dense_layers: int = 0  # layers of a mixture of experts that have a plain MLP of width dense_ffn
+    dense_ffn: int = 0
+    window_layers: int = 0  # layers with the sliding window, where not all have it
+    latent_q: int = 0  # multi-head latent attention (DeepSeek): rank of the queries, of the keys and values
+    latent_kv: int = 0
+    rope_dim: int = 0  # the part of head_dim with rotary positions, and the width of a value, under latent attention
+    value_dim: int = 0
+    mtp_layers: int = 0  # multi-token prediction: further layers, each with a pass through the output head
     source: str = ""
 
     @property
@@ -73,7 +85,12 @@ def shape_from(name: str, row: dict[str, Any]) -> ModelShape:
 
 
 def lookup(name: str) -> ModelShape:
-    """The published shape of that name, or, for `<name>-debug`, its small variant for a laptop."""
+    """The published shape of that name, or, for `<name>-debug`, its small variant for a laptop; a path of a JSON file
+    or of a Hugging Face folder gives the model described there."""
+    if is_file(name):
+        from trainwright.train.models.hf_config import shape_of_file
+
+        return shape_of_file(Path(name))
     known = shapes()
     if name in known:
         return known[name]
@@ -82,6 +99,16 @@ def lookup(name: str) -> ModelShape:
         return debug_sibling(known[base])
     fix = did_you_mean(base, known) or "`trainwright catalog list --kind models` names them all"
     raise UserError(f"there is no model named {name!r}", fix=fix)
+
+
+def is_published(name: str) -> bool:
+    """Whether the name, or the one it is a small variant of, is in the catalogue."""
+    return name.removesuffix(DEBUG) in shapes()
+
+
+def is_file(name: str) -> bool:
+    """Whether a model is named by a file instead of by its name in the catalogue."""
+    return name.endswith(".json") or (Path(name) / "config.json").is_file()
 
 
 def debug_sibling(shape: ModelShape) -> ModelShape:
@@ -109,13 +136,22 @@ def debug_sibling(shape: ModelShape) -> ModelShape:
 def parameter_count(shape: ModelShape) -> int:
     """Every trainable number of the model, the embedding and the output head included (a tied head counts once)."""
     tables = shape.vocab * shape.hidden * (1 if shape.tied else 2)
-    return tables + position_parameters(shape) + block_parameters(shape) * shape.layers + norm_parameters(shape)
+    blocks = sum(layers * block_parameters(kind) for layers, kind in layer_kinds(shape))
+    return tables + position_parameters(shape) + blocks + norm_parameters(shape)
+
+
+def layer_kinds(shape: ModelShape) -> tuple[tuple[int, ModelShape], ...]:
+    """(number of layers, their shape) of each kind of layer: some layers of a mixture of experts may be plain."""
+    if not shape.dense_layers:
+        return ((shape.layers, shape),)
+    plain = replace(shape, experts=0, experts_per_token=0, shared_ffn=0, ffn=shape.dense_ffn, dense_layers=0)
+    return ((shape.layers - shape.dense_layers, replace(shape, dense_layers=0)), (shape.dense_layers, plain))
 
 
 def active_parameter_count(shape: ModelShape) -> int:
     """As `parameter_count`, but only the experts that one token visits."""
     idle = max(0, shape.experts - shape.experts_per_token)
-    return parameter_count(shape) - idle * mlp_parameters(shape) * shape.layers
+    return parameter_count(shape) - idle * mlp_parameters(shape) * (shape.layers - shape.dense_layers)
 
 
 def position_parameters(shape: ModelShape) -> int:
@@ -127,22 +163,35 @@ def norm_parameters(shape: ModelShape) -> int:
 
 
 def attention_parameters(shape: ModelShape) -> int:
+    if shape.latent_kv:
+        return latent_attention_parameters(shape)
     inner = shape.heads * shape.width_per_head
     qkv = inner + 2 * shape.kv_heads * shape.width_per_head
-    biases = (qkv if shape.bias or shape.qkv_bias else 0) + (shape.hidden if shape.bias else 0)
-    return shape.hidden * (qkv + inner) + biases
+    biases = (qkv if shape.bias or shape.qkv_bias else 0) + (shape.hidden if shape.bias or shape.out_bias else 0)
+    norms = 2 * shape.width_per_head if shape.qk_norm else 0
+    return shape.hidden * (qkv + inner) + biases + norms
+
+
+def latent_attention_parameters(shape: ModelShape) -> int:
+    """Queries, and keys with values, each through a narrow product and a wide one; then the output."""
+    plain = shape.width_per_head - shape.rope_dim
+    narrow = shape.latent_kv + shape.rope_dim
+    wide = shape.heads * (plain + shape.value_dim)
+    queries = shape.heads * shape.width_per_head
+    query = shape.latent_q * (shape.hidden + queries) if shape.latent_q else shape.hidden * queries
+    return query + shape.hidden * narrow + shape.latent_kv * wide + shape.heads * shape.value_dim * shape.hidden
 
 
 def mlp_parameters(shape: ModelShape) -> int:
     ups = 2 if shape.activation == "swiglu" else 1
-    biases = (ups * shape.ffn + shape.hidden) if shape.bias else 0
+    biases = (ups * shape.ffn + shape.hidden) if shape.bias or shape.mlp_bias else 0
     return (ups + 1) * shape.hidden * shape.ffn + biases
 
 
 def block_parameters(shape: ModelShape) -> int:
-    """One layer: attention, MLP (or experts and their router) and the norms."""
+    """One layer: attention, MLP (or experts, the shared one and their router) and the norms."""
     norms = shape.parallel_norms if shape.parallel_block else 2
-    mlps = (
-        shape.experts * mlp_parameters(shape) + shape.experts * shape.hidden if shape.experts else mlp_parameters(shape)
-    )
+    mlps = mlp_parameters(shape)
+    if shape.experts:
+        mlps = shape.experts * (mlps + shape.hidden) + mlp_parameters(replace(shape, ffn=shape.shared_ffn, bias=False))
     return attention_parameters(shape) + mlps + norms * norm_parameters(shape)

@@ -1,0 +1,124 @@
+"""Results of files that have not changed since the last call. A file counts as changed when it, or anything in its
+directory or the one above, did: rules also read what lies beside a file. The rules' own code and the settings are part
+of the key."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from trainwright import __version__
+from trainwright.check.engine import Result, RulePlan
+from trainwright.check.finding import Edit, Finding
+from trainwright.files import write_whole
+from trainwright.spec.source import Span
+
+_CODE = Path(__file__).parent
+
+
+class Cache:
+    """Results by path, kept in one file per set of rules and settings."""
+
+    def __init__(self, path: Path, entries: dict[str, Any]) -> None:
+        self.path = path
+        self.entries = entries
+        self.changed = False
+        self.folders: dict[str, str] = {}  # fingerprints of directories, computed once per call
+
+    @classmethod
+    def open(cls, plan: RulePlan) -> Cache:
+        path = _folder() / f"{_key_of(plan)}.json"
+        try:
+            entries = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            entries = {}
+        return cls(path, entries if isinstance(entries, dict) else {})
+
+    def get(self, path: str) -> Result | None:
+        """The stored result of an unchanged file."""
+        entry = self.entries.get(os.path.abspath(path))
+        if path == "-" or entry is None or entry["key"] != self.key(path):
+            return None
+        findings = [_finding(row, path) for row in entry["findings"]]
+        texts = {path: Path(path).read_text(encoding="utf-8", errors="replace")} if findings else {}
+        return Result(
+            findings, files=entry["files"], unread=[path] if entry["unread"] else [], ignored=entry["ignored"],
+            texts=texts, templates=entry["templates"],
+        )  # fmt: skip
+
+    def put(self, path: str, result: Result) -> None:
+        if path == "-" or any(finding.file != path for finding in result.findings):
+            return
+        self.changed = True
+        self.entries[os.path.abspath(path)] = {
+            "key": self.key(path), "files": result.files, "unread": bool(result.unread), "ignored": result.ignored,
+            "templates": result.templates, "findings": [_row(finding) for finding in result.findings],
+        }  # fmt: skip
+
+    def save(self) -> None:
+        if not self.changed:
+            return
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(self.path, json.dumps(self.entries, separators=(",", ":")))
+        except OSError:
+            return  # a read-only home costs time, not correctness
+
+    def key(self, path: str) -> str:
+        folder = os.path.dirname(os.path.abspath(path))
+        return f"{_stamp(path)} {self.fingerprint(folder)} {self.fingerprint(os.path.dirname(folder))}"
+
+    def fingerprint(self, folder: str) -> str:
+        if folder not in self.folders:
+            try:
+                with os.scandir(folder) as entries:
+                    stamps = sorted(f"{one.name} {_of(one.stat())}" for one in entries if one.is_file())
+            except OSError:
+                stamps = []
+            self.folders[folder] = hashlib.blake2b("\n".join(stamps).encode(), digest_size=8).hexdigest()
+        return self.folders[folder]
+
+
+def _folder() -> Path:
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(home) / "trainwright" / "check"
+
+
+def _key_of(plan: RulePlan) -> str:
+    code = "".join(_stamp(str(path)) for path in sorted(_CODE.rglob("*.py")))
+    rules = ",".join(rule.code for rule in plan.rules)
+    text = f"{__version__} {code} {rules} {plan.selection} {plan.config}"
+    return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
+
+
+def _stamp(path: str) -> str:
+    try:
+        return _of(os.stat(path))
+    except OSError:
+        return ""
+
+
+def _of(status: os.stat_result) -> str:
+    return f"{status.st_mtime_ns}:{status.st_size}"
+
+
+def _row(finding: Finding) -> dict[str, Any]:
+    row = asdict(finding)
+    del row["file"]
+    return row
+
+
+def _finding(row: dict[str, Any], path: str) -> Finding:
+    edit = row["edit"]
+    return Finding(
+        **{
+            **row,
+            "file": path,
+            "span": Span(**row["span"]),
+            "edit": Edit(**{**edit, "span": Span(**edit["span"])}) if edit is not None else None,
+        }
+    )

@@ -1,0 +1,99 @@
+"""Which findings are new: not in a baseline, or on lines that changed since a revision."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import subprocess
+from collections import Counter
+from pathlib import Path
+
+from trainwright.check.engine import Result
+from trainwright.check.finding import Finding
+from trainwright.errors import UserError
+from trainwright.files import write_whole
+
+_HUNK = re.compile(r"^@@ -\S+ \+(\d+)(?:,(\d+))? @@")
+
+
+def fingerprint(finding: Finding, text: str) -> str:
+    """What stays the same when lines move: the file, the rule and the line's own text."""
+    lines = text.splitlines()
+    line = lines[finding.span.line - 1].strip() if 0 < finding.span.line <= len(lines) else ""
+    name = Path(os.path.relpath(finding.file)).as_posix() if finding.file != "<stdin>" else finding.file
+    return hashlib.blake2b(f"{name}\0{finding.code}\0{line}".encode(), digest_size=10).hexdigest()
+
+
+def write_baseline(path: Path, result: Result) -> None:
+    """Record every finding, so that later calls report only others."""
+    counts = Counter(fingerprint(f, result.texts.get(f.file, "")) for f in result.findings)
+    write_whole(path, json.dumps({"version": 1, "findings": dict(sorted(counts.items()))}, indent=1) + "\n")
+
+
+def only_new(path: Path, result: Result) -> int:
+    """Drop the findings of the baseline; returns how many."""
+    try:
+        known = Counter(json.loads(path.read_text(encoding="utf-8"))["findings"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(
+            f"cannot read the baseline: {error}", where=str(path), fix=f"write it with --write-baseline {path}"
+        ) from error
+    new = []
+    for finding in result.findings:
+        mark = fingerprint(finding, result.texts.get(finding.file, ""))
+        if known[mark] > 0:
+            known[mark] -= 1
+        else:
+            new.append(finding)
+    dropped = len(result.findings) - len(new)
+    result.findings = new
+    return dropped
+
+
+def only_changed(revision: str, result: Result) -> int:
+    """Drop the findings on lines that git does not show as changed since a revision; returns how many."""
+    changed = changed_lines(revision)
+    kept = []
+    for finding in result.findings:
+        lines = changed.get(os.path.realpath(finding.file))
+        if lines is not None and (not lines or any(n in lines for n in _lines_of(finding))):
+            kept.append(finding)
+    dropped = len(result.findings) - len(kept)
+    result.findings = kept
+    return dropped
+
+
+def _lines_of(finding: Finding) -> range:
+    return range(finding.span.line, max(finding.span.line, finding.span.end_line) + 1)
+
+
+def changed_lines(revision: str) -> dict[str, set[int]]:
+    """Changed files -> changed lines; an empty set: the whole file is new."""
+    top = _git("rev-parse", "--show-toplevel").strip()
+    changed: dict[str, set[int]] = {}
+    current: set[int] = set()
+    for line in _git("diff", "--unified=0", "--no-color", "--no-ext-diff", revision, "--").splitlines():
+        if line.startswith("+++ "):
+            current = changed.setdefault(os.path.realpath(os.path.join(top, line[6:].rstrip("\t"))), set())
+        match = _HUNK.match(line)
+        if match is not None:
+            start, count = int(match[1]), int(match[2] if match[2] is not None else 1)
+            current.update(range(start, start + count) or (-1,))  # a pure deletion changes no line that is left
+    for name in _git("ls-files", "--others", "--exclude-standard", "--full-name", ":/").splitlines():
+        changed[os.path.realpath(os.path.join(top, name))] = set()
+    return changed
+
+
+def _git(*words: str) -> str:
+    try:
+        done = subprocess.run(["git", "-c", "core.quotePath=false", *words], capture_output=True, text=True, check=True)
+    except FileNotFoundError as error:
+        raise UserError("--diff needs git", fix="install git") from error
+    except subprocess.CalledProcessError as error:
+        reason = error.stderr.strip().splitlines()
+        raise UserError(
+            f"git: {reason[0] if reason else 'failed'}", fix="name a revision of this repository"
+        ) from error
+    return done.stdout

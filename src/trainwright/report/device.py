@@ -1,0 +1,47 @@
+"""What `bench device` measured, beside the data sheet and beside what `predict` assumes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trainwright.catalog.accelerators import Accelerator, accelerators
+
+
+def accelerator_named(torch_name: str) -> Accelerator | None:
+    """The catalog's chip for what torch calls a device (`NVIDIA H100 80GB HBM3`); memory tells variants apart."""
+    words = torch_name.upper().replace("-", " ").split()
+    matches = [chip for chip in accelerators() if chip.title.upper().split()[0] in words and chip.maker == "NVIDIA"]
+    exact = [
+        chip for chip in matches if any(word in words for word in chip.title.upper().split() if word.endswith("GB"))
+    ]
+    return next(iter(exact or matches), None)
+
+
+def add_limits(result: dict[str, Any]) -> None:
+    """Put `sheet` (the vendor's figure) and `assumed` (what predictions use as the best reachable) into each row."""
+    chip = accelerator_named(result["machine"].get("gpu", ""))
+    for row in result["rows"]:
+        row["sheet"], row["assumed"] = limits(row["kind"], chip) if chip else (None, None)
+
+
+def limits(kind: str, chip: Accelerator) -> tuple[float | None, float | None]:
+    """(data sheet, assumed by predict), None where there is no figure."""
+    known: dict[str, tuple[float, float | None]] = {
+        "matmul bf16": (chip.bf16_tflops, chip.mamf_bf16_tflops),
+        "matmul fp8": (chip.fp8_tflops, chip.mamf_fp8_tflops),
+        "memory": (chip.memory_gb_s, None),
+        "peer": (chip.nvlink_gb_s, None),
+    }
+    sheet, assumed = known.get(kind, (0.0, None))
+    return sheet or None, assumed
+
+
+def device_text(result: dict[str, Any]) -> str:
+    """One line per measurement."""
+    lines = [f"{'device':<8} {'measurement':<38} {'achieved':>10} {'data sheet':>16} {'predict assumes':>16}  unit"]
+    for row in result["rows"]:
+        cells = [f"{row[k]:,.0f} ({row['value'] / row[k]:.0%})" if row[k] else "-" for k in ("sheet", "assumed")]
+        lines.append(
+            f"{row['device']:<8} {row['name']:<38} {row['value']:>10,.2f} {cells[0]:>16} {cells[1]:>16}  {row['unit']}"
+        )
+    return "\n".join(lines)

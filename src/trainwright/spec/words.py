@@ -1,0 +1,52 @@
+"""Texts of a spec that reach scripts, command lines and file names on the nodes: what could end a line or a quote is
+refused where it is read."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_FOLDER = re.compile(r"/[A-Za-z0-9._/-]*")
+
+
+def _name(value: str) -> str:
+    if not _NAME.fullmatch(value):
+        raise ValueError(
+            f"{value!r} is no name: letters, digits, dots, dashes and underscores, a letter or digit first"
+        )
+    return value
+
+
+def _word(value: str) -> str:
+    if any(ord(char) < 32 or ord(char) == 127 for char in value):
+        raise ValueError(f"{value!r} holds a line break or another control character")
+    return value
+
+
+def _argument(value: Any) -> Any:
+    """A number among the arguments (`[--lr, 1e-4]`) is a word of the command line."""
+    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+def _folder(value: str) -> str:
+    if not _FOLDER.fullmatch(value) or "/../" in f"{value}/":
+        raise ValueError(f"{value!r} is no folder: a full path of letters, digits, dots, dashes and underscores")
+    return value
+
+
+def _variables(value: dict[str, str]) -> dict[str, str]:
+    for name in value:
+        if not _VARIABLE.fullmatch(name):
+            raise ValueError(f"{name!r} is no name of an environment variable: letters, digits and underscores")
+    return value
+
+
+Name = Annotated[str, AfterValidator(_name)]
+Argument = Annotated[str, BeforeValidator(_argument), AfterValidator(_word)]
+Word = Annotated[str, AfterValidator(_word)]
+Folder = Annotated[str, AfterValidator(_folder)]
+Variables = Annotated[dict[str, str], AfterValidator(_variables)]

@@ -1,0 +1,143 @@
+"""Decoders of JPEG images, by whichever library is installed: each decodes, crops and resizes to a square."""
+
+from __future__ import annotations
+
+import io
+import math
+import random
+from collections.abc import Callable
+from typing import Any
+
+from trainwright.errors import UserError
+
+Crop = tuple[int, int, int, int, bool]  # left, top, width, height, whether to mirror
+CropOf = Callable[[int, int], Crop]  # (width, height) of the image -> what to cut out
+Decoder = Callable[[bytes, CropOf, int], Any]  # -> uint8 array, height x width x 3
+
+
+def random_crop(dice: random.Random, width: int, height: int) -> Crop:
+    """The crop of every ImageNet recipe: 8 to 100 % of the area, 3:4 to 4:3, anywhere, mirrored half of the time."""
+    mirror = dice.random() < 0.5
+    for _ in range(10):
+        area = width * height * dice.uniform(0.08, 1.0)
+        ratio = math.exp(dice.uniform(math.log(3 / 4), math.log(4 / 3)))
+        w, h = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
+        if 0 < w <= width and 0 < h <= height:
+            return dice.randint(0, width - w), dice.randint(0, height - h), w, h, mirror
+    side = min(width, height)
+    return (width - side) // 2, (height - side) // 2, side, side, mirror
+
+
+def pillow() -> Decoder:
+    """The reference: Pillow as torchvision's transforms use it."""
+    import numpy
+    from PIL import Image
+
+    def decode(data: bytes, crop_of: CropOf, side: int) -> Any:
+        image = Image.open(io.BytesIO(data)).convert("RGB")
+        x, y, w, h, mirror = crop_of(*image.size)
+        image = image.resize((side, side), Image.Resampling.BILINEAR, box=(x, y, x + w, y + h))
+        return numpy.array(image.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if mirror else image)
+
+    return decode
+
+
+def opencv() -> Decoder:
+    import cv2
+    import numpy
+
+    cv2.setNumThreads(1)  # the loader's threads are the parallelism
+
+    def decode(data: bytes, crop_of: CropOf, side: int) -> Any:
+        image = cv2.imdecode(numpy.frombuffer(data, numpy.uint8), cv2.IMREAD_COLOR)
+        if image is None:
+            raise ValueError("OpenCV knows no such format, or the data is damaged")
+        height, width = image.shape[:2]
+        x, y, w, h, mirror = crop_of(width, height)
+        small = cv2.resize(image[y : y + h, x : x + w], (side, side), interpolation=_way(cv2, w, h, side))
+        return cv2.cvtColor(cv2.flip(small, 1) if mirror else small, cv2.COLOR_BGR2RGB)
+
+    return decode
+
+
+def turbojpeg() -> Decoder:
+    """libjpeg-turbo through simplejpeg: no row below the crop; a half or less of the size where enough."""
+    import cv2
+    import simplejpeg
+
+    cv2.setNumThreads(1)
+    other = opencv()
+
+    def decode(data: bytes, crop_of: CropOf, side: int) -> Any:
+        at = frame_header(data)
+        if at is None:
+            return other(data, crop_of, side)  # PNG, or a kind of JPEG that libjpeg-turbo's fast path does not take
+        height, width = int.from_bytes(data[at : at + 2]), int.from_bytes(data[at + 2 : at + 4])
+        x, y, w, h, mirror = crop_of(width, height)
+        power = max(p for p in (1, 2, 4, 8) if p == 1 or min(w, h) >= p * side)
+        # Only the rows down to the crop's last are asked for, in whole blocks: the decoder then ends there.
+        rows = min(height, -(-(y + h) // 32) * 32)
+        if rows < height:
+            data = b"".join((data[:at], rows.to_bytes(2), data[at + 2 :]))
+        image = simplejpeg.decode_jpeg(
+            data, "RGB", fastdct=True, fastupsample=True, min_height=-(-rows // power), min_width=-(-width // power),
+            strict=False,
+        )  # fmt: skip
+        across, down = image.shape[1] / width, image.shape[0] / rows
+        left, top = int(x * across), int(y * down)
+        part = image[top : max(top + 1, round((y + h) * down)), left : max(left + 1, round((x + w) * across))]
+        small = cv2.resize(part, (side, side), interpolation=_way(cv2, part.shape[1], part.shape[0], side))
+        return cv2.flip(small, 1) if mirror else small
+
+    return decode
+
+
+def _way(cv2: Any, width: int, height: int, side: int) -> int:
+    """Averaging over areas where the image shrinks to less than half, as bilinear alone would skip pixels."""
+    return cv2.INTER_AREA if min(width, height) > 2 * side else cv2.INTER_LINEAR
+
+
+def frame_header(data: bytes) -> int | None:
+    """Where a baseline JPEG says its height; None for other files and for progressive ones, which need every byte."""
+    if data[:2] != b"\xff\xd8":
+        return None
+    at = 2
+    while at + 9 < len(data) and data[at] == 0xFF:
+        marker = data[at + 1]
+        if marker in (0xC0, 0xC1):
+            return at + 5
+        if 0xC2 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
+            return None
+        at += 2 + int.from_bytes(data[at + 2 : at + 4])
+    return None
+
+
+MAKERS: dict[str, Callable[[], Decoder]] = {"turbojpeg": turbojpeg, "opencv": opencv, "pillow": pillow}  # fastest first
+
+
+def decoder(name: str = "") -> Decoder:
+    """The named decoder, or the fastest whose libraries are installed."""
+    if name and name not in MAKERS:
+        raise UserError(f"no decoder {name!r}", fix=f"one of {', '.join(MAKERS)}")
+    for candidate in [name] if name else MAKERS:
+        try:
+            return MAKERS[candidate]()
+        except ImportError:
+            continue
+    missing = {"turbojpeg": "simplejpeg opencv-python-headless", "opencv": "opencv-python-headless"}
+    raise UserError(
+        f"no library for the decoder {name!r} is installed" if name else "no library that decodes images is installed",
+        fix=f"pip install {missing.get(name, 'pillow')}",
+    )
+
+
+def installed() -> list[str]:
+    """The decoders that can be used here, fastest first."""
+    usable = []
+    for name, make in MAKERS.items():
+        try:
+            make()
+        except ImportError:
+            continue
+        usable.append(name)
+    return usable

@@ -1,0 +1,206 @@
+"""Settings, baselines, changed lines, caches and processes: `check` as a team uses it every day."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from trainwright.check.config import Config, load_config
+from trainwright.check.engine import Selection, check
+from trainwright.check.finding import Finding
+from trainwright.check.known import changed_lines
+from trainwright.check.runner import RunOptions, run
+from trainwright.cli.main import cli
+from trainwright.errors import UserError
+from trainwright.spec.source import Span
+
+BAD = "#!/bin/bash\ntorchrun --nproc_per_nodes=8 train.py\n"
+LATEST = "FROM pytorch/pytorch:latest\n"
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / ".cache"))
+    (tmp_path / "jobs").mkdir()
+    (tmp_path / "jobs" / "run.sh").write_text(BAD)
+    (tmp_path / "Dockerfile").write_text(LATEST)
+    return tmp_path
+
+
+def called(*words: str) -> tuple[int, str, str]:
+    outcome = CliRunner().invoke(cli, ["check", *words])
+    if isinstance(outcome.exception, UserError):  # `main` prints it and exits with 2
+        return 2, outcome.stdout, f"{outcome.exception} {outcome.exception.fix}"
+    return outcome.exit_code, outcome.stdout, outcome.stderr
+
+
+def codes(*words: str) -> list[str]:
+    return [row["code"] for row in json.loads(called(*words, "--format", "json")[1])]
+
+
+def test_settings_of_pyproject(project: Path) -> None:
+    assert codes(".") == ["IMG003", "JOB013"]
+    file = project / "pyproject.toml"
+    file.write_text('[tool.trainwright.check]\nignore = ["IMG"]\n')
+    assert codes(".") == ["JOB013"]
+    file.write_text('[tool.trainwright.check]\nexclude = ["jobs"]\n')
+    assert codes(".") == ["IMG003"]
+    file.write_text('[tool.trainwright.check.per-file-ignores]\n"jobs/*.sh" = ["JOB013"]\n')
+    assert codes(".") == ["IMG003"]
+    file.write_text('[tool.trainwright.check.levels]\nJOB013 = "info"\nIMG = "info"\n')
+    assert called(".")[0] == 0
+    file.write_text("[tool.trainwright.check]\nignores = []\n")
+    with pytest.raises(UserError, match="unknown setting 'ignores'") as caught:
+        load_config()
+    assert "ignore" in caught.value.fix
+    assert called(".")[0] == 2
+
+
+def test_settings_are_looked_for_upwards_and_trainwright_toml_comes_first(project: Path) -> None:
+    (project / "pyproject.toml").write_text('[tool.trainwright.check]\nignore = ["IMG"]\n')
+    (project / "trainwright.toml").write_text('[check]\nignore = ["JOB"]\n[check.targets]\nparallelcluster = "3.9"\n')
+    config = load_config(project / "jobs")
+    assert config.ignore == ("JOB",)
+    assert config.targets == (("parallelcluster", "3.9"),)
+    assert config.folder == project
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path", "matched"),
+    [("*.sh", "a/b.sh", True), ("a", "a/b.sh", True), ("a/*.sh", "a/b.sh", True), ("b", "a/b.sh", False),
+     ("a/", "a/c/d.sh", True), ("c", "a/c/d.sh", True)],
+)  # fmt: skip
+def test_patterns(tmp_path: Path, pattern: str, path: str, matched: bool) -> None:
+    assert Config(tmp_path).matches(str(tmp_path / path), pattern) is matched
+
+
+def test_a_target_version_decides_which_keys_exist(project: Path) -> None:
+    text = "Image: {Os: ubuntu2404}\n"
+    text += "HeadNode: {InstanceType: m5.large, Networking: {SubnetId: subnet-0a1b2c3d4e5f67890}}\n"
+    text += "Scheduling: {Scheduler: slurm, SlurmQueues: []}\n"
+    (project / "cluster.yaml").write_text(text)
+    assert codes("cluster.yaml", "--select", "CFG005") == []
+    (project / "trainwright.toml").write_text('[check.targets]\nparallelcluster = "3.9"\n')
+    assert codes("cluster.yaml", "--select", "CFG005") == ["CFG005"]
+
+
+def test_a_baseline_hides_what_was_there_before_lines_moved(project: Path) -> None:
+    assert called(".", "--write-baseline", "base.json")[0] == 0
+    assert codes(".", "--baseline", "base.json") == []
+    (project / "jobs" / "run.sh").write_text("#!/bin/bash\n# a comment\n" + BAD.split("\n", 1)[1] * 2)
+    assert codes(".", "--baseline", "base.json") == ["JOB013"]  # the second of the two is new
+    code, _, errors = called(".", "--baseline", "absent.json")
+    assert code == 2
+    assert "--write-baseline" in errors
+
+
+def git(*words: str) -> None:
+    identity = ["-c", "user.name=t", "-c", "user.email=t@example.com"]
+    subprocess.run(["git", *identity, *words], check=True, capture_output=True)
+
+
+def test_only_changed_lines_are_reported(project: Path) -> None:
+    git("init", "-q", ".")
+    git("add", ".")
+    git("commit", "-qm", "one")
+    assert codes(".", "--diff", "HEAD") == []
+    (project / "jobs" / "run.sh").write_text(BAD + "torchrun --nproc_per_nodes=4 other.py\n")
+    (project / "jobs" / "new.sh").write_text(BAD)
+    rows = json.loads(called(".", "--diff", "HEAD", "--format", "json")[1])
+    assert [(Path(row["file"]).name, row["line"]) for row in rows] == [("new.sh", 2), ("run.sh", 3)]
+    assert changed_lines("HEAD")[os.path.realpath("jobs/run.sh")] == {3}
+    code, _, errors = called(".", "--diff", "nosuch")
+    assert code == 2
+    assert "nosuch" in errors
+
+
+def test_statistics_count_by_rule(project: Path) -> None:
+    rows = json.loads(called(".", "--statistics", "--format", "json")[1])
+    assert [(row["code"], row["count"]) for row in rows] == [("IMG003", 1), ("JOB013", 1)]
+    assert "JOB013" in called(".", "--statistics")[1]
+
+
+def test_gitlab_report(project: Path) -> None:
+    rows = json.loads(called(".", "--format", "gitlab")[1])
+    assert [row["check_name"] for row in rows] == ["IMG003", "JOB013"]
+    assert rows[1]["location"] == {"path": "jobs/run.sh", "lines": {"begin": 2}}
+    assert len({row["fingerprint"] for row in rows}) == 2
+
+
+def test_fixes_are_shown_as_a_diff_and_unsafe_ones_asked_for(project: Path) -> None:
+    _, _, errors = called("jobs/run.sh", "--fix")
+    assert errors == ""
+    assert (project / "jobs" / "run.sh").read_text() == BAD
+    code, _, errors = called("jobs/run.sh", "--unsafe-fixes", "--select", "JOB013")
+    assert code == 0
+    assert "-torchrun --nproc_per_nodes=8 train.py" in errors
+    assert "+torchrun --nproc-per-node=8 train.py" in errors or "+torchrun --nproc_per_node=8 train.py" in errors
+
+
+def test_ignore_comments_need_a_code_that_exists(project: Path) -> None:
+    run_file = project / "jobs" / "run.sh"
+    run_file.write_text(BAD.replace("train.py\n", "train.py  # trainwright: ignore\n"))
+    assert codes("jobs/run.sh") == ["JOB013", "TW004"]
+    run_file.write_text(BAD.replace("train.py\n", "train.py  # trainwright: ignore[JOB113]\n"))
+    rows = json.loads(called("jobs/run.sh", "--format", "json")[1])
+    assert [(row["code"], row["fix"]) for row in rows] == [
+        ("JOB013", rows[0]["fix"]),
+        ("TW004", "did you mean 'JOB013'?"),
+    ]
+    run_file.write_text(BAD.replace("train.py\n", "train.py  # trainwright: ignore[JOB013] why\n"))
+    assert codes("jobs/run.sh") == []
+
+
+def test_hooks_pass_files_of_any_kind(project: Path) -> None:
+    (project / "notes.yaml").write_text("a: 1\n")
+    assert called("notes.yaml")[0] == 2
+    assert called("notes.yaml", "--skip-unknown")[0] == 0
+    assert codes("notes.yaml", "Dockerfile", "--skip-unknown") == ["IMG003"]
+
+
+def row(finding: Finding) -> tuple[str, str, Span, str]:
+    return finding.code, finding.file, finding.span, finding.message
+
+
+def test_cache_and_processes_change_nothing(project: Path) -> None:
+    for number in range(220):
+        (project / "jobs" / f"{number}.sh").write_text(BAD if number % 3 else "#!/bin/bash\ntrue\n")
+    plain = check(["."], Selection())
+    for _ in range(2):
+        fast = run(["."], Selection(), {}, Config(project), RunOptions(jobs=2, cache=True))
+        assert [row(f) for f in fast.findings] == [row(f) for f in plain.findings]
+        assert (fast.files, fast.texts) == (plain.files, plain.texts)
+
+
+def test_a_changed_neighbour_makes_the_cache_forget(project: Path) -> None:
+    options = RunOptions(cache=True)
+    assert [f.code for f in run(["jobs"], Selection(), {}, Config(project), options).findings] == ["JOB013"]
+    script = project / "jobs" / "train.py"
+    script.write_text("import argparse\np = argparse.ArgumentParser()\np.add_argument('--a')\np.parse_args()\n")
+    (project / "jobs" / "run.sh").write_text(BAD.replace("_nodes", "_node").replace("train.py", "train.py --b"))
+    assert [f.code for f in run(["jobs"], Selection(), {}, Config(project), options).findings] == ["JOB013"]
+    script.write_text(script.read_text().replace("--a", "--b"))
+    assert run(["jobs"], Selection(), {}, Config(project), options).findings == []
+
+
+def test_many_findings_are_grouped(project: Path) -> None:
+    (project / "jobs" / "run.sh").write_text("#!/bin/bash\n" + BAD.split("\n", 1)[1] * 60)
+    _, output, _ = called("jobs")
+    lines = output.splitlines()
+    assert lines[0] == "jobs/run.sh"
+    assert len(lines) < 70
+    assert any("60  error   JOB013" in line for line in lines)
+    assert called("jobs", "--format", "full")[1].count("╰─") == 60
+
+
+def test_the_hook_definition_names_our_command() -> None:
+    import yaml
+
+    [hook] = yaml.safe_load((Path(__file__).parents[2] / ".pre-commit-hooks.yaml").read_text())
+    assert hook["entry"].split()[:2] == ["trainwright", "check"]

@@ -1,0 +1,90 @@
+"""Packs a table of framework options (CSV: framework, version_or_commit, option, type, default, choices, notes) into
+the catalog: one line per option, with the versions that have it.
+
+    python tools/pack_framework_flags.py flags.csv 2026-11
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import re
+import sys
+from pathlib import Path
+
+TARGET = Path(__file__).parent.parent / "src/trainwright/catalog/data/framework_flags.tsv.gz"
+# Name in the table -> the catalog's name.
+NAMES = {
+    "Megatron-LM": "megatron-lm",
+    "Megatron-DeepSpeed": "megatron-deepspeed",
+    "torchtitan": "torchtitan",
+    "picotron/train.py": "picotron",
+    "picotron/create_config.py": "picotron-config",
+    "llm-foundry": "llm-foundry",
+    "composer (Trainer)": "llm-foundry",
+    "composer (launcher)": "composer",
+    "deepspeed (launcher)": "deepspeed",
+    "Megatron-Bridge/scripts/training/run_recipe.py": "megatron-bridge",
+    "Megatron-Bridge (ConfigContainer)": "megatron-bridge",
+    "Megatron-Bridge/scripts/performance": "megatron-bridge-performance",
+    "NeMo2/scripts/performance": "nemo2-performance",
+    "accelerate launch": "accelerate",
+    "torchrun": "torchrun",
+    "HF TrainingArguments": "hf-trainer",
+    "dino main_dino.py": "dino",
+    "MaxText": "maxtext",
+    "paxml main": "paxml",
+    "paxml lm_cloud (LmCloudSpmd2BLimitSteps)": "paxml",
+    "bionemo ESM2 train_esm2": "bionemo",
+    "bionemo-recipes esm2_native_te": "bionemo-recipes",
+    "fairseq-train (RoBERTa recipe)": "fairseq",
+    "fairseq-train (checkpoint+distributed groups)": "fairseq",
+    "TRL GRPOConfig": "trl-grpo",
+    "TRL vllm-serve": "trl-vllm-serve",
+    "verl main_ppo": "verl",
+    "verl main_ppo (keys used in reference)": "verl",
+    "neuronx-distributed-training": "neuronx-distributed-training",
+    "reference:pytorch/FSDP/src/model_utils/arguments.py": "reference-fsdp",
+    "reference:pytorch/ddp/ddp.py": "reference-ddp",
+}
+SCRIPTS = re.compile(r"neuronx-distributed/examples/.*/(?:run_llama_nxd|tp_zero1_llama_hf_pretrain)\.py")
+KINDS = {"int": "int", "integer": "int", "float": "float", "flag": "flag", "bool_arg": "bool"}
+
+
+def catalog_name(framework: str) -> str:
+    return "neuronx-distributed" if SCRIPTS.fullmatch(framework) else NAMES.get(framework, "")
+
+
+def kind(row: dict[str, str]) -> str:
+    plain = re.sub(r"Optional\[(\w+)\]|(\w+) \| None", r"\1\2", row["type"])
+    if "BooleanOptionalAction" in row["notes"]:
+        return "switch"
+    if "nargs" in row["notes"] or plain.startswith("list"):
+        return "list"
+    return KINDS.get(plain, "")
+
+
+def main(source: str, date: str) -> None:
+    options: dict[tuple[str, str], dict[str, str]] = {}
+    with open(source, encoding="utf-8") as table:
+        for row in csv.DictReader(table):
+            name = catalog_name(row["framework"])
+            if not name:
+                continue
+            entry = options.setdefault((name, row["option"]), {"kind": kind(row), "choices": "", "versions": ""})
+            version = row["version_or_commit"].split("@")[0]
+            if version not in entry["versions"].split():
+                entry["versions"] = f"{entry['versions']} {version}".strip()
+            stated = row["choices"].split("|")
+            if len(stated) > 1 and all(re.fullmatch(r"[\w.+-]+", choice) for choice in stated):
+                entry["choices"] = "|".join(dict.fromkeys(filter(None, [*entry["choices"].split("|"), *stated])))
+    lines = [f"# source: the argument parsers of these frameworks\t{date}"]
+    for (name, option), entry in sorted(options.items()):
+        lines.append("\t".join([name, option, entry["kind"], entry["choices"], entry["versions"]]))
+    with open(TARGET, "wb") as target, gzip.GzipFile(fileobj=target, mode="wb", mtime=0, filename="") as packed:
+        packed.write(("\n".join(lines) + "\n").encode())
+    print(f"{len(options)} options, {TARGET.stat().st_size} bytes")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:3])
