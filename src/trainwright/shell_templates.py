@@ -25,7 +25,7 @@ def in_control(letter: str) -> bool:
 
 
 def quote(value: object) -> str:
-    """A value as one word of bash, on one line whatever it holds: the one function that quotes what reaches a script."""
+    """A value as one word of bash, on one line whatever it holds: all that reaches a script goes through here."""
     text = str(value)
     if not any(in_control(letter) for letter in text):
         return shlex.quote(text)
