@@ -7,6 +7,7 @@ run in a copy of the repository, where a new user runs them.
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 import re
@@ -131,9 +132,9 @@ def _copy_repository(target: Path) -> None:
 
 
 def _update(page: Path, shown: str, printed: str) -> None:
-    """Put the newly printed lines in place of those the page shows, each known by its first word."""
-    by_word = {line.split()[0]: line for line in printed.splitlines() if line.strip()}
-    new = "".join(f"{line if line in printed else by_word[line.split()[0]]}\n" for line in shown.splitlines())
+    """Put the most similar printed line in place of each line that the page shows."""
+    lines = printed.splitlines()
+    new = "".join(f"{difflib.get_close_matches(line, lines, n=1, cutoff=0)[0]}\n" for line in shown.splitlines())
     page.write_text(page.read_text().replace(shown, new))
 
 
