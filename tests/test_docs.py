@@ -198,6 +198,12 @@ def test_the_reference_has_every_verb_and_its_options() -> None:
     assert "## data prepare" in (folder / "data.md").read_text()
 
 
+def test_every_page_is_in_the_navigation() -> None:
+    navigation = (ROOT / "mkdocs.yml").read_text().partition("\nnav:")[2]
+    pages = [str(page.relative_to(ROOT / "docs")) for page in PAGES if page != README]
+    assert [name for name in pages if f" {name}\n" not in navigation] == []
+
+
 def test_no_page_names_a_machine_path() -> None:
     for page in PAGES:
         assert not re.search(r"/(root|work|home/\w+)/", page.read_text(encoding="utf-8")), page
