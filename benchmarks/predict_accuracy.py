@@ -16,7 +16,6 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
-from pathlib import Path
 
 import numpy as np
 from predict_fit import (
@@ -140,7 +139,9 @@ def report_speed(title: str, chosen: Sequence[Point], log: Vector, seen: Callabl
     print(title)
     by_group(dense, errors_of["dense"], lambda p: p.group)
     print(f"  {'dense, all':44s} {summary(errors_of['dense'])}")
-    eight = [i for i, s in enumerate(setups(dense, constants())) if (s.cluster.device.name, s.precision) == ("h100", "fp8")]
+    eight = [
+        i for i, s in enumerate(setups(dense, constants())) if (s.cluster.device.name, s.precision) == ("h100", "fp8")
+    ]
     print(f"  {'dense, H100 with fp8':44s} {summary(errors_of['dense'][eight])}")
     if experts:
         by_group(experts, errors_of["moe"], lambda p: p.source)
@@ -214,7 +215,9 @@ def report_fit(chosen: Sequence[Point], write: bool) -> None:
     if write:
         write_fit(best)
         rows = sorted(kinds(timed(chosen)))
-        lines = ["# Trainer, accelerator and precision of the rows behind constants.toml; --fit --write renews this file."]
+        lines = [
+            "# Trainer, accelerator and precision of the rows behind constants.toml; --fit --write renews this file."
+        ]
         lines += ["kinds = [", *(f'  ["{a}", "{b}", "{c}"],' for a, b, c in rows), "]"]
         EVIDENCE_FILE.write_text("\n".join(lines) + "\n", encoding="utf-8")
 

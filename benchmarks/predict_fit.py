@@ -153,7 +153,9 @@ def fit(chosen: Sequence[Point], rounds: int = ROUNDS) -> Constants:
     free = (*FREE.values(), *FREE_ATTENTION.values())
     x = solve(speed_residuals(dense, base, with_vector), free, dense, rounds)
     base = with_vector(base, x)
-    x = solve(speed_residuals(experts, base, lambda c, v: moved(c, FREE_EXPERTS, v)), FREE_EXPERTS.values(), experts, rounds)
+    x = solve(
+        speed_residuals(experts, base, lambda c, v: moved(c, FREE_EXPERTS, v)), FREE_EXPERTS.values(), experts, rounds
+    )
     return moved(base, FREE_EXPERTS, x)
 
 
