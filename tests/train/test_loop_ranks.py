@@ -1,4 +1,4 @@
-"""The loop on several real ranks: one signal stops all at one step, another world size continues, a hang is reported."""
+"""The loop on several ranks: one signal stops all at one step, another world size continues, a hang is reported."""
 
 import fcntl
 import itertools
