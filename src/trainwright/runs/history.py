@@ -14,6 +14,7 @@ from trainwright.runs import store
 from trainwright.runs.cause import Cause, cause_of, log_ends
 from trainwright.runs.follow import progress_of
 from trainwright.runs.reach import run_state, scheduler_of, shell_of
+from trainwright.runs.steps import StepSource
 from trainwright.runs.store import Run
 from trainwright.schedulers.base import JobStatus
 from trainwright.schedulers.logs import new_lines
@@ -74,7 +75,7 @@ def goodput(run: Run) -> float | None:
     last = began = chain[0].submitted or chain[0].created
     for one in chain:
         before = None
-        for record in _records(one):
+        for record in StepSource(one, scheduler_of(one)).new():
             done = record["step"] - before if before is not None and record["step"] > before else 1
             seconds[record["step"]] = record.get("step_s", 0.0) * done
             before, last = record["step"], max(last, record.get("time", last))
@@ -128,11 +129,6 @@ def _cause(run: Run) -> Cause | None:
     for source, line in scheduler.logs(run.identity, run.where, {}):
         logs.setdefault(source, []).append(line)
     return cause_of(logs.items())
-
-
-def _records(run: Run) -> list[dict[str, Any]]:
-    lines = new_lines(shell_of(run), f"{run.where}/metrics.jsonl", 0)[0]
-    return [json.loads(line) for line in lines if line.startswith("{") and '"step"' in line]
 
 
 def _events(run: Run) -> list[dict[str, Any]]:
