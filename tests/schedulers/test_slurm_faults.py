@@ -1,4 +1,4 @@
-"""The accidents of a long run, caused on a real Slurm: what was lost, and that the run ends where it should."""
+"""The faults of a long run, caused on a real Slurm: what was lost, and that the run ends where it should."""
 
 from __future__ import annotations
 

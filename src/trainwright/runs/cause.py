@@ -26,7 +26,7 @@ _OOM = re.compile(r"Detected \d+ oom[-_]kill event", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Cause:
-    """Who failed, in what words, and how many others say the same."""
+    """Which rank failed, its error, and how many others have the same."""
 
     words: str
     rank: int | None = None
@@ -55,7 +55,7 @@ def cause_of(logs: Iterable[tuple[str, Sequence[str]]]) -> Cause | None:
 
 
 def _raised(source: str, lines: Sequence[str]) -> dict[int | None, str]:
-    """The last error of each rank that this log speaks for."""
+    """The last error of each rank whose lines are in this log."""
     own = int(source.removeprefix("rank-")) if source.startswith("rank-") else None
     errors: dict[int | None, str] = {}
     for line in lines:

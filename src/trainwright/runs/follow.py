@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from trainwright.runs.progress import Progress
 from trainwright.runs.reach import run_state, scheduler_of
-from trainwright.runs.steps import StepSource
+from trainwright.runs.steps import StepSource, steps_so_far
 from trainwright.runs.store import Run
 from trainwright.schedulers.base import JobStatus, Scheduler
 
@@ -47,7 +47,7 @@ def follow(
 def progress_of(run: Run) -> Progress:
     """How far a run came."""
     progress = Progress(run.steps, predicted_speed(run))
-    progress.take(StepSource(run, scheduler_of(run)).new())
+    progress.take(steps_so_far(run, scheduler_of(run)))
     return progress
 
 

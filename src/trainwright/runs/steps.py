@@ -22,6 +22,7 @@ class StepSource:
 
     run: Run
     scheduler: Scheduler
+    logs: bool = True  # also read logs, where there is no metrics.jsonl
     position: int = 0
     seen: dict[str, str] = field(default_factory=dict)
     readers: dict[str, LogReader] = field(default_factory=dict)
@@ -30,7 +31,7 @@ class StepSource:
     def new(self) -> list[Step]:
         lines, self.position = new_lines(self.scheduler.shell, f"{self.run.where}/metrics.jsonl", self.position)
         steps = [step for line in lines if (step := parse(line))]
-        return steps if self.position else self._from_logs()
+        return steps if self.position or not self.logs else self._from_logs()
 
     def _from_logs(self) -> list[Step]:
         steps: dict[int, Step] = {}
@@ -51,6 +52,11 @@ class StepSource:
                 steps[-1].setdefault("step_s", (now - self.newest[0]) / (last - self.newest[1]))
             self.newest = (now, last)
         return steps
+
+
+def steps_so_far(run: Run, scheduler: Scheduler) -> list[Step]:
+    """All steps of a run. A list of many runs does not ask an API for each one's log."""
+    return StepSource(run, scheduler, logs=scheduler.ships).new()
 
 
 def parse(line: str) -> Step | None:
