@@ -1,156 +1,52 @@
-"""How far the predictor is from published measurements: every source against a fit that has not seen it, compared with
-a naive baseline (one MFU per GPU and precision); also collectives, memory, ranking and interval coverage.
+"""How far the predictor is from published measurements: speed, memory, collectives, ranking and interval coverage, for
+dense models and mixtures of experts, beside a naive baseline (one MFU per GPU and precision).
 
-    python benchmarks/predict_accuracy.py            the shipped constants
-    python benchmarks/predict_accuracy.py --leave-out  refit without each source in turn (NVIDIA's count as one)
-    python benchmarks/predict_accuracy.py --fit      print the constants that fit every row best
+    python benchmarks/predict_accuracy.py              the shipped constants
+    python benchmarks/predict_accuracy.py --leave-out  every source against a fit without it (NVIDIA's count as one), and
+                                                       five random parts against a fit to the other four; minutes
+    python benchmarks/predict_accuracy.py --fit        print the constants that fit every row best
+    python benchmarks/predict_accuracy.py --fit --write  and write them to constants.toml and evidence.toml
     python benchmarks/predict_accuracy.py --constants  print docs/predict/constants.md
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
 import math
+import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
+from predict_fit import (
+    FREE,
+    FREE_ATTENTION,
+    FREE_EXPERTS,
+    FREE_MEMORY,
+    Point,
+    Vector,
+    errors,
+    fit,
+    left_out,
+    memory_errors,
+    points,
+    read,
+    setups,
+    split_experts,
+    timed,
+    weighed,
+)
 
-from trainwright.predict.constants import Constants, constants, table
-from trainwright.predict.evidence import interval
+from trainwright.predict.constants import CONSTANTS_FILE, Constants, constants, table
+from trainwright.predict.evidence import Kind, half_width, kind_of, outside
 from trainwright.predict.memory import memory
-from trainwright.predict.operators import head_time, layer_time
-from trainwright.predict.published.rows import measured, precision_of, published_flops_per_token, setup_of
+from trainwright.predict.published.rows import precision_of, published_flops_per_token, setup_of
 from trainwright.predict.published.rows_collectives import answer_collective
 from trainwright.predict.setup import Setup
 from trainwright.predict.step import step_time
 
-DATA = Path(__file__).with_name("data")
-NVIDIA = ("NVIDIA", "Korthikanti", "MT-NLG")
-OUTLIERS = {  # flagged in performance-notes section 8: kept out of the score, as they were published with doubts
-    "foundry-179", "foundry-068", "foundry-121", "dgxc-116", "dgxc-117", "kempner-027",
-}  # fmt: skip
-# What a fit may change, and how far (one sigma, in log space). Everything else is measured or from a paper.
-FREE = {
-    "matmul_sustained_ampere": 0.05, "matmul_sustained_hopper": 0.05, "matmul_sustained_blackwell": 0.1,
-    "early_kernels": 0.06, "fp8_rowwise": 0.3, "fp8_cast_bytes": 0.4, "fp8_cast_bytes_compiled": 0.4,
-    "overlap_contention": 0.7, "gather_contention": 0.7, "tp_overlap_hidden": 0.3, "async_tp_hidden": 0.4,
-    "step_fixed": 0.7, "matmul_fp4": 0.3,
-    "unfused_bytes": 0.3, "clock_power_exponent": 0.3,
-}  # fmt: skip
-FREE_ATTENTION = {
-    ("flash1", "sm_80"): 0.2,
-    ("flash1", "sm_90"): 0.3,
-    ("cudnn", "sm_100"): 0.2,
-    ("flash2", "sm_80"): 0.1,
-}
-# Where a fit starts: a guess from papers and data sheets, so that a source left out has no influence.
-PRIOR = {
-    "matmul_sustained_ampere": 0.868, "matmul_sustained_hopper": 0.868, "matmul_sustained_blackwell": 0.80,
-    "early_kernels": 0.90, "fp8_rowwise": 0.65, "fp8_cast_bytes": 5.0, "fp8_cast_bytes_compiled": 8.0,
-    "overlap_contention": 0.15, "gather_contention": 0.4, "tp_overlap_hidden": 0.6, "async_tp_hidden": 0.35,
-    "step_fixed": 0.012,
-    "matmul_fp4": 0.55, "unfused_bytes": 13.0, "clock_power_exponent": 0.4,
-}  # fmt: skip
-Vector = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Point:
-    """One published run. No constant that a fit may change affects its setup, so that is computed once."""
-
-    row: dict[str, str]
-    source: str
-    truth: float
-    setup: Setup
-
-    @property
-    def group(self) -> str:
-        return "NVIDIA" if self.source.startswith(NVIDIA) else self.source
-
-
-def read(name: str) -> list[dict[str, str]]:
-    with open(DATA / name, newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
-
-
-def points() -> list[Point]:
-    """Dense rows of quality A and B whose throughput is published and which the predictor covers."""
-    found = []
-    for row in read("published_training.csv"):
-        truth = measured(row)
-        if "quality=C" in row["notes"] or not truth or row["id"] in OUTLIERS:
-            continue
-        setup = setup_of(row, constants()).setup
-        if setup is not None:
-            found.append(Point(row, row["source_repo_or_doc"], truth, setup))
-    return found
-
-
-def predicted(point: Point, c: Constants) -> tuple[Setup, float, float]:
-    took = step_time(point.setup, c).total
-    return point.setup, point.setup.tokens / took / point.setup.cluster.gpus, took
-
-
-def errors(chosen: Iterable[Point], c: Constants) -> Vector:
-    """log(predicted / measured) of each."""
-    found = np.array([math.log(predicted(p, c)[1] / p.truth) for p in chosen])
-    layer_time.cache_clear()
-    head_time.cache_clear()
-    return found
-
-
-def with_vector(x: Vector) -> Constants:
-    base = constants()
-    scalars = {name: PRIOR[name] * math.exp(v) for name, v in zip(FREE, x, strict=False)}
-    for name in ("tp_overlap_hidden", "async_tp_hidden"):
-        scalars[name] = min(scalars[name], 0.97)
-    attention = dict(base.attention)
-    for key, v in zip(FREE_ATTENTION, x[len(FREE) :], strict=True):
-        forward, backward = base.attention[key]
-        attention[key] = (forward * math.exp(v), backward * math.exp(v))
-    return replace(base, attention=attention, **scalars)
-
-
-def fit(chosen: list[Point], rounds: int = 4) -> Constants:
-    """Robust least squares around the prior; the weight of a source and GPU is about the square root of its rows."""
-    sizes: dict[str, int] = defaultdict(int)
-    for p in chosen:
-        sizes[p.source + p.row["gpu"]] += 1
-    weight = np.array([sizes[p.source + p.row["gpu"]] ** -0.35 for p in chosen])
-    weight /= weight.mean()
-    prior = np.array([*FREE.values(), *FREE_ATTENTION.values()])
-    x = np.zeros(len(prior))
-    scale, nudge = 0.08, 0.04
-    for _ in range(rounds):
-        now = errors(chosen, with_vector(x))
-        slope = np.stack([(errors(chosen, with_vector(x + d)) - now) / nudge for d in np.eye(len(x)) * nudge], axis=1)
-        root = np.sqrt(weight / np.sqrt(1 + (now / scale) ** 2)) / scale
-        left = np.vstack([slope * root[:, None], np.diag(1 / prior)])
-        right = np.concatenate([-now * root, -x / prior])
-        x = x + np.clip(np.linalg.lstsq(left, right, rcond=None)[0], -0.3, 0.3)
-    return with_vector(x)
-
-
-def mfu_factor(point: Point) -> tuple[tuple[str, str], float]:
-    """(GPU and precision, FLOPs per token over peak) of one row; multiplied by tokens/s per GPU it is the MFU."""
-    made = point.setup
-    key = (made.cluster.device.name.split("-")[0], made.precision)
-    return key, published_flops_per_token(made.shape, made.batch.sequence) / made.cluster.device.bf16
-
-
-def naive(chosen: list[Point], name: Callable[[Point], str]) -> Vector:
-    """log error of the median MFU that other groups reach on the same GPU and precision (0.4 where there is none)."""
-    facts = [mfu_factor(p) for p in chosen]
-    found = []
-    for p, (key, per) in zip(chosen, facts, strict=True):
-        pool = [q.truth * f[1] for q, f in zip(chosen, facts, strict=True) if f[0] == key and name(q) != name(p)]
-        found.append(math.log((float(np.median(pool)) if pool else 0.4) / per / p.truth))
-    return np.array(found)
+EVIDENCE_FILE = CONSTANTS_FILE.with_name("evidence.toml")
+PARTS = 5
 
 
 def summary(log: Vector) -> str:
@@ -161,6 +57,22 @@ def summary(log: Vector) -> str:
     )
 
 
+def mfu_factor(s: Setup) -> tuple[tuple[str, str], float]:
+    """(GPU and precision, FLOPs per token over peak) of one row; multiplied by tokens/s per GPU it is the MFU."""
+    key = (s.cluster.device.name.split("-")[0], s.precision)
+    return key, published_flops_per_token(s.shape, s.batch.sequence) / s.cluster.device.bf16
+
+
+def naive(chosen: Sequence[Point], name: Callable[[Point], str]) -> Vector:
+    """log error of the median MFU that other groups reach on the same GPU and precision (0.4 where there is none)."""
+    facts = [(p, p.truth or 1.0, *mfu_factor(s)) for p, s in zip(chosen, setups(chosen, constants()), strict=True)]
+    log = []
+    for p, truth, key, per in facts:
+        pool = [t * f for q, t, k, f in facts if k == key and name(q) != name(p)]
+        log.append(math.log((float(np.median(pool)) if pool else 0.4) / per / truth))
+    return np.array(log)
+
+
 def spearman(a: Vector, b: Vector) -> float:
     def rank(v: Vector) -> Vector:
         return np.argsort(np.argsort(v)).astype(float)
@@ -168,24 +80,23 @@ def spearman(a: Vector, b: Vector) -> float:
     return float(np.corrcoef(rank(a), rank(b))[0, 1])
 
 
-def sweeps(chosen: list[Point], log: Vector) -> dict[str, float]:
+def sweeps(chosen: Sequence[Point], log: Vector) -> dict[str, float]:
     """Rank correlation within each sweep: one table, model, GPU and precision, five or more distinct settings that
     span more than 10 %. Runs of the same setting are one point."""
     tables: dict[str, dict[float, list[float]]] = defaultdict(lambda: defaultdict(list))
     for p, e in zip(chosen, log, strict=True):
-        table = p.row["path_or_url"].split(":")[0]
-        key = f"{table} {p.row['model']} {p.row['gpu'][:9]} {precision_of(p.row['precision'])}"
-        tables[key][round(p.truth * math.exp(e), 6)].append(p.truth)
-    found = {}
+        key = f"{p.row.get('path_or_url', '').split(':')[0]} {p.row['model']} {p.row['gpu'][:9]} {precision_of(p.row['precision'])}"
+        tables[key][round((p.truth or 1.0) * math.exp(e), 6)].append(p.truth or 1.0)
+    correlations = {}
     for key, settings in tables.items():
         guess = np.array(list(settings))
         truth = np.array([np.mean(v) for v in settings.values()])
         if len(truth) >= 5 and truth.max() / truth.min() > 1.1:
-            found[key] = spearman(truth, guess)
-    return found
+            correlations[key] = spearman(truth, guess)
+    return correlations
 
 
-def by_group(chosen: list[Point], log: Vector, name: Callable[[Point], str]) -> None:
+def by_group(chosen: Sequence[Point], log: Vector, name: Callable[[Point], str]) -> None:
     groups: dict[str, list[int]] = defaultdict(list)
     for index, p in enumerate(chosen):
         groups[name(p)].append(index)
@@ -195,40 +106,75 @@ def by_group(chosen: list[Point], log: Vector, name: Callable[[Point], str]) -> 
         print(f"  {key[:44]:44s} {summary(log[indices])}   naive mean {base:6.1%}")
 
 
-def report_training(chosen: list[Point], log: Vector, c: Constants) -> None:
-    by_group(chosen, log, lambda p: p.group)
-    print(f"  {'all':44s} {summary(log)}")
-    ranks = sweeps(chosen, log)
-    print(f"  rank correlation within {len(ranks)} sweeps: mean {np.mean(list(ranks.values())):.3f}, "
-          f"worst {min(ranks.values()):.2f} ({min(ranks, key=lambda k: ranks[k])})")  # fmt: skip
-    korthikanti = np.array([e for p, e in zip(chosen, log, strict=True) if p.row["id"].startswith("korth")])
-    print(f"  Korthikanti: mean {np.abs(np.expm1(korthikanti)).mean():.2%} over {len(korthikanti)}; calculon, tuned on "
-          "them, 3.65 %")  # fmt: skip
-    inside = 0
-    for p, e in zip(chosen, log, strict=True):
-        made, rate, took = predicted(p, c)
-        low, high = interval(p.truth * math.exp(e), made, took)
-        inside += low <= p.truth <= high
-        del rate
-    print(f"  interval coverage {inside / len(chosen):.1%} (goal: 80 %)")
+def covered(chosen: Sequence[Point], log: Vector, seen: Callable[[Point], Collection[Kind]]) -> Vector:
+    """Whether each measurement lies in the 80 % interval around its prediction."""
+    inside = []
+    for p, s, e in zip(chosen, setups(chosen, constants()), log, strict=True):
+        width = half_width(outside(s, step_time(s, constants()).total, seen(p)))
+        inside.append(abs(e) <= width)
+    return np.array(inside, dtype=float)
 
 
-def report_collectives() -> None:
-    found = []
+def kinds(chosen: Sequence[Point]) -> set[Kind]:
+    return {kind_of(s) for s in setups(chosen, constants())}
+
+
+def part_errors(chosen: Sequence[Point]) -> Vector:
+    """Each of five random parts against a fit to the other four: rows whose neighbours were seen."""
+    speed = timed(chosen)
+    part = np.random.default_rng(0).integers(0, PARTS, len(speed))
+    log = np.zeros(len(speed))
+    for number in range(PARTS):
+        held = part == number
+        best = fit([p for p, out in zip(speed, held, strict=True) if not out] + [p for p in chosen if not p.truth])
+        log[held] = errors([p for p, out in zip(speed, held, strict=True) if out], best)
+    return log
+
+
+def report_speed(title: str, chosen: Sequence[Point], log: Vector, seen: Callable[[Point], Collection[Kind]]) -> None:
+    """Dense rows by group, then mixtures of experts by source."""
+    place = {id(p): e for p, e in zip(chosen, log, strict=True)}
+    dense, experts = split_experts(chosen, constants())
+    errors_of = {name: np.array([place[id(p)] for p in rows]) for name, rows in (("dense", dense), ("moe", experts))}
+    print(title)
+    by_group(dense, errors_of["dense"], lambda p: p.group)
+    print(f"  {'dense, all':44s} {summary(errors_of['dense'])}")
+    eight = [
+        i for i, s in enumerate(setups(dense, constants())) if (s.cluster.device.name, s.precision) == ("h100", "fp8")
+    ]
+    print(f"  {'dense, H100 with fp8':44s} {summary(errors_of['dense'][eight])}")
+    if experts:
+        by_group(experts, errors_of["moe"], lambda p: p.source)
+        print(f"  {'mixture of experts, all':44s} {summary(errors_of['moe'])}")
+    ranks = sweeps(dense, errors_of["dense"])
+    print(f"  rank correlation within {len(ranks)} sweeps: mean {np.mean(list(ranks.values())):.3f}")
+    for name, rows in (("dense", dense), ("moe", experts)):
+        if rows:
+            print(f"  the 80 % interval covers {covered(rows, errors_of[name], seen).mean():.1%} of {name} rows")
+
+
+def collective_errors() -> Vector:
+    """Sized rows. A figure printed with one digit (0.01 GB/s) is not a measurement of that precision, and is left out."""
+    log = []
     for row in read("published_collectives.csv"):
         made = answer_collective(row)
-        if made["covered"] and row["busbw_gbps"] and row["bytes"] and "quality=C" not in row["notes"]:
-            found.append(math.log(float(str(made["busbw_gb_s"])) / float(row["busbw_gbps"])))
-    print(f"collectives\n  {'all':44s} {summary(np.array(found))}")
+        exact = len(row["busbw_gbps"].replace(".", "").strip("0")) > 1
+        if made["covered"] and exact and row["bytes"] and "quality=C" not in row["notes"]:
+            log.append(math.log(float(str(made["busbw_gb_s"])) / float(row["busbw_gbps"])))
+    return np.array(log)
 
 
-def report_memory() -> None:
-    found = []
-    for row in read("published_training.csv"):
-        made = setup_of(row, constants()).setup
-        if made is not None and row["mem_gib_per_gpu"] and "quality=C" not in row["notes"]:
-            found.append(math.log(memory(made, constants()).gib / float(row["mem_gib_per_gpu"])))
-    print(f"memory\n  {'all':44s} {summary(np.array(found))}")
+def false_misfits(c: Constants) -> tuple[int, int]:
+    """(rows that ran but are predicted over the GPU's memory, rows covered)"""
+    jobs = [s for s in (setup_of(row, c).setup for row in read("published_training.csv")) if s is not None]
+    return sum(memory(s, c).total > s.cluster.device.memory for s in jobs), len(jobs)
+
+
+def report_rest(memory_log: Vector) -> None:
+    print(f"memory\n  {'all':44s} {summary(memory_log)}")
+    over, every = false_misfits(constants())
+    print(f"  predicted not to fit, but ran: {over} of {every} ({over / every:.1%})")
+    print(f"collectives\n  {'all':44s} {summary(collective_errors())}")
 
 
 def constants_page() -> str:
@@ -259,36 +205,57 @@ def constants_page() -> str:
     return "\n".join(lines) + "\n"
 
 
+def report_fit(chosen: Sequence[Point], write: bool) -> None:
+    best = fit(chosen)
+    for name in (*FREE, *FREE_EXPERTS, *FREE_MEMORY):
+        print(f"{name:32s} {getattr(best, name):.3g}   shipped {getattr(constants(), name):.3g}")
+    for key in FREE_ATTENTION:
+        rates = tuple(round(rate, 3) for rate in best.attention[key])
+        print(f"{'.'.join(key):32s} {rates}   shipped {constants().attention[key]}")
+    if write:
+        write_fit(best)
+        rows = sorted(kinds(timed(chosen)))
+        lines = [
+            "# Trainer, accelerator and precision of the rows behind constants.toml; --fit --write renews this file."
+        ]
+        lines += ["kinds = [", *(f'  ["{a}", "{b}", "{c}"],' for a, b, c in rows), "]"]
+        EVIDENCE_FILE.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def write_fit(best: Constants) -> None:
+    """Replaces the fitted values in constants.toml and leaves its text alone."""
+    text = CONSTANTS_FILE.read_text(encoding="utf-8")
+    for name in (*FREE, *FREE_EXPERTS, *FREE_MEMORY):
+        text = re.sub(rf"(\[{name}\]\nvalue = )\S+", rf"\g<1>{float(f'{getattr(best, name):.3g}')}", text)
+    for kernel, arch in FREE_ATTENTION:
+        forward, backward = best.attention[kernel, arch]
+        text = re.sub(rf"(\[attention\.{kernel}\.{arch}\]\nrate = ).*", rf"\g<1>[{forward:.3f}, {backward:.3f}]", text)
+    CONSTANTS_FILE.write_text(text, encoding="utf-8")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--leave-out", action="store_true")
-    parser.add_argument("--fit", action="store_true")
-    parser.add_argument("--constants", action="store_true")
-    chosen_args = parser.parse_args()
-    if chosen_args.constants:
+    for flag in ("--leave-out", "--fit", "--write", "--constants"):
+        parser.add_argument(flag, action="store_true")
+    flags = parser.parse_args()
+    if flags.constants:
         print(constants_page(), end="")
         return
     chosen = points()
-    if chosen_args.fit:
-        best = fit(chosen)
-        for name in FREE:
-            print(f"{name:32s} {getattr(best, name):.4g}   shipped {getattr(constants(), name):.4g}")
-        for key in FREE_ATTENTION:
-            print(f"{'.'.join(key):32s} {best.attention[key]}   shipped {constants().attention[key]}")
-        return
-    if chosen_args.leave_out:
-        log = np.zeros(len(chosen))
-        for group in sorted({p.group for p in chosen}):
-            held = np.array([p.group == group for p in chosen])
-            best = fit([p for p in chosen if p.group != group], rounds=3)
-            log[held] = errors([p for p in chosen if p.group == group], best)
-        print("training, each source against a fit without it")
+    speed = timed(chosen)
+    if flags.fit:
+        report_fit(chosen, flags.write)
+    elif flags.leave_out:
+        log, memory_log, _ = left_out(chosen)
+        others = {g: kinds([p for p in speed if p.group != g]) for g in {p.group for p in speed}}
+        report_speed("each source against a fit without it", speed, log, lambda p: others[p.group])
+        every = kinds(speed)
+        report_speed("each fifth against a fit to the rest", speed, part_errors(chosen), lambda _: every)
+        report_rest(memory_log)
     else:
-        log = errors(chosen, constants())
-        print("training, shipped constants")
-    report_training(chosen, log, constants())
-    report_collectives()
-    report_memory()
+        every = kinds(speed)
+        report_speed("shipped constants", speed, errors(speed, constants()), lambda _: every)
+        report_rest(memory_errors(weighed(chosen), constants()))
 
 
 if __name__ == "__main__":

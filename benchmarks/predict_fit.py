@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from trainwright.predict.step import step_time
 DATA = Path(__file__).with_name("data")
 NVIDIA = ("NVIDIA", "Korthikanti", "MT-NLG")
 OUTLIERS = {  # flagged in performance-notes section 8: kept out of the score, as they were published with doubts
-    "foundry-179", "foundry-068", "foundry-121", "dgxc-116", "dgxc-117", "kempner-027", "kempner-039",
+    "foundry-179", "foundry-068", "foundry-121", "dgxc-116", "dgxc-117", "kempner-027", "kempner-039", "mbridge-021", "mbridge-022",
 }  # fmt: skip
 # (prior, one sigma in log space): papers, data sheets, our own operators; never a published training row.
 FREE = {
@@ -37,7 +37,7 @@ FREE = {
     "broadcast_each": (1e-3, 0.7), "unfused_bytes": (13.0, 0.3), "clock_power_exponent": (0.4, 0.3),
 }  # fmt: skip
 FREE_EXPERTS = {
-    "grouped_matmul": (0.85, 0.15), "expert_permute_bytes": (12.0, 0.5), "expert_kernels": (60.0, 0.5),
+    "grouped_matmul": (0.85, 0.15), "expert_permute_bytes": (12.0, 0.5), "expert_kernels": (300.0, 0.7),
     "alltoall_exposed": (0.8, 0.4),
 }  # fmt: skip
 FREE_ATTENTION = {
@@ -47,6 +47,7 @@ FREE_ATTENTION = {
 }  # fmt: skip
 FREE_MEMORY = {"fragmentation": (0.03, 0.7), "context_gib": (1.0, 0.5)}
 SHARES = ("overlap_reach", "tp_overlap_hidden", "async_tp_hidden", "alltoall_exposed")  # never above 0.97
+ROUNDS = 6
 Vector = NDArray[np.float64]
 
 
@@ -70,8 +71,9 @@ def read(name: str) -> list[dict[str, str]]:
 
 
 def points() -> list[Point]:
-    """Rows of quality A and B that the predictor covers and that publish a speed or a memory figure."""
-    rows = [row for row in read("published_training.csv") if "quality=C" not in row["notes"]]
+    """Rows of quality A and B, and of our own trainer, that the predictor covers and that state a speed or memory."""
+    every_row = [*read("published_training.csv"), *read("h200_trainer.csv")]
+    rows = [row for row in every_row if "quality=C" not in row["notes"]]
     covered = [row for row in rows if row["id"] not in OUTLIERS and setup_of(row, constants()).setup is not None]
     every = [
         Point(row, row["source_repo_or_doc"], measured(row), float(row["mem_gib_per_gpu"] or 0) or None)
@@ -141,17 +143,28 @@ def least_squares(residuals: Callable[[Vector], Vector], sigma: Vector, weight: 
     return x
 
 
-def fit(chosen: Sequence[Point], rounds: int = 4) -> Constants:
+def fit(chosen: Sequence[Point], rounds: int = ROUNDS) -> Constants:
     """Every free constant, from these rows alone. What only a mixture of experts has is fitted last, to those rows, so
     that they do not move what dense rows determine."""
-    base = moved(constants(), FREE_MEMORY, fit_values(weighed(chosen), constants(), FREE_MEMORY, memory_errors, rounds))
+    used = weighed(chosen)
+    x = solve(lambda v: memory_errors(used, moved(constants(), FREE_MEMORY, v)), FREE_MEMORY.values(), used, rounds)
+    base = moved(constants(), FREE_MEMORY, x)
     dense, experts = split_experts(timed(chosen), base)
-    jobs = setups(dense, base)
-    sigma = np.array([s for _, s in (*FREE.values(), *FREE_ATTENTION.values())])
-    truth = np.log([p.truth for p in dense])
-    x = least_squares(lambda v: np.log(speeds(jobs, with_vector(base, v))) - truth, sigma, weights(dense), rounds)
+    free = (*FREE.values(), *FREE_ATTENTION.values())
+    x = solve(speed_residuals(dense, base, with_vector), free, dense, rounds)
     base = with_vector(base, x)
-    return moved(base, FREE_EXPERTS, fit_values(experts, base, FREE_EXPERTS, errors, rounds))
+    x = solve(
+        speed_residuals(experts, base, lambda c, v: moved(c, FREE_EXPERTS, v)), FREE_EXPERTS.values(), experts, rounds
+    )
+    return moved(base, FREE_EXPERTS, x)
+
+
+def speed_residuals(
+    chosen: Sequence[Point], base: Constants, change: Callable[[Constants, Vector], Constants]
+) -> Callable[[Vector], Vector]:
+    """The errors as a function of the free values. Only the memory constants decide a row's setup."""
+    jobs, truth = setups(chosen, base), np.log([p.truth or 1.0 for p in chosen])
+    return lambda v: np.log(speeds(jobs, change(base, v))) - truth
 
 
 def split_experts(chosen: Sequence[Point], c: Constants) -> tuple[list[Point], list[Point]]:
@@ -172,21 +185,16 @@ def moved(base: Constants, free: Free, x: Vector) -> Constants:
     return base.with_values(**{name: min(v, 0.97) if name in SHARES else v for name, v in values.items()})
 
 
-def fit_values(
-    chosen: Sequence[Point], base: Constants, free: Free,
-    residuals: Callable[[Sequence[Point], Constants], Vector], rounds: int,
-) -> Vector:  # fmt: skip
-    sigma = np.array([s for _, s in free.values()])
-    if not chosen:
-        return np.zeros(len(sigma))
-    return least_squares(lambda v: residuals(chosen, moved(base, free, v)), sigma, weights(chosen), rounds)
+def solve(
+    residuals: Callable[[Vector], Vector], free: Iterable[tuple[object, float]], chosen: Sequence[Point], rounds: int
+) -> Vector:
+    sigma = np.array([one for _, one in free])
+    return least_squares(residuals, sigma, weights(chosen), rounds) if chosen else np.zeros(len(sigma))
 
 
-def left_out(chosen: Sequence[Point], rounds: int = 3) -> tuple[Vector, Vector, dict[str, Constants]]:
+def left_out(chosen: Sequence[Point], rounds: int = ROUNDS) -> tuple[Vector, Vector, dict[str, Constants]]:
     """(speed errors, memory errors, constants by group): each group against a fit that has not seen it."""
-    fits = {
-        group: fit([p for p in chosen if p.group != group], rounds) for group in sorted({p.group for p in chosen})
-    }
+    fits = {group: fit([p for p in chosen if p.group != group], rounds) for group in sorted({p.group for p in chosen})}
     speed, used = timed(chosen), weighed(chosen)
     log, memory_log = np.zeros(len(speed)), np.zeros(len(used))
     for group, c in fits.items():

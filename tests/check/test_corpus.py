@@ -1,7 +1,7 @@
-"""Findings on public files, judged by a person: useful, noise or false. The judgements are kept here, the files are not;
-where they are at hand (a directory named by TRAINWRIGHT_CORPUS, any names and depth), every finding on a judged file must
-be one that was judged, and what was judged useful must still be found. `set`: `tuned` findings shaped the rules, `kept`
-ones are on files that no rule was changed for."""
+"""Findings on public files, judged by a person: useful, noise or false. The judgements are kept, not the files; where
+those are at hand (a directory named by TRAINWRIGHT_CORPUS), every finding on a judged file must be a judged one, and
+what was judged useful must still be found. `set`: `tuned` findings shaped the rules, `kept` ones are on files that no
+rule was changed for."""
 
 from __future__ import annotations
 

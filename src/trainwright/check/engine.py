@@ -136,7 +136,7 @@ def check_one(path: str, named: bool, plan: RulePlan) -> Result:
     result, text = Result(), ""
     try:
         text = read_input(path)
-        file = read_file(shown, text)
+        file = read_file(shown, text, named)
     except SpecError as error:
         mistakes = [Finding(INVALID_SPEC, "error", m.file, m.span, m.what, m.fix) for m in error.mistakes]
         _add(mistakes, text, shown, plan.selection, plan.config, result)

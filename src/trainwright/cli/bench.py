@@ -163,7 +163,7 @@ def _submit(verb: str, spec: str, nodes: int, words: tuple[str, ...]) -> None:
     import trainwright.bench
     from trainwright.cli.submit import command as submit
 
-    script = Path(trainwright.bench.__file__).with_name("__main__.py")
+    script = Path(trainwright.bench.__file__).with_name("measure.py")
     submit.main([spec, "--script", str(script), "--nodes", str(nodes), "--follow", "--", verb, *words])
 
 
@@ -217,3 +217,48 @@ def topology(
     elif not hostfile and not conf:
         click.echo(host_file(places, slots) + "\n" + topology_conf(places), nl=False)
     click.echo(describe(places), err=True)
+
+
+@command.command(short_help="A job at 1, 2, 4 … nodes: speed and efficiency, measured beside predicted.")
+@click.argument("spec", type=click.Path(exists=True, dir_okay=False))
+@click.argument("job")
+@click.option("--nodes", default="1,2,4", show_default=True, metavar="N,N", help="Node counts to run.")
+@click.option("--weak", type=int, metavar="TOKENS", help="Global batch per node; without it the batch stays the same.")
+@click.option(
+    "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change one value of the spec; {nodes} is the count."
+)
+@click.option("--plot", "plot_file", type=Path, metavar="FILE", help="Draw the curves as SVG.")
+@click.option("-o", "--output", type=Path, metavar="FILE", help="Write the result as JSON.")
+@json_option
+def scaling(
+    spec: str, job: str, nodes: str, weak: int | None, overrides: tuple[str, ...], plot_file: Path | None,
+    output: Path | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Submit JOB of SPEC at each node count, one after the other, and compare their speed."""
+    from trainwright.bench.machine import result_header
+    from trainwright.files import write_text
+    from trainwright.report.scaling import facts, scaling_picture, scaling_text, speed_of
+
+    speeds = []
+    for count in (int(word) for word in nodes.split(",")):
+        changes = [f"jobs.{job}.nodes={count}", *(word.replace("{nodes}", str(count)) for word in overrides)]
+        if weak:
+            changes.append(f"jobs.{job}.batch.tokens={weak * count}")
+        speeds.append(speed_of(_finished_run(spec, job, changes), count))
+    rows = facts(speeds)
+    result = {**result_header("scaling"), "job": job, "weak": weak, "rows": rows}
+    if plot_file:
+        write_text(plot_file, scaling_picture(f"{job}: {'weak' if weak else 'strong'} scaling", speeds))
+    if output:
+        write_text(output, json.dumps(result, indent=1) + "\n")
+    click.echo(json.dumps(result) if as_json else scaling_text(rows))
+
+
+def _finished_run(spec: str, job: str, changes: list[str]) -> Path:
+    """Submit a job, follow it to its end, and give its folder."""
+    words = ["trainwright", "submit", spec, job, *(word for change in changes for word in ("--set", change)), "--json"]
+    click.echo(f"$ {' '.join(words)}", err=True)
+    done = subprocess.run([*words, "--follow"], stdout=subprocess.PIPE, text=True, check=False)
+    if not done.stdout.startswith("{"):
+        sys.exit(done.returncode or 1)
+    return Path(json.JSONDecoder().raw_decode(done.stdout)[0]["folder"])

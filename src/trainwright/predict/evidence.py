@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import math
+import tomllib
+from collections.abc import Collection
+from functools import cache
+from pathlib import Path
 
+from trainwright.predict.hardware import device
 from trainwright.predict.setup import Setup
 
-# Half widths of the 80 % interval, in log space. `BASE` covers 80 % of the published rows whose trainer is known; the
-# others widen the interval where the rows scatter more. benchmarks/predict_accuracy.py reports the coverage.
-BASE = 0.095
+# Half widths of the 80 % interval, in log space, from benchmarks/predict_accuracy.py --leave-out: BASE covers rows whose
+# neighbours were in the fit, the others what a row adds to that where the fit has not seen its like.
+BASE = 0.085
 WIDER = {
-    "an accelerator without published training rows": 0.20,
+    "no published row of this trainer": 0.07,
+    "no published row of this trainer on this accelerator": 0.05,
+    "no published row with this precision on this generation": 0.10,
+    "no published row on this accelerator": 0.20,
     "a trainer whose kernels are not known": 0.15,
     "4-bit training": 0.04,
     "a Blackwell accelerator, whose software is still changing": 0.03,
@@ -18,46 +26,63 @@ WIDER = {
     "a mixture of experts": 0.30,
     "a model that is not a decoder": 0.20,
     "a pipeline": 0.02,
-    "only adapters trained": 0.08,
-    "more GPUs than any published row": 0.10,
+    "only adapters trained": 0.15,
+    "weights sharded over more ranks than in any published row": 0.15,
+    "more GPUs than any published row": 0.15,
     "sequences longer than any published row": 0.15,
     "a model smaller than any published row": 0.25,
     "a step under 50 ms, which the host's launch rate may limit": 0.25,
 }
-PUBLISHED = {"h100", "h200", "a100-80", "a100-40", "b200", "gb200", "gb300", "b300", "v100", "a800-80", "h800"}
+MOST_SHARDS = 512
 MOST_GPUS = 16_384
 LONGEST = 262_144
+Kind = tuple[str, str, str]  # trainer profile, accelerator, precision
 
 
-def outside(s: Setup, step: float) -> list[str]:
-    """The reasons of WIDER that apply to this job."""
+def kind_of(s: Setup) -> Kind:
+    return s.profile.name, s.cluster.device.name, s.precision
+
+
+@cache
+def published_kinds() -> frozenset[Kind]:
+    """Trainer, accelerator and precision of every row that the shipped constants were fitted to."""
+    rows = tomllib.loads(Path(__file__).with_name("evidence.toml").read_text(encoding="utf-8"))["kinds"]
+    return frozenset((trainer, chip, precision) for trainer, chip, precision in rows)
+
+
+def outside(s: Setup, step: float, seen: Collection[Kind] | None = None) -> list[str]:
+    """The reasons of WIDER that apply to this job. `seen`: the kinds of rows behind the constants."""
+    known = published_kinds() if seen is None else seen
+    rules = {
+        "a trainer whose kernels are not known": s.profile.name in ("torch", "torch-compiled"),
+        "4-bit training": s.precision == "fp4",
+        "a Blackwell accelerator, whose software is still changing": s.cluster.device.family == "sm_100",
+        "context parallelism with unequal shares of the causal mask": s.plan.cp > 1 and not s.profile.balanced_context,
+        "a mixture of experts": bool(s.shape.experts),
+        "a model that is not a decoder": s.shape.kind != "decoder",
+        "a pipeline": s.plan.pp > 1,
+        "only adapters trained": s.frozen,
+        "weights sharded over more ranks than in any published row": s.zero >= 2 and s.plan.shard > MOST_SHARDS,
+        "more GPUs than any published row": s.cluster.gpus > MOST_GPUS,
+        "sequences longer than any published row": s.batch.sequence > LONGEST,
+        "a model smaller than any published row": s.shape.hidden < 512,
+        "a step under 50 ms, which the host's launch rate may limit": step < 0.05,
+    }
+    return [*unseen(kind_of(s), s.cluster.device.family, known), *(reason for reason, holds in rules.items() if holds)]
+
+
+def unseen(kind: Kind, family: str, known: Collection[Kind]) -> list[str]:
+    """What of a job's trainer, accelerator and precision is not among the known rows."""
+    trainer, chip, precision = kind
     reasons = []
-    if s.cluster.device.name not in PUBLISHED:
-        reasons.append("an accelerator without published training rows")
-    if s.profile.name in ("torch", "torch-compiled"):
-        reasons.append("a trainer whose kernels are not known")
-    if s.precision == "fp4":
-        reasons.append("4-bit training")
-    if s.cluster.device.family == "sm_100":
-        reasons.append("a Blackwell accelerator, whose software is still changing")
-    if s.plan.cp > 1 and not s.profile.balanced_context:
-        reasons.append("context parallelism with unequal shares of the causal mask")
-    if s.shape.experts:
-        reasons.append("a mixture of experts")
-    if s.shape.kind != "decoder":
-        reasons.append("a model that is not a decoder")
-    if s.plan.pp > 1:
-        reasons.append("a pipeline")
-    if s.frozen:
-        reasons.append("only adapters trained")
-    if s.cluster.gpus > MOST_GPUS:
-        reasons.append("more GPUs than any published row")
-    if s.batch.sequence > LONGEST:
-        reasons.append("sequences longer than any published row")
-    if s.shape.hidden < 512:
-        reasons.append("a model smaller than any published row")
-    if step < 0.05:
-        reasons.append("a step under 50 ms, which the host's launch rate may limit")
+    if all(k[0] != trainer for k in known):
+        reasons.append("no published row of this trainer")
+    elif all(k[:2] != (trainer, chip) for k in known):
+        reasons.append("no published row of this trainer on this accelerator")
+    if all(k[1] != chip for k in known):
+        reasons.append("no published row on this accelerator")
+    elif all(k[2] != precision or device(k[1]).family != family for k in known):
+        reasons.append("no published row with this precision on this generation")
     return reasons
 
 
@@ -66,7 +91,7 @@ def half_width(reasons: list[str]) -> float:
     return math.sqrt(BASE**2 + sum(WIDER[reason] ** 2 for reason in reasons))
 
 
-def interval(rate: float, s: Setup, step: float) -> tuple[float, float]:
+def interval(rate: float, s: Setup, step: float, seen: Collection[Kind] | None = None) -> tuple[float, float]:
     """(low, high) of tokens/s: the 80 % interval."""
-    width = half_width(outside(s, step))
+    width = half_width(outside(s, step, seen))
     return rate * math.exp(-width), rate * math.exp(width)

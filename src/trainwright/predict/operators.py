@@ -19,6 +19,7 @@ Pair = tuple[float, float]  # forward, backward
 TILES = ((256, 128, 1.0), (128, 256, 1.0), (128, 128, 0.9), (128, 64, 0.75))  # rows, columns, share of the best rate
 RATE_OF_FILL = 5.2e12  # FLOP/s of one H200 multiprocessor, where matmul_k_half was measured
 MERGE_BYTES = 10.0  # context parallelism adds each part of the attention output (16 bits) to an fp32 sum
+POWER_BOUND = 0.5  # share of peak from which an attention kernel draws enough power to meet the card's limit
 KERNELS = {"eager": (38, 80), "native": (24, 48)}  # launches per layer; other fusion levels: FUSED_KERNELS
 FUSED_KERNELS = (16, 30)
 
@@ -209,7 +210,8 @@ def attention_rates(device: Device, kernel: str, width: int, seq: float, c: Cons
     rates = exact or family or c.attention.get(("flash2", device.family))
     forward, backward = rates or c.attention[("flash2", "sm_80")]
     narrow = 1.0 if width >= 96 else c.attention_narrow_head
-    peak = device.bf16 * narrow * device.clock(c)
+    limited = device.clock(c) if forward >= POWER_BOUND else 1.0
+    peak = device.bf16 * narrow * limited
     return (
         peak * forward * seq / (seq + c.attention_seq_half_forward),
         peak * backward * seq / (seq + c.attention_seq_half_backward),
@@ -268,7 +270,7 @@ def elementwise_bytes(work: LayerWork, c: Constants) -> Pair:
 
 def cast_bytes(work: LayerWork, c: Constants) -> float:
     """Bytes moved to quantise the inputs of the products, forward and backward together."""
-    hidden = work.shape.hidden
+    hidden = work.shape.hidden / (work.tp if work.sequence_parallel else 1)  # quantised before it is gathered
     each = c.fp8_cast_bytes if work.profile.fusion == "engine" else c.fp8_cast_bytes_compiled
     outputs = work.q + 2 * work.kv + work.gates * work.ffn + 2 * hidden
     return each * work.tokens * (2 * hidden + work.q + work.ffn + 0.5 * outputs)

@@ -35,6 +35,7 @@ class Profile:
     accumulate_whole: bool = False
     broadcast: bool = False
     ahead: bool = False
+    graphs: bool = False
     early: bool = False
     flat: bool = False
     weights_stay: bool = False

@@ -96,6 +96,8 @@ def attention_and_products(layer: LayerTime) -> float:
 
 def launch(s: Setup, c: Constants) -> float:
     """Host seconds per kernel. A compiled block launches fewer kernels, but pays for its guards and wrappers."""
+    if s.profile.graphs:
+        return 0.0
     return c.launch_eager * {"compiled": 1.8, "engine": 0.6}.get(s.profile.fusion, 1.0)
 
 

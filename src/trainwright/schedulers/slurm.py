@@ -185,7 +185,7 @@ def batch_options(job: Launch, counts_gpus: bool = True) -> list[str]:
     options = size + [f"{name}={shlex.quote(value)}" for name, value in optional.items() if value]
     options += ["--exclusive"] if job.exclusive else []
     options += ["--kill-on-invalid-dep=yes"] if job.after else []
-    if job.time and job.launcher == "srun":
+    if job.time:
         # To the ranks, not to this script: they save and say so by their exit status.
         options.append(f"--signal=USR1@{min(job.grace, job.time // 2)}")
     options.append("--requeue" if job.requeue else "--no-requeue")

@@ -1,4 +1,4 @@
-"""A Slurm cluster becomes a spec from what its own commands print; the answers are in the formats of several versions."""
+"""A Slurm cluster becomes a spec from what its own commands print; the answers have the formats of several versions."""
 
 from __future__ import annotations
 

@@ -30,6 +30,8 @@ ARCHITECTURES = [
     "llama3.2-1b",
     "mistral-7b-v0.1",
     "mathstral-7b",
+    "qwen2.5-0.5b",
+    "qwen3-8b",
     "falcon-7b",
     "falcon-40b",
     "mpt-7b",

@@ -44,6 +44,10 @@ def test_plans_of_two(tmp_path):
     check(2, [{"model": LLAMA, "plan": plan} for plan in TWO], tmp_path)
 
 
+def test_plans_of_two_with_norms_on_queries_and_keys(tmp_path):
+    check(2, [{"model": "qwen3-8b-debug", "plan": plan} for plan in ("tp=2", "cp=2", "pp=2")], tmp_path)
+
+
 @pytest.mark.slow
 def test_plans_of_four(tmp_path):
     check(4, [{"model": LLAMA, "plan": plan} for plan in FOUR], tmp_path)

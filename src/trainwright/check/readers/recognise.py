@@ -20,20 +20,29 @@ _SHELL_START = re.compile(r"\A#!.*\b(ba|z|k|da)?sh\b|^#SBATCH\b", re.MULTILINE)
 _DOCKER_START = re.compile(r"\A(\s*(#.*)?\n)*\s*(ARG\s.*\n(\s*(#.*)?\n)*\s*)*FROM\s+\S+", re.IGNORECASE)
 _YAML_SUFFIXES = {".yaml", ".yml", ".json", ".template", ".cfn"}
 _LONG = 2**18
+# What every file of a known kind holds: parsing all other YAML of a repository would take most of the time.
+_MARKS = re.compile(
+    r"apiVersion|AWS::|Custom::|AWSTemplateFormatVersion|Scheduling|InstanceGroups|workload_manager|worker_groups"
+    r"|^\s*[\"']?(?:platform|queues|extends)[\"']?\s*:|[{,]\s*\"(?:platform|queues|extends)\"\s*:",
+    re.MULTILINE,
+)
 # Names worth opening when a folder is walked; an explicit file is always opened.
 CANDIDATE_SUFFIXES = _SHELL_SUFFIXES | _YAML_SUFFIXES
 
 
-def read_file(path: str, text: str) -> File | None:
-    """The file read into the model, or None when it is of no kind we know."""
+def read_file(path: str, text: str, named: bool = True) -> File | None:
+    """The file read into the model, or None when it is of no kind we know. Of files that a walk met (not `named`),
+    those without a single word of ours are not parsed."""
     inner = without_suffix(PurePath(path).name)
-    named = inner != PurePath(path).name
+    suffixed = inner != PurePath(path).name
     kind = _textual_kind(inner, text)
     if kind is not None:
-        file = File(path, filled(text) if named and is_template(text) else text, kind)
+        file = File(path, filled(text) if suffixed and is_template(text) else text, kind)
         _reader("shell").read(file)
         file.text = text
         return file
+    if not named and not _MARKS.search(text):
+        return None
     template = is_template(text)
     documents = _documents(inner, filled(text) if template else text, path)
     for kind in STRUCTURED:

@@ -26,18 +26,26 @@ def profile_for(text: str) -> Profile | None:
 
 
 def year_of(row: dict[str, str]) -> float:
-    """The date in the name of the row's document, as 2024.9 for December 2024; 0 where there is none."""
-    date = re.search(r"(?<![0-9a-f])(20[12]\d)[-_]?(0[1-9]|1[0-2])?(?![0-9a-f])", row.get("path_or_url", "").lower())
-    return int(date[1]) + (int(date[2]) - 1) / 12 if date and date[2] else float(date[1]) if date else 0.0
+    """When the row was measured, as 2024.9 for December 2024, from the name of its document or its container's release;
+    0 where neither has a date."""
+    path, notes = row.get("path_or_url", "").lower(), row.get("notes", "")
+    release = re.search(r"container=(\d\d)\.(\d\d)", notes) or re.search(r"[@:]v(\d\d)\.(\d\d)", path)
+    if release:
+        return 2000 + int(release[1]) + (int(release[2]) - 1) / 12
+    date = re.search(r"(?<![0-9a-f])(20[12]\d)[-_]?(0[1-9]|1[0-2])?(?![0-9a-f])", path)
+    return int(date[1]) + (int(date[2] or 1) - 1) / 12 if date else 0.0
 
 
 def release_of(trainer: Profile, row: dict[str, str]) -> Profile:
     """The trainer as it was when the row was measured: Megatron before FlashAttention (mid 2022; fp16 dates a
-    table without a date); torchtitan before its loss was chunked (with 4-bit formats), and before it was compiled (2025)."""
+    table without a date); its CUDA graphs on Grace since late 2025; torchtitan before its loss was chunked (with 4-bit
+    formats), and before it was compiled (2025)."""
     year, path = year_of(row), row.get("path_or_url", "").lower()
     old = 0 < year < 2022.5 or row.get("precision", "").lower() == "fp16"
     if old and trainer.name.startswith("megatron"):
         return profile("megatron-classic")
+    if trainer.name == "megatron" and year >= 2025.8 and re.search(r"gb[23]00", row.get("gpu", "").lower()):
+        return replace(trainer, graphs=True)
     if trainer.loss != "chunked" or "fp4" in path or year >= 2026:
         return trainer
     return replace(trainer, loss="compiled" if year >= 2025 and row.get("compile", "").lower() == "yes" else "eager")

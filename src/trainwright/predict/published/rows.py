@@ -117,7 +117,7 @@ def setup_of(row: Row, c: Constants) -> RowSetup:
     if plan.data > 1 and zero == 0 and trainer.data == "fsdp" and not fits(setup, c):
         sharded = replace(plan, replicate=1, shard=plan.data)
         setup = replace(setup, plan=sharded, zero=2 if trainer.weights_stay else 3)
-    if not (row.get("tp") or row.get("pp") or row.get("cp")):
+    if trainer.data == "zero1" and not (row.get("tp") or row.get("pp") or row.get("cp")):
         setup = least_split(setup, c)
     stated = row.get("act_ckpt", "").strip().lower()
     policy = stated if stated in POLICIES else trainer.default_recompute

@@ -12,6 +12,7 @@ from trainwright.predict.published.rowshape import chip_of, whole
 
 Row = dict[str, str]
 TORCH_LAUNCH = 30e-6  # measured from torch instead of nccl-tests: includes the host's launch
+NETWORKS = ("dgx", "infiniband", "hdr", "ndr", "roce", "ref arch")  # words that tell how several nodes are linked
 LARGE = 8 * 2**30  # the message size assumed where a row states none
 
 
@@ -26,7 +27,7 @@ def cluster_named(text: str, nodes: int, gpus: int) -> Cluster | None:
     if kind is not None and kind.accelerator:
         return cluster_of(kind, nodes)
     chip = chip_of(text)
-    if chip is None or "hf h100" in text.lower():
+    if chip is None or (nodes > 1 and not any(word in text.lower() for word in NETWORKS)):
         return None
     per_node = max(1, gpus // max(1, nodes))
     chip = replace(chip, domain=8)
@@ -43,7 +44,7 @@ def answer_collective(row: Row) -> dict[str, object]:
     nodes, gpus = whole(row.get("nodes"), 1) or 1, whole(row.get("gpus"))
     machines = cluster_named(row.get("gpu/instance", ""), nodes, gpus)
     if machines is None:
-        return refused(row, "the hardware is not named, or not known")
+        return refused(row, "the hardware is not known, or nothing says how its nodes are linked")
     if gpus < 2:
         gpus = machines.per_node * nodes
     if op in ("p2p memcpy", "rdma write", "send", "sendrecv", "p2p"):

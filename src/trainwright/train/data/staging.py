@@ -163,8 +163,8 @@ class Stage:
         missing = [(item, at) for item, at in zip(items, offsets, strict=True) if at <= item.size]
         if self.nodes.size == 1:
             with ThreadPoolExecutor(self.workers) as pool:
-                for _ in pool.map(lambda pair: self._copy(*pair, progress), missing):
-                    pass
+                for copied in [pool.submit(self._copy, item, at, progress) for item, at in missing]:
+                    copied.result()
         else:
             for item, at in missing:
                 self._copy(item, at, progress)
