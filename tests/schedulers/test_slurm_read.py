@@ -66,7 +66,7 @@ def test_the_completion_file() -> None:
         ("Resources", "next in line"),
         ("(ReqNodeNotAvail, UnavailableNodes:train-2)", "down, drained or reserved"),
         ("QOSMaxNodePerUserLimit", "limit of its account or QoS"),
-        ("SomethingNew", "Slurm says only"),
+        ("SomethingNew", "no known reason"),
         ("Nodes_required_for_job_are_DOWN,_DRAINED_or_reserved_for_jobs_in_higher_priority_partitions", "are down"),
         ("(Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions)", "are down"),
         ("(ReqNodeNotAvail, UnavailableNodes:train-3)", "are down, drained or reserved"),
