@@ -21,11 +21,12 @@ _DOCKER_START = re.compile(r"\A(\s*(#.*)?\n)*\s*(ARG\s.*\n(\s*(#.*)?\n)*\s*)*FRO
 _YAML_SUFFIXES = {".yaml", ".yml", ".json", ".template", ".cfn"}
 _LONG = 2**18
 # What every file of a known kind holds: parsing all other YAML of a repository would take most of the time.
-_MARKS = re.compile(
-    r"apiVersion|AWS::|Custom::|AWSTemplateFormatVersion|Scheduling|InstanceGroups|workload_manager|worker_groups"
-    r"|^\s*[\"']?(?:platform|queues|extends)[\"']?\s*:|[{,]\s*\"(?:platform|queues|extends)\"\s*:",
-    re.MULTILINE,
-)
+_MARKS = (
+    "AWS::", "Custom::", "AWSTemplateFormatVersion", "Scheduling", "InstanceGroups", "workload_manager",
+    "worker_groups",
+)  # fmt: skip
+_SPEC_WORDS = ("platform", "queues", "extends")
+_SPEC_KEY = re.compile(r"(?:^|[{,])\s*[\"']?(?:platform|queues|extends)[\"']?\s*:", re.MULTILINE)
 # Names worth opening when a folder is walked; an explicit file is always opened.
 CANDIDATE_SUFFIXES = _SHELL_SUFFIXES | _YAML_SUFFIXES
 
@@ -41,7 +42,7 @@ def read_file(path: str, text: str, named: bool = True) -> File | None:
         _reader("shell").read(file)
         file.text = text
         return file
-    if not named and not _MARKS.search(text):
+    if not named and not _may_be_ours(text):
         return None
     template = is_template(text)
     documents = _documents(inner, filled(text) if template else text, path)
@@ -52,6 +53,14 @@ def read_file(path: str, text: str, named: bool = True) -> File | None:
             reader.read(file)
             return file
     return None
+
+
+def _may_be_ours(text: str) -> bool:
+    if any(mark in text for mark in _MARKS):
+        return True
+    if "apiVersion" in text and re.search(r"\bkind[\"']?\s*:", text):
+        return True
+    return any(word in text for word in _SPEC_WORDS) and _SPEC_KEY.search(text) is not None
 
 
 def _documents(inner: str, text: str, path: str) -> list[Node]:
