@@ -61,7 +61,9 @@ def device_rows(device: Any, shapes: Any, seconds: float) -> list[dict[str, Any]
     if cuda:
         for way in ("to device", "to host"):
             rate = transfer_gb_s(device, way, seconds)
-            rows.append(_row(device, "host", f"pinned memory, host {way}", rate, "GB/s"))
+            rows.append(
+                _row(device, "host", f"pinned memory, {'host' if way == 'to device' else 'device'} {way}", rate, "GB/s")
+            )
     return rows
 
 
