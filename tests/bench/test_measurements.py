@@ -65,6 +65,26 @@ def test_checkpoint_compares_three_methods(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_the_loader_is_plotted(tmp_path: Path) -> None:
+    words = [
+        "--count",
+        "8",
+        "--batch",
+        "4",
+        "--size",
+        "16",
+        "--threads",
+        "1,2",
+        "--decoders",
+        "opencv",
+        "--seconds",
+        "0.05",
+    ]
+    done = run("loader", *words, "--plot", str(tmp_path / "l.svg"))
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "l.svg").read_text().count("<polyline") == 2
+
+
 def test_an_ec2_machine_says_its_type(tmp_path: Path) -> None:
     (tmp_path / "sys_vendor").write_text("Amazon EC2\n")
     (tmp_path / "product_name").write_text("p5.48xlarge\n")

@@ -46,15 +46,16 @@ def collectives(
     output: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Measure collectives here, under torchrun or srun, or on a cluster, and judge them."""
+    status = 0
     if spec:
-        _submit("collectives", spec, nodes, words)
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        path = output or Path(folder) / "result.json"
-        status = _node_side("collectives", [*words, "-o", str(path)], quiet=as_json)
-        if not path.exists():
-            sys.exit(status)
-        result = json.loads(path.read_text(encoding="utf-8"))
+        result = json.loads(_submit("collectives", spec, nodes, words).read_text(encoding="utf-8"))
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            path = output or Path(folder) / "result.json"
+            status = _node_side("collectives", [*words, "-o", str(path)], quiet=as_json)
+            if not path.exists():
+                sys.exit(status)
+            result = json.loads(path.read_text(encoding="utf-8"))
     if "rows" in result:
         status = max(status, _judge(result, instance, gbps, plot_file, as_json))
     if output:
@@ -89,10 +90,21 @@ def storage(words: tuple[str, ...]) -> None:
 
 
 @command.command(context_settings=PASS_ON, short_help="Image and token loaders, and the best setting for this machine.")
+@click.option("--plot", "plot_file", type=Path, metavar="FILE", help="Draw rate by threads as SVG.")
 @words_argument
-def loader(words: tuple[str, ...]) -> None:
+def loader(words: tuple[str, ...], plot_file: Path | None) -> None:
     """Measure loaders."""
-    sys.exit(_node_side("loader", list(words), "trainwright.train", "bench"))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "result.json"
+        # A later -o of the user's wins; the plot then reads that file.
+        status = _node_side("loader", ["-o", str(path), *words], "trainwright.train", "bench")
+        named = next((Path(words[at + 1]) for at, word in enumerate(words[:-1]) if word in ("-o", "--output")), path)
+        if plot_file and status == 0:
+            from trainwright.files import write_text
+            from trainwright.report.curve import loader_picture
+
+            write_text(plot_file, loader_picture(json.loads(named.read_text(encoding="utf-8"))))
+    sys.exit(status)
 
 
 @command.command(context_settings=PASS_ON, short_help="Save stall, save time, load time by size and method.")
@@ -158,13 +170,34 @@ def _result_of(verb: str, words: tuple[str, ...]) -> dict[str, Any]:
     return result
 
 
-def _submit(verb: str, spec: str, nodes: int, words: tuple[str, ...]) -> None:
-    """Hand the measurement to the cluster's scheduler as a script; the result goes into its run folder."""
+def _submit(verb: str, spec: str, nodes: int, words: tuple[str, ...]) -> Path:
+    """Hand the measurement to the cluster's scheduler as a script; the result that it leaves in its run folder."""
     import trainwright.bench
-    from trainwright.cli.submit import command as submit
 
     script = Path(trainwright.bench.__file__).with_name("measure.py")
-    submit.main([spec, "--script", str(script), "--nodes", str(nodes), "--follow", "--", verb, *words])
+    folder = _followed_run([spec, "--script", str(script), "--nodes", str(nodes)], [verb, *words])
+    result = folder / f"bench-{verb}.json"
+    if not result.exists():
+        sys.exit(1)
+    return result
+
+
+def _followed_run(options: list[str], words: list[str]) -> Path:
+    """Submit, pass on what is followed, and give the run's folder: `submit --json` prints the run first."""
+    command = ["trainwright", "submit", *options, "--json", "--follow", *(["--", *words] if words else [])]
+    click.echo(f"$ {' '.join(command)}", err=True)
+    head, run = "", None
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        for line in process.stdout or ():
+            if run is not None:
+                click.echo(line, nl=False, err=True)
+                continue
+            head += line
+            if line.rstrip() == "}":
+                run = json.loads(head)
+    if run is None:
+        sys.exit(process.returncode or 1)
+    return Path(run["folder"])
 
 
 @command.command("nccl-tests", short_help="Print the launch of nccl-tests itself, in a container, for a scheduler.")
@@ -244,7 +277,8 @@ def scaling(
         changes = [f"jobs.{job}.nodes={count}", *(word.replace("{nodes}", str(count)) for word in overrides)]
         if weak:
             changes.append(f"jobs.{job}.batch.tokens={weak * count}")
-        speeds.append(speed_of(_finished_run(spec, job, changes), count))
+        options = [spec, job, *(word for change in changes for word in ("--set", change))]
+        speeds.append(speed_of(_followed_run(options, []), count))
     rows = facts(speeds)
     result = {**result_header("scaling"), "job": job, "weak": weak, "rows": rows}
     if plot_file:
@@ -252,13 +286,3 @@ def scaling(
     if output:
         write_text(output, json.dumps(result, indent=1) + "\n")
     click.echo(json.dumps(result) if as_json else scaling_text(rows))
-
-
-def _finished_run(spec: str, job: str, changes: list[str]) -> Path:
-    """Submit a job, follow it to its end, and give its folder."""
-    words = ["trainwright", "submit", spec, job, *(word for change in changes for word in ("--set", change)), "--json"]
-    click.echo(f"$ {' '.join(words)}", err=True)
-    done = subprocess.run([*words, "--follow"], stdout=subprocess.PIPE, text=True, check=False)
-    if not done.stdout.startswith("{"):
-        sys.exit(done.returncode or 1)
-    return Path(json.JSONDecoder().raw_decode(done.stdout)[0]["folder"])

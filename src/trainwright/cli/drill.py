@@ -31,7 +31,7 @@ def command(
     as_json: bool,
 ) -> None:
     """Cause faults on SPEC's running cluster and print what each cost beside what it may cost. Exit 1 if one fails."""
-    from trainwright.runs.drill import FAULTS, Drill, faults_for, drill_order
+    from trainwright.runs.drill import FAULTS, Drill, drill_order, faults_for
 
     wrong = [fault for fault in faults if fault not in FAULTS]
     if wrong:

@@ -84,8 +84,8 @@ def turbojpeg() -> Decoder:
         height, width = int.from_bytes(data[at : at + 2]), int.from_bytes(data[at + 2 : at + 4])
         x, y, w, h, mirror = crop_of(width, height)
         power = max(p for p in (1, 2, 4, 8) if p == 1 or min(w, h) >= p * len(out))
-        # Only the rows down to the crop's last are asked for, in whole blocks: the decoder then ends there.
-        rows = min(height, -(-(y + h) // 32) * 32)
+        # Only the rows down to the crop's last are asked for: the decoder then ends there.
+        rows = y + h
         if rows < height:
             data = b"".join((data[:at], rows.to_bytes(2), data[at + 2 :]))
         image = simplejpeg.decode_jpeg(
