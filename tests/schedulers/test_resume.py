@@ -124,6 +124,16 @@ def test_a_chain_is_one_training_with_its_goodput(home: Path) -> None:
     assert "65%" in tell("runs").stdout
 
 
+def test_a_list_reads_only_the_end_of_a_long_run(home: Path) -> None:
+    run = past_run("completed")
+    lines = (json.dumps({"step": n, "loss": 2.0, "tokens_per_s": 100.0 + (n > 40_000) * 50}) for n in range(1, 50_001))
+    (run.folder / "metrics.jsonl").write_text("".join(line + "\n" for line in lines))
+    began = time.process_time()
+    [fact] = history.newest(1)
+    assert time.process_time() - began < 0.5
+    assert (fact["step"], fact["tokens_per_s"]) == (50_000, 150.0)
+
+
 @pytest.mark.slow
 @pytest.mark.slurm
 @pytest.mark.timeout(300)
