@@ -82,6 +82,12 @@ def test_what_is_not_over_or_done_is_not_resumed(home: Path, state: State, words
         prepare(run, ResumeRequest())
 
 
+def test_following_to_a_bad_end_says_how_to_continue(home: Path) -> None:
+    run = past_run("failed")
+    followed = tell("logs", "-f", run.name, code=1)
+    assert f"  continue from step 8: trainwright resume {run.name}" in followed.stderr
+
+
 def test_a_run_without_a_checkpoint_starts_anew_instead(home: Path) -> None:
     with pytest.raises(NothingToResume, match="has no checkpoint at") as caught:
         prepare(past_run("failed", step=None), ResumeRequest())
