@@ -230,9 +230,10 @@ def nccl_tests(instance: str, nodes: int, image: str, scheduler: str, op: str) -
     """Print a script (Slurm) or a manifest (Kubernetes, Batch) that runs nccl-tests; `bench judge` reads its log."""
     from trainwright.bench.nccl_launch import NcclTest, render
     from trainwright.bench.nccl_output import operation_name
+    from trainwright.catalog.environment import environment
     from trainwright.catalog.instances import instance as instance_named
+    from trainwright.catalog.versions import version_set
     from trainwright.errors import UserError
-    from trainwright.schedulers.environment import job_environment
 
     kind = instance_named(instance)
     if not kind.gpus:
@@ -240,8 +241,7 @@ def nccl_tests(instance: str, nodes: int, image: str, scheduler: str, op: str) -
     if not operation_name(op):
         raise UserError(f"nccl-tests has no {op!r}", fix="such as all_reduce, all_gather, reduce_scatter, all_to_all")
     program = {"all_to_all": "alltoall", "send_recv": "sendrecv"}.get(operation_name(op), operation_name(op)) + "_perf"
-    computed = job_environment(kind.name, {}, own_network=scheduler == "kubernetes")
-    lines = [(line.name, line.value, line.why) for line in computed if line.name != "OMP_NUM_THREADS"]
+    lines = [(line.name, line.value, line.why) for line in environment(kind, version_set().versions())]
     lines.append(("NCCL_DEBUG", "INFO", "NCCL's log names the transport, which `bench judge` checks"))
     test = NcclTest(program, image, kind.name, nodes, kind.gpus, kind.efa_cards, lines)
     click.echo(render(test, scheduler), nl=False)
