@@ -3,7 +3,7 @@
     python benchmarks/images.py [--threads 1,2] [--turns 9] [--json]
 
 Each decodes the same JPEG files (500 x 375, in a tar), cuts a random crop, resizes it to 224 and gives normalised float
-batches. They run in turns; the figure is the best turn of each in images per CPU second (the process and its workers):
+batches. They run in turns; the figure is the best turn of each, in images per CPU second (of process and workers):
 other work on the machine only adds CPU time. Goals: 3 times the DataLoader, at least 0.9 of DALI at equal threads.
 DALI takes part where `nvidia-dali-cuda130` is installed; it needs no GPU.
 """

@@ -85,3 +85,11 @@ def test_nodes_that_never_met_are_the_cause() -> None:
     words = "torch.distributed.DistNetworkError: The client socket has failed to connect to any network address."
     cause = cause_of([("job", ["srun: error: n2: task 1: Exited with exit code 1"]), ("node-1", ["Traceback", words])])
     assert str(cause).startswith("the nodes did not reach each other: The client socket has failed to connect")
+
+
+def test_a_rank_that_was_killed_behind_its_shell() -> None:
+    lines = [
+        "srun: error: train-2: task 1: Exited with exit code 137",
+        "srun: error: train-1: task 0: Exited with exit code 1",
+    ]
+    assert str(cause_of([("job", lines)])) == "task 1 on train-2: ended by SIGKILL"

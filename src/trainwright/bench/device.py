@@ -61,7 +61,8 @@ def device_rows(device: Any, shapes: Any, seconds: float) -> list[dict[str, Any]
     if cuda:
         for way in ("to device", "to host"):
             rate = transfer_gb_s(device, way, seconds)
-            rows.append(_row(device, "host", f"pinned memory, host {way}", rate, "GB/s"))
+            start = "host" if way == "to device" else "device"
+            rows.append(_row(device, "host", f"pinned memory, {start} {way}", rate, "GB/s"))
     return rows
 
 

@@ -156,7 +156,7 @@ def check_one(path: str, named: bool, plan: RulePlan) -> Result:
             raise UserError(
                 "not a kind of file that `check` knows" if text.strip() else "the file is empty", where=shown,
                 fix="it reads Trainwright specs, ParallelCluster, eksctl, CloudFormation, HyperPod, Kubernetes, "
-                "sbatch and shell files, Dockerfiles",
+                "sbatch and shell files, Dockerfiles, training scripts in Python",
             )  # fmt: skip
         return result
     file.targets = dict(plan.config.targets)

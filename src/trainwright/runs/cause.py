@@ -4,6 +4,7 @@ the rank whose error is not such a consequence."""
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -20,13 +21,14 @@ _ECHO = re.compile(
 )
 _SIGNAL = re.compile(r"rank\s+: (\d+) .*?exitcode\s+: -\d+ \(pid: \d+\)\s+\((SIG\w+)\)", re.DOTALL)
 _SRUN = re.compile(r"srun: error: (\S+): tasks? (\S+): (?!Exited with exit code|Terminated)(.+)")
+_EXITED = re.compile(r"srun: error: (\S+): tasks? (\S+): Exited with exit code (\d+)")
 _NODE = re.compile(r"Node failure on (\S+)|\*\*\* JOB \d+ ON (\S+) CANCELLED AT \S+ DUE TO (.+?)(?:,| \*\*\*)")
 _OOM = re.compile(r"Detected \d+ oom[-_]kill event", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class Cause:
-    """Who failed, in what words, and how many others say the same."""
+    """Which rank failed, its error, and how many others have the same."""
 
     words: str
     rank: int | None = None
@@ -55,7 +57,7 @@ def cause_of(logs: Iterable[tuple[str, Sequence[str]]]) -> Cause | None:
 
 
 def _raised(source: str, lines: Sequence[str]) -> dict[int | None, str]:
-    """The last error of each rank that this log speaks for."""
+    """The last error of each rank whose lines are in this log."""
     own = int(source.removeprefix("rank-")) if source.startswith("rank-") else None
     errors: dict[int | None, str] = {}
     for line in lines:
@@ -82,6 +84,11 @@ def _killed(launcher: str, every: str) -> Cause | None:
     for rank, name in _SIGNAL.findall(launcher):
         if name != "SIGTERM":
             return Cause(f"ended by {name}", int(rank))
+    for node, task, code in _EXITED.findall(launcher):
+        # The shell around a rank gives a signal as 128 and its number; SIGTERM is what ends the others afterwards.
+        number = int(code) - 128
+        if number in set(signal.Signals) and number != signal.SIGTERM:
+            return Cause(f"task {task} on {node}: ended by {signal.Signals(number).name}")
     if task := _SRUN.search(launcher):
         return Cause(f"task {task[2]} on {task[1]}: {task[3]}")
     return None

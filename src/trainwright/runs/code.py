@@ -29,7 +29,7 @@ def check_script(path: Path) -> None:
         raise UserError(
             f"the script is not Python: {error.msg}",
             where=f"{path}:{error.lineno}:{error.offset}",
-            fix="mend that line",
+            fix="fix that line",
         ) from None
 
 
@@ -45,7 +45,7 @@ def ship_trainer(code: Path) -> None:
 
 
 def ship_script(script: Path, code: Path) -> Path:
-    """A user's script and what lies beside it; where the copied script is, relative to the code folder."""
+    """A user's script and the files beside it; returns the copied script's path, relative to the code folder."""
     check_script(script)
     root = script.parent.resolve()
     files = _git_files(root) or [path.relative_to(root) for path in root.glob("*.py")]

@@ -1,4 +1,4 @@
-"""A run is a folder: what was asked for, the script, the environment with its reasons, the code, and what came of it.
+"""A run is a folder: the spec, the script, the environment with its reasons, the code, and the results.
 
 It is made before anything is submitted, so that a job that fails at once still leaves everything needed to see why.
 """

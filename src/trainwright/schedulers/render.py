@@ -16,7 +16,7 @@ def render_template(name: str, job: Launch, **more: object) -> str:
 
 
 def command_lines(command: tuple[str, ...]) -> str:
-    """The rank's command, an option a line where it is long, so that two runs compare well."""
+    """The rank's command, one option per line where it is long, so that a diff of two runs is short."""
     words = [quote(word) for word in command]
     if len(" ".join(words)) < 90:
         return " ".join(words)

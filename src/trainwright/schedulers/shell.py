@@ -1,4 +1,4 @@
-"""Running a scheduler's commands where it lives: on this machine, inside a local cluster's head, or over ssh.
+"""Running a scheduler's commands where it is: on this machine, inside a local cluster's head, or over ssh.
 
 The schedulers know one `Shell`; whether a command crosses a network is decided here and nowhere else.
 """

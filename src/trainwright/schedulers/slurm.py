@@ -193,7 +193,7 @@ def batch_options(job: Launch, counts_gpus: bool = True) -> list[str]:
 
 
 def step_options(job: Launch, hyperpod: bool = False) -> list[str]:
-    """What srun is told beside the ranks: on HyperPod to go on with a new node, and which image to run."""
+    """Further options of srun: on HyperPod to continue with a new node, and which image to run."""
     options = ["--auto-resume=1"] if hyperpod and job.requeue else []
     if not job.container:
         return options

@@ -291,7 +291,7 @@ def test_a_tokenizer_file_that_is_none_is_named(tmp_path):
     assert caught.value.where == str(tmp_path / "t.json")
 
 
-def test_a_tokenizer_trained_before_is_taken_only_for_the_same_wish(tmp_path, capsys):
+def test_a_tokenizer_trained_before_is_taken_only_for_the_same_request(tmp_path, capsys):
     path = write_jsonl(tmp_path / "a.jsonl", ["the train ran over the bridge " * 20] * 5)
     words = ["prepare", str(path), "-o", str(tmp_path / "out"), "--workers", "1", "--train-bpe"]
     assert main([*words, "260"]) == 0
