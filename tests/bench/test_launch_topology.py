@@ -39,6 +39,7 @@ def test_the_mpi_job_asks_for_every_card_and_gpu() -> None:
     assert (limits["nvidia.com/gpu"], limits["vpc.amazonaws.com/efa"]) == (8, 32)
     command = job["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"][0]["command"]
     assert command[command.index("-np") + 1] == "32"
+    assert "NCCL_SOCKET_IFNAME=eth" in command  # a pod's own card, whatever the node's is called
 
 
 def test_the_batch_definition_is_what_the_api_takes() -> None:

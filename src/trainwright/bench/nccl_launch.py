@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 SCHEDULERS = ("slurm", "kubernetes", "batch")
@@ -70,6 +70,9 @@ def slurm(test: NcclTest) -> str:
 
 def kubernetes(test: NcclTest) -> str:
     """An MPIJob (kubeflow.org/v2beta1) as JSON, which `kubectl apply -f -` takes."""
+    # A pod has a network card of its own, eth0, whatever the node's is called.
+    own = [(name, "eth" if name == "NCCL_SOCKET_IFNAME" else value, why) for name, value, why in test.environment]
+    test = replace(test, environment=own)
     limits = {"nvidia.com/gpu": test.gpus, "hugepages-2Mi": "5120Mi", "memory": "32000Mi"}
     if test.efa_cards:
         limits["vpc.amazonaws.com/efa"] = test.efa_cards

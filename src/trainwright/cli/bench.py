@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -11,7 +12,8 @@ from typing import Any
 
 import click
 
-PASS_ON = {"ignore_unknown_options": True, "help_option_names": []}  # options are the node side's own
+PASS_ON = {"ignore_unknown_options": True}  # other options are the node side's own
+MORE = "Further options, of the measurement itself: `trainwright bench {0} -- --help`."
 words_argument = click.argument("words", nargs=-1, type=click.UNPROCESSED)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
@@ -33,6 +35,7 @@ def instance_options(function: Any) -> Any:
 
 @command.command(
     context_settings=PASS_ON,
+    epilog=MORE.format("collectives"),
     short_help="Collectives over torch.distributed: bandwidth, correctness, verdict.",
 )
 @instance_options
@@ -53,7 +56,7 @@ def collectives(
         with tempfile.TemporaryDirectory() as folder:
             path = output or Path(folder) / "result.json"
             status = _node_side("collectives", [*words, "-o", str(path)], quiet=as_json)
-            if not path.exists():
+            if not path.exists() or not _first_rank():
                 sys.exit(status)
             result = json.loads(path.read_text(encoding="utf-8"))
     if "rows" in result:
@@ -66,7 +69,9 @@ def collectives(
 
 
 @command.command(
-    context_settings=PASS_ON, short_help="Matmul, memory, host to device, peer to peer, beside the data sheet."
+    context_settings=PASS_ON,
+    epilog=MORE.format("device"),
+    short_help="Matmul, memory, host to device, peer to peer, beside the data sheet.",
 )
 @click.option("-o", "--output", type=Path, metavar="FILE", help="Write the result as JSON.")
 @json_option
@@ -82,18 +87,24 @@ def device(words: tuple[str, ...], output: Path | None, as_json: bool) -> None:
     click.echo(json.dumps(result) if as_json else device_text(result))
 
 
-@command.command(context_settings=PASS_ON, short_help="Reads and writes of a file system or a bucket.")
+@command.command(
+    context_settings=PASS_ON, epilog=MORE.format("storage"), short_help="Reads and writes of a file system or a bucket."
+)
 @words_argument
 def storage(words: tuple[str, ...]) -> None:
-    """Measure a folder or an S3 prefix."""
+    """Measure a folder or an S3 prefix: `trainwright bench storage /fsx --paid 1200`."""
     sys.exit(_node_side("storage", list(words), "trainwright.train", "bench"))
 
 
-@command.command(context_settings=PASS_ON, short_help="Image and token loaders, and the best setting for this machine.")
+@command.command(
+    context_settings=PASS_ON,
+    epilog=MORE.format("loader"),
+    short_help="Image and token loaders, and the best setting for this machine.",
+)
 @click.option("--plot", "plot_file", type=Path, metavar="FILE", help="Draw rate by threads as SVG.")
 @words_argument
 def loader(words: tuple[str, ...], plot_file: Path | None) -> None:
-    """Measure loaders."""
+    """Measure image or token loaders on a folder or tar file, or on made-up images."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "result.json"
         # A later -o of the user's wins; the plot then reads that file.
@@ -107,10 +118,14 @@ def loader(words: tuple[str, ...], plot_file: Path | None) -> None:
     sys.exit(status)
 
 
-@command.command(context_settings=PASS_ON, short_help="Save stall, save time, load time by size and method.")
+@command.command(
+    context_settings=PASS_ON,
+    epilog=MORE.format("checkpoint"),
+    short_help="Save stall, save time, load time by size and method.",
+)
 @words_argument
 def checkpoint(words: tuple[str, ...]) -> None:
-    """Measure checkpoints."""
+    """Measure what a checkpoint costs: the stall, the save, the load, beside torch.save and synchronous DCP."""
     sys.exit(_node_side("checkpoint", list(words), "trainwright.train", "bench"))
 
 
@@ -151,6 +166,11 @@ def _judge(result: dict[str, Any], instance: str, gbps: float, plot_file: Path |
     if plot_file:
         draw(result, plot_file)
     return 1 if any(verdict["status"] == "fail" for verdict in result["verdicts"]) else 0
+
+
+def _first_rank() -> bool:
+    """Where a launcher started this command once per rank, the first one speaks for all."""
+    return os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0")) == "0"
 
 
 def _node_side(verb: str, words: list[str], *module: str, quiet: bool = False) -> int:
