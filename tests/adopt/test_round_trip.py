@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import shlex
 import subprocess
 from dataclasses import dataclass, field
@@ -270,3 +271,31 @@ def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
     path.write_text("a: 1\n")
     with pytest.raises(UserError, match="not a file that can be adopted"):
         adopt([str(path)])
+
+
+def test_damaged_files_never_fail(tmp_path: Path) -> None:
+    """Whatever a file holds, the answer is a spec or an error with a fix, never a traceback."""
+    source = random.Random(0)
+    for path in sorted(FILES.iterdir()):
+        text = path.read_text()
+        for _ in range(25):
+            lines = text.split("\n")
+            for _ in range(source.randrange(1, 6)):
+                at = source.randrange(len(lines))
+                change = source.choice(["drop", "cut", "swap", "noise"])
+                if change == "drop":
+                    lines[at] = ""
+                elif change == "cut":
+                    lines[at] = lines[at][: source.randrange(len(lines[at]) + 1)]
+                elif change == "swap":
+                    lines[at] = source.choice(lines)
+                else:
+                    lines[at] += source.choice(
+                        ["'", '"', "$(", "${", "`", "\\", "}", ")", "]", "&&", "<<EOF", ": [", "\x00"]
+                    )
+            damaged = tmp_path / path.name
+            damaged.write_text("\n".join(lines))
+            try:
+                as_data(adopt([str(damaged)]))
+            except UserError:
+                continue
