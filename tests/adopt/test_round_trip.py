@@ -134,7 +134,7 @@ CASES: dict[str, Expected] = {
     ),
     "jobset.yaml": Expected(
         2, 8, 8, "torchrun",
-        ["bash", "-c", 'export PYTHONPATH="/fsx/titan:$PYTHONPATH"; exec "$@"', "rank", "python", "-m",
+        ["bash", "-c", 'cd /fsx/titan; export PYTHONPATH="/fsx/titan:$PYTHONPATH"; exec "$@"', "rank", "python", "-m",
          "torchtitan.train", "--job.config_file", "llama3_8b.toml"],
         {"LOGLEVEL": "INFO"}, None, ["kind: JobSet", "parallelism: 2"],
     ),

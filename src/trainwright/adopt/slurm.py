@@ -13,6 +13,8 @@ from trainwright.spec.units import format_seconds
 
 # What any shell has.
 _ENVIRONMENT = ("HOME", "PWD", "USER", "PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "HOSTNAME", "RANDOM", "TMPDIR")
+# The first host's name, a list of hosts, a random port.
+_MEETING = re.compile(r"hostname|\$RANDOM|NODELIST|\$\{?\w*(?:node|host)\w*\[", re.I)
 _TIME = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?")
 
 
@@ -125,7 +127,7 @@ class _Script:
     def _is_meeting(self, name: str) -> bool:
         """Whether a variable only holds where the ranks meet: the first host's name, a random port."""
         values = [entry.value.value for entry in self.script.assignments if entry.name == name]
-        return bool(values) and all(re.search(r"hostname|\$RANDOM|NODELIST", value) for value in values)
+        return bool(values) and all(re.search(_MEETING, value) for value in values)
 
     def _command(self) -> None:
         launched, result = self.launched, self.result
