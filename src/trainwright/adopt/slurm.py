@@ -62,7 +62,9 @@ class _Script:
         if name:
             self.result.carry(f"--partition={partition.value if partition else ''}", partition, f"queue {name}")
         else:
-            self.result.assume("queue default", None, "the script names no partition: put the cluster's in its place")
+            self.result.assume(
+                "queue default", None, "the script names no partition: the cluster's own default is used"
+            )
         exclusive = self.said.get("exclusive")
         self.result.queue["exclusive"] = exclusive is not None
         if exclusive is not None:
