@@ -122,6 +122,15 @@ CASES: dict[str, Expected] = {
         ["bash", "-c", 'source ./.env; exec "$@"', "rank", "python", "/fsx/train.py", "--lr", "1e-4"],
         rendered=["--nproc-per-node=4"],
     ),
+    "heredoc-step.sbatch": Expected(
+        2, 8, 8, "torchrun", ["bash", "-c", 'cd /fsx/app; exec "$@"', "rank", "python", "train.py", "--b", "2"], {},
+        "10h",
+        ["--container-mounts=/fsx:/fsx,/home:/home", "--gres=gpu:8"],
+    ),
+    "trainjob.yaml": Expected(
+        3, 4, 4, "torchrun", ["python", "/app/train.py", "--epochs", "2"], {"LOGLEVEL": "INFO"}, None,
+        ["kind: TrainJob", "numNodes: 3", "numProcPerNode: 4"],
+    ),
     "pytorchjob.yaml": Expected(
         4, 8, 8, "torchrun", ["python", "/fsdp/train.py", "--num_layers=32", "--dataset=allenai/c4"],
         {"NCCL_DEBUG": "INFO", "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1"}, "2h",

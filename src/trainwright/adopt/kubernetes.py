@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from itertools import pairwise
 from typing import Any
@@ -258,10 +259,8 @@ class _Manifest:
             return []
         commands = table()["commands"]
         lines = []
-        for command in self.source.commands:
+        for command in itertools.takewhile(lambda one: one is not launch, self.source.commands):
             text = " ".join([command.program, *(in_shell(word) for word in command.words[1:])])
-            if command.span.line >= launch.span.line or command is launch:
-                continue
             if command.program in commands["prepare"] and not command.conditional:
                 lines.append(text)
                 self.result.carry(text, command.span, "in the command: it prepares the shell of each rank")

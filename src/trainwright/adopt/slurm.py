@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 
 from trainwright.adopt.result import Adoption
@@ -191,14 +192,16 @@ class _Script:
         inside = self.batch.option("container_workdir")
         if inside is not None:
             lines.append(f"cd {in_shell(inside)}")
-        for command in self.script.commands:
-            if command.program not in prepare or self.launch is None or command.span.line >= self.launch.span.line:
+        before = itertools.takewhile(lambda command: command is not self.launch, self.script.commands)
+        for command in before if self.launch is not None else ():
+            if command.program not in prepare:
                 continue
             text = " ".join([command.program, *(in_shell(word) for word in command.words[1:])])
-            if "container" in self.result.job:
-                self.result.drop(text, command.span, "it prepares the shell outside the container")
-            elif command.conditional or command.runner is not None:
+            in_step = command.runner is not None and command.runner is self.runner
+            if command.conditional or (command.runner is not None and not in_step):
                 self.result.drop(text, command.span, "it runs only under a condition that a spec cannot state")
+            elif "container" in self.result.job and not in_step:
+                self.result.drop(text, command.span, "it prepares the shell outside the container")
             else:
                 lines.append(text)
                 self.result.carry(text, command.span, "in the command: it prepares the shell of each rank")
@@ -231,7 +234,8 @@ class _Script:
         for command in self.script.commands:
             if command is self.launch or command.program in quiet or not command.program:
                 continue
-            if command.program in functions or (command.program in ("bash", "sh") and "-c" in _texts(command)):
+            is_shell = command.program in ("bash", "sh") and (len(command.words) == 1 or "-c" in _texts(command))
+            if command.program in functions or is_shell:
                 continue
             if self.launch is not None and command.span == self.launch.span:
                 if command.program in ("nsys", "numactl", "timeout", "ncu"):
