@@ -2,8 +2,8 @@
 dense models and mixtures of experts, beside a naive baseline (one MFU per GPU and precision).
 
     python benchmarks/predict_accuracy.py              the shipped constants
-    python benchmarks/predict_accuracy.py --leave-out  every source against a fit without it (NVIDIA's count as one), and
-                                                       five random parts against a fit to the other four; minutes
+    python benchmarks/predict_accuracy.py --leave-out  every source against a fit without it (NVIDIA's are one), and
+                                                       five random parts against a fit to the rest; minutes
     python benchmarks/predict_accuracy.py --fit        print the constants that fit every row best
     python benchmarks/predict_accuracy.py --fit --write  and write them to constants.toml and evidence.toml
     python benchmarks/predict_accuracy.py --constants  print docs/predict/constants.md
@@ -16,7 +16,6 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
-from pathlib import Path
 
 import numpy as np
 from predict_fit import (
@@ -86,7 +85,8 @@ def sweeps(chosen: Sequence[Point], log: Vector) -> dict[str, float]:
     span more than 10 %. Runs of the same setting are one point."""
     tables: dict[str, dict[float, list[float]]] = defaultdict(lambda: defaultdict(list))
     for p, e in zip(chosen, log, strict=True):
-        key = f"{p.row.get('path_or_url', '').split(':')[0]} {p.row['model']} {p.row['gpu'][:9]} {precision_of(p.row['precision'])}"
+        source = p.row.get("path_or_url", "").split(":")[0]
+        key = f"{source} {p.row['model']} {p.row['gpu'][:9]} {precision_of(p.row['precision'])}"
         tables[key][round((p.truth or 1.0) * math.exp(e), 6)].append(p.truth or 1.0)
     correlations = {}
     for key, settings in tables.items():
@@ -140,7 +140,9 @@ def report_speed(title: str, chosen: Sequence[Point], log: Vector, seen: Callabl
     print(title)
     by_group(dense, errors_of["dense"], lambda p: p.group)
     print(f"  {'dense, all':44s} {summary(errors_of['dense'])}")
-    eight = [i for i, s in enumerate(setups(dense, constants())) if (s.cluster.device.name, s.precision) == ("h100", "fp8")]
+    eight = [
+        i for i, s in enumerate(setups(dense, constants())) if (s.cluster.device.name, s.precision) == ("h100", "fp8")
+    ]
     print(f"  {'dense, H100 with fp8':44s} {summary(errors_of['dense'][eight])}")
     if experts:
         by_group(experts, errors_of["moe"], lambda p: p.source)
@@ -153,7 +155,7 @@ def report_speed(title: str, chosen: Sequence[Point], log: Vector, seen: Callabl
 
 
 def collective_errors() -> Vector:
-    """Sized rows. A figure printed with one digit (0.01 GB/s) is not a measurement of that precision, and is left out."""
+    """Rows with a size. A figure printed with one digit (0.01 GB/s) is too coarse to compare with, and is left out."""
     log = []
     for row in read("published_collectives.csv"):
         made = answer_collective(row)
@@ -214,7 +216,9 @@ def report_fit(chosen: Sequence[Point], write: bool) -> None:
     if write:
         write_fit(best)
         rows = sorted(kinds(timed(chosen)))
-        lines = ["# Trainer, accelerator and precision of the rows behind constants.toml; --fit --write renews this file."]
+        lines = [
+            "# Trainer, accelerator and precision of the rows behind constants.toml; --fit --write renews this file."
+        ]
         lines += ["kinds = [", *(f'  ["{a}", "{b}", "{c}"],' for a, b, c in rows), "]"]
         EVIDENCE_FILE.write_text("\n".join(lines) + "\n", encoding="utf-8")
 

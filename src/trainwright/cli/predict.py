@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from trainwright.cli.quantity import quantity
+from trainwright.cli.quantity import positive, quantity
 from trainwright.errors import UserError
 
 if TYPE_CHECKING:
@@ -109,13 +109,14 @@ def _predictions(words: tuple[str, ...], flags: dict[str, Any], constants: Const
 
 
 def _request(flags: dict[str, Any]) -> PredictRequest:
+    from trainwright.catalog.regions import region
     from trainwright.predict.request import PredictRequest
 
-    same = ("model", "instance", "nodes", "micro_batch", "precision", "trainer", "recompute", "region")
+    same = ("model", "instance", "nodes", "micro_batch", "precision", "trainer", "recompute")
     return PredictRequest(
         **{name: flags[name] for name in same}, sequence=flags["sequence"] or flags["seq"],
         batch_tokens=_count("--batch", flags["batch"]), tokens=_count("--tokens", flags["tokens"]),
-        price_kind=flags["capacity"],
+        price_kind=flags["capacity"], region=region(flags["region"]).name,
     )  # fmt: skip
 
 
@@ -140,7 +141,7 @@ def _refuse_flags_beside_a_spec(ctx: click.Context, words: tuple[str, ...], over
 def _count(option: str, text: str | None) -> int | None:
     from trainwright.spec.units import parse_count
 
-    return None if text is None else quantity(option, text, parse_count)
+    return None if text is None else positive(option, quantity(option, text, parse_count))
 
 
 def _print(predictions: list[Prediction], explained: bool, constants: Constants) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from trainwright.predict.hardware import device
 from trainwright.predict.setup import Setup
 
-# Half widths of the 80 % interval, in log space, from benchmarks/predict_accuracy.py --leave-out: BASE covers rows whose
+# Half widths of the 80 % interval, in log space, by benchmarks/predict_accuracy.py --leave-out: BASE covers rows whose
 # neighbours were in the fit, the others what a row adds to that where the fit has not seen its like.
 BASE = 0.085
 WIDER = {

@@ -99,7 +99,9 @@ class LayerTime:
 
 def mean_layer(s: Setup, c: Constants) -> LayerTime:
     """The mean over the kinds of layers of a model."""
-    kinds = [(layers / s.shape.layers, layer_time(layer_work(s, shape, c), c)) for layers, shape in layer_kinds(s.shape)]
+    kinds = [
+        (layers / s.shape.layers, layer_time(layer_work(s, shape, c), c)) for layers, shape in layer_kinds(s.shape)
+    ]
     if len(kinds) == 1:
         return kinds[0][1]
     return LayerTime(*(sum(share * getattr(time, f.name) for share, time in kinds) for f in fields(LayerTime)))
