@@ -180,6 +180,20 @@ def test_calibration_moves_one_number_and_the_next_prediction_with_it(tmp_path: 
     assert after == pytest.approx(before * 0.9, rel=0.01)
 
 
+def test_calibration_keeps_what_the_runs_do_not_inform(tmp_path: Path):
+    """A run without tensor or expert parallelism says nothing of either; a run as predicted changes nothing."""
+    out = run("--calibrate", str(make_run(tmp_path / "a", 0.95))).stdout
+    assert "tp_overlap_hidden" not in out
+    assert "alltoall_exposed" not in out
+    (tmp_path / "config" / "trainwright" / "predict.json").unlink()
+    assert "nothing changed" in run("--calibrate", str(make_run(tmp_path / "b", 1.0))).stdout
+
+
+def test_a_calibration_far_from_the_published_rows_is_questioned(tmp_path: Path):
+    result = run("--calibrate", str(make_run(tmp_path / "a", 0.6)))
+    assert "sigmas from what published runs give" in result.stderr
+
+
 def test_a_folder_that_is_no_run_is_refused(tmp_path: Path):
     with pytest.raises(UserError, match=r"metrics.jsonl is missing"):
         CliRunner().invoke(predict_command, ["--calibrate", str(tmp_path)], catch_exceptions=False)

@@ -178,7 +178,7 @@ def _suggest(prediction: Prediction, constants: Constants, of_spec: bool) -> Non
 def _calibrate(folders: list[Path], as_json: bool) -> None:
     from dataclasses import asdict
 
-    from trainwright.predict.calibrate import calibrate, settings_file
+    from trainwright.predict.calibrate import FAR, calibrate, settings_file
 
     if not folders:
         raise UserError("no run to calibrate with", fix="trainwright predict --calibrate RUN [RUN ...]")
@@ -191,4 +191,11 @@ def _calibrate(folders: list[Path], as_json: bool) -> None:
             f"{change.name}: {change.before:.4g} -> {change.after:.4g}; error on {change.runs} runs "
             f"{change.error_before:.1%} -> {change.error_after:.1%}"
         )
+        if change.sigmas > FAR:
+            click.echo(
+                f"  {change.name} is {change.sigmas:.1f} sigmas from what published runs give: check the run",
+                err=True,
+            )
+    if not changes:
+        click.echo("nothing changed: the runs agree with the predictions")
     click.echo(f"kept in {settings_file()}", err=True)
