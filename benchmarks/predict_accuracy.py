@@ -107,11 +107,13 @@ def by_group(chosen: Sequence[Point], log: Vector, name: Callable[[Point], str])
         print(f"  {key[:44]:44s} {summary(log[indices])}   naive mean {base:6.1%}")
 
 
-def covered(chosen: Sequence[Point], log: Vector, seen: Callable[[Point], Collection[Kind]]) -> Vector:
+def covered(
+    chosen: Sequence[Point], log: Vector, seen: Callable[[Point], Collection[Kind]], new_source: bool
+) -> Vector:
     """Whether each measurement lies in the 80 % interval around its prediction."""
     inside = []
     for p, s, e in zip(chosen, setups(chosen, constants()), log, strict=True):
-        width = half_width(outside(s, step_time(s, constants()).total, seen(p)))
+        width = half_width(outside(s, step_time(s, constants()).total, seen(p), new_source))
         inside.append(abs(e) <= width)
     return np.array(inside, dtype=float)
 
@@ -132,7 +134,13 @@ def part_errors(chosen: Sequence[Point]) -> Vector:
     return log
 
 
-def report_speed(title: str, chosen: Sequence[Point], log: Vector, seen: Callable[[Point], Collection[Kind]]) -> None:
+def report_speed(
+    title: str,
+    chosen: Sequence[Point],
+    log: Vector,
+    seen: Callable[[Point], Collection[Kind]],
+    new_source: bool = False,
+) -> None:
     """Dense rows by group, then mixtures of experts by source."""
     place = {id(p): e for p, e in zip(chosen, log, strict=True)}
     dense, experts = split_experts(chosen, constants())
@@ -151,7 +159,13 @@ def report_speed(title: str, chosen: Sequence[Point], log: Vector, seen: Callabl
     print(f"  rank correlation within {len(ranks)} sweeps: mean {np.mean(list(ranks.values())):.3f}")
     for name, rows in (("dense", dense), ("moe", experts)):
         if rows:
-            print(f"  the 80 % interval covers {covered(rows, errors_of[name], seen).mean():.1%} of {name} rows")
+            inside = covered(rows, errors_of[name], seen, new_source)
+            groups = {p.group for p in rows}
+            each = [inside[[p.group == group for p in rows]].mean() for group in groups]
+            print(
+                f"  the 80 % interval covers {inside.mean():.1%} of {name} rows, {np.mean(each):.1%} as the mean of "
+                f"{len(groups)} sources"
+            )
 
 
 def collective_errors() -> Vector:
@@ -219,6 +233,8 @@ def report_fit(chosen: Sequence[Point], write: bool) -> None:
         lines = [
             "# Trainer, accelerator and precision of the rows behind constants.toml; --fit --write renews this file."
         ]
+        names = sorted({p.source for p in timed(chosen)})
+        lines += ["sources = [", *(f'  "{name}",' for name in names), "]"]
         lines += ["kinds = [", *(f'  ["{a}", "{b}", "{c}"],' for a, b, c in rows), "]"]
         EVIDENCE_FILE.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
@@ -249,7 +265,7 @@ def main() -> None:
     elif flags.leave_out:
         log, memory_log, _ = left_out(chosen)
         others = {g: kinds([p for p in speed if p.group != g]) for g in {p.group for p in speed}}
-        report_speed("each source against a fit without it", speed, log, lambda p: others[p.group])
+        report_speed("each source against a fit without it", speed, log, lambda p: others[p.group], True)
         every = kinds(speed)
         report_speed("each fifth against a fit to the rest", speed, part_errors(chosen), lambda _: every)
         report_rest(memory_log)

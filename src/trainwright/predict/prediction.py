@@ -90,7 +90,8 @@ def prediction_of(s: Setup, request: PredictRequest, c: Constants) -> Prediction
     """The full record of a job that is already laid out; the request says how it is paid for and for how long."""
     step, used = step_time(s, c), memory(s, c)
     rate = s.tokens / step.total
-    low, high = interval(rate / s.cluster.gpus, s, step.total)
+    seen = c is not constants()  # the user's own runs set some of the constants
+    low, high = interval(rate / s.cluster.gpus, s, step.total, new_source=not seen)
     failures = failures_per_node_day(request.price_kind)
     good = goodput(s.cluster.nodes, stall_of(s), request.checkpoint_s, failure_rate=failures)
     bill = cost(s.cluster.instance, s.cluster.nodes, rate * good.effective, request.region, request.price_kind)
@@ -110,7 +111,7 @@ def prediction_of(s: Setup, request: PredictRequest, c: Constants) -> Prediction
         needs=data_needs(s, rate, good.interval_s, request.storage_gb_s), cost=bill,
         train_tokens=request.tokens, train_days=days,
         train_usd=training_usd(bill.usd_hour, days, bill.kind, storage or 0.0) if bill and days else None,
-        storage_usd_month=storage, outside_evidence=outside(s, step.total), setup=s,
+        storage_usd_month=storage, outside_evidence=outside(s, step.total, new_source=not seen), setup=s,
     )  # fmt: skip
 
 

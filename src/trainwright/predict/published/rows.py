@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, replace
 
 from trainwright.predict.constants import Constants
-from trainwright.predict.evidence import interval
+from trainwright.predict.evidence import interval, published_sources
 from trainwright.predict.hardware import Cluster
 from trainwright.predict.memory import ROW_TIGHT, fits, least_recompute, memory
 from trainwright.predict.profiles import Profile
@@ -176,7 +176,7 @@ def answer(row: Row, c: Constants) -> dict[str, object]:
     s = job.setup
     step = step_time(s, c).total
     rate = s.tokens / step / s.cluster.gpus
-    low, high = interval(rate, s, step)
+    low, high = interval(rate, s, step, row.get("source_repo_or_doc", "") not in published_sources())
     stated = whole(row.get("global_batch_seqs"))
     stated_step = stated * s.batch.sequence / (rate * s.cluster.gpus) if stated else step
     return {
