@@ -1,4 +1,4 @@
-"""How long training stands still for a checkpoint: ours, `torch.save`, and synchronous torch.distributed.checkpoint.
+"""How long training waits for a checkpoint: ours, `torch.save`, and synchronous torch.distributed.checkpoint.
 
     python benchmarks/checkpoint.py [--millions 50] [--repeats 2] [--folder /tmp] [--json]
 
@@ -30,14 +30,14 @@ from trainwright.train.checkpoint.stores import FolderStore
 
 
 def state_of(millions: float, device: torch.device) -> dict:
-    """Matrices of 4 million numbers, as many as it takes."""
+    """Matrices of 4 million numbers."""
     count = max(1, round(millions / 4))
     made = {k: {f"w{i}": torch.randn(2000, 2000, device=device) for i in range(count)} for k in ("model", "m", "v")}
     return {**made, "step": torch.tensor(1)}
 
 
 def seconds(act: Callable[[int], None], device: torch.device, repeats: int) -> float:
-    """The median time of `act`, after one to warm up."""
+    """The median time of `act`, after one warm-up call."""
     found = []
     for repeat in range(repeats + 1):
         if device.type == "cuda":
@@ -65,7 +65,7 @@ def synchronous(state: dict, folder: Path) -> Callable[[int], None]:
 
 
 def asynchronous(state: dict, folder: Path, device: torch.device, repeats: int) -> tuple[float, float]:
-    """(stall, time beside training) of our saves."""
+    """(stall, background time) of our saves."""
     checkpointer = Checkpointer(FolderStore(folder / "ours"), Retention(last=1), device, {"name": "benchmark"})
     checkpointer.prepare_saving(state)
     stalls, beside = [], []
@@ -77,7 +77,7 @@ def asynchronous(state: dict, folder: Path, device: torch.device, repeats: int) 
         began = time.perf_counter()
         checkpointer.stager.wait_before_update()
         if device.type == "cuda":
-            # What the next update of the weights would wait for, if the step before it took no time at all.
+            # The wait of the next update of the weights if the step before it took no time.
             torch.cuda.current_stream().synchronize()
         stalls.append(stall + time.perf_counter() - began)
         checkpointer.wait()

@@ -1,6 +1,6 @@
-"""Time a grid of operators and small models on one GPU: the predictor's constants rest on these figures of our own.
+"""Time a grid of operators and small models on one GPU: the predictor's constants are based on these measurements.
 
-Run on a machine with an NVIDIA GPU: `python benchmarks/device_operators.py OUT.csv`. Needs torch alone."""
+Run on a machine with an NVIDIA GPU: `python benchmarks/device_operators.py OUT.csv`. Needs only torch."""
 
 from __future__ import annotations
 
@@ -219,7 +219,7 @@ def memory_bound() -> Iterator[Row]:
 
 
 class Block(nn.Module):
-    """A Llama block at the width asked for; the grid trains a short stack of it."""
+    """A Llama block of the given width; the grid trains a short stack of it."""
 
     def __init__(self, h: int, heads: int, kv: int, f: int) -> None:
         super().__init__()

@@ -32,7 +32,7 @@ FLOOR_RATE, FLOOR_RATIO = 20e6, 5.0
 
 
 def rate(batches: Callable[[], Iterator[int]], tokens: int, repeats: int = 5) -> float:
-    """Tokens a CPU second: the median of repeated runs over about `tokens` tokens, after one to warm up."""
+    """Tokens per CPU second: the median of repeated runs over about `tokens` tokens, after one warm-up run."""
     found = []
     for repeat in range(repeats + 1):
         done, began = 0, time.process_time()

@@ -196,8 +196,8 @@ def backends_default() -> None:
 
 
 def roof(seconds: float = 8.0) -> dict[str, tuple[float, float]]:
-    """TFLOP/s of the 1B step's two dearest kinds of work, in its first tenth of a second and at the end of many: a card
-    at its power limit lowers its clock."""
+    """TFLOP/s of the two most expensive kinds of work in the 1B step, in the first tenth of a second and sustained: a
+    card at its power limit lowers its clock."""
     start_up()
     backends_default()
     x, weight = (torch.randn(rows, 2048, device="cuda", dtype=torch.bfloat16) for rows in (65_536, 8192))
@@ -218,7 +218,7 @@ def roof(seconds: float = 8.0) -> dict[str, tuple[float, float]]:
 def rates(work: Callable[[], object], flops: int, seconds: float) -> tuple[float, float]:
     """TFLOP/s of `work` over the first and over the last tenth of a second."""
     work()
-    found: list[float] = []
+    speeds: list[float] = []
     time.sleep(2)  # the card cools down and its clock comes back
     began = time.perf_counter()
     while time.perf_counter() - began < seconds:
@@ -229,8 +229,8 @@ def rates(work: Callable[[], object], flops: int, seconds: float) -> tuple[float
                 work()
             torch.cuda.synchronize()
             done += 4
-        found.append(done * flops / (time.perf_counter() - at) / 1e12)
-    return found[0], statistics.median(found[-10:])
+        speeds.append(done * flops / (time.perf_counter() - at) / 1e12)
+    return speeds[0], statistics.median(speeds[-10:])
 
 
 def main() -> int:
@@ -247,7 +247,7 @@ def main() -> int:
     wanted = set(filter(None, args.only.split(",")))
     cases = [c for c in CASES if (c.quick or not args.quick) and (not wanted or c.name in wanted)]
     results = []
-    print(__doc__.split("\n\n")[2])
+    print(__doc__.split("\n\n")[-1])
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}")
     for case in cases:
         if args.trainer and case.trainer != args.trainer:
@@ -269,7 +269,7 @@ def main() -> int:
             profile(case)
     ceilings = roof() if not args.quick and (not wanted or "roof" in wanted) else {}
     for name, (first, last) in ceilings.items():
-        print(f"{name}: {first:.0f} TFLOP/s in the first instant, {last:.0f} when it goes on")
+        print(f"{name}: {first:.0f} TFLOP/s at first, {last:.0f} sustained")
     if args.json:
         args.json.write_text(json.dumps({"results": [asdict(r) for r in results], "roof": ceilings}, indent=2))
     return 0

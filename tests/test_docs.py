@@ -7,6 +7,7 @@ run in a copy of the repository, where a new user runs them.
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 import re
@@ -131,9 +132,9 @@ def _copy_repository(target: Path) -> None:
 
 
 def _update(page: Path, shown: str, printed: str) -> None:
-    """Put the newly printed lines in place of those the page shows, each known by its first word."""
-    by_word = {line.split()[0]: line for line in printed.splitlines() if line.strip()}
-    new = "".join(f"{line if line in printed else by_word[line.split()[0]]}\n" for line in shown.splitlines())
+    """Put the most similar printed line in place of each line that the page shows."""
+    lines = printed.splitlines()
+    new = "".join(f"{difflib.get_close_matches(line, lines, n=1, cutoff=0)[0]}\n" for line in shown.splitlines())
     page.write_text(page.read_text().replace(shown, new))
 
 
@@ -195,6 +196,12 @@ def test_the_reference_has_every_verb_and_its_options() -> None:
     assert "| `--follow` |" in (folder / "submit.md").read_text()  # click
     assert "| `--steps N` |" in (folder / "train.md").read_text()  # argparse
     assert "## data prepare" in (folder / "data.md").read_text()
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    navigation = (ROOT / "mkdocs.yml").read_text().partition("\nnav:")[2]
+    pages = [str(page.relative_to(ROOT / "docs")) for page in PAGES if page != README]
+    assert [name for name in pages if f" {name}\n" not in navigation] == []
 
 
 def test_no_page_names_a_machine_path() -> None:

@@ -17,7 +17,7 @@ FOLDERS = ("rules", "reference", "reference/verbs")  # all pages in them are wri
 FAMILIES = {
     "BEN": "Benchmarks", "CAP": "Capacity", "CFG": "Configuration", "CFN": "CloudFormation", "EKS": "EKS",
     "ENV": "Environment variables", "HYP": "HyperPod", "IMG": "Images", "JOB": "Jobs", "K8S": "Kubernetes",
-    "NET": "Network", "SEC": "Security", "SHL": "Shell scripts", "SLU": "Slurm settings",
+    "NET": "Network", "PYT": "Training scripts", "SEC": "Security", "SHL": "Shell scripts", "SLU": "Slurm settings",
     "SPC": "Specs", "STO": "Storage",
 }  # fmt: skip
 LANGUAGES = {".yaml": "yaml", ".json": "json", ".sh": "bash", ".sbatch": "bash", ".dockerfile": "dockerfile"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib
 from collections.abc import Iterable
 from unittest import mock
 
@@ -13,6 +14,14 @@ from trainwright.cli.main import VERBS, LazyVerbs
 
 # Words of the trainer that have a parser of their own, which `trainwright train --help` does not list.
 MORE_PARSERS = {"train": ("export", "import")}
+# Sub-commands that hand further options to a module of the node side, which adds them to an argparse parser.
+NODE_SIDE = {
+    "bench collectives": "trainwright.bench.collectives",
+    "bench device": "trainwright.bench.device",
+    "bench storage": "trainwright.train.data.storage_bench",
+    "bench loader": "trainwright.train.data.loader_bench",
+    "bench checkpoint": "trainwright.train.checkpoint.bench",
+}
 NUMBERS = {"INTEGER": "N", "INTEGER RANGE": "N", "FLOAT": "X", "FLOAT RANGE": "X"}  # what click calls them
 INDEX = """# Every verb
 
@@ -51,6 +60,7 @@ def _page(verb: str, parent: click.Context) -> str:
             inner = command.get_command(context, name)
             assert inner is not None
             parts += [f"## {verb} {name}", *_command_sections(inner, click.Context(inner, context, info_name=name))]
+            parts += _node_options(f"{verb} {name}") if inner.context_settings.get("ignore_unknown_options") else []
     return _joined(parts)
 
 
@@ -66,6 +76,13 @@ def _command_sections(command: click.Command, context: click.Context) -> list[st
     text = "\n\n".join(" ".join(part.split()) for part in (command.help or "").split("\n\n"))
     options = (_option_row(each, context) for each in command.params if isinstance(each, click.Option))
     return [f"```text\n{usage}\n```", text, *_table(options)]
+
+
+def _node_options(name: str) -> list[str]:
+    """The options that the node side adds to a sub-command."""
+    parser = argparse.ArgumentParser(prog=name)
+    importlib.import_module(NODE_SIDE[name]).add_arguments(parser)
+    return ["Options of the measurement:", *_parser_sections(parser)]
 
 
 def _option_row(option: click.Option, context: click.Context) -> Row:

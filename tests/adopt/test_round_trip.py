@@ -111,6 +111,16 @@ CASES: dict[str, Expected] = {
          "--tensor-model-parallel-size 2 --lr 2e-5 --deepspeed_config ./ds_config.json"],
         rendered=["--qos=normal", "--reservation=blocks"],
     ),
+    "branches.sbatch": Expected(
+        2, 8, 8, "torchrun",
+        ["bash", "-c", 'BATCH=32; exec python /fsx/train.py --steps 1000 --batch "$BATCH" --out "$OUT_FOLDER"'],
+        {"GPUS_PER_NODE": "8"}, None, ["--container-image=/fsx/pytorch.sqsh", "--container-mounts=/fsx:/fsx"],
+    ),
+    "from-variable.sbatch": Expected(
+        2, 4, 4, "torchrun",
+        ["bash", "-c", 'source ./.env; exec "$@"', "rank", "python", "/fsx/train.py", "--lr", "1e-4"],
+        rendered=["--nproc-per-node=4"],
+    ),
     "pytorchjob.yaml": Expected(
         4, 8, 8, "torchrun", ["python", "/fsdp/train.py", "--num_layers=32", "--dataset=allenai/c4"],
         {"NCCL_DEBUG": "INFO", "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1"}, "2h",
@@ -196,6 +206,18 @@ def test_every_directive_is_accounted_for() -> None:
             if ":" in n.where
         }
         assert lines <= told, (name, lines - told)
+
+
+def test_what_only_the_cluster_knows_is_named() -> None:
+    adoption = adopt([str(FILES / "branches.sbatch")])
+    told = {note.what: note.why for note in adoption.assumed}
+    assert "a branch sets it" in told["BATCH=32"]
+    assert "environment" in told["$OUT_FOLDER"]
+    assert any(what.startswith("if [ ! -z $CONTAINER_IMAGE ]: true") for what in told)
+    assert any(what.endswith('"/opt/sagemaker_cluster" ]: false') for what in told)
+    dropped = [note.what for note in adoption.dropped]
+    assert any("numactl" in what for what in dropped)
+    assert any("--max_restarts" in what for what in dropped)
 
 
 def test_a_template_takes_values() -> None:

@@ -103,3 +103,34 @@ def test_a_mistake_that_only_the_ranks_can_see_ends_all_of_them() -> None:
     assert done.returncode == 2
     assert done.stderr.count("cannot split") == 1
     assert "Traceback" not in done.stderr
+
+
+def test_the_command_line_adds_the_verdict(tmp_path: Path) -> None:
+    """Two ranks of one machine whose links nobody knows: the verdict is skip, with the reason."""
+    words = [
+        "-b",
+        "1M",
+        "-e",
+        "1M",
+        "-n",
+        "2",
+        "-w",
+        "1",
+        "--form",
+        "in-place",
+        "-o",
+        str(tmp_path / "r.json"),
+        "--json",
+    ]
+    done = subprocess.run(["trainwright", "bench", "collectives", *words], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result == json.loads((tmp_path / "r.json").read_text())
+    assert [(v["op"], v["status"]) for v in result["verdicts"]] == [("all_reduce", "skip")]
+    assert result["rows"][0]["out_busbw"] is None
+
+
+def test_one_node_has_nothing_to_search() -> None:
+    done = bench("--find-slow", "-e", "64K")
+    assert done.returncode == 2
+    assert "at least two nodes" in done.stderr

@@ -14,7 +14,7 @@ from trainwright.catalog.models import model as find_model
 from trainwright.cli.advise import command as advise_command
 from trainwright.errors import UserError
 from trainwright.predict import PredictRequest, predict
-from trainwright.train.models.hf_layout import config_of
+from trainwright.train.models.hf_config import config_of
 from trainwright.train.models.shape import lookup, parameter_count
 
 # Qwen/Qwen2.5-72B, config.json; its card says 72.7 B parameters.

@@ -11,10 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from trainwright.check.engine import Selection, check, ignored_lines, run_rule
 from trainwright.check.model import File
 from trainwright.check.registry import Problem, Rule, rule
+from trainwright.cli.main import cli
 from trainwright.errors import UserError
 
 BAD = (Path(__file__).parents[2] / "src/trainwright/check/examples/CAP001/bad.parallelcluster.yaml").read_text()
@@ -160,3 +162,13 @@ def test_a_users_package_that_cannot_be_loaded_is_named(bad: Path) -> None:
 def test_rules_that_need_more_are_reported_as_skipped(bad: Path) -> None:
     result = check([str(bad)], Selection(select=("CAP003",)))
     assert [(skip.code, "--aws" in skip.reason) for skip in result.skips] == [("CAP003", True)]
+
+
+def test_node_rules_run_on_the_node_that_the_user_names_with_a_flag(tmp_path: Path) -> None:
+    script = tmp_path / "job.sbatch"
+    script.write_text("#!/bin/bash\n#SBATCH --nodes=2\nexport NCCL_SOCKET_IFNAME=wlan7\nsrun python train.py\n")
+    without = CliRunner().invoke(cli, ["check", "--select", "ENV003", str(script)])
+    assert "ENV003" not in without.output
+    result = CliRunner().invoke(cli, ["check", "--select", "ENV003", "--node", str(script)])
+    assert result.exit_code == 1
+    assert "wlan7 matches no interface of this node" in result.output

@@ -59,7 +59,7 @@ def test_words_are_broken_to_the_terminal_and_left_whole_in_a_pipe() -> None:
 
 def test_a_folder_says_what_it_could_not_parse(tmp_path: Path) -> None:
     assert "nothing to check in 0 files" in run(str(tmp_path))[1]
-    (tmp_path / "broken.yaml").write_text("name: [")
+    (tmp_path / "broken.yaml").write_text("Scheduling: [")
     code, output = run(str(tmp_path))
     assert code == 0
     assert f"could not be parsed: {tmp_path / 'broken.yaml'}" in output

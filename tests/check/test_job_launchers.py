@@ -17,7 +17,7 @@ FOUND = {
     "distillation.yaml": ["21 SEC005", "25 JOB008", "31 K8S001", "33 ENV003", "37 IMG004", "49 K8S001"],
     "esm2-fsdp.sbatch": ["5 HYP002", "9 JOB008"],
     "fsdp-llama3-small-kv.sbatch": ["10 JOB004"],
-    "fsdp-llama3.sbatch": ["5 SHL001", "16 ENV002", "47 JOB011"],
+    "fsdp-llama3.sbatch": ["5 SHL001", "47 JOB011"],
     "megatron-gpt3.sbatch": ["18 SHL001", "27 ENV002"],
     "nccl-tests-p5.yaml": [],
     "operators.yaml": ["8 JOB001", "10 JOB002", "32 JOB004", "33 JOB004"],

@@ -88,6 +88,10 @@ CASES = [
      ("login --token $HF_TOKEN", "whoami"), "warning SEC005 2"),
     ("a.sh", SHELL + "# p5.48xlarge\nexport NCCL_P2P_DISABLE=1\nsrun torchrun --nproc_per_node=8 t.py\n",
      ("export NCCL_P2P_DISABLE=1\n", ""), "error ENV001 3"),
+    ("Dockerfile", "FROM python:3.12\nRUN mlflow==2.13.2\n", ("mlflow==", "pip install mlflow=="), "warning SHL001 2"),
+    ("a.sh", SHELL + "DATASET=pile\npython prepare.py ${DATASEET}\n", ("DATASEET", "DATASET"), "warning SHL001 3"),
+    ("a.sbatch", SHELL + "#SBATCH --nodes=2\nsrun torchrun --nproc_per_node 4 --rdzv_id $RANDOM --rdzv_backend c10d "
+     "--rdzv_endpoint $H:29500 t.py\n", ("--nproc", "--nnodes 2 --nproc"), "error JOB009 3"),
     ("a.sh", SHELL + "torchrun --nproc_per_nodes=8 train.py --lr 1\n", ("nproc_per_nodes", "nproc_per_node"),
      "error JOB013 2"),
     ("a.sh", SHELL + "python pretrain_gpt.py --num-layers 8 --micro-batchsize 2\n",

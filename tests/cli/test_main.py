@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from trainwright.cli.main import main
+from trainwright.cli.main import VERBS, main
 
 PREDICT = ["predict", "--model", "llama3-8b", "--instance", "p5.48xlarge"]
 
@@ -49,7 +49,7 @@ def test_ctrl_c_is_not_a_finding(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     def pressed(*words: object, **flags: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("trainwright.check.engine.check", pressed)
+    monkeypatch.setattr("trainwright.check.runner.run", pressed)
     assert run(monkeypatch, "check", "README.md") == 130
     assert capsys.readouterr().err.strip() == "interrupted"
 
@@ -66,3 +66,9 @@ def test_no_color_is_respected(no_color: str, tmp_path: Path) -> None:
     assert "TW002" in done.stdout
     assert "no such file or folder" in done.stdout
     assert ("\x1b[" in done.stdout) == (not no_color)
+
+
+def test_every_verb_has_its_file() -> None:
+    folder = Path(__file__).parents[2] / "src/trainwright/cli"
+    files = {path.stem for path in folder.glob("*.py") if "\ndef command(" in path.read_text(encoding="utf-8")}
+    assert files == set(VERBS)

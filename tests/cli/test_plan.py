@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -112,3 +113,41 @@ def test_a_port_that_is_open_to_the_world_is_reported(tmp_path: Path) -> None:
     assert "ssh is open to every address" in run(EXAMPLE, "-o", str(tmp_path / "a")).stdout
     closed = run(EXAMPLE, "-o", str(tmp_path / "b"), "--set", "head.ssh_from=203.0.113.0/24")
     assert "ssh is open" not in closed.stdout
+
+
+def test_a_full_disk_leaves_the_earlier_plan_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from trainwright.errors import UserError
+    from trainwright.platforms.plan import tree
+    from trainwright.spec.load import load
+
+    plan = tree.make_plan(load(EXAMPLE))
+    tree.write(plan, tmp_path / "plan", {}, None)
+    before = {path: path.read_bytes() for path in (tmp_path / "plan").rglob("*") if path.is_file()}
+    real, written = tree.write_text, []
+
+    def until_full(path: Path, text: str) -> None:
+        if len(written) == 3:
+            raise UserError("cannot write the file: No space left on device", where=str(path))
+        written.append(path)
+        real(path, text)
+
+    monkeypatch.setattr(tree, "write_text", until_full)
+    changed = tree.make_plan(load(EXAMPLE, ["jobs.pretrain.nodes=2", "queues.train.count=2"]))
+    with pytest.raises(UserError, match="No space left"):
+        tree.write(changed, tmp_path / "plan", {}, tree.earlier_files(tmp_path / "plan"))
+    assert {path: path.read_bytes() for path in (tmp_path / "plan").rglob("*") if path.is_file()} == before
+    assert [path.name for path in tmp_path.iterdir()] == ["plan"]
+
+
+def test_a_terminal_without_unicode_gets_no_traceback(tmp_path: Path) -> None:
+    import subprocess
+    import sys
+
+    (tmp_path / "bad.yaml").write_text("name: x\nplatform: parallelcluster\nregion: mars-1\nqueues: [{name: a}]\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "trainwright", "check", "bad.yaml"], cwd=tmp_path, capture_output=True, text=True,
+        env={**os.environ, "PYTHONIOENCODING": "ascii", "LC_ALL": "C"},
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "SPC007" in done.stdout
+    assert "Traceback" not in done.stderr

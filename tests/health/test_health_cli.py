@@ -16,11 +16,13 @@ from test_health_trees import FAULTS
 from trees import healthy
 
 from trainwright.catalog.instances import instances
+from trainwright.check.facts import NodeFacts
 from trainwright.cli.main import cli
 from trainwright.health.__main__ import main
 from trainwright.health.checks.burn import BURN
 from trainwright.health.checks.software import torch_screen
 from trainwright.health.cluster import differences, reports_in, sum_up
+from trainwright.health.facts import ThisNode
 from trainwright.health.kernel_log import table
 from trainwright.health.node import Node, RecordedNode
 from trainwright.health.profile import known_profiles, profile_of
@@ -231,6 +233,18 @@ def test_the_checks_are_listed_with_what_they_need(capsys: pytest.CaptureFixture
     assert main(["--list"]) == 0
     rows = {line.split()[0]: line.split() for line in capsys.readouterr().out.splitlines()}
     assert rows["gpu.xid"][1:6] == ["quick", "gpu", "0.05", "fail", "reset"]
+
+
+def test_rules_of_check_can_query_a_node(tmp_path: Path) -> None:
+    tree = healthy("p5.48xlarge")
+    tree.files |= {"/sys/class/net/lo/mtu": "65536\n", "/sys/class/net/enp71s0/mtu": "9001\n"}
+    node: NodeFacts = ThisNode(RecordedNode(tree.write(tmp_path)))
+    assert node.interfaces() == ["enp71s0", "lo"]
+    assert (node.version("cuda"), node.version("efa"), node.version("nccl")) == ("13.0.96", "1.47.0", "2.28.9")
+    assert node.version("parallelcluster") is None
+    assert node.path_exists("/opt/amazon/efa_installed_packages")
+    assert not node.path_exists("/opt/nothing")
+    assert "lo" in ThisNode().interfaces()
 
 
 def test_the_lists_as_json(capsys: pytest.CaptureFixture[str]) -> None:

@@ -123,6 +123,29 @@ def test_a_job_asks_for_healthy_nodes_and_keeps_their_verdicts(own_home: Path, t
     verb("cancel", runs[0].name)
 
 
+def test_a_job_leaves_out_the_unfit_node_and_runs_on_others(own_home: Path, tmp_path: Path) -> None:
+    spec = SPEC.replace("nodes: 2, cpus: 1", "nodes: 3, cpus: 2").replace("health: true", "health: true, processes: 2")
+    (tmp_path / "spec.yaml").write_text(spec)
+    (tmp_path / "hello.py").write_text("import os\nprint('hello from', os.environ['SLURMD_NODENAME'])\n")
+
+    def verb(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "trainwright", *words]
+        return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120)
+
+    assert verb("up", "spec.yaml").returncode == 0
+    break_node(state.require("careful"), "train-1", tmp_path)
+    done = verb("submit", "spec.yaml", "hello", "--follow")
+    assert done.returncode == 0, done.stderr
+    (folder,) = (path for path in (own_home / "runs").iterdir() if path.is_dir())
+    assert {entry.node: entry.usable for entry in sum_up(folder / "health")} == {
+        "train-1": False,
+        "train-2": True,
+        "train-3": True,
+    }
+    printed = "".join(path.read_text() for path in folder.glob("logs/rank-*.log"))
+    assert {line.split()[-1] for line in printed.splitlines() if "hello" in line} == {"train-2", "train-3"}
+
+
 def test_one_table_of_every_node_names_the_bad_one_and_the_odd_one(own_home: Path, tmp_path: Path) -> None:
     record = life.up(LocalCluster("many", (LocalQueue("train", 4), LocalQueue("spare", 1))), own_network=True)
     break_node(record, "train-2", tmp_path)

@@ -289,6 +289,27 @@ def test_damaged_lines_never_fail() -> None:
             read_log(["".join(letters), "9" * 5000, text.replace("1", "9" * 400)])
 
 
+@pytest.mark.parametrize(
+    "unit",
+    ["9", "1,", "1.", " ", "| ", "1e", "-", "loss: ", "step: 1  ", "Epoch 1: | 1/1 [ loss ", "Epoch 1/1  1/1 ",
+     "global_step=1 reduced_train_loss= ", "LOG - (1, 1) ", "[RANK 1] Epoch 1 | ", "Train lr-x"],
+)  # fmt: skip
+def test_no_line_takes_long(unit: str) -> None:
+    """A pattern that backtracks would need minutes for one of these."""
+    line = (unit * 16_000)[:16_000]
+    began = time.process_time()
+    for entry in formats():
+        entry.line(line)
+        entry.values(line)
+    assert time.process_time() - began < 5
+
+
+def test_a_rich_progress_bar_of_lightning() -> None:
+    line = "Epoch 3/9 ━━━━╸━━━ 120/1000 0:00:10 • 0:01:20 11.9it/s v_num: 0 train_loss: 2.31"
+    record = read_log([line])[0]
+    assert (record.framework, record.step, record.total, record.loss) == ("lightning", 3120, 10_000, 2.31)
+
+
 def test_a_long_log_is_read_quickly() -> None:
     quiet = "12: NCCL INFO Channel 00/0 : 3[3] -> 4[4] via P2P/CUMEM/read and a few more words of no interest here\n"
     text = "".join(quiet * 9 + MEGATRON.format(step=step, samples=step) + "\n" for step in range(1, 10_001))

@@ -79,3 +79,17 @@ def test_the_ends_of_the_logs_come_in_the_order_of_their_last_line(tmp_path: Pat
     assert [source for source, _ in ends] == ["rank-1", "rank-0", "job"]
     assert ends[0][1][1] == "the end of logs/rank-1.log"
     assert log_ends(str(tmp_path / "nowhere"), Shell()) == []
+
+
+def test_nodes_that_never_met_are_the_cause() -> None:
+    words = "torch.distributed.DistNetworkError: The client socket has failed to connect to any network address."
+    cause = cause_of([("job", ["srun: error: n2: task 1: Exited with exit code 1"]), ("node-1", ["Traceback", words])])
+    assert str(cause).startswith("the nodes did not reach each other: The client socket has failed to connect")
+
+
+def test_a_rank_that_was_killed_behind_its_shell() -> None:
+    lines = [
+        "srun: error: train-2: task 1: Exited with exit code 137",
+        "srun: error: train-1: task 0: Exited with exit code 1",
+    ]
+    assert str(cause_of([("job", lines)])) == "task 1 on train-2: ended by SIGKILL"

@@ -10,22 +10,52 @@ import pytest
 
 from trainwright.report.run_bar import bar_line
 from trainwright.runs.progress import Progress
+from trainwright.runs.steps import StepSource, parse
+from trainwright.runs.store import Run
 from trainwright.schedulers.base import JobStatus
 from trainwright.schedulers.logs import new_lines
+from trainwright.schedulers.process import ProcessScheduler
 from trainwright.schedulers.shell import Shell
 
+MEGATRON = (
+    " [2026-11-15 12:00:00] iteration {step:8d}/     500 | consumed samples:         1280 | elapsed time per iteration "
+    "(ms): 500.0 | learning rate: 1.500E-04 | global batch size:   128 | lm loss: {loss}E+00 | loss scale: 1.0 | "
+    "grad norm: 1.000 | number of skipped iterations:   0 | number of nan iterations:   0 |\n"
+)
 RUNNING = JobStatus("1", "pretrain", "running", "slurm")
 
 
-def line(step: int, at: float) -> str:
-    return json.dumps({"step": step, "loss": 1 / step, "tokens_per_s": 12_345.0, "step_s": 2.0, "time": at})
+def line(step: int, at: float) -> dict[str, float]:
+    return {"step": step, "loss": 1 / step, "tokens_per_s": 12_345.0, "step_s": 2.0, "time": at}
 
 
 def test_the_live_line() -> None:
     progress = Progress(steps=100)
-    assert progress.take([line(1, 10.0), line(2, 12.0), "half a li"])
+    assert progress.take([line(1, 10.0), line(2, 12.0)])
     assert progress.line() == "step 2/100  loss 0.5000  12.3k tokens/s  ETA 0:03:16"
-    assert not progress.take(["{}"])
+    assert not progress.take([])
+
+
+def test_a_line_that_was_cut_off_is_no_step() -> None:
+    assert parse(json.dumps(line(1, 10.0))) == line(1, 10.0)
+    assert [parse(text) for text in ('{"step": 3, "lo', "{}", "[1]", "step 3")] == [None] * 4
+
+
+def test_a_trainer_without_metrics_is_followed_by_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRAINWRIGHT_HOME", str(tmp_path))
+    run = Run("own-1", "own", "process", ranks=2)
+    (run.folder / "logs").mkdir(parents=True)
+    (run.folder / "logs/rank-0.log").write_text("hello\n")
+    log = run.folder / "logs/rank-1.log"  # Megatron-LM prints from the last rank
+    log.write_text(MEGATRON.format(step=10, loss="9.5"))
+    source, progress = StepSource(run, ProcessScheduler()), Progress()
+    assert progress.take(source.new())
+    assert (progress.step, progress.steps, progress.loss) == (10, 500, 9.5)
+    with log.open("a") as more:
+        more.write(MEGATRON.format(step=20, loss="8.5"))
+    assert progress.take(source.new())
+    assert (progress.step, progress.loss, progress.seconds_left()) == (20, 8.5, pytest.approx(480 * 0.5))
+    assert not progress.take(source.new())
 
 
 def test_a_rewind_starts_the_pace_over() -> None:

@@ -1,4 +1,4 @@
-"""The accidents of a long run, caused on a real Slurm: what was lost, and that the run ends where it should."""
+"""The faults of a long run, caused on a real Slurm: what was lost, and that the run ends where it should."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from slurm_bench import Bench, metrics, report
 
 from trainwright.errors import UserError
 from trainwright.platforms.local import life, state
+from trainwright.runs import history
 from trainwright.runs.code import check_script
 from trainwright.runs.store import Run
 
@@ -79,6 +80,9 @@ def test_a_rank_is_killed_and_the_job_comes_back(bench: Bench) -> None:
     life.kill_rank(bench.record, run.job_id, 1)
     ended_well(bench, run)
     assert events(run) == ["started", "crashed", "started", "ended"]
+    assert "ended by SIGKILL" in str(history.recovered(run, bench.end(run))), (
+        "a crash that was survived has a cause too"
+    )
 
 
 def test_the_controller_restarts_and_the_job_lives_on(bench: Bench) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from trainwright.schedulers import slurm_read as read
-from trainwright.schedulers.base import JobStatus, State
-from trainwright.schedulers.shell import Done, Shell
+from trainwright.schedulers.base import JobIdentity, JobStatus, State
+from trainwright.schedulers.shell import Done, Shell, Unreachable
 from trainwright.schedulers.slurm import SlurmScheduler
 
 SHOWN = (
@@ -66,7 +66,7 @@ def test_the_completion_file() -> None:
         ("Resources", "next in line"),
         ("(ReqNodeNotAvail, UnavailableNodes:train-2)", "down, drained or reserved"),
         ("QOSMaxNodePerUserLimit", "limit of its account or QoS"),
-        ("SomethingNew", "Slurm says only"),
+        ("SomethingNew", "no known reason"),
         ("Nodes_required_for_job_are_DOWN,_DRAINED_or_reserved_for_jobs_in_higher_priority_partitions", "are down"),
         ("(Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions)", "are down"),
         ("(ReqNodeNotAvail, UnavailableNodes:train-3)", "are down, drained or reserved"),
@@ -118,4 +118,29 @@ class Silent(Shell):
 
 
 def test_a_job_nobody_knows_is_unknown_and_not_done() -> None:
-    assert SlurmScheduler(Silent()).state("7").state == "unknown"
+    assert SlurmScheduler(Silent()).state(JobIdentity("7")).state == "unknown"
+
+
+class Answering(Shell):
+    """A controller with one job of the number that is asked for, or one that does not answer."""
+
+    def run(self, command: object, text: str = "", timeout: float = 1.0) -> Done:
+        if self.host:
+            return Done(255, "", "ssh: connect to host head port 22: Connection refused")
+        if command == ["scontrol", "show", "config"]:
+            return Done(0, "AccountingStorageType = (null)\nJobCompType = jobcomp/none\n", "")
+        return Done(0, "JobId=7 JobName=pretrain-1 JobState=RUNNING NumNodes=2 ExitCode=0:0\n", "")
+
+
+def test_a_job_of_the_same_number_and_another_name_is_another_job() -> None:
+    ours = SlurmScheduler(Answering())
+    assert ours.state(JobIdentity("7", "pretrain-1")).state == "running"
+    assert ours.state(JobIdentity("7", "pretrain-2")).state == "unknown"
+
+
+def test_no_answer_is_never_an_empty_list() -> None:
+    away = SlurmScheduler(Answering(host="head"), cluster="far")
+    for ask in (away.jobs, lambda: away.state(JobIdentity("7")), lambda: away.cancel(JobIdentity("7"))):
+        with pytest.raises(Unreachable, match=r"cannot reach far \(head\): ssh: connect") as caught:
+            ask()
+        assert caught.value.status == 1

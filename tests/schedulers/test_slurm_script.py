@@ -42,7 +42,7 @@ def text(job: Launch, **fields: str) -> str:
     return SlurmScheduler(python="python3", **fields).render(job).text
 
 
-@pytest.mark.parametrize("launcher", ["srun", "torchrun"])
+@pytest.mark.parametrize("launcher", ["srun", "torchrun", "plain"])
 @pytest.mark.parametrize("job", [PLAIN, FULL, dataclasses.replace(FULL, requeue=False, array="")])
 def test_the_script_passes_shellcheck(job: Launch, launcher: str, tmp_path: Path) -> None:
     path = tmp_path / "job.sbatch"
@@ -114,7 +114,8 @@ def test_under_torchrun_a_node_has_one_task() -> None:
     assert "#SBATCH --ntasks-per-node=1\n" in script
     assert "#SBATCH --cpus-per-task=96\n" in script
     assert "--nnodes=4 --nproc-per-node=8" in script
-    assert "--signal" not in script, "torchrun itself would die of it"
+    assert "#SBATCH --signal=USR1@" in script
+    assert 'trap "" USR1; exec' in script, "torchrun itself would die of the notice"
 
 
 def test_the_process_scheduler_refuses_what_it_cannot_honour(tmp_path: Path) -> None:

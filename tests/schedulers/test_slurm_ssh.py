@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -85,6 +87,27 @@ def test_submit_follow_and_read_the_end_over_ssh(laptop: Shell, tmp_path: Path) 
     assert any(words.startswith("step 6") for words in live)
     assert not (run.folder / "metrics.jsonl").exists(), "what the job writes is on the far side"
     assert (Path(run.where) / "code/trainwright/train/__main__.py").exists()
+
+
+@pytest.mark.slow
+def test_an_own_script_meets_where_slurm_names_the_nodes_as_it_likes(laptop: Shell, tmp_path: Path) -> None:
+    """train-1 and train-2 are names in slurm.conf and nowhere else: the nodes meet by address and by number."""
+    request = counting_jobs.order(
+        {
+            "name": "far",
+            "platform": "local",
+            "queues": [{"name": "train", "nodes": 2, "cpus": 2}],
+            "runs": str(tmp_path),
+        },
+        {"script": str(counting_jobs.COUNTING), "nodes": 2, "args": ["--steps=4"], "env": {"GLOO_SOCKET_IFNAME": "lo"}},
+        SlurmScheduler(laptop, cluster="far"),
+    )
+    request = dataclasses.replace(request, venv=sys.prefix)
+    run = submission.submit(request, submission.plan(request))
+    lines: list[str] = []
+    status = follow.follow(run, request.scheduler, None, lines.append, pause=0.1)
+    assert status.state == "completed", "\n".join(lines)
+    assert {line.split("]")[0] for line in lines} >= {"[rank-0", "[rank-1"}
 
 
 def test_cancel_and_refusal_over_ssh(laptop: Shell, tmp_path: Path) -> None:

@@ -60,10 +60,10 @@ def events(config, kind):
 
 def interrupt_at(monkeypatch, step, number=signal.SIGTERM):
     """Send a real signal to this process while it is in a step."""
-    told = Trainer._log_step
+    original = Trainer._log_step
 
     def tell(self, done):
-        told(self, done)
+        original(self, done)
         if done.step == step:
             signal.raise_signal(number)
 

@@ -52,7 +52,7 @@ def settings(data: str, folder: Path, steps: int) -> TrainConfig:
 
 
 def one_life(config: TrainConfig, moment: str, chance: random.Random) -> bool:
-    """Start every rank and let one die as told; True when the run came to its end instead."""
+    """Start every rank and let one die as requested; True when the run came to its end instead."""
     victim = chance.randrange(WORLD)
     count = chance.randint(1, MOMENTS[moment])
     rank = 0 if moment in ("before-rename", "after-rename", "mid-remove") else victim

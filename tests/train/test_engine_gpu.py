@@ -73,3 +73,37 @@ def test_compiled_blocks_train_as_eager_cpu_ones(precision, mode, documents):
         got, right = engine.train_step([batch], 1e-4), judge.train_step([batch], 1e-4)
         assert float(got.loss) == pytest.approx(float(right.loss), rel=5e-4 if precision == "bf16" else 2e-3)
         assert float(got.grad_norm) == pytest.approx(float(right.grad_norm), rel=0.01 if precision == "bf16" else 0.05)
+
+
+@pytest.mark.parametrize("recompute", ["none", "selective"])
+@pytest.mark.parametrize("mixed", [0, 1, 3])
+def test_rows_with_one_document_in_the_causal_kernel_give_the_same_step(mixed, recompute):
+    """Only the first rows hold two documents; FlexAttention for all rows, or for those alone, is the same step."""
+    torch.manual_seed(0)
+    shape = replace(lookup("llama3.1-8b-debug"), head_dim=32)
+    batch = random_batch(shape.vocab, documents=False)
+    tokens, targets, positions = (torch.cat([t, t]) for t in (batch.tokens, batch.targets, batch.positions))
+    documents = torch.zeros(4, 512, dtype=torch.int64)
+    documents[:mixed, 200:] = 1
+    steps = []
+    for known in (None, mixed):
+        engine = Engine(
+            shape, ParallelPlan(), EngineOptions(precision="bf16", compile=True, recompute=recompute), "cuda"
+        )
+        given = Batch(tokens, targets, positions, documents, known)
+        steps.append([engine.train_step([given], 1e-3) for _ in range(3)])
+    for one, other in zip(*steps, strict=True):
+        assert float(one.loss) == pytest.approx(float(other.loss), rel=1e-3)
+        assert float(one.grad_norm) == pytest.approx(float(other.grad_norm), rel=0.02)
+
+
+def test_the_largest_micro_batch_that_fits_is_chosen(tmp_path):
+    from single import corpus, settings
+
+    from trainwright.train.setup import assemble
+    from trainwright.train.world import World
+
+    config = replace(settings(corpus(tmp_path), tmp_path / "run"), micro_batch=0, batch=8, compile=False)
+    parts = assemble(config, World(0, 1, 0, torch.device("cuda")))
+    assert parts.config.micro_batch == 8
+    assert (tmp_path / "run" / "micro_batch.json").exists()

@@ -123,7 +123,7 @@ def test_other_data_is_counted_anew_and_said_so(config, monkeypatch):
         run(config)
     _, trainer = run(replace(config, seed=1))
     assert trainer.state.seen == 5 * 4
-    assert "counted from 0" in events(config, "note")[0]["text"]
+    assert "restarts at 0" in events(config, "note")[0]["text"]
 
 
 def test_a_finished_run_has_nothing_left_to_do(config, capsys):
@@ -248,17 +248,17 @@ def words(config, *more):
         (["--batch", "3", "--micro-batch", "2"], "a global batch of 3 samples does not divide over 1 data ranks x"),
         (["--warmup", "200"], "200 warmup steps and 0 decay steps are more than the 100 steps"),
         (["--eval-every", "5"], "--eval-every without data"),
-        (["--log-every", "0"], "--log-every is 0, it must be at least 1"),
-        (["--holdout", "1"], "it must be a share below 1"),
+        (["--log-every", "0"], "--log-every is 0; it must be at least 1"),
+        (["--holdout", "1"], "it must be below 1"),
         (["--resume", "latest"], "--resume is 'latest'"),
-        (["--checkpoint-every", "often"], "'often' is no interval"),
+        (["--checkpoint-every", "often"], "'often' is not an interval"),
         (["--data", "/nowhere"], "no such data folder"),
         (["--model", "lama3.2-1b"], "there is no model named 'lama3.2-1b'"),
         (["--holdout", "0.00001", "--eval-every", "5"], "leaves 0 to evaluate on"),
-        (["--lr", "nan"], "--lr is nan, it must be at least 0"),
+        (["--lr", "nan"], "--lr is nan; it must be at least 0"),
         (["--watchdog", "inf"], "--watchdog is inf"),
-        (["--beta2", "1"], "--beta2 is 1.0, it must be a share below 1"),
-        (["--min-lr", "3e-5", "--min-lr", "2"], "--min-lr is 2.0, a share of --lr"),
+        (["--beta2", "1"], "--beta2 is 1.0; it must be below 1"),
+        (["--min-lr", "3e-5", "--min-lr", "2"], "--min-lr is 2.0; it is a share of --lr"),
     ],
 )
 def test_bad_input_is_an_error_before_the_first_step(config, capsys, tmp_path, more, message):
@@ -297,7 +297,7 @@ def test_a_config_file_is_read_and_the_command_line_goes_first(tmp_path):
     assert (config.data, config.lr, config.steps, config.isolate, config.compile) == (("a:3", "b"), 1, 9, False, True)
     again = parse_arguments(["--model", MODEL, "--data", "a", "b:2", "--data", "c"])
     assert again.data == ("a", "b:2", "c"), "said twice, nothing is lost"
-    for wrong, message in [({"stepz": 3}, "no option 'stepz'"), ({"steps": "3"}, "it must be int"), ([], "no JSON")]:
+    for wrong, message in [({"stepz": 3}, "no option 'stepz'"), ({"steps": "3"}, "it must be int"), ([], "not a JSON")]:
         path.write_text(json.dumps(wrong))
         with pytest.raises(UserError, match=message):
             parse_arguments(["--config", str(path)])

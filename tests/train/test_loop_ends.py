@@ -83,11 +83,11 @@ def test_a_loss_that_stays_nan_ends_the_run(config, monkeypatch):
     assert len(events(config, "guard")) == 16
 
 
-def test_a_loss_on_a_new_level_is_told_a_few_times_and_then_usual():
+def test_a_loss_on_a_new_level_is_reported_a_few_times_and_then_usual():
     guard = LossGuard("skip", "log", 8.0)
-    told = [guard.judge(2.0 if step < 40 else 4.0 + step % 3 / 100)[0] for step in range(200)]
-    assert 20 < told.count("log") < 60
-    assert told[-50:] == ["ok"] * 50
+    actions = [guard.judge(2.0 if step < 40 else 4.0 + step % 3 / 100)[0] for step in range(200)]
+    assert 20 < actions.count("log") < 60
+    assert actions[-50:] == ["ok"] * 50
     assert LossGuard("skip", "skip", 8.0).judge(2.0) == ("ok", "")
 
 
@@ -133,10 +133,10 @@ def test_metrics_are_json_also_when_there_is_no_number(config, monkeypatch):
 def test_the_result_of_an_earlier_start_is_not_taken_for_this_one_s(config, monkeypatch):
     run(replace(config, steps=2))
     there = []
-    told = Trainer._log_step
+    original = Trainer._log_step
 
     def tell(self, done):
-        told(self, done)
+        original(self, done)
         there.append((Path(config.folder) / "result.json").exists())
 
     monkeypatch.setattr(Trainer, "_log_step", tell)
@@ -202,20 +202,20 @@ def test_a_run_that_is_just_leaving_is_waited_for_and_that_is_no_hang(config, mo
 
 
 @pytest.mark.parametrize("folder", ["file", "file/below"])
-def test_a_run_folder_that_cannot_be_made_is_told(config, tmp_path, capsys, folder):
+def test_a_run_folder_that_cannot_be_made_is_reported(config, tmp_path, capsys, folder):
     (tmp_path / "file").touch()
     assert main(words(replace(config, folder=str(tmp_path / folder)), "--checkpoint-every", "never")) == 2
     assert "cannot write into the run folder" in capsys.readouterr().err
 
 
-def test_a_folder_of_checkpoints_that_cannot_be_written_is_told_before_the_first_step(config, tmp_path, capsys):
+def test_a_folder_of_checkpoints_that_cannot_be_written_is_reported_before_the_first_step(config, tmp_path, capsys):
     (tmp_path / "file").touch()
     assert main(words(config, "--checkpoint-to", str(tmp_path / "file" / "below"))) == 2
-    assert "cannot write into the folder of checkpoints: Not a directory" in capsys.readouterr().err
+    assert "cannot write to the checkpoint folder: Not a directory" in capsys.readouterr().err
     assert not (Path(config.folder) / "metrics.jsonl").exists()
 
 
-def test_a_full_disk_under_the_record_is_told_with_the_place(config, monkeypatch, capsys):
+def test_a_full_disk_under_the_record_is_reported_with_the_place(config, monkeypatch, capsys):
     append = record.Journal._append
 
     def full(self, name, row):
@@ -241,7 +241,9 @@ def out_of_host_memory(*_):
 
 @pytest.mark.parametrize("failure", [out_of_memory, out_of_host_memory])
 @pytest.mark.parametrize("where", ["_stage", "_forward_inputs"])
-def test_no_memory_is_told_with_advice_while_building_and_while_training(config, monkeypatch, capsys, failure, where):
+def test_no_memory_is_reported_with_advice_while_building_and_while_training(
+    config, monkeypatch, capsys, failure, where
+):
     from trainwright.train import build
 
     monkeypatch.setattr(*((build, "_stage") if where == "_stage" else (Engine, "_forward_inputs")), failure)
@@ -276,16 +278,16 @@ def test_loading_saving_and_evaluating_for_long_is_no_hang(config, monkeypatch):
     trainer.run()
     assert set(clock) == {"load", "save", "wait"}
     assert all(at == math.inf for times in clock.values() for at in times)
-    assert beats.count(4) == 5 + 3, "each batch of the evaluation; the step, its save, and the wait for that"
+    assert beats.count(4) == 10 + 3, "each batch of the evaluation; the step, its save, and the wait for that"
 
 
-def test_a_hang_is_told_also_where_the_folder_cannot_be_written(tmp_path, monkeypatch, capfd):
+def test_a_hang_is_reported_also_where_the_folder_cannot_be_written(tmp_path, monkeypatch, capfd):
     left = []
     monkeypatch.setattr(os, "_exit", left.append)
     Watchdog(0, tmp_path / "gone", 3)._fire(60)
     assert left == [guards.EXIT_HUNG]
     shown = capfd.readouterr().err
-    assert "test_a_hang_is_told_also" in shown
+    assert "test_a_hang_is_reported_also" in shown
     assert "rank 3: no step for 60 s" in shown
 
 
@@ -302,7 +304,7 @@ def test_a_missing_mirror_is_an_error_on_every_rank(config, monkeypatch):
         check(replace(config, wandb="project"), World(1, 2, 1, torch.device("cpu")))
 
 
-def test_microbatches_that_do_not_interleave_are_told_before_anything_is_built(config):
+def test_microbatches_that_do_not_interleave_are_reported_before_anything_is_built(config):
     from trainwright.train import setup
     from trainwright.train.world import World
 

@@ -1,4 +1,4 @@
-"""The loop on several real ranks: one signal stops all at one step, another world size goes on, a hang is told."""
+"""The loop on several ranks: one signal stops all at one step, another world size continues, a hang is reported."""
 
 import fcntl
 import itertools
@@ -43,10 +43,10 @@ def trained(config, signal_at=0, signal_rank=0):
     """Runs on a rank: train, and perhaps send this rank a signal at a step."""
     from trainwright.train.loop import Trainer
 
-    told = Trainer._log_step
+    original = Trainer._log_step
 
     def tell(self, done):
-        told(self, done)
+        original(self, done)
         if done.step == signal_at and self.world.rank == signal_rank:
             signal.raise_signal(signal.SIGUSR1)
 
@@ -137,7 +137,7 @@ def test_a_hang_becomes_a_stack_of_every_rank_and_a_non_zero_exit(data, tmp_path
 
 
 def refused(config):
-    """Runs on a rank: what it is told when the folder is taken."""
+    """Runs on a rank: the error when the folder is in use."""
     from trainwright.errors import UserError
     from trainwright.train import record
 
@@ -154,7 +154,7 @@ def refused_on_one(config):
     return refused(config)
 
 
-def test_what_one_rank_alone_lacks_is_told_to_all(data, tmp_path):
+def test_what_one_rank_alone_lacks_is_reported_to_all(data, tmp_path):
     """A folder that one node has not mounted: without word, the other ranks would wait until a timeout."""
     other, own = run_ranks(refused_on_one, 2, settings(data, tmp_path))
     assert (other, own) == ("rank 1: no such data folder", "no such data folder")
@@ -172,12 +172,12 @@ def test_checkpoints_on_disks_that_are_not_shared_are_refused(data, tmp_path):
     assert not list(tmp_path.rglob(".probe-*"))
 
 
-def test_what_rank_0_alone_finds_out_is_told_to_all(data, tmp_path):
+def test_what_rank_0_alone_finds_out_is_reported_to_all(data, tmp_path):
     with (tmp_path / "events.jsonl").open("a") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         assert run_ranks(refused, 2, settings(data, tmp_path)) == [
-            "another run is at work in this folder",
-            "rank 0: another run is at work in this folder",
+            "another run is using this folder",
+            "rank 0: another run is using this folder",
         ]
 
 
@@ -218,7 +218,7 @@ def test_checkpoints_in_s3_outlive_the_nodes(data, tmp_path, s3):
 
 @pytest.mark.parametrize("plan", ["tensor=2", "pipeline=2"])
 def test_a_checkpoint_moves_between_plans(data, tmp_path, plan):
-    """Saved under one plan, gone on with under another: the losses are those of one process."""
+    """Saved under one plan, continued under another: the losses are those of one process."""
     run_ranks(trained, 1, settings(data, tmp_path / "one"))
     folder = tmp_path / "run"
     assert run_ranks(trained, 2, settings(data, folder, parallel="shard=2"), 3, 0) == [75, 75]

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from trainwright.adopt.branches import Folded, fold
 from trainwright.adopt.kubernetes import adopt_manifest
 from trainwright.adopt.parallelcluster import adopt_cluster
-from trainwright.adopt.result import Adoption
+from trainwright.adopt.result import Adoption, Note
 from trainwright.adopt.slurm import adopt_script
 from trainwright.check.readers.recognise import read_file
 from trainwright.errors import UserError
@@ -40,6 +41,8 @@ def _adopt_one(path: str, values: Mapping[str, str]) -> Adoption:
     except OSError as error:
         raise UserError(f"cannot read the file: {error.strerror}", where=path) from None
     is_shell = bool(re.search(r"\A#!.*sh\b|^#SBATCH", text, re.MULTILINE))
+    folded = fold(text) if is_shell else Folded(text)
+    text = folded.text
     if not is_shell:
         text = _PLACEHOLDER.sub(lambda match: values.get(match[1] or match[2], match[0]), text)
     try:
@@ -52,7 +55,10 @@ def _adopt_one(path: str, values: Mapping[str, str]) -> Adoption:
             fix="it takes sbatch scripts, Kubernetes job manifests and ParallelCluster configurations",
         )  # fmt: skip
     if file.format in ("sbatch", "shell"):
-        return adopt_script(file)
+        adoption = adopt_script(file)
+        for line, what in folded.decided:
+            adoption.assumed.append(Note(f"if {what}", f"{path}:{line}", "the branch that is not taken was left out"))
+        return adoption
     return adopt_manifest(file) if file.format == "kubernetes" else adopt_cluster(file)
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 
 from trainwright.adopt.result import Adoption
-from trainwright.adopt.shell import assignment, command_words, in_shell, needed
+from trainwright.adopt.shell import assignment, command_words, in_shell, needed, variables_in
 from trainwright.adopt.slurm_sizes import STEPS, BatchScript, Sizes
 from trainwright.adopt.tables import PROVIDED, is_secret, table
 from trainwright.check.model import Command, EnvVar, File, Value
 from trainwright.spec.units import format_seconds
 
+# What any shell has.
+_ENVIRONMENT = ("HOME", "PWD", "USER", "PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "HOSTNAME", "RANDOM", "TMPDIR")
 _TIME = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?")
 
 
@@ -139,7 +141,10 @@ class _Script:
             )
         words = launched.words
         texts = [word.value for word in words if not word.known] + self.late
-        prelude = [*self._preparations(), *(assignment(entry) for entry in self._runtime_values(texts)), *self.late]
+        values = self._runtime_values(texts)
+        texts += [entry.value.value for entry in values]
+        chosen = self._from_branches(texts, {entry.name for entry in values})
+        prelude = [*self._preparations(), *map(assignment, [*chosen, *values]), *self.late]
         result.job["command"] = command_words(words, prelude)
         result.job["launcher"] = launched.launcher
         shown = " ".join(word.value for word in launched.words[:4])
@@ -153,6 +158,23 @@ class _Script:
             entry for entry in needed(self.script, texts)
             if entry.name not in exported and entry.name not in PROVIDED and not self._is_meeting(entry.name)
         ]  # fmt: skip
+
+    def _from_branches(self, texts: list[str], known: set[str]) -> list[EnvVar]:
+        """Variables of the command that only a branch sets: its last value is taken. What is not to be had is named."""
+        known |= {*self.result.job.get("env", ()), *PROVIDED, *_ENVIRONMENT}
+        chosen = []
+        for name in dict.fromkeys(name for text in texts for name in variables_in(text)):
+            if name in known or name.startswith("SLURM_") or self._is_meeting(name):
+                continue
+            last = next((e for e in reversed(self.script.assignments) if e.name == name and e.value.known), None)
+            if last is not None:
+                chosen.append(last)
+                self.result.assume(f"{name}={last.value.value}", last.span, "a branch sets it: its last value is taken")
+            elif name in self.script.assigned:
+                self.result.assume(f"${name}", None, "the batch script works it out: write its value in the command")
+            else:
+                self.result.assume(f"${name}", None, "it comes from the environment that `submit` is called in")
+        return chosen
 
     def _preparations(self) -> list[str]:
         """Lines that prepare the shell: they run on each rank, unless it starts in a container."""
@@ -208,6 +230,8 @@ class _Script:
             if command.program in functions or (command.program in ("bash", "sh") and "-c" in _texts(command)):
                 continue
             if self.launch is not None and command.span == self.launch.span:
+                if command.program in ("nsys", "numactl", "timeout", "ncu"):
+                    self.result.drop(" ".join(_texts(command)), command.span, "the ranks start without it")
                 continue
             text = " ".join(word.value for word in command.words[:6])
             why = "a job runs one command: run this before or beside it, as a job of its own"

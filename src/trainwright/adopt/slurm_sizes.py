@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from trainwright.adopt.launch import Launched, taken_apart
 from trainwright.adopt.result import Adoption
@@ -31,7 +31,7 @@ class BatchScript:
     def of(cls, file: File) -> BatchScript:
         script = file.scripts[0]
         launch = _main_launch(script)
-        launched = taken_apart(launch) if launch is not None else Launched("plain", [])
+        launched = taken_apart(_without_empty(launch, script)) if launch is not None else Launched("plain", [])
         return cls(script, dict(script.directives), launch, launched)
 
     @property
@@ -157,7 +157,7 @@ class Sizes:
             self.result.carry(f"{stated} GPUs per node", at, f"queue: gpus: {stated}")
             return stated
         named = [e for e in self.script.assignments if re.search(r"GPUS?_PER_NODE|NPROC|NUM_GPUS", e.name)]
-        number = self._number(*(entry.value for entry in named), self.launched.processes)
+        number = self._number(*(entry.value for entry in named), self.launched.processes) or self._share_of_world()
         if number is None or self._on_cpus():
             return 0
         self.result.assume(
@@ -165,6 +165,11 @@ class Sizes:
             "the script asks Slurm for no GPUs and starts as many processes; `gpus: 0` where Slurm does not count them",
         )  # fmt: skip
         return number[0]
+
+    def _share_of_world(self) -> tuple[int, Value[str]] | None:
+        """`accelerate launch --num_processes` counts the processes of all machines."""
+        world, nodes = self._number(self.launched.world), self._quiet_nodes()
+        return (world[0] // nodes, world[1]) if world is not None and world[0] % nodes == 0 else None
 
     def _on_cpus(self) -> bool:
         """Whether the processes use no GPUs: they are hidden from them, or the script is for Neuron."""
@@ -192,6 +197,25 @@ class Sizes:
                 f"queue: cpus: {max(1, processes)}", None,
                 "the script does not say how many CPUs a node has; `trainwright discover` reads it from the cluster",
             )  # fmt: skip
+
+
+def _without_empty(command: Command, script: ShellScript) -> Command:
+    """The command without words before its program that are empty here (`"${ARGS[@]}"` that nothing sets); a program
+    that a variable names, and that is told how many processes to start, is torchrun."""
+    words = list(command.words)
+    while len(words) > 1 and not words[0].known:
+        name = re.fullmatch(r"\$\{?(\w+)(\[[@*]\])?\}?", words[0].value)
+        if name is None or (name[2] is None and not words[1].value.startswith("$") and not is_launcher(words[1].value)):
+            break
+        if name[1] in script.assigned:
+            break
+        words = words[1:]
+        while len(words) > 1 and words[0].value.startswith("-"):
+            words = words[1:]
+    options = {word.value.lstrip("-").split("=")[0].replace("-", "_") for word in words[1:4]}
+    if words and not words[0].known and options & {"nproc_per_node", "nnodes"}:
+        words[0] = Value("torchrun", words[0].span, words[0].text)
+    return replace(command, words=words)
 
 
 def _main_launch(script: ShellScript) -> Command | None:

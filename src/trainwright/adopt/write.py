@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict
 from typing import Any
+
+import yaml
 
 from trainwright.adopt.result import Adoption, Note
 
 
+class _Exact(yaml.SafeDumper):
+    """Quotes whatever some reader could take for a number: `1e-4` among the arguments stays as it was written."""
+
+
+def _quoted(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    number = re.fullmatch(r"[-+]?[\d._]+(?:[eE][-+]?\d+)?", text) is not None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="'" if number else None)
+
+
+_Exact.add_representer(str, _quoted)
+
+
 def spec_text(adoption: Adoption) -> str:
     """The spec, and above it what was assumed or is still to be filled in."""
-    import yaml
-
     lines = [f"# Adopted by `trainwright adopt` from {adoption.file}."]
     if adoption.assumed:
         lines.append("# To look at:")
         lines += [f"#   {note.what}: {note.why}" for note in adoption.assumed]
-    body: str = yaml.safe_dump(adoption.spec, sort_keys=False, width=110, allow_unicode=True)
+    body: str = yaml.dump(adoption.spec, Dumper=_Exact, sort_keys=False, width=110, allow_unicode=True)
     return "\n".join(lines) + "\n" + body
 
 

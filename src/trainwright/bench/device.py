@@ -6,6 +6,7 @@ import argparse
 import json
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,8 @@ def device_rows(device: Any, shapes: Any, seconds: float) -> list[dict[str, Any]
     if cuda:
         for way in ("to device", "to host"):
             rate = transfer_gb_s(device, way, seconds)
-            rows.append(_row(device, "host", f"pinned memory, host {way}", rate, "GB/s"))
+            start = "host" if way == "to device" else "device"
+            rows.append(_row(device, "host", f"pinned memory, {start} {way}", rate, "GB/s"))
     return rows
 
 
@@ -116,7 +118,7 @@ def peer_rows(seconds: float) -> list[dict[str, Any]]:
             if a != b:
                 source = torch.ones(size, dtype=torch.uint8, device=f"cuda:{a}")
                 target = torch.empty(size, dtype=torch.uint8, device=f"cuda:{b}")
-                taken = timed(lambda t=target, s=source: t.copy_(s), torch.device("cuda", a), seconds / 4)
+                taken = timed(partial(target.copy_, source), torch.device("cuda", a), seconds / 4)
                 link = "peer" if torch.cuda.can_device_access_peer(b, a) else "through the host"
                 rows.append(_row(f"cuda:{a}", "peer", f"to cuda:{b}, {link}", size / taken / 1e9, "GB/s"))
     return rows

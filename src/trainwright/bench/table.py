@@ -15,7 +15,9 @@ HEADER = """\
 
 def opening(op: str, facts: dict[str, Any]) -> str:
     """The lines above the figures: what runs where."""
-    lines = [f"# Collective test: {op}", f"# {facts['ranks']} ranks on {len(facts['hosts'])} hosts, {facts['backend']}"]
+    hosts = len(facts["hosts"])
+    where = f"{hosts} host{'s' if hosts > 1 else ''}"
+    lines = [f"# Collective test: {op}", f"# {facts['ranks']} ranks on {where}, {facts['backend']}"]
     if facts["split"]:
         lines.append(f"# split {facts['split']}: {facts['groups']} communicators of {facts['group_size']} ranks")
     return "\n".join([*lines, "#", HEADER.format("out-of-place", "in-place")])

@@ -191,6 +191,7 @@ class LaunchTemplate:
     market: Value[str] | None = None  # capacity-block | spot
     reservation: Value[str] | None = None
     reservation_group: Value[str] | None = None
+    conditional: bool = False  # some interfaces depend on a condition
     users: set[str] = field(default_factory=set)  # what starts instances with it: batch, eks
 
 

@@ -127,7 +127,7 @@ def codes() -> list[str]:
 def _why_skipped(rule: Rule) -> str:
     if rule.needs == "aws":
         return "needs AWS; run with --aws"
-    return "needs facts of the node a job runs on, which no verb collects yet"
+    return "needs facts of the node a job runs on; run there with --node"
 
 
 def check_one(path: str, named: bool, plan: RulePlan) -> Result:
@@ -136,7 +136,7 @@ def check_one(path: str, named: bool, plan: RulePlan) -> Result:
     result, text = Result(), ""
     try:
         text = read_input(path)
-        file = read_file(shown, text)
+        file = read_file(shown, text, named)
     except SpecError as error:
         mistakes = [Finding(INVALID_SPEC, "error", m.file, m.span, m.what, m.fix) for m in error.mistakes]
         _add(mistakes, text, shown, plan.selection, plan.config, result)
@@ -156,7 +156,7 @@ def check_one(path: str, named: bool, plan: RulePlan) -> Result:
             raise UserError(
                 "not a kind of file that `check` knows" if text.strip() else "the file is empty", where=shown,
                 fix="it reads Trainwright specs, ParallelCluster, eksctl, CloudFormation, HyperPod, Kubernetes, "
-                "sbatch and shell files, Dockerfiles",
+                "sbatch and shell files, Dockerfiles, training scripts in Python",
             )  # fmt: skip
         return result
     file.targets = dict(plan.config.targets)

@@ -85,7 +85,8 @@ def split(
     command: Command, own: Options, start: int = 1
 ) -> tuple[list[Value[str]], Value[str] | None, list[Value[str]]]:
     """A launcher's own options, the script it starts, and the script's words."""
-    words, options, at = command.words, [], start
+    words, at = command.words, start
+    options: list[Value[str]] = []
     while at < len(words):
         word = words[at]
         if not word.value.startswith("-"):

@@ -147,7 +147,7 @@ def summary(result: Result, rules: int, paint: Paint) -> str:
     head = ", ".join(said) if said else paint("no mistakes found", "green") if result.files else "nothing to check"
     fixable = sum(f.edit is not None and f.edit.safe for f in result.findings)
     rest = [f"{rules} rule" + ("" if rules == 1 else "s")]
-    rest += [f"{len(result.skips)} not run (--aws, or on a node)"] if result.skips else []
+    rest += [f"{len(result.skips)} not run (--aws, --node)"] if result.skips else []
     rest += [f"{result.templates} template" + ("" if result.templates == 1 else "s")] if result.templates else []
     rest += [f"could not be parsed: {_some(result.unread)}"] if result.unread else []
     rest += [f"{result.ignored} ignored by comment"] if result.ignored else []

@@ -46,15 +46,16 @@ def collectives(
     output: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Measure collectives here, under torchrun or srun, or on a cluster, and judge them."""
+    status = 0
     if spec:
-        _submit("collectives", spec, nodes, words)
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        path = output or Path(folder) / "result.json"
-        status = _node_side("collectives", [*words, "-o", str(path)], quiet=as_json)
-        if not path.exists():
-            sys.exit(status)
-        result = json.loads(path.read_text(encoding="utf-8"))
+        result = json.loads(_submit("collectives", spec, nodes, words).read_text(encoding="utf-8"))
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            path = output or Path(folder) / "result.json"
+            status = _node_side("collectives", [*words, "-o", str(path)], quiet=as_json)
+            if not path.exists():
+                sys.exit(status)
+            result = json.loads(path.read_text(encoding="utf-8"))
     if "rows" in result:
         status = max(status, _judge(result, instance, gbps, plot_file, as_json))
     if output:
@@ -89,10 +90,21 @@ def storage(words: tuple[str, ...]) -> None:
 
 
 @command.command(context_settings=PASS_ON, short_help="Image and token loaders, and the best setting for this machine.")
+@click.option("--plot", "plot_file", type=Path, metavar="FILE", help="Draw rate by threads as SVG.")
 @words_argument
-def loader(words: tuple[str, ...]) -> None:
+def loader(words: tuple[str, ...], plot_file: Path | None) -> None:
     """Measure loaders."""
-    sys.exit(_node_side("loader", list(words), "trainwright.train", "bench"))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "result.json"
+        # A later -o of the user's wins; the plot then reads that file.
+        status = _node_side("loader", ["-o", str(path), *words], "trainwright.train", "bench")
+        named = next((Path(words[at + 1]) for at, word in enumerate(words[:-1]) if word in ("-o", "--output")), path)
+        if plot_file and status == 0:
+            from trainwright.files import write_text
+            from trainwright.report.curve import loader_picture
+
+            write_text(plot_file, loader_picture(json.loads(named.read_text(encoding="utf-8"))))
+    sys.exit(status)
 
 
 @command.command(context_settings=PASS_ON, short_help="Save stall, save time, load time by size and method.")
@@ -158,10 +170,119 @@ def _result_of(verb: str, words: tuple[str, ...]) -> dict[str, Any]:
     return result
 
 
-def _submit(verb: str, spec: str, nodes: int, words: tuple[str, ...]) -> None:
-    """Hand the measurement to the cluster's scheduler as a script; the result goes into its run folder."""
+def _submit(verb: str, spec: str, nodes: int, words: tuple[str, ...]) -> Path:
+    """Hand the measurement to the cluster's scheduler as a script; the result that it leaves in its run folder."""
     import trainwright.bench
-    from trainwright.cli.submit import command as submit
 
-    script = Path(trainwright.bench.__file__).with_name("__main__.py")
-    submit.main([spec, "--script", str(script), "--nodes", str(nodes), "--follow", "--", verb, *words])
+    script = Path(trainwright.bench.__file__).with_name("measure.py")
+    folder = _followed_run([spec, "--script", str(script), "--nodes", str(nodes)], [verb, *words])
+    result = folder / f"bench-{verb}.json"
+    if not result.exists():
+        sys.exit(1)
+    return result
+
+
+def _followed_run(options: list[str], words: list[str]) -> Path:
+    """Submit, pass on what is followed, and give the run's folder: `submit --json` prints the run first."""
+    command = ["trainwright", "submit", *options, "--json", "--follow", *(["--", *words] if words else [])]
+    click.echo(f"$ {' '.join(command)}", err=True)
+    head, run = "", None
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        for line in process.stdout or ():
+            if run is not None:
+                click.echo(line, nl=False, err=True)
+                continue
+            head += line
+            if line.rstrip() == "}":
+                run = json.loads(head)
+    if run is None:
+        sys.exit(process.returncode or 1)
+    return Path(run["folder"])
+
+
+@command.command("nccl-tests", short_help="Print the launch of nccl-tests itself, in a container, for a scheduler.")
+@click.option("--instance", required=True, metavar="TYPE", help="EC2 type of the nodes.")
+@click.option("--nodes", type=click.IntRange(1), default=2, show_default=True)
+@click.option("--image", required=True, help="Container with nccl-tests in /opt/nccl-tests, EFA and the OFI plugin.")
+@click.option("--scheduler", type=click.Choice(["slurm", "kubernetes", "batch"]), default="slurm", show_default=True)
+@click.option("--op", default="all_reduce", show_default=True, help="The collective.")
+def nccl_tests(instance: str, nodes: int, image: str, scheduler: str, op: str) -> None:
+    """Print a script (Slurm) or a manifest (Kubernetes, Batch) that runs nccl-tests; `bench judge` reads its log."""
+    from trainwright.bench.nccl_launch import NcclTest, render
+    from trainwright.bench.nccl_output import operation_name
+    from trainwright.catalog.environment import environment
+    from trainwright.catalog.instances import instance as instance_named
+    from trainwright.catalog.versions import version_set
+    from trainwright.errors import UserError
+
+    kind = instance_named(instance)
+    if not kind.gpus:
+        raise UserError(f"{kind.name} has no NVIDIA GPU, which nccl-tests needs", fix="Neuron nodes have nccom-test")
+    if not operation_name(op):
+        raise UserError(f"nccl-tests has no {op!r}", fix="such as all_reduce, all_gather, reduce_scatter, all_to_all")
+    program = {"all_to_all": "alltoall", "send_recv": "sendrecv"}.get(operation_name(op), operation_name(op)) + "_perf"
+    lines = [(line.name, line.value, line.why) for line in environment(kind, version_set().versions())]
+    lines.append(("NCCL_DEBUG", "INFO", "NCCL's log names the transport, which `bench judge` checks"))
+    test = NcclTest(program, image, kind.name, nodes, kind.gpus, kind.efa_cards, lines)
+    click.echo(render(test, scheduler), nl=False)
+
+
+@command.command(short_help="EC2's instance topology as an ordered host file and Slurm's topology.conf.")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--names", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Lines: instance-id host.")
+@click.option("--slots", type=click.IntRange(0), default=8, show_default=True, help="Ranks per host; 0: leave out.")
+@click.option("--hostfile", type=Path, metavar="FILE", help="Write the host file here.")
+@click.option("--conf", type=Path, metavar="FILE", help="Write topology.conf here.")
+@json_option
+def topology(
+    file: Path, names: Path | None, slots: int, hostfile: Path | None, conf: Path | None, as_json: bool
+) -> None:
+    """Order the hosts of FILE (`aws ec2 describe-instance-topology`) so that neighbours share a network node."""
+    from trainwright.bench.topology import describe, host_file, read_names, read_places, topology_conf
+    from trainwright.files import write_text
+
+    places = read_places(file, read_names(names))
+    for path, text in ((hostfile, host_file(places, slots)), (conf, topology_conf(places))):
+        if path:
+            write_text(path, text)
+    if as_json:
+        click.echo(json.dumps([{"host": place.host, "network_nodes": place.switches} for place in places]))
+    elif not hostfile and not conf:
+        click.echo(host_file(places, slots) + "\n" + topology_conf(places), nl=False)
+    click.echo(describe(places), err=True)
+
+
+@command.command(short_help="A job at 1, 2, 4 … nodes: speed and efficiency, measured beside predicted.")
+@click.argument("spec", type=click.Path(exists=True, dir_okay=False))
+@click.argument("job")
+@click.option("--nodes", default="1,2,4", show_default=True, metavar="N,N", help="Node counts to run.")
+@click.option("--weak", type=int, metavar="TOKENS", help="Global batch per node; without it the batch stays the same.")
+@click.option(
+    "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change one value of the spec; {nodes} is the count."
+)
+@click.option("--plot", "plot_file", type=Path, metavar="FILE", help="Draw the curves as SVG.")
+@click.option("-o", "--output", type=Path, metavar="FILE", help="Write the result as JSON.")
+@json_option
+def scaling(
+    spec: str, job: str, nodes: str, weak: int | None, overrides: tuple[str, ...], plot_file: Path | None,
+    output: Path | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Submit JOB of SPEC at each node count, one after the other, and compare their speed."""
+    from trainwright.bench.machine import result_header
+    from trainwright.files import write_text
+    from trainwright.report.scaling import facts, scaling_picture, scaling_text, speed_of
+
+    speeds = []
+    for count in (int(word) for word in nodes.split(",")):
+        changes = [f"jobs.{job}.nodes={count}", *(word.replace("{nodes}", str(count)) for word in overrides)]
+        if weak:
+            changes.append(f"jobs.{job}.batch.tokens={weak * count}")
+        options = [spec, job, *(word for change in changes for word in ("--set", change))]
+        speeds.append(speed_of(_followed_run(options, []), count))
+    rows = facts(speeds)
+    result = {**result_header("scaling"), "job": job, "weak": weak, "rows": rows}
+    if plot_file:
+        write_text(plot_file, scaling_picture(f"{job}: {'weak' if weak else 'strong'} scaling", speeds))
+    if output:
+        write_text(output, json.dumps(result, indent=1) + "\n")
+    click.echo(json.dumps(result) if as_json else scaling_text(rows))

@@ -42,6 +42,7 @@ _FORMATS = ["text", "full", "json", "sarif", "github", "gitlab"]
 @click.option("--skip-unknown", is_flag=True, help="Skip named files of other kinds, for hooks that pass all files.")
 @click.option("--aws", is_flag=True, help="Also run the rules that query AWS (needs credentials).")
 @click.option("--region", metavar="REGION", help="AWS region for --aws, where the file names none.")
+@click.option("--node", is_flag=True, help="Also run the rules about this node; for a check where the job will run.")
 @click.option("--explain", metavar="CODE", help="Print a rule's documentation and exit.")
 @click.option("--rules", "list_rules", is_flag=True, help="List the rules and exit.")
 def command(paths: tuple[str, ...], explain: str | None, list_rules: bool, **options: Any) -> None:
@@ -99,6 +100,10 @@ def _run(paths: tuple[str, ...], options: dict[str, Any]) -> tuple[Result, Confi
         from trainwright.aws.facts import AwsFacts
 
         facts["aws"] = AwsFacts(options["region"])
+    if options["node"]:
+        from trainwright.health.facts import ThisNode
+
+        facts["node"] = ThisNode()
     result = _only_new(run(paths, selection, facts, config, how), options)
     if (options["fix"] or options["unsafe_fixes"]) and _fix(result, options["unsafe_fixes"]) and "-" not in paths:
         result = _only_new(run(paths, selection, facts, config, how), options)

@@ -31,13 +31,13 @@ def command(
     as_json: bool,
 ) -> None:
     """Cause faults on SPEC's running cluster and print what each cost beside what it may cost. Exit 1 if one fails."""
-    from trainwright.runs.drill import FAULTS, Drill, accidents_for, drill_order
+    from trainwright.runs.drill import FAULTS, Drill, drill_order, faults_for
 
     wrong = [fault for fault in faults if fault not in FAULTS]
     if wrong:
         raise click.UsageError(f"no fault {wrong[0]!r}; there are {', '.join(FAULTS)}")
     order = drill_order(spec, job or "", overrides, host, steps, every)
-    drill = Drill(order, accidents_for(order), lambda words: click.echo(words, err=True))
+    drill = Drill(order, faults_for(order), lambda words: click.echo(words, err=True))
     outcomes = drill.run(faults or FAULTS)
     if as_json:
         click.echo(json.dumps([dataclasses.asdict(outcome) for outcome in outcomes], indent=1))

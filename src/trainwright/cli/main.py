@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import gc
 import importlib
+import io
 import os
 import sys
 
@@ -95,6 +96,9 @@ def main() -> None:
     """Run the command line; a user's mistake is printed in three parts, never as a traceback."""
     # Imports create many objects and little garbage; a collection every 700 allocations slows a short command down.
     gc.set_threshold(20_000)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal without Unicode gets `?` for a box, not a traceback
+            stream.reconfigure(errors="replace")
     try:
         cli(standalone_mode=True)
     except UserError as error:

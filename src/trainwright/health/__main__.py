@@ -82,12 +82,12 @@ def name_stragglers(folder: Path, as_json: bool) -> int:
     if not rows:
         fix = "several ranks write it: `python -m trainwright.health.watch SCRIPT` for any script"
         raise UserError(f"no {stragglers.FILE} here", where=str(folder), fix=fix)
-    found = stragglers.find(rows)
+    named = stragglers.find(rows)
     if as_json:
-        print(json.dumps({"step": rows[-1].step, "stragglers": [asdict(one) for one in found]}, indent=1))
+        print(json.dumps({"step": rows[-1].step, "stragglers": [asdict(one) for one in named]}, indent=1))
     else:
-        print("\n".join(map(stragglers.describe, found)) or f"no straggler among {len(rows[-1].hosts)} ranks")
-    return int(bool(found))
+        print("\n".join(map(stragglers.describe, named)) or f"no straggler among {len(rows[-1].hosts)} ranks")
+    return int(bool(named))
 
 
 def check_node(node: Node, arguments: argparse.Namespace) -> int:

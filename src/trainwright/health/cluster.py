@@ -169,11 +169,11 @@ def reports_of(entries: Sequence[Entry]) -> dict[str, Mapping[str, str]]:
 def differences(versions: Mapping[str, Mapping[str, str]]) -> list[str]:
     """One line for each piece of software that is not the same everywhere, naming the odd nodes."""
     lines = []
-    names = dict.fromkeys(name for found in versions.values() for name in found)
+    names = dict.fromkeys(name for installed in versions.values() for name in installed)
     for name in names:
         nodes: dict[str, list[str]] = defaultdict(list)
-        for node, found in versions.items():
-            nodes[found.get(name, "none")].append(node)
+        for node, installed in versions.items():
+            nodes[installed.get(name, "none")].append(node)
         if len(nodes) > 1:
             usual, _ = max(nodes.items(), key=lambda item: len(item[1]))
             odd = [f"{', '.join(where)}: {value}" for value, where in nodes.items() if value != usual]

@@ -28,8 +28,8 @@ def versions_in(image: str, node: Node) -> dict[str, str]:
             where=command[0],
             fix="the image must be on this machine and have python3",
         )
-    found: dict[str, str] = json.loads(done.out)
-    return found
+    versions: dict[str, str] = json.loads(done.out)
+    return versions
 
 
 def launch(image: str, code: str, node: Node) -> list[str]:

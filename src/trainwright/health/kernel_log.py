@@ -82,25 +82,25 @@ def lines(node: Node) -> list[str] | None:
 
 def history(node: Node) -> list[tuple[str, str]]:
     """(boot, line) of the Xids in the journal."""
-    found = []
+    entries = []
     for line in node.run(*HISTORY).out.splitlines():
         try:
             entry = json.loads(line)
         except ValueError:
             continue
-        found.append((str(entry.get("_BOOT_ID", "")), str(entry.get("MESSAGE", ""))))
-    return found
+        entries.append((str(entry.get("_BOOT_ID", "")), str(entry.get("MESSAGE", ""))))
+    return entries
 
 
 def xids(log: Sequence[str]) -> list[Xid]:
-    found = []
+    events = []
     for line in log:
         if match := _XID.search(line):
             text = match[3] or ""
             program = _PROGRAM.search(text)
             process = f"{program[2] or ''} {program[1]}".strip() if program and program[1] != "<unknown>" else ""
-            found.append(Xid(bus_id(match[1]), int(match[2]), text, process))
-    return found
+            events.append(Xid(bus_id(match[1]), int(match[2]), text, process))
+    return events
 
 
 def unresolved(events: Sequence[Xid]) -> list[Xid]:
@@ -132,21 +132,21 @@ def sxids(log: Sequence[str]) -> list[SXid]:
 
 
 def neuron_errors(log: Sequence[str]) -> list[str]:
-    found = []
+    errors = []
     for line in log:
         if match := re.search(r"NEURON_HW_ERR=(\w+)", line):
             device = re.search(r"nd-id=(\d+)", line)
-            found.append(f"{match[1]} on neuron{device[1]}" if device else match[1])
-    return found
+            errors.append(f"{match[1]} on neuron{device[1]}" if device else match[1])
+    return errors
 
 
 def hardware_errors(log: Sequence[str]) -> list[tuple[str, str]]:
     """(verdict, line) of the host's own troubles, without the time in front."""
-    found = []
+    errors = []
     for line in log:
         text = re.sub(r"^\[[^\]]*\]\s*|^<\d+>", "", line)
         if any(re.search(pattern, text) for pattern in _BROKEN):
-            found.append(("isolate", text))
+            errors.append(("isolate", text))
         elif any(re.search(pattern, text) for pattern in _DOUBTFUL):
-            found.append(("monitor", text))
-    return found
+            errors.append(("monitor", text))
+    return errors

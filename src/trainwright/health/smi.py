@@ -114,13 +114,13 @@ def _gpu(index: int, gpu: Element) -> Gpu:
 
 def bus_id(text: str) -> str:
     """`00000000:59:00.0` and `PCI:0000:59:00` name one GPU: `0000:59:00`, as the kernel log has it."""
-    found = re.search(r"([0-9a-fA-F]{4}):([0-9a-fA-F]{2}):([0-9a-fA-F]{2})", text)
-    return f"{found[1]}:{found[2]}:{found[3]}".lower() if found else text
+    match = re.search(r"([0-9a-fA-F]{4}):([0-9a-fA-F]{2}):([0-9a-fA-F]{2})", text)
+    return f"{match[1]}:{match[2]}:{match[3]}".lower() if match else text
 
 
 def _number(gpu: Element, path: str) -> int | None:
-    found = re.match(r"-?\d+", gpu.findtext(path, "").strip())
-    return int(found[0]) if found else None
+    match = re.match(r"-?\d+", gpu.findtext(path, "").strip())
+    return int(match[0]) if match else None
 
 
 def _active(events: Element | None) -> frozenset[str]:
@@ -146,11 +146,11 @@ def links(node: Node) -> dict[int, dict[int, bool]]:
     made: dict[int, dict[int, bool]] = {}
     gpu = -1
     for line in node.run(*LINK_STATUS, seconds=SECONDS).out.splitlines():
-        if found := re.match(r"GPU (\d+):", line):
-            gpu = int(found[1])
+        if match := re.match(r"GPU (\d+):", line):
+            gpu = int(match[1])
             made[gpu] = {}
-        elif found := re.match(r"\s+Link (\d+): (.+)", line):
-            made.setdefault(gpu, {})[int(found[1])] = "inactive" not in found[2]
+        elif match := re.match(r"\s+Link (\d+): (.+)", line):
+            made.setdefault(gpu, {})[int(match[1])] = "inactive" not in match[2]
     return made
 
 
@@ -160,11 +160,11 @@ def link_errors(node: Node) -> list[tuple[int, int, str, int]]:
     made = []
     gpu = -1
     for line in node.run(*LINK_ERRORS, seconds=SECONDS).out.splitlines():
-        if found := re.match(r"GPU (\d+):", line):
-            gpu = int(found[1])
-        found = re.match(r"\s+Link (\d+): ((?!FEC).*(?:Errors|discards|failed events)): ([1-9]\d*)\s*$", line)
-        if found:
-            made.append((gpu, int(found[1]), found[2], int(found[3])))
+        if match := re.match(r"GPU (\d+):", line):
+            gpu = int(match[1])
+        match = re.match(r"\s+Link (\d+): ((?!FEC).*(?:Errors|discards|failed events)): ([1-9]\d*)\s*$", line)
+        if match:
+            made.append((gpu, int(match[1]), match[2], int(match[3])))
     return made
 
 

@@ -68,11 +68,11 @@ def find(rows: Sequence[Timings]) -> list[Straggler]:
         return []
     hosts = recent[-1].hosts
     usual = {name: _medians(recent, name) for name in ("step_s", "data_s", "compute_s")}
-    found = _data(hosts, usual["data_s"], usual["step_s"]) + _compute(hosts, usual["compute_s"])
+    stragglers = _data(hosts, usual["data_s"], usual["step_s"]) + _compute(hosts, usual["compute_s"])
     # A rank that computes slowly also answers late; its links are not to blame.
-    slow = {one.rank for one in found if one.cause == "compute"}
-    found += _network(hosts, _medians(recent, "from_previous_s"), _medians(recent, "from_next_s"), slow)
-    return sorted(found, key=lambda one: -one.factor)
+    slow = {one.rank for one in stragglers if one.cause == "compute"}
+    stragglers += _network(hosts, _medians(recent, "from_previous_s"), _medians(recent, "from_next_s"), slow)
+    return sorted(stragglers, key=lambda one: -one.factor)
 
 
 def _medians(rows: Sequence[Timings], name: str) -> list[float]:
@@ -84,23 +84,23 @@ def _others(values: Sequence[float], rank: int) -> float:
 
 
 def _data(hosts: Sequence[str], waits: Sequence[float], steps: Sequence[float]) -> list[Straggler]:
-    found = []
+    stragglers = []
     for rank, wait in enumerate(waits):
         others = _others(waits, rank)
         if wait - others > DATA_SHARE * statistics.median(steps):
             factor = steps[rank] / max(steps[rank] - (wait - others), 1e-9)
             message = f"waits {wait:.3f} s a step for data, the others {others:.3f} s"
-            found.append(Straggler(rank, hosts[rank], "data", factor, message))
-    return found
+            stragglers.append(Straggler(rank, hosts[rank], "data", factor, message))
+    return stragglers
 
 
 def _compute(hosts: Sequence[str], times: Sequence[float]) -> list[Straggler]:
-    found = []
+    stragglers = []
     for rank, time in enumerate(times):
         factor = time / max(_others(times, rank), 1e-9)
         if factor > COMPUTE_FACTOR:
-            found.append(Straggler(rank, hosts[rank], "compute", factor, f"computes {factor:.1f} times slower"))
-    return found
+            stragglers.append(Straggler(rank, hosts[rank], "compute", factor, f"computes {factor:.1f} times slower"))
+    return stragglers
 
 
 def _network(
@@ -119,7 +119,7 @@ def _network(
     faster_half = sorted(times.values())[: (len(times) + 1) // 2]
     normal = statistics.median(faster_half)
     slow = {link for link, time in times.items() if time > LINK_FACTOR * normal and time - normal > LINK_LEAST}
-    found: list[Straggler] = []
+    stragglers: list[Straggler] = []
     explained: set[tuple[int, int]] = set()
     for end, word in ((0, "sends"), (1, "receives")):
         for rank in sorted({link[end] for link in slow}):
@@ -128,12 +128,12 @@ def _network(
                 explained |= mine
                 factor = statistics.median(times[link] for link in mine) / max(normal, 1e-9)
                 message = f"{word} {factor:.1f} times slower than others"
-                found.append(Straggler(rank, hosts[rank], "network", factor, message))
+                stragglers.append(Straggler(rank, hosts[rank], "network", factor, message))
     for sender, rank in sorted(slow - explained):
         factor = times[sender, rank] / max(normal, 1e-9)
         message = f"the link to rank {rank} on {hosts[rank]} is {factor:.1f} times slower than others"
-        found.append(Straggler(sender, hosts[sender], "network", factor, message))
-    return found
+        stragglers.append(Straggler(sender, hosts[sender], "network", factor, message))
+    return stragglers
 
 
 def describe(one: Straggler) -> str:

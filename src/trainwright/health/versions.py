@@ -54,7 +54,7 @@ def versions_of(node: Node) -> dict[str, str]:
     present = {name: command for name, command in COMMANDS.items() if node.has(command[0])}
     node.prefetch(present.values())
     packages = node.read("/opt/amazon/efa_installed_packages") or ""
-    found = {
+    versions = {
         "os": _find(r'PRETTY_NAME="([^"]+)"', node.read("/etc/os-release")),
         "kernel": node.read("/proc/sys/kernel/osrelease") or "",
         "driver": node.read("/sys/module/nvidia/version")
@@ -74,8 +74,8 @@ def versions_of(node: Node) -> dict[str, str]:
         "torch": _package(node, "torch"),
     }
     for name, command in present.items():
-        found[name] = _find(_NUMBER, node.run(*command).out)
-    return {name: found[name] for name in TITLES if found.get(name)}
+        versions[name] = _find(_NUMBER, node.run(*command).out)
+    return {name: versions[name] for name in TITLES if versions.get(name)}
 
 
 def _find(pattern: str, text: str | None) -> str:

@@ -51,10 +51,10 @@ class StepWatch:
             return []
         import torch.distributed as dist
 
-        found = self._measure(dist, number) if dist.is_initialized() and dist.get_world_size() > 1 else []
+        stragglers = self._measure(dist, number) if dist.is_initialized() and dist.get_world_size() > 1 else []
         self.steps, self.waited, self.since = 0, 0.0, time.perf_counter()
-        new = [one for one in found if (one.rank, one.cause) not in self.named]
-        self.named = {(one.rank, one.cause) for one in found}
+        new = [one for one in stragglers if (one.rank, one.cause) not in self.named]
+        self.named = {(one.rank, one.cause) for one in stragglers}
         return new
 
     def _measure(self, dist: Any, number: int) -> list[Straggler]:
@@ -81,14 +81,14 @@ class StepWatch:
             return []
         row = Timings(number, tuple(self.hosts), *(tuple(column) for column in columns))
         self.rows = [*self.rows, row][-WINDOW:]
-        found = find(self.rows)
-        self._write(row, found)
-        return found
+        stragglers = find(self.rows)
+        self._write(row, stragglers)
+        return stragglers
 
-    def _write(self, row: Timings, found: list[Straggler]) -> None:
+    def _write(self, row: Timings, stragglers: list[Straggler]) -> None:
         from dataclasses import asdict
 
-        line = {**asdict(row), "time": time.time(), "stragglers": [asdict(one) for one in found]}
+        line = {**asdict(row), "time": time.time(), "stragglers": [asdict(one) for one in stragglers]}
         self.folder.mkdir(parents=True, exist_ok=True)
         with (self.folder / FILE).open("a") as out:
             out.write(json.dumps(line) + "\n")

@@ -89,8 +89,8 @@ PLATFORMS: dict[str, str] = {
     "hyperpod": "trainwright.platforms.hyperpod.platform:HyperPodPlatform",
     "hyperpod-eks": "trainwright.platforms.eks.platform:HyperPodEksPlatform",
     "local": "trainwright.platforms.local.platform:LocalPlatform",
-    "slurm": "trainwright.platforms.existing:SlurmPlatform",
-    "kubernetes": "trainwright.platforms.existing:KubernetesPlatform",
+    "slurm": "trainwright.platforms.existing.platform:SlurmPlatform",
+    "kubernetes": "trainwright.platforms.existing.platform:KubernetesPlatform",
 }
 
 

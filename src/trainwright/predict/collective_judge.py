@@ -132,7 +132,10 @@ def efficiency(op: str, size: int, limit: float, wires: Wires, cluster: Cluster 
     if cluster is not None or not wires.network:
         return None
     link = fabric("ethernet", wires.network)
-    return Efficiency(link.ring_efficiency, "published Ethernet clusters, predict/fabrics.toml")
+    seconds = size * bus_factor(op, wires.ranks) / (limit * GB * link.ring_efficiency)
+    start = link.start + link.start_per_doubling * math.log2(wires.nodes)
+    fraction = link.ring_efficiency * seconds / (seconds + start)
+    return Efficiency(fraction, "published Ethernet clusters, predict/fabrics.toml")
 
 
 def _similar(op: str, wires: Wires, cluster: Cluster | None) -> list[Evidence]:

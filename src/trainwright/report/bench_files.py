@@ -19,6 +19,7 @@ from trainwright.report.collectives import picture, verdict_facts, verdict_text
 def collective_result(path: Path, op: str, nodes: int | None, nccl_log: Path | None) -> dict[str, Any]:
     """The result in `path`, whichever program wrote it."""
     text = path.read_text(encoding="utf-8", errors="replace")
+    result: dict[str, Any]
     if text.lstrip().startswith("{"):
         result = json.loads(text)
         if result.get("kind") != "collectives":

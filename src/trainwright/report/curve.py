@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
+from typing import Any
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 720, 400, 70, 190, 40, 55
 COLOURS = ("#0b7285", "#c92a2a", "#5f3dc4", "#2b8a3e", "#e67700", "#495057", "#a61e4d", "#1864ab")
@@ -55,6 +56,15 @@ def svg(axes: Axes, curves: Sequence[Curve]) -> str:
     for index, curve in enumerate(curves):
         parts += _curve(curve, COLOURS[index % len(COLOURS)], index, place)
     return "\n".join([*parts, "</svg>\n"])
+
+
+def loader_picture(result: dict[str, Any]) -> str:
+    """A result of `bench loader`: rate by threads, a curve per loader."""
+    curves: dict[str, list[tuple[float, float]]] = {}
+    for row in result["rows"]:
+        curves.setdefault(row["name"], []).append((float(row["threads"]), row["per_s"]))
+    kind = result["kind_of_data"]
+    return svg(Axes(f"{kind} per second", "threads", f"{kind}/s"), [Curve(*item) for item in curves.items()])
 
 
 def _scale(x: float, axes: Axes) -> float:

@@ -1,9 +1,10 @@
-"""Why a run died. One failure makes every other rank fail too, with a traceback about a lost connection; this finds the
-rank whose words are not such an echo."""
+"""Why a run failed. One failure makes every other rank fail too, with a traceback about a lost connection; this finds
+the rank whose error is not such a consequence."""
 
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -20,13 +21,14 @@ _ECHO = re.compile(
 )
 _SIGNAL = re.compile(r"rank\s+: (\d+) .*?exitcode\s+: -\d+ \(pid: \d+\)\s+\((SIG\w+)\)", re.DOTALL)
 _SRUN = re.compile(r"srun: error: (\S+): tasks? (\S+): (?!Exited with exit code|Terminated)(.+)")
+_EXITED = re.compile(r"srun: error: (\S+): tasks? (\S+): Exited with exit code (\d+)")
 _NODE = re.compile(r"Node failure on (\S+)|\*\*\* JOB \d+ ON (\S+) CANCELLED AT \S+ DUE TO (.+?)(?:,| \*\*\*)")
 _OOM = re.compile(r"Detected \d+ oom[-_]kill event", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class Cause:
-    """Who failed, in what words, and how many others say the same."""
+    """Which rank failed, its error, and how many others have the same."""
 
     words: str
     rank: int | None = None
@@ -41,41 +43,53 @@ class Cause:
 def cause_of(logs: Iterable[tuple[str, Sequence[str]]]) -> Cause | None:
     """The cause by the ends of the logs (`rank-3`, `job`, …), those that were written to last at the end."""
     logs = list(logs)
-    raised = [found for source, lines in logs for found in _raised(source, lines).items()]
+    raised = [error for source, lines in logs for error in _raised(source, lines).items()]
     own = [(rank, words) for rank, words in raised if not _ECHO.search(words)]
     if own:
         rank, words = own[0]
         return Cause(words, rank, sum(1 for _, said in own[1:] if said == words))
-    told = "\n".join(line for source, lines in logs if not source.startswith("rank-") for line in lines)
-    every = told + "\n".join(line for _, lines in logs for line in lines)
-    found = _killed(told, every)
-    if found is None and raised:
+    launcher = "\n".join(line for source, lines in logs if not source.startswith("rank-") for line in lines)
+    every = launcher + "\n".join(line for _, lines in logs for line in lines)
+    cause = _killed(launcher, every) or _never_met(launcher)
+    if cause is None and raised:
         return Cause("no rank says why: each only lost its connection to another", None)
-    return found
+    return cause
 
 
 def _raised(source: str, lines: Sequence[str]) -> dict[int | None, str]:
-    """The last error of each rank that this log speaks for."""
+    """The last error of each rank whose lines are in this log."""
     own = int(source.removeprefix("rank-")) if source.startswith("rank-") else None
-    found: dict[int | None, str] = {}
+    errors: dict[int | None, str] = {}
     for line in lines:
-        told = RANK_LINE.match(line)
-        rank, words = (int(told[1]), told[2]) if told else (own, line)
+        marked = RANK_LINE.match(line)
+        rank, words = (int(marked[1]), marked[2]) if marked else (own, line)
         if rank is not None and _RAISED.fullmatch(words.strip()) and not words.startswith(" "):
-            found[rank] = re.sub(r"^rank \d+: ", "", words.strip())
-    return found
+            errors[rank] = re.sub(r"^rank \d+: ", "", words.strip())
+    return errors
 
 
-def _killed(told: str, every: str) -> Cause | None:
-    """Deaths without a word: by a signal, for want of memory, with the node, at the time limit."""
+def _never_met(launcher: str) -> Cause | None:
+    """The nodes of a job that could not connect to each other before any rank started: torchrun's own error says so."""
+    errors = [line.strip() for line in launcher.splitlines() if _RAISED.fullmatch(line.strip())]
+    meeting = [line for line in errors if re.search(r"rendezvous|failed to connect|TCPStore", line, re.IGNORECASE)]
+    return Cause(f"the nodes did not reach each other: {meeting[-1].rpartition('Error: ')[2]}") if meeting else None
+
+
+def _killed(launcher: str, every: str) -> Cause | None:
+    """Ends that no rank reports: by a signal, out of memory, with the node, at the time limit."""
     if _OOM.search(every):
         return Cause("the node ran out of memory, and the kernel ended a process")
-    if node := _NODE.search(told):
+    if node := _NODE.search(launcher):
         return Cause(f"node {node[1]} failed" if node[1] else f"ended on {node[2]}: {node[3].lower()}")
-    for rank, name in _SIGNAL.findall(told):
+    for rank, name in _SIGNAL.findall(launcher):
         if name != "SIGTERM":
             return Cause(f"ended by {name}", int(rank))
-    if task := _SRUN.search(told):
+    for node, task, code in _EXITED.findall(launcher):
+        # The shell around a rank gives a signal as 128 and its number; SIGTERM is what ends the others afterwards.
+        number = int(code) - 128
+        if number in set(signal.Signals) and number != signal.SIGTERM:
+            return Cause(f"task {task} on {node}: ended by {signal.Signals(number).name}")
+    if task := _SRUN.search(launcher):
         return Cause(f"task {task[2]} on {task[1]}: {task[3]}")
     return None
 
@@ -84,11 +98,11 @@ def log_ends(where: str, shell: Shell) -> list[tuple[str, list[str]]]:
     """The ends of a run folder's logs in the order of their last line, with one command, also over ssh."""
     each = f'echo "==> $name"; tail -c {ENOUGH} "$name"; echo'
     script = f'cd "$1" && for name in $(ls -1tr -- *.log logs/*.log); do {each}; done'
-    found: list[tuple[str, list[str]]] = []
+    logs: list[tuple[str, list[str]]] = []
     for line in shell.run(["sh", "-c", script, "sh", where]).out.splitlines():
         name = line.removeprefix("==> ").rsplit("/", 1)[-1]
         if line.startswith("==> ") and LOG_NAME.fullmatch(name):
-            found.append((name.removesuffix(".log"), []))
-        elif found:
-            found[-1][1].append(line)
-    return found
+            logs.append((name.removesuffix(".log"), []))
+        elif logs:
+            logs[-1][1].append(line)
+    return logs

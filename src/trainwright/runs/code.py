@@ -29,7 +29,7 @@ def check_script(path: Path) -> None:
         raise UserError(
             f"the script is not Python: {error.msg}",
             where=f"{path}:{error.lineno}:{error.offset}",
-            fix="mend that line",
+            fix="fix that line",
         ) from None
 
 
@@ -45,7 +45,7 @@ def ship_trainer(code: Path) -> None:
 
 
 def ship_script(script: Path, code: Path) -> Path:
-    """A user's script and what lies beside it; where the copied script is, relative to the code folder."""
+    """A user's script and the files beside it; returns the copied script's path, relative to the code folder."""
     check_script(script)
     root = script.parent.resolve()
     files = _git_files(root) or [path.relative_to(root) for path in root.glob("*.py")]
@@ -59,7 +59,20 @@ def ship_script(script: Path, code: Path) -> Path:
         if (root / name).is_file():
             (code / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(root / name, code / name)
+    if any("trainwright" in path.read_text(errors="replace") for path in code.glob("*.py")):
+        ship_helper(code)
     return Path(script.name)
+
+
+def ship_helper(code: Path) -> None:
+    """`from trainwright import run`, for nodes without Trainwright; where it is installed, the rest of it is found."""
+    source, target = Path(trainwright.__file__).parent, code / "trainwright"
+    if target.exists():  # the user's own tree has it
+        return
+    target.mkdir()
+    shutil.copy2(source / "run.py", target)
+    own = (source / "__init__.py").read_text()
+    (target / "__init__.py").write_text(f'{own}\n__path__ = __import__("pkgutil").extend_path(__path__, __name__)\n')
 
 
 def record_git(where: Path, run: Path) -> None:

@@ -16,7 +16,7 @@ from trainwright.errors import UserError
 from trainwright.jobs.resolve import resolve_job
 from trainwright.jobs.select import job_index
 from trainwright.runs import submission
-from trainwright.runs.accidents import Accidents, LocalAccidents, SlurmAccidents
+from trainwright.runs.faults import FaultInjector, LocalFaults, SlurmFaults
 from trainwright.runs.reach import scheduler_for
 from trainwright.runs.store import Run
 from trainwright.runs.submission import Order
@@ -53,7 +53,7 @@ class Baseline:
 
 @dataclass
 class Watch:
-    """A run that is being struck, seen through its metrics.jsonl."""
+    """A run that is disturbed, seen through its metrics.jsonl."""
 
     order: Order
     run: Run
@@ -72,7 +72,7 @@ class Watch:
         return int(records[-1]["step"]) if records else 0
 
     def steps_repeated(self) -> int:
-        """How far the longest rewind went back, for a trainer that says no `start`: it writes those steps again."""
+        """How far the longest rewind went back, for a trainer without `start` events: it writes those steps again."""
         steps = [record["step"] for record in self.lines("metrics.jsonl")]
         return max((before - after + 1 for before, after in itertools.pairwise(steps) if after <= before), default=0)
 
@@ -93,7 +93,7 @@ class Watch:
                     break
                 raise UserError(f"the job ended before {what}", where=f"{self.run.where}/logs")
             if time.monotonic() - began > seconds:
-                raise UserError(f"waited {seconds:.0f} s in vain until {what}", where=f"{self.run.where}/logs")
+                raise UserError(f"waited {seconds:.0f} s, and not yet: {what}", where=f"{self.run.where}/logs")
             time.sleep(POLL)
         return time.monotonic() - began
 
@@ -103,7 +103,7 @@ class Drill:
     """The faults, one after the other, against one cluster."""
 
     order: Order
-    accidents: Accidents
+    injector: FaultInjector
     say: Callable[[str], None]
     patience: float = 600.0
 
@@ -123,7 +123,7 @@ class Drill:
             except UserError as error:
                 outcomes.append(Outcome(fault, "error", note=str(error).splitlines()[0]))
             finally:
-                self.accidents.restore()
+                self.injector.restore()
         return outcomes
 
     def one(self, fault: str, baseline: Baseline) -> Outcome:
@@ -131,13 +131,13 @@ class Drill:
             return self.bad_script()
         if fault == "cancel":
             return self.cancelled()
-        strike = {
-            "node": self.accidents.kill_node,
-            "rank": self.accidents.kill_rank,
-            "controller": self.accidents.restart_controller,
-            "time": self.accidents.reach_time_limit,
+        inject = {
+            "node": self.injector.kill_node,
+            "rank": self.injector.kill_rank,
+            "controller": self.injector.restart_controller,
+            "time": self.injector.reach_time_limit,
         }[fault]
-        return self.struck(fault, strike, baseline)
+        return self.disturbed(fault, inject, baseline)
 
     def baseline(self) -> Baseline:
         began = time.monotonic()
@@ -148,19 +148,19 @@ class Drill:
         losses = watch.losses()
         return Baseline(losses, start, max(0.0, time.monotonic() - began - start) / max(1, len(losses)))
 
-    def struck(self, fault: str, strike: Callable[[JobIdentity], str], baseline: Baseline) -> Outcome:
-        """Strike after the first checkpoint; what is lost is the way back to the step that was reached before."""
+    def disturbed(self, fault: str, inject: Callable[[JobIdentity], str], baseline: Baseline) -> Outcome:
+        """Inject the fault after the first checkpoint; the cost is the way back to the step that was reached before."""
         watch = self.submit()
         watch.until(lambda: watch.last() > self.every, f"step {self.every + 1}", self.patience)
         before = watch.last()
-        note = strike(watch.run.identity)
+        note = inject(watch.run.identity)
         began = time.monotonic()
         reached = max(before, watch.last())
         while watch.last() <= reached and not watch.state().over and time.monotonic() - began < self.patience:
             time.sleep(POLL)
         seconds = time.monotonic() - began
         self.end(watch)
-        # A job that saves first still does steps after the strike; the pause that follows tells then.
+        # A job that saves first still does steps after the fault; the pause after them is then the cost.
         seconds = max(seconds, watch.longest_pause())
         lost = self.lost_steps(watch, reached)
         allowed = self.allowed(fault, baseline)
@@ -246,7 +246,7 @@ def small_job(loaded: LoadedSpec) -> Node:
 
 
 def drill_job(base: Node, steps: int, every: int) -> Node:
-    """The job cut short: long enough to be struck after a checkpoint."""
+    """The job cut short: long enough to be disturbed after a checkpoint."""
     kept = base.get("checkpoint", "to")
     every_steps = flag_node(every, f"--every {every}")
     checkpoint = Node({"steps": every_steps, **({"to": kept} if kept else {})}, every_steps.span)
@@ -258,15 +258,15 @@ def drill_job(base: Node, steps: int, every: int) -> Node:
     return replace(base, value={**base.value, **changed})
 
 
-def accidents_for(order: Order) -> Accidents:
+def faults_for(order: Order) -> FaultInjector:
     scheduler = order.scheduler
     if not isinstance(scheduler, SlurmScheduler):
         raise UserError(f"a drill needs Slurm, and this job runs on {scheduler.name}", fix="use a Slurm cluster")
     if order.job.spec.platform == "local":
         from trainwright.platforms.local import state
 
-        return LocalAccidents(state.require(order.job.spec.name), scheduler)
-    return SlurmAccidents(scheduler)
+        return LocalFaults(state.require(order.job.spec.name), scheduler)
+    return SlurmFaults(scheduler)
 
 
 def seconds_in(text: str) -> float:

@@ -10,10 +10,10 @@ import time
 from collections.abc import Callable
 
 from trainwright.runs.progress import Progress
-from trainwright.runs.reach import run_state, shell_of
+from trainwright.runs.reach import run_state, scheduler_of
+from trainwright.runs.steps import StepSource, steps_so_far
 from trainwright.runs.store import Run
 from trainwright.schedulers.base import JobStatus, Scheduler
-from trainwright.schedulers.logs import new_lines
 
 Show = Callable[[Progress, JobStatus], None]
 
@@ -28,7 +28,7 @@ def follow(
 ) -> JobStatus:
     """Show a run until its job is over, and return how it ended. `show` is called for new steps and new states."""
     seen: dict[str, str] = {}
-    metrics, position = f"{run.where}/metrics.jsonl", 0
+    steps = StepSource(run, scheduler)
     progress = Progress(run.steps, predicted_speed(run))
     last = ""
     while True:
@@ -36,8 +36,7 @@ def follow(
         status = run_state(run, scheduler)
         for source, text in scheduler.logs(run.identity, run.where, seen, rank):
             line(f"[{source}] {text}")
-        records, position = new_lines(scheduler.shell, metrics, position)
-        if progress.take(records) or status.state != last:
+        if progress.take(steps.new()) or status.state != last:
             show(progress, status)
         last = status.state
         if status.over:
@@ -46,9 +45,9 @@ def follow(
 
 
 def progress_of(run: Run) -> Progress:
-    """How far a run came, from all of its metrics.jsonl."""
+    """How far a run came."""
     progress = Progress(run.steps, predicted_speed(run))
-    progress.take(new_lines(shell_of(run), f"{run.where}/metrics.jsonl", 0)[0])
+    progress.take(steps_so_far(run, scheduler_of(run)))
     return progress
 
 

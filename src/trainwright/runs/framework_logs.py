@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from trainwright.runs.log_formats import Format, StepRecord, formats, number_of
 
-MAX_LINE = 65_536  # characters; what is longer is no step line
+MAX_LINE = 16_384  # characters; what is longer is no step line
 _COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 # `srun -l`, torchrun's tee, Ray and SkyPilot, kubectl --prefix; the number or name says which rank prints.
 _LABELS = (

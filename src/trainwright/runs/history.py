@@ -14,6 +14,7 @@ from trainwright.runs import store
 from trainwright.runs.cause import Cause, cause_of, log_ends
 from trainwright.runs.follow import progress_of
 from trainwright.runs.reach import run_state, scheduler_of, shell_of
+from trainwright.runs.steps import steps_so_far
 from trainwright.runs.store import Run
 from trainwright.schedulers.base import JobStatus
 from trainwright.schedulers.logs import new_lines
@@ -38,7 +39,7 @@ def newest(limit: int, all_of_them: bool = False) -> list[dict[str, Any]]:
 
 
 def facts(run: Run, status: JobStatus | None = None) -> dict[str, Any]:
-    """What tells one run from another. Numbers are numbers; what is not known is None."""
+    """The facts of a run. Numbers are numbers; what is not known is None."""
     progress = progress_of(run)
     before = earlier(run)
     step = progress.step or max((progress_of(one).step for one in before), default=0)
@@ -74,7 +75,7 @@ def goodput(run: Run) -> float | None:
     last = began = chain[0].submitted or chain[0].created
     for one in chain:
         before = None
-        for record in _records(one):
+        for record in steps_so_far(one, scheduler_of(one)):
             done = record["step"] - before if before is not None and record["step"] > before else 1
             seconds[record["step"]] = record.get("step_s", 0.0) * done
             before, last = record["step"], max(last, record.get("time", last))
@@ -110,7 +111,7 @@ def _everything(run: Run) -> dict[str, Any]:
 
 
 def failure(run: Run, status: JobStatus) -> Cause | None:
-    """Why a run that failed did so, by the words of its ranks."""
+    """Why a run failed, from the errors of its ranks."""
     return _cause(run) if status.state in FAILED else None
 
 
@@ -128,11 +129,6 @@ def _cause(run: Run) -> Cause | None:
     for source, line in scheduler.logs(run.identity, run.where, {}):
         logs.setdefault(source, []).append(line)
     return cause_of(logs.items())
-
-
-def _records(run: Run) -> list[dict[str, Any]]:
-    lines = new_lines(shell_of(run), f"{run.where}/metrics.jsonl", 0)[0]
-    return [json.loads(line) for line in lines if line.startswith("{") and '"step"' in line]
 
 
 def _events(run: Run) -> list[dict[str, Any]]:

@@ -10,8 +10,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-_NUMBER = r"([-+]?(?:\d[\d,]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|[-+]?(?i:nan|inf))"
-_SCALED = r"(\d[\d,.]*(?:[eE][-+]?\d+)? ?[kKMGBT]?)"
+# Without backtracking, and only from the start of a run of digits: a log may hold anything, and must not take minutes.
+_NUMBER = r"((?<![\d.,])[-+]?(?:\d[\d,]*+(?:\.\d*+)?|\.\d++)(?:[eE][-+]?\d++)?|[-+]?(?i:nan|inf))"
+_SCALED = r"((?<![\d.,])\d[\d,.]*+(?:[eE][-+]?\d++)? ?[kKMGBT]?)"
 _SCALES = {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12}
 
 

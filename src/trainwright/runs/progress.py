@@ -1,4 +1,4 @@
-"""How far a run is, from the lines of its metrics.jsonl: step, loss, speed, and the time that is left.
+"""How far a run is, from its steps: loss, speed, and the time that is left.
 
 The pace is the median time per step of the current start of the run. Neither the pause of a restart nor one slow step
 (a checkpoint, an evaluation) moves it."""
@@ -6,10 +6,8 @@ The pace is the median time per step of the current start of the run. Neither th
 from __future__ import annotations
 
 import itertools
-import json
 import statistics
-import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +18,7 @@ PAUSE = 5.0  # times the usual step: more than that is a restart, not a step
 
 @dataclass
 class Progress:
-    """The newest of metrics.jsonl, and how fast steps come."""
+    """The newest step, and how fast steps come."""
 
     steps: int | None = None
     predicted: float | None = None  # tokens/s
@@ -33,20 +31,23 @@ class Progress:
     earlier: list[float] = field(default_factory=list)  # the same of the start before
     last_time: float | None = None
 
-    def take(self, lines: Iterable[str]) -> bool:
-        """Read new lines; whether one of them was a step."""
-        records = [record for line in lines if (record := _parse(line)) and "step" in record]
-        for record in records:
-            self._add(record)
-        return bool(records)
+    def take(self, steps: Iterable[Mapping[str, Any]]) -> bool:
+        """Read new steps; whether there were any."""
+        some = False
+        for step in steps:
+            self._add(step)
+            some = True
+        return some
 
-    def _add(self, record: dict[str, Any]) -> None:
-        now, step = float(record.get("time", time.time())), int(record["step"])
-        if self.last_time is not None:
+    def _add(self, record: Mapping[str, Any]) -> None:
+        now, step = record.get("time"), int(record["step"])
+        if now is not None and self.last_time is not None:
             self._pace(now - self.last_time, step - self.step, record.get("step_s"))
         elif record.get("step_s"):
             self.paces.append(float(record["step_s"]))
+            del self.paces[:-WINDOW]
         self.step, self.last_time = step, now
+        self.steps = self.steps or record.get("total")
         self.loss = record.get("loss", self.loss)
         self.goodput = record.get("goodput", self.goodput)
         if record.get("tokens_per_s"):
@@ -107,11 +108,3 @@ def short(value: float) -> str:
 def clock(seconds: float) -> str:
     whole = int(seconds)
     return f"{whole // 3600:d}:{whole % 3600 // 60:02d}:{whole % 60:02d}"
-
-
-def _parse(line: str) -> dict[str, Any]:
-    try:
-        record = json.loads(line)
-    except ValueError:  # the last line of a run that was cut off
-        return {}
-    return record if isinstance(record, dict) else {}

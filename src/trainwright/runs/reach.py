@@ -25,7 +25,7 @@ CANCELLED = "cancelled"  # the event that `trainwright cancel` leaves
 
 
 def scheduler_for(spec: Spec, job: Job, host: str = "", chosen: str = "", dry: bool = False) -> Scheduler:
-    """Where a job of a spec goes: the scheduler the user chose, the head node he named, or the platform's own. A dry
+    """Where a job of a spec goes: the scheduler or head node that the user named, or the platform's own. A dry
     run only writes the script, so a local cluster need not be up for it."""
     if chosen == "process":
         return ProcessScheduler()
@@ -120,7 +120,7 @@ def known_schedulers() -> list[tuple[Scheduler, list[Run]]]:
 
 
 def remember_runs(cluster: str) -> None:
-    """Ask a last time how the runs of a cluster stand, before it is changed or taken down and can no longer tell."""
+    """Keep the states of a cluster's runs, before it is changed or taken down and no longer knows them."""
     for run in _open_runs():
         if run.cluster == cluster and not run.host:
             run_state(run)
@@ -154,7 +154,7 @@ def _place(cluster: str, host: str, at: Iterable[str]) -> tuple[str, ...]:
 
 
 def _from_events(run: Run, unknown: JobStatus) -> JobStatus:
-    """The last word of the job's own script, for a cluster that is no longer there to ask."""
+    """How the job ended by its own script, for a cluster that no longer answers."""
     path = run.folder / "events.jsonl"
     lines = path.read_text().splitlines() if path.exists() else []
     events = [json.loads(line) for line in lines if '"source": "job"' in line and line.endswith("}")]

@@ -1,5 +1,5 @@
-"""Continuing a run that was lost, failed or cancelled: a new run of the same job that starts from the checkpoints of the
-old one, on the same or another cluster, queue or number of nodes."""
+"""Continuing a run that was lost, failed or cancelled: a new run of the same job that starts from the checkpoints of
+the old one, on the same or another cluster, queue or number of nodes."""
 
 from __future__ import annotations
 

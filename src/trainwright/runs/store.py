@@ -1,4 +1,4 @@
-"""A run is a folder: what was asked for, the script, the environment with its reasons, the code, and what came of it.
+"""A run is a folder: the spec, the script, the environment with its reasons, the code, and the results.
 
 It is made before anything is submitted, so that a job that fails at once still leaves everything needed to see why.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import secrets
 import time
 from collections.abc import Iterator
@@ -88,7 +89,8 @@ def runs_folder() -> Path:
 
 
 def new_name(job: str) -> str:
-    """Sorts by time, and two submissions in one second still differ."""
+    """Sorts by time, and two submissions in one second still differ. It is the name of a folder: no path in it."""
+    job = re.sub(r"[^A-Za-z0-9._-]+", "-", job).lstrip(".-") or "job"
     return f"{job}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
 
 

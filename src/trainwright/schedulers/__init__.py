@@ -1,1 +1,1 @@
-"""How a job is run: one file a scheduler."""
+"""How a job is run: one file per scheduler."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
@@ -9,7 +10,9 @@ from typing import Literal, Protocol
 
 from trainwright.catalog.capabilities import schedulers
 from trainwright.catalog.environment import EnvVar
+from trainwright.errors import UserError
 from trainwright.schedulers.shell import Shell
+from trainwright.shell_templates import in_control
 
 SAVED = 75  # the exit status that says: everything is saved, start me again
 
@@ -161,8 +164,30 @@ class RunsImages:
 
 def assert_honoured(launch: Launch, scheduler: str) -> None:
     """`check` reports what a scheduler cannot honour (SPC001), so no launch that states it gets here."""
+    refuse_unsafe(launch)
     stated = [path[-1] for path in schedulers()[scheduler].cannot if _was_set(launch, path[-1])]
     assert not stated, f"the {scheduler} scheduler cannot honour {', '.join(stated)} of job {launch.name}"
+
+
+def refuse_unsafe(launch: Launch) -> None:
+    """What would leave its line of a script: a control character in a name or an option, or a name of a variable that
+    no shell takes. Values of variables and words of the command are quoted instead, whatever they hold."""
+    words = {field.name: getattr(launch, field.name) for field in fields(launch) if field.name != "command"}
+    texts = {name: value for name, value in words.items() if isinstance(value, str)}
+    texts |= {"folder": str(launch.folder), **{f"mounts[{n}]": mount for n, mount in enumerate(launch.mounts)}}
+    for name, text in texts.items():
+        if any(in_control(letter) for letter in text):
+            where = f"job {launch.name!r}"
+            raise UserError(f"{name} holds a control character: {text!r}", where=where, fix="remove it")
+    if any("\0" in text for text in (*launch.command, *(line.value for line in launch.environment))):
+        raise UserError("a NUL character can be no argument and no variable", where=f"job {launch.name!r}")
+    for variable in (*(line.name for line in launch.environment), *(name for name, _ in launch.secrets)):
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", variable):
+            raise UserError(
+                f"{variable!r} is not a name of an environment variable",
+                where=f"job {launch.name!r}: env",
+                fix="use letters, digits and underscores, a letter first",
+            )
 
 
 def _was_set(launch: Launch, name: str) -> bool:

@@ -172,7 +172,7 @@ def _container(launch: Launch, type_: InstanceType) -> dict[str, Any]:
 
 
 def command(launch: Launch) -> str:
-    """torchrun on every node; the main node is not told its own address, so it says it itself."""
+    """torchrun on every node. Batch tells only the other nodes the main node's address; the main node looks it up."""
     own = "$(hostname -i | cut -d' ' -f1)"
     return (
         'exec torchrun --nnodes="$AWS_BATCH_JOB_NUM_NODES" '

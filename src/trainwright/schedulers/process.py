@@ -42,7 +42,7 @@ class ProcessScheduler:
         return Script("job.sh", render_template("process.sh.j2", launch, python=self.python))
 
     def submit(self, launch: Launch, script: Script) -> JobIdentity:
-        """Start the script in a session of its own: it lives on when this terminal closes."""
+        """Start the script in a session of its own: it goes on when this terminal closes."""
         with (launch.folder / "job.log").open("ab") as log:
             process = subprocess.Popen(
                 ["bash", str(launch.folder / script.filename)],

@@ -1,27 +1,23 @@
-"""Turning a launch into the text of a script; the only place that knows the template engine."""
+"""Turning a launch into the text of a script."""
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 
 from trainwright.schedulers.base import Launch
+from trainwright.shell_templates import quote, shell_environment
 
 
 def render_template(name: str, job: Launch, **more: object) -> str:
     """One template of this folder, filled in; every word that came from a user is quoted for the shell."""
-    import jinja2
-
-    loader = jinja2.FileSystemLoader(Path(__file__).parent / "templates")
-    engine = jinja2.Environment(loader=loader, undefined=jinja2.StrictUndefined, keep_trailing_newline=True)
-    engine.filters["quote"] = lambda value: shlex.quote(str(value))
+    engine = shell_environment(Path(__file__).parent / "templates")
     text = engine.get_template(name).render(job=job, command=command_lines(job.command), **more)
     return tidy(text)
 
 
 def command_lines(command: tuple[str, ...]) -> str:
-    """The rank's command, an option a line where it is long, so that two runs compare well."""
-    words = [shlex.quote(word) for word in command]
+    """The rank's command, one option per line where it is long, so that a diff of two runs is short."""
+    words = [quote(word) for word in command]
     if len(" ".join(words)) < 90:
         return " ".join(words)
     lines: list[list[str]] = [[]]

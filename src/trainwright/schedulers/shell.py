@@ -1,4 +1,4 @@
-"""Running a scheduler's commands where it lives: on this machine, inside a local cluster's head, or over ssh.
+"""Running a scheduler's commands where it is: on this machine, inside a local cluster's head, or over ssh.
 
 The schedulers know one `Shell`; whether a command crosses a network is decided here and nowhere else.
 """
@@ -110,7 +110,9 @@ class Shell:
         with tarfile.open(fileobj=packed, mode="w:gz") as archive:
             archive.add(folder, arcname=".")
         where = shlex.quote(to)
-        done = self._run(["sh", "-c", f"mkdir -p {where} && tar -xzf - -C {where}"], packed.getvalue(), 300.0)
+        # For its owner alone: a run folder holds what the user's environment holds.
+        unpack = f"umask 077 && mkdir -p {where} && tar -xzf - -C {where}"
+        done = self._run(["sh", "-c", unpack], packed.getvalue(), 300.0)
         if done.returncode != 0:
             raise UserError(f"cannot copy the run to {self.host}:{to}: {done.stderr.decode().strip()}")
 

@@ -185,7 +185,7 @@ def batch_options(job: Launch, counts_gpus: bool = True) -> list[str]:
     options = size + [f"{name}={shlex.quote(value)}" for name, value in optional.items() if value]
     options += ["--exclusive"] if job.exclusive else []
     options += ["--kill-on-invalid-dep=yes"] if job.after else []
-    if job.time and job.launcher == "srun":
+    if job.time:
         # To the ranks, not to this script: they save and say so by their exit status.
         options.append(f"--signal=USR1@{min(job.grace, job.time // 2)}")
     options.append("--requeue" if job.requeue else "--no-requeue")
@@ -193,7 +193,7 @@ def batch_options(job: Launch, counts_gpus: bool = True) -> list[str]:
 
 
 def step_options(job: Launch, hyperpod: bool = False) -> list[str]:
-    """What srun is told beside the ranks: on HyperPod to go on with a new node, and which image to run."""
+    """Further options of srun: on HyperPod to continue with a new node, and which image to run."""
     options = ["--auto-resume=1"] if hyperpod and job.requeue else []
     if not job.container:
         return options

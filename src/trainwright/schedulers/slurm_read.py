@@ -41,7 +41,7 @@ STATES: dict[str, State] = {
 }
 
 
-# Of several tasks of one job, the state that stands first here is the job's.
+# The state of a job with several tasks is the first of these that one of them has.
 PRECEDENCE: tuple[State, ...] = (
     "running",
     "completing",
@@ -55,7 +55,7 @@ PRECEDENCE: tuple[State, ...] = (
 
 
 def state_word(word: str) -> State:
-    """`CANCELLED by 0`, `COMPLETED+` and the like, in our words."""
+    """`CANCELLED by 0`, `COMPLETED+` and the like, as one of our states."""
     plain = re.match(r"[A-Z_]+", word.strip())
     return STATES.get(plain[0], "unknown") if plain else "unknown"
 
@@ -135,7 +135,7 @@ def explain_reason(reason: str) -> str:
     for row in table:
         if plain and re.fullmatch(row["is"], plain[0]):
             return f"{row['why']} ({reason})" + (f"; {row['do']}" if row.get("do") else "")
-    return f"Slurm says only: {reason or 'nothing'}"
+    return f"Slurm gives no known reason ({reason or 'none'})"
 
 
 def _null(text: str) -> str:

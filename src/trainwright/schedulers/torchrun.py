@@ -1,4 +1,4 @@
-"""A rank's command as torchrun takes it, for the schedulers whose pods or containers each start one torchrun a node."""
+"""A rank's command as torchrun takes it, for schedulers whose pods or containers start one torchrun per node."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ PORT = 29400  # pods and multi-node containers have an address of their own, so 
 
 
 def log_options(launch: Launch) -> list[str]:
-    """Every rank's output goes to the container's log, told apart, and stays in the run folder when the pod is gone."""
+    """Every rank's output goes to the container's log, marked with its rank, and also into the run folder."""
     return ["--tee=3", f"--log-dir={launch.folder}/logs"]
 
 

@@ -50,8 +50,11 @@ def main(words: list[str] | None = None) -> int:
 
 def leave(status: int) -> None:
     """Exit; after a failure at once, because other ranks may never answer a clean shutdown."""
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for number, stream in ((1, sys.stdout), (2, sys.stderr)):
+        try:
+            stream.flush()
+        except OSError:  # a closed pipe; Python would fail on it once more at exit
+            os.dup2(os.open(os.devnull, os.O_WRONLY), number)
     if status and int(os.environ.get("WORLD_SIZE", "1")) > 1:
         os._exit(status)
     sys.exit(status)

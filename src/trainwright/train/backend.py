@@ -59,4 +59,4 @@ def _choose_attention(options: EngineOptions, device: torch.device) -> str:
     cuda.enable_flash_sdp(wanted == "flash")
     cuda.enable_mem_efficient_sdp(wanted != "math")
     cuda.enable_math_sdp(True)
-    return f"{wanted} (documents, windows and ALiBi: FlexAttention)"
+    return f"{wanted} (rows with several documents, windows and ALiBi: FlexAttention)"

@@ -1,4 +1,4 @@
-"""`python -m trainwright.train bench`: measurements of the trainer's own parts, its loaders, its storage and its checkpoints."""
+"""`python -m trainwright.train bench`: measurements of the trainer's own parts: loaders, storage, checkpoints."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 import importlib
 
 PARTS = {
-    "loader": ("trainwright.train.data.loader_bench", "images or tokens per second by setting, beside the plain DataLoader"),
+    "loader": ("trainwright.train.data.loader_bench", "images or tokens per second by setting, and the best one"),
     "storage": ("trainwright.train.data.storage_bench", "reads and writes of a folder or of s3://bucket/prefix"),
     "checkpoint": ("trainwright.train.checkpoint.bench", "save stall, save time and load time by size and method"),
 }  # fmt: skip

@@ -13,6 +13,7 @@ from torch.distributed.tensor._utils import compute_local_shape_and_global_offse
 
 from trainwright.errors import UserError
 from trainwright.train.backend import choose_backend
+from trainwright.train.models.attention import ROW_STEPS
 from trainwright.train.models.decoder import Decoder
 from trainwright.train.models.initialise import initial_value
 from trainwright.train.models.shape import ModelShape
@@ -80,6 +81,10 @@ def _stage(
         apply_float8(model)
     apply_checkpointing(model, options.recompute)
     if options.compile:
+        # Training, evaluation and each kind of attention mask have their own graph of a block.
+        from torch._dynamo import config as dynamo
+
+        dynamo.recompile_limit = max(dynamo.recompile_limit, 4 * (ROW_STEPS + 1))
         for block in model.layers():
             # The forward alone, so that FSDP's hooks stay outside of the compiled code.
             block.forward = torch.compile(block.forward, dynamic=False)  # type: ignore[method-assign]

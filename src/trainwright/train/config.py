@@ -30,14 +30,14 @@ def option(default: Any, group: str, text: str, **more: Any) -> Any:
 class TrainConfig:
     """Every choice of a run. A default that depends on the model or the machine is written as 0 or an empty text."""
 
-    model: str = option("", "what", "a model of the catalogue; `NAME-debug` is its laptop-sized sibling")
+    model: str = option("", "what", "a model of the catalogue, `NAME-debug` for its small variant, or a JSON file")
     data: tuple[str, ...] = option((), "what", "prepared folder, s3://bucket/prefix or builtin:stdlib; `A:3 B:1` mixes")
     steps: int = option(100, "what", "train up to this step", least=1)
     folder: str = option("", "what", "run folder, also where a restart continues (default: runs/MODEL)")
 
     sequence: int = option(0, "batch", "tokens per sample (default: the model's context, at most 8192)")
     batch: int = option(0, "batch", "samples per step over all ranks (default: one micro-batch per data rank)")
-    micro_batch: int = option(1, "batch", "samples that go through the model at once; the rest is accumulated", least=1)
+    micro_batch: int = option(0, "batch", "samples per forward pass (default: as many as fit on a GPU, 1 on a CPU)")
     holdout: float = option(0.0, "batch", "share of the data kept for evaluation, from its end")
     isolate: bool = option(True, "batch", "no attention across documents")
     shuffle: bool = option(True, "batch", "shuffle the samples anew each epoch")
@@ -71,7 +71,7 @@ class TrainConfig:
 
     eval_every: int = option(0, "watching", "steps between evaluations (needs --holdout or --eval-data); 0: none")
     eval_data: tuple[str, ...] = option((), "watching", "data to evaluate on, instead of a held-out share")
-    eval_batches: int = option(8, "watching", "micro-batches per data rank in one evaluation", least=1)
+    eval_batches: int = option(8, "watching", "global batches per evaluation (at most all its data)", least=1)
     log_every: int = option(1, "watching", "steps between lines", least=1)
     log_samples: bool = option(False, "watching", "record which samples each step saw, for audits of the data")
     tensorboard: bool = option(False, "watching", "write TensorBoard files into the run folder")
@@ -83,6 +83,7 @@ class TrainConfig:
     watchdog: float = option(
         600.0, "guards", "seconds without a step until all ranks dump their stacks and exit; 0: off"
     )
+    startup_timeout: float = option(300.0, "guards", "seconds until all ranks must have joined at the start", least=1)
     spot_notices: bool = option(False, "guards", "poll the instance metadata for spot interruption notices")
 
     def __post_init__(self) -> None:

@@ -19,8 +19,8 @@ import torch
 
 from trainwright.errors import UserError
 from trainwright.train.checkpoint.checkpointer import disk_full
+from trainwright.train.rendezvous import EXIT_HUNG
 
-EXIT_HUNG = 70  # exit status after the watchdog fired
 DUMP_TIMEOUT = 30.0  # seconds that dumping the stacks may take
 LOSS_WINDOW = 64  # recent losses that define the usual level
 MIN_LOSSES = 16

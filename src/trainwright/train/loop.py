@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -27,7 +28,7 @@ from trainwright.train.guards import LOSS_WINDOW, MAX_REWINDS, LossGuard, RunFai
 from trainwright.train.record import IntervalTimings, Record, State, Step
 from trainwright.train.resume import RestoredState, Resumer
 from trainwright.train.setup import assemble
-from trainwright.train.signals import REQUEUE, StopRequest, Vote
+from trainwright.train.signals import CLOSED_OUTPUT, StopRequest, Vote
 from trainwright.train.world import World, join_world, on_all_ranks, restarted
 
 ORDER_KEYS = ("data", "sequence", "seed", "holdout", "shuffle")  # options that determine the order of the samples
@@ -48,7 +49,7 @@ def train(config: TrainConfig) -> int:
     """Run to the end; the exit status."""
     if config.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    with join_world(config.device, 2 * config.watchdog) as world:
+    with join_world(config.device, 2 * config.watchdog, config.startup_timeout) as world:
         try:
             trainer = Trainer(config, world)
         except Exception as error:
@@ -69,6 +70,7 @@ class Trainer:
         self.journal, self.console = self.record.journal, self.record.console
         self.guard = LossGuard(self.config.on_nan, self.config.on_spike, self.config.spike_factor)
         self.request, self.vote = StopRequest(), Vote(world.size)
+        self.console.on_closed = partial(self.request, CLOSED_OUTPUT)
         self.watchdog = Watchdog(self.config.watchdog, self.folder, world.rank)
         self.step_watch = StepWatch(self.folder, world.device)
         self.saved_at, self.saved_time = -1, time.monotonic()
@@ -104,7 +106,8 @@ class Trainer:
         # When a scheduler restarts the command, `--resume STEP` must not rewind the run a second time.
         resume = "auto" if restarted(os.environ) else self.config.resume
         with self.watchdog.paused():
-            on_all_ranks(self.world, self.record.open if self.world.first else lambda: None)
+            tokenizer = self.parts.loader.samples.tokenizer
+            on_all_ranks(self.world, (lambda: self.record.open(tokenizer())) if self.world.first else lambda: None)
             self._restore(self.resumer.start(resume))
         self.record.start(self.state.step, self.config.parallel, afresh=resume == "never")
         for line in (*self.engine.description(), self._data_line()):
@@ -116,7 +119,7 @@ class Trainer:
         epochs = self.config.steps * self.config.batch / samples.epoch_samples
         return (
             f"data: {samples.epoch_samples:,} samples of {self.config.sequence:,} tokens; "
-            f"{self.config.batch} samples = {tokens:,} tokens per step; "
+            f"{self.config.batch} samples = {tokens:,} tokens per step, micro-batches of {self.config.micro_batch}; "
             f"{epochs:.2f} epochs in {self.config.steps} steps"
         )
 
@@ -131,7 +134,7 @@ class Trainer:
         return json.loads(json.dumps(order))
 
     def _train(self) -> int:
-        """All steps; returns 0 at the end, or REQUEUE when asked to stop."""
+        """All steps; returns 0 at the end, or the exit status when asked to stop."""
         while True:
             rewound = False
             with contextlib.closing(self.parts.loader.steps(self.state.seen)) as steps:
@@ -276,9 +279,10 @@ class Trainer:
         self.record.timings.evaluating += time.perf_counter() - began
         return loss
 
-    def _eval_batches(self, held: Loader) -> Iterator[Batch]:
-        for at in range(self.config.eval_batches):
-            yield from held.step(at * held.global_batch).microbatches
+    def _eval_batches(self, loader: Loader) -> Iterator[Batch]:
+        count = min(self.config.eval_batches * self.config.batch, loader.samples.epoch_samples)
+        for batch in loader.evaluation(count):
+            yield batch
             self.watchdog.beat()
 
     def _log_step(self, done: Step) -> None:
@@ -302,6 +306,7 @@ class Trainer:
                 "order": self._data_order(),
                 "recent": list(self.guard.recent),
                 "config": asdict(self.config),
+                "tokenizer": asdict(self.parts.loader.samples.sources[0].manifest.tokenizer),
                 "world": self.world.size,
             }
             with self.watchdog.paused():  # the previous save may still be running
@@ -329,7 +334,7 @@ class Trainer:
         self.journal.event("stop", self.state.step, reason=reason)
         self.console.say(f"stopping at step {self.state.step} ({reason}): saved, start again to continue")
         self.vote.close()
-        return REQUEUE
+        return self.request.status
 
     def _finish(self, status: int) -> None:
         if status == 0:

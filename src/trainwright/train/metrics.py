@@ -10,6 +10,7 @@ import os
 import resource
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -138,10 +139,15 @@ class Console:
         self.steps, self.active = steps, active
         self.stream = stream or sys.stderr
         self.colour = self.stream.isatty() and "NO_COLOR" not in os.environ
+        self.on_closed: Callable[[], None] = lambda: None
 
     def say(self, text: str) -> None:
         if self.active:
-            print(text, file=self.stream, flush=True)
+            try:
+                print(text, file=self.stream, flush=True)
+            except OSError:  # the terminal or the reader of a pipe went away: save, then stop
+                self.active = False
+                self.on_closed()
 
     def line(self, m: Metrics) -> None:
         """Step, loss, norm, learning rate, speed, share of time spent waiting, and time left."""

@@ -11,10 +11,11 @@ from typing import Any, TextIO
 
 from trainwright.errors import UserError
 from trainwright.train.config import TrainConfig
-from trainwright.train.data.format import write_durably
+from trainwright.train.data.format import TokenizerId, write_durably
 from trainwright.train.data.loader import StepData
 from trainwright.train.flops import flops_per_token, mfu
 from trainwright.train.metrics import Console, Journal, Metrics, Trackers, memory_gb, peak_flops
+from trainwright.train.models.hf_tokenizer import keep_tokenizer
 from trainwright.train.models.shape import ModelShape
 from trainwright.train.world import World
 
@@ -76,11 +77,12 @@ class Record:
         self.timings = IntervalTimings()
         self.last: Metrics | None = None
 
-    def open(self) -> None:
-        """Before the first step, on rank 0: lock the folder for this run and write its configuration."""
+    def open(self, tokenizer: tuple[TokenizerId, bytes | None]) -> None:
+        """Before the first step, on rank 0: lock the folder for this run, write its configuration and its tokenizer."""
         self.lock = self.lock or self._lock()
         self.last_checkpoint = self.journal.last_checkpoint()
         self.journal.remove_result()
+        keep_tokenizer(self.folder, *tokenizer)
         write_durably(self.folder / "config.json", self.config.to_json().encode())
 
     def _lock(self) -> TextIO:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainwright.errors import UserError
+from trainwright.train.checkpoint.manifest import Manifest
 from trainwright.train.checkpoint.stores import FolderStore, set_aside_newer_than
 from trainwright.train.record import Record, State
 from trainwright.train.setup import Parts
@@ -51,7 +52,7 @@ class Resumer:
             return None
         self.parts.engine.load_state_dict(tensors)
         manifest, notes = loaded
-        saved, state = manifest.trainer, State(**manifest.trainer["state"])
+        saved, state = manifest.trainer, self._saved_state(manifest)
         if state.seen and saved["order"] != self.order:
             notes.append(ORDER_CHANGED)
             state.seen = 0
@@ -64,6 +65,19 @@ class Resumer:
         self.record.console.say(f"continuing from step {manifest.step} ({self.checkpoints.store.where})")
         self.record.journal.event("resume", manifest.step, seen=state.seen)
         return RestoredState(state, saved["recent"], manifest.step)
+
+    def _saved_state(self, manifest: Manifest) -> State:
+        try:
+            missing = [key for key in ("order", "recent") if key not in manifest.trainer]
+            if missing:
+                raise KeyError(missing[0])
+            return State(**manifest.trainer["state"])
+        except (KeyError, TypeError) as error:
+            raise UserError(
+                f"the manifest of step {manifest.step} is not one of this trainer ({error})",
+                where=self.checkpoints.store.where,
+                fix="another checkpoint by --resume STEP, or start over with --resume never",
+            ) from error
 
     def _from_run_folder(self) -> RestoredState | None:
         """A run that now saves elsewhere continues from its folder: from `train import`, or from an earlier start."""

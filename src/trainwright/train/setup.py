@@ -14,6 +14,7 @@ from trainwright.train.config import Interval, TrainConfig, parse_interval
 from trainwright.train.data.loader import Loader, Options, Samples, open_samples
 from trainwright.train.engine import Engine, EngineOptions
 from trainwright.train.metrics import require_trackers
+from trainwright.train.micro_batch import choose_micro_batch
 from trainwright.train.models.shape import ModelShape, lookup
 from trainwright.train.optimizer import AdamWOptions
 from trainwright.train.parallel.pipeline import schedule as schedule_of
@@ -59,6 +60,7 @@ def assemble(config: TrainConfig, world: World) -> Parts:
     config, folder = checked.config, Path(checked.config.folder)
     engine = Engine(checked.shape, checked.plan, engine_options(config), world.device)
     pin = world.device.type == "cuda"
+    config = replace(config, micro_batch=choose_micro_batch(config, engine, checked.samples, world, folder))
     micro, rank, ranks = config.micro_batch, engine.data_rank, engine.data_world
     held = checked.eval_samples
     eval_loader = None if held is None else Loader(held, micro * ranks, micro, rank, ranks, pin)
@@ -88,9 +90,10 @@ def check(config: TrainConfig, world: World) -> Checked:
     plan.check(shape, world.size, config.sequence, config.batch)
     samples = open_data(config, config.data, shape)
     eval_samples = open_eval_samples(config, shape)
-    Loader(samples, config.batch, config.micro_batch, 0, plan.data)
+    micro_batch = config.micro_batch or 1
+    Loader(samples, config.batch, micro_batch, 0, plan.data)
     if plan.pp > 1:
-        schedule_of(0, plan.pp, plan.virtual_stages, config.batch // (plan.data * config.micro_batch))
+        schedule_of(0, plan.pp, plan.virtual_stages, config.batch // (plan.data * micro_batch))
     return Checked(config, shape, plan, samples, eval_samples, schedule, interval)
 
 
@@ -103,9 +106,9 @@ def with_defaults(config: TrainConfig, shape: ModelShape, plan: ParallelPlan, wo
     """Fill in the defaults that depend on the model and the machine."""
     return replace(
         config,
-        folder=config.folder or os.environ.get("TRAINWRIGHT_RUN") or f"runs/{config.model}",
+        folder=config.folder or os.environ.get("TRAINWRIGHT_RUN") or f"runs/{shape.name}",
         sequence=config.sequence or min(shape.context, LONGEST_DEFAULT),
-        batch=config.batch or config.micro_batch * plan.data * plan.pp,
+        batch=config.batch or (config.micro_batch or 1) * plan.data * plan.pp,
         parallel=str(plan),
         precision=config.precision or ("bf16" if world.device.type == "cuda" else "fp32"),
         compile=world.device.type == "cuda" if config.compile is None else config.compile,
@@ -192,5 +195,5 @@ def require_probe(probe: Path) -> None:
 
 def model_identity(shape: ModelShape) -> dict[str, Any]:
     """The numbers that identify a model, as JSON types."""
-    numbers = {k: v for k, v in asdict(shape).items() if k not in ("source", "context")}
+    numbers = {k: v for k, v in asdict(shape).items() if k != "source"}
     return {k: list(v) if isinstance(v, tuple) else v for k, v in numbers.items()}

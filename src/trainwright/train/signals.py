@@ -1,8 +1,10 @@
-"""Stop requests: SIGTERM, SIGUSR1, or a spot interruption notice. Every rank stops after the same step."""
+"""Stop requests: SIGTERM, SIGUSR1, SIGINT, SIGHUP, a closed output, or a spot interruption notice. Every rank saves and
+stops after the same step."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import threading
 import urllib.error
@@ -15,6 +17,9 @@ import torch.distributed as dist
 from trainwright.train.data.credentials import fetch, imds, imds_token
 
 REQUEUE = 75  # EX_TEMPFAIL: the work was saved, start the same command again
+INTERRUPTED = 130  # saved after Ctrl-C
+BROKEN_PIPE = 141  # saved after the reader of the output went away
+CLOSED_OUTPUT = "closed output"
 POLL_SECONDS = 5.0
 
 
@@ -27,13 +32,19 @@ class StopRequest:
     def __call__(self, reason: str) -> None:
         self.reason = self.reason or reason
 
+    @property
+    def status(self) -> int:
+        """The exit status after saving: a scheduler restarts the command, but not one that a person has stopped."""
+        return {"SIGINT": INTERRUPTED, CLOSED_OUTPUT: BROKEN_PIPE}.get(self.reason, REQUEUE)
+
     @contextlib.contextmanager
     def listening(self, spot: bool) -> Iterator[None]:
         """Handle the signals while the loop runs, then restore the previous handlers."""
         before = {}
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGTERM, signal.SIGUSR1):
-                before[number] = signal.signal(number, lambda n, _: self(signal.Signals(n).name))
+            for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGHUP):
+                if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup and background jobs have it
+                    before[number] = signal.signal(number, self._handle)
         ended = threading.Event()
         if spot:
             threading.Thread(target=self._watch_spot, args=(ended,), daemon=True).start()
@@ -43,6 +54,14 @@ class StopRequest:
             ended.set()
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+    def _handle(self, number: int, _frame: object) -> None:
+        if number == signal.SIGINT:
+            if self.reason:  # the second Ctrl-C does not wait for the step
+                raise KeyboardInterrupt
+            with contextlib.suppress(OSError):
+                os.write(2, b"\nsaving after this step; press Ctrl-C again to exit without saving\n")
+        self(signal.Signals(number).name)
 
     def _watch_spot(self, ended: threading.Event) -> None:
         while not ended.wait(POLL_SECONDS):

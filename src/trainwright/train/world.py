@@ -13,6 +13,7 @@ from typing import TypeVar
 import torch
 
 from trainwright.errors import UserError
+from trainwright.train.rendezvous import startup_watchdog, wait_for_ranks
 
 T = TypeVar("T")
 
@@ -118,7 +119,7 @@ def as_remote_error(rank: int, error: Exception) -> UserError:
 
 
 @contextmanager
-def join_world(wanted_device: str, timeout: float) -> Iterator[World]:
+def join_world(wanted_device: str, timeout: float, startup: float) -> Iterator[World]:
     """Initialise the process group, and destroy it at the end."""
     os.environ.update(read_environment(os.environ))
     size, local = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("LOCAL_RANK", "0"))
@@ -133,7 +134,11 @@ def join_world(wanted_device: str, timeout: float) -> Iterator[World]:
         torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // local_size))
     limit = timedelta(seconds=timeout) if timeout else timedelta(days=1)
     if not dist.is_initialized():
-        dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=limit)
+        backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+        with startup_watchdog(startup):
+            store = wait_for_ranks(int(os.environ["RANK"]), size, startup)
+            dist.init_process_group(backend, store=store, rank=int(os.environ["RANK"]), world_size=size, timeout=limit)
+            dist.all_reduce(torch.zeros(1))
     yield World(dist.get_rank(), size, local, device)
     # Only after success: after an error the other ranks may be gone.
     dist.barrier()

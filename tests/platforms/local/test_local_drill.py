@@ -13,8 +13,8 @@ from trainwright.platforms.local import life
 from trainwright.platforms.local.cluster import LocalCluster, LocalQueue
 from trainwright.platforms.local.platform import scheduler_on
 from trainwright.runs import submission
-from trainwright.runs.accidents import SlurmAccidents
-from trainwright.runs.drill import FAULTS, Drill, Watch, accidents_for, seconds_in
+from trainwright.runs.drill import FAULTS, Drill, Watch, faults_for, seconds_in
+from trainwright.runs.faults import SlurmFaults
 from trainwright.runs.store import Run
 from trainwright.schedulers.process import ProcessScheduler
 from trainwright.schedulers.slurm import SlurmScheduler
@@ -30,7 +30,7 @@ def drill(slurm: Path, monkeypatch: pytest.MonkeyPatch) -> MakeDrill:
         record = life.up(LocalCluster("fire", (LocalQueue("train", 3, cpus=2),), settings=(("SlurmdTimeout", "3"),)))
         monkeypatch.setattr(submission, "plan", plan_counting(*args))
         ordered = order(SPEC, {"nodes": 2, "steps": 40, "checkpoint": {"steps": 5}}, scheduler_on(record))
-        return Drill(ordered, accidents_for(ordered), print, 120)
+        return Drill(ordered, faults_for(ordered), print, 120)
 
     return make
 
@@ -58,7 +58,7 @@ def test_an_administrators_commands_cause_the_same_faults(drill: MakeDrill) -> N
     """What a drill does on a cluster of machines, where nobody can pull a plug from here."""
     ordered = drill(*ARGS)
     assert isinstance(ordered.order.scheduler, SlurmScheduler)
-    ordered.accidents = SlurmAccidents(ordered.order.scheduler)
+    ordered.injector = SlurmFaults(ordered.order.scheduler)
     outcomes = ordered.run(("node", "rank"))
     assert [(one.fault, one.status) for one in outcomes] == [("node", "pass"), ("rank", "pass")], outcomes
     assert life.status("fire").queues[0].states == {"idle": 3}, "the node was not given back"
@@ -83,7 +83,7 @@ def test_lost_steps_are_read_from_what_the_run_wrote(
     (run.folder / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
     ordered = order(SPEC, {"nodes": 1}, ProcessScheduler())
     watch = Watch(ordered, run)
-    assert Drill(ordered, SlurmAccidents(SlurmScheduler()), print).lost_steps(watch, reached=8) == lost
+    assert Drill(ordered, SlurmFaults(SlurmScheduler()), print).lost_steps(watch, reached=8) == lost
 
 
 def test_times_as_slurm_prints_them() -> None:

@@ -91,9 +91,9 @@ life.up(LocalCluster("one", (LocalQueue("train", 3, cpus=2, gpus=2),)))
 """
 
 
-@pytest.mark.parametrize("where", ["start_head", "start_controller", "_plug", "start_nodes"])
+@pytest.mark.parametrize("where", ["start_head", "start_controller", "_connect", "start_nodes"])
 def test_a_crash_of_up_is_cleaned_up_by_down(slurm: Path, where: str) -> None:
-    if where == "_plug" and not daemons.namespaces_allowed():
+    if where == "_connect" and not daemons.namespaces_allowed():
         pytest.skip("no namespaces here")
     crashed = subprocess.run([sys.executable, "-c", CRASH, where])
     assert crashed.returncode == -signal.SIGKILL

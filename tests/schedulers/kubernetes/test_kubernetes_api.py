@@ -12,6 +12,7 @@ from trainwright.errors import UserError
 from trainwright.schedulers.base import JobIdentity, Launch
 from trainwright.schedulers.kubernetes.pod import PodSettings
 from trainwright.schedulers.kubernetes.scheduler import KubernetesScheduler
+from trainwright.schedulers.shell import Unreachable
 
 LAUNCH = Launch("job", ("python", "train.py"), Path("/fsx/pretrain"), nodes=2, container="example.com/train:1")
 PRETRAIN = JobIdentity("pretrain")
@@ -103,3 +104,13 @@ def test_what_the_kinds_say_of_themselves(api: Api, status: dict[str, Any], word
         "metadata": {"name": "pretrain"}, "status": status,
     }  # fmt: skip
     assert KubernetesScheduler(PodSettings(namespace="training"), "jobset").state(PRETRAIN).state == word
+
+
+def test_without_a_kubeconfig_the_answer_is_that_it_cannot_be_reached(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "none"))
+    for ask in (lambda ours: ours.jobs(), lambda ours: ours.state(PRETRAIN), lambda ours: ours.cancel(PRETRAIN)):
+        with pytest.raises(Unreachable, match="no Kubernetes cluster is configured") as caught:
+            ask(scheduler())
+        assert caught.value.status == 1

@@ -78,12 +78,12 @@ def test_the_copy_to_read_from_does_not_stay_on_the_disk(store, checkpointer):
     assert list(store.scratch.iterdir()) == []
 
 
-def test_a_bucket_that_is_not_there_is_told(s3, tmp_path):
+def test_a_bucket_that_is_not_there_is_reported(s3, tmp_path):
     with pytest.raises(UserError, match="no bucket 'absent-bucket'"):
         S3Store("s3://absent-bucket/run", tmp_path).complete_steps()
 
 
-def test_an_answer_that_is_no_xml_is_told_too(s3, monkeypatch):
+def test_an_answer_that_is_no_xml_is_reported_too(s3, monkeypatch):
     page = b"<html><p>proxy says no<br></html>"
     monkeypatch.setattr(s3_module.Bucket, "_once", lambda *_: (403, {}, page))
     with pytest.raises(UserError, match="S3 answered 403"):

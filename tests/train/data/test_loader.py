@@ -196,3 +196,69 @@ def test_bad_input_names_the_two_numbers(data, tmp_path):
 def test_weights_that_are_none_are_refused(data, weight):
     with pytest.raises(UserError, match="weights must all be positive"):
         open_samples([data, f"{data}:{weight}"], Options(sequence=16))
+
+
+@pytest.mark.parametrize("count", [1, 7, 12])
+def test_an_evaluation_sees_the_same_samples_on_any_number_of_ranks(data, count):
+    samples = open_samples([data], Options(32))
+
+    def seen(world: int, micro: int) -> list[list[int]]:
+        loaders = [Loader(samples, micro * world, micro, rank, world) for rank in range(world)]
+        batches = [list(loader.evaluation(count)) for loader in loaders]
+        assert len({len(b) for b in batches}) == 1, "every rank takes part in every micro-batch"
+        rows = [(b.tokens[i].tolist(), b.targets[i]) for r in batches for b in r for i in range(micro)]
+        return sorted(tokens for tokens, targets in rows if bool((targets != IGNORED).any()))
+
+    assert len(seen(1, 1)) == count
+    assert seen(1, 1) == seen(1, 4) == seen(2, 2) == seen(3, 1) == seen(4, 2)
+
+
+def test_a_token_outside_the_vocabulary_is_named(tmp_path):
+    (tmp_path / "a.txt").write_text("some text " * 50)
+    prepare([str(tmp_path / "a.txt")], tmp_path / "data", workers=1, quiet=True)
+    with (tmp_path / "data" / "shard-00000.bin").open("r+b") as handle:
+        handle.seek(20)
+        handle.write((9999).to_bytes(2, "little"))
+    samples = open_samples([str(tmp_path / "data")], Options(64, shuffle=False))
+    with pytest.raises(UserError, match=r"token 9999 in samples \[0\], but the vocabulary has 257") as caught:
+        samples.batch([samples.locate(0)])
+    assert "data verify" in caught.value.fix
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"dtype": "uint8"}, "dtype is 'uint8'"),
+        ({"dtype": None}, "dtype is None"),
+        ({"tokenizer": {"name": "bytes"}}, "vocab"),
+        ({"tokenizer": {"name": "bytes", "vocab": "many", "eos": 256}}, "not a whole number"),
+        ({"shards": [{"name": "shard-00000"}]}, "tokens"),
+        ({"shards": None}, "NoneType"),
+    ],
+)
+def test_a_manifest_without_a_key_is_the_users_error(tmp_path, change, message):
+    (tmp_path / "a.txt").write_text("some text " * 50)
+    prepare([str(tmp_path / "a.txt")], tmp_path / "data", workers=1, quiet=True)
+    path = tmp_path / "data" / "manifest.json"
+    whole = json.loads(path.read_text())
+    for key in change:
+        path.write_text(json.dumps({k: v for k, v in whole.items() if k != key}))
+        with pytest.raises(UserError, match="not a manifest of token shards"):
+            open_samples([str(tmp_path / "data")], Options(64))
+    path.write_text(json.dumps({**whole, **change}))
+    with pytest.raises(UserError, match=message):
+        open_samples([str(tmp_path / "data")], Options(64))
+
+
+def test_rows_with_several_documents_come_first_on_a_gpu(tmp_path):
+    data = corpus(tmp_path, [str(i) * (900 if i % 2 else 20) for i in range(40)])
+    samples = open_samples([data], Options(64))
+    ids = [samples.locate(n) for n in range(16)]
+    plain, grouped = samples.batch(ids), samples.grouped_batch(ids)
+    several = [bool(row.max() > 0) for row in grouped.documents]
+    assert 0 < grouped.mixed_rows < 16
+    assert several == [i < grouped.mixed_rows for i in range(16)]
+    for name in ("tokens", "targets", "positions", "documents"):
+        assert sorted(getattr(plain, name).tolist()) == sorted(getattr(grouped, name).tolist())
+    assert samples.batch(ids).mixed_rows is None
+    assert grouped.to("cpu").mixed_rows == grouped.mixed_rows

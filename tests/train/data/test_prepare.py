@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import sysconfig
 import threading
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from trainwright.train.data.cli import main
 from trainwright.train.data.format import damaged, read_manifest
 from trainwright.train.data.prepare import prepare
 from trainwright.train.data.readers import Piece, Reading, documents, pieces
-from trainwright.train.data.source import Folder, stdlib_folder
+from trainwright.train.data.source import Folder, TokenSource, stdlib_folder
 
 TEXTS = ["first document", "zweites: größer", "a\nthird\n\none", "", "last 🚂"]
 
@@ -290,7 +291,7 @@ def test_a_tokenizer_file_that_is_none_is_named(tmp_path):
     assert caught.value.where == str(tmp_path / "t.json")
 
 
-def test_a_tokenizer_trained_before_is_taken_only_for_the_same_wish(tmp_path, capsys):
+def test_a_tokenizer_trained_before_is_taken_only_for_the_same_request(tmp_path, capsys):
     path = write_jsonl(tmp_path / "a.jsonl", ["the train ran over the bridge " * 20] * 5)
     words = ["prepare", str(path), "-o", str(tmp_path / "out"), "--workers", "1", "--train-bpe"]
     assert main([*words, "260"]) == 0
@@ -313,3 +314,71 @@ def test_an_input_of_the_same_size_with_other_words_is_read_again(tmp_path):
     os.utime(path, ns=(1, 1))
     prepare([str(path)], tmp_path / "out", workers=1, quiet=True)
     assert stream(tmp_path / "out") == expected(["one", "too"])
+
+
+def book(lines: int) -> str:
+    return "".join(
+        f"{'  ' if i % 7 == 0 else ''}line {i} of a größer book\n{chr(10) if i % 5 == 0 else ''}" for i in range(lines)
+    )
+
+
+@pytest.mark.parametrize("shard_bytes", [1 << 20, 3000, 700])
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_long_document_is_read_in_parts_and_stays_one(tmp_path, monkeypatch, shard_bytes, packed):
+    """Parts of 1 kB here: the tokens and the one document are those of a file read at once, in shards of any size."""
+    monkeypatch.setattr("trainwright.train.data.readers.PART", 1000)
+    text = book(300)
+    path = tmp_path / ("a.txt.gz" if packed else "a.txt")
+    path.write_bytes(gzip.compress(text.encode()) if packed else text.encode())
+    (tmp_path / "b.txt").write_text("the next document")
+    inputs = [str(path), str(tmp_path / "b.txt")]
+    manifest = prepare(inputs, tmp_path / "out", shard_bytes=shard_bytes, workers=1, quiet=True)
+    assert stream(tmp_path / "out") == expected([text, "the next document"])
+    assert manifest.documents == 2
+    if not packed and shard_bytes < len(text):
+        assert len(manifest.shards) == pytest.approx(len(text) / shard_bytes, rel=0.5)
+    source = TokenSource(Folder(tmp_path / "out"), 64)
+    starts = [n * 64 + at for n in range(source.samples) for at in source.document_starts(n)]
+    assert starts == [len(text.encode()) + 1]
+
+
+def test_a_long_document_has_the_tokens_of_one_read_at_once(tmp_path, monkeypatch):
+    text = book(400)
+    (tmp_path / "a.txt").write_text(text, encoding="utf-8")
+    main(["prepare", str(tmp_path / "a.txt"), "-o", str(tmp_path / "whole"), "--train-bpe", "400", "--workers", "1"])
+    tokenizer = str(tmp_path / "whole" / "tokenizer.json")
+    monkeypatch.setattr("trainwright.train.data.readers.PART", 500)
+    prepare([str(tmp_path / "a.txt")], tmp_path / "parts", tokenizer, shard_bytes=2500, workers=1, quiet=True)
+    assert stream(tmp_path / "parts") == stream(tmp_path / "whole")
+    assert (tmp_path / "parts" / "tokenizer.json").read_bytes() == Path(tokenizer).read_bytes()
+
+
+def test_a_text_without_lines_is_cut_between_characters(tmp_path, monkeypatch):
+    monkeypatch.setattr("trainwright.train.data.readers.PART", 100)
+    monkeypatch.setattr("trainwright.train.data.readers.LONGEST_PART", 300)
+    for name, text in (("spaces", "größer " * 200), ("none", "🚂ü" * 300)):
+        (tmp_path / f"{name}.txt").write_text(text, encoding="utf-8")
+        prepare([str(tmp_path / f"{name}.txt")], tmp_path / name, shard_bytes=500, workers=1, quiet=True)
+        assert stream(tmp_path / name) == expected([text])
+
+
+@pytest.mark.slow
+def test_one_40_mb_text_file_fits_in_little_memory(tmp_path):
+    """It took 5.2 GB as one call of the tokenizer."""
+    stdlib = Path(sysconfig.get_paths()["stdlib"])
+    text = "".join(p.read_text("utf-8", "replace") for p in sorted(stdlib.glob("*.py")))
+    (tmp_path / "a.txt").write_text((text * (40_000_000 // len(text) + 1))[:40_000_000], encoding="utf-8")
+    (tmp_path / "b.txt").write_text(text[:1_000_000], encoding="utf-8")
+    main(["prepare", str(tmp_path / "b.txt"), "-o", str(tmp_path / "small"), "--train-bpe", "2000", "--workers", "1"])
+    code = (
+        "import sys, resource; from pathlib import Path; from trainwright.train.data.prepare import prepare\n"
+        "m = prepare([sys.argv[1]], Path(sys.argv[2]), sys.argv[3], shard_bytes=8 << 20, workers=1, quiet=True)\n"
+        "print(len(m.shards), m.documents, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)"
+    )
+    words = [sys.executable, "-c", code, str(tmp_path / "a.txt"), str(tmp_path / "out")]
+    out = subprocess.run(
+        [*words, str(tmp_path / "small" / "tokenizer.json")], check=True, capture_output=True, text=True
+    )
+    shards, documents_, megabytes = map(int, out.stdout.split())
+    assert (shards, documents_) == (5, 1)
+    assert megabytes < 1000

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
-from trainwright.train.models.attention import dense_mask
+from trainwright.train.models.attention import attend, dense_mask, document_mask
 from trainwright.train.models.block_mask import BLOCK, TokenLayout, block_mask, block_visibility
 from trainwright.train.models.shape import lookup
 
@@ -66,6 +66,27 @@ def test_attention_with_the_mask_is_attention_with_the_dense_one():
     q, k, v = (torch.randn(2, heads, 512, 16) for heads in (4, 2, 2))
     with torch.no_grad():
         got = torch.compile(flex_attention)(q, k, v, block_mask=block_mask(0, layout), enable_gqa=True)
+    right = torch.nn.functional.scaled_dot_product_attention(
+        q, k, v, attn_mask=dense_mask(SHAPE, layout, None), enable_gqa=True
+    )
+    assert torch.allclose(got, right, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("mixed", "rows"), [(None, None), (0, 0), (1, 2), (2, 2), (3, 4), (5, 6), (6, 6), (7, None), (8, None)]
+)
+def test_rows_with_one_document_take_the_causal_kernel(mixed, rows):
+    """FlexAttention for the rows with several documents, rounded up to a few sizes; causal for the others."""
+    documents = torch.zeros(8, 256, dtype=torch.int64)
+    documents[: 8 if mixed is None else mixed, 100:] = 1
+    index = torch.arange(256)
+    layout = TokenLayout(index, index, documents, documents, mixed_rows=mixed)
+    mask = document_mask(layout)
+    assert mask.is_causal == (rows == 0)
+    assert mask.rows == (rows or None)
+    q, k, v = (torch.randn(8, heads, 256, 16) for heads in (4, 2, 2))
+    with torch.no_grad():
+        got = attend(q, k, v, mask)
     right = torch.nn.functional.scaled_dot_product_attention(
         q, k, v, attn_mask=dense_mask(SHAPE, layout, None), enable_gqa=True
     )

@@ -13,7 +13,8 @@ from trainwright.train.engine import Engine, EngineOptions
 from trainwright.train.models import huggingface
 from trainwright.train.models.attention import TokenLayout, attention_mask
 from trainwright.train.models.decoder import Decoder, ForwardInputs
-from trainwright.train.models.hf_layout import config_of, shape_of, to_huggingface
+from trainwright.train.models.hf_config import config_of, shape_of
+from trainwright.train.models.hf_layout import to_huggingface
 from trainwright.train.models.initialise import initial_value
 from trainwright.train.models.rotary import rotary_cos_sin
 from trainwright.train.models.shape import lookup, shapes
@@ -29,6 +30,8 @@ ARCHITECTURES = [
     "llama3.2-1b",
     "mistral-7b-v0.1",
     "mathstral-7b",
+    "qwen2.5-0.5b",
+    "qwen3-8b",
     "falcon-7b",
     "falcon-40b",
     "mpt-7b",
@@ -148,7 +151,7 @@ def test_another_models_folder_is_refused(tmp_path):
     model = make_model("llama3-8b")
     with torch.no_grad():
         export(model, tmp_path / "hf")
-    with pytest.raises(UserError, match="num_key_value_heads is 2, the shape has 4"):
+    with pytest.raises(UserError, match="kv_heads is 2, llama2-7b-debug has 4"):
         huggingface.read_folder(tmp_path / "hf", "llama2-7b-debug")
     whole = (tmp_path / "hf" / huggingface.WEIGHTS).read_bytes()
     (tmp_path / "hf" / huggingface.WEIGHTS).write_bytes(whole[:-10])

@@ -1,5 +1,5 @@
 """Every plan, on real processes, gives the loss and the gradient norm of one process, step by step, and a checkpoint of
-any plan goes on under any other."""
+any plan loads under any other."""
 
 import importlib.util
 from pathlib import Path
@@ -44,6 +44,10 @@ def test_plans_of_two(tmp_path):
     check(2, [{"model": LLAMA, "plan": plan} for plan in TWO], tmp_path)
 
 
+def test_plans_of_two_with_norms_on_queries_and_keys(tmp_path):
+    check(2, [{"model": "qwen3-8b-debug", "plan": plan} for plan in ("tp=2", "cp=2", "pp=2")], tmp_path)
+
+
 @pytest.mark.slow
 def test_plans_of_four(tmp_path):
     check(4, [{"model": LLAMA, "plan": plan} for plan in FOUR], tmp_path)
@@ -62,7 +66,7 @@ def test_tied_and_documents_under_four(model, tmp_path):
 
 
 def check_moves(world: int, moves: list[tuple[str, str]], model: str, folder: Path) -> None:
-    """A checkpoint goes on under another plan in the same world, and in a single process."""
+    """A checkpoint loads under another plan in the same world, and in a single process."""
     cases = [
         {"model": model, "plan": plan, "then": then, "folder": str(folder / f"checkpoint-{number}")}
         for number, (plan, then) in enumerate(moves)

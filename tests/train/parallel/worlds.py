@@ -73,7 +73,7 @@ def curve(case: dict) -> dict:
 
 
 def move(case: dict) -> list[dict]:
-    """Train under one plan, save, and go on: under that plan, and under another that loads the checkpoint."""
+    """Train under one plan, save, and continue: under that plan, and under another that loads the checkpoint."""
     first = build(case, case["plan"])
     steps(first, case, range(2))
     save(first.state_dict(), checkpoint_id=case["folder"])

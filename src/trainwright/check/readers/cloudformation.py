@@ -17,7 +17,7 @@ from trainwright.check.model import (
     Value,
 )
 from trainwright.check.readers.cfn_clusters import read_clusters
-from trainwright.check.readers.cfn_template import Resource, Template, maps, target, targets
+from trainwright.check.readers.cfn_template import Resource, Template, intrinsic, maps, target, targets
 from trainwright.check.readers.values import value_of
 from trainwright.spec.source import Node
 
@@ -123,7 +123,8 @@ def _launch_template(template: Template, resource: Resource) -> LaunchTemplate:
         span=resource.span,
         name=resource.id,
         instance=template.text(at("InstanceType")),
-        interfaces=[_interface(template, node) for node in maps(interfaces)],
+        interfaces=[_interface(template, one) for node in maps(interfaces) for one in _branches(node)],
+        conditional=any(intrinsic(node) is not None for node in maps(interfaces)),
         interfaces_span=data.key_span("NetworkInterfaces") if interfaces is not None else None,
         tokens=template.text(at("MetadataOptions", "HttpTokens")),
         hop_limit=template.number(at("MetadataOptions", "HttpPutResponseHopLimit")),
@@ -132,6 +133,14 @@ def _launch_template(template: Template, resource: Resource) -> LaunchTemplate:
         reservation=template.text(at(*reservation, "CapacityReservationId")),
         reservation_group=template.text(at(*reservation, "CapacityReservationResourceGroupArn")),
     )
+
+
+def _branches(node: Node) -> list[Node]:
+    """An interface, or those that `Fn::If` chooses from."""
+    call = intrinsic(node)
+    if call is None:
+        return [node]
+    return [branch for branch in call[1][1:] if branch.is_map and intrinsic(branch) is None] if call[0] == "If" else []
 
 
 def _interface(template: Template, node: Node) -> Interface:

@@ -19,21 +19,34 @@ _SHELL_SUFFIXES = {".sh", ".bash", ".sbatch", ".slurm"}
 _SHELL_START = re.compile(r"\A#!.*\b(ba|z|k|da)?sh\b|^#SBATCH\b", re.MULTILINE)
 _DOCKER_START = re.compile(r"\A(\s*(#.*)?\n)*\s*(ARG\s.*\n(\s*(#.*)?\n)*\s*)*FROM\s+\S+", re.IGNORECASE)
 _YAML_SUFFIXES = {".yaml", ".yml", ".json", ".template", ".cfn"}
+_TRAINING_CALLS = ("init_process_group(", ".backward(")  # what every training script of several ranks calls
 _LONG = 2**18
+# What every file of a known kind holds: parsing all other YAML of a repository would take most of the time.
+_MARKS = (
+    "AWS::", "Custom::", "AWSTemplateFormatVersion", "Scheduling", "InstanceGroups", "workload_manager",
+    "worker_groups",
+)  # fmt: skip
+_SPEC_WORDS = ("platform", "queues", "extends")
+_SPEC_KEY = re.compile(r"(?:^|[{,])\s*[\"']?(?:platform|queues|extends)[\"']?\s*:", re.MULTILINE)
 # Names worth opening when a folder is walked; an explicit file is always opened.
-CANDIDATE_SUFFIXES = _SHELL_SUFFIXES | _YAML_SUFFIXES
+CANDIDATE_SUFFIXES = _SHELL_SUFFIXES | _YAML_SUFFIXES | {".py"}
 
 
-def read_file(path: str, text: str) -> File | None:
-    """The file read into the model, or None when it is of no kind we know."""
+def read_file(path: str, text: str, named: bool = True) -> File | None:
+    """The file read into the model, or None when it is of no kind we know. Of files that a walk met (not `named`),
+    those without a single word of ours are not parsed."""
     inner = without_suffix(PurePath(path).name)
-    named = inner != PurePath(path).name
+    if inner.endswith(".py"):
+        return File(path, text, "python") if all(call in text for call in _TRAINING_CALLS) else None
+    suffixed = inner != PurePath(path).name
     kind = _textual_kind(inner, text)
     if kind is not None:
-        file = File(path, filled(text) if named and is_template(text) else text, kind)
+        file = File(path, filled(text) if suffixed and is_template(text) else text, kind)
         _reader("shell").read(file)
         file.text = text
         return file
+    if not named and not _may_be_ours(text):
+        return None
     template = is_template(text)
     documents = _documents(inner, filled(text) if template else text, path)
     for kind in STRUCTURED:
@@ -43,6 +56,14 @@ def read_file(path: str, text: str) -> File | None:
             reader.read(file)
             return file
     return None
+
+
+def _may_be_ours(text: str) -> bool:
+    if any(mark in text for mark in _MARKS):
+        return True
+    if "apiVersion" in text and re.search(r"\bkind[\"']?\s*:", text):
+        return True
+    return any(word in text for word in _SPEC_WORDS) and _SPEC_KEY.search(text) is not None
 
 
 def _documents(inner: str, text: str, path: str) -> list[Node]:

@@ -45,7 +45,8 @@ def _placeholder(match: re.Match[str]) -> str:
 
 def _without_branches(lines: list[str]) -> list[str]:
     """Control lines are blanked, and so are the lines of an `else` branch."""
-    kept, blocks = [], []  # one entry per open block: whether its current branch is dropped
+    kept: list[str] = []
+    blocks: list[bool] = []  # one entry per open block: whether its current branch is dropped
     for line in lines:
         match = _CONTROL_LINE.match(line)
         word = match["word"] if match is not None else ""

@@ -48,8 +48,9 @@ def nothing_left_to_fill_in(file: File) -> Iterator[Problem]:
     """
     if file.template:
         return
+    variables: dict[str, Span] = {}
     if file.format in ("shell", "sbatch", "dockerfile"):
-        placeholders, variables = _in_text(file), {}
+        placeholders = _in_text(file)
     else:
         placeholders, variables = _in_values(file)
     level: Level | None = "info" if _is_template(file, placeholders, variables) else None

@@ -15,6 +15,7 @@ _RANK_VARIABLES = {"SLURM_NODEID", "SLURM_PROCID", "SLURM_LOCALID"}
 _LOCAL_HOSTS = ("localhost", "127.0.0.1", "0.0.0.0")
 _CHOOSING = {"N", "nodes", "n", "ntasks", "w", "nodelist", "r", "relative", "x", "exclude"}  # srun on some nodes only
 _GPUS_OF_LARGE_NODES = 8  # a request for as many takes whole nodes on every type but p2.16xlarge
+_GPUS_OF_SMALL_NODES = 4
 _PORT = re.compile(r":(\d+|\$RANDOM)$")
 
 
@@ -88,7 +89,7 @@ def rendezvous_can_be_reached(file: File) -> Iterator[Problem]:
     32767, so one start in 32 picks a port that only root may open. Without a port, torchrun uses 29400, so two jobs
     that share a node collide; a job with whole nodes (`--exclusive`) is not reported. Localhost is a different machine
     on every node. A batch script runs on the first node only: torchrun on several nodes needs srun and an endpoint, and
-    --nnodes must equal the nodes of the job.
+    --nnodes (1 by default) must equal the nodes of the job.
 
     Why: the job hangs at its start, sometimes or always, with every GPU allocated.
 
@@ -127,6 +128,7 @@ def _rendezvous(job: Job) -> Iterator[Problem]:
         )
     yield from _ports(job, endpoint)
     yield from _miscounted(job)
+    yield from _uncounted(job, endpoint or address)
     yield from _never_started(job, endpoint or address)
 
 
@@ -143,6 +145,44 @@ def _miscounted(job: Job) -> Iterator[Problem]:
     else:
         message = f"torchrun expects {waited.value} nodes, and {given.value} start it: the others train separately"
     yield problem(waited, message, f"write --nnodes={given.value}, or change line {given.span.line}", level="error")
+
+
+def _uncounted(job: Job, met_at: Value[str] | None) -> Iterator[Problem]:
+    """torchrun on several nodes without --nnodes, which is 1 by default."""
+    launch = job.launch
+    if launch is None or met_at is None or not is_torchrun(launch) or launch.conditional or not _all_known(job):
+        return
+    if "nnodes" in launch.options or "standalone" in launch.options or _set_by_operator(job):
+        return
+    nodes = _given(job, launch)
+    if nodes is not None and nodes.known and nodes.value > 1:
+        yield problem(
+            launch.words[0],
+            f"{nodes.value} nodes start torchrun without --nnodes, which is 1: they train separately or hang",
+            f"add --nnodes={nodes.value}",
+            level="error",
+        )
+
+
+def _all_known(job: Job) -> bool:
+    """Whether no option can hide in a variable of its own (`$ARGS`)."""
+    words = job.launch.words if job.launch is not None else []
+    return all(
+        word.known or word.value.startswith("-") or not word.value.startswith("$") for word in _launcher_words(words)
+    )
+
+
+def _launcher_words(words: list[Value[str]]) -> list[Value[str]]:
+    """The words before the script."""
+    end = next((n for n, word in enumerate(words) if word.value.endswith(".py")), len(words))
+    following_option = {n + 1 for n, word in enumerate(words) if word.value.startswith("-") and "=" not in word.value}
+    return [word for n, word in enumerate(words[:end]) if n not in following_option]
+
+
+def _set_by_operator(job: Job) -> bool:
+    """Whether the environment states the nodes: PET_NNODES, or a training operator that sets it."""
+    names = {variable.name for variable in job.env} | (job.script.assigned if job.script is not None else set())
+    return "PET_NNODES" in names or (job.pod is not None and job.pod.kind not in ("JobSet", "Job"))
 
 
 def _given(job: Job, launch: Command) -> Value[int] | None:
@@ -266,5 +306,6 @@ def _shares_nodes(job: Job) -> bool:
     type_ = type_of(job)
     if job.scheduler != "slurm" or known(job.exclusive):
         return False
-    all_gpus = type_.gpus if type_ is not None else _GPUS_OF_LARGE_NODES
+    # Nodes of an unknown type may have as few as four GPUs.
+    all_gpus = type_.gpus if type_ is not None else _GPUS_OF_SMALL_NODES
     return any(value.known and 0 < value.value < all_gpus for value in job.gpus_per_node)

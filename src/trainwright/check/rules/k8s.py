@@ -132,7 +132,7 @@ def _shared_memory(pod: Pod, container: Container) -> Iterator[Problem]:
     if name is None:
         yield problem(
             gpus,
-            f"{gpus.value} GPUs and no volume at /dev/shm: with its default of 64 MiB data loaders fail",
+            f"{gpus.value} GPUs and no volume at /dev/shm: with its default of 64 MiB NCCL and data loaders fail",
             "mount an emptyDir with medium: Memory at /dev/shm",
         )
     elif volume is not None and volume.kind == "emptyDir" and volume.medium is None:

@@ -42,7 +42,8 @@ def interfaces_fit_the_cards(file: File) -> Iterator[Problem]:
         efa = [one for one in template.interfaces if one.kind is not None and one.kind.value.startswith("efa")]
         if type_ is None or not efa or not type_.efa_cards or any(_vague(one) for one in template.interfaces):
             continue
-        yield from _count(template, type_, efa)
+        if not template.conditional:
+            yield from _count(template, type_, efa)
         yield from _indexes(template, type_)
 
 

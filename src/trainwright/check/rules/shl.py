@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,9 @@ _GIVEN = re.compile(
     r"^(SLURM|PBS|LSB|OMPI|PMI|AWS|CUDA|NCCL|NVIDIA|TORCH|BASH|KUBERNETES|JOB|HOSTNAME|RANDOM|SECONDS|EUID|UID|PPID|"
     r"OPT|RANK|WORLD_SIZE|LOCAL_RANK|MASTER|COLUMNS|LINES|PIPESTATUS|FUNCNAME|SHLVL|REPLY|HOME|USER|PATH|PWD)"
 )
+_NAME = re.compile(r"\$\{?([A-Za-z_]\w*)")
+_REQUIREMENT = re.compile(r"[A-Za-z][\w.-]*(\[[\w,]+\])?==\d")
+_LONG_NAME, _RESEMBLES = 5, 0.85
 _TRAILING_BLANK = re.compile(r"(?<!\\)\\[ \t]+$")
 
 
@@ -30,7 +34,8 @@ def shell_does_what_it_says(file: File) -> Iterator[Problem]:
     (`${DIR}}`); a backslash followed by a blank, or a comment inside a continued command: both end the command there;
     an #SBATCH line after the first command, which Slurm ignores; a log directory that does not exist, without which the
     job fails and leaves no log; an unquoted `pip install x>=1.2`, which the shell reads as a redirection into a file
-    named `=1.2`.
+    named `=1.2`; a requirement (`mlflow==2.13`) without `pip install`; a variable that is never set and one letter from
+    one that is.
 
     Why: the job runs with other options or versions than were written.
 
@@ -42,7 +47,7 @@ def shell_does_what_it_says(file: File) -> Iterator[Problem]:
     cluster.
     """
     for script in file.scripts:
-        yield from _redirects(script)
+        yield from once([*_redirects(script), *_requirements(script), *_misspelled(script)])
         if script.kind != "dockerfile":
             yield from once(
                 [*_tests(script), *_braces(script), *_continuations(file, script), *_directives(file, script)]
@@ -53,6 +58,46 @@ def _redirects(script: ShellScript) -> Iterator[Problem]:
     for span, text in script.version_redirects:
         what = f"writes to a file named {text[1:]!r}" if text.startswith(">") else f"reads a file named {text[1:]!r}"
         yield problem(span, f"without quotes the shell {what}, and pip sees no version", "quote the requirement")
+
+
+def _requirements(script: ShellScript) -> Iterator[Problem]:
+    for command in script.commands:
+        if command.words and _REQUIREMENT.match(command.words[0].value):
+            yield problem(
+                command.words[0],
+                f"{command.words[0].value} is a requirement of pip, and is run as a command",
+                "write pip install before it",
+            )
+    for variable in script.assignments:  # the shell takes `torch==2.1` for `torch` set to `=2.1`
+        if re.match(r"=\d", variable.value.value):
+            yield problem(
+                variable.span,
+                f"{variable.name}={variable.value.value} is a requirement of pip, and sets a variable here",
+                "write pip install before it",
+            )
+
+
+def _misspelled(script: ShellScript) -> Iterator[Problem]:
+    """Variables that nothing sets and that resemble one that is set."""
+    if script.sources_others:
+        return
+    own = sorted(name for name in script.assigned if len(name) >= _LONG_NAME)
+    for command in script.commands:
+        for word in command.words:
+            for name in _NAME.findall(word.value) if not word.known else ():
+                if name in script.assigned or len(name) < _LONG_NAME or _GIVEN.match(name):
+                    continue
+                near = difflib.get_close_matches(name, own, n=1, cutoff=_RESEMBLES)
+                if near and _one_letter_apart(name, near[0]):
+                    yield problem(word, f"${name} is never set; ${near[0]} is", f"write ${near[0]}")
+
+
+def _one_letter_apart(one: str, other: str) -> bool:
+    """A letter more, less, other or swapped; a different number at the end is another variable."""
+    if one.rstrip("0123456789") == other.rstrip("0123456789") or abs(len(one) - len(other)) > 1:
+        return False
+    blocks = difflib.SequenceMatcher(None, one, other).get_matching_blocks()
+    return sum(block.size for block in blocks) >= max(len(one), len(other)) - 1
 
 
 def _tests(script: ShellScript) -> Iterator[Problem]:

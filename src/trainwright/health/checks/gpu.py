@@ -26,10 +26,10 @@ def driver(node: Node, profile: Profile) -> Outcome:
     if not node.has("nvidia-smi"):
         return failed("nvidia-smi is not installed; no driver on this image", "isolate")
     try:
-        found = smi.query(node)
+        answer = smi.query(node)
     except smi.SmiError as error:
         return failed(str(error))
-    return passed(f"driver {found.driver}, CUDA {found.cuda}")
+    return passed(f"driver {answer.driver}, CUDA {answer.cuda}")
 
 
 @check("gpu.count", action="isolate", needs=("gpu",), commands=(smi.QUERY,))

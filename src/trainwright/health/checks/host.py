@@ -19,10 +19,10 @@ MEMORY_SHARE = 0.94  # the kernel and firmware keep a few per cent for themselve
 @check("host.memory", action="isolate", needs=("type",))
 def memory(node: Node, profile: Profile) -> Outcome:
     """The node has the memory of its type."""
-    found = re.search(r"MemTotal:\s+(\d+) kB", node.read("/proc/meminfo") or "")
-    if not found or not profile.memory_mib:
+    match = re.search(r"MemTotal:\s+(\d+) kB", node.read("/proc/meminfo") or "")
+    if not match or not profile.memory_mib:
         return unknown("/proc/meminfo cannot be read")
-    have = int(found[1]) // 1024
+    have = int(match[1]) // 1024
     if have < MEMORY_SHARE * profile.memory_mib:
         return failed(f"{have >> 10} GiB of {profile.memory_mib >> 10}")
     return passed(f"{have >> 10} GiB of {profile.memory_mib >> 10}")
@@ -62,8 +62,8 @@ def modules(node: Node, profile: Profile) -> Outcome:
 def clock(node: Node, profile: Profile) -> Outcome:
     """The clock is synchronised."""
     if node.has("chronyc") and (tracking := node.run(*CHRONY)).ok:
-        found = re.search(r"System time\s*:\s*([\d.]+) seconds (slow|fast)", tracking.out)
-        offset = float(found[1]) if found else 0.0
+        match = re.search(r"System time\s*:\s*([\d.]+) seconds (slow|fast)", tracking.out)
+        offset = float(match[1]) if match else 0.0
         if "Not synchronised" in tracking.out:
             return warned("chrony is not synchronised")
         message = f"{offset:.6f} s off"

@@ -92,8 +92,8 @@ def neuron_log(node: Node, profile: Profile) -> Outcome:
     lines = kernel_log.lines(node)
     if lines is None:
         return unknown(UNREADABLE)
-    found = kernel_log.neuron_errors(lines)
-    return failed("; ".join(sorted(set(found)))) if found else passed("none")
+    errors = kernel_log.neuron_errors(lines)
+    return failed("; ".join(sorted(set(errors)))) if errors else passed("none")
 
 
 @check("host.hardware", action="isolate", commands=(DMESG,))

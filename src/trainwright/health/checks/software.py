@@ -34,13 +34,13 @@ TORCH = (sys.executable, "-c", TORCH_SCREEN)
 @check("software.versions", action="isolate", seconds=0.5)
 def versions(node: Node, profile: Profile) -> Outcome:
     """Driver, CUDA, NCCL, libfabric, the plugin and EFA fit together."""
-    found = versions_of(node)
-    of_the_host = {name: version for name, version in found.items() if name in OF_THE_HOST}
+    installed = versions_of(node)
+    of_the_host = {name: version for name, version in installed.items() if name in OF_THE_HOST}
     outright = [words for level, words in conflicts(of_the_host, profile.accelerator) if level == "fail"]
     # What jobs may bring along in their image does not make the node unfit.
     outcomes = [failed(words) for words in outright]
-    outcomes += [warned(words) for _, words in conflicts(found, profile.accelerator) if words not in outright]
-    return worst_outcome(outcomes, f"{len(found)} versions, no conflict known")
+    outcomes += [warned(words) for _, words in conflicts(installed, profile.accelerator) if words not in outright]
+    return worst_outcome(outcomes, f"{len(installed)} versions, no conflict known")
 
 
 @check("software.torch", action="isolate", suite="deep", seconds=10.0)

@@ -104,7 +104,7 @@ def rate(node: Node, profile: Profile) -> Outcome:
         if not sample:
             continue
         read = ("dd", f"if={sample}", "of=/dev/null", "bs=4M", f"count={SAMPLE_MIB // 4}", "iflag=direct")
-        found = re.search(r"([\d.]+) s, ", node.run(*read, seconds=60.0).err)
-        if found:
-            rates.append(f"{place} {SAMPLE_MIB / max(float(found[1]), 1e-6):.0f} MiB/s")
+        match = re.search(r"([\d.]+) s, ", node.run(*read, seconds=60.0).err)
+        if match:
+            rates.append(f"{place} {SAMPLE_MIB / max(float(match[1]), 1e-6):.0f} MiB/s")
     return passed(", ".join(rates)) if rates else skipped(f"no file over {SAMPLE_MIB} MiB on a shared file system")

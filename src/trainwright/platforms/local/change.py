@@ -72,7 +72,7 @@ def change_in_place(record: Record, new: LocalCluster, force: bool, say: Callabl
         roles = {role for node in gone for role in (daemons.node_role(node), f"job-{node.name}")}
         state.kill(record, roles.__contains__)
         if record.namespaces and gone:
-            daemons.unplug(record, gone)
+            daemons.disconnect(record, gone)
         state.write(changed)
         config.write_settings(changed)
         state.kill(changed, "slurmctld".__eq__, signal.SIGTERM)  # it saves its state first

@@ -48,7 +48,7 @@ def start_munge(record: Record) -> None:
 
 
 def start_head(record: Record) -> None:
-    """The network the nodes plug into. Nothing to do where they share the machine's."""
+    """The network that connects the nodes. Nothing to do where they share the machine's."""
     if not record.namespaces:
         return
     script = ["sh", str(HERE / "head.sh"), config.HEAD_NAME, config.HEAD_ADDRESS, *_files(record)]
@@ -66,14 +66,14 @@ def start_controller(record: Record, fresh: bool) -> None:
 
 
 def start_nodes(record: Record, nodes: Sequence[LocalNode], booted: bool = True) -> None:
-    """Start one slurmd per node, all at once; in namespaces, then plug each one's cable into the bridge. Slurm requeues
+    """Start one slurmd per node, all at once; in namespaces, then connect each one to the head's bridge. Slurm requeues
     the jobs of a node that says it has booted; a slurmd that is only restarted finds them again."""
     pids: dict[str, int] = {}
     for node in nodes:
         (record.folder / "spool" / node.name).mkdir(exist_ok=True)
         pids[node.name] = launch(record, node_role(node), _node_command(record, node, booted))
     if record.namespaces:
-        _plug(record, [(node, pids[node.name]) for node in nodes])
+        _connect(record, [(node, pids[node.name]) for node in nodes])
 
 
 def start_supervisor(record: Record) -> None:
@@ -115,28 +115,28 @@ def _files(record: Record) -> list[str]:
     return [str(record.short / "etc/hosts"), *mounts]
 
 
-def _plug(record: Record, nodes: Sequence[tuple[LocalNode, int]]) -> None:
+def _connect(record: Record, nodes: Sequence[tuple[LocalNode, int]]) -> None:
     ours = os.readlink("/proc/self/ns/net")
-    unplug(record, [node for node, _ in nodes])
+    disconnect(record, [node for node, _ in nodes])
     batch: list[str] = []
     for node, pid in nodes:
         wait_for(lambda pid=pid: os.readlink(f"/proc/{pid}/ns/net") != ours, f"{node.name} starts", Path())  # type: ignore[misc]
         batch += [
-            f"link add {cable(node)} master br0 type veth peer name eth0 netns {pid}",
-            f"link set {cable(node)} up",
+            f"link add {veth(node)} master br0 type veth peer name eth0 netns {pid}",
+            f"link set {veth(node)} up",
         ]
     run_on_head(record, ["ip", "-batch", "-"], "\n".join(batch) + "\n")
 
 
-def unplug(record: Record, nodes: Sequence[LocalNode]) -> None:
-    """Take the nodes' cables away. A dead node's can linger: the kernel keeps its network for a while after it."""
+def disconnect(record: Record, nodes: Sequence[LocalNode]) -> None:
+    """Remove the nodes' veth pairs. A dead node's can linger: the kernel keeps its network for a while."""
     present = run_on_head(record, ["cat", "/proc/net/dev"])
-    batch = [f"link del {cable(node)}" for node in nodes if f"{cable(node)}:" in present.split()]
+    batch = [f"link del {veth(node)}" for node in nodes if f"{veth(node)}:" in present.split()]
     if batch:
         run_on_head(record, ["ip", "-batch", "-"], "\n".join(batch) + "\n")
 
 
-def cable(node: LocalNode) -> str:
+def veth(node: LocalNode) -> str:
     return f"v{node.index}"
 
 

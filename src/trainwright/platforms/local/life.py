@@ -1,4 +1,4 @@
-"""A local cluster's life: up, down, what it looks like, and the accidents a drill causes on purpose."""
+"""A local cluster: up, down, its status, and the faults that a drill injects."""
 
 from __future__ import annotations
 
@@ -201,10 +201,10 @@ def _address(record: Record, index: int) -> str:
 
 
 def power_off(record: Record, name: str) -> None:
-    """Take a node's power away: nothing of it gets to say goodbye."""
+    """End every process of a node at once, as a power loss does."""
     node = record.cluster.node(name)
     if record.namespaces:
-        daemons.unplug(record, [node])
+        daemons.disconnect(record, [node])
     state.kill(record, {daemons.node_role(node), f"job-{name}"}.__contains__)
 
 

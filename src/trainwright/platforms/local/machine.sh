@@ -15,8 +15,8 @@ ip link set lo up
 ip addr del 127.0.0.1/8 dev lo
 ip addr add 127.0.0.1/32 dev lo
 
-# plug_in DEVICE: give the machine's address to its end of the cable.
-plug_in() {
+# set_address DEVICE: give the machine's address to a network device.
+set_address() {
   for where in all "$1"; do echo 1 > "/proc/sys/net/ipv4/conf/$where/route_localnet"; done
   ip addr add "$address/16" dev "$1"
   ip link set "$1" up

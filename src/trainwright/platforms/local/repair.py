@@ -56,7 +56,7 @@ def repair(record: Record, roles: list[str], say: Callable[[str], None]) -> list
 
 
 def _repair_head(record: Record, roles: list[str]) -> list[str]:
-    """The head's network lives on in slurmctld. Without that it is gone, and every node needs a new cable and a start:
+    """The head's network lives on in slurmctld. Without that it is gone, and every node is connected and started again:
     Slurm then requeues their jobs."""
     if "slurmctld" not in roles:
         daemons.start_head_again(record)

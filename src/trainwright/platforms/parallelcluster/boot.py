@@ -10,10 +10,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import jinja2
-
 from trainwright.platforms.annotated import Why
 from trainwright.platforms.setting import Setting
+from trainwright.shell_templates import shell_environment
 from trainwright.spec.model import Script
 
 HERE = Path(__file__).parent
@@ -46,13 +45,13 @@ def boot_scripts(setting: Setting) -> tuple[BootScript, ...]:
     scratch = next((s.mount for s in spec.storage if s.nvme is not None), None)
     runtimes = (spec.software.containers or "none").split("+")
     if "enroot" in runtimes:
-        text = _render("enroot.sh.j2", scratch=scratch)
+        text = render("enroot.sh.j2", scratch=scratch, os=spec.software.os)
         scripts.append(BootScript("enroot.sh", text, "ParallelCluster ships enroot and pyxis switched off"))
     if "docker" in runtimes:
-        text = _render("docker.sh.j2", scratch=scratch, os=spec.software.os, pins=pins()["docker"])
+        text = render("docker.sh.j2", scratch=scratch, os=spec.software.os, pins=pins()["docker"])
         scripts.append(BootScript("docker.sh", text, "the stock image has no docker"))
     if spec.monitoring:
-        text = _render("monitoring.sh.j2", cluster=spec.name)
+        text = render("monitoring.sh.j2", cluster=spec.name)
         scripts.append(BootScript("monitoring.sh", text, "node metrics, gathered by a Prometheus on the head node"))
     return tuple(scripts)
 
@@ -68,13 +67,7 @@ def actions(
     return {"OnNodeConfigured": {"Sequence": steps}} if steps else {}
 
 
-def _render(name: str, **values: Any) -> str:
-    loader = jinja2.FileSystemLoader(HERE / "scripts")
-    environment = jinja2.Environment(
-        loader=loader,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    return environment.get_template(name).render(**values)
+def render(name: str, **values: Any) -> str:
+    """One script of this folder, filled in; every value is quoted for the shell."""
+    engine = shell_environment(HERE / "scripts", trim_blocks=True, lstrip_blocks=True)
+    return engine.get_template(name).render(**values)

@@ -43,7 +43,7 @@ def header(spec_name: str, source: str) -> str:
     return (
         f"Written by `trainwright plan` from {source}: edit that file, not this one.\n"
         f"ParallelCluster {version}. Values that start with stack-output: are outputs of this plan's stacks: deploy\n"
-        f"those first, put their outputs in (docs/plan.md has the commands), and run\n"
+        f"those first and put their outputs in; deploy.sh beside this file does all of it and ends with\n"
         f"  pcluster create-cluster --cluster-name {spec_name} --cluster-configuration cluster.yaml"
     )
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -68,6 +70,7 @@ def _parallelcluster(
 ) -> ClusterPlan:
     from trainwright.platforms.parallelcluster.boot import boot_scripts
     from trainwright.platforms.parallelcluster.render import cluster_file, header
+    from trainwright.platforms.plan.deploy import deploy_scripts
     from trainwright.platforms.plan.jobs import job_scripts
 
     spec = setting.spec
@@ -80,6 +83,7 @@ def _parallelcluster(
     files |= {f"scripts/{script.name}": script.text for script in scripts}
     files |= job_scripts(jobs)
     keys = {f"scripts/{script.name}": script.key(spec.name) for script in scripts}
+    files |= deploy_scripts(spec, wiring.stacks, files, keys)
     return ClusterPlan(spec, source, defaults, wiring.stacks, files, bill(setting, wiring.stacks), keys, jobs)
 
 
@@ -162,14 +166,30 @@ def write(
     """Write the plan's files and `extra` ones, remove those of the earlier plan that are gone; returns the record."""
     files = {**plan.files, **extra}
     facts = record(plan, files)
-    texts = {_inside(folder, name): text for name, text in files.items()}
-    for name in sorted(set(earlier or {}) - set(files)):
-        _inside(folder, name).unlink(missing_ok=True)
-    for path, text in {**texts, folder / RECORD: json.dumps(facts, indent=2) + "\n"}.items():
-        write_text(path, text)
-        if path.suffix in (".sh", ".sbatch"):
-            path.chmod(0o755)
+    texts = {**files, RECORD: json.dumps(facts, indent=2) + "\n"}
+    for name in texts:
+        _inside(folder, name)
+    aside = folder.with_name(f".{folder.name}.{os.urandom(4).hex()}")
+    try:
+        for name, text in texts.items():
+            write_text(aside / name, text)
+            (aside / name).chmod(0o755 if name.endswith((".sh", ".sbatch")) else 0o644)
+        _put_in_place(aside, folder, list(texts), sorted(set(earlier or {}) - set(files)))
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
     return facts
+
+
+def _put_in_place(aside: Path, folder: Path, names: list[str], gone: list[str]) -> None:
+    """Move a plan that was written whole to its folder: a full disk before this leaves the earlier plan as it was."""
+    if not folder.exists():
+        aside.rename(folder)
+        return
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (aside / name).replace(folder / name)
+    for name in gone:
+        _inside(folder, name).unlink(missing_ok=True)
 
 
 def _inside(folder: Path, name: str) -> Path:

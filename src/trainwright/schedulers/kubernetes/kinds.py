@@ -110,7 +110,7 @@ def trainjob(launch: Launch, settings: PodSettings) -> Data:
     }
     if not launch.requeue:
         raise UserError(
-            "whether a TrainJob comes back is said by its runtime, not by the job",
+            "whether a TrainJob restarts is set by its runtime, not by the job",
             where=f"job {launch.name}: requeue",
             fix="leave `requeue: false` out, or use kind: jobset",
         )
@@ -133,7 +133,7 @@ def trainjob(launch: Launch, settings: PodSettings) -> Data:
 
 
 def mpijob(launch: Launch, settings: PodSettings) -> Data:
-    """An MPIJob: a launcher without GPUs runs mpirun over one worker a node; a rank's place comes from Open MPI."""
+    """An MPIJob: a launcher without GPUs runs mpirun over one worker per node; a rank's place comes from Open MPI."""
     mpirun = ["mpirun", "--allow-run-as-root", "-np", str(launch.ranks), "-N", str(launch.processes)]
     mpirun += ["--bind-to", "none", "--tag-output"]
     for line in launch.environment:

@@ -53,7 +53,7 @@ def container(launch: Launch, settings: PodSettings, name: str, command: list[st
 
 
 def secrets(launch: Launch) -> list[Data]:
-    """Variables that come from secrets of the cluster: their values never stand in a file."""
+    """Variables that come from secrets of the cluster: their values are never in a file."""
     made = []
     for variable, reference in launch.secrets:
         name, slash, key = reference.partition("/")
@@ -116,20 +116,20 @@ def volumes(launch: Launch, settings: PodSettings) -> list[Data]:
 def pod(launch: Launch, settings: PodSettings, name: str, command: list[str], restart: str) -> Data:
     """The pod's specification."""
     spec: Data = {"restartPolicy": restart, "containers": [container(launch, settings, name, command)]}
-    spec["terminationGracePeriodSeconds"] = launch.grace  # time to save when the pod is told to go
+    spec["terminationGracePeriodSeconds"] = launch.grace  # time to save after SIGTERM
     if settings.instance:
         spec["nodeSelector"] = {"node.kubernetes.io/instance-type": settings.node_type or settings.instance}
     if launch.gpus or (settings.type is not None and settings.type.is_gpu):
         spec["tolerations"] = [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]
     if launch.exclusive and launch.nodes > 1:
-        spec["affinity"] = _one_a_node(launch)
+        spec["affinity"] = _one_per_node(launch)
     if settings.service_account:
         spec["serviceAccountName"] = settings.service_account
     spec["volumes"] = volumes(launch, settings)
     return spec
 
 
-def _one_a_node(launch: Launch) -> Data:
+def _one_per_node(launch: Launch) -> Data:
     term = {"labelSelector": {"matchLabels": pod_labels(launch)}, "topologyKey": "kubernetes.io/hostname"}
     return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
 

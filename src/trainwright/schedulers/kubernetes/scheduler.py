@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from trainwright.schedulers.logs import by_rank
 from trainwright.schedulers.shell import Shell, Unreachable
 
 PATIENCE = (5.0, 30.0)  # seconds to reach the API, and for one answer of it
-# What the operators call a job's condition -> our word. The last condition that is true speaks.
+# What the operators call a job's condition -> our word. The last condition that is true counts.
 _CONDITIONS: dict[str, State] = {
     "Created": "pending", "Suspended": "pending", "Running": "running", "Restarting": "running",
     "StartupPolicyCompleted": "running", "Succeeded": "completed", "Complete": "completed", "Completed": "completed",
@@ -57,13 +58,15 @@ class KubernetesScheduler(RunsImages):
         return KINDS[self.kind]
 
     def render(self, launch: Launch) -> Script:
-        """The manifest, as `kubectl apply` would take it; the reasons of computed variables stand on top."""
+        """The manifest, as `kubectl apply` would take it; the reasons of computed variables are comments on top."""
         assert_honoured(launch, self.name)
         manifest = self._kind.build(launch, self.settings)
         head = [
             f"# {launch.name}: {launch.nodes} nodes of {launch.processes} processes. By hand: kubectl apply -f job.yaml"
         ]
-        head += [f"# {line.name}={line.value}: {line.why}" for line in launch.environment]
+        # As JSON where a value could leave its comment.
+        shown = (line.value if line.value.isprintable() else json.dumps(line.value) for line in launch.environment)
+        head += [f"# {line.name}={value}: {line.why}" for line, value in zip(launch.environment, shown, strict=True)]
         return Script(
             "job.yaml", "\n".join(head) + "\n" + yaml.dump(manifest, Dumper=_Plain, sort_keys=False, width=110)
         )
@@ -86,7 +89,7 @@ class KubernetesScheduler(RunsImages):
         with _api_errors(f"job {job.id}"):
             item = self._objects().get_namespaced_custom_object(*self._where(), job.id, _request_timeout=PATIENCE)
         if job.start and item["metadata"].get("uid", job.start) != job.start:
-            reason = "the object of that name was made anew since"
+            reason = "the object of that name was created again since"
             return JobStatus(job.id, job.name, "unknown", self.name, self.cluster, reason=reason)
         return self._status(item)
 
@@ -139,7 +142,7 @@ class KubernetesScheduler(RunsImages):
     def _status(self, item: dict[str, Any]) -> JobStatus:
         status = item.get("status", {})
         true = [c for c in status.get("conditions", []) if c.get("status") == "True"]
-        # Sorting keeps the order of what came in the same second: the later one speaks.
+        # Sorting keeps the order of what came in the same second: the later one counts.
         last: dict[str, str] = (sorted(true, key=lambda c: c.get("lastTransitionTime") or "") or [{}])[-1]
         state = _CONDITIONS.get(last.get("type", "Created"), "unknown")
         meta = item["metadata"]
@@ -212,7 +215,7 @@ class _api_errors:
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         if kind is not None and kind.__module__.startswith("urllib3."):
             raise Unreachable(
-                f"the Kubernetes API does not answer: {error}", where=self.where, fix="`kubectl get nodes` tells more"
+                f"the Kubernetes API does not answer: {error}", where=self.where, fix="see `kubectl get nodes`"
             ) from error
         # Every error of ours has a status too (the exit status): only the API's own are translated.
         if kind is None or not kind.__module__.startswith("kubernetes.") or not hasattr(error, "reason"):

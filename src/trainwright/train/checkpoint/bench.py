@@ -1,4 +1,4 @@
-"""`bench checkpoint`: what training waits for, how long a save and a load take, beside torch.save and synchronous DCP."""
+"""`bench checkpoint`: what training waits for, how long saves and loads take, beside torch.save and plain DCP."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from torch.distributed.checkpoint.state_dict_saver import save
 
 from trainwright.bench.machine import result_header
 from trainwright.bench.results import write_result
-from trainwright.train.checkpoint.checkpointer import Checkpointer, Keep
-from trainwright.train.checkpoint.places import Folder
+from trainwright.train.checkpoint.checkpointer import Checkpointer, Retention
 from trainwright.train.checkpoint.staging import state_bytes
+from trainwright.train.checkpoint.stores import FolderStore
 
 State = dict[str, Any]
 
@@ -106,16 +106,17 @@ def _synchronous(state: State, folder: Path) -> tuple[Callable[[], None], Callab
 
 def _ours(state: State, folder: Path, device: torch.device, repeats: int) -> dict[str, float]:
     """The stall holds what the next update of the weights would wait for, if the step before it took no time."""
-    checkpointer = Checkpointer(Folder(folder / "ours"), Keep(last=1), device, {"name": "benchmark"})
-    checkpointer.make_ready(state)
+    checkpointer = Checkpointer(FolderStore(folder / "ours"), Retention(last=1), device, {"name": "benchmark"})
+    checkpointer.prepare_saving(state)
     stalls, saves = [], []
     for step in range(repeats + 1):
         checkpointer.wait()
         _synchronize(device)
         stall = checkpointer.save(step, state, {})
         began = time.perf_counter()
-        checkpointer.stager.hold_update()
-        _synchronize(device)
+        checkpointer.stager.wait_before_update()
+        if device.type == "cuda":
+            torch.cuda.current_stream().synchronize()  # not the copy's stream: that one runs beside training
         stalls.append(stall + time.perf_counter() - began)
         checkpointer.wait()
         saves.append(stalls[-1] + checkpointer.seconds)

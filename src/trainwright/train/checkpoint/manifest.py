@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from trainwright.errors import UserError
 from trainwright.train.data.format import file_sha256
+from trainwright.train.models.shape import ModelShape, is_published, lookup, shape_from
 
 FORMAT = "trainwright-checkpoint"
 NAME = "manifest.json"
@@ -80,9 +81,23 @@ def describe_file(path: Path) -> File:
     return File(path.name, path.stat().st_size, file_sha256(path))
 
 
+def shape_in(manifest: Manifest) -> ModelShape:
+    """The shape of the model that a checkpoint holds. Earlier versions did not save the context."""
+    saved = dict(manifest.model)
+    if "context" not in saved:
+        saved["context"] = lookup(str(saved["name"])).context
+    return shape_from(str(saved["name"]), saved)
+
+
 def require_same_model(manifest: Manifest, model: Mapping[str, Any], where: str) -> None:
     """Refuse a checkpoint of another model, naming the first numbers that disagree (or the names, if only they do)."""
-    apart = [key for key in model if manifest.model.get(key) != model[key]]
+    later = {f.name: f.default for f in fields(ModelShape) if f.default is not MISSING}  # than the checkpoint's version
+    saved_model = {**later, **manifest.model}
+    apart = [key for key in model if saved_model.get(key, model[key]) != model[key]]
+    if model.get("position") != "learned":
+        apart = [key for key in apart if key != "context"]  # no parameter depends on it
+    if not all(is_published(str(name)) for name in (manifest.model.get("name"), model.get("name"))):
+        apart = [key for key in apart if key != "name"]  # a model from a file has the name of the file
     if apart:
         key = next((k for k in apart if k not in ("name", "family")), apart[0])
         saved, wanted = manifest.model.get(key), model[key]

@@ -19,6 +19,7 @@ class Batch:
     targets: Tensor  # int64 [b, s], IGNORED where the next token belongs to another document
     positions: Tensor  # int64 [b, s], counted from the start of each document
     documents: Tensor | None = None  # int64 [b, s], the number of the document within its row
+    mixed_rows: int | None = None  # only the first so many rows hold several documents; None: not known
 
     def to(self, device: torch.device | str) -> Batch:
         """The same batch on `device`; from pinned memory the copies overlap with compute."""
@@ -30,4 +31,4 @@ class Batch:
 
     def _map(self, change: Callable[[Tensor], Tensor]) -> Batch:
         documents = None if self.documents is None else change(self.documents)
-        return Batch(change(self.tokens), change(self.targets), change(self.positions), documents)
+        return Batch(change(self.tokens), change(self.targets), change(self.positions), documents, self.mixed_rows)

@@ -14,7 +14,16 @@ from torch import Tensor
 
 from trainwright.errors import UserError
 from trainwright.train.data import s3
-from trainwright.train.data.format import MANIFEST, WIDTH, Shard, files_of, parse_manifest, write_durably
+from trainwright.train.data.format import (
+    MANIFEST,
+    TOKENIZER,
+    WIDTH,
+    Shard,
+    files_of,
+    parse_manifest,
+    same_tokenizer,
+    write_durably,
+)
 from trainwright.train.data.source import DTYPES, map_file
 
 BLOCK = 4 << 20  # bytes fetched at a time: long enough for S3's throughput, short enough to start at once
@@ -50,6 +59,12 @@ class Bucket:
                 raise UserError("the index is not what the manifest says", where=f"{self.where}/{shard.index_file}")
             write_durably(path, content)
         return memoryview(map_file(path)).cast("Q")
+
+    def tokenizer(self) -> bytes | None:
+        try:
+            return same_tokenizer(self.manifest, self.remote.read(TOKENIZER))
+        except FileNotFoundError:
+            return None
 
     def fetch(self, shard: Shard, start: int, count: int) -> None:
         width = WIDTH[self.manifest.dtype]

@@ -1,4 +1,4 @@
-"""`trainwright data`: prepare, show and verify token shards. The node side's own parser, so nodes need no click."""
+"""`trainwright data`: prepare, show and verify token shards, bring data near. Nodes need no click for it."""
 
 from __future__ import annotations
 
@@ -6,18 +6,20 @@ import argparse
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 from trainwright.errors import UserError
 from trainwright.train.data.format import Manifest, damaged, read_manifest, write_durably
 from trainwright.train.data.prepare import SHARD_BYTES, prepare
 from trainwright.train.data.progress import si
-from trainwright.train.data.readers import Piece, Reading, documents, input_files, kind_of
+from trainwright.train.data.readers import Piece, Reading, input_files, kind_of, texts
 
 EXAMPLES = """examples:
   trainwright data prepare builtin:stdlib -o data/stdlib
   trainwright data prepare c4/*.json.gz -o data/c4 --tokenizer tokenizer.json
   trainwright data prepare books/ -o data/books --train-bpe 32000
   trainwright data show data/c4
+  trainwright data stage s3://bucket/c4 -o /nvme/c4
 """
 
 
@@ -42,11 +44,31 @@ def parser() -> argparse.ArgumentParser:
         "--shard-size", type=count, default=SHARD_BYTES >> 20, metavar="MB", help="input MB per shard (64)"
     )
     make.add_argument("--workers", type=count, metavar="N", help="processes (default: one per core)")
+    add_moving_verbs(verbs)
     for name, text in (("show", "what a prepared folder holds"), ("verify", "verify a folder by its checksums")):
         verb = verbs.add_parser(name, help=text)
         verb.add_argument("folder", type=Path, metavar="FOLDER")
         verb.add_argument("--json", action="store_true", help="facts as JSON")
     return top
+
+
+def add_moving_verbs(verbs: Any) -> None:
+    """The verbs that bring data near: `preload`, `release`, `stage`."""
+    texts = {
+        "preload": "bring a folder's files onto the file system's own disks (Lustre: in from its bucket)",
+        "release": "set the disk space of a Lustre folder's files free; the bucket keeps them",
+        "stage": "copy a folder or s3://bucket/prefix to this node's disk; continues where it was stopped",
+    }
+    for name, text in texts.items():
+        verb = verbs.add_parser(name, help=text, description=text)
+        verb.add_argument("folder", metavar="SOURCE" if name == "stage" else "FOLDER")
+        verb.add_argument("--workers", type=count, default=8, metavar="N", help="files at a time (default: 8)")
+        verb.add_argument("--json", action="store_true", help="facts as JSON")
+        if name == "preload":
+            verb.add_argument("--checksums", type=Path, metavar="FILE", help="compare with a file of sha256sum")
+            verb.add_argument("--stripes", type=int, metavar="N", help="spread new files over N disks (-1: all)")
+        if name == "stage":
+            verb.add_argument("-o", "--output", required=True, type=Path, metavar="FOLDER", help="on a local disk")
 
 
 def count(text: str) -> int:
@@ -66,6 +88,10 @@ def main(words: list[str] | None = None) -> int:
         made = prepare(args.inputs, args.output, tokenizer, reading, size, args.workers, end=args.end_token)
         show(made, args.output, as_json=False)
         return 0
+    if args.verb in ("preload", "release", "stage"):
+        from trainwright.train.data.moving import move
+
+        return move(args)
     manifest = read_manifest(args.folder)
     if args.verb == "show":
         show(manifest, args.folder, args.json)
@@ -98,7 +124,7 @@ def trained_tokenizer(args: argparse.Namespace, reading: Reading) -> str:
         files = input_files(args.inputs)
         print(f"training a BPE of {args.train_bpe:,} words on {len(files)} files", file=sys.stderr)
         whole = (Piece(str(p), kind_of(p) or "text", 0, row_groups(p), p.stat().st_size) for p, _ in files)
-        train_bpe((text for piece in whole for text in documents(piece, reading)), args.train_bpe, path)
+        train_bpe((part.text for piece in whole for part in texts(piece, reading)), args.train_bpe, path)
         write_durably(note, json.dumps(request).encode())
     return str(path)
 

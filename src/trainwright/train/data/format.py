@@ -18,6 +18,7 @@ from trainwright.errors import UserError
 FORMAT = "trainwright-tokens"
 VERSION = 1
 MANIFEST = "manifest.json"
+TOKENIZER = "tokenizer.json"  # the tokenizer that made the tokens, kept beside them
 WIDTH = {"uint16": 2, "uint32": 4}  # bytes per token
 
 
@@ -41,6 +42,7 @@ class Shard:
     sha256: str
     index_sha256: str
     unit: str = ""  # fingerprint of the inputs it was made from, which is what makes `prepare` resumable
+    continues: bool = False  # its first document began in the shard before
 
     @property
     def data_file(self) -> str:
@@ -68,7 +70,7 @@ class Manifest:
 
     @property
     def documents(self) -> int:
-        return sum(s.documents for s in self.shards)
+        return sum(s.documents - (s.continues and s.tokens > 0) for s in self.shards)
 
     @property
     def fingerprint(self) -> str:
@@ -83,7 +85,11 @@ class Manifest:
         return (shard.documents + 1) * 8
 
     def to_json(self) -> str:
-        return json.dumps({**asdict(self), "tokens": self.tokens, "documents": self.documents}, indent=1) + "\n"
+        values = {**asdict(self), "tokens": self.tokens, "documents": self.documents}
+        for shard in values["shards"]:
+            if not shard["continues"]:
+                del shard["continues"]  # versions that do not know it can read the rest
+        return json.dumps(values, indent=1) + "\n"
 
 
 def parse_manifest(text: str, where: str) -> Manifest:
@@ -98,11 +104,23 @@ def parse_manifest(text: str, where: str) -> Manifest:
             )
         shards = tuple(Shard(**s) for s in raw["shards"])
         tokenizer = TokenizerId(**raw["tokenizer"])
-        return Manifest(tokenizer, raw["dtype"], shards, tuple(raw["inputs"]))
+        manifest = Manifest(tokenizer, raw["dtype"], shards, tuple(raw.get("inputs", ())))
+        require_numbers(manifest)
+        return manifest
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(
             f"not a manifest of token shards ({error})", where=where, fix="prepare the folder again"
         ) from error
+
+
+def require_numbers(manifest: Manifest) -> None:
+    """Raise TypeError where a count is not a whole number or the dtype is unknown."""
+    numbers = [manifest.tokenizer.vocab, manifest.tokenizer.eos]
+    numbers += [number for s in manifest.shards for number in (s.tokens, s.documents)]
+    if not all(isinstance(number, int) and number >= 0 for number in numbers):
+        raise TypeError("a count is not a whole number")
+    if manifest.dtype not in WIDTH:
+        raise TypeError(f"dtype is {manifest.dtype!r}, not one of {', '.join(WIDTH)}")
 
 
 def read_manifest(folder: Path) -> Manifest:
@@ -153,6 +171,11 @@ def damaged(manifest: Manifest, folder: Path) -> list[str]:
             if not path.is_file() or file_sha256(path) != due:
                 wrong.append(name)
     return wrong
+
+
+def same_tokenizer(manifest: Manifest, content: bytes) -> bytes | None:
+    """The content of a tokenizer file, if it is the one that made these tokens."""
+    return content if hashlib.sha256(content).hexdigest() == manifest.tokenizer.sha256 else None
 
 
 def write_durably(path: Path, content: bytes) -> None:

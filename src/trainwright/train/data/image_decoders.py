@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 import random
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,7 @@ from trainwright.errors import UserError
 
 Crop = tuple[int, int, int, int, bool]  # left, top, width, height, whether to mirror
 CropOf = Callable[[int, int], Crop]  # (width, height) of the image -> what to cut out
-Decoder = Callable[[bytes, CropOf, int], Any]  # -> uint8 array, height x width x 3
+Decoder = Callable[[bytes, CropOf, Any], None]  # fills a uint8 array, side x side x 3
 
 
 def random_crop(dice: random.Random, width: int, height: int) -> Crop:
@@ -33,11 +34,11 @@ def pillow() -> Decoder:
     import numpy
     from PIL import Image
 
-    def decode(data: bytes, crop_of: CropOf, side: int) -> Any:
+    def decode(data: bytes, crop_of: CropOf, out: Any) -> None:
         image = Image.open(io.BytesIO(data)).convert("RGB")
         x, y, w, h, mirror = crop_of(*image.size)
-        image = image.resize((side, side), Image.Resampling.BILINEAR, box=(x, y, x + w, y + h))
-        return numpy.array(image.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if mirror else image)
+        image = image.resize(out.shape[:2], Image.Resampling.BILINEAR, box=(x, y, x + w, y + h))
+        out[:] = numpy.asarray(image.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if mirror else image)
 
     return decode
 
@@ -48,53 +49,64 @@ def opencv() -> Decoder:
 
     cv2.setNumThreads(1)  # the loader's threads are the parallelism
 
-    def decode(data: bytes, crop_of: CropOf, side: int) -> Any:
+    def decode(data: bytes, crop_of: CropOf, out: Any) -> None:
         image = cv2.imdecode(numpy.frombuffer(data, numpy.uint8), cv2.IMREAD_COLOR)
         if image is None:
             raise ValueError("OpenCV knows no such format, or the data is damaged")
         height, width = image.shape[:2]
         x, y, w, h, mirror = crop_of(width, height)
-        small = cv2.resize(image[y : y + h, x : x + w], (side, side), interpolation=_way(cv2, w, h, side))
-        return cv2.cvtColor(cv2.flip(small, 1) if mirror else small, cv2.COLOR_BGR2RGB)
+        _resize(cv2, image[y : y + h, x : x + w], mirror, out)
+        cv2.cvtColor(out, cv2.COLOR_BGR2RGB, dst=out)
 
     return decode
 
 
 def turbojpeg() -> Decoder:
-    """libjpeg-turbo through simplejpeg: decodes no row below the crop, at a half, a quarter or an eighth where enough."""
+    """libjpeg-turbo through simplejpeg: no row below the crop; a half or less of the size where enough."""
     import cv2
+    import numpy
     import simplejpeg
 
     cv2.setNumThreads(1)
-    other = opencv()
+    other, own = opencv(), threading.local()
 
-    def decode(data: bytes, crop_of: CropOf, side: int) -> Any:
+    def room(size: int) -> Any:
+        """This thread's memory for a decoded image: fresh pages for each one would cost more than the resizing."""
+        if getattr(own, "room", None) is None or own.room.size < size:
+            own.room = numpy.empty(size, numpy.uint8)
+        return own.room
+
+    def decode(data: bytes, crop_of: CropOf, out: Any) -> None:
         at = frame_header(data)
         if at is None:
-            return other(data, crop_of, side)  # PNG, or a kind of JPEG that libjpeg-turbo's fast path does not take
+            other(data, crop_of, out)  # PNG, or a kind of JPEG that has to be decoded whole
+            return
         height, width = int.from_bytes(data[at : at + 2]), int.from_bytes(data[at + 2 : at + 4])
         x, y, w, h, mirror = crop_of(width, height)
-        power = max(p for p in (1, 2, 4, 8) if p == 1 or min(w, h) >= p * side)
-        # Only the rows down to the crop's last are asked for, in whole blocks: the decoder then ends there.
-        rows = min(height, -(-(y + h) // 32) * 32)
+        power = max(p for p in (1, 2, 4, 8) if p == 1 or min(w, h) >= p * len(out))
+        # Only the rows down to the crop's last are asked for: the decoder then ends there.
+        rows = y + h
         if rows < height:
             data = b"".join((data[:at], rows.to_bytes(2), data[at + 2 :]))
         image = simplejpeg.decode_jpeg(
             data, "RGB", fastdct=True, fastupsample=True, min_height=-(-rows // power), min_width=-(-width // power),
-            strict=False,
+            strict=False, buffer=room(rows * width * 3),
         )  # fmt: skip
         across, down = image.shape[1] / width, image.shape[0] / rows
         left, top = int(x * across), int(y * down)
         part = image[top : max(top + 1, round((y + h) * down)), left : max(left + 1, round((x + w) * across))]
-        small = cv2.resize(part, (side, side), interpolation=_way(cv2, part.shape[1], part.shape[0], side))
-        return cv2.flip(small, 1) if mirror else small
+        _resize(cv2, part, mirror, out)
 
     return decode
 
 
-def _way(cv2: Any, width: int, height: int, side: int) -> int:
-    """Averaging over areas where the image shrinks to less than half, as bilinear alone would skip pixels."""
-    return cv2.INTER_AREA if min(width, height) > 2 * side else cv2.INTER_LINEAR
+def _resize(cv2: Any, part: Any, mirror: bool, out: Any) -> None:
+    """Into `out`; averages over areas where the image shrinks to less than half, as bilinear would skip pixels."""
+    side = len(out)
+    way = cv2.INTER_AREA if min(part.shape[:2]) > 2 * side else cv2.INTER_LINEAR
+    cv2.resize(part, (side, side), dst=out, interpolation=way)
+    if mirror:
+        cv2.flip(out, 1, dst=out)
 
 
 def frame_header(data: bytes) -> int | None:

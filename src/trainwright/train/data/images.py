@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -22,6 +23,9 @@ from trainwright.train.data.image_decoders import Decoder, decoder, random_crop
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")
 MEAN, SPREAD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet, as every published recipe uses them
+
+
+Pending = tuple[torch.Tensor, torch.Tensor, list[Future[None]]]  # images, labels, the threads' work on them
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +99,7 @@ class ImageLoader:
         after the next: copy it to the GPU, or clone it, before asking for that."""
         options, order = self.options, self._order(number)
         starts = range(0, len(order) - options.batch + 1, options.batch)
-        pending: deque[tuple[torch.Tensor, torch.Tensor, list[Future[None]]]] = deque()
+        pending: deque[Pending] = deque()
         with ThreadPoolExecutor(options.threads) as pool:
             try:
                 for start in starts:
@@ -120,7 +124,7 @@ class ImageLoader:
             random.Random(f"{self.options.seed}/{number}").shuffle(order)
         return order
 
-    def _submit(self, pool: ThreadPoolExecutor, chosen: list[int], epoch: int):
+    def _submit(self, pool: ThreadPoolExecutor, chosen: list[int], epoch: int) -> Pending:
         threads = self.options.threads
         images = self._buffer()
         labels = torch.tensor([self.entries[index].label for index in chosen])
@@ -139,20 +143,21 @@ class ImageLoader:
 
     def _fill(self, images: torch.Tensor, chosen: list[int], places: list[int], epoch: int) -> None:
         """One thread's share of a batch. The decoders release Python's lock, so the threads run side by side."""
-        side, seed = self.options.size, self.options.seed
+        side, seed, floats = self.options.size, self.options.seed, self.options.floats
+        scratch = torch.empty((side, side, 3), dtype=torch.uint8)
         for place in places:
             index = chosen[place]
+            bytes_ = scratch if floats else images[place]
             entry = self.entries[index]
             dice = random.Random(index * 1_000_003 + epoch * 7_919 + seed)
             try:
-                image = self.decode(self._read(entry), lambda w, h, dice=dice: random_crop(dice, w, h), side)
+                self.decode(self._read(entry), partial(random_crop, dice), bytes_.numpy())
             except (OSError, ValueError) as error:
                 where = f"{entry.path} at byte {entry.offset}"
                 raise UserError(f"cannot decode the image: {error}", where=where, fix="remove or replace it") from error
-            # A row of pixels at a time and image by image, so that the work stays in the processor's cache.
-            rows = images[place].view(side, side * 3).copy_(torch.from_numpy(image).view(side, side * 3))
-            if self.options.floats:
-                rows.sub_(self.mean).mul_(self.scale)
+            if floats:
+                # A row of pixels at a time and image by image, so that the work stays in the processor's cache.
+                images[place].view(side, -1).copy_(bytes_.view(side, -1)).sub_(self.mean).mul_(self.scale)
 
     def _read(self, entry: ImageEntry) -> bytes:
         if entry.offset == 0:
@@ -163,7 +168,7 @@ class ImageLoader:
         return os.pread(self.files[entry.path], entry.size, entry.offset)
 
 
-def _finished(item: tuple[torch.Tensor, torch.Tensor, list[Future[None]]]) -> tuple[torch.Tensor, torch.Tensor]:
+def _finished(item: Pending) -> tuple[torch.Tensor, torch.Tensor]:
     images, labels, work = item
     for future in work:
         future.result()

@@ -1,4 +1,4 @@
-"""`bench loader`: tokens and images per second by setting, beside the plain PyTorch DataLoader, and the best setting."""
+"""`bench loader`: tokens or images per second by setting, beside the plain PyTorch DataLoader; the best setting."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def token_rows(source: str, args: argparse.Namespace) -> list[dict[str, Any]]:
 
     def batches() -> Iterator[int]:
         seen = 0
-        while True:
+        for _ in range(20):
             data = loader.step(seen)
             seen = data.seen
             yield sum(part.tokens.numel() for part in data.microbatches)
@@ -132,17 +132,14 @@ def token_rows(source: str, args: argparse.Namespace) -> list[dict[str, Any]]:
 def measured(
     name: str, batches: Batches, threads: int, args: argparse.Namespace, *, ours: bool = False, plain: bool = False
 ) -> dict[str, Any]:
-    """Rate after the first batches, which start workers and fill caches; CPU time of this process and its workers."""
+    """Whole epochs until the time is over: what is decoded ahead is then used, and counts. CPU time of all workers."""
     done, cpu, seconds = 0, 0.0, 0.0
     per_batch = 1
     while seconds < args.seconds:
-        source, before, began = batches(), cpu_seconds(), time.perf_counter()
-        for count in source:
+        before, began = cpu_seconds(), time.perf_counter()
+        for count in batches():
             done += count
             per_batch = count
-            if seconds + time.perf_counter() - began >= args.seconds:
-                break
-        del source  # workers end and are waited for, so that their CPU time is known
         seconds += time.perf_counter() - began
         cpu += cpu_seconds() - before
     rate = done / seconds
@@ -219,10 +216,13 @@ def dali_batches(entries: list[ImageEntry], batch: int, side: int, threads: int)
 
     encoded = [numpy.frombuffer(_bytes(entry), numpy.uint8) for entry in entries]
 
+    def epoch() -> Iterator[list[Any]]:
+        for start in range(0, len(encoded) - batch + 1, batch):
+            yield encoded[start : start + batch]
+
     @pipeline_def(batch_size=batch, num_threads=threads, device_id=None, prefetch_queue_depth=2)
     def pipeline():
-        at = iter(range(1_000_000_000))
-        data = fn.external_source(lambda: [encoded[next(at) % len(encoded)] for _ in range(batch)])
+        data = fn.external_source(epoch, cycle="raise")
         images = fn.decoders.image_random_crop(data, device="cpu", random_area=[0.08, 1.0])
         images = fn.resize(images, size=[side, side], interp_type=types.INTERP_LINEAR, antialias=False)
         mean, spread = ([v * 255 for v in values] for values in (MEAN, SPREAD))
@@ -234,8 +234,12 @@ def dali_batches(entries: list[ImageEntry], batch: int, side: int, threads: int)
     made.build()
 
     def batches() -> Iterator[int]:
-        for _ in range(len(entries) // batch):
-            made.run()
+        while True:
+            try:
+                made.run()
+            except StopIteration:
+                made.reset()
+                return
             yield batch
 
     return batches

@@ -18,6 +18,7 @@ from pathlib import Path
 from trainwright.errors import UserError
 from trainwright.train.data.format import (
     MANIFEST,
+    TOKENIZER,
     WIDTH,
     Manifest,
     Shard,
@@ -28,8 +29,8 @@ from trainwright.train.data.format import (
     write_durably,
 )
 from trainwright.train.data.progress import Progress, si
-from trainwright.train.data.readers import Piece, Reading, documents, input_files, pieces
-from trainwright.train.data.tokenizer import open_tokenizer
+from trainwright.train.data.readers import Piece, Reading, Text, input_files, pieces, texts
+from trainwright.train.data.tokenizer import open_tokenizer, tokenizer_file
 
 SHARD_BYTES = 64 << 20
 ENCODE_CHARACTERS = 1 << 20  # documents are tokenized in groups of about this size
@@ -50,6 +51,12 @@ class Job:
     @property
     def size(self) -> int:
         return sum(p.size for p in self.pieces)
+
+    @property
+    def continues(self) -> bool:
+        """Whether the first document began in the shard before: a piece of a file that is one document."""
+        first = self.pieces[0]
+        return first.kind == "text" and not self.reading.separator and first.start > 0
 
     def fingerprint(self, tokenizer: TokenizerId) -> str:
         """Identifies the shard's content; equal fingerprints mean equal shards."""
@@ -79,6 +86,7 @@ def prepare(
     ]
     folder.mkdir(parents=True, exist_ok=True)
     refuse_other_tokens(folder, identity)
+    keep_tokenizer_file(tokenizer, folder)
     done = finished_shards(jobs, folder, identity)
     progress = Progress(sum(j.size for j in jobs), "B", "tokenizing", io.StringIO() if quiet else None)
     progress.skip(sum(j.size for j in jobs if j.name in done))
@@ -92,6 +100,15 @@ def prepare(
     remove_leftovers(folder, manifest)
     progress.close(f"{si(manifest.tokens)} tokens, {len(ordered)} shards")
     return manifest
+
+
+def keep_tokenizer_file(tokenizer: str, folder: Path) -> None:
+    """Keep a tokenizer file beside the tokens it makes, so that a trained model can be exported with it."""
+    if tokenizer != "bytes":
+        content = tokenizer_file(tokenizer).read_bytes()
+        kept = folder / TOKENIZER
+        if not kept.exists() or kept.read_bytes() != content:
+            write_durably(kept, content)
 
 
 def remove_leftovers(folder: Path, manifest: Manifest) -> None:
@@ -185,12 +202,18 @@ def make_shard(job: Job) -> Shard:
     data, index = Path(job.folder, f"{job.name}.bin"), Path(job.folder, f"{job.name}.idx")
     record = Path(job.folder, f"{job.name}.json")
     record.unlink(missing_ok=True)
-    starts = array("Q", [0])
+    starts, length = array("Q", [0]), 0
     with data.open("wb") as out:
-        for texts in grouped(texts_of(job)):
-            for raw in tokenizer.encode(texts, job.dtype):
-                out.write(raw)
-                starts.append(starts[-1] + len(raw) // WIDTH[job.dtype])
+        for group in grouped(texts_of(job)):
+            encoded = tokenizer.encode([part.text for part in group], job.dtype)
+            for part, raw in zip(group, encoded, strict=True):
+                kept = raw if part.ends else memoryview(raw)[: -WIDTH[job.dtype]]  # without the end token
+                out.write(kept)
+                length += len(kept) // WIDTH[job.dtype]
+                if part.ends:
+                    starts.append(length)
+        if starts[-1] != length:  # the document goes on in the next shard
+            starts.append(length)
         out.flush()
         os.fsync(out.fileno())
     with index.open("wb") as out:
@@ -198,29 +221,30 @@ def make_shard(job: Job) -> Shard:
         out.flush()
         os.fsync(out.fileno())
     fingerprint = job.fingerprint(tokenizer.id)
-    shard = Shard(job.name, starts[-1], len(starts) - 1, file_sha256(data), file_sha256(index), fingerprint)
+    digests = file_sha256(data), file_sha256(index)
+    shard = Shard(job.name, starts[-1], len(starts) - 1, *digests, fingerprint, job.continues)
     write_durably(record, json.dumps(asdict(shard)).encode())
     return shard
 
 
-def texts_of(job: Job) -> Iterator[str]:
-    """The documents of a shard; a damaged or truncated file is named in the error."""
+def texts_of(job: Job) -> Iterator[Text]:
+    """The documents of a shard, long ones in parts; a damaged or truncated file is named in the error."""
     for piece in job.pieces:
         try:
-            yield from (text for text in documents(piece, job.reading) if text)
+            yield from texts(piece, job.reading)
         except (EOFError, OSError, zlib.error) as error:
             raise UserError(
                 f"cannot be read to its end: {error}", where=piece.path, fix="copy the file again"
             ) from error
 
 
-def grouped(texts: Iterator[str]) -> Iterator[list[str]]:
-    """Lists of documents of about ENCODE_CHARACTERS together."""
-    group: list[str] = []
+def grouped(parts: Iterator[Text]) -> Iterator[list[Text]]:
+    """Lists of texts of about ENCODE_CHARACTERS together."""
+    group: list[Text] = []
     held = 0
-    for text in texts:
-        group.append(text)
-        held += len(text)
+    for part in parts:
+        group.append(part)
+        held += len(part.text)
         if held >= ENCODE_CHARACTERS:
             yield group
             group, held = [], 0

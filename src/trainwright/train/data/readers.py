@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import os
+import re
 import sysconfig
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,6 +19,9 @@ TEXT = (".txt", ".text", ".md", ".py", ".rst")
 JSONL = (".jsonl", ".ndjson", ".json")
 PACKED = (".gz", ".zst")
 STDLIB = "builtin:stdlib"
+PART = 1 << 20  # bytes of a long document that are tokenized at once
+LONGEST_PART = 4 << 20  # where it has no line ends
+CUT = re.compile(rb"[^\s]\n(?=[^\s])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,14 @@ class Reading:
 
     field: str = "text"  # of a JSONL record or a parquet table
     separator: str = ""  # cuts a text file into documents; without one, a file is one document
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A document, or a part of one."""
+
+    text: str
+    ends: bool = True  # the document ends here
 
 
 def kind_of(path: Path) -> str | None:
@@ -93,7 +105,7 @@ def pieces(path: Path, display: str, target: int, reading: Reading) -> Iterator[
         parquet = parquet_file(path)
         for group in range(parquet.metadata.num_row_groups):
             yield Piece(str(path), kind, group, group + 1, parquet.metadata.row_group(group).total_byte_size, display)
-    elif path.suffix in PACKED or (kind == "text" and not cuts_cleanly(reading.separator)):
+    elif path.suffix in PACKED or (kind == "text" and reading.separator and not cuts_cleanly(reading.separator)):
         yield Piece(str(path), kind, 0, size, size, display)
     else:
         for start in range(0, size, target):
@@ -105,15 +117,73 @@ def cuts_cleanly(separator: str) -> bool:
     return bool(separator) and not any(separator.startswith(separator[i:]) for i in range(1, len(separator)))
 
 
+def texts(piece: Piece, reading: Reading) -> Iterator[Text]:
+    """The texts of a piece, a long one in several parts, so that no document has to fit in memory."""
+    if piece.kind == "text" and not reading.separator:
+        yield from one_document(piece)
+    else:
+        yield from (Text(text) for text in documents(piece, reading) if text)
+
+
+def one_document(piece: Piece) -> Iterator[Text]:
+    """The text of a file that is one document, or the part of it in this piece, cut into parts after line ends.
+
+    A cut follows a newline whose neighbours are not white space, where tokenizers start a new token anyway."""
+    path = Path(piece.path)
+    packed = path.suffix in PACKED
+    with open_input(path) as handle:
+        begin = 0 if packed or piece.start == 0 else next_cut(handle, piece.start)
+        last = packed or piece.end >= path.stat().st_size
+        end = None if last else next_cut(handle, piece.end)
+        if begin and (end is not None and begin >= end):
+            return
+        if not packed:
+            handle.seek(begin)
+        left, held, started = (None if end is None else end - begin), b"", begin > 0
+        while block := handle.read(PART if left is None else min(PART, left)):
+            left = None if left is None else left - len(block)
+            held += block
+            cut = last_cut(held) if len(held) > PART else 0
+            if cut:
+                yield Text(held[:cut].decode("utf-8", "replace"), ends=False)
+                held, started = held[cut:], True
+        if held or (last and started):
+            yield Text(held.decode("utf-8", "replace"), ends=last)
+
+
+def next_cut(handle: BinaryIO, start: int) -> int:
+    """Where the first part that starts at or after `start` begins; the end of the file where no line ends there."""
+    handle.seek(start)
+    at, tail = start, b""
+    while block := handle.read(PART):
+        tail += block
+        match = CUT.search(tail)
+        if match:
+            return at + match.start() + 2
+        at, tail = at + len(tail) - 2, tail[-2:]
+    return at + len(tail)
+
+
+def last_cut(held: bytes) -> int:
+    """The length of the longest part that can be encoded by itself; 0 where there is none yet. A text without line ends
+    is cut at a space, or between two characters."""
+    at = len(held)
+    while (at := held.rfind(b"\n", 1, at)) > 0:
+        if CUT.match(held, at - 1):
+            return at + 1
+    if len(held) < LONGEST_PART:
+        return 0
+    at = held.rfind(b" ", 1) if b" " in held[1:] else len(held) - 1
+    while at > 0 and held[at] & 0xC0 == 0x80:
+        at -= 1
+    return at
+
+
 def documents(piece: Piece, reading: Reading) -> Iterator[str]:
-    """The texts of a piece. A record belongs to the piece its first byte lies in."""
+    """The documents of a piece with records or rows. A record belongs to the piece in which it starts."""
     path = Path(piece.path)
     if piece.kind == "parquet":
         yield from parquet_documents(path, piece, reading)
-        return
-    if piece.kind == "text" and not reading.separator:
-        with open_input(path) as handle:
-            yield handle.read().decode("utf-8", "replace")
         return
     separator = b"\n" if piece.kind == "jsonl" else reading.separator.encode()
     whole = path.suffix in PACKED

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from trainwright.errors import UserError
-from trainwright.train.data.format import Manifest, Shard, beside, check_sizes, read_manifest
+from trainwright.train.data.format import TOKENIZER, Manifest, Shard, beside, check_sizes, read_manifest, same_tokenizer
 
 # Signed views: torch widens those several times faster, and `widen` corrects the sign.
 DTYPES = {"uint16": torch.int16, "uint32": torch.int32}
@@ -29,6 +29,9 @@ class Files(Protocol):
     def tokens(self, shard: Shard) -> Tensor: ...
 
     def index(self, shard: Shard) -> memoryview: ...
+
+    def tokenizer(self) -> bytes | None:
+        """The tokenizer.json that made the tokens, where it is kept beside them."""
 
     def fetch(self, shard: Shard, start: int, count: int) -> None:
         """Make tokens start..start+count readable; a no-op for a local folder."""
@@ -48,6 +51,10 @@ class Folder:
 
     def index(self, shard: Shard) -> memoryview:
         return memoryview(map_file(self.path / shard.index_file)).cast("Q")
+
+    def tokenizer(self) -> bytes | None:
+        path = self.path / TOKENIZER
+        return same_tokenizer(self.manifest, path.read_bytes()) if path.is_file() else None
 
     def fetch(self, shard: Shard, start: int, count: int) -> None:
         return None
@@ -101,8 +108,10 @@ class TokenSource:
             last = bisect_right(index, end - base)
             starts += [base + at - begin + 1 for at in index[first:last].tolist()]
             place += 1
-        # A shard's index closes with its length, which is where the next shard's first document starts.
-        return sorted(set(starts))
+        # A shard's index closes with its length, which is where the next shard's first document starts, unless the
+        # document goes on there.
+        inside = {self.starts[i] - begin + 1 for i, shard in enumerate(self.shards) if shard.continues}
+        return sorted(set(starts) - inside)
 
     def _shard(self, place: int) -> tuple[Tensor, memoryview]:
         if place not in self._open:

@@ -69,8 +69,12 @@ def open_tokenizer(name: str, end: str = "") -> Tokenizer:
     """`bytes`, or the path of a tokenizer.json (or of a folder that holds one), with the word that ends a document."""
     if name == "bytes":
         return ByteTokenizer()
+    return FileTokenizer(tokenizer_file(name), end)
+
+
+def tokenizer_file(name: str) -> Path:
     path = Path(name)
-    return FileTokenizer(path / "tokenizer.json" if path.is_dir() else path, end)
+    return path / "tokenizer.json" if path.is_dir() else path
 
 
 def train_bpe(texts: Iterable[str], vocab: int, path: Path) -> None:

@@ -26,6 +26,7 @@ class AttentionMask:
     slopes: Tensor | None = None  # ALiBi slopes for FlexAttention
     positions: tuple[Tensor, Tensor] | None = None  # of each query and each key in the sequence, for ALiBi
     chunks: tuple[tuple[int, int, int], ...] = ()  # context parallelism: (first query, end query, visible keys)
+    rows: int | None = None  # `blocks` is for the first so many rows, and the others are causal; None: for all rows
 
     @property
     def is_causal(self) -> bool:
@@ -33,6 +34,7 @@ class AttentionMask:
 
 
 CAUSAL = AttentionMask()
+ROW_STEPS = 4  # in how many steps the number of rows with several documents is rounded up
 
 
 def attention_mask(shape: ModelShape, layout: TokenLayout, whole: bool, heads: slice) -> AttentionMask:
@@ -46,9 +48,23 @@ def attention_mask(shape: ModelShape, layout: TokenLayout, whole: bool, heads: s
     if device.type == "cuda":
         if not special:
             return AttentionMask(chunks=layout.chunks)
+        if whole and not shape.window and slopes is None:
+            return document_mask(layout)
         positions = (layout.queries, layout.keys)
         return AttentionMask(blocks=block_mask(shape.window, layout), slopes=slopes, positions=positions)
     return AttentionMask(dense=dense_mask(shape, layout, slopes))
+
+
+def document_mask(layout: TokenLayout) -> AttentionMask:
+    """Documents on a GPU. cuDNN's causal kernel is faster for a row with one document, FlexAttention for one with
+    several, as it skips other documents. Each number of rows is compiled by itself, so it is rounded up."""
+    assert layout.documents is not None
+    batch = layout.documents.shape[0]
+    mixed = batch if layout.mixed_rows is None else layout.mixed_rows
+    rows = math.ceil(math.ceil(mixed * ROW_STEPS / batch) * batch / ROW_STEPS)
+    if rows == 0:
+        return CAUSAL
+    return AttentionMask(blocks=block_mask(0, layout.first_rows(rows)), rows=None if rows == batch else rows)
 
 
 def dense_mask(shape: ModelShape, layout: TokenLayout, slopes: Tensor | None) -> Tensor:
@@ -79,6 +95,8 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask) -> Tensor:
         return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=grouped)
     if mask.chunks:
         return _attend_chunks(q, k, v, mask.chunks, grouped)
+    if mask.rows is not None:
+        return _attend_rows(q, k, v, mask, mask.rows, grouped)
     if mask.blocks is not None:
         return _attend_flex(q, k, v, mask, grouped)
     assert mask.dense is not None
@@ -96,6 +114,13 @@ def _attend_chunks(q: Tensor, k: Tensor, v: Tensor, chunks: tuple[tuple[int, int
         part = q[:, :, start:stop], k[:, :, :visible], v[:, :, :visible]
         parts.append(F.scaled_dot_product_attention(*part, attn_mask=bias, enable_gqa=grouped))
     return torch.cat(parts, dim=2)
+
+
+def _attend_rows(q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask, rows: int, grouped: bool) -> Tensor:
+    """The first rows by their block mask, the others causally."""
+    first = _attend_flex(q[:rows], k[:rows], v[:rows], mask, grouped)
+    others = F.scaled_dot_product_attention(q[rows:], k[rows:], v[rows:], is_causal=True, enable_gqa=grouped)
+    return torch.cat([first, others])
 
 
 def _attend_flex(q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask, grouped: bool) -> Tensor:

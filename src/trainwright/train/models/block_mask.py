@@ -6,7 +6,7 @@ most of a minute before the first step."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -24,6 +24,12 @@ class TokenLayout:
     documents: Tensor | None  # [b, keys], in the order of `keys`
     query_documents: Tensor | None  # [b, queries]
     chunks: tuple[tuple[int, int, int], ...] = ()  # (first query, end query, visible keys) of each contiguous part
+    mixed_rows: int | None = None  # only the first so many rows hold several documents; None: not known
+
+    def first_rows(self, count: int) -> TokenLayout:
+        """The layout of the first rows of the micro-batch."""
+        documents, query_documents = (d if d is None else d[:count] for d in (self.documents, self.query_documents))
+        return replace(self, documents=documents, query_documents=query_documents, mixed_rows=None)
 
 
 def block_mask(window: int, layout: TokenLayout) -> Any:

@@ -1,5 +1,6 @@
-"""The one decoder behind GPT-2/3, Llama, Mistral, Falcon and MPT: plain single-device PyTorch. A `ModelShape` switches
-its features; tensor, context, pipeline and data parallelism are applied from outside (trainwright.train.parallel)."""
+"""The one decoder behind GPT-2/3, Llama, Mistral, Qwen, Falcon and MPT: plain single-device PyTorch. A `ModelShape`
+selects its features; tensor, context, pipeline and data parallelism are applied from outside
+(trainwright.train.parallel)."""
 
 from __future__ import annotations
 
@@ -57,13 +58,18 @@ class Attention(nn.Module):
         self.group = shape.heads // shape.kv_heads
         rows = (shape.heads + 2 * shape.kv_heads) * self.width
         self.qkv = Linear(shape.hidden, rows, bias=shape.bias or shape.qkv_bias)
-        self.out = Linear(shape.heads * self.width, shape.hidden, bias=shape.bias)
+        self.out = Linear(shape.heads * self.width, shape.hidden, bias=shape.bias or shape.out_bias)
+        self.q_norm, self.k_norm = (
+            nn.RMSNorm(self.width, eps=shape.norm_eps) if shape.qk_norm else None for _ in range(2)
+        )
         self.kernel: Callable[[Tensor, Tensor, Tensor, AttentionMask], Tensor] = attend
 
     def forward(self, x: Tensor, cos_sin: tuple[Tensor, Tensor] | None, mask: AttentionMask) -> Tensor:
         b, s, _ = x.shape
         heads = self.qkv(x).view(b, s, -1, self.group + 2, self.width)
         q, k, v = (part.reshape(b, s, -1, self.width) for part in heads.split([self.group, 1, 1], dim=3))
+        if self.q_norm is not None and self.k_norm is not None:
+            q, k = self.q_norm(q), self.k_norm(k)
         if cos_sin is not None:
             q, k = apply_rotary(q, cos_sin), apply_rotary(k, cos_sin)
         attended = self.kernel(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), mask)
@@ -73,9 +79,10 @@ class Attention(nn.Module):
 class MLP(nn.Module):
     def __init__(self, shape: ModelShape) -> None:
         super().__init__()
-        self.gate = Linear(shape.hidden, shape.ffn, bias=shape.bias) if shape.activation == "swiglu" else None
-        self.up = Linear(shape.hidden, shape.ffn, bias=shape.bias)
-        self.down = Linear(shape.ffn, shape.hidden, bias=shape.bias)
+        bias = shape.bias or shape.mlp_bias
+        self.gate = Linear(shape.hidden, shape.ffn, bias=bias) if shape.activation == "swiglu" else None
+        self.up = Linear(shape.hidden, shape.ffn, bias=bias)
+        self.down = Linear(shape.ffn, shape.hidden, bias=bias)
         self.activation = ACTIVATIONS.get(shape.activation, F.silu)
 
     def forward(self, x: Tensor) -> Tensor:

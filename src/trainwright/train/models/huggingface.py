@@ -1,5 +1,5 @@
-"""A trained model as a Hugging Face folder, and back: safetensors, whole or in several files, and config.json. Tensors
-go through one at a time."""
+"""A trained model as a Hugging Face folder, and back: safetensors, in one or several files, config.json and tokenizer.
+Tensors are converted one at a time."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from math import prod
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,12 +20,16 @@ from torch.distributed.checkpoint.state_dict_loader import load as load_sharded
 from torch.distributed.checkpoint.state_dict_saver import save as save_sharded
 
 from trainwright.errors import UserError
-from trainwright.train.checkpoint.manifest import Manifest, describe_file, read_complete
+from trainwright.train.checkpoint.manifest import Manifest, describe_file, read_complete, shape_in
 from trainwright.train.checkpoint.stores import FolderStore, open_store, step_name
 from trainwright.train.models.decoder import Decoder
-from trainwright.train.models.hf_layout import Read, config_of, from_huggingface, shape_of, to_huggingface
+from trainwright.train.models.hf_config import config_of, shape_of
+from trainwright.train.models.hf_layout import Read, from_huggingface, to_huggingface
+from trainwright.train.models.hf_tokenizer import FILE as TOKENIZER
+from trainwright.train.models.hf_tokenizer import FOLDER as TOKENIZER_FOLDER
+from trainwright.train.models.hf_tokenizer import export_tokenizer, import_tokenizer, token_ids
 from trainwright.train.models.safetensors import TensorFile, write
-from trainwright.train.models.shape import ModelShape, lookup
+from trainwright.train.models.shape import ModelShape, is_published
 
 WEIGHTS, INDEX, CONFIG = "model.safetensors", "model.safetensors.index.json", "config.json"
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -37,9 +42,16 @@ def parameter_sizes(shape: ModelShape) -> dict[str, torch.Size]:
 
 
 def write_folder(
-    shape: ModelShape, read: Read, folder: Path, dtype: str = "float32", file_bytes: int = 5 << 30
+    shape: ModelShape,
+    read: Read,
+    folder: Path,
+    dtype: str = "float32",
+    file_bytes: int = 5 << 30,
+    run: Path | None = None,
+    ids: dict[str, Any] | None = None,
 ) -> None:
-    """Write the model whose parameters `read` gives by name. The folder appears when it is whole."""
+    """Write the model whose parameters `read` gives by name, with the tokenizer of `run` and the token ids `ids`. The
+    folder appears when it is complete."""
     if folder.exists():
         raise UserError(f"{folder} exists already", fix="name a new folder")
     beside = folder.with_name(folder.name + ".partial")
@@ -55,7 +67,8 @@ def write_folder(
         total = sum(prod(size) for size in parameter_sizes(shape).values()) * DTYPES[dtype].itemsize
         text = json.dumps({"metadata": {"total_size": total}, "weight_map": index}, indent=1)
         (beside / INDEX).write_text(text)
-    (beside / CONFIG).write_text(json.dumps(config_of(shape, dtype), indent=2) + "\n")
+    (beside / CONFIG).write_text(json.dumps({**config_of(shape, dtype), **(ids or {})}, indent=2) + "\n")
+    export_tokenizer(run, beside)
     beside.rename(folder)
 
 
@@ -91,7 +104,7 @@ def read_folder(folder: Path, model: str = "") -> tuple[ModelShape, Callable[[st
     """The shape of a Hugging Face folder, and a function that gives our parameters by name, in fp32."""
     if not (folder / CONFIG).is_file():
         raise UserError(f"no {CONFIG} in {folder}", fix="name a folder that transformers wrote")
-    shape = shape_of(json.loads((folder / CONFIG).read_text()), model)
+    shape = shape_of(json.loads((folder / CONFIG).read_text()), model, str(folder / CONFIG))
     files = [TensorFile(path) for path in sorted(folder.glob("*.safetensors"))]
     where = {name: file for file in files for name in file.entries}
 
@@ -116,8 +129,7 @@ def read_folder(folder: Path, model: str = "") -> tuple[ModelShape, Callable[[st
 
 
 def find_checkpoint(named: str) -> tuple[Manifest, FileSystemReader]:
-    """The checkpoint that is meant: one step, or the newest whole one of a run, a folder of checkpoints or a store in
-    S3."""
+    """The checkpoint that is meant: one step, or the newest complete one of a run, a checkpoint folder or S3."""
     one = read_complete(Path(named))
     if one is not None:
         return one, FileSystemReader(named)
@@ -125,7 +137,8 @@ def find_checkpoint(named: str) -> tuple[Manifest, FileSystemReader]:
     steps = store.complete_steps()
     if not steps:
         raise UserError(
-            f"no whole checkpoint in {store.where}", fix="name a run, its checkpoints (folder or s3://…), or one step"
+            f"no complete checkpoint in {store.where}",
+            fix="name a run, its checkpoints (folder or s3://…), or one step",
         )
     manifest = store.manifest(steps[0])
     return manifest, store.reader(manifest)
@@ -139,9 +152,16 @@ def _saved_to(named: str) -> str:
     return json.loads((run / "config.json").read_text()).get("checkpoint_to") or str(run / "checkpoints")
 
 
+def run_of(named: str) -> Path | None:
+    """The run folder that a run, its checkpoint folder or one of its steps belongs to."""
+    path = Path(named)
+    candidates = [] if named.startswith("s3://") else [path, path.resolve().parent, path.resolve().parent.parent]
+    return next((p for p in candidates if (p / TOKENIZER_FOLDER).is_dir() or (p / "events.jsonl").is_file()), None)
+
+
 def read_checkpoint(manifest: Manifest, reader: FileSystemReader) -> tuple[ModelShape, Read]:
     """The shape of one of our checkpoints, and a function that reads a parameter of it."""
-    shape = lookup(str(manifest.model["name"]))
+    shape = shape_in(manifest)
     sizes = parameter_sizes(shape)
 
     def read(name: str) -> Tensor:
@@ -153,7 +173,7 @@ def read_checkpoint(manifest: Manifest, reader: FileSystemReader) -> tuple[Model
 
 
 def write_checkpoint(shape: ModelShape, read: Read, run: Path) -> Path:
-    """Step 0 of a run that begins with these weights: the trainer finds it there and goes on from it."""
+    """Step 0 of a run that starts with these weights: the trainer continues from it."""
     from trainwright.train.loop import ORDER_KEYS
     from trainwright.train.record import State
     from trainwright.train.setup import model_identity
@@ -181,9 +201,13 @@ def export_main(argv: list[str]) -> int:
     parser.add_argument("--dtype", choices=DTYPES, default="float32")
     parser.add_argument("--file-gb", type=float, default=5.0, help="largest file, in GB")
     args = parser.parse_args(argv)
-    shape, read = read_checkpoint(*find_checkpoint(args.checkpoint))
-    write_folder(shape, read, args.folder, args.dtype, int(args.file_gb * 1e9))
-    print(f"{args.folder}: {shape.name} in {args.dtype}", file=sys.stderr)
+    manifest, reader = find_checkpoint(args.checkpoint)
+    shape, read = read_checkpoint(manifest, reader)
+    run = run_of(args.checkpoint)
+    ids = token_ids(run, manifest.trainer.get("tokenizer"))
+    write_folder(shape, read, args.folder, args.dtype, int(args.file_gb * 1e9), run, ids)
+    tokenizer = "" if (args.folder / TOKENIZER).exists() else " (without a tokenizer: none is in the run folder)"
+    print(f"{args.folder}: {shape.name} in {args.dtype}{tokenizer}", file=sys.stderr)
     return 0
 
 
@@ -197,5 +221,7 @@ def import_main(argv: list[str]) -> int:
     args = parser.parse_args(argv)
     shape, read = read_folder(args.folder, args.model)
     written = write_checkpoint(shape, read, args.run)
-    print(f"{written}: {shape.name}; train it with --model {shape.name} --folder {args.run}", file=sys.stderr)
+    import_tokenizer(args.folder, args.run, json.loads((args.folder / CONFIG).read_text()))
+    model = shape.name if is_published(shape.name) else args.folder
+    print(f"{written}: {shape.name}; train it with --model {model} --folder {args.run}", file=sys.stderr)
     return 0

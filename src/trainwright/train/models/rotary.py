@@ -19,10 +19,14 @@ def rotary_cos_sin(shape: ModelShape, positions: Tensor) -> tuple[Tensor, Tensor
 def frequencies(shape: ModelShape) -> Tensor:
     width = shape.width_per_head
     plain = 1.0 / shape.rope_theta ** (torch.arange(0, width, 2, dtype=torch.int64).float() / width)
-    return plain if shape.rope_scaling is None else llama3_scaled(plain, *shape.rope_scaling)
+    if shape.rope_scaling is None:
+        return plain
+    if len(shape.rope_scaling) == 1:  # linear
+        return plain / shape.rope_scaling[0]
+    return llama3_scaled(plain, *shape.rope_scaling)
 
 
-def llama3_scaled(plain: Tensor, factor: float, low: float, high: float, context: int) -> Tensor:
+def llama3_scaled(plain: Tensor, factor: float, low: float, high: float, context: float) -> Tensor:
     """Llama 3.1: low frequencies are divided by `factor`, high ones kept, those between interpolated."""
     periods = context * plain / (2 * math.pi)
     blend = ((periods - low) / (high - low)).clamp(0, 1)

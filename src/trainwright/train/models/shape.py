@@ -36,10 +36,13 @@ class ModelShape:
     norm_bias: bool = False  # LayerNorm with a bias (GPT, Falcon) or without (MPT)
     position: str = "rope"  # rope | learned | alibi | relative | none
     rope_theta: float = 10_000.0
-    rope_scaling: tuple[float, float, float, int] | None = None  # Llama 3.1: factor, low, high, original context
+    rope_scaling: tuple[float, ...] | None = None  # Llama 3.1: factor, low, high, original context; linear: factor
     tied: bool = False
-    bias: bool = False  # biases on the linear layers
+    bias: bool = False  # biases on all linear layers
     qkv_bias: bool = False
+    out_bias: bool = False  # on the output projection of attention
+    mlp_bias: bool = False
+    qk_norm: bool = False  # RMSNorm over each head of queries and keys (Qwen 3)
     parallel_block: bool = False  # attention and MLP read the same input (Falcon)
     parallel_norms: int = 1  # of a parallel block: one shared norm (Falcon 7B) or one each (Falcon 40B)
     window: int = 0  # sliding attention window; 0: none
@@ -82,7 +85,12 @@ def shape_from(name: str, row: dict[str, Any]) -> ModelShape:
 
 
 def lookup(name: str) -> ModelShape:
-    """The published shape of that name, or, for `<name>-debug`, its small variant for a laptop."""
+    """The published shape of that name, or, for `<name>-debug`, its small variant for a laptop; a path of a JSON file
+    or of a Hugging Face folder gives the model described there."""
+    if is_file(name):
+        from trainwright.train.models.hf_config import shape_of_file
+
+        return shape_of_file(Path(name))
     known = shapes()
     if name in known:
         return known[name]
@@ -91,6 +99,16 @@ def lookup(name: str) -> ModelShape:
         return debug_sibling(known[base])
     fix = did_you_mean(base, known) or "`trainwright catalog list --kind models` names them all"
     raise UserError(f"there is no model named {name!r}", fix=fix)
+
+
+def is_published(name: str) -> bool:
+    """Whether the name, or the one it is a small variant of, is in the catalogue."""
+    return name.removesuffix(DEBUG) in shapes()
+
+
+def is_file(name: str) -> bool:
+    """Whether a model is named by a file instead of by its name in the catalogue."""
+    return name.endswith(".json") or (Path(name) / "config.json").is_file()
 
 
 def debug_sibling(shape: ModelShape) -> ModelShape:
@@ -149,8 +167,9 @@ def attention_parameters(shape: ModelShape) -> int:
         return latent_attention_parameters(shape)
     inner = shape.heads * shape.width_per_head
     qkv = inner + 2 * shape.kv_heads * shape.width_per_head
-    biases = (qkv if shape.bias or shape.qkv_bias else 0) + (shape.hidden if shape.bias else 0)
-    return shape.hidden * (qkv + inner) + biases
+    biases = (qkv if shape.bias or shape.qkv_bias else 0) + (shape.hidden if shape.bias or shape.out_bias else 0)
+    norms = 2 * shape.width_per_head if shape.qk_norm else 0
+    return shape.hidden * (qkv + inner) + biases + norms
 
 
 def latent_attention_parameters(shape: ModelShape) -> int:
@@ -165,7 +184,7 @@ def latent_attention_parameters(shape: ModelShape) -> int:
 
 def mlp_parameters(shape: ModelShape) -> int:
     ups = 2 if shape.activation == "swiglu" else 1
-    biases = (ups * shape.ffn + shape.hidden) if shape.bias else 0
+    biases = (ups * shape.ffn + shape.hidden) if shape.bias or shape.mlp_bias else 0
     return (ups + 1) * shape.hidden * shape.ffn + biases
 
 

@@ -37,7 +37,8 @@ def token_layout(batch: Batch, layout: Layout) -> TokenLayout:
     length, device = batch.tokens.shape[1], batch.tokens.device
     everything = torch.arange(length, device=device)
     if layout.plan.cp == 1:
-        return TokenLayout(everything, everything, batch.documents, batch.documents)
+        documents = batch.documents
+        return TokenLayout(everything, everything, documents, documents, mixed_rows=batch.mixed_rows)
     own = own_tokens(length, layout, device)
     documents = batch.documents
     half, rank, ranks = length // (2 * layout.plan.cp), layout.context_rank, layout.plan.cp

@@ -53,6 +53,15 @@ class GatheringRMSNorm(nn.RMSNorm):
         return gather(F.rms_norm(x, self.normalized_shape, copy_of(self.weight), self.eps), 1, self.group)
 
 
+class HeadRMSNorm(nn.RMSNorm):
+    """The norm of this rank's heads; every rank holds a copy of the weight."""
+
+    group: Any
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.rms_norm(x, self.normalized_shape, copy_of(self.weight), self.eps)
+
+
 class GatheringLayerNorm(nn.LayerNorm):
     group: Any
 
@@ -113,6 +122,9 @@ def _apply_block(block: Any, layout: Layout) -> None:
     for norm in (block.attention_norm, block.mlp_norm):
         if norm is not None:
             _swap(norm, NORMS[type(norm)], layout)
+    for head_norm in (block.attention.q_norm, block.attention.k_norm):
+        if head_norm is not None:
+            _swap(head_norm, HeadRMSNorm, layout)
     for column in (block.attention.qkv, block.mlp.gate, block.mlp.up):
         if column is not None:
             _swap(column, ColumnLinear, layout, weight=0, bias=0)

@@ -21,7 +21,7 @@ cat > /etc/prometheus/prometheus.yml <<'CONF'
 global:
   scrape_interval: 15s
   external_labels:
-    cluster: monitored
+    cluster: "monitored"
 scrape_configs:
   - job_name: node
     static_configs:

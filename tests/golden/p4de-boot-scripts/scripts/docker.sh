@@ -1,5 +1,5 @@
 #!/bin/bash
-# Installs Docker 27.5.1 and, on nodes with NVIDIA GPUs, the container toolkit 1.17.8-1. Runs once a node, as
+# Installs Docker 27.5.1 and, on nodes with NVIDIA GPUs, the container toolkit 1.19.1-1. Runs once a node, as
 # root, when the node has been configured.
 set -euo pipefail
 
@@ -26,14 +26,17 @@ if [ -e /dev/nvidia0 ] && ! command -v nvidia-ctk > /dev/null; then
   echo "deb [signed-by=/etc/apt/keyrings/nvidia.asc] https://nvidia.github.io/libnvidia-container/stable/deb/amd64 /" \
     > /etc/apt/sources.list.d/nvidia-container-toolkit.list
   "${apt[@]}" update
-  "${apt[@]}" install "nvidia-container-toolkit=1.17.8-1"
+  # The four depend on each other's exact version: pinned one by one, apt fails once the repository moves on.
+  "${apt[@]}" install "nvidia-container-toolkit=1.19.1-1" "nvidia-container-toolkit-base=1.19.1-1" \
+    "libnvidia-container-tools=1.19.1-1" "libnvidia-container1=1.19.1-1"
+  apt-mark hold nvidia-container-toolkit nvidia-container-toolkit-base libnvidia-container-tools libnvidia-container1
 fi
 
 # Images on the instance's own disks: they fill a root volume quickly.
 if mountpoint -q /scratch; then
   install -d -m 0711 /scratch/docker
   install -d -m 0755 /etc/docker
-  echo '{"data-root": "/scratch/docker"}' > /etc/docker/daemon.json
+  printf '{"data-root": "%s/docker"}\n' /scratch > /etc/docker/daemon.json
 fi
 if command -v nvidia-ctk > /dev/null; then
   nvidia-ctk runtime configure --runtime=docker

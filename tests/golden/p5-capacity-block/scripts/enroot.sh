@@ -21,7 +21,7 @@ ENROOT_TEMP_PATH $store/tmp
 ENROOT_SQUASH_OPTIONS -noI -noD -noF -noX -no-duplicates
 ENROOT_ROOTFS_WRITABLE yes
 ENROOT_MOUNT_HOME no
-ENROOT_RESTRICT_DEV yes
+ENROOT_RESTRICT_DEV no
 CONF
 chmod 0644 /etc/enroot/enroot.conf
 

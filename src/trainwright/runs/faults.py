@@ -1,4 +1,4 @@
-"""The accidents a drill causes: on a local cluster as they happen, elsewhere by what an administrator can do."""
+"""The faults that a drill injects: on a local cluster the real ones, elsewhere what an administrator can cause."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ exit 1
 """
 
 
-class Accidents(Protocol):
+class FaultInjector(Protocol):
     """What can be done to a running job; `restore` undoes what does not heal by itself."""
 
     def kill_node(self, job: JobIdentity) -> str: ...
@@ -37,8 +37,8 @@ class Accidents(Protocol):
 
 
 @dataclass
-class LocalAccidents:
-    """The real thing: power and cable taken from a node, a rank killed from outside, slurmctld stopped."""
+class LocalFaults:
+    """Real faults: a node loses its power and network, a rank is killed from outside, slurmctld is stopped."""
 
     record: Record
     scheduler: SlurmScheduler
@@ -68,7 +68,7 @@ class LocalAccidents:
 
 
 @dataclass
-class SlurmAccidents:
+class SlurmFaults:
     """On a cluster of machines: what the head node's commands can do. Needs the rights of a Slurm administrator."""
 
     scheduler: SlurmScheduler

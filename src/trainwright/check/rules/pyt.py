@@ -1,0 +1,199 @@
+"""PYT: training scripts in Python that start a process group: data per rank, checkpoints, what a resume needs."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from trainwright.check.model import File
+from trainwright.check.registry import Problem, problem, rule
+from trainwright.spec.source import Span
+
+_SHARDED = re.compile(
+    r"Sampler\b|split_dataset_by_node|\.shard\(|StreamingDataset|distribute_datapipe|IterableDataset|\.prepare\(|deepspeed"
+    r"|LightningModule|lightning|dp_rank|dataset_rank|seed\s*\+\s*\w*rank|MosaicML|webdataset|wds\.|nodesplitter|dali",
+    re.IGNORECASE,
+)
+_RANK_ARGUMENTS = {"rank", "global_rank", "world_size", "num_replicas", "process_index", "num_shards", "shard_id"}
+_RANK_WORDS = re.compile(r"rank|main_process|is_main|master|is_rank_zero|gpu_id|is_primary|is_chief", re.IGNORECASE)
+_OWN_FILE = re.compile(r"rank|tmp|temp|buf|bytesio|stream", re.IGNORECASE)  # a file that no other rank writes
+_NO_DATA = re.compile(r"init|setup|spawn|parallel|ddp|fsdp|print|log|main|train$|test$|reduce|barrier", re.IGNORECASE)
+_MAKES_DATA = re.compile(r"data|load|batch|iter|shard|split|stream", re.IGNORECASE)
+_RESUMES = re.compile(r"resume|snapshot|start_epoch|epochs_run|last_epoch|from_checkpoint", re.IGNORECASE)
+_OPTIMIZER_STATE = re.compile(
+    r"optim\w*(\[\w+\])?\.state_dict\(|get_state_dict\(|get_optimizer_state_dict|optim_state_dict"
+)
+
+
+@dataclass(slots=True)
+class _Script:
+    """A script's tree with the parent of every node."""
+
+    tree: ast.Module
+    parents: dict[ast.AST, ast.AST] = field(default_factory=dict)
+
+    def calls(self, name: str) -> list[ast.Call]:
+        """Calls of a function, by its name and whatever stands before the dot."""
+        calls = (node for node in self.parents if isinstance(node, ast.Call))
+        return [node for node in calls if f".{_name(node.func)}".endswith(f".{name}")]
+
+    def above(self, node: ast.AST) -> Iterator[ast.AST]:
+        while node in self.parents:
+            node = self.parents[node]
+            yield node
+
+
+@lru_cache(maxsize=2)
+def _script(text: str) -> _Script | None:
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError):
+        return None
+    script = _Script(tree)
+    for node in ast.walk(tree):
+        for child in ast.iter_child_nodes(node):
+            script.parents[child] = node
+    return script
+
+
+def _name(node: ast.expr) -> str:
+    return ast.unparse(node) if isinstance(node, ast.Attribute | ast.Name) else ""
+
+
+def _span(node: ast.expr) -> Span:
+    return Span(node.lineno, node.col_offset + 1, node.end_lineno or node.lineno, (node.end_col_offset or 0) + 1)
+
+
+@rule("PYT001", "warning")
+def ranks_read_different_data(file: File) -> Iterator[Problem]:
+    """Every rank must read its own part of the data.
+
+    A script that starts a process group and builds a `DataLoader` without a sampler, and in which nothing else divides
+    the data (a `shard`, a dataset that is given a rank, a streaming dataset, a framework's `prepare`), trains every
+    rank on all of it. Loaders for validation are not reported.
+
+    Why: eight ranks then do the work of one eight times, and an epoch takes eight times as long as it should; with one
+    seed all ranks even see the same samples at once.
+
+    Fix: `sampler=DistributedSampler(dataset)`, and `sampler.set_epoch(epoch)` every epoch.
+
+    Source: PyTorch, DistributedDataParallel tutorial; the FSDP test case of awsome-distributed-ai, whose ranks all read
+    the same stream.
+
+    When to ignore: the dataset divides itself in another file.
+    """
+    script = _script(file.text) if file.format == "python" else None
+    if script is None or _SHARDED.search(file.text) or _given_a_rank(script):
+        return
+    for call in script.calls("DataLoader"):
+        names = {keyword.arg for keyword in call.keywords}
+        hidden = None in names and "sampler" in file.text  # `**kwargs` that may hold one
+        if not names & {"sampler", "batch_sampler"} and not hidden and _training(call):
+            yield problem(
+                _span(call.func),
+                "every rank reads the whole data in its own order: no sampler, shard or rank divides it",
+                "pass sampler=DistributedSampler(dataset), and call its set_epoch every epoch",
+            )
+
+
+def _training(call: ast.Call) -> bool:
+    """Whether a loader is not plainly one for validation, which every rank may read whole."""
+    return not re.search(r"val|test|eval", ast.unparse(call), re.IGNORECASE)
+
+
+def _given_a_rank(script: _Script) -> bool:
+    """Whether some call divides the data by rank in a way the file does not show."""
+    for node in script.parents:
+        name = _name(node.func) if isinstance(node, ast.Call) else ""
+        if not isinstance(node, ast.Call) or _NO_DATA.search(name):
+            continue
+        words = {keyword.arg for keyword in node.keywords}
+        words |= {_name(argument) for argument in node.args} if _MAKES_DATA.search(name) else set()
+        if words & _RANK_ARGUMENTS:
+            return True
+    return False
+
+
+@rule("PYT002", "warning")
+def one_rank_writes_the_checkpoint(file: File) -> Iterator[Problem]:
+    """One rank must write a checkpoint that all ranks share.
+
+    A `torch.save` in a script with a process group, where no rank is asked for around it, before it, or around the
+    calls of its function. A file name that contains the rank is not reported.
+
+    Why: all ranks write the same file at the same time; on a shared file system the result is a mixture, and the job
+    stops after the next failure because it cannot be read.
+
+    Fix: `if rank == 0: torch.save(…)` and a barrier after it, or torch.distributed.checkpoint.
+
+    Source: PyTorch, DistributedDataParallel tutorial (save and load checkpoints); the DDP test case of
+    awsome-distributed-ai.
+
+    When to ignore: the caller, in another file, calls the function on one rank only.
+    """
+    script = _script(file.text) if file.format == "python" else None
+    for call in script.calls("torch.save") if script is not None else ():
+        assert script is not None
+        if len(call.args) < 2 or _OWN_FILE.search(ast.unparse(call.args[1])) or _guarded(script, call):
+            continue
+        yield problem(
+            _span(call.func),
+            "every rank writes the same file at once: no rank is asked for around this torch.save",
+            "write it on rank 0 only, then wait at a barrier; or use torch.distributed.checkpoint",
+        )
+
+
+def _guarded(script: _Script, node: ast.AST, depth: int = 0) -> bool:
+    """Whether a rank is asked for around a node, before it, or around every call of the function that holds it."""
+    for above in script.above(node):
+        if isinstance(above, ast.If | ast.IfExp) and _RANK_WORDS.search(ast.unparse(above.test)):
+            return True
+        if isinstance(above, ast.FunctionDef):
+            if any(_returns_early(statement) for statement in above.body):
+                return True
+            calls = [call for call in script.calls(above.name) if call is not node]
+            if not calls or depth > 3:
+                return depth == 0  # nobody calls it here: who may call it elsewhere is not known
+            return all(_guarded(script, call, depth + 1) for call in calls)
+    return False
+
+
+def _returns_early(statement: ast.stmt) -> bool:
+    """`if rank != 0: return`."""
+    return (
+        isinstance(statement, ast.If)
+        and _RANK_WORDS.search(ast.unparse(statement.test)) is not None
+        and any(isinstance(one, ast.Return | ast.Raise) for one in statement.body)
+    )
+
+
+@rule("PYT003", "warning")
+def optimizer_is_saved(file: File) -> Iterator[Problem]:
+    """A checkpoint to resume from must hold the optimizer's state.
+
+    A script that saves and loads a checkpoint to resume, has an optimizer of torch.optim, and never calls the
+    optimizer's `state_dict`.
+
+    Why: Adam's moments start from zero after every restart: the loss jumps, and with frequent restarts the run never
+    recovers.
+
+    Fix: save and load `optimizer.state_dict()`, the scheduler's and the step.
+
+    Source: PyTorch, saving and loading a general checkpoint; the DDP test case of awsome-distributed-ai.
+
+    When to ignore: the optimizer has no state (plain SGD).
+    """
+    script = _script(file.text) if file.format == "python" else None
+    if script is None or _OPTIMIZER_STATE.search(file.text) or not _RESUMES.search(file.text):
+        return
+    if not re.search(r"torch\.optim\b|optim\.\w+\(", file.text) or not script.calls("torch.load"):
+        return
+    for call in script.calls("torch.save")[:1]:
+        yield problem(
+            _span(call.func),
+            "the script resumes from a checkpoint without the optimizer's state: Adam starts again from zero moments",
+            "save and load optimizer.state_dict() too, and the scheduler's",
+        )

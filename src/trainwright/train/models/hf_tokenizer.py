@@ -1,0 +1,94 @@
+"""The tokenizer that belongs to a run, as Hugging Face files in `RUN/tokenizer`: written when training starts (from the
+prepared data) or by `train import`, and part of every export together with the right token ids."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+from trainwright.train.data.format import TokenizerId, write_durably
+
+FOLDER, FILE, SETTINGS, IDS = "tokenizer", "tokenizer.json", "tokenizer_config.json", "token_ids.json"
+IMPORTED = (
+    FILE, SETTINGS, "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt", "tokenizer.model",
+    "chat_template.jinja",
+)  # fmt: skip
+ID_KEYS = ("bos_token_id", "eos_token_id", "pad_token_id")
+
+
+def keep_tokenizer(run: Path, identity: TokenizerId, content: bytes | None) -> None:
+    """Write the tokenizer of the training data into the run folder, unless one was imported."""
+    folder = run / FOLDER
+    if (folder / FILE).exists() or (identity.sha256 and content is None):
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    table = json.loads(content) if content is not None else byte_tokenizer()
+    end = token_of(table, identity.eos)
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": end, "clean_up_tokenization_spaces": False}
+    write_durably(folder / IDS, json.dumps({**dict.fromkeys(ID_KEYS), "eos_token_id": identity.eos}).encode())
+    write_durably(folder / SETTINGS, (json.dumps(settings, indent=1) + "\n").encode())
+    write_durably(folder / FILE, content if content is not None else json.dumps(table).encode())
+
+
+def import_tokenizer(source: Path, run: Path, config: dict[str, Any]) -> None:
+    """Keep the tokenizer files and token ids of a Hugging Face folder with the run."""
+    folder = run / FOLDER
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in IMPORTED:
+        if (source / name).is_file():
+            shutil.copyfile(source / name, folder / name)
+    ids = {key: config[key] for key in ID_KEYS if key in config}
+    write_durably(folder / IDS, json.dumps(ids).encode())
+
+
+def export_tokenizer(run: Path | None, folder: Path) -> list[str]:
+    """Copy the run's tokenizer files to an export; their names."""
+    source = run / FOLDER if run else None
+    names = [name for name in IMPORTED if source and (source / name).is_file()]
+    for name in names:
+        assert source is not None
+        shutil.copyfile(source / name, folder / name)
+    return names
+
+
+def token_ids(run: Path | None, saved: dict[str, Any] | None) -> dict[str, Any]:
+    """The token ids for config.json: of the run's tokenizer, else of the tokenizer named in the checkpoint."""
+    path = run / FOLDER / IDS if run else None
+    if path and path.is_file():
+        return {**dict.fromkeys(ID_KEYS), **json.loads(path.read_text(encoding="utf-8"))}
+    return {**dict.fromkeys(ID_KEYS), "eos_token_id": saved["eos"] if saved else None}
+
+
+def token_of(table: dict[str, Any], number: int) -> str | None:
+    """The text of a token in a tokenizer.json."""
+    added = {entry["id"]: entry["content"] for entry in table.get("added_tokens", [])}
+    if number in added:
+        return added[number]
+    vocab = table.get("model", {}).get("vocab", {})
+    return next((text for text, at in vocab.items() if at == number), None) if isinstance(vocab, dict) else None
+
+
+def byte_tokenizer() -> dict[str, Any]:
+    """The built-in byte tokenizer as a tokenizer.json: a byte-level BPE without merges."""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in printable]
+    letters = {**{byte: chr(byte) for byte in printable}, **{byte: chr(256 + n) for n, byte in enumerate(others)}}
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+    end = {"id": 256, "content": "<|endoftext|>", "single_word": False, "lstrip": False, "rstrip": False,
+           "normalized": False, "special": True}  # fmt: skip
+    model: dict[str, Any] = {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
+             "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "ignore_merges": False,
+             "vocab": {letters[byte]: byte for byte in range(256)}, "merges": []}  # fmt: skip
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [end],
+        "normalizer": None,
+        "pre_tokenizer": byte_level,
+        "post_processor": None,
+        "decoder": byte_level,
+        "model": model,
+    }

@@ -1,0 +1,64 @@
+"""Findings on public files, judged by a person: useful, noise or false. The judgements are kept, not the files; where
+those are at hand (a directory named by TRAINWRIGHT_CORPUS), every finding on a judged file must be a judged one, and
+what was judged useful must still be found. `set`: `tuned` findings shaped the rules, `kept` ones are on files that no
+rule was changed for."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import os
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from trainwright.check.engine import check, codes
+
+TABLE = Path(__file__).parent / "corpus" / "judgements.csv"
+ROWS = list(csv.DictReader(TABLE.open(encoding="utf-8")))
+
+
+def digest(text: str) -> str:
+    """Trailing blanks and the end of the file do not count."""
+    lines = "\n".join(line.rstrip() for line in text.splitlines()).rstrip("\n")
+    return hashlib.sha256(lines.encode()).hexdigest()[:16]
+
+
+def share(verdict: str, rows: list[dict[str, str]]) -> float:
+    judged = [row for row in rows if row["verdict"]]
+    return sum(row["verdict"] == verdict for row in judged) / len(judged)
+
+
+def test_judgements_are_well_formed() -> None:
+    assert {row["verdict"] for row in ROWS} <= {"useful", "noise", "false", ""}
+    assert {row["set"] for row in ROWS} == {"tuned", "kept"}
+    assert {row["code"] for row in ROWS if row["code"]} <= set(codes())
+
+
+@pytest.mark.parametrize("part", ["tuned", "kept"])
+def test_precision(part: str) -> None:
+    rows = [row for row in ROWS if row["set"] == part]
+    assert share("useful", rows) >= 0.90
+    assert share("false", rows) <= 0.01
+
+
+def corpus() -> dict[str, Path]:
+    folder = os.environ.get("TRAINWRIGHT_CORPUS", "")
+    files = (path for path in Path(folder).rglob("*") if path.is_file()) if folder else ()
+    judged = {row["digest"] for row in ROWS}
+    by_digest = {digest(path.read_text(encoding="utf-8", errors="replace")): path for path in files}
+    return {key: path for key, path in by_digest.items() if key in judged}
+
+
+@pytest.mark.skipif(not os.environ.get("TRAINWRIGHT_CORPUS"), reason="TRAINWRIGHT_CORPUS names no directory of files")
+def test_judged_files_give_the_judged_findings() -> None:
+    files = corpus()
+    assert files, "none of the judged files is in the directory"
+    changed = []
+    for key, path in files.items():
+        judged = Counter((int(row["line"]), row["code"]) for row in ROWS if row["digest"] == key and row["code"])
+        found = Counter((f.span.line, f.code) for f in check([str(path)]).findings)
+        changed += [f"{path}: new, to be judged: {one}" for one in found - judged]
+        changed += [f"{path}: no longer found: {one}" for one in judged - found]
+    assert changed == []

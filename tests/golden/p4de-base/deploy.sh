@@ -1,0 +1,70 @@
+#!/bin/bash
+# Deploys this plan, and nothing else: its stacks in order, its boot scripts, then the cluster. Written by `trainwright plan`.
+# Safe to run again: what is there already is updated or left as it is. Needs the AWS command line 2 and pcluster 3.16.1.
+# The files of the plan stay as they are; copies with the ids of what was created are kept under .deployed/.
+set -euo pipefail
+shopt -s inherit_errexit
+cd "$(dirname "$0")"
+
+cluster=p4de-base
+region=us-east-1
+aws=(aws --region "$region" --output text)
+
+for program in aws pcluster sha256sum; do
+  command -v "$program" > /dev/null || { echo "error: $program is not installed" >&2; exit 2; }
+done
+account=$("${aws[@]}" sts get-caller-identity --query Account)
+echo "deploying $cluster in $region, account $account" >&2
+
+rm -rf .deployed
+install -d -m 0700 .deployed/stacks
+cp cluster.yaml .deployed/
+cp stacks/*.parameters.json .deployed/stacks/
+
+# cluster_state: the cluster's status, or `none`. An answer that cannot be had ends the script: it is not "none".
+cluster_state() {
+  local found
+  found=$(pcluster list-clusters --region "$region" --query "clusters[?clusterName=='$cluster'].clusterStatus")
+  case $found in *[A-Z]*) tr -dc 'A-Z_' <<< "$found" ;; *) echo none ;; esac
+}
+
+# stack KEY: create or update one stack, then put its outputs where the plan refers to them.
+stack() {
+  local key=$1 name=$cluster-$1
+  echo "stack $name" >&2
+  "${aws[@]}" cloudformation deploy --stack-name "$name" --template-file "stacks/$key.yaml" \
+    --parameter-overrides "file://.deployed/stacks/$key.parameters.json" --capabilities CAPABILITY_IAM \
+    --no-fail-on-empty-changeset --tags "trainwright:cluster=$cluster" >&2
+  "${aws[@]}" cloudformation describe-stacks --stack-name "$name" \
+    --query 'Stacks[0].Outputs[].[OutputKey,OutputValue]' |
+    while read -r output value; do
+      sed -i "s|stack-output:$key\.$output\b|$value|g" .deployed/cluster.yaml .deployed/stacks/*.parameters.json
+    done
+}
+
+stack network # the spec names no network
+stack lustre-fsx # the file system at /fsx; it outlives the cluster
+stack openzfs-home # the folders at /home; they outlive the cluster
+
+if grep -nE '^[^#]*stack-output:' .deployed/cluster.yaml; then
+  echo "error: the lines above refer to stacks that have no such output" >&2
+  exit 1
+fi
+state=$(cluster_state)
+if [ "$state" = none ]; then verb=create-cluster; else verb=update-cluster; fi
+echo "pcluster $verb; a new cluster takes 10 to 20 minutes" >&2
+pcluster "$verb" --region "$region" --cluster-name "$cluster" --cluster-configuration .deployed/cluster.yaml > /dev/null
+
+while sleep 20; do
+  state=$(cluster_state)
+  echo "$(date +%H:%M:%S) $state" >&2
+  case $state in
+    *_COMPLETE) break ;;
+    *_FAILED | none)
+      pcluster get-cluster-stack-events --region "$region" --cluster-name "$cluster" \
+        --query "events[?contains(resourceStatus, 'FAILED')].[logicalResourceId,resourceStatusReason]" >&2
+      exit 1
+      ;;
+  esac
+done
+pcluster describe-cluster --region "$region" --cluster-name "$cluster" --query headNode
