@@ -15,6 +15,7 @@ from trainwright.errors import UserError
 from trainwright.predict import PredictRequest, predict
 from trainwright.predict.collectives import all_gather, all_reduce, group
 from trainwright.predict.constants import constants
+from trainwright.predict.evidence import NEW_SOURCE
 from trainwright.predict.goodput import DAY, START_S, best_interval, effective_time, goodput, simulate
 from trainwright.predict.hardware import Cluster, cluster, device, fabric, inner_link
 from trainwright.predict.layout import read_plan, shared_sequences
@@ -286,7 +287,7 @@ def test_the_number_of_sequences_is_taken_as_given():
 def test_what_is_outside_the_evidence_is_marked_and_wider():
     known = predict(PredictRequest("llama3-8b", "p5.48xlarge", trainer="megatron"))
     strange = predict(PredictRequest("llama3-8b", "g6e.48xlarge", 4))
-    assert not known.outside_evidence
+    assert known.outside_evidence == [NEW_SOURCE]
     assert strange.outside_evidence
     assert math.log(strange.high / strange.low) > math.log(known.high / known.low)
 
