@@ -2,8 +2,8 @@
 dense models and mixtures of experts, beside a naive baseline (one MFU per GPU and precision).
 
     python benchmarks/predict_accuracy.py              the shipped constants
-    python benchmarks/predict_accuracy.py --leave-out  every source against a fit without it (NVIDIA's count as one), and
-                                                       five random parts against a fit to the other four; minutes
+    python benchmarks/predict_accuracy.py --leave-out  every source against a fit without it (NVIDIA's are one), and
+                                                       five random parts against a fit to the rest; minutes
     python benchmarks/predict_accuracy.py --fit        print the constants that fit every row best
     python benchmarks/predict_accuracy.py --fit --write  and write them to constants.toml and evidence.toml
     python benchmarks/predict_accuracy.py --constants  print docs/predict/constants.md
@@ -85,7 +85,8 @@ def sweeps(chosen: Sequence[Point], log: Vector) -> dict[str, float]:
     span more than 10 %. Runs of the same setting are one point."""
     tables: dict[str, dict[float, list[float]]] = defaultdict(lambda: defaultdict(list))
     for p, e in zip(chosen, log, strict=True):
-        key = f"{p.row.get('path_or_url', '').split(':')[0]} {p.row['model']} {p.row['gpu'][:9]} {precision_of(p.row['precision'])}"
+        source = p.row.get("path_or_url", "").split(":")[0]
+        key = f"{source} {p.row['model']} {p.row['gpu'][:9]} {precision_of(p.row['precision'])}"
         tables[key][round((p.truth or 1.0) * math.exp(e), 6)].append(p.truth or 1.0)
     correlations = {}
     for key, settings in tables.items():
@@ -106,11 +107,13 @@ def by_group(chosen: Sequence[Point], log: Vector, name: Callable[[Point], str])
         print(f"  {key[:44]:44s} {summary(log[indices])}   naive mean {base:6.1%}")
 
 
-def covered(chosen: Sequence[Point], log: Vector, seen: Callable[[Point], Collection[Kind]]) -> Vector:
+def covered(
+    chosen: Sequence[Point], log: Vector, seen: Callable[[Point], Collection[Kind]], new_source: bool
+) -> Vector:
     """Whether each measurement lies in the 80 % interval around its prediction."""
     inside = []
     for p, s, e in zip(chosen, setups(chosen, constants()), log, strict=True):
-        width = half_width(outside(s, step_time(s, constants()).total, seen(p)))
+        width = half_width(outside(s, step_time(s, constants()).total, seen(p), new_source))
         inside.append(abs(e) <= width)
     return np.array(inside, dtype=float)
 
@@ -131,7 +134,13 @@ def part_errors(chosen: Sequence[Point]) -> Vector:
     return log
 
 
-def report_speed(title: str, chosen: Sequence[Point], log: Vector, seen: Callable[[Point], Collection[Kind]]) -> None:
+def report_speed(
+    title: str,
+    chosen: Sequence[Point],
+    log: Vector,
+    seen: Callable[[Point], Collection[Kind]],
+    new_source: bool = False,
+) -> None:
     """Dense rows by group, then mixtures of experts by source."""
     place = {id(p): e for p, e in zip(chosen, log, strict=True)}
     dense, experts = split_experts(chosen, constants())
@@ -150,11 +159,17 @@ def report_speed(title: str, chosen: Sequence[Point], log: Vector, seen: Callabl
     print(f"  rank correlation within {len(ranks)} sweeps: mean {np.mean(list(ranks.values())):.3f}")
     for name, rows in (("dense", dense), ("moe", experts)):
         if rows:
-            print(f"  the 80 % interval covers {covered(rows, errors_of[name], seen).mean():.1%} of {name} rows")
+            inside = covered(rows, errors_of[name], seen, new_source)
+            groups = {p.group for p in rows}
+            each = [inside[[p.group == group for p in rows]].mean() for group in groups]
+            print(
+                f"  the 80 % interval covers {inside.mean():.1%} of {name} rows, {np.mean(each):.1%} as the mean of "
+                f"{len(groups)} sources"
+            )
 
 
 def collective_errors() -> Vector:
-    """Sized rows. A figure printed with one digit (0.01 GB/s) is not a measurement of that precision, and is left out."""
+    """Rows with a size. A figure printed with one digit (0.01 GB/s) is too coarse to compare with, and is left out."""
     log = []
     for row in read("published_collectives.csv"):
         made = answer_collective(row)
@@ -218,6 +233,8 @@ def report_fit(chosen: Sequence[Point], write: bool) -> None:
         lines = [
             "# Trainer, accelerator and precision of the rows behind constants.toml; --fit --write renews this file."
         ]
+        names = sorted({p.source for p in timed(chosen)})
+        lines += ["sources = [", *(f'  "{name}",' for name in names), "]"]
         lines += ["kinds = [", *(f'  ["{a}", "{b}", "{c}"],' for a, b, c in rows), "]"]
         EVIDENCE_FILE.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
@@ -248,7 +265,7 @@ def main() -> None:
     elif flags.leave_out:
         log, memory_log, _ = left_out(chosen)
         others = {g: kinds([p for p in speed if p.group != g]) for g in {p.group for p in speed}}
-        report_speed("each source against a fit without it", speed, log, lambda p: others[p.group])
+        report_speed("each source against a fit without it", speed, log, lambda p: others[p.group], True)
         every = kinds(speed)
         report_speed("each fifth against a fit to the rest", speed, part_errors(chosen), lambda _: every)
         report_rest(memory_log)

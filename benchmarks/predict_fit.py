@@ -25,7 +25,8 @@ from trainwright.predict.step import step_time
 DATA = Path(__file__).with_name("data")
 NVIDIA = ("NVIDIA", "Korthikanti", "MT-NLG")
 OUTLIERS = {  # flagged in performance-notes section 8: kept out of the score, as they were published with doubts
-    "foundry-179", "foundry-068", "foundry-121", "dgxc-116", "dgxc-117", "kempner-027", "kempner-039", "mbridge-021", "mbridge-022",
+    "foundry-179", "foundry-068", "foundry-121", "dgxc-116", "dgxc-117", "kempner-027", "kempner-039", "mbridge-021",
+    "mbridge-022",
 }  # fmt: skip
 # (prior, one sigma in log space): papers, data sheets, our own operators; never a published training row.
 FREE = {
@@ -100,7 +101,8 @@ def errors(chosen: Sequence[Point], c: Constants) -> Vector:
 
 
 def memory_errors(chosen: Sequence[Point], c: Constants) -> Vector:
-    return np.array([math.log(memory(s, c).gib / (p.memory_gib or 1)) for s, p in zip(setups(chosen, c), chosen)])
+    predicted = np.array([memory(s, c).gib for s in setups(chosen, c)])
+    return np.log(predicted / np.array([p.memory_gib for p in chosen]))
 
 
 def timed(chosen: Sequence[Point]) -> list[Point]:

@@ -23,7 +23,7 @@ plan_as_it_is = submission.plan
 
 def order(spec: dict[str, Any], job: dict[str, Any], scheduler: Scheduler) -> Order:
     """The order for one job of a spec; a job that names nothing to run trains our smallest model."""
-    what = {} if {"script", "model", "recipe"} & job.keys() else {"model": MODEL}
+    what = {} if {"script", "model", "recipe", "command"} & job.keys() else {"model": MODEL}
     text = yaml.safe_dump({**spec, "jobs": [{"name": "count", **what, **job}]})
     loaded = load_text(text, str(COUNTING))
     resolved = resolve_job(loaded, scheduler=scheduler.name if scheduler.name == "process" else "").require()

@@ -15,10 +15,10 @@ from trainwright.check.registry import Rule, all_rules
 DOCS = Path(__file__).parents[1] / "docs"
 FOLDERS = ("rules", "reference", "reference/verbs")  # all pages in them are written here
 FAMILIES = {
-    "BEN": "Benchmarks", "CAP": "Capacity", "CFG": "Configuration", "CFN": "CloudFormation", "EKS": "EKS",
-    "ENV": "Environment variables", "HYP": "HyperPod", "IMG": "Images", "JOB": "Jobs", "K8S": "Kubernetes",
-    "NET": "Network", "PYT": "Training scripts", "SEC": "Security", "SHL": "Shell scripts", "SLU": "Slurm settings",
-    "SPC": "Specs", "STO": "Storage",
+    "BEN": "Benchmarks", "CAP": "Capacity", "CFG": "Configuration", "CFN": "CloudFormation", "DSP": "DeepSpeed",
+    "EKS": "EKS", "ENV": "Environment variables", "HYP": "HyperPod", "IMG": "Images", "JOB": "Jobs",
+    "K8S": "Kubernetes", "NET": "Network", "PYT": "Training scripts", "SEC": "Security", "SHL": "Shell scripts",
+    "SLU": "Slurm settings", "SPC": "Specs", "STO": "Storage",
 }  # fmt: skip
 LANGUAGES = {".yaml": "yaml", ".json": "json", ".sh": "bash", ".sbatch": "bash", ".dockerfile": "dockerfile"}
 

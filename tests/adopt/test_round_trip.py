@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import shlex
 import subprocess
 from dataclasses import dataclass, field
@@ -121,6 +122,15 @@ CASES: dict[str, Expected] = {
         ["bash", "-c", 'source ./.env; exec "$@"', "rank", "python", "/fsx/train.py", "--lr", "1e-4"],
         rendered=["--nproc-per-node=4"],
     ),
+    "heredoc-step.sbatch": Expected(
+        2, 8, 8, "torchrun", ["bash", "-c", 'cd /fsx/app; exec "$@"', "rank", "python", "train.py", "--b", "2"], {},
+        "10h",
+        ["--container-mounts=/fsx:/fsx,/home:/home", "--gres=gpu:8"],
+    ),
+    "trainjob.yaml": Expected(
+        3, 4, 4, "torchrun", ["python", "/app/train.py", "--epochs", "2"], {"LOGLEVEL": "INFO"}, None,
+        ["kind: TrainJob", "numNodes: 3", "numProcPerNode: 4"],
+    ),
     "pytorchjob.yaml": Expected(
         4, 8, 8, "torchrun", ["python", "/fsdp/train.py", "--num_layers=32", "--dataset=allenai/c4"],
         {"NCCL_DEBUG": "INFO", "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1"}, "2h",
@@ -133,7 +143,7 @@ CASES: dict[str, Expected] = {
     ),
     "jobset.yaml": Expected(
         2, 8, 8, "torchrun",
-        ["bash", "-c", 'export PYTHONPATH="/fsx/titan:$PYTHONPATH"; exec "$@"', "rank", "python", "-m",
+        ["bash", "-c", 'cd /fsx/titan; export PYTHONPATH="/fsx/titan:$PYTHONPATH"; exec "$@"', "rank", "python", "-m",
          "torchtitan.train", "--job.config_file", "llama3_8b.toml"],
         {"LOGLEVEL": "INFO"}, None, ["kind: JobSet", "parallelism: 2"],
     ),
@@ -270,3 +280,31 @@ def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
     path.write_text("a: 1\n")
     with pytest.raises(UserError, match="not a file that can be adopted"):
         adopt([str(path)])
+
+
+def test_damaged_files_never_fail(tmp_path: Path) -> None:
+    """Whatever a file holds, the answer is a spec or an error with a fix, never a traceback."""
+    source = random.Random(0)
+    for path in sorted(FILES.iterdir()):
+        text = path.read_text()
+        for _ in range(25):
+            lines = text.split("\n")
+            for _ in range(source.randrange(1, 6)):
+                at = source.randrange(len(lines))
+                change = source.choice(["drop", "cut", "swap", "noise"])
+                if change == "drop":
+                    lines[at] = ""
+                elif change == "cut":
+                    lines[at] = lines[at][: source.randrange(len(lines[at]) + 1)]
+                elif change == "swap":
+                    lines[at] = source.choice(lines)
+                else:
+                    lines[at] += source.choice(
+                        ["'", '"', "$(", "${", "`", "\\", "}", ")", "]", "&&", "<<EOF", ": [", "\x00"]
+                    )
+            damaged = tmp_path / path.name
+            damaged.write_text("\n".join(lines))
+            try:
+                as_data(adopt([str(damaged)]))
+            except UserError:
+                continue

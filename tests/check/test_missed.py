@@ -57,6 +57,23 @@ spec:
 """
 SHELL = "#!/bin/bash\n"
 
+JOBSET = """apiVersion: jobset.x-k8s.io/v1alpha2
+kind: JobSet
+metadata: {name: train}
+spec:
+  replicatedJobs:
+    - name: workers
+      template:
+        spec:
+          parallelism: 4
+          template:
+            spec:
+              containers:
+                - name: train
+                  image: example/train:1.0
+                  command: [torchrun, OPTIONS--nproc_per_node=1, --master_addr=train-workers-0-0.train, train.py]
+"""
+
 # name of the file, text, what to replace by what, the finding expected before it is replaced
 CASES = [
     ("a.sh", SHELL + "export NCCL_NET_GDR_LEVEL=LOC\nsrun python t.py\n", ("LOC", "PHB"), "error ENV001 2"),
@@ -92,6 +109,7 @@ CASES = [
     ("a.sh", SHELL + "DATASET=pile\npython prepare.py ${DATASEET}\n", ("DATASEET", "DATASET"), "warning SHL001 3"),
     ("a.sbatch", SHELL + "#SBATCH --nodes=2\nsrun torchrun --nproc_per_node 4 --rdzv_id $RANDOM --rdzv_backend c10d "
      "--rdzv_endpoint $H:29500 t.py\n", ("--nproc", "--nnodes 2 --nproc"), "error JOB009 3"),
+    ("a.yaml", JOBSET.replace("OPTIONS", ""), ("torchrun, ", "torchrun, --nnodes=4, "), "error JOB009 15"),
     ("a.sh", SHELL + "torchrun --nproc_per_nodes=8 train.py --lr 1\n", ("nproc_per_nodes", "nproc_per_node"),
      "error JOB013 2"),
     ("a.sh", SHELL + "python pretrain_gpt.py --num-layers 8 --micro-batchsize 2\n",

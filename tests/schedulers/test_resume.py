@@ -82,6 +82,12 @@ def test_what_is_not_over_or_done_is_not_resumed(home: Path, state: State, words
         prepare(run, ResumeRequest())
 
 
+def test_following_to_a_bad_end_says_how_to_continue(home: Path) -> None:
+    run = past_run("failed")
+    followed = tell("logs", "-f", run.name, code=1)
+    assert f"  continue from step 8: trainwright resume {run.name}" in followed.stderr
+
+
 def test_a_run_without_a_checkpoint_starts_anew_instead(home: Path) -> None:
     with pytest.raises(NothingToResume, match="has no checkpoint at") as caught:
         prepare(past_run("failed", step=None), ResumeRequest())
@@ -122,6 +128,16 @@ def test_a_chain_is_one_training_with_its_goodput(home: Path) -> None:
     assert training["goodput"] == pytest.approx(20 / 31), "20 seconds of steps that count, in 31"
     assert [fact["run"] for fact in history.newest(9, all_of_them=True)] == ["tiny-2", "tiny-1"]
     assert "65%" in tell("runs").stdout
+
+
+def test_a_list_reads_only_the_end_of_a_long_run(home: Path) -> None:
+    run = past_run("completed")
+    lines = (json.dumps({"step": n, "loss": 2.0, "tokens_per_s": 100.0 + (n > 40_000) * 50}) for n in range(1, 50_001))
+    (run.folder / "metrics.jsonl").write_text("".join(line + "\n" for line in lines))
+    began = time.process_time()
+    [fact] = history.newest(1)
+    assert time.process_time() - began < 0.5
+    assert (fact["step"], fact["tokens_per_s"]) == (50_000, 150.0)
 
 
 @pytest.mark.slow

@@ -105,11 +105,12 @@ def test_mistakes_are_told_in_three_parts(trainwright: Verb) -> None:
         ("down", "nothing"): "no local cluster 'nothing'",
         ("logs", "nothing-such"): "no run",
         ("submit", "spec.yaml", "--script", "no.py", "--scheduler", "process"): "no script",
-        ("submit", "spec.yaml", "long", "--set", "jobs.long.time=1h", "--scheduler", "process"): "cannot honour time",
     }.items():
         done = trainwright(*words, code=2)
         assert said in done.stderr, done.stderr
         assert "Traceback" not in done.stderr
+    refused = trainwright("submit", "spec.yaml", "long", "--set", "jobs.long.time=1h", "--scheduler", "process", code=1)
+    assert "the process scheduler cannot honour `time`" in refused.stderr
 
 
 def test_a_dry_run_leaves_nothing(trainwright: Verb, module_home: Path) -> None:

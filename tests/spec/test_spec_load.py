@@ -10,7 +10,7 @@ import yaml
 
 from trainwright.errors import UserError
 from trainwright.spec.defaults import resolve
-from trainwright.spec.load import load, load_all
+from trainwright.spec.load import load, load_all, load_text
 from trainwright.spec.mistakes import SpecError
 from trainwright.spec.schema import schema
 
@@ -203,3 +203,9 @@ def test_a_file_of_another_kind_is_called_by_its_name(tmp_path: Path, text: str,
     with pytest.raises(UserError, match=f"this is {kind}, not a Trainwright spec") as caught:
         load(write(tmp_path, text))
     assert "trainwright check" in caught.value.fix
+
+
+def test_a_quoted_number_stays_a_text() -> None:
+    job = "{name: j, command: [python, a.py, --lr, '1e-4', '0.10']}"
+    text = f"name: a\nplatform: local\nqueues: [{{name: q}}]\njobs: [{job}]\n"
+    assert load_text(text, "spec.yaml").spec.jobs[0].command[3:] == ("1e-4", "0.10")

@@ -44,7 +44,8 @@ def test_a_run_learns_and_leaves_the_documented_folder(config, tmp_path):
     assert status == 0
     names = {p.name for p in folder.iterdir()}
     assert names == {
-        "config.json", "metrics.jsonl", "events.jsonl", "result.json", "checkpoints", "samples-rank00000.jsonl",
+        "config.json", "metrics.jsonl", "events.jsonl", "result.json", "checkpoints", "tokenizer",
+        "samples-rank00000.jsonl",
     }  # fmt: skip
     lines = metrics(config)
     assert [line["step"] for line in lines] == list(range(1, 31))

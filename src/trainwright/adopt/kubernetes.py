@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from itertools import pairwise
 from typing import Any
 
 from trainwright.adopt.launch import Launched, taken_apart
 from trainwright.adopt.result import Adoption
-from trainwright.adopt.shell import assignment, command_words, needed
-from trainwright.adopt.tables import PROVIDED, is_secret
+from trainwright.adopt.shell import assignment, command_words, in_shell, needed
+from trainwright.adopt.tables import PROVIDED, is_secret, table
 from trainwright.catalog.instances import find_instance
 from trainwright.check.model import Container, File, Job, Value
 from trainwright.check.readers.kubernetes import EFA, NEURON
@@ -242,7 +243,7 @@ class _Manifest:
             words = [Value(word.value, word.span, word.text) if not _own(word) else word for word in words]
         texts = [word.value for word in words if not word.known]
         values = [e for e in needed(self.source.script, texts) if e.name not in PROVIDED]
-        prelude = [*(assignment(entry) for entry in values), *self.late]
+        prelude = [*self._preparations(), *(assignment(entry) for entry in values), *self.late]
         if not words:
             result.assume("no command", self.source.span, "the image's own entry point runs: write what each rank runs")
             return
@@ -250,6 +251,23 @@ class _Manifest:
         result.job["launcher"] = "srun" if self.kind == "MPIJob" and launched.launcher == "plain" else launched.launcher
         at = self.source.launch.span if self.source.launch is not None else self.source.span
         result.carry(" ".join(word.value for word in words[:4]), at, f"command, launcher: {result.job['launcher']}")
+
+    def _preparations(self) -> list[str]:
+        """Lines of the container's script before the launch: those that prepare the shell run on each rank too."""
+        launch = self.source.launch
+        if self.source.script is None or launch is None:
+            return []
+        commands = table()["commands"]
+        lines = []
+        for command in itertools.takewhile(lambda one: one is not launch, self.source.commands):
+            text = " ".join([command.program, *(in_shell(word) for word in command.words[1:])])
+            if command.program in commands["prepare"] and not command.conditional:
+                lines.append(text)
+                self.result.carry(text, command.span, "in the command: it prepares the shell of each rank")
+            elif command.program not in commands["silent"]:
+                why = "it runs once per pod before the ranks: put it into the image, or into the command"
+                self.result.drop(command.program if "token" in text.lower() else text, command.span, why)
+        return lines
 
     def _placeholders(self) -> None:
         """Names that envsubst would have filled in."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 
 from trainwright.adopt.result import Adoption
@@ -13,6 +14,8 @@ from trainwright.spec.units import format_seconds
 
 # What any shell has.
 _ENVIRONMENT = ("HOME", "PWD", "USER", "PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "HOSTNAME", "RANDOM", "TMPDIR")
+# The first host's name, a list of hosts, a random port.
+_MEETING = re.compile(r"hostname|\$RANDOM|NODELIST|\$\{?\w*(?:node|host)\w*\[", re.I)
 _TIME = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?")
 
 
@@ -60,7 +63,9 @@ class _Script:
         if name:
             self.result.carry(f"--partition={partition.value if partition else ''}", partition, f"queue {name}")
         else:
-            self.result.assume("queue default", None, "the script names no partition: put the cluster's in its place")
+            self.result.assume(
+                "queue default", None, "the script names no partition: the cluster's own default is used"
+            )
         exclusive = self.said.get("exclusive")
         self.result.queue["exclusive"] = exclusive is not None
         if exclusive is not None:
@@ -125,7 +130,7 @@ class _Script:
     def _is_meeting(self, name: str) -> bool:
         """Whether a variable only holds where the ranks meet: the first host's name, a random port."""
         values = [entry.value.value for entry in self.script.assignments if entry.name == name]
-        return bool(values) and all(re.search(r"hostname|\$RANDOM|NODELIST", value) for value in values)
+        return bool(values) and all(re.search(_MEETING, value) for value in values)
 
     def _command(self) -> None:
         launched, result = self.launched, self.result
@@ -187,14 +192,16 @@ class _Script:
         inside = self.batch.option("container_workdir")
         if inside is not None:
             lines.append(f"cd {in_shell(inside)}")
-        for command in self.script.commands:
-            if command.program not in prepare or self.launch is None or command.span.line >= self.launch.span.line:
+        before = itertools.takewhile(lambda command: command is not self.launch, self.script.commands)
+        for command in before if self.launch is not None else ():
+            if command.program not in prepare:
                 continue
             text = " ".join([command.program, *(in_shell(word) for word in command.words[1:])])
-            if "container" in self.result.job:
-                self.result.drop(text, command.span, "it prepares the shell outside the container")
-            elif command.conditional or command.runner is not None:
+            in_step = command.runner is not None and command.runner is self.runner
+            if command.conditional or (command.runner is not None and not in_step):
                 self.result.drop(text, command.span, "it runs only under a condition that a spec cannot state")
+            elif "container" in self.result.job and not in_step:
+                self.result.drop(text, command.span, "it prepares the shell outside the container")
             else:
                 lines.append(text)
                 self.result.carry(text, command.span, "in the command: it prepares the shell of each rank")
@@ -227,7 +234,8 @@ class _Script:
         for command in self.script.commands:
             if command is self.launch or command.program in quiet or not command.program:
                 continue
-            if command.program in functions or (command.program in ("bash", "sh") and "-c" in _texts(command)):
+            is_shell = command.program in ("bash", "sh") and (len(command.words) == 1 or "-c" in _texts(command))
+            if command.program in functions or is_shell:
                 continue
             if self.launch is not None and command.span == self.launch.span:
                 if command.program in ("nsys", "numactl", "timeout", "ncu"):

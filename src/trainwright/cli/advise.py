@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from trainwright.cli.quantity import quantity
+from trainwright.cli.quantity import positive, quantity
 from trainwright.errors import UserError
 
 if TYPE_CHECKING:
@@ -43,6 +43,11 @@ def command(model: str, tokens: str, as_json: bool, spec_file: Path | None, **fl
     from trainwright.predict.search import left_out
 
     request = _request(model, tokens, flags)
+    if spec_file and request.shape.experts:
+        raise UserError(
+            f"no spec can be written: our trainer has dense decoders only, and {model} is a mixture of experts",
+            where="--spec", fix="leave --spec out; the offers are predicted for Megatron",
+        )  # fmt: skip
     for name in left_out(request.instances):
         click.echo(f"{name} is left out: too little is published about Neuron kernels", err=True)
     advice = advise(request, calibrated())
@@ -51,7 +56,7 @@ def command(model: str, tokens: str, as_json: bool, spec_file: Path | None, **fl
             "candidates": advice.candidates, "fitting": advice.fitting, "why": advice.why,
             "chosen": _record(advice.chosen), "front": [_record(o) for o in advice.front],
             "runners_up": [{**_record(o), "why_not": why} for o, why in advice.runners_up],
-            "spec": spec_of(advice.chosen, request.tokens, request.region),
+            "spec": None if request.shape.experts else spec_of(advice.chosen, request.tokens, request.region),
         }  # fmt: skip
         click.echo(json.dumps(record, indent=2))
     else:
@@ -78,23 +83,34 @@ def _print(advice: Advice, request: AdviceRequest) -> None:
     from trainwright.cli.table import columns
     from trainwright.predict.advice_spec import text_of
 
-    header = ("days", "dollars", "instance", "nodes", "bought", "plan", "micro x count", "recompute", "tokens/s")
+    header = ("time", "dollars", "instance", "nodes", "bought", "plan", "micro x count", "recompute", "tokens/s")
     rows = [(*_cells(o), "<- chosen" if o is advice.chosen else "") for o in advice.front]
     click.echo(columns((*header, "goodput", ""), rows))
+    chosen = advice.chosen
     click.echo(f"\nchosen: {advice.why}")
+    click.echo(
+        f"it takes at most {_duration(chosen.latest_days)} with a probability of 90 %, 0.25 h of start-up included"
+    )
     click.echo("\nwhy not the others")
     for offer, why in advice.runners_up:
         click.echo(f"  {offer.nodes} x {offer.instance} ({offer.kind}) {offer.setup.plan}: {why}")
-    click.echo(f"\nspec\n{text_of(advice.chosen, request.tokens, request.region)}")
+    if request.shape.experts:
+        click.echo("\nno spec: our trainer has dense decoders only; the offers are predicted for Megatron")
+    else:
+        click.echo(f"\nspec\n{text_of(advice.chosen, request.tokens, request.region)}")
     click.echo(f"{advice.candidates:,} candidates, {advice.fitting:,} of them fit and have a price", err=True)
 
 
 def _cells(o: Offer) -> tuple[str, ...]:
     s = o.setup
     return (
-        f"{o.days:,.1f}", f"{o.usd:,.0f}", o.instance, str(o.nodes), o.kind, str(s.plan),
+        _duration(o.days), f"{o.usd:,.0f}", o.instance, str(o.nodes), o.kind, str(s.plan),
         f"{s.batch.micro} x {s.batch.count}", s.recompute, f"{o.tokens_per_s:,.0f}", f"{o.effective:.1%}",
     )  # fmt: skip
+
+
+def _duration(days: float) -> str:
+    return f"{days:,.1f} d" if days >= 1 else f"{days * 24:.1f} h"
 
 
 def _record(o: Offer) -> dict[str, object]:
@@ -102,7 +118,8 @@ def _record(o: Offer) -> dict[str, object]:
     return {
         "instance": o.instance, "nodes": o.nodes, "gpus": o.gpus, "capacity": o.kind, "plan": str(s.plan),
         "micro_batch": s.batch.micro, "microbatches": s.batch.count, "recompute": s.recompute,
-        "tokens_per_s": o.tokens_per_s, "goodput": o.effective, "days": o.days, "usd": o.usd,
+        "tokens_per_s": o.tokens_per_s, "goodput": o.effective, "days": o.days, "latest_days": o.latest_days,
+        "usd": o.usd, "step_time_s": o.step_s, "checkpoint_s": o.checkpoint_s,
         "memory_gib": o.memory_gib,
     }  # fmt: skip
 
@@ -110,7 +127,7 @@ def _record(o: Offer) -> dict[str, object]:
 def _count(option: str, text: str) -> int:
     from trainwright.spec.units import parse_count
 
-    return quantity(option, text, parse_count)
+    return positive(option, quantity(option, text, parse_count))
 
 
 def _days(text: str | None) -> float | None:

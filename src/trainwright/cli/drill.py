@@ -15,7 +15,7 @@ from trainwright.cli.table import columns
 @click.argument("spec", type=click.Path(exists=True, dir_okay=False))
 @click.argument("job", required=False)
 @click.option("--fault", "faults", multiple=True, metavar="NAME", help="node, rank, controller, time, script, cancel.")
-@click.option("--steps", default=24, show_default=True, help="Steps of the job that is struck.")
+@click.option("--steps", default=24, show_default=True, help="Steps of the job that is disturbed.")
 @click.option("--every", default=4, show_default=True, help="Steps between its checkpoints.")
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change one value of the spec.")
 @click.option("--host", default="", metavar="USER@HEAD", help="Reach the Slurm head node over ssh.")

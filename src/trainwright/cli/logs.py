@@ -63,7 +63,7 @@ def watch(run: Run, rank: int | None) -> None:
     code = "" if status.exit_code is None else f", exit status {status.exit_code}"
     click.echo(f"{run.name}: {status.state}{code}", err=True)
     if status.state != "completed":
-        tell_why(run, status)
+        show_cause(run, status)
         sys.exit(1)
 
 
@@ -90,12 +90,16 @@ def _plainly(run: Run, scheduler: Scheduler, rank: int | None, pause: float) -> 
     return follow(run, scheduler, rank, click.echo, show, pause)
 
 
-def tell_why(run: Run, status: JobStatus) -> None:
+def show_cause(run: Run, status: JobStatus) -> None:
+    """Why a run failed, where to read more, and how to continue it where it has a checkpoint."""
     from trainwright.runs.history import failure
+    from trainwright.runs.resume import resumable_step
 
     cause = failure(run, status)
-    if cause is None:
-        return
-    click.echo(f"  why: {cause}", err=True)
-    rank = "" if cause.rank is None else f" --rank {cause.rank}"
-    click.echo(f"  see: trainwright logs {run.name}{rank}", err=True)
+    if cause is not None:
+        click.echo(f"  why: {cause}", err=True)
+        rank = "" if cause.rank is None else f" --rank {cause.rank}"
+        click.echo(f"  see: trainwright logs {run.name}{rank}", err=True)
+    step = resumable_step(run)
+    if step:
+        click.echo(f"  continue from step {step}: trainwright resume {run.name}", err=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from trainwright.cli.quantity import quantity
+from trainwright.cli.quantity import positive, quantity
 from trainwright.errors import UserError
 
 if TYPE_CHECKING:
@@ -109,13 +109,14 @@ def _predictions(words: tuple[str, ...], flags: dict[str, Any], constants: Const
 
 
 def _request(flags: dict[str, Any]) -> PredictRequest:
+    from trainwright.catalog.regions import region
     from trainwright.predict.request import PredictRequest
 
-    same = ("model", "instance", "nodes", "micro_batch", "precision", "trainer", "recompute", "region")
+    same = ("model", "instance", "nodes", "micro_batch", "precision", "trainer", "recompute")
     return PredictRequest(
         **{name: flags[name] for name in same}, sequence=flags["sequence"] or flags["seq"],
         batch_tokens=_count("--batch", flags["batch"]), tokens=_count("--tokens", flags["tokens"]),
-        price_kind=flags["capacity"],
+        price_kind=flags["capacity"], region=region(flags["region"]).name,
     )  # fmt: skip
 
 
@@ -140,7 +141,7 @@ def _refuse_flags_beside_a_spec(ctx: click.Context, words: tuple[str, ...], over
 def _count(option: str, text: str | None) -> int | None:
     from trainwright.spec.units import parse_count
 
-    return None if text is None else quantity(option, text, parse_count)
+    return None if text is None else positive(option, quantity(option, text, parse_count))
 
 
 def _print(predictions: list[Prediction], explained: bool, constants: Constants) -> None:
@@ -177,7 +178,7 @@ def _suggest(prediction: Prediction, constants: Constants, of_spec: bool) -> Non
 def _calibrate(folders: list[Path], as_json: bool) -> None:
     from dataclasses import asdict
 
-    from trainwright.predict.calibrate import calibrate, settings_file
+    from trainwright.predict.calibrate import FAR, calibrate, settings_file
 
     if not folders:
         raise UserError("no run to calibrate with", fix="trainwright predict --calibrate RUN [RUN ...]")
@@ -190,4 +191,11 @@ def _calibrate(folders: list[Path], as_json: bool) -> None:
             f"{change.name}: {change.before:.4g} -> {change.after:.4g}; error on {change.runs} runs "
             f"{change.error_before:.1%} -> {change.error_after:.1%}"
         )
+        if change.sigmas > FAR:
+            click.echo(
+                f"  {change.name} is {change.sigmas:.1f} sigmas from what published runs give: check the run",
+                err=True,
+            )
+    if not changes:
+        click.echo("nothing changed: the runs agree with the predictions")
     click.echo(f"kept in {settings_file()}", err=True)

@@ -17,3 +17,10 @@ def quantity(option: str, text: str, parse: Callable[[str], T]) -> T:
     except ValueError as error:
         what, _, fix = str(error).partition("; ")
         raise UserError(what, where=option, fix=fix) from error
+
+
+def positive(option: str, value: int) -> int:
+    """The value of a flag that must be above zero."""
+    if value <= 0:
+        raise UserError(f"{option} is {value}", where=option, fix="give a number above 0")
+    return value

@@ -30,7 +30,7 @@ class WithArguments(click.Command):
 @click.option("--script", metavar="FILE", help="Run this script instead of a job of the spec.")
 @click.option("--recipe", metavar="NAME", help="Run this recipe (`trainwright recipes list`, or a file of yours).")
 @click.option("--nodes", type=click.IntRange(1), help="Nodes for --script or --recipe.")
-@click.option("--processes", type=click.IntRange(1), help="Processes a node for --script or --recipe.")
+@click.option("--processes", type=click.IntRange(1), help="Processes per node for --script or --recipe.")
 @click.option("--queue", metavar="NAME", help="Queue for --script or --recipe.")
 @click.option("--container", metavar="IMAGE", help="Image for --script or --recipe.")
 @click.option("--scheduler", type=click.Choice(["process"]), help="Run here, as plain processes.")
@@ -106,11 +106,11 @@ def expectation(facts: dict[str, Any] | None) -> str:
     """One line of what is predicted, before the job takes its nodes."""
     if facts is None or "unavailable" in facts:
         return ""
-    memory = f"{facts['memory_gib']:.0f} of {facts['memory_limit_gib']:.0f} GiB a GPU"
+    memory = f"{facts['memory_gib']:.0f} of {facts['memory_limit_gib']:.0f} GiB per GPU"
     if facts["fits"] == "no":
         return f"predicted: it runs out of memory ({memory}); `trainwright predict` names the nearest plan that fits"
     memory += ", which is tight" if facts["fits"] == "tight" else ""
-    money = f", ${facts['cost']['usd_hour']:,.2f} an hour" if facts["cost"] else ""
+    money = f", ${facts['cost']['usd_hour']:,.2f} per hour" if facts["cost"] else ""
     return f"predicted: {facts['tokens_per_s']:,.0f} tokens/s, {memory}{money}"
 
 

@@ -11,6 +11,7 @@ from trainwright.predict.search import Offer, chosen_types, offers
 from trainwright.predict.step import step_time
 
 RUNNERS_UP = 8
+EQUAL_COST = 0.02  # less than the predictor can tell apart
 OVERHEADS = (
     "tensor parallel", "weight gathers", "bubble", "recompute", "gradients", "imbalance", "context parallel",
 )  # fmt: skip
@@ -67,19 +68,31 @@ def pareto(fitting: list[Offer]) -> list[Offer]:
 
 def choose(front: list[Offer], deadline: float | None, budget: float | None) -> tuple[Offer, str]:
     if deadline is not None or budget is not None:
-        allowed = [o for o in front if (deadline is None or o.days <= deadline) and (budget is None or o.usd <= budget)]
+        allowed = [
+            o for o in front if (deadline is None or o.latest_days <= deadline) and (budget is None or o.usd <= budget)
+        ]
         if not allowed:
             fastest, cheapest = front[0], front[-1]
             raise NoOffer(
                 "no offer meets the deadline and the budget",
-                fix=f"the fastest takes {fastest.days:.1f} days for ${fastest.usd:,.0f}; the cheapest "
+                fix=f"the fastest takes {fastest.days:.1f} days (at most {fastest.latest_days:.1f} with a "
+                f"probability of 90 %) for ${fastest.usd:,.0f}; the cheapest "
                 f"${cheapest.usd:,.0f} in {cheapest.days:.1f} days",
             )
         if deadline is not None:
-            return min(allowed, key=lambda o: o.usd), f"the cheapest that ends within {deadline:g} days"
+            return soonest(allowed), f"the cheapest that ends within {deadline:g} days with a probability of 90 %"
         return min(allowed, key=lambda o: o.days), f"the fastest under ${budget:,.0f}"
     best = min(front, key=lambda o: o.days * o.usd)
-    return best, "the best balance: halving its time would more than double its cost, and vice versa"
+    near = [o for o in front if o.usd <= best.usd * (1 + EQUAL_COST) and o.days * o.usd <= 1.02 * best.days * best.usd]
+    return min(
+        near, key=lambda o: o.days
+    ), "the best balance: halving its time would more than double its cost, and vice versa"
+
+
+def soonest(offers: list[Offer]) -> Offer:
+    """Of the offers that cost nearly as little as the cheapest, the one that ends first."""
+    least = min(o.usd for o in offers)
+    return min((o for o in offers if o.usd <= least * (1 + EQUAL_COST)), key=lambda o: o.days)
 
 
 def runners_up(fitting: list[Offer], chosen: Offer, c: Constants) -> list[tuple[Offer, str]]:

@@ -1,4 +1,5 @@
-"""Fits the predictor to a user's own runs: the matmul rate their GPUs sustain, kept in the user's settings."""
+"""Fits the predictor to a user's own runs: the few constants that a run informs move from their shipped values, the
+others stay. The result is kept in the user's settings."""
 
 from __future__ import annotations
 
@@ -20,6 +21,12 @@ SUSTAINED = {
     "sm_90": "matmul_sustained_hopper",
     "sm_100": "matmul_sustained_blackwell",
 }
+# Constants a run may move beside the matmul rate, and how uncertain published rows leave each (one sigma, log space).
+SHARED = {"overlap_contention": 0.5, "step_fixed": 0.5, "tp_overlap_hidden": 0.3, "alltoall_exposed": 0.3}
+SUSTAINED_SIGMA = 0.06
+NOISE = 0.01  # of a run's measured speed, in log space
+SMALL = 0.005  # a change below this share is not kept
+FAR = 2.0  # sigmas beyond which a value contradicts the published rows
 LOCAL = "local_pace"
 WARM_UP = 0.2  # share of a run's lines, at its start, that is ignored
 
@@ -43,6 +50,7 @@ class Change:
     error_before: float
     error_after: float
     runs: int
+    sigmas: float = 0.0  # how far the value is from what published rows give
 
 
 def settings_file() -> Path:
@@ -90,7 +98,7 @@ def log_errors(runs: list[tuple[Setup, float]], c: Constants) -> list[float]:
 
 
 def calibrate(folders: list[Path]) -> list[Change]:
-    """Fit the sustained rate of each GPU generation to the runs on it, and keep the result in the user's settings."""
+    """Fit what the runs inform, generation by generation, and keep the result in the user's settings."""
     runs = [read_run(folder) for folder in folders]
     values = overrides()
     changes = []
@@ -98,7 +106,7 @@ def calibrate(folders: list[Path]) -> list[Change]:
     for family, name in SUSTAINED.items():
         of_family = [(s, rate) for s, rate in computed if s.cluster.device.family == family]
         if of_family:
-            changes.append(fit_one(name, of_family))
+            changes += fit_constants({name: SUSTAINED_SIGMA, **SHARED}, of_family)
     on_cpu = [math.log(r.tokens_per_s / r.predicted_tokens_per_s) for r in runs if r.setup is None]
     if on_cpu:
         changes.append(fit_local(on_cpu, values.get(LOCAL, 1.0)))
@@ -120,19 +128,44 @@ def mean_size(log: list[float]) -> float:
     return statistics.fmean(abs(math.expm1(e)) for e in log)
 
 
-def fit_one(name: str, runs: list[tuple[Setup, float]]) -> Change:
-    """Bisection for the value at which the median error is zero, within a third of the shipped value."""
-    base = constants()
-    shipped = float(getattr(base, name))
-    low, high = shipped * 0.67, min(1.1, shipped * 1.33)
-    for _ in range(40):
-        middle = (low + high) / 2
-        if statistics.median(log_errors(runs, base.with_values(**{name: middle}))) > 0:
-            high = middle
-        else:
-            low = middle
-    after = (low + high) / 2
-    before = float(getattr(calibrated(), name))
-    old = log_errors(runs, base.with_values(**{name: before}))
-    new = log_errors(runs, base.with_values(**{name: after}))
-    return Change(name, before, after, mean_size(old), mean_size(new), len(runs))
+def fit_constants(prior: dict[str, float], runs: list[tuple[Setup, float]]) -> list[Change]:
+    """The most likely values given runs and prior: a Kalman update per run. A constant that hardly affects a run
+    keeps its value."""
+    names = list(prior)
+    x, spread = [0.0] * len(names), [[prior[a] ** 2 if a == b else 0.0 for b in names] for a in names]
+    for s, rate in runs:
+        x, spread = updated(x, spread, names, s, rate)
+    start = calibrated()
+    kept = {n: v for n, v in moved(names, x).items() if abs(v / getattr(constants(), n) - 1) > SMALL}
+    old, new = log_errors(runs, start), log_errors(runs, constants().with_values(**kept))
+    return [
+        Change(
+            name, float(getattr(start, name)), value, mean_size(old), mean_size(new), len(runs),
+            abs(math.log(value / getattr(constants(), name))) / prior[name],
+        )
+        for name, value in kept.items()
+    ]  # fmt: skip
+
+
+def moved(names: list[str], x: list[float]) -> dict[str, float]:
+    """The shipped values, moved by x in log space."""
+    return {name: float(getattr(constants(), name)) * math.exp(v) for name, v in zip(names, x, strict=True)}
+
+
+def updated(
+    x: list[float], spread: list[list[float]], names: list[str], s: Setup, rate: float
+) -> tuple[list[float], list[list[float]]]:
+    """Mean and covariance of the constants after one run, with its speed linearised at the result (five rounds)."""
+
+    def speed(at: list[float]) -> float:
+        return math.log(s.tokens / step_time(s, constants().with_values(**moved(names, at))).total)
+
+    here, nudge, size = x, 0.02, range(len(x))
+    for _ in range(5):
+        now = speed(here)
+        slope = [(speed([v + nudge * (i == j) for j, v in enumerate(here)]) - now) / nudge for i in size]
+        toward = [sum(spread[i][j] * slope[j] for j in size) for i in size]
+        gain = [t / (sum(g * t for g, t in zip(slope, toward, strict=True)) + NOISE**2) for t in toward]
+        left = math.log(rate) - now - sum(slope[i] * (x[i] - here[i]) for i in size)
+        here = [x[i] + gain[i] * left for i in size]
+    return here, [[spread[i][j] - gain[i] * toward[j] for j in size] for i in size]

@@ -7,21 +7,24 @@ import tomllib
 from collections.abc import Collection
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from trainwright.predict.hardware import device
 from trainwright.predict.setup import Setup
 
-# Half widths of the 80 % interval, in log space, from benchmarks/predict_accuracy.py --leave-out: BASE covers rows whose
+# Half widths of the 80 % interval, in log space, by benchmarks/predict_accuracy.py --leave-out: BASE covers rows whose
 # neighbours were in the fit, the others what a row adds to that where the fit has not seen its like.
-BASE = 0.085
+BASE = 0.075
+NEW_SOURCE = "no run of this cluster was seen; `predict --calibrate` narrows the interval"
 WIDER = {
-    "no published row of this trainer": 0.07,
-    "no published row of this trainer on this accelerator": 0.05,
-    "no published row with this precision on this generation": 0.10,
-    "no published row on this accelerator": 0.20,
-    "a trainer whose kernels are not known": 0.15,
+    NEW_SOURCE: 0.10,
+    "no published row of this trainer": 0.03,
+    "no published row of this trainer on this accelerator": 0.03,
+    "no published row with this precision on this generation": 0.08,
+    "no published row on this accelerator": 0.12,
+    "a trainer whose kernels are not known": 0.2,
     "4-bit training": 0.04,
-    "a Blackwell accelerator, whose software is still changing": 0.03,
+    "a Blackwell accelerator, whose software is still changing": 0.04,
     "context parallelism with unequal shares of the causal mask": 0.10,
     "a mixture of experts": 0.30,
     "a model that is not a decoder": 0.20,
@@ -39,6 +42,15 @@ LONGEST = 262_144
 Kind = tuple[str, str, str]  # trainer profile, accelerator, precision
 
 
+@cache
+def _evidence() -> dict[str, Any]:
+    return tomllib.loads(Path(__file__).with_name("evidence.toml").read_text(encoding="utf-8"))
+
+
+def published_sources() -> frozenset[str]:
+    return frozenset(_evidence()["sources"])
+
+
 def kind_of(s: Setup) -> Kind:
     return s.profile.name, s.cluster.device.name, s.precision
 
@@ -46,14 +58,15 @@ def kind_of(s: Setup) -> Kind:
 @cache
 def published_kinds() -> frozenset[Kind]:
     """Trainer, accelerator and precision of every row that the shipped constants were fitted to."""
-    rows = tomllib.loads(Path(__file__).with_name("evidence.toml").read_text(encoding="utf-8"))["kinds"]
-    return frozenset((trainer, chip, precision) for trainer, chip, precision in rows)
+    return frozenset((trainer, chip, precision) for trainer, chip, precision in _evidence()["kinds"])
 
 
-def outside(s: Setup, step: float, seen: Collection[Kind] | None = None) -> list[str]:
-    """The reasons of WIDER that apply to this job. `seen`: the kinds of rows behind the constants."""
+def outside(s: Setup, step: float, seen: Collection[Kind] | None = None, new_source: bool = True) -> list[str]:
+    """The reasons of WIDER that apply to this job. `seen`: the kinds of rows behind the constants; `new_source`: no row
+    is from the same publication or cluster."""
     known = published_kinds() if seen is None else seen
     rules = {
+        NEW_SOURCE: new_source,
         "a trainer whose kernels are not known": s.profile.name in ("torch", "torch-compiled"),
         "4-bit training": s.precision == "fp4",
         "a Blackwell accelerator, whose software is still changing": s.cluster.device.family == "sm_100",
@@ -68,7 +81,7 @@ def outside(s: Setup, step: float, seen: Collection[Kind] | None = None) -> list
         "a model smaller than any published row": s.shape.hidden < 512,
         "a step under 50 ms, which the host's launch rate may limit": step < 0.05,
     }
-    return [*unseen(kind_of(s), s.cluster.device.family, known), *(reason for reason, holds in rules.items() if holds)]
+    return [*(reason for reason, holds in rules.items() if holds), *unseen(kind_of(s), s.cluster.device.family, known)]
 
 
 def unseen(kind: Kind, family: str, known: Collection[Kind]) -> list[str]:
@@ -91,7 +104,7 @@ def half_width(reasons: list[str]) -> float:
     return math.sqrt(BASE**2 + sum(WIDER[reason] ** 2 for reason in reasons))
 
 
-def interval(rate: float, s: Setup, step: float, seen: Collection[Kind] | None = None) -> tuple[float, float]:
+def interval(rate: float, s: Setup, step: float, new_source: bool = True) -> tuple[float, float]:
     """(low, high) of tokens/s: the 80 % interval."""
-    width = half_width(outside(s, step, seen))
+    width = half_width(outside(s, step, new_source=new_source))
     return rate * math.exp(-width), rate * math.exp(width)

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 DAY = 86_400.0
 # Llama 3 405B: 466 interruptions in 54 days on 16,384 GPUs in 2,048 nodes (arXiv:2407.21783, section 3.3.4).
 FAILURES_PER_NODE_DAY = 466 / (54 * 2048)
+SPOT_FAILURES = 20.0  # times the usual rate: spot nodes are also reclaimed
+START_S = 900.0  # from the launch of the instances to the first step: boot, mount, import, compile; it is paid for
 RESTART_S = 600.0  # find and replace the failed node, start the job, load the checkpoint
 
 
@@ -22,6 +24,10 @@ class Goodput:
     restart_s: float
     mean_time_between_failures_s: float
     failures_per_day: float
+
+
+def failures_per_node_day(price_kind: str) -> float:
+    return FAILURES_PER_NODE_DAY * (SPOT_FAILURES if price_kind == "spot" else 1.0)
 
 
 def best_interval(stall: float, mtbf: float) -> float:
@@ -42,9 +48,10 @@ def goodput(
     stall: float,
     interval: float | None = None,
     restart: float = RESTART_S,
-    failures_per_node_day: float = FAILURES_PER_NODE_DAY,
+    failure_rate: float = FAILURES_PER_NODE_DAY,
 ) -> Goodput:
-    per_day = max(failures_per_node_day * nodes, 1e-9)
+    """`failure_rate`: failures per node and day."""
+    per_day = max(failure_rate * nodes, 1e-9)
     mtbf = DAY / per_day
     every = interval or best_interval(stall, mtbf)
     return Goodput(effective_time(every, stall, restart, mtbf), every, stall, restart, mtbf, per_day)

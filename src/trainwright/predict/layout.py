@@ -8,7 +8,7 @@ from dataclasses import replace
 from trainwright.catalog.models import model
 from trainwright.errors import UserError
 from trainwright.predict.constants import Constants
-from trainwright.predict.hardware import cluster
+from trainwright.predict.hardware import Device, cluster
 from trainwright.predict.memory import TIGHT, least_recompute, memory
 from trainwright.predict.profiles import profile
 from trainwright.predict.request import PredictRequest
@@ -17,7 +17,7 @@ from trainwright.predict.step import step_time
 from trainwright.train.models.shape import ModelShape
 from trainwright.train.parallel.plan import ParallelPlan, complete, parse_axes
 
-MICRO_BATCHES = (16, 8, 4, 2, 1)
+MICRO_BATCHES = (512, 256, 128, 64, 32, 16, 8, 4, 2, 1)
 ZERO_STAGES = ("0", "1", "2", "3")
 
 
@@ -30,6 +30,7 @@ def lay_out(request: PredictRequest, c: Constants) -> Setup:
             f"{request.instance} cannot be predicted: too little is published about Neuron kernels",
             fix="name an instance type with GPUs",
         )
+    refuse_precision(machines.device, request.precision)
     trainer = profile(request.trainer)
     plan, zero = read_plan(request.plan, machines.gpus)
     zero = request.zero if request.zero is not None else zero
@@ -41,6 +42,15 @@ def lay_out(request: PredictRequest, c: Constants) -> Setup:
         zero_stage(plan, trainer) if zero is None else zero,
     )  # fmt: skip
     return choose_batch(start, sequences, request, c)
+
+
+def refuse_precision(chip: Device, precision: str) -> None:
+    """An accelerator without units for a precision cannot train in it."""
+    if precision in ("fp8", "fp4") and not getattr(chip, precision):
+        have = [name for name in ("bf16", "fp8", "fp4") if getattr(chip, name)]
+        raise UserError(
+            f"{chip.name} has no {precision} units", where="--precision", fix=f"use {' or '.join(have)}"
+        )  # fmt: skip
 
 
 def read_plan(plan: ParallelPlan | str, gpus: int) -> tuple[ParallelPlan, int | None]:

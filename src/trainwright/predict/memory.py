@@ -17,9 +17,9 @@ SELECTIVE = 0.45  # share of a layer's activations kept by per-operator checkpoi
 FP4 = 0.5  # share kept of the inputs of products under fp4 training: 4 bits and scales
 FP8 = {"engine": 0.85}  # the same under fp8, where a profile has no fp8_bytes
 PIECE = 2.0 * GIB  # of 16-bit logits that a loss computed in pieces holds at once
-# Shares of a GPU's memory: above TIGHT the answer is never a plain yes; RECOMPUTE_LIMIT is what the choice of
-# recomputation aims at; LIMIT is where a published row is taken not to fit.
-TIGHT, RECOMPUTE_LIMIT, LIMIT = 0.90, 0.94, 0.97
+# Shares of a GPU's memory. A job is planned to stay under TIGHT; above it the answer is never a plain yes. Published
+# runs went further: an unstated recomputation is assumed to aim at ROW_TIGHT, and beyond ROW_LIMIT a row does not fit.
+TIGHT, ROW_TIGHT, ROW_LIMIT = 0.90, 0.94, 0.97
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ def state_bytes(s: Setup) -> tuple[float, float]:
     plain, experts = stage_parameters(s)
     ranks = s.plan.shard * s.plan.cp
     kept = sharded_state(s, plain, ranks) + (sharded_state(s, experts, s.expert_replicas) if experts else 0.0)
-    if (s.zero < 2 and not s.frozen) or (ranks == 1 and not s.frozen):
+    if not s.frozen and (s.zero < 2 or ranks == 1):
         return kept, 0.0
     table = 0.0 if s.frozen else s.shape.vocab * s.shape.hidden / s.plan.tp * 2.0
     return kept, 2 * sum(layer_parameters(s)) * 2.0 + table
@@ -181,10 +181,10 @@ def loss_bytes(s: Setup) -> float:
     return s.local_tokens * columns * LOGIT_BYTES[s.profile.loss or s.profile.fusion]
 
 
-def least_recompute(s: Setup, c: Constants) -> Setup:
+def least_recompute(s: Setup, c: Constants, limit: float = TIGHT) -> Setup:
     """The least recomputation that fits: none; elementwise work only, where the trainer can; as many layers as needed,
     where the trainer can choose them; or all layers."""
-    room = s.cluster.device.memory * RECOMPUTE_LIMIT
+    room = s.cluster.device.memory * limit
     plain = replace(s, recompute="none", recompute_part=1.0)
     if memory(plain, c).total <= room:
         return plain
@@ -203,4 +203,4 @@ def least_recompute(s: Setup, c: Constants) -> Setup:
 
 
 def fits(s: Setup, c: Constants) -> bool:
-    return memory(s, c).total <= s.cluster.device.memory * LIMIT
+    return memory(s, c).total <= s.cluster.device.memory * ROW_LIMIT

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from trainwright.predict.memory import weights_of
 from trainwright.predict.setup import Setup
-from trainwright.train.models.shape import parameter_count
 
 TOKEN_BYTES = 4.0
 STATE_BYTES = 12.0  # per parameter: fp32 weights and two fp32 moments (14.8 GB measured for the 1.24 B of Llama 3.2 1B)
@@ -46,7 +46,8 @@ def data_needs(s: Setup, tokens_per_s: float, interval_s: float, storage_gb_s: f
 def checkpoint_gb(s: Setup) -> float:
     """Size of one checkpoint; FSDP keeps one copy of the weights, in fp32."""
     each = STATE_BYTES + (0.0 if s.profile.data == "fsdp" else COPY_BYTES)
-    return parameter_count(s.shape) * each / 1e9
+    tables, plain, experts = weights_of(s.shape)
+    return (tables + s.shape.layers * (plain + experts)) * each / 1e9
 
 
 def stall_of(s: Setup) -> float:
@@ -54,3 +55,19 @@ def stall_of(s: Setup) -> float:
     size = checkpoint_gb(s)
     owners = s.plan.tp * s.plan.pp * (s.plan.shard * s.plan.cp if s.zero else 1)
     return 1.0 + size / owners / STAGING_GB_S
+
+
+MB_PER_TIB = (125, 250, 500, 1000)
+TIB_STEP = 2.4
+READ_GB_S = 0.015  # per GPU, below which `check` warns that GPUs may wait for data (STO003)
+
+
+def file_system(s: Setup, tokens_per_s: float, interval_s: float) -> tuple[float, int]:
+    """The smallest Lustre that holds three checkpoints and writes one in time: (TiB, MB/s per TiB)."""
+    needs = data_needs(s, tokens_per_s, interval_s)
+    write = max(needs.write_gb_s, READ_GB_S * s.cluster.gpus)
+    size = max(1, -(-3 * needs.checkpoint_gb / 1100 // TIB_STEP)) * TIB_STEP
+    for throughput in MB_PER_TIB:
+        if size * throughput / 1e3 >= write:
+            return size, throughput
+    return -(-write // (MB_PER_TIB[-1] / 1e3 * TIB_STEP)) * TIB_STEP, MB_PER_TIB[-1]

@@ -6,9 +6,9 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from trainwright.predict.constants import Constants, constants
-from trainwright.predict.cost import Cost, cost
+from trainwright.predict.cost import Cost, cost, training_days, training_usd
 from trainwright.predict.evidence import interval, outside
-from trainwright.predict.goodput import Goodput, goodput
+from trainwright.predict.goodput import Goodput, failures_per_node_day, goodput
 from trainwright.predict.hardware import GIB
 from trainwright.predict.layout import lay_out
 from trainwright.predict.memory import TIGHT, Memory, memory
@@ -19,8 +19,6 @@ from trainwright.predict.setup_record import to_record
 from trainwright.predict.step import step_time
 from trainwright.train.flops import flops_per_token, mfu
 
-DAY = 86_400.0
-MONTH_DAYS = 30.4
 COMMUNICATION = (
     "tensor parallel",
     "context parallel",
@@ -92,10 +90,12 @@ def prediction_of(s: Setup, request: PredictRequest, c: Constants) -> Prediction
     """The full record of a job that is already laid out; the request says how it is paid for and for how long."""
     step, used = step_time(s, c), memory(s, c)
     rate = s.tokens / step.total
-    low, high = interval(rate / s.cluster.gpus, s, step.total)
-    good = goodput(s.cluster.nodes, stall_of(s), request.checkpoint_s)
+    seen = c is not constants()  # the user's own runs set some of the constants
+    low, high = interval(rate / s.cluster.gpus, s, step.total, new_source=not seen)
+    failures = failures_per_node_day(request.price_kind)
+    good = goodput(s.cluster.nodes, stall_of(s), request.checkpoint_s, failure_rate=failures)
     bill = cost(s.cluster.instance, s.cluster.nodes, rate * good.effective, request.region, request.price_kind)
-    days = request.tokens / (rate * good.effective) / DAY if request.tokens else None
+    days = training_days(request.tokens, rate * good.effective) if request.tokens else None
     storage = request.storage_usd_month
     limit = s.cluster.device.memory
     return Prediction(
@@ -110,8 +110,8 @@ def prediction_of(s: Setup, request: PredictRequest, c: Constants) -> Prediction
         memory_parts_gib=memory_parts(used), goodput=good,
         needs=data_needs(s, rate, good.interval_s, request.storage_gb_s), cost=bill,
         train_tokens=request.tokens, train_days=days,
-        train_usd=(bill.usd_hour * 24 + (storage or 0.0) / MONTH_DAYS) * days if bill and days else None,
-        storage_usd_month=storage, outside_evidence=outside(s, step.total), setup=s,
+        train_usd=training_usd(bill.usd_hour, days, bill.kind, storage or 0.0) if bill and days else None,
+        storage_usd_month=storage, outside_evidence=outside(s, step.total, new_source=not seen), setup=s,
     )  # fmt: skip
 
 

@@ -3,17 +3,21 @@ and dollars of each."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from trainwright.catalog.instances import InstanceType, instances
 from trainwright.catalog.prices import Price, price
+from trainwright.catalog.storage import lustre_monthly_usd
 from trainwright.errors import UserError, did_you_mean
 from trainwright.predict.constants import Constants
-from trainwright.predict.goodput import FAILURES_PER_NODE_DAY, goodput
+from trainwright.predict.cost import BLOCK_SIZES, training_days, training_usd
+from trainwright.predict.evidence import half_width, outside
+from trainwright.predict.goodput import best_interval, failures_per_node_day, goodput
 from trainwright.predict.hardware import GIB, Cluster, cluster_of
-from trainwright.predict.memory import TIGHT, memory
-from trainwright.predict.needs import stall_of
+from trainwright.predict.memory import TIGHT, least_recompute, memory
+from trainwright.predict.needs import file_system, stall_of
 from trainwright.predict.profiles import profile
 from trainwright.predict.request import AdviceRequest
 from trainwright.predict.setup import Batch, Setup, zero_stage
@@ -22,10 +26,11 @@ from trainwright.train.models.shape import ModelShape
 from trainwright.train.parallel.plan import ParallelPlan
 
 DAY = 86_400.0
-MICRO_BATCHES = (1, 2, 4, 8)
+GIB_PER_TIB = 1024
+MICRO_BATCHES = (1, 2, 4, 8, 16)
 BATCH_SLACK = 0.1  # a plan may change the batch by this share; more would change the training
-SPOT_FAILURES = 20.0  # times the usual rate: spot nodes are also reclaimed
 FAMILIES = ("p4d", "p4de", "p5", "p5e", "p5en", "p6-b200", "p6-b300")
+SINGLE_GPU = ("g6e.2xlarge", "p5.4xlarge")  # for trainings that need no more
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +41,17 @@ class Offer:
     kind: str  # how it is bought: on-demand | spot | capacity-block
     tokens_per_s: float
     effective: float
-    days: float
-    usd: float
+    days: float  # from the launch of the instances
+    usd: float  # instances and storage
     memory_gib: float
+    step_s: float
+    checkpoint_s: float  # between two checkpoints, in whole minutes
+    file_system: tuple[float, int]  # TiB, MB/s per TiB
+
+    @property
+    def latest_days(self) -> float:
+        """The upper end of the 80 % interval: the training takes longer with a probability of 10 %."""
+        return self.days * math.exp(half_width(outside(self.setup, self.step_s)))
 
     @property
     def instance(self) -> str:
@@ -57,7 +70,7 @@ def chosen_types(names: Sequence[str]) -> list[InstanceType]:
     """Instance types by name or by family (`p5`: its largest size)."""
     every = instances()
     types = []
-    for name in names or FAMILIES:
+    for name in names or (*FAMILIES, *SINGLE_GPU):
         exact = [i for i in every if i.name == name]
         family = [i for i in every if i.family == name and i.accelerator_count]
         if not exact and not family:
@@ -102,31 +115,40 @@ def plans(shape: ModelShape, cluster: Cluster, sequence: int) -> Iterator[Parall
                 if gpus % (tp * pp * cp):
                     continue
                 data = gpus // (tp * pp * cp)
-                for virtual in (1, 2) if pp > 1 else (1,):
+                for virtual in (v for v in ((1, 2, 4) if pp > 1 else (1,)) if v == 1 or shape.layers % (pp * v) == 0):
                     whole = ParallelPlan(shard=data, tp=tp, pp=pp, cp=cp, virtual_stages=virtual)
-                    if whole.misfit(shape, sequence):
-                        continue
-                    yield whole
-                    node = inner // tp
-                    if 1 < node < data and data % node == 0 and cp == 1:
-                        yield replace(whole, replicate=data // node, shard=node)
+                    for plan in (replace(whole, ep=ep) for ep in expert_splits(shape, data)):
+                        if plan.misfit(shape, sequence):
+                            continue
+                        yield plan
+                        node = inner // tp
+                        if 1 < node < data and data % node == 0 and cp == 1 and node % plan.ep == 0:
+                            yield replace(plan, replicate=data // node, shard=node)
+
+
+def expert_splits(shape: ModelShape, data: int) -> list[int]:
+    """Expert-parallel sizes worth trying: powers of two that the experts and the data ranks divide by."""
+    if not shape.experts:
+        return [1]
+    return [ep for ep in (1, 2, 4, 8, 16, 32, 64) if ep <= data and shape.experts % ep == 0]
 
 
 def offers(request: AdviceRequest, kind: InstanceType, c: Constants) -> Iterator[Offer | None]:
     """Every candidate of one instance type; None for one that does not fit or has no price."""
     prices = {way: price(kind.name, request.region, way) for way in request.price_kinds}
-    for nodes in node_counts(request.max_nodes):
+    for nodes in node_counts(request.max_nodes if kind.accelerator_count > 1 else 1):
         machines = cluster_of(kind, nodes)
         if request.precision == "fp8" and not machines.device.fp8:
             continue
+        sold = {way: listed for way, listed in prices.items() if way != "capacity-block" or nodes in BLOCK_SIZES}
         for plan in plans(request.shape, machines, request.sequence_length):
-            for candidates in batches(request, machines, plan):
-                yield from first_that_fits(candidates, request.tokens, prices, c)
+            for s in batches(request, machines, plan):
+                yield from priced_if_fits(s, request, sold, c)
 
 
-def batches(request: AdviceRequest, machines: Cluster, plan: ParallelPlan) -> Iterator[Iterator[Setup]]:
-    """For each microbatch size: the setups from no recomputation to full recomputation."""
-    trainer = profile("trainwright")
+def batches(request: AdviceRequest, machines: Cluster, plan: ParallelPlan) -> Iterator[Setup]:
+    """The job with each microbatch size."""
+    trainer = profile(trainer_for(request.shape))
     zero = zero_stage(plan, trainer)
     length = request.sequence_length
     sequences = max(1, round(request.batch_tokens / length))
@@ -135,30 +157,35 @@ def batches(request: AdviceRequest, machines: Cluster, plan: ParallelPlan) -> It
         return
     for micro in (m for m in MICRO_BATCHES if share % m == 0):
         batch = Batch(length, micro, share // micro)
-        yield (
-            Setup(request.shape, machines, plan, batch, trainer, request.precision, zero, recompute=policy)
-            for policy in ("none", "selective", "full")
-        )
+        yield Setup(request.shape, machines, plan, batch, trainer, request.precision, zero)
 
 
-def first_that_fits(
-    candidates: Iterator[Setup], tokens: float, prices: Mapping[str, Price | None], c: Constants
+def trainer_for(shape: ModelShape) -> str:
+    """Our own trainer for dense decoders, which is all it has; Megatron's profile for a mixture of experts."""
+    return "megatron" if shape.experts else "trainwright"
+
+
+def priced_if_fits(
+    plain: Setup, request: AdviceRequest, prices: Mapping[str, Price | None], c: Constants
 ) -> Iterator[Offer | None]:
-    """Offers of the first setup that fits: more recomputation would only be slower. None for each that does not."""
-    for s in candidates:
-        used = memory(s, c).total
-        if used > TIGHT * s.cluster.device.memory:
-            yield from (None for _ in prices)
-            continue
-        rate = s.tokens / step_time(s, c).total
-        for way, listed in prices.items():
-            yield None if listed is None else priced(s, way, listed.usd_hour, rate, tokens, used)
+    """Offers of the job with the least recomputation that fits, by the rule of `predict`; None for what has none."""
+    s = least_recompute(plain, c)
+    used = memory(s, c).total
+    if used > TIGHT * s.cluster.device.memory:
+        yield from (None for _ in prices)
         return
+    step = step_time(s, c).total
+    for way, listed in prices.items():
+        yield None if listed is None else priced(s, way, listed.usd_hour, step, request, used)
 
 
-def priced(s: Setup, way: str, usd_hour: float, rate: float, tokens: float, used: float) -> Offer:
-    nodes = s.cluster.nodes
-    failures = FAILURES_PER_NODE_DAY * (SPOT_FAILURES if way == "spot" else 1.0)
-    effective = goodput(nodes, stall_of(s), failures_per_node_day=failures).effective
-    days = tokens / (rate * effective) / DAY
-    return Offer(s, way, rate, effective, days, usd_hour * nodes * 24 * days, used / GIB)
+def priced(s: Setup, way: str, usd_hour: float, step: float, request: AdviceRequest, used: float) -> Offer:
+    nodes, rate = s.cluster.nodes, s.tokens / step
+    failures, stall = failures_per_node_day(way), stall_of(s)
+    interval = max(60.0, round(best_interval(stall, DAY / (failures * nodes)) / 60) * 60.0)
+    effective = goodput(nodes, stall, interval, failure_rate=failures).effective
+    files = file_system(s, rate, interval)
+    days = training_days(request.tokens, rate * effective)
+    monthly = lustre_monthly_usd(round(files[0] * GIB_PER_TIB), files[1], request.region, "PERSISTENT_2") or 0.0
+    usd = training_usd(usd_hour * nodes, days, way, monthly)
+    return Offer(s, way, rate, effective, days, usd, used / GIB, step, interval, files)

@@ -15,6 +15,7 @@ from trainwright.runs.steps import StepSource, steps_so_far
 from trainwright.runs.store import Run
 from trainwright.schedulers.base import JobStatus, Scheduler
 
+ENOUGH = 2**18  # bytes of metrics.jsonl
 Show = Callable[[Progress, JobStatus], None]
 
 
@@ -45,9 +46,9 @@ def follow(
 
 
 def progress_of(run: Run) -> Progress:
-    """How far a run came."""
+    """How far a run came, from its last thousand steps or so."""
     progress = Progress(run.steps, predicted_speed(run))
-    progress.take(steps_so_far(run, scheduler_of(run)))
+    progress.take(steps_so_far(run, scheduler_of(run), most=ENOUGH))
     return progress
 
 

@@ -11,7 +11,7 @@ from trainwright.check.gate import require_clean
 from trainwright.errors import UserError
 from trainwright.jobs.resolve import resolve_job
 from trainwright.runs import submission
-from trainwright.runs.reach import run_state, scheduler_for
+from trainwright.runs.reach import run_state, scheduler_for, scheduler_of, shell_of
 from trainwright.runs.store import Run
 from trainwright.runs.submission import Order, Planned
 from trainwright.schedulers.shell import Shell
@@ -124,6 +124,14 @@ def newest_step(place: str, shell: Shell) -> int | None:
     names = shell.listing(place)
     steps = [int(match[1]) for name in names if (match := STEP.fullmatch(name))]
     return max(steps) if steps else 0 if names else None
+
+
+def resumable_step(run: Run) -> int | None:
+    """The step that `resume` would continue an ended run from, where its files can be read from here."""
+    place = checkpoint_place(run)
+    if not scheduler_of(run).ships or place.startswith("s3://"):
+        return None
+    return newest_step(place, shell_of(run))
 
 
 def _with(node: Node | None, key: str, value: Node) -> Node:

@@ -54,9 +54,12 @@ class StepSource:
         return steps
 
 
-def steps_so_far(run: Run, scheduler: Scheduler) -> list[Step]:
-    """All steps of a run. A list of many runs does not ask an API for each one's log."""
-    return StepSource(run, scheduler, logs=scheduler.ships).new()
+def steps_so_far(run: Run, scheduler: Scheduler, most: int | None = None) -> list[Step]:
+    """The steps of a run; with `most`, those of so many bytes at the end of metrics.jsonl, which a list of many long
+    runs can afford. Nor does a list ask an API for the log of each."""
+    size = scheduler.shell.size(f"{run.where}/metrics.jsonl") if most else 0
+    # The first line after that position may be cut: what does not parse is no step.
+    return StepSource(run, scheduler, scheduler.ships, position=max(0, size - (most or 0))).new()
 
 
 def parse(line: str) -> Step | None:

@@ -122,4 +122,5 @@ def find(word: str) -> Run:
         return run
     names = [run.name for run in runs]
     hint = did_you_mean(word, names) or "`trainwright runs` lists them"
-    raise UserError(f"there is no run {word!r}" if runs else "nothing was submitted from this machine yet", fix=hint)
+    why = "" if runs else ": nothing was submitted from this machine yet"
+    raise UserError(f"there is no run {word!r}{why}", fix=hint)

@@ -174,6 +174,11 @@ def _container(launch: Launch, type_: InstanceType) -> dict[str, Any]:
 def command(launch: Launch) -> str:
     """torchrun on every node. Batch tells only the other nodes the main node's address; the main node looks it up."""
     own = "$(hostname -i | cut -d' ' -f1)"
+    if launch.launcher == "plain":
+        return (
+            f'MASTER_ADDR="${{AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS:-{own}}}" MASTER_PORT={PORT} '
+            f'NODE_RANK="$AWS_BATCH_JOB_NODE_INDEX" exec {shlex.join(launch.command)}'
+        )
     return (
         'exec torchrun --nnodes="$AWS_BATCH_JOB_NUM_NODES" '
         f"--nproc-per-node={launch.processes} "

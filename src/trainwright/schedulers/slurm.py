@@ -172,7 +172,8 @@ def batch_options(job: Launch, counts_gpus: bool = True) -> list[str]:
     # the node's cores are shared out, and each rank is bound to its own.
     size += ["--hint=nomultithread"] if job.gpus and counts_gpus and job.exclusive else []
     optional = {
-        "--partition": job.queue,
+        # `default` is no name that a partition can have (slurm.conf keeps it for defaults): the cluster's own choice.
+        "--partition": job.queue if job.queue != "default" else "",
         "--gres": f"gpu:{job.gpus}" if job.gpus and counts_gpus else "",
         "--time": clock(job.time) if job.time else "",
         "--account": job.account,

@@ -116,7 +116,7 @@ def _lustre(lustre: Lustre, path: str, fill: _Filler) -> Lustre:
     scratch = (lustre.deployment or "").startswith("scratch")
     if not scratch:
         unit = 250 if lustre.deployment == "persistent-2" else 200
-        lustre = fill.fill(lustre, path, "throughput", unit, f"MB/s a TiB; a fair middle for {lustre.deployment}")
+        lustre = fill.fill(lustre, path, "throughput", unit, f"MB/s per TiB; a fair middle for {lustre.deployment}")
     lustre = fill.fill(lustre, path, "capacity", 1200 * GIB, "the smallest Lustre file system", _show_gib)
     return fill.fill(lustre, path, "compression", True, "LZ4 costs little and saves space and network")
 

@@ -92,8 +92,8 @@ class Queue(Part):
     instance: str | None = Field(None, description="EC2 instance type, such as p5.48xlarge.")
     count: Nodes | None = Field(None, description="Nodes: a number, or {min: 0, max: 16}.")
     nodes: int | None = Field(None, ge=1, le=4096, description="platform local: how many nodes to start.")
-    cpus: int | None = Field(None, ge=1, description="platform local: CPUs a node.")
-    gpus: int | None = Field(None, ge=0, description="platform local: (stand-in) GPUs a node.")
+    cpus: int | None = Field(None, ge=1, description="platform local: CPUs per node.")
+    gpus: int | None = Field(None, ge=0, description="platform local: (stand-in) GPUs per node.")
     capacity: CapacityField = Field(
         Capacity(kind="on-demand"),
         description="on-demand (default), spot, {reservation: cr-…}, {block: cr-…} or {group: arn}.",
@@ -114,7 +114,7 @@ class Lustre(Part):
     id: str | None = Field(None, description="An existing file system (fs-…); nothing is created then.")
     capacity: Bytes | None = Field(None, description="Size, such as 4.8TiB. 1.2 TiB or a multiple of 2.4 TiB.")
     throughput: int | None = Field(
-        None, description="MB/s for each TiB: 125, 250, 500 or 1000 (persistent-1: 50, 100, 200)."
+        None, description="MB/s per TiB: 125, 250, 500 or 1000 (persistent-1: 50, 100, 200)."
     )
     deployment: Literal["persistent-1", "persistent-2", "scratch-1", "scratch-2"] | None = Field(
         None, description="Deployment type. Default persistent-2."
@@ -268,8 +268,8 @@ class BatchService(Part):
 class Batch(Part):
     """How much one optimizer step sees."""
 
-    tokens: Count | None = Field(None, description="Tokens a step over the whole cluster, such as 4M.")
-    sequences: int | None = Field(None, ge=1, description="Sequences a step over the whole cluster.")
+    tokens: Count | None = Field(None, description="Tokens per step over the whole cluster, such as 4M.")
+    sequences: int | None = Field(None, ge=1, description="Sequences per step over the whole cluster.")
     micro_batch: int | None = Field(None, ge=1, description="Sequences that a GPU works on at once.")
 
 
@@ -320,7 +320,7 @@ class Job(Part):
     model: Word | None = Field(None, description="Model shape, when it is not the recipe's.")
     queue: Word | None = Field(None, description="Queue it runs on. Default: the first.")
     nodes: int | None = Field(None, ge=1, description="Nodes. Default: all of the queue.")
-    processes: int | None = Field(None, ge=1, description="Processes a node. Default: one a GPU.")
+    processes: int | None = Field(None, ge=1, description="Processes per node. Default: one per GPU.")
     parallel: Parallel | None = Field(None, description="How the model is spread over GPUs.")
     batch: Batch | None = Field(None, description="How much one step sees.")
     sequence: int | None = Field(None, ge=1, description="Context length in tokens.")
@@ -330,7 +330,7 @@ class Job(Part):
     )
     optimizer: Optimizer | None = Field(None, description="Learning rate and its schedule.")
     data: str | None = Field(None, description="Folder or s3:// address of prepared tokens, or builtin:stdlib.")
-    workers: int | None = Field(None, ge=0, description="Loader processes a rank.")
+    workers: int | None = Field(None, ge=0, description="Loader processes per rank.")
     steps: Count | None = Field(None, description="Optimizer steps.")
     checkpoint: Checkpoint | None = Field(None, description="When and where state is saved.")
     container: Word | None = Field(None, description="Container image or .sqsh file.")

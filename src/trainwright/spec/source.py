@@ -258,7 +258,7 @@ class _Builder:
             raise SourceError(f"the file nests deeper than {MAX_DEPTH} levels", self.name, span)
         if isinstance(raw, yaml.ScalarNode):
             text = _written(raw)
-            return Node(_scalar(raw.tag, text), span, text, _short(raw.tag))
+            return Node(_scalar(raw.tag, text, not raw.style), span, text, _short(raw.tag))
         if id(raw) in self.open:
             raise SourceError("an alias refers to itself", self.name, span)
         self.open.add(id(raw))
@@ -312,8 +312,8 @@ def _short(tag: str) -> str:
 
 
 @lru_cache(maxsize=4096)
-def _scalar(tag: str, text: str) -> Any:
-    """A scalar's Python value; YAML 1.1 as the cluster tools read it, and `1e-4` as the number people mean."""
+def _scalar(tag: str, text: str, plain: bool = True) -> Any:
+    """A scalar's Python value; YAML 1.1 as the cluster tools read it, and a plain `1e-4` as the number people mean."""
     kind = tag.rpartition(":")[2]
     try:
         if kind == "null":
@@ -322,7 +322,7 @@ def _scalar(tag: str, text: str) -> Any:
             return text.lower() in ("true", "yes", "on")
         if kind == "int":
             return _integer(text.replace("_", ""))
-        if kind == "float" or (kind == "str" and _FLOAT.match(text)):
+        if kind == "float" or (plain and kind == "str" and _FLOAT.match(text)):
             return float(text.replace("_", "").replace(".inf", "inf").replace(".nan", "nan"))
     except ValueError:
         return text

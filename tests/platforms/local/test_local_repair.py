@@ -95,6 +95,9 @@ def test_a_dead_slurmd_comes_back_under_its_job(slurm: Path, tmp_path: Path) -> 
     record = life.up(cluster(), own_network=False)
     job = submit(record, tmp_path / "go")
     kill(record, "node-train-2")
+    assert life.status("one").problems == (
+        "slurmd of train-2 is not running; `trainwright up SPEC` restarts it, and jobs go on",
+    )
     life.up(cluster(), own_network=False)
     assert change.jobs_on(record) == [f"job {job} wrap (running)"]
     (tmp_path / "go").touch()

@@ -14,7 +14,7 @@ from trainwright.check.readers.templates import filled, is_template, without_suf
 from trainwright.spec.source import MAX_NODES, Node, SourceError, parse
 
 # Order matters where a file could be two things: the more particular shape first.
-STRUCTURED = ("spec", "parallelcluster", "eksctl", "hyperpod", "cloudformation", "kubernetes")
+STRUCTURED = ("spec", "parallelcluster", "eksctl", "hyperpod", "cloudformation", "kubernetes", "deepspeed")
 _SHELL_SUFFIXES = {".sh", ".bash", ".sbatch", ".slurm"}
 _SHELL_START = re.compile(r"\A#!.*\b(ba|z|k|da)?sh\b|^#SBATCH\b", re.MULTILINE)
 _DOCKER_START = re.compile(r"\A(\s*(#.*)?\n)*\s*(ARG\s.*\n(\s*(#.*)?\n)*\s*)*FROM\s+\S+", re.IGNORECASE)
@@ -24,7 +24,7 @@ _LONG = 2**18
 # What every file of a known kind holds: parsing all other YAML of a repository would take most of the time.
 _MARKS = (
     "AWS::", "Custom::", "AWSTemplateFormatVersion", "Scheduling", "InstanceGroups", "workload_manager",
-    "worker_groups",
+    "worker_groups", "zero_optimization", "train_batch_size", "train_micro_batch_size_per_gpu",
 )  # fmt: skip
 _SPEC_WORDS = ("platform", "queues", "extends")
 _SPEC_KEY = re.compile(r"(?:^|[{,])\s*[\"']?(?:platform|queues|extends)[\"']?\s*:", re.MULTILINE)

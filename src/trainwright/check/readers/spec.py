@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from trainwright.catalog.capabilities import platforms
 from trainwright.check.model import BootScript, CheckedSpec, Cluster, Database, File, Head, Link, Queue, Storage, Value
 from trainwright.check.readers.values import is_placeholder, map_values, text_at, texts_at
 from trainwright.spec.source import Node
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
     from trainwright.spec import model as spec_model
     from trainwright.spec.load import LoadedSpec
 
-_PLATFORMS = {"parallelcluster", "eks", "batch", "hyperpod", "hyperpod-eks", "local", "slurm", "kubernetes"}
 _FOREIGN = {"apiVersion", "kind", "Resources", "services", "on", "Scheduling"}
 _FIELDS = {
     "name", "platform", "region", "zone", "queues", "storage", "head", "software", "network", "accounting",
@@ -26,7 +26,7 @@ def recognise(root: Node) -> bool:
     if keys & _FOREIGN:
         return False
     platform, queues = root.get("platform"), root.get("queues")
-    named = platform is not None and platform.text in _PLATFORMS
+    named = platform is not None and platform.text in platforms()
     listed = queues is not None and queues.is_list and ("name" in keys or platform is not None)
     begun = "extends" in keys or {"name", "platform"} <= keys
     return named or listed or (begun and keys <= _FIELDS)

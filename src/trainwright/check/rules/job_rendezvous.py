@@ -154,7 +154,7 @@ def _uncounted(job: Job, met_at: Value[str] | None) -> Iterator[Problem]:
         return
     if "nnodes" in launch.options or "standalone" in launch.options or _set_by_operator(job):
         return
-    nodes = _given(job, launch)
+    nodes = _given(job, launch) or (job.pod.replicas if job.pod is not None else None)
     if nodes is not None and nodes.known and nodes.value > 1:
         yield problem(
             launch.words[0],

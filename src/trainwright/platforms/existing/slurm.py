@@ -56,6 +56,8 @@ def discover_slurm(shell: Shell) -> Discovery:
     _storage(result, shell)
     _accounts(result, shell, settings)
     _down(result, nodes)
+    if shell.host:
+        result.notes.append(f"jobs go there with `trainwright submit SPEC --host {shell.host}`")
     if not result.spec["queues"]:
         result.notes.append("no partition is up: the spec needs a queue")
     return result

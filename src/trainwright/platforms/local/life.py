@@ -181,7 +181,10 @@ def _node_states_now(record: Record) -> tuple[dict[str, tuple[str, str]], tuple[
     """What Slurm says about the nodes. Where it does not answer: which daemons are gone, and which nodes still run."""
     dead = repair.missing(record)
     fix = "`trainwright up SPEC` restarts it, and jobs go on"
-    problems = tuple(f"{role} is not running; {fix}" for role in dead if not role.startswith("node-"))
+    nodes = [role.removeprefix("node-") for role in dead if role.startswith("node-")]
+    parts = [role for role in dead if not role.startswith("node-")]
+    named = [*parts, *([f"slurmd of {', '.join(nodes[:8])}{', …' if len(nodes) > 8 else ''}"] if nodes else [])]
+    problems = tuple(f"{what} is not running; {fix}" for what in named)
     try:
         if "slurmctld" in dead:  # its commands would try for seconds
             raise Unreachable("slurmctld does not answer")

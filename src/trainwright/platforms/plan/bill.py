@@ -154,7 +154,7 @@ def _storage(item: Storage, region: str) -> list[Line]:
         kind, size, unit = deployment(item), lustre_gib(item.lustre.capacity), item.lustre.throughput
         listed = unit_price(f"lustre/{kind}/SSD/{unit or 0}", region)
         each = lustre_monthly_usd(size, unit, region, kind) / HOURS_PER_MONTH
-        speed = f" at {unit} MB/s a TiB" if unit else ""
+        speed = f" at {unit} MB/s per TiB" if unit else ""
         what = f"Lustre {kind.lower().replace('_', '-')}, {size:,} GiB{speed}"
         return [Line(part, what, 1, 1, each, listed.date, _region_note(listed.exact))]
     if item.openzfs is not None and item.openzfs.id is None:

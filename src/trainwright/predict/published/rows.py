@@ -6,9 +6,9 @@ import re
 from dataclasses import dataclass, replace
 
 from trainwright.predict.constants import Constants
-from trainwright.predict.evidence import interval
+from trainwright.predict.evidence import interval, published_sources
 from trainwright.predict.hardware import Cluster
-from trainwright.predict.memory import fits, least_recompute, memory
+from trainwright.predict.memory import ROW_TIGHT, fits, least_recompute, memory
 from trainwright.predict.profiles import Profile
 from trainwright.predict.published.row_trainer import profile_of
 from trainwright.predict.published.rowshape import cluster_of_row, number, shape_of_row, whole
@@ -121,7 +121,7 @@ def setup_of(row: Row, c: Constants) -> RowSetup:
         setup = least_split(setup, c)
     stated = row.get("act_ckpt", "").strip().lower()
     policy = stated if stated in POLICIES else trainer.default_recompute
-    return RowSetup(replace(setup, recompute=policy) if policy else least_recompute(setup, c))
+    return RowSetup(replace(setup, recompute=policy) if policy else least_recompute(setup, c, ROW_TIGHT))
 
 
 def least_split(s: Setup, c: Constants) -> Setup:
@@ -136,7 +136,7 @@ def least_split(s: Setup, c: Constants) -> Setup:
         micro = s.batch.micro if pp == 1 else 1
         batch = replace(s.batch, micro=micro, count=max(1, sequences // data // micro))
         option = replace(s, plan=plan, batch=batch)
-        if fits(least_recompute(option, c), c):
+        if fits(least_recompute(option, c, ROW_TIGHT), c):
             return option
     return s
 
@@ -176,7 +176,7 @@ def answer(row: Row, c: Constants) -> dict[str, object]:
     s = job.setup
     step = step_time(s, c).total
     rate = s.tokens / step / s.cluster.gpus
-    low, high = interval(rate, s, step)
+    low, high = interval(rate, s, step, row.get("source_repo_or_doc", "") not in published_sources())
     stated = whole(row.get("global_batch_seqs"))
     stated_step = stated * s.batch.sequence / (rate * s.cluster.gpus) if stated else step
     return {

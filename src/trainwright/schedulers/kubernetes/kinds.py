@@ -102,7 +102,9 @@ def trainjob(launch: Launch, settings: PodSettings) -> Data:
     container = made["containers"][0]
     trainer = {
         "image": container["image"],
-        "command": ["torchrun", *log_options(launch), *under_torchrun(launch.command)],
+        "command": list(launch.command)
+        if launch.launcher == "plain"
+        else ["torchrun", *log_options(launch), *under_torchrun(launch.command)],
         "numNodes": launch.nodes,
         "numProcPerNode": launch.processes,
         "env": container["env"],

@@ -1,0 +1,87 @@
+"""DSP: DeepSpeed's JSON configuration: batch sizes, precision, ZeRO stage, schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainwright.check.model import File, Value, known
+from trainwright.check.readers.values import bool_at, int_at
+from trainwright.check.registry import Problem, problem, rule
+from trainwright.spec.source import Node
+
+_STAGES = (0, 1, 2, 3)
+
+
+@rule("DSP001", "error")
+def deepspeed_configuration_is_consistent(file: File) -> Iterator[Problem]:
+    """A DeepSpeed configuration must be consistent.
+
+    The train batch size is a multiple of micro-batch × accumulation steps; fp16 and bf16 are not both enabled; the ZeRO
+    stage is 0 to 3, and parameters are offloaded in stage 3 only (a warning); the warm-up is shorter than the schedule.
+    A value of "auto" is unknown and not reported.
+
+    Why: DeepSpeed stops on every rank after the nodes were allocated, or ignores the setting.
+
+    Fix: as the message says.
+
+    Source: DeepSpeed 0.19, configuration reference and its assertions.
+
+    When to ignore: a launcher overrides the value.
+    """
+    for root in file.nodes if file.format == "deepspeed" else ():
+        yield from _batch(root)
+        yield from _precision(root)
+        yield from _zero(root)
+        yield from _schedule(root)
+
+
+def _batch(root: Node) -> Iterator[Problem]:
+    total, micro = int_at(root, "train_batch_size"), int_at(root, "train_micro_batch_size_per_gpu")
+    steps = int_at(root, "gradient_accumulation_steps")
+    each = (known(micro) or 1) * (known(steps) or 1)
+    if total is None or not total.known or each < 1:
+        return
+    if total.value % each:
+        yield problem(
+            total,
+            f"train_batch_size {total.value} is not a multiple of micro-batch × accumulation steps ({each})",
+            f"write a multiple of {each}: it is {each} × the data-parallel size",
+        )
+
+
+def _precision(root: Node) -> Iterator[Problem]:
+    half, brain = bool_at(root, "fp16", "enabled"), bool_at(root, "bf16", "enabled")
+    if half is not None and brain is not None and known(half) and known(brain):
+        yield problem(brain, "fp16 and bf16 are both enabled: DeepSpeed stops", "enable one of the two")
+
+
+def _zero(root: Node) -> Iterator[Problem]:
+    stage = int_at(root, "zero_optimization", "stage")
+    if stage is None or not stage.known:
+        return
+    if stage.value not in _STAGES:
+        yield problem(stage, f"there is no ZeRO stage {stage.value}", "use 0, 1, 2 or 3")
+    parameters = root.get("zero_optimization", "offload_param")
+    if parameters is not None and parameters.is_map and stage.value < 3 and _offloads(parameters):
+        yield problem(
+            root.get("zero_optimization", "offload_param") or stage,
+            f"offload_param needs ZeRO stage 3, and this is stage {stage.value}: parameters stay on the GPU",
+            "use stage 3, or remove offload_param",
+            level="warning",
+        )
+
+
+def _offloads(node: Node) -> bool:
+    device = node.get("device")
+    return device is not None and device.text in ("cpu", "nvme")
+
+
+def _schedule(root: Node) -> Iterator[Problem]:
+    warmup: Value[int] | None = int_at(root, "scheduler", "params", "warmup_num_steps")
+    total = int_at(root, "scheduler", "params", "total_num_steps")
+    if warmup is not None and total is not None and warmup.known and total.known and warmup.value > total.value:
+        yield problem(
+            warmup,
+            f"a warm-up of {warmup.value:,} steps in a schedule of {total.value:,}: the peak is never reached",
+            f"warm up for about {max(1, total.value // 20):,}",
+        )

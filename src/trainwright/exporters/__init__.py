@@ -1,1 +1,0 @@
-"""Prometheus exporters that run on cluster nodes."""

@@ -1,1 +1,0 @@
-"""Containers and machine images from one pinned version set."""

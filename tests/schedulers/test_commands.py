@@ -1,0 +1,44 @@
+"""A job may run any command: once per node, or as one task per rank."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner
+from slurm_bench import Bench, report
+
+from trainwright.cli.main import cli
+
+PLACE = 'echo "$NODE_RANK of $MASTER_ADDR:$MASTER_PORT" > "$TRAINWRIGHT_RUN/place-$NODE_RANK"'
+RANK = 'echo "$RANK of $WORLD_SIZE" > "$TRAINWRIGHT_RUN/rank-$RANK"'
+
+
+@pytest.mark.slurm
+def test_once_per_node_on_slurm(bench: Bench) -> None:
+    run = bench.submit_job(command=["bash", "-c", PLACE], launcher="plain", nodes=2, processes=1)
+    assert bench.end(run).state == "completed", report(run)
+    first, second = ((run.folder / f"place-{rank}").read_text().split() for rank in (0, 1))
+    assert (first[0], second[0]) == ("0", "1")
+    assert first[2] == second[2]
+
+
+@pytest.mark.slurm
+def test_one_task_per_rank_on_slurm(bench: Bench) -> None:
+    run = bench.submit_job(command=["bash", "-c", RANK], launcher="srun", nodes=2, processes=2)
+    assert bench.end(run).state == "completed", report(run)
+    assert [(run.folder / f"rank-{rank}").read_text() for rank in range(4)] == [f"{rank} of 4\n" for rank in range(4)]
+
+
+def test_once_on_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRAINWRIGHT_HOME", str(tmp_path / "home"))
+    job = {"name": "own", "nodes": 1, "command": ["bash", "-c", PLACE], "launcher": "plain"}
+    spec = {"name": "here", "platform": "local", "queues": [{"name": "q", "nodes": 1, "cpus": 1}], "jobs": [job]}
+    path = tmp_path / "spec.yaml"
+    path.write_text(yaml.safe_dump(spec))
+    words = ["submit", str(path), "--scheduler", "process", "--follow"]
+    done = CliRunner().invoke(cli, words, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    (folder,) = (tmp_path / "home/runs").glob("own-*")
+    assert (folder / "place-0").read_text() == "0 of 127.0.0.1:29400\n"
