@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import random
 import tarfile
+import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -90,6 +91,7 @@ class ImageLoader:
         self.entries, self.options = entries, options
         self.decode: Decoder = decoder(options.decoder)
         self.files: dict[str, int] = {}
+        self.lock = threading.Lock()  # two threads may want the same tar file first
         self.buffers: deque[torch.Tensor] = deque()
         self.mean = (torch.tensor(MEAN) * 255).repeat(options.size)
         self.scale = 1 / (torch.tensor(SPREAD) * 255).repeat(options.size)
@@ -145,26 +147,28 @@ class ImageLoader:
         """One thread's share of a batch. The decoders release Python's lock, so the threads run side by side."""
         side, seed, floats = self.options.size, self.options.seed, self.options.floats
         scratch = torch.empty((side, side, 3), dtype=torch.uint8)
+        targets, rows = images.numpy(), images.view(len(images), side, -1)
         for place in places:
             index = chosen[place]
-            bytes_ = scratch if floats else images[place]
             entry = self.entries[index]
             dice = random.Random(index * 1_000_003 + epoch * 7_919 + seed)
             try:
-                self.decode(self._read(entry), partial(random_crop, dice), bytes_.numpy())
+                target = scratch.numpy() if floats else targets[place]
+                self.decode(self._read(entry), partial(random_crop, dice), target)
             except (OSError, ValueError) as error:
                 where = f"{entry.path} at byte {entry.offset}"
                 raise UserError(f"cannot decode the image: {error}", where=where, fix="remove or replace it") from error
             if floats:
                 # A row of pixels at a time and image by image, so that the work stays in the processor's cache.
-                images[place].view(side, -1).copy_(bytes_.view(side, -1)).sub_(self.mean).mul_(self.scale)
+                rows[place].copy_(scratch.view(side, -1)).sub_(self.mean).mul_(self.scale)
 
     def _read(self, entry: ImageEntry) -> bytes:
         if entry.offset == 0:
             with open(entry.path, "rb") as handle:
                 return handle.read()
-        if entry.path not in self.files:
-            self.files[entry.path] = os.open(entry.path, os.O_RDONLY)
+        with self.lock:
+            if entry.path not in self.files:
+                self.files[entry.path] = os.open(entry.path, os.O_RDONLY)
         return os.pread(self.files[entry.path], entry.size, entry.offset)
 
 
