@@ -133,7 +133,7 @@ def test_a_full_disk_leaves_the_earlier_plan_as_it_was(tmp_path: Path, monkeypat
         real(path, text)
 
     monkeypatch.setattr(tree, "write_text", until_full)
-    changed = tree.make_plan(load(EXAMPLE, ["jobs.pretrain.nodes=2", "queues.train.count=2"]))
+    changed = tree.make_plan(load(EXAMPLE, ["queues.train.count=8"]))
     with pytest.raises(UserError, match="No space left"):
         tree.write(changed, tmp_path / "plan", {}, tree.earlier_files(tmp_path / "plan"))
     assert {path: path.read_bytes() for path in (tmp_path / "plan").rglob("*") if path.is_file()} == before

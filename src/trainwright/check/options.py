@@ -1,4 +1,4 @@
-"""The options of launchers and trainers: from the shipped table, or from the `add_argument` calls of a script that lies
+"""The options of launchers and trainers: from the catalog's table, or from the `add_argument` calls of a script that lies
 beside its launcher."""
 
 from __future__ import annotations
@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from trainwright.catalog.framework_flags import options_of
 from trainwright.catalog.tables import read_table
 from trainwright.check.model import Command, Value
 
 _TABLE = Path(__file__).parent / "data" / "options.csv"
+_WITHOUT_VALUE = ("flag", "switch")
 _LARGEST_SCRIPT = 2**20
 _ADDED = re.compile(r"\.add_argument\(\s*((?:[\"']-{1,2}[\w.-]+[\"']\s*,?\s*)+)(?P<rest>[^)]*)")
 _NAME = re.compile(r"[\"'](-{1,2}[\w.-]+)[\"']")
@@ -47,11 +49,12 @@ class Options:
 
 @cache
 def table() -> dict[str, Options]:
-    """The shipped programs by name."""
+    """The programs by name: the catalog's options, and the short forms and twins that it lacks."""
     programs = {}
     for row in read_table(_TABLE).records():
-        options = {name.rstrip("!"): not name.endswith("!") for name in row["options"].split()}
-        programs[row["framework"]] = Options(f"{row['framework']} {row['versions'].split()[0]}", options)
+        options = {name: option.kind not in _WITHOUT_VALUE for name, option in options_of(row["framework"]).items()}
+        options |= {name.rstrip("!"): not name.endswith("!") for name in row["options"].split()}
+        programs[row["program"]] = Options(f"{row['program']} {row['versions'].split()[0]}", options)
     return programs
 
 
