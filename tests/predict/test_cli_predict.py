@@ -15,6 +15,7 @@ from trainwright.cli.advise import command as advise_command
 from trainwright.cli.predict import command as predict_command
 from trainwright.errors import UserError
 from trainwright.predict import PredictRequest, predict
+from trainwright.predict.evidence import NEW_SOURCE
 
 DATA = Path(__file__).parents[2] / "benchmarks" / "data"
 ISSUE = ["--model", "llama3-70b", "--instance", "p5.48xlarge", "--nodes", "16", "--parallel", "shard=16,tp=8",
@@ -176,8 +177,11 @@ def test_calibration_moves_one_number_and_the_next_prediction_with_it(tmp_path: 
     out = run("--calibrate", str(make_run(tmp_path / "a", 0.9)), str(make_run(tmp_path / "b", 0.9))).stdout
     assert "matmul_sustained_hopper" in out
     assert "error on 2 runs" in out
-    after = json.loads(run(*words).stdout)["tokens_per_s"]
-    assert after == pytest.approx(before * 0.9, rel=0.01)
+    record = json.loads(run(*words).stdout)
+    assert record["tokens_per_s"] == pytest.approx(before * 0.9, rel=0.01)
+    assert NEW_SOURCE not in record["outside_evidence"]
+    other = json.loads(run("--model", "llama3-8b", "--instance", "p4de.24xlarge", "--json").stdout)
+    assert NEW_SOURCE in other["outside_evidence"], "runs on one generation say nothing of another"
 
 
 def test_calibration_keeps_what_the_runs_do_not_inform(tmp_path: Path):

@@ -90,7 +90,8 @@ def prediction_of(s: Setup, request: PredictRequest, c: Constants) -> Prediction
     """The full record of a job that is already laid out; the request says how it is paid for and for how long."""
     step, used = step_time(s, c), memory(s, c)
     rate = s.tokens / step.total
-    seen = c is not constants()  # the user's own runs set some of the constants
+    chip = s.cluster.device
+    seen = chip.sustained(c) != chip.sustained(constants())  # calibrated with runs on this generation
     low, high = interval(rate / s.cluster.gpus, s, step.total, new_source=not seen)
     failures = failures_per_node_day(request.price_kind)
     good = goodput(s.cluster.nodes, stall_of(s), request.checkpoint_s, failure_rate=failures)
