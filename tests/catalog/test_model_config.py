@@ -14,6 +14,7 @@ from trainwright.catalog.models import model as find_model
 from trainwright.cli.advise import command as advise_command
 from trainwright.errors import UserError
 from trainwright.predict import PredictRequest, predict
+from trainwright.train.flops import flops_per_token
 from trainwright.train.models.hf_config import config_of
 from trainwright.train.models.shape import lookup, parameter_count
 
@@ -70,7 +71,7 @@ def test_advice_for_it_is_a_spec(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({**QWEN, "kv_lora_rank": 512}, "only plain decoders"),
+        ({**QWEN, "state_size": 128}, "only decoders"),
         ({"hidden_size": 8}, "has no 'num_hidden_layers'"),
         ([1], "not a JSON object"),
     ],
@@ -80,3 +81,21 @@ def test_what_would_be_predicted_wrong_is_refused(config: object, message: str, 
         find_model(write(tmp_path, config))
     with pytest.raises(UserError, match="No such file"):
         find_model(str(tmp_path / "nowhere.json"))
+
+
+def test_a_mixture_with_latent_attention_has_its_published_size(tmp_path: Path) -> None:
+    """The config.json of DeepSeek-V3, as far as it concerns the shape."""
+    config = {
+        "model_type": "deepseek_v3", "num_hidden_layers": 61, "hidden_size": 7168, "num_attention_heads": 128,
+        "num_key_value_heads": 128, "vocab_size": 129280, "max_position_embeddings": 163840, "hidden_act": "silu",
+        "rms_norm_eps": 1e-06, "intermediate_size": 18432, "moe_intermediate_size": 2048, "n_routed_experts": 256,
+        "n_shared_experts": 1, "num_experts_per_tok": 8, "first_k_dense_replace": 3, "kv_lora_rank": 512,
+        "q_lora_rank": 1536, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128,
+        "num_nextn_predict_layers": 1,
+    }  # fmt: skip
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config), encoding="utf-8")
+    known = find_model("deepseek-v3")
+    shape = find_model(str(path))
+    assert parameter_count(shape) == parameter_count(known)
+    assert flops_per_token(shape, 4096) == flops_per_token(known, 4096)

@@ -80,5 +80,4 @@ def test_what_we_render_is_right(path: Path, tmp_path: Path) -> None:
     rendered = make_plan(load(path)).files["cluster.yaml"]
     (tmp_path / "cluster.yaml").write_text(rendered)
     findings = check([str(tmp_path / "cluster.yaml")]).findings
-    # A spec without `head.ssh_from` leaves ssh open; `plan` prints a warning about it too.
-    assert [(f.code, f.span.line, f.message) for f in findings if "ssh is open" not in f.message] == []
+    assert [(f.code, f.span.line, f.message) for f in findings] == []

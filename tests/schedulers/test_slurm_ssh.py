@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import shutil
 import socket
@@ -13,9 +14,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 import counting_jobs
 from counting_jobs import submit_counting
+from trainwright.cli.main import cli
 from trainwright.errors import UserError
 from trainwright.platforms.local import life
 from trainwright.platforms.local.cluster import LocalCluster, LocalQueue
@@ -136,3 +139,29 @@ def test_a_host_that_is_not_there_is_told(laptop: Shell) -> None:
 def test_a_run_remembers_its_far_side() -> None:
     run = Run("a", "b", "slurm", host="head", remote="/fsx/runs/a")
     assert run.where == "/fsx/runs/a"
+
+
+@pytest.fixture
+def by_name(laptop: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`ssh head` works, as it does for a user whose own configuration knows the host."""
+    wrapper = tmp_path / "bin" / "ssh"
+    wrapper.parent.mkdir()
+    wrapper.write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} {" ".join(laptop.ssh_options)} "$@"\n')
+    wrapper.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{wrapper.parent}:{os.environ['PATH']}")
+
+
+@pytest.mark.usefixtures("by_name")
+def test_a_script_needs_no_spec_where_a_head_node_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything the job needs to know is read from the cluster, over a real ssh."""
+    script = tmp_path / "own.py"
+    script.write_text(
+        "import os\nopen(os.environ['TRAINWRIGHT_RUN'] + '/rank-' + os.environ['RANK'], 'w').write('here')\n"
+    )
+    discovered = CliRunner().invoke(cli, ["discover", "--host", "head", "--json"], catch_exceptions=False)
+    assert json.loads(discovered.stdout)["spec"]["queues"][0]["name"] == "train"
+    words = ["submit", "--script", str(script), "--host", "head", "--nodes", "2", "--launcher", "srun", "--follow"]
+    done = CliRunner().invoke(cli, [*words, "--remote-folder", str(tmp_path / "far")], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    (folder,) = (tmp_path / "far").glob("own-*")
+    assert {path.name for path in folder.glob("rank-*")} == {"rank-0", "rank-1"}

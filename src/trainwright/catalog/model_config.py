@@ -19,8 +19,8 @@ KEYS = {
 }
 _ROTARY = {"rope_theta", "rope_scaling", "rope_parameters", "rotary_pct", "rotary_dim"}
 GATED = ("silu", "swish")
-# Latent attention, shared experts, state spaces: their FLOPs and memory differ from a plain decoder's.
-UNSUPPORTED = ("kv_lora_rank", "n_routed_experts", "n_shared_experts", "ssm_cfg", "state_size", "encoder_layers")
+# State spaces and encoders: their FLOPs and memory differ from a decoder's.
+UNSUPPORTED = ("ssm_cfg", "state_size", "mamba_num_heads", "encoder_layers")
 
 
 def is_config(name: str) -> bool:
@@ -35,28 +35,58 @@ def from_config(name: str) -> ModelShape:
     unsupported = next((key for key in UNSUPPORTED if config.get(key)), None)
     if unsupported is not None:
         raise UserError(
-            f"the configuration has {unsupported!r}: only plain decoders are supported", where=str(path),
-            fix="name the config.json of a decoder without latent attention, shared experts or state spaces",
+            f"the configuration has {unsupported!r}: only decoders are supported", where=str(path),
+            fix="name the config.json of a decoder without state spaces",
         )  # fmt: skip
     sizes = {field: _first_integer(config, keys, path) for field, keys in KEYS.items()}
-    experts = int(config.get("num_local_experts") or config.get("num_experts") or 0)
-    expert_ffn = config.get("moe_intermediate_size") if experts else None
     row: dict[str, Any] = {
         **sizes,
         "family": str(config.get("model_type", "decoder")),
         "kv_heads": int(config.get("num_key_value_heads") or sizes["heads"]),
-        "ffn": int(expert_ffn or config.get("intermediate_size") or config.get("n_inner") or 4 * sizes["hidden"]),
+        "ffn": int(config.get("intermediate_size") or config.get("n_inner") or 4 * sizes["hidden"]),
         "head_dim": int(config.get("head_dim") or 0),
         "activation": _activation(config),
         "norm": "rmsnorm" if "rms_norm_eps" in config else "layernorm",
         "position": "rope" if "rms_norm_eps" in config or _ROTARY & config.keys() else "learned",
         "tied": bool(config.get("tie_word_embeddings", False)),
         "window": int(config.get("sliding_window") or 0) if config.get("use_sliding_window", True) else 0,
-        "experts": experts,
-        "experts_per_token": int(config.get("num_experts_per_tok") or 0),
+        "window_layers": list(config.get("layer_types") or []).count("sliding_attention"),
         "source": str(path),
     }
-    return shape_from(name, row)
+    return shape_from(name, {**row, **_experts(config, row["ffn"]), **_latent_attention(config)})
+
+
+def _experts(config: dict[str, Any], ffn: int) -> dict[str, int]:
+    """The fields of a mixture of experts; the first layers of DeepSeek's are plain, and some experts are shared."""
+    names = ("num_local_experts", "num_experts", "n_routed_experts")
+    experts = next((int(config[name]) for name in names if config.get(name)), 0)
+    if not experts:
+        return {}
+    width = int(config.get("moe_intermediate_size") or ffn)
+    shared = int(config.get("shared_expert_intermediate_size") or width * int(config.get("n_shared_experts") or 0))
+    dense = int(config.get("first_k_dense_replace") or 0)
+    return {
+        "experts": experts,
+        "experts_per_token": int(config.get("num_experts_per_tok") or config.get("num_experts_per_token") or 1),
+        "ffn": width,
+        "shared_ffn": shared,
+        "dense_layers": dense,
+        "dense_ffn": ffn if dense else 0,
+        "mtp_layers": int(config.get("num_nextn_predict_layers") or 0),
+    }
+
+
+def _latent_attention(config: dict[str, Any]) -> dict[str, int]:
+    if not config.get("kv_lora_rank"):
+        return {}
+    rope = int(config["qk_rope_head_dim"])
+    return {
+        "latent_kv": int(config["kv_lora_rank"]),
+        "latent_q": int(config.get("q_lora_rank") or 0),
+        "rope_dim": rope,
+        "head_dim": int(config["qk_nope_head_dim"]) + rope,
+        "value_dim": int(config["v_head_dim"]),
+    }
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -28,6 +28,13 @@ class WithArguments(click.Command):
 @click.argument("args", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGUMENTS...]")
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change one value of the spec.")
 @click.option("--script", metavar="FILE", help="Run this script instead of a job of the spec.")
+@click.option("--module", metavar="NAME", help="Run this module instead: `python -m NAME`.")
+@click.option("--command", "is_command", is_flag=True, help="Run the words after `--` as they are, on every rank.")
+@click.option(
+    "--launcher",
+    type=click.Choice(["torchrun", "srun", "plain"]),
+    help="How --script, --module or --command starts: torchrun (default), one Slurm task per rank, or once per node.",
+)
 @click.option("--recipe", metavar="NAME", help="Run this recipe (`trainwright recipes list`, or a file of yours).")
 @click.option("--nodes", type=click.IntRange(1), help="Nodes for --script or --recipe.")
 @click.option("--processes", type=click.IntRange(1), help="Processes per node for --script or --recipe.")
@@ -52,6 +59,9 @@ def command(
     args: tuple[str, ...],
     overrides: tuple[str, ...],
     script: str | None,
+    module: str | None,
+    is_command: bool,
+    launcher: str | None,
     recipe: str | None,
     nodes: int | None,
     processes: int | None,
@@ -79,7 +89,7 @@ def command(
 
     request = SubmitRequest(
         spec, job, overrides, script, recipe, args, nodes, processes, queue, container, scheduler or "", host or "",
-        remote_folder, venv, dry_run or explain_it,
+        remote_folder, venv, dry_run or explain_it, module, is_command, launcher,
     )  # fmt: skip
     order = order_for(request)
     show_findings(order.findings)

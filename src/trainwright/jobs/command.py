@@ -14,7 +14,8 @@ def rank_command(job: ResolvedJob, python: str, code: Path) -> tuple[str, ...]:
     if job.job.command:
         return (*job.job.command, *job.job.args)
     if job.job.script:
-        return (python, str(code / Path(job.job.script).name), *job.job.args)
+        script = Path(job.job.script)
+        return ("bash" if script.suffix in (".sh", ".bash") else python, str(code / script.name), *job.job.args)
     if job.trainer == "foreign":
         return foreign_command(job)
     return (python, "-m", "trainwright.train", *train_options(job))

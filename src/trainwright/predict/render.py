@@ -52,7 +52,7 @@ def facts(p: Prediction) -> list[tuple[str, str]]:
             "tokens/s",
             f"{p.tokens_per_s:,.0f}, {p.tokens_per_s_per_gpu:,.0f} per {one}  ({p.low:,.0f} to {p.high:,.0f})",
         ),
-        ("MFU", f"{p.mfu:.1%}"),
+        ("MFU", f"{p.mfu:.1%}" + ("" if p.precision in ("bf16", "fp32") else " of the 16-bit peak")),
         ("memory", f"{p.memory_gib:.1f} of {p.memory_limit_gib:.1f} GiB per {one}: {FITS[p.fits]}"),
         ("communication", f"{seconds(p.exposed_communication_s)} exposed, {seconds(p.hidden_communication_s)} hidden"),
     ]

@@ -22,6 +22,11 @@ def check_script(path: Path) -> None:
     if not path.is_file():
         raise UserError(f"there is no script {path}", fix="name a file that exists, relative to where you are")
     if path.suffix != ".py":
+        if path.suffix in (".sbatch", ".slurm") or "\n#SBATCH" in path.read_text(errors="replace"):
+            raise UserError(
+                f"{path.name} is a batch script: it asks Slurm for its nodes itself",
+                fix=f"`trainwright adopt {path} -o spec.yaml` makes a job of it",
+            )
         return
     try:
         ast.parse(path.read_text(), str(path))

@@ -38,6 +38,14 @@ class SubmitRequest:
     remote_folder: str = ""
     venv: str = ""
     dry: bool = False  # only to be shown
+    module: str | None = None  # `python -m` of it
+    command: bool = False  # `args` are the whole command
+    launcher: str | None = None
+
+    @property
+    def names_a_job(self) -> bool:
+        """Whether the flags say what to run, rather than a job of the spec."""
+        return bool(self.script or self.recipe or self.module or self.command)
 
 
 def order_for(request: SubmitRequest) -> Order:
@@ -60,49 +68,69 @@ def requested_spec(request: SubmitRequest) -> LoadedSpec:
             "runs": flag_node(request.remote_folder, f"--remote-folder {request.remote_folder}"),
         }
         loaded = replace(loaded, node=replace(loaded.node, value=value))
-    return loaded.with_jobs(_flag_job(request) if request.script or request.recipe else _spec_job(request, loaded))
+    return loaded.with_jobs(_flag_job(request) if request.names_a_job else _spec_job(request, loaded))
 
 
 def _loaded(request: SubmitRequest) -> LoadedSpec:
     if request.spec:
         return load(request.spec, request.overrides)
-    if not (request.script or request.recipe):
+    if not request.names_a_job:
         raise UserError(
             "nothing to submit", fix="name a spec (`trainwright submit SPEC JOB`), a script (--script) or a recipe"
         )
+    if request.host:
+        return _discovered(request.host)
     if request.scheduler != "process":
         raise UserError(
-            f"a {'script' if request.script else 'recipe'} needs a cluster to run on",
-            fix="name its spec, or run it on this machine: --scheduler process",
+            f"a {'recipe' if request.recipe else 'script'} needs a cluster to run on",
+            fix="name its spec, a head node (--host), or run it on this machine: --scheduler process",
         )
     return load_text(HERE.format(cpus=request.processes or 1), "this machine")
 
 
+def _discovered(host: str) -> LoadedSpec:
+    """The spec of a cluster that only its head node is known of."""
+    from trainwright.platforms.existing.discovery import spec_text
+    from trainwright.platforms.existing.slurm import discover_slurm
+    from trainwright.schedulers.shell import Shell
+
+    return load_text(spec_text(discover_slurm(Shell(host=host))), f"the Slurm of {host}")
+
+
 def _flag_job(request: SubmitRequest) -> Node:
-    """The job that --script or --recipe and the flags beside it describe."""
-    if request.script and request.recipe:
-        raise UserError("--script and --recipe are two jobs", fix="name one of them")
-    flag = "--script" if request.script else "--recipe"
+    """The job that --script, --recipe, --module or --command and the flags beside it describe."""
+    flags = [f"--{name}" for name in ("script", "recipe", "module", "command") if getattr(request, name)]
+    if len(flags) > 1:
+        raise UserError(f"{' and '.join(flags)} are two jobs", fix="name one of them")
+    flag = flags[0]
     if request.job:
         raise UserError(
             f"job {request.job!r} of the spec, or {flag}: not both",
             fix="put what is meant for the trainer or script after `--`",
         )
-    named = request.script or request.recipe or ""
-    name = Path(named).stem if "/" in named or Path(named).suffix in SCRIPT_SUFFIXES else named
+    if request.command and not request.args:
+        raise UserError(
+            "--command without a command", fix="put its words after `--`: submit SPEC --command -- bash run.sh"
+        )
+    named = request.script or request.recipe or request.module or request.args[0]
+    name = Path(named).stem if "/" in named or Path(named).suffix in SCRIPT_SUFFIXES else named.rsplit(".", 1)[-1]
     job = Node({"name": flag_node(name.lower().replace("_", "-"), f"{flag} {named}")}, flag_span(f"{flag} {named}"))
-    for field in ("script", "recipe", "nodes", "processes", "queue", "container"):
+    words = request.args if request.command else ("python", "-m", request.module) if request.module else ()
+    if words:
+        job.value["command"] = flag_node(words, f"{flag} {named}")
+    for field in ("script", "recipe", "nodes", "processes", "queue", "container", "launcher"):
         value = getattr(request, field)
         if value is not None:
             job.value[field] = flag_node(value, f"--{field} {value}")
-    return _with_arguments(job, request.args)
+    return _with_arguments(job, () if request.command else request.args)
 
 
 def _spec_job(request: SubmitRequest, loaded: LoadedSpec) -> Node:
-    given = [name for name in ("nodes", "processes", "queue", "container") if getattr(request, name) is not None]
+    names = ("nodes", "processes", "queue", "container", "launcher")
+    given = [name for name in names if getattr(request, name) is not None]
     if given:
         raise UserError(
-            f"--{given[0]} goes with --script or --recipe",
+            f"--{given[0]} goes with --script, --module, --command or --recipe",
             fix=f"change the job instead: --set jobs.NAME.{given[0]}=...",
         )
     node = loaded.node.get("jobs", job_index(loaded, request.job))

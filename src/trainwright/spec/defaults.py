@@ -133,7 +133,8 @@ def _head(spec: Spec, head: Head, fill: _Filler) -> Head:
     )
     head = fill.fill(head, "head", "instance", size, why)
     if head.key is not None:
-        head = fill.fill(head, "head", "ssh_from", "0.0.0.0/0", "the key is the lock; narrow it to your own addresses")
+        why = "no port is open: the key works through Session Manager; name your own addresses to open one"
+        head = fill.fill(head, "head", "ssh_from", "127.0.0.1/32", why)
     return fill.fill(
         head, "head", "root_volume", 200 * GIB, "logs, virtual environments and container layers", _show_gib
     )

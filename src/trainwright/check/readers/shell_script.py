@@ -28,6 +28,16 @@ def _pip_module(command: Command) -> bool:
     return [word.value for word in command.words[1:3]] == ["-m", "pip"]
 
 
+def _adds_other_options(old: list[Parts], new: list[Parts]) -> bool:
+    """Whether what is appended repeats no option that is there already."""
+    names = [{text.partition("=")[0] for text in _texts(words) if text.startswith("-")} for words in (old, new)]
+    return bool(names[1]) and not names[0] & names[1]
+
+
+def _texts(words: list[Parts]) -> list[str]:
+    return ["".join(part.text for part in parts) for parts in words]
+
+
 def read_script(source: Source, kind: str = "shell", variables: Variables | None = None) -> ShellScript:
     """A script's commands, variables and comments."""
     script = ShellScript(source.span(0, 0), source.text, kind=kind)
@@ -164,6 +174,8 @@ class _Follower:
         if word.items is not None:
             items = [parts for item in word.items for parts in self.expander.words(item)]
             old = self.variables.values.get(name) or [] if match[3] == "+=" else []
+            if self.blocks and old and _adds_other_options(old, items):
+                return  # what a branch may add leaves the options before it as they are
             self.assign(name, [*old, *items] if not match[2] else None)
             return
         parts = [p for p in self.expander.one(word) if p.text or not p.known]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterator
 from functools import cache
@@ -169,10 +170,14 @@ def _made_up(secret: str) -> bool:
     return secret.endswith("EXAMPLE") or set(secret.split("_", 1)[-1].lower()) <= set("x*")
 
 
+def _digest(account: str) -> str:
+    return hashlib.sha256(account.encode()).hexdigest()[:12]
+
+
 def _account(file: File) -> Iterator[Problem]:
     for match in _ACCOUNT.finditer(file.text):
         accounts = table("access")["accounts"]
-        if match[1] not in accounts["examples"] and match[1] not in accounts["aws"]:
+        if match[1] not in accounts["examples"] and _digest(match[1]) not in accounts["aws"]:
             yield problem(
                 _span(file.text, match.start(1), match.end(1)),
                 f"account {match[1][:4]}… is written in this file",
