@@ -190,7 +190,9 @@ class Head(Part):
         None, description="EC2 key pair for ssh (ed25519). Unset: reach the node through Session Manager."
     )
     host: Word | None = Field(None, description="platform slurm: where ssh reaches the head node, such as user@head.")
-    ssh_from: str | None = Field(None, description="Addresses that may reach ssh, as a CIDR such as 203.0.113.0/24. Default: none.")
+    ssh_from: str | None = Field(
+        None, description="Addresses that may reach ssh, as a CIDR such as 203.0.113.0/24. Default: none."
+    )
     root_volume: Bytes | None = Field(None, description="Size of its root volume.")
     scripts: tuple[Script, ...] = Field((), description="Boot scripts of the head node, in order.")
 
