@@ -31,6 +31,7 @@ from trainwright.train.setup import assemble
 from trainwright.train.signals import CLOSED_OUTPUT, StopRequest, Vote
 from trainwright.train.world import World, join_world, on_all_ranks, restarted
 
+ADVICE = "lower --lr, or inspect the samples named in events.jsonl"
 ORDER_KEYS = ("data", "sequence", "seed", "holdout", "shuffle")  # options that determine the order of the samples
 
 
@@ -243,8 +244,7 @@ class Trainer:
         self.journal.event("guard", step, action=action, why=why, samples=[first, self.state.seen])
         self.console.say(f"step {step}: {why}: {action}")
         if action == "stop":
-            fix = "lower --lr, or inspect the samples named in events.jsonl"
-            raise UserError(f"stopped at step {step}: {why}", where=str(self.folder), fix=fix)
+            raise UserError(f"stopped at step {step}: {why}", where=str(self.folder), fix=ADVICE)
         if action == "rewind":
             self._rewind(why)
         return action
@@ -265,11 +265,8 @@ class Trainer:
                 self.state.seen, self.state.rewinds = seen, rewinds
                 self.journal.set_metrics_aside_after(self.state.step)
                 return
-        raise UserError(
-            f"cannot rewind: {why}, after {self.rewinds - 1} rewinds without a new checkpoint",
-            where=str(self.folder),
-            fix="lower --lr, or inspect the samples named in events.jsonl",
-        )
+        what = f"cannot rewind: {why}, after {self.rewinds - 1} rewinds without a new checkpoint"
+        raise UserError(what, where=str(self.folder), fix=ADVICE)
 
     def _evaluate(self) -> float | None:
         if self.parts.eval_loader is None:
