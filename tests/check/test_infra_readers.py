@@ -164,15 +164,18 @@ def test_hyperpod_files_know_each_other(tmp_path: Path) -> None:
     assert check([str(config)]).findings == [], "a sibling that cannot be read is no reason to fail"
 
 
-def test_what_a_base_file_brings_in_is_told_at_the_extends_line(tmp_path: Path) -> None:
+def test_what_a_base_file_brings_in_is_reported_in_that_file(tmp_path: Path) -> None:
     (tmp_path / "base.yaml").write_text(
         "name: a\nplatform: parallelcluster\nregion: us-east-2\n"
         "queues:\n  - {name: BAD, instance: p5.48xlarge, count: 2}\n"
     )
     over = tmp_path / "over.yaml"
     over.write_text("name: b_b\n\nextends: base.yaml\n")
-    found = check([str(over)]).findings
-    assert [(f.code, f.span.line, f.span.column) for f in found] == [("CFG002", 1, 7), ("CFG003", 3, 10)]
+    result = check([str(over)])
+    base = str(tmp_path / "base.yaml")
+    places = [(f.code, f.file, f.span.line, f.span.column) for f in result.findings]
+    assert places == [("CFG003", base, 5, 12), ("CFG002", str(over), 1, 7)]
+    assert "name: BAD" in result.texts[base], "the excerpt is the base file's"
 
 
 def test_a_spec_of_the_wrong_shape_gives_every_mistake_at_its_place(tmp_path: Path) -> None:

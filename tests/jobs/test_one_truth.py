@@ -124,3 +124,42 @@ def test_every_finding_is_printed_by_the_verb_that_stops(tmp_path: Path) -> None
     assert all(code in done.stderr for code in ("SPC001", "SPC002", "SPC007")), done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "one.plan").exists()
+
+
+def test_what_a_base_file_brings_in_has_one_place(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "base.yaml").write_text(
+        "# a\n# b\nregion: mars-1\njobs: [{name: pretrain, recipe: llama3-8b, nodes: 9}]\n"
+    )
+    spec = {key: value for key, value in SPEC.items() if key not in ("region", "jobs")} | {"extends": "base.yaml"}
+    checked = json.loads(run(spec, "check", "--format", "json").stdout)
+    expected = {(f["code"], Path(f["file"]).name, f["line"]) for f in checked if f["level"] == "error"}
+    assert expected == {("SPC007", "base.yaml", 3), ("SPC003", "base.yaml", 4)}
+    for verb, more in VERBS.items():
+        done = run(spec, verb, *more)
+        assert isinstance(done.exception, CheckFailed), f"{verb}: {done.output}"
+        found = [f for f in done.exception.result.findings if f.level == "error"]
+        assert {(f.code, Path(f.file).name, f.span.line) for f in found} == expected, verb
+
+
+@pytest.mark.parametrize(
+    "words", [["--help"], ["--sequence", "-5"], ["--micro-batch", "-2"], ["--batch", "-16"], ["--parallel", "ep=2"],
+              ["--checkpoint-every", "banana"], ["--config", "nope.json"], ["--model", "nosuch"], ["--batch", "17"]],
+    ids=" ".join,
+)  # fmt: skip
+def test_a_wrong_argument_is_found_where_it_stands(words: list[str], run: Any) -> None:
+    spec = {**SPEC, "jobs": [{**JOB, "args": words}]}
+    checked = [f for f in json.loads(run(spec, "check", "--format", "json").stdout) if f["level"] == "error"]
+    assert len(checked) == 1, checked
+    text = yaml.safe_dump(spec, sort_keys=False).splitlines()
+    assert text[checked[0]["line"] - 1].strip().startswith(("args:", "-")), text[checked[0]["line"] - 1]
+    assert isinstance(run(spec, "predict").exception, CheckFailed)
+
+
+def test_a_job_that_states_one_value_keeps_the_recipes_others(run: Any) -> None:
+    job = {**JOB, "batch": {"micro_batch": 2}, "checkpoint": {"to": "/fsx/ck"}}
+    done = run({**SPEC, "jobs": [job]}, "submit", "--host", "head", "--dry-run")
+    assert "--batch 512 " in done.stdout
+    assert "--micro-batch 2" in done.stdout
+    assert "--checkpoint-every 900s" in done.stdout
+    assert "--keep-last 3" in done.stdout
+    assert "--checkpoint-to /fsx/ck" in done.stdout

@@ -19,7 +19,7 @@ from trainwright.check.registry import Rule, all_rules
 from trainwright.check.walk import files
 from trainwright.errors import UserError, did_you_mean
 from trainwright.spec.mistakes import SpecError
-from trainwright.spec.source import SourceError, Span
+from trainwright.spec.source import SourceError, Span, read_text
 
 UNREADABLE = "TW001"  # a file that cannot be read or parsed
 INVALID_SPEC = "TW002"  # a spec that violates its schema
@@ -187,7 +187,14 @@ def run_rule(rule: Rule, file: File, facts: Any = None) -> list[Finding]:
     try:
         return [
             Finding(
-                rule.code, p.level or rule.level, p.span.source or file.path, p.span, p.message, p.fix, p.edit, p.why
+                rule.code,
+                p.level or rule.level,
+                p.span.source or p.span.file or file.path,
+                p.span,
+                p.message,
+                p.fix,
+                p.edit,
+                p.why,
             )
             for p in rule.run(file, facts)
         ]
@@ -216,6 +223,8 @@ def _add(findings: list[Finding], text: str, path: str, selection: Selection, co
     result.findings += loud
     if loud:
         result.texts[path] = text
+    for base in {f.span.file for f in loud if f.span.file} - result.texts.keys():
+        result.texts[base] = read_text(Path(base))
 
 
 def _bad_ignores(text: str, path: str) -> list[Finding]:

@@ -88,11 +88,6 @@ def refusals(file: File, code: str) -> Iterator[Problem]:
         yield from (problem(r.span, r.what, r.fix) for r in job.refusals if r.code == code)
 
 
-def is_refused(job: Job, code: str) -> bool:
-    """Whether the resolver has spoken already, so that a rule does not report the same mistake again."""
-    return any(refusal.code == code for refusal in job.refusals)
-
-
 def once(problems: Iterable[Problem]) -> Iterator[Problem]:
     """Each problem once: two launch commands of one script share its directives."""
     seen = set()

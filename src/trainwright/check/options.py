@@ -1,5 +1,5 @@
-"""The options of launchers and trainers: from the catalog's table, or from the `add_argument` calls of a script that lies
-beside its launcher."""
+"""The options of launchers and trainers: from the catalog's table, or from the `add_argument` calls of a script
+that lies beside its launcher."""
 
 from __future__ import annotations
 

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from trainwright.errors import did_you_mean
-from trainwright.train.config import parser
+from trainwright.errors import UserError, did_you_mean
+from trainwright.train.config import TrainConfig, parse_interval, parser
+from trainwright.train.parallel.plan import parse_axes
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +20,9 @@ class TrainerArguments:
     values: dict[str, Any] = field(default_factory=dict)
     problem: str = ""
     fix: str = ""
+
+
+HELP = ("-h", "--he", "--hel", "--help")  # argparse takes unambiguous beginnings
 
 
 class _ParserError(Exception):
@@ -31,6 +35,8 @@ def trainer_arguments(words: Sequence[str]) -> TrainerArguments:
         return TrainerArguments()
     reader = parser()
     reader.error = _refuse  # type: ignore[method-assign]
+    if any(word in HELP for word in words):
+        return TrainerArguments(problem="the trainer would print its help and end", fix="remove --help")
     try:
         values, unknown = reader.parse_known_args(list(words))
     except _ParserError as error:
@@ -41,7 +47,22 @@ def trainer_arguments(words: Sequence[str]) -> TrainerArguments:
         return TrainerArguments(
             {}, f"our trainer has no option {strange!r}", hint or "`trainwright train --help` lists them"
         )
-    return TrainerArguments(vars(values))
+    return _validated(vars(values))
+
+
+def _validated(values: dict[str, Any]) -> TrainerArguments:
+    """The options as the trainer itself would take them."""
+    if values.pop("config", None) is not None:
+        what = "--config hides its values from every verb but the trainer"
+        return TrainerArguments(problem=what, fix="state the options in the job, or after `--`")
+    try:
+        given: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in values.items()}
+        config = TrainConfig(**given)
+        parse_interval(config.checkpoint_every)
+        parse_axes(config.parallel)
+    except UserError as error:
+        return TrainerArguments(problem=error.what, fix=error.fix)
+    return TrainerArguments(values)
 
 
 def _refuse(message: str) -> NoReturn:

@@ -23,9 +23,13 @@ class BatchResolver:
         self.sequence = sequence
         # Another trainer's recipe that states no batch leaves it to that trainer.
         stated = self.recipe is not None and (training.ours or "batch" in self.recipe.model_fields_set)
-        self.asked = self.job.batch or (self.recipe.batch if self.recipe and stated else Batch())
+        own, base = self.job.batch or Batch(), self.recipe.batch if self.recipe and stated else Batch()
+        self.sized = own.sequences is not None or own.tokens is not None  # the job itself says how large a step is
+        size = own if self.sized else base
+        self.asked = Batch(sequences=size.sequences, tokens=size.tokens)
         self.argument = training.arguments.values.get("micro_batch")
-        self.wanted = self.argument or self.asked.micro_batch
+        self.stated_micro = self.argument or own.micro_batch
+        self.wanted = self.stated_micro or base.micro_batch
 
     def batch(self) -> tuple[int, int | None]:
         """Sequences per step, and the micro-batch (None: the trainer's own choice)."""
@@ -43,7 +47,9 @@ class BatchResolver:
 
     def _refuse(self, what: str, fix: str, *path: str) -> None:
         size = ("batch", "tokens" if self.job.batch and self.job.batch.tokens else "sequences")
-        place = path or (size if self.job.batch else ("recipe",) if self.recipe else ("args",))
+        if "batch" in self.training.arguments.values:
+            path = path or ("args",)
+        place = path or (size if self.sized else ("recipe",) if self.recipe else ("args",))
         self.training.outer.refuse(BATCH, *place, what=what, fix=fix)
 
     def _sequences(self) -> int:
@@ -56,13 +62,13 @@ class BatchResolver:
             return self._decided(self.asked.sequences)
         if self.asked.tokens is not None:
             return self._decided(max(1, round(self.asked.tokens / self.sequence / share)) * share)
-        every_stage = share * (self.plan.pp if self.job.batch is None else 1)
+        every_stage = share * self.plan.pp
         self.training.default("batch", every_stage, "one micro-batch per data rank and pipeline stage")
         return every_stage
 
     def _decided(self, sequences: int) -> int:
         path = ("batch", "sequences") if self.asked.sequences is not None else ("batch", "tokens")
-        written = sequences if self.job.batch is not None else None
+        written = sequences if self.sized else None
         self.training.value("batch", written, sequences, *path)
         return sequences
 
@@ -70,7 +76,7 @@ class BatchResolver:
         """What the job asks for, or as much of the recipe's value as a GPU's share allows: on more GPUs than the
         recipe was written for, the share is smaller."""
         own = batch // self.plan.data
-        stated = self.job.batch is not None or self.argument is not None
+        stated = self.stated_micro is not None
         micro = self.wanted
         if micro is not None and own % micro and not stated:
             size = max(size for size in range(1, micro + 1) if own % size == 0)

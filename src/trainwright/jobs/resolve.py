@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from trainwright.catalog.capabilities import scheduler_of, schedulers
+from trainwright.catalog.capabilities import platforms, scheduler_of, schedulers
 from trainwright.catalog.instances import find_instance
 from trainwright.errors import UserError, did_you_mean
 from trainwright.jobs.environment import RENDEZVOUS, job_environment
@@ -55,12 +55,12 @@ class JobResolver:
         self._script()
         self._image(recipe)
         training = None
-        if placement is not None and not (self.job.recipe and recipe is None):
+        if not (self.job.recipe and recipe is None):
             training = TrainingResolver(self, recipe, placement, trainer).training()
         if recipe is not None and trainer == "foreign":
             self.problems += [self.problem("SPC004", *unplaced_) for unplaced_ in unplaced(self.job, recipe)]
         if self.problems or placement is None:
-            return Resolution(self.loaded, None, tuple(self.problems), self.decisions)
+            return Resolution(self.loaded, None, self._causes(), self.decisions)
         cpus, own_network = placement.cpus, not self.ships_code
         resolved = ResolvedJob(
             name=self.job.name,
@@ -77,6 +77,12 @@ class JobResolver:
             decisions=self.decisions,
         )
         return Resolution(self.loaded, resolved, (), self.decisions)
+
+    def _causes(self) -> tuple[JobProblem, ...]:
+        """The problems without those that follow from another: on a wrong number of nodes no plan divides."""
+        misplaced = any(problem.code in ("SPC002", "SPC003") for problem in self.problems)
+        sized = ("JOB002", "JOB003")
+        return tuple(p for p in self.problems if not (misplaced and p.code in sized and p.path[-1] != "ep"))
 
     # What the parts below share.
 
@@ -103,9 +109,11 @@ class JobResolver:
         self.decisions[name] = Decision(value, ("jobs", self.index, *place), source)
 
     def base(self, *path: str | int) -> Path:
-        """What a relative path of the job starts from: this folder for a flag, else the folder of the spec."""
+        """What a relative path of the job starts from: this folder for a flag, else the folder of its file."""
         node = self.loaded.node.get("jobs", self.index, *path)
-        return Path.cwd() if node is not None and node.span.source else Path(self.loaded.path).parent.absolute()
+        if node is not None and node.span.source:
+            return Path.cwd()
+        return Path((node.span.file if node is not None else "") or self.loaded.path).parent.absolute()
 
     # The parts of a job.
 
@@ -137,8 +145,8 @@ class JobResolver:
             )  # fmt: skip
             return None
         instance = find_instance(queue.instance or "")
-        gpus = instance.gpus if instance else queue.gpus or 0
-        cores = instance.cores if instance else queue.cpus or 1
+        gpus = queue.gpus if queue.gpus is not None else instance.gpus if instance else 0
+        cores = queue.cpus or (instance.cores if instance else 1)
         processes = self.job.processes or gpus or 1
         nodes = 1 if self.scheduler == "process" and not self.written("nodes") else self.job.nodes or 1
         self._decide_placement(queue, nodes, processes, gpus)
@@ -161,7 +169,8 @@ class JobResolver:
         self.decide("processes", processes, "processes", otherwise=one_each if gpus else none)
 
     def _check_nodes(self, queue: Queue, nodes: int) -> None:
-        most = queue.count.max if queue.instance and queue.count else queue.nodes or 1
+        counted = queue.count.max if queue.count else 1
+        most = counted if platforms()[self.spec.platform].on_aws else queue.nodes or counted
         if nodes > most:
             self.refuse(
                 "SPC003", "nodes",
@@ -216,10 +225,28 @@ class JobResolver:
                 "SPC004", what="there is no shared storage for the run folder: checkpoints would be lost with the pods",
                 fix="add `storage: [{mount: /fsx, lustre: {}}]`, or name a folder: `runs: /folder`",
             )  # fmt: skip
+        self._kubernetes()
         if self.spec.platform == "batch" and self.job.secrets and not self.spec.batch.execution_role:
             self.refuse(
                 "SPC004", "secrets", what="Batch fetches secrets with an execution role, and the spec names none",
                 fix="add `batch: {execution_role: arn:…}`",
+            )  # fmt: skip
+
+    def _kubernetes(self) -> None:
+        """What a job on Kubernetes states in the words of Kubernetes."""
+        if scheduler_of(self.spec.platform).name != "kubernetes":
+            return
+        for variable, reference in self.job.secrets.items():
+            name, _, key = reference.partition("/")
+            if not (name and key):
+                self.refuse(
+                    "SPC004", "secrets", variable, what=f"the secret {reference!r} of {variable} is not NAME/KEY",
+                    fix="name the Kubernetes Secret and the key in it, such as hugging-face/token",
+                )  # fmt: skip
+        if (self.job.kind or self.spec.kubernetes.kind) == "trainjob" and not self.job.requeue:
+            self.refuse(
+                "SPC004", "requeue", what="whether a TrainJob restarts is set by its runtime, not by the job",
+                fix="leave `requeue: false` out, or use kind: jobset",
             )  # fmt: skip
 
     def _runtime(self, recipe: Recipe | None) -> Runtime:

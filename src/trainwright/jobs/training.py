@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 LONGEST_DEFAULT = 8192  # tokens of a sequence, where neither job nor recipe says it
 DATA = "builtin:stdlib"
+CHECKPOINT_SECONDS = 900.0
+# A checkpoint's value -> the trainer's option for it.
+CHECKPOINT = {"every": "checkpoint_every", "steps": "checkpoint_every", "to": "checkpoint_to", "keep": "keep_last"}
 PLAN = "JOB002"
 MODEL = "SPC004"
 
@@ -29,7 +32,9 @@ MODEL = "SPC004"
 class TrainingResolver:
     """One job's training. Problems and decisions go to the resolver of the job."""
 
-    def __init__(self, outer: JobResolver, recipe: Recipe | None, placement: Placement, trainer: Trainer) -> None:
+    def __init__(
+        self, outer: JobResolver, recipe: Recipe | None, placement: Placement | None, trainer: Trainer
+    ) -> None:
         self.outer = outer
         self.job = outer.job
         self.recipe = recipe
@@ -47,7 +52,7 @@ class TrainingResolver:
         sequence = self._sequence(shape)
         steps = self.value("steps", self.job.steps, self.recipe.steps if self.recipe else None)
         optimizer, checkpoint = self._optimizer(steps), self._checkpoint()
-        plan = self._plan(shape, sequence)
+        plan = self._plan(shape, sequence, self.placement) if self.placement is not None else None
         if plan is None:
             return None
         batch, micro_batch = BatchResolver(self, plan, sequence).batch()
@@ -107,7 +112,8 @@ class TrainingResolver:
             return model, lookup(model) if self.ours and path == model else find_model(path)
         except UserError as error:
             if self.ours or self.job.model:
-                self.outer.refuse(MODEL, "model" if self.job.model else "recipe", what=error.what, fix=error.fix)
+                place = "args" if "model" in self.arguments.values else "model" if self.job.model else "recipe"
+                self.outer.refuse(MODEL, place, what=error.what, fix=error.fix)
             return model, None
 
     def _refuse_unsupported(self, shape: ModelShape | None) -> None:
@@ -125,7 +131,7 @@ class TrainingResolver:
                 MODEL, "workers", what="our trainer reads ahead in a thread and has no loader processes",
                 fix="leave `workers` out",
             )  # fmt: skip
-        if self.job.parallel is not None and self.job.parallel.ep > 1:
+        if self.job.parallel is not None and self.job.parallel.ep > 1 and "parallel" not in self.arguments.values:
             self.outer.refuse(
                 PLAN, "parallel", "ep", what="our trainer has no expert parallelism", fix="leave `ep` out"
             )
@@ -138,10 +144,10 @@ class TrainingResolver:
         self.default("sequence", longest, f"the model's context, at most {LONGEST_DEFAULT}")
         return longest
 
-    def _plan(self, shape: ModelShape | None, sequence: int) -> ParallelPlan | None:
-        ranks = self.placement.ranks
+    def _plan(self, shape: ModelShape | None, sequence: int, placement: Placement) -> ParallelPlan | None:
+        ranks = placement.ranks
         try:
-            axes, rest = self._axes()
+            axes, rest = self._axes(placement.queue.instance)
         except UserError as error:
             self.outer.refuse(PLAN, "args", what=error.what, fix=error.fix)
             return None
@@ -155,6 +161,8 @@ class TrainingResolver:
                 "replicate out to fill the rest",
             )  # fmt: skip
             return None
+        if self.ours and plan.ep > 1 and "parallel" in self.arguments.values:
+            self.outer.refuse(PLAN, "args", what="our trainer has no expert parallelism", fix="leave `ep` out")
         misfit = replace(plan, ep=1).misfit(shape, sequence) if shape is not None and self.ours else ""
         if shape is not None and misfit:
             sizes = {axis: getattr(plan, axis) for axis in ("tp", "pp", "cp", "virtual_stages")}
@@ -168,14 +176,12 @@ class TrainingResolver:
             )
         return plan
 
-    def _axes(self) -> tuple[dict[str, int], str]:
+    def _axes(self, instance: str | None) -> tuple[dict[str, int], str]:
         """The axes that are fixed, and the axis that takes the ranks which are left."""
         if "parallel" in self.arguments.values:
             text = self.value("parallel", None, None)
             return parse_axes(text), ""
-        asked: Parallel = self.job.parallel or (
-            self.recipe.spread(self.placement.queue.instance) if self.recipe else Spread()
-        )
+        asked: Parallel = self.job.parallel or (self.recipe.spread(instance) if self.recipe else Spread())
         rest = asked.rest if isinstance(asked, Spread) else "replicate" if asked.shard else "shard"
         if self.job.parallel is None and self.recipe is None:
             self.default("parallel", asked, "the model is sharded over all ranks")
@@ -186,6 +192,8 @@ class TrainingResolver:
 
     def _plan_path(self, axes: dict[str, int]) -> tuple[str, ...]:
         """The largest axis that the job states, else what stands for the plan."""
+        if "parallel" in self.arguments.values:
+            return ("args",)
         stated = [axis for axis in axes if self.outer.written("parallel", axis)]
         if stated:
             return ("parallel", max(stated, key=lambda axis: axes[axis]))
@@ -230,7 +238,29 @@ class TrainingResolver:
         return warmup
 
     def _checkpoint(self) -> Checkpoint | None:
-        checkpoint: Checkpoint | None = self.value(
-            "checkpoint", self.job.checkpoint, self.recipe.checkpoint if self.recipe else None
-        )
-        return checkpoint
+        """The job's values over the recipe's, one by one; an interval in the job replaces the recipe's."""
+        stated, base = self.job.checkpoint, self.recipe.checkpoint if self.recipe else None
+        if stated is None and base is None and not self._states_checkpoint():
+            return None
+        stated = stated or Checkpoint()
+        own_interval = stated.every is not None or stated.steps is not None
+        merged: dict[str, Any] = {}
+        for name, option in CHECKPOINT.items():
+            of_recipe = None if own_interval and name in ("every", "steps") else getattr(base, name, None)
+            value = getattr(stated, name)
+            if value is not None or of_recipe is not None:
+                path = ("checkpoint", name)
+                origin = None if value is not None else self.from_recipe()
+                merged[name] = value if value is not None else of_recipe
+                self.outer.decide(f"checkpoint {name}", merged[name], *path, otherwise=origin)
+            if option in self.arguments.values:  # in the trainer's own words, which go after these
+                given = self.arguments.values[option]
+                self.outer.decide(f"checkpoint {name}", given, "args", origin=self.from_arguments(option))
+        if "every" not in merged and "steps" not in merged and self.ours:
+            merged["every"] = CHECKPOINT_SECONDS
+            why = Origin("default", why="at most 15 minutes of work are lost")
+            self.outer.decide("checkpoint every", CHECKPOINT_SECONDS, "checkpoint", "every", otherwise=why)
+        return Checkpoint(**merged)
+
+    def _states_checkpoint(self) -> bool:
+        return any(option in self.arguments.values for option in CHECKPOINT.values())

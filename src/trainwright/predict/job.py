@@ -25,6 +25,11 @@ def predict_job(job: ResolvedJob, c: Constants | None = None) -> Prediction:
     training = job.training
     if training is None or training.shape is None:
         raise UserError(f"job {job.name!r} says nothing of the model that it trains", fix="add `model:` to the job")
+    if job.placement.queue.instance is None and job.spec.platform != "local":
+        raise UserError(
+            f"queue {job.placement.queue.name!r} does not say which instance type its nodes are",
+            fix="add `instance:` to the queue",
+        )
     if job.placement.queue.instance is None:
         micro = training.micro_batch or 1  # the trainer's own default
         batch = Batch(training.sequence, micro, max(1, training.batch // training.plan.data // micro))
@@ -33,7 +38,7 @@ def predict_job(job: ResolvedJob, c: Constants | None = None) -> Prediction:
 
 
 def _request(job: ResolvedJob, training: Training, shape: ModelShape, instance: str) -> PredictRequest:
-    steps, ours = training.steps, job.trainer == "trainwright"
+    steps = training.steps
     return PredictRequest(
         shape,
         instance,
@@ -42,7 +47,7 @@ def _request(job: ResolvedJob, training: Training, shape: ModelShape, instance: 
         gpus_per_node=job.placement.processes,
         sequence=training.sequence,
         sequences=training.batch,
-        micro_batch=training.micro_batch or (1 if ours else None),
+        micro_batch=training.micro_batch,  # None: the trainer takes as much as fits
         precision=training.precision or "bf16",
         recompute=training.recompute,
         tokens=float(steps * training.tokens_per_step) if steps else None,

@@ -113,7 +113,8 @@ def _flag_job(request: SubmitRequest) -> Node:
             "--command without a command", fix="put its words after `--`: submit SPEC --command -- bash run.sh"
         )
     named = request.script or request.recipe or request.module or request.args[0]
-    name = Path(named).stem if "/" in named or Path(named).suffix in SCRIPT_SUFFIXES else named.rsplit(".", 1)[-1]
+    name = Path(named).stem if "/" in named or Path(named).suffix in SCRIPT_SUFFIXES else named
+    name = name.rsplit(".", 1)[-1] if request.module else name
     job = Node({"name": flag_node(name.lower().replace("_", "-"), f"{flag} {named}")}, flag_span(f"{flag} {named}"))
     words = request.args if request.command else ("python", "-m", request.module) if request.module else ()
     if words:

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from trainwright.catalog.capabilities import platforms
 from trainwright.catalog.instances import find_instance
 from trainwright.spec.model import (
-    Checkpoint,
     CountRange,
     Head,
     Job,
@@ -56,10 +56,12 @@ def resolve(spec: Spec) -> tuple[Spec, tuple[Default, ...]]:
     fill = _Filler()
     queues = tuple(_queue(spec, queue, f"queues.{queue.name}", fill) for queue in spec.queues)
     storage = tuple(_storage(item, f"storage.{item.mount}", fill) for item in spec.storage)
-    head = _head(spec, spec.head, fill) if spec.platform not in ("local", "batch", "eks") else spec.head
-    software = _software(spec.software, fill) if spec.platform != "local" else spec.software
+    platform = platforms()[spec.platform]
+    has_head = platform.on_aws and ("head",) not in platform.cannot
+    head = _head(spec, spec.head, fill) if has_head else spec.head
+    software = _software(spec.software, fill) if platform.on_aws else spec.software
     jobs = tuple(_job(queues, job, f"jobs.{job.name}", fill) for job in spec.jobs)
-    if spec.platform != "local":
+    if platform.on_aws:
         spec = fill.fill(spec, "", "region", "us-east-1", "no region was named; prices and capacity differ by region")
     update = {"queues": queues, "storage": storage, "head": head, "software": software, "jobs": jobs}
     return spec.model_copy(update=update), tuple(fill.filled)
@@ -78,7 +80,7 @@ def placement_rule(queue: Queue) -> tuple[bool, str]:
 
 
 def _queue(spec: Spec, queue: Queue, path: str, fill: _Filler) -> Queue:
-    if spec.platform == "local":
+    if not platforms()[spec.platform].on_aws:
         queue = fill.fill(
             queue, path, "nodes", queue.count.max if queue.count else 1, "one node is the smallest cluster"
         )
@@ -153,16 +155,6 @@ def _job(queues: tuple[Queue, ...], job: Job, path: str, fill: _Filler) -> Job:
     if queue is not None:
         nodes = queue.nodes or (queue.count.max if queue.count else 1)
         job = fill.fill(job, path, "nodes", max(1, nodes), f"all nodes of queue {queue.name}")
-    if job.checkpoint is not None and job.checkpoint.every is None and job.checkpoint.steps is None:
-        checkpoint: Checkpoint = fill.fill(
-            job.checkpoint,
-            f"{path}.checkpoint",
-            "every",
-            900.0,
-            "at most 15 minutes of work are lost",
-            lambda s: f"{s / 60:.0f}min",
-        )
-        job = job.model_copy(update={"checkpoint": checkpoint})
     return job
 
 

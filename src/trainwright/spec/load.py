@@ -38,7 +38,7 @@ class LoadedSpec:
 
     def where(self, *path: str | int) -> str:
         """The place of a path as messages show it: a file with line and column, or the flag that gave the value."""
-        return self.span(*path).at(self.files.get(id(self.node.get(*path)), self.path))
+        return self.span(*path).at(self.path)
 
     def with_jobs(self, *jobs: Node) -> LoadedSpec:
         """The same spec with these jobs instead of its own."""
@@ -128,7 +128,13 @@ def _extend(document: Node, path: str, files: dict[int, str], depth: int) -> Nod
     base = _extend(bases[0], str(base_path), files, depth + 1)
     for node in base.walk():
         files.setdefault(id(node), str(base_path))
+        node.span = _in_file(node.span, str(base_path))
+        node.keys = {key: _in_file(span, str(base_path)) for key, span in node.keys.items()}
     return _merge(base, _without(document, "extends"))
+
+
+def _in_file(span: Span, path: str) -> Span:
+    return span if span.file or span.source else replace(span, file=path)
 
 
 def _without(node: Node, key: str) -> Node:

@@ -38,10 +38,11 @@ class Span:
     end_line: int
     end_column: int
     source: str = ""  # the flag that the value was given by, where it stands in no file: `--nodes 2`
+    file: str = ""  # the file it stands in, where that is not the file at hand: one that this one extends
 
     def at(self, path: str) -> str:
         """The place as messages show it: the flag, or the file with line and column."""
-        return self.source or f"{path}:{self.line}:{self.column}"
+        return self.source or f"{self.file or path}:{self.line}:{self.column}"
 
 
 WHOLE_FILE = Span(1, 1, 1, 1)

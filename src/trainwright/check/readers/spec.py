@@ -38,7 +38,6 @@ def read(file: File) -> None:
 
     for document in file.nodes:
         loaded = load_node(document, file.path)
-        _place_inherited(document, loaded)
         add(file, loaded)
 
 
@@ -54,19 +53,6 @@ def add(file: File, loaded: LoadedSpec, scheduler: str = "") -> None:
     cluster = _cluster(loaded, full)
     file.clusters.append(cluster)
     file.jobs += jobs_of(checked, cluster)
-
-
-def _place_inherited(document: Node, loaded: LoadedSpec) -> None:
-    """What a base file brought in is told at the `extends` line: positions of another file would mislead."""
-    line = document.get("extends")
-    if line is None:
-        return
-    for node in loaded.node.walk():
-        if id(node) in loaded.files:
-            node.span = line.span
-        for key, child in node.items():
-            if id(child) in loaded.files:
-                node.keys[key] = line.span
 
 
 def _cluster(loaded: LoadedSpec, spec: spec_model.Spec) -> Cluster:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from trainwright.check.job_sizes import is_refused, model_parallel, once, refusals, world
+from trainwright.check.job_sizes import model_parallel, once, refusals, world
 from trainwright.check.model import File, Job, ModelDims, Value, known
 from trainwright.check.model_names import Stated, differences, named_size, published
 from trainwright.check.registry import Problem, problem, rule
@@ -31,7 +31,7 @@ def parallel_sizes_fit(file: File) -> Iterator[Problem]:
     """
     yield from refusals(file, "JOB002")
     for job in file.jobs:
-        if not is_refused(job, "JOB002"):
+        if not job.refusals:  # the resolver has spoken: its numbers would be judged twice
             yield from once([*_spread(job), *_split_model(job)])
 
 
@@ -128,7 +128,7 @@ def batch_divides(file: File) -> Iterator[Problem]:
     When to ignore: the trainer ramps the batch size up and handles the remainder.
     """
     yield from refusals(file, "JOB003")
-    yield from once(p for job in file.jobs if not is_refused(job, "JOB003") for p in _batch(job))
+    yield from once(p for job in file.jobs if not job.refusals for p in _batch(job))
 
 
 def _batch(job: Job) -> Iterator[Problem]:

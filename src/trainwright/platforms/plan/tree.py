@@ -51,13 +51,13 @@ class ClusterPlan:
 def make_plan(loaded: LoadedSpec) -> ClusterPlan:
     """The plan of a spec; a spec with errors is refused with all of them."""
     spec, defaults = resolve(loaded.spec)
+    findings = tuple(require_clean(loaded).findings)
     if spec.platform not in PLANNED:
         raise UserError(
             f"`plan` does not write files for platform {spec.platform} yet",
             where=loaded.where("platform"),
-            fix=f"it does for {' and '.join(PLANNED)}",
+            fix=f"it does for {' and '.join(PLANNED)}; the spec itself has no errors",
         )
-    findings = tuple(require_clean(loaded).findings)
     jobs = tuple(resolution.require() for resolution in resolve_jobs(loaded))
     source = Path(loaded.path).name
     if spec.platform == "local":
