@@ -2,7 +2,7 @@
 
     python benchmarks/device.py [--seconds 2] [--json]
 
-Needs an NVIDIA GPU. Goal: within 5 % of the assumed rate (the best anybody measured, from the catalog).
+Needs an NVIDIA GPU. Goal: within 5 % of the rate that `predict` counts on for large products (the best anybody measured times what lasts).
 """
 
 from __future__ import annotations

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from trainwright.catalog.accelerators import Accelerator, accelerators
+from trainwright.predict.constants import constants
+from trainwright.predict.hardware import device
 
 
 def accelerator_named(torch_name: str) -> Accelerator | None:
@@ -18,7 +20,7 @@ def accelerator_named(torch_name: str) -> Accelerator | None:
 
 
 def add_limits(result: dict[str, Any]) -> None:
-    """Put `sheet` (the vendor's figure) and `assumed` (what predictions use as the best reachable) into each row."""
+    """Put `sheet` (the vendor's figure) and `assumed` (the rate that predictions count on) into each row."""
     chip = accelerator_named(result["machine"].get("gpu", ""))
     for row in result["rows"]:
         row["sheet"], row["assumed"] = limits(row["kind"], chip) if chip else (None, None)
@@ -27,13 +29,18 @@ def add_limits(result: dict[str, Any]) -> None:
 def limits(kind: str, chip: Accelerator) -> tuple[float | None, float | None]:
     """(data sheet, assumed by predict), None where there is no figure."""
     known: dict[str, tuple[float, float | None]] = {
-        "matmul bf16": (chip.bf16_tflops, chip.mamf_bf16_tflops),
-        "matmul fp8": (chip.fp8_tflops, chip.mamf_fp8_tflops),
+        "matmul bf16": (chip.bf16_tflops, _sustained(chip, "bf16")),
+        "matmul fp8": (chip.fp8_tflops, _sustained(chip, "fp8") if chip.fp8_tflops else None),
         "memory": (chip.memory_gb_s, None),
         "peer": (chip.nvlink_gb_s, None),
     }
     sheet, assumed = known.get(kind, (0.0, None))
     return sheet or None, assumed
+
+
+def _sustained(chip: Accelerator, precision: str) -> float:
+    """TFLOP/s that a prediction counts on for large products: the best ever measured times what a long run sustains."""
+    return device(chip.name).matmul_rate(precision, constants()) / 1e12
 
 
 def device_text(result: dict[str, Any]) -> str:
