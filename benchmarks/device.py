@@ -2,7 +2,8 @@
 
     python benchmarks/device.py [--seconds 2] [--json]
 
-Needs an NVIDIA GPU. Goal: within 5 % of the rate that `predict` counts on for large products (the best anybody measured times what lasts).
+Needs an NVIDIA GPU. Goal: within 5 % of the rate that `predict` counts on for large products: the best anybody measured
+times the share that lasts.
 """
 
 from __future__ import annotations
