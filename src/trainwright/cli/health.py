@@ -7,6 +7,8 @@ import os
 
 import click
 
+from trainwright.cli.host import Host
+
 ALONE = ("record", "replay", "stragglers", "list_checks", "condition")  # options about this node or a file
 
 
@@ -14,7 +16,7 @@ ALONE = ("record", "replay", "stragglers", "list_checks", "condition")  # option
 @click.argument("target", metavar="[SPEC|NAME]", required=False)
 @click.option("--suite", type=click.Choice(("quick", "deep", "burn")), default="quick", show_default=True)
 @click.option("--cluster", "everywhere", is_flag=True, help="Every node of the cluster named, or of the Slurm here.")
-@click.option("--host", default="", metavar="USER@HEAD", help="With --cluster: the head node, over ssh.")
+@click.option("--host", type=Host(), default="", metavar="USER@HEAD", help="With --cluster: the head node, over ssh.")
 @click.option("--instance", default="", help="Judge by this instance type instead of the node's own.")
 @click.option("--expect", multiple=True, metavar="NAME=COUNT", help="Expect another count: gpus, efa, neuron, nvlinks.")
 @click.option("--act", is_flag=True, help="Carry the verdict out: drain, resume, reboot, reset. Otherwise read only.")

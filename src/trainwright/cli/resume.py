@@ -7,6 +7,8 @@ import json
 
 import click
 
+from trainwright.cli.host import Host
+
 
 @click.command()
 @click.argument("run", default="last")
@@ -15,7 +17,7 @@ import click
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change one value of the spec.")
 @click.option("--nodes", type=click.IntRange(1), help="On so many nodes.")
 @click.option("--queue", metavar="NAME", help="On this queue.")
-@click.option("--host", default="", metavar="USER@HEAD", help="Reach the Slurm head node over ssh.")
+@click.option("--host", type=Host(), default="", metavar="USER@HEAD", help="Reach the Slurm head node over ssh.")
 @click.option("--venv", default="", metavar="FOLDER", help="Virtual environment on the nodes.")
 @click.option("--force", is_flag=True, help="The scheduler does not answer, and the old job has certainly ended.")
 @click.option("--dry-run", is_flag=True, help="Print the script and do nothing.")

@@ -52,6 +52,8 @@ def slurm_named(target: str | None, host: str = "") -> SlurmScheduler:
         from trainwright.platforms.local.platform import scheduler_on
 
         return scheduler_on(state.require(name))
+    if not host and spec is not None and spec.platform == "slurm":
+        host = spec.head.host or ""
     scheduler = platform.scheduler_again(name, host, {})
     if not isinstance(scheduler, SlurmScheduler):
         fix = "on Kubernetes run `python -m trainwright.health` in a DaemonSet"

@@ -58,7 +58,8 @@ class Shell:
             return [*self.prefix, *command]
         assigned = [f"{key}={shlex.quote(value)}" for key, value in self.env]
         words = " ".join([*assigned, *(shlex.quote(word) for word in command)])
-        return ["ssh", *_ssh_defaults(), *self.ssh_options, self.host, "--", words]
+        # After `--` nothing is an option any more, neither the host nor the command.
+        return ["ssh", *_ssh_defaults(), *self.ssh_options, "--", self.host, words]
 
     def environment(self) -> dict[str, str]:
         return {**os.environ, **dict(self.env)}

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from trainwright.spec.units import Bytes, Count, Seconds
-from trainwright.spec.words import Argument, Folder, Name, Variables, Word
+from trainwright.spec.words import Argument, Folder, Host, Name, Variables, Word
 
 PlatformName = Literal["parallelcluster", "eks", "batch", "hyperpod", "hyperpod-eks", "local", "slurm", "kubernetes"]
 
@@ -189,7 +189,7 @@ class Head(Part):
     key: str | None = Field(
         None, description="EC2 key pair for ssh (ed25519). Unset: reach the node through Session Manager."
     )
-    host: Word | None = Field(None, description="platform slurm: where ssh reaches the head node, such as user@head.")
+    host: Host | None = Field(None, description="platform slurm: where ssh reaches the head node, such as user@head.")
     ssh_from: str | None = Field(
         None, description="Addresses that may reach ssh, as a CIDR such as 203.0.113.0/24. Default: none."
     )

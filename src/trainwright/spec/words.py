@@ -27,6 +27,13 @@ def _word(value: str) -> str:
     return value
 
 
+def ssh_destination(value: str) -> str:
+    """A host that ssh is called with. A dash at its start would be an option of ssh, and some of those run commands."""
+    if not value or value.startswith("-") or "@-" in value or any(c.isspace() or not c.isprintable() for c in value):
+        raise ValueError(f"{value!r} is not an ssh destination: write it like user@head, without spaces")
+    return value
+
+
 def _argument(value: Any) -> Any:
     """A number among the arguments (`[--lr, 1e-4]`) is a word of the command line."""
     return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
@@ -48,5 +55,6 @@ def _variables(value: dict[str, str]) -> dict[str, str]:
 Name = Annotated[str, AfterValidator(_name)]
 Argument = Annotated[str, BeforeValidator(_argument), AfterValidator(_word)]
 Word = Annotated[str, AfterValidator(_word)]
+Host = Annotated[str, AfterValidator(ssh_destination)]
 Folder = Annotated[str, AfterValidator(_folder)]
 Variables = Annotated[dict[str, str], AfterValidator(_variables)]
