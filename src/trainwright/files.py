@@ -1,4 +1,5 @@
-"""Atomic writes for the control side: a reader sees the old file or the new one, never half of one."""
+"""Reads and writes of files that a user names. Reads are bounded and never wait; writes are atomic: a reader sees the
+old file or the new one, never half of one."""
 
 from __future__ import annotations
 
@@ -7,6 +8,25 @@ import stat
 from pathlib import Path
 
 from trainwright.errors import UserError
+
+MAX_BYTES = 8 * 1024 * 1024  # of a file that people write by hand
+
+
+def read_regular(path: Path) -> bytes:
+    """A regular file's bytes. A named pipe would wait for a writer and a device may have no end: both are refused."""
+    try:
+        facts = path.stat()
+        if not stat.S_ISREG(facts.st_mode):
+            raise UserError("this is not a regular file", where=str(path), fix="name a file, not a folder or a pipe")
+        if facts.st_size > MAX_BYTES:
+            raise UserError(
+                f"the file is {facts.st_size / 2**20:.1f} MiB; at most {MAX_BYTES // 2**20} MiB are read",
+                where=str(path),
+                fix="name the configuration file itself, not data beside it",
+            )
+        return path.read_bytes()
+    except OSError as error:
+        raise UserError(f"cannot read the file: {error.strerror or error}", where=str(path)) from error
 
 
 def write_whole(path: Path, text: str) -> None:

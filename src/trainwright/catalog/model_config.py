@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from trainwright.errors import UserError
+from trainwright.files import read_regular
 from trainwright.train.models.shape import ModelShape, shape_from
 
 # Our field -> the keys that configurations use for it, the commonest first.
@@ -91,9 +92,7 @@ def _latent_attention(config: dict[str, Any]) -> dict[str, int]:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"cannot read the model's configuration: {error.strerror}", where=str(path)) from error
+        config = json.loads(read_regular(path))
     except ValueError as error:
         raise UserError(f"the model's configuration is not JSON: {error}", where=str(path)) from error
     if not isinstance(config, dict):

@@ -8,22 +8,16 @@ import stat
 import sys
 from pathlib import Path
 
-from trainwright.spec.source import MAX_BYTES, SourceError, decode, read_text
-
-_OWN_STREAMS = ("/dev/fd/", "/dev/stdin", "/proc/self/fd/")
+from trainwright.files import MAX_BYTES
+from trainwright.spec.source import OWN_STREAMS, SourceError, bounded, read_text
 
 
 def read_input(path: str) -> str:
     """The text of a file; `-` is standard input, and a shell's `<(command)` is a pipe of this process."""
     if path == "-":
-        return _bounded(sys.stdin.buffer.read(MAX_BYTES + 1), "<stdin>")
-    if path.startswith(_OWN_STREAMS):
-        try:
-            with open(path, "rb") as stream:
-                return _bounded(stream.read(MAX_BYTES + 1), path)
-        except OSError as error:
-            raise SourceError(f"cannot read the file: {error.strerror or error}", path) from error
-    refuse_special(path)
+        return bounded(sys.stdin.buffer.read(MAX_BYTES + 1), "<stdin>")
+    if not path.startswith(OWN_STREAMS):
+        refuse_special(path)
     return read_text(Path(path))
 
 
@@ -38,9 +32,3 @@ def is_regular(path: str) -> bool:
 def refuse_special(path: str) -> None:
     if not is_regular(path):
         raise SourceError("a named pipe, socket or device is not read", path, fix="name a file, or use `-`")
-
-
-def _bounded(data: bytes, name: str) -> str:
-    if len(data) > MAX_BYTES:
-        raise SourceError(f"more than {MAX_BYTES // 2**20} MiB; at most that much is read", name)
-    return decode(data, name)

@@ -13,10 +13,11 @@ from typing import Any
 import yaml
 
 from trainwright.errors import UserError
+from trainwright.files import MAX_BYTES, read_regular
 
-MAX_BYTES = 8 * 1024 * 1024
 MAX_NODES = 200_000
 MAX_DEPTH = 60
+OWN_STREAMS = ("/dev/fd/", "/dev/stdin", "/proc/self/fd/")
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _PLACEHOLDER_BRACES = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
@@ -134,17 +135,29 @@ class SourceError(UserError):
 def read_text(path: Path) -> str:
     """A file's text; too large, binary, missing and non-UTF-8 files are errors that say so."""
     name = str(path)
+    if name.startswith(OWN_STREAMS):
+        return read_stream(name)
     try:
-        size = path.stat().st_size
-        if size > MAX_BYTES:
-            raise SourceError(
-                f"the file is {size / 2**20:.1f} MiB; at most {MAX_BYTES // 2**20} MiB are read",
-                name,
-                fix="check the configuration file itself, not data beside it",
-            )
-        data = path.read_bytes()
+        return decode(read_regular(path), name)
+    except SourceError:
+        raise
+    except UserError as error:
+        raise SourceError(error.what, name, fix=error.fix) from error
+
+
+def read_stream(name: str) -> str:
+    """The text of a pipe that this process was started with, such as a shell's `<(command)`."""
+    try:
+        with open(name, "rb") as stream:
+            return bounded(stream.read(MAX_BYTES + 1), name)
     except OSError as error:
         raise SourceError(f"cannot read the file: {error.strerror or error}", name) from error
+
+
+def bounded(data: bytes, name: str) -> str:
+    """The text of a stream that was read up to one byte over the limit."""
+    if len(data) > MAX_BYTES:
+        raise SourceError(f"more than {MAX_BYTES // 2**20} MiB; at most that much is read", name)
     return decode(data, name)
 
 

@@ -8,6 +8,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from trainwright.errors import UserError, did_you_mean
+from trainwright.files import read_regular
 from trainwright.train.models.hf_families import ABSENT, FAMILIES, IGNORED, OPTIONAL, Config, Family
 from trainwright.train.models.shape import ModelShape, debug_sibling, shape_from, shapes
 
@@ -95,8 +96,8 @@ def shape_of_file(path: Path) -> ModelShape:
     """The model in a JSON file: a Hugging Face config.json (or the folder that holds one), or a shape of our own."""
     path = path / "config.json" if path.is_dir() else path
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        config = json.loads(read_regular(path))
+    except ValueError as error:
         raise UserError(f"cannot read the model: {error}", where=str(path), fix="a JSON file") from error
     if not isinstance(config, dict):
         raise UserError("the model is not a JSON object", where=str(path))
