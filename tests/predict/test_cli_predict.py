@@ -391,3 +391,42 @@ def test_a_mixture_of_experts_is_advised_without_a_spec(tmp_path: Path):
     assert record["spec"] is None
     with pytest.raises(UserError, match="mixture of experts"):
         CliRunner().invoke(advise_command, [*words, "--spec", str(tmp_path / "s.yaml")], catch_exceptions=False)
+
+
+BROKEN_SETTINGS = {
+    "not JSON": "{",
+    "not an object": "[1]",
+    "an unknown name": '{"matmul_sustained_hoper": 0.7}',
+    "no number": '{"step_fixed": "fast"}',
+    "not finite": '{"step_fixed": NaN}',
+    "a bool": '{"step_fixed": true}',
+    "not above zero": '{"step_fixed": -1}',
+}
+
+
+@pytest.mark.parametrize("text", BROKEN_SETTINGS.values(), ids=list(BROKEN_SETTINGS))
+def test_broken_settings_are_named_with_their_path(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "config" / "trainwright" / "predict.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    with pytest.raises(UserError) as caught:
+        run(*ISSUE)
+    assert str(path) in caught.value.where
+    assert "--calibrate" in caught.value.fix
+
+
+def test_submit_only_warns_of_broken_settings(tmp_path: Path) -> None:
+    from trainwright.cli.main import cli
+
+    path = tmp_path / "config" / "trainwright" / "predict.json"
+    path.parent.mkdir(parents=True)
+    path.write_text("{")
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(
+        "name: c\nplatform: parallelcluster\nregion: us-east-2\nqueues: [{name: q, instance: p5.48xlarge, count: 2}]\n"
+        "storage: [{mount: /fsx, lustre: {}}]\njobs: [{name: j, recipe: llama3.1-8b}]\n"
+    )
+    done = CliRunner().invoke(cli, ["submit", str(spec), "--dry-run"], catch_exceptions=False)
+    assert done.exit_code == 0
+    assert "#SBATCH" in done.stdout
+    assert f"not predicted: {path}" in done.stderr

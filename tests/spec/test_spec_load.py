@@ -130,6 +130,9 @@ def test_set_overrides_by_name_and_index(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no element 'trian'") as caught:
         load(path, ["queues.trian.count=8"])
     assert caught.value.fix == "did you mean 'train'?"
+    for step in ("²", "٣", "9" * 5000):  # digits to Python, and none of them an index
+        with pytest.raises(UserError, match="no element"):
+            load(path, [f"jobs.{step}=3"])
     with pytest.raises(UserError, match="key=value"):
         load(path, ["queues"])
     with pytest.raises(SpecError) as wrong:

@@ -116,8 +116,10 @@ def command(
 
 def expectation(facts: dict[str, Any] | None) -> str:
     """One line of what is predicted, before the job takes its nodes."""
-    if facts is None or "unavailable" in facts:
+    if facts is None:
         return ""
+    if "unavailable" in facts:
+        return f"not predicted: {facts['unavailable']}"
     memory = f"{facts['memory_gib']:.0f} of {facts['memory_limit_gib']:.0f} GiB per GPU"
     if facts["fits"] == "no":
         return f"predicted: it runs out of memory ({memory}); `trainwright predict` names the nearest plan that fits"

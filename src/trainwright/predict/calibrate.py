@@ -7,10 +7,11 @@ import json
 import math
 import os
 import statistics
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
-from trainwright.errors import UserError
+from trainwright.errors import UserError, did_you_mean
+from trainwright.files import read_regular
 from trainwright.predict.constants import Constants, constants
 from trainwright.predict.setup import Setup
 from trainwright.predict.setup_record import from_record
@@ -59,8 +60,29 @@ def settings_file() -> Path:
 
 
 def overrides() -> dict[str, float]:
+    """What the user's settings say; a file that somebody edited into something else is a UserError."""
     path = settings_file()
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    if not path.exists():
+        return {}
+    try:
+        values = json.loads(read_regular(path))
+    except ValueError as error:
+        raise _broken(path, f"the predictor's settings are not JSON: {error}") from error
+    if not isinstance(values, dict):
+        raise _broken(path, "the predictor's settings are not a JSON object")
+    known = [LOCAL, *(field.name for field in fields(Constants) if field.name not in ("traffic", "attention"))]
+    for name, value in values.items():
+        if name not in known:
+            raise _broken(path, f"the predictor has no constant {name!r}", did_you_mean(name, known))
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not (number and math.isfinite(value) and value > 0):
+            raise _broken(path, f"{name} is {value!r}, not a number above 0")
+    return values
+
+
+def _broken(path: Path, what: str, hint: str = "") -> UserError:
+    again = "remove the file; `trainwright predict --calibrate RUN...` writes it anew"
+    return UserError(what, where=str(path), fix=f"{hint} Or {again}" if hint else again)
 
 
 def calibrated() -> Constants:

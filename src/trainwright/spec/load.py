@@ -182,7 +182,8 @@ def _step(node: Node, step: str, override: str) -> Node:
 
 
 def _index(node: Node, step: str, override: str) -> int:
-    if step.isdigit() and int(step) < len(node.value):
+    # At most nine digits: no list is longer, and Python refuses to read a number of thousands.
+    if step.isascii() and step.isdecimal() and len(step) < 10 and int(step) < len(node.value):
         return int(step)
     names = [str(e.get("name").text) for e in node.elements() if e.get("name") is not None]  # type: ignore[union-attr]
     for index, element in enumerate(node.elements()):
