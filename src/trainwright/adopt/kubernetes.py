@@ -184,7 +184,7 @@ class _Manifest:
         if not kubernetes:
             del self.result.spec["kubernetes"]
         deadline = self._first("activeDeadlineSeconds")
-        if deadline.isdecimal():
+        if deadline.isdecimal() and int(deadline):
             self.result.job["time"] = format_seconds(int(deadline))
             self.result.carry(f"activeDeadlineSeconds {deadline}", self.root.span, "time")
         for key, why in _POLICY.items():

@@ -8,14 +8,14 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from trainwright.spec.model import Batch, Checkpoint, Parallel, Part
-from trainwright.spec.units import Count
+from trainwright.spec.units import Count, CountOrZero
 
 
 class Optimization(Part):
     """The optimizer and its schedule."""
 
-    lr: float = Field(gt=0, description="Peak learning rate.")
-    warmup: Count = Field(0, description="Warm-up steps.")
+    lr: float = Field(gt=0, allow_inf_nan=False, description="Peak learning rate.")
+    warmup: CountOrZero = Field(0, description="Warm-up steps.")
     schedule: Literal["cosine", "linear", "wsd", "constant"] = Field("cosine", description="Shape of the schedule.")
     final: float = Field(0.1, ge=0, le=1, description="Learning rate at the end, as a fraction of the peak.")
     betas: tuple[float, float] = Field((0.9, 0.95), description="AdamW's two decay rates.")

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from trainwright.spec.units import Bytes, Count, Seconds
+from trainwright.spec.units import Bytes, Count, CountOrZero, Seconds
 from trainwright.spec.words import Argument, Folder, Host, Name, Variables, Word
 
 PlatformName = Literal["parallelcluster", "eks", "batch", "hyperpod", "hyperpod-eks", "local", "slurm", "kubernetes"]
@@ -274,6 +274,12 @@ class Batch(Part):
     sequences: int | None = Field(None, ge=1, description="Sequences per step over the whole cluster.")
     micro_batch: int | None = Field(None, ge=1, description="Sequences that a GPU works on at once.")
 
+    @model_validator(mode="after")
+    def _one_size(self) -> Batch:
+        if self.tokens is not None and self.sequences is not None:
+            raise ValueError("a batch takes one of tokens and sequences")
+        return self
+
 
 class Parallel(Part):
     """How a model is spread over GPUs. What is not written is 1; `shard` or `replicate` takes the rest."""
@@ -295,13 +301,19 @@ class Checkpoint(Part):
     to: str | None = Field(None, description="Folder or s3:// address on shared storage.")
     keep: int | None = Field(None, ge=1, description="How many of the newest are kept.")
 
+    @model_validator(mode="after")
+    def _one_interval(self) -> Checkpoint:
+        if self.every is not None and self.steps is not None:
+            raise ValueError("checkpoint takes one of every and steps")
+        return self
+
 
 class Optimizer(Part):
     """The learning-rate schedule and its numbers."""
 
-    lr: float | None = Field(None, gt=0, description="Peak learning rate.")
-    warmup: Count | None = Field(None, description="Warm-up steps.")
-    decay: Count | None = Field(None, description="Steps over which the rate decays. Default: all.")
+    lr: float | None = Field(None, gt=0, allow_inf_nan=False, description="Peak learning rate.")
+    warmup: CountOrZero | None = Field(None, description="Warm-up steps.")
+    decay: CountOrZero | None = Field(None, description="Steps over which the rate decays. Default: all.")
     schedule: Literal["cosine", "linear", "wsd", "constant"] | None = Field(None, description="Shape of the schedule.")
 
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import BeforeValidator, WithJsonSchema
+
+N = TypeVar("N", int, float)
+LONGEST = 366 * 86_400  # seconds of a job or between checkpoints; more is a mistake of units
 
 _NUMBER = r"(?P<number>\d[\d_]*(?:\.\d+)?(?:[eE][+-]?\d+)?)"
 _QUANTITY = re.compile(rf"^\s*{_NUMBER}\s*(?P<unit>[A-Za-zµ]*)\s*$")
@@ -88,12 +91,41 @@ def format_seconds(seconds: float) -> str:
     return f"{seconds:g}s"
 
 
-_ONE_OF = [{"type": "string"}, {"type": "number"}]
+def _size(text: Any) -> int:
+    return _positive(text, parse_bytes(text))
 
-Bytes = Annotated[
-    int, BeforeValidator(parse_bytes), WithJsonSchema({"anyOf": _ONE_OF, "examples": ["4.8TiB", "500GB"]})
-]
-Seconds = Annotated[
-    float, BeforeValidator(parse_seconds), WithJsonSchema({"anyOf": _ONE_OF, "examples": ["15min", "2h"]})
-]
-Count = Annotated[int, BeforeValidator(parse_count), WithJsonSchema({"anyOf": _ONE_OF, "examples": ["4M", 50000]})]
+
+def _duration(text: Any) -> float:
+    seconds = _positive(text, parse_seconds(text))
+    if seconds > LONGEST:
+        raise ValueError(f"{text!r} is longer than a job can be: at most a year")
+    return seconds
+
+
+def _count(text: Any) -> int:
+    return _positive(text, parse_count(text))
+
+
+def _count_or_zero(text: Any) -> int:
+    count = parse_count(text)
+    if count < 0:
+        raise ValueError(f"{text!r} must not be negative")
+    return count
+
+
+def _positive(text: Any, value: N) -> N:
+    if value <= 0:
+        raise ValueError(f"{text!r} must be above 0")
+    return value
+
+
+def _written(number: dict[str, Any], *examples: Any) -> WithJsonSchema:
+    return WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "number", **number}], "examples": list(examples)})
+
+
+_ABOVE_ZERO = {"exclusiveMinimum": 0}
+
+Bytes = Annotated[int, BeforeValidator(_size), _written(_ABOVE_ZERO, "4.8TiB", "500GB")]
+Seconds = Annotated[float, BeforeValidator(_duration), _written({**_ABOVE_ZERO, "maximum": LONGEST}, "15min", "2h")]
+Count = Annotated[int, BeforeValidator(_count), _written(_ABOVE_ZERO, "4M", 50000)]
+CountOrZero = Annotated[int, BeforeValidator(_count_or_zero), _written({"minimum": 0}, "2k", 0)]
