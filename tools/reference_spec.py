@@ -8,7 +8,7 @@ from trainwright.spec.renamed import SPEC
 from trainwright.spec.schema import schema
 
 # How a unit's examples in the schema tell which unit it is (see spec/units.py).
-UNITS = {"15min": "time", "4.8TiB": "size", "4M": "count"}
+UNITS = {"15min": "time", "4.8TiB": "size", "4M": "count", "2k": "count"}
 INTRODUCTION = """# Every field of the spec
 
 Written from the model by `make docs`; `trainwright schema` prints the same as a JSON schema. [The spec](../spec.md)

@@ -40,6 +40,10 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 MISTAKES = {
     "queue": ({"jobs": [{**JOB, "queue": "nosuch"}]}, "asks for queue 'nosuch'"),
     "more nodes than the queue": ({"jobs": [{**JOB, "nodes": 9}]}, "asks for 9 nodes, and queue 'train' has at most 2"),
+    "a node of an empty queue": (
+        {"queues": [{**QUEUE, "count": 0}], "jobs": [{**JOB, "nodes": 1}]},
+        "asks for 1 node, and queue 'train' has at most 0",
+    ),
     "nodes on ParallelCluster": ({"queues": [{**QUEUE, "nodes": 2}]}, "cannot honour `nodes`"),
     "lone subnet": ({"network": {"public_subnet": "subnet-0a1b2c3d4e5f67890"}}, "but not private_subnet"),
     "more_zones without zone": ({"network": {"more_zones": ["use2-az1"]}}, "`more_zones` adds to `zone`"),

@@ -93,7 +93,14 @@ def test_every_mistake_is_reported_at_once_in_order(tmp_path: Path) -> None:
         ("    nvme: raid0\n", "", 17, "exactly one of lustre"),
         ("4.8TiB", "[1]", 15, "not a quantity"),
         ("monitoring: true", "monitoring: perhaps", 21, "boolean"),
-        ("recipe: llama3-8b", "recipe: llama3-8b\n    script: x.py", 23, "not both"),
+        ("recipe: llama3-8b", "recipe: llama3-8b\n    script: x.py", 23, "takes one of recipe, script and command"),
+        ("    steps: 50_000\n", "    steps: 50_000\n    env: {FI_X: 1}\n", 31, "1 is not text: put it in quotes"),
+        (
+            "    steps: 50_000\n",
+            "    steps: 50_000\n    env: {FI_X: yes}\n",
+            31,
+            "is a yes or no to YAML: put it in quotes",
+        ),
     ],
 )
 def test_a_mistake_has_its_line(tmp_path: Path, old: str, new: str, line: int, message: str) -> None:
@@ -111,6 +118,13 @@ def test_extends_merges_maps_and_keeps_places(tmp_path: Path) -> None:
     with pytest.raises(SpecError) as caught:
         load(over)
     assert caught.value.mistakes[0].file.endswith("base.yaml")
+
+
+@pytest.mark.parametrize("value", ["", "[a.yaml, b.yaml]", "{a: b}", '""'])
+def test_extends_takes_one_file(tmp_path: Path, value: str) -> None:
+    with pytest.raises(UserError, match="`extends` takes the name of one file") as caught:
+        load(write(tmp_path, f"extends: {value}\nname: other\n"))
+    assert caught.value.where.endswith("trainwright.yaml:1:" + ("9" if not value else "10"))
 
 
 def test_extends_that_goes_in_a_circle(tmp_path: Path) -> None:

@@ -172,9 +172,10 @@ class JobResolver:
         counted = queue.count.max if queue.count else 1
         most = counted if platforms()[self.spec.platform].on_aws else queue.nodes or counted
         if nodes > most:
+            plural = "node" if nodes == 1 else "nodes"
             self.refuse(
                 "SPC003", "nodes",
-                what=f"job {self.job.name!r} asks for {nodes} nodes, and queue {queue.name!r} has at most {most}",
+                what=f"job {self.job.name!r} asks for {nodes} {plural}, and queue {queue.name!r} has at most {most}",
                 fix="ask for fewer nodes, or let the queue grow",
             )  # fmt: skip
 

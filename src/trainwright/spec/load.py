@@ -115,6 +115,10 @@ def _extend(document: Node, path: str, files: dict[int, str], depth: int) -> Nod
     base_name = document.get("extends")
     if base_name is None:
         return document
+    if not (base_name.is_scalar and base_name.text):
+        raise SourceError(
+            "`extends` takes the name of one file", path, base_name.span, "for example `extends: base.yaml`"
+        )
     if depth >= MAX_EXTENDS:
         raise SourceError(f"`extends` goes deeper than {MAX_EXTENDS} files (a circle?)", path, base_name.span)
     base_path = Path(path).parent / base_name.text

@@ -369,7 +369,7 @@ class Job(Part):
     @model_validator(mode="after")
     def _recipe_or_script(self) -> Job:
         if sum(map(bool, (self.recipe, self.script, self.command))) > 1:
-            raise ValueError("a job takes a recipe, a script or a command, not both")
+            raise ValueError("a job takes one of recipe, script and command")
         if self.launcher is not None and not (self.command or self.script):
             raise ValueError("launcher goes with command or script")
         return self

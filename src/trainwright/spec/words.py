@@ -45,6 +45,15 @@ def _folder(value: str) -> str:
     return value
 
 
+def _quoted(value: Any) -> Any:
+    """YAML reads `1` and `yes` as a number and a truth value; which text was meant is then no longer known."""
+    if isinstance(value, bool):
+        raise ValueError("this is a yes or no to YAML: put it in quotes")
+    if isinstance(value, int | float):
+        raise ValueError(f"{value} is not text: put it in quotes")
+    return value
+
+
 def _variables(value: dict[str, str]) -> dict[str, str]:
     for name in value:
         if not _VARIABLE.fullmatch(name):
@@ -57,4 +66,4 @@ Argument = Annotated[str, BeforeValidator(_argument), AfterValidator(_word)]
 Word = Annotated[str, AfterValidator(_word)]
 Host = Annotated[str, AfterValidator(ssh_destination)]
 Folder = Annotated[str, AfterValidator(_folder)]
-Variables = Annotated[dict[str, str], AfterValidator(_variables)]
+Variables = Annotated[dict[str, Annotated[str, BeforeValidator(_quoted)]], AfterValidator(_variables)]
