@@ -7,13 +7,13 @@ from pathlib import Path
 
 import click
 
-from trainwright.cli.host import Host
+from trainwright.cli.host import head_node
 from trainwright.errors import UserError
 
 
 @click.command()
 @click.option(
-    "--host", type=Host(), metavar="USER@HEAD", help="Head node of a Slurm cluster, over ssh. Default: this machine."
+    "--host", type=head_node, metavar="USER@HEAD", help="Head node of a Slurm cluster, over ssh. Default: this machine."
 )
 @click.option("--context", metavar="NAME", help="Kubernetes: the context of the kubeconfig (`current` for that one).")
 @click.option("--namespace", default="default", show_default=True, help="Kubernetes: where jobs will run.")

@@ -8,7 +8,7 @@ import sys
 
 import click
 
-from trainwright.cli.host import Host
+from trainwright.cli.host import head_node
 from trainwright.cli.table import columns
 
 
@@ -19,7 +19,7 @@ from trainwright.cli.table import columns
 @click.option("--steps", default=24, show_default=True, help="Steps of the job that is disturbed.")
 @click.option("--every", default=4, show_default=True, help="Steps between its checkpoints.")
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change one value of the spec.")
-@click.option("--host", type=Host(), default="", metavar="USER@HEAD", help="Reach the Slurm head node over ssh.")
+@click.option("--host", type=head_node, default="", metavar="USER@HEAD", help="Reach the Slurm head node over ssh.")
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def command(
     spec: str,

@@ -7,7 +7,7 @@ import os
 
 import click
 
-from trainwright.cli.host import Host
+from trainwright.cli.host import head_node
 
 ALONE = ("record", "replay", "stragglers", "list_checks", "condition")  # options about this node or a file
 
@@ -16,7 +16,9 @@ ALONE = ("record", "replay", "stragglers", "list_checks", "condition")  # option
 @click.argument("target", metavar="[SPEC|NAME]", required=False)
 @click.option("--suite", type=click.Choice(("quick", "deep", "burn")), default="quick", show_default=True)
 @click.option("--cluster", "everywhere", is_flag=True, help="Every node of the cluster named, or of the Slurm here.")
-@click.option("--host", type=Host(), default="", metavar="USER@HEAD", help="With --cluster: the head node, over ssh.")
+@click.option(
+    "--host", type=head_node, default="", metavar="USER@HEAD", help="With --cluster: the head node, over ssh."
+)
 @click.option("--instance", default="", help="Judge by this instance type instead of the node's own.")
 @click.option("--expect", multiple=True, metavar="NAME=COUNT", help="Expect another count: gpus, efa, neuron, nvlinks.")
 @click.option("--act", is_flag=True, help="Carry the verdict out: drain, resume, reboot, reset. Otherwise read only.")

@@ -5,17 +5,13 @@ from __future__ import annotations
 import click
 
 
-class Host(click.ParamType):
-    """An ssh destination; an empty text is no host."""
+def head_node(value: str) -> str:
+    """The type of the flag: an ssh destination, or an empty text for none."""
+    if not value:
+        return ""
+    from trainwright.spec.words import ssh_destination
 
-    name = "host"
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if not value:
-            return ""
-        from trainwright.spec.words import ssh_destination
-
-        try:
-            return ssh_destination(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
+    try:
+        return ssh_destination(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None

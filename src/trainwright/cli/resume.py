@@ -7,7 +7,7 @@ import json
 
 import click
 
-from trainwright.cli.host import Host
+from trainwright.cli.host import head_node
 
 
 @click.command()
@@ -17,7 +17,7 @@ from trainwright.cli.host import Host
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change one value of the spec.")
 @click.option("--nodes", type=click.IntRange(1), help="On so many nodes.")
 @click.option("--queue", metavar="NAME", help="On this queue.")
-@click.option("--host", type=Host(), default="", metavar="USER@HEAD", help="Reach the Slurm head node over ssh.")
+@click.option("--host", type=head_node, default="", metavar="USER@HEAD", help="Reach the Slurm head node over ssh.")
 @click.option("--venv", default="", metavar="FOLDER", help="Virtual environment on the nodes.")
 @click.option("--force", is_flag=True, help="The scheduler does not answer, and the old job has certainly ended.")
 @click.option("--dry-run", is_flag=True, help="Print the script and do nothing.")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from trainwright.cli.host import Host
+from trainwright.cli.host import head_node
 
 if TYPE_CHECKING:
     from trainwright.runs.submission import Planned
@@ -43,7 +43,7 @@ class WithArguments(click.Command):
 @click.option("--queue", metavar="NAME", help="Queue for --script or --recipe.")
 @click.option("--container", metavar="IMAGE", help="Image for --script or --recipe.")
 @click.option("--scheduler", type=click.Choice(["process"]), help="Run here, as plain processes.")
-@click.option("--host", type=Host(), metavar="USER@HEAD", help="Reach the Slurm head node over ssh.")
+@click.option("--host", type=head_node, metavar="USER@HEAD", help="Reach the Slurm head node over ssh.")
 @click.option("--remote-folder", default="", metavar="FOLDER", help="Where run folders go on that side.")
 @click.option("--venv", default="", metavar="FOLDER", help="Virtual environment on the nodes.")
 @click.option("--dry-run", is_flag=True, help="Print the script and do nothing.")

@@ -6,7 +6,7 @@ import json
 
 import click
 
-from trainwright.cli.host import Host
+from trainwright.cli.host import head_node
 from trainwright.cli.table import columns
 
 
@@ -14,7 +14,9 @@ from trainwright.cli.table import columns
 @click.argument("target", metavar="[SPEC|NAME]", required=False)
 @click.option("--container", metavar="IMAGE", help="An image, or a .sqsh file, to compare with the host.")
 @click.option("--cluster", "everywhere", is_flag=True, help="Compare every node of a cluster and name the odd one.")
-@click.option("--host", type=Host(), default="", metavar="USER@HEAD", help="With --cluster: the head node, over ssh.")
+@click.option(
+    "--host", type=head_node, default="", metavar="USER@HEAD", help="With --cluster: the head node, over ssh."
+)
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def command(target: str | None, container: str | None, everywhere: bool, host: str, as_json: bool) -> None:
     """Versions of the driver, CUDA, NCCL, libfabric, the plugin, EFA and PyTorch.
