@@ -4,6 +4,7 @@ value knows its origin."""
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,7 +31,7 @@ def training(job: dict[str, Any], ranks: int, instance: str | None) -> Training:
 
 def options(job: dict[str, Any], ranks: int, instance: str | None) -> TrainConfig:
     """What the trainer reads from the command that a submission renders."""
-    return parse_arguments(train_options(resolved(job, ranks, instance)))
+    return parse_arguments(train_options(resolved(job, ranks, instance), Path("code")))
 
 
 def test_the_open_axis_takes_what_is_left() -> None:

@@ -279,7 +279,7 @@ def test_the_advised_spec_is_launched_as_it_was_advised(tmp_path: Path):
     again = predict_job(job)
     assert (again.recompute, again.fits) == (chosen["recompute"], "yes")
     assert again.tokens_per_s == pytest.approx(chosen["tokens_per_s"], rel=0.01)
-    options = train_options(job)
+    options = train_options(job, Path("code"))
     assert options[options.index("--recompute") + 1] == chosen["recompute"]
 
 

@@ -21,7 +21,7 @@ def test_the_debug_size_trains(name: str, tmp_path: Path) -> None:
 
     small = name if name == "cpu-ddp" else f"{name}-debug"
     stated = {"sequence": 64, "batch": {"sequences": 4, "micro_batch": 4}, "args": ["--checkpoint-every", "never"]}
-    words = train_options(resolved({"recipe": small, **stated}))
+    words = train_options(resolved({"recipe": small, **stated}), Path("code"))
     words += ["--folder", str(tmp_path), "--steps", str(STEPS), "--warmup", "1"]
     assert main(words) == 0
     losses = [json.loads(line)["loss"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]

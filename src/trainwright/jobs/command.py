@@ -18,15 +18,16 @@ def rank_command(job: ResolvedJob, python: str, code: Path) -> tuple[str, ...]:
         return ("bash" if script.suffix in (".sh", ".bash") else python, str(code / script.name), *job.job.args)
     if job.trainer == "foreign":
         return foreign_command(job)
-    return (python, "-m", "trainwright.train", *train_options(job))
+    return (python, "-m", "trainwright.train", *train_options(job, code))
 
 
-def train_options(job: ResolvedJob) -> list[str]:
-    """The words after `python -m trainwright.train`. What the user's own arguments state is left to them."""
+def train_options(job: ResolvedJob, code: Path) -> list[str]:
+    """The words after `python -m trainwright.train`, with the run's code in that folder. What the user's own arguments
+    state is left to them."""
     training = job.training
     assert training is not None
     options: dict[str, object] = {
-        "model": training.model,
+        "model": str(code / training.model_copy) if training.model_copy else training.model,
         "data": training.data,
         "steps": training.steps,
         "sequence": training.sequence,

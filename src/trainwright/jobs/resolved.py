@@ -56,6 +56,7 @@ class Training:
     """What is trained and how: complete for our trainer, as far as the spec says it for any other."""
 
     model: str | None  # None: another trainer that knows its model itself
+    model_file: Path | None  # the file of this machine that describes the model of our trainer; it travels with the run
     shape: ModelShape | None
     plan: ParallelPlan
     sequence: int
@@ -67,6 +68,11 @@ class Training:
     data: str
     optimizer: OptimizerSettings
     checkpoint: Checkpoint | None
+
+    @property
+    def model_copy(self) -> str:
+        """The name of that file in the run's code folder; the trainer calls the model by it."""
+        return f"{self.shape.name}.json" if self.model_file is not None and self.shape is not None else ""
 
     @property
     def tokens_per_step(self) -> int:

@@ -4,6 +4,7 @@ own arguments."""
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainwright.catalog.models import model as find_model
@@ -48,6 +49,7 @@ class TrainingResolver:
         model, shape = self._model()
         if self.trainer == "script" and model is None:
             return None
+        model_file = self._travelling(model)
         self._refuse_unsupported(shape)
         sequence = self._sequence(shape)
         steps = self.value("steps", self.job.steps, self.recipe.steps if self.recipe else None)
@@ -58,6 +60,7 @@ class TrainingResolver:
         batch, micro_batch = BatchResolver(self, plan, sequence).batch()
         return Training(
             model=model,
+            model_file=model_file,
             shape=shape,
             plan=plan,
             sequence=sequence,
@@ -107,14 +110,33 @@ class TrainingResolver:
                 what = f"job {self.job.name!r} names neither a recipe, a model nor a script"
                 self.outer.refuse(MODEL, what=what, fix="add `recipe:`; `trainwright recipes list` names them")
             return None, None
-        path = str(self.outer.base("model") / model) if model.endswith(".json") else model
+        file = self._model_file(model)
         try:
-            return model, lookup(model) if self.ours and path == model else find_model(path)
+            return model, (lookup if self.ours else find_model)(str(file or model))
         except UserError as error:
             if self.ours or self.job.model:
                 place = "args" if "model" in self.arguments.values else "model" if self.job.model else "recipe"
                 self.outer.refuse(MODEL, place, what=error.what, fix=error.fix)
             return model, None
+
+    def _model_file(self, model: str) -> Path | None:
+        """The file that describes the model, where it is not named by its name in the catalog."""
+        path = self.outer.base("model") / model
+        file = path / "config.json" if (path / "config.json").is_file() else path
+        return file if file != path or model.endswith(".json") else None
+
+    def _travelling(self, model: str | None) -> Path | None:
+        """The file that our trainer reads the model from. A path among the arguments is one of the nodes."""
+        if not self.ours or model is None or "model" in self.arguments.values:
+            return None
+        file = self._model_file(model)
+        if file is not None and not self.outer.ships_code:
+            self.outer.refuse(
+                MODEL, "model" if self.job.model else "recipe",
+                what=f"platform {self.outer.spec.platform} runs images: the model's file {model} cannot be sent along",
+                fix="name a model of `trainwright catalog list --kind models`, or run the trainer with `command:`",
+            )  # fmt: skip
+        return file
 
     def _refuse_unsupported(self, shape: ModelShape | None) -> None:
         """What our trainer does not have."""

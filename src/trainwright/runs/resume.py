@@ -104,6 +104,9 @@ def resumed_spec(run: Run, request: ResumeRequest) -> LoadedSpec:
         changes["env"] = _with(job.get("env"), CHECKPOINTS, flag_node(place, flag))
     else:
         changes["checkpoint"] = _with(job.get("checkpoint"), "to", flag_node(place, flag))
+    model = job.get("model")
+    if model is not None and (run.folder / model.text).is_file():
+        changes["model"] = flag_node(str(run.folder / model.text), flag)
     if request.args:
         written = job.get("args")
         words = [*(written.elements() if written else []), *flag_node(request.args, "--").elements()]

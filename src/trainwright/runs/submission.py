@@ -101,7 +101,7 @@ def fill_folder(order: Order, planned: Planned) -> None:
     """Spec, resolved job, script, environment with reasons, code and git state: what this run was meant to be."""
     folder, job = planned.run.folder, order.job
     (folder / "logs").mkdir()
-    (folder / "spec.yaml").write_text(spec_text(order.loaded))
+    (folder / "spec.yaml").write_text(spec_text(order))
     (folder / "resolved.json").write_text(json.dumps(record(job), indent=1) + "\n")
     script = folder / planned.script.filename
     script.write_text(planned.script.text)
@@ -118,6 +118,8 @@ def fill_folder(order: Order, planned: Planned) -> None:
     else:
         if order.ships_code and not job.job.command:
             code.ship_trainer(folder / "code")
+            if job.training is not None and job.training.model_file is not None:
+                shutil.copyfile(job.training.model_file, folder / "code" / job.training.model_copy)
         code.record_git(job.base, folder)
     store.write(planned.run)
 
@@ -136,11 +138,14 @@ def predicted(order: Order) -> dict[str, Any] | None:
         return {"unavailable": str(error)}
 
 
-def spec_text(loaded: LoadedSpec) -> str:
+def spec_text(order: Order) -> str:
     """The spec as it was submitted, flags included, with this job alone; `trainwright submit` takes it again."""
     import yaml
 
-    plain = loaded.spec.model_dump(mode="json", exclude_defaults=True, by_alias=True)
+    plain = order.loaded.spec.model_dump(mode="json", exclude_defaults=True, by_alias=True)
+    training = order.job.training
+    if training is not None and training.model_copy:
+        plain["jobs"][0]["model"] = f"code/{training.model_copy}"
     text: str = yaml.safe_dump(plain, sort_keys=False)
     return text
 
