@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from trainwright.jobs.foreign import PLACES
+from trainwright.jobs.foreign import KNOWN
 from trainwright.recipes.model import Foreign, Optimization, Recipe, Spread
 from trainwright.spec.model import Batch, Checkpoint, Part, Spec
 
@@ -41,8 +41,7 @@ def test_the_table_is_the_models_own(name: str, request: pytest.FixtureRequest) 
 
 def test_every_placeholder_of_a_command_is_documented() -> None:
     page = PAGE.read_text()
-    places = {place for all_ in PLACES.values() for place in all_} | {"ranks"}
-    assert {place for place in places if f"`{{{place}}}`" not in page} == set()
+    assert {place for place in KNOWN if f"`{{{place}}}`" not in page} == set()
 
 
 def shown(page: Path) -> list[dict[str, object]]:

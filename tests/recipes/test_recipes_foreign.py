@@ -49,6 +49,43 @@ def test_a_value_without_a_placeholder_is_refused(theirs: Path) -> None:
     assert "{data}" in problem.fix
 
 
+STATED = {
+    "parallel": {"tp": 2, "pp": 4},
+    "batch": {"sequences": 64, "micro_batch": 2},
+    "optimizer": {"lr": 1e-4, "schedule": "wsd", "decay": 5},
+    "checkpoint": {"every": "15min", "to": "/fsx/c", "keep": 2},
+}
+
+
+def test_each_value_needs_its_own_placeholder(theirs: Path) -> None:
+    command = ["foo", "{tp}", "{micro_batch}", "{lr}", "{checkpoint}"]
+    theirs.write_text(yaml.safe_dump({**RECIPE, "trainer": {"command": command}}))
+    lost = [".".join(map(str, p.path[2:])) for p in resolution({"recipe": str(theirs), **STATED}, 8).problems]
+    assert lost == [
+        "batch.sequences", "parallel.pp", "optimizer.schedule", "optimizer.decay", "checkpoint.every",
+        "checkpoint.keep",
+    ]  # fmt: skip
+
+
+def test_every_value_has_a_placeholder(theirs: Path) -> None:
+    command = ["foo", "{tp}x{pp}", "{samples}", "{micro_batch}", "{lr}", "{schedule}", "{decay}", "{checkpoint}",
+               "{checkpoint_every}", "{checkpoint_keep}"]  # fmt: skip
+    theirs.write_text(yaml.safe_dump({**RECIPE, "trainer": {"command": command}}))
+    job = resolved({"recipe": str(theirs), **STATED}, 8)
+    assert foreign_command(job) == ("foo", "2x4", "64", "2", "0.0001", "wsd", "5", "/fsx/c", "900", "2")
+
+
+def test_the_default_of_checkpoint_every_is_no_value_of_the_job(theirs: Path) -> None:
+    theirs.write_text(yaml.safe_dump({**RECIPE, "trainer": {"command": ["foo", "{checkpoint}"]}}))
+    assert resolution({"recipe": str(theirs), "checkpoint": {"to": "/fsx/c"}}, 8).problems == ()
+
+
+def test_a_placeholder_without_a_value_is_refused(theirs: Path) -> None:
+    theirs.write_text(yaml.safe_dump({**RECIPE, "trainer": {"command": ["foo", "{decay}"]}}))
+    [problem] = resolution({"recipe": str(theirs)}, 8).problems
+    assert (problem.path, problem.fix) == (("jobs", 0, "recipe"), "state `optimizer.decay` in the job")
+
+
 def test_an_unknown_place_gets_a_hint(theirs: Path) -> None:
     theirs.write_text(theirs.read_text().replace("{steps}", "{step}"))
     [problem] = resolution({"recipe": str(theirs)}, 8).problems

@@ -5,58 +5,76 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from trainwright.errors import did_you_mean
 from trainwright.recipes.model import Foreign, Recipe
-from trainwright.spec.model import Job
+from trainwright.spec.model import Checkpoint, Job
 
 if TYPE_CHECKING:
     from trainwright.jobs.resolved import ResolvedJob
 
+Path = tuple[str, ...]  # of a value in a job
+
 _PLACE = re.compile(r"\{([a-z_]+)\}")
 # What earlier versions called a place; recipes that say so still work.
 FORMER = {"tensor": "tp", "pipeline": "pp", "context": "cp", "micro": "micro_batch"}
-# What a job may state -> the places of a command that carry it to another trainer.
-PLACES = {
-    "model": ("model",),
-    "data": ("data",),
-    "steps": ("steps",),
-    "sequence": ("sequence",),
-    "precision": ("precision",),
-    "recompute": ("recompute",),
-    "batch": ("samples", "micro_batch"),
-    "parallel": ("tp", "pp", "cp", "ep", "shard", "replicate"),
-    "optimizer": ("lr", "warmup"),
-    "checkpoint": ("checkpoint",),
-    "workers": ("workers",),
+# What a job may state -> the place of a command that carries it to another trainer.
+PLACES: dict[Path, str] = {
+    ("model",): "model",
+    ("data",): "data",
+    ("steps",): "steps",
+    ("sequence",): "sequence",
+    ("precision",): "precision",
+    ("recompute",): "recompute",
+    ("batch", "sequences"): "samples",
+    ("batch", "tokens"): "samples",
+    ("batch", "micro_batch"): "micro_batch",
+    **{("parallel", axis): axis for axis in ("tp", "pp", "cp", "ep", "shard", "replicate", "virtual_stages")},
+    **{("optimizer", name): name for name in ("lr", "warmup", "schedule", "decay")},
+    ("checkpoint", "to"): "checkpoint",
+    ("checkpoint", "every"): "checkpoint_every",
+    ("checkpoint", "steps"): "checkpoint_steps",
+    ("checkpoint", "keep"): "checkpoint_keep",
+    ("workers",): "workers",
 }
-KNOWN = (*(place for places in PLACES.values() for place in places), "ranks")
+KNOWN = (*dict.fromkeys(PLACES.values()), "ranks")
 
 
-def unplaced(job: Job, recipe: Recipe) -> Iterator[tuple[tuple[str, ...], str, str]]:
-    """(path, what, fix) for all that the recipe's command cannot say."""
+def unplaced(written: Job, job: Job, recipe: Recipe) -> Iterator[tuple[Path, str, str]]:
+    """(path, what, fix) for each value that the recipe's command cannot say, and for each place without a value.
+    `written`: the job without defaults, `job`: with them."""
     assert isinstance(recipe.trainer, Foreign)
     used = _places(recipe.trainer.command)
-    for field, places in PLACES.items():
-        if getattr(job, field) is not None and not used & set(places):
+    for path, place in PLACES.items():
+        if place not in used and _is_stated(written, path):
             yield (
-                (field,),
-                f"recipe {job.recipe!r} runs another trainer, and its command has no place for `{field}`",
-                f"put {{{places[0]}}} into the recipe's command, or pass the trainer's own option in `args`",
+                path,
+                f"recipe {job.recipe!r} runs another trainer, and its command has no place for `{'.'.join(path)}`",
+                f"put {{{place}}} into the recipe's command, or remove it and pass the trainer's own option in `args`",
             )
     for name in sorted(used - set(KNOWN)):
         hint = did_you_mean(name, KNOWN) or f"there are: {', '.join(KNOWN)}"
         yield ("recipe",), f"the command of recipe {job.recipe!r} names {{{name}}}, which nothing is called", hint
-    stated = {
-        "workers": job.workers,
-        "checkpoint": (job.checkpoint or recipe.checkpoint).to,
-        "model": job.model or recipe.model,
+    checkpoint = job.checkpoint or recipe.checkpoint
+    values = {
+        ("workers",): job.workers,
+        ("model",): job.model or recipe.model,
+        ("optimizer", "decay"): job.optimizer.decay if job.optimizer else None,
+        **{("checkpoint", name): getattr(checkpoint, name) for name in ("to", "every", "steps", "keep")},
     }
-    for name in sorted(used & set(stated)):
-        if stated[name] is None:
-            field = "checkpoint.to" if name == "checkpoint" else name
-            yield ("recipe",), f"{{{name}}} of recipe {job.recipe!r} has no value", f"state `{field}` in the job"
+    for path, value in values.items():
+        if PLACES[path] in used and value is None:
+            what = f"{{{PLACES[path]}}} of recipe {job.recipe!r} has no value"
+            yield ("recipe",), what, f"state `{'.'.join(path)}` in the job"
+
+
+def _is_stated(job: Job, path: Path) -> bool:
+    """Whether a job states a value; an axis of 1 asks for nothing."""
+    value: Any = job
+    for name in path:
+        value = getattr(value, name, None)
+    return value is not None and not (path[0] == "parallel" and value == 1)
 
 
 def foreign_command(job: ResolvedJob) -> tuple[str, ...]:
@@ -77,10 +95,21 @@ def values(job: ResolvedJob) -> dict[str, object]:
         "model": training.model, "data": training.data, "steps": training.steps, "sequence": training.sequence,
         "precision": training.precision, "recompute": training.recompute, "samples": training.batch,
         "micro_batch": training.micro_batch or 1, "tp": plan.tp, "pp": plan.pp, "cp": plan.cp, "ep": plan.ep,
-        "shard": plan.shard, "replicate": plan.replicate, "lr": optimizer.lr,
-        "warmup": optimizer.warmup, "ranks": job.ranks,
-        "checkpoint": training.checkpoint.to if training.checkpoint else None, "workers": job.job.workers,
+        "shard": plan.shard, "replicate": plan.replicate, "virtual_stages": plan.virtual_stages,
+        "lr": optimizer.lr, "warmup": optimizer.warmup, "schedule": optimizer.schedule, "decay": optimizer.decay,
+        "workers": job.job.workers, "ranks": job.ranks, **_checkpoint(training.checkpoint),
     }  # fmt: skip
+
+
+def _checkpoint(checkpoint: Checkpoint | None) -> dict[str, object]:
+    if checkpoint is None:
+        return {}
+    return {
+        "checkpoint": checkpoint.to,
+        "checkpoint_every": None if checkpoint.every is None else f"{checkpoint.every:g}",
+        "checkpoint_steps": checkpoint.steps,
+        "checkpoint_keep": checkpoint.keep,
+    }
 
 
 def _places(command: tuple[str, ...]) -> set[str]:

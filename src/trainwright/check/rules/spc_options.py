@@ -1,4 +1,4 @@
-"""SPC: the options that a job gives to another framework."""
+"""SPC: the options that a job gives to another framework, and the values that never reach it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from trainwright.check.registry import Problem, problem, rule
 from trainwright.spec.model import Job
 
 Path = tuple[str | int, ...]
+# What our own trainer reads from a job; a script or command reads its arguments and its environment.
+NOT_PASSED = ("parallel", "batch", "sequence", "precision", "recompute", "optimizer", "data", "steps")
 
 
 @rule("SPC011", "warning")
@@ -60,3 +62,29 @@ def _words(job: Job) -> list[tuple[str, Path]]:
 
 def _args(job: Job) -> list[tuple[str, Path]]:
     return [(word, ("args", at)) for at, word in enumerate(job.args)]
+
+
+@rule("SPC012", "info")
+def script_gets_no_values(file: File) -> Iterator[Problem]:
+    """Values beside a job's `script` or `command` are for checks and predictions: the script does not get them.
+
+    Reported once per job, at the first of them: `steps`, `batch`, `sequence`, `parallel`, `precision`, `recompute`,
+    `optimizer`, `data`.
+
+    Why: a script runs with its own defaults, whatever stands there, and the run is not what the file says.
+
+    Fix: pass them in `args` or `env`, in the script's own words; keep those that describe the run for `predict`.
+
+    Source: the spec itself: `args` and `env` are all that a script or command receives.
+
+    When to ignore: they say what `args` say, so that `predict` knows the run.
+    """
+    for spec in file.specs:
+        for index, job in enumerate(spec.loaded.spec.jobs):
+            stated = [name for name in NOT_PASSED if getattr(job, name) is not None]
+            if not stated or not (job.script or job.command):
+                continue
+            spans = [spec.loaded.span("jobs", index, name) for name in stated]
+            kind, names = "script" if job.script else "command", ", ".join(f"`{name}`" for name in stated)
+            what = f"the {kind} of job {job.name!r} does not get {names}: only checks and predictions read them"
+            yield problem(min(spans, key=lambda span: (span.line, span.column)), what, "pass them in `args` or `env`")
