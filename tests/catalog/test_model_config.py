@@ -10,7 +10,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from trainwright.catalog.models import model as find_model
+from trainwright.catalog.models import model as model_shape
 from trainwright.cli.advise import command as advise_command
 from trainwright.errors import UserError
 from trainwright.predict import PredictRequest, predict
@@ -43,10 +43,10 @@ def test_it_is_predicted_as_the_catalogs(name: str, tmp_path: Path) -> None:
 
 
 def test_a_model_the_catalog_does_not_have(tmp_path: Path) -> None:
-    shape = find_model(write(tmp_path, QWEN))
+    shape = model_shape(write(tmp_path, QWEN))
     assert parameter_count(shape) == pytest.approx(72.7e9, rel=0.002)
     assert shape.window == 0
-    assert find_model(str(tmp_path)).hidden == 8192
+    assert model_shape(str(tmp_path)).hidden == 8192
 
 
 def test_advice_for_it_is_a_spec(tmp_path: Path) -> None:
@@ -78,9 +78,9 @@ def test_advice_for_it_is_a_spec(tmp_path: Path) -> None:
 )
 def test_what_would_be_predicted_wrong_is_refused(config: object, message: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=message):
-        find_model(write(tmp_path, config))
+        model_shape(write(tmp_path, config))
     with pytest.raises(UserError, match="No such file"):
-        find_model(str(tmp_path / "nowhere.json"))
+        model_shape(str(tmp_path / "nowhere.json"))
 
 
 def test_a_mixture_with_latent_attention_has_its_published_size(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_a_mixture_with_latent_attention_has_its_published_size(tmp_path: Path) 
     }  # fmt: skip
     path = tmp_path / "config.json"
     path.write_text(json.dumps(config), encoding="utf-8")
-    known = find_model("deepseek-v3")
-    shape = find_model(str(path))
+    known = model_shape("deepseek-v3")
+    shape = model_shape(str(path))
     assert parameter_count(shape) == parameter_count(known)
     assert flops_per_token(shape, 4096) == flops_per_token(known, 4096)

@@ -33,7 +33,9 @@ def test_the_summary_names_what_is_created_and_what_it_costs(tmp_path: Path) -> 
 def test_json_is_what_plan_json_holds(tmp_path: Path) -> None:
     result = run(EXAMPLE, "-o", str(tmp_path / "plan"), "--json")
     facts = json.loads(result.stdout)
+    jobs = facts.pop("jobs")
     assert facts == json.loads((tmp_path / "plan" / "plan.json").read_text())
+    assert jobs[0]["values"]["queue"]["value"] == "train"
     assert facts["cluster"]["name"] == "p5-reservation"
     assert facts["price"]["hour_full"] == pytest.approx(223.55, abs=0.01)
     assert {part["part"] for part in facts["price"]["parts"]} >= {"head", "queue train", "storage /fsx", "network"}

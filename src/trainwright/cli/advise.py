@@ -67,11 +67,11 @@ def command(model: str, tokens: str, as_json: bool, spec_file: Path | None, **fl
 
 
 def _request(model: str, tokens: str, flags: dict[str, Any]) -> AdviceRequest:
-    from trainwright.catalog.models import model as find_model
+    from trainwright.catalog.models import model as model_shape
     from trainwright.predict.request import AdviceRequest
 
     return AdviceRequest(
-        find_model(model), _count("--tokens", tokens), deadline_days=_days(flags["deadline"]),
+        model_shape(model), _count("--tokens", tokens), deadline_days=_days(flags["deadline"]),
         budget=_count("--budget", flags["budget"]) if flags["budget"] else None, region=_region(flags["region"]),
         instances=_words(flags["instances"]), price_kinds=_price_kinds(flags["capacity"]),
         sequence=flags["sequence"] or flags["seq"], batch_tokens=_count("--batch", flags["batch"]),

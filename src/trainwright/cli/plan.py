@@ -17,7 +17,7 @@ import click
 )
 @click.option("--diff", "lines", is_flag=True, help="Show the changed lines too, where a plan was there before.")
 @click.option("--svg", metavar="FILE", help="Write the picture of the cluster here as well.")
-@click.option("--json", "as_json", is_flag=True, help="Print the plan's facts as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the plan's facts and each job's values as JSON.")
 def command(
     spec: str,
     folder: str | None,
@@ -34,7 +34,7 @@ def command(
     """
     from trainwright.cli.findings import show_findings
     from trainwright.files import write_text
-    from trainwright.jobs.explain import explain_job
+    from trainwright.jobs.explain import explain_job, record
     from trainwright.platforms.plan.difference import difference
     from trainwright.platforms.plan.tree import earlier_files, make_plan, write
     from trainwright.report.picture import picture
@@ -51,6 +51,7 @@ def command(
     if svg is not None:
         write_text(Path(svg), drawn["picture.svg"])
     if as_json:
+        facts |= {"jobs": [record(job) for job in plan.jobs]}
         click.echo(json.dumps(facts | ({"changes": changed.records()} if changed is not None else {}), indent=2))
         return
     out = console()

@@ -11,7 +11,7 @@ import click
 from trainwright.cli.host import head_node
 
 if TYPE_CHECKING:
-    from trainwright.runs.submission import Planned
+    from trainwright.runs.submission import Order, Planned
 
 
 class WithArguments(click.Command):
@@ -54,7 +54,12 @@ class WithArguments(click.Command):
     help="Print each value of the job and its environment with origin and reason; do nothing.",
 )
 @click.option("--follow", "follow_it", is_flag=True, help="Watch it until it ends; leaving does not stop it.")
-@click.option("--json", "as_json", is_flag=True, help="Print the run as JSON.")
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print the run as JSON; with --dry-run or --explain: values, script, findings and prediction.",
+)
 def command(
     spec: str | None,
     job: str | None,
@@ -96,8 +101,12 @@ def command(
     order = order_for(request)
     show_findings(order.findings)
     planned = submission.plan(order)
-    if expected := expectation(submission.predicted(order)):
+    prediction = submission.predicted(order)
+    if expected := expectation(prediction):
         click.echo(expected, err=True)
+    if as_json and (dry_run or explain_it):
+        click.echo(json.dumps(preview(order, planned, prediction), indent=1))
+        return
     if explain_it:
         click.echo(f"{explain_job(order.job)}\n\nenvironment\n{explain_environment(planned.launch.environment)}")
         return
@@ -112,6 +121,18 @@ def command(
         click.echo(run.name)
     if follow_it:
         watch(run, rank=0)
+
+
+def preview(order: Order, planned: Planned, prediction: dict[str, Any] | None) -> dict[str, Any]:
+    """What `--dry-run --json` and `--explain --json` print."""
+    from trainwright.jobs.explain import record
+
+    return {
+        "resolved": record(order.job),
+        "script": planned.script.text,
+        "findings": [finding.row() for finding in order.findings],
+        "prediction": prediction,
+    }
 
 
 def expectation(facts: dict[str, Any] | None) -> str:

@@ -48,6 +48,7 @@ def _threads(cpus: int) -> EnvVar:
 
 
 def explain_environment(lines: tuple[EnvVar, ...]) -> str:
-    """One line per variable, with its reason."""
-    width = max((len(f"{line.name}={line.value}") for line in lines), default=0)
-    return "\n".join(f"{f'{line.name}={line.value}':<{width}}  # {line.why}" for line in lines)
+    """One line per variable, with its reason; a value of several lines stands in one, with `\\n`."""
+    settings = [f"{line.name}={line.value}".replace("\r", "\\r").replace("\n", "\\n") for line in lines]
+    width = max(map(len, settings), default=0)
+    return "\n".join(f"{setting:<{width}}  # {line.why}" for setting, line in zip(settings, lines, strict=True))

@@ -7,9 +7,11 @@ import dataclasses
 from typing import Any
 
 from trainwright.jobs.resolved import ResolvedJob
+from trainwright.spec.units import format_seconds
 from trainwright.train.parallel.plan import ParallelPlan
 
 AXES = tuple(field.name for field in dataclasses.fields(ParallelPlan))
+DURATIONS = ("every", "checkpoint every", "time")
 
 
 def rows(job: ResolvedJob) -> list[tuple[str, str, str]]:
@@ -24,10 +26,10 @@ def rows(job: ResolvedJob) -> list[tuple[str, str, str]]:
             job.run_root or "of this machine",
             "the cluster's first shared file system" if job.run_root else "",
         ),
-        ("runtime", job.runtime.container or "the node's own Python", ""),
+        ("runtime", "container" if job.runtime.container else "the node's own Python", ""),
     ]
     decided = [
-        (name, _text(decision.value), str(decision.origin))
+        (name, _text(name, decision.value), str(decision.origin))
         for name, decision in job.decisions.items()
         if not (name in AXES and decision.value == 1) and name != "parallel"
     ]
@@ -53,8 +55,10 @@ def record(job: ResolvedJob) -> dict[str, Any]:
     }
 
 
-def _text(value: Any) -> str:
+def _text(name: str, value: Any) -> str:
     if hasattr(value, "model_dump"):
         plain = value.model_dump(exclude_none=True)
-        return ", ".join(f"{key}: {item}" for key, item in plain.items())
+        return ", ".join(f"{key}: {_text(key, item)}" for key, item in plain.items())
+    if name in DURATIONS and isinstance(value, int | float):
+        return format_seconds(value)
     return str(value)

@@ -56,17 +56,24 @@ def unplaced(written: Job, job: Job, recipe: Recipe) -> Iterator[tuple[Path, str
     for name in sorted(used - set(KNOWN)):
         hint = did_you_mean(name, KNOWN) or f"there are: {', '.join(KNOWN)}"
         yield ("recipe",), f"the command of recipe {job.recipe!r} names {{{name}}}, which nothing is called", hint
-    checkpoint = job.checkpoint or recipe.checkpoint
     values = {
         ("workers",): job.workers,
         ("model",): job.model or recipe.model,
         ("optimizer", "decay"): job.optimizer.decay if job.optimizer else None,
-        **{("checkpoint", name): getattr(checkpoint, name) for name in ("to", "every", "steps", "keep")},
+        **{("checkpoint", name): value for name, value in _saving(job.checkpoint, recipe.checkpoint).items()},
     }
     for path, value in values.items():
         if PLACES[path] in used and value is None:
             what = f"{{{PLACES[path]}}} of recipe {job.recipe!r} has no value"
             yield ("recipe",), what, f"state `{'.'.join(path)}` in the job"
+
+
+def _saving(stated: Checkpoint | None, base: Checkpoint) -> dict[str, Any]:
+    """The job's values over the recipe's, one by one; an interval in the job replaces the recipe's."""
+    stated = stated or Checkpoint()
+    own = stated.model_dump(exclude_none=True)
+    replaced = {"every", "steps"} if own.keys() & {"every", "steps"} else set()
+    return {**base.model_dump(exclude=replaced), **dict.fromkeys(replaced), **own}
 
 
 def _is_stated(job: Job, path: Path) -> bool:

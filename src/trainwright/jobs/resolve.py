@@ -71,7 +71,7 @@ class JobResolver:
             recipe=recipe,
             placement=placement,
             training=training,
-            runtime=self._runtime(recipe),
+            runtime=self._runtime(recipe, trainer),
             environment=job_environment(placement.instance, self.job.env, cpus, own_network=own_network),
             run_root=run_root(self.spec),
             base=self.base("script"),
@@ -251,11 +251,28 @@ class JobResolver:
                 fix="leave `requeue: false` out, or use kind: jobset",
             )  # fmt: skip
 
-    def _runtime(self, recipe: Recipe | None) -> Runtime:
+    def _runtime(self, recipe: Recipe | None, trainer: Trainer) -> Runtime:
         foreign = recipe.trainer if recipe is not None and isinstance(recipe.trainer, Foreign) else None
         container = self.job.container or (foreign.container if foreign else None) or ""
         if container:
             self.decide("container", container, "container", otherwise=Origin("recipe", self.job.recipe or ""))
         named = {mount.partition(":")[0] for mount in self.job.mounts}
         shared = [item.mount for item in self.spec.storage if item.mount not in named] if container else []
-        return Runtime(container=container, mounts=(*self.job.mounts, *shared), ships_code=self.ships_code)
+        mounts = (*self.job.mounts, *shared)
+        if mounts:
+            why = Origin("default", why="a container mounts the cluster's file systems")
+            self.decide("mounts", ", ".join(mounts), "mounts", otherwise=why)
+        if self.job.time is not None:
+            self.decide("time", self.job.time, "time")
+        self._decide_launcher(trainer)
+        return Runtime(container=container, mounts=mounts, ships_code=self.ships_code)
+
+    def _decide_launcher(self, trainer: Trainer) -> None:
+        scheduler = self.scheduler or scheduler_of(self.spec.platform).name
+        launcher, why = self.job.launcher or "torchrun", "torchrun starts the ranks of a node"
+        if scheduler == "slurm" and trainer == "trainwright":
+            launcher, why = "srun", "one Slurm task per rank"
+        origin = None
+        if scheduler == "process":
+            launcher, origin = "none", Origin("default", why="each rank is started as a process of this machine")
+        self.decide("launcher", launcher, "launcher", otherwise=Origin("default", why=why), origin=origin)

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from trainwright.catalog.accelerators import find_accelerator
 from trainwright.catalog.instances import InstanceType
-from trainwright.catalog.models import model as find_model
+from trainwright.catalog.models import model as model_shape
 from trainwright.errors import UserError
 from trainwright.jobs.arguments import TrainerArguments, trainer_arguments
 from trainwright.jobs.batch import BatchResolver
 from trainwright.jobs.origin import Origin
 from trainwright.jobs.resolved import OptimizerSettings, Placement, Trainer, Training
-from trainwright.recipes.model import Recipe, Spread
+from trainwright.recipes.model import Optimization, Recipe, Spread
 from trainwright.spec.model import Checkpoint, Optimizer, Parallel
+from trainwright.train.config import TrainConfig
 from trainwright.train.models.shape import ModelShape, lookup
 from trainwright.train.parallel.plan import ParallelPlan, complete, parse_axes
 
@@ -114,7 +115,7 @@ class TrainingResolver:
             return None, None
         file = self._model_file(model)
         try:
-            return model, (lookup if self.ours else find_model)(str(file or model))
+            return model, (lookup if self.ours else model_shape)(str(file or model))
         except UserError as error:
             if self.ours or self.job.model:
                 place = "args" if "model" in self.arguments.values else "model" if self.job.model else "recipe"
@@ -257,7 +258,22 @@ class TrainingResolver:
             warmup = self._recipe_warmup(base.warmup, steps)
         lr, schedule = value("lr", base.lr if base else None), value("schedule", base.schedule if base else None)
         fixed = base.model_dump(include={"final", "betas", "weight_decay", "clip"}) if base else {}
+        if self.ours:
+            self._record_optimizer(base, schedule)
         return OptimizerSettings(lr=lr, warmup=warmup, schedule=schedule, decay=value("decay", None), **fixed)
+
+    def _record_optimizer(self, base: Optimization | None, schedule: str | None) -> None:
+        """What a job does not state about its optimizer: arguments, the recipe, or the trainer's own defaults."""
+        recipe = {}
+        if base is not None:
+            (beta1, beta2), names = base.betas, {"weight_decay", "clip"}
+            recipe = {"min_lr": base.final, "beta1": beta1, "beta2": beta2, **base.model_dump(include=names)}
+        usual = TrainConfig()
+        for name in ("lr", "schedule", "warmup", "min_lr", "weight_decay", "beta1", "beta2", "clip"):
+            if name in self.outer.decisions or (name == "min_lr" and schedule == "constant"):
+                continue
+            if self.value(name, None, recipe.get(name)) is None:
+                self.default(name, getattr(usual, name), "the trainer's own")
 
     def _recipe_warmup(self, warmup: int, steps: int | None) -> int:
         """A recipe's warm-up that does not end within the job's steps is shortened in proportion: its author chose it
