@@ -56,7 +56,7 @@ def unplaced(written: Job, job: Job, recipe: Recipe) -> Iterator[tuple[Path, str
     for name in sorted(used - set(KNOWN)):
         hint = did_you_mean(name, KNOWN) or f"there are: {', '.join(KNOWN)}"
         yield ("recipe",), f"the command of recipe {job.recipe!r} names {{{name}}}, which nothing is called", hint
-    values = {
+    values: dict[Path, Any] = {
         ("workers",): job.workers,
         ("model",): job.model or recipe.model,
         ("optimizer", "decay"): job.optimizer.decay if job.optimizer else None,

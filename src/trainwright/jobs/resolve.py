@@ -269,10 +269,10 @@ class JobResolver:
 
     def _decide_launcher(self, trainer: Trainer) -> None:
         scheduler = self.scheduler or scheduler_of(self.spec.platform).name
-        launcher, why = self.job.launcher or "torchrun", "torchrun starts the ranks of a node"
+        launcher: str = self.job.launcher or "torchrun"
+        why, origin = "torchrun starts the ranks of a node", None
         if scheduler == "slurm" and trainer == "trainwright":
             launcher, why = "srun", "one Slurm task per rank"
-        origin = None
-        if scheduler == "process":
+        elif scheduler == "process":
             launcher, origin = "none", Origin("default", why="each rank is started as a process of this machine")
         self.decide("launcher", launcher, "launcher", otherwise=Origin("default", why=why), origin=origin)
