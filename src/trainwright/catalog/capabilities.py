@@ -1,5 +1,5 @@
-"""What each platform and scheduler can honour of a spec, as data. Rules report what is asked for in vain; renderers and
-schedulers rely on it."""
+"""What each platform and scheduler can honour of a spec, as data. Rules report what a spec asks for and its platform
+cannot honour; renderers and schedulers rely on it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,8 @@ class PlatformCapabilities:
 @cached
 def platforms() -> dict[str, PlatformCapabilities]:
     """Every platform, by the name that a spec gives it."""
-    return {name: _platform(name, row) for name, row in shipped_toml("capabilities.toml")["platforms"].items()}
+    table = shipped_toml("capabilities.toml")
+    return {name: _platform(name, row, table["shared"]) for name, row in table["platforms"].items()}
 
 
 @cached
@@ -60,9 +61,11 @@ def scheduler_of(platform: str) -> SchedulerCapabilities:
     return schedulers()[platforms()[platform].scheduler]
 
 
-def _platform(name: str, row: dict[str, Any]) -> PlatformCapabilities:
+def _platform(name: str, row: dict[str, Any], shared: dict[str, Any]) -> PlatformCapabilities:
     values = {_path(key): tuple(choices) for key, choices in row.get("values", {}).items()}
-    return PlatformCapabilities(name, row["title"], row["scheduler"], row["on_aws"], _limits(row), values)
+    cannot = {path: limit for block in row.get("inherits", ()) for path, limit in _limits(shared[block]).items()}
+    cannot |= _limits(row)
+    return PlatformCapabilities(name, row["title"], row["scheduler"], row["on_aws"], cannot, values)
 
 
 def _limits(row: dict[str, Any]) -> Limits:
