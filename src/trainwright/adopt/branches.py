@@ -101,8 +101,8 @@ def _value(word: str, before: list[str]) -> str | None:
         return ""  # the script is submitted without arguments
     value: str | None = ""
     for line in before:
-        found = _ASSIGNED.match(line)
-        if found is not None and found[1] == name:
-            text = re.sub(r"\s+#.*$", "", found[3]).strip().rstrip('"').removesuffix("}").strip("\"'")
+        assignment = _ASSIGNED.match(line)
+        if assignment is not None and assignment[1] == name:
+            text = re.sub(r"\s+#.*$", "", assignment[3]).strip().rstrip('"').removesuffix("}").strip("\"'")
             value = text if "$" not in text and "`" not in text else (None if not text.strip("${}") else f"({text})")
     return value

@@ -105,8 +105,7 @@ class _Manifest:
         return otherwise
 
     def _resources(self) -> set[str]:
-        found = [*self._containers()]
-        return {name for one in found for name in (*one.limits, *one.requests)}
+        return {name for each in self._containers() for name in (*each.limits, *each.requests)}
 
     def _containers(self) -> list[Container]:
         return self.source.pod.containers if self.source.pod is not None else []
@@ -291,8 +290,8 @@ def _whole(value: Value[str] | None) -> Value[int] | None:
 
 
 def _text(node: Node | None, *path: str) -> str:
-    found = node.get(*path) if node is not None else None
-    return found.text if found is not None and found.is_scalar else ""
+    value = node.get(*path) if node is not None else None
+    return value.text if value is not None and value.is_scalar else ""
 
 
 def _walk(root: Node) -> list[Node]:

@@ -24,16 +24,16 @@ def read_places(path: Path, names: Mapping[str, str]) -> list[Place]:
     try:
         answer = json.loads(path.read_text(encoding="utf-8"))
         rows: list[dict[str, Any]] = answer["Instances"] if isinstance(answer, dict) else answer
-        found = [(row["InstanceId"], tuple(row["NetworkNodes"])) for row in rows]
+        instances = [(row["InstanceId"], tuple(row["NetworkNodes"])) for row in rows]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(
             "not an answer of DescribeInstanceTopology", where=str(path),
             fix="aws ec2 describe-instance-topology --output json > FILE",
         ) from error  # fmt: skip
-    missing = [instance for instance, _ in found if names and instance not in names]
+    missing = [instance for instance, _ in instances if names and instance not in names]
     if missing:
         raise UserError(f"no host name for {', '.join(missing[:3])}", fix="add them to the file of --names")
-    return sorted((Place(names.get(i, i), switches) for i, switches in found), key=lambda p: (p.switches, p.host))
+    return sorted((Place(names.get(i, i), switches) for i, switches in instances), key=lambda p: (p.switches, p.host))
 
 
 def read_names(path: Path | None) -> dict[str, str]:

@@ -80,18 +80,18 @@ def read_log(text: str) -> Traffic:
     counts: dict[str, list[int]] = {"cards": []}
     provider, network, direct, nvls, ranks = "", "", False, False, 0
     for line in text.splitlines():
-        if found := PROVIDER.search(line):
-            provider = found[1]
-            counts["cards"].append(int(found[2]))
-        elif found := SOCKET_DEVICE.search(line) or IB_DEVICE.search(line):
-            counts["cards"].append(len(re.findall(r"\[\d+\]", found[1])))
-        elif found := NETWORK.search(line):
-            network = found[1]
-        elif found := RANKS.search(line):
-            ranks = max(ranks, int(found[2]))
-        elif found := CHANNEL.search(line):
-            name = _channel(found[3], provider)
-            device = NET_DEVICE.match(found[3])
+        if fields := PROVIDER.search(line):
+            provider = fields[1]
+            counts["cards"].append(int(fields[2]))
+        elif fields := SOCKET_DEVICE.search(line) or IB_DEVICE.search(line):
+            counts["cards"].append(len(re.findall(r"\[\d+\]", fields[1])))
+        elif fields := NETWORK.search(line):
+            network = fields[1]
+        elif fields := RANKS.search(line):
+            ranks = max(ranks, int(fields[2]))
+        elif fields := CHANNEL.search(line):
+            name = _channel(fields[3], provider)
+            device = NET_DEVICE.match(fields[3])
             (between if device else inside)[name] += 1
             if device:
                 devices.add((_host(line), device[2]))

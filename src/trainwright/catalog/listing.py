@@ -68,8 +68,8 @@ def known_names() -> list[str]:
     return names + [c.name for c in accelerators()] + [m.name for m in models()]
 
 
-def _instances(found: Iterable[InstanceType], region: str | None) -> Listing:
-    types = sorted(found, key=lambda t: (t.family, t.accelerator_count, t.vcpus, t.name))
+def _instances(unsorted: Iterable[InstanceType], region: str | None) -> Listing:
+    types = sorted(unsorted, key=lambda t: (t.family, t.accelerator_count, t.vcpus, t.name))
     where = f"on demand in {region}" if region else "on demand from"
     columns = ("type", "accelerators", "vCPUs", "memory", "network", "EFA", "NVMe", where, "spot from")
     rows = [_instance_row(t, region) for t in types]

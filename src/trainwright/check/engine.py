@@ -25,7 +25,7 @@ UNREADABLE = "TW001"  # a file that cannot be read or parsed
 INVALID_SPEC = "TW002"  # a spec that violates its schema
 CRASHED = "TW003"  # a rule that failed
 BAD_IGNORE = "TW004"  # an ignore comment without a code, or with the code of no rule
-IMPOSSIBLE = "SPC"  # what a spec asks for in vain stays impossible under a comment that ignores it
+IMPOSSIBLE = "SPC"  # what a platform cannot do stays impossible under a comment that ignores it
 
 _IGNORE = re.compile(r"(?:#|//)\s*trainwright:\s*ignore\[([A-Z0-9, ]+)\]")
 _ANY_IGNORE = re.compile(r"(?:#|//)\s*trainwright:\s*ignore\b(?P<brackets>\[(?P<codes>[^\]]*)\])?")

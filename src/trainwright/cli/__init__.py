@@ -1,1 +1,1 @@
-"""The command line: one short file a verb. It parses words, calls the library and prints."""
+"""The command line: one short file per verb. It parses words, calls the library and prints."""

@@ -27,18 +27,18 @@ def command(run: str, follow_it: bool, rank: int | None, tail: int | None) -> No
 
     if follow_it and tail:
         raise click.UsageError("--tail shows the end of what is there, --follow what comes: name one of the two")
-    found = store.find(run)
+    chosen = store.find(run)
     if follow_it:
-        watch(found, rank)
+        watch(chosen, rank)
         return
     empty = True
-    lines = reach.log_lines(found, rank)
+    lines = reach.log_lines(chosen, rank)
     for line in ends(lines, tail) if tail else lines:
         empty = False
         click.echo(line)
     if empty:
         said = "nothing was printed" if rank is None else f"rank {rank} printed nothing"
-        click.echo(f"{said}; {found.name} has {found.ranks} ranks and is {reach.run_state(found).state}", err=True)
+        click.echo(f"{said}; {chosen.name} has {chosen.ranks} ranks and is {reach.run_state(chosen).state}", err=True)
 
 
 def ends(lines: Iterable[str], count: int) -> Iterator[str]:

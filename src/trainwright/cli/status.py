@@ -27,8 +27,8 @@ def command(target: str | None, with_nodes: bool, as_json: bool) -> None:
     from trainwright.platforms.local import state
     from trainwright.platforms.local.leftovers import leftovers
 
-    found = [find(name) for name in ([target] if target else state.names())]
-    statuses = [platform.status(name, spec) for platform, name, spec in found]
+    clusters = [find(name) for name in ([target] if target else state.names())]
+    statuses = [platform.status(name, spec) for platform, name, spec in clusters]
     if as_json:
         plain = [dataclasses.asdict(status) for status in statuses]
         click.echo(json.dumps(plain[0] if target else plain, indent=1))

@@ -53,11 +53,11 @@ def _compare_nodes(target: str | None, host: str, as_json: bool) -> None:
     from trainwright.runs import reach
 
     scheduler = reach.slurm_named(target, host)
-    found = reports_of(survey(scheduler.shell.run, scheduler.python, ["--suite", "quick"]))
-    odd = differences(found)
+    reports = reports_of(survey(scheduler.shell.run, scheduler.python, ["--suite", "quick"]))
+    odd = differences(reports)
     if as_json:
-        click.echo(json.dumps({"nodes": found, "differences": odd}, indent=1))
+        click.echo(json.dumps({"nodes": reports, "differences": odd}, indent=1))
     else:
-        click.echo("\n".join(odd) if odd else f"the same on all {len(found)} nodes")
+        click.echo("\n".join(odd) if odd else f"the same on all {len(reports)} nodes")
     if odd:
         raise SystemExit(1)

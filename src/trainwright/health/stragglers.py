@@ -89,7 +89,7 @@ def _data(hosts: Sequence[str], waits: Sequence[float], steps: Sequence[float]) 
         others = _others(waits, rank)
         if wait - others > DATA_SHARE * statistics.median(steps):
             factor = steps[rank] / max(steps[rank] - (wait - others), 1e-9)
-            message = f"waits {wait:.3f} s a step for data, the others {others:.3f} s"
+            message = f"waits {wait:.3f} s per step for data, the others {others:.3f} s"
             stragglers.append(Straggler(rank, hosts[rank], "data", factor, message))
     return stragglers
 

@@ -57,10 +57,10 @@ def wire(setting: Setting, *, bucket: bool, cluster_owns_lustre: bool) -> Wiring
     storage: list[StackPlan] = []
     file_systems: dict[str, str] = {}
     for item in setting.spec.storage:
-        stack, found = _storage(item, ids, cluster_owns_lustre)
+        stack, file_system = _storage(item, ids, cluster_owns_lustre)
         storage += [stack] if stack is not None else []
-        if found is not None:
-            file_systems[item.mount] = found
+        if file_system is not None:
+            file_systems[item.mount] = file_system
     accounting, database = _accounting(setting, ids, network)
     home = _bucket(setting) if bucket else None
     stacks = [stack for stack in (network, home, *storage, accounting) if stack is not None]

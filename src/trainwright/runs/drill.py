@@ -271,5 +271,5 @@ def faults_for(order: Order) -> FaultInjector:
 
 def seconds_in(text: str) -> float:
     """`5 sec` is 5."""
-    found = re.match(r"\d+", text.strip())
-    return float(found[0]) if found else 0.0
+    number = re.match(r"\d+", text.strip())
+    return float(number[0]) if number else 0.0

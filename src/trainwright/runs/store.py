@@ -108,8 +108,8 @@ def read(name: str) -> Run | None:
 def all_runs() -> Iterator[Run]:
     """Every run of this machine, the newest first."""
     paths = runs_folder().glob("*/run.json") if runs_folder().is_dir() else ()
-    found = [Run(**json.loads(path.read_text())) for path in paths]
-    return iter(sorted(found, key=lambda run: run.created, reverse=True))
+    runs = [Run(**json.loads(path.read_text())) for path in paths]
+    return iter(sorted(runs, key=lambda run: run.created, reverse=True))
 
 
 def find(word: str) -> Run:

@@ -95,13 +95,13 @@ class ProcessScheduler:
 def members(folder: Path) -> list[int]:
     """The live processes of a run: all carry its folder in their environment."""
     mark = f"TRAINWRIGHT_RUN={folder}".encode()
-    found = []
+    pids = []
     for entry in os.listdir("/proc"):
         if entry.isdigit() and int(entry) != os.getpid():
             with contextlib.suppress(OSError):
                 if mark in Path(f"/proc/{entry}/environ").read_bytes().split(b"\0"):
-                    found.append(int(entry))
-    return found
+                    pids.append(int(entry))
+    return pids
 
 
 def _outcome(folder: Path) -> tuple[State, int | None, str]:

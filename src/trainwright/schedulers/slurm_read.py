@@ -121,10 +121,10 @@ def settings_of(text: str) -> dict[str, str]:
 
 def exit_code(text: str) -> int | None:
     """`1:0` is status 1; `0:9` was killed by signal 9, which a shell calls 137."""
-    found = re.match(r"(\d+):(\d+)", text)
-    if not found:
+    match = re.match(r"(\d+):(\d+)", text)
+    if not match:
         return None
-    return int(found[1]) or (128 + int(found[2]) if int(found[2]) else 0)
+    return int(match[1]) or (128 + int(match[2]) if int(match[2]) else 0)
 
 
 def explain_reason(reason: str) -> str:

@@ -158,7 +158,7 @@ def _assigned(script: ShellScript, names: set[str]) -> list[Value[int]]:
 
 
 def _requested_gpus(said: dict[str, Value[str]]) -> list[Value[int]]:
-    """GPUs a node that the directives ask for: `--gpus-per-node=h100:8`, `--gres=gpu:8`."""
+    """GPUs per node that the directives ask for: `--gpus-per-node=h100:8`, `--gres=gpu:8`."""
     counts = []
     for name in ("gpus-per-node", "gres"):
         value = said.get(name)

@@ -37,10 +37,10 @@ def framework_takes_the_options(file: File) -> Iterator[Problem]:
         for index, job in enumerate(spec.loaded.spec.jobs):
             placed = [(word, ("jobs", index, *path)) for word, path in _words(job)]
             framework, start = framework_of([word for word, _ in placed])
-            for found in check_options(framework, [word for word, _ in placed[start:]]):
-                level: Level = "error" if found.fix.startswith("did you mean") else "warning"
-                span = spec.loaded.span(*placed[start + found.index][1])
-                yield problem(span, found.what, found.fix, level=level)
+            for mistake in check_options(framework, [word for word, _ in placed[start:]]):
+                level: Level = "error" if mistake.fix.startswith("did you mean") else "warning"
+                span = spec.loaded.span(*placed[start + mistake.index][1])
+                yield problem(span, mistake.what, mistake.fix, level=level)
 
 
 def _words(job: Job) -> list[tuple[str, Path]]:

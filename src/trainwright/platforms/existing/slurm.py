@@ -89,8 +89,8 @@ def _node(line: str) -> Node:
 
 def gpus_of(gres: str) -> tuple[int, str]:
     """Count and type of the GPUs in `gpu:h100:8(S:0-1),shard:16`; several types are added up under the first."""
-    found = _GPU.findall(re.sub(r"\([^)]*\)", "", gres))
-    return sum(int(count) for _, count in found), next((kind for kind, _ in found if kind), "")
+    counts = _GPU.findall(re.sub(r"\([^)]*\)", "", gres))
+    return sum(int(count) for _, count in counts), next((kind for kind, _ in counts if kind), "")
 
 
 def _partition(result: Discovery, said: dict[str, str], nodes: list[Node]) -> None:

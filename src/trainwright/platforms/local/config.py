@@ -23,10 +23,10 @@ FAKE_GPU_MAJOR = 195  # the major number of NVIDIA's devices; without the driver
 def slurm_version() -> tuple[int, int]:
     """(22, 5) for `slurm-wlm 22.05.8`."""
     text = subprocess.run(["slurmd", "-V"], capture_output=True, text=True, check=True).stdout
-    found = re.search(r"(\d+)\.(\d+)", text)
-    if not found:
+    match = re.search(r"(\d+)\.(\d+)", text)
+    if not match:
         raise UserError(f"`slurmd -V` says {text!r}, not a version", fix="reinstall slurm-wlm")
-    return int(found[1]), int(found[2])
+    return int(match[1]), int(match[2])
 
 
 def write_all(record: Record) -> None:

@@ -148,13 +148,13 @@ def _remove(record: Record) -> None:
 def node_states(record: Record) -> dict[str, tuple[str, str]]:
     """node -> (state, reason), as Slurm says; flags such as `*` (does not answer) become words."""
     lines = daemons.run_on_head(record, ["sinfo", "-hN", "-o", "%N|%T|%E"]).splitlines()
-    found = {}
+    states = {}
     for line in lines:
         name, word, reason = (part.strip() for part in line.split("|", 2))
         # ~ powered down, # powering up, % powering down, ! about to, * silent: the letters sinfo appends.
         plain = {"~": "powered-down", "#": "powering-up", "%": "powering-down", "!": "powering-down"}.get(word[-1])
-        found[name] = (plain or word.rstrip("*$@^-"), "" if reason == "none" else reason)
-    return found
+        states[name] = (plain or word.rstrip("*$@^-"), "" if reason == "none" else reason)
+    return states
 
 
 def status(name: str) -> ClusterStatus:

@@ -160,7 +160,7 @@ def processes(record: Record) -> dict[int, str]:
     """Every live process that carries the cluster's mark, with its role; a job's are known by their SLURM_CONF."""
     mark = f"{MARK}={record.identity}".encode()
     job = f"SLURM_CONF={record.conf}".encode()
-    found: dict[int, str] = {}
+    roles: dict[int, str] = {}
     for entry in os.listdir("/proc"):
         if not entry.isdigit() or int(entry) == os.getpid():
             continue
@@ -169,10 +169,10 @@ def processes(record: Record) -> dict[int, str]:
         except OSError:  # it ended meanwhile, or belongs to somebody else
             continue
         if mark in words:
-            found[int(entry)] = _value(words, ROLE)
+            roles[int(entry)] = _value(words, ROLE)
         elif job in words and _value(words, "SLURM_JOB_ID"):
-            found[int(entry)] = f"job-{_value(words, 'SLURMD_NODENAME')}"
-    return found
+            roles[int(entry)] = f"job-{_value(words, 'SLURMD_NODENAME')}"
+    return roles
 
 
 def job_processes(record: Record) -> Iterator[tuple[int, tuple[str, str, str]]]:

@@ -107,8 +107,8 @@ def bill(setting: Setting, stacks: tuple[StackPlan, ...]) -> Bill:
 def _head(setting: Setting, region: str) -> list[Line]:
     head = setting.spec.head
     machine = instance(head.instance or "")
-    found = price(machine.name, region)
-    each, date, note = (found.usd_hour, found.date, "") if found else (None, "", "no public price in this region")
+    offer = price(machine.name, region)
+    each, date, note = (offer.usd_hour, offer.date, "") if offer else (None, "", "no public price in this region")
     return [
         Line("head", machine.name, 1, 1, each, date, note),
         _disk("head", 1, 1, gib(head.root_volume), region),
@@ -119,13 +119,13 @@ def _queue(setting: Setting, queue: Queue, region: str) -> list[Line]:
     machine = setting.queue_instance(queue)
     assert queue.count is not None
     kind = _PRICE_KIND.get(queue.capacity.kind, "on-demand")
-    found = price(machine.name, region, kind)
-    each, date = (found.usd_hour, found.date) if found else (None, "")
+    offer = price(machine.name, region, kind)
+    each, date = (offer.usd_hour, offer.date) if offer else (None, "")
     part = f"queue {queue.name}"
     least, most = queue.count.min, queue.count.max
     reserved = queue.capacity.kind in ("reservation", "group", "block")
     return [
-        Line(part, machine.name, most if reserved else least, most, each, date, _queue_note(queue, found is not None)),
+        Line(part, machine.name, most if reserved else least, most, each, date, _queue_note(queue, offer is not None)),
         _disk(part, least, most, gib(queue.root_volume), region),
     ]
 

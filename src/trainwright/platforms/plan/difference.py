@@ -126,18 +126,18 @@ def _spoiled(name: str) -> UserError:
 
 def flatten(data: Any, path: str = "") -> dict[str, Any]:
     """Every value by its path; elements of a list go by their name where they have one: `SlurmQueues[train].Name`."""
-    found: dict[str, Any] = {}
+    leaves: dict[str, Any] = {}
     if isinstance(data, dict) and data:
         for key, value in data.items():
-            found |= flatten(value, f"{path}.{key}" if path else str(key))
-        return found
+            leaves |= flatten(value, f"{path}.{key}" if path else str(key))
+        return leaves
     names = _names(data) if isinstance(data, list) else None
     if names is None:
         return {path: data}
     for name, element in zip(names, data, strict=True):
-        found[f"{path}[{name}]"] = name
-        found |= flatten(element, f"{path}[{name}]")
-    return found
+        leaves[f"{path}[{name}]"] = name
+        leaves |= flatten(element, f"{path}[{name}]")
+    return leaves
 
 
 def _names(elements: list[Any]) -> list[str] | None:

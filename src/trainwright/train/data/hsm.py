@@ -54,14 +54,14 @@ def is_lustre(folder: Path) -> bool:
 
 def states(paths: Sequence[Path]) -> dict[Path, HsmState]:
     """`lfs hsm_state`: `/fsx/a: (0x0000000d) released exists archived, archive_id:1`."""
-    found: dict[Path, HsmState] = {}
+    files: dict[Path, HsmState] = {}
     for group in _groups(paths):
         for line in _lfs("hsm_state", group).splitlines():
             name, _, words = line.rpartition(": (")
             if name:
                 flags = words.partition(")")[2].replace(",", " ").split()
-                found[Path(name)] = HsmState("archived" in flags, "dirty" in flags, "released" in flags)
-    return found
+                files[Path(name)] = HsmState("archived" in flags, "dirty" in flags, "released" in flags)
+    return files
 
 
 def preload(folder: Path, workers: int, checksums: dict[str, str], quiet: bool = False) -> Moved:
@@ -92,14 +92,14 @@ def release(folder: Path, workers: int, quiet: bool = False) -> Moved:
     if not is_lustre(folder):
         raise UserError("not a Lustre file system", where=str(folder), fix="only Lustre keeps files in a bucket")
     paths = list_files(folder)
-    found = states(paths)
-    problems = {str(path): _why_not(state) for path, state in found.items() if _why_not(state)}
-    todo = [path for path, state in found.items() if not _why_not(state) and not state.released]
+    files = states(paths)
+    problems = {str(path): _why_not(state) for path, state in files.items() if _why_not(state)}
+    todo = [path for path, state in files.items() if not _why_not(state) and not state.released]
     with ThreadPoolExecutor(workers) as pool:
         for _ in pool.map(lambda group: _lfs("hsm_release", group), _groups(todo)):
             pass
     _wait(todo, lambda state: state.released, quiet)
-    already = sum(state.released for state in found.values())
+    already = sum(state.released for state in files.values())
     return Moved(len(paths), sum(path.stat().st_size for path in todo), already, problems)
 
 

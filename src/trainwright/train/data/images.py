@@ -57,17 +57,17 @@ def list_images(source: str) -> tuple[list[ImageEntry], list[str]]:
     """The images of a folder (a class per subfolder), a tar file, or a folder of tar files; and the class names."""
     path = Path(source)
     if path.is_file() and path.suffix == ".tar":
-        found = list(_in_tar(path))
+        entries = list(_in_tar(path))
     elif path.is_dir():
         tars = sorted(path.glob("*.tar"))
-        found = [entry for tar in tars for entry in _in_tar(tar)] if tars else list(_in_folder(path))
+        entries = [entry for tar in tars for entry in _in_tar(tar)] if tars else list(_in_folder(path))
     else:
         raise UserError("no folder and no tar file", where=source, fix="give a folder of images or of tar files")
-    if not found:
+    if not entries:
         raise UserError("no image here", where=source, fix=f"files that end in {', '.join(SUFFIXES)}")
-    names = sorted({name for *_, name in found})
+    names = sorted({name for *_, name in entries})
     number = {name: at for at, name in enumerate(names)}
-    return [ImageEntry(path, offset, size, number[name]) for path, offset, size, name in found], names
+    return [ImageEntry(path, offset, size, number[name]) for path, offset, size, name in entries], names
 
 
 def _in_folder(folder: Path) -> Iterator[tuple[str, int, int, str]]:
