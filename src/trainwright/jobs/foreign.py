@@ -41,13 +41,12 @@ PLACES: dict[Path, str] = {
 KNOWN = (*dict.fromkeys(PLACES.values()), "ranks")
 
 
-def unplaced(written: Job, job: Job, recipe: Recipe) -> Iterator[tuple[Path, str, str]]:
-    """(path, what, fix) for each value that the recipe's command cannot say, and for each place without a value.
-    `written`: the job without defaults, `job`: with them."""
+def unplaced(job: Job, recipe: Recipe) -> Iterator[tuple[Path, str, str]]:
+    """(path, what, fix) for each value that the recipe's command cannot say, and for each place without a value."""
     assert isinstance(recipe.trainer, Foreign)
     used = _places(recipe.trainer.command)
     for path, place in PLACES.items():
-        if place not in used and _is_stated(written, path):
+        if place not in used and _is_stated(job, path):
             yield (
                 path,
                 f"recipe {job.recipe!r} runs another trainer, and its command has no place for `{'.'.join(path)}`",

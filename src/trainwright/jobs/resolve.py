@@ -58,8 +58,7 @@ class JobResolver:
         if not (self.job.recipe and recipe is None):
             training = TrainingResolver(self, recipe, placement, trainer).training()
         if recipe is not None and trainer == "foreign":
-            stated = self.loaded.spec.jobs[self.index]
-            self.problems += [self.problem("SPC004", *each) for each in unplaced(stated, self.job, recipe)]
+            self.problems += [self.problem("SPC004", *each) for each in unplaced(self.job, recipe)]
         if self.problems or placement is None:
             return Resolution(self.loaded, None, self._causes(), self.decisions)
         cpus, own_network = placement.cpus, not self.ships_code
