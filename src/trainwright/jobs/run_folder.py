@@ -12,5 +12,7 @@ def run_root(spec: Spec) -> str:
     """The folder that the spec names, or one on its first shared file system; empty where there is neither."""
     if spec.runs:
         return spec.runs.rstrip("/")
+    if spec.platform == "local":  # the nodes are this machine, and see its own folder of runs
+        return ""
     mounts = [item.mount for item in spec.storage if item.kind in SHARED]
     return f"{mounts[0].rstrip('/')}/{FOLDER}" if mounts else ""
