@@ -172,3 +172,19 @@ def test_node_rules_run_on_the_node_that_the_user_names_with_a_flag(tmp_path: Pa
     result = CliRunner().invoke(cli, ["check", "--select", "ENV003", "--node", str(script)])
     assert result.exit_code == 1
     assert "wlan7 matches no interface of this node" in result.output
+
+
+def test_a_foreign_file_is_checked_without_pydantic() -> None:
+    """Half of the time of a cold `check` would go into importing it."""
+    import subprocess
+    import sys
+
+    golden = Path(__file__).parents[1] / "golden/jobs/parallelcluster/pretrain.sbatch"
+    program = f"""
+import sys
+from trainwright.check.engine import check
+assert check([{str(golden)!r}]).files == 1
+print([name for name in ("pydantic", "trainwright.spec.model", "torch") if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

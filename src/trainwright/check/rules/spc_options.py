@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from trainwright.check.finding import Level
 from trainwright.check.model import File
 from trainwright.check.registry import Problem, problem, rule
-from trainwright.spec.model import Job
+
+if TYPE_CHECKING:  # pydantic comes with it; a foreign file is checked without it
+    from trainwright.spec.model import Job
 
 Path = tuple[str | int, ...]
 # What our own trainer reads from a job; a script or command reads its arguments and its environment.
