@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from trainwright.bench.message import Message
 from trainwright.errors import UserError
 
 TYPES = (
@@ -23,15 +24,9 @@ NCCOM_HEADER = re.compile(r"size\(B\).*busbw")
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class Line(Message):
     """One size of a foreign table. Rates in GB/s; None where the program printed N/A or has no such column."""
 
-    op: str
-    size: int
-    count: int
-    dtype: str
-    redop: str
-    root: int
     out_time_us: float | None
     out_algbw: float | None
     out_busbw: float | None

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import torch
 import torch.distributed as dist
 
+from trainwright.bench.message import Message
 from trainwright.bench.operations import Buffers, Group, Operation, element_count, fill, make_buffers, wrong_elements
 
 GB = 1e9
@@ -29,15 +30,9 @@ class Timing:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class Row(Message):
     """One line of the table: a collective at one size, out of place and in place where torch has both."""
 
-    op: str
-    size: int
-    count: int
-    dtype: str
-    redop: str
-    root: int
     out_of_place: Timing | None
     in_place: Timing | None
     groups: dict[str, float] = field(default_factory=dict)  # split communicators: bus bandwidth of each
