@@ -133,3 +133,21 @@ def test_submit_prints_the_prediction_first(spec: str, recipe: str, message: str
     done = CliRunner().invoke(cli, ["submit", spec, "--recipe", recipe, "--nodes", "1", "--host", "head", "--dry-run"])
     assert message in done.stderr
     assert message not in done.stdout
+
+
+def test_a_head_node_puts_the_run_where_its_nodes_see_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Submitted on the head node itself: plan, dry run and submission name one folder, on the shared file system."""
+    from trainwright.runs import submission
+    from trainwright.schedulers.base import JobIdentity
+    from trainwright.schedulers.slurm import SlurmScheduler
+
+    monkeypatch.setenv("TRAINWRIGHT_HOME", str(tmp_path / "home"))
+    path = tmp_path / "spec.yaml"
+    path.write_text(yaml.safe_dump({**SPEC, "runs": str(tmp_path / "fsx")}))
+    monkeypatch.setattr(SlurmScheduler, "submit", lambda *_: JobIdentity("7"))
+    order = order_for(SubmitRequest(spec=str(path), overrides=("jobs.one.data=builtin:stdlib",)))
+    run = submission.submit(order, submission.plan(order))
+    assert run.where == str(tmp_path / "fsx" / run.name)
+    assert (Path(run.where) / "job.sbatch").read_text() == (run.folder / "job.sbatch").read_text()
+    assert (Path(run.where) / "code" / "trainwright" / "train").is_dir()
+    assert Path(run.where).stat().st_mode & 0o777 == 0o700

@@ -3,7 +3,9 @@ that `trainwright plan` writes."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
 from trainwright.errors import UserError
@@ -58,7 +60,9 @@ class DeployedSlurm(DeployedPlatform):
         return SlurmScheduler(Shell(), spec.name, hyperpod=self.hyperpod)
 
     def preview(self, spec: Spec, job: Job, host: str = "") -> SlurmScheduler:
-        return self.scheduler(spec, job, host)
+        scheduler = self.scheduler(spec, job, host)
+        # Without Slurm this is no head node, and its interpreter is not the nodes'.
+        return scheduler if shutil.which("sbatch") else replace(scheduler, python="python3")
 
     def scheduler_again(self, cluster: str, host: str, at: Mapping[str, str]) -> SlurmScheduler:
         return SlurmScheduler(Shell(host=host), cluster, hyperpod=self.hyperpod)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trainwright.catalog.capabilities import platforms
 from trainwright.errors import UserError
 from trainwright.jobs.environment import explain_environment
 from trainwright.jobs.explain import record
@@ -65,11 +66,11 @@ def plan(order: Order) -> Planned:
         code.check_script(job.base / job.job.script)
     name = store.new_name(job.name)
     away = order.shell.remote or not order.ships_code
-    remote = f"{_remote_root(order)}/{name}" if away else ""
+    remote = f"{_remote_root(order)}/{name}" if away or _on_head_node(order) else ""
     folder = Path(remote) if remote else store.runs_folder() / name
     # This machine's interpreter and paths mean nothing on another machine or in an image.
     python = "python3" if away or job.runtime.container else scheduler.python
-    path = "" if away else os.environ.get("PYTHONPATH", "")
+    path = "" if remote else os.environ.get("PYTHONPATH", "")
     launch = launch_of(job, Place(folder, python, scheduler.interface, order.venv, path))
     run = Run(
         name, job.name, scheduler.name, job.spec.platform, scheduler.cluster, order.shell.host, remote,
@@ -87,7 +88,8 @@ def submit(order: Order, planned: Planned) -> Run:
     folder.mkdir(parents=True, mode=0o700)
     try:
         fill_folder(order, planned)
-        order.shell.send(folder, planned.run.where)
+        if order.ships_code:
+            order.shell.send(folder, planned.run.where)
         job = order.scheduler.submit(planned.launch, planned.script)
     except BaseException:
         shutil.rmtree(folder)
@@ -148,6 +150,13 @@ def spec_text(order: Order) -> str:
         plain["jobs"][0]["model"] = f"code/{training.model_copy}"
     text: str = yaml.safe_dump(plain, sort_keys=False)
     return text
+
+
+def _on_head_node(order: Order) -> bool:
+    """Whether the job goes from a cluster's own head node to nodes that see its shared file system, but not the state
+    folder of this user."""
+    on_aws = platforms()[order.job.spec.platform].on_aws
+    return on_aws and order.scheduler.name != "process" and bool(order.job.run_root)
 
 
 def _remote_root(order: Order) -> str:

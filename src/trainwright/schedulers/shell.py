@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import os
 import shlex
+import shutil
 import subprocess
 import tarfile
 import tempfile
@@ -104,8 +105,11 @@ class Shell:
         return done.out.split() if done.code == 0 else []
 
     def send(self, folder: Path, to: str) -> None:
-        """Copy a folder's content to the same or another place; a no-op where both are one file system's path."""
+        """Copy a folder's content to where the nodes see it; nothing to do where they see it in place."""
         if not self.remote:
+            if Path(to) != folder:
+                shutil.copytree(folder, to)
+                Path(to).chmod(0o700)
             return
         packed = io.BytesIO()
         with tarfile.open(fileobj=packed, mode="w:gz") as archive:
