@@ -53,7 +53,9 @@ def test_the_data_sheet_is_found_by_torchs_name() -> None:
     names |= {"NVIDIA A100-SXM4-40GB": "a100-40", "NVIDIA A100-SXM4-80GB": "a100-80", "Tesla T4": "t4"}
     assert {name: accelerator_named(name).name for name in names} == names
     assert accelerator_named("AMD EPYC") is None
-    assert limits("matmul bf16", accelerator_named("NVIDIA H200")) == (989.0, 794.5)
+    sheet, assumed = limits("matmul bf16", accelerator_named("NVIDIA H200"))
+    assert sheet == 989.0
+    assert 0.6 * sheet < assumed < 794.5, "below the best that was ever measured: the rate that lasts"
 
 
 def test_checkpoint_compares_three_methods(tmp_path: Path) -> None:
