@@ -167,3 +167,32 @@ def test_a_job_that_states_one_value_keeps_the_recipes_others(run: Any) -> None:
     assert "--checkpoint-every 900s" in done.stdout
     assert "--keep-last 3" in done.stdout
     assert "--checkpoint-to /fsx/ck" in done.stdout
+
+
+POD = {**SPEC, "platform": "eks", "jobs": [{**JOB, "container": "example.com/t:1"}]}
+IMAGES = {
+    "a secret without its key": ({"secrets": {"TOKEN": "hf"}}, "is not NAME/KEY"),
+    "a TrainJob that must not restart": ({"kind": "trainjob", "requeue": False}, "set by its runtime"),
+    "no image": ({"container": None}, "runs images, and job 'pretrain' names none"),
+}
+
+
+@pytest.mark.parametrize("name", IMAGES)
+def test_what_a_job_in_an_image_lacks_is_found_by_check_and_submit(name: str, run: Any) -> None:
+    changes, said = IMAGES[name]
+    job = {key: value for key, value in {**POD["jobs"][0], **changes}.items() if value is not None}
+    spec = {**POD, "jobs": [job]}
+    errors = [f for f in json.loads(run(spec, "check", "--format", "json").stdout) if f["level"] == "error"]
+    assert [f["code"] for f in errors] == ["SPC004"]
+    assert said in errors[0]["message"]
+    refused = run(spec, "submit", "--dry-run").exception
+    assert isinstance(refused, CheckFailed)
+    assert said in refused.what
+
+
+@pytest.mark.parametrize("changes", [{"env": {"A": "x\0y"}}, {"mounts": ["/a\nb"]}], ids=["NUL", "line break"])
+def test_a_text_that_would_leave_its_line_is_found_by_check(changes: dict[str, Any], run: Any) -> None:
+    spec = {**SPEC, "jobs": [{**JOB, **changes}]}
+    errors = [f for f in json.loads(run(spec, "check", "--format", "json").stdout) if f["level"] == "error"]
+    assert [f["code"] for f in errors] == ["TW002"]
+    assert isinstance(run(spec, "submit", "--host", "head", "--dry-run").exception, UserError)

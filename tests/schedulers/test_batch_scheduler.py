@@ -82,7 +82,7 @@ def test_a_job_lives_on_batch(queue: str) -> None:
 def test_what_batch_cannot_do_is_refused() -> None:
     with pytest.raises(AssertionError, match="cannot honour array"):
         scheduler().render(Launch("x", ("a",), Path("/x"), container="i", array="0-3"))
-    with pytest.raises(UserError, match="names no container"):
+    with pytest.raises(AssertionError, match="SPC004"):
         scheduler().render(Launch("x", ("a",), Path("/x")))
     with pytest.raises(UserError, match=r"p5\.49xlarge"):
         scheduler(instance="p5.49xlarge").render(LAUNCH)

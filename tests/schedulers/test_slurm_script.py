@@ -10,7 +10,6 @@ import pytest
 
 from trainwright.catalog.capabilities import schedulers
 from trainwright.catalog.environment import EnvVar
-from trainwright.errors import UserError
 from trainwright.schedulers.base import Launch, assert_honoured
 from trainwright.schedulers.process import ProcessScheduler
 from trainwright.schedulers.slurm import SlurmScheduler, clock
@@ -124,7 +123,7 @@ def test_the_process_scheduler_refuses_what_it_cannot_honour(tmp_path: Path) -> 
         job = dataclasses.replace(PLAIN, nodes=1, **{path[-1]: getattr(asked, path[-1])})
         with pytest.raises(AssertionError, match=path[-1]):
             ProcessScheduler().render(job)
-    with pytest.raises(UserError, match="has one node"):
+    with pytest.raises(AssertionError, match="SPC003"):
         ProcessScheduler().render(PLAIN)
     assert_honoured(FULL, "slurm")
 

@@ -11,6 +11,7 @@ import click
 from trainwright.cli.host import head_node
 
 if TYPE_CHECKING:
+    from trainwright.runs.store import Run
     from trainwright.runs.submission import Order, Planned
 
 
@@ -85,8 +86,6 @@ def command(
 ) -> None:
     """Submit a JOB of SPEC, a recipe, or any script:
     `trainwright submit SPEC --script train.py --nodes 4 -- --lr 1e-4`."""
-    import dataclasses
-
     from trainwright.cli.findings import show_findings
     from trainwright.cli.logs import watch
     from trainwright.jobs.environment import explain_environment
@@ -114,13 +113,19 @@ def command(
         click.echo(planned.script.text.rstrip())
         return
     run = submission.submit(order, planned)
-    if as_json:
-        click.echo(json.dumps({**dataclasses.asdict(run), "folder": str(run.folder)}, indent=1))
-    else:
-        click.echo(f"submitted {run.name} as job {run.job_id}; {describe(planned)}", err=True)
-        click.echo(run.name)
+    _show_run(run, planned, as_json)
     if follow_it:
         watch(run, rank=0)
+
+
+def _show_run(run: Run, planned: Planned, as_json: bool) -> None:
+    import dataclasses
+
+    if as_json:
+        click.echo(json.dumps({**dataclasses.asdict(run), "folder": str(run.folder)}, indent=1))
+        return
+    click.echo(f"submitted {run.name} as job {run.job_id}; {describe(planned)}", err=True)
+    click.echo(run.name)
 
 
 def preview(order: Order, planned: Planned, prediction: dict[str, Any] | None) -> dict[str, Any]:

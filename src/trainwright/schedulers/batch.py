@@ -13,7 +13,6 @@ from typing import Any
 
 from trainwright.aws.batch import BatchApi
 from trainwright.catalog.instances import InstanceType, instance
-from trainwright.errors import UserError
 from trainwright.schedulers.base import JobIdentity, JobStatus, Launch, RunsImages, Script, State, assert_honoured
 from trainwright.schedulers.logs import by_rank
 from trainwright.schedulers.shell import Shell
@@ -47,14 +46,8 @@ class BatchScheduler(RunsImages):
     def render(self, launch: Launch) -> Script:
         """The job definition as `aws batch register-job-definition --cli-input-json` takes it."""
         assert_honoured(launch, self.name)
-        if not launch.container:
-            raise UserError(f"job {launch.name} names no container", fix="add `container: image:tag`")
-        if launch.secrets and not self.execution_role:
-            raise UserError(
-                "Batch fetches secrets with an execution role, and the spec names none",
-                where=f"job {launch.name}: secrets",
-                fix="add `batch: {execution_role: arn:aws:iam::…:role/…}` to the spec",
-            )
+        assert launch.container, "check: SPC004"
+        assert self.execution_role or not launch.secrets, "check: SPC004"
         made = definition(launch, instance(self.instance))
         roles = {"jobRoleArn": self.job_role, "executionRoleArn": self.execution_role}
         for group in made["nodeProperties"]["nodeRangeProperties"]:

@@ -34,11 +34,7 @@ class ProcessScheduler:
 
     def render(self, launch: Launch) -> Script:
         assert_honoured(launch, self.name)
-        if launch.nodes > 1:
-            raise UserError(
-                f"the process scheduler has one node, and job {launch.name} asks for {launch.nodes}",
-                fix="nodes: 1 with more processes, or platform: local for a real Slurm with many nodes",
-            )
+        assert launch.nodes == 1, "check: SPC003"
         return Script("job.sh", render_template("process.sh.j2", launch, python=self.python))
 
     def submit(self, launch: Launch, script: Script) -> JobIdentity:

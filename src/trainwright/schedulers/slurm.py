@@ -49,12 +49,7 @@ class SlurmScheduler:
 
     def render(self, launch: Launch) -> Script:
         assert_honoured(launch, self.name)
-        if self.hyperpod and launch.gpus and not launch.exclusive:
-            raise UserError(
-                "HyperPod's Slurm does not count GPUs, so two jobs cannot share a node",
-                where=f"queue {launch.queue}: exclusive",
-                fix="leave `exclusive: false` out of the queue: jobs have whole nodes",
-            )
+        assert launch.exclusive or not (self.hyperpod and launch.gpus), "check: SPC006"
         text = render_template(
             "slurm.sh.j2",
             launch,

@@ -348,7 +348,7 @@ class Job(Part):
     steps: Count | None = Field(None, description="Optimizer steps.")
     checkpoint: Checkpoint | None = Field(None, description="When and where state is saved.")
     container: Word | None = Field(None, description="Container image or .sqsh file.")
-    mounts: tuple[str, ...] = Field((), description="Folders mounted into the container: /fsx or /host:/inside.")
+    mounts: tuple[Word, ...] = Field((), description="Folders mounted into the container: /fsx or /host:/inside.")
     env: Variables = Field({}, description="Environment variables, beside those Trainwright computes.")
     secrets: Variables = Field(
         {},

@@ -55,7 +55,9 @@ def _quoted(value: Any) -> Any:
 
 
 def _variables(value: dict[str, str]) -> dict[str, str]:
-    for name in value:
+    for name, text in value.items():
+        if "\0" in text:
+            raise ValueError(f"the value of {name} holds a NUL character, which no variable can")
         if not _VARIABLE.fullmatch(name):
             raise ValueError(f"{name!r} is no name of an environment variable: letters, digits and underscores")
     return value

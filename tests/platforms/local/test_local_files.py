@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from resolving import loaded
+from trainwright.check.gate import CheckFailed, require_clean
 from trainwright.errors import UserError
 from trainwright.platforms.base import find, platform_named
 from trainwright.platforms.local import config, state
 from trainwright.platforms.local.cluster import LocalCluster, LocalQueue, hostlist
 from trainwright.platforms.local.platform import cluster_from_spec
-from trainwright.spec.model import CountRange, Queue, Spec, Storage
+from trainwright.spec.model import CountRange, Queue, Spec
 
 HERE = Path(config.__file__).parent
 
@@ -37,14 +39,17 @@ def test_a_spec_becomes_queues() -> None:
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"zone": "use2-az3"}, "cannot honour zone"),
-        ({"storage": (Storage(mount="/fsx", lustre={}),)}, "cannot honour storage /fsx"),
-        ({"queues": (Queue(name="train", instance="p5.48xlarge"),)}, "no instance types"),
+        ({"zone": "use2-az3"}, "cannot honour `zone`"),
+        ({"storage": [{"mount": "/fsx", "lustre": {}}]}, "cannot honour `lustre`"),
+        ({"queues": [{"name": "train", "instance": "p5.48xlarge"}]}, "cannot honour `instance`"),
     ],
 )
 def test_what_one_machine_cannot_give_is_refused(fields: dict[str, object], words: str) -> None:
-    with pytest.raises(UserError, match=words):
-        cluster_from_spec(Spec(**{"name": "d", "platform": "local", "queues": (Queue(name="q"),), **fields}))
+    spec = loaded({"name": "d", "platform": "local", "queues": [{"name": "q"}], **fields})
+    with pytest.raises(CheckFailed, match=words):
+        require_clean(spec)
+    with pytest.raises(AssertionError, match="SPC001"):
+        cluster_from_spec(spec.spec)
 
 
 def test_many_addresses_stay_in_the_loopback_range() -> None:

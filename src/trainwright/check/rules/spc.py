@@ -32,6 +32,11 @@ def plain(spec: CheckedSpec, path: Path) -> Any:
     return node.plain() if node is not None else None
 
 
+def _asks(value: Any, pattern: tuple[str, ...]) -> bool:
+    """Whether a value asks for something. An empty section does not; but `lustre: {}` names the kind of a storage."""
+    return value not in (None, False) and (pattern[0] == "storage" or value not in ({}, []))
+
+
 @rule("SPC001", "error")
 def platform_can_do_it(file: File) -> Iterator[Problem]:
     """What a spec asks for must be something that its platform can do.
@@ -55,7 +60,7 @@ def platform_can_do_it(file: File) -> Iterator[Problem]:
         for pattern, limit in {**platform.cannot, **scheduler.cannot}.items():
             title = platform.title if pattern in platform.cannot else f"the {scheduler.name} scheduler"
             for path in written(spec.loaded.node, pattern):
-                if plain(spec, path) not in (None, False, {}, []):
+                if _asks(plain(spec, path), pattern):
                     what = f"{title} cannot honour `{pattern[-1]}`: {limit.why}"
                     yield problem(spec.loaded.span(*path), what, limit.fix, level=limit.level)
         for pattern, values in platform.values.items():

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trainwright.errors import UserError
 from trainwright.platforms.base import ClusterStatus
 from trainwright.platforms.local import daemons, life, repair, state
 from trainwright.platforms.local.cluster import LocalCluster, LocalQueue
@@ -99,14 +98,9 @@ def scheduler_on(record: state.Record) -> SlurmScheduler:
 
 
 def cluster_from_spec(spec: Spec) -> LocalCluster:
-    """What a spec asks for, as far as one machine can give it; what it cannot is refused, not dropped."""
-    refused = [name for name in ("zone", "region") if getattr(spec, name)]
-    refused += [f"storage {item.mount}" for item in spec.storage if item.folder is None]
-    if refused:
-        raise UserError(
-            f"platform local cannot honour {', '.join(refused)}",
-            fix="take it out, or use storage: [{mount: /data, folder: /a/folder/of/this/machine}]",
-        )
+    """A checked spec as a cluster of this machine."""
+    assert (spec.zone, spec.region) == (None, None), "check: SPC001"
+    assert all(item.folder is not None for item in spec.storage), "check: SPC001"
     mounts = tuple((str(Path(item.folder or "").expanduser().absolute()), item.mount) for item in spec.storage)
     settings = tuple((key, str(value)) for key, value in spec.slurm.items())
     queues = tuple(queue_from_spec(queue) for queue in spec.queues)
@@ -114,11 +108,7 @@ def cluster_from_spec(spec: Spec) -> LocalCluster:
 
 
 def queue_from_spec(queue: Queue) -> LocalQueue:
-    if queue.instance:
-        raise UserError(
-            f"queue {queue.name!r} asks for {queue.instance}, and platform local has no instance types",
-            fix="write nodes, cpus and gpus instead",
-        )
+    assert queue.instance is None, "check: SPC001"
     most = queue.nodes or (queue.count.max if queue.count else 1)
     least = queue.count.min if queue.count else None
     return LocalQueue(queue.name, max(most, 1), queue.cpus or 1, queue.gpus or 0, least=least)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from trainwright.errors import UserError
 from trainwright.schedulers.base import Launch
 from trainwright.schedulers.kubernetes.pod import (
     Data,
@@ -110,12 +109,7 @@ def trainjob(launch: Launch, settings: PodSettings) -> Data:
         "env": container["env"],
         "resourcesPerNode": {"requests": resources(launch, settings), "limits": resources(launch, settings)},
     }
-    if not launch.requeue:
-        raise UserError(
-            "whether a TrainJob restarts is set by its runtime, not by the job",
-            where=f"job {launch.name}: requeue",
-            fix="leave `requeue: false` out, or use kind: jobset",
-        )
+    assert launch.requeue, "check: SPC004"
     carried = ("terminationGracePeriodSeconds", "nodeSelector", "tolerations", "affinity", "serviceAccountName")
     mine: Data = {key: made[key] for key in (*carried, "volumes") if key in made}
     same = ("volumeMounts", "securityContext")

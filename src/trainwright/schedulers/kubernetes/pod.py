@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trainwright.catalog.instances import InstanceType, find_instance
-from trainwright.errors import UserError
 from trainwright.schedulers.base import Launch
 from trainwright.schedulers.torchrun import log_options, under_torchrun
 
@@ -37,10 +36,7 @@ class PodSettings:
 
 def container(launch: Launch, settings: PodSettings, name: str, command: list[str]) -> Data:
     """The container that trains; the image is the job's."""
-    if not launch.container:
-        raise UserError(
-            f"job {launch.name} names no container", fix="a job on Kubernetes runs an image: add `container: image:tag`"
-        )
+    assert launch.container, "check: SPC004"
     made: Data = {"name": name, "image": launch.container, "command": command}
     made["env"] = [*({"name": line.name, "value": line.value} for line in launch.environment), *secrets(launch)]
     asked = resources(launch, settings)
@@ -56,13 +52,8 @@ def secrets(launch: Launch) -> list[Data]:
     """Variables that come from secrets of the cluster: their values are never in a file."""
     made = []
     for variable, reference in launch.secrets:
-        name, slash, key = reference.partition("/")
-        if not (name and slash and key):
-            raise UserError(
-                f"the secret {reference!r} of {variable} is not NAME/KEY",
-                where=f"job {launch.name}: secrets",
-                fix="name the Kubernetes Secret and the key in it, such as hugging-face/token",
-            )
+        name, _, key = reference.partition("/")
+        assert all((name, key)), "check: SPC004"
         made.append({"name": variable, "valueFrom": {"secretKeyRef": {"name": name, "key": key}}})
     return made
 
