@@ -93,3 +93,13 @@ def test_a_rank_that_was_killed_behind_its_shell() -> None:
         "srun: error: train-1: task 0: Exited with exit code 1",
     ]
     assert str(cause_of([("job", lines)])) == "task 1 on train-2: ended by SIGKILL"
+
+
+def test_a_requeue_is_what_follows_and_not_the_cause() -> None:
+    """The script requeues a job that crashed; slurmstepd may write that down before or after the rank's own end."""
+    requeued = "slurmstepd: error: *** JOB 7 ON train-1 CANCELLED AT 2026-11-15T05:53:02 DUE TO JOB REQUEUE ***"
+    killed = "srun: error: train-2: task 1: Exited with exit code 137"
+    for lines in ([killed, requeued], [requeued, killed]):
+        cause = cause_of([("job", lines)])
+        assert cause is not None
+        assert "SIGKILL" in str(cause), str(cause)

@@ -22,7 +22,10 @@ _ECHO = re.compile(
 _SIGNAL = re.compile(r"rank\s+: (\d+) .*?exitcode\s+: -\d+ \(pid: \d+\)\s+\((SIG\w+)\)", re.DOTALL)
 _SRUN = re.compile(r"srun: error: (\S+): tasks? (\S+): (?!Exited with exit code|Terminated)(.+)")
 _EXITED = re.compile(r"srun: error: (\S+): tasks? (\S+): Exited with exit code (\d+)")
-_NODE = re.compile(r"Node failure on (\S+)|\*\*\* JOB \d+ ON (\S+) CANCELLED AT \S+ DUE TO (.+?)(?:,| \*\*\*)")
+# A requeue is what our script does about a crash, not the reason of one.
+_NODE = re.compile(
+    r"Node failure on (\S+)|\*\*\* JOB \d+ ON (\S+) CANCELLED AT \S+ DUE TO (?!JOB REQUEUE)(.+?)(?:,| \*\*\*)"
+)
 _OOM = re.compile(r"Detected \d+ oom[-_]kill event", re.IGNORECASE)
 
 
