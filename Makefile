@@ -68,7 +68,7 @@ docs: $(VENV)/.docs
 
 bench: $(VENV)/.dev
 	$(PIP) --no-build-isolation -e .[bench]
-	@for script in benchmarks/check.py benchmarks/loader.py benchmarks/checkpoint.py benchmarks/predict_accuracy.py; do \
+	@for script in benchmarks/check.py benchmarks/loader.py benchmarks/checkpoint.py benchmarks/predict_accuracy.py benchmarks/collectives.py benchmarks/images.py; do \
 	  test -f $$script && { echo "== $$script"; $(BIN)/python $$script || exit 1; }; done
 
 clean:
