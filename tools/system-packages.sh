@@ -3,7 +3,7 @@
 # Debian or Ubuntu; elsewhere it says what is missing, and the parts that need it are skipped with that reason.
 set -eu
 
-packages="slurmctld slurmd slurm-client munge tini iproute2 openssh-server openssh-client"
+packages="slurmctld slurmd slurm-client munge tini iproute2 jq openssh-server openssh-client"
 missing=""
 for package in $packages; do
   dpkg -s "$package" >/dev/null 2>&1 || missing="$missing $package"

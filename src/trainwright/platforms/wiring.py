@@ -47,12 +47,13 @@ class Ids:
 class Wiring:
     stacks: tuple[StackPlan, ...]
     ids: Ids
+    zone_subnets: tuple[str, ...] = ()  # private subnets, one per zone, those that no node uses too
 
 
-def wire(setting: Setting, *, bucket: bool, cluster_owns_lustre: bool) -> Wiring:
+def wire(setting: Setting, *, bucket: bool, cluster_owns_lustre: bool, least_zones: int = 1) -> Wiring:
     """The stacks and ids of a spec. `bucket`: boot scripts need a home. `cluster_owns_lustre`: the platform can create
-    a Lustre file system itself where the spec says `managed`."""
-    network = _network(setting)
+    a Lustre file system itself where the spec says `managed`. `least_zones`: of the network, whatever nodes need."""
+    network = _network(setting, least_zones)
     ids = _network_ids(setting, network)
     storage: list[StackPlan] = []
     file_systems: dict[str, str] = {}
@@ -75,19 +76,27 @@ def wire(setting: Setting, *, bucket: bool, cluster_owns_lustre: bool) -> Wiring
             database=database,
             bucket=home.output("BucketName") if home else None,
         ),
+        _zone_subnets(setting, network),
     )
 
 
-def _network(setting: Setting) -> StackPlan | None:
+def _zone_subnets(setting: Setting, network: StackPlan | None) -> tuple[str, ...]:
+    if network is None:
+        return setting.spec.kubernetes.subnets
+    zones = sum(key in network.parameters for key in (f"Zone{n}" for n in range(1, 7)))
+    return (network.output("PrivateSubnet"), *(network.output(f"PrivateSubnet{n}") for n in range(2, zones + 1)))
+
+
+def _network(setting: Setting, least_zones: int) -> StackPlan | None:
     if setting.spec.network.private_subnet is not None:
         return None
-    return StackPlan("network", "network", _zones(setting), "the spec names no network")
+    return StackPlan("network", "network", _zones(setting, least_zones), "the spec names no network")
 
 
-def _zones(setting: Setting) -> dict[str, str]:
+def _zones(setting: Setting, least: int) -> dict[str, str]:
     """The zone parameters of the network stack. A database needs two zones even where the nodes need one."""
     spec, given = setting.spec, setting.spec.network
-    count = max(given.zones, 1 + len(given.more_zones), ZONES_OF_A_DATABASE if _creates_database(setting) else 1)
+    count = max(given.zones, 1 + len(given.more_zones), least, ZONES_OF_A_DATABASE if _creates_database(setting) else 1)
     if spec.zone is None:
         return {f"Zone{n}": "auto" for n in range(1, count + 1)}
     zones = (spec.zone, *given.more_zones)

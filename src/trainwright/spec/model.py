@@ -255,6 +255,12 @@ class Kubernetes(Part):
     claims: dict[str, str] = Field(
         {}, description="PersistentVolumeClaim by mount folder. Default: the folder's name (/fsx: fsx, /a/b: a-b)."
     )
+    subnets: tuple[str, ...] = Field(
+        (), description="Private subnets in two zones for the control plane, when the network exists already."
+    )
+    api_from: tuple[str, ...] = Field(
+        (), description="Addresses that may reach the API of a created cluster, such as 203.0.113.0/24. Default: any."
+    )
 
 
 class BatchService(Part):

@@ -37,8 +37,9 @@ def tree(plan: ClusterPlan, folder: Path) -> dict[str, str]:
         assert files.pop(f"stacks/{stack.key}.yaml") == template(stack.template).text
     facts = json.loads(files["plan.json"])
     for job in plan.spec.jobs:
-        files.pop(f"jobs/{job.name}.sbatch")
-        facts["files"].pop(f"jobs/{job.name}.sbatch")
+        name = next(n for n in files if n.startswith(f"jobs/{job.name}."))
+        files.pop(name)
+        facts["files"].pop(name)
     return {**files, "plan.json": json.dumps(facts, indent=2) + "\n"}
 
 

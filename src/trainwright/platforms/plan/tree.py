@@ -29,7 +29,7 @@ from trainwright.spec.model import Spec
 from trainwright.spec.source import read_text
 from trainwright.stacks.library import template
 
-PLANNED = ("parallelcluster", "local")
+PLANNED = ("parallelcluster", "eks", "local")
 RECORD = "plan.json"
 
 
@@ -62,7 +62,8 @@ def make_plan(loaded: LoadedSpec) -> ClusterPlan:
     source = Path(loaded.path).name
     if spec.platform == "local":
         return ClusterPlan(spec, source, defaults, (), {}, Bill("", ()), {}, jobs, findings)
-    return replace(_parallelcluster(Setting(spec), source, defaults, jobs), findings=findings)
+    planner = {"parallelcluster": _parallelcluster, "eks": _eks}[spec.platform]
+    return replace(planner(Setting(spec), source, defaults, jobs), findings=findings)
 
 
 def _parallelcluster(
@@ -85,6 +86,18 @@ def _parallelcluster(
     keys = {f"scripts/{script.name}": script.key(spec.name) for script in scripts}
     files |= deploy_scripts(spec, wiring.stacks, files, keys)
     return ClusterPlan(spec, source, defaults, wiring.stacks, files, bill(setting, wiring.stacks), keys, jobs)
+
+
+def _eks(setting: Setting, source: str, defaults: tuple[Default, ...], jobs: tuple[ResolvedJob, ...]) -> ClusterPlan:
+    from trainwright.platforms.eks.plan import eks_files, eks_wiring
+    from trainwright.platforms.plan.jobs import container_jobs
+
+    wiring = eks_wiring(setting)
+    files = eks_files(setting, source, wiring)
+    for stack in wiring.stacks:
+        files |= _stack_files(stack, setting.spec)
+    files |= container_jobs(jobs)
+    return ClusterPlan(setting.spec, source, defaults, wiring.stacks, files, bill(setting, wiring.stacks), {}, jobs)
 
 
 def _stack_files(stack: StackPlan, spec: Spec) -> dict[str, str]:
