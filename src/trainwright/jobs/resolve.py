@@ -71,7 +71,7 @@ class JobResolver:
             placement=placement,
             training=training,
             runtime=self._runtime(recipe, trainer),
-            environment=job_environment(placement.instance, self.job.env, cpus, own_network=own_network),
+            environment=job_environment(placement.instance, self.job.texts, cpus, own_network=own_network),
             run_root=run_root(self.spec),
             base=self.base("script"),
             decisions=self.decisions,
@@ -227,7 +227,18 @@ class JobResolver:
                 fix="add `storage: [{mount: /fsx, lustre: {}}]`, or name a folder: `runs: /folder`",
             )  # fmt: skip
         self._kubernetes()
-        if self.spec.platform == "batch" and self.job.secrets and not self.spec.batch.execution_role:
+        if self.spec.platform == "batch":
+            self._batch_secrets()
+
+    def _batch_secrets(self) -> None:
+        """Batch fetches the value of a secret itself, from the service that keeps it."""
+        for variable in self.job.referenced:
+            self.refuse(
+                "SPC004", "env", variable,
+                what=f"Batch takes no value of {variable} from here that is not written into the job definition",
+                fix=f"keep it in Secrets Manager or Parameter Store, and name it: `secrets: {{{variable}: arn:…}}`",
+            )  # fmt: skip
+        if self.job.secrets and not self.spec.batch.execution_role:
             self.refuse(
                 "SPC004", "secrets", what="Batch fetches secrets with an execution role, and the spec names none",
                 fix="add `batch: {execution_role: arn:…}`",

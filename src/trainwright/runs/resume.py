@@ -118,7 +118,7 @@ def resumed_spec(run: Run, request: ResumeRequest) -> LoadedSpec:
 def checkpoint_place(run: Run) -> str:
     """Where the run wrote its checkpoints: what its job said, or its run folder."""
     job = load(run.folder / "spec.yaml").spec.jobs[0]
-    stated = job.env.get(CHECKPOINTS) or (job.checkpoint.to if job.checkpoint else None)
+    stated = job.texts.get(CHECKPOINTS) or (job.checkpoint.to if job.checkpoint else None)
     return stated or f"{run.where}/checkpoints"
 
 

@@ -10,7 +10,7 @@ from trainwright.catalog.environment import EnvVar
 from trainwright.jobs.command import rank_command
 from trainwright.jobs.environment import with_interface
 from trainwright.jobs.resolved import ResolvedJob
-from trainwright.schedulers.base import Launch
+from trainwright.schedulers.base import Launch, SecretEnv
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,7 @@ def launch_of(resolved: ResolvedJob, place: Place) -> Launch:
         mounts=runtime.mounts,
         venv=place.venv,
         secrets=tuple(job.secrets.items()),
+        secret_env=tuple(SecretEnv(name, s.env or "", s.file or "") for name, s in job.referenced.items()),
         kind=job.kind or "",
         health=job.health,
     )
@@ -66,5 +67,5 @@ def _own_lines(resolved: ResolvedJob, place: Place, code: Path) -> list[EnvVar]:
             EnvVar("TRAINWRIGHT_RUN", str(place.folder), "the run folder: metrics, events and checkpoints go there"),
             EnvVar("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "[rank${rank}]:", "tells the ranks of a node's log apart"),
         ]
-    path = f"{code}:{resolved.job.env.get('PYTHONPATH') or place.python_path}".rstrip(":")
+    path = f"{code}:{resolved.job.texts.get('PYTHONPATH') or place.python_path}".rstrip(":")
     return [EnvVar("PYTHONPATH", path, "the code that was shipped with the run comes first")]

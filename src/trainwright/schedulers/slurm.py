@@ -14,6 +14,7 @@ from trainwright.errors import UserError, did_you_mean
 from trainwright.schedulers.base import SAVED, JobIdentity, JobStatus, Launch, Script, assert_honoured
 from trainwright.schedulers.logs import folder_logs
 from trainwright.schedulers.render import render_template
+from trainwright.schedulers.secret_values import from_shell, run_with
 from trainwright.schedulers.shell import Done, Shell, Unreachable
 from trainwright.schedulers.slurm_read import (
     QUEUE_FORMAT,
@@ -67,7 +68,8 @@ class SlurmScheduler:
 
         The run's name becomes the job's, so that every record of Slurm says whose job it is."""
         run = launch.folder.name
-        done = self.shell.run(["sbatch", "--parsable", f"--job-name={run}", str(launch.folder / script.filename)])
+        words = ["sbatch", "--parsable", f"--job-name={run}", str(launch.folder / script.filename)]
+        done = run_with(self.shell, words, from_shell(launch))  # secrets travel in the job's environment
         if done.code != 0:
             raise self._refused(launch, done.err)
         return JobIdentity(done.out.strip().split(";")[0], run, self.start, time.time())

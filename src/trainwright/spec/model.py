@@ -9,7 +9,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from trainwright.spec.units import Bytes, Count, CountOrZero, Seconds
-from trainwright.spec.words import Argument, Folder, Host, Name, Variables, Word
+from trainwright.spec.variables import Secret, SecretVariable, Texts, Variables
+from trainwright.spec.words import Argument, Folder, Host, Name, Word
 
 PlatformName = Literal["parallelcluster", "eks", "batch", "hyperpod", "hyperpod-eks", "local", "slurm", "kubernetes"]
 
@@ -349,11 +350,15 @@ class Job(Part):
     checkpoint: Checkpoint | None = Field(None, description="When and where state is saved.")
     container: Word | None = Field(None, description="Container image or .sqsh file.")
     mounts: tuple[Word, ...] = Field((), description="Folders mounted into the container: /fsx or /host:/inside.")
-    env: Variables = Field({}, description="Environment variables, beside those Trainwright computes.")
-    secrets: Variables = Field(
+    env: Variables = Field(
         {},
-        description="Environment variables from secrets, by reference: NAME/KEY of a Kubernetes Secret, on platform "
-        "batch the ARN of a secret or parameter.",
+        description="Environment variables, beside those Trainwright computes. A secret is referenced: "
+        "{secret: {env: NAME}} or {secret: {file: PATH}}.",
+    )
+    secrets: Texts = Field(
+        {},
+        description="Environment variables from secrets that the cluster keeps: NAME/KEY of a Kubernetes Secret, on "
+        "platform batch the ARN of a secret or parameter.",
     )
     kind: JobKind | None = Field(None, description="Platforms eks and hyperpod-eks: kind of the job.")
     time: Seconds | None = Field(None, description="Time limit.")
@@ -372,7 +377,19 @@ class Job(Part):
             raise ValueError("a job takes one of recipe, script and command")
         if self.launcher is not None and not (self.command or self.script):
             raise ValueError("launcher goes with command or script")
+        if twice := sorted(self.env.keys() & self.secrets.keys()):
+            raise ValueError(f"{twice[0]} is in env and in secrets: name it once")
         return self
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """The variables of `env` whose values stand in the spec."""
+        return {name: value for name, value in self.env.items() if isinstance(value, str)}
+
+    @property
+    def referenced(self) -> dict[str, Secret]:
+        """The variables of `env` whose values are kept elsewhere."""
+        return {name: value.secret for name, value in self.env.items() if isinstance(value, SecretVariable)}
 
 
 class Spec(Part):

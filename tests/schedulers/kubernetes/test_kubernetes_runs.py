@@ -119,3 +119,32 @@ def test_what_cannot_be_honoured_is_named(spec: Path, words: list[str], what: st
     with pytest.raises(UserError, match=what):
         tell("submit", spec, *words, "--dry-run")
     assert not store.runs_folder().exists()
+
+
+def test_a_secret_of_the_user_is_an_object_that_ends_with_the_job(
+    spec: Path, api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_TOKEN", "the value")
+    env = {"WANDB_API_KEY": {"secret": {"env": "MY_TOKEN"}}}
+    spec.write_text(yaml.safe_dump({**SPEC, "jobs": [{**SPEC["jobs"][0], "env": env}]}))  # type: ignore[index]
+    name = tell("submit", spec).stdout.strip()
+    secret = api.objects[f"/api/v1/namespaces/training/secrets/{name}"]
+    assert secret["stringData"] == {"WANDB_API_KEY": "the value"}
+    assert secret["metadata"]["ownerReferences"][0]["name"] == name
+    job = json.dumps(api.objects[f"{JOBS}/{name}"])
+    assert f'"secretKeyRef": {{"name": "{name}", "key": "WANDB_API_KEY"}}' in job
+    folder = store.find(name).folder
+    assert not [path for path in folder.rglob("*") if path.is_file() and b"the value" in path.read_bytes()]
+    again = CliRunner().invoke(cli, ["submit", str(spec), "--set", "kubernetes.kind=jobs"])
+    assert isinstance(again.exception, UserError)
+
+
+def test_a_refused_job_leaves_no_secret(spec: Path, api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_TOKEN", "the value")
+    monkeypatch.setattr(store, "new_name", lambda job: f"{job}-20261115-000000-abcd")
+    env = {"WANDB_API_KEY": {"secret": {"env": "MY_TOKEN"}}}
+    spec.write_text(yaml.safe_dump({**SPEC, "jobs": [{**SPEC["jobs"][0], "env": env}]}))  # type: ignore[index]
+    api.objects[f"{JOBS}/pretrain-20261115-000000-abcd"] = {"metadata": {"name": "other"}}
+    result = CliRunner().invoke(cli, ["submit", str(spec)])
+    assert isinstance(result.exception, UserError)
+    assert not [path for path in api.objects if "/secrets/" in path]

@@ -134,8 +134,8 @@ def mpijob(launch: Launch, settings: PodSettings) -> Data:
     mpirun += ["--bind-to", "none", "--tag-output"]
     for line in launch.environment:
         mpirun += ["-x", f"{line.name}={line.value}"]
-    for variable, _ in launch.secrets:
-        mpirun += ["-x", variable]
+    for variable in secrets(launch):
+        mpirun += ["-x", variable["name"]]
     rank = ["bash", "-c", MPI_RANK, "rank", f"{object_name(launch)}-worker-0.{object_name(launch)}", str(PORT)]
     restart = "OnFailure" if launch.requeue else "Never"
     first = {"name": "launcher", "image": launch.container, "command": [*mpirun, *rank, *launch.command]}

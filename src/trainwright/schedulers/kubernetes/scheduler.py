@@ -14,8 +14,9 @@ import yaml
 from trainwright.errors import UserError, did_you_mean
 from trainwright.schedulers.base import JobIdentity, JobStatus, Launch, RunsImages, Script, State, assert_honoured
 from trainwright.schedulers.kubernetes.kinds import KINDS, NODES, QUEUE, Kind
-from trainwright.schedulers.kubernetes.pod import PodSettings
+from trainwright.schedulers.kubernetes.pod import PodSettings, object_name
 from trainwright.schedulers.logs import by_rank
+from trainwright.schedulers.secret_values import all_values
 from trainwright.schedulers.shell import Shell, Unreachable
 
 PATIENCE = (5.0, 30.0)  # seconds to reach the API, and for one answer of it
@@ -64,6 +65,8 @@ class KubernetesScheduler(RunsImages):
         head = [
             f"# {launch.name}: {launch.nodes} nodes of {launch.processes} processes. By hand: kubectl apply -f job.yaml"
         ]
+        names = [f'--from-literal={secret.name}="${secret.name}"' for secret in launch.secret_env]
+        head += [f"# Before it: kubectl create secret generic {object_name(launch)} {' '.join(names)}"] if names else []
         # As JSON where a value could leave its comment.
         shown = (line.value if line.value.isprintable() else json.dumps(line.value) for line in launch.environment)
         head += [f"# {line.name}={value}: {line.why}" for line, value in zip(launch.environment, shown, strict=True)]
@@ -73,10 +76,36 @@ class KubernetesScheduler(RunsImages):
 
     def submit(self, launch: Launch, script: Script) -> JobIdentity:
         manifest = yaml.safe_load(script.text)
-        with _api_errors(f"job {launch.name}"):
-            made = self._objects().create_namespaced_custom_object(*self._where(), manifest, _request_timeout=PATIENCE)
-        uid = str(made.get("metadata", {}).get("uid", ""))
-        return JobIdentity(str(manifest["metadata"]["name"]), launch.folder.name, uid, time.time())
+        name = str(manifest["metadata"]["name"])
+        values = all_values(launch)
+        if values:
+            self._make_secret(manifest, values)
+        try:
+            with _api_errors(f"job {launch.name}"):
+                made = self._objects().create_namespaced_custom_object(
+                    *self._where(), manifest, _request_timeout=PATIENCE
+                )
+        except BaseException:
+            if values:
+                self._core().delete_namespaced_secret(name, self.settings.namespace, _request_timeout=PATIENCE)
+            raise
+        if values:
+            self._own_secret(made)
+        return JobIdentity(name, launch.folder.name, str(made.get("metadata", {}).get("uid", "")), time.time())
+
+    def _make_secret(self, manifest: dict[str, Any], values: dict[str, str]) -> None:
+        meta = {key: manifest["metadata"][key] for key in ("name", "namespace", "labels")}
+        body = {"apiVersion": "v1", "kind": "Secret", "metadata": meta, "type": "Opaque", "stringData": values}
+        with _api_errors(f"the secrets of job {meta['name']}"):
+            self._core().create_namespaced_secret(self.settings.namespace, body, _request_timeout=PATIENCE)
+
+    def _own_secret(self, job: dict[str, Any]) -> None:
+        """Let the cluster remove the Secret together with the job."""
+        meta = job["metadata"]
+        owner = {"apiVersion": job["apiVersion"], "kind": job["kind"], "name": meta["name"], "uid": meta.get("uid", "")}
+        body = {"metadata": {"ownerReferences": [owner]}}
+        with _api_errors(f"the secrets of job {meta['name']}"):
+            self._core().patch_namespaced_secret(meta["name"], self.settings.namespace, body, _request_timeout=PATIENCE)
 
     def jobs(self) -> list[JobStatus]:
         with _api_errors(f"namespace {self.settings.namespace}"):
@@ -106,7 +135,7 @@ class KubernetesScheduler(RunsImages):
         return by_rank(self._pod_logs(job.id, seen), rank)
 
     def _pod_logs(self, job: str, seen: dict[str, str]) -> Iterator[tuple[str, str]]:
-        core = self._client().CoreV1Api(self._api_client())
+        core = self._core()
         for pod in self._pods(core, job):
             name = pod.metadata.name
             if (pod.status.phase if pod.status else "") == "Pending":
@@ -127,7 +156,7 @@ class KubernetesScheduler(RunsImages):
 
     def explain_pending(self, job: JobIdentity) -> str:
         """Why the pods of a job do not start, in the words of the cluster's own scheduler."""
-        pods = self._pods(self._client().CoreV1Api(self._api_client()), job.id)
+        pods = self._pods(self._core(), job.id)
         reasons = {c.message for pod in pods for c in pod.status.conditions or [] if c.status == "False" and c.message}
         return "; ".join(sorted(reasons)) or ("no pod was made yet" if not pods else "its pods are not held back")
 
@@ -164,6 +193,9 @@ class KubernetesScheduler(RunsImages):
 
     def _where(self) -> tuple[str, str, str, str]:
         return self._kind.group, self._kind.version, self.settings.namespace, self._kind.plural
+
+    def _core(self) -> Any:
+        return self._client().CoreV1Api(self._api_client())
 
     def _objects(self) -> Any:
         return self._client().CustomObjectsApi(self._api_client())
