@@ -13,6 +13,9 @@ from trainwright.jobs.resolved import ResolvedJob
 from trainwright.schedulers.base import Launch, SecretEnv
 
 
+CHECKPOINTS = "TRAINWRIGHT_CHECKPOINTS"  # where a script finds its checkpoints, and those of the run it continues
+
+
 @dataclass(frozen=True)
 class Place:
     """Where a launch will run: the run folder as the nodes see it, and what differs between here and a cluster."""
@@ -62,6 +65,18 @@ def launch_of(resolved: ResolvedJob, place: Place) -> Launch:
 
 
 def _own_lines(resolved: ResolvedJob, place: Place, code: Path) -> list[EnvVar]:
+    return [*_checkpoints(resolved), *_shipped_lines(resolved, place, code)]
+
+
+def _checkpoints(resolved: ResolvedJob) -> list[EnvVar]:
+    """Where a script keeps its checkpoints, in its own words or in the job's."""
+    stated = resolved.job.checkpoint.to if resolved.job.checkpoint else None
+    if resolved.trainer != "script" or not stated or CHECKPOINTS in resolved.job.env:
+        return []
+    return [EnvVar(CHECKPOINTS, stated, "the job's `checkpoint: to`")]
+
+
+def _shipped_lines(resolved: ResolvedJob, place: Place, code: Path) -> list[EnvVar]:
     if not resolved.runtime.ships_code:
         return [
             EnvVar("TRAINWRIGHT_RUN", str(place.folder), "the run folder: metrics, events and checkpoints go there"),

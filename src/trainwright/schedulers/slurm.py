@@ -59,6 +59,7 @@ class SlurmScheduler:
             rendezvous="127.0.0.1" if self.interface == "lo" else "",
             python="python3" if launch.container else self.python,
             saved=SAVED,
+            margin=min(60, launch.time // 4) if launch.time else 60,
             health_command=f"{self.python} -m trainwright.health",
         )
         return Script("job.sbatch", text)
@@ -183,9 +184,8 @@ def batch_options(job: Launch, counts_gpus: bool = True) -> list[str]:
     options = size + [f"{name}={shlex.quote(value)}" for name, value in optional.items() if value]
     options += ["--exclusive"] if job.exclusive else []
     options += ["--kill-on-invalid-dep=yes"] if job.after else []
-    if job.time:
-        # To the ranks, not to this script: they save and say so by their exit status.
-        options.append(f"--signal=USR1@{min(job.grace, job.time // 2)}")
+    # To the ranks, not to this script: they save and say so by their exit status. The limit may be the partition's.
+    options.append(f"--signal=USR1@{min(job.grace, job.time // 2) if job.time else job.grace}")
     options.append("--requeue" if job.requeue else "--no-requeue")
     return [*options, "--open-mode=append", f"--output={shlex.quote(f'{job.folder}/{log}')}"]
 
