@@ -12,7 +12,6 @@ from trainwright.jobs.environment import with_interface
 from trainwright.jobs.resolved import ResolvedJob
 from trainwright.schedulers.base import Launch, SecretEnv
 
-
 CHECKPOINTS = "TRAINWRIGHT_CHECKPOINTS"  # where a script finds its checkpoints, and those of the run it continues
 
 

@@ -8,8 +8,11 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator
 
+from trainwright.shell_templates import in_control
+
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SETTING = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _FOLDER = re.compile(r"/[A-Za-z0-9._/-]*")
 
 
@@ -22,8 +25,14 @@ def _name(value: str) -> str:
 
 
 def _word(value: str) -> str:
-    if any(ord(char) < 32 or ord(char) == 127 for char in value):
+    if any(in_control(letter) for letter in value):
         raise ValueError(f"{value!r} holds a line break or another control character")
+    return value
+
+
+def _setting_name(value: str) -> str:
+    if not _SETTING.fullmatch(value):
+        raise ValueError(f"{value!r} is no name of a setting of slurm.conf: letters and digits")
     return value
 
 
@@ -48,5 +57,6 @@ def _folder(value: str) -> str:
 Name = Annotated[str, AfterValidator(_name)]
 Argument = Annotated[str, BeforeValidator(_argument), AfterValidator(_word)]
 Word = Annotated[str, AfterValidator(_word)]
+SettingName = Annotated[str, AfterValidator(_setting_name)]
 Host = Annotated[str, AfterValidator(ssh_destination)]
 Folder = Annotated[str, AfterValidator(_folder)]
