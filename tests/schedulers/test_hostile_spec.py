@@ -251,7 +251,7 @@ def test_a_thousand_strings_reach_a_real_job_as_they_are(bench: Bench, tmp_path:
 @pytest.mark.slow
 def test_what_a_real_slurm_makes_of_them(bench: Bench, tmp_path: Path) -> None:
     """In every option of a job that Slurm itself reads: refused by us or by sbatch, or the job runs as it should."""
-    chance, ended = random.Random(17), 0
+    chance = random.Random(17)
     for field in (
         "name",
         "account",

@@ -255,7 +255,15 @@ class JobResolver:
                     "SPC004", "secrets", variable, what=f"the secret {reference!r} of {variable} is not NAME/KEY",
                     fix="name the Kubernetes Secret and the key in it, such as hugging-face/token",
                 )  # fmt: skip
-        if (self.job.kind or self.spec.kubernetes.kind) == "trainjob" and not self.job.requeue:
+        kind = self.job.kind or self.spec.kubernetes.kind
+        if self.spec.kubernetes.gang and kind in ("jobset", "trainjob"):
+            self.refuse(
+                "SPC004", *(("kind",) if self.job.kind else ()),
+                what=f"a {'JobSet' if kind == 'jobset' else 'TrainJob'} names no gang scheduler "
+                f"(`kubernetes: gang: {self.spec.kubernetes.gang}`)",
+                fix="let Kueue admit it as a whole: `kubernetes: {kueue: QUEUE}`, or use kind: pytorchjob",
+            )  # fmt: skip
+        if kind == "trainjob" and not self.job.requeue:
             self.refuse(
                 "SPC004", "requeue", what="whether a TrainJob restarts is set by its runtime, not by the job",
                 fix="leave `requeue: false` out, or use kind: jobset",

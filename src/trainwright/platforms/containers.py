@@ -30,6 +30,8 @@ def kubernetes_scheduler(spec: Spec, job: Job, prefix: str = "") -> KubernetesSc
         claims={**claims, **said.claims},
         scratch=tuple(item.mount for item in spec.storage if item.kind == "nvme"),
         service_account=said.service_account or "",
+        kueue=said.kueue or "",
+        gang=said.gang or "",
     )
     return KubernetesScheduler(settings, job.kind or said.kind, said.context, spec.name)
 

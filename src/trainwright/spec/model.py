@@ -252,6 +252,14 @@ class Kubernetes(Part):
     namespace: Word = Field("default", description="Namespace of the jobs.")
     context: Word | None = Field(None, description="Context of the kubeconfig. Default: the current one.")
     kind: JobKind = Field("pytorchjob", description="Kind of a job that names none: what the cluster has installed.")
+    kueue: Word | None = Field(
+        None, description="Kueue's LocalQueue of the namespace: jobs wait there until all their pods fit."
+    )
+    gang: Literal["volcano", "scheduler-plugins"] | None = Field(
+        None,
+        description="Gang scheduler that the training operator or MPI operator works with: all pods of a job start, or "
+        "none. Kueue admits a job as a whole by itself.",
+    )
     service_account: Word | None = Field(None, description="Service account of the pods, such as one that may read S3.")
     claims: dict[Word, Word] = Field(
         {}, description="PersistentVolumeClaim by mount folder. Default: the folder's name (/fsx: fsx, /a/b: a-b)."

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import ssl
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -148,3 +150,31 @@ def test_a_refused_job_leaves_no_secret(spec: Path, api: Api, monkeypatch: pytes
     result = CliRunner().invoke(cli, ["submit", str(spec)])
     assert isinstance(result.exception, UserError)
     assert not [path for path in api.objects if "/secrets/" in path]
+
+
+def test_jobs_of_a_cluster_that_a_spec_names(spec: Path, api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = tell("submit", spec).stdout.strip()
+    monkeypatch.setenv("TRAINWRIGHT_HOME", str(spec.parent / "another"))
+    assert json.loads(tell("jobs", "--json").stdout) == [], "this user submitted none"
+    [row] = json.loads(tell("jobs", spec, "--json").stdout)
+    assert (row["id"], row["state"]) == (name, "pending")
+    with pytest.raises(UserError, match="no cluster 'elsewhere' is known"):
+        tell("jobs", "elsewhere")
+
+
+def test_a_cluster_that_is_not_verified_is_said_once(
+    spec: Path, api: Api, tmp_path: Path, capfd: pytest.CaptureFixture[str], recwarn: pytest.WarningsRecorder
+) -> None:
+    words = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=here", "-days", "1"]
+    subprocess.run([*words, "-keyout", "key", "-out", "certificate"], cwd=tmp_path, check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "certificate", tmp_path / "key")
+    api.socket = context.wrap_socket(api.socket, server_side=True)
+    config = yaml.safe_load((tmp_path / "kubeconfig").read_text())
+    config["clusters"][0]["cluster"] = {
+        "server": f"https://127.0.0.1:{api.server_port}", "insecure-skip-tls-verify": True,
+    }  # fmt: skip
+    (tmp_path / "kubeconfig").write_text(yaml.safe_dump(config))
+    told = [tell(*words).stderr for words in (("submit", spec), ("jobs", spec), ("jobs", spec))]
+    assert "".join(told).count("asks not to verify who answers") == 1
+    assert not [warning for warning in recwarn if "InsecureRequest" in str(warning.category)]

@@ -28,6 +28,8 @@ class PodSettings:
     claims: Mapping[str, str] = field(default_factory=dict)  # mount folder -> PersistentVolumeClaim
     scratch: tuple[str, ...] = ()  # folders on the node's own disks, empty at the start and gone with the pod
     service_account: str = ""
+    kueue: str = ""  # LocalQueue that jobs wait in
+    gang: str = ""  # gang scheduler of the operator, where it has one
 
     @property
     def type(self) -> InstanceType | None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any
 
 import yaml
@@ -175,6 +177,8 @@ class KubernetesScheduler(RunsImages):
         last: dict[str, str] = (sorted(true, key=lambda c: c.get("lastTransitionTime") or "") or [{}])[-1]
         state = _CONDITIONS.get(last.get("type", "Created"), "unknown")
         meta = item["metadata"]
+        if meta.get("deletionTimestamp"):  # it stays listed until its pods have ended
+            state, last = "completing", {"message": "it is being deleted"}
         notes = meta.get("annotations") or {}
         return JobStatus(
             id=meta["name"],
@@ -208,6 +212,8 @@ class KubernetesScheduler(RunsImages):
         settings.retries = 1  # a cluster that does not answer is reported soon
         try:
             config.load_kube_config(context=self.context or None, client_configuration=settings)
+            if not settings.verify_ssl:
+                _say_unverified(settings.host)
             return client.ApiClient(configuration=settings)
         except config.ConfigException as error:
             raise Unreachable(
@@ -221,6 +227,15 @@ class KubernetesScheduler(RunsImages):
         except ImportError as error:
             raise UserError("the Kubernetes client is not installed", fix="pip install 'trainwright[k8s]'") from error
         return client
+
+
+@cache
+def _say_unverified(server: str) -> None:
+    """Once instead of urllib3's warning at every request."""
+    import urllib3
+
+    urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
+    print(f"{server}: the kubeconfig asks not to verify who answers there", file=sys.stderr)
 
 
 def _has_active_pods(status: dict[str, Any]) -> bool:
