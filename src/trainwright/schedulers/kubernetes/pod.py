@@ -29,6 +29,8 @@ class PodSettings:
     claims: Mapping[str, str] = field(default_factory=dict)  # mount folder -> PersistentVolumeClaim
     scratch: tuple[str, ...] = ()  # folders on the node's own disks, empty at the start and gone with the pod
     service_account: str = ""
+    kueue: str = ""  # LocalQueue that jobs wait in
+    gang: str = ""  # gang scheduler of the operator, where it has one
 
     @property
     def type(self) -> InstanceType | None:
@@ -55,8 +57,13 @@ def secrets(launch: Launch) -> list[Data]:
     for variable, reference in launch.secrets:
         name, _, key = reference.partition("/")
         assert all((name, key)), "check: SPC004"
-        made.append({"name": variable, "valueFrom": {"secretKeyRef": {"name": name, "key": key}}})
-    return made
+        made.append(_secret(variable, name, key))
+    # The values of the user's own secrets are in a Secret of the run, which `submit` makes and which ends with the job.
+    return [*made, *(_secret(secret.name, object_name(launch), secret.name) for secret in launch.secret_env)]
+
+
+def _secret(variable: str, name: str, key: str) -> Data:
+    return {"name": variable, "valueFrom": {"secretKeyRef": {"name": name, "key": key}}}
 
 
 def resources(launch: Launch, settings: PodSettings) -> dict[str, str]:
