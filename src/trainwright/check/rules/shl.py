@@ -192,9 +192,13 @@ def _exists(script: Path, folder: str) -> bool:
 
 
 def _directives(file: File, script: ShellScript) -> Iterator[Problem]:
-    for span in script.late_directives:
+    if script.late_directives:
+        first, *others = script.late_directives
+        more = f" and the {len(others)} after it" if others else ""
         yield problem(
-            span, "Slurm stops reading #SBATCH lines at the first command and ignores this one", "move it to the top"
+            first,
+            f"Slurm stops reading #SBATCH lines at the first command and ignores this one{more}",
+            "move them above the first command" if others else "move it above the first command",
         )
     for name, value in script.directives:
         folder = value.value.rpartition("/")[0]
