@@ -45,13 +45,10 @@ class MetricSet:
         self.metrics: dict[str, Metric] = {}
 
     def gauge(self, name: str, text: str) -> Metric:
-        return self._get(gauge(name, text))
+        return self.metrics.get(name) or self.metrics.setdefault(name, gauge(name, text))
 
     def counter(self, name: str, text: str) -> Metric:
-        return self._get(counter(name, text))
-
-    def _get(self, metric: Metric) -> Metric:
-        return self.metrics.setdefault(metric.name, metric)
+        return self.metrics.get(name) or self.metrics.setdefault(name, counter(name, text))
 
     def __iter__(self) -> Iterator[Metric]:
         return iter(self.metrics.values())

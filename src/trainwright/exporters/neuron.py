@@ -25,6 +25,7 @@ class NeuronCollector:
         self.report: dict[str, Any] = {}
         self.received = 0.0
         self.thread: threading.Thread | None = None
+        self.process: subprocess.Popen[bytes] | None = None
 
     def available(self) -> bool:
         return self.program is not None
@@ -45,6 +46,7 @@ class NeuronCollector:
     def _follow(self) -> None:
         assert self.program is not None
         with subprocess.Popen([self.program], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as process:
+            self.process = process
             assert process.stdout is not None
             while line := process.stdout.readline(LONGEST_LINE):
                 try:
@@ -53,6 +55,10 @@ class NeuronCollector:
                     continue
                 if isinstance(report, dict):
                     self.report, self.received = report, time.monotonic()
+
+    def close(self) -> None:
+        if self.process is not None:
+            self.process.kill()
 
 
 def _runtimes(metrics: MetricSet, runtimes: list[dict[str, Any]]) -> None:

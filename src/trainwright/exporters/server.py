@@ -50,6 +50,10 @@ class Guarded:
         self.seconds = time.perf_counter() - began
         return metrics
 
+    def close(self) -> None:
+        """End what the collector started."""
+        getattr(self.collector, "close", lambda: None)()
+
     def _complain(self, text: str) -> None:
         if text != self.said:  # once, not at every scrape
             print(f"collector {self.name} failed: {text}", file=sys.stderr, flush=True)
@@ -72,6 +76,10 @@ class Background(Guarded):
             self.last = super().collect()
             self.ready.set()
             self.stop.wait(self.every)
+
+    def close(self) -> None:
+        self.stop.set()
+        super().close()
 
     def collect(self) -> list[Metric]:
         if time.monotonic() - self.finished > self.every * STALE:
@@ -122,8 +130,7 @@ class Exporter:
 
     def close(self) -> None:
         for part in self.parts:
-            if isinstance(part, Background):
-                part.stop.set()
+            part.close()
 
 
 class MetricsServer(ThreadingHTTPServer):

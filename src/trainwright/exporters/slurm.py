@@ -121,9 +121,9 @@ def _jobs(metrics: MetricSet, text: str, now: float) -> None:
             oldest[partition] = max(oldest.get(partition, 0.0), now - int(submitted))
         if state == "running":
             since = now - int(started) if started.isdecimal() else None
-            running.add(since, job=job, partition=partition, user=user, job_name=name, nodes=count)
+            running.add(since, slurm_job=job, partition=partition, user=user, job_name=name, nodes=count)
             for node in expand(nodes):
-                of_job.add(1, job=job, node=node)
+                of_job.add(1, slurm_job=job, node=node)
     for (partition, state, reason), number in sorted(counts.items()):
         jobs.add(number, partition=partition, state=state, reason=reason)
     for partition, seconds in sorted(oldest.items()):

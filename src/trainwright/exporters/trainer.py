@@ -49,13 +49,17 @@ class TrainerCollector:
 
     def _run(self, metrics: MetricSet, folder: str) -> None:
         labels = {"run": os.path.basename(folder), "slurm_job": _job(folder)}
-        last = _last(f"{folder}/metrics.jsonl")
-        if not last:
+        rows = _tail(f"{folder}/metrics.jsonl")
+        if not rows:
             return
+        last = rows[-1]
         for key, text in FACTS.items():
             metrics.gauge(f"run_{key}", text).add(_number(last.get(key)), **labels)
         text = "When a run wrote its last line."
         metrics.gauge("run_last_line_timestamp_seconds", text).add(_number(last.get("time")), **labels)
+        times = [value for row in rows if (value := _number(row.get("time"))) is not None]
+        text = "Seconds between the last two lines of a run."
+        metrics.gauge("run_line_interval_seconds", text).add(times[-1] - times[-2] if len(times) > 1 else None, **labels)
         ended = os.path.exists(f"{folder}/result.json")
         metrics.gauge("run_active", "Whether a run has not ended yet.").add(not ended, **labels)
         saved = [row for row in _tail(f"{folder}/events.jsonl") if row.get("event") == "checkpoint"]
@@ -102,11 +106,6 @@ def _tail(path: str) -> list[dict[str, Any]]:
         if isinstance(row, dict):
             rows.append(row)
     return rows
-
-
-def _last(path: str) -> dict[str, Any]:
-    rows = _tail(path)
-    return rows[-1] if rows else {}
 
 
 def _json(path: str) -> dict[str, Any]:
