@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import ipaddress
 import os
 import signal
 import socket
 import sys
 import threading
+import time
 from pathlib import Path
 
 from trainwright.exporters.efa import EfaCollector
@@ -24,6 +26,7 @@ from trainwright.exporters.slurm import SlurmCollector
 from trainwright.exporters.trainer import TrainerCollector
 
 PORT = 9942
+ADDRESS_SECONDS = 30.0
 
 
 def parser() -> argparse.ArgumentParser:
@@ -70,6 +73,18 @@ def _own_address() -> str:
             return "127.0.0.1"
 
 
+def listening(address: str, port: int, exporter: Exporter) -> MetricsServer:
+    """The server. A node that boots may get its address a moment later."""
+    deadline = time.monotonic() + ADDRESS_SECONDS
+    while True:
+        try:
+            return MetricsServer((address, port), exporter)
+        except OSError as error:
+            if error.errno != errno.EADDRNOTAVAIL or time.monotonic() > deadline:
+                raise
+        time.sleep(0.1)
+
+
 def main(words: list[str] | None = None) -> int:
     options = parser().parse_args(words)
     if options.once:
@@ -80,7 +95,7 @@ def main(words: list[str] | None = None) -> int:
         return 0
     address = private_address(options.address)
     try:
-        server = MetricsServer((address, options.port), exporter_of(options))
+        server = listening(address, options.port, exporter_of(options))
     except OSError as error:
         print(f"error: cannot listen on {address}:{options.port}: {os.strerror(error.errno or 0)}", file=sys.stderr)
         return 1

@@ -59,7 +59,9 @@ class TrainerCollector:
         metrics.gauge("run_last_line_timestamp_seconds", text).add(_number(last.get("time")), **labels)
         times = [value for row in rows if (value := _number(row.get("time"))) is not None]
         text = "Seconds between the last two lines of a run."
-        metrics.gauge("run_line_interval_seconds", text).add(times[-1] - times[-2] if len(times) > 1 else None, **labels)
+        metrics.gauge("run_line_interval_seconds", text).add(
+            times[-1] - times[-2] if len(times) > 1 else None, **labels
+        )
         ended = os.path.exists(f"{folder}/result.json")
         metrics.gauge("run_active", "Whether a run has not ended yet.").add(not ended, **labels)
         saved = [row for row in _tail(f"{folder}/events.jsonl") if row.get("event") == "checkpoint"]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from trainwright.spec.model import Alerts
+if TYPE_CHECKING:
+    from trainwright.spec.model import Alerts
 
 SUBJECT = "[{{ .Status | toUpper }}] {{ .CommonLabels.alertname }} on {{ .CommonLabels.cluster }}"
 

@@ -1,5 +1,5 @@
-"""Grafana dashboards from `data/dashboards.toml`: cluster, job, node, network, storage, cost. A panel is a title, a unit
-and its queries; the rest of Grafana's JSON follows from that."""
+"""Grafana dashboards from `data/dashboards.toml`: cluster, job, node, network, storage, cost. A panel is a title, a
+unit and its queries; the rest of Grafana's JSON follows from that."""
 
 from __future__ import annotations
 
