@@ -27,6 +27,7 @@ from trainwright.exporters.trainer import TrainerCollector
 
 PORT = 9942
 ADDRESS_SECONDS = 30.0
+SHARED = ipaddress.ip_network("100.64.0.0/10")  # private too: some networks on AWS use it
 
 
 def parser() -> argparse.ArgumentParser:
@@ -58,7 +59,7 @@ def private_address(wanted: str) -> str:
         address = ipaddress.ip_address(text)
     except ValueError:
         raise SystemExit(f"error: {text!r} is no IP address") from None
-    if address.is_unspecified or not address.is_private:
+    if address.is_unspecified or not (address.is_private or address in SHARED):
         raise SystemExit(f"error: {text} is not a private address\n  fix: --address with this node's private address")
     return text
 

@@ -1,4 +1,4 @@
-"""Alerts: promtool accepts the rules and runs unit tests of each; each has a page in the runbook that says what to do."""
+"""Alerts: promtool accepts the rules and unit-tests each of them; each has a page of the runbook with what to do."""
 
 from __future__ import annotations
 
