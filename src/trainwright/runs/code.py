@@ -12,7 +12,7 @@ from pathlib import Path
 import trainwright
 from trainwright.errors import UserError
 
-NODE_SIDE = ("train", "bench", "health")
+NODE_SIDE = ("train", "bench", "exporters", "health")
 LARGEST = 50 * 2**20
 SKIP = shutil.ignore_patterns("__pycache__", "*.pyc")
 

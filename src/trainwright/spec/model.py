@@ -234,12 +234,41 @@ class Accounting(Part):
     )
 
 
-def _accounting(value: Any) -> Any:
+def _or_defaults(value: Any) -> Any:
+    """`true` for all defaults, `false` for nothing."""
     return {True: {}, False: None}.get(value, value) if isinstance(value, bool) else value
 
 
 AccountingField = Annotated[
-    Accounting | None, BeforeValidator(_accounting, json_schema_input_type=bool | Accounting | None)
+    Accounting | None, BeforeValidator(_or_defaults, json_schema_input_type=bool | Accounting | None)
+]
+
+
+class Mail(Part):
+    """Where alerts are mailed to, and through which server."""
+
+    to: Word = Field(description="Address that gets the alerts.")
+    sender: Word = Field(description="Address that they come from.")
+    server: Word = Field(description="host:port of a mail server that takes mail from the cluster without a password.")
+
+
+class Alerts(Part):
+    """Where alerts go, beside the dashboards."""
+
+    webhook: Word | None = Field(None, description="URL that gets a POST with each group of alerts.")
+    mail: Mail | None = Field(None, description="Mail, through a server of your network.")
+    sns: Word | None = Field(None, description="ARN of an SNS topic; the head node's role must be allowed to publish.")
+
+
+class Monitoring(Part):
+    """Exporters on every node, and a Prometheus with rules, alerts and dashboards. `true` takes the defaults."""
+
+    alerts: Alerts = Field(Alerts(), description="Where alerts go. Default: nowhere but the dashboards.")
+    retention_days: int = Field(30, ge=1, description="Days that Prometheus keeps what it measured.")
+
+
+MonitoringField = Annotated[
+    Monitoring | None, BeforeValidator(_or_defaults, json_schema_input_type=bool | Monitoring | None)
 ]
 
 
@@ -419,7 +448,7 @@ class Spec(Part):
     software: Software = Field(Software(), description="Operating system, image and containers.")
     network: Network = Field(Network(), description="Existing network parts to use.")
     accounting: AccountingField = Field(None, description="Slurm accounting database: true, or an existing one.")
-    monitoring: bool = Field(False, description="Detailed metrics, exporters and dashboards.")
+    monitoring: MonitoringField = Field(None, description="Exporters, dashboards and alerts: true, or where alerts go.")
     tags: dict[Word, Word] = Field({}, description="Tags on everything that is created.")
     slurm: dict[SettingName, Word | int] = Field({}, description="Further slurm.conf settings of the cluster.")
     kubernetes: Kubernetes = Field(Kubernetes(), description="Platforms eks and hyperpod-eks: where jobs run.")

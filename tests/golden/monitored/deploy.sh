@@ -56,7 +56,7 @@ upload() {
 
 bucket=$("${aws[@]}" cloudformation describe-stacks --stack-name "$cluster-bucket" \
   --query "Stacks[0].Outputs[?OutputKey=='BucketName'].OutputValue")
-upload scripts/monitoring.sh 05dfbb2690af075f81c158702ac1bfe04e6bb3d5afcf9080ffcda1b5d20bcc95 trainwright/monitored/05dfbb2690af075f/monitoring.sh
+upload scripts/monitoring.sh bbb33b1b5cfa072329426e96232277b1391327a96d6309426fa8cc82f72a7e83 trainwright/monitored/bbb33b1b5cfa0723/monitoring.sh
 
 if grep -nE '^[^#]*stack-output:' .deployed/cluster.yaml; then
   echo "error: the lines above refer to stacks that have no such output" >&2

@@ -116,7 +116,9 @@ def test_every_hole_of_a_script_is_quoted(name: str) -> None:
     from trainwright.platforms.parallelcluster.boot import render
 
     hostile = "/x$(touch pwned)`id`'\"; rm -rf $HOME #"
-    text = render(name, scratch=hostile, os="ubuntu2404", pins=pins()["docker"], cluster=hostile)
+    monitoring = {"runs": hostile, "code": "", "configuration": "", "port": 1, "retention": "1d", "as_root": True}
+    values = {"scratch": hostile, "os": "ubuntu2404", "pins": pins()["docker"], "grafana": hostile, **monitoring}
+    text = render(name, **values)
     done = subprocess.run(["bash", "-n"], input=text, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     for line in text.splitlines():

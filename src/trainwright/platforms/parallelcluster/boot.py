@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from trainwright.platforms.annotated import Why
+from trainwright.platforms.parallelcluster.monitoring import monitoring_values
 from trainwright.platforms.setting import Setting
 from trainwright.shell_templates import shell_environment
 from trainwright.spec.model import Script
@@ -51,7 +52,7 @@ def boot_scripts(setting: Setting) -> tuple[BootScript, ...]:
         text = render("docker.sh.j2", scratch=scratch, os=spec.software.os, pins=pins()["docker"])
         scripts.append(BootScript("docker.sh", text, "the stock image has no docker"))
     if spec.monitoring:
-        text = render("monitoring.sh.j2", cluster=spec.name)
+        text = render("monitoring.sh.j2", **monitoring_values(spec, pins()["monitoring"]))
         scripts.append(BootScript("monitoring.sh", text, "node metrics, gathered by a Prometheus on the head node"))
     return tuple(scripts)
 
