@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from trainwright.errors import UserError, did_you_mean
+from trainwright.train.objectives import names
 
 UNITS = {"s": 1.0, "sec": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0}
 
@@ -31,6 +32,7 @@ class TrainConfig:
     """Every choice of a run. A default that depends on the model or the machine is written as 0 or an empty text."""
 
     model: str = option("", "what", "a model of the catalogue, `NAME-debug` for its small variant, or a JSON file")
+    objective: str = option("", "what", "what to train for (default: the usual one of that kind of model)")
     data: tuple[str, ...] = option((), "what", "prepared folder, s3://bucket/prefix or builtin:stdlib; `A:3 B:1` mixes")
     steps: int = option(100, "what", "train up to this step", least=1)
     folder: str = option("", "what", "run folder, also where a restart continues (default: runs/MODEL)")
@@ -108,6 +110,7 @@ class TrainConfig:
 
 
 CHOICES = {
+    "objective": ("", *names()),
     "precision": ("", "fp32", "bf16", "fp8"),
     "recompute": ("none", "selective", "full"),
     "attention": ("auto", "cudnn", "flash", "efficient", "math"),

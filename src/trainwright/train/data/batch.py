@@ -29,6 +29,10 @@ class Batch:
         """The same batch in pinned memory, so that the copy to a GPU is asynchronous."""
         return self._map(Tensor.pin_memory)
 
+    def ignore_rows(self, rows: list[bool]) -> None:
+        """Let these rows add nothing to the loss."""
+        self.targets[rows] = IGNORED
+
     def _map(self, change: Callable[[Tensor], Tensor]) -> Batch:
         documents = None if self.documents is None else change(self.documents)
         return Batch(change(self.tokens), change(self.targets), change(self.positions), documents, self.mixed_rows)

@@ -220,7 +220,7 @@ class Loader:
         for begin in range(0, count, ranks * self.micro_batch):
             numbers = range(begin + rank * self.micro_batch, begin + (rank + 1) * self.micro_batch)
             batch = self.samples.batch([self.samples.locate(min(n, count - 1)) for n in numbers])
-            batch.targets[[n >= count for n in numbers]] = IGNORED
+            batch.ignore_rows([n >= count for n in numbers])
             yield batch.pin() if self.pin else batch
 
     def steps(self, seen: int, ahead: int = 2) -> Generator[StepData, None, None]:
