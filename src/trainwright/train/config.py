@@ -41,7 +41,8 @@ class TrainConfig:
     batch: int = option(0, "batch", "samples per step over all ranks (default: one micro-batch per data rank)")
     micro_batch: int = option(0, "batch", "samples per forward pass (default: as many as fit on a GPU, 1 on a CPU)")
     holdout: float = option(0.0, "batch", "share of the data kept for evaluation, from its end")
-    isolate: bool = option(True, "batch", "no attention across documents")
+    isolate: bool = option(True, "batch", "no attention across documents (BERT and RoBERTa always fill up across)")
+    mask_rate: float = option(0.15, "batch", "masked LM and span corruption: share of the tokens that are predicted")
     shuffle: bool = option(True, "batch", "shuffle the samples anew each epoch")
     cache: str = option("", "batch", "folder (NVMe) that keeps what was read from S3")
 
@@ -96,10 +97,10 @@ class TrainConfig:
                 raise UserError(
                     f"--{name} is {value}; it must be at least {least}", fix=f"--{name} {f.default or least or 1}"
                 )
-        for share, usual in (("holdout", 0.01), ("beta1", 0.9), ("beta2", 0.95)):
+        for share, usual in (("holdout", 0.01), ("mask_rate", 0.15), ("beta1", 0.9), ("beta2", 0.95)):
             value = getattr(self, share)
             if not value < 1:
-                raise UserError(f"--{share} is {value}; it must be below 1", fix=f"--{share} {usual}")
+                raise UserError(f"--{share.replace('_', '-')} is {value}; it must be below 1", fix=f"--{share} {usual}")
         if self.min_lr > 1:
             raise UserError(f"--min-lr is {self.min_lr}; it is a share of --lr, at most 1", fix="--min-lr 0.1")
         if self.resume not in ("auto", "never") and not self.resume.isdecimal():

@@ -114,7 +114,7 @@ def with_defaults(config: TrainConfig, shape: ModelShape, plan: ParallelPlan, wo
         config,
         objective=name_for(config.objective, shape),
         folder=config.folder or os.environ.get("TRAINWRIGHT_RUN") or f"runs/{shape.name}",
-        sequence=config.sequence or min(shape.context, LONGEST_DEFAULT),
+        sequence=config.sequence or min(shape.longest_sequence, LONGEST_DEFAULT),
         batch=config.batch or (config.micro_batch or 1) * plan.data * plan.pp,
         parallel=str(plan),
         precision=config.precision or ("bf16" if world.device.type == "cuda" else "fp32"),
