@@ -24,6 +24,7 @@ from trainwright.train.parallel.layout import Layout, layout
 from trainwright.train.parallel.pipeline import Pipeline, SingleStage, stage_layers
 from trainwright.train.parallel.plan import ParallelPlan
 from trainwright.train.parallel.tensor import apply_tensor
+from trainwright.train.parallel.tensor_encoder import apply_tensor_encoder
 
 if TYPE_CHECKING:
     from trainwright.train.engine import EngineOptions
@@ -72,7 +73,7 @@ def _stage(
         layers = stage_layers(number, stages, objective.shape.layers)
         model: Any = objective.build(layers, number == 0, number == stages - 1).to(dtype)
     if plan.tp > 1:
-        apply_tensor(model, here)
+        (apply_tensor_encoder if objective.shape.kind == "encoder" else apply_tensor)(model, here)
     if plan.cp > 1:
         apply_context(model, here)
     if options.precision == "fp8":

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from trainwright.errors import UserError
 from trainwright.train.data.format import TokenizerId
+from trainwright.train.data.tokenizer import PROTEINS, ProteinTokenizer
 
 MASK_NAMES = ("<mask>", "[MASK]")
 BEGIN_NAMES = ("<s>", "<cls>", "[CLS]", "<bos>")
@@ -23,9 +24,13 @@ class SpecialTokens:
 
 def special_tokens(identity: TokenizerId, content: bytes | None, vocab: int) -> SpecialTokens:
     """The special tokens of masked language modelling; `vocab` is the model's."""
+    if identity.name == PROTEINS and not identity.sha256:
+        words = ProteinTokenizer.words
+        special = frozenset(n for n, word in enumerate(words) if len(word) > 1 or word in ".-")
+        return SpecialTokens(words.index("<cls>"), identity.eos, words.index("<mask>"), special)
     table = json.loads(content) if content is not None else {}
     added = {entry["content"]: int(entry["id"]) for entry in table.get("added_tokens", [])}
-    special = {int(entry["id"]) for entry in table.get("added_tokens", []) if entry.get("special")}
+    listed = {int(entry["id"]) for entry in table.get("added_tokens", []) if entry.get("special")}
     words = table.get("model", {}).get("vocab", {})
     known = {**(words if isinstance(words, dict) else {}), **added}
     free = iter(range(identity.vocab, vocab))
@@ -41,4 +46,4 @@ def special_tokens(identity: TokenizerId, content: bytes | None, vocab: int) -> 
         return int(at)
 
     begin, mask = number(BEGIN_NAMES, "begin"), number(MASK_NAMES, "mask")
-    return SpecialTokens(begin, identity.eos, mask, frozenset({*special, begin, identity.eos, mask}))
+    return SpecialTokens(begin, identity.eos, mask, frozenset({*listed, begin, identity.eos, mask}))

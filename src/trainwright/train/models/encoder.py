@@ -60,10 +60,13 @@ class EncoderBlock(nn.Module):
 
     def forward(self, x: Tensor, cos_sin: tuple[Tensor, Tensor] | None, mask: AttentionMask) -> Tensor:
         if self.post_norm:
-            x = self.attention_norm(x + self.attention(x, cos_sin, mask))
-            return self.mlp_norm(x + self.mlp(x))
-        x = x + self.attention(self.attention_norm(x), cos_sin, mask)
-        return x + self.mlp(self.mlp_norm(x))
+            x = self.attention_norm(x + self.attention(self.gather_tokens(x), cos_sin, mask))
+            return self.mlp_norm(x + self.mlp(self.gather_tokens(x)))
+        x = x + self.attention(self.gather_tokens(self.attention_norm(x)), cos_sin, mask)
+        return x + self.mlp(self.gather_tokens(self.mlp_norm(x)))
+
+    # Tensor parallelism replaces it: between layers a rank then holds a slice of the sequence.
+    gather_tokens: Callable[[Tensor], Tensor] = staticmethod(lambda x: x)
 
 
 class LanguageHead(nn.Module):
@@ -120,7 +123,7 @@ class Encoder(nn.Module):
         if inputs.embed_scale is not None:
             x = x * self.slice_tokens(inputs.embed_scale)[..., None].to(x.dtype)
         if self.types is not None:
-            x = x + self.types.weight[0]
+            x = x + self.types(torch.zeros_like(tokens[:1, :1]))
         if self.positions is not None:
             x = x + self.positions(inputs.positions)
         if self.embed_norm is not None:
@@ -129,7 +132,7 @@ class Encoder(nn.Module):
             x = block(x, inputs.cos_sin, inputs.mask)
         return self.gather_tokens(x if self.norm is None else self.norm(x))
 
-    # Tensor parallelism replaces these two: between layers a rank then holds a slice of the sequence.
+    # Tensor parallelism replaces these two.
     slice_tokens: Callable[[Tensor], Tensor] = staticmethod(lambda x: x)
     gather_tokens: Callable[[Tensor], Tensor] = staticmethod(lambda x: x)
 
