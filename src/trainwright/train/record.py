@@ -13,10 +13,10 @@ from trainwright.errors import UserError
 from trainwright.train.config import TrainConfig
 from trainwright.train.data.format import TokenizerId, write_durably
 from trainwright.train.data.loader import StepData
-from trainwright.train.flops import flops_per_token, mfu
+from trainwright.train.flops import mfu
 from trainwright.train.metrics import Console, Journal, Metrics, Trackers, memory_gb, peak_flops
 from trainwright.train.models.hf_tokenizer import keep_tokenizer
-from trainwright.train.models.shape import ModelShape
+from trainwright.train.objectives.base import Objective
 from trainwright.train.world import World
 
 LOCK_TIMEOUT = 120.0  # seconds to wait for another run to release the folder
@@ -53,12 +53,13 @@ class Step:
     loss: float
     norm: float
     eval_loss: float | None = None
+    scores: dict[str, float] | None = None
 
 
 class Record:
     """Everything a run records. Rank 0 writes; samples are logged by every rank."""
 
-    def __init__(self, config: TrainConfig, shape: ModelShape, world: World) -> None:
+    def __init__(self, config: TrainConfig, objective: Objective, world: World) -> None:
         self.config, self.world, self.folder = config, world, Path(config.folder)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -69,8 +70,8 @@ class Record:
         self.lock: TextIO | None = None
         self.trackers: Trackers | None = None
         self.journal = Journal(self.folder, world.first)
-        self.console = Console(config.steps, world.first)
-        self.flops = flops_per_token(shape, config.sequence)
+        self.console = Console(config.steps, world.first, unit=objective.unit)
+        self.tokens, self.flops = objective.tokens_per_sample, objective.flops_per_token()
         self.peak = (peak_flops(world.device) or 0.0) * world.size
         self.first_start = time.time()
         self.last_checkpoint: dict[str, Any] | None = None  # of earlier starts, where this rank is the first
@@ -136,13 +137,13 @@ class Record:
         count = max(1, timings.steps)
         spent = max(self.timings.began - timings.began - timings.evaluating, 1e-9)
         state.productive += max(0.0, spent - timings.data_wait - timings.stall)
-        speed = self.config.batch * self.config.sequence * count / spent
+        speed = self.config.batch * self.tokens * count / spent
         self.last = Metrics(
             step=done.step,
             loss=done.loss,
             grad_norm=done.norm,
             lr=done.lr,
-            tokens=done.seen * self.config.sequence,
+            tokens=done.seen * self.tokens,
             tokens_per_s=speed,
             mfu=mfu(speed, self.flops, self.peak) if self.peak else None,
             step_s=spent / count,
@@ -152,6 +153,7 @@ class Record:
             goodput=min(1.0, state.productive / max(time.time() - self.first_start, 1e-9)),
             time=time.time(),
             eval_loss=done.eval_loss,
+            scores=done.scores,
         )
         self.journal.metrics(self.last)
         self.console.line(self.last)

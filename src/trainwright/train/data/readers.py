@@ -17,6 +17,7 @@ from trainwright.errors import UserError, did_you_mean
 
 TEXT = (".txt", ".text", ".md", ".py", ".rst")
 JSONL = (".jsonl", ".ndjson", ".json")
+FASTA = (".fasta", ".fa", ".faa")
 PACKED = (".gz", ".zst")
 STDLIB = "builtin:stdlib"
 PART = 1 << 20  # bytes of a long document that are tokenized at once
@@ -29,7 +30,7 @@ class Piece:
     """A part of one input file: bytes start..end of a plain file, row groups of a parquet file, or all of it."""
 
     path: str
-    kind: str  # text | jsonl | parquet
+    kind: str  # text | jsonl | fasta | parquet
     start: int
     end: int
     size: int  # bytes of input, for balance and for the progress bar
@@ -53,11 +54,13 @@ class Text:
 
 
 def kind_of(path: Path) -> str | None:
-    """text, jsonl or parquet, by the name; None for a file that is none of them."""
+    """text, jsonl, fasta or parquet, by the name; None for a file that is none of them."""
     suffixes = [s for s in path.suffixes if s not in PACKED]
     last = suffixes[-1].lower() if suffixes else ""
     if last == ".parquet":
         return "parquet"
+    if last in FASTA:
+        return "fasta"
     return "jsonl" if last in JSONL else "text" if last in TEXT else None
 
 
@@ -84,7 +87,7 @@ def input_files(names: list[str]) -> list[tuple[Path, str]]:
 
 
 def known_kinds() -> str:
-    return f"give {', '.join((*TEXT, *JSONL))} (also with .gz or .zst) or .parquet files"
+    return f"give {', '.join((*TEXT, *JSONL, *FASTA))} (also with .gz or .zst) or .parquet files"
 
 
 def stdlib_files(root: Path) -> list[Path]:
@@ -185,18 +188,19 @@ def documents(piece: Piece, reading: Reading) -> Iterator[str]:
     if piece.kind == "parquet":
         yield from parquet_documents(path, piece, reading)
         return
-    separator = b"\n" if piece.kind == "jsonl" else reading.separator.encode()
+    separator = {"jsonl": b"\n", "fasta": b"\n>"}.get(piece.kind) or reading.separator.encode()
     whole = path.suffix in PACKED
     with open_input(path) as handle:
         end = None if whole else piece.end
         for offset, record in records(handle, 0 if whole else piece.start, end, separator):
             if record.strip():
                 where = f"{path}: byte {offset}"
-                yield (
-                    json_text(record, reading.field, where)
-                    if piece.kind == "jsonl"
-                    else record.decode("utf-8", "replace")
-                )
+                if piece.kind == "jsonl":
+                    yield json_text(record, reading.field, where)
+                elif piece.kind == "fasta":
+                    yield fasta_sequence(record, first=offset == 0, where=where)
+                else:
+                    yield record.decode("utf-8", "replace")
 
 
 def records(handle: BinaryIO, start: int, end: int | None, separator: bytes) -> Iterator[tuple[int, bytes]]:
@@ -234,6 +238,17 @@ def json_text(record: bytes, field: str, where: str) -> str:
         names = sorted(row) if isinstance(row, dict) else []
         raise UserError(f"no text in field {field!r}; the record has {names}", where=where, fix="name it with --field")
     return row[field]
+
+
+def fasta_sequence(record: bytes, first: bool, where: str) -> str:
+    """The residues of one record, whose lines may be cut anywhere; its header is left out."""
+    header, _, lines = record.partition(b"\n")
+    if first and not header.startswith(b">"):
+        raise UserError("not FASTA: a record begins with a header line", where=where, fix=">name, then the residues")
+    sequence = b"".join(lines.split()).rstrip(b"*").upper()
+    if not sequence:
+        raise UserError("a FASTA record without residues", where=where, fix="remove it, or complete the file")
+    return sequence.decode("ascii", "replace")
 
 
 def open_input(path: Path) -> BinaryIO:
