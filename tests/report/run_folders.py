@@ -1,4 +1,4 @@
-"""Run folders as a job leaves them, small or as long as a month of training, for the tests of reports and live views."""
+"""Run folders as a job leaves them, small or as long as a month of training, for tests of reports and live views."""
 
 from __future__ import annotations
 

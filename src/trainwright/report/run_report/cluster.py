@@ -22,7 +22,10 @@ def findings_of(spec: Path) -> tuple[dict[str, str | int], ...]:
         return ()
     from trainwright.check.engine import check
 
-    rows = [finding.row() for finding in check([str(spec)]).findings]
+    try:
+        rows = [finding.row() for finding in check([str(spec)]).findings]
+    except UserError as error:
+        rows = [{"code": "", "level": "error", "line": 1, "message": error.what, "fix": error.fix}]
     shown = ("code", "level", "line", "message", "fix")
     return tuple(
         {key: text_without_keys(value) if isinstance(value := row[key], str) else value for key in shown}

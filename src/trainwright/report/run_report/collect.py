@@ -131,7 +131,7 @@ def _environment(folder: Path) -> Table:
 def _values(folder: Path) -> Table:
     values: dict[str, Any] = json_file(folder / "resolved.json").get("values", {})
     rows = tuple(
-        (name, redact.value(name, redact.lines(str(value.get("value", "")))), str(value.get("origin", "")))
+        (name, redact.value(name, str(value.get("value", ""))), str(value.get("origin", "")))
         for name, value in values.items()
         if isinstance(value, dict)
     )

@@ -53,7 +53,7 @@ class Steps:
 
 def _number(value: object) -> float | None:
     """A finite number, or None: a log may hold anything."""
-    if value is None or type(value) is float and -1e300 < value < 1e300:
+    if value is None or (type(value) is float and -1e300 < value < 1e300):
         return value
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None

@@ -6,7 +6,9 @@ from __future__ import annotations
 import re
 
 HIDDEN = "(hidden)"
-_NAME = re.compile(r"(?i)(secret|token|passw|passphrase|api_?key|access_?key|private_?key|credential|auth)")
+_NAME = re.compile(
+    r"(?i)(secret|token|passw|passphrase|api[_-]?key|access[_-]?key|private[_-]?key|credential|auth(?!or))"
+)
 _PUBLIC = re.compile(r"(?i)(tokenizers?_|_tokens$|^tokens|max_tokens|tokens_per)")
 _KEYS = re.compile(
     r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b|\bhf_[A-Za-z0-9]{20,}|\bgh[pousr]_[A-Za-z0-9]{20,}|\bgithub_pat_\w{20,}"
@@ -14,6 +16,8 @@ _KEYS = re.compile(
     r"|(?<=://)[^/\s:@]+:[^/\s@]+(?=@)"
 )
 _LINE = re.compile(r"^(?P<head>\s*(?:- )?[\"']?(?P<name>[\w.-]+)[\"']?\s*[:=]\s*)(?P<value>\S.*)$")
+_ELEMENT = re.compile(r"^\s*-\s+[\"']?--(?P<name>[\w-]+)[\"']?\s*$")
+_PAIR = re.compile(r"(?P<head>[\"']?(?P<name>[\w.-]+)[\"']?\s*[:=]\s*)(?P<value>[^\s,{}\[\]]+)")
 _OPTION = re.compile(r"(?P<head>--(?P<name>[\w-]+)[= ])(?P<value>\S+)")
 
 
@@ -22,7 +26,7 @@ def is_secret(name: str) -> bool:
 
 
 def value(name: str, text: str) -> str:
-    return HIDDEN if text and is_secret(name) else text_without_keys(text)
+    return HIDDEN if text and is_secret(name) else lines(text)
 
 
 def text_without_keys(text: str) -> str:
@@ -30,13 +34,20 @@ def text_without_keys(text: str) -> str:
 
 
 def lines(text: str) -> str:
-    """A spec or a script line by line: the value after a secret's name is hidden."""
-    return "\n".join(_line(line) for line in text.splitlines())
+    """A spec or a script line by line: the value after a secret's name is hidden, also where it is the next element."""
+    shown, before = [], ""
+    for line in text.splitlines():
+        named = _ELEMENT.match(before)
+        hide = named is not None and is_secret(named["name"]) and not _ELEMENT.match(line)
+        shown.append(re.sub(r"(-\s+).*", rf"\1{HIDDEN}", line) if hide else _line(line))
+        before = line
+    return "\n".join(shown)
 
 
 def _line(line: str) -> str:
     match = _LINE.match(line)
     if match is not None and is_secret(match["name"]) and match["value"].strip() not in ("{", "[", "|", ">"):
         return f"{match['head']}{HIDDEN}"
-    hidden = _OPTION.sub(lambda m: f"{m['head']}{HIDDEN}" if is_secret(m["name"]) else m[0], line)
-    return text_without_keys(hidden)
+    for pattern in (_OPTION, _PAIR):
+        line = pattern.sub(lambda pair: f"{pair['head']}{HIDDEN}" if is_secret(pair["name"]) else pair[0], line)
+    return text_without_keys(line)
