@@ -185,7 +185,7 @@
     old.forEach(({ plot, figure, chart }) => { plot.destroy(); draw(figure, chart); });
   };
 
-  // What is on the screen is drawn at once, the rest when it comes into view.
+  // What is on the screen is drawn at once, the rest when it comes near, or when the browser has nothing else to do.
   const wanted = new Map();
   const seen = new IntersectionObserver((entries) => entries.forEach((entry) => {
     const chart = entry.isIntersecting && wanted.get(entry.target);
@@ -196,6 +196,13 @@
     if (chart) { wanted.set(figure, chart); seen.observe(figure); }
   });
   const all = () => [...wanted].forEach(([figure, chart]) => { wanted.delete(figure); seen.unobserve(figure); setUp(figure, chart); });
+  const next = () => {
+    const [first] = wanted;
+    if (!first) { document.documentElement.dataset.drawn = "yes"; return; }
+    wanted.delete(first[0]); seen.unobserve(first[0]); setUp(...first);
+    requestIdleCallback(next, { timeout: 500 });
+  };
+  requestIdleCallback(next, { timeout: 500 });
   new ResizeObserver(() => plots.forEach(({ plot, element }) => {
     if (element.clientWidth && element.clientWidth !== plot.width) plot.setSize({ width: Math.max(240, element.clientWidth), height: plot.height });
   })).observe(document.body);
