@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 WARM_UP = 5  # lines that are not looked at: compilation, caches, first collectives
-WINDOW = 20  # lines that a judgement rests on; it has to hold for as many again, so that one slow step is no news
+WINDOW = 20  # lines that a judgement rests on
+HOLD = WINDOW + 5  # lines in a row for which it must hold: one slow step, which leaves the window by then, is no news
 LAST_LINE = 2**22  # bytes; a line of timings.jsonl has about a hundred per rank
 SHARE = 0.1  # of a step: less than that explains nothing
 DATA, STALL, STRAGGLER, CLOCK, RESTARTS, STEP = (
@@ -87,7 +88,7 @@ class BehindWatch:
             return None
         measured = WINDOW / sum(1 / line["tokens_per_s"] for line in self.recent)
         self.slow = self.slow + 1 if measured < self.expected.low else 0
-        if self.slow and self.slow % WINDOW == 0:
+        if self.slow and self.slow % HOLD == 0:
             return self._say(row, measured, *self._cause(self.expected))
         return self._restarts(row, self.expected) if self.lines % WINDOW == 0 else None
 
