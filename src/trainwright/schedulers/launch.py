@@ -53,7 +53,7 @@ def launch_of(resolved: ResolvedJob, place: Place) -> Launch:
         after=job.after or "",
         container=runtime.container,
         mounts=runtime.mounts,
-        venv=place.venv,
+        venv=place.venv or runtime.venv,
         secrets=tuple(job.secrets.items()),
         kind=job.kind or "",
         health=job.health,

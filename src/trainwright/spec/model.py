@@ -207,6 +207,11 @@ class Software(Part):
     containers: Literal["none", "docker", "enroot", "docker+enroot"] | None = Field(
         None, description="Container runtime: docker, enroot (with Slurm's pyxis plugin), docker+enroot, or none."
     )
+    runtime: Literal["managed", "none"] | Folder | None = Field(
+        None,
+        description="Python environment of jobs without a container: managed (made on shared storage by the head "
+        "node), none, or the folder of a virtual environment of your own.",
+    )
 
 
 class Network(Part):

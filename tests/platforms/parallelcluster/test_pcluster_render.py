@@ -105,6 +105,8 @@ def test_existing_network_and_storage_make_no_stacks(plan_of: Any) -> None:
         "  - {mount: /efs, efs: {id: fs-0a1b2c3d4e5f67892}}\n"
     )
     plan = plan_of(text)
+    assert [stack.key for stack in plan.stacks] == ["bucket"], "for the files that nodes fetch"
+    plan = plan_of(text + "software: {runtime: none}\nslurm: {JobCompType: jobcomp/none}\n")
     assert plan.stacks == ()
     assert "stack-output:" not in plan.files["cluster.yaml"].replace("start with stack-output:", "")
     kinds = {s["MountDir"]: s["StorageType"] for s in cluster(plan)["SharedStorage"]}
