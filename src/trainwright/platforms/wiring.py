@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from trainwright.catalog.regions import zone_kind
 from trainwright.catalog.storage import openzfs_throughputs
 from trainwright.platforms.setting import Setting, gib, lustre_gib
+from trainwright.platforms.zones import AUTO, choose_zones
 from trainwright.spec.model import Storage
 from trainwright.stacks.library import template
 from trainwright.stacks.references import reference
@@ -84,14 +85,21 @@ def _network(setting: Setting) -> StackPlan | None:
     return StackPlan("network", "network", _zones(setting), "the spec names no network")
 
 
+def zone_count(setting: Setting) -> int:
+    """How many zones the network stack has. A database needs two even where the nodes need one."""
+    given = setting.spec.network
+    return max(given.zones, 1 + len(given.more_zones), ZONES_OF_A_DATABASE if _creates_database(setting) else 1)
+
+
 def _zones(setting: Setting) -> dict[str, str]:
-    """The zone parameters of the network stack. A database needs two zones even where the nodes need one."""
-    spec, given = setting.spec, setting.spec.network
-    count = max(given.zones, 1 + len(given.more_zones), ZONES_OF_A_DATABASE if _creates_database(setting) else 1)
-    if spec.zone is None:
-        return {f"Zone{n}": "auto" for n in range(1, count + 1)}
-    zones = (spec.zone, *given.more_zones)
-    return {"ZoneStyle": str(zone_kind(spec.zone)), **{f"Zone{n}": zone for n, zone in enumerate(zones, 1)}}
+    """The zone parameters of the network stack."""
+    spec, given, count = setting.spec, setting.spec.network, zone_count(setting)
+    if spec.zone is not None:
+        zones = (spec.zone, *given.more_zones)
+        return {"ZoneStyle": str(zone_kind(spec.zone)), **{f"Zone{n}": zone for n, zone in enumerate(zones, 1)}}
+    chosen = choose_zones(spec, count, setting.offers).zones
+    style = {"ZoneStyle": "id"} if AUTO not in chosen else {}
+    return {**style, **{f"Zone{n}": zone for n, zone in enumerate(chosen, 1)}}
 
 
 def _network_ids(setting: Setting, stack: StackPlan | None) -> Ids:

@@ -386,7 +386,9 @@ class Spec(Part):
     name: Name = Field(description="Name of the cluster.")
     platform: PlatformName = Field(description="What the cluster is built with.")
     region: str | None = Field(None, description="AWS region, such as us-east-2.")
-    zone: str | None = Field(None, description="Availability zone id (use2-az3) or name (us-east-2c).")
+    zone: Annotated[str | None, BeforeValidator(lambda zone: None if zone == "auto" else zone)] = Field(
+        None, description="Availability zone id (use2-az3) or name (us-east-2c); auto: one that offers the instances."
+    )
     queues: tuple[Queue, ...] = Field(min_length=1, description="Groups of equal nodes.")
     storage: tuple[Storage, ...] = Field((), description="File systems, by mount folder.")
     head: Head = Field(Head(), description="The head (login) node.")

@@ -58,6 +58,10 @@ def boot_scripts(setting: Setting) -> tuple[BootScript, ...]:
         text = render("completions.sh.j2", folder=COMPLETIONS)
         why = "Slurm forgets a job five minutes after its end, unless it may write a log"
         scripts.append(BootScript("completions.sh", text, why, "OnNodeStart", "head"))
+    if any(s.lustre is not None and s.lustre.efa for s in spec.storage):
+        text = render("lustre-efa.sh.j2", pins=pins()["lustre_efa"])
+        why = "the Lustre client uses EFA only when it is set up before the file system is mounted"
+        scripts.append(BootScript("lustre-efa.sh", text, why, "OnNodeStart", "queues"))
     if "enroot" in runtimes:
         text = render("enroot.sh.j2", scratch=scratch, os=spec.software.os)
         scripts.append(BootScript("enroot.sh", text, "ParallelCluster ships enroot and pyxis switched off"))
@@ -103,8 +107,9 @@ def head_scripts(scripts: Sequence[BootScript]) -> list[BootScript]:
 
 
 def queue_scripts(scripts: Sequence[BootScript], queue: Queue) -> list[BootScript]:
-    """What the nodes of a queue run."""
-    return [script for script in scripts if script.nodes != "head"]
+    """What the nodes of a queue run; Lustre over EFA is for nodes with EFA, and AWS has no client for trn2."""
+    efa = bool(queue.efa) and not (queue.instance or "").startswith(("trn2.", "trn2u."))
+    return [s for s in scripts if s.nodes != "head" and (efa or s.nodes != "queues")]
 
 
 def render(name: str, **values: Any) -> str:

@@ -22,7 +22,8 @@ from trainwright.jobs.resolved import ResolvedJob
 from trainwright.platforms.annotated import to_yaml
 from trainwright.platforms.plan.bill import Bill, bill
 from trainwright.platforms.setting import Setting
-from trainwright.platforms.wiring import StackPlan, check_parameters, wire
+from trainwright.platforms.wiring import StackPlan, check_parameters, wire, zone_count
+from trainwright.platforms.zones import Offers, choose_zones, zone_doubts
 from trainwright.spec.defaults import Default, resolve
 from trainwright.spec.load import LoadedSpec
 from trainwright.spec.model import Spec
@@ -48,14 +49,16 @@ class ClusterPlan:
     archives: Mapping[str, bytes] = field(default_factory=dict)  # files that are not text
     jobs: tuple[ResolvedJob, ...] = ()
     findings: tuple[Finding, ...] = ()  # what `check` says about the spec; no errors
+    notes: tuple[str, ...] = ()  # what a user should know before it is built
 
     def content(self, name: str) -> bytes:
         """The bytes of a file of the plan."""
         return self.archives[name] if name in self.archives else self.files[name].encode()
 
 
-def make_plan(loaded: LoadedSpec) -> ClusterPlan:
-    """The plan of a spec; a spec with errors is refused with all of them."""
+def make_plan(loaded: LoadedSpec, offers: Offers | None = None) -> ClusterPlan:
+    """The plan of a spec; a spec with errors is refused with all of them. `offers`: instance type -> zone ids, where
+    AWS was asked."""
     spec, defaults = resolve(loaded.spec)
     findings = tuple(require_clean(loaded).findings)
     if spec.platform not in PLANNED:
@@ -68,7 +71,7 @@ def make_plan(loaded: LoadedSpec) -> ClusterPlan:
     source = Path(loaded.path).name
     if spec.platform == "local":
         return ClusterPlan(spec, source, defaults, (), {}, Bill("", ()), {}, {}, jobs, findings)
-    return replace(_parallelcluster(Setting(spec), source, defaults, jobs), findings=findings)
+    return replace(_parallelcluster(Setting(spec, offers), source, defaults, jobs), findings=findings)
 
 
 def _parallelcluster(
@@ -92,12 +95,24 @@ def _parallelcluster(
     ship = shipment(setting) if managed_runtime(spec) else None
     files |= {**(ship.texts if ship else {}), **job_scripts(jobs, ship.code if ship else "")}
     keys = {f"scripts/{script.name}": script.key(spec.name) for script in scripts} | (ship.keys if ship else {})
+    zone = _zone(setting)
     plan = ClusterPlan(
-        spec, source, defaults, wiring.stacks, files, bill(setting, wiring.stacks), keys,
-        ship.archives if ship else {}, jobs,
+        spec, source, (*defaults, *zone[0]), wiring.stacks, files, bill(setting, wiring.stacks), keys,
+        ship.archives if ship else {}, jobs, notes=zone[1],
     )  # fmt: skip
     uploads = {name: plan.content(name) for name in keys}
     return replace(plan, files={**files, **deploy_scripts(spec, wiring.stacks, uploads, keys)})
+
+
+def _zone(setting: Setting) -> tuple[list[Default], tuple[str, ...]]:
+    """The zone that was chosen for a spec that leaves it open, as a default with its reason, and what is doubtful."""
+    spec = setting.spec
+    if spec.network.private_subnet is not None:
+        return [], ()
+    if spec.zone is not None:
+        return [], zone_doubts(spec, setting.offers)
+    choice = choose_zones(spec, zone_count(setting), setting.offers)
+    return [Default("zone", choice.zones[0], choice.why)], choice.notes
 
 
 def _stack_files(stack: StackPlan, spec: Spec) -> dict[str, str]:
