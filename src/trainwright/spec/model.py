@@ -208,6 +208,11 @@ class Software(Part):
     containers: Literal["none", "docker", "enroot", "docker+enroot"] | None = Field(
         None, description="Container runtime: docker, enroot (with Slurm's pyxis plugin), docker+enroot, or none."
     )
+    runtime: Literal["managed", "none"] | Folder | None = Field(
+        None,
+        description="Python environment of jobs without a container: managed (made on shared storage by the head "
+        "node), none, or the folder of a virtual environment of your own.",
+    )
 
 
 class Network(Part):
@@ -441,7 +446,9 @@ class Spec(Part):
     name: Name = Field(description="Name of the cluster.")
     platform: PlatformName = Field(description="What the cluster is built with.")
     region: Word | None = Field(None, description="AWS region, such as us-east-2.")
-    zone: Word | None = Field(None, description="Availability zone id (use2-az3) or name (us-east-2c).")
+    zone: Annotated[Word | None, BeforeValidator(lambda zone: None if zone == "auto" else zone)] = Field(
+        None, description="Availability zone id (use2-az3) or name (us-east-2c); auto: one that offers the instances."
+    )
     queues: tuple[Queue, ...] = Field(min_length=1, description="Groups of equal nodes.")
     storage: tuple[Storage, ...] = Field((), description="File systems, by mount folder.")
     head: Head = Field(Head(), description="The head (login) node.")

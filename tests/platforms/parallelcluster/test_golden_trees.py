@@ -1,4 +1,4 @@
-"""Every example's plan, byte for byte, against tests/golden; `pytest --update-golden` updates it. Templates are
+"""Every example's plan, byte for byte, against tests/golden; `pytest --update-golden` writes it. Templates and pins are
 copied into a plan unchanged, so they are compared with the library and not kept a second time; job scripts are the
 schedulers' work and judged there."""
 
@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from trainwright.platforms.parallelcluster import monitoring
+from trainwright.catalog.runtime import runtime_pins
+from trainwright.platforms.parallelcluster import monitoring, runtime
 from trainwright.platforms.plan.tree import ClusterPlan, make_plan, write
 from trainwright.report.picture import picture
 from trainwright.spec.load import load
@@ -26,8 +27,11 @@ GOLDEN = ROOT / "tests" / "golden"
 
 
 @pytest.fixture(autouse=True)
-def same_archives(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The exporter's code, rules and dashboards lie in a boot script; a change there is no change of these trees."""
+def same_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The trainer's and the exporter's own code is part of a plan, by its checksum or in a boot script; a change of it is
+    no change of these trees."""
+    monkeypatch.setattr(runtime, "node_files", lambda: {"__init__.py": b""})
+    monkeypatch.setattr(runtime, "node_archive", lambda: b"the node side")
     monkeypatch.setattr(monitoring, "archive", lambda files: "")
 
 
@@ -37,8 +41,14 @@ def plan_of(example: Path) -> ClusterPlan:
 
 
 def tree(plan: ClusterPlan, folder: Path) -> dict[str, str]:
-    """The files of a plan as they are written, without the templates and job scripts."""
+    """The files of a plan as they are written, without the templates, the runtime's pins and job scripts."""
     write(plan, folder, {"picture.svg": picture(plan)}, None)
+    if plan.archives:
+        pins, shipped = runtime_pins(), folder / "runtime"
+        assert (shipped / "requirements.txt").read_text() == pins.requirements
+        assert (shipped / "uv.txt").read_text() == pins.uv_requirements
+        for path in shipped.iterdir():
+            path.unlink()
     files = {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
     for stack in plan.stacks:
         assert files.pop(f"stacks/{stack.key}.yaml") == template(stack.template).text

@@ -105,6 +105,8 @@ def test_existing_network_and_storage_make_no_stacks(plan_of: Any) -> None:
         "  - {mount: /efs, efs: {id: fs-0a1b2c3d4e5f67892}}\n"
     )
     plan = plan_of(text)
+    assert [stack.key for stack in plan.stacks] == ["bucket"], "for the files that nodes fetch"
+    plan = plan_of(text + "software: {runtime: none}\nslurm: {JobCompType: jobcomp/none}\n")
     assert plan.stacks == ()
     assert "stack-output:" not in plan.files["cluster.yaml"].replace("start with stack-output:", "")
     kinds = {s["MountDir"]: s["StorageType"] for s in cluster(plan)["SharedStorage"]}
@@ -140,7 +142,7 @@ def test_jobs_may_reach_the_buckets_they_name_and_no_others(plan_of: Any) -> Non
 def test_a_database_brings_a_second_zone_and_its_client_group(plan_of: Any) -> None:
     plan = plan_of(BASE + "accounting: true\n")
     network = next(stack for stack in plan.stacks if stack.key == "network")
-    assert dict(network.parameters) == {"Zone1": "auto", "Zone2": "auto"}
+    assert dict(network.parameters) == {"ZoneStyle": "id", "Zone1": "use2-az1", "Zone2": "use2-az2"}
     assert (
         "stack-output:accounting.ClientSecurityGroup"
         in (cluster(plan)["HeadNode"]["Networking"]["AdditionalSecurityGroups"])

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from trainwright.catalog.capabilities import platforms
 from trainwright.catalog.instances import find_instance, instance
+from trainwright.catalog.offerings import zones_of
 from trainwright.catalog.regions import find_region, region, zone_kind
 from trainwright.check.model import CheckedSpec, File
 from trainwright.check.registry import Problem, problem, rule
@@ -207,7 +208,8 @@ def _zones(spec: CheckedSpec) -> Iterator[Problem]:
             )
         return
     zones = (zone, *given.more_zones)
-    if len(zones) < count:
+    known = zones_of(spec.full.region or "") if zone_kind(zone) == "id" else ()
+    if len({*zones, *known}) < count or given.zones > len(zones):
         yield at(
             spec, "zone", what=f"the network needs {count} zones and the spec names {len(zones)}{reason}",
             fix="add `network: {more_zones: […]}`, or remove `zone` and let AWS choose",
