@@ -70,11 +70,15 @@ class Faults:
 
     def resource_failure(self, stack: str, logical: str, when: str) -> str:
         for failure in self.failures:
-            if failure.when == when and fnmatch.fnmatch(stack, failure.stack) and failure.logical == logical:
+            if failure.when == when and _matches(failure, stack, logical):
                 if failure.times != 0:
                     failure.times -= 1
                     return failure.reason
         return ""
+
+
+def _matches(failure: Failure, stack: str, logical: str) -> bool:
+    return fnmatch.fnmatch(stack, failure.stack) and fnmatch.fnmatch(logical, failure.logical)
 
 
 def error_response(service: str, kind: str) -> tuple[int, dict[str, str], bytes]:

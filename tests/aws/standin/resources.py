@@ -23,6 +23,7 @@ class Place:
     stack: str
     logical: str
     tags: dict[str, str]
+    engine: Any = None
 
     @property
     def tag_list(self) -> list[dict[str, str]]:
@@ -284,7 +285,13 @@ _register("AWS::EC2::SecurityGroup", _group, _delete_group)
 def _rule_handler(way: str) -> None:
     def make(props: dict[str, Any], at: Place) -> Made:
         call = getattr(at.client("ec2"), f"authorize_security_group_{way}")
-        made = call(GroupId=props["GroupId"], IpPermissions=[_permission(props)])
+        try:
+            made = call(GroupId=props["GroupId"], IpPermissions=[_permission(props)])
+        except at.client("ec2").exceptions.ClientError as error:
+            # A new group lets everything out; CloudFormation takes that rule away for the first one of its own.
+            if way == "ingress" or "InvalidPermission.Duplicate" not in str(error):
+                raise
+            return f"{props['GroupId']}|{at.logical}", {}
         return made["SecurityGroupRules"][0]["SecurityGroupRuleId"], {}
 
     def remove(physical: str, props: dict[str, Any], at: Place) -> None:

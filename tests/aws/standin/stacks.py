@@ -10,12 +10,14 @@ from typing import Any
 
 from standin.clock import Clock
 from standin.fsx import Fsx
+from standin import cluster_resources
 from standin.resources import HANDLERS, Place
 from standin.template import Scope, TemplateError, parameters, parse, waves
 
 ACCOUNT = "123456789012"
 DELETE_ATTEMPTS = 3  # CloudFormation tries the deletion of a resource again before it gives up
 DELETE_PAUSE = 60.0
+assert cluster_resources
 OPEN = ("CREATE_COMPLETE", "UPDATE_COMPLETE", "UPDATE_ROLLBACK_COMPLETE")
 
 
@@ -111,6 +113,10 @@ class Region:
 
     def find(self, name: str) -> Stack:
         self.tick()
+        return self.named(name)
+
+    def named(self, name: str) -> Stack:
+        """By id, or by name where it is not deleted."""
         if name in self.stacks:
             return self.stacks[name]
         for stack in self.stacks.values():
@@ -165,6 +171,22 @@ class Region:
         self._set(stack, "DELETE_IN_PROGRESS", "User Initiated")
         self._begin(stack, self._delete(stack))
         self.tick()
+
+    def nested(self, name: str, body: str, given: dict[str, str], tags: dict[str, str]) -> Stack:
+        """A stack inside another one, made at once."""
+        template, values = self._parsed(body, given)
+        id = f"arn:aws:cloudformation:{self.name}:{ACCOUNT}:stack/{name}/{uuid.uuid4()}"
+        stack = Stack(name, id, body, template, given, values, tags, self._moment)
+        self.stacks[id] = stack
+        self._event(stack, None, "CREATE_IN_PROGRESS")
+        list(self._create(stack))
+        return stack
+
+    def remove_nested(self, id: str) -> None:
+        stack = self.stacks[id]
+        if stack.deleted is None:
+            self._set(stack, "DELETE_IN_PROGRESS")
+            list(self._delete(stack))
 
     def change_set(self, name: str, title: str, body: str, given: dict[str, str], tags: dict[str, str]) -> ChangeSet:
         stack = self.find(name)
@@ -430,7 +452,7 @@ class Region:
         return changes
 
     def _place(self, stack: Stack, logical: str) -> Place:
-        return Place(self.name, ACCOUNT, self.client, self.fsx, stack.name, logical, stack.tags)
+        return Place(self.name, ACCOUNT, self.client, self.fsx, stack.name, logical, stack.tags, self)
 
     def _set(self, stack: Stack, status: str, reason: str = "") -> None:
         stack.status, stack.reason = status, reason

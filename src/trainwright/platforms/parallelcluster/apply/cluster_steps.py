@@ -90,7 +90,7 @@ class ClusterUp(Step):
     def _restart(self, stack: Stack) -> bool:
         if self._begun or self.state == "removing":
             raise self.explain(stack)
-        self.tool.delete(self.name)
+        _delete(self.tool, self.api, self.name)
         self.now("removing", "what an earlier attempt left")
         return False
 
@@ -131,7 +131,17 @@ class ClusterDown(Step):
             return False
         if stack.status == "DELETE_FAILED" and self._deleted_here:
             raise failed(self.api, stack, self.name)
-        self.tool.delete(self.name)
+        _delete(self.tool, self.api, self.name)
         self._deleted_here = True
         self.now("removing", "about 10 minutes")
         return False
+
+
+def _delete(tool: Tool, api: StackApi, name: str) -> None:
+    """Begin the deletion; one that somebody else began, or that is over already, is as good."""
+    try:
+        tool.delete(name)
+    except BuildFailed:
+        stack = api.describe(name)
+        if stack is not None and stack.status != "DELETE_IN_PROGRESS":
+            raise
