@@ -1,4 +1,4 @@
-"""CloudFormation: the stacks around a cluster. A stack that is not there is None; everything else is AWS's own words."""
+"""CloudFormation: the stacks around a cluster. A stack that is not there is None; the rest is AWS's own words."""
 
 from __future__ import annotations
 

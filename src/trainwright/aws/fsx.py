@@ -54,7 +54,13 @@ class FsxApi:
         with aws_errors(f"file system {file_system}"):
             rows = self._client.describe_data_repository_associations(Filters=only)["Associations"]
         return [
-            Link(r["AssociationId"], r["FileSystemId"], r.get("FileSystemPath", ""), r["DataRepositoryPath"], r["Lifecycle"])
+            Link(
+                r["AssociationId"],
+                r["FileSystemId"],
+                r.get("FileSystemPath", ""),
+                r["DataRepositoryPath"],
+                r["Lifecycle"],
+            )
             for r in rows
         ]
 

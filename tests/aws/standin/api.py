@@ -70,6 +70,7 @@ def _cloudformation() -> None:
 def _translated(function: Callable[[Any, Region], Any]) -> Callable[[Any], Any]:
     from moto.cloudformation.exceptions import CloudFormationError
     from moto.core.responses import ActionResult
+
     from standin.template import TemplateError
 
     def method(self: Any) -> Any:
@@ -105,7 +106,9 @@ def _tags(self: Any) -> dict[str, str]:
 
 
 def _create_stack(self: Any, region: Region) -> dict[str, Any]:
-    rollback = self._get_param("OnFailure", "ROLLBACK") != "DO_NOTHING" and not self._get_bool_param("DisableRollback", False)
+    rollback = self._get_param("OnFailure", "ROLLBACK") != "DO_NOTHING" and not self._get_bool_param(
+        "DisableRollback", False
+    )
     token = self._get_param("ClientRequestToken", "")
     stack = region.create(self._get_param("StackName"), _body(self), _given(self), _tags(self), token, rollback)
     return {"StackId": stack.id}

@@ -38,7 +38,9 @@ def census(world: Any, region: str) -> dict[str, list[str]]:
             for i in r["Instances"]
             if i["State"]["Name"] != "terminated"
         ],
-        "file system": [f"{s.kind} {s.fields['StorageCapacity']} {here.fsx.state(s)}" for s in here.fsx.systems.values()],
+        "file system": [
+            f"{s.kind} {s.fields['StorageCapacity']} {here.fsx.state(s)}" for s in here.fsx.systems.values()
+        ],
         "link": [f"{a.fields['DataRepositoryPath']} {here.fsx.state(a)}" for a in here.fsx.associations.values()],
         "log group": [g["logGroupName"] for g in world.client("logs", region).describe_log_groups()["logGroups"]],
         "role": [r["RoleName"] for r in world.client("iam", region).list_roles()["Roles"]],

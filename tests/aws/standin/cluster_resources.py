@@ -133,7 +133,9 @@ def _nested(props: dict[str, Any], at: Place) -> Made:
     bucket, _, key = props["TemplateURL"].split("/", 3)[3].partition("/")
     body = at.client("s3").get_object(Bucket=bucket, Key=key)["Body"].read().decode()
     name = f"{at.stack}-{at.logical}-{uuid.uuid4().hex[:12].upper()}"
-    stack = at.engine.nested(name, body, {key: str(value) for key, value in props.get("Parameters", {}).items()}, at.tags)
+    stack = at.engine.nested(
+        name, body, {key: str(value) for key, value in props.get("Parameters", {}).items()}, at.tags
+    )
     if stack.status != "CREATE_COMPLETE":
         failed = next(event for event in reversed(stack.events) if event["ResourceStatus"] == "CREATE_FAILED")
         raise ValueError(f"Embedded stack {stack.id} was not successfully created: {failed['ResourceStatusReason']}")
@@ -160,7 +162,8 @@ def _start_static_nodes(at: Place) -> None:
     for queue in yaml.safe_load(text)["Scheduling"]["SlurmQueues"]:
         for resource in queue["ComputeResources"]:
             template = next(
-                (id for id, data in LAUNCH_DATA.items() if _is_for(data, at.stack, queue["Name"], resource["Name"])), None
+                (id for id, data in LAUNCH_DATA.items() if _is_for(data, at.stack, queue["Name"], resource["Name"])),
+                None,
             )
             if template and resource.get("MinCount", 0):
                 tags = {
@@ -207,8 +210,6 @@ def _volume(props: dict[str, Any], at: Place) -> Made:
     return made["VolumeId"], {}
 
 
-_register(
-    "AWS::EC2::Volume", _volume, lambda physical, props, at: at.client("ec2").delete_volume(VolumeId=physical)
-)
+_register("AWS::EC2::Volume", _volume, lambda physical, props, at: at.client("ec2").delete_volume(VolumeId=physical))
 recorded("AWS::EFS::FileSystem", seconds=60.0, Arn=_arn("elasticfilesystem"))
 recorded("AWS::EFS::MountTarget", seconds=90.0)

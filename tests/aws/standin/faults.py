@@ -70,10 +70,9 @@ class Faults:
 
     def resource_failure(self, stack: str, logical: str, when: str) -> str:
         for failure in self.failures:
-            if failure.when == when and _matches(failure, stack, logical):
-                if failure.times != 0:
-                    failure.times -= 1
-                    return failure.reason
+            if failure.when == when and failure.times != 0 and _matches(failure, stack, logical):
+                failure.times -= 1
+                return failure.reason
         return ""
 
 

@@ -104,7 +104,9 @@ class Fsx:
             if other.file_system == system.id and other.fields["FileSystemPath"] == wanted["FileSystemPath"]:
                 raise FsxError("BadRequest", f"{wanted['FileSystemPath']} is linked already")
         now = self.clock.now()
-        made = Association(f"dra-{uuid.uuid4().hex[:17]}", system.id, wanted, wanted.get("Tags", []), now, now + LINKING)
+        made = Association(
+            f"dra-{uuid.uuid4().hex[:17]}", system.id, wanted, wanted.get("Tags", []), now, now + LINKING
+        )
         self.associations[made.id] = made
         return made
 
@@ -157,7 +159,10 @@ class Fsx:
             "Tags": system.tags,
         }
         if system.kind == "LUSTRE":
-            fields["LustreConfiguration"] = {**system.fields.get("LustreConfiguration", {}), "MountName": system.id[3:11]}
+            fields["LustreConfiguration"] = {
+                **system.fields.get("LustreConfiguration", {}),
+                "MountName": system.id[3:11],
+            }
         if system.kind == "OPENZFS":
             volume = {"RootVolumeId": system.fields["RootVolumeId"]}
             own = {k: v for k, v in system.fields["OpenZFSConfiguration"].items() if k != "RootVolumeConfiguration"}

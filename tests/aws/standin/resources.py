@@ -75,7 +75,9 @@ def _tags(props: dict[str, Any], at: Place, kind: str) -> dict[str, Any]:
     return {"TagSpecifications": [{"ResourceType": kind, "Tags": merged}]} if merged else {}
 
 
-def _ec2(kind: str, call: str, answer: str, id_field: str, delete: str, tag: str, keys: tuple[str, ...], **more: Any) -> None:
+def _ec2(
+    kind: str, call: str, answer: str, id_field: str, delete: str, tag: str, keys: tuple[str, ...], **more: Any
+) -> None:
     """A plain EC2 resource: one call makes it, one deletes it."""
 
     def make(props: dict[str, Any], at: Place) -> Made:
@@ -128,7 +130,9 @@ def _subnet(props: dict[str, Any], at: Place) -> Made:
     known = {zone["ZoneName"] for zone in zones} | {zone["ZoneId"] for zone in zones}
     for key in ("AvailabilityZone", "AvailabilityZoneId"):
         if key in wanted and wanted[key] not in known:
-            raise ValueError(f"Value ({wanted[key]}) for parameter availabilityZone is invalid. (InvalidParameterValue)")
+            raise ValueError(
+                f"Value ({wanted[key]}) for parameter availabilityZone is invalid. (InvalidParameterValue)"
+            )
     made = ec2.create_subnet(**wanted, **_tags(props, at, "subnet"))["Subnet"]
     public = bool(props.get("MapPublicIpOnLaunch", False))
     ec2.modify_subnet_attribute(SubnetId=made["SubnetId"], MapPublicIpOnLaunch={"Value": public})
@@ -484,7 +488,9 @@ def recorded(kind: str, seconds: float = 10.0, **attributes: Callable[[str, Plac
     """A type that is only remembered with its properties: an id, a life cycle, and the attributes others refer to."""
 
     def make(props: dict[str, Any], at: Place) -> Made:
-        name = next((props[key] for key in ("Name", "FunctionName", "AlarmName", "DashboardName") if key in props), None)
+        name = next(
+            (props[key] for key in ("Name", "FunctionName", "AlarmName", "DashboardName") if key in props), None
+        )
         physical = str(name or at.unique)
         return physical, {key: value(physical, at) for key, value in attributes.items()}
 

@@ -110,9 +110,10 @@ def main() -> None:
         os.environ["MOTO_IAM_LOAD_MANAGED_POLICIES"] = "true"
         from moto import mock_aws
         from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
+        from werkzeug.serving import make_server
+
         from standin.api import install
         from standin.world import World
-        from werkzeug.serving import make_server
 
         allow_ephemeral_disks()
         world = World(Clock(scale))

@@ -8,16 +8,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from standin import cluster_resources  # noqa: F401  # adds its types
 from standin.clock import Clock
 from standin.fsx import Fsx
-from standin import cluster_resources
 from standin.resources import HANDLERS, Place
 from standin.template import Scope, TemplateError, parameters, parse, waves
 
 ACCOUNT = "123456789012"
 DELETE_ATTEMPTS = 3  # CloudFormation tries the deletion of a resource again before it gives up
 DELETE_PAUSE = 60.0
-assert cluster_resources
 OPEN = ("CREATE_COMPLETE", "UPDATE_COMPLETE", "UPDATE_ROLLBACK_COMPLETE")
 
 
@@ -145,7 +144,9 @@ class Region:
 
     # Operations
 
-    def create(self, name: str, body: str, given: dict[str, str], tags: dict[str, str], token: str, rollback: bool) -> Stack:
+    def create(
+        self, name: str, body: str, given: dict[str, str], tags: dict[str, str], token: str, rollback: bool
+    ) -> Stack:
         for stack in self.stacks.values():
             if stack.name == name and stack.deleted is None:
                 if token and stack.token == token:
@@ -191,9 +192,7 @@ class Region:
     def change_set(self, name: str, title: str, body: str, given: dict[str, str], tags: dict[str, str]) -> ChangeSet:
         stack = self.find(name)
         if stack.status not in OPEN:
-            raise StackError(
-                "ValidationError", f"Stack:{stack.id} is in {stack.status} state and can not be updated."
-            )
+            raise StackError("ValidationError", f"Stack:{stack.id} is in {stack.status} state and can not be updated.")
         if title in stack.change_sets:
             raise StackError("AlreadyExistsException", f"ChangeSet {title} already exists")
         template, values = self._parsed(body, given)
@@ -204,7 +203,9 @@ class Region:
         made = ChangeSet(title, id, body, given, tags, changes)
         if not changes and not template.get("Outputs", {}).keys() - stack.template.get("Outputs", {}).keys():
             made.status, made.execution = "FAILED", "UNAVAILABLE"
-            made.reason = "The submitted information didn't contain changes. Submit different information to create a change set."
+            made.reason = (
+                "The submitted information didn't contain changes. Submit different information to create a change set."
+            )
         stack.change_sets[title] = made
         return made
 
@@ -225,7 +226,9 @@ class Region:
         if stack.status not in OPEN:
             raise StackError("ValidationError", f"Stack:{stack.id} is in {stack.status} state and can not be updated.")
         template, values = self._parsed(body, given)
-        draft = Stack(stack.name, stack.id, body, template, given, values, tags, stack.created, resources=stack.resources)
+        draft = Stack(
+            stack.name, stack.id, body, template, given, values, tags, stack.created, resources=stack.resources
+        )
         if not self._changes(stack, draft):
             raise StackError("ValidationError", "No updates are to be performed.")
         before = (stack.body, stack.template, stack.given, stack.values, stack.tags)
@@ -254,7 +257,9 @@ class Region:
 
     def _make(self, stack: Stack, logical: str) -> Resource:
         declared = stack.template["Resources"][logical]
-        one = Resource(logical, declared["Type"], {}, deletion=declared.get("DeletionPolicy", "Delete"), at=self._moment)
+        one = Resource(
+            logical, declared["Type"], {}, deletion=declared.get("DeletionPolicy", "Delete"), at=self._moment
+        )
         stack.resources[logical] = one
         if one.kind not in HANDLERS:
             self._fail(stack, one, f"Template error: the stand-in has no resource type {one.kind}")
@@ -307,7 +312,11 @@ class Region:
         stuck: list[str] = []
         wanted = {name: body for name, body in self._scope(stack).wanted().items() if name in stack.resources}
         for wave in reversed(waves(wanted)):
-            there = [stack.resources[n] for n in wave if stack.resources[n].status not in ("DELETE_COMPLETE", "DELETE_SKIPPED")]
+            there = [
+                stack.resources[n]
+                for n in wave
+                if stack.resources[n].status not in ("DELETE_COMPLETE", "DELETE_SKIPPED")
+            ]
             there = [one for one in there if one.physical]
             for one in there:
                 if stuck:
@@ -355,7 +364,11 @@ class Region:
                     yield from self._update_one(stack, logical)
         except _Failed as failed:
             stack.body, stack.template, stack.given, stack.values, stack.tags = before
-            self._set(stack, "UPDATE_ROLLBACK_IN_PROGRESS", f"The following resource(s) failed to update: [{failed.logical}]. ")
+            self._set(
+                stack,
+                "UPDATE_ROLLBACK_IN_PROGRESS",
+                f"The following resource(s) failed to update: [{failed.logical}]. ",
+            )
             yield 30.0
             self._set(stack, "UPDATE_ROLLBACK_COMPLETE")
             return

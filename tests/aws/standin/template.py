@@ -52,9 +52,7 @@ def parse(body: str) -> dict[str, Any]:
     return template
 
 
-def parameters(
-    template: dict[str, Any], given: dict[str, str], exists: Callable[[str, str], bool]
-) -> dict[str, str]:
+def parameters(template: dict[str, Any], given: dict[str, str], exists: Callable[[str, str], bool]) -> dict[str, str]:
     """Every parameter with its value, held to the template's constraints. `exists` looks an id of a type up."""
     declared = template.get("Parameters", {})
     unknown = set(given) - set(declared)
@@ -85,7 +83,9 @@ def _hold(name: str, value: str, rules: dict[str, Any], exists: Callable[[str, s
     kind = re.fullmatch(r"(?:List<)?(AWS::EC2::[A-Za-z:]+::Id)>?", rules.get("Type", ""))
     for one in value.split(",") if kind else []:
         if kind and not exists(kind[1], one):
-            raise TemplateError(f"Template validation error: Parameter value {one} for parameter name {name} does not exist")
+            raise TemplateError(
+                f"Template validation error: Parameter value {one} for parameter name {name} does not exist"
+            )
 
 
 class Scope:
@@ -115,7 +115,11 @@ class Scope:
     def outputs(self) -> list[dict[str, str]]:
         declared = self.template.get("Outputs", {})
         return [
-            {"OutputKey": key, "OutputValue": str(self.value(body["Value"])), "Description": body.get("Description", "")}
+            {
+                "OutputKey": key,
+                "OutputValue": str(self.value(body["Value"])),
+                "Description": body.get("Description", ""),
+            }
             for key, body in declared.items()
             if self._holds(body)
         ]
@@ -133,7 +137,7 @@ class Scope:
         if not isinstance(node, dict):
             return node
         if len(node) == 1:
-            (key, inner), = node.items()
+            ((key, inner),) = node.items()
             if key == "Ref":
                 return self._ref(inner)
             if key == "Condition" and isinstance(inner, str):

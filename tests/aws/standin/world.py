@@ -37,9 +37,9 @@ class World:
         import boto3
 
         if (service, region) not in self._clients:
-            made = boto3.Session(
-                aws_access_key_id="inside", aws_secret_access_key="inside", region_name=region
-            ).client(service, endpoint_url=None)
+            made = boto3.Session(aws_access_key_id="inside", aws_secret_access_key="inside", region_name=region).client(
+                service, endpoint_url=None
+            )
             self._clients[service, region] = _Inside(made)
         return self._clients[service, region]
 
@@ -98,8 +98,8 @@ def inside() -> Iterator[None]:
 
 
 def gate(world: World) -> Any:
-    """For tests in one process: moto's own hook of botocore, behind a gate that counts calls and injects faults. Returns
-    what takes it out again."""
+    """For tests in one process: moto's own hook of botocore, behind a gate that counts calls and injects faults.
+    Returns what takes it out again."""
     from botocore.awsrequest import AWSResponse
     from botocore.exceptions import ConnectTimeoutError, ReadTimeoutError
     from moto.core.botocore_stubber import BotocoreStubber, MockRawResponse

@@ -60,9 +60,15 @@ class Build:
             needs = tuple(dict.fromkeys(key for key, _ in named))
             steps.append(
                 StackUp(
-                    order.key, f"stack {order.name}: {stack.why}", needs, api=self.stacks, order=order,
-                    outputs=self.outputs, lost=self._lost, force=self.force,
-                )  # fmt: skip
+                    order.key,
+                    f"stack {order.name}: {stack.why}",
+                    needs,
+                    api=self.stacks,
+                    order=order,
+                    outputs=self.outputs,
+                    lost=self._lost,
+                    force=self.force,
+                )
             )
         if self.plan.scripts:
             steps.append(self._scripts())
@@ -72,18 +78,31 @@ class Build:
         needs = tuple(step.key for step in steps)
         steps.append(
             ClusterUp(
-                CLUSTER, f"cluster {self.name}", needs, api=self.stacks, buckets=self.buckets, tool=self.tool,
-                name=self.name, config=self.config, stop_fleet=stop_fleet, explain=self._cause,
-            )  # fmt: skip
+                CLUSTER,
+                f"cluster {self.name}",
+                needs,
+                api=self.stacks,
+                buckets=self.buckets,
+                tool=self.tool,
+                name=self.name,
+                config=self.config,
+                stop_fleet=stop_fleet,
+                explain=self._cause,
+            )
         )
         return steps
 
     def _scripts(self) -> Scripts:
         files = {key: self.plan.files[file] for file, key in self.plan.scripts.items()}
         return Scripts(
-            "scripts", f"{len(files)} boot scripts", ("bucket",), buckets=self.buckets,
-            bucket=lambda: self.outputs["bucket"]["BucketName"], prefix=f"trainwright/{self.name}/", files=files,
-        )  # fmt: skip
+            "scripts",
+            f"{len(files)} boot scripts",
+            ("bucket",),
+            buckets=self.buckets,
+            bucket=lambda: self.outputs["bucket"]["BucketName"],
+            prefix=f"trainwright/{self.name}/",
+            files=files,
+        )
 
     def config(self) -> str:
         """The cluster file with the ids of what the stacks made."""

@@ -62,7 +62,7 @@ def _install(folder: Path) -> None:
 
 @dataclass(frozen=True)
 class Pcluster:
-    """The verbs of pcluster that change a cluster. They return when CloudFormation has begun; its stack tells the rest."""
+    """The verbs of pcluster that change a cluster. They return when CloudFormation has begun."""
 
     region: str
     say: Callable[[str], None] = lambda words: None

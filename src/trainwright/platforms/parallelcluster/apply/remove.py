@@ -59,11 +59,10 @@ class Removal:
         """The steps, and the keys of the stacks that are kept. `named`: stacks whose data the user gives up."""
         data = self.holding_data(existing)
         for key in named:
-            if key not in data:
-                raise UserError(
-                    f"cluster {self.name} has no stack {key!r} that holds data",
-                    fix=did_you_mean(key, data) or (f"it has {', '.join(data)}" if data else "leave --delete-data out"),
-                )
+            # One that is gone already is no mistake: the same command may be run again.
+            if kind_of(key) not in HOLDS_DATA:
+                known = did_you_mean(key, data) or (f"it has {', '.join(data)}" if data else "leave --delete-data out")
+                raise UserError(f"cluster {self.name} has no stack {key!r} that holds data", fix=known)
         kept = [key for key in data if key not in named]
         if any(kind_of(key) in IN_THE_NETWORK for key in kept) and "network" in existing:
             kept.append("network")
@@ -144,5 +143,3 @@ class Removal:
 
 def _is_nat(row: dict[str, object]) -> bool:
     return "nat gateway" in str(row.get("Description", "")).lower()
-
-

@@ -39,8 +39,8 @@ class Scripts(Step):
 
 @dataclass
 class KeyPair(Step):
-    """An ed25519 key pair. The private key is made on this machine, for its user alone, and never leaves it; AWS gets the
-    public one. A pair of that name that is there already is used as it is."""
+    """An ed25519 key pair. The private key is made on this machine, for its user alone, and never leaves it; AWS gets
+    the public one. A pair of that name that is there already is used as it is."""
 
     account: Account = field(kw_only=True)
     name: str = field(kw_only=True)

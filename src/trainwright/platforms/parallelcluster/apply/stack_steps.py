@@ -41,7 +41,9 @@ class StackUp(Step):
 
     api: StackApi = field(kw_only=True)
     order: StackOrder = field(kw_only=True)
-    outputs: dict[str, dict[str, str]] = field(kw_only=True)  # of all stacks that are done, by key; this one adds its own
+    outputs: dict[str, dict[str, str]] = field(
+        kw_only=True
+    )  # of all stacks that are done, by key; this one adds its own
     lost: Callable[[Stack], bool] = field(kw_only=True, default=lambda stack: False)
     force: bool = field(kw_only=True, default=False)
     _created_here: bool = False
@@ -118,7 +120,7 @@ class StackUp(Step):
             self.now("changing", "change set")
             return False
         status, reason, changes = seen
-        if status.endswith("_PENDING") or status.endswith("_IN_PROGRESS"):
+        if status.endswith(("_PENDING", "_IN_PROGRESS")):
             return False
         if status == "FAILED":
             self.api.drop_change(stack.name, title)
