@@ -27,6 +27,7 @@ class Expectation:
 
     tokens_per_s: float
     low: float  # of the 80 % interval, tokens/s
+    high: float
     step_s: float
     goodput: float
 
@@ -52,10 +53,11 @@ def read_expectation(folder: Path) -> Expectation | None:
     try:
         row = json.loads((folder / "prediction.json").read_text(encoding="utf-8"))
         goodput = float((row.get("goodput") or {}).get("effective") or 1.0)
-        rate, low, step_s = float(row["tokens_per_s"]), float(row["low"]) * int(row["gpus"]), float(row["step_time_s"])
+        rate, step_s = float(row["tokens_per_s"]), float(row["step_time_s"])
+        low, high = (float(row[name]) * int(row["gpus"]) for name in ("low", "high"))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
-    return Expectation(rate, low, step_s, goodput) if rate > 0 else None
+    return Expectation(rate, low, high, step_s, goodput) if rate > 0 else None
 
 
 class BehindWatch:
