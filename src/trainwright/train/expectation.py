@@ -104,9 +104,10 @@ class BehindWatch:
         """Steps may be as fast as predicted while the training as a whole is not: time went into starting again."""
         goodput = row.get("goodput")
         allowed = expected.goodput * expected.low / expected.tokens_per_s
-        if goodput is None or goodput >= allowed or RESTARTS in self.said or _starts(self.folder) < 2:
+        if goodput is None or goodput >= allowed or RESTARTS in self.said or (count := _starts(self.folder) - 1) < 1:
             return None
-        why = f"{_starts(self.folder) - 1} restarts: {goodput:.0%} of the time went into steps that count"
+        times = "1 restart" if count == 1 else f"{count} restarts"
+        why = f"{times}: {goodput:.0%} of the time went into steps that count"
         return self._say(row, row["tokens_per_s"] * goodput, RESTARTS, why)
 
     def _cause(self, expected: Expectation) -> tuple[str, str]:
