@@ -22,7 +22,7 @@ from trainwright.jobs.resolved import ResolvedJob
 from trainwright.platforms.annotated import to_yaml
 from trainwright.platforms.plan.bill import Bill, bill
 from trainwright.platforms.setting import Setting
-from trainwright.platforms.wiring import StackPlan, check_parameters, wire, zone_count
+from trainwright.platforms.wiring import StackPlan, check_parameters, wire
 from trainwright.platforms.zones import Offers, choose_zones, zone_doubts
 from trainwright.spec.defaults import Default, resolve
 from trainwright.spec.load import LoadedSpec
