@@ -4,6 +4,9 @@ the reference template's known defects, none of which ours has."""
 from __future__ import annotations
 
 import json
+import re
+import subprocess
+import textwrap
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,6 +20,7 @@ from trainwright.catalog.instances import instances
 from trainwright.check.gate import CheckFailed
 from trainwright.platforms.plan.tree import ClusterPlan, make_plan
 from trainwright.spec.load import load
+from trainwright.stacks.library import template
 
 ROOT = Path(__file__).parents[3]
 EXAMPLES = sorted((ROOT / "examples").glob("batch-*.yaml"))
@@ -65,6 +69,51 @@ def test_on_demand_nodes_stand_close_together() -> None:
     resources = reading(plan_of(ROOT / "examples/batch-p4d.yaml")).properties("ComputeEnvironment")["ComputeResources"]
     assert resources["PlacementGroup"] == "<PlacementGroup>"
     assert resources["MinvCpus"] == "0"
+
+
+# What a node has, as far as its boot script asks: these do nothing but leave a line, those also answer.
+QUIET = ("dnf", "mdadm", "mkfs.xfs", "mount", "mkdir", "chmod", "shutdown")
+ANSWERS = {
+    "modinfo": "exit 1",
+    "curl": "touch efa.tar.gz",
+    "tar": "/bin/mkdir aws-efa-installer; cp $STANDIN aws-efa-installer/efa_installer.sh",
+    "lsblk": """echo '/dev/nvme1n1 Amazon EC2 NVMe Instance Storage'
+echo '/dev/nvme2n1 Amazon EC2 NVMe Instance Storage'
+echo '/dev/nvme0n1 Amazon Elastic Block Store'""",
+}
+
+
+def boot_script(**parameters: str) -> str:
+    """The user data's script as a node gets it: parameters put in, `${!name}` left to the shell."""
+    read = Reading("batch", **parameters)
+    text = template("batch").text.split("#!/bin/bash\n", 1)[1].split("--trainwright--", 1)[0]
+    text = re.sub(r"\$\{([A-Z]\w+)\}", lambda m: read.parameters[m[1]], text).replace("${!", "${")
+    return "#!/bin/bash\n" + textwrap.dedent(" " * 12 + text.lstrip())
+
+
+def test_the_boot_script_is_right_and_stripes_disks(tmp_path: Path) -> None:
+    text = boot_script(Scratch="/scratch", Cards="32", EfaInstaller="1.43.2", LustreDns="fs.fsx", LustreMount="abcd")
+    (tmp_path / "boot.sh").write_text(text)
+    done = subprocess.run(
+        ["shellcheck", "-s", "bash", "-e", "SC2050,SC2157", str(tmp_path / "boot.sh")], capture_output=True, text=True
+    )
+    assert done.stdout == ""
+    for name in (*QUIET, *ANSWERS):
+        (tmp_path / name).write_text(f'#!/bin/bash\necho "{name} $*" >> "$CALLS"\n{ANSWERS.get(name, ":")}\n')
+        (tmp_path / name).chmod(0o755)
+    here = {
+        "PATH": f"{tmp_path}:/usr/bin:/bin", "CALLS": str(tmp_path / "calls"), "TMPDIR": str(tmp_path),
+        "STANDIN": str(tmp_path / "mdadm"),
+    }  # fmt: skip
+    assert subprocess.run(["bash", str(tmp_path / "boot.sh")], env=here, cwd=tmp_path).returncode == 0
+    calls = (tmp_path / "calls").read_text()
+    assert "mdadm --create /dev/md0 --level=0 --raid-devices=2 /dev/nvme1n1 /dev/nvme2n1" in calls
+    assert "mount -o noatime,discard /dev/md0 /scratch" in calls
+    assert "mount -t lustre -o noatime,flock fs.fsx@tcp:/abcd /fsx" in calls
+    assert "shutdown" not in calls
+    (tmp_path / "mount").write_text("#!/bin/bash\nexit 1\n")
+    assert subprocess.run(["bash", str(tmp_path / "boot.sh")], env=here, cwd=tmp_path).returncode != 0
+    assert "shutdown -h now" in (tmp_path / "calls").read_text(), "a node without its data must not take jobs"
 
 
 def test_security_groups_stand_in_one_place() -> None:

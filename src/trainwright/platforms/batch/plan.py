@@ -36,6 +36,9 @@ def _queue(setting: Setting, queue: Queue, wiring: Wiring) -> StackPlan:
         **_capacity(queue),
         **_lustre(setting, wiring),
     }
+    scratch = next((item.mount for item in setting.spec.storage if item.nvme is not None), None)
+    if scratch is not None and machine.nvme_gb > 0:
+        parameters["Scratch"] = scratch
     if setting.spec.software.image.startswith("ami-"):
         parameters["Image"] = setting.spec.software.image
     return StackPlan(f"batch-{queue.name}", "batch", parameters, f"nodes and job queue of {queue.name}")
