@@ -26,7 +26,7 @@ def rows(job: ResolvedJob) -> list[tuple[str, str, str]]:
             job.run_root or "of this machine",
             "the cluster's first shared file system" if job.run_root else "",
         ),
-        ("runtime", "container" if job.runtime.container else "the node's own Python", ""),
+        ("runtime", "container" if job.runtime.container else job.runtime.venv or "the node's own Python", ""),
     ]
     decided = [
         (name, _text(name, decision.value), str(decision.origin))

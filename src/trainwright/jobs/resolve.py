@@ -13,6 +13,7 @@ from trainwright.jobs.foreign import unplaced
 from trainwright.jobs.origin import Decision, JobProblem, Origin
 from trainwright.jobs.resolved import Placement, Resolution, ResolvedJob, Runtime, Trainer
 from trainwright.jobs.run_folder import run_root
+from trainwright.jobs.runtime import job_runtime
 from trainwright.jobs.select import job_index
 from trainwright.jobs.training import TrainingResolver
 from trainwright.recipes.load import recipe as find_recipe
@@ -70,7 +71,7 @@ class JobResolver:
             recipe=recipe,
             placement=placement,
             training=training,
-            runtime=self._runtime(recipe, trainer),
+            runtime=self._runtime(recipe, trainer, placement),
             environment=job_environment(placement.instance, self.job.texts, cpus, own_network=own_network),
             run_root=run_root(self.spec),
             base=self.base("script"),
@@ -269,7 +270,7 @@ class JobResolver:
                 fix="leave `requeue: false` out, or use kind: jobset",
             )  # fmt: skip
 
-    def _runtime(self, recipe: Recipe | None, trainer: Trainer) -> Runtime:
+    def _runtime(self, recipe: Recipe | None, trainer: Trainer, placement: Placement) -> Runtime:
         foreign = recipe.trainer if recipe is not None and isinstance(recipe.trainer, Foreign) else None
         container = self.job.container or (foreign.container if foreign else None) or ""
         if container:
@@ -283,7 +284,9 @@ class JobResolver:
         if self.job.time is not None:
             self.decide("time", self.job.time, "time")
         self._decide_launcher(trainer)
-        return Runtime(container=container, mounts=mounts, ships_code=self.ships_code)
+        by_nodes = not container and self.ships_code and self.scheduler != "process"
+        venv = job_runtime(self.spec, placement.queue) if by_nodes else ""
+        return Runtime(container=container, mounts=mounts, ships_code=self.ships_code, venv=venv)
 
     def _decide_launcher(self, trainer: Trainer) -> None:
         scheduler = self.scheduler or scheduler_of(self.spec.platform).name

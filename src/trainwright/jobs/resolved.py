@@ -86,6 +86,7 @@ class Runtime:
     container: str = ""
     mounts: tuple[str, ...] = ()
     ships_code: bool = True  # the code travels in the run folder; else the image holds it
+    venv: str = ""  # the virtual environment on the nodes; empty: their own Python
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

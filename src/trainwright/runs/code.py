@@ -11,10 +11,9 @@ from pathlib import Path
 
 import trainwright
 from trainwright.errors import UserError
+from trainwright.node_side import node_files
 
-NODE_SIDE = ("train", "bench", "health")
 LARGEST = 50 * 2**20
-SKIP = shutil.ignore_patterns("__pycache__", "*.pyc")
 
 
 def check_script(path: Path) -> None:
@@ -40,13 +39,10 @@ def check_script(path: Path) -> None:
 
 def ship_trainer(code: Path) -> None:
     """Our node side: only Python files and their data, so it runs in any image that has torch."""
-    source = Path(trainwright.__file__).parent
-    target = code / "trainwright"
-    target.mkdir(parents=True)
-    for path in source.glob("*.py"):
-        shutil.copy2(path, target)
-    for part in NODE_SIDE:
-        shutil.copytree(source / part, target / part, ignore=SKIP)
+    for name, content in node_files().items():
+        target = code / "trainwright" / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content)
 
 
 def ship_script(script: Path, code: Path) -> Path:

@@ -71,7 +71,8 @@ def plan(order: Order) -> Planned:
     remote = f"{_remote_root(order)}/{name}" if away or _on_head_node(order) else ""
     folder = Path(remote) if remote else store.runs_folder() / name
     # This machine's interpreter and paths mean nothing on another machine or in an image.
-    python = "python3" if away or job.runtime.container else scheduler.python
+    elsewhere = away or job.runtime.container or order.venv or job.runtime.venv
+    python = "python3" if elsewhere else scheduler.python
     path = "" if remote else os.environ.get("PYTHONPATH", "")
     launch = launch_of(job, Place(folder, python, scheduler.interface, order.venv, path))
     run = Run(

@@ -55,7 +55,7 @@ def launch_of(resolved: ResolvedJob, place: Place) -> Launch:
         after=job.after or "",
         container=runtime.container,
         mounts=runtime.mounts,
-        venv=place.venv,
+        venv=place.venv or runtime.venv,
         secrets=tuple(job.secrets.items()),
         secret_env=tuple(SecretEnv(name, s.env or "", s.file or "") for name, s in job.referenced.items()),
         kind=job.kind or "",

@@ -51,16 +51,17 @@ class SlurmScheduler:
     def render(self, launch: Launch) -> Script:
         assert_honoured(launch, self.name)
         assert launch.exclusive or not (self.hyperpod and launch.gpus), "check: SPC006"
+        python = "python3" if launch.venv else self.python
         text = render_template(
             "slurm.sh.j2",
             launch,
             options=batch_options(launch, counts_gpus=not self.hyperpod),
             step_options=step_options(launch, self.hyperpod),
             rendezvous="127.0.0.1" if self.interface == "lo" else "",
-            python="python3" if launch.container else self.python,
+            python="python3" if launch.container else python,
             saved=SAVED,
             margin=min(60, launch.time // 4) if launch.time else 60,
-            health_command=f"{self.python} -m trainwright.health",
+            health_command=f"{python} -m trainwright.health",
         )
         return Script("job.sbatch", text)
 

@@ -208,6 +208,11 @@ class Software(Part):
     containers: Literal["none", "docker", "enroot", "docker+enroot"] | None = Field(
         None, description="Container runtime: docker, enroot (with Slurm's pyxis plugin), docker+enroot, or none."
     )
+    runtime: Literal["managed", "none"] | Folder | None = Field(
+        None,
+        description="Python environment of jobs without a container: managed (made on shared storage by the head "
+        "node), none, or the folder of a virtual environment of your own.",
+    )
 
 
 class Network(Part):
@@ -234,12 +239,41 @@ class Accounting(Part):
     )
 
 
-def _accounting(value: Any) -> Any:
+def _or_defaults(value: Any) -> Any:
+    """`true` for all defaults, `false` for nothing."""
     return {True: {}, False: None}.get(value, value) if isinstance(value, bool) else value
 
 
 AccountingField = Annotated[
-    Accounting | None, BeforeValidator(_accounting, json_schema_input_type=bool | Accounting | None)
+    Accounting | None, BeforeValidator(_or_defaults, json_schema_input_type=bool | Accounting | None)
+]
+
+
+class Mail(Part):
+    """Where alerts are mailed to, and through which server."""
+
+    to: Word = Field(description="Address that gets the alerts.")
+    sender: Word = Field(description="Address that they come from.")
+    server: Word = Field(description="host:port of a mail server that takes mail from the cluster without a password.")
+
+
+class Alerts(Part):
+    """Where alerts go, beside the dashboards."""
+
+    webhook: Word | None = Field(None, description="URL that gets a POST with each group of alerts.")
+    mail: Mail | None = Field(None, description="Mail, through a server of your network.")
+    sns: Word | None = Field(None, description="ARN of an SNS topic; the head node's role must be allowed to publish.")
+
+
+class Monitoring(Part):
+    """Exporters on every node, and a Prometheus with rules, alerts and dashboards. `true` takes the defaults."""
+
+    alerts: Alerts = Field(Alerts(), description="Where alerts go. Default: nowhere but the dashboards.")
+    retention_days: int = Field(30, ge=1, description="Days that Prometheus keeps what it measured.")
+
+
+MonitoringField = Annotated[
+    Monitoring | None, BeforeValidator(_or_defaults, json_schema_input_type=bool | Monitoring | None)
 ]
 
 
@@ -263,6 +297,12 @@ class Kubernetes(Part):
     service_account: Word | None = Field(None, description="Service account of the pods, such as one that may read S3.")
     claims: dict[Word, Word] = Field(
         {}, description="PersistentVolumeClaim by mount folder. Default: the folder's name (/fsx: fsx, /a/b: a-b)."
+    )
+    subnets: tuple[str, ...] = Field(
+        (), description="Private subnets in two zones for the control plane, when the network exists already."
+    )
+    api_from: tuple[str, ...] = Field(
+        (), description="Addresses that may reach the API of a created cluster, such as 203.0.113.0/24. Default: any."
     )
 
 
@@ -406,14 +446,16 @@ class Spec(Part):
     name: Name = Field(description="Name of the cluster.")
     platform: PlatformName = Field(description="What the cluster is built with.")
     region: Word | None = Field(None, description="AWS region, such as us-east-2.")
-    zone: Word | None = Field(None, description="Availability zone id (use2-az3) or name (us-east-2c).")
+    zone: Annotated[Word | None, BeforeValidator(lambda zone: None if zone == "auto" else zone)] = Field(
+        None, description="Availability zone id (use2-az3) or name (us-east-2c); auto: one that offers the instances."
+    )
     queues: tuple[Queue, ...] = Field(min_length=1, description="Groups of equal nodes.")
     storage: tuple[Storage, ...] = Field((), description="File systems, by mount folder.")
     head: Head = Field(Head(), description="The head (login) node.")
     software: Software = Field(Software(), description="Operating system, image and containers.")
     network: Network = Field(Network(), description="Existing network parts to use.")
     accounting: AccountingField = Field(None, description="Slurm accounting database: true, or an existing one.")
-    monitoring: bool = Field(False, description="Detailed metrics, exporters and dashboards.")
+    monitoring: MonitoringField = Field(None, description="Exporters, dashboards and alerts: true, or where alerts go.")
     tags: dict[Word, Word] = Field({}, description="Tags on everything that is created.")
     slurm: dict[SettingName, Word | int] = Field({}, description="Further slurm.conf settings of the cluster.")
     kubernetes: Kubernetes = Field(Kubernetes(), description="Platforms eks and hyperpod-eks: where jobs run.")

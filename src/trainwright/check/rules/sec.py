@@ -279,10 +279,13 @@ def access_is_narrow(file: File) -> Iterator[Problem]:
     When to ignore: the port serves the public on purpose, such as a load balancer.
     """
     broad = table("access")["broad_policies"]
+    places: dict[str, list[Value[str]]] = {}
     for value in _policies(file):
-        name = value.value.rsplit("/", 1)[-1]
-        if name in broad:
-            yield problem(value, f"{name} grants these nodes far more than they need", broad[name])
+        places.setdefault(value.value.rsplit("/", 1)[-1], []).append(value)
+    for name in broad.keys() & places.keys():
+        first, *others = places[name]
+        more = f" (and on lines {', '.join(str(one.span.line) for one in others)})" if others else ""
+        yield problem(first, f"{name} grants these nodes far more than they need{more}", broad[name])
     for policy in file.policies:
         if policy.kind != "managed":
             whose = "the endpoint's policy" if policy.kind == "endpoint" else "this policy"
@@ -312,6 +315,10 @@ def _policies(file: File) -> Iterator[Value[str]]:
     yield from (policy.name for policy in file.policies if policy.kind == "managed")
 
 
+_WEB = ("80", "443")
+_BALANCER = re.compile(r"load.?balancer|[ae]lb\b|ingress", re.IGNORECASE)
+
+
 def _open_port(name: str, one: PortRule) -> Iterator[Problem]:
     if one.peer is None or known(one.peer) not in ("0.0.0.0/0", "::/0"):
         return
@@ -320,6 +327,8 @@ def _open_port(name: str, one: PortRule) -> Iterator[Problem]:
         return
     low, high = known(one.from_port), known(one.to_port)
     for port, what in table("access")["open_ports"].items():
+        if port in _WEB and _BALANCER.search(name):
+            continue
         if low is not None and high is not None and low <= int(port) <= high:
             yield problem(
                 one.peer, f"{name}: port {port} ({what}) is open to the whole internet", "name your own address range"

@@ -15,6 +15,7 @@ from trainwright.schedulers.torchrun import log_options, under_torchrun
 Data = dict[str, Any]
 HUGE_PAGES = "5120Mi"  # what the EFA provider maps for its bounce buffers, as AWS's own examples request
 
+GPU_TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}  # of nodes kept for GPU pods
 LONGEST = 45  # of 63 letters; the rest is for -worker-1023 and what the controllers put behind a pod's name
 
 
@@ -118,7 +119,7 @@ def pod(launch: Launch, settings: PodSettings, name: str, command: list[str], re
     if settings.instance:
         spec["nodeSelector"] = {"node.kubernetes.io/instance-type": settings.node_type or settings.instance}
     if launch.gpus or (settings.type is not None and settings.type.is_gpu):
-        spec["tolerations"] = [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]
+        spec["tolerations"] = [dict(GPU_TOLERATION)]
     if launch.exclusive and launch.nodes > 1:
         spec["affinity"] = _one_per_node(launch)
     if settings.service_account:

@@ -1,0 +1,70 @@
+"""S3: the cluster's own bucket. What is uploaded goes under a name that holds its hash, so that a second upload changes
+nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from trainwright.aws.session import Account, AwsRefused, aws_errors
+
+MISSING = ("404", "NoSuchBucket", "NoSuchKey", "NotFound")
+
+
+@dataclass(frozen=True)
+class BucketApi:
+    account: Account
+
+    def exists(self, bucket: str) -> bool:
+        try:
+            with aws_errors(f"bucket {bucket}"):
+                self._client.head_bucket(Bucket=bucket)
+        except AwsRefused as error:
+            if error.code in MISSING:
+                return False
+            raise
+        return True
+
+    def keys(self, bucket: str, prefix: str) -> set[str]:
+        with aws_errors(f"bucket {bucket}"):
+            pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
+            return {row["Key"] for page in pages for row in page.get("Contents", [])}
+
+    def put(self, bucket: str, key: str, text: str) -> None:
+        with aws_errors(f"s3://{bucket}/{key}"):
+            self._client.put_object(Bucket=bucket, Key=key, Body=text.encode(), ServerSideEncryption="AES256")
+
+    def read(self, bucket: str, key: str) -> str | None:
+        try:
+            with aws_errors(f"s3://{bucket}/{key}"):
+                body: bytes = self._client.get_object(Bucket=bucket, Key=key)["Body"].read()
+        except AwsRefused as error:
+            if error.code in MISSING:
+                return None
+            raise
+        return body.decode()
+
+    def remove(self, bucket: str) -> None:
+        """Delete a bucket with every version of every object in it; nothing where it is gone already."""
+        if not self.exists(bucket):
+            return
+        with aws_errors(f"bucket {bucket}"):
+            for page in self._client.get_paginator("list_object_versions").paginate(Bucket=bucket):
+                rows = [*page.get("Versions", []), *page.get("DeleteMarkers", [])]
+                if rows:
+                    doomed = [{"Key": row["Key"], "VersionId": row["VersionId"]} for row in rows]
+                    self._client.delete_objects(Bucket=bucket, Delete={"Objects": doomed, "Quiet": True})
+            self._client.delete_bucket(Bucket=bucket)
+
+    def upload(self, bucket: str, prefix: str, files: Mapping[str, str]) -> int:
+        """Put the files (key -> text) that are not there yet; how many that were."""
+        there = self.keys(bucket, prefix)
+        missing = {key: text for key, text in files.items() if key not in there}
+        for key, text in missing.items():
+            self.put(bucket, key, text)
+        return len(missing)
+
+    @property
+    def _client(self) -> Any:
+        return self.account.client("s3")
