@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from trainwright.catalog.capabilities import platforms
 from trainwright.catalog.environment import EnvVar
 from trainwright.errors import UserError
+from trainwright.jobs.command import with_model
 from trainwright.jobs.environment import explain_environment
 from trainwright.jobs.explain import record
 from trainwright.jobs.resolved import ResolvedJob
@@ -138,13 +139,15 @@ def environment_text(launch: Launch) -> str:
 
 
 def predicted(order: Order) -> dict[str, Any] | None:
-    """The job's prediction, for instance types. On this machine it has to be measured first, which would take longer
-    than to submit; `trainwright predict` does it."""
-    if order.job.training is None or order.job.placement.instance is None:
+    """The job's prediction. This machine has to be measured first, which would take longer than to submit:
+    `trainwright predict` does it, and for an hour its measurement serves here too."""
+    if order.job.training is None:
         return None
     from trainwright.predict.calibrate import calibrated
-    from trainwright.predict.job import predict_job
+    from trainwright.predict.job import is_known, predict_job
 
+    if not is_known(order.job):
+        return None
     try:
         return predict_job(order.job, calibrated()).to_dict()
     except UserError as error:  # a model or a machine that the predictor does not know may still train
@@ -158,7 +161,8 @@ def spec_text(order: Order) -> str:
     plain = order.loaded.spec.model_dump(mode="json", exclude_defaults=True, by_alias=True)
     training = order.job.training
     if training is not None and training.model_copy:
-        plain["jobs"][0]["model"] = f"code/{training.model_copy}"
+        plain["jobs"][0] |= {"model": f"code/{training.model_copy}"}
+        plain["jobs"][0] |= {"args": list(with_model(order.job.job.args, f"code/{training.model_copy}"))}
     text: str = yaml.safe_dump(plain, sort_keys=False)
     return text
 
