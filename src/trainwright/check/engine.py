@@ -155,8 +155,9 @@ def check_one(path: str, named: bool, plan: RulePlan) -> Result:
         if named:
             raise UserError(
                 "not a kind of file that `check` knows" if text.strip() else "the file is empty", where=shown,
-                fix="it reads Trainwright specs, ParallelCluster, eksctl, CloudFormation, HyperPod, Kubernetes, "
-                "sbatch and shell files, Dockerfiles, training scripts in Python",
+                fix="it reads Trainwright specs, ParallelCluster, eksctl, CloudFormation, Terraform, HyperPod, "
+                "Kubernetes, Slurm's files, sbatch and shell files, Dockerfiles, trainers' configurations, training "
+                "scripts in Python",
             )  # fmt: skip
         return result
     file.targets = dict(plan.config.targets)

@@ -48,8 +48,8 @@ _FORMATS = ["text", "full", "json", "sarif", "github", "gitlab"]
 def command(paths: tuple[str, ...], explain: str | None, list_rules: bool, **options: Any) -> None:
     """Find mistakes in cluster and job files.
 
-    Reads Trainwright specs, ParallelCluster, eksctl, CloudFormation, HyperPod, Kubernetes, sbatch and shell files; the
-    kind is recognised by content. A directory is searched; `-` reads standard input. Settings come from
+    Reads Trainwright specs, ParallelCluster, eksctl, CloudFormation, Terraform, HyperPod, Kubernetes, Slurm's files,
+    sbatch and shell files and trainers' configurations; the kind is recognised by content. A directory is searched; `-` reads standard input. Settings come from
     [tool.trainwright.check] of pyproject.toml or [check] of trainwright.toml. Exit status: 0 nothing found,
     1 findings, 2 wrong usage.
 
