@@ -77,7 +77,7 @@ class _Parser:
         return self.text[start : self.at].strip('"')
 
     def labels(self) -> tuple[str, ...]:
-        labels = []
+        labels: list[str] = []
         while True:
             self.blank(inline=True)
             if self.text.startswith("{", self.at):
