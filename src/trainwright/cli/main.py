@@ -41,6 +41,7 @@ VERBS: dict[str, str] = {
     "train": "Train a model: alone, under torchrun, or under srun.",
     "data": "Turn text into token shards, show them, verify their checksums.",
     "bench": "Measure collectives, devices, storage and loaders; judge them by what the hardware can do.",
+    "lsp": "Check files while they are written: the language server for editors.",
     "schema": "Print the JSON schema of the spec, for editors.",
     "recipes": "List the training jobs that come with Trainwright.",
     "catalog": "Look up instance types, accelerators, models and prices.",
