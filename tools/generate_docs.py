@@ -20,7 +20,10 @@ FAMILIES = {
     "K8S": "Kubernetes", "NET": "Network", "PYT": "Training scripts", "SEC": "Security", "SHL": "Shell scripts",
     "SLU": "Slurm settings", "SPC": "Specs", "STO": "Storage",
 }  # fmt: skip
-LANGUAGES = {".yaml": "yaml", ".json": "json", ".sh": "bash", ".sbatch": "bash", ".dockerfile": "dockerfile"}
+LANGUAGES = {
+    ".yaml": "yaml", ".json": "json", ".sh": "bash", ".sbatch": "bash", ".dockerfile": "dockerfile",
+    ".conf": "ini", ".tf": "hcl",
+}  # fmt: skip
 
 
 def page(rules: list[Rule]) -> str:

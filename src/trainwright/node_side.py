@@ -7,7 +7,7 @@ import zipfile
 from pathlib import Path
 
 HERE = Path(__file__).parent
-NODE_SIDE = ("train", "bench", "health")
+NODE_SIDE = ("train", "bench", "exporters", "health")
 _LONG_AGO = (1980, 1, 1, 0, 0, 0)  # the first moment a zip file knows
 
 

@@ -257,7 +257,8 @@ def test_secrets_are_not_copied() -> None:
     for name in ("deepspeed.sbatch", "pytorchjob.yaml"):
         adoption = adopt([str(FILES / name)])
         assert "hf_" not in json.dumps(as_data(adoption))
-        assert any("HF_TOKEN" in note.what for note in adoption.dropped)
+        assert any("HF_TOKEN" in note.what for note in adoption.assumed)
+        assert adoption.spec["jobs"][0]["env"]["HF_TOKEN"] == {"secret": {"env": "HF_TOKEN"}}
 
 
 def test_the_verb_prints_spec_and_notes(tmp_path: Path) -> None:

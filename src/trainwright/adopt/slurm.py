@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from typing import Any
 
 from trainwright.adopt.result import Adoption
 from trainwright.adopt.shell import assignment, command_words, in_shell, needed, variables_in
@@ -109,14 +110,15 @@ class _Script:
     # What each rank runs.
 
     def _environment(self) -> None:
-        env: dict[str, str] = {}
+        env: dict[str, Any] = {}
         self.late: list[str] = []  # exports that only a running shell can tell
         for entry in self.script.env:
             line = f"export {entry.name}"
             if entry.name in PROVIDED or self._is_meeting(entry.name):
                 self.result.drop(line, entry.span, "the job script sets it for each rank")
             elif is_secret(entry.name):
-                self.result.drop(line, entry.span, "the value of a secret is not copied: export it before `submit`")
+                env[entry.name] = {"secret": {"env": entry.name}}
+                self.result.assume(line, entry.span, "the value is not copied: export it in the shell that submits")
             elif entry.value.known:
                 env[entry.name] = entry.value.value
                 self.result.carry(f"{line}={entry.value.value}", entry.span, f"env: {entry.name}")

@@ -164,11 +164,12 @@ def check_one(path: str, named: bool, plan: RulePlan) -> Result:
     return result
 
 
-def check_file(file: File) -> Result:
-    """The offline rules over one file that is read already, for verbs that check a spec before they use it."""
+def check_file(file: File, facts: dict[str, Any] | None = None) -> Result:
+    """The rules over one file that is read already, for verbs that check a spec before they use it: the offline ones,
+    and those that `facts` answers."""
     result = Result()
-    offline = [rule for rule in all_rules() if rule.needs == "offline"]
-    _run_rules(file, offline, Selection(), {}, result, Config())
+    rules = [rule for rule in all_rules() if rule.needs == "offline" or rule.needs in (facts or {})]
+    _run_rules(file, rules, Selection(), facts or {}, result, Config())
     result.sort()
     return result
 

@@ -88,7 +88,6 @@ def command(
     `trainwright submit SPEC --script train.py --nodes 4 -- --lr 1e-4`."""
     from trainwright.cli.findings import show_findings
     from trainwright.cli.logs import watch
-    from trainwright.jobs.environment import explain_environment
     from trainwright.jobs.explain import explain_job
     from trainwright.runs import submission
     from trainwright.runs.request import SubmitRequest, order_for
@@ -107,7 +106,7 @@ def command(
         click.echo(json.dumps(preview(order, planned, prediction), indent=1))
         return
     if explain_it:
-        click.echo(f"{explain_job(order.job)}\n\nenvironment\n{explain_environment(planned.launch.environment)}")
+        click.echo(f"{explain_job(order.job)}\n\nenvironment\n{submission.environment_text(planned.launch)}")
         return
     if dry_run:
         click.echo(planned.script.text.rstrip())

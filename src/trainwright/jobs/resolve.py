@@ -72,7 +72,7 @@ class JobResolver:
             placement=placement,
             training=training,
             runtime=self._runtime(recipe, trainer, placement),
-            environment=job_environment(placement.instance, self.job.env, cpus, own_network=own_network),
+            environment=job_environment(placement.instance, self.job.texts, cpus, own_network=own_network),
             run_root=run_root(self.spec),
             base=self.base("script"),
             decisions=self.decisions,
@@ -228,7 +228,18 @@ class JobResolver:
                 fix="add `storage: [{mount: /fsx, lustre: {}}]`, or name a folder: `runs: /folder`",
             )  # fmt: skip
         self._kubernetes()
-        if self.spec.platform == "batch" and self.job.secrets and not self.spec.batch.execution_role:
+        if self.spec.platform == "batch":
+            self._batch_secrets()
+
+    def _batch_secrets(self) -> None:
+        """Batch fetches the value of a secret itself, from the service that keeps it."""
+        for variable in self.job.referenced:
+            self.refuse(
+                "SPC004", "env", variable,
+                what=f"Batch takes no value of {variable} from here that is not written into the job definition",
+                fix=f"keep it in Secrets Manager or Parameter Store, and name it: `secrets: {{{variable}: arn:…}}`",
+            )  # fmt: skip
+        if self.job.secrets and not self.spec.batch.execution_role:
             self.refuse(
                 "SPC004", "secrets", what="Batch fetches secrets with an execution role, and the spec names none",
                 fix="add `batch: {execution_role: arn:…}`",
@@ -245,7 +256,15 @@ class JobResolver:
                     "SPC004", "secrets", variable, what=f"the secret {reference!r} of {variable} is not NAME/KEY",
                     fix="name the Kubernetes Secret and the key in it, such as hugging-face/token",
                 )  # fmt: skip
-        if (self.job.kind or self.spec.kubernetes.kind) == "trainjob" and not self.job.requeue:
+        kind = self.job.kind or self.spec.kubernetes.kind
+        if self.spec.kubernetes.gang and kind in ("jobset", "trainjob"):
+            self.refuse(
+                "SPC004", *(("kind",) if self.job.kind else ()),
+                what=f"a {'JobSet' if kind == 'jobset' else 'TrainJob'} names no gang scheduler "
+                f"(`kubernetes: gang: {self.spec.kubernetes.gang}`)",
+                fix="let Kueue admit it as a whole: `kubernetes: {kueue: QUEUE}`, or use kind: pytorchjob",
+            )  # fmt: skip
+        if kind == "trainjob" and not self.job.requeue:
             self.refuse(
                 "SPC004", "requeue", what="whether a TrainJob restarts is set by its runtime, not by the job",
                 fix="leave `requeue: false` out, or use kind: jobset",

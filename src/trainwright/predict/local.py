@@ -111,22 +111,27 @@ def _measure(torch: Any, shape: ModelShape, seq: int, micro: int, threads: int) 
     dense = torch.randn(512, 512)
     (layer_s, scatter), (head_s, _) = timed(layer), timed(head)
     optimizer = torch.optim.AdamW(weights, fused=True)
-    gflops = 2 * 512**3 / timed(square)[0] / 1e9
+    gflops = 2 * 512**3 / min(times(square)) / 1e9  # the peak: the best, not the usual
     return Probe(layer_s, head_s, timed(optimizer.step)[0], gflops, threads, scatter)
 
 
 def timed(work: Callable[[], object]) -> tuple[float, float]:
-    """(median, relative scatter) of as many calls as fit into the allowed time, after two warm-up calls."""
+    """(median, relative scatter) of a call's time."""
+    low, middle, high = statistics.quantiles(times(work), n=4)
+    return middle, (high - low) / 2 / middle
+
+
+def times(work: Callable[[], object]) -> list[float]:
+    """Seconds of each of as many calls as fit into the allowed time, after two warm-up calls."""
     work()
     work()
-    times: list[float] = []
+    seconds: list[float] = []
     end = time.perf_counter() + PROBE_SECONDS
-    while len(times) < 5 or time.perf_counter() < end:
+    while len(seconds) < 5 or time.perf_counter() < end:
         start = time.perf_counter()
         work()
-        times.append(time.perf_counter() - start)
-    low, middle, high = statistics.quantiles(times, n=4)
-    return middle, (high - low) / 2 / middle
+        seconds.append(time.perf_counter() - start)
+    return seconds
 
 
 def predict_local(shape: ModelShape, plan: ParallelPlan, batch: Batch, pace: float = 1.0) -> Prediction:
@@ -143,20 +148,25 @@ def predict_local(shape: ModelShape, plan: ParallelPlan, batch: Batch, pace: flo
         "products": timings.layer * NOT_PROBED * shape.layers * batch.count * crowded,
         "head": timings.head * batch.count * crowded,
         "optimizer": timings.optimizer_layer * own * crowded,
-        "gradients": exchange(parameters, shape.layers, ranks, batch.count, crowded),
+        "gradients": exchange(parameters, shape.layers, plan, batch.count, crowded),
         "fixed": STEP_FIXED,
     }
     parts = {name: value / pace for name, value in parts.items()}
     return local_prediction(shape, plan, batch, parts, timings)
 
 
-def exchange(parameters: int, layers: int, ranks: int, count: int, crowded: float) -> float:
-    """FSDP over gloo: weights are gathered in the forward and the backward and gradients scattered, for each layer and
-    for what surrounds the layers. Where there are more ranks than cores (`crowded`), they wait for each other."""
+def exchange(parameters: int, layers: int, plan: ParallelPlan, count: int, crowded: float) -> float:
+    """FSDP over gloo. Between shards, weights are gathered in the forward and the backward and gradients scattered, for
+    each layer and for what surrounds the layers, in every microbatch; replicas sum their gradients once per step. Where
+    there are more ranks than cores (`crowded`), they wait for each other."""
+    ranks, shards = plan.world, plan.shard * plan.cp
     if ranks == 1:
         return 0.0
-    per_pass = (layers + 1) * GATHER * crowded + parameters * 4.0 * (ranks - 1) / ranks / GLOO_RATE
-    return 3 * per_pass * count + SUMS * GLOO_START * (ranks - 1) * crowded
+    calls, size = (layers + 1) * GATHER * crowded, parameters * 4.0
+    between_shards = 3 * count * (calls + size * (shards - 1) / shards / GLOO_RATE) if shards > 1 else 0.0
+    copies = plan.replicate
+    between_replicas = calls + 2 * size / shards * (copies - 1) / copies / GLOO_RATE if copies > 1 else 0.0
+    return between_shards + between_replicas + SUMS * GLOO_START * (ranks - 1) * crowded
 
 
 def local_prediction(

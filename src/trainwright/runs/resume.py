@@ -14,11 +14,11 @@ from trainwright.runs import submission
 from trainwright.runs.reach import run_state, scheduler_for, scheduler_of, shell_of
 from trainwright.runs.store import Run
 from trainwright.runs.submission import Order, Planned
+from trainwright.schedulers.launch import CHECKPOINTS
 from trainwright.schedulers.shell import Shell
 from trainwright.spec.load import LoadedSpec, flag_node, flag_span, load
 from trainwright.spec.source import Node
 
-CHECKPOINTS = "TRAINWRIGHT_CHECKPOINTS"  # where a script finds the checkpoints of the run it continues
 STEP = re.compile(r"step-0*(\d+)")
 
 
@@ -118,7 +118,7 @@ def resumed_spec(run: Run, request: ResumeRequest) -> LoadedSpec:
 def checkpoint_place(run: Run) -> str:
     """Where the run wrote its checkpoints: what its job said, or its run folder."""
     job = load(run.folder / "spec.yaml").spec.jobs[0]
-    stated = job.env.get(CHECKPOINTS) or (job.checkpoint.to if job.checkpoint else None)
+    stated = job.texts.get(CHECKPOINTS) or (job.checkpoint.to if job.checkpoint else None)
     return stated or f"{run.where}/checkpoints"
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainwright.catalog.capabilities import platforms
+from trainwright.catalog.environment import EnvVar
 from trainwright.errors import UserError
 from trainwright.jobs.environment import explain_environment
 from trainwright.jobs.explain import record
@@ -108,8 +109,7 @@ def fill_folder(order: Order, planned: Planned) -> None:
     (folder / "resolved.json").write_text(json.dumps(record(job), indent=1) + "\n")
     script = folder / planned.script.filename
     script.write_text(planned.script.text)
-    script.chmod(0o755)
-    (folder / "environment").write_text(explain_environment(planned.launch.environment) + "\n")
+    (folder / "environment").write_text(environment_text(planned.launch) + "\n")
     facts = predicted(order)
     if facts is not None:  # what the report later holds the measurement against
         (folder / "prediction.json").write_text(json.dumps(facts, indent=1) + "\n")
@@ -125,6 +125,16 @@ def fill_folder(order: Order, planned: Planned) -> None:
                 shutil.copyfile(job.training.model_file, folder / "code" / job.training.model_copy)
         code.record_git(job.base, folder)
     store.write(planned.run)
+    for path in folder.iterdir():  # what the user's environment holds is for the user alone
+        if path.is_file():
+            path.chmod(0o700 if path == script else 0o600)
+
+
+def environment_text(launch: Launch) -> str:
+    """Every variable of a launch with its reason; of a secret, where its value is kept."""
+    secrets = [EnvVar(secret.name, "(secret)", f"from {secret.source}") for secret in launch.secret_env]
+    secrets += [EnvVar(name, "(secret)", f"from {kept}, which the cluster keeps") for name, kept in launch.secrets]
+    return explain_environment((*launch.environment, *secrets))
 
 
 def predicted(order: Order) -> dict[str, Any] | None:

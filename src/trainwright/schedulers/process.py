@@ -17,6 +17,7 @@ from trainwright.home import home
 from trainwright.schedulers.base import JobIdentity, JobStatus, Launch, Script, State, assert_honoured
 from trainwright.schedulers.logs import folder_logs
 from trainwright.schedulers.render import render_template
+from trainwright.schedulers.secret_values import from_shell
 from trainwright.schedulers.shell import Shell
 
 
@@ -39,6 +40,7 @@ class ProcessScheduler:
 
     def submit(self, launch: Launch, script: Script) -> JobIdentity:
         """Start the script in a session of its own: it goes on when this terminal closes."""
+        environment = {**os.environ, **from_shell(launch), "TRAINWRIGHT_RUN": str(launch.folder)}
         with (launch.folder / "job.log").open("ab") as log:
             process = subprocess.Popen(
                 ["bash", str(launch.folder / script.filename)],
@@ -47,7 +49,7 @@ class ProcessScheduler:
                 stderr=log,
                 cwd=launch.folder,
                 start_new_session=True,
-                env={**os.environ, "TRAINWRIGHT_RUN": str(launch.folder)},
+                env=environment,
             )
         (launch.folder / "pid").write_text(f"{process.pid} {_start_time(process.pid)}\n")
         return JobIdentity(launch.folder.name, launch.folder.name, submitted=time.time())

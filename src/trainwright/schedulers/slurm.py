@@ -14,6 +14,7 @@ from trainwright.errors import UserError, did_you_mean
 from trainwright.schedulers.base import SAVED, JobIdentity, JobStatus, Launch, Script, assert_honoured
 from trainwright.schedulers.logs import folder_logs
 from trainwright.schedulers.render import render_template
+from trainwright.schedulers.secret_values import from_shell, run_with
 from trainwright.schedulers.shell import Done, Shell, Unreachable
 from trainwright.schedulers.slurm_read import (
     QUEUE_FORMAT,
@@ -59,6 +60,7 @@ class SlurmScheduler:
             rendezvous="127.0.0.1" if self.interface == "lo" else "",
             python="python3" if launch.container else python,
             saved=SAVED,
+            margin=min(60, launch.time // 4) if launch.time else 60,
             health_command=f"{python} -m trainwright.health",
         )
         return Script("job.sbatch", text)
@@ -68,7 +70,8 @@ class SlurmScheduler:
 
         The run's name becomes the job's, so that every record of Slurm says whose job it is."""
         run = launch.folder.name
-        done = self.shell.run(["sbatch", "--parsable", f"--job-name={run}", str(launch.folder / script.filename)])
+        words = ["sbatch", "--parsable", f"--job-name={run}", str(launch.folder / script.filename)]
+        done = run_with(self.shell, words, from_shell(launch))  # secrets travel in the job's environment
         if done.code != 0:
             raise self._refused(launch, done.err)
         return JobIdentity(done.out.strip().split(";")[0], run, self.start, time.time())
@@ -182,9 +185,8 @@ def batch_options(job: Launch, counts_gpus: bool = True) -> list[str]:
     options = size + [f"{name}={shlex.quote(value)}" for name, value in optional.items() if value]
     options += ["--exclusive"] if job.exclusive else []
     options += ["--kill-on-invalid-dep=yes"] if job.after else []
-    if job.time:
-        # To the ranks, not to this script: they save and say so by their exit status.
-        options.append(f"--signal=USR1@{min(job.grace, job.time // 2)}")
+    # To the ranks, not to this script: they save and say so by their exit status. The limit may be the partition's.
+    options.append(f"--signal=USR1@{min(job.grace, job.time // 2) if job.time else job.grace}")
     options.append("--requeue" if job.requeue else "--no-requeue")
     return [*options, "--open-mode=append", f"--output={shlex.quote(f'{job.folder}/{log}')}"]
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from trainwright.errors import UserError, did_you_mean
+from trainwright.train.objectives import names
 
 UNITS = {"s": 1.0, "sec": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0}
 
@@ -31,6 +32,7 @@ class TrainConfig:
     """Every choice of a run. A default that depends on the model or the machine is written as 0 or an empty text."""
 
     model: str = option("", "what", "a model of the catalogue, `NAME-debug` for its small variant, or a JSON file")
+    objective: str = option("", "what", "what to train for (default: the usual one of that kind of model)")
     data: tuple[str, ...] = option((), "what", "prepared folder, s3://bucket/prefix or builtin:stdlib; `A:3 B:1` mixes")
     steps: int = option(100, "what", "train up to this step", least=1)
     folder: str = option("", "what", "run folder, also where a restart continues (default: runs/MODEL)")
@@ -39,7 +41,8 @@ class TrainConfig:
     batch: int = option(0, "batch", "samples per step over all ranks (default: one micro-batch per data rank)")
     micro_batch: int = option(0, "batch", "samples per forward pass (default: as many as fit on a GPU, 1 on a CPU)")
     holdout: float = option(0.0, "batch", "share of the data kept for evaluation, from its end")
-    isolate: bool = option(True, "batch", "no attention across documents")
+    isolate: bool = option(True, "batch", "no attention across documents (BERT and RoBERTa always fill up across)")
+    mask_rate: float = option(0.15, "batch", "masked LM and span corruption: share of the tokens that are predicted")
     shuffle: bool = option(True, "batch", "shuffle the samples anew each epoch")
     cache: str = option("", "batch", "folder (NVMe) that keeps what was read from S3")
 
@@ -94,10 +97,10 @@ class TrainConfig:
                 raise UserError(
                     f"--{name} is {value}; it must be at least {least}", fix=f"--{name} {f.default or least or 1}"
                 )
-        for share, usual in (("holdout", 0.01), ("beta1", 0.9), ("beta2", 0.95)):
+        for share, usual in (("holdout", 0.01), ("mask_rate", 0.15), ("beta1", 0.9), ("beta2", 0.95)):
             value = getattr(self, share)
             if not value < 1:
-                raise UserError(f"--{share} is {value}; it must be below 1", fix=f"--{share} {usual}")
+                raise UserError(f"--{share.replace('_', '-')} is {value}; it must be below 1", fix=f"--{share} {usual}")
         if self.min_lr > 1:
             raise UserError(f"--min-lr is {self.min_lr}; it is a share of --lr, at most 1", fix="--min-lr 0.1")
         if self.resume not in ("auto", "never") and not self.resume.isdecimal():
@@ -108,6 +111,7 @@ class TrainConfig:
 
 
 CHOICES = {
+    "objective": ("", *names()),
     "precision": ("", "fp32", "bf16", "fp8"),
     "recompute": ("none", "selective", "full"),
     "attention": ("auto", "cudnn", "flash", "efficient", "math"),

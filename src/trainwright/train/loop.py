@@ -67,7 +67,7 @@ class Trainer:
         self.parts = assemble(config, world)
         self.config, self.engine, self.folder = self.parts.config, self.parts.engine, self.parts.folder
         self.state = State()
-        self.record = Record(self.config, self.parts.shape, world)
+        self.record = Record(self.config, self.parts.objective, world)
         self.journal, self.console = self.record.journal, self.record.console
         self.guard = LossGuard(self.config.on_nan, self.config.on_spike, self.config.spike_factor)
         self.request, self.vote = StopRequest(), Vote(world.size)
@@ -232,8 +232,8 @@ class Trainer:
         if not self.guard.before_update and self._apply_guard(*self.guard.judge(loss, norm)) == "rewind":
             return False
         if evaluate or done.step % self.config.log_every == 0 or done.step == self.config.steps:
-            eval_loss = self._evaluate() if evaluate else None
-            self._log_step(Step(done.step, done.seen, done.lr, loss, norm, eval_loss))
+            eval_loss, scores = self._evaluate() if evaluate else (None, None)
+            self._log_step(Step(done.step, done.seen, done.lr, loss, norm, eval_loss, scores))
         return True
 
     def _apply_guard(self, action: str, why: str) -> str:
@@ -268,13 +268,16 @@ class Trainer:
         what = f"cannot rewind: {why}, after {self.rewinds - 1} rewinds without a new checkpoint"
         raise UserError(what, where=str(self.folder), fix=ADVICE)
 
-    def _evaluate(self) -> float | None:
-        if self.parts.eval_loader is None:
-            return None
+    def _evaluate(self) -> tuple[float | None, dict[str, float] | None]:
+        """The loss on the evaluation data, and what else the objective measures there."""
+        loader = self.parts.eval_loader
+        if loader is None:
+            return None, None
         began = time.perf_counter()
-        loss = self.engine.evaluate(self._eval_batches(self.parts.eval_loader))
+        loss = self.engine.evaluate(self._eval_batches(loader))
+        scores = self.parts.objective.scores(self.engine, loader, loss)
         self.record.timings.evaluating += time.perf_counter() - began
-        return loss
+        return loss, scores
 
     def _eval_batches(self, loader: Loader) -> Iterator[Batch]:
         count = min(self.config.eval_batches * self.config.batch, loader.samples.epoch_samples)
@@ -303,7 +306,7 @@ class Trainer:
                 "order": self._data_order(),
                 "recent": list(self.guard.recent),
                 "config": asdict(self.config),
-                "tokenizer": asdict(self.parts.loader.samples.sources[0].manifest.tokenizer),
+                "tokenizer": asdict(self.parts.loader.samples.tokenizer()[0]),
                 "world": self.world.size,
             }
             with self.watchdog.paused():  # the previous save may still be running

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import zipfile
 from pathlib import Path
@@ -53,8 +54,55 @@ def test_prometheus_scrapes_the_nodes_that_are_up(monitoring: str, tmp_path: Pat
     script = script.replace("/var/lib/trainwright", str(tmp_path))
     subprocess.run(["bash", "-c", script], check=True)
     targets = json.loads((tmp_path / "nodes.json").read_text())
-    assert [target["targets"] for target in targets] == [[f"10.1.0.{number}:9100"] for number in up]
+    assert [target["targets"] for target in targets] == [[f"10.1.0.{number}:9942"] for number in up]
     assert all(target["labels"]["queue"] == "train" for target in targets)
+
+
+def test_the_exporter_in_the_script_runs_with_the_systems_python(monitoring: str, tmp_path: Path) -> None:
+    unpack(monitoring, "CODE", tmp_path)
+    words = ["/usr/bin/python3", "-m", "trainwright.exporters", "--once"]
+    done = subprocess.run(words, env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, check=True)
+    assert "trainwright_host_memory_size_bytes" in done.stdout
+    unit = tmp_path / "trainwright/exporters/data/trainwright-exporter.service"
+    if shutil.which("systemd-analyze"):
+        subprocess.run(["systemd-analyze", "verify", unit], check=True)
+        judged = subprocess.run(["systemd-analyze", "security", "--offline=true", unit], capture_output=True, text=True)
+        level = re.search(r"exposure level for \S+: ([\d.]+)", judged.stdout)
+        assert level
+        assert float(level[1]) < 3
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="Prometheus is not installed")
+def test_prometheus_and_alertmanager_accept_their_files(tmp_path: Path) -> None:
+    spec = load(
+        ROOT / "examples" / "monitored.yaml",
+        [
+            "monitoring={alerts: {webhook: 'http://10.0.0.9/x', sns: 'arn:aws:sns:us-east-2:123456789012:on-call', "
+            "mail: {to: a@example.com, sender: b@example.com, server: 'mail.example.com:25'}}, retention_days: 7}"
+        ],
+    )
+    script = make_plan(spec).files["scripts/monitoring.sh"]
+    unpack(script, "FILES", tmp_path)
+    etc = tmp_path / "etc/prometheus"
+    config = etc / "prometheus.yml"
+    config.write_text(config.read_text().replace("/etc/prometheus", str(etc)))
+    subprocess.run(["promtool", "check", "config", config], check=True)
+    subprocess.run(["amtool", "check-config", etc / "alertmanager.yml"], check=True)
+    assert "retention.time=7d" in script
+    assert "sns.conf" in script
+    dashboards = sorted((tmp_path / "var/lib/trainwright/dashboards").iterdir())
+    assert [path.stem for path in dashboards] == ["cluster", "cost", "job", "network", "node", "storage"]
+    for path in dashboards:
+        panels = json.loads(path.read_text())["panels"]
+        assert all(panel["targets"][0]["expr"] for panel in panels)
+
+
+def unpack(script: str, word: str, folder: Path) -> None:
+    """As the script does it."""
+    function = re.search(r"^unpack\(\) \{.*?^\}", script, re.DOTALL | re.MULTILINE)
+    assert function
+    command = f'{function[0]}\nunpack "$0"'
+    subprocess.run(["bash", "-c", command, folder], input=here_document(script, word), text=True, check=True)
 
 
 def test_enroot_keeps_images_on_the_scratch_disks_where_there_are_some() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from trainwright.catalog.runtime import runtime_pins
-from trainwright.platforms.parallelcluster import runtime
+from trainwright.platforms.parallelcluster import monitoring, runtime
 from trainwright.platforms.plan.tree import ClusterPlan, make_plan, write
 from trainwright.report.picture import picture
 from trainwright.spec.load import load
@@ -28,9 +28,11 @@ GOLDEN = ROOT / "tests" / "golden"
 
 @pytest.fixture(autouse=True)
 def same_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The trainer's own code is part of a plan, by its checksum; a change of it is no change of these trees."""
+    """The trainer's and the exporter's own code is part of a plan, by checksum or in a boot script; a change is
+    none of these trees."""
     monkeypatch.setattr(runtime, "node_files", lambda: {"__init__.py": b""})
     monkeypatch.setattr(runtime, "node_archive", lambda: b"the node side")
+    monkeypatch.setattr(monitoring, "archive", lambda files: "")
 
 
 @cache
@@ -52,8 +54,9 @@ def tree(plan: ClusterPlan, folder: Path) -> dict[str, str]:
         assert files.pop(f"stacks/{stack.key}.yaml") == template(stack.template).text
     facts = json.loads(files["plan.json"])
     for job in plan.spec.jobs:
-        files.pop(f"jobs/{job.name}.sbatch")
-        facts["files"].pop(f"jobs/{job.name}.sbatch")
+        name = next(n for n in files if n.startswith(f"jobs/{job.name}."))
+        files.pop(name)
+        facts["files"].pop(name)
     return {**files, "plan.json": json.dumps(facts, indent=2) + "\n"}
 
 

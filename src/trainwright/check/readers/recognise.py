@@ -10,26 +10,31 @@ from typing import Protocol, cast
 
 from trainwright.check.model import File
 from trainwright.check.readers.json_source import parse_json
+from trainwright.check.readers.slurm_conf import kind_of as slurm_kind
 from trainwright.check.readers.templates import filled, is_template, without_suffix
 from trainwright.spec.source import MAX_NODES, Node, SourceError, parse
 
 # Order matters where a file could be two things: the more particular shape first.
-STRUCTURED = ("spec", "parallelcluster", "eksctl", "hyperpod", "cloudformation", "kubernetes", "deepspeed")
+STRUCTURED = (
+    "spec", "parallelcluster", "eksctl", "hyperpod", "cloudformation", "kubernetes", "deepspeed", "trainer_config",
+)  # fmt: skip
 _SHELL_SUFFIXES = {".sh", ".bash", ".sbatch", ".slurm"}
 _SHELL_START = re.compile(r"\A#!.*\b(ba|z|k|da)?sh\b|^#SBATCH\b", re.MULTILINE)
 _DOCKER_START = re.compile(r"\A(\s*(#.*)?\n)*\s*(ARG\s.*\n(\s*(#.*)?\n)*\s*)*FROM\s+\S+", re.IGNORECASE)
 _YAML_SUFFIXES = {".yaml", ".yml", ".json", ".template", ".cfn"}
 _TRAINING_CALLS = ("init_process_group(", ".backward(")  # what every training script of several ranks calls
 _LONG = 2**18
+_TORCHTITAN = re.compile(r"^\[(training|parallelism)\]", re.MULTILINE)
 # What every file of a known kind holds: parsing all other YAML of a repository would take most of the time.
 _MARKS = (
     "AWS::", "Custom::", "AWSTemplateFormatVersion", "Scheduling", "InstanceGroups", "workload_manager",
-    "worker_groups", "zero_optimization", "train_batch_size", "train_micro_batch_size_per_gpu",
+    "worker_groups", "zero_optimization", "compute_environment", "device_train_microbatch_size", "num_nodes",
+    "per_device_train_batch_size", "train_batch_size", "train_micro_batch_size_per_gpu",
 )  # fmt: skip
 _SPEC_WORDS = ("platform", "queues", "extends")
 _SPEC_KEY = re.compile(r"(?:^|[{,])\s*[\"']?(?:platform|queues|extends)[\"']?\s*:", re.MULTILINE)
 # Names worth opening when a folder is walked; an explicit file is always opened.
-CANDIDATE_SUFFIXES = _SHELL_SUFFIXES | _YAML_SUFFIXES | {".py"}
+CANDIDATE_SUFFIXES = _SHELL_SUFFIXES | _YAML_SUFFIXES | {".py", ".toml"}
 
 
 def read_file(path: str, text: str, named: bool = True) -> File | None:
@@ -43,6 +48,12 @@ def read_file(path: str, text: str, named: bool = True) -> File | None:
     if kind is not None:
         file = File(path, filled(text) if suffixed and is_template(text) else text, kind)
         _reader("shell").read(file)
+        file.text = text
+        return file
+    slurm = slurm_kind(inner, text) if inner.endswith(".conf") else None
+    if slurm is not None:
+        file = File(path, filled(text) if is_template(text) else text, f"{slurm}.conf")
+        _reader("slurm_conf").read(file)
         file.text = text
         return file
     if not named and not _may_be_ours(text):
@@ -59,7 +70,7 @@ def read_file(path: str, text: str, named: bool = True) -> File | None:
 
 
 def _may_be_ours(text: str) -> bool:
-    if any(mark in text for mark in _MARKS):
+    if any(mark in text for mark in _MARKS) or _TORCHTITAN.search(text):
         return True
     if "apiVersion" in text and re.search(r"\bkind[\"']?\s*:", text):
         return True
@@ -76,6 +87,12 @@ def _documents(inner: str, text: str, path: str) -> list[Node]:
                 return parse(text, path)
             except SourceError:
                 raise error from None
+    if inner.endswith(".toml"):
+        if not _TORCHTITAN.search(text):
+            return []
+        from trainwright.check.readers.toml_source import parse_toml
+
+        return [parse_toml(text, path)]
     if len(text) > _LONG:
         _refuse_endless(text, path)
     return parse(text, path)
@@ -107,6 +124,8 @@ def _textual_kind(inner: str, text: str) -> str | None:
 def looks_readable(path: PurePath) -> bool:
     """Whether a walk should open the file at all."""
     name = without_suffix(path.name).lower()
+    if name.endswith(".conf"):
+        return any(word in name for word in ("slurm", "gres", "topology"))
     return PurePath(name).suffix in CANDIDATE_SUFFIXES or name.startswith("dockerfile") or name.endswith(".dockerfile")
 
 

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from trainwright.jobs.runtime import managed_runtime
 from trainwright.platforms.annotated import Why
+from trainwright.platforms.parallelcluster.monitoring import monitoring_values
 from trainwright.platforms.parallelcluster.runtime import Shipment, shipment
 from trainwright.platforms.setting import Setting
 from trainwright.shell_templates import shell_environment
@@ -71,7 +72,7 @@ def boot_scripts(setting: Setting) -> tuple[BootScript, ...]:
     if managed_runtime(spec):
         scripts.append(_runtime(shipment(setting)))
     if spec.monitoring:
-        text = render("monitoring.sh.j2", cluster=spec.name)
+        text = render("monitoring.sh.j2", **monitoring_values(spec, pins()["monitoring"]))
         scripts.append(BootScript("monitoring.sh", text, "node metrics, gathered by a Prometheus on the head node"))
     return tuple(scripts)
 

@@ -95,13 +95,26 @@ class Bill:
 def bill(setting: Setting, stacks: tuple[StackPlan, ...]) -> Bill:
     """The bill of a cluster and the stacks around it."""
     region = setting.spec.region or ""
-    lines = _head(setting, region)
+    lines = _control_plane(region) if setting.spec.platform == "eks" else _head(setting, region)
     for queue in setting.spec.queues:
         lines += _queue(setting, queue, region)
     for item in setting.spec.storage:
         lines += _storage(item, region)
     lines += [line for stack in stacks for line in _stack(stack, region)]
     return Bill(region, tuple(lines))
+
+
+def _control_plane(region: str) -> list[Line]:
+    """EKS itself, and the small nodes for its controllers."""
+    from trainwright.platforms.eks.nodegroups import SYSTEM_INSTANCE, SYSTEM_NODES
+
+    listed = unit_price("eks/cluster-hour", region)
+    offer = price(SYSTEM_INSTANCE, region)
+    each, date, note = (offer.usd_hour, offer.date, "") if offer else (None, "", "no public price in this region")
+    return [
+        Line("head", "EKS control plane", 1, 1, listed.usd, listed.date, _region_note(listed.exact)),
+        Line("head", f"{SYSTEM_INSTANCE} for controllers", SYSTEM_NODES, SYSTEM_NODES, each, date, note),
+    ]
 
 
 def _head(setting: Setting, region: str) -> list[Line]:

@@ -1,11 +1,12 @@
-"""The job scripts of a plan: what `trainwright submit` would hand to the scheduler, so that a plan shows jobs too."""
+"""The jobs of a plan: what `trainwright submit` would hand to the scheduler, so that a plan shows jobs too."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from trainwright.jobs.resolved import ResolvedJob
-from trainwright.jobs.run_folder import plan_runs
+from trainwright.jobs.run_folder import FOLDER, plan_runs
+from trainwright.platforms.base import platform_named
 from trainwright.schedulers.launch import Place, launch_of
 from trainwright.schedulers.slurm import SlurmScheduler
 
@@ -20,3 +21,13 @@ def job_scripts(jobs: tuple[ResolvedJob, ...], code: str = "") -> dict[str, str]
         place = Place(folder, "python3", python_path="" if job.runtime.container else code)
         scripts[f"jobs/{job.name}.sbatch"] = scheduler.render(launch_of(job, place)).text
     return scripts
+
+
+def container_jobs(jobs: tuple[ResolvedJob, ...]) -> dict[str, str]:
+    """File of the plan -> manifest or job definition, for platforms that run images."""
+    files: dict[str, str] = {}
+    for job in jobs:
+        scheduler = platform_named(job.spec.platform).preview(job.spec, job.job)
+        script = scheduler.render(launch_of(job, Place(Path(FOLDER) / job.name, "python3")))
+        files[f"jobs/{job.name}{Path(script.filename).suffix}"] = script.text
+    return files

@@ -22,7 +22,7 @@ from trainwright.jobs.resolved import ResolvedJob
 from trainwright.platforms.annotated import to_yaml
 from trainwright.platforms.plan.bill import Bill, bill
 from trainwright.platforms.setting import Setting
-from trainwright.platforms.wiring import StackPlan, check_parameters, wire, zone_count
+from trainwright.platforms.wiring import StackPlan, check_parameters, wire
 from trainwright.platforms.zones import Offers, choose_zones, zone_doubts
 from trainwright.spec.defaults import Default, resolve
 from trainwright.spec.load import LoadedSpec
@@ -30,7 +30,7 @@ from trainwright.spec.model import Spec
 from trainwright.spec.source import read_text
 from trainwright.stacks.library import template
 
-PLANNED = ("parallelcluster", "local")
+PLANNED = ("parallelcluster", "eks", "local")
 RECORD = "plan.json"
 ARCHIVE = ".zip"
 
@@ -71,7 +71,8 @@ def make_plan(loaded: LoadedSpec, offers: Offers | None = None) -> ClusterPlan:
     source = Path(loaded.path).name
     if spec.platform == "local":
         return ClusterPlan(spec, source, defaults, (), {}, Bill("", ()), {}, {}, jobs, findings)
-    return replace(_parallelcluster(Setting(spec, offers), source, defaults, jobs), findings=findings)
+    planner = {"parallelcluster": _parallelcluster, "eks": _eks}[spec.platform]
+    return replace(planner(Setting(spec, offers), source, defaults, jobs), findings=findings)
 
 
 def _parallelcluster(
@@ -95,7 +96,7 @@ def _parallelcluster(
     ship = shipment(setting) if managed_runtime(spec) else None
     files |= {**(ship.texts if ship else {}), **job_scripts(jobs, ship.code if ship else "")}
     keys = {f"scripts/{script.name}": script.key(spec.name) for script in scripts} | (ship.keys if ship else {})
-    zone = _zone(setting)
+    zone = _zone(setting, wiring.zones)
     plan = ClusterPlan(
         spec, source, (*defaults, *zone[0]), wiring.stacks, files, bill(setting, wiring.stacks), keys,
         ship.archives if ship else {}, jobs, notes=zone[1],
@@ -104,15 +105,31 @@ def _parallelcluster(
     return replace(plan, files={**files, **deploy_scripts(spec, wiring.stacks, uploads, keys)})
 
 
-def _zone(setting: Setting) -> tuple[list[Default], tuple[str, ...]]:
+def _zone(setting: Setting, count: int) -> tuple[list[Default], tuple[str, ...]]:
     """The zone that was chosen for a spec that leaves it open, as a default with its reason, and what is doubtful."""
     spec = setting.spec
     if spec.network.private_subnet is not None:
         return [], ()
     if spec.zone is not None:
         return [], zone_doubts(spec, setting.offers)
-    choice = choose_zones(spec, zone_count(setting), setting.offers)
+    choice = choose_zones(spec, count, setting.offers)
     return [Default("zone", choice.zones[0], choice.why)], choice.notes
+
+
+def _eks(setting: Setting, source: str, defaults: tuple[Default, ...], jobs: tuple[ResolvedJob, ...]) -> ClusterPlan:
+    from trainwright.platforms.eks.plan import eks_files, eks_wiring
+    from trainwright.platforms.plan.jobs import container_jobs
+
+    wiring = eks_wiring(setting)
+    files = eks_files(setting, source, wiring)
+    for stack in wiring.stacks:
+        files |= _stack_files(stack, setting.spec)
+    files |= container_jobs(jobs)
+    zone = _zone(setting, wiring.zones)
+    return ClusterPlan(
+        setting.spec, source, (*defaults, *zone[0]), wiring.stacks, files, bill(setting, wiring.stacks), {}, {}, jobs,
+        notes=zone[1],
+    )  # fmt: skip
 
 
 def _stack_files(stack: StackPlan, spec: Spec) -> dict[str, str]:

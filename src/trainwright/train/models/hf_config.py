@@ -12,7 +12,7 @@ from trainwright.files import read_regular
 from trainwright.train.models.hf_families import ABSENT, FAMILIES, IGNORED, OPTIONAL, Config, Family
 from trainwright.train.models.shape import ModelShape, debug_sibling, shape_from, shapes
 
-OWN_FAMILIES = {"gpt3": "gpt2"}  # families of the shape table that another model type writes
+OWN_FAMILIES = {"gpt3": "gpt2", "esm2": "esm"}  # families of the shape table that another model type writes
 
 
 def shape_from_config(config: Config, name: str, where: str) -> ModelShape:
@@ -69,7 +69,7 @@ def shape_of(config: Config, name: str, where: str = "config.json") -> ModelShap
     own = shape_from_config(config, name or _name_of(where), where)
     known = {s.name: s for shape in shapes().values() for s in (shape, debug_sibling(shape))}
     if not name:
-        return next((s for s in known.values() if s.kind == "decoder" and not differences(s, own)), own)
+        return next((s for s in known.values() if not differences(s, own)), own)
     if name not in known:
         raise UserError(f"no model {name!r}", fix=did_you_mean(name, known) or "drop --model to use the config itself")
     apart = differences(known[name], own)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from trainwright.train.models.hf_encoders import TABLES as ENCODER_TABLES
 from trainwright.train.models.shape import ModelShape
 
 Read = Callable[[str], Tensor]
@@ -63,7 +64,8 @@ MPT = {
     "mlp.up.": "transformer.blocks.{}.ffn.up_proj.",
     "mlp.down.": "transformer.blocks.{}.ffn.down_proj.",
 }
-TABLES = {"llama": LLAMA, "mistral": LLAMA, "qwen2": LLAMA, "qwen3": LLAMA, "gpt2": GPT2, "gpt3": GPT2, "mpt": MPT}
+PARTS = {"bert": "query key value", "roberta": "query key value", "esm2": "query key value"}  # else q, k, v
+TABLES = {**ENCODER_TABLES, "llama": LLAMA, "mistral": LLAMA, "qwen2": LLAMA, "qwen3": LLAMA, "gpt2": GPT2, "gpt3": GPT2, "mpt": MPT}
 
 
 def huggingface_name(shape: ModelShape, name: str) -> str:
@@ -82,7 +84,8 @@ def to_huggingface(shape: ModelShape, name: str, tensor: Tensor) -> dict[str, Te
     if ".attention.qkv." in name and shape.family != "falcon":
         parts = ungroup(shape, tensor)
         if "{part}" in theirs:
-            return {theirs.replace("{part}", part): value for part, value in zip("qkv", parts, strict=True)}
+            names = part_names(shape)
+            return {theirs.replace("{part}", part): value for part, value in zip(names, parts, strict=True)}
         tensor = torch.cat(parts)
     return {theirs: tensor.t() if transposed(shape, name) else tensor}
 
@@ -91,13 +94,18 @@ def from_huggingface(shape: ModelShape, name: str, read: Read) -> Tensor:
     """The same parameter from Hugging Face's."""
     theirs = huggingface_name(shape, name)
     if "{part}" in theirs:
-        return group(shape, [read(theirs.replace("{part}", part)) for part in "qkv"])
+        return group(shape, [read(theirs.replace("{part}", part)) for part in part_names(shape)])
     tensor = read(theirs)
     tensor = tensor.t() if transposed(shape, name) else tensor
     if ".attention.qkv." in name and shape.family != "falcon":
         rows = [shape.heads * shape.width_per_head, kv_rows(shape), kv_rows(shape)]
         return group(shape, list(torch.split(tensor, rows)))
     return tensor
+
+
+def part_names(shape: ModelShape) -> list[str]:
+    """How Hugging Face calls the three parts of qkv."""
+    return PARTS.get(shape.family, "q k v").split()
 
 
 def transposed(shape: ModelShape, name: str) -> bool:

@@ -22,7 +22,7 @@ from torch.distributed.checkpoint.state_dict_saver import save as save_sharded
 from trainwright.errors import UserError
 from trainwright.train.checkpoint.manifest import Manifest, describe_file, read_complete, shape_in
 from trainwright.train.checkpoint.stores import FolderStore, open_store, step_name
-from trainwright.train.models.decoder import Decoder
+from trainwright.train.models import model_class
 from trainwright.train.models.hf_config import config_of, shape_of
 from trainwright.train.models.hf_layout import Read, from_huggingface, to_huggingface
 from trainwright.train.models.hf_tokenizer import FILE as TOKENIZER
@@ -38,7 +38,7 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 def parameter_sizes(shape: ModelShape) -> dict[str, torch.Size]:
     """Every parameter of a model, in order, without memory for any."""
     with torch.device("meta"):
-        return {name: param.shape for name, param in Decoder(shape).named_parameters()}
+        return {name: param.shape for name, param in model_class(shape)(shape).named_parameters()}
 
 
 def write_folder(
@@ -67,7 +67,8 @@ def write_folder(
         total = sum(prod(size) for size in parameter_sizes(shape).values()) * DTYPES[dtype].itemsize
         text = json.dumps({"metadata": {"total_size": total}, "weight_map": index}, indent=1)
         (beside / INDEX).write_text(text)
-    (beside / CONFIG).write_text(json.dumps({**config_of(shape, dtype), **(ids or {})}, indent=2) + "\n")
+    # What the model itself fixes wins: RoBERTa counts positions from its padding token.
+    (beside / CONFIG).write_text(json.dumps({**(ids or {}), **config_of(shape, dtype)}, indent=2) + "\n")
     export_tokenizer(run, beside)
     beside.rename(folder)
 

@@ -11,6 +11,8 @@ from typing import Any
 
 from trainwright.errors import UserError, did_you_mean
 
+TOKEN_TYPES = {"bert": 2, "roberta": 1}  # encoders with a norm after each residual sum, and their segment embeddings
+RESERVED_POSITIONS = {"roberta": 2, "esm2": 2}  # of the context: the first positions stand for padding
 SHAPES_FILE = Path(__file__).with_name("shapes.toml")
 DEBUG = "-debug"
 
@@ -62,6 +64,11 @@ class ModelShape:
     @property
     def width_per_head(self) -> int:
         return self.head_dim or self.hidden // self.heads
+
+    @property
+    def longest_sequence(self) -> int:
+        """Tokens of the longest sequence."""
+        return self.context - RESERVED_POSITIONS.get(self.family, 0)
 
 
 @cache
