@@ -38,6 +38,7 @@ VERBS: dict[str, str] = {
     "health": "Check this node, or every node of a cluster, with a verdict a scheduler can act on.",
     "versions": "Show what is installed on the host and in a container, and whether it fits.",
     "runs": "List earlier runs, show one, compare two.",
+    "watch": "Watch jobs and runs live, in the terminal or as a local page.",
     "report": "Write one page about a run, predicted beside measured; compare several runs.",
     "train": "Train a model: alone, under torchrun, or under srun.",
     "data": "Turn text into token shards, show them, verify their checksums.",
