@@ -36,6 +36,7 @@ VERBS: dict[str, str] = {
     "drill": "Cause the faults of a long run on purpose and print what each cost.",
     "health": "Check this node, or every node of a cluster, with a verdict a scheduler can act on.",
     "versions": "Show what is installed on the host and in a container, and whether it fits.",
+    "profile": "Show where the time of a run's steps goes, measured beside predicted.",
     "runs": "List earlier runs, show one, compare two.",
     "report": "Write one page about a run, predicted beside measured; compare several runs.",
     "train": "Train a model: alone, under torchrun, or under srun.",
