@@ -19,7 +19,17 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYTHONUNBUFFERED": "1"}
-LOAD = "import torch, time\na = torch.randn(8192, 8192, device='cuda', dtype=torch.bfloat16)\nend = time.time() + 14\nwhile time.time() < end:\n    for _ in range(50): a @ a\n    torch.cuda.synchronize()\n"
+LOAD = """
+import time
+import torch
+
+a = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
+end = time.time() + 14
+while time.time() < end:
+    for _ in range(50):
+        a @ a
+    torch.cuda.synchronize()
+"""
 FOREIGN = """
 import torch
 from torch.utils.data import DataLoader

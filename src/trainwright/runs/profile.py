@@ -35,7 +35,7 @@ class Collected:
 def collect(run: Run, size: float) -> Collected:
     """Fetch the traces and reports of a run; those over `size` bytes stay on the cluster."""
     shell, source, target = shell_of(run), f"{run.where}/{FOLDER}", run.folder / FOLDER
-    names = [name for name in shell.listing(source) if name.endswith((*TRACES, ".nsys-rep"))]
+    names = [name for name in shell.listing(source) if name.endswith((*TRACES, ".nsys-rep")) and name != SUMMARY]
     left = []
     for name in names:
         length = shell.size(f"{source}/{name}")
