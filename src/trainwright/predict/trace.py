@@ -25,7 +25,7 @@ COMMUNICATION = re.compile(r"nccl|rccl|gloo:|mpi:|ncclDevKernel|oneccl|all_?redu
 KINDS = (
     ("attention", re.compile(r"flash|fmha|attention|sdpa", re.I)),
     ("products", re.compile(r"(?i)gemm|cutlass|nvjet|cublas|xmma|wgmma|matmul|::(add|b|badd|_scaled_)?mm\b|::linear$")),
-    ("optimizer", re.compile(r"adam|multi_tensor|lamb|foreach", re.I)),
+    ("optimizer", re.compile(r"adam|multi_tensor|fused_?lamb|foreach", re.I)),
     ("copies", re.compile(r"memcpy|memset|::copy_", re.I)),
 )  # fmt: skip
 ORDER = ("products", "attention", "elementwise", "optimizer", "copies")
@@ -123,13 +123,15 @@ Work = tuple[float, float, str, str]  # start and end in µs, name, kind
 
 
 def _gpu_work(events: Iterable[dict[str, Any]]) -> Iterator[Work]:
+    """Kernels and copies. What the host launched in the optimizer is its work, whatever its name."""
     rows = list(events)
-    updates = Intervals(_span(e) for e in rows if e.get("cat") == "gpu_user_annotation" and OPTIMIZER.match(e["name"]))
+    updates = Intervals(_span(e) for e in rows if e.get("cat") == "user_annotation" and OPTIMIZER.match(e["name"]))
+    launched = {_correlation(e): float(e["ts"]) for e in rows if e.get("cat") in ("cuda_runtime", "cuda_driver")}
     for event in rows:
         if event.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset"):
             start, end = _span(event)
-            kind = kind_of(event["name"])
-            if kind in ("elementwise", "copies") and updates.covers(start, end):
+            kind, launch = kind_of(event["name"]), launched.get(_correlation(event))
+            if kind in ("elementwise", "copies") and launch is not None and updates.covers(launch, launch):
                 kind = "optimizer"
             yield start, end, event["name"], kind
 
@@ -211,6 +213,10 @@ def short_name(name: str) -> str:
     """A kernel's name without its return type, arguments and template arguments."""
     plain = re.sub(r"^void ", "", name).split("(anonymous namespace)::")[-1]
     return re.split(r"[<(]", plain)[0][:80] or name[:80]
+
+
+def _correlation(event: dict[str, Any]) -> object:
+    return (event.get("args") or {}).get("correlation")
 
 
 def _span(event: dict[str, Any]) -> Span:
