@@ -37,6 +37,7 @@ VERBS: dict[str, str] = {
     "drill": "Cause the faults of a long run on purpose and print what each cost.",
     "health": "Check this node, or every node of a cluster, with a verdict a scheduler can act on.",
     "versions": "Show what is installed on the host and in a container, and whether it fits.",
+    "profile": "Show where the time of a run's steps goes, measured beside predicted.",
     "runs": "List earlier runs, show one, compare two.",
     "watch": "Watch jobs and runs live, in the terminal or as a local page.",
     "report": "Write one page about a run, predicted beside measured; compare several runs.",
