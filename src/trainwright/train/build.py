@@ -15,7 +15,7 @@ from trainwright.errors import UserError
 from trainwright.train.backend import choose_backend
 from trainwright.train.models.attention import ROW_STEPS
 from trainwright.train.objectives.base import Objective
-from trainwright.train.optimizer import AdamW
+from trainwright.train.optimizer import AdamW, local
 from trainwright.train.parallel.activation import apply_checkpointing
 from trainwright.train.parallel.context import apply_context
 from trainwright.train.parallel.data import apply_data
@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 class Built:
     layout: Layout
     runner: Pipeline | SingleStage
-    params: dict[str, nn.Parameter]
+    params: dict[str, nn.Parameter]  # those that are trained
+    frozen: dict[str, nn.Parameter]
     optimizer: AdamW
     gradients: Gradients
     notes: list[str]
@@ -52,15 +53,19 @@ def build(objective: Objective, plan: ParallelPlan, options: EngineOptions, devi
     here = layout(plan, device)
     dtype = torch.float32 if options.precision == "fp32" or here.sharded else torch.bfloat16
     stages = [_stage(objective, here, options, dtype, chunk, device) for chunk in range(plan.virtual_stages)]
-    params = {name: param for stage in stages for name, param in stage.named_parameters()}
+    everything = {name: param for stage in stages for name, param in stage.named_parameters()}
+    params = {name: param for name, param in everything.items() if param.requires_grad}
+    frozen = {name: param for name, param in everything.items() if not param.requires_grad}
     optimizer = AdamW(params, options.optimizer, options.offload_optimizer)
     for name, param in params.items():
         optimizer.write(name, part_of(objective.initial_value(name, param.shape, options.seed, device), param))
+    for name, param in frozen.items():
+        local(param).copy_(part_of(objective.initial_value(name, param.shape, options.seed, device), param))
     wire = torch.float32 if options.precision == "fp32" else torch.bfloat16
     runner = SingleStage(stages[0], here) if plan.pp == 1 else Pipeline(stages, here, wire)
     gradients = Gradients(here, params, shape.tied)
     notes.append(f"plan: {plan} on {plan.world} rank{'s' if plan.world > 1 else ''}")
-    return Built(here, runner, params, optimizer, gradients, notes)
+    return Built(here, runner, params, frozen, optimizer, gradients, notes)
 
 
 def _stage(

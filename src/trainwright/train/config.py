@@ -66,6 +66,13 @@ class TrainConfig:
     beta2: float = option(0.95, "optimizer", "AdamW's second moment")
     clip: float = option(1.0, "optimizer", "largest norm of the gradient; 0: no clipping")
 
+    prototypes: int = option(0, "vision", "DINO: outputs of the head (default: 65536; 1024 for a debug size)")
+    local_crops: int = option(8, "vision", "DINO: small crops per image beside the two large ones")
+    teacher_momentum: float = option(0.996, "vision", "DINO: of the teacher's moving average at the start; ends at 1")
+    teacher_temperature: float = option(0.07, "vision", "DINO: reached after the first tenth of the steps, from 0.04")
+    final_weight_decay: float = option(0.0, "vision", "DINO: where a cosine leads the weight decay (default: constant)")
+    frozen_head: float = option(0.01, "vision", "DINO: share of the steps in which the last layer is not trained")
+
     checkpoint_every: str = option("15min", "checkpoints", "steps (200) or time (15min); `never` also skips the last")
     checkpoint_to: str = option("", "checkpoints", "folder or s3://bucket/prefix (default: in the run folder)")
     keep_last: int = option(3, "checkpoints", "how many of the newest to keep", least=1)

@@ -8,7 +8,7 @@ import json
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -162,12 +162,14 @@ def run_of(named: str) -> Path | None:
 
 def read_checkpoint(manifest: Manifest, reader: FileSystemReader) -> tuple[ModelShape, Read]:
     """The shape of one of our checkpoints, and a function that reads a parameter of it."""
-    shape = shape_in(manifest)
+    shape, part, prefix = shape_in(manifest), "model", ""
+    if manifest.trainer.get("config", {}).get("objective") == "dino":  # the teacher's backbone is what DINO trains for
+        shape, part, prefix = replace(shape, vocab=0), "objective", "teacher.backbone."
     sizes = parameter_sizes(shape)
 
     def read(name: str) -> Tensor:
         tensor = torch.empty(sizes[name])
-        load_sharded({"model": {name: tensor}}, storage_reader=reader, no_dist=True)
+        load_sharded({part: {prefix + name: tensor}}, storage_reader=reader, no_dist=True)
         return tensor
 
     return shape, read

@@ -59,6 +59,9 @@ class ModelShape:
     rope_dim: int = 0  # the part of head_dim with rotary positions, and the width of a value, under latent attention
     value_dim: int = 0
     mtp_layers: int = 0  # multi-token prediction: further layers, each with a pass through the output head
+    image: int = 224  # vision: pixels of a side, pixels of a patch's side, channels
+    patch: int = 16
+    channels: int = 3
     source: str = ""
 
     @property
@@ -125,6 +128,7 @@ def debug_sibling(shape: ModelShape) -> ModelShape:
     heads = 4 if shape.kv_heads == 1 else kv_heads * min(group, 4)
     hidden = 16 * heads
     ffn = max(16, round(hidden * shape.ffn / shape.hidden / 16) * 16)
+    pixels = {"image": 32, "patch": 8} if shape.kind == "vision" else {}
     return replace(
         shape,
         name=shape.name + DEBUG,
@@ -135,8 +139,9 @@ def debug_sibling(shape: ModelShape) -> ModelShape:
         head_dim=16,
         ffn=ffn,
         vocab=min(shape.vocab, 2048),
-        context=min(shape.context, 1024),
+        context=17 if pixels else min(shape.context, 1024),
         window=min(shape.window, 64),
+        **pixels,
     )
 
 
