@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from trainwright.train.build import build
+from trainwright.train.lora import LoRAOptions
 from trainwright.train.models.shape import ModelShape
 from trainwright.train.objectives.base import Objective
 from trainwright.train.objectives.causal_lm import CausalLM
@@ -32,6 +33,7 @@ class EngineOptions:
     optimizer: AdamWOptions = field(default_factory=AdamWOptions)
     offload_optimizer: bool = False
     deterministic: bool = False
+    lora: LoRAOptions | None = None  # train adapters only
 
 
 @dataclass(frozen=True, slots=True)

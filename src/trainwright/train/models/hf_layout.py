@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from trainwright.train.models.hf_encoders import TABLES as ENCODER_TABLES
+from trainwright.train.models.hf_t5 import t5_name
 from trainwright.train.models.hf_vision import table_of
 from trainwright.train.models.shape import ModelShape
 
@@ -71,6 +72,8 @@ TABLES = {**ENCODER_TABLES, "llama": LLAMA, "mistral": LLAMA, "qwen2": LLAMA, "q
 
 def huggingface_name(shape: ModelShape, name: str) -> str:
     """Hugging Face's name of one of our parameters; `{part}` stands for q, k and v where they lie apart."""
+    if shape.family == "t5":
+        return t5_name(shape, name)
     if shape.family == "vit" and "." not in name:
         return table_of(shape)[name]
     table = table_of(shape) if shape.family == "vit" else TABLES.get(shape.family)
@@ -91,6 +94,9 @@ def to_huggingface(shape: ModelShape, name: str, tensor: Tensor) -> dict[str, Te
             names = part_names(shape)
             return {theirs.replace("{part}", part): value for part, value in zip(names, parts, strict=True)}
         tensor = torch.cat(parts)
+    if name.endswith(".cross.kv.weight"):
+        rows = tensor.view(shape.heads, 2, shape.width_per_head, -1)
+        return {theirs.replace("{part}", part): rows[:, n].reshape(-1, shape.hidden) for n, part in enumerate("kv")}
     if shape.family == "vit":
         tensor = tensor.reshape(vision_size(shape, name, tensor))
     return {theirs: tensor.t() if transposed(shape, name) else tensor}
@@ -99,6 +105,10 @@ def to_huggingface(shape: ModelShape, name: str, tensor: Tensor) -> dict[str, Te
 def from_huggingface(shape: ModelShape, name: str, read: Read) -> Tensor:
     """The same parameter from Hugging Face's."""
     theirs = huggingface_name(shape, name)
+    if name.endswith(".cross.kv.weight"):
+        parts = [read(theirs.replace("{part}", part)) for part in "kv"]
+        heads = [part.view(shape.heads, 1, shape.width_per_head, -1) for part in parts]
+        return torch.cat(heads, dim=1).reshape(-1, shape.hidden)
     if "{part}" in theirs:
         return group(shape, [read(theirs.replace("{part}", part)) for part in part_names(shape)])
     tensor = read(theirs)

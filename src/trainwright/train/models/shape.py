@@ -32,7 +32,7 @@ class ModelShape:
     context: int
     kind: str = "decoder"  # decoder | encoder | encoder-decoder | vision
     head_dim: int = 0  # 0: hidden // heads
-    activation: str = "swiglu"  # swiglu | gelu | gelu-tanh | relu
+    activation: str = "swiglu"  # swiglu | geglu | gelu | gelu-tanh | relu
     norm: str = "rmsnorm"  # rmsnorm | layernorm
     norm_eps: float = 1e-5
     norm_bias: bool = False  # LayerNorm with a bias (GPT, Falcon) or without (MPT)
@@ -195,7 +195,7 @@ def latent_attention_parameters(shape: ModelShape) -> int:
 
 
 def mlp_parameters(shape: ModelShape) -> int:
-    ups = 2 if shape.activation == "swiglu" else 1
+    ups = 2 if shape.activation in ("swiglu", "geglu") else 1
     biases = (ups * shape.ffn + shape.hidden) if shape.bias or shape.mlp_bias else 0
     return (ups + 1) * shape.hidden * shape.ffn + biases
 

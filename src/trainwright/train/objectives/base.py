@@ -68,6 +68,9 @@ class Objective:
     def attach(self, engine: Engine) -> None:
         """Called once, when the engine is built."""
 
+    def based(self, engine: Engine) -> None:
+        """Called after the weights of `--base` were loaded."""
+
     def begin_step(self, engine: Engine) -> None:
         """Called before the first micro-batch of a step."""
 

@@ -185,6 +185,9 @@ class Dino(Objective):
             for model in engine.runner.stages:
                 model.loss = torch.compile(dino_loss, dynamic=False)
 
+    def based(self, engine: Engine) -> None:
+        self.attach(engine)
+
     def begin_step(self, engine: Engine) -> None:
         self.sums.zero_()
         if self.options.final_weight_decay:
