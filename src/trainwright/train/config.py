@@ -35,6 +35,10 @@ class TrainConfig:
     model: str = option("", "what", "a model of the catalogue, `NAME-debug` for its small variant, or a JSON file")
     objective: str = option("", "what", "what to train for (default: the usual one of that kind of model)")
     data: tuple[str, ...] = option((), "what", "prepared folder, s3://bucket/prefix or builtin:stdlib; `A:3 B:1` mixes")
+    base: str = option("", "what", "start from these weights: a Hugging Face folder, a run or a checkpoint")
+    lora_rank: int = option(0, "what", "train LoRA adapters of this rank on all linear layers; 0: train the whole model")
+    lora_alpha: float = option(32.0, "what", "LoRA: the adapters are scaled by alpha / rank")
+    dpo_beta: float = option(0.1, "what", "DPO: how strongly the model is kept near the one it started from")
     steps: int = option(100, "what", "train up to this step", least=1)
     folder: str = option("", "what", "run folder, also where a restart continues (default: runs/MODEL)")
 
@@ -66,6 +70,13 @@ class TrainConfig:
     beta1: float = option(0.9, "optimizer", "AdamW's first moment")
     beta2: float = option(0.95, "optimizer", "AdamW's second moment")
     clip: float = option(1.0, "optimizer", "largest norm of the gradient; 0: no clipping")
+
+    prototypes: int = option(0, "vision", "DINO: outputs of the head (default: 65536; 1024 for a debug size)")
+    local_crops: int = option(8, "vision", "DINO: small crops per image beside the two large ones")
+    teacher_momentum: float = option(0.996, "vision", "DINO: of the teacher's moving average at the start; ends at 1")
+    teacher_temperature: float = option(0.07, "vision", "DINO: reached after the first tenth of the steps, from 0.04")
+    final_weight_decay: float = option(0.0, "vision", "DINO: where a cosine leads the weight decay (default: constant)")
+    frozen_head: float = option(0.01, "vision", "DINO: share of the steps in which the last layer is not trained")
 
     checkpoint_every: str = option("15min", "checkpoints", "steps (200) or time (15min); `never` also skips the last")
     checkpoint_to: str = option("", "checkpoints", "folder or s3://bucket/prefix (default: in the run folder)")

@@ -309,12 +309,13 @@ class Trainer:
         if not self.parts.saves:
             return
         if self.saved_at != self.state.step:
+            tokenizer = self.parts.loader.samples.tokenizer()[0]
             record = {
                 "state": {**asdict(self.state), "productive": self.record.productive(self.state)},
                 "order": self._data_order(),
                 "recent": list(self.guard.recent),
                 "config": asdict(self.config),
-                "tokenizer": asdict(self.parts.loader.samples.tokenizer()[0]),
+                "tokenizer": asdict(tokenizer) if tokenizer is not None else None,
                 "world": self.world.size,
             }
             with self.watchdog.paused():  # the previous save may still be running
