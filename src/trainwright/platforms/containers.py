@@ -30,7 +30,8 @@ def kubernetes_scheduler(spec: Spec, job: Job, prefix: str = "") -> KubernetesSc
         claims={**claims, **said.claims},
         scratch=tuple(item.mount for item in spec.storage if item.kind == "nvme"),
         service_account=service_account(spec),
-        kueue=said.kueue or (queue.name if spec.platform == "eks" else ""),  # a plan of ours has a queue of Kueue for each
+        kueue=said.kueue
+        or (queue.name if spec.platform == "eks" else ""),  # a plan of ours has a queue of Kueue for each
         gang=said.gang or "",
     )
     return KubernetesScheduler(settings, job.kind or said.kind, said.context, spec.name)

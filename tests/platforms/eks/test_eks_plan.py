@@ -104,6 +104,15 @@ def test_the_nodes_of_a_block_wait_for_it_and_have_all_cards() -> None:
     }
 
 
+def test_the_control_plane_gets_a_second_zone_beside_the_one_that_is_named() -> None:
+    plan = plan_of(ROOT / "examples/eks-p5-block.yaml")
+    rows = json.loads(plan.files["stacks/network.parameters.json"])
+    zones = {row["ParameterKey"]: row["ParameterValue"] for row in rows}
+    assert zones["Zone1"] == "use2-az3"
+    assert zones["Zone2"] in ("use2-az1", "use2-az2")
+    assert set(cluster(plan)["vpc"]["subnets"]["private"]) == {"private-1", "private-2"}
+
+
 def test_a_queue_of_kueue_holds_what_its_nodes_have() -> None:
     made = objects(plan_of(ROOT / "examples/eks-p5-block.yaml"))
     queue = next(item for item in made if item["kind"] == "ClusterQueue")
@@ -136,7 +145,7 @@ def broken(tmp_path: Path, **changes: str) -> str:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"zone": "use2-az3"}, "the control plane of EKS stands in two"),
+        ({"zone": "us-east-2c"}, "the control plane of EKS stands in two"),
         ({"queues": "[{name: system, instance: p5.48xlarge, count: 2}]"}, "node group `system` of its own"),
         ({"queues": "[{name: q, instance: p6-b300.48xlarge, count: 2}]"}, "the first of p6-b300.48xlarge has none"),
         ({"network": "{vpc: vpc-1, public_subnet: subnet-1, private_subnet: subnet-2}"}, "subnets in two zones"),

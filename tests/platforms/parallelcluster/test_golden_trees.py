@@ -28,8 +28,8 @@ GOLDEN = ROOT / "tests" / "golden"
 
 @pytest.fixture(autouse=True)
 def same_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The trainer's and the exporter's own code is part of a plan, by its checksum or in a boot script; a change of it is
-    no change of these trees."""
+    """The trainer's and the exporter's own code is part of a plan, by checksum or in a boot script; a change is
+    none of these trees."""
     monkeypatch.setattr(runtime, "node_files", lambda: {"__init__.py": b""})
     monkeypatch.setattr(runtime, "node_archive", lambda: b"the node side")
     monkeypatch.setattr(monitoring, "archive", lambda files: "")

@@ -224,14 +224,17 @@ def test_a_refusal_points_at_the_line(plan_of: Any) -> None:
     assert caught.value.status == 1
 
 
-def test_zones_in_an_account_with_a_named_zone_must_be_named(plan_of: Any) -> None:
+def test_a_second_zone_is_chosen_by_id_and_must_be_named_beside_a_name(plan_of: Any) -> None:
+    """Zone names mean other zones in other accounts, so none can be chosen beside one."""
     with pytest.raises(UserError, match="needs 2 zones and the spec names 1"):
-        plan_of(BASE + "zone: use2-az3\naccounting: true\n")
+        plan_of(BASE + "zone: us-east-2c\naccounting: true\n")
+    zones = dict(plan_of(BASE + "zone: use2-az3\naccounting: true\n").stacks[0].parameters)
+    assert zones == {"ZoneStyle": "id", "Zone1": "use2-az3", "Zone2": "use2-az1"}
     plan = plan_of(BASE + "zone: use2-az3\naccounting: true\nnetwork: {more_zones: [use2-az1]}\n")
     assert dict(plan.stacks[0].parameters) == {"ZoneStyle": "id", "Zone1": "use2-az3", "Zone2": "use2-az1"}
 
 
-@pytest.mark.parametrize("platform", ["eks", "batch", "hyperpod", "hyperpod-eks"])
+@pytest.mark.parametrize("platform", ["hyperpod", "hyperpod-eks"])
 def test_platforms_that_are_not_planned_say_so(plan_of: Any, platform: str) -> None:
     with pytest.raises(UserError, match=f"platform {platform} yet") as caught:
         plan_of(BASE, f"platform={platform}")

@@ -118,7 +118,14 @@ def test_every_hole_of_a_script_is_quoted(name: str) -> None:
     from trainwright.platforms.parallelcluster.boot import render
 
     hostile = "/x$(touch pwned)`id`'\"; rm -rf $HOME #"
-    monitoring = {"runs": hostile, "configuration": "", "port": 1, "retention": "1d", "as_root": True, "grafana": hostile}
+    monitoring = {
+        "runs": hostile,
+        "configuration": "",
+        "port": 1,
+        "retention": "1d",
+        "as_root": True,
+        "grafana": hostile,
+    }
     pinned = pins()["docker"] | pins()["lustre_efa"] | asdict(runtime_pins())
     places = dict.fromkeys(("scratch", "cluster", "root", "runtime", "code", "archive", "folder"), hostile)
     files = [(hostile, "0", hostile)]
