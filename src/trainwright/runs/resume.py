@@ -82,9 +82,10 @@ def refuse_unless_over(run: Run, request: ResumeRequest) -> None:
         )
     if not status.over and not (request.force and status.state == "unknown"):
         more = f": {status.reason}" if status.state == "unknown" else ""
+        ends = "it is ending: try again in a moment"
+        fix = ends if status.state == "completing" else f"`trainwright cancel {run.name}` ends it first"
         raise NothingToResume(
-            f"{run.name} is {status.state}{more}",
-            fix="if its job has certainly ended: --force" if more else f"`trainwright cancel {run.name}` ends it first",
+            f"{run.name} is {status.state}{more}", fix="if its job has certainly ended: --force" if more else fix
         )
 
 
