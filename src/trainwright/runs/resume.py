@@ -3,6 +3,7 @@ the old one, on the same or another cluster, queue or number of nodes."""
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -100,9 +101,11 @@ def resumed_spec(run: Run, request: ResumeRequest) -> LoadedSpec:
         if value is not None:
             changes[name] = flag_node(value, f"--{name} {value}")
     place, flag = checkpoint_place(run), f"resume {run.name}"
-    if job.get("script") is not None:
-        script = run.folder / "code" / Path(job.get("script").text).name  # type: ignore[union-attr]
-        changes["script"] = flag_node(str(script), flag)
+    script = job.get("script")
+    if script is not None:
+        copy = run.folder / "code" / Path(script.text).name
+        if copy.is_file():  # by a relative path, as a file of this machine is named
+            changes["script"] = flag_node(os.path.relpath(copy), flag)
         changes["env"] = _with(job.get("env"), CHECKPOINTS, flag_node(place, flag))
     else:
         changes["checkpoint"] = _with(job.get("checkpoint"), "to", flag_node(place, flag))
