@@ -25,6 +25,7 @@ from trainwright.runs.required import check_required
 from trainwright.runs.store import Run
 from trainwright.schedulers.base import Launch, Scheduler, Script
 from trainwright.schedulers.launch import Place, launch_of
+from trainwright.schedulers.profiling import CARRIED, ProfileOrder, profiled
 from trainwright.schedulers.shell import Shell
 from trainwright.spec.load import LoadedSpec
 
@@ -41,6 +42,7 @@ class Order:
     scheduler: Scheduler
     venv: str = ""
     findings: tuple[Finding, ...] = ()  # what `check` says about the spec; no errors
+    profile: ProfileOrder | None = None
 
     @property
     def shell(self) -> Shell:
@@ -75,6 +77,8 @@ def plan(order: Order) -> Planned:
     python = "python3" if elsewhere else scheduler.python
     path = "" if remote else os.environ.get("PYTHONPATH", "")
     launch = launch_of(job, Place(folder, python, scheduler.interface, order.venv, path))
+    if order.profile:
+        launch = profiled(launch, order.profile, job.trainer == "trainwright", order.ships_code)
     run = Run(
         name, job.name, scheduler.name, job.spec.platform, scheduler.cluster, order.shell.host, remote,
         queue=launch.queue, nodes=launch.nodes, ranks=launch.ranks, created=time.time(),
@@ -128,6 +132,8 @@ def fill_folder(order: Order, planned: Planned) -> None:
             if job.training is not None and job.training.model_file is not None:
                 shutil.copyfile(job.training.model_file, folder / "code" / job.training.model_copy)
         code.record_git(job.base, folder)
+    if any(word.endswith(CARRIED) for word in planned.launch.command):
+        code.ship_profiler(folder / "code", CARRIED)
     store.write(planned.run)
     for path in folder.iterdir():  # what the user's environment holds is for the user alone
         if path.is_file():

@@ -31,8 +31,8 @@ def launch_of(resolved: ResolvedJob, place: Place) -> Launch:
     """Everything a scheduler needs to know about a job."""
     job, at, runtime = resolved.job, resolved.placement, resolved.runtime
     # Without shipping, a script is where the job says it is: in the image or on a mounted file system.
-    code = place.folder / "code" if runtime.ships_code else Path(POD_CODE if runtime.packs_code else job.script or "/x")
-    code = code if runtime.ships_code or runtime.packs_code else code.parent
+    in_image = Path(POD_CODE) if runtime.packs_code else Path(job.script or "").parent
+    code = place.folder / "code" if runtime.ships_code else in_image
     environment = with_interface(resolved.environment, place.interface)
     return Launch(
         name=job.name,
@@ -80,9 +80,9 @@ def _checkpoints(resolved: ResolvedJob) -> list[EnvVar]:
 
 def _shipped_lines(resolved: ResolvedJob, place: Place, code: Path) -> list[EnvVar]:
     if not resolved.runtime.ships_code:
-        path = EnvVar("PYTHONPATH", POD_CODE, "the code that was sent with the run")
+        sent = EnvVar("PYTHONPATH", POD_CODE, "the code that was sent with the run")
         return [
-            *([path] if resolved.runtime.packs_code and "PYTHONPATH" not in resolved.job.env else []),
+            *([sent] if resolved.runtime.packs_code and "PYTHONPATH" not in resolved.job.env else []),
             EnvVar("TRAINWRIGHT_RUN", str(place.folder), "the run folder: metrics, events and checkpoints go there"),
             EnvVar("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "[rank${rank}]:", "tells the ranks of a node's log apart"),
         ]
