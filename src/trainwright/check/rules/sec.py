@@ -14,6 +14,7 @@ from trainwright.check.model import Command, EnvVar, File, PortRule, Value, know
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.tables import edit_to, table
 from trainwright.spec.source import Span
+from trainwright.spec.words import SECRET_NAME
 
 if TYPE_CHECKING:
     from trainwright.check.facts import AwsFacts
@@ -125,7 +126,6 @@ _TOKEN_NAME = re.compile(r"(?:HF_TOKEN|HUGGING_?FACE\w*TOKEN|WANDB_API_KEY|NGC_A
 _ACCOUNT = re.compile(r"arn:aws[a-z-]*:[a-z0-9-]+:[a-z0-9-]*:(\d{12}):")
 _LOOKS_SECRET = re.compile(r"[A-Za-z0-9/+_-]{30,}")
 # In a spec of ours a reference takes the place of any value, so a name that says what it holds is enough.
-_SECRET_NAME = re.compile(r"(?:.*_)?(?:TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|ACCESS_KEY|CREDENTIALS?)$")
 _WRITTEN_OUT = re.compile(r"(?![/.~]|[a-z0-9]+://)(?=.*[A-Za-z])[^\s$]{8,}")
 
 
@@ -174,7 +174,7 @@ def no_secret_is_written_down(file: File) -> Iterator[Problem]:
 def _is_written_out(file: File, env: EnvVar) -> bool:
     if not env.value.known or _made_up(env.value.value):
         return False
-    if file.format == "spec" and _SECRET_NAME.match(env.name):
+    if file.format == "spec" and SECRET_NAME.match(env.name):
         return _WRITTEN_OUT.fullmatch(env.value.value) is not None
     return _TOKEN_NAME.match(env.name) is not None and _LOOKS_SECRET.fullmatch(env.value.value) is not None
 
