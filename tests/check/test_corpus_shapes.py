@@ -1,4 +1,4 @@
-"""Shapes of the judged corpus: (what the file is, its name, its text, the findings it must give). Those without a finding
+"""Shapes of the judged corpus: (what it is, its name, its text, the findings it must give). Those without a finding
 were reported wrongly, or to no use, by an earlier version."""
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import re
 import socket
 import subprocess
@@ -63,20 +64,19 @@ def test_the_exporter_serves_a_large_node_quickly_in_little_memory(
     served: tuple[str, subprocess.Popen[str]],
 ) -> None:
     address, process = served
-    spent = []
+    before = cpu_seconds(process.pid)
     for _ in range(10):
         with urllib.request.urlopen(address) as answer:
             page = answer.read().decode()
-        match = re.search(r"^trainwright_exporter_scrape_seconds (\S+)", page, re.MULTILINE)
-        assert match
-        spent.append(float(match[1]))
+    # Its own time: on a busy machine it waits for a processor as well.
+    assert (cpu_seconds(process.pid) - before) / 10 < 0.05
+    assert "trainwright_exporter_scrape_seconds 0." in page
     assert page.count("\ntrainwright_efa_tx_bytes_total{") == 32
     assert 'trainwright_run_loss{run="first-20261115",slurm_job="42"}' in page
     assert 'trainwright_filesystem_responding{mount="/fsx",type="lustre"} 0' in page  # mounted in the recording only
-    assert min(spent) < 0.05, spent  # the others may have waited for a processor
     memory = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{process.pid}/status").read_text())
     assert memory
-    assert int(memory[1]) < 40_000
+    assert int(memory[1]) < 32_000  # NVML adds about ten MB
     with pytest.raises(urllib.error.HTTPError, match="404"):
         urllib.request.urlopen(address.replace("metrics", "etc/passwd"))
 
@@ -89,6 +89,11 @@ def test_clients_that_say_nothing_do_not_stop_it(served: tuple[str, subprocess.P
     silent += [socket.create_connection(("127.0.0.1", port)) for _ in range(20)]
     for connection in silent:
         connection.close()
+
+
+def cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def address_port(address: str) -> str:

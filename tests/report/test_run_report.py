@@ -175,6 +175,7 @@ def test_lines_that_were_cut_off_or_hold_nonsense_do_no_harm(tmp_path: Path) -> 
     path = short_run(tmp_path)
     with (path / "metrics.jsonl").open("a") as out:
         out.write('{"step": 41, "loss": NaN, "time": "x"}\n[1]\nnull\n{"step": true}\n{"step": 42, "lo')
+    (path / "prediction.json").write_text('{"tokens_per_s": "many"}')
     (path / "timings.jsonl").write_text('{"step": 1}\n{"step": 2, "hosts": 3}\n')
     with (path / "events.jsonl").open("a") as out:
         out.write('{"event": "ended"}\n{"time": 1, "event": "ended", "code": 3}\n{')

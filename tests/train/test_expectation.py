@@ -17,7 +17,14 @@ ENOUGH = WARM_UP + 3 * WINDOW
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    facts = {"tokens_per_s": 1000.0, "low": 200.0, "gpus": 4, "step_time_s": 1.0, "goodput": {"effective": 1.0}}
+    facts = {
+        "tokens_per_s": 1000.0,
+        "low": 200.0,
+        "high": 300.0,
+        "gpus": 4,
+        "step_time_s": 1.0,
+        "goodput": {"effective": 1.0},
+    }
     (tmp_path / "prediction.json").write_text(json.dumps(facts))
     return tmp_path
 

@@ -101,7 +101,7 @@ def main(words: list[str] | None = None) -> int:
         print(f"error: cannot listen on {address}:{options.port}: {os.strerror(error.errno or 0)}", file=sys.stderr)
         return 1
     names = ", ".join(server.exporter.names)
-    print(f"http://{address}:{server.server_port}/metrics serves {names}", file=sys.stderr, flush=True)
+    print(f"http://{address}:{server.server_address[1]}/metrics serves {names}", file=sys.stderr, flush=True)
     for sign in (signal.SIGTERM, signal.SIGINT):
         signal.signal(sign, lambda *_: threading.Thread(target=server.shutdown).start())
     server.serve_forever()

@@ -24,7 +24,9 @@ UNSIGNED, LONG = ctypes.c_uint, ctypes.c_ulonglong
 
 
 class Memory(ctypes.Structure):
-    _fields_ = (("total", LONG), ("free", LONG), ("used", LONG))
+    """nvmlMemory_v2_t: `used` without what the driver keeps for itself, as nvidia-smi shows it."""
+
+    _fields_ = (("version", UNSIGNED), ("total", LONG), ("reserved", LONG), ("free", LONG), ("used", LONG))
 
 
 class Utilization(ctypes.Structure):
@@ -116,7 +118,7 @@ class GpuCollector:
         if used:
             text = "Share of the time in which a kernel ran."
             metrics.gauge("gpu_utilization_ratio", text).add(used.gpu / 100, **gpu)
-        memory = self._structure("nvmlDeviceGetMemoryInfo", Memory(), handle)
+        memory = self._structure("nvmlDeviceGetMemoryInfo_v2", Memory(ctypes.sizeof(Memory) | 2 << 24), handle)
         if memory:
             metrics.gauge("gpu_memory_size_bytes", "Memory of a GPU.").add(memory.total, **gpu)
             metrics.gauge("gpu_memory_used_bytes", "Memory of a GPU in use.").add(memory.used, **gpu)

@@ -20,7 +20,7 @@ def rows(job: ResolvedJob) -> list[tuple[str, str, str]]:
     derived = [
         ("instance", placement.queue.instance or "none", f"queue {placement.queue.name}"),
         ("ranks", str(job.ranks), "nodes x processes"),
-        ("cpus", str(placement.cpus), "per process: the node's cores, shared out"),
+        ("cpus", str(placement.cpus or "all"), "per process: the node's cores, shared out"),
         (
             "run folder",
             job.run_root or "of this machine",

@@ -147,7 +147,7 @@ class JobResolver:
             return None
         instance = find_instance(queue.instance or "")
         gpus = queue.gpus if queue.gpus is not None else instance.gpus if instance else 0
-        cores = queue.cpus or (instance.cores if instance else 1)
+        cores = queue.cpus or (instance.cores if instance else 0)  # 0: whole nodes that nobody has counted
         processes = self.job.processes or gpus or 1
         nodes = 1 if self.scheduler == "process" and not self.written("nodes") else self.job.nodes or 1
         self._decide_placement(queue, nodes, processes, gpus)
@@ -158,7 +158,7 @@ class JobResolver:
                 fix="nodes: 1 with more processes, or platform local for a real Slurm with many nodes",
             )  # fmt: skip
         self._check_processes(queue, processes, gpus, cores, instance is not None)
-        cpus = max(1, cores // processes)
+        cpus = max(1, cores // processes) if cores else 0
         return Placement(queue=queue, instance=instance, nodes=nodes, processes=processes, gpus=gpus, cpus=cpus)
 
     def _decide_placement(self, queue: Queue, nodes: int, processes: int, gpus: int) -> None:
@@ -186,7 +186,7 @@ class JobResolver:
                 "SPC003", "processes", what=f"{processes} processes share {gpus} GPUs: NCCL takes one rank per GPU",
                 fix=f"processes: {gpus}, or leave it out",
             )  # fmt: skip
-        elif not on_instance and processes > cores:
+        elif not on_instance and 0 < cores < processes:
             self.refuse(
                 "SPC003", "processes",
                 what=f"job {self.job.name!r} starts {processes} processes on nodes with {cores} CPUs",

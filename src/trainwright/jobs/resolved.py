@@ -30,7 +30,7 @@ class Placement:
     nodes: int
     processes: int  # per node: one rank each
     gpus: int  # per node
-    cpus: int  # per process
+    cpus: int  # per process; 0: not known before the job starts
 
     @property
     def ranks(self) -> int:

@@ -7,7 +7,9 @@ import json
 import math
 import os
 import statistics
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,8 @@ from trainwright.predict.constants import Constants, constants, scalar_names
 from trainwright.predict.hardware import device
 from trainwright.predict.setup import Setup
 from trainwright.predict.setup_record import from_record
-from trainwright.predict.step import step_time
+from trainwright.predict.step import StepTime, step_time
+from trainwright.predict.trace_terms import TERMS, calibration_terms
 
 SUSTAINED = {
     "sm_80": "matmul_sustained_ampere",
@@ -29,6 +32,8 @@ SUSTAINED = {
 SHARED = {"overlap_contention": 0.5, "step_fixed": 0.5, "tp_overlap_hidden": 0.3, "alltoall_exposed": 0.3}
 SUSTAINED_SIGMA = 0.06
 NOISE = 0.01  # of a run's measured speed, in log space
+PROFILE_NOISE = 0.05  # of a profiled term: kernels are sorted into terms by their names
+PROFILED = ("matrix products", "exposed communication")
 DEVICE_NOISE = 0.03  # of `bench device`: a product alone, for a second, against what a long step sustains
 SMALL = 0.005  # a change below this share is not kept
 FAR = 2.0  # sigmas beyond which a value contradicts the published rows
@@ -44,6 +49,7 @@ class Run:
     setup: Setup | None
     predicted_tokens_per_s: float
     tokens_per_s: float
+    terms: dict[str, float] = field(default_factory=dict)  # seconds per step, where the run was profiled
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +136,8 @@ def read_run(folder: Path) -> Run:
             f"{prediction} holds no prediction: {record.get('unavailable', 'it has no tokens_per_s')}",
             fix="calibrate with a run whose job could be predicted",
         )
-    return Run(from_record(record), float(record["tokens_per_s"]), statistics.median(kept))
+    terms = calibration_terms(folder)
+    return Run(from_record(record), float(record["tokens_per_s"]), statistics.median(kept), terms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,11 +184,13 @@ def calibrate(paths: list[Path]) -> list[Change]:
     families = set(_settings().get(RUNS, []))
     changes = []
     computed = [(r.setup, r.tokens_per_s) for r in runs if r.setup is not None]
+    profiled = [(r.setup, r.terms) for r in runs if r.setup is not None and r.terms]
     for family, name in SUSTAINED.items():
         of_family = [(s, rate) for s, rate in computed if s.cluster.device.family == family]
         measured = [rate.log_ratio for rate in rates if rate.family == family]
         if of_family or measured:
-            changes += fit_constants({name: SUSTAINED_SIGMA, **SHARED}, of_family, measured)
+            of_profiles = [(s, terms) for s, terms in profiled if s.cluster.device.family == family]
+            changes += fit_constants({name: SUSTAINED_SIGMA, **SHARED}, of_family, measured, of_profiles)
         families |= {family} if of_family else set()
     on_cpu = [math.log(r.tokens_per_s / r.predicted_tokens_per_s) for r in runs if r.setup is None]
     if on_cpu:
@@ -205,7 +214,10 @@ def mean_size(log: list[float]) -> float:
 
 
 def fit_constants(
-    prior: dict[str, float], runs: list[tuple[Setup, float]], device_rates: list[float] | None = None
+    prior: dict[str, float],
+    runs: list[tuple[Setup, float]],
+    device_rates: list[float] | None = None,
+    profiles: Sequence[tuple[Setup, dict[str, float]]] = (),
 ) -> list[Change]:
     """The most likely values given measurements and prior: a Kalman update per measurement. A constant that hardly
     affects them keeps its value. `device_rates` are measured over assumed rates of the first constant, in log space."""
@@ -215,8 +227,17 @@ def fit_constants(
         gain = spread[0][0] / (spread[0][0] + DEVICE_NOISE**2)
         x[0] += gain * (ratio - x[0])
         spread[0][0] *= 1 - gain
+    for s, terms in profiles:
+        for term in PROFILED:
+            # A term that hardly counts says little, and one that was not predicted says nothing.
+            if (
+                terms.get(term, 0.0) > 0.02 * sum(terms.values())
+                and predicted_term(step_time(s, calibrated()), term) > 0
+            ):
+                observe = partial(log_term, s, term)
+                x, spread = updated(x, spread, names, observe, math.log(terms[term]), PROFILE_NOISE)
     for s, rate in runs:
-        x, spread = updated(x, spread, names, s, rate)
+        x, spread = updated(x, spread, names, partial(log_speed, s), math.log(rate), NOISE)
     start = calibrated()
     kept = {n: v for n, v in moved(names, x).items() if abs(v / getattr(constants(), n) - 1) > SMALL}
     old, new = log_errors(runs, start), log_errors(runs, constants().with_values(**kept))
@@ -237,20 +258,38 @@ def moved(names: list[str], x: list[float]) -> dict[str, float]:
     return {name: float(getattr(constants(), name)) * math.exp(v) for name, v in zip(names, x, strict=True)}
 
 
+def log_speed(s: Setup, c: Constants) -> float:
+    return math.log(s.tokens / step_time(s, c).total)
+
+
+def log_term(s: Setup, term: str, c: Constants) -> float:
+    return math.log(max(predicted_term(step_time(s, c), term), 1e-9))
+
+
+def predicted_term(step: StepTime, term: str) -> float:
+    return sum(step.parts[part] for part in TERMS[term])
+
+
 def updated(
-    x: list[float], spread: list[list[float]], names: list[str], s: Setup, rate: float
+    x: list[float],
+    spread: list[list[float]],
+    names: list[str],
+    observe: Callable[[Constants], float],
+    measured: float,
+    noise: float,
 ) -> tuple[list[float], list[list[float]]]:
-    """Mean and covariance of the constants after one run, with its speed linearised at the result (five rounds)."""
+    """Mean and covariance of the constants after one measurement (of what `observe` predicts, in log space), linearised
+    at the result (five rounds)."""
 
     def speed(at: list[float]) -> float:
-        return math.log(s.tokens / step_time(s, constants().with_values(**moved(names, at))).total)
+        return observe(constants().with_values(**moved(names, at)))
 
     here, nudge, size = x, 0.02, range(len(x))
     for _ in range(5):
         now = speed(here)
         slope = [(speed([v + nudge * (i == j) for j, v in enumerate(here)]) - now) / nudge for i in size]
         toward = [sum(spread[i][j] * slope[j] for j in size) for i in size]
-        gain = [t / (sum(g * t for g, t in zip(slope, toward, strict=True)) + NOISE**2) for t in toward]
-        left = math.log(rate) - now - sum(slope[i] * (x[i] - here[i]) for i in size)
+        gain = [t / (sum(g * t for g, t in zip(slope, toward, strict=True)) + noise**2) for t in toward]
+        left = measured - now - sum(slope[i] * (x[i] - here[i]) for i in size)
         here = [x[i] + gain[i] * left for i in size]
     return here, [[spread[i][j] - gain[i] * toward[j] for j in size] for i in size]

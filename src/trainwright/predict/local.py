@@ -52,11 +52,30 @@ def cache_file(key: str) -> Path:
     return Path(home) / "trainwright" / "probes" / f"{key}.json"
 
 
+def _kept(shape: ModelShape, seq: int, micro: int, threads: int) -> Path:
+    sizes = f"{shape.hidden}-{shape.heads}-{shape.kv_heads}-{shape.ffn}-{shape.vocab}-{shape.activation}-{seq}-{micro}"
+    return cache_file(f"{platform.node()}-{threads}-{sizes}")
+
+
+def is_fresh(path: Path) -> bool:
+    return path.is_file() and time.time() - path.stat().st_mtime < KEPT_SECONDS
+
+
+def is_probed(shape: ModelShape, plan: ParallelPlan, batch: Batch) -> bool:
+    """Whether a prediction on this machine needs no measurement any more."""
+    return is_fresh(_kept(shape, batch.sequence, batch.micro, _threads(plan)[1]))
+
+
+def _threads(plan: ParallelPlan) -> tuple[int, int]:
+    """The machine's cores, and how many threads a rank has of them."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return cores, int(os.environ.get("OMP_NUM_THREADS") or max(1, cores // plan.world))
+
+
 def probe(shape: ModelShape, seq: int, micro: int, threads: int) -> Probe:
     """From the cache, or measured now."""
-    sizes = f"{shape.hidden}-{shape.heads}-{shape.kv_heads}-{shape.ffn}-{shape.vocab}-{shape.activation}-{seq}-{micro}"
-    path = cache_file(f"{platform.node()}-{threads}-{sizes}")
-    if path.is_file() and time.time() - path.stat().st_mtime < KEPT_SECONDS:
+    path = _kept(shape, seq, micro, threads)
+    if is_fresh(path):
         return Probe(**json.loads(path.read_text(encoding="utf-8")))
     timings = measure(shape, seq, micro, threads)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -138,8 +157,7 @@ def predict_local(shape: ModelShape, plan: ParallelPlan, batch: Batch, pace: flo
     """A step of the trainer on this machine's CPU; the ranks of the plan share its cores. `pace` is measured over
     predicted speed of earlier runs here."""
     ranks = plan.world
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    threads = int(os.environ.get("OMP_NUM_THREADS") or max(1, cores // ranks))
+    cores, threads = _threads(plan)
     timings = probe(shape, batch.sequence, batch.micro, threads)
     crowded = max(1.0, ranks / cores)
     parameters = parameter_count(shape)

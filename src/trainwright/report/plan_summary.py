@@ -96,7 +96,8 @@ def _created(plan: ClusterPlan) -> Table:
         table.add_row(f"{plan.spec.name}-{stack.key}", f"stacks/{stack.key}.yaml", f"[dim]{stack.why}[/dim]")
     nodes = ", ".join(f"{_count(q.count.min, q.count.max)} × {q.instance}" for q in plan.spec.queues if q.count)
     head = f"head {plan.spec.head.instance}; " if plan.spec.head.instance else ""
-    table.add_row(plan.spec.name, "cluster.yaml", f"[dim]{head}{nodes}[/dim]")
+    if "cluster.yaml" in plan.files:
+        table.add_row(plan.spec.name, "cluster.yaml", f"[dim]{head}{nodes}[/dim]")
     return table
 
 

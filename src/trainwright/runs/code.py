@@ -76,6 +76,12 @@ def ship_helper(code: Path) -> None:
     (target / "__init__.py").write_text(f'{own}\n__path__ = __import__("pkgutil").extend_path(__path__, __name__)\n')
 
 
+def ship_profiler(code: Path, name: str) -> None:
+    """What starts another's script under torch's profiler: one file that needs nothing else of ours."""
+    code.mkdir(exist_ok=True)
+    shutil.copy2(Path(trainwright.__file__).parent / "train" / "profile.py", code / name)
+
+
 def record_git(where: Path, run: Path) -> None:
     """`git.json` and `git.diff`: the commit, and how the files differed from it."""
     head = _git(where, "rev-parse", "HEAD")

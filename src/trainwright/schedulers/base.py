@@ -44,7 +44,7 @@ class Launch:
     folder: Path  # the run folder, as the nodes see it
     nodes: int = 1
     processes: int = 1  # per node
-    cpus: int = 1  # per process
+    cpus: int = 1  # per process; 0: all of the node's, shared out when the job starts
     gpus: int = 0  # per node
     queue: str = ""
     environment: tuple[EnvVar, ...] = ()

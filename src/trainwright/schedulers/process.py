@@ -105,10 +105,12 @@ def members(folder: Path) -> list[int]:
 def _outcome(folder: Path) -> tuple[State, int | None, str]:
     with contextlib.suppress(FileNotFoundError):
         code = int((folder / "exit").read_text())
-        return ("completed" if code == 0 else "failed"), code, ""
+        # A script that is ended still writes its status.
+        ended: State = "cancelled" if (folder / "cancelled").exists() else "failed"
+        return ("completed" if code == 0 else ended), code, ""
     pid, started = (folder / "pid").read_text().split()
-    if (folder / "cancelled").exists() and not members(folder):
-        return "cancelled", None, ""
+    if (folder / "cancelled").exists():
+        return ("completing" if members(folder) else "cancelled"), None, ""
     if _start_time(int(pid)) == started:
         return "running", None, ""
     return "failed", None, "its process is gone and left no exit status; the machine may have restarted"

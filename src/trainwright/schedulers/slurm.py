@@ -166,10 +166,10 @@ def batch_options(job: Launch, counts_gpus: bool = True) -> list[str]:
     log = "job-%a.log" if job.array else "job.log"
     # Under torchrun Slurm starts one task per node, which gets the processors of all its ranks.
     tasks, cpus = (job.processes, job.cpus) if job.launcher == "srun" else (1, job.cpus * job.processes)
-    size = [f"--nodes={job.nodes}", f"--ntasks-per-node={tasks}", f"--cpus-per-task={cpus}"]
+    size = [f"--nodes={job.nodes}", f"--ntasks-per-node={tasks}", *([f"--cpus-per-task={cpus}"] if cpus else [])]
     # Instance types are counted in cores. Where Slurm counts hardware threads, this gives each rank whole cores, all of
     # the node's cores are shared out, and each rank is bound to its own.
-    size += ["--hint=nomultithread"] if job.gpus and counts_gpus and job.exclusive else []
+    size += ["--hint=nomultithread"] if job.gpus and cpus and job.exclusive else []
     optional = {
         # `default` is no name that a partition can have (slurm.conf keeps it for defaults): the cluster's own choice.
         "--partition": job.queue if job.queue != "default" else "",

@@ -85,7 +85,9 @@ def _queue(spec: Spec, queue: Queue, path: str, fill: _Filler) -> Queue:
         queue = fill.fill(
             queue, path, "nodes", queue.count.max if queue.count else 1, "one node is the smallest cluster"
         )
-        return fill.fill(queue, path, "cpus", 1, "one CPU a node shares a laptop fairly")
+        if spec.platform == "slurm" and queue.exclusive and queue.instance is None:
+            return queue  # whole nodes: the job counts their CPUs when it starts
+        return fill.fill(queue, path, "cpus", 1, "one CPU per node shares a laptop fairly")
     known = find_instance(queue.instance or "")
     queue = fill.fill(queue, path, "count", CountRange(min=0, max=1), "one node at most, none while idle", _show_count)
     has_efa = known is not None and known.efa_cards > 0

@@ -14,8 +14,9 @@ from torch.distributed.tensor._utils import compute_local_shape_and_global_offse
 from trainwright.errors import UserError
 from trainwright.train.backend import choose_backend
 from trainwright.train.models.attention import ROW_STEPS
+from trainwright.train.lora import apply_lora, initial_adapter, is_adapter
 from trainwright.train.objectives.base import Objective
-from trainwright.train.optimizer import AdamW
+from trainwright.train.optimizer import AdamW, local
 from trainwright.train.parallel.activation import apply_checkpointing
 from trainwright.train.parallel.context import apply_context
 from trainwright.train.parallel.data import apply_data
@@ -34,7 +35,8 @@ if TYPE_CHECKING:
 class Built:
     layout: Layout
     runner: Pipeline | SingleStage
-    params: dict[str, nn.Parameter]
+    params: dict[str, nn.Parameter]  # those that are trained
+    frozen: dict[str, nn.Parameter]
     optimizer: AdamW
     gradients: Gradients
     notes: list[str]
@@ -52,15 +54,25 @@ def build(objective: Objective, plan: ParallelPlan, options: EngineOptions, devi
     here = layout(plan, device)
     dtype = torch.float32 if options.precision == "fp32" or here.sharded else torch.bfloat16
     stages = [_stage(objective, here, options, dtype, chunk, device) for chunk in range(plan.virtual_stages)]
-    params = {name: param for stage in stages for name, param in stage.named_parameters()}
+    everything = {name: param for stage in stages for name, param in stage.named_parameters()}
+    params = {name: param for name, param in everything.items() if param.requires_grad}
+    frozen = {name: param for name, param in everything.items() if not param.requires_grad}
     optimizer = AdamW(params, options.optimizer, options.offload_optimizer)
-    for name, param in params.items():
-        optimizer.write(name, part_of(objective.initial_value(name, param.shape, options.seed, device), param))
+    for name, param in everything.items():
+        initial = initial_adapter if is_adapter(name) else objective.initial_value
+        value = part_of(initial(name, param.shape, options.seed, device), param)
+        if name in params:
+            optimizer.write(name, value)
+        else:
+            local(param).copy_(value)
     wire = torch.float32 if options.precision == "fp32" else torch.bfloat16
     runner = SingleStage(stages[0], here) if plan.pp == 1 else Pipeline(stages, here, wire)
     gradients = Gradients(here, params, shape.tied)
+    if options.lora is not None:
+        count, whole = (sum(p.numel() for p in group.values()) for group in (params, everything))
+        notes.append(f"LoRA: rank {options.lora.rank}, {count:,} of {whole:,} parameters are trained")
     notes.append(f"plan: {plan} on {plan.world} rank{'s' if plan.world > 1 else ''}")
-    return Built(here, runner, params, optimizer, gradients, notes)
+    return Built(here, runner, params, frozen, optimizer, gradients, notes)
 
 
 def _stage(
@@ -72,6 +84,8 @@ def _stage(
     with torch.device("meta"):
         layers = stage_layers(number, stages, objective.shape.layers)
         model: Any = objective.build(layers, number == 0, number == stages - 1).to(dtype)
+        if options.lora is not None:
+            apply_lora(model, options.lora)
     if plan.tp > 1:
         (apply_tensor_encoder if objective.shape.kind == "encoder" else apply_tensor)(model, here)
     if plan.cp > 1:

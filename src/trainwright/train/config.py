@@ -15,6 +15,7 @@ from typing import Any
 
 from trainwright.errors import UserError, did_you_mean
 from trainwright.train.objectives import names
+from trainwright.train.profile import EXAMPLE, parse_request
 
 UNITS = {"s": 1.0, "sec": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0}
 
@@ -34,6 +35,10 @@ class TrainConfig:
     model: str = option("", "what", "a model of the catalogue, `NAME-debug` for its small variant, or a JSON file")
     objective: str = option("", "what", "what to train for (default: the usual one of that kind of model)")
     data: tuple[str, ...] = option((), "what", "prepared folder, s3://bucket/prefix or builtin:stdlib; `A:3 B:1` mixes")
+    base: str = option("", "what", "start from these weights: a Hugging Face folder, a run or a checkpoint")
+    lora_rank: int = option(0, "what", "train LoRA adapters of this rank on all linear layers; 0: train the whole model")
+    lora_alpha: float = option(32.0, "what", "LoRA: the adapters are scaled by alpha / rank")
+    dpo_beta: float = option(0.1, "what", "DPO: how strongly the model is kept near the one it started from")
     steps: int = option(100, "what", "train up to this step", least=1)
     folder: str = option("", "what", "run folder, also where a restart continues (default: runs/MODEL)")
 
@@ -66,6 +71,13 @@ class TrainConfig:
     beta2: float = option(0.95, "optimizer", "AdamW's second moment")
     clip: float = option(1.0, "optimizer", "largest norm of the gradient; 0: no clipping")
 
+    prototypes: int = option(0, "vision", "DINO: outputs of the head (default: 65536; 1024 for a debug size)")
+    local_crops: int = option(8, "vision", "DINO: small crops per image beside the two large ones")
+    teacher_momentum: float = option(0.996, "vision", "DINO: of the teacher's moving average at the start; ends at 1")
+    teacher_temperature: float = option(0.07, "vision", "DINO: reached after the first tenth of the steps, from 0.04")
+    final_weight_decay: float = option(0.0, "vision", "DINO: where a cosine leads the weight decay (default: constant)")
+    frozen_head: float = option(0.01, "vision", "DINO: share of the steps in which the last layer is not trained")
+
     checkpoint_every: str = option("15min", "checkpoints", "steps (200) or time (15min); `never` also skips the last")
     checkpoint_to: str = option("", "checkpoints", "folder or s3://bucket/prefix (default: in the run folder)")
     keep_last: int = option(3, "checkpoints", "how many of the newest to keep", least=1)
@@ -79,6 +91,7 @@ class TrainConfig:
     log_samples: bool = option(False, "watching", "record which samples each step saw, for audits of the data")
     tensorboard: bool = option(False, "watching", "write TensorBoard files into the run folder")
     wandb: str = option("", "watching", "Weights & Biases project to report to")
+    profile: str = option("", "watching", "trace these steps of these ranks: 'steps=10..12 ranks=0,8'")
 
     on_nan: str = option("skip", "guards", "loss or gradient is NaN or infinite: skip the step, rewind, or stop")
     on_spike: str = option("log", "guards", "loss far above the recent ones: log, skip, rewind or stop")
@@ -103,6 +116,11 @@ class TrainConfig:
                 raise UserError(f"--{share.replace('_', '-')} is {value}; it must be below 1", fix=f"--{share} {usual}")
         if self.min_lr > 1:
             raise UserError(f"--min-lr is {self.min_lr}; it is a share of --lr, at most 1", fix="--min-lr 0.1")
+        if self.profile:
+            try:
+                parse_request(self.profile)
+            except ValueError as error:
+                raise UserError(f"--profile is {self.profile!r}: {error}", fix=f"--profile '{EXAMPLE}'") from None
         if self.resume not in ("auto", "never") and not self.resume.isdecimal():
             raise UserError(f"--resume is {self.resume!r}", fix="auto, never, or the number of a step")
 

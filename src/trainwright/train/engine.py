@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from trainwright.train.build import build
+from trainwright.train.lora import LoRAOptions
 from trainwright.train.models.shape import ModelShape
 from trainwright.train.objectives.base import Objective
 from trainwright.train.objectives.causal_lm import CausalLM
@@ -32,6 +33,7 @@ class EngineOptions:
     optimizer: AdamWOptions = field(default_factory=AdamWOptions)
     offload_optimizer: bool = False
     deterministic: bool = False
+    lora: LoRAOptions | None = None  # train adapters only
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,8 @@ class Engine:
         self.device = torch.device(device)
         built = build(self.objective, plan, options, self.device)
         self.layout, self.runner, self.notes = built.layout, built.runner, built.notes
-        self.params, self.optimizer, self.gradients = built.params, built.optimizer, built.gradients
+        self.params, self.frozen = built.params, built.frozen
+        self.optimizer, self.gradients = built.optimizer, built.gradients
         self.sums: dict[str, Tensor] = {}  # fp32 gradient sums of several bf16 micro-batches
         self.collected: tuple[dict[str, Tensor], Tensor] | None = None  # gradients of all ranks, and their norm
         self.objective.attach(self)
@@ -83,6 +86,7 @@ class Engine:
 
     def forward_backward(self, microbatches: list[Any]) -> tuple[Tensor, Tensor]:
         """Gradients of the mean loss over the global batch, and (that loss, its tokens)."""
+        self.objective.begin_step(self)
         moved = [batch.to(self.device) for batch in microbatches]
         tokens = self._global_tokens(moved)
         divisor = self.plan.data * self.plan.cp  # FSDP averages over these ranks, the loss is a sum
@@ -95,6 +99,7 @@ class Engine:
         """The norm of the whole gradient, before clipping, for a guard that checks it before the update."""
         if self.collected is None:
             grads = self.gradients.collect(self.params, self.sums)
+            self.objective.adjust(grads, self)
             self.collected = grads, self.gradients.norm(grads)
         return self.collected[1]
 
@@ -144,6 +149,7 @@ class Engine:
         for kind in ("model", "exp_avg", "exp_avg_sq"):
             for name, value in state[kind].items():
                 self.optimizer.load(kind, name, value)
+        self.objective.loaded()
 
     def _global_tokens(self, microbatches: list[Any]) -> Tensor:
         count = torch.stack([self.objective.count(batch) for batch in microbatches]).sum()

@@ -27,6 +27,7 @@ class Expectation:
 
     tokens_per_s: float
     low: float  # of the 80 % interval, tokens/s
+    high: float
     step_s: float
     goodput: float
 
@@ -52,10 +53,11 @@ def read_expectation(folder: Path) -> Expectation | None:
     try:
         row = json.loads((folder / "prediction.json").read_text(encoding="utf-8"))
         goodput = float((row.get("goodput") or {}).get("effective") or 1.0)
-        rate, low, step_s = float(row["tokens_per_s"]), float(row["low"]) * int(row["gpus"]), float(row["step_time_s"])
+        rate, step_s = float(row["tokens_per_s"]), float(row["step_time_s"])
+        low, high = (float(row[name]) * int(row["gpus"]) for name in ("low", "high"))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
-    return Expectation(rate, low, step_s, goodput) if rate > 0 else None
+    return Expectation(rate, low, high, step_s, goodput) if rate > 0 else None
 
 
 class BehindWatch:
@@ -102,9 +104,10 @@ class BehindWatch:
         """Steps may be as fast as predicted while the training as a whole is not: time went into starting again."""
         goodput = row.get("goodput")
         allowed = expected.goodput * expected.low / expected.tokens_per_s
-        if goodput is None or goodput >= allowed or RESTARTS in self.said or _starts(self.folder) < 2:
+        if goodput is None or goodput >= allowed or RESTARTS in self.said or (count := _starts(self.folder) - 1) < 1:
             return None
-        why = f"{_starts(self.folder) - 1} restarts: {goodput:.0%} of the time went into steps that count"
+        times = "1 restart" if count == 1 else f"{count} restarts"
+        why = f"{times}: {goodput:.0%} of the time went into steps that count"
         return self._say(row, row["tokens_per_s"] * goodput, RESTARTS, why)
 
     def _cause(self, expected: Expectation) -> tuple[str, str]:

@@ -146,8 +146,9 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 class Console:
     """One aligned line per step; colour only on a terminal."""
 
-    def __init__(self, steps: int, active: bool, stream: TextIO | None = None, unit: str = "tok") -> None:
-        self.steps, self.active, self.unit = steps, active, unit
+    def __init__(self, steps: int, active: bool, stream: TextIO | None = None, samples_of: int = 0) -> None:
+        """With `samples_of`, speed is shown in samples of so many tokens."""
+        self.steps, self.active, self.samples_of = steps, active, samples_of
         self.stream = stream or sys.stderr
         self.colour = self.stream.isatty() and "NO_COLOR" not in os.environ
         self.on_closed: Callable[[], None] = lambda: None
@@ -170,7 +171,7 @@ class Console:
             self._bold(f"loss {m.loss:8.4f}"),
             f"norm {m.grad_norm:7.3f}",
             f"lr {m.lr:.2e}",
-            f"{si(m.tokens_per_s):>6}{self.unit}/s",
+            f"{si(m.tokens_per_s / (self.samples_of or 1)):>6}{'samples' if self.samples_of else 'tok'}/s",
             f"{'' if m.mfu is None else f'mfu {m.mfu:5.1%}'}",
             f"mem {m.memory_gb:5.1f} GB",
             f"wait {waits / max(m.step_s, 1e-9):4.1%}",

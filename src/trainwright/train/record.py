@@ -71,7 +71,7 @@ class Record:
         self.lock: TextIO | None = None
         self.trackers: Trackers | None = None
         self.journal = Journal(self.folder, world.first)
-        self.console = Console(config.steps, world.first, unit=objective.unit)
+        self.console = Console(config.steps, world.first, samples_of=objective.tokens_per_sample if objective.counts_samples else 0)
         self.tokens, self.flops = objective.tokens_per_sample, objective.flops_per_token()
         self.peak = (peak_flops(world.device) or 0.0) * world.size
         self.first_start = time.time()
@@ -80,12 +80,13 @@ class Record:
         self.last: Metrics | None = None
         self.behind = BehindWatch(self.folder, clocks=throttled_clocks)
 
-    def open(self, tokenizer: tuple[TokenizerId, bytes | None]) -> None:
+    def open(self, tokenizer: tuple[TokenizerId | None, bytes | None]) -> None:
         """Before the first step, on rank 0: lock the folder for this run, write its configuration and its tokenizer."""
         self.lock = self.lock or self._lock()
         self.last_checkpoint = self.journal.last_checkpoint()
         self.journal.remove_result()
-        keep_tokenizer(self.folder, *tokenizer)
+        if tokenizer[0] is not None:
+            keep_tokenizer(self.folder, tokenizer[0], tokenizer[1])
         write_durably(self.folder / "config.json", self.config.to_json().encode())
 
     def _lock(self) -> TextIO:

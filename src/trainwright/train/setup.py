@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from trainwright.errors import UserError
+from trainwright.train.base_weights import load_base
 from trainwright.train.checkpoint.checkpointer import Checkpointer, Retention
 from trainwright.train.checkpoint.stores import FolderStore, open_store
 from trainwright.train.config import Interval, TrainConfig, parse_interval
 from trainwright.train.data.loader import Loader, Options, Samples
 from trainwright.train.engine import Engine, EngineOptions
+from trainwright.train.lora import LoRAOptions
 from trainwright.train.metrics import require_trackers
 from trainwright.train.micro_batch import choose_micro_batch
 from trainwright.train.models.shape import ModelShape, lookup
@@ -63,6 +65,9 @@ def assemble(config: TrainConfig, world: World) -> Parts:
     checked = on_all_ranks(world, lambda: check(config, world))
     config, folder = checked.config, Path(checked.config.folder)
     engine = Engine(checked.shape, checked.plan, engine_options(config), world.device, checked.objective)
+    if config.base:
+        on_all_ranks(world, lambda: load_base(engine, config.base))
+        checked.objective.based(engine)
     pin = world.device.type == "cuda"
     config = replace(config, micro_batch=choose_micro_batch(config, engine, checked.samples, world, folder))
     micro, rank, ranks = config.micro_batch, engine.data_rank, engine.data_world
@@ -78,7 +83,7 @@ def assemble(config: TrainConfig, world: World) -> Parts:
         loader=Loader(checked.samples, config.batch, micro, rank, ranks, pin),
         eval_loader=eval_loader,
         schedule=checked.schedule,
-        checkpointer=open_checkpoints(config, folder, checked.shape, world, saves),
+        checkpointer=open_checkpoints(config, folder, model_identity(checked.shape, config.lora_rank), world, saves),
         saves=saves,
         interval=checked.interval,
     )
@@ -93,6 +98,7 @@ def check(config: TrainConfig, world: World) -> Checked:
     config = with_defaults(config, shape, plan, world)
     schedule = Schedule(config.schedule, config.lr, config.steps, config.warmup, config.decay, config.min_lr)
     plan.check(shape, world.size, config.sequence, config.batch)
+    require_trainable(config, plan)
     objective = objective_for(config, shape)
     samples = open_data(config, config.data, objective)
     eval_samples = open_eval_samples(config, objective)
@@ -101,6 +107,14 @@ def check(config: TrainConfig, world: World) -> Checked:
     if plan.pp > 1:
         schedule_of(0, plan.pp, plan.virtual_stages, config.batch // (plan.data * micro_batch))
     return Checked(config, shape, objective, plan, samples, eval_samples, schedule, interval)
+
+
+def require_trainable(config: TrainConfig, plan: ParallelPlan) -> None:
+    """Refuse adapters without the weights that they adapt, and under plans that cut the layers they belong to."""
+    if config.lora_rank and not config.base:
+        raise UserError("--lora-rank without the weights that it adapts", fix="--base FOLDER")
+    if config.lora_rank and plan.tp > 1:
+        raise UserError("LoRA is not combined with tensor parallelism", where=f"plan {plan}", fix="shard or replicate")
 
 
 def plan_of(text: str, world: int) -> ParallelPlan:
@@ -156,15 +170,18 @@ def engine_options(config: TrainConfig) -> EngineOptions:
         optimizer=AdamWOptions(betas=(config.beta1, config.beta2), weight_decay=config.weight_decay),
         offload_optimizer=config.offload_optimizer,
         deterministic=config.deterministic,
+        lora=LoRAOptions(config.lora_rank, config.lora_alpha) if config.lora_rank else None,
     )
 
 
-def open_checkpoints(config: TrainConfig, folder: Path, shape: ModelShape, world: World, saves: bool) -> Checkpointer:
+def open_checkpoints(
+    config: TrainConfig, folder: Path, model: dict[str, Any], world: World, saves: bool
+) -> Checkpointer:
     where = config.checkpoint_to or str(folder / "checkpoints")
     store = open_store(where, folder / "scratch")
     if saves and isinstance(store, FolderStore):
         require_shared(store.root, world)
-    return Checkpointer(store, Retention(config.keep_last, config.keep_every), world.device, model_identity(shape))
+    return Checkpointer(store, Retention(config.keep_last, config.keep_every), world.device, model)
 
 
 def require_shared(root: Path, world: World) -> None:
@@ -200,7 +217,7 @@ def require_probe(probe: Path) -> None:
         )
 
 
-def model_identity(shape: ModelShape) -> dict[str, Any]:
-    """The numbers that identify a model, as JSON types."""
-    numbers = {k: v for k, v in asdict(shape).items() if k != "source"}
+def model_identity(shape: ModelShape, lora_rank: int = 0) -> dict[str, Any]:
+    """The numbers that identify a model, as JSON types; a checkpoint of adapters is not one of a whole model."""
+    numbers = {k: v for k, v in asdict(shape).items() if k != "source"} | {"lora_rank": lora_rank}
     return {k: list(v) if isinstance(v, tuple) else v for k, v in numbers.items()}

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from trainwright.check.model import Command, Container, File, Job, Pod, ShellScript, Value
+from trainwright.check.model import Command, Container, File, Job, Pod, ShellScript, Value, Volume
 from trainwright.check.readers.arguments import apply, whole
 from trainwright.check.readers.kubernetes_pods import container_of, pod_of
 from trainwright.check.readers.pins import pins_in_image
@@ -49,13 +49,22 @@ def read(file: File) -> None:
             continue
         templates = list(_templates(root))
         made = [(t, pod_of(t.node, t.kind, t.role, t.replicas)) for t in templates]
-        file.pods += [pod for _, pod in made]
+        for _, pod in made:
+            pod.volumes += _claims(root)
+            file.pods.append(pod)
         for template, pod in made:
             _jobs(file, template, pod, made, lines)
         file.jobs += _train_job(root, file, lines)
     for pod in file.pods:
         for container in pod.containers:
             file.pins += pins_in_image(container.image) if container.image is not None else []
+
+
+def _claims(root: Node) -> list[Volume]:
+    """Volumes that a StatefulSet claims for each of its pods."""
+    listed = root.get("spec", "volumeClaimTemplates")
+    names = [text_at(one, "metadata", "name") for one in (listed.elements() if listed is not None else ())]
+    return [Volume(name.span, name, "persistentVolumeClaim") for name in names if name is not None]
 
 
 def _templates(root: Node) -> Iterator[Template]:

@@ -14,9 +14,11 @@ from trainwright.check.readers.slurm_conf import kind_of as slurm_kind
 from trainwright.check.readers.templates import filled, is_template, without_suffix
 from trainwright.spec.source import MAX_NODES, Node, SourceError, parse
 
-# Order matters where a file could be two things: the more particular shape first.
+# Order matters where a file could be two things: the more particular shape first. The last is for files that are
+# named as values.
 STRUCTURED = (
     "spec", "parallelcluster", "eksctl", "hyperpod", "cloudformation", "kubernetes", "deepspeed", "trainer_config",
+    "helm_values",
 )  # fmt: skip
 _SHELL_SUFFIXES = {".sh", ".bash", ".sbatch", ".slurm"}
 _SHELL_START = re.compile(r"\A#!.*\b(ba|z|k|da)?sh\b|^#SBATCH\b", re.MULTILINE)
@@ -29,12 +31,16 @@ _TORCHTITAN = re.compile(r"^\[(training|parallelism)\]", re.MULTILINE)
 _MARKS = (
     "AWS::", "Custom::", "AWSTemplateFormatVersion", "Scheduling", "InstanceGroups", "workload_manager",
     "worker_groups", "zero_optimization", "compute_environment", "device_train_microbatch_size", "num_nodes",
-    "per_device_train_batch_size", "train_batch_size", "train_micro_batch_size_per_gpu",
+    "per_device_train_batch_size", "nvidia.com/gpu", "train_batch_size", "train_micro_batch_size_per_gpu",
+)  # fmt: skip
+TERRAFORM_MARKS = (
+    "aws_fsx_lustre_file_system", "aws_eks_node_group", "eks_managed_node_groups", "self_managed_node_groups",
+    "aws_launch_template", "sagemaker_cluster", "aws_security_group",
 )  # fmt: skip
 _SPEC_WORDS = ("platform", "queues", "extends")
 _SPEC_KEY = re.compile(r"(?:^|[{,])\s*[\"']?(?:platform|queues|extends)[\"']?\s*:", re.MULTILINE)
 # Names worth opening when a folder is walked; an explicit file is always opened.
-CANDIDATE_SUFFIXES = _SHELL_SUFFIXES | _YAML_SUFFIXES | {".py", ".toml"}
+CANDIDATE_SUFFIXES = _SHELL_SUFFIXES | _YAML_SUFFIXES | {".py", ".toml", ".tf"}
 
 
 def read_file(path: str, text: str, named: bool = True) -> File | None:
@@ -56,11 +62,17 @@ def read_file(path: str, text: str, named: bool = True) -> File | None:
         _reader("slurm_conf").read(file)
         file.text = text
         return file
+    if inner.endswith(".tf"):
+        if not any(mark in text for mark in TERRAFORM_MARKS):
+            return None
+        file = File(path, text, "terraform")
+        _reader("terraform").read(file)
+        return file
     if not named and not _may_be_ours(text):
         return None
     template = is_template(text)
     documents = _documents(inner, filled(text) if template else text, path)
-    for kind in STRUCTURED:
+    for kind in STRUCTURED if "values" in inner.lower() else STRUCTURED[:-1]:
         reader = _reader(kind)
         if any(reader.recognise(document) for document in documents if document.is_map):
             file = File(path, text, kind, documents, template=template)

@@ -32,8 +32,7 @@ def accelerate_counts_fit(file: File) -> Iterator[Problem]:
     """The processes of an accelerate configuration must fit its machines.
 
     `num_processes` counts the processes of all machines together and must be a multiple of `num_machines`; the rank of
-    a machine is below their number; the main process of several machines is not at localhost; `distributed_type: NO`
-    starts one process, whatever `num_processes` says (a warning).
+    a machine is below their number; the main process of several machines is not at localhost.
 
     Why: accelerate divides without a word: 12 processes on 8 machines start 1 each, and the 4 others never run.
     Machines that look for the main process on themselves wait until the rendezvous times out.
@@ -53,7 +52,7 @@ def accelerate_counts_fit(file: File) -> Iterator[Problem]:
 def _accelerate(root: Node) -> Iterator[Problem]:
     total, machines = int_at(root, "num_processes"), int_at(root, "num_machines")
     rank, address = int_at(root, "machine_rank"), text_at(root, "main_process_ip")
-    count, kind = known(machines) or 1, text_at(root, "distributed_type")
+    count = known(machines) or 1
     if total is not None and total.known and count > 0 and total.value % count:
         yield problem(
             total,
@@ -67,13 +66,6 @@ def _accelerate(root: Node) -> Iterator[Problem]:
             address,
             f"{address.value} is a different machine on each of the {count}: they cannot find each other",
             "write the address of the machine with rank 0",
-        )
-    if kind is not None and kind.value.upper() == "NO" and total is not None and (known(total) or 0) > 1:
-        yield problem(
-            kind,
-            f"distributed_type NO starts one process, not {total.value}: the other GPUs are idle",
-            "write MULTI_GPU, FSDP or DEEPSPEED",
-            level="warning",
         )
 
 

@@ -71,6 +71,10 @@ def _on_aws(spec: CheckedSpec, index: int, queue: Queue) -> Iterator[Problem]:
         )  # fmt: skip
     if spec.full.platform == "eks":
         yield from _on_eks(spec, index, queue)
+    if spec.full.platform == "batch" and kind == "spot":
+        yield at(
+            spec, *here, "capacity", what="Batch runs no job of several nodes on spot capacity", fix="remove `capacity`"
+        )
     if spec.full.platform == "hyperpod" and not queue.exclusive and machine is not None and machine.gpus:
         yield at(
             spec, *here, "exclusive", what="HyperPod's Slurm does not count GPUs, so two jobs cannot share a node",
@@ -123,6 +127,8 @@ def network_is_complete(file: File) -> Iterator[Problem]:
             yield from _zones(spec)
         if spec.full.platform == "eks":
             yield from _eks_network(spec)
+        if spec.full.platform == "batch":
+            yield from _batch_storage(spec)
 
 
 def _eks_network(spec: CheckedSpec) -> Iterator[Problem]:
@@ -138,6 +144,25 @@ def _eks_network(spec: CheckedSpec) -> Iterator[Problem]:
             yield at(
                 spec, "storage", index, what=f"pods mount {item.mount} through a claim that the plan does not make",
                 fix=f"make both by hand, and name the claim: `kubernetes: {{claims: {{{item.mount}: NAME}}}}`",
+            )  # fmt: skip
+
+
+def _batch_storage(spec: CheckedSpec) -> Iterator[Problem]:
+    lustre = [index for index, item in enumerate(spec.full.storage) if item.lustre is not None]
+    for index in lustre[1:]:
+        yield at(spec, "storage", index, what="nodes of a Batch plan mount one Lustre file system", fix="keep one")
+    given = spec.full.network
+    if given.private_subnet is not None and given.security_group is None:
+        yield at(
+            spec, "network", "private_subnet", what="the launch template of a Batch queue names a security group",
+            fix="add `security_group: sg-…`, one that allows all traffic to and from itself",
+        )  # fmt: skip
+    for index in lustre[:1]:
+        item = spec.full.storage[index].lustre
+        if item is not None and item.id is not None:
+            yield at(
+                spec, "storage", index, "lustre", what="nodes mount an existing file system by names only AWS knows",
+                fix="let the plan create it, or mount it in an image of your own and leave it out",
             )  # fmt: skip
 
 

@@ -95,7 +95,9 @@ class Bill:
 def bill(setting: Setting, stacks: tuple[StackPlan, ...]) -> Bill:
     """The bill of a cluster and the stacks around it."""
     region = setting.spec.region or ""
-    lines = _control_plane(region) if setting.spec.platform == "eks" else _head(setting, region)
+    lines = _control_plane(region) if setting.spec.platform == "eks" else []
+    if setting.spec.head.instance:
+        lines = _head(setting, region)
     for queue in setting.spec.queues:
         lines += _queue(setting, queue, region)
     for item in setting.spec.storage:

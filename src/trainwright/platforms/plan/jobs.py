@@ -28,6 +28,6 @@ def container_jobs(jobs: tuple[ResolvedJob, ...]) -> dict[str, str]:
     files: dict[str, str] = {}
     for job in jobs:
         scheduler = platform_named(job.spec.platform).preview(job.spec, job.job)
-        script = scheduler.render(launch_of(job, Place(Path(FOLDER) / job.name, "python3")))
+        script = scheduler.render(launch_of(job, Place(Path(job.run_root or FOLDER) / job.name, "python3")))
         files[f"jobs/{job.name}{Path(script.filename).suffix}"] = script.text
     return files

@@ -30,7 +30,7 @@ from trainwright.spec.model import Spec
 from trainwright.spec.source import read_text
 from trainwright.stacks.library import template
 
-PLANNED = ("parallelcluster", "eks", "local")
+PLANNED = ("parallelcluster", "eks", "batch", "local")
 RECORD = "plan.json"
 ARCHIVE = ".zip"
 
@@ -71,7 +71,7 @@ def make_plan(loaded: LoadedSpec, offers: Offers | None = None) -> ClusterPlan:
     source = Path(loaded.path).name
     if spec.platform == "local":
         return ClusterPlan(spec, source, defaults, (), {}, Bill("", ()), {}, {}, jobs, findings)
-    planner = {"parallelcluster": _parallelcluster, "eks": _eks}[spec.platform]
+    planner = {"parallelcluster": _parallelcluster, "eks": _eks, "batch": _batch}[spec.platform]
     return replace(planner(Setting(spec, offers), source, defaults, jobs), findings=findings)
 
 
@@ -125,6 +125,21 @@ def _eks(setting: Setting, source: str, defaults: tuple[Default, ...], jobs: tup
     for stack in wiring.stacks:
         files |= _stack_files(stack, setting.spec)
     files |= container_jobs(jobs)
+    zone = _zone(setting, wiring.zones)
+    return ClusterPlan(
+        setting.spec, source, (*defaults, *zone[0]), wiring.stacks, files, bill(setting, wiring.stacks), {}, {}, jobs,
+        notes=zone[1],
+    )  # fmt: skip
+
+
+def _batch(setting: Setting, source: str, defaults: tuple[Default, ...], jobs: tuple[ResolvedJob, ...]) -> ClusterPlan:
+    from trainwright.platforms.batch.plan import batch_scripts, batch_wiring
+    from trainwright.platforms.plan.jobs import container_jobs
+
+    wiring = batch_wiring(setting)
+    files = batch_scripts(setting, wiring.stacks) | container_jobs(jobs)
+    for stack in wiring.stacks:
+        files |= _stack_files(stack, setting.spec)
     zone = _zone(setting, wiring.zones)
     return ClusterPlan(
         setting.spec, source, (*defaults, *zone[0]), wiring.stacks, files, bill(setting, wiring.stacks), {}, {}, jobs,

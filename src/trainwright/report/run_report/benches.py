@@ -103,7 +103,7 @@ def bandwidth_terms(results: Sequence[dict[str, Any]]) -> tuple[Term, ...]:
             if not points:
                 continue
             top = max(points, key=lambda point: point["size"])
-            predicted = top.get("predicted") or top["ceiling"]
+            predicted = top.get("predicted")
             terms.append(
                 Term(
                     f"bandwidth, {verdict['op']}", "GB/s", predicted, top["busbw"], top["floor"], top["ceiling"],

@@ -12,7 +12,14 @@ from typing import Any
 from trainwright.errors import UserError
 from trainwright.report.run_report import benches, cluster, ranks, redact
 from trainwright.report.run_report.charts import charts_of, shares_of
-from trainwright.report.run_report.folder import json_file, json_lines, local_copy, log_steps, read_steps
+from trainwright.report.run_report.folder import (
+    json_file,
+    json_lines,
+    local_copy,
+    log_steps,
+    read_prediction,
+    read_steps,
+)
 from trainwright.report.run_report.happenings import timeline
 from trainwright.report.run_report.model import RunReport, Table
 from trainwright.report.run_report.summary import data_facts, summary_facts, verdicts_of
@@ -81,7 +88,7 @@ def _collect(source: Source, bench_files: Sequence[Path]) -> RunReport:
     if not len(steps) and source.log:
         raise UserError("no step of a framework that is known", where=str(source.log), fix="docs/run/your-script.md")
     events = list(json_lines(folder / "events.jsonl"))
-    prediction = json_file(folder / "prediction.json")
+    prediction = read_prediction(folder)
     times = ranks.read_ranks(folder)
     named = ranks.named_stragglers(times)
     results = benches.bench_results(folder, bench_files)

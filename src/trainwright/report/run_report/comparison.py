@@ -40,7 +40,7 @@ def _table(reports: Sequence[RunReport]) -> Table:
     rows += [(name, *(dict(report.facts).get(name, "") for report in reports)) for name in names]
     terms = dict.fromkeys(term.name for report in reports for term in report.terms)
     rows += [(f"{name}, measured", *(_measured(report, name) for report in reports)) for name in terms]
-    return Table(("", *(report.name for report in reports)), tuple(row for row in rows if any(row[1:])))
+    return Table(("quantity", *(report.name for report in reports)), tuple(row for row in rows if any(row[1:])))
 
 
 def _measured(report: RunReport, name: str) -> str:
@@ -76,7 +76,7 @@ def _differences(reports: Sequence[RunReport]) -> Table:
             values = tuple(one.get(name, "") for one in each)
             if len(set(values)) > 1:
                 rows.append((name, *values))
-    return Table(("", *(report.name for report in reports)), tuple(rows))
+    return Table(("value", *(report.name for report in reports)), tuple(rows))
 
 
 def _scaling(reports: Sequence[RunReport]) -> tuple[Chart | None, Table]:

@@ -17,6 +17,9 @@ NAMES = (
     "checkpoint_stall_s", "memory_gb", "mfu", "goodput", "tokens", "tflops_gpu", "samples_per_s",
 )  # fmt: skip
 REMOTE = ("metrics.jsonl", "events.jsonl", "timings.jsonl", "result.json", "config.json", "profile.json")
+PREDICTED = (
+    "tokens_per_s", "tokens_per_s_per_gpu", "low", "high", "step_time_s", "gpus", "mfu", "memory_gib",
+)  # fmt: skip
 CHUNK = 2**20
 MOST_LOGS = 8  # frameworks print steps from the first rank or from the last one
 
@@ -114,6 +117,12 @@ def json_file(path: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return row if isinstance(row, dict) else {}
+
+
+def read_prediction(folder: Path) -> dict[str, Any]:
+    """`prediction.json`, where it holds the numbers that a measurement is held against; else nothing was predicted."""
+    row = json_file(folder / "prediction.json")
+    return row if all(_number(row.get(name)) for name in PREDICTED) else {}
 
 
 def local_copy(run: Run, into: Path) -> Path:

@@ -36,6 +36,8 @@ def event_of(event: Mapping[str, Any]) -> Event:
     lane = _KINDS.get(kind, "warnings")
     if kind == "ended" and event.get("code"):
         lane = "failures"
+    if kind == "started" and event.get("attempt"):
+        lane = "requeues"
     return Event(float(event["time"]), lane, _text(kind, event), at)
 
 

@@ -102,7 +102,7 @@ def page(reports: Sequence[RunReport]) -> str:
         sections=_sections(reports), version=__version__,
         written=time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()), css=_asset("page.css"),
         uplot_css=_asset("uPlot.min.css"), uplot=_asset("uPlot.iife.min.js"), script=script,
-        script_hashes=" ".join(_hash(text) for text in (_asset("uPlot.iife.min.js"), script)),
+        script_hashes=" ".join(csp_hash(text) for text in (_asset("uPlot.iife.min.js"), script)),
         data=_json({"charts": charts}),
     )  # fmt: skip
 
@@ -211,7 +211,8 @@ def _json(value: Any) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def _hash(script: str) -> str:
+def csp_hash(script: str) -> str:
+    """What a Content-Security-Policy allows this one script by."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
 
 

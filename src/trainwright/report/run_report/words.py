@@ -29,7 +29,8 @@ def with_unit(value: float | None, unit: str) -> str:
 def interval_words(term: Term) -> str:
     if term.low is None or term.high is None:
         return ""
-    return f"{with_unit(term.low, term.unit)} to {with_unit(term.high, term.unit)}"
+    low, high = with_unit(term.low, term.unit).split(" "), with_unit(term.high, term.unit).split(" ")
+    return " ".join([*(low[:1] if low[1:] == high[1:] else low), "to", *high])
 
 
 def when(moment: float | None) -> str:

@@ -37,4 +37,4 @@ class Batch:
 
     def _map(self, change: Callable[[Tensor], Tensor]) -> Batch:
         tensors = {f.name: getattr(self, f.name) for f in fields(self)}
-        return Batch(**{k: change(v) if isinstance(v, Tensor) else v for k, v in tensors.items()})
+        return type(self)(**{k: change(v) if isinstance(v, Tensor) else v for k, v in tensors.items()})

@@ -87,7 +87,7 @@ class Samples:
         """Identifies the samples by content: each source's fingerprint and its share of the mixture."""
         return [[s.manifest.fingerprint, k] for s, k in zip(self.sources, self.mixture.shares, strict=True)]
 
-    def tokenizer(self) -> tuple[TokenizerId, bytes | None]:
+    def tokenizer(self) -> tuple[TokenizerId | None, bytes | None]:
         """Which tokenizer made the tokens, and its file where the data keeps it."""
         return self.sources[0].manifest.tokenizer, self.sources[0].files.tokenizer()
 

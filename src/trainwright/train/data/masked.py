@@ -40,7 +40,8 @@ class MaskedSamples(Samples):
     ) -> None:
         super().__init__(sources, weights, options, held)
         self.masking = masking
-        self.special: SpecialTokens = special_tokens(*self.tokenizer(), masking.vocab)
+        first = self.sources[0]
+        self.special: SpecialTokens = special_tokens(first.manifest.tokenizer, first.files.tokenizer(), masking.vocab)
         self.spared = torch.tensor(sorted(self.special.never_masked))
         allowed = torch.ones(self.vocab, dtype=torch.bool)
         allowed[self.spared[self.spared < self.vocab]] = False

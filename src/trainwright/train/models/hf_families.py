@@ -8,6 +8,8 @@ from typing import Any
 from trainwright.errors import UserError
 from trainwright.train.models.hf_encoders import ENCODERS
 from trainwright.train.models.hf_family import Config, Family
+from trainwright.train.models.hf_t5 import T5
+from trainwright.train.models.hf_vision import VISION
 from trainwright.train.models.shape import ModelShape
 
 ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu-tanh", "gelu_pytorch_tanh": "gelu-tanh", "relu": "relu"}
@@ -238,4 +240,4 @@ FAMILIES: dict[str, Family] = {
         special=_mpt, special_keys=("attn_config",), write=_write_mpt,
     ),
 }  # fmt: skip
-FAMILIES |= ENCODERS
+FAMILIES |= ENCODERS | VISION | T5

@@ -8,7 +8,7 @@ import json
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -162,12 +162,42 @@ def run_of(named: str) -> Path | None:
 
 def read_checkpoint(manifest: Manifest, reader: FileSystemReader) -> tuple[ModelShape, Read]:
     """The shape of one of our checkpoints, and a function that reads a parameter of it."""
-    shape = shape_in(manifest)
+    if manifest.model.get("lora_rank"):
+        from trainwright.train.base_weights import open_base
+        from trainwright.train.models.adapters import merged, options_of
+
+        shape, base = open_base(manifest.trainer["config"]["base"])
+        return shape, merged(shape, options_of(manifest), base, read_adapters(manifest, reader)[1])
+    shape, part, prefix = shape_in(manifest), *place_of_weights(manifest)
+    if part == "objective":
+        shape = replace(shape, vocab=0)
     sizes = parameter_sizes(shape)
 
     def read(name: str) -> Tensor:
         tensor = torch.empty(sizes[name])
-        load_sharded({"model": {name: tensor}}, storage_reader=reader, no_dist=True)
+        load_sharded({part: {prefix + name: tensor}}, storage_reader=reader, no_dist=True)
+        return tensor
+
+    return shape, read
+
+
+def place_of_weights(manifest: Manifest) -> tuple[str, str]:
+    """The part of a checkpoint that holds the model, and what comes before its names: DINO trains for its teacher's
+    backbone, DPO has a policy beside its reference."""
+    objective = manifest.trainer.get("config", {}).get("objective")
+    return {"dino": ("objective", "teacher.backbone."), "dpo": ("model", "policy.")}.get(objective, ("model", ""))
+
+
+def read_adapters(manifest: Manifest, reader: FileSystemReader) -> tuple[ModelShape, Read]:
+    """The shape of the adapted model, and a function that reads an adapter of a checkpoint."""
+    from trainwright.train.models.adapters import adapter_sizes, options_of
+
+    shape, (_, prefix) = shape_in(manifest), place_of_weights(manifest)
+    sizes = adapter_sizes(shape, options_of(manifest))
+
+    def read(name: str) -> Tensor:
+        tensor = torch.empty(sizes[name])
+        load_sharded({"model": {prefix + name: tensor}}, storage_reader=reader, no_dist=True)
         return tensor
 
     return shape, read
@@ -201,14 +231,28 @@ def export_main(argv: list[str]) -> int:
     parser.add_argument("folder", type=Path, help="the new Hugging Face folder")
     parser.add_argument("--dtype", choices=DTYPES, default="float32")
     parser.add_argument("--file-gb", type=float, default=5.0, help="largest file, in GB")
+    parser.add_argument("--adapter", action="store_true", help="a LoRA run's adapters as a PEFT folder, not merged")
     args = parser.parse_args(argv)
     manifest, reader = find_checkpoint(args.checkpoint)
+    if args.adapter:
+        return export_adapter(manifest, reader, args.folder)
     shape, read = read_checkpoint(manifest, reader)
     run = run_of(args.checkpoint)
     ids = token_ids(run, manifest.trainer.get("tokenizer"))
     write_folder(shape, read, args.folder, args.dtype, int(args.file_gb * 1e9), run, ids)
     tokenizer = "" if (args.folder / TOKENIZER).exists() else " (without a tokenizer: none is in the run folder)"
     print(f"{args.folder}: {shape.name} in {args.dtype}{tokenizer}", file=sys.stderr)
+    return 0
+
+
+def export_adapter(manifest: Manifest, reader: FileSystemReader, folder: Path) -> int:
+    from trainwright.train.models.adapters import options_of, write_peft
+
+    if not manifest.model.get("lora_rank"):
+        raise UserError("the run trained the whole model, it has no adapters", fix="export without --adapter")
+    shape, read = read_adapters(manifest, reader)
+    write_peft(shape, options_of(manifest), read, folder, manifest.trainer["config"]["base"])
+    print(f"{folder}: adapters of rank {options_of(manifest).rank} for {shape.name}", file=sys.stderr)
     return 0
 
 

@@ -27,7 +27,7 @@ class Objective:
     """How a batch becomes a loss. `settings` is the run's configuration, or None for a bare engine."""
 
     kinds: ClassVar[tuple[str, ...]] = ()  # the kinds of model it trains
-    unit: ClassVar[str] = "tok"  # what the speed on the console counts: tokens or images
+    counts_samples: ClassVar[bool] = False  # the speed on the console counts samples (images), not tokens
 
     def __init__(self, shape: ModelShape, settings: TrainConfig | None = None) -> None:
         self.shape, self.settings = shape, settings
@@ -68,12 +68,24 @@ class Objective:
     def attach(self, engine: Engine) -> None:
         """Called once, when the engine is built."""
 
+    def based(self, engine: Engine) -> None:
+        """Called after the weights of `--base` were loaded."""
+
+    def begin_step(self, engine: Engine) -> None:
+        """Called before the first micro-batch of a step."""
+
+    def adjust(self, grads: dict[str, Tensor], engine: Engine) -> None:
+        """Called with the whole gradient before it is clipped."""
+
     def after_update(self, engine: Engine) -> None:
         """Called after each update of the weights."""
 
     def state(self) -> dict[str, Tensor]:
         """Tensors of the objective that belong into a checkpoint; they are loaded in place."""
         return {}
+
+    def loaded(self) -> None:
+        """Called after a checkpoint was loaded."""
 
     # What it reports.
 
