@@ -1,8 +1,8 @@
-"""S3: the cluster's own bucket. What is uploaded goes under a name that holds its hash, so that a second upload changes
-nothing."""
+"""S3: the cluster's own bucket. A file that is there as it is to be is not uploaded again."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -26,14 +26,16 @@ class BucketApi:
             raise
         return True
 
-    def keys(self, bucket: str, prefix: str) -> set[str]:
+    def keys(self, bucket: str, prefix: str) -> dict[str, str]:
+        """Key -> entity tag, which is the MD5 of what `put` put there."""
         with aws_errors(f"bucket {bucket}"):
             pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
-            return {row["Key"] for page in pages for row in page.get("Contents", [])}
+            return {row["Key"]: row["ETag"].strip('"') for page in pages for row in page.get("Contents", [])}
 
-    def put(self, bucket: str, key: str, text: str) -> None:
+    def put(self, bucket: str, key: str, content: str | bytes) -> None:
+        body = content.encode() if isinstance(content, str) else content
         with aws_errors(f"s3://{bucket}/{key}"):
-            self._client.put_object(Bucket=bucket, Key=key, Body=text.encode(), ServerSideEncryption="AES256")
+            self._client.put_object(Bucket=bucket, Key=key, Body=body, ServerSideEncryption="AES256")
 
     def read(self, bucket: str, key: str) -> str | None:
         try:
@@ -63,14 +65,18 @@ class BucketApi:
                 if doomed:
                     self._client.delete_objects(Bucket=bucket, Delete={"Objects": doomed, "Quiet": True})
 
-    def upload(self, bucket: str, prefix: str, files: Mapping[str, str]) -> int:
-        """Put the files (key -> text) that are not there yet; how many that were."""
+    def upload(self, bucket: str, prefix: str, files: Mapping[str, bytes]) -> int:
+        """Put the files (key -> content) that are not there yet as they are; how many that were."""
         there = self.keys(bucket, prefix)
-        missing = {key: text for key, text in files.items() if key not in there}
-        for key, text in missing.items():
-            self.put(bucket, key, text)
+        missing = {key: content for key, content in files.items() if there.get(key) != _tag(content)}
+        for key, content in missing.items():
+            self.put(bucket, key, content)
         return len(missing)
 
     @property
     def _client(self) -> Any:
         return self.account.client("s3")
+
+
+def _tag(content: bytes) -> str:
+    return hashlib.md5(content, usedforsecurity=False).hexdigest()

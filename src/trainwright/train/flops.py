@@ -79,7 +79,7 @@ def matmul_parameters(shape: ModelShape) -> int:
 
 def _block_matmuls(shape: ModelShape) -> int:
     attention = attention_parameters(replace(shape, bias=False, qkv_bias=False))
-    mlp = (3 if shape.activation == "swiglu" else 2) * shape.hidden
+    mlp = (3 if shape.activation in ("swiglu", "geglu") else 2) * shape.hidden
     width = shape.ffn * shape.experts_per_token + shape.shared_ffn if shape.experts else shape.ffn
     return attention + mlp * width + shape.hidden * shape.experts
 

@@ -152,3 +152,6 @@ class Decoder(nn.Module):
         if inputs.targets is None:
             return F.linear(x, weight)
         return self.loss(x, weight, inputs.targets, inputs.scale)
+
+
+MODEL = Decoder

@@ -3,14 +3,15 @@ the decoder computes at one value only, and those without influence on the logit
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 from trainwright.errors import UserError
+from trainwright.train.models.hf_encoders import ENCODERS
+from trainwright.train.models.hf_family import Config, Family
+from trainwright.train.models.hf_t5 import T5
+from trainwright.train.models.hf_vision import VISION
 from trainwright.train.models.shape import ModelShape
 
-Config = dict[str, Any]
 ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu-tanh", "gelu_pytorch_tanh": "gelu-tanh", "relu": "relu"}
 # Keys without influence on the logits: bookkeeping, initialisation, dropout, text generation.
 IGNORED = frozenset((
@@ -37,20 +38,6 @@ ABSENT: Config = {
 }  # fmt: skip
 ROPE_KEYS = ("rope_theta", "rope_scaling", "rope_parameters")
 LLAMA3_KEYS = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
-
-
-@dataclass(frozen=True)
-class Family:
-    """How one model type writes its config."""
-
-    architecture: str
-    fields: dict[str, str]  # their key: our field
-    features: Config = field(default_factory=dict)  # our fields that every model of this type has
-    defaults: Config = field(default_factory=dict)  # what transformers assumes for a key that is left out
-    fixed: Config = field(default_factory=dict)  # the only value of a key that the decoder computes
-    special: Callable[[Config, str], Config] = lambda config, where: {}  # our fields that follow from several keys
-    special_keys: tuple[str, ...] = ()
-    write: Callable[[ModelShape], Config] = lambda shape: {}  # their keys that follow from several fields
 
 
 def _rope(config: Config, where: str) -> Config:
@@ -253,3 +240,4 @@ FAMILIES: dict[str, Family] = {
         special=_mpt, special_keys=("attn_config",), write=_write_mpt,
     ),
 }  # fmt: skip
+FAMILIES |= ENCODERS | VISION | T5

@@ -7,6 +7,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from trainwright.train.models.hf_encoders import TABLES as ENCODER_TABLES
+from trainwright.train.models.hf_t5 import t5_name
+from trainwright.train.models.hf_vision import table_of
 from trainwright.train.models.shape import ModelShape
 
 Read = Callable[[str], Tensor]
@@ -63,12 +66,18 @@ MPT = {
     "mlp.up.": "transformer.blocks.{}.ffn.up_proj.",
     "mlp.down.": "transformer.blocks.{}.ffn.down_proj.",
 }
-TABLES = {"llama": LLAMA, "mistral": LLAMA, "qwen2": LLAMA, "qwen3": LLAMA, "gpt2": GPT2, "gpt3": GPT2, "mpt": MPT}
+PARTS = {"bert": "query key value", "roberta": "query key value", "esm2": "query key value", "vit": "query key value"}  # else q, k, v
+TABLES = {**ENCODER_TABLES, "llama": LLAMA, "mistral": LLAMA, "qwen2": LLAMA, "qwen3": LLAMA, "gpt2": GPT2, "gpt3": GPT2, "mpt": MPT}
 
 
 def huggingface_name(shape: ModelShape, name: str) -> str:
     """Hugging Face's name of one of our parameters; `{part}` stands for q, k and v where they lie apart."""
-    table = TABLES.get(shape.family) or (FALCON_TWO_NORMS if shape.parallel_norms == 2 else FALCON)
+    if shape.family == "t5":
+        return t5_name(shape, name)
+    if shape.family == "vit" and "." not in name:
+        return table_of(shape)[name]
+    table = table_of(shape) if shape.family == "vit" else TABLES.get(shape.family)
+    table = table or (FALCON_TWO_NORMS if shape.parallel_norms == 2 else FALCON)
     layer, rest = "", name
     if name.startswith("blocks."):
         _, layer, rest = name.split(".", 2)
@@ -82,22 +91,46 @@ def to_huggingface(shape: ModelShape, name: str, tensor: Tensor) -> dict[str, Te
     if ".attention.qkv." in name and shape.family != "falcon":
         parts = ungroup(shape, tensor)
         if "{part}" in theirs:
-            return {theirs.replace("{part}", part): value for part, value in zip("qkv", parts, strict=True)}
+            names = part_names(shape)
+            return {theirs.replace("{part}", part): value for part, value in zip(names, parts, strict=True)}
         tensor = torch.cat(parts)
+    if name.endswith(".cross.kv.weight"):
+        rows = tensor.view(shape.heads, 2, shape.width_per_head, -1)
+        return {theirs.replace("{part}", part): rows[:, n].reshape(-1, shape.hidden) for n, part in enumerate("kv")}
+    if shape.family == "vit":
+        tensor = tensor.reshape(vision_size(shape, name, tensor))
     return {theirs: tensor.t() if transposed(shape, name) else tensor}
 
 
 def from_huggingface(shape: ModelShape, name: str, read: Read) -> Tensor:
     """The same parameter from Hugging Face's."""
     theirs = huggingface_name(shape, name)
+    if name.endswith(".cross.kv.weight"):
+        parts = [read(theirs.replace("{part}", part)) for part in "kv"]
+        heads = [part.view(shape.heads, 1, shape.width_per_head, -1) for part in parts]
+        return torch.cat(heads, dim=1).reshape(-1, shape.hidden)
     if "{part}" in theirs:
-        return group(shape, [read(theirs.replace("{part}", part)) for part in "qkv"])
+        return group(shape, [read(theirs.replace("{part}", part)) for part in part_names(shape)])
     tensor = read(theirs)
+    if shape.family == "vit" and name in ("cls", "positions", "patch.weight"):
+        return tensor.flatten(1) if name == "patch.weight" else tensor[0]
     tensor = tensor.t() if transposed(shape, name) else tensor
     if ".attention.qkv." in name and shape.family != "falcon":
         rows = [shape.heads * shape.width_per_head, kv_rows(shape), kv_rows(shape)]
         return group(shape, list(torch.split(tensor, rows)))
     return tensor
+
+
+def vision_size(shape: ModelShape, name: str, tensor: Tensor) -> tuple[int, ...]:
+    """The shape in which Hugging Face keeps a parameter of a vision transformer."""
+    if name == "patch.weight":
+        return (shape.hidden, shape.channels, shape.patch, shape.patch)
+    return (1, *tensor.shape) if name in ("cls", "positions") else tuple(tensor.shape)
+
+
+def part_names(shape: ModelShape) -> list[str]:
+    """How Hugging Face calls the three parts of qkv."""
+    return PARTS.get(shape.family, "q k v").split()
 
 
 def transposed(shape: ModelShape, name: str) -> bool:

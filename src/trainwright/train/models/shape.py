@@ -11,6 +11,8 @@ from typing import Any
 
 from trainwright.errors import UserError, did_you_mean
 
+TOKEN_TYPES = {"bert": 2, "roberta": 1}  # encoders with a norm after each residual sum, and their segment embeddings
+RESERVED_POSITIONS = {"roberta": 2, "esm2": 2}  # of the context: the first positions stand for padding
 SHAPES_FILE = Path(__file__).with_name("shapes.toml")
 DEBUG = "-debug"
 
@@ -30,7 +32,7 @@ class ModelShape:
     context: int
     kind: str = "decoder"  # decoder | encoder | encoder-decoder | vision
     head_dim: int = 0  # 0: hidden // heads
-    activation: str = "swiglu"  # swiglu | gelu | gelu-tanh | relu
+    activation: str = "swiglu"  # swiglu | geglu | gelu | gelu-tanh | relu
     norm: str = "rmsnorm"  # rmsnorm | layernorm
     norm_eps: float = 1e-5
     norm_bias: bool = False  # LayerNorm with a bias (GPT, Falcon) or without (MPT)
@@ -57,11 +59,19 @@ class ModelShape:
     rope_dim: int = 0  # the part of head_dim with rotary positions, and the width of a value, under latent attention
     value_dim: int = 0
     mtp_layers: int = 0  # multi-token prediction: further layers, each with a pass through the output head
+    image: int = 224  # vision: pixels of a side, pixels of a patch's side, channels
+    patch: int = 16
+    channels: int = 3
     source: str = ""
 
     @property
     def width_per_head(self) -> int:
         return self.head_dim or self.hidden // self.heads
+
+    @property
+    def longest_sequence(self) -> int:
+        """Tokens of the longest sequence."""
+        return self.context - RESERVED_POSITIONS.get(self.family, 0)
 
 
 @cache
@@ -118,6 +128,7 @@ def debug_sibling(shape: ModelShape) -> ModelShape:
     heads = 4 if shape.kv_heads == 1 else kv_heads * min(group, 4)
     hidden = 16 * heads
     ffn = max(16, round(hidden * shape.ffn / shape.hidden / 16) * 16)
+    pixels = {"image": 32, "patch": 8} if shape.kind == "vision" else {}
     return replace(
         shape,
         name=shape.name + DEBUG,
@@ -128,8 +139,9 @@ def debug_sibling(shape: ModelShape) -> ModelShape:
         head_dim=16,
         ffn=ffn,
         vocab=min(shape.vocab, 2048),
-        context=min(shape.context, 1024),
+        context=17 if pixels else min(shape.context, 1024),
         window=min(shape.window, 64),
+        **pixels,
     )
 
 
@@ -183,7 +195,7 @@ def latent_attention_parameters(shape: ModelShape) -> int:
 
 
 def mlp_parameters(shape: ModelShape) -> int:
-    ups = 2 if shape.activation == "swiglu" else 1
+    ups = 2 if shape.activation in ("swiglu", "geglu") else 1
     biases = (ups * shape.ffn + shape.hidden) if shape.bias or shape.mlp_bias else 0
     return (ups + 1) * shape.hidden * shape.ffn + biases
 

@@ -93,10 +93,10 @@ class Build:
         return steps
 
     def _scripts(self) -> Scripts:
-        files = {key: self.plan.files[file] for file, key in self.plan.scripts.items()}
+        files = {key: self.plan.content(file) for file, key in self.plan.scripts.items()}
         return Scripts(
             "scripts",
-            f"{len(files)} boot scripts",
+            f"{len(files)} files that nodes fetch",
             ("bucket",),
             buckets=self.buckets,
             bucket=lambda: self.outputs["bucket"]["BucketName"],

@@ -24,12 +24,12 @@ def key_file(name: str, region: str) -> Path:
 
 @dataclass
 class Scripts(Step):
-    """Put this plan's boot scripts where the nodes fetch them."""
+    """Put what this plan's nodes fetch into the bucket: boot scripts, and the files of the runtime."""
 
     buckets: BucketApi = field(kw_only=True)
     bucket: Callable[[], str] = field(kw_only=True)
     prefix: str = field(kw_only=True)
-    files: Mapping[str, str] = field(kw_only=True)
+    files: Mapping[str, bytes] = field(kw_only=True)
 
     def advance(self) -> bool:
         count = self.buckets.upload(self.bucket(), self.prefix, self.files)
