@@ -9,10 +9,10 @@ from trainwright.spec.source import Node, parse
 from trainwright.stacks.library import FOLDER, template, template_names
 
 DATA_BEARING = {
-    "AWS::S3::Bucket": {"Retain"},
-    "AWS::FSx::FileSystem": {"Retain"},
+    "AWS::S3::Bucket": {"Retain", "RetainExceptOnCreate"},
+    "AWS::FSx::FileSystem": {"Retain", "RetainExceptOnCreate"},
     "AWS::RDS::DBCluster": {"Retain", "Snapshot"},
-    "AWS::SecretsManager::Secret": {"Retain"},
+    "AWS::SecretsManager::Secret": {"Retain", "RetainExceptOnCreate"},
     "AWS::FSx::DataRepositoryAssociation": {"Retain"},
 }
 

@@ -15,9 +15,7 @@ _PARTITIONS = {"cn-": "aws-cn", "us-gov-": "aws-us-gov"}
 
 def node_iam(setting: Setting, script_bucket: str | None, own: tuple[Script, ...]) -> dict[str, Any]:
     """The Iam section of a head node or a queue. `own` are the user's boot scripts; those on S3 must be readable."""
-    region = setting.spec.region or ""
-    partition = next((name for start, name in _PARTITIONS.items() if region.startswith(start)), "aws")
-    shared = f"arn:{partition}:iam::aws:policy"
+    shared = f"arn:{partition_of(setting.spec.region or '')}:iam::aws:policy"
     policies: list[Any] = [
         Why({"Policy": f"{shared}/{SESSION_MANAGER}"}, "a shell without an open port: Session Manager")
     ]
@@ -36,6 +34,11 @@ def node_iam(setting: Setting, script_bucket: str | None, own: tuple[Script, ...
     for bucket, write in _job_buckets(setting).items():
         access.append({"BucketName": bucket, "EnableWriteAccess": write})
     return {"AdditionalIamPolicies": policies, **({"S3Access": access} if access else {})}
+
+
+def partition_of(region: str) -> str:
+    """The part of AWS that a region belongs to, as ARNs name it."""
+    return next((name for start, name in _PARTITIONS.items() if region.startswith(start)), "aws")
 
 
 def _job_buckets(setting: Setting) -> dict[str, bool]:
