@@ -30,7 +30,7 @@ def text(node: Node, *path: str | int) -> str:
 
 
 def test_the_library_holds_these_stacks() -> None:
-    assert template_names() == ("accounting", "batch", "bucket", "lustre", "network", "openzfs")
+    assert template_names() == ("accounting", "batch", "bucket", "lustre", "monitoring", "network", "openzfs")
 
 
 @pytest.mark.parametrize("name", template_names())

@@ -262,7 +262,7 @@ class Alerts(Part):
 
     webhook: Word | None = Field(None, description="URL that gets a POST with each group of alerts.")
     mail: Mail | None = Field(None, description="Mail, through a server of your network.")
-    sns: Word | None = Field(None, description="ARN of an SNS topic; the head node's role must be allowed to publish.")
+    sns: Word | None = Field(None, description="ARN of an SNS topic whose policy lets the head node's role publish.")
 
 
 class Monitoring(Part):
