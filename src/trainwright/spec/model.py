@@ -270,6 +270,9 @@ class Monitoring(Part):
 
     alerts: Alerts = Field(Alerts(), description="Where alerts go. Default: nowhere but the dashboards.")
     retention_days: int = Field(30, ge=1, description="Days that Prometheus keeps what it measured.")
+    remote_write: Annotated[str, Field(pattern=r"^https?://[^\s'\"]+$")] | None = Field(
+        None, description="Address that Prometheus also writes to, such as that of Amazon Managed Prometheus."
+    )
 
 
 MonitoringField = Annotated[

@@ -1,5 +1,5 @@
-"""Monitoring on Kubernetes, for EKS and HyperPod: the exporter as a DaemonSet that carries its code, and for clusters with
-the Prometheus operator what it scrapes, its rules and the dashboards that Grafana's sidecar loads."""
+"""Monitoring on Kubernetes, for EKS and HyperPod: the exporter as a DaemonSet that carries its code, and for clusters
+with the Prometheus operator what it scrapes, its rules and the dashboards that Grafana's sidecar loads."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _code(namespace: str, archive: bytes) -> dict[str, Any]:
 
 
 def _daemon_set(namespace: str, image: str) -> dict[str, Any]:
-    """On every node, whatever its taints, in the host's network: its interfaces and its private address are measured."""
+    """On every node, whatever its taints, in the host's network: its interfaces are measured."""
     address = {"name": "HOST_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.hostIP"}}}
     node = {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
     # The NVIDIA runtime adds NVML to a container that asks for it; no GPU is taken from the jobs.
