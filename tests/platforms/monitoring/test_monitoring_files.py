@@ -4,38 +4,27 @@ accepts, and the stack of managed Prometheus and Grafana with the same rules."""
 from __future__ import annotations
 
 import base64
-import io
 import json
 import shutil
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from trainwright.node_side import node_archive
 from trainwright.platforms.monitoring.kubernetes import manifests
 from trainwright.platforms.monitoring.prometheus import from_ec2, from_kubernetes, prometheus_config
 from trainwright.platforms.monitoring.rules import alerts, rule_files
 from trainwright.stacks.library import template
 
-
-def exporter_archive() -> bytes:
-    """The parts of the node side that the exporter needs."""
-    kept = io.BytesIO()
-    with zipfile.ZipFile(io.BytesIO(node_archive())) as whole, zipfile.ZipFile(kept, "w") as part:
-        for name in whole.namelist():
-            if name.count("/") == 1 or name.startswith(("trainwright/exporters/", "trainwright/health/")):
-                part.writestr(name, whole.read(name))
-    return kept.getvalue()
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")
 def rendered() -> list[dict[str, Any]]:
-    return manifests("monitoring", exporter_archive())
+    return manifests("monitoring")
 
 
 def test_the_manifests_fit_kubernetes_schema(rendered: list[dict[str, Any]]) -> None:
@@ -105,3 +94,21 @@ def test_hyperpod_gets_the_script_for_its_own_nodes(tmp_path: Path) -> None:
     path = tmp_path / "monitoring.sh"
     path.write_text(script)
     subprocess.run(["shellcheck", path], check=True)
+
+
+def test_an_eks_plan_with_monitoring_installs_all_of_it() -> None:
+    from trainwright.platforms.plan.tree import make_plan
+    from trainwright.spec.load import load
+
+    wanted = "monitoring={alerts: {webhook: 'http://10.0.0.9/x'}, retention_days: 7}"
+    files = make_plan(load(ROOT / "examples/eks-g5.yaml", [wanted])).files
+    kinds = [item["kind"] for item in yaml.safe_load_all(files["kubernetes/monitoring.yaml"])]
+    assert kinds[:5] == ["Namespace", "ConfigMap", "DaemonSet", "PodMonitor", "PrometheusRule"]
+    (chart,) = [chart for chart in json.loads(files["charts.json"]) if chart["name"] == "kube-prometheus-stack"]
+    assert chart["values"]["prometheus"]["prometheusSpec"]["retention"] == "7d"
+    receivers = chart["values"]["alertmanager"]["config"]["receivers"]
+    assert receivers[0]["webhook_configs"][0]["url"] == "http://10.0.0.9/x"
+    assert "install_chart kube-prometheus-stack" in files["deploy.sh"]
+    without = make_plan(load(ROOT / "examples/eks-g5.yaml")).files
+    assert "kubernetes/monitoring.yaml" not in without
+    assert "kube-prometheus-stack" not in without["charts.json"]

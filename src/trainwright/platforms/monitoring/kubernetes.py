@@ -3,13 +3,20 @@ with the Prometheus operator what it scrapes, its rules and the dashboards that 
 
 from __future__ import annotations
 
+import base64
+import io
+import zipfile
 from typing import Any
 
+from trainwright.node_side import node_files
+from trainwright.platforms.monitoring.alertmanager import alertmanager_config
 from trainwright.platforms.monitoring.dashboards import dashboard_files
-from trainwright.platforms.monitoring.prometheus import NODE_LABEL, PORT
+from trainwright.platforms.monitoring.prometheus import NODE_LABEL, PORT, prometheus_config
 from trainwright.platforms.monitoring.rules import rule_files
+from trainwright.spec.model import Monitoring
 
 NAME = "trainwright-exporter"
+NAMESPACE = "monitoring"
 LABELS = {"app.kubernetes.io/name": NAME, "app.kubernetes.io/part-of": "trainwright"}
 IMAGE = "public.ecr.aws/docker/library/python:3.12-slim"
 START = (
@@ -17,11 +24,11 @@ START = (
 )
 
 
-def manifests(namespace: str, archive: bytes, image: str = IMAGE) -> list[dict[str, Any]]:
-    """Everything, in the order it is applied. `archive`: the exporter's code as a zip file."""
+def manifests(namespace: str = NAMESPACE, image: str = IMAGE) -> list[dict[str, Any]]:
+    """Everything, in the order it is applied."""
     return [
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": LABELS}},
-        _code(namespace, archive),
+        _code(namespace, exporter_archive()),
         _daemon_set(namespace, image),
         _pod_monitor(namespace),
         _rules(namespace),
@@ -29,13 +36,38 @@ def manifests(namespace: str, archive: bytes, image: str = IMAGE) -> list[dict[s
     ]
 
 
+def chart_values(cluster: str, monitoring: Monitoring) -> dict[str, Any]:
+    """Values of the chart kube-prometheus-stack: it takes our rules, pods and dashboards from every namespace."""
+    remote = prometheus_config(cluster, {}, "", remote_write=monitoring.remote_write).get("remote_write")
+    prometheus = {
+        "externalLabels": {"cluster": cluster},
+        "retention": f"{monitoring.retention_days}d",
+        "podMonitorSelectorNilUsesHelmValues": False,
+        "ruleSelectorNilUsesHelmValues": False,
+        **({"remoteWrite": remote} if remote else {}),
+    }
+    return {
+        "prometheus": {"prometheusSpec": prometheus},
+        "alertmanager": {"config": alertmanager_config(monitoring.alerts)},
+        "grafana": {"sidecar": {"dashboards": {"enabled": True, "searchNamespace": "ALL"}}},
+    }
+
+
+def exporter_archive() -> bytes:
+    """The exporter and the node checks as a zip file; the same files give the same bytes."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        for name, content in node_files().items():
+            if "/" not in name or name.startswith(("exporters/", "health/")):
+                archive.writestr(zipfile.ZipInfo(f"trainwright/{name}", (1980, 1, 1, 0, 0, 0)), content)
+    return packed.getvalue()
+
+
 def _metadata(namespace: str, name: str, **labels: str) -> dict[str, Any]:
     return {"name": name, "namespace": namespace, "labels": {**LABELS, **labels}}
 
 
 def _code(namespace: str, archive: bytes) -> dict[str, Any]:
-    import base64
-
     data = {"exporter.zip": base64.b64encode(archive).decode()}
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": _metadata(namespace, NAME), "binaryData": data}
 
