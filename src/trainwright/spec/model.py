@@ -280,7 +280,7 @@ class Alerts(Part):
 
     webhook: Word | None = Field(None, description="URL that gets a POST with each group of alerts.")
     mail: Mail | None = Field(None, description="Mail, through a server of your network.")
-    sns: Word | None = Field(None, description="ARN of an SNS topic; the head node's role must be allowed to publish.")
+    sns: Word | None = Field(None, description="ARN of an SNS topic whose policy lets the head node's role publish.")
 
 
 class Monitoring(Part):
@@ -288,6 +288,9 @@ class Monitoring(Part):
 
     alerts: Alerts = Field(Alerts(), description="Where alerts go. Default: nowhere but the dashboards.")
     retention_days: int = Field(30, ge=1, description="Days that Prometheus keeps what it measured.")
+    remote_write: Annotated[str, Field(pattern=r"^https?://[^\s'\"]+$")] | None = Field(
+        None, description="Address that Prometheus also writes to, such as that of Amazon Managed Prometheus."
+    )
 
 
 MonitoringField = Annotated[
