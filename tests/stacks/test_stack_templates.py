@@ -30,11 +30,8 @@ def text(node: Node, *path: str | int) -> str:
 
 
 def test_the_library_holds_these_stacks() -> None:
-<<<<<<< HEAD
-    assert template_names() == ("accounting", "batch", "bucket", "capacity", "lustre", "network", "openzfs")
-=======
-    assert template_names() == ("accounting", "batch", "bucket", "lustre", "monitoring", "network", "openzfs")
->>>>>>> metrics12
+    names = ("accounting", "batch", "bucket", "capacity", "lustre", "monitoring", "network", "openzfs")
+    assert template_names() == names
 
 
 @pytest.mark.parametrize("name", template_names())
