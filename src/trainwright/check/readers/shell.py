@@ -28,6 +28,7 @@ _FROM_DIRECTIVE = {
     "SLURM_NNODES": "nodes", "SLURM_JOB_NUM_NODES": "nodes", "SLURM_NTASKS_PER_NODE": "ntasks-per-node",
     "SLURM_GPUS_PER_NODE": "gpus-per-node", "SLURM_CPUS_PER_TASK": "cpus-per-task", "SLURM_NTASKS": "ntasks",
 }  # fmt: skip
+_FILLED_IN = re.compile(r"\$\{[A-Z_]+\}")  # `${PARTITION_OPTION}` alone: whoever fills the template in puts a directive
 _GPU_NAMES = {"GPUS_PER_NODE", "NUM_GPU_PER_NODE", "GPU_PER_NODE", "NUM_GPUS_PER_NODE", "NPROC_PER_NODE"}
 _EFA_NAMES = {"EFA_PER_NODE", "NUM_EFA_PER_NODE", "EFAS_PER_NODE"}
 _HYPERPOD = re.compile(r"hyperpod", re.I)
@@ -81,7 +82,7 @@ def _directives(text: str) -> tuple[list[tuple[str, Value[str]]], list[Span]]:
                 directives += _directive(line.rstrip("\r"), number)
             elif not heredoc:
                 late.append(Span(number, 1, number, len(line.rstrip()) + 1))
-        elif line.strip() and not line.startswith("#"):
+        elif line.strip() and not line.startswith("#") and not _FILLED_IN.fullmatch(line.strip()):
             started = True
             heredoc = heredoc or "<<" in line
     return directives, late

@@ -219,6 +219,28 @@ def secrets_stay_off_command_lines(file: File) -> Iterator[Problem]:
         words = [word.value for word in command.words[:2]]
         if len(words) == 2 and (words[0], words[1]) in _LOGINS:
             yield from _login(command)
+        elif _TRAINS.match(command.program):
+            yield from _given_tokens(command)
+
+
+_TRAINS = re.compile(r"(python3?(\.\d+)?|torchrun|accelerate|deepspeed|composer)$")
+_TOKEN_OPTIONS = {
+    "hf_token": "HF_TOKEN", "huggingface_token": "HF_TOKEN", "hf_access_token": "HF_TOKEN", "hf_api_token": "HF_TOKEN",
+    "wandb_api_key": "WANDB_API_KEY", "wandb_key": "WANDB_API_KEY",
+}  # fmt: skip
+_NO_TOKEN = re.compile(r"(|none|null|empty|true|false|<.*>|your.*|.*\.txt|.*/.*)$", re.IGNORECASE)
+
+
+def _given_tokens(command: Command) -> Iterator[Problem]:
+    """`--hf_token $HF_TOKEN`: the shell writes the value into the command line of every rank."""
+    for option, variable in _TOKEN_OPTIONS.items():
+        secret = command.options.get(option)
+        if secret is not None and not _NO_TOKEN.match(secret.value.strip("'\"")):
+            yield problem(
+                secret,
+                f"--{option} puts a secret on the command line, visible to every user of the node",
+                f"set {variable} in the environment; the library reads it",
+            )
 
 
 def _login(command: Command) -> Iterator[Problem]:

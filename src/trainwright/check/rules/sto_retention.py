@@ -23,8 +23,9 @@ def data_outlives_the_stack(file: File) -> Iterator[Problem]:
     """What holds data should not be deleted with the stack or the cluster that created it.
 
     File systems and buckets are deleted with their stack unless their DeletionPolicy is Retain (or Snapshot); databases
-    unless it is left at Snapshot. A Lustre file system that exports to a bucket may be deleted; a scratch file system
-    without a bucket should not hold the checkpoints of a job.
+    unless it is left at Snapshot. A Lustre file system that exports to a bucket may be deleted (a link
+    exports only with an AutoExportPolicy); a scratch file system without a bucket should not hold the checkpoints of a
+    job.
 
     Why: `delete-cluster` or a failed update deletes weeks of checkpoints.
 
@@ -42,7 +43,7 @@ def data_outlives_the_stack(file: File) -> Iterator[Problem]:
 
 
 def _exports(storage: Storage) -> bool:
-    return bool(storage.links) or storage.export_path is not None
+    return any(link.exports for link in storage.links) or storage.export_path is not None
 
 
 def _deleted(file: File, storage: Storage) -> Iterator[Problem]:
