@@ -32,7 +32,7 @@ from rich.text import Text
 
 ROOT = Path(__file__).parents[1]
 IMAGES = ROOT / "docs/images/terminal"
-WIDTH, LINES = 104, 44
+WIDTH, LINES = 120, 44
 FONT = "ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace"
 FILES = {
     "mistakes.yaml": "src/trainwright/demo/mistakes.yaml",
