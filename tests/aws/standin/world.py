@@ -13,6 +13,7 @@ from standin.faults import Faults, error_response
 from standin.stacks import ACCOUNT, Region
 
 _inside = threading.local()
+_clients: dict[tuple[str, str], Any] = {}  # making one takes longer than a hundred calls
 
 
 class World:
@@ -25,7 +26,6 @@ class World:
         self.group_members: dict[str, list[str]] = {}
         self.quotas: dict[str, float] = {}
         self.lock = threading.RLock()
-        self._clients: dict[tuple[str, str], Any] = {}
 
     def region(self, name: str) -> Region:
         if name not in self.regions:
@@ -36,12 +36,12 @@ class World:
         """A boto3 client that reaches moto in this process, without faults and without being counted."""
         import boto3
 
-        if (service, region) not in self._clients:
+        if (service, region) not in _clients:
             made = boto3.Session(aws_access_key_id="inside", aws_secret_access_key="inside", region_name=region).client(
                 service, endpoint_url=None
             )
-            self._clients[service, region] = _Inside(made)
-        return self._clients[service, region]
+            _clients[service, region] = _Inside(made)
+        return _clients[service, region]
 
     def reserve(self, id: str, instance: str, zone_id: str, count: int, region: str, **more: Any) -> None:
         """A capacity reservation, as somebody made it before."""
@@ -87,9 +87,13 @@ class _Inside:
         return call
 
 
+def is_inside() -> bool:
+    return getattr(_inside, "on", False)
+
+
 @contextlib.contextmanager
 def inside() -> Iterator[None]:
-    before = getattr(_inside, "on", False)
+    before = is_inside()
     _inside.on = True
     try:
         yield
@@ -107,7 +111,7 @@ def gate(world: World) -> Any:
     first = BotocoreStubber.__call__
 
     def handle(stubber: Any, event_name: str, request: Any, **kwargs: Any) -> Any:
-        if getattr(_inside, "on", False):
+        if is_inside():
             return first(stubber, event_name, request)
         _, service, action = event_name.split(".", 2)
         number = world.faults.seen(service, action, world.clock.now())

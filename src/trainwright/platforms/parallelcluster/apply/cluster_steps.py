@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -10,6 +12,8 @@ import yaml
 
 from trainwright.aws.cloudformation import BROKEN, Stack, StackApi
 from trainwright.aws.s3 import BucketApi
+from trainwright.aws.session import Account
+from trainwright.catalog.versions import version_set
 from trainwright.platforms.parallelcluster.apply.stack_steps import failed
 from trainwright.platforms.parallelcluster.apply.steps import BuildFailed, Step
 
@@ -135,6 +139,29 @@ class ClusterDown(Step):
         self._deleted_here = True
         self.now("removing", "about 10 minutes")
         return False
+
+
+def pcluster_bucket(account: str, region: str) -> str:
+    """The bucket in which pcluster keeps its files, one for each region of an account."""
+    return f"parallelcluster-{hashlib.sha256((account + region).encode()).hexdigest()[:16]}-v1-do-not-delete"
+
+
+@dataclass
+class ArtifactsDown(Step):
+    """Remove the files that a pcluster left in its bucket when it was ended between uploading and creating."""
+
+    account: Account = field(kw_only=True)
+    buckets: BucketApi = field(kw_only=True)
+    name: str = field(kw_only=True)
+
+    def advance(self) -> bool:
+        bucket = pcluster_bucket(self.account.identity()[0], self.account.region)
+        if self.buckets.exists(bucket):
+            folder = f"parallelcluster/{version_set('default').parallelcluster}/clusters/"
+            own = re.compile(re.escape(f"{folder}{self.name.lower()[:46]}-") + "[a-z0-9]{16}/")
+            self.buckets.empty(bucket, f"{folder}{self.name.lower()[:46]}-", lambda key: own.match(key) is not None)
+        self.now("gone")
+        return True
 
 
 def _delete(tool: Tool, api: StackApi, name: str) -> None:
