@@ -213,6 +213,15 @@ def test_slurm_nodes_and_jobs() -> None:
 
 
 @pytest.mark.parametrize(
+    ("gres", "count"),
+    [("gpu:8", 8), ("gpu:h100:8(S:0-1)", 8), ("gpu:h100:4(IDX:0-3),gpu:a10g:2(IDX:1)", 6), ("(null)", 0), ("fpga:2", 0),
+     ("gpu:rtx-4090.x:0(IDX:N/A)", 0)],
+)  # fmt: skip
+def test_gpus_of_slurm(gres: str, count: int) -> None:
+    assert slurm.gpu_count(gres) == count
+
+
+@pytest.mark.parametrize(
     ("hosts", "names"),
     [("a", ["a"]), ("a-[1-3,7],b", ["a-1", "a-2", "a-3", "a-7", "b"]), ("n[08-10]x", ["n08x", "n09x", "n10x"]),
      ("r[1-2]n[1-2]", ["r1n1", "r1n2", "r2n1", "r2n2"]), ("", []), ("a[x-]", [])],
