@@ -144,7 +144,15 @@ def test_every_hole_of_a_script_is_quoted(name: str) -> None:
     places = dict.fromkeys(("scratch", "cluster", "root", "runtime", "code", "archive", "folder"), hostile)
     files = [(hostile, "0", hostile)]
     text = render(
-        name, **places, os="ubuntu2404", pins=pinned, run_folders=[hostile], files=files, wait=1, **monitoring
+        name,
+        **places,
+        os="ubuntu2404",
+        pins=pinned,
+        run_folders=[hostile],
+        files=files,
+        scripts=[(hostile, "0")],
+        wait=1,
+        **monitoring,
     )
     done = subprocess.run(["bash", "-n"], input=text, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
