@@ -111,7 +111,9 @@ def test_hostile_values_do_not_become_markup(tmp_path: Path) -> None:
     (path / "run.json").write_text(json.dumps(run))
     (path / "spec.yaml").write_text(f"name: '{HOSTILE}'\n# </script><script>window.broken=1</script>\n")
     (path / "environment").write_text(f"X={HOSTILE}  # {HOSTILE}\n")
-    (path / "profile.json").write_text(json.dumps({HOSTILE: HOSTILE, "kernels": [{HOSTILE: HOSTILE}]}))
+    (path / "profile").mkdir()
+    hostile = {"rank": HOSTILE, "words": [HOSTILE], "kernels": [{"name": HOSTILE, "kind": HOSTILE}]}
+    (path / "profile/summary.json").write_text(json.dumps({"ranks": [hostile]}))
     write_lines(path / "events.jsonl", [{"time": BEGAN, "event": "note", "text": HOSTILE, "step": 1}])
     report = collect(str(path))
     markup = Markup(page([report, report]))
@@ -161,6 +163,17 @@ def test_runs_are_compared_side_by_side_and_scale_with_nodes(tmp_path: Path) -> 
     assert written.output.strip() == str(tmp_path / "both.html")
     ids = [attrs["id"] for _, attrs in Markup((tmp_path / "both.html").read_text()).tags if "id" in attrs]
     assert len(ids) == len(set(ids))
+
+
+def test_a_profile_says_where_the_step_goes(tmp_path: Path) -> None:
+    path = short_run(tmp_path)
+    terms = [{"name": "matrix products", "measured_s": 0.6, "predicted_s": 0.5}, {"name": "idle", "measured_s": 0.1}]
+    row = {"rank": 3, "words": ["a step is 8% slower"], "terms": terms, "kernels": []}
+    (path / "profile").mkdir()
+    (path / "profile/summary.json").write_text(json.dumps({"ranks": [row]}))
+    report = collect(str(path))
+    assert [share.measured_s for share in report.shares if share.measured_s] == [0.6, 0.1]
+    assert "rank 3, in words" in page([report])
 
 
 def test_json_holds_the_whole_report(tmp_path: Path) -> None:

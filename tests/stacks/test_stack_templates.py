@@ -30,7 +30,8 @@ def text(node: Node, *path: str | int) -> str:
 
 
 def test_the_library_holds_these_stacks() -> None:
-    assert template_names() == ("accounting", "batch", "bucket", "lustre", "network", "openzfs")
+    names = ("accounting", "batch", "bucket", "capacity", "lustre", "monitoring", "network", "openzfs")
+    assert template_names() == names
 
 
 @pytest.mark.parametrize("name", template_names())

@@ -76,21 +76,21 @@ def node_state(word: str) -> str:
     return MARKS.get(mark, state)
 
 
-def _nodes(metrics: MetricSet, text: str) -> None:
+def _nodes(metrics: MetricSet, output: str) -> None:
     nodes = metrics.gauge("slurm_nodes", "Nodes of a partition by state.")
     unusable = metrics.gauge("slurm_node_unusable", "1 for a node that cannot take jobs, with its state and reason.")
     cpus = metrics.gauge("slurm_cpus", "Processors of a partition by use.")
     states: Counter[tuple[str, str]] = Counter()
     used: Counter[tuple[str, str]] = Counter()
-    for line in text.splitlines():
+    for line in output.splitlines():
         parts = line.split("|", 4)
         if len(parts) < 5:
             continue
         node, partition, word, processors, reason = parts
         state = node_state(word)
         states[partition, state] += 1
-        for kind, count in zip(("allocated", "idle", "other"), processors.split("/")):  # noqa: B905
-            used[partition, kind] += int(count) if count.isdecimal() else 0
+        for kind, text in zip(("allocated", "idle", "other"), processors.split("/")):  # noqa: B905
+            used[partition, kind] += int(text) if text.isdecimal() else 0
         if state not in USABLE:
             unusable.add(1, node=node, partition=partition, state=state, reason=reason)
     for (partition, state), count in sorted(states.items()):

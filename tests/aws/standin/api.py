@@ -9,7 +9,7 @@ from typing import Any
 
 from standin.fsx import FsxError
 from standin.stacks import Region, Stack, StackError
-from standin.world import World, inside
+from standin.world import World, inside, is_inside
 
 _worlds: list[World] = []
 _replaced: list[tuple[Any, str, Any]] = []  # what moto had: owner, name, value
@@ -56,9 +56,11 @@ def _bucket_policies() -> None:
 
 def _patched(owner: Any, name: str, function: Callable[[Any], Any]) -> None:
     def method(self: Any) -> Any:
-        with world().lock, inside():
-            world().tick()
-            return function(self)
+        with world().lock:
+            if not is_inside():  # work that is under way asks too, and cannot be advanced by that
+                world().tick()
+            with inside():
+                return function(self)
 
     method.__name__ = name
     _replace(owner, name, method)

@@ -10,7 +10,6 @@ from trainwright.aws.session import Account
 from trainwright.platforms.parallelcluster.apply.cluster_steps import pcluster_bucket
 from trainwright.platforms.parallelcluster.apply.steps import BuildFailed
 
-BUCKET = pcluster_bucket("123456789012", "us-east-2")
 LAUNCH = {
     "ImageId": "ami-12c6146b",
     "InstanceType": "m5.8xlarge",
@@ -92,12 +91,13 @@ class StandInTool:
         import hashlib
 
         s3, folder = self.account.client("s3"), f"parallelcluster/3.16.1/clusters/{name}-0123456789abcdef"
-        if BUCKET not in [row["Name"] for row in s3.list_buckets()["Buckets"]]:
-            place = {"LocationConstraint": self.account.region}
-            s3.create_bucket(Bucket=BUCKET, CreateBucketConfiguration=place)
-        s3.put_object(Bucket=BUCKET, Key=f"{folder}/configs/cluster-config.yaml", Body=config.encode())
+        bucket = pcluster_bucket("123456789012", self.account.region)
+        if bucket not in [row["Name"] for row in s3.list_buckets()["Buckets"]]:
+            place = {"CreateBucketConfiguration": {"LocationConstraint": self.account.region}}
+            s3.create_bucket(Bucket=bucket, **(place if self.account.region != "us-east-1" else {}))
+        s3.put_object(Bucket=bucket, Key=f"{folder}/configs/cluster-config.yaml", Body=config.encode())
         version = hashlib.sha256(config.encode()).hexdigest()[:16]
-        values = {"ResourcesS3Bucket": BUCKET, "ArtifactS3RootDirectory": folder, "ConfigVersion": version}
+        values = {"ResourcesS3Bucket": bucket, "ArtifactS3RootDirectory": folder, "ConfigVersion": version}
         return [{"ParameterKey": key, "ParameterValue": value} for key, value in values.items()]
 
 

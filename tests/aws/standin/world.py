@@ -87,9 +87,13 @@ class _Inside:
         return call
 
 
+def is_inside() -> bool:
+    return getattr(_inside, "on", False)
+
+
 @contextlib.contextmanager
 def inside() -> Iterator[None]:
-    before = getattr(_inside, "on", False)
+    before = is_inside()
     _inside.on = True
     try:
         yield
@@ -107,7 +111,7 @@ def gate(world: World) -> Any:
     first = BotocoreStubber.__call__
 
     def handle(stubber: Any, event_name: str, request: Any, **kwargs: Any) -> Any:
-        if getattr(_inside, "on", False):
+        if is_inside():
             return first(stubber, event_name, request)
         _, service, action = event_name.split(".", 2)
         number = world.faults.seen(service, action, world.clock.now())

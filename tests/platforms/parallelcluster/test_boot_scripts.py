@@ -79,10 +79,13 @@ def test_prometheus_and_alertmanager_accept_their_files(tmp_path: Path) -> None:
         ROOT / "examples" / "monitored.yaml",
         [
             "monitoring={alerts: {webhook: 'http://10.0.0.9/x', sns: 'arn:aws:sns:us-east-2:123456789012:on-call', "
-            "mail: {to: a@example.com, sender: b@example.com, server: 'mail.example.com:25'}}, retention_days: 7}"
+            "mail: {to: a@example.com, sender: b@example.com, server: 'mail.example.com:25'}}, retention_days: 7, "
+            "remote_write: 'https://aps-workspaces.us-east-2.amazonaws.com/workspaces/ws-1/api/v1/remote_write'}"
         ],
     )
-    script = make_plan(spec).files["scripts/monitoring.sh"]
+    files = make_plan(spec).files
+    assert "AmazonPrometheusRemoteWriteAccess" in files["cluster.yaml"]
+    script = files["scripts/monitoring.sh"]
     unpack(script, "FILES", tmp_path)
     etc = tmp_path / "etc/prometheus"
     config = etc / "prometheus.yml"
@@ -90,7 +93,7 @@ def test_prometheus_and_alertmanager_accept_their_files(tmp_path: Path) -> None:
     subprocess.run(["promtool", "check", "config", config], check=True)
     subprocess.run(["amtool", "check-config", etc / "alertmanager.yml"], check=True)
     assert "retention.time=7d" in script
-    assert "sns.conf" in script
+    assert script.count("credentials.conf <<") == 2  # both sign requests to AWS
     dashboards = sorted((tmp_path / "var/lib/trainwright/dashboards").iterdir())
     assert [path.stem for path in dashboards] == ["cluster", "cost", "job", "network", "node", "storage"]
     for path in dashboards:

@@ -137,7 +137,8 @@ def test_every_hole_of_a_script_is_quoted(name: str) -> None:
         "configuration": "",
         "port": 1,
         "retention": "1d",
-        "as_root": True,
+        "as_root": [hostile],
+        "hyperpod": False,
         "grafana": hostile,
     }
     pinned = pins()["docker"] | pins()["lustre_efa"] | asdict(runtime_pins())

@@ -10,6 +10,7 @@ from trainwright.spec.model import Script
 
 SESSION_MANAGER = "AmazonSSMManagedInstanceCore"
 CONTAINER_REGISTRY = "AmazonEC2ContainerRegistryReadOnly"
+REMOTE_WRITE = "AmazonPrometheusRemoteWriteAccess"
 _PARTITIONS = {"cn-": "aws-cn", "us-gov-": "aws-us-gov"}
 
 
@@ -23,6 +24,8 @@ def node_iam(setting: Setting, script_bucket: str | None, own: tuple[Script, ...
         policies.append(
             Why({"Policy": f"{shared}/{CONTAINER_REGISTRY}"}, "pull containers from the account's registry")
         )
+    if setting.spec.monitoring and setting.spec.monitoring.remote_write:
+        policies.append(Why({"Policy": f"{shared}/{REMOTE_WRITE}"}, "write metrics to Amazon Managed Prometheus"))
     access: list[Any] = []
     if script_bucket is not None:
         folder = {"BucketName": script_bucket, "KeyName": f"trainwright/{setting.spec.name}/*"}

@@ -117,7 +117,15 @@ class Build:
         return bool(bucket) and not self.buckets.exists(str(bucket))
 
     def _cause(self, stack: Stack) -> BuildFailed:
-        return failed(self.stacks, stack, self.name)
+        """Why the cluster failed: from its events and its nodes' logs where they show a known cause."""
+        from trainwright.aws.cluster_logs import stack_texts
+        from trainwright.platforms.diagnosis.explain import explain
+
+        plain = failed(self.stacks, stack, self.name)
+        explanation = explain(stack_texts(stack.name, self.account.region))
+        if explanation is None:
+            return plain
+        return BuildFailed(f"{explanation.paragraph} ({plain.what})", where=self.name, fix=plain.fix)
 
     # What would change
 
