@@ -6,9 +6,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -19,6 +22,9 @@ from typing import Any
 import boto3
 import pytest
 
+from trainwright.platforms.local import life
+from trainwright.platforms.local.cluster import LocalCluster, LocalQueue
+from trainwright.platforms.local.daemons import missing_programs
 from trainwright.platforms.parallelcluster.apply.pcluster import PINS, STAMP, cache_folder
 from trainwright.spec.defaults import resolve
 from trainwright.spec.load import load
@@ -142,12 +148,72 @@ def left(server: Server, region: str) -> dict[str, list[str]]:
     return {kind: names for kind, names in census.items() if names and kind not in ("log group", "bucket", "object")}
 
 
+@contextlib.contextmanager
+def slurm_behind_ssh(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A real Slurm as the head node of the stand-in has it, behind a real sshd that `ssh head` reaches."""
+    folder = Path(tempfile.mkdtemp(prefix="tww"))
+    monkeypatch.setenv("TRAINWRIGHT_HOME", str(folder / "home"))
+    record = life.up(LocalCluster("far", (LocalQueue("train", 1, cpus=192, gpus=8),)), own_network=False)
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / "key")], check=True)
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port = one.getsockname()[1]
+    (folder / "sshd.conf").write_text(
+        f"ListenAddress 127.0.0.1:{port}\nHostKey {folder}/key\nAuthorizedKeysFile {folder}/key.pub\nStrictModes no\n"
+        f"UsePAM no\nPidFile none\nPermitRootLogin yes\nSetEnv SLURM_CONF={record.conf}\n"
+    )
+    (folder / "ssh.conf").write_text(
+        f"Host head\n HostName 127.0.0.1\n Port {port}\n User root\n IdentityFile {folder}/key\n"
+        f" IdentitiesOnly yes\n StrictHostKeyChecking no\n UserKnownHostsFile {folder}/known\n LogLevel ERROR\n"
+    )
+    (folder / "ssh").write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} -F {folder}/ssh.conf "$@"\n')
+    (folder / "ssh").chmod(0o755)
+    server.environment["PATH"] = f"{folder}:{os.environ['PATH']}"
+    os.makedirs("/run/sshd", exist_ok=True)
+    words = ["/usr/sbin/sshd", "-D", "-e", "-f", str(folder / "sshd.conf")]
+    daemon = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+    try:
+        assert daemon.stderr is not None
+        assert "Server listening" in daemon.stderr.readline()
+        yield folder
+    finally:
+        control = ["-O", "exit", "-o", f"ControlPath={tempfile.gettempdir()}/tw-ssh-{os.getuid()}-%C", "head"]
+        subprocess.run([str(folder / "ssh"), *control], capture_output=True)
+        daemon.terminate()
+        daemon.communicate()
+        life.down("far", force=True)
+        shutil.rmtree(folder)
+
+
+JOB = """
+  - name: hello
+    command: [bash, -c, "echo hello from the node"]
+    launcher: plain
+    queue: train
+    nodes: 1
+    requeue: false
+"""
+
+
+def p5_spec(folder: Path) -> str:
+    """The p5 starter with a short job. The Slurm behind the stand-in has no /fsx, so the job brings its own Python."""
+    text = (ROOT / "examples" / "p5-reservation.yaml").read_text()
+    return (
+        text.replace("containers: enroot}", "containers: enroot, runtime: none}") + JOB + f"runs: {folder / 'runs'}\n"
+    )
+
+
 @pytest.mark.slow
 @pytest.mark.judge
-def test_from_an_empty_account_and_back_with_the_real_pcluster(server: Server, tmp_path: Path) -> None:
+@pytest.mark.slurm
+def test_from_an_empty_account_and_back_with_the_real_pcluster(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if missing_programs() or not shutil.which("sshd") or os.geteuid() != 0:
+        pytest.skip("needs Slurm, sshd and root")
     real_pcluster()
     file = tmp_path / "p5.yaml"
-    file.write_text((ROOT / "examples" / "p5-reservation.yaml").read_text())
+    file.write_text(p5_spec(tmp_path))
     spec, _ = resolve(load(file).spec)
     prepare_account(server, spec)
     region = spec.region or ""
@@ -166,6 +232,9 @@ def test_from_an_empty_account_and_back_with_the_real_pcluster(server: Server, t
     assert (status["state"], status["queues"][0]["states"]) == ("running", {"running": 4})
     assert "p5-reservation" in server.run("status", "--all", "--region", region)
     assert "unchanged        cluster p5-reservation" in server.run("up", str(file), "--yes")
+    with slurm_behind_ssh(server, monkeypatch):
+        submitted = server.run("submit", str(file), "hello", "--host", "head", "--follow")
+    assert "completed, exit status 0" in submitted
     no_secrets(server, tmp_path)
     server.killed("cluster p5-reservation: removing", "down", str(file), "--yes")
     kept = server.run("down", str(file), "--yes")
