@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -200,9 +201,16 @@ def test_polling_backs_off(cloud: Cloud, tmp_path: Path) -> None:
     cloud.world.clock.pace = 1.0
     cloud.planned(tmp_path)
     cloud.up()
-    polls = [c["time"] for c in cloud.world.faults.calls if c["action"] == "DescribeStacks"]
-    seconds = polls[-1] - polls[0]
-    assert len(polls) < 4 * seconds / 15, f"{len(polls)} looks in {seconds:.0f} s"
+    looks: dict[str, list[float]] = {}
+    for call in cloud.world.faults.calls:
+        if call["action"] in ("DescribeStacks", "DescribeStackResources") and call["detail"]:
+            looks.setdefault(call["detail"], []).append(call["time"])
+    assert set(looks) == {"cut", "cut-bucket", "cut-network", "cut-lustre-fsx"}
+    for stack, times in looks.items():
+        assert min(later - earlier for earlier, later in pairwise(times)) >= 1.0, stack
+        assert max(later - earlier for earlier, later in pairwise(times)) <= 21.0, stack
+    long = looks["cut-lustre-fsx"]
+    assert len(long) < (long[-1] - long[0]) / 10, "a file system takes a quarter of an hour"
 
 
 def test_no_secret_and_tags_on_everything(cloud: Cloud, tmp_path: Path) -> None:
