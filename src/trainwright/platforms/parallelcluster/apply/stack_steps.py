@@ -75,8 +75,8 @@ class StackUp(Step):
         return self._change(stack)
 
     def _remove_rest(self, stack: Stack, lost: str) -> bool:
-        """Remove a stack whose data a `down` removed; only then it can be made again. Its security group is in use until
-        the file system is gone."""
+        """Remove a stack whose data a `down` removed; only then it can be made again. Its security group is in use
+        until the file system is gone."""
         self.now("removing", "what an earlier `down` left")
         if lost == "gone":
             self._delete(stack)
