@@ -32,7 +32,7 @@ from rich.text import Text
 
 ROOT = Path(__file__).parents[1]
 IMAGES = ROOT / "docs/images/terminal"
-WIDTH, LINES = 104, 44
+WIDTH, LINES = 120, 44
 FONT = "ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace"
 FILES = {
     "mistakes.yaml": "src/trainwright/demo/mistakes.yaml",
@@ -40,6 +40,7 @@ FILES = {
     "cluster.yaml": "examples/p5-reservation.yaml",
     "local.yaml": "examples/local.yaml",
     "notes.txt": "LICENSE",
+    "clustermgtd.log": "tests/platforms/diagnosis/logs/insufficient-capacity.log",
 }
 
 
@@ -61,6 +62,8 @@ RECORDINGS = (
     Recording("predict", "trainwright predict --model llama3-70b --instance p5.48xlarge --nodes 16 --batch 4M"),
     Recording("advise", "trainwright advise --model llama3-70b --tokens 1T --deadline 30d --instances p5,p5en"),
     Recording("plan", "trainwright plan cluster.yaml -o plan"),
+    Recording("iam", "trainwright iam cluster.yaml", lines=28),
+    Recording("explain", "trainwright explain clustermgtd.log"),
     Recording("recipes", "trainwright recipes list", lines=24),
     Recording("catalog", "trainwright catalog show p5.48xlarge"),
     Recording("schema", "trainwright schema | head -n 20"),
@@ -77,6 +80,8 @@ RECORDINGS = (
     Recording("submit", "trainwright submit local.yaml --recipe cpu-ddp --nodes 2 --follow -- --steps 6", cluster=True),
     Recording("logs", "trainwright logs last --rank 0", cluster=True, lines=16),
     Recording("report", "trainwright report last --md", cluster=True),
+    Recording("profile", "trainwright profile last", "trainwright submit local.yaml --recipe cpu-ddp --nodes 2 "
+              "--follow --profile 'steps=2..4 ranks=0' -- --steps 6", cluster=True),
     Recording("jobs", "trainwright jobs", "trainwright submit local.yaml --recipe cpu-ddp --nodes 2 -- --steps 500",
               cluster=True),
     Recording("cancel", "trainwright cancel last", cluster=True),

@@ -105,6 +105,23 @@ class Markup(HTMLParser):
         self.tags.append((tag, dict(attrs)))
 
 
+def test_a_run_whose_nodes_have_no_folder_of_ours_is_read_from_its_api(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRAINWRIGHT_HOME", str(tmp_path))
+    write_run(tmp_path / "runs", "pods", scheduler="kubernetes", platform="kubernetes", remote="/nowhere", ranks=2)
+
+    class Pods:
+        ships = False
+
+        def logs(self, job: object, folder: str, seen: dict[str, str], rank: int) -> list[tuple[str, str]]:
+            return [("pod", TITAN.format(n=n, loss=9 - n)) for n in range(1, 6)] if rank == 0 else []
+
+    monkeypatch.setattr("trainwright.runs.reach.scheduler_of", lambda run: Pods())
+    report = collect("pods")
+    assert (report.framework, report.step, report.state) == ("torchtitan", 5, "completed")
+
+
 def test_hostile_values_do_not_become_markup(tmp_path: Path) -> None:
     path = short_run(tmp_path)
     run = json.loads((path / "run.json").read_text()) | {"name": HOSTILE, "job": HOSTILE, "cluster": HOSTILE}
