@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from trainwright.errors import UserError
 from trainwright.platforms.parallelcluster.apply.build import Build, refuse_impossible
 from trainwright.platforms.parallelcluster.apply.steps import PATIENCE, BuildFailed
 
+SLOW = pytest.mark.slow
 _whole: dict[str, list[str]] = {}
 
 
@@ -36,7 +38,9 @@ def same(cloud: Cloud, whole: dict[str, list[str]]) -> bool:
     return all(now[kind] == whole[kind] for kind in whole if kind != "log group")
 
 
-@pytest.mark.parametrize("kind", ["throttle", "500", "503", "unreachable", "lost"])
+@pytest.mark.parametrize(
+    "kind", ["throttle", "lost", *(pytest.param(k, marks=SLOW) for k in ("500", "503", "unreachable"))]
+)
 def test_a_busy_aws_only_takes_longer(cloud: Cloud, whole: dict[str, list[str]], kind: str) -> None:
     cloud.world.faults.rules = [Rule(kind, service, times=3, skip=skip) for service, skip in _PLACES]
     cloud.up()
@@ -49,6 +53,7 @@ def test_a_busy_aws_only_takes_longer(cloud: Cloud, whole: dict[str, list[str]],
 _PLACES = [("cloudformation", 0), ("cloudformation", 12), ("s3", 0), ("ec2", 0), ("fsx", 1)]
 
 
+@SLOW
 def test_a_network_that_is_gone_for_minutes_is_waited_for(cloud: Cloud, whole: dict[str, list[str]]) -> None:
     cloud.world.faults.rules = [Rule("unreachable", "*", skip=9, times=30)]
     cloud.up()
@@ -70,10 +75,10 @@ def test_a_network_that_stays_away_ends_the_run_and_not_the_cluster(cloud: Cloud
     ("verb", "kind", "fix"),
     [
         ("up", "expired", "log in again"),
-        ("up", "revoked", "log in again"),
         ("up", "skew", "clock"),
-        ("up", "denied", "ask for"),
-        ("down", "revoked", "log in again"),
+        pytest.param("up", "revoked", "log in again", marks=SLOW),
+        pytest.param("up", "denied", "ask for", marks=SLOW),
+        pytest.param("down", "revoked", "log in again", marks=SLOW),
     ],
 )
 def test_credentials_that_stop_working(
@@ -93,9 +98,9 @@ def test_credentials_that_stop_working(
 @pytest.mark.parametrize(
     ("stack", "logical", "reason"),
     [
-        ("cut-network", "NatGateway", "The maximum number of NAT gateways has been reached."),
+        pytest.param("cut-network", "NatGateway", "The maximum number of NAT gateways has been reached.", marks=SLOW),
         ("cut-lustre-fsx", "BucketLink", "The bucket cannot be accessed"),
-        ("cut", "HeadNode", "We currently do not have sufficient m5.8xlarge capacity"),
+        pytest.param("cut", "HeadNode", "We currently do not have sufficient m5.8xlarge capacity", marks=SLOW),
         ("cut", "HeadNodeWaitCondition", "WaitCondition timed out. Received 0 conditions when expecting 1"),
     ],
 )
@@ -112,7 +117,12 @@ def test_a_stack_that_rolls_back_names_its_cause_and_is_made_again(
 
 
 @pytest.mark.parametrize(
-    ("stack", "logical"), [("cut-network", "Vpc"), ("cut-lustre-fsx", "SecurityGroup"), ("cut", "HeadNode")]
+    ("stack", "logical"),
+    [
+        ("cut-network", "Vpc"),
+        pytest.param("cut-lustre-fsx", "SecurityGroup", marks=SLOW),
+        pytest.param("cut", "HeadNode", marks=SLOW),
+    ],
 )
 def test_a_deletion_that_fails_is_said_and_tried_again(
     cloud: Cloud, whole: dict[str, list[str]], stack: str, logical: str
@@ -200,9 +210,16 @@ def test_polling_backs_off(cloud: Cloud, tmp_path: Path) -> None:
     cloud.world.clock.pace = 1.0
     cloud.planned(tmp_path)
     cloud.up()
-    polls = [c["time"] for c in cloud.world.faults.calls if c["action"] == "DescribeStacks"]
-    seconds = polls[-1] - polls[0]
-    assert len(polls) < 4 * seconds / 15, f"{len(polls)} looks in {seconds:.0f} s"
+    looks: dict[str, list[float]] = {}
+    for call in cloud.world.faults.calls:
+        if call["action"] in ("DescribeStacks", "DescribeStackResources") and call["detail"]:
+            looks.setdefault(call["detail"], []).append(call["time"])
+    assert set(looks) == {"cut", "cut-bucket", "cut-network", "cut-lustre-fsx"}
+    for stack, times in looks.items():
+        assert min(later - earlier for earlier, later in pairwise(times)) >= 1.0, stack
+        assert max(later - earlier for earlier, later in pairwise(times)) <= 21.0, stack
+    long = looks["cut-lustre-fsx"]
+    assert len(long) < (long[-1] - long[0]) / 10, "a file system takes a quarter of an hour"
 
 
 def test_no_secret_and_tags_on_everything(cloud: Cloud, tmp_path: Path) -> None:

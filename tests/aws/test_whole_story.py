@@ -6,9 +6,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -19,6 +22,9 @@ from typing import Any
 import boto3
 import pytest
 
+from trainwright.platforms.local import life
+from trainwright.platforms.local.cluster import LocalCluster, LocalQueue
+from trainwright.platforms.local.daemons import missing_programs
 from trainwright.platforms.parallelcluster.apply.pcluster import PINS, STAMP, cache_folder
 from trainwright.spec.defaults import resolve
 from trainwright.spec.load import load
@@ -35,6 +41,11 @@ class Server:
 
     endpoint: str
     environment: dict[str, str]
+
+    @property
+    def pcluster(self) -> Path:
+        """Where `up` looks for its pcluster."""
+        return Path(self.environment["XDG_CACHE_HOME"], "trainwright", cache_folder().name)
 
     def control(self, what: str, **asked: Any) -> Any:
         request = urllib.request.Request(f"{self.endpoint}/standin/{what}", data=json.dumps(asked).encode())
@@ -70,8 +81,28 @@ class Server:
 
 
 @pytest.fixture
-def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    ready = tmp_path / "port"
+def server(tmp_path: Path) -> Iterator[Server]:
+    """A stand-in for one test."""
+    with stand_in(tmp_path) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A stand-in for tests that leave nothing in it, with the small pcluster."""
+    with stand_in(tmp_path_factory.mktemp("server")) as started:
+        program = started.pcluster / "bin" / "pcluster"
+        program.parent.mkdir(parents=True)
+        program.write_text(f'#!/bin/sh\nexec {sys.executable} -m standin.pcluster_program "$@"\n')
+        program.chmod(0o755)
+        (started.pcluster / STAMP).write_text(PINS.read_text())
+        yield started
+
+
+@contextlib.contextmanager
+def stand_in(folder: Path) -> Iterator[Server]:
+    """The process of the stand-in, and an empty home for its user."""
+    ready = folder / "port"
     paths = [ROOT / "tests" / "aws", ROOT / "tests", ROOT / "src"]
     base = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))}
     command = [sys.executable, "-m", "standin.server", str(ready), str(SCALE)]
@@ -82,8 +113,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
             time.sleep(0.05)
         endpoint = f"http://127.0.0.1:{ready.read_text()}"
         keys = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing", "AWS_ENDPOINT_URL": endpoint}
-        places = {"TRAINWRIGHT_HOME": str(tmp_path / "home"), "XDG_CACHE_HOME": str(tmp_path / "cache")}
-        monkeypatch.setenv("XDG_CACHE_HOME", places["XDG_CACHE_HOME"])
+        places = {"TRAINWRIGHT_HOME": str(folder / "home"), "XDG_CACHE_HOME": str(folder / "cache")}
         yield Server(endpoint, {**base, **keys, **places})
     finally:
         assert process.stdin is not None
@@ -91,22 +121,13 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
         process.wait(timeout=30)
 
 
-def real_pcluster() -> None:
+def real_pcluster(server: Server) -> None:
     """The judges' pcluster, which has the same pins, where `up` looks for its own."""
     made = ROOT / ".venvs" / "pcluster"
     if not (made / STAMP).is_file() or (made / STAMP).read_text() != PINS.read_text():
         pytest.skip("the virtual environment of pcluster is not made: make test makes it")
-    cache_folder().parent.mkdir(parents=True)
-    cache_folder().symlink_to(made.resolve())
-
-
-def small_pcluster() -> None:
-    """The stand-in's pcluster in its place."""
-    program = cache_folder() / "bin" / "pcluster"
-    program.parent.mkdir(parents=True)
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m standin.pcluster_program "$@"\n')
-    program.chmod(0o755)
-    (cache_folder() / STAMP).write_text(PINS.read_text())
+    server.pcluster.parent.mkdir(parents=True)
+    server.pcluster.symlink_to(made.resolve())
 
 
 def prepare_account(server: Server, spec: Spec) -> None:
@@ -117,7 +138,8 @@ def prepare_account(server: Server, spec: Spec) -> None:
     own = [s for holder in (spec.head, *spec.queues) for s in holder.scripts if s.source.startswith("s3://")]
     buckets = {item.bucket for item in spec.storage if item.bucket} | {script.source for script in own}
     for name in {address.removeprefix("s3://").split("/")[0] for address in buckets}:
-        s3.create_bucket(Bucket=name, **place)
+        with contextlib.suppress(s3.exceptions.BucketAlreadyOwnedByYou):
+            s3.create_bucket(Bucket=name, **place)
     for script in own:
         bucket, _, key = script.source.removeprefix("s3://").partition("/")
         s3.put_object(Bucket=bucket, Key=key, Body=b"#!/bin/bash\n")
@@ -142,12 +164,72 @@ def left(server: Server, region: str) -> dict[str, list[str]]:
     return {kind: names for kind, names in census.items() if names and kind not in ("log group", "bucket", "object")}
 
 
+@contextlib.contextmanager
+def slurm_behind_ssh(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A real Slurm as the head node of the stand-in has it, behind a real sshd that `ssh head` reaches."""
+    folder = Path(tempfile.mkdtemp(prefix="tww"))
+    monkeypatch.setenv("TRAINWRIGHT_HOME", str(folder / "home"))
+    record = life.up(LocalCluster("far", (LocalQueue("train", 1, cpus=192, gpus=8),)), own_network=False)
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / "key")], check=True)
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port = one.getsockname()[1]
+    (folder / "sshd.conf").write_text(
+        f"ListenAddress 127.0.0.1:{port}\nHostKey {folder}/key\nAuthorizedKeysFile {folder}/key.pub\nStrictModes no\n"
+        f"UsePAM no\nPidFile none\nPermitRootLogin yes\nSetEnv SLURM_CONF={record.conf}\n"
+    )
+    (folder / "ssh.conf").write_text(
+        f"Host head\n HostName 127.0.0.1\n Port {port}\n User root\n IdentityFile {folder}/key\n"
+        f" IdentitiesOnly yes\n StrictHostKeyChecking no\n UserKnownHostsFile {folder}/known\n LogLevel ERROR\n"
+    )
+    (folder / "ssh").write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} -F {folder}/ssh.conf "$@"\n')
+    (folder / "ssh").chmod(0o755)
+    server.environment["PATH"] = f"{folder}:{os.environ['PATH']}"
+    os.makedirs("/run/sshd", exist_ok=True)
+    words = ["/usr/sbin/sshd", "-D", "-e", "-f", str(folder / "sshd.conf")]
+    daemon = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+    try:
+        assert daemon.stderr is not None
+        assert "Server listening" in daemon.stderr.readline()
+        yield folder
+    finally:
+        control = ["-O", "exit", "-o", f"ControlPath={tempfile.gettempdir()}/tw-ssh-{os.getuid()}-%C", "head"]
+        subprocess.run([str(folder / "ssh"), *control], capture_output=True)
+        daemon.terminate()
+        daemon.communicate()
+        life.down("far", force=True)
+        shutil.rmtree(folder)
+
+
+JOB = """
+  - name: hello
+    command: [bash, -c, "echo hello from the node"]
+    launcher: plain
+    queue: train
+    nodes: 1
+    requeue: false
+"""
+
+
+def p5_spec(folder: Path) -> str:
+    """The p5 starter with a short job. The Slurm behind the stand-in has no /fsx, so the job brings its own Python."""
+    text = (ROOT / "examples" / "p5-reservation.yaml").read_text()
+    return (
+        text.replace("containers: enroot}", "containers: enroot, runtime: none}") + JOB + f"runs: {folder / 'runs'}\n"
+    )
+
+
 @pytest.mark.slow
 @pytest.mark.judge
-def test_from_an_empty_account_and_back_with_the_real_pcluster(server: Server, tmp_path: Path) -> None:
-    real_pcluster()
+@pytest.mark.slurm
+def test_from_an_empty_account_and_back_with_the_real_pcluster(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if missing_programs() or not shutil.which("sshd") or os.geteuid() != 0:
+        pytest.skip("needs Slurm, sshd and root")
+    real_pcluster(server)
     file = tmp_path / "p5.yaml"
-    file.write_text((ROOT / "examples" / "p5-reservation.yaml").read_text())
+    file.write_text(p5_spec(tmp_path))
     spec, _ = resolve(load(file).spec)
     prepare_account(server, spec)
     region = spec.region or ""
@@ -166,6 +248,9 @@ def test_from_an_empty_account_and_back_with_the_real_pcluster(server: Server, t
     assert (status["state"], status["queues"][0]["states"]) == ("running", {"running": 4})
     assert "p5-reservation" in server.run("status", "--all", "--region", region)
     assert "unchanged        cluster p5-reservation" in server.run("up", str(file), "--yes")
+    with slurm_behind_ssh(server, monkeypatch):
+        submitted = server.run("submit", str(file), "hello", "--host", "head", "--follow")
+    assert "completed, exit status 0" in submitted
     no_secrets(server, tmp_path)
     server.killed("cluster p5-reservation: removing", "down", str(file), "--yes")
     kept = server.run("down", str(file), "--yes")
@@ -191,16 +276,15 @@ def no_secrets(server: Server, folder: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("example", EXAMPLES)
-def test_every_example_comes_up_and_goes_down(server: Server, tmp_path: Path, example: str) -> None:
-    small_pcluster()
-    file = ROOT / "examples" / f"{example}.yaml"
+def test_every_example_comes_up_and_goes_down(shared_server: Server, example: str) -> None:
+    server, file = shared_server, ROOT / "examples" / f"{example}.yaml"
     spec, _ = resolve(load(file).spec)
     prepare_account(server, spec)
     region = spec.region or ""
     server.run("up", str(file), "--yes")
-    whole = left(server, region)
-    assert f"{spec.name} CREATE_COMPLETE x1" in whole["stack"]
-    data = [s.split()[0].removeprefix(f"{spec.name}-") for s in whole["stack"]]
-    named = [key for key in data if key.split("-")[0] in ("bucket", "lustre", "openzfs", "accounting")]
+    stacks = [line.split()[0] for line in left(server, region)["stack"]]
+    assert spec.name in stacks
+    keys = [stack.removeprefix(f"{spec.name}-") for stack in stacks]
+    named = [key for key in keys if key.split("-")[0] in ("bucket", "lustre", "openzfs", "accounting")]
     server.run("down", str(file), "--yes", *[word for key in named for word in ("--delete-data", key)])
     assert left(server, region) == {}

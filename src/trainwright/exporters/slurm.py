@@ -18,6 +18,8 @@ MARKS = {"~": "powered_down", "#": "powering_up", "%": "powering_down", "!": "po
 USABLE = frozenset({"idle", "mixed", "allocated", "completing", "powered_down", "powering_up", "powering_down"})
 USABLE |= {"reserved", "planned"}
 NODES = ("sinfo", "--noheader", "--Node", "--format=%N|%R|%T|%C|%E")
+WIDTH = 200  # of a column, which sinfo fills with blanks
+GPUS = ("sinfo", "--noheader", "--Node", f"--Format=Partition:{WIDTH},Gres:{WIDTH},GresUsed:{WIDTH}")
 JOBS = ("squeue", "--noheader", "--array", "--all", "--format=%i|%P|%T|%u|%D|%V|%S|%r|%N|%j")
 DIAGNOSTICS = {
     "Server thread count": ("gauge", "server_threads", "Threads of slurmctld that serve a request."),
@@ -51,6 +53,7 @@ class SlurmCollector:
         up = metrics.gauge("slurm_controller_up", "Whether slurmctld answers.")
         up.add(nodes is not None and jobs is not None)
         _nodes(metrics, nodes or "")
+        _gpus(metrics, self._run(*GPUS) or "")
         _jobs(metrics, jobs or "", time.time())
         _diagnostics(metrics, diagnostics or "")
         return metrics
@@ -97,6 +100,23 @@ def _nodes(metrics: MetricSet, output: str) -> None:
         nodes.add(count, partition=partition, state=state)
     for (partition, kind), count in sorted(used.items()):
         cpus.add(count, partition=partition, use=kind)
+
+
+def _gpus(metrics: MetricSet, output: str) -> None:
+    """GPUs as Slurm counts them: `gpu:h100:8(S:0-1)` there, `gpu:h100:4(IDX:0-3)` in use."""
+    used: Counter[tuple[str, str]] = Counter()
+    for line in output.splitlines():
+        partition, there, taken = (line[at : at + WIDTH].strip() for at in (0, WIDTH, 2 * WIDTH))
+        if gpu_count(there):
+            used[partition.rstrip("*"), "allocated"] += gpu_count(taken)
+            used[partition.rstrip("*"), "idle"] += gpu_count(there) - gpu_count(taken)
+    gpus = metrics.gauge("slurm_gpus", "GPUs of a partition by use.")
+    for (partition, use), count in sorted(used.items()):
+        gpus.add(count, partition=partition, use=use)
+
+
+def gpu_count(gres: str) -> int:
+    return sum(int(count) for count in re.findall(r"\bgpu:(?:[\w.-]+:)?(\d+)", gres))
 
 
 def _jobs(metrics: MetricSet, text: str, now: float) -> None:

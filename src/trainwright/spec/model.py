@@ -288,7 +288,7 @@ class Monitoring(Part):
 
     alerts: Alerts = Field(Alerts(), description="Where alerts go. Default: nowhere but the dashboards.")
     retention_days: int = Field(30, ge=1, description="Days that Prometheus keeps what it measured.")
-    remote_write: Annotated[str, Field(pattern=r"^https?://[^\s'\"]+$")] | None = Field(
+    remote_write: Annotated[Word, Field(pattern=r"^https?://[^\s'\"]+$")] | None = Field(
         None, description="Address that Prometheus also writes to, such as that of Amazon Managed Prometheus."
     )
 
@@ -319,10 +319,10 @@ class Kubernetes(Part):
     claims: dict[Word, Word] = Field(
         {}, description="PersistentVolumeClaim by mount folder. Default: the folder's name (/fsx: fsx, /a/b: a-b)."
     )
-    subnets: tuple[str, ...] = Field(
+    subnets: tuple[Word, ...] = Field(
         (), description="Private subnets in two zones for the control plane, when the network exists already."
     )
-    api_from: tuple[str, ...] = Field(
+    api_from: tuple[Word, ...] = Field(
         (), description="Addresses that may reach the API of a created cluster, such as 203.0.113.0/24. Default: any."
     )
 

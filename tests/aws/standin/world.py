@@ -4,7 +4,9 @@ services; inside a test process the calls of boto3 pass through `gate`."""
 from __future__ import annotations
 
 import contextlib
+import re
 import threading
+import urllib.parse
 from collections.abc import Iterator
 from typing import Any
 
@@ -101,6 +103,14 @@ def inside() -> Iterator[None]:
         _inside.on = before
 
 
+def _stack_of(request: Any) -> str:
+    """The stack that a call is about, by its name."""
+    body = request.body if isinstance(request.body, bytes) else str(request.body or "").encode()
+    named = re.search(rb"(?:^|&)StackName=([^&]+)", body)
+    name = urllib.parse.unquote(named[1].decode()) if named else ""
+    return name.split("/")[1] if name.startswith("arn:") else name
+
+
 def gate(world: World) -> Any:
     """For tests in one process: moto's own hook of botocore, behind a gate that counts calls and injects faults.
     Returns what takes it out again."""
@@ -114,7 +124,7 @@ def gate(world: World) -> Any:
         if is_inside():
             return first(stubber, event_name, request)
         _, service, action = event_name.split(".", 2)
-        number = world.faults.seen(service, action, world.clock.now())
+        number = world.faults.seen(service, action, world.clock.now(), _stack_of(request))
         if world.faults.watch:
             world.faults.watch(number, service, action, "before")
         kind = world.faults.fault(service, action)

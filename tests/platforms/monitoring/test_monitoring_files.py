@@ -112,3 +112,31 @@ def test_an_eks_plan_with_monitoring_installs_all_of_it() -> None:
     without = make_plan(load(ROOT / "examples/eks-g5.yaml")).files
     assert "kubernetes/monitoring.yaml" not in without
     assert "kube-prometheus-stack" not in without["charts.json"]
+
+
+def test_the_relay_of_a_local_cluster_reaches_its_nodes_only() -> None:
+    import socket
+    import threading
+    import urllib.error
+    import urllib.request
+    from http.server import ThreadingHTTPServer
+
+    from trainwright.platforms.local.relay import Relay
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Relay) as server, socket.create_server(("127.77.9.9", 0)) as node:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        proxy = urllib.request.ProxyHandler({"http": f"http://127.0.0.1:{server.server_port}"})
+        opener = urllib.request.build_opener(proxy)
+
+        def answer() -> None:
+            connection, _ = node.accept()
+            connection.recv(4096)
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\nConnection: close\r\n\r\nup\n")
+            connection.close()
+
+        threading.Thread(target=answer, daemon=True).start()
+        assert opener.open(f"http://127.77.9.9:{node.getsockname()[1]}/metrics", timeout=10).read() == b"up\n"
+        for refused in ("http://127.0.0.1:1/", "http://10.0.0.1/", "http://127.77.example.com/"):
+            with pytest.raises(urllib.error.HTTPError, match="403"):
+                opener.open(refused, timeout=10)
+        server.shutdown()

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from trainwright.platforms.deployed import DeployedSlurm
+from trainwright.schedulers.shell import own_config
 from trainwright.schedulers.slurm import SlurmScheduler
 
 if TYPE_CHECKING:
@@ -34,6 +35,10 @@ class ParallelClusterPlatform(DeployedSlurm):
         return scheduler if shutil.which("sbatch") else replace(scheduler, python="python3")
 
     def scheduler_again(self, cluster: str, host: str, at: Mapping[str, str]) -> SlurmScheduler:
+        if not host and not shutil.which("sbatch"):
+            from trainwright.platforms.parallelcluster.reach import alias_of
+
+            host = alias_of(cluster) if own_config(alias_of(cluster)).is_file() else ""
         return _with_path(super().scheduler_again(cluster, host, at))
 
     def connect(self, name: str, spec: Spec | None) -> tuple[list[str], dict[str, str]]:

@@ -22,6 +22,11 @@ CLOSED = "127.0.0.1/32"  # what a plan writes where no port is open
 SSM_PROGRAMS = {"aws": "the AWS command line 2", "session-manager-plugin": "AWS's Session Manager plugin"}
 
 
+def alias_of(cluster: str) -> str:
+    """The host by which our ssh configuration knows a cluster's head node."""
+    return f"trainwright-{cluster}"
+
+
 @dataclass(frozen=True, slots=True)
 class Way:
     """How one head node is reached. `direct`: its ssh port is open to us."""
@@ -32,8 +37,7 @@ class Way:
 
     @property
     def alias(self) -> str:
-        """The host that our block of ssh configuration describes."""
-        return f"trainwright-{self.head.cluster}"
+        return alias_of(self.head.cluster)
 
     @property
     def user(self) -> str:

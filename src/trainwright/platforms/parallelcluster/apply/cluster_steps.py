@@ -53,10 +53,13 @@ class ClusterUp(Step):
     explain: Callable[[Stack], BuildFailed] = field(kw_only=True)
     _begun: bool = False
     _updated: bool = False
-    _looks: int = 0
+    _id: str = ""
 
     def advance(self) -> bool:
+        if self._id and self.peek(lambda: self.api.part_states(self._id)):
+            return False
         stack = self.api.describe(self.name)
+        self._id = stack.id if stack is not None and stack.busy else ""
         if stack is None:
             self.now("creating", "pcluster create-cluster: 10 to 20 minutes")
             self._create()
@@ -86,9 +89,6 @@ class ClusterUp(Step):
         self._begun |= stack.status == "CREATE_IN_PROGRESS"
         words = {"CREATE_IN_PROGRESS": "creating", "DELETE_IN_PROGRESS": "removing", "UPDATE_IN_PROGRESS": "changing"}
         self.now(words.get(stack.status, "rolling back" if "ROLLBACK" in stack.status else "changing"))
-        self._looks += 1
-        if self._looks % 2 == 0:
-            self.parts = {event.resource: event.status for event in self.api.resources(stack.name)}
         return False
 
     def _restart(self, stack: Stack) -> bool:
