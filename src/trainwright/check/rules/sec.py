@@ -338,11 +338,13 @@ def _policies(file: File) -> Iterator[Value[str]]:
                 if value.span not in reported:
                     reported.add(value.span)
                     yield value
-    yield from (policy.name for policy in file.policies if policy.kind == "managed")
+    if file.format != "cloudformation" or _FOR_NODES.search(file.text):  # other roles may need everything
+        yield from (policy.name for policy in file.policies if policy.kind == "managed")
 
 
+_FOR_NODES = re.compile(r"AWS::(EC2|Batch|EKS|SageMaker|FSx|AutoScaling)::|InstanceProfile|ec2\.amazonaws\.com")
 _WEB = ("80", "443")
-_BALANCER = re.compile(r"load.?balancer|[ae]lb\b|ingress", re.IGNORECASE)
+_NODES = re.compile(r"node|compute|worker|cluster|fsx|efa", re.IGNORECASE)  # others may serve the public
 
 
 def _open_port(name: str, one: PortRule) -> Iterator[tuple[Span, str]]:
@@ -354,7 +356,7 @@ def _open_port(name: str, one: PortRule) -> Iterator[tuple[Span, str]]:
         return
     low, high = known(one.from_port), known(one.to_port)
     for port, what in table("access")["open_ports"].items():
-        if port in _WEB and _BALANCER.search(name):
+        if port in _WEB and not _NODES.search(name):
             continue
         if low is not None and high is not None and low <= int(port) <= high:
             yield one.peer.span, f"port {port} ({what}) is open"
