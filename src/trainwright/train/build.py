@@ -21,6 +21,7 @@ from trainwright.train.optimizer import AdamW
 from trainwright.train.parallel.activation import apply_checkpointing
 from trainwright.train.parallel.context import apply_context
 from trainwright.train.parallel.data import apply_data
+from trainwright.train.parallel.expert import apply_experts
 from trainwright.train.parallel.gradients import Gradients
 from trainwright.train.parallel.layout import Layout, layout
 from trainwright.train.parallel.pipeline import Pipeline, SingleStage, stage_layers
@@ -43,10 +44,10 @@ class Built:
 
 def build(shape: ModelShape, plan: ParallelPlan, options: EngineOptions, device: torch.device) -> Built:
     """Everything of an engine except the step itself."""
-    if shape.kind != "decoder" or shape.experts:
+    if shape.kind != "decoder":
         raise UserError(
-            f"{shape.name} can be predicted but not trained: the trainer has dense decoders only",
-            fix="a dense decoder, such as llama3.1-8b; `trainwright catalog list --kind models` names them all",
+            f"{shape.name} can be predicted but not trained: the trainer has decoders only",
+            fix="a decoder, such as llama3.1-8b; `trainwright catalog list --kind models` names them all",
         )
     notes = choose_backend(options, device)
     here = layout(plan, device)
@@ -70,7 +71,11 @@ def _stage(
     plan = here.plan
     number, stages = chunk * plan.pp + here.pipeline_rank, plan.pp * plan.virtual_stages
     with torch.device("meta"):
-        model = Decoder(shape, stage_layers(number, stages, shape.layers), number == 0, number == stages - 1).to(dtype)
+        model = Decoder(shape, stage_layers(number, stages, shape.layers), number == 0, number == stages - 1)
+    for param in model.parameters():
+        param.data = param.data.to(dtype)  # buffers stay fp32
+    if shape.experts:
+        apply_experts(model, here)
     if plan.tp > 1:
         apply_tensor(model, here)
     if plan.cp > 1:
@@ -90,7 +95,10 @@ def _stage(
             block.forward = torch.compile(block.forward, dynamic=False)  # type: ignore[method-assign]
     if here.sharded:
         apply_data(model, here, options.precision)
-    return model.to_empty(device=device)
+    model.to_empty(device=device)
+    for buffer in model.buffers():
+        buffer.zero_()
+    return model
 
 
 def part_of(whole: Tensor, param: nn.Parameter) -> Tensor:

@@ -18,6 +18,7 @@ from trainwright.train.models.rotary import rotary_cos_sin
 from trainwright.train.models.shape import ModelShape
 from trainwright.train.optimizer import AdamWOptions
 from trainwright.train.parallel.context import local_tokens, token_layout
+from trainwright.train.parallel.expert import ExpertBalance
 from trainwright.train.parallel.plan import ParallelPlan
 
 
@@ -56,6 +57,7 @@ class Engine:
         built = build(shape, plan, options, self.device)
         self.layout, self.runner, self.notes = built.layout, built.runner, built.notes
         self.params, self.optimizer, self.gradients = built.params, built.optimizer, built.gradients
+        self.balance = ExpertBalance(shape, plan, self.runner.stages)
         self.sums: dict[str, Tensor] = {}  # fp32 gradient sums of several bf16 micro-batches
         self.collected: tuple[dict[str, Tensor], Tensor] | None = None  # gradients of all ranks, and their norm
 
@@ -82,6 +84,7 @@ class Engine:
         tokens = self._global_tokens(moved)
         divisor = self.plan.data * self.plan.cp  # FSDP averages over these ranks, the loss is a sum
         inputs = [self._forward_inputs(batch, divisor / tokens) for batch in moved]
+        self.balance.start(divisor, sum(batch.tokens.shape[0] for batch in moved))
         many = len(moved) > 1 and not self.layout.sharded
         losses = self.runner.train(inputs, self._accumulate_fp32 if many else None)
         return self._global_sum(losses) / divisor, tokens
@@ -101,12 +104,14 @@ class Engine:
         limit = self.options.max_norm
         clip = (limit / (norm + 1e-6)).clamp(max=1.0) if limit else torch.ones_like(norm)
         self.optimizer.step(lr, grads, clip)
+        self.balance.update()
         self.discard()
         return norm
 
     def discard(self) -> None:
         """Drop the gradients without an update."""
         self.sums.clear()
+        self.balance.discard()
         self.collected = None
         for param in self.params.values():
             param.grad = None
@@ -128,6 +133,7 @@ class Engine:
         state: dict = {"model": {}, "exp_avg": {}, "exp_avg_sq": {}, "step": torch.tensor(self.optimizer.steps)}
         for kind, name, tensor in self.optimizer.state():
             state[kind][name] = tensor
+        state["model"].update(self.balance.biases())
         return state
 
     @torch.no_grad()
@@ -136,7 +142,9 @@ class Engine:
         self.optimizer.steps = int(state["step"])
         for kind in ("model", "exp_avg", "exp_avg_sq"):
             for name, value in state[kind].items():
-                self.optimizer.load(kind, name, value)
+                if name in self.params:
+                    self.optimizer.load(kind, name, value)
+        self.balance.load(state["model"])
 
     def _forward_inputs(self, batch: Batch, scale: Tensor) -> tuple[Tensor, ForwardInputs]:
         """This rank's tokens of a micro-batch, and what its blocks share."""

@@ -49,7 +49,17 @@ def odd_shape(kind: str, seed: int) -> dict:
               "rope_parameters": dice.choice(ROPES)}  # fmt: skip
     if kind != "qwen2":
         config["head_dim"] = 2 * dice.randint(3, 9)
-    if kind in ("llama", "qwen3"):
+    if kind == "mixtral":
+        experts = dice.randint(2, 9)
+        config |= {"num_local_experts": experts, "num_experts_per_tok": dice.randint(1, experts)}
+    if kind == "qwen3_moe":
+        experts = dice.randint(2, 9)
+        config |= {"num_experts": experts, "num_experts_per_tok": dice.randint(1, experts),
+                   "norm_topk_prob": dice.random() < 0.5, "moe_intermediate_size": dice.randint(9, 40),
+                   "mlp_only_layers": list(range(dice.randint(0, layers - 1)))}  # fmt: skip
+    if kind == "mixtral":
+        config["sliding_window"] = dice.choice([None, 7])
+    if kind in ("llama", "qwen3", "qwen3_moe"):
         config["attention_bias"] = dice.random() < 0.5
     if kind == "llama":
         config["mlp_bias"] = dice.random() < 0.5
@@ -61,6 +71,7 @@ def odd_shape(kind: str, seed: int) -> dict:
 def random_transformer(config: transformers.PretrainedConfig) -> torch.nn.Module:
     torch.manual_seed(1)
     config._attn_implementation = "eager"
+    config._experts_implementation = "eager"
     model = transformers.AutoModelForCausalLM.from_config(config).float().eval()
     with torch.no_grad():
         for param in model.parameters():
@@ -76,7 +87,7 @@ def test_a_config_gives_the_logits_of_transformers_and_comes_back(kind, seed, tm
     shape, read = huggingface.read_folder(tmp_path / "hf")
     model = Decoder(shape)
     with torch.no_grad():
-        for name, param in model.named_parameters():
+        for name, param in (*model.named_parameters(), *model.named_buffers()):
             param.copy_(read(name))
     assert sum(p.numel() for p in model.parameters()) == parameter_count(shape)
     tokens = torch.randint(0, shape.vocab, (2, 23))
@@ -90,7 +101,8 @@ def test_a_config_gives_the_logits_of_transformers_and_comes_back(kind, seed, tm
             1.0, float(right.abs().max())
         )
     huggingface.write_folder(shape, read, tmp_path / "again")
-    again = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "again", attn_implementation="eager").eval()
+    eager = {"attn_implementation": "eager"} | ({"experts_implementation": "eager"} if shape.experts else {})
+    again = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "again", **eager).eval()
     with torch.no_grad():
         assert torch.allclose(again(tokens).logits, right, atol=1e-5)
     assert shape_of(json.loads((tmp_path / "again" / "config.json").read_text()), "").vocab == shape.vocab

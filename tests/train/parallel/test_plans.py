@@ -12,6 +12,7 @@ worlds = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(worlds)
 
 LLAMA, GPT, MPT = "llama3.1-8b-debug", "gpt2-124m-debug", "mpt-7b-debug"
+MIXTRAL = "mixtral-8x7b-debug"
 TWO = ["replicate=2", "shard=2", "tensor=2", "context=2", "pipeline=2", "pipeline=2,virtual=2"]
 FOUR = [
     "replicate=2,shard=2",
@@ -22,6 +23,18 @@ FOUR = [
     "context=2,replicate=2",
     "context=2,pipeline=2",
     "tensor=2,pipeline=2,virtual=2",
+]
+EXPERTS_TWO = ["shard=2", "shard=2,ep=2", "replicate=2,ep=2", "tp=2", "cp=2", "pp=2"]
+EXPERTS_FOUR = [
+    "shard=4,ep=2",
+    "shard=4,ep=4",
+    "replicate=2,shard=2,ep=2",
+    "replicate=2,shard=2,ep=4",
+    "replicate=4,ep=2",
+    "shard=2,tp=2,ep=2",
+    "shard=2,cp=2,ep=2",
+    "shard=2,pp=2,ep=2",
+    "tp=2,pp=2",
 ]
 
 
@@ -46,6 +59,16 @@ def test_plans_of_two(tmp_path):
 
 def test_plans_of_two_with_norms_on_queries_and_keys(tmp_path):
     check(2, [{"model": "qwen3-8b-debug", "plan": plan} for plan in ("tp=2", "cp=2", "pp=2")], tmp_path)
+
+
+def test_plans_of_two_with_experts(tmp_path):
+    check(2, [{"model": MIXTRAL, "plan": plan} for plan in EXPERTS_TWO], tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", [MIXTRAL])
+def test_plans_of_four_with_experts(model, tmp_path):
+    check(4, [{"model": model, "plan": plan, "documents": True} for plan in EXPERTS_FOUR], tmp_path)
 
 
 @pytest.mark.slow

@@ -9,9 +9,11 @@ from pathlib import Path
 
 from trainwright.errors import UserError, did_you_mean
 from trainwright.files import read_regular
-from trainwright.train.models.hf_families import ABSENT, FAMILIES, IGNORED, OPTIONAL, Config, Family
+from trainwright.train.models.hf_families import ABSENT, DENSE, IGNORED, OPTIONAL, Config, Family
+from trainwright.train.models.hf_moe import MIXTURES
 from trainwright.train.models.shape import ModelShape, debug_sibling, shape_from, shapes
 
+FAMILIES = {**DENSE, **MIXTURES}
 OWN_FAMILIES = {"gpt3": "gpt2"}  # families of the shape table that another model type writes
 
 

@@ -53,7 +53,7 @@ class Family:
     write: Callable[[ModelShape], Config] = lambda shape: {}  # their keys that follow from several fields
 
 
-def _rope(config: Config, where: str) -> Config:
+def read_rope(config: Config, where: str) -> Config:
     """Base and scaling of rotary positions. Newer transformers keep both in `rope_parameters`, older ones apart."""
     table = {**(config.get("rope_parameters") or {}), **(config.get("rope_scaling") or {})}
     theta = float(table.pop("rope_theta", None) or config.get("rope_theta") or 10_000.0)
@@ -67,7 +67,7 @@ def _rope(config: Config, where: str) -> Config:
     return {"rope_theta": theta, "rope_scaling": tuple(table[key] for key in known) or None}
 
 
-def _write_rope(shape: ModelShape) -> Config:
+def write_rope(shape: ModelShape) -> Config:
     scaling: Config | None = None
     if shape.rope_scaling and len(shape.rope_scaling) == 1:
         scaling = {"rope_type": "linear", "factor": shape.rope_scaling[0]}
@@ -76,43 +76,43 @@ def _write_rope(shape: ModelShape) -> Config:
     return {"rope_theta": shape.rope_theta, "rope_scaling": scaling}
 
 
-def _llama(config: Config, where: str) -> Config:
+def read_llama(config: Config, where: str) -> Config:
     biased = bool(config.get("attention_bias", False))
     return {
-        **_rope(config, where),
+        **read_rope(config, where),
         "qkv_bias": biased,
         "out_bias": biased,
         "mlp_bias": bool(config.get("mlp_bias", False)),
     }
 
 
-def _write_llama(shape: ModelShape) -> Config:
+def write_llama(shape: ModelShape) -> Config:
     return {
-        **_write_rope(shape),
+        **write_rope(shape),
         "attention_bias": shape.bias or shape.out_bias,
         "mlp_bias": shape.bias or shape.mlp_bias,
     }
 
 
-def _mistral(config: Config, where: str) -> Config:
-    return {**_rope(config, where), "window": config.get("sliding_window") or 0}
+def read_mistral(config: Config, where: str) -> Config:
+    return {**read_rope(config, where), "window": config.get("sliding_window") or 0}
 
 
-def _qwen(config: Config, where: str) -> Config:
+def read_qwen(config: Config, where: str) -> Config:
     if set(config.get("layer_types") or ["full_attention"]) != {"full_attention"}:
         raise UserError("sliding attention in some layers (layer_types) is not supported", where=where)
     biased = config["model_type"] == "qwen2" or bool(config.get("attention_bias", False))
-    return {**_rope(config, where), "qkv_bias": biased, "out_bias": bool(config.get("attention_bias", False))}
+    return {**read_rope(config, where), "qkv_bias": biased, "out_bias": bool(config.get("attention_bias", False))}
 
 
-def _write_qwen(shape: ModelShape) -> Config:
+def write_qwen(shape: ModelShape) -> Config:
     own = {} if shape.family == "qwen2" else {"attention_bias": shape.qkv_bias}
-    return {**_write_rope(shape), "use_sliding_window": False, **own}
+    return {**write_rope(shape), "use_sliding_window": False, **own}
 
 
 def _gpt2(config: Config, where: str) -> Config:
     return {
-        "activation": _activation(config["activation_function"], "activation_function", where),
+        "activation": activation_of(config["activation_function"], "activation_function", where),
         "ffn": config.get("n_inner") or 4 * config["n_embd"],
     }
 
@@ -131,17 +131,17 @@ def _falcon(config: Config, where: str) -> Config:
     heads, newer = config["num_attention_heads"], bool(config["new_decoder_architecture"])
     kv_heads = config.get("num_kv_heads") or heads if newer else 1 if config["multi_query"] else heads
     return {
-        **_rope(config, where),
+        **read_rope(config, where),
         "kv_heads": kv_heads,
         "ffn": config.get("ffn_hidden_size") or 4 * config["hidden_size"],
         "parallel_norms": config.get("num_ln_in_parallel_attn") or (2 if newer else 1),
-        "activation": _activation(config["activation"], "activation", where),
+        "activation": activation_of(config["activation"], "activation", where),
     }
 
 
 def _write_falcon(shape: ModelShape) -> Config:
     return {
-        **_write_rope(shape),
+        **write_rope(shape),
         "num_kv_heads": shape.kv_heads,
         "ffn_hidden_size": shape.ffn,
         "new_decoder_architecture": shape.parallel_norms == 2 or shape.kv_heads not in (1, shape.heads),
@@ -179,7 +179,7 @@ def _write_mpt(shape: ModelShape) -> Config:
     }
 
 
-def _activation(theirs: Any, key: str, where: str) -> str:
+def activation_of(theirs: Any, key: str, where: str) -> str:
     if theirs not in ACTIVATIONS:
         raise UserError(f"{key} = {theirs!r} is not supported", where=where, fix=f"one of {', '.join(ACTIVATIONS)}")
     return ACTIVATIONS[theirs]
@@ -193,23 +193,23 @@ LLAMA_FIELDS = {
 }  # fmt: skip
 LLAMA_DEFAULTS = {"rms_norm_eps": 1e-6, "tie_word_embeddings": False, "max_position_embeddings": 2048}
 QWEN: dict[str, Any] = {
-    "special": _qwen,
-    "write": _write_qwen,
+    "special": read_qwen,
+    "write": write_qwen,
     "fixed": {"hidden_act": "silu", "use_sliding_window": False},
     "defaults": {**LLAMA_DEFAULTS, "max_position_embeddings": 32768},
 }
 LAYER_NORM = {"norm": "layernorm", "norm_bias": True}
-FAMILIES: dict[str, Family] = {
+DENSE: dict[str, Family] = {
     "llama": Family(
-        "LlamaForCausalLM", LLAMA_FIELDS, defaults=LLAMA_DEFAULTS, fixed={"hidden_act": "silu"}, special=_llama,
-        special_keys=(*ROPE_KEYS, "attention_bias", "mlp_bias"), write=_write_llama,
+        "LlamaForCausalLM", LLAMA_FIELDS, defaults=LLAMA_DEFAULTS, fixed={"hidden_act": "silu"}, special=read_llama,
+        special_keys=(*ROPE_KEYS, "attention_bias", "mlp_bias"), write=write_llama,
     ),
     "mistral": Family(
-        "MistralForCausalLM", LLAMA_FIELDS, fixed={"hidden_act": "silu"}, special=_mistral,
+        "MistralForCausalLM", LLAMA_FIELDS, fixed={"hidden_act": "silu"}, special=read_mistral,
         defaults={**LLAMA_DEFAULTS, "num_key_value_heads": 8, "sliding_window": 4096,
                   "max_position_embeddings": 131072},
         special_keys=(*ROPE_KEYS, "sliding_window"),
-        write=lambda shape: {**_write_rope(shape), "sliding_window": shape.window or None},
+        write=lambda shape: {**write_rope(shape), "sliding_window": shape.window or None},
     ),
     "qwen2": Family(
         "Qwen2ForCausalLM", {k: v for k, v in LLAMA_FIELDS.items() if k != "head_dim"},

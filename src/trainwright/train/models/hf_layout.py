@@ -63,21 +63,59 @@ MPT = {
     "mlp.up.": "transformer.blocks.{}.ffn.up_proj.",
     "mlp.down.": "transformer.blocks.{}.ffn.down_proj.",
 }
-TABLES = {"llama": LLAMA, "mistral": LLAMA, "qwen2": LLAMA, "qwen3": LLAMA, "gpt2": GPT2, "gpt3": GPT2, "mpt": MPT}
+QWEN3_MOE = {
+    **LLAMA,
+    "mlp.router.": "model.layers.{}.mlp.gate.",
+    "mlp.experts.gate": "model.layers.{}.mlp.experts.{expert}.gate_proj.weight",
+    "mlp.experts.up": "model.layers.{}.mlp.experts.{expert}.up_proj.weight",
+    "mlp.experts.down": "model.layers.{}.mlp.experts.{expert}.down_proj.weight",
+}
+MIXTRAL = {
+    **LLAMA,
+    "mlp.router.": "model.layers.{}.block_sparse_moe.gate.",
+    "mlp.experts.gate": "model.layers.{}.block_sparse_moe.experts.{expert}.w1.weight",
+    "mlp.experts.up": "model.layers.{}.block_sparse_moe.experts.{expert}.w3.weight",
+    "mlp.experts.down": "model.layers.{}.block_sparse_moe.experts.{expert}.w2.weight",
+}
+TABLES = {
+    "llama": LLAMA, "mistral": LLAMA, "qwen2": LLAMA, "qwen3": LLAMA, "gpt2": GPT2, "gpt3": GPT2, "mpt": MPT,
+    "mixtral": MIXTRAL, "qwen3_moe": QWEN3_MOE,
+}  # fmt: skip
+
+
+def table_of(shape: ModelShape) -> dict[str, str]:
+    return TABLES.get(shape.family) or (FALCON_TWO_NORMS if shape.parallel_norms == 2 else FALCON)
 
 
 def huggingface_name(shape: ModelShape, name: str) -> str:
     """Hugging Face's name of one of our parameters; `{part}` stands for q, k and v where they lie apart."""
-    table = TABLES.get(shape.family) or (FALCON_TWO_NORMS if shape.parallel_norms == 2 else FALCON)
-    layer, rest = "", name
-    if name.startswith("blocks."):
-        _, layer, rest = name.split(".", 2)
+    layer, rest = _layer_of(name)
     stem, kind = rest.rsplit(".", 1)
-    return table[stem + "."].replace("{}", layer) + kind
+    return table_of(shape)[stem + "."].replace("{}", layer) + kind
+
+
+def _layer_of(name: str) -> tuple[str, str]:
+    """The number of the layer of a parameter, if it has one, and the rest of its name."""
+    if not name.startswith("blocks."):
+        return "", name
+    _, layer, rest = name.split(".", 2)
+    return layer, rest
+
+
+def expert_names(shape: ModelShape, name: str) -> list[list[str]]:
+    """Hugging Face keeps every expert's matrices apart: by expert, the names of what lies in one of our tensors."""
+    layer, rest = _layer_of(name)
+    parts = ("mlp.experts.gate", "mlp.experts.up") if rest.endswith("gate_up") else (rest,)
+    names = [table_of(shape)[part].replace("{}", layer) for part in parts]
+    return [[theirs.replace("{expert}", str(expert)) for theirs in names] for expert in range(shape.experts)]
 
 
 def to_huggingface(shape: ModelShape, name: str, tensor: Tensor) -> dict[str, Tensor]:
     """One of our parameters as Hugging Face keeps it."""
+    if ".mlp.experts." in name:
+        pieces = tensor if name.endswith("gate_up") else tensor[:, None]
+        rows = zip(expert_names(shape, name), pieces, strict=True)
+        return {theirs: piece for names, row in rows for theirs, piece in zip(names, row, strict=True)}
     theirs = huggingface_name(shape, name)
     if ".attention.qkv." in name and shape.family != "falcon":
         parts = ungroup(shape, tensor)
@@ -89,6 +127,9 @@ def to_huggingface(shape: ModelShape, name: str, tensor: Tensor) -> dict[str, Te
 
 def from_huggingface(shape: ModelShape, name: str, read: Read) -> Tensor:
     """The same parameter from Hugging Face's."""
+    if ".mlp.experts." in name:
+        rows = [torch.stack([read(theirs) for theirs in names]) for names in expert_names(shape, name)]
+        return torch.stack(rows) if name.endswith("gate_up") else torch.cat(rows)
     theirs = huggingface_name(shape, name)
     if "{part}" in theirs:
         return group(shape, [read(theirs.replace("{part}", part)) for part in "qkv"])

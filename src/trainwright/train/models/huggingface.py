@@ -36,9 +36,10 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 
 
 def parameter_sizes(shape: ModelShape) -> dict[str, torch.Size]:
-    """Every parameter of a model, in order, without memory for any."""
+    """Every parameter of a model (and the biases of its routers), in order, without memory for any."""
     with torch.device("meta"):
-        return {name: param.shape for name, param in Decoder(shape).named_parameters()}
+        model = Decoder(shape)
+    return {name: tensor.shape for name, tensor in (*model.named_parameters(), *model.named_buffers())}
 
 
 def write_folder(

@@ -12,7 +12,7 @@ from torch import Tensor
 from trainwright.train.models.shape import ModelShape
 
 STD = 0.02  # GPT-2, GPT-3, Falcon; Llama and Mistral trainers use the same
-RESIDUAL = ("attention.out.weight", "mlp.down.weight")
+RESIDUAL = ("attention.out.weight", "mlp.down.weight", "mlp.shared.down.weight", "mlp.experts.down")
 
 
 def initial_value(shape: ModelShape, name: str, size: torch.Size, seed: int, device: torch.device) -> Tensor:
@@ -21,7 +21,7 @@ def initial_value(shape: ModelShape, name: str, size: torch.Size, seed: int, dev
     if name.endswith("bias"):
         return torch.zeros(size, device=device)
     if "norm" in name:
-        return torch.ones(size, device=device)
+        return torch.full(size, 0.0 if shape.norm_offset else 1.0, device=device)
     digest = hashlib.sha256(f"{seed}:{name}".encode()).digest()
     generator = torch.Generator(device).manual_seed(int.from_bytes(digest[:7], "big"))
     std = STD / math.sqrt(2 * shape.layers) if name.endswith(RESIDUAL) else STD

@@ -1,23 +1,31 @@
-"""Rotary positions (arXiv 2104.09864) with the long-context scaling of Llama 3.1."""
+"""Rotary positions (arXiv 2104.09864), on all of a head or on its first part, with linear scaling and that of Llama
+3.1."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from trainwright.train.models.shape import ModelShape
 
+# Cosine and sine; where layers with a window have another base, those of these layers follow.
+Angles = tuple[Tensor, ...]
 
-def rotary_cos_sin(shape: ModelShape, positions: Tensor) -> tuple[Tensor, Tensor]:
-    """Cosine and sine, each [b, s, 1, head width / 2] in fp32, of the angles of every position."""
-    angles = positions[..., None].float() * frequencies(shape).to(positions.device)
-    return angles.cos()[:, :, None], angles.sin()[:, :, None]
+
+def rotary_cos_sin(shape: ModelShape, positions: Tensor) -> Angles:
+    """Cosine and sine, each [b, s, 1, rotary width / 2] in fp32, of the angles of every position."""
+    shapes = [shape]
+    if shape.window_theta:
+        shapes.append(replace(shape, rope_theta=shape.window_theta, rope_scaling=None))
+    every = [positions[..., None].float() * frequencies(s).to(positions.device) for s in shapes]
+    return tuple(part[:, :, None] for angles in every for part in (angles.cos(), angles.sin()))
 
 
 def frequencies(shape: ModelShape) -> Tensor:
-    width = shape.width_per_head
+    width = shape.rope_dim or shape.width_per_head
     plain = 1.0 / shape.rope_theta ** (torch.arange(0, width, 2, dtype=torch.int64).float() / width)
     if shape.rope_scaling is None:
         return plain
@@ -33,8 +41,14 @@ def llama3_scaled(plain: Tensor, factor: float, low: float, high: float, context
     return (1 - blend) * plain / factor + blend * plain
 
 
-def apply_rotary(x: Tensor, cos_sin: tuple[Tensor, Tensor]) -> Tensor:
-    """Rotate x [b, s, heads, d]; dimension i is paired with i + d/2, as in Hugging Face models."""
+def apply_rotary(x: Tensor, cos_sin: Angles, pairs: bool = False) -> Tensor:
+    """Rotate the first dimensions of x [b, s, heads, d], as many as there are angles for. Dimension i is paired with
+    i + d/2, as in most Hugging Face models, or with `pairs` 2i with 2i + 1 (their order then changes, for queries and
+    keys alike)."""
     cos, sin = cos_sin
-    left, right = x.float().chunk(2, dim=-1)
+    width = 2 * cos.shape[-1]
+    if width < x.shape[-1]:
+        return torch.cat([apply_rotary(x[..., :width], cos_sin, pairs), x[..., width:]], dim=-1)
+    wide = x.float()
+    left, right = (wide[..., 0::2], wide[..., 1::2]) if pairs else wide.chunk(2, dim=-1)
     return torch.cat([left * cos - right * sin, right * cos + left * sin], dim=-1).to(x.dtype)

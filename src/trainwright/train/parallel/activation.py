@@ -19,6 +19,7 @@ KEPT = {
     aten.mm.default,
     aten.addmm.default,
     aten._scaled_mm.default,
+    aten._grouped_mm.default,
     aten._scaled_dot_product_cudnn_attention.default,
     aten._scaled_dot_product_flash_attention.default,
     aten._scaled_dot_product_efficient_attention.default,

@@ -88,6 +88,8 @@ class ParallelPlan:
                 (shape.heads, self.tp, "attention heads", "tp"),
                 (shape.kv_heads, self.tp, "key-value heads", "tp"),
                 (shape.ffn, self.tp, "MLP columns", "tp"),
+                (shape.shared_ffn, self.tp, "columns of the shared expert", "tp"),
+                (shape.dense_ffn, self.tp, "columns of the dense layers", "tp"),
                 (seq, cuts, "tokens of a sequence", "2 x cp"),
                 (seq, cuts * self.tp, "tokens of a sequence", f"{'2 x cp x ' if cuts > 1 else ''}tp"),
                 (shape.experts, self.ep, "experts", "ep"),
