@@ -136,24 +136,29 @@ class Decoder(nn.Module):
                 x = x * torch.tensor(self.shape.hidden**0.5, dtype=x.dtype)
             if self.shape.position == "learned":
                 x = x + self.positions(inputs.positions)
+        losses = []
         for layer, block in self.blocks.items():
             y = block(x, inputs.cos_sin, inputs.mask)
-            x = self.balanced(layer, *y) if isinstance(y, tuple) else y
+            if isinstance(y, tuple):
+                x, loss, load = y
+                losses.append(loss)
+                self.count_load(layer, load)
+            else:
+                x = y
+        if losses and self.balance_weight and torch.is_grad_enabled():
+            x = add_loss(x, torch.stack(losses).sum(), self.balance_weight)
         return self.finish(x, inputs) if self.last else x
 
-    def balanced(self, layer: str, x: Tensor, loss: Tensor, load: Tensor) -> Tensor:
-        """The output of a layer with experts, after keeping what balances their load."""
-        if not torch.is_grad_enabled():
-            return x
-        self.expert_load[layer] = self.expert_load[layer] + load if layer in self.expert_load else load
-        return add_loss(x, loss, self.balance_weight) if self.balance_weight else x
+    def count_load(self, layer: str, load: Tensor) -> None:
+        if torch.is_grad_enabled():
+            self.expert_load[layer] = self.expert_load[layer] + load if layer in self.expert_load else load
 
     def finish(self, x: Tensor, inputs: ForwardInputs) -> Tensor:
         weight = self.embed.weight if self.shape.tied else self.head.weight
         x = self.norm(x)
         if inputs.targets is None:
             return capped(F.linear(x, weight), self.shape.logit_cap)
-        return self.loss(x, weight, inputs.targets, inputs.scale)
+        return self.loss(x, weight, inputs.targets, inputs.scale, cap=self.shape.logit_cap)
 
 
 def capped(x: Tensor, cap: float) -> Tensor:

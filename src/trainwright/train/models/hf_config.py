@@ -9,11 +9,12 @@ from pathlib import Path
 
 from trainwright.errors import UserError, did_you_mean
 from trainwright.files import read_regular
+from trainwright.train.models.hf_decoders import DECODERS
 from trainwright.train.models.hf_families import ABSENT, DENSE, IGNORED, OPTIONAL, Config, Family
 from trainwright.train.models.hf_moe import MIXTURES
 from trainwright.train.models.shape import ModelShape, debug_sibling, shape_from, shapes
 
-FAMILIES = {**DENSE, **MIXTURES}
+FAMILIES = {**DENSE, **DECODERS, **MIXTURES}
 OWN_FAMILIES = {"gpt3": "gpt2"}  # families of the shape table that another model type writes
 
 
@@ -62,7 +63,7 @@ def config_of(shape: ModelShape, dtype: str) -> Config:
     if "head_dim" in values:
         values["head_dim"] = shape.width_per_head
     head = {"model_type": kind, "architectures": [family.architecture], "torch_dtype": dtype, "use_cache": True}
-    gated = {"hidden_act": "silu"} if shape.activation == "swiglu" else {}
+    gated = {"hidden_act": "silu"} if shape.activation == "swiglu" and "hidden_act" in family.fixed else {}
     return {**head, **values, **gated, **family.write(shape)}
 
 

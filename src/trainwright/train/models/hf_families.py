@@ -36,6 +36,8 @@ ABSENT: Config = {
     "is_encoder_decoder": False, "add_cross_attention": False, "cross_attention_hidden_size": None, "pruned_heads": {},
 }  # fmt: skip
 ROPE_KEYS = ("rope_theta", "rope_scaling", "rope_parameters")
+YARN_KEYS = ("factor", "beta_fast", "beta_slow", "original_max_position_embeddings", "mscale", "mscale_all_dim")
+YARN_DEFAULTS = {"beta_fast": 32.0, "beta_slow": 1.0}
 LLAMA3_KEYS = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
 
 
@@ -53,24 +55,53 @@ class Family:
     write: Callable[[ModelShape], Config] = lambda shape: {}  # their keys that follow from several fields
 
 
-def read_rope(config: Config, where: str) -> Config:
-    """Base and scaling of rotary positions. Newer transformers keep both in `rope_parameters`, older ones apart."""
+def read_rope(config: Config, where: str, more: tuple[str, ...] = ()) -> Config:
+    """Base and scaling of rotary positions. Newer transformers keep both in `rope_parameters`, older ones apart.
+    `more` is what else the family may have: `partial` (a part of a head), `yarn`."""
     table = {**(config.get("rope_parameters") or {}), **(config.get("rope_scaling") or {})}
     theta = float(table.pop("rope_theta", None) or config.get("rope_theta") or 10_000.0)
     legacy = table.pop("type", "default")
     kind = table.pop("rope_type", legacy)
-    if table.pop("partial_rotary_factor", 1.0) != 1.0:
+    share = table.pop("partial_rotary_factor", None) or config.get("partial_rotary_factor") or 1.0
+    if share != 1.0 and "partial" not in more:
         raise UserError("partial rotary embeddings (partial_rotary_factor) are not supported", where=where)
+    if kind == "yarn" and "yarn" in more:
+        return {"rope_theta": theta, "rope_scaling": _read_yarn(table, where)}
     known = {"default": (), "linear": ("factor",), "llama3": LLAMA3_KEYS}.get(kind)
     if known is None or set(table) - {*known, "original_max_position_embeddings"} or set(known) - set(table):
         raise UserError(f"rope_scaling of type {kind!r} with {sorted(table)} is not supported", where=where)
-    return {"rope_theta": theta, "rope_scaling": tuple(table[key] for key in known) or None}
+    part = {} if share == 1.0 else {"rope_dim": _rotary_part(config, share, where)}
+    return {"rope_theta": theta, "rope_scaling": tuple(table[key] for key in known) or None, **part}
+
+
+def _rotary_part(config: Config, share: float, where: str) -> int:
+    """Dimensions of a head with rotary positions."""
+    width = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+    part = int(width * share)
+    if part % 2:
+        raise UserError(
+            f"partial_rotary_factor = {share} gives {part} of {width} dimensions, an odd number", where=where
+        )
+    return part
+
+
+def _read_yarn(table: Config, where: str) -> tuple[float, ...]:
+    unknown = sorted(set(table) - set(YARN_KEYS))
+    if unknown or not table.get("mscale") or not table.get("mscale_all_dim"):
+        raise UserError(f"rope_scaling of type 'yarn' with {sorted(table)} is not supported", where=where)
+    return tuple(float(table.get(key) or YARN_DEFAULTS[key]) for key in YARN_KEYS)
+
+
+def rotary_share(shape: ModelShape) -> float:
+    return (shape.rope_dim or shape.width_per_head) / shape.width_per_head
 
 
 def write_rope(shape: ModelShape) -> Config:
     scaling: Config | None = None
     if shape.rope_scaling and len(shape.rope_scaling) == 1:
         scaling = {"rope_type": "linear", "factor": shape.rope_scaling[0]}
+    elif shape.rope_scaling and len(shape.rope_scaling) == len(YARN_KEYS):
+        scaling = {"rope_type": "yarn", **dict(zip(YARN_KEYS, shape.rope_scaling, strict=True))}
     elif shape.rope_scaling:
         scaling = {"rope_type": "llama3", **dict(zip(LLAMA3_KEYS, shape.rope_scaling, strict=True))}
     return {"rope_theta": shape.rope_theta, "rope_scaling": scaling}
@@ -118,9 +149,8 @@ def _gpt2(config: Config, where: str) -> Config:
 
 
 def _write_gpt2(shape: ModelShape) -> Config:
-    theirs = {ours: name for name, ours in reversed(ACTIVATIONS.items())}
     return {
-        "activation_function": "gelu_new" if shape.activation == "gelu-tanh" else theirs[shape.activation],
+        "activation_function": activation_name(shape.activation),
         "n_inner": shape.ffn,
         **dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0),
     }
@@ -183,6 +213,10 @@ def activation_of(theirs: Any, key: str, where: str) -> str:
     if theirs not in ACTIVATIONS:
         raise UserError(f"{key} = {theirs!r} is not supported", where=where, fix=f"one of {', '.join(ACTIVATIONS)}")
     return ACTIVATIONS[theirs]
+
+
+def activation_name(ours: str) -> str:
+    return {name: theirs for theirs, name in reversed(ACTIVATIONS.items())}[ours]
 
 
 OPTIONAL = ("head_dim", "num_key_value_heads")

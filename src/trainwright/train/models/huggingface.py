@@ -90,12 +90,16 @@ def _write_file(
     shape: ModelShape, read: Read, names: list[str], path: Path, dtype: torch.dtype
 ) -> dict[str, torch.Size]:
     own = parameter_sizes(shape)
-    empty = (to_huggingface(shape, name, torch.empty(own[name], device="meta")) for name in names)
+
+    def empty_one(name: str) -> Tensor:
+        return torch.empty(own[name], device="meta")
+
+    empty = (to_huggingface(shape, name, empty_one(name), empty_one) for name in names)
     sizes = {theirs: tensor.shape for pieces in empty for theirs, tensor in pieces.items()}
 
     def stream() -> Iterator[tuple[str, Tensor]]:
         for name in names:
-            yield from to_huggingface(shape, name, read(name)).items()
+            yield from to_huggingface(shape, name, read(name), read).items()
 
     write(path, sizes, dtype, stream())
     return sizes

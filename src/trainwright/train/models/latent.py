@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from trainwright.train.models.attention import AttentionMask, attend
 from trainwright.train.models.mlp import Linear
 from trainwright.train.models.norms import RMSNorm
-from trainwright.train.models.rotary import Angles, apply_rotary
+from trainwright.train.models.rotary import Angles, apply_rotary, yarn_magnitudes
 from trainwright.train.models.shape import ModelShape
 
 LATENT_EPS = 1e-6  # of the norms inside; configs do not give it
@@ -31,6 +31,7 @@ class LatentAttention(nn.Module):
         self.kv_norm = RMSNorm(self.latent, LATENT_EPS)
         self.kv = Linear(self.latent, shape.heads * (self.width - self.rope + self.value), bias=False)
         self.out = Linear(shape.heads * self.value, shape.hidden, bias=shape.out_bias)
+        self.scale = yarn_magnitudes(shape)[1]
         self.narrow_queries, self.pairs = bool(shape.latent_q), shape.rope_pairs
         self.kernel: Callable[[Tensor, Tensor, Tensor, AttentionMask], Tensor] = attend
 
@@ -46,5 +47,7 @@ class LatentAttention(nn.Module):
         q_rope = apply_rotary(q_rope, cos_sin, self.pairs)
         k_rope = apply_rotary(k_rope[:, :, None], cos_sin, self.pairs).expand(-1, -1, kv.shape[2], -1)
         q, k = torch.cat([q_plain, q_rope], dim=-1), torch.cat([k_plain, k_rope], dim=-1)
+        if self.scale != 1.0:
+            q = q * self.scale
         attended = self.kernel(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), mask)
         return self.out(attended.transpose(1, 2).reshape(b, s, -1))

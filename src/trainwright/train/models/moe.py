@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 import torch
@@ -180,7 +179,6 @@ def grouped_product(rows: Tensor, weights: Tensor, ends: Tensor) -> Tensor:
     return torch.cat([part @ weight.t() for part, weight in zip(parts, weights.unbind(0), strict=True)])
 
 
-@cache
 def has_grouped_kernel(device: torch.device) -> bool:
     return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0)
 
@@ -190,7 +188,7 @@ class _AddLoss(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, loss: Tensor, weight: float) -> Tensor:
         ctx.weight = weight
         ctx.save_for_backward(loss)
-        return x.view_as(x)
+        return x.clone()  # FSDP hooks a stage's output, which must not be a view
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:

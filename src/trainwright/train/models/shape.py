@@ -230,8 +230,9 @@ def latent_attention_parameters(shape: ModelShape) -> int:
     queries = shape.heads * shape.width_per_head
     query = shape.latent_q * (shape.hidden + queries) if shape.latent_q else shape.hidden * queries
     norms = shape.latent_q + shape.latent_kv
+    biases = (shape.latent_q + narrow) * shape.qkv_bias + shape.hidden * shape.out_bias
     products = query + shape.hidden * narrow + shape.latent_kv * wide + shape.heads * shape.value_dim * shape.hidden
-    return products + norms
+    return products + norms + biases
 
 
 def mlp_parameters(shape: ModelShape) -> int:

@@ -121,8 +121,10 @@ class PositionSlice(nn.Embedding):
         return F.embedding(positions.chunk(self.ranks, dim=1)[self.rank], copy_of(self.weight))
 
 
-def sliced_loss(x: Tensor, weight: Tensor, targets: Tensor, scale: Tensor, group: Any, first_row: int) -> Tensor:
-    return chunked_cross_entropy(x, slice_of(weight), targets, scale, group, first_row)
+def sliced_loss(
+    x: Tensor, weight: Tensor, targets: Tensor, scale: Tensor, group: Any, first_row: int, cap: float
+) -> Tensor:
+    return chunked_cross_entropy(x, slice_of(weight), targets, scale, group, first_row, cap)
 
 
 class LocalLayerNorm(nn.LayerNorm):
