@@ -11,7 +11,8 @@ from trainwright.errors import UserError
 from trainwright.train.models.shape import ModelShape
 
 Config = dict[str, Any]
-ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu-tanh", "gelu_pytorch_tanh": "gelu-tanh", "relu": "relu"}
+ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu-tanh", "gelu_pytorch_tanh": "gelu-tanh", "gelu_fast": "gelu-tanh",
+               "relu": "relu"}  # fmt: skip
 # Keys without influence on the logits: bookkeeping, initialisation, dropout, text generation.
 IGNORED = frozenset((
     "_name_or_path", "architectures", "auto_map", "dtype", "id2label", "label2id", "model_type", "num_labels",

@@ -152,6 +152,8 @@ def debug_sibling(shape: ModelShape) -> ModelShape:
         full_every=min(shape.full_every, 4),
         window_layers=4 - 4 // min(shape.full_every, 4) if shape.full_every else shape.window_layers,
         dense_layers=min(shape.dense_layers, 1),
+        experts=min(shape.experts, 16),
+        experts_per_token=min(shape.experts_per_token, 4),
         **{name: _debug_width(shape, name, hidden) for name in ("ffn", "shared_ffn", "dense_ffn")},
         **_debug_head(shape),
     )
