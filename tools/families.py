@@ -1,6 +1,6 @@
 """The table of model families in docs/train/families.md: a tick stands only where a test stands. A test states what it
-shows with `@pytest.mark.shows("parity", "export")`; its families are those of its parameter `kind`, `family` or `model`,
-or the ones that the mark names: `families=("mixtral", ...)`. Tests are only collected here, not run."""
+shows with `@pytest.mark.shows("parity", "export")`; its families are those of its parameter `kind`, `family` or
+`model`, or the ones that the mark names: `families=("mixtral", ...)`. Tests are only collected here, not run."""
 
 from __future__ import annotations
 

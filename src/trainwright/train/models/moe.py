@@ -102,12 +102,15 @@ class MoE(nn.Module):
         return y, self.balance(scores, self.total(counts)), counts.sum(0)
 
     def balance(self, scores: Tensor, counts: Tensor) -> Tensor:
-        """The auxiliary loss of each sequence, summed: experts x sum of (share of tokens x mean score) over experts."""
+        """The auxiliary loss of each sequence, summed: experts x sum of (share of tokens x mean score) over experts.
+        Shares sum to the experts of a token (Switch, Mixtral, Qwen), in DeepSeek V3 to 1."""
+        factor = self.shape.experts / self.copies
         if self.shape.router == "sigmoid":
             scores = scores / scores.sum(dim=-1, keepdim=True)
+            factor /= self.shape.experts_per_token
         length = scores.shape[1] * self.sequence_ranks
         shares = counts.to(scores.dtype) / length
-        return (shares * scores.sum(dim=1) / length).sum() * self.shape.experts / self.copies
+        return (shares * scores.sum(dim=1) / length).sum() * factor
 
 
 def _same(x: Tensor) -> Tensor:
