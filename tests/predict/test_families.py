@@ -25,5 +25,5 @@ def test_the_catalog_counts_the_parameters_that_the_trainer_builds(model):
 def test_every_family_is_predicted(model):
     nodes = max(1, round(parameter_count(catalog_model(model)) / 20e9))
     ep = "ep=8" if catalog_model(model).experts else ""
-    prediction = predict(PredictRequest(model, "p5.48xlarge", nodes, ep, sequence=1024))
+    prediction = predict(PredictRequest(model, "p5.48xlarge", nodes, ep, sequence=1024, batch_tokens=2**22))
     assert 0.02 < prediction.mfu < 0.75

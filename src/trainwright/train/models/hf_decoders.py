@@ -151,6 +151,7 @@ GEMMA_KEYS = (
     *ROPE_KEYS, "attention_bias", "query_pre_attn_scalar", "attn_logit_softcapping", "final_logit_softcapping",
     "sliding_window", "layer_types",
 )  # fmt: skip
+GEMMA3_KEYS = tuple(key for key in GEMMA_KEYS if key != "attn_logit_softcapping")
 NO_HEAD_DIM = {k: v for k, v in LLAMA_FIELDS.items() if k != "head_dim"}
 DECODERS: dict[str, Family] = {
     "gemma2": Family(
@@ -163,7 +164,7 @@ DECODERS: dict[str, Family] = {
         "Gemma3ForCausalLM", LLAMA_FIELDS, features={**GEMMA_FEATURES, "qk_norm": True},
         fixed={**GEMMA_FIXED, "attn_logit_softcapping": None},  # transformers does not compute it
         special=_gemma3, defaults={**GEMMA_DEFAULTS, "max_position_embeddings": 131072},
-        special_keys=(*(key for key in GEMMA_KEYS if key != "attn_logit_softcapping"), "rope_local_base_freq", "sliding_window_pattern", "_sliding_window_pattern"),
+        special_keys=(*GEMMA3_KEYS, "rope_local_base_freq", "sliding_window_pattern", "_sliding_window_pattern"),
         write=_write_gemma3,
     ),
     "olmo2": Family(

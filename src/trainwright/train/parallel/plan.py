@@ -3,6 +3,7 @@ checks. Free of torch, so that the control side can use it."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 
@@ -153,10 +154,12 @@ def candidates(wanted: ParallelPlan, world: int) -> Iterator[ParallelPlan]:
             for cp in _divisors(world // tp // pp, wanted.cp):
                 left = world // tp // pp // cp
                 virtual = wanted.virtual_stages if pp > 1 else 1
-                base = replace(wanted, tp=tp, pp=pp, cp=cp, virtual_stages=virtual)
+                ep = math.gcd(wanted.ep, left)
+                base = replace(wanted, tp=tp, pp=pp, cp=cp, ep=ep, virtual_stages=virtual)
                 keep = wanted.replicate if left % wanted.replicate == 0 else 1
                 yield replace(base, replicate=keep, shard=left // keep)
                 yield replace(base, replicate=left, shard=1)
+                yield replace(base, replicate=keep, shard=left // keep, ep=1)
 
 
 def _divisors(number: int, most: int) -> list[int]:
