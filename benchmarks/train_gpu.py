@@ -96,7 +96,8 @@ def our_step(case: Case) -> Callable[[Batch], torch.Tensor]:
 def peer_step(case: Case) -> Callable[[Batch], torch.Tensor]:
     """Hugging Face with SDPA, fused AdamW, fp32 weights under bf16 autocast, eager or compiled; of a mixture of experts
     bf16 weights, which its grouped products need."""
-    model = peer_model(case.shape, case.seq).to("cuda", torch.bfloat16 if case.shape.experts else None)
+    with torch.device("cuda"):
+        model = peer_model(case.shape, case.seq).to(torch.bfloat16 if case.shape.experts else torch.float32)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
     if case.trainer == "hf-compiled":
         model.compile(dynamic=False)
