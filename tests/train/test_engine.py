@@ -146,5 +146,5 @@ def test_options_that_cannot_be_had(wrong):
 
 
 def test_shapes_that_are_not_trained_are_refused():
-    with pytest.raises(UserError, match="dense decoders only"):
+    with pytest.raises(UserError, match="no mixture of experts"):
         engine(replace(LLAMA, experts=8, experts_per_token=2))

@@ -240,13 +240,13 @@ def out_of_host_memory(*_):
 
 
 @pytest.mark.parametrize("failure", [out_of_memory, out_of_host_memory])
-@pytest.mark.parametrize("where", ["_stage", "_forward_inputs"])
+@pytest.mark.parametrize("where", ["_stage", "_global_tokens"])
 def test_no_memory_is_reported_with_advice_while_building_and_while_training(
     config, monkeypatch, capsys, failure, where
 ):
     from trainwright.train import build
 
-    monkeypatch.setattr(*((build, "_stage") if where == "_stage" else (Engine, "_forward_inputs")), failure)
+    monkeypatch.setattr(*((build, "_stage") if where == "_stage" else (Engine, "_global_tokens")), failure)
     assert main(words(config, "--micro-batch", "4")) == (2 if where == "_stage" else 1)
     shown = capsys.readouterr().err
     assert "out of memory" in shown

@@ -192,16 +192,16 @@ class _Manifest:
                 self.result.drop(key, node.key_span(key), why)
 
     def _environment(self) -> None:
-        env: dict[str, str] = {}
+        env: dict[str, Any] = {}
         self.late: list[str] = []
         script = self.source.script
         for entry in [*self.source.env, *(script.env if script is not None else [])]:
             if entry.name in PROVIDED:
                 self.result.drop(f"env {entry.name}", entry.span, "the job script sets it for each rank")
             elif is_secret(entry.name):
-                self.result.drop(
-                    f"env {entry.name}", entry.span, "a secret's value is not copied: name it in `secrets:`"
-                )
+                env[entry.name] = {"secret": {"env": entry.name}}
+                why = "the value is not copied: export it in the shell that submits, or name a Secret in `secrets:`"
+                self.result.assume(f"env {entry.name}", entry.span, why)
             elif script is not None and entry in script.env and not entry.value.known:
                 self.late.append(assignment(entry, export=True))
             else:

@@ -52,7 +52,14 @@ class Launched:
 
 
 def taken_apart(command: Command) -> Launched:
-    """The launcher of a command and what it starts."""
+    """The launcher of a command and what it starts, with the path of the program where one is written."""
+    launched = _taken_apart(command)
+    if launched.words and launched.words[0] is command.words[0] and command.invoked is not None:
+        launched.words = [command.invoked, *launched.words[1:]]
+    return launched
+
+
+def _taken_apart(command: Command) -> Launched:
     words = list(command.words)
     program = command.program
     if _PYTHON.fullmatch(program) and len(words) > 2 and words[1].value in ("-u", "-O"):

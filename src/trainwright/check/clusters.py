@@ -201,3 +201,11 @@ class Policy:
 
     name: Value[str]
     kind: str = "managed"  # managed | endpoint | inline
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmRecord:
+    """One line of Slurm's own files: a node, a partition, a switch, a GPU, or a single setting."""
+
+    kind: str  # nodename | partitionname | switchname | blockname | gres | setting | include ...
+    values: dict[str, Value[str]]  # by key in small letters

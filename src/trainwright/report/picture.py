@@ -137,6 +137,11 @@ def _network(spec: Spec) -> tuple[str, str]:
 def _head(spec: Spec, bill: Bill) -> Card:
     if spec.platform == "local":
         return Card("head", "head", ("Slurm controller",))
+    if spec.platform == "batch":
+        return Card("head", "job queues", ("AWS Batch", "nodes start for a job and stop after it"))
+    if spec.platform == "eks":
+        facts = ["EKS, two zones", f"jobs as {spec.kubernetes.kind}", "Kueue admits whole jobs"]
+        return Card("head", "control plane", tuple(facts), aside=_price(bill, "head"))
     facts = [str(spec.head.instance), "Slurm controller, sign-in"]
     facts.append(f"ssh key {spec.head.key}" if spec.head.key else "Session Manager")
     if spec.monitoring:

@@ -4,20 +4,18 @@ rank's part, and initial values written tensor by tensor."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
-from trainwright.errors import UserError
 from trainwright.train.backend import choose_backend
+from trainwright.train.lora import apply_lora, initial_adapter, is_adapter
 from trainwright.train.models.attention import ROW_STEPS
-from trainwright.train.models.decoder import Decoder
-from trainwright.train.models.initialise import initial_value
-from trainwright.train.models.shape import ModelShape
-from trainwright.train.optimizer import AdamW
+from trainwright.train.objectives.base import Objective
+from trainwright.train.optimizer import AdamW, local
 from trainwright.train.parallel.activation import apply_checkpointing
 from trainwright.train.parallel.context import apply_context
 from trainwright.train.parallel.data import apply_data
@@ -27,6 +25,7 @@ from trainwright.train.parallel.layout import Layout, layout
 from trainwright.train.parallel.pipeline import Pipeline, SingleStage, stage_layers
 from trainwright.train.parallel.plan import ParallelPlan
 from trainwright.train.parallel.tensor import apply_tensor
+from trainwright.train.parallel.tensor_encoder import apply_tensor_encoder
 
 if TYPE_CHECKING:
     from trainwright.train.engine import EngineOptions
@@ -36,48 +35,58 @@ if TYPE_CHECKING:
 class Built:
     layout: Layout
     runner: Pipeline | SingleStage
-    params: dict[str, nn.Parameter]
+    params: dict[str, nn.Parameter]  # those that are trained
+    frozen: dict[str, nn.Parameter]
     optimizer: AdamW
     gradients: Gradients
     notes: list[str]
 
 
-def build(shape: ModelShape, plan: ParallelPlan, options: EngineOptions, device: torch.device) -> Built:
+def build(objective: Objective, plan: ParallelPlan, options: EngineOptions, device: torch.device) -> Built:
     """Everything of an engine except the step itself."""
-    if shape.kind != "decoder":
-        raise UserError(
-            f"{shape.name} can be predicted but not trained: the trainer has decoders only",
-            fix="a decoder, such as llama3.1-8b; `trainwright catalog list --kind models` names them all",
-        )
+    shape = objective.shape
     notes = choose_backend(options, device)
     here = layout(plan, device)
     dtype = torch.float32 if options.precision == "fp32" or here.sharded else torch.bfloat16
-    stages = [_stage(shape, here, options, dtype, chunk, device) for chunk in range(plan.virtual_stages)]
-    params = {name: param for stage in stages for name, param in stage.named_parameters()}
+    stages = [_stage(objective, here, options, dtype, chunk, device) for chunk in range(plan.virtual_stages)]
+    everything = {name: param for stage in stages for name, param in stage.named_parameters()}
+    params = {name: param for name, param in everything.items() if param.requires_grad}
+    frozen = {name: param for name, param in everything.items() if not param.requires_grad}
     optimizer = AdamW(params, options.optimizer, options.offload_optimizer)
-    for name, param in params.items():
-        optimizer.write(name, part_of(initial_value(shape, name, param.shape, options.seed, device), param))
+    for name, param in everything.items():
+        initial = initial_adapter if is_adapter(name) else objective.initial_value
+        value = part_of(initial(name, param.shape, options.seed, device), param)
+        if name in params:
+            optimizer.write(name, value)
+        else:
+            local(param).copy_(value)
     wire = torch.float32 if options.precision == "fp32" else torch.bfloat16
     runner = SingleStage(stages[0], here) if plan.pp == 1 else Pipeline(stages, here, wire)
     gradients = Gradients(here, params, shape.tied)
+    if options.lora is not None:
+        count, whole = (sum(p.numel() for p in group.values()) for group in (params, everything))
+        notes.append(f"LoRA: rank {options.lora.rank}, {count:,} of {whole:,} parameters are trained")
     notes.append(f"plan: {plan} on {plan.world} rank{'s' if plan.world > 1 else ''}")
-    return Built(here, runner, params, optimizer, gradients, notes)
+    return Built(here, runner, params, frozen, optimizer, gradients, notes)
 
 
 def _stage(
-    shape: ModelShape, here: Layout, options: EngineOptions, dtype: torch.dtype, chunk: int, device: torch.device
-) -> Decoder:
+    objective: Objective, here: Layout, options: EngineOptions, dtype: torch.dtype, chunk: int, device: torch.device
+) -> Any:
     """One pipeline stage of this rank, allocated but not initialised."""
     plan = here.plan
     number, stages = chunk * plan.pp + here.pipeline_rank, plan.pp * plan.virtual_stages
     with torch.device("meta"):
-        model = Decoder(shape, stage_layers(number, stages, shape.layers), number == 0, number == stages - 1)
-    for param in model.parameters():
-        param.data = param.data.to(dtype)  # buffers stay fp32
-    if shape.experts:
+        layers = stage_layers(number, stages, objective.shape.layers)
+        model: Any = objective.build(layers, number == 0, number == stages - 1)
+        for param in model.parameters():
+            param.data = param.data.to(dtype)  # buffers stay fp32
+        if options.lora is not None:
+            apply_lora(model, options.lora)
+    if objective.shape.experts:
         apply_experts(model, here)
     if plan.tp > 1:
-        apply_tensor(model, here)
+        (apply_tensor_encoder if objective.shape.kind == "encoder" else apply_tensor)(model, here)
     if plan.cp > 1:
         apply_context(model, here)
     if options.precision == "fp8":
@@ -92,7 +101,7 @@ def _stage(
         dynamo.recompile_limit = max(dynamo.recompile_limit, 4 * (ROW_STEPS + 1))
         for block in model.layers():
             # The forward alone, so that FSDP's hooks stay outside of the compiled code.
-            block.forward = torch.compile(block.forward, dynamic=False)  # type: ignore[method-assign]
+            block.forward = torch.compile(block.forward, dynamic=False)
     if here.sharded:
         apply_data(model, here, options.precision)
     model.to_empty(device=device)

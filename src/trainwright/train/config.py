@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from trainwright.errors import UserError, did_you_mean
+from trainwright.train.objectives import names
+from trainwright.train.profile import EXAMPLE, parse_request
 
 UNITS = {"s": 1.0, "sec": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0}
 
@@ -31,7 +33,12 @@ class TrainConfig:
     """Every choice of a run. A default that depends on the model or the machine is written as 0 or an empty text."""
 
     model: str = option("", "what", "a model of the catalogue, `NAME-debug` for its small variant, or a JSON file")
+    objective: str = option("", "what", "what to train for (default: the usual one of that kind of model)")
     data: tuple[str, ...] = option((), "what", "prepared folder, s3://bucket/prefix or builtin:stdlib; `A:3 B:1` mixes")
+    base: str = option("", "what", "start from these weights: a Hugging Face folder, a run or a checkpoint")
+    lora_rank: int = option(0, "what", "train LoRA adapters of this rank on all linear layers; 0: train the whole model")
+    lora_alpha: float = option(32.0, "what", "LoRA: the adapters are scaled by alpha / rank")
+    dpo_beta: float = option(0.1, "what", "DPO: how strongly the model is kept near the one it started from")
     steps: int = option(100, "what", "train up to this step", least=1)
     folder: str = option("", "what", "run folder, also where a restart continues (default: runs/MODEL)")
 
@@ -39,7 +46,8 @@ class TrainConfig:
     batch: int = option(0, "batch", "samples per step over all ranks (default: one micro-batch per data rank)")
     micro_batch: int = option(0, "batch", "samples per forward pass (default: as many as fit on a GPU, 1 on a CPU)")
     holdout: float = option(0.0, "batch", "share of the data kept for evaluation, from its end")
-    isolate: bool = option(True, "batch", "no attention across documents")
+    isolate: bool = option(True, "batch", "no attention across documents (BERT and RoBERTa always fill up across)")
+    mask_rate: float = option(0.15, "batch", "masked LM and span corruption: share of the tokens that are predicted")
     shuffle: bool = option(True, "batch", "shuffle the samples anew each epoch")
     cache: str = option("", "batch", "folder (NVMe) that keeps what was read from S3")
 
@@ -63,6 +71,13 @@ class TrainConfig:
     beta2: float = option(0.95, "optimizer", "AdamW's second moment")
     clip: float = option(1.0, "optimizer", "largest norm of the gradient; 0: no clipping")
 
+    prototypes: int = option(0, "vision", "DINO: outputs of the head (default: 65536; 1024 for a debug size)")
+    local_crops: int = option(8, "vision", "DINO: small crops per image beside the two large ones")
+    teacher_momentum: float = option(0.996, "vision", "DINO: of the teacher's moving average at the start; ends at 1")
+    teacher_temperature: float = option(0.07, "vision", "DINO: reached after the first tenth of the steps, from 0.04")
+    final_weight_decay: float = option(0.0, "vision", "DINO: where a cosine leads the weight decay (default: constant)")
+    frozen_head: float = option(0.01, "vision", "DINO: share of the steps in which the last layer is not trained")
+
     checkpoint_every: str = option("15min", "checkpoints", "steps (200) or time (15min); `never` also skips the last")
     checkpoint_to: str = option("", "checkpoints", "folder or s3://bucket/prefix (default: in the run folder)")
     keep_last: int = option(3, "checkpoints", "how many of the newest to keep", least=1)
@@ -76,6 +91,7 @@ class TrainConfig:
     log_samples: bool = option(False, "watching", "record which samples each step saw, for audits of the data")
     tensorboard: bool = option(False, "watching", "write TensorBoard files into the run folder")
     wandb: str = option("", "watching", "Weights & Biases project to report to")
+    profile: str = option("", "watching", "trace these steps of these ranks: 'steps=10..12 ranks=0,8'")
 
     on_nan: str = option("skip", "guards", "loss or gradient is NaN or infinite: skip the step, rewind, or stop")
     on_spike: str = option("log", "guards", "loss far above the recent ones: log, skip, rewind or stop")
@@ -94,12 +110,17 @@ class TrainConfig:
                 raise UserError(
                     f"--{name} is {value}; it must be at least {least}", fix=f"--{name} {f.default or least or 1}"
                 )
-        for share, usual in (("holdout", 0.01), ("beta1", 0.9), ("beta2", 0.95)):
+        for share, usual in (("holdout", 0.01), ("mask_rate", 0.15), ("beta1", 0.9), ("beta2", 0.95)):
             value = getattr(self, share)
             if not value < 1:
-                raise UserError(f"--{share} is {value}; it must be below 1", fix=f"--{share} {usual}")
+                raise UserError(f"--{share.replace('_', '-')} is {value}; it must be below 1", fix=f"--{share} {usual}")
         if self.min_lr > 1:
             raise UserError(f"--min-lr is {self.min_lr}; it is a share of --lr, at most 1", fix="--min-lr 0.1")
+        if self.profile:
+            try:
+                parse_request(self.profile)
+            except ValueError as error:
+                raise UserError(f"--profile is {self.profile!r}: {error}", fix=f"--profile '{EXAMPLE}'") from None
         if self.resume not in ("auto", "never") and not self.resume.isdecimal():
             raise UserError(f"--resume is {self.resume!r}", fix="auto, never, or the number of a step")
 
@@ -108,6 +129,7 @@ class TrainConfig:
 
 
 CHOICES = {
+    "objective": ("", *names()),
     "precision": ("", "fp32", "bf16", "fp8"),
     "recompute": ("none", "selective", "full"),
     "attention": ("auto", "cudnn", "flash", "efficient", "math"),

@@ -5,19 +5,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from trainwright.train.build import build
-from trainwright.train.data.batch import IGNORED, Batch
-from trainwright.train.models.attention import attention_mask
-from trainwright.train.models.decoder import ForwardInputs
-from trainwright.train.models.rotary import rotary_cos_sin
+from trainwright.train.lora import LoRAOptions
 from trainwright.train.models.shape import ModelShape
+from trainwright.train.objectives.base import Objective
+from trainwright.train.objectives.causal_lm import CausalLM
 from trainwright.train.optimizer import AdamWOptions
-from trainwright.train.parallel.context import local_tokens, token_layout
 from trainwright.train.parallel.expert import ExpertBalance
 from trainwright.train.parallel.plan import ParallelPlan
 
@@ -35,6 +34,7 @@ class EngineOptions:
     optimizer: AdamWOptions = field(default_factory=AdamWOptions)
     offload_optimizer: bool = False
     deterministic: bool = False
+    lora: LoRAOptions | None = None  # train adapters only
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,16 +50,24 @@ class Engine:
     """`train_step`, or `forward_backward` and then `optimizer_step` (or `discard`, to skip the update)."""
 
     def __init__(
-        self, shape: ModelShape, plan: ParallelPlan, options: EngineOptions, device: torch.device | str
+        self,
+        shape: ModelShape,
+        plan: ParallelPlan,
+        options: EngineOptions,
+        device: torch.device | str,
+        objective: Objective | None = None,
     ) -> None:
         self.shape, self.plan, self.options = shape, plan, options
+        self.objective = objective or CausalLM(shape)
         self.device = torch.device(device)
-        built = build(shape, plan, options, self.device)
+        built = build(self.objective, plan, options, self.device)
         self.layout, self.runner, self.notes = built.layout, built.runner, built.notes
-        self.params, self.optimizer, self.gradients = built.params, built.optimizer, built.gradients
+        self.params, self.frozen = built.params, built.frozen
+        self.optimizer, self.gradients = built.optimizer, built.gradients
         self.balance = ExpertBalance(shape, plan, self.runner.stages)
         self.sums: dict[str, Tensor] = {}  # fp32 gradient sums of several bf16 micro-batches
         self.collected: tuple[dict[str, Tensor], Tensor] | None = None  # gradients of all ranks, and their norm
+        self.objective.attach(self)
 
     @property
     def data_rank(self) -> int:
@@ -74,17 +82,19 @@ class Engine:
         """Lines for the log: what runs, and how."""
         return self.notes
 
-    def train_step(self, microbatches: list[Batch], lr: float) -> StepOutput:
+    def train_step(self, microbatches: list[Any], lr: float) -> StepOutput:
         loss, tokens = self.forward_backward(microbatches)
         return StepOutput(loss, self.optimizer_step(lr), tokens)
 
-    def forward_backward(self, microbatches: list[Batch]) -> tuple[Tensor, Tensor]:
+    def forward_backward(self, microbatches: list[Any]) -> tuple[Tensor, Tensor]:
         """Gradients of the mean loss over the global batch, and (that loss, its tokens)."""
+        self.objective.begin_step(self)
         moved = [batch.to(self.device) for batch in microbatches]
         tokens = self._global_tokens(moved)
         divisor = self.plan.data * self.plan.cp  # FSDP averages over these ranks, the loss is a sum
-        inputs = [self._forward_inputs(batch, divisor / tokens) for batch in moved]
-        self.balance.start(divisor, sum(batch.tokens.shape[0] for batch in moved))
+        inputs = [self.objective.inputs(batch, self.layout, divisor / tokens) for batch in moved]
+        if self.shape.experts:
+            self.balance.start(divisor, sum(batch.tokens.shape[0] for batch in moved))
         many = len(moved) > 1 and not self.layout.sharded
         losses = self.runner.train(inputs, self._accumulate_fp32 if many else None)
         return self._global_sum(losses) / divisor, tokens
@@ -93,6 +103,7 @@ class Engine:
         """The norm of the whole gradient, before clipping, for a guard that checks it before the update."""
         if self.collected is None:
             grads = self.gradients.collect(self.params, self.sums)
+            self.objective.adjust(grads, self)
             self.collected = grads, self.gradients.norm(grads)
         return self.collected[1]
 
@@ -106,6 +117,7 @@ class Engine:
         self.optimizer.step(lr, grads, clip)
         self.balance.update()
         self.discard()
+        self.objective.after_update(self)
         return norm
 
     def discard(self) -> None:
@@ -117,14 +129,14 @@ class Engine:
             param.grad = None
 
     @torch.no_grad()
-    def evaluate(self, batches: Iterable[Batch]) -> float:
+    def evaluate(self, batches: Iterable[Any]) -> float:
         """Mean loss over the tokens of `batches` on all data ranks; every rank gives the same number of batches."""
         total, count = torch.zeros((), device=self.device), torch.zeros((), device=self.device)
         one = torch.ones((), device=self.device)
         for batch in batches:
             moved = batch.to(self.device)
             count += self._global_tokens([moved])
-            total += self._global_sum(self.runner.evaluate(self._forward_inputs(moved, one)))
+            total += self._global_sum(self.runner.evaluate(self.objective.inputs(moved, self.layout, one)))
         return float(total / count)
 
     def state_dict(self) -> dict:
@@ -134,7 +146,8 @@ class Engine:
         for kind, name, tensor in self.optimizer.state():
             state[kind][name] = tensor
         state["model"].update(self.balance.biases())
-        return state
+        own = self.objective.state()
+        return {**state, "objective": own} if own else state
 
     @torch.no_grad()
     def load_state_dict(self, state: dict) -> None:
@@ -145,16 +158,10 @@ class Engine:
                 if name in self.params:
                     self.optimizer.load(kind, name, value)
         self.balance.load(state["model"])
+        self.objective.loaded()
 
-    def _forward_inputs(self, batch: Batch, scale: Tensor) -> tuple[Tensor, ForwardInputs]:
-        """This rank's tokens of a micro-batch, and what its blocks share."""
-        layout, own = token_layout(batch, self.layout), local_tokens(batch, self.layout)
-        cos_sin = rotary_cos_sin(self.shape, own.positions) if self.shape.position == "rope" else None
-        mask = attention_mask(self.shape, layout, self.plan.cp == 1, self.layout.heads(self.shape.heads))
-        return own.tokens, ForwardInputs(own.positions, cos_sin, mask, own.targets, scale)
-
-    def _global_tokens(self, microbatches: list[Batch]) -> Tensor:
-        count = torch.stack([(batch.targets != IGNORED).sum() for batch in microbatches]).sum()
+    def _global_tokens(self, microbatches: list[Any]) -> Tensor:
+        count = torch.stack([self.objective.count(batch) for batch in microbatches]).sum()
         if self.plan.world > 1:
             dist.all_reduce(count)
         return (count // (self.plan.world // self.plan.data)).clamp(min=1)

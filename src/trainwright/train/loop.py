@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.profiler import record_function
 
 from trainwright.errors import UserError
 from trainwright.health.stragglers import describe
@@ -25,6 +26,7 @@ from trainwright.train.data.batch import Batch
 from trainwright.train.data.loader import Loader, StepData
 from trainwright.train.data.shuffle import mix
 from trainwright.train.guards import LOSS_WINDOW, MAX_REWINDS, LossGuard, RunFailed, Watchdog, user_facing
+from trainwright.train.profile import StepProfiler
 from trainwright.train.record import IntervalTimings, Record, State, Step
 from trainwright.train.resume import RestoredState, Resumer
 from trainwright.train.setup import assemble
@@ -67,13 +69,14 @@ class Trainer:
         self.parts = assemble(config, world)
         self.config, self.engine, self.folder = self.parts.config, self.parts.engine, self.parts.folder
         self.state = State()
-        self.record = Record(self.config, self.parts.shape, world)
+        self.record = Record(self.config, self.parts.objective, world)
         self.journal, self.console = self.record.journal, self.record.console
         self.guard = LossGuard(self.config.on_nan, self.config.on_spike, self.config.spike_factor)
         self.request, self.vote = StopRequest(), Vote(world.size)
         self.console.on_closed = partial(self.request, CLOSED_OUTPUT)
         self.watchdog = Watchdog(self.config.watchdog, self.folder, world.rank)
         self.step_watch = StepWatch(self.folder, world.device)
+        self.profiler = StepProfiler(self.folder, world.rank, self.config.profile)
         self.saved_at, self.saved_time = -1, time.monotonic()
         self.rewinds = 0  # since the last new checkpoint
         # On a GPU a step's loss is read while the next step runs, so that the CPU stays ahead.
@@ -149,7 +152,10 @@ class Trainer:
                         self._save()
                     if stop:
                         return self._stop_early()
+                    self.profiler.before(self.state.step + 1)
                     rewound = not self._train_step(steps)
+                    self.profiler.after(self.state.step)
+                    self.record.timings.evaluating += self.profiler.take_overhead()
                 if not rewound:
                     rewound = not self._read_pending()
             if not rewound:
@@ -159,7 +165,8 @@ class Trainer:
     def _train_step(self, steps: Iterator[StepData]) -> bool:
         """One step; False when the run was rewound."""
         asked = time.perf_counter()
-        data = next(steps)
+        with record_function("data wait"):
+            data = next(steps)
         waited = time.perf_counter() - asked
         self.record.timings.data_wait += waited
         self.step_watch.wait(waited)
@@ -181,7 +188,8 @@ class Trainer:
             norm = torch.tensor(math.nan)
         else:
             self.parts.checkpointer.stager.wait_before_update()
-            norm = self.engine.optimizer_step(lr)
+            with record_function("optimizer"):
+                norm = self.engine.optimizer_step(lr)
         self.state.step += 1
         self.record.timings.steps += 1
         self._report_stragglers()
@@ -232,8 +240,8 @@ class Trainer:
         if not self.guard.before_update and self._apply_guard(*self.guard.judge(loss, norm)) == "rewind":
             return False
         if evaluate or done.step % self.config.log_every == 0 or done.step == self.config.steps:
-            eval_loss = self._evaluate() if evaluate else None
-            self._log_step(Step(done.step, done.seen, done.lr, loss, norm, eval_loss))
+            eval_loss, scores = self._evaluate() if evaluate else (None, None)
+            self._log_step(Step(done.step, done.seen, done.lr, loss, norm, eval_loss, scores))
         return True
 
     def _apply_guard(self, action: str, why: str) -> str:
@@ -268,13 +276,16 @@ class Trainer:
         what = f"cannot rewind: {why}, after {self.rewinds - 1} rewinds without a new checkpoint"
         raise UserError(what, where=str(self.folder), fix=ADVICE)
 
-    def _evaluate(self) -> float | None:
-        if self.parts.eval_loader is None:
-            return None
+    def _evaluate(self) -> tuple[float | None, dict[str, float] | None]:
+        """The loss on the evaluation data, and what else the objective measures there."""
+        loader = self.parts.eval_loader
+        if loader is None:
+            return None, None
         began = time.perf_counter()
-        loss = self.engine.evaluate(self._eval_batches(self.parts.eval_loader))
+        loss = self.engine.evaluate(self._eval_batches(loader))
+        scores = self.parts.objective.scores(self.engine, loader, loss)
         self.record.timings.evaluating += time.perf_counter() - began
-        return loss
+        return loss, scores
 
     def _eval_batches(self, loader: Loader) -> Iterator[Batch]:
         count = min(self.config.eval_batches * self.config.batch, loader.samples.epoch_samples)
@@ -298,12 +309,13 @@ class Trainer:
         if not self.parts.saves:
             return
         if self.saved_at != self.state.step:
+            tokenizer = self.parts.loader.samples.tokenizer()[0]
             record = {
                 "state": {**asdict(self.state), "productive": self.record.productive(self.state)},
                 "order": self._data_order(),
                 "recent": list(self.guard.recent),
                 "config": asdict(self.config),
-                "tokenizer": asdict(self.parts.loader.samples.sources[0].manifest.tokenizer),
+                "tokenizer": asdict(tokenizer) if tokenizer is not None else None,
                 "world": self.world.size,
             }
             with self.watchdog.paused():  # the previous save may still be running

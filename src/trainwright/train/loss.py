@@ -43,10 +43,11 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
     def forward(
         ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, scale: Tensor, group: Any, first_row: int, cap: float
     ) -> Tensor:
-        wanted = ctx.needs_input_grad[0] or ctx.needs_input_grad[1]
+        wanted, trained = ctx.needs_input_grad[0] or ctx.needs_input_grad[1], ctx.needs_input_grad[1]
         vocab, weight = weight.shape[0], _aligned(weight)
         hidden_grad = torch.empty_like(hidden if wanted else hidden[:0])
-        weight_grad = torch.empty_like(weight if wanted else weight[:0], dtype=torch.float32)
+        make = torch.empty_like if len(hidden) else torch.zeros_like  # a micro-batch may have no target at all
+        weight_grad = make(weight if trained else weight[:0], dtype=torch.float32)
         total = torch.zeros((), dtype=torch.float32, device=hidden.device)
         score = _score(hidden) if group is None else _score_sharded
         score = partial(_score_capped, score, cap) if cap else score
@@ -57,15 +58,18 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
             total += loss
             if wanted:
                 torch.mm(grad, weight, out=hidden_grad[at : at + rows])
+            if trained:
                 _add_product(weight_grad, grad.t(), part, fresh=at == 0)
-        ctx.grads = hidden_grad, weight_grad[:vocab]
+        ctx.grads = hidden_grad, weight_grad[:vocab] if trained else None
         return total
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         (hidden_grad, weight_grad), ctx.grads = ctx.grads, None
-        rounded = torch.empty_like(weight_grad, dtype=hidden_grad.dtype)
-        torch.mul(weight_grad, upstream, out=rounded)
+        rounded = None
+        if weight_grad is not None:
+            rounded = torch.empty_like(weight_grad, dtype=hidden_grad.dtype)
+            torch.mul(weight_grad, upstream, out=rounded)
         return hidden_grad.mul_(upstream), rounded, None, None, None, None, None
 
 

@@ -7,6 +7,7 @@ import importlib.util
 import json
 import math
 import os
+import platform
 import resource
 import sys
 import time
@@ -41,6 +42,7 @@ class Metrics:
     goodput: float  # share of the time since the first start that was spent in steps that count
     time: float  # seconds since 1970
     eval_loss: float | None = None
+    scores: dict[str, float] | None = None  # further results of an evaluation, by name: perplexity, accuracy
 
 
 def peak_flops(device: torch.device) -> float | None:
@@ -54,6 +56,15 @@ def memory_gb(device: torch.device) -> float:
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 1e9
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
+
+
+def versions(device: torch.device) -> dict[str, str]:
+    """What this rank runs on, for the record."""
+    names = {"python": platform.python_version(), "torch": torch.__version__}
+    if device.type == "cuda":
+        nccl = ".".join(map(str, torch.cuda.nccl.version()))  # type: ignore[no-untyped-call]
+        names |= {"cuda": torch.version.cuda or "", "nccl": nccl, "gpu": torch.cuda.get_device_name(device)}
+    return names
 
 
 class Journal:
@@ -135,8 +146,9 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 class Console:
     """One aligned line per step; colour only on a terminal."""
 
-    def __init__(self, steps: int, active: bool, stream: TextIO | None = None) -> None:
-        self.steps, self.active = steps, active
+    def __init__(self, steps: int, active: bool, stream: TextIO | None = None, samples_of: int = 0) -> None:
+        """With `samples_of`, speed is shown in samples of so many tokens."""
+        self.steps, self.active, self.samples_of = steps, active, samples_of
         self.stream = stream or sys.stderr
         self.colour = self.stream.isatty() and "NO_COLOR" not in os.environ
         self.on_closed: Callable[[], None] = lambda: None
@@ -159,12 +171,13 @@ class Console:
             self._bold(f"loss {m.loss:8.4f}"),
             f"norm {m.grad_norm:7.3f}",
             f"lr {m.lr:.2e}",
-            f"{si(m.tokens_per_s):>6}tok/s",
+            f"{si(m.tokens_per_s / (self.samples_of or 1)):>6}{'samples' if self.samples_of else 'tok'}/s",
             f"{'' if m.mfu is None else f'mfu {m.mfu:5.1%}'}",
             f"mem {m.memory_gb:5.1f} GB",
             f"wait {waits / max(m.step_s, 1e-9):4.1%}",
             f"eta {clock(left)}" if m.step < self.steps else f"took {clock(m.time - self.began)}",
             f"eval {m.eval_loss:.4f}" if m.eval_loss is not None else "",
+            *(f"{name} {value:.4g}" for name, value in (m.scores or {}).items()),
         ]
         self.say("  ".join(p for p in parts if p))
 
@@ -193,7 +206,8 @@ class Trackers:
             )
 
     def metrics(self, line: Metrics) -> None:
-        values = {k: v for k, v in asdict(line).items() if v is not None and k not in ("step", "time")}
+        values = {k: v for k, v in asdict(line).items() if v is not None and k not in ("step", "time", "scores")}
+        values |= line.scores or {}
         if self.board is not None:
             for name, value in values.items():
                 self.board.add_scalar(name, value, line.step)

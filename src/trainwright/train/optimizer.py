@@ -26,6 +26,7 @@ class ParameterState:
 
     param: nn.Parameter
     decay: float
+    decays: bool
     first: Tensor  # running mean of the gradient
     second: Tensor  # running mean of its square
     low: Tensor | None  # bf16 parameter: the low 16 bits of its fp32 master
@@ -63,8 +64,14 @@ class AdamW:
         halved = part.dtype == torch.bfloat16 and not self.offload
         low = torch.zeros(part.shape, dtype=torch.int16, device=where) if halved else None
         master = part.to(where, torch.float32, copy=True) if self.offload else None
-        decay = self.options.weight_decay if param.ndim > 1 else 0.0
-        return ParameterState(param, decay, first, second, low, master)
+        decays = param.ndim > 1
+        decay = self.options.weight_decay if decays else 0.0
+        return ParameterState(param, decay, decays, first, second, low, master)
+
+    def set_weight_decay(self, value: float) -> None:
+        """Another decay from now on, for objectives that schedule it."""
+        for slot in self.states.values():
+            slot.decay = value if slot.decays else 0.0
 
     def write(self, name: str, value: Tensor) -> None:
         """Set this rank's part of a parameter, and its master, from an fp32 tensor."""

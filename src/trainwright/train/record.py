@@ -13,10 +13,11 @@ from trainwright.errors import UserError
 from trainwright.train.config import TrainConfig
 from trainwright.train.data.format import TokenizerId, write_durably
 from trainwright.train.data.loader import StepData
-from trainwright.train.flops import flops_per_token, mfu
-from trainwright.train.metrics import Console, Journal, Metrics, Trackers, memory_gb, peak_flops
+from trainwright.train.expectation import BehindWatch, said_in, throttled_clocks
+from trainwright.train.flops import mfu
+from trainwright.train.metrics import Console, Journal, Metrics, Trackers, memory_gb, peak_flops, versions
 from trainwright.train.models.hf_tokenizer import keep_tokenizer
-from trainwright.train.models.shape import ModelShape
+from trainwright.train.objectives.base import Objective
 from trainwright.train.world import World
 
 LOCK_TIMEOUT = 120.0  # seconds to wait for another run to release the folder
@@ -53,12 +54,13 @@ class Step:
     loss: float
     norm: float
     eval_loss: float | None = None
+    scores: dict[str, float] | None = None
 
 
 class Record:
     """Everything a run records. Rank 0 writes; samples are logged by every rank."""
 
-    def __init__(self, config: TrainConfig, shape: ModelShape, world: World) -> None:
+    def __init__(self, config: TrainConfig, objective: Objective, world: World) -> None:
         self.config, self.world, self.folder = config, world, Path(config.folder)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -69,20 +71,22 @@ class Record:
         self.lock: TextIO | None = None
         self.trackers: Trackers | None = None
         self.journal = Journal(self.folder, world.first)
-        self.console = Console(config.steps, world.first)
-        self.flops = flops_per_token(shape, config.sequence)
+        self.console = Console(config.steps, world.first, samples_of=objective.tokens_per_sample if objective.counts_samples else 0)
+        self.tokens, self.flops = objective.tokens_per_sample, objective.flops_per_token()
         self.peak = (peak_flops(world.device) or 0.0) * world.size
         self.first_start = time.time()
         self.last_checkpoint: dict[str, Any] | None = None  # of earlier starts, where this rank is the first
         self.timings = IntervalTimings()
         self.last: Metrics | None = None
+        self.behind = BehindWatch(self.folder, clocks=throttled_clocks)
 
-    def open(self, tokenizer: tuple[TokenizerId, bytes | None]) -> None:
+    def open(self, tokenizer: tuple[TokenizerId | None, bytes | None]) -> None:
         """Before the first step, on rank 0: lock the folder for this run, write its configuration and its tokenizer."""
         self.lock = self.lock or self._lock()
         self.last_checkpoint = self.journal.last_checkpoint()
         self.journal.remove_result()
-        keep_tokenizer(self.folder, *tokenizer)
+        if tokenizer[0] is not None:
+            keep_tokenizer(self.folder, tokenizer[0], tokenizer[1])
         write_durably(self.folder / "config.json", self.config.to_json().encode())
 
     def _lock(self) -> TextIO:
@@ -111,8 +115,10 @@ class Record:
     def start(self, step: int, plan: str, afresh: bool) -> None:
         """Record the start at `step`."""
         self.journal.set_metrics_aside_after(step)
-        self.journal.event("start", step, world=self.world.size, plan=plan, **({"afresh": True} if afresh else {}))
+        facts = {"world": self.world.size, "plan": plan, "versions": versions(self.world.device)}
+        self.journal.event("start", step, **facts, **({"afresh": True} if afresh else {}))
         self.first_start = self.journal.first_start()
+        self.behind.said = said_in(self.folder)
         if self.world.first:
             run = f"{self.folder.resolve().name}-{self.first_start:.0f}"
             self.trackers = Trackers(self.folder, asdict(self.config), step, run)
@@ -136,13 +142,13 @@ class Record:
         count = max(1, timings.steps)
         spent = max(self.timings.began - timings.began - timings.evaluating, 1e-9)
         state.productive += max(0.0, spent - timings.data_wait - timings.stall)
-        speed = self.config.batch * self.config.sequence * count / spent
+        speed = self.config.batch * self.tokens * count / spent
         self.last = Metrics(
             step=done.step,
             loss=done.loss,
             grad_norm=done.norm,
             lr=done.lr,
-            tokens=done.seen * self.config.sequence,
+            tokens=done.seen * self.tokens,
             tokens_per_s=speed,
             mfu=mfu(speed, self.flops, self.peak) if self.peak else None,
             step_s=spent / count,
@@ -152,11 +158,21 @@ class Record:
             goodput=min(1.0, state.productive / max(time.time() - self.first_start, 1e-9)),
             time=time.time(),
             eval_loss=done.eval_loss,
+            scores=done.scores,
         )
         self.journal.metrics(self.last)
         self.console.line(self.last)
         if self.trackers is not None:
             self.trackers.metrics(self.last)
+        if self.world.first:
+            self._compare_with_prediction(asdict(self.last))
+
+    def _compare_with_prediction(self, line: dict[str, Any]) -> None:
+        """Say, once per cause, that the run is slower than predicted."""
+        behind = self.behind.take(line)
+        if behind is not None:
+            self.journal.event("behind", behind.step, **behind.facts())
+            self.console.say(f"slower than predicted ({behind.cause}): {behind.why}")
 
     def samples(self, step: int, data_rank: int, data: StepData) -> None:
         """Log the samples of the coming step."""

@@ -8,14 +8,18 @@ from pathlib import Path
 from typing import Any
 
 from trainwright.errors import UserError
+from trainwright.train.base_weights import load_base
 from trainwright.train.checkpoint.checkpointer import Checkpointer, Retention
 from trainwright.train.checkpoint.stores import FolderStore, open_store
 from trainwright.train.config import Interval, TrainConfig, parse_interval
-from trainwright.train.data.loader import Loader, Options, Samples, open_samples
+from trainwright.train.data.loader import Loader, Options, Samples
 from trainwright.train.engine import Engine, EngineOptions
+from trainwright.train.lora import LoRAOptions
 from trainwright.train.metrics import require_trackers
 from trainwright.train.micro_batch import choose_micro_batch
 from trainwright.train.models.shape import ModelShape, lookup
+from trainwright.train.objectives import name_for, objective_for
+from trainwright.train.objectives.base import Objective
 from trainwright.train.optimizer import AdamWOptions
 from trainwright.train.parallel.pipeline import schedule as schedule_of
 from trainwright.train.parallel.plan import ParallelPlan, complete, parse_axes
@@ -32,6 +36,7 @@ class Parts:
     config: TrainConfig  # with every default filled in
     folder: Path
     shape: ModelShape
+    objective: Objective
     engine: Engine
     loader: Loader
     eval_loader: Loader | None
@@ -47,6 +52,7 @@ class Checked:
 
     config: TrainConfig  # with every default filled in
     shape: ModelShape
+    objective: Objective
     plan: ParallelPlan
     samples: Samples
     eval_samples: Samples | None
@@ -58,7 +64,10 @@ def assemble(config: TrainConfig, world: World) -> Parts:
     """Check the configuration against model, machine and data on every rank, then build the parts."""
     checked = on_all_ranks(world, lambda: check(config, world))
     config, folder = checked.config, Path(checked.config.folder)
-    engine = Engine(checked.shape, checked.plan, engine_options(config), world.device)
+    engine = Engine(checked.shape, checked.plan, engine_options(config), world.device, checked.objective)
+    if config.base:
+        on_all_ranks(world, lambda: load_base(engine, config.base))
+        checked.objective.based(engine)
     pin = world.device.type == "cuda"
     config = replace(config, micro_batch=choose_micro_batch(config, engine, checked.samples, world, folder))
     micro, rank, ranks = config.micro_batch, engine.data_rank, engine.data_world
@@ -69,11 +78,12 @@ def assemble(config: TrainConfig, world: World) -> Parts:
         config=config,
         folder=folder,
         shape=checked.shape,
+        objective=checked.objective,
         engine=engine,
         loader=Loader(checked.samples, config.batch, micro, rank, ranks, pin),
         eval_loader=eval_loader,
         schedule=checked.schedule,
-        checkpointer=open_checkpoints(config, folder, checked.shape, world, saves),
+        checkpointer=open_checkpoints(config, folder, model_identity(checked.shape, config.lora_rank), world, saves),
         saves=saves,
         interval=checked.interval,
     )
@@ -88,13 +98,23 @@ def check(config: TrainConfig, world: World) -> Checked:
     config = with_defaults(config, shape, plan, world)
     schedule = Schedule(config.schedule, config.lr, config.steps, config.warmup, config.decay, config.min_lr)
     plan.check(shape, world.size, config.sequence, config.batch)
-    samples = open_data(config, config.data, shape)
-    eval_samples = open_eval_samples(config, shape)
+    require_trainable(config, plan)
+    objective = objective_for(config, shape)
+    samples = open_data(config, config.data, objective)
+    eval_samples = open_eval_samples(config, objective)
     micro_batch = config.micro_batch or 1
     Loader(samples, config.batch, micro_batch, 0, plan.data)
     if plan.pp > 1:
         schedule_of(0, plan.pp, plan.virtual_stages, config.batch // (plan.data * micro_batch))
-    return Checked(config, shape, plan, samples, eval_samples, schedule, interval)
+    return Checked(config, shape, objective, plan, samples, eval_samples, schedule, interval)
+
+
+def require_trainable(config: TrainConfig, plan: ParallelPlan) -> None:
+    """Refuse adapters without the weights that they adapt, and under plans that cut the layers they belong to."""
+    if config.lora_rank and not config.base:
+        raise UserError("--lora-rank without the weights that it adapts", fix="--base FOLDER")
+    if config.lora_rank and plan.tp > 1:
+        raise UserError("LoRA is not combined with tensor parallelism", where=f"plan {plan}", fix="shard or replicate")
 
 
 def plan_of(text: str, world: int) -> ParallelPlan:
@@ -106,8 +126,9 @@ def with_defaults(config: TrainConfig, shape: ModelShape, plan: ParallelPlan, wo
     """Fill in the defaults that depend on the model and the machine."""
     return replace(
         config,
+        objective=name_for(config.objective, shape),
         folder=config.folder or os.environ.get("TRAINWRIGHT_RUN") or f"runs/{shape.name}",
-        sequence=config.sequence or min(shape.context, LONGEST_DEFAULT),
+        sequence=config.sequence or min(shape.longest_sequence, LONGEST_DEFAULT),
         batch=config.batch or (config.micro_batch or 1) * plan.data * plan.pp,
         parallel=str(plan),
         precision=config.precision or ("bf16" if world.device.type == "cuda" else "fp32"),
@@ -116,7 +137,7 @@ def with_defaults(config: TrainConfig, shape: ModelShape, plan: ParallelPlan, wo
     )
 
 
-def open_data(config: TrainConfig, names: tuple[str, ...], shape: ModelShape, held: bool = False) -> Samples:
+def open_data(config: TrainConfig, names: tuple[str, ...], objective: Objective, held: bool = False) -> Samples:
     options = Options(
         config.sequence,
         config.seed,
@@ -124,15 +145,15 @@ def open_data(config: TrainConfig, names: tuple[str, ...], shape: ModelShape, he
         config.isolate,
         0.0 if names is config.eval_data else config.holdout,
     )
-    return open_samples(names, options, Path(config.cache) if config.cache else None, shape.vocab, held)
+    return objective.open_data(names, options, Path(config.cache) if config.cache else None, held)
 
 
-def open_eval_samples(config: TrainConfig, shape: ModelShape) -> Samples | None:
+def open_eval_samples(config: TrainConfig, objective: Objective) -> Samples | None:
     """The samples for evaluation: their own data, or the held-out share of the training data."""
     if config.eval_data:
-        return open_data(config, config.eval_data, shape)
+        return open_data(config, config.eval_data, objective)
     if config.holdout:
-        return open_data(config, config.data, shape, held=True)
+        return open_data(config, config.data, objective, held=True)
     if config.eval_every:
         raise UserError("--eval-every without data to evaluate on", fix="--holdout 0.01, or --eval-data FOLDER")
     return None
@@ -149,15 +170,18 @@ def engine_options(config: TrainConfig) -> EngineOptions:
         optimizer=AdamWOptions(betas=(config.beta1, config.beta2), weight_decay=config.weight_decay),
         offload_optimizer=config.offload_optimizer,
         deterministic=config.deterministic,
+        lora=LoRAOptions(config.lora_rank, config.lora_alpha) if config.lora_rank else None,
     )
 
 
-def open_checkpoints(config: TrainConfig, folder: Path, shape: ModelShape, world: World, saves: bool) -> Checkpointer:
+def open_checkpoints(
+    config: TrainConfig, folder: Path, model: dict[str, Any], world: World, saves: bool
+) -> Checkpointer:
     where = config.checkpoint_to or str(folder / "checkpoints")
     store = open_store(where, folder / "scratch")
     if saves and isinstance(store, FolderStore):
         require_shared(store.root, world)
-    return Checkpointer(store, Retention(config.keep_last, config.keep_every), world.device, model_identity(shape))
+    return Checkpointer(store, Retention(config.keep_last, config.keep_every), world.device, model)
 
 
 def require_shared(root: Path, world: World) -> None:
@@ -193,7 +217,7 @@ def require_probe(probe: Path) -> None:
         )
 
 
-def model_identity(shape: ModelShape) -> dict[str, Any]:
-    """The numbers that identify a model, as JSON types."""
-    numbers = {k: v for k, v in asdict(shape).items() if k != "source"}
+def model_identity(shape: ModelShape, lora_rank: int = 0) -> dict[str, Any]:
+    """The numbers that identify a model, as JSON types; a checkpoint of adapters is not one of a whole model."""
+    numbers = {k: v for k, v in asdict(shape).items() if k != "source"} | {"lora_rank": lora_rank}
     return {k: list(v) if isinstance(v, tuple) else v for k, v in numbers.items()}

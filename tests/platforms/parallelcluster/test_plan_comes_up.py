@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 import shlex
 import subprocess
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from trainwright.catalog.runtime import runtime_pins
 from trainwright.platforms.parallelcluster.boot import HERE, pins
 from trainwright.platforms.plan.tree import ClusterPlan, make_plan
 from trainwright.spec.load import load, load_text
@@ -116,7 +118,20 @@ def test_every_hole_of_a_script_is_quoted(name: str) -> None:
     from trainwright.platforms.parallelcluster.boot import render
 
     hostile = "/x$(touch pwned)`id`'\"; rm -rf $HOME #"
-    text = render(name, scratch=hostile, os="ubuntu2404", pins=pins()["docker"], cluster=hostile)
+    monitoring = {
+        "runs": hostile,
+        "configuration": "",
+        "port": 1,
+        "retention": "1d",
+        "as_root": True,
+        "grafana": hostile,
+    }
+    pinned = pins()["docker"] | pins()["lustre_efa"] | asdict(runtime_pins())
+    places = dict.fromkeys(("scratch", "cluster", "root", "runtime", "code", "archive", "folder"), hostile)
+    files = [(hostile, "0", hostile)]
+    text = render(
+        name, **places, os="ubuntu2404", pins=pinned, run_folders=[hostile], files=files, wait=1, **monitoring
+    )
     done = subprocess.run(["bash", "-n"], input=text, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     for line in text.splitlines():

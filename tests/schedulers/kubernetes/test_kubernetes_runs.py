@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import ssl
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -119,3 +121,60 @@ def test_what_cannot_be_honoured_is_named(spec: Path, words: list[str], what: st
     with pytest.raises(UserError, match=what):
         tell("submit", spec, *words, "--dry-run")
     assert not store.runs_folder().exists()
+
+
+def test_a_secret_of_the_user_is_an_object_that_ends_with_the_job(
+    spec: Path, api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_TOKEN", "the value")
+    env = {"WANDB_API_KEY": {"secret": {"env": "MY_TOKEN"}}}
+    spec.write_text(yaml.safe_dump({**SPEC, "jobs": [{**SPEC["jobs"][0], "env": env}]}))  # type: ignore[index]
+    name = tell("submit", spec).stdout.strip()
+    secret = api.objects[f"/api/v1/namespaces/training/secrets/{name}"]
+    assert secret["stringData"] == {"WANDB_API_KEY": "the value"}
+    assert secret["metadata"]["ownerReferences"][0]["name"] == name
+    job = json.dumps(api.objects[f"{JOBS}/{name}"])
+    assert f'"secretKeyRef": {{"name": "{name}", "key": "WANDB_API_KEY"}}' in job
+    folder = store.find(name).folder
+    assert not [path for path in folder.rglob("*") if path.is_file() and b"the value" in path.read_bytes()]
+    again = CliRunner().invoke(cli, ["submit", str(spec), "--set", "kubernetes.kind=jobs"])
+    assert isinstance(again.exception, UserError)
+
+
+def test_a_refused_job_leaves_no_secret(spec: Path, api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_TOKEN", "the value")
+    monkeypatch.setattr(store, "new_name", lambda job: f"{job}-20261115-000000-abcd")
+    env = {"WANDB_API_KEY": {"secret": {"env": "MY_TOKEN"}}}
+    spec.write_text(yaml.safe_dump({**SPEC, "jobs": [{**SPEC["jobs"][0], "env": env}]}))  # type: ignore[index]
+    api.objects[f"{JOBS}/pretrain-20261115-000000-abcd"] = {"metadata": {"name": "other"}}
+    result = CliRunner().invoke(cli, ["submit", str(spec)])
+    assert isinstance(result.exception, UserError)
+    assert not [path for path in api.objects if "/secrets/" in path]
+
+
+def test_jobs_of_a_cluster_that_a_spec_names(spec: Path, api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = tell("submit", spec).stdout.strip()
+    monkeypatch.setenv("TRAINWRIGHT_HOME", str(spec.parent / "another"))
+    assert json.loads(tell("jobs", "--json").stdout) == [], "this user submitted none"
+    [row] = json.loads(tell("jobs", spec, "--json").stdout)
+    assert (row["id"], row["state"]) == (name, "pending")
+    with pytest.raises(UserError, match="no cluster 'elsewhere' is known"):
+        tell("jobs", "elsewhere")
+
+
+def test_a_cluster_that_is_not_verified_is_said_once(
+    spec: Path, api: Api, tmp_path: Path, capfd: pytest.CaptureFixture[str], recwarn: pytest.WarningsRecorder
+) -> None:
+    words = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=here", "-days", "1"]
+    subprocess.run([*words, "-keyout", "key", "-out", "certificate"], cwd=tmp_path, check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "certificate", tmp_path / "key")
+    api.socket = context.wrap_socket(api.socket, server_side=True)
+    config = yaml.safe_load((tmp_path / "kubeconfig").read_text())
+    config["clusters"][0]["cluster"] = {
+        "server": f"https://127.0.0.1:{api.server_port}", "insecure-skip-tls-verify": True,
+    }  # fmt: skip
+    (tmp_path / "kubeconfig").write_text(yaml.safe_dump(config))
+    told = [tell(*words).stderr for words in (("submit", spec), ("jobs", spec), ("jobs", spec))]
+    assert "".join(told).count("asks not to verify who answers") == 1
+    assert not [warning for warning in recwarn if "InsecureRequest" in str(warning.category)]

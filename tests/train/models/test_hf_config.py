@@ -12,10 +12,14 @@ from trainwright.errors import UserError
 from trainwright.train.models import huggingface
 from trainwright.train.models.attention import TokenLayout, attention_mask
 from trainwright.train.models.decoder import Decoder, ForwardInputs
-from trainwright.train.models.hf_config import FAMILIES, config_of, shape_from_config, shape_of
+from trainwright.train.models.hf_config import config_of, shape_from_config, shape_of
+from trainwright.train.models.hf_decoders import DECODERS
+from trainwright.train.models.hf_families import DENSE
+from trainwright.train.models.hf_moe import MIXTURES
 from trainwright.train.models.rotary import rotary_cos_sin
 from trainwright.train.models.shape import lookup, parameter_count
 
+FAMILIES = (*DENSE, *DECODERS, *MIXTURES)
 LLAMA3_ROPE = {
     "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
     "original_max_position_embeddings": 64, "rope_theta": 5e5,

@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING
 
 from trainwright.check.finding import Edit
-from trainwright.check.model import Command, File, PortRule, Value, known
+from trainwright.check.model import Command, EnvVar, File, PortRule, Value, known
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.tables import edit_to, table
 from trainwright.spec.source import Span
@@ -123,6 +124,9 @@ _QUICK = re.compile(r"PRIVATE KEY-----|AKIA|ASIA|hf_|gh[pous]_|github_pat_|nvapi
 _TOKEN_NAME = re.compile(r"(?:HF_TOKEN|HUGGING_?FACE\w*TOKEN|WANDB_API_KEY|NGC_API_KEY|AWS_SECRET_ACCESS_KEY)$")
 _ACCOUNT = re.compile(r"arn:aws[a-z-]*:[a-z0-9-]+:[a-z0-9-]*:(\d{12}):")
 _LOOKS_SECRET = re.compile(r"[A-Za-z0-9/+_-]{30,}")
+# In a spec of ours a reference takes the place of any value, so a name that says what it holds is enough.
+_SECRET_NAME = re.compile(r"(?:.*_)?(?:TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|ACCESS_KEY|CREDENTIALS?)$")
+_WRITTEN_OUT = re.compile(r"(?![/.~]|[a-z0-9]+://)(?=.*[A-Za-z])[^\s$]{8,}")
 
 
 @rule("SEC003", "error")
@@ -154,15 +158,38 @@ def no_secret_is_written_down(file: File) -> Iterator[Problem]:
                         "remove it, revoke it, and read it from a secret",
                     )
     for env in file.all_env:
-        if _TOKEN_NAME.match(env.name) and env.value.known and _LOOKS_SECRET.fullmatch(env.value.value):
+        if _is_written_out(file, env):
             span = env.value.span
             if not any(_span(file.text, start, start).line == span.line for start in reported):
+                reference = f"refer to it: `{env.name}: {{secret: {{env: {env.name}}}}}`"
                 yield problem(
                     env.value,
                     f"the value of {env.name} is written in this file",
-                    "remove it and read it from a secret",
+                    reference if file.format == "spec" else "remove it and read it from a secret",
                 )
+    yield from _in_flags(file)
     yield from _account(file)
+
+
+def _is_written_out(file: File, env: EnvVar) -> bool:
+    if not env.value.known or _made_up(env.value.value):
+        return False
+    if file.format == "spec" and _SECRET_NAME.match(env.name):
+        return _WRITTEN_OUT.fullmatch(env.value.value) is not None
+    return _TOKEN_NAME.match(env.name) is not None and _LOOKS_SECRET.fullmatch(env.value.value) is not None
+
+
+def _in_flags(file: File) -> Iterator[Problem]:
+    """Secrets among the words of a command line of ours (`--set`, or after `--`), which stand in no file yet."""
+    words = [word for job in file.jobs for command in job.commands for word in command.words]
+    for value in (*words, *(env.value for env in file.all_env)):
+        for pattern, what in _secrets() if value.span.source else ():
+            match = pattern.search(value.value)
+            if match is not None and not _made_up(match[0]):
+                yield problem(
+                    Value("", replace(value.span, source=value.span.source.replace(match[0], "…"))),
+                    f"{what} is among the arguments", "refer to it in the job: `env: {NAME: {secret: {env: NAME}}}`",
+                )  # fmt: skip
 
 
 def _made_up(secret: str) -> bool:
@@ -252,10 +279,13 @@ def access_is_narrow(file: File) -> Iterator[Problem]:
     When to ignore: the port serves the public on purpose, such as a load balancer.
     """
     broad = table("access")["broad_policies"]
+    places: dict[str, list[Value[str]]] = {}
     for value in _policies(file):
-        name = value.value.rsplit("/", 1)[-1]
-        if name in broad:
-            yield problem(value, f"{name} grants these nodes far more than they need", broad[name])
+        places.setdefault(value.value.rsplit("/", 1)[-1], []).append(value)
+    for name in broad.keys() & places.keys():
+        first, *others = places[name]
+        more = f" (and on lines {', '.join(str(one.span.line) for one in others)})" if others else ""
+        yield problem(first, f"{name} grants these nodes far more than they need{more}", broad[name])
     for policy in file.policies:
         if policy.kind != "managed":
             whose = "the endpoint's policy" if policy.kind == "endpoint" else "this policy"
@@ -285,6 +315,10 @@ def _policies(file: File) -> Iterator[Value[str]]:
     yield from (policy.name for policy in file.policies if policy.kind == "managed")
 
 
+_WEB = ("80", "443")
+_BALANCER = re.compile(r"load.?balancer|[ae]lb\b|ingress", re.IGNORECASE)
+
+
 def _open_port(name: str, one: PortRule) -> Iterator[Problem]:
     if one.peer is None or known(one.peer) not in ("0.0.0.0/0", "::/0"):
         return
@@ -293,6 +327,8 @@ def _open_port(name: str, one: PortRule) -> Iterator[Problem]:
         return
     low, high = known(one.from_port), known(one.to_port)
     for port, what in table("access")["open_ports"].items():
+        if port in _WEB and _BALANCER.search(name):
+            continue
         if low is not None and high is not None and low <= int(port) <= high:
             yield problem(
                 one.peer, f"{name}: port {port} ({what}) is open to the whole internet", "name your own address range"

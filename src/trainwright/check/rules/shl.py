@@ -88,12 +88,20 @@ def _misspelled(script: ShellScript) -> Iterator[Problem]:
                 if name in script.assigned or len(name) < _LONG_NAME or _GIVEN.match(name):
                     continue
                 near = difflib.get_close_matches(name, own, n=1, cutoff=_RESEMBLES)
-                if near and _one_letter_apart(name, near[0]):
+                if near and _one_letter_apart(name, near[0]) and not _set_by_name(script, name):
                     yield problem(word, f"${name} is never set; ${near[0]} is", f"write ${near[0]}")
 
 
+def _set_by_name(script: ShellScript, name: str) -> bool:
+    """Whether a function may set the variable: its bare name is an argument somewhere (`words_of_line cur cword`)."""
+    return any(word.value == name for command in script.commands for word in command.words[1:])
+
+
 def _one_letter_apart(one: str, other: str) -> bool:
-    """A letter more, less, other or swapped; a different number at the end is another variable."""
+    """A letter more, less, other or swapped; a different number at the end is another variable, and so is an
+    underscore before or behind the name."""
+    if one.strip("_") == other.strip("_"):
+        return False
     if one.rstrip("0123456789") == other.rstrip("0123456789") or abs(len(one) - len(other)) > 1:
         return False
     blocks = difflib.SequenceMatcher(None, one, other).get_matching_blocks()
@@ -184,9 +192,13 @@ def _exists(script: Path, folder: str) -> bool:
 
 
 def _directives(file: File, script: ShellScript) -> Iterator[Problem]:
-    for span in script.late_directives:
+    if script.late_directives:
+        first, *others = script.late_directives
+        more = f" and the {len(others)} after it" if others else ""
         yield problem(
-            span, "Slurm stops reading #SBATCH lines at the first command and ignores this one", "move it to the top"
+            first,
+            f"Slurm stops reading #SBATCH lines at the first command and ignores this one{more}",
+            "move them above the first command" if others else "move it above the first command",
         )
     for name, value in script.directives:
         folder = value.value.rpartition("/")[0]

@@ -1,35 +1,46 @@
-"""Boot scripts of ours: container runtimes and monitoring, written as pinned files of the plan. Nodes fetch them from
-the bucket under a name that holds their hash, so that a node runs exactly what was planned."""
+"""Boot scripts of ours: container runtimes, the Python environment, monitoring, written as pinned files of the plan.
+Nodes fetch them from the bucket under a name that holds their hash, so that a node runs exactly what was planned."""
 
 from __future__ import annotations
 
 import hashlib
 import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from trainwright.jobs.runtime import managed_runtime
 from trainwright.platforms.annotated import Why
+from trainwright.platforms.parallelcluster.monitoring import monitoring_values
+from trainwright.platforms.parallelcluster.runtime import Shipment, shipment
 from trainwright.platforms.setting import Setting
 from trainwright.shell_templates import shell_environment
-from trainwright.spec.model import Script
+from trainwright.spec.model import Queue, Script
 
 HERE = Path(__file__).parent
+COMPLETIONS = "/var/lib/trainwright/slurm"  # of the head node; Slurm's user may write there
+_STAGES = ("OnNodeStart", "OnNodeConfigured", "OnNodeUpdated")
 
 
 @dataclass(frozen=True, slots=True)
 class BootScript:
-    """A script the plan writes and a node runs once, when it is configured."""
+    """A script the plan writes and a node runs once: before it is configured or after."""
 
     name: str
     text: str
     why: str
+    stage: Literal["OnNodeStart", "OnNodeConfigured"] = "OnNodeConfigured"
+    nodes: Literal["all", "head", "queues"] = "all"
+    folder: str = ""  # its fixed place; a changed script of another one gets another address
+    args: tuple[str, ...] = ()
+    update: str = ""  # runs again when this text changes on a cluster that is up
 
     def key(self, cluster: str) -> str:
-        """Its address in the bucket; a changed script gets another one."""
+        """Its address in the bucket."""
         digest = hashlib.sha256(self.text.encode()).hexdigest()[:16]
-        return f"trainwright/{cluster}/{digest}/{self.name}"
+        return f"trainwright/{cluster}/{self.folder or digest}/{self.name}"
 
 
 @cache
@@ -39,32 +50,67 @@ def pins() -> dict[str, Any]:
 
 
 def boot_scripts(setting: Setting) -> tuple[BootScript, ...]:
-    """The scripts every node of the cluster runs."""
+    """The scripts that nodes of the cluster run."""
     spec = setting.spec
     scripts: list[BootScript] = []
     scratch = next((s.mount for s in spec.storage if s.nvme is not None), None)
     runtimes = (spec.software.containers or "none").split("+")
+    if spec.accounting is None and "JobCompType" not in spec.slurm:
+        text = render("completions.sh.j2", folder=COMPLETIONS)
+        why = "Slurm forgets a job five minutes after its end, unless it may write a log"
+        scripts.append(BootScript("completions.sh", text, why, "OnNodeStart", "head"))
+    if any(s.lustre is not None and s.lustre.efa for s in spec.storage):
+        text = render("lustre-efa.sh.j2", pins=pins()["lustre_efa"])
+        why = "the Lustre client uses EFA only when it is set up before the file system is mounted"
+        scripts.append(BootScript("lustre-efa.sh", text, why, "OnNodeStart", "queues"))
     if "enroot" in runtimes:
         text = render("enroot.sh.j2", scratch=scratch, os=spec.software.os)
         scripts.append(BootScript("enroot.sh", text, "ParallelCluster ships enroot and pyxis switched off"))
     if "docker" in runtimes:
         text = render("docker.sh.j2", scratch=scratch, os=spec.software.os, pins=pins()["docker"])
         scripts.append(BootScript("docker.sh", text, "the stock image has no docker"))
+    if managed_runtime(spec):
+        scripts.append(_runtime(shipment(setting)))
     if spec.monitoring:
-        text = render("monitoring.sh.j2", cluster=spec.name)
+        text = render("monitoring.sh.j2", **monitoring_values(spec, pins()["monitoring"]))
         scripts.append(BootScript("monitoring.sh", text, "node metrics, gathered by a Prometheus on the head node"))
     return tuple(scripts)
 
 
-def actions(
-    scripts: tuple[BootScript, ...], own: tuple[Script, ...], cluster: str, bucket: str | None
-) -> dict[str, Any]:
+def _runtime(ship: Shipment) -> BootScript:
+    """ParallelCluster does not let a head node's first scripts change, so this one keeps its address; its update step
+    names what changed."""
+    text = render("runtime.sh.j2", **ship.values())
+    return BootScript(
+        "runtime.sh", text, "PyTorch for the jobs, made once on the shared file system", nodes="head", folder="runtime",
+        args=("{bucket}/" + ship.bucket_folder,), update=ship.digest,
+    )  # fmt: skip
+
+
+def actions(scripts: Sequence[BootScript], own: tuple[Script, ...], cluster: str, bucket: str | None) -> dict[str, Any]:
     """The CustomActions of a node: our scripts first, then the user's, in order. Empty without any."""
-    steps: list[Any] = [
-        Why({"Script": f"s3://{bucket}/{s.key(cluster)}"}, f"{s.why} (scripts/{s.name} of this plan)") for s in scripts
-    ]
-    steps += [{"Script": s.source, **({"Args": list(s.args)} if s.args else {})} for s in own]
-    return {"OnNodeConfigured": {"Sequence": steps}} if steps else {}
+    steps: dict[str, list[Any]] = {stage: [] for stage in _STAGES}
+    for script in scripts:
+        step: dict[str, Any] = {"Script": f"s3://{bucket}/{script.key(cluster)}"}
+        args = [word.replace("{bucket}", f"s3://{bucket}") for word in script.args]
+        if args:
+            step["Args"] = args
+        steps[script.stage].append(Why(step, f"{script.why} (scripts/{script.name} of this plan)"))
+        if script.update:
+            again = {**step, "Args": [*args, script.update]}
+            steps["OnNodeUpdated"].append(Why(again, "the last word names its version: another one runs it again"))
+    steps["OnNodeConfigured"] += [{"Script": s.source, **({"Args": list(s.args)} if s.args else {})} for s in own]
+    return {stage: {"Sequence": each} for stage, each in steps.items() if each}
+
+
+def head_scripts(scripts: Sequence[BootScript]) -> list[BootScript]:
+    return [script for script in scripts if script.nodes != "queues"]
+
+
+def queue_scripts(scripts: Sequence[BootScript], queue: Queue) -> list[BootScript]:
+    """What the nodes of a queue run; Lustre over EFA is for nodes with EFA, and AWS has no client for trn2."""
+    efa = bool(queue.efa) and not (queue.instance or "").startswith(("trn2.", "trn2u."))
+    return [s for s in scripts if s.nodes != "head" and (efa or s.nodes != "queues")]
 
 
 def render(name: str, **values: Any) -> str:

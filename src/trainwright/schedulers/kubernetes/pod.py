@@ -15,6 +15,7 @@ from trainwright.schedulers.torchrun import log_options, under_torchrun
 Data = dict[str, Any]
 HUGE_PAGES = "5120Mi"  # what the EFA provider maps for its bounce buffers, as AWS's own examples request
 
+GPU_TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}  # of nodes kept for GPU pods
 LONGEST = 45  # of 63 letters; the rest is for -worker-1023 and what the controllers put behind a pod's name
 
 
@@ -28,6 +29,8 @@ class PodSettings:
     claims: Mapping[str, str] = field(default_factory=dict)  # mount folder -> PersistentVolumeClaim
     scratch: tuple[str, ...] = ()  # folders on the node's own disks, empty at the start and gone with the pod
     service_account: str = ""
+    kueue: str = ""  # LocalQueue that jobs wait in
+    gang: str = ""  # gang scheduler of the operator, where it has one
 
     @property
     def type(self) -> InstanceType | None:
@@ -54,8 +57,13 @@ def secrets(launch: Launch) -> list[Data]:
     for variable, reference in launch.secrets:
         name, _, key = reference.partition("/")
         assert all((name, key)), "check: SPC004"
-        made.append({"name": variable, "valueFrom": {"secretKeyRef": {"name": name, "key": key}}})
-    return made
+        made.append(_secret(variable, name, key))
+    # The values of the user's own secrets are in a Secret of the run, which `submit` makes and which ends with the job.
+    return [*made, *(_secret(secret.name, object_name(launch), secret.name) for secret in launch.secret_env)]
+
+
+def _secret(variable: str, name: str, key: str) -> Data:
+    return {"name": variable, "valueFrom": {"secretKeyRef": {"name": name, "key": key}}}
 
 
 def resources(launch: Launch, settings: PodSettings) -> dict[str, str]:
@@ -111,7 +119,7 @@ def pod(launch: Launch, settings: PodSettings, name: str, command: list[str], re
     if settings.instance:
         spec["nodeSelector"] = {"node.kubernetes.io/instance-type": settings.node_type or settings.instance}
     if launch.gpus or (settings.type is not None and settings.type.is_gpu):
-        spec["tolerations"] = [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]
+        spec["tolerations"] = [dict(GPU_TOLERATION)]
     if launch.exclusive and launch.nodes > 1:
         spec["affinity"] = _one_per_node(launch)
     if settings.service_account:

@@ -83,7 +83,7 @@ def describe_file(path: Path) -> File:
 
 def shape_in(manifest: Manifest) -> ModelShape:
     """The shape of the model that a checkpoint holds. Earlier versions did not save the context."""
-    saved = dict(manifest.model)
+    saved = {key: value for key, value in manifest.model.items() if key != "lora_rank"}
     if "context" not in saved:
         saved["context"] = lookup(str(saved["name"])).context
     return shape_from(str(saved["name"]), saved)
@@ -92,7 +92,7 @@ def shape_in(manifest: Manifest) -> ModelShape:
 def require_same_model(manifest: Manifest, model: Mapping[str, Any], where: str) -> None:
     """Refuse a checkpoint of another model, naming the first numbers that disagree (or the names, if only they do)."""
     later = {f.name: f.default for f in fields(ModelShape) if f.default is not MISSING}  # than the checkpoint's version
-    saved_model = {**later, **manifest.model}
+    saved_model = {"lora_rank": 0, **later, **manifest.model}
     apart = [key for key in model if saved_model.get(key, model[key]) != model[key]]
     if model.get("position") != "learned":
         apart = [key for key in apart if key != "context"]  # no parameter depends on it

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
@@ -19,6 +19,8 @@ class Batch:
     targets: Tensor  # int64 [b, s], IGNORED where the next token belongs to another document
     positions: Tensor  # int64 [b, s], counted from the start of each document
     documents: Tensor | None = None  # int64 [b, s], the number of the document within its row
+    chosen: Tensor | None = None  # int64 [n], masked LM: indices over all tokens of those with a target
+    embed_scale: Tensor | None = None  # float32 [b, s], ESM-2: a factor for each token's embedding
     mixed_rows: int | None = None  # only the first so many rows hold several documents; None: not known
 
     def to(self, device: torch.device | str) -> Batch:
@@ -29,6 +31,10 @@ class Batch:
         """The same batch in pinned memory, so that the copy to a GPU is asynchronous."""
         return self._map(Tensor.pin_memory)
 
+    def ignore_rows(self, rows: list[bool]) -> None:
+        """Let these rows add nothing to the loss."""
+        self.targets[rows] = IGNORED
+
     def _map(self, change: Callable[[Tensor], Tensor]) -> Batch:
-        documents = None if self.documents is None else change(self.documents)
-        return Batch(change(self.tokens), change(self.targets), change(self.positions), documents, self.mixed_rows)
+        tensors = {f.name: getattr(self, f.name) for f in fields(self)}
+        return type(self)(**{k: change(v) if isinstance(v, Tensor) else v for k, v in tensors.items()})

@@ -18,6 +18,7 @@ EXAMPLES = """examples:
   trainwright data prepare builtin:stdlib -o data/stdlib
   trainwright data prepare c4/*.json.gz -o data/c4 --tokenizer tokenizer.json
   trainwright data prepare books/ -o data/books --train-bpe 32000
+  trainwright data chat chats.jsonl -o data/chats --tokenizer hf-folder --sequence 4096
   trainwright data show data/c4
   trainwright data stage s3://bucket/c4 -o /nvme/c4
 """
@@ -35,7 +36,7 @@ def parser() -> argparse.ArgumentParser:
     make = verbs.add_parser("prepare", help="tokenize files or folders into shards; continues where it was stopped")
     make.add_argument("inputs", nargs="+", metavar="INPUT", help="files, folders, or builtin:stdlib")
     make.add_argument("-o", "--output", required=True, type=Path, metavar="FOLDER", help="where the shards go")
-    make.add_argument("--tokenizer", default="bytes", metavar="FILE", help="a tokenizer.json, or `bytes` (default)")
+    make.add_argument("--tokenizer", default="bytes", metavar="FILE", help="tokenizer.json, `bytes` (default) or `esm2`")
     make.add_argument("--end-token", default="", metavar="WORD", help="the tokenizer's word that ends a document")
     make.add_argument("--train-bpe", type=count, metavar="WORDS", help="first train a byte-level BPE of this size here")
     make.add_argument("--field", default="text", help="the field of a record that holds the text (default: text)")
@@ -44,12 +45,27 @@ def parser() -> argparse.ArgumentParser:
         "--shard-size", type=count, default=SHARD_BYTES >> 20, metavar="MB", help="input MB per shard (64)"
     )
     make.add_argument("--workers", type=count, metavar="N", help="processes (default: one per core)")
+    add_chat_verbs(verbs)
     add_moving_verbs(verbs)
     for name, text in (("show", "what a prepared folder holds"), ("verify", "verify a folder by its checksums")):
         verb = verbs.add_parser(name, help=text)
         verb.add_argument("folder", type=Path, metavar="FOLDER")
         verb.add_argument("--json", action="store_true", help="facts as JSON")
     return top
+
+
+def add_chat_verbs(verbs: Any) -> None:
+    """The verbs that prepare fine-tuning data: `chat` and `pairs`."""
+    texts = {
+        "chat": "chats (JSONL with `messages`) into rows with a loss mask, for --objective sft",
+        "pairs": "preferences (JSONL with `chosen` and `rejected`) into rows, for --objective dpo",
+    }
+    for name, text in texts.items():
+        verb = verbs.add_parser(name, help=text, description=text)
+        verb.add_argument("inputs", nargs="+", metavar="INPUT", help="JSONL files")
+        verb.add_argument("-o", "--output", required=True, type=Path, metavar="FOLDER", help="where the rows go")
+        verb.add_argument("--tokenizer", default="bytes", metavar="FOLDER", help="its chat template is used, if any")
+        verb.add_argument("--sequence", type=count, required=True, metavar="N", help="tokens per row, as in training")
 
 
 def add_moving_verbs(verbs: Any) -> None:
@@ -87,6 +103,12 @@ def main(words: list[str] | None = None) -> int:
         size = args.shard_size << 20
         made = prepare(args.inputs, args.output, tokenizer, reading, size, args.workers, end=args.end_token)
         show(made, args.output, as_json=False)
+        return 0
+    if args.verb in ("chat", "pairs"):
+        from trainwright.train.data.chat import prepare_chats, prepare_pairs
+
+        act = prepare_chats if args.verb == "chat" else prepare_pairs
+        show(act(args.inputs, args.output, args.tokenizer, args.sequence), args.output, as_json=False)
         return 0
     if args.verb in ("preload", "release", "stage"):
         from trainwright.train.data.moving import move

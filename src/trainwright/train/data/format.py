@@ -61,6 +61,7 @@ class Manifest:
     dtype: str
     shards: tuple[Shard, ...]
     inputs: tuple[str, ...] = ()
+    rows: int = 0  # samples of this many tokens lie one after another, none cut (chats); 0: any length can be cut
     format: str = field(default=FORMAT)
     version: int = VERSION
 
@@ -86,6 +87,8 @@ class Manifest:
 
     def to_json(self) -> str:
         values = {**asdict(self), "tokens": self.tokens, "documents": self.documents}
+        if not self.rows:
+            del values["rows"]
         for shard in values["shards"]:
             if not shard["continues"]:
                 del shard["continues"]  # versions that do not know it can read the rest
@@ -104,7 +107,7 @@ def parse_manifest(text: str, where: str) -> Manifest:
             )
         shards = tuple(Shard(**s) for s in raw["shards"])
         tokenizer = TokenizerId(**raw["tokenizer"])
-        manifest = Manifest(tokenizer, raw["dtype"], shards, tuple(raw.get("inputs", ())))
+        manifest = Manifest(tokenizer, raw["dtype"], shards, tuple(raw.get("inputs", ())), raw.get("rows", 0))
         require_numbers(manifest)
         return manifest
     except (ValueError, KeyError, TypeError) as error:

@@ -8,11 +8,11 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -24,6 +24,7 @@ from trainwright.train.data.mixture import Mixture
 from trainwright.train.data.shuffle import Permutation
 from trainwright.train.data.source import TokenSource, open_files, widen
 
+S = TypeVar("S", bound="Samples")
 LONG_DOCUMENT = 400  # tokens; above this mean length numbering documents one by one is faster
 
 
@@ -86,7 +87,7 @@ class Samples:
         """Identifies the samples by content: each source's fingerprint and its share of the mixture."""
         return [[s.manifest.fingerprint, k] for s, k in zip(self.sources, self.mixture.shares, strict=True)]
 
-    def tokenizer(self) -> tuple[TokenizerId, bytes | None]:
+    def tokenizer(self) -> tuple[TokenizerId | None, bytes | None]:
         """Which tokenizer made the tokens, and its file where the data keeps it."""
         return self.sources[0].manifest.tokenizer, self.sources[0].files.tokenizer()
 
@@ -220,7 +221,7 @@ class Loader:
         for begin in range(0, count, ranks * self.micro_batch):
             numbers = range(begin + rank * self.micro_batch, begin + (rank + 1) * self.micro_batch)
             batch = self.samples.batch([self.samples.locate(min(n, count - 1)) for n in numbers])
-            batch.targets[[n >= count for n in numbers]] = IGNORED
+            batch.ignore_rows([n >= count for n in numbers])
             yield batch.pin() if self.pin else batch
 
     def steps(self, seen: int, ahead: int = 2) -> Generator[StepData, None, None]:
@@ -278,8 +279,13 @@ def parse_mixture(names: Sequence[str]) -> tuple[list[str], list[float]]:
 
 
 def open_samples(
-    names: Sequence[str], options: Options, cache: Path | None = None, vocab: int | None = None, held: bool = False
-) -> Samples:
+    names: Sequence[str],
+    options: Options,
+    cache: Path | None = None,
+    vocab: int | None = None,
+    held: bool = False,
+    kind: Callable[[Sequence[TokenSource], Sequence[float], Options, bool], S] = Samples,  # type: ignore[assignment]
+) -> S:
     """The samples of a mixture, checked against the model's vocabulary."""
     paths, weights = parse_mixture(names)
     sources = [TokenSource(open_files(path, cache), options.sequence) for path in paths]
@@ -298,4 +304,4 @@ def open_samples(
                 where=path,
                 fix=f"a model with at least {tokenizer.vocab:,}, or data prepared with a smaller tokenizer",
             )
-    return Samples(sources, weights, options, held)
+    return kind(sources, weights, options, held)

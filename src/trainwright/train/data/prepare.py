@@ -30,7 +30,7 @@ from trainwright.train.data.format import (
 )
 from trainwright.train.data.progress import Progress, si
 from trainwright.train.data.readers import Piece, Reading, Text, input_files, pieces, texts
-from trainwright.train.data.tokenizer import open_tokenizer, tokenizer_file
+from trainwright.train.data.tokenizer import BUILT_IN, open_tokenizer, tokenizer_file
 
 SHARD_BYTES = 64 << 20
 ENCODE_CHARACTERS = 1 << 20  # documents are tokenized in groups of about this size
@@ -104,7 +104,7 @@ def prepare(
 
 def keep_tokenizer_file(tokenizer: str, folder: Path) -> None:
     """Keep a tokenizer file beside the tokens it makes, so that a trained model can be exported with it."""
-    if tokenizer != "bytes":
+    if tokenizer not in BUILT_IN:
         content = tokenizer_file(tokenizer).read_bytes()
         kept = folder / TOKENIZER
         if not kept.exists() or kept.read_bytes() != content:

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import re
+import sys
 import sysconfig
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from trainwright.errors import UserError, did_you_mean
 
 TEXT = (".txt", ".text", ".md", ".py", ".rst")
 JSONL = (".jsonl", ".ndjson", ".json")
+FASTA = (".fasta", ".fa", ".faa")
 PACKED = (".gz", ".zst")
 STDLIB = "builtin:stdlib"
 PART = 1 << 20  # bytes of a long document that are tokenized at once
@@ -29,7 +31,7 @@ class Piece:
     """A part of one input file: bytes start..end of a plain file, row groups of a parquet file, or all of it."""
 
     path: str
-    kind: str  # text | jsonl | parquet
+    kind: str  # text | jsonl | fasta | parquet
     start: int
     end: int
     size: int  # bytes of input, for balance and for the progress bar
@@ -53,11 +55,13 @@ class Text:
 
 
 def kind_of(path: Path) -> str | None:
-    """text, jsonl or parquet, by the name; None for a file that is none of them."""
+    """text, jsonl, fasta or parquet, by the name; None for a file that is none of them."""
     suffixes = [s for s in path.suffixes if s not in PACKED]
     last = suffixes[-1].lower() if suffixes else ""
     if last == ".parquet":
         return "parquet"
+    if last in FASTA:
+        return "fasta"
     return "jsonl" if last in JSONL else "text" if last in TEXT else None
 
 
@@ -84,16 +88,27 @@ def input_files(names: list[str]) -> list[tuple[Path, str]]:
 
 
 def known_kinds() -> str:
-    return f"give {', '.join((*TEXT, *JSONL))} (also with .gz or .zst) or .parquet files"
+    return f"give {', '.join((*TEXT, *JSONL, *FASTA))} (also with .gz or .zst) or .parquet files"
+
+
+# Modules that a distribution patches, or packs apart from the rest, so that not every installation has the same.
+NOT_EVERYWHERE = frozenset({
+    "distutils", "ensurepip", "idlelib", "lib2to3", "pydoc_data", "site", "sysconfig", "tkinter", "turtle",
+    "turtledemo", "venv",
+})  # fmt: skip
 
 
 def stdlib_files(root: Path) -> list[Path]:
-    """The Python standard library's own source, without its tests: real text, present on any machine."""
-    skipped = {"test", "tests", "site-packages", "dist-packages", "idlelib", "lib2to3", "__pycache__", "config"}
+    """The Python standard library's own source, without its tests: real text, present on any machine, and the same
+    wherever the same Python is: what a site, a distribution or the build added is left out."""
+    modules = sys.stdlib_module_names - NOT_EVERYWHERE
     files: list[Path] = []
     for folder, subfolders, names in os.walk(root):
-        subfolders[:] = sorted(s for s in subfolders if s not in skipped and not s.startswith("config-"))
-        files += [Path(folder, n) for n in names if n.endswith(".py")]
+        top = Path(folder) == root
+        skipped = {"test", "tests", "__pycache__"}
+        subfolders[:] = sorted(name for name in subfolders if name not in skipped and (not top or name in modules))
+        own = [name for name in names if name.endswith(".py") and (not top or name.removesuffix(".py") in modules)]
+        files += [path for name in own if not (path := Path(folder, name)).is_symlink()]
     return sorted(files)
 
 
@@ -185,18 +200,19 @@ def documents(piece: Piece, reading: Reading) -> Iterator[str]:
     if piece.kind == "parquet":
         yield from parquet_documents(path, piece, reading)
         return
-    separator = b"\n" if piece.kind == "jsonl" else reading.separator.encode()
+    separator = {"jsonl": b"\n", "fasta": b"\n>"}.get(piece.kind) or reading.separator.encode()
     whole = path.suffix in PACKED
     with open_input(path) as handle:
         end = None if whole else piece.end
         for offset, record in records(handle, 0 if whole else piece.start, end, separator):
             if record.strip():
                 where = f"{path}: byte {offset}"
-                yield (
-                    json_text(record, reading.field, where)
-                    if piece.kind == "jsonl"
-                    else record.decode("utf-8", "replace")
-                )
+                if piece.kind == "jsonl":
+                    yield json_text(record, reading.field, where)
+                elif piece.kind == "fasta":
+                    yield fasta_sequence(record, first=offset == 0, where=where)
+                else:
+                    yield record.decode("utf-8", "replace")
 
 
 def records(handle: BinaryIO, start: int, end: int | None, separator: bytes) -> Iterator[tuple[int, bytes]]:
@@ -234,6 +250,17 @@ def json_text(record: bytes, field: str, where: str) -> str:
         names = sorted(row) if isinstance(row, dict) else []
         raise UserError(f"no text in field {field!r}; the record has {names}", where=where, fix="name it with --field")
     return row[field]
+
+
+def fasta_sequence(record: bytes, first: bool, where: str) -> str:
+    """The residues of one record, whose lines may be cut anywhere; its header is left out."""
+    header, _, lines = record.partition(b"\n")
+    if first and not header.startswith(b">"):
+        raise UserError("not FASTA: a record begins with a header line", where=where, fix=">name, then the residues")
+    sequence = b"".join(lines.split()).rstrip(b"*").upper()
+    if not sequence:
+        raise UserError("a FASTA record without residues", where=where, fix="remove it, or complete the file")
+    return sequence.decode("ascii", "replace")
 
 
 def open_input(path: Path) -> BinaryIO:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -11,6 +11,9 @@ from trainwright.errors import UserError
 from trainwright.train.data.format import TokenizerId, beside, file_sha256
 
 END_NAMES = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eot_id|>", "[SEP]")
+
+
+PROTEINS = "esm2"
 
 
 class Tokenizer(Protocol):
@@ -35,6 +38,25 @@ class ByteTokenizer:
             wide = bytearray(width * len(raw))
             wide[::width] = raw
             yield bytes(wide) + end
+
+
+class ProteinTokenizer:
+    """ESM-2's alphabet: one token per residue, between <cls> and <eos>; an unknown letter is <unk>."""
+
+    words = ["<cls>", "<pad>", "<eos>", "<unk>", "L", "A", "G", "V", "S", "E", "R", "T", "I", "D", "P", "K", "Q", "N", "F", "Y", "M", "H", "W", "C", "X", "B", "U", "Z", "O", ".", "-", "<null_1>", "<mask>"]  # fmt: skip
+    id = TokenizerId(PROTEINS, vocab=len(words), eos=2)
+
+    def __init__(self) -> None:
+        unknown = self.words.index("<unk>")
+        self.table = bytes(self.words.index(chr(b)) if chr(b) in self.words else unknown for b in range(256))
+
+    def encode(self, texts: list[str], dtype: str) -> Iterator[bytes]:
+        width = 2 if dtype == "uint16" else 4
+        for text in texts:
+            raw = b"\0" + text.encode("latin-1", "replace").translate(self.table) + bytes([self.id.eos])
+            wide = bytearray(width * len(raw))
+            wide[::width] = raw
+            yield bytes(wide)
 
 
 class FileTokenizer:
@@ -65,10 +87,13 @@ class FileTokenizer:
             yield array(code, [*encoding.ids, self.id.eos]).tobytes()
 
 
+BUILT_IN: dict[str, Callable[[], Tokenizer]] = {"bytes": ByteTokenizer, PROTEINS: ProteinTokenizer}
+
+
 def open_tokenizer(name: str, end: str = "") -> Tokenizer:
-    """`bytes`, or the path of a tokenizer.json (or of a folder that holds one), with the word that ends a document."""
-    if name == "bytes":
-        return ByteTokenizer()
+    """`bytes`, `esm2` (residues of proteins), or the path of a tokenizer.json (or of a folder that holds one), with the word that ends a document."""
+    if name in BUILT_IN:
+        return BUILT_IN[name]()
     return FileTokenizer(tokenizer_file(name), end)
 
 

@@ -26,9 +26,10 @@ class AttentionMask:
     slopes: Tensor | None = None  # ALiBi slopes for FlexAttention
     positions: tuple[Tensor, Tensor] | None = None  # of each query and each key in the sequence, for ALiBi
     chunks: tuple[tuple[int, int, int], ...] = ()  # context parallelism: (first query, end query, visible keys)
+    full: bool = False  # where there is no mask: attention in both directions instead of causal
     rows: int | None = None  # `blocks` is for the first so many rows, and the others are causal; None: for all rows
     cap: float = 0.0  # scores as cap * tanh(score / cap); 0: as they are
-    full: AttentionMask | None = None  # what layers without the window attend to, where only some have it
+    windowless: AttentionMask | None = None  # what layers without the window attend to, where only some have it
 
     @property
     def is_causal(self) -> bool:
@@ -36,6 +37,7 @@ class AttentionMask:
 
 
 CAUSAL = AttentionMask()
+FULL = AttentionMask(full=True)
 ROW_STEPS = 4  # in how many steps the number of rows with several documents is rounded up
 
 
@@ -47,7 +49,7 @@ def attention_mask(shape: ModelShape, layout: TokenLayout, whole: bool, heads: s
             attention_mask(replace(shape, full_every=0, window=size), layout, whole, heads)
             for size in (shape.window, 0)
         )
-        return replace(window, full=full)
+        return replace(window, windowless=full)
     device = layout.queries.device
     slopes = alibi_slopes(shape.heads)[heads].to(device) if shape.position == "alibi" else None
     special = layout.documents is not None or bool(shape.window) or slopes is not None or bool(shape.score_cap)
@@ -101,7 +103,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask) -> Tensor:
     """Attention of q [b, heads, queries, d] over k, v [b, kv_heads, keys, d]."""
     grouped = q.shape[1] != k.shape[1]
     if mask.is_causal:
-        return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=grouped)
+        return F.scaled_dot_product_attention(q, k, v, is_causal=not mask.full, enable_gqa=grouped)
     if mask.chunks:
         return _attend_chunks(q, k, v, mask.chunks, grouped)
     if mask.rows is not None:
@@ -137,7 +139,8 @@ def _attend_chunks(q: Tensor, k: Tensor, v: Tensor, chunks: tuple[tuple[int, int
 def _attend_rows(q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask, rows: int, grouped: bool) -> Tensor:
     """The first rows by their block mask, the others causally."""
     first = _attend_flex(q[:rows], k[:rows], v[:rows], mask, grouped)
-    others = F.scaled_dot_product_attention(q[rows:], k[rows:], v[rows:], is_causal=True, enable_gqa=grouped)
+    rest = q[rows:], k[rows:], v[rows:]
+    others = F.scaled_dot_product_attention(*rest, is_causal=not mask.full, enable_gqa=grouped)
     return torch.cat([first, others])
 
 

@@ -85,7 +85,7 @@ class Block(nn.Module):
         self.mlp_post_norm = norm(shape) if shape.post_norms else None
 
     def forward(self, x: Tensor, cos_sin: Angles | None, mask: AttentionMask) -> Tensor | Routed:
-        mask = mask if self.windowed or mask.full is None else mask.full
+        mask = mask if self.windowed or mask.windowless is None else mask.windowless
         if cos_sin is not None:
             cos_sin = cos_sin[2:] if self.windowed and len(cos_sin) == 4 else cos_sin[:2]
         inner = _normed(self.attention_norm, x)
@@ -163,3 +163,6 @@ class Decoder(nn.Module):
 
 def capped(x: Tensor, cap: float) -> Tensor:
     return cap * torch.tanh(x / cap) if cap else x
+
+
+MODEL = Decoder

@@ -10,12 +10,15 @@ from pathlib import Path
 from trainwright.errors import UserError, did_you_mean
 from trainwright.files import read_regular
 from trainwright.train.models.hf_decoders import DECODERS
+from trainwright.train.models.hf_encoders import ENCODERS
 from trainwright.train.models.hf_families import ABSENT, DENSE, IGNORED, OPTIONAL, Config, Family
 from trainwright.train.models.hf_moe import MIXTURES
+from trainwright.train.models.hf_t5 import T5
+from trainwright.train.models.hf_vision import VISION
 from trainwright.train.models.shape import ModelShape, debug_sibling, shape_from, shapes
 
-FAMILIES = {**DENSE, **DECODERS, **MIXTURES}
-OWN_FAMILIES = {"gpt3": "gpt2"}  # families of the shape table that another model type writes
+FAMILIES = {**DENSE, **DECODERS, **MIXTURES, **ENCODERS, **VISION, **T5}
+OWN_FAMILIES = {"gpt3": "gpt2", "esm2": "esm"}  # families of the shape table that another model type writes
 
 
 def shape_from_config(config: Config, name: str, where: str) -> ModelShape:
@@ -72,7 +75,7 @@ def shape_of(config: Config, name: str, where: str = "config.json") -> ModelShap
     own = shape_from_config(config, name or _name_of(where), where)
     known = {s.name: s for shape in shapes().values() for s in (shape, debug_sibling(shape))}
     if not name:
-        return next((s for s in known.values() if s.kind == "decoder" and not differences(s, own)), own)
+        return next((s for s in known.values() if not differences(s, own)), own)
     if name not in known:
         raise UserError(f"no model {name!r}", fix=did_you_mean(name, known) or "drop --model to use the config itself")
     apart = differences(known[name], own)
@@ -90,6 +93,8 @@ def differences(shape: ModelShape, other: ModelShape) -> list[str]:
         mine, theirs = getattr(shape, f.name), getattr(other, f.name)
         if f.name == "head_dim":
             mine, theirs = shape.width_per_head, other.width_per_head
+        if f.name == "vocab" and shape.kind == "vision" and 0 in (mine, theirs):
+            continue  # a backbone without its classifier
         if f.name not in free and mine != theirs:
             apart.append(f"{f.name} is {theirs}, {shape.name} has {mine}")
     return apart

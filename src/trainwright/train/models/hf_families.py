@@ -3,14 +3,12 @@ the decoder computes at one value only, and those without influence on the logit
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 from trainwright.errors import UserError
+from trainwright.train.models.hf_family import Config, Family
 from trainwright.train.models.shape import ModelShape
 
-Config = dict[str, Any]
 ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu-tanh", "gelu_pytorch_tanh": "gelu-tanh", "gelu_fast": "gelu-tanh",
                "relu": "relu"}  # fmt: skip
 # Keys without influence on the logits: bookkeeping, initialisation, dropout, text generation.
@@ -40,20 +38,6 @@ ROPE_KEYS = ("rope_theta", "rope_scaling", "rope_parameters")
 YARN_KEYS = ("factor", "beta_fast", "beta_slow", "original_max_position_embeddings", "mscale", "mscale_all_dim")
 YARN_DEFAULTS = {"beta_fast": 32.0, "beta_slow": 1.0}
 LLAMA3_KEYS = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
-
-
-@dataclass(frozen=True)
-class Family:
-    """How one model type writes its config."""
-
-    architecture: str
-    fields: dict[str, str]  # their key: our field
-    features: Config = field(default_factory=dict)  # our fields that every model of this type has
-    defaults: Config = field(default_factory=dict)  # what transformers assumes for a key that is left out
-    fixed: Config = field(default_factory=dict)  # the only value of a key that the decoder computes
-    special: Callable[[Config, str], Config] = lambda config, where: {}  # our fields that follow from several keys
-    special_keys: tuple[str, ...] = ()
-    write: Callable[[ModelShape], Config] = lambda shape: {}  # their keys that follow from several fields
 
 
 def read_rope(config: Config, where: str, more: tuple[str, ...] = ()) -> Config:

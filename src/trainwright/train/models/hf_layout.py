@@ -7,6 +7,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from trainwright.train.models.hf_encoders import TABLES as ENCODER_TABLES
+from trainwright.train.models.hf_t5 import t5_name
+from trainwright.train.models.hf_vision import table_of
 from trainwright.train.models.shape import ModelShape
 
 Read = Callable[[str], Tensor]
@@ -113,14 +116,18 @@ NEOX = {
     "mlp.down.": "gpt_neox.layers.{}.mlp.dense_4h_to_h.",
 }
 BY_HEAD = ("falcon", "gpt_neox")  # families whose queries, keys and values lie together by head, as ours
+PARTS = {"bert": "query key value", "roberta": "query key value", "esm2": "query key value", "vit": "query key value"}
 TABLES = {
-    "llama": LLAMA, "mistral": LLAMA, "qwen2": LLAMA, "qwen3": LLAMA, "gpt2": GPT2, "gpt3": GPT2, "mpt": MPT,
-    "mixtral": MIXTRAL, "qwen3_moe": QWEN3_MOE, "deepseek_v2": DEEPSEEK, "deepseek_v3": DEEPSEEK, "gemma2": GEMMA,
-    "gemma3_text": GEMMA, "olmo2": GEMMA, "phi3": PHI3, "gpt_neox": NEOX,
+    **ENCODER_TABLES, "llama": LLAMA, "mistral": LLAMA, "qwen2": LLAMA, "qwen3": LLAMA, "gpt2": GPT2, "gpt3": GPT2,
+    "mpt": MPT, "mixtral": MIXTRAL, "qwen3_moe": QWEN3_MOE, "deepseek_v2": DEEPSEEK, "deepseek_v3": DEEPSEEK,
+    "gemma2": GEMMA, "gemma3_text": GEMMA, "olmo2": GEMMA, "phi3": PHI3, "gpt_neox": NEOX,
 }  # fmt: skip
 
 
-def table_of(shape: ModelShape) -> dict[str, str]:
+def names_of(shape: ModelShape) -> dict[str, str]:
+    """Our names of parameters, and theirs."""
+    if shape.family == "vit":
+        return table_of(shape)
     if shape.latent_kv and not shape.latent_q:
         return DEEPSEEK_WIDE_QUERIES
     return TABLES.get(shape.family) or (FALCON_TWO_NORMS if shape.parallel_norms == 2 else FALCON)
@@ -128,9 +135,13 @@ def table_of(shape: ModelShape) -> dict[str, str]:
 
 def huggingface_name(shape: ModelShape, name: str) -> str:
     """Hugging Face's name of one of our parameters; `{part}` stands for q, k and v where they lie apart."""
+    if shape.family == "t5":
+        return t5_name(shape, name)
+    if shape.family == "vit" and "." not in name:
+        return table_of(shape)[name]
     layer, rest = _layer_of(name)
     stem, kind = rest.rsplit(".", 1)
-    return table_of(shape)[stem + "."].replace("{}", layer) + kind
+    return names_of(shape)[stem + "."].replace("{}", layer) + kind
 
 
 def _layer_of(name: str) -> tuple[str, str]:
@@ -145,7 +156,7 @@ def expert_names(shape: ModelShape, name: str) -> list[list[str]]:
     """Hugging Face keeps every expert's matrices apart: by expert, the names of what lies in one of our tensors."""
     layer, rest = _layer_of(name)
     parts = ("mlp.experts.gate", "mlp.experts.up") if rest.endswith("gate_up") else (rest,)
-    names = [table_of(shape)[part].replace("{}", layer) for part in parts]
+    names = [names_of(shape)[part].replace("{}", layer) for part in parts]
     return [[theirs.replace("{expert}", str(expert)) for theirs in names] for expert in range(shape.experts)]
 
 
@@ -165,8 +176,14 @@ def to_huggingface(shape: ModelShape, name: str, tensor: Tensor, read: Read | No
     if ".attention.qkv." in name and shape.family not in BY_HEAD:
         parts = ungroup(shape, tensor)
         if "{part}" in theirs:
-            return {theirs.replace("{part}", part): value for part, value in zip("qkv", parts, strict=True)}
+            names = part_names(shape)
+            return {theirs.replace("{part}", part): value for part, value in zip(names, parts, strict=True)}
         tensor = torch.cat(parts)
+    if name.endswith(".cross.kv.weight"):
+        rows = tensor.view(shape.heads, 2, shape.width_per_head, -1)
+        return {theirs.replace("{part}", part): rows[:, n].reshape(-1, shape.hidden) for n, part in enumerate("kv")}
+    if shape.family == "vit":
+        tensor = tensor.reshape(vision_size(shape, name, tensor))
     return {theirs: tensor.t() if transposed(shape, name) else tensor}
 
 
@@ -181,14 +198,32 @@ def from_huggingface(shape: ModelShape, name: str, read: Read) -> Tensor:
         rows = [torch.stack([read(theirs) for theirs in names]) for names in expert_names(shape, name)]
         return torch.stack(rows) if name.endswith("gate_up") else torch.cat(rows)
     theirs = huggingface_name(shape, name)
+    if name.endswith(".cross.kv.weight"):
+        parts = [read(theirs.replace("{part}", part)) for part in "kv"]
+        heads = [part.view(shape.heads, 1, shape.width_per_head, -1) for part in parts]
+        return torch.cat(heads, dim=1).reshape(-1, shape.hidden)
     if "{part}" in theirs:
-        return group(shape, [read(theirs.replace("{part}", part)) for part in "qkv"])
+        return group(shape, [read(theirs.replace("{part}", part)) for part in part_names(shape)])
     tensor = read(theirs)
+    if shape.family == "vit" and name in ("cls", "positions", "patch.weight"):
+        return tensor.flatten(1) if name == "patch.weight" else tensor[0]
     tensor = tensor.t() if transposed(shape, name) else tensor
     if ".attention.qkv." in name and shape.family not in BY_HEAD:
         rows = [shape.heads * shape.width_per_head, kv_rows(shape), kv_rows(shape)]
         return group(shape, list(torch.split(tensor, rows)))
     return tensor
+
+
+def vision_size(shape: ModelShape, name: str, tensor: Tensor) -> tuple[int, ...]:
+    """The shape in which Hugging Face keeps a parameter of a vision transformer."""
+    if name == "patch.weight":
+        return (shape.hidden, shape.channels, shape.patch, shape.patch)
+    return (1, *tensor.shape) if name in ("cls", "positions") else tuple(tensor.shape)
+
+
+def part_names(shape: ModelShape) -> list[str]:
+    """How Hugging Face calls the three parts of qkv."""
+    return PARTS.get(shape.family, "q k v").split()
 
 
 def transposed(shape: ModelShape, name: str) -> bool:

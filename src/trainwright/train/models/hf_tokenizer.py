@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from trainwright.train.data.format import TokenizerId, write_durably
+from trainwright.train.data.tokenizer import PROTEINS, ProteinTokenizer
 
 FOLDER, FILE, SETTINGS, IDS = "tokenizer", "tokenizer.json", "tokenizer_config.json", "token_ids.json"
 IMPORTED = (
@@ -24,9 +25,13 @@ def keep_tokenizer(run: Path, identity: TokenizerId, content: bytes | None) -> N
     if (folder / FILE).exists() or (identity.sha256 and content is None):
         return
     folder.mkdir(parents=True, exist_ok=True)
-    table = json.loads(content) if content is not None else byte_tokenizer()
+    proteins = identity.name == PROTEINS and content is None
+    table = json.loads(content) if content is not None else protein_tokenizer() if proteins else byte_tokenizer()
     end = token_of(table, identity.eos)
-    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": end, "clean_up_tokenization_spaces": False}
+    settings: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": end}
+    settings |= {"clean_up_tokenization_spaces": False}
+    if proteins:
+        settings |= {f"{name}_token": f"<{name}>" for name in ("cls", "pad", "unk", "mask")}
     write_durably(folder / IDS, json.dumps({**dict.fromkeys(ID_KEYS), "eos_token_id": identity.eos}).encode())
     write_durably(folder / SETTINGS, (json.dumps(settings, indent=1) + "\n").encode())
     write_durably(folder / FILE, content if content is not None else json.dumps(table).encode())
@@ -68,6 +73,32 @@ def token_of(table: dict[str, Any], number: int) -> str | None:
         return added[number]
     vocab = table.get("model", {}).get("vocab", {})
     return next((text for text, at in vocab.items() if at == number), None) if isinstance(vocab, dict) else None
+
+
+def protein_tokenizer() -> dict[str, Any]:
+    """ESM-2's alphabet as a tokenizer.json: a token per letter, between <cls> and <eos>."""
+    words = ProteinTokenizer.words
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    ends = {word: {"id": word, "ids": [words.index(word)], "tokens": [word]} for word in ("<cls>", "<eos>")}
+    begin, sequence, end = (
+        {"SpecialToken": {"id": "<cls>", "type_id": 0}},
+        {"Sequence": {"id": "A", "type_id": 0}},
+        {"SpecialToken": {"id": "<eos>", "type_id": 0}},
+    )
+    pair = [begin, sequence, end, {"Sequence": {"id": "B", "type_id": 0}}, end]
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [{"id": n, "content": word, **flags} for n, word in enumerate(words) if len(word) > 1],
+        "normalizer": None,
+        "pre_tokenizer": {"type": "Split", "pattern": {"Regex": "."}, "behavior": "Isolated", "invert": False},
+        "post_processor": {
+            "type": "TemplateProcessing", "single": [begin, sequence, end], "pair": pair, "special_tokens": ends,
+        },
+        "decoder": None,
+        "model": {"type": "WordLevel", "vocab": {word: n for n, word in enumerate(words)}, "unk_token": "<unk>"},
+    }  # fmt: skip
 
 
 def byte_tokenizer() -> dict[str, Any]:

@@ -8,7 +8,7 @@ import json
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from torch.distributed.checkpoint.state_dict_saver import save as save_sharded
 from trainwright.errors import UserError
 from trainwright.train.checkpoint.manifest import Manifest, describe_file, read_complete, shape_in
 from trainwright.train.checkpoint.stores import FolderStore, open_store, step_name
-from trainwright.train.models.decoder import Decoder
+from trainwright.train.models import model_class
 from trainwright.train.models.hf_config import config_of, shape_of
 from trainwright.train.models.hf_layout import Read, from_huggingface, to_huggingface
 from trainwright.train.models.hf_tokenizer import FILE as TOKENIZER
@@ -38,7 +38,7 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 def parameter_sizes(shape: ModelShape) -> dict[str, torch.Size]:
     """Every parameter of a model (and the biases of its routers), in order, without memory for any."""
     with torch.device("meta"):
-        model = Decoder(shape)
+        model = model_class(shape)(shape)
     return {name: tensor.shape for name, tensor in (*model.named_parameters(), *model.named_buffers())}
 
 
@@ -68,7 +68,8 @@ def write_folder(
         total = sum(prod(size) for size in parameter_sizes(shape).values()) * DTYPES[dtype].itemsize
         text = json.dumps({"metadata": {"total_size": total}, "weight_map": index}, indent=1)
         (beside / INDEX).write_text(text)
-    (beside / CONFIG).write_text(json.dumps({**config_of(shape, dtype), **(ids or {})}, indent=2) + "\n")
+    # What the model itself fixes wins: RoBERTa counts positions from its padding token.
+    (beside / CONFIG).write_text(json.dumps({**(ids or {}), **config_of(shape, dtype)}, indent=2) + "\n")
     export_tokenizer(run, beside)
     beside.rename(folder)
 
@@ -166,12 +167,42 @@ def run_of(named: str) -> Path | None:
 
 def read_checkpoint(manifest: Manifest, reader: FileSystemReader) -> tuple[ModelShape, Read]:
     """The shape of one of our checkpoints, and a function that reads a parameter of it."""
-    shape = shape_in(manifest)
+    if manifest.model.get("lora_rank"):
+        from trainwright.train.base_weights import open_base
+        from trainwright.train.models.adapters import merged, options_of
+
+        shape, base = open_base(manifest.trainer["config"]["base"])
+        return shape, merged(shape, options_of(manifest), base, read_adapters(manifest, reader)[1])
+    shape, part, prefix = shape_in(manifest), *place_of_weights(manifest)
+    if part == "objective":
+        shape = replace(shape, vocab=0)
     sizes = parameter_sizes(shape)
 
     def read(name: str) -> Tensor:
         tensor = torch.empty(sizes[name])
-        load_sharded({"model": {name: tensor}}, storage_reader=reader, no_dist=True)
+        load_sharded({part: {prefix + name: tensor}}, storage_reader=reader, no_dist=True)
+        return tensor
+
+    return shape, read
+
+
+def place_of_weights(manifest: Manifest) -> tuple[str, str]:
+    """The part of a checkpoint that holds the model, and what comes before its names: DINO trains for its teacher's
+    backbone, DPO has a policy beside its reference."""
+    objective = manifest.trainer.get("config", {}).get("objective")
+    return {"dino": ("objective", "teacher.backbone."), "dpo": ("model", "policy.")}.get(objective, ("model", ""))
+
+
+def read_adapters(manifest: Manifest, reader: FileSystemReader) -> tuple[ModelShape, Read]:
+    """The shape of the adapted model, and a function that reads an adapter of a checkpoint."""
+    from trainwright.train.models.adapters import adapter_sizes, options_of
+
+    shape, (_, prefix) = shape_in(manifest), place_of_weights(manifest)
+    sizes = adapter_sizes(shape, options_of(manifest))
+
+    def read(name: str) -> Tensor:
+        tensor = torch.empty(sizes[name])
+        load_sharded({"model": {prefix + name: tensor}}, storage_reader=reader, no_dist=True)
         return tensor
 
     return shape, read
@@ -205,14 +236,28 @@ def export_main(argv: list[str]) -> int:
     parser.add_argument("folder", type=Path, help="the new Hugging Face folder")
     parser.add_argument("--dtype", choices=DTYPES, default="float32")
     parser.add_argument("--file-gb", type=float, default=5.0, help="largest file, in GB")
+    parser.add_argument("--adapter", action="store_true", help="a LoRA run's adapters as a PEFT folder, not merged")
     args = parser.parse_args(argv)
     manifest, reader = find_checkpoint(args.checkpoint)
+    if args.adapter:
+        return export_adapter(manifest, reader, args.folder)
     shape, read = read_checkpoint(manifest, reader)
     run = run_of(args.checkpoint)
     ids = token_ids(run, manifest.trainer.get("tokenizer"))
     write_folder(shape, read, args.folder, args.dtype, int(args.file_gb * 1e9), run, ids)
     tokenizer = "" if (args.folder / TOKENIZER).exists() else " (without a tokenizer: none is in the run folder)"
     print(f"{args.folder}: {shape.name} in {args.dtype}{tokenizer}", file=sys.stderr)
+    return 0
+
+
+def export_adapter(manifest: Manifest, reader: FileSystemReader, folder: Path) -> int:
+    from trainwright.train.models.adapters import options_of, write_peft
+
+    if not manifest.model.get("lora_rank"):
+        raise UserError("the run trained the whole model, it has no adapters", fix="export without --adapter")
+    shape, read = read_adapters(manifest, reader)
+    write_peft(shape, options_of(manifest), read, folder, manifest.trainer["config"]["base"])
+    print(f"{folder}: adapters of rank {options_of(manifest).rank} for {shape.name}", file=sys.stderr)
     return 0
 
 

@@ -18,11 +18,21 @@ RESIDUAL = ("attention.out.weight", "mlp.down.weight", "mlp.shared.down.weight",
 def initial_value(shape: ModelShape, name: str, size: torch.Size, seed: int, device: torch.device) -> Tensor:
     """The whole fp32 tensor of one parameter. Layers that write into the residual stream are scaled by the depth
     (GPT-2, section 2.3), norms start as identities and biases at zero."""
+    if shape.norm_offset and "norm" in name:
+        return torch.zeros(size, device=device)
+    return normal(name, size, STD / math.sqrt(2 * shape.layers) if name.endswith(RESIDUAL) else STD, seed, device)
+
+
+def normal(name: str, size: torch.Size, std: float, seed: int, device: torch.device) -> Tensor:
+    """Zeros for a bias, ones for a norm, else normal numbers of that spread from the generator of that name."""
     if name.endswith("bias"):
         return torch.zeros(size, device=device)
     if "norm" in name:
-        return torch.full(size, 0.0 if shape.norm_offset else 1.0, device=device)
+        return torch.ones(size, device=device)
+    return torch.empty(size, device=device).normal_(0.0, std, generator=generator_of(name, seed, device))
+
+
+def generator_of(name: str, seed: int, device: torch.device) -> torch.Generator:
+    """The random numbers of one tensor."""
     digest = hashlib.sha256(f"{seed}:{name}".encode()).digest()
-    generator = torch.Generator(device).manual_seed(int.from_bytes(digest[:7], "big"))
-    std = STD / math.sqrt(2 * shape.layers) if name.endswith(RESIDUAL) else STD
-    return torch.empty(size, device=device).normal_(0.0, std, generator=generator)
+    return torch.Generator(device).manual_seed(int.from_bytes(digest[:7], "big"))

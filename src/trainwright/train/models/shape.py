@@ -11,6 +11,8 @@ from typing import Any
 
 from trainwright.errors import UserError, did_you_mean
 
+TOKEN_TYPES = {"bert": 2, "roberta": 1}  # encoders with a norm after each residual sum, and their segment embeddings
+RESERVED_POSITIONS = {"roberta": 2, "esm2": 2}  # of the context: the first positions stand for padding
 SHAPES_FILE = Path(__file__).with_name("shapes.toml")
 DEBUG = "-debug"
 
@@ -75,6 +77,9 @@ class ModelShape:
     rope_pairs: bool = False  # rotary positions pair dimension 2i with 2i + 1 (DeepSeek), not i with i + d/2
     value_dim: int = 0  # width of a value under latent attention
     mtp_layers: int = 0  # multi-token prediction: further layers, each with a pass through the output head
+    image: int = 224  # vision: pixels of a side, pixels of a patch's side, channels
+    patch: int = 16
+    channels: int = 3
     source: str = ""
 
     @property
@@ -84,6 +89,11 @@ class ModelShape:
     @property
     def gated(self) -> bool:
         return self.activation in ("swiglu", "geglu")
+
+    @property
+    def longest_sequence(self) -> int:
+        """Tokens of the longest sequence."""
+        return self.context - RESERVED_POSITIONS.get(self.family, 0)
 
 
 @cache
@@ -139,6 +149,7 @@ def debug_sibling(shape: ModelShape) -> ModelShape:
     kv_heads = 1 if shape.kv_heads == 1 else 4 if group == 1 else 2
     heads = 4 if shape.kv_heads == 1 else kv_heads * min(group, 4)
     hidden = 16 * heads
+    pixels = {"image": 32, "patch": 8} if shape.kind == "vision" else {}
     return replace(
         shape,
         name=shape.name + DEBUG,
@@ -147,7 +158,7 @@ def debug_sibling(shape: ModelShape) -> ModelShape:
         heads=heads,
         kv_heads=kv_heads,
         vocab=min(shape.vocab, 2048),
-        context=min(shape.context, 1024),
+        context=17 if pixels else min(shape.context, 1024),
         window=min(shape.window, 64),
         full_every=min(shape.full_every, 4),
         window_layers=4 - 4 // min(shape.full_every, 4) if shape.full_every else shape.window_layers,
@@ -156,6 +167,7 @@ def debug_sibling(shape: ModelShape) -> ModelShape:
         experts_per_token=min(shape.experts_per_token, 4),
         **{name: _debug_width(shape, name, hidden) for name in ("ffn", "shared_ffn", "dense_ffn")},
         **_debug_head(shape),
+        **pixels,
     )
 
 

@@ -55,8 +55,9 @@ def _apply(moe: MoE, layout: Layout) -> None:
         return
     moe.experts.__class__ = ExpertSlice
     for name in ("gate_up", "down"):
-        part = _slice(getattr(moe.experts, name), FEATURES[name], layout)
-        moe.experts.register_parameter(name, nn.Parameter(part))
+        whole = getattr(moe.experts, name)
+        part = nn.Parameter(_slice(whole, FEATURES[name], layout), requires_grad=whole.requires_grad)
+        moe.experts.register_parameter(name, part)
 
 
 def _slice(param: Tensor, features: int, layout: Layout) -> DTensor:

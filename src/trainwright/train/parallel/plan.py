@@ -11,6 +11,8 @@ from trainwright.errors import UserError, did_you_mean
 from trainwright.train.models.shape import ModelShape
 
 SINGLE = "single"
+# The axes that a kind of model has beside shard and replicate.
+AXES = {"decoder": ("tp", "pp", "cp"), "encoder": ("tp",), "encoder-decoder": (), "vision": ()}
 # Other words for an axis, as users of other frameworks and of earlier versions write them.
 SYNONYMS = {
     "dp": "replicate", "ddp": "replicate", "fsdp": "shard", "tensor": "tp", "pipeline": "pp", "context": "cp",
@@ -70,7 +72,16 @@ class ParallelPlan:
         """The first thing that cannot work, or an empty string."""
         if self.world != world:
             return f"the plan needs {self.world} ranks, but there are {world}"
-        return self.misfit(shape, seq) or _undivided([(batch, self.data, "samples of the global batch", "data ranks")])
+        undivided = _undivided([(batch, self.data, "samples of the global batch", "data ranks")])
+        return self.unsupported(shape) or self.misfit(shape, seq) or undivided
+
+    def unsupported(self, shape: ModelShape) -> str:
+        """An axis that our trainer does not have for that kind of model, or an empty string."""
+        known = ("shard", "replicate", *AXES[shape.kind])
+        for axis in ("tp", "pp", "cp"):
+            if getattr(self, axis) > 1 and axis not in known:
+                return f"{axis}={getattr(self, axis)}, but {shape.kind} models have only {', '.join(known)}"
+        return ""
 
     def misfit(self, shape: ModelShape, seq: int) -> str:
         """Why this plan cannot run this model at this sequence length, whatever the batch; empty where it can."""
@@ -80,8 +91,8 @@ class ParallelPlan:
             return f"{stages} pipeline stages, but {shape.name} has only {shape.layers} layers"
         if self.virtual_stages > 1 and self.pp == 1:
             return f"virtual_stages={self.virtual_stages} needs a pipeline, but pp is 1"
-        if seq > shape.context and shape.position == "learned":
-            return f"sequences of {seq} tokens, but {shape.name} has {shape.context} learned positions"
+        if seq > shape.longest_sequence and shape.position == "learned":
+            return f"sequences of {seq} tokens, but {shape.name} has {shape.longest_sequence} learned positions"
         if self.ep > 1 and not shape.experts:
             return f"ep={self.ep} spreads experts, but {shape.name} has none"
         return _undivided(

@@ -1,0 +1,54 @@
+"""Samples of prepared chats: rows of whole conversations, with only the learned tokens as targets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from trainwright.errors import UserError
+from trainwright.train.data.batch import IGNORED, Batch
+from trainwright.train.data.chat import LOSS
+from trainwright.train.data.loader import Options, SampleId, Samples
+from trainwright.train.data.source import TokenSource, open_files
+
+
+class ChatSamples(Samples):
+    rows_per_sample = 1
+
+    def __init__(self, sources: Sequence[TokenSource], weights: Sequence[float], options: Options, held: bool) -> None:
+        super().__init__(sources, weights, options, held)
+        for source in self.sources:
+            rows = source.manifest.rows
+            if rows * self.rows_per_sample != options.sequence:
+                sequence = options.sequence // self.rows_per_sample
+                what = f"rows of {rows} tokens, but --sequence is {sequence}" if rows else "no chats"
+                raise UserError(
+                    f"the data holds {what}", where=source.files.where,
+                    fix=f"--sequence {rows}" if rows else "`trainwright data chat` prepares them",
+                )  # fmt: skip
+        self.masks = [TokenSource(open_files(f"{s.files.where}/{LOSS}"), options.sequence) for s in self.sources]
+
+    def batch(self, ids: Sequence[SampleId]) -> Batch:
+        batch = super().batch(ids)
+        learned = torch.stack([self.masks[which.source].tokens(which.sample)[1:] for which in ids])
+        batch.targets[learned == 0] = IGNORED
+        return batch
+
+
+class PairSamples(ChatSamples):
+    """A sample is two rows: the chosen and the rejected answer."""
+
+    rows_per_sample = 2
+
+    def batch(self, ids: Sequence[SampleId]) -> Batch:
+        batch = super().batch(ids)
+        columns = (batch.tokens, batch.targets, batch.positions, batch.documents)
+        return PairBatch(*(c if c is None else c.view(2 * len(ids), -1) for c in columns))
+
+
+class PairBatch(Batch):
+    """Rows in pairs."""
+
+    def ignore_rows(self, rows: list[bool]) -> None:
+        self.targets[[flag for flag in rows for _ in range(2)]] = IGNORED

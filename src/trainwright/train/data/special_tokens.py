@@ -1,0 +1,49 @@
+"""The special tokens that an objective needs (mask, begin, end, sentinels), found in the tokenizer of the data. A tokenizer
+without one gets it from the ids that the model has and the tokenizer does not use."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from trainwright.errors import UserError
+from trainwright.train.data.format import TokenizerId
+from trainwright.train.data.tokenizer import PROTEINS, ProteinTokenizer
+
+MASK_NAMES = ("<mask>", "[MASK]")
+BEGIN_NAMES = ("<s>", "<cls>", "[CLS]", "<bos>")
+
+
+@dataclass(frozen=True, slots=True)
+class SpecialTokens:
+    begin: int
+    end: int
+    mask: int
+    never_masked: frozenset[int]  # every special token
+
+
+def special_tokens(identity: TokenizerId, content: bytes | None, vocab: int) -> SpecialTokens:
+    """The special tokens of masked language modelling; `vocab` is the model's."""
+    if identity.name == PROTEINS and not identity.sha256:
+        words = ProteinTokenizer.words
+        special = frozenset(n for n, word in enumerate(words) if len(word) > 1 or word in ".-")
+        return SpecialTokens(words.index("<cls>"), identity.eos, words.index("<mask>"), special)
+    table = json.loads(content) if content is not None else {}
+    added = {entry["content"]: int(entry["id"]) for entry in table.get("added_tokens", [])}
+    listed = {int(entry["id"]) for entry in table.get("added_tokens", []) if entry.get("special")}
+    words = table.get("model", {}).get("vocab", {})
+    known = {**(words if isinstance(words, dict) else {}), **added}
+    free = iter(range(identity.vocab, vocab))
+
+    def number(names: tuple[str, ...], what: str) -> int:
+        at = next((known[name] for name in names if name in known), None)
+        at = next(free, None) if at is None else at
+        if at is None:
+            raise UserError(
+                f"the tokenizer has no {what} token ({' or '.join(names)}), and the model's {vocab:,} ids are all taken",
+                fix="a tokenizer with that token, or a model with a larger vocabulary",
+            )
+        return int(at)
+
+    begin, mask = number(BEGIN_NAMES, "begin"), number(MASK_NAMES, "mask")
+    return SpecialTokens(begin, identity.eos, mask, frozenset({*listed, begin, identity.eos, mask}))

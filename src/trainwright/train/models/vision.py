@@ -1,0 +1,116 @@
+"""The vision transformer (arXiv 2010.11929), for any number of channels: plain single-device PyTorch. Images of several
+sizes (DINO's crops) run as one row of tokens, so that every product is large; only attention keeps them apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from trainwright.train.data.batch import IGNORED
+from trainwright.train.models.decoder import Linear, norm
+from trainwright.train.models.encoder import EncoderBlock
+from trainwright.train.models.initialise import normal
+from trainwright.train.models.shape import ModelShape
+
+STD = 0.02
+Groups = tuple[tuple[int, int], ...]  # (images, tokens per image) of each group of equal images, in order
+
+
+@dataclass(frozen=True)
+class ClassifierInputs:
+    """With `targets` the model returns the summed cross-entropy times `scale`, else the logits."""
+
+    targets: Tensor | None = None
+    scale: Tensor | None = None
+
+
+def attend_images(q: Tensor, k: Tensor, v: Tensor, groups: Groups) -> Tensor:
+    """Attention within each image; q, k, v are [1, heads, all tokens, d]."""
+    begin, parts = 0, []
+    heads, width = q.shape[1], q.shape[3]
+    for images, tokens in groups:
+        end = begin + images * tokens
+        own = (x[0, :, begin:end].view(heads, images, tokens, width).transpose(0, 1) for x in (q, k, v))
+        attended = F.scaled_dot_product_attention(*own)  # [images, heads, tokens, d]
+        parts.append(attended.transpose(0, 1).reshape(heads, images * tokens, width))
+        begin = end
+    return torch.cat(parts, dim=1)[None]
+
+
+class VisionTransformer(nn.Module):
+    """The whole model; it has no pipeline stages. Without `classes` it ends in the states of the class token."""
+
+    def __init__(
+        self,
+        shape: ModelShape,
+        layers: Iterable[int] | None = None,
+        first: bool = True,
+        last: bool = True,
+        classes: bool = True,
+    ) -> None:
+        super().__init__()
+        assert first and last, "a vision transformer is not cut into pipeline stages"
+        self.shape, self.first, self.last = shape, True, True
+        self.patch = Linear(shape.channels * shape.patch**2, shape.hidden)
+        self.cls = nn.Parameter(torch.empty(1, shape.hidden))
+        self.positions = nn.Parameter(torch.empty(shape.context, shape.hidden))
+        self.blocks = nn.ModuleDict({str(i): EncoderBlock(shape) for i in range(shape.layers)})
+        for block in self.layers():
+            block.attention.kernel = attend_images  # type: ignore[assignment]
+        self.norm = norm(shape)
+        self.head = Linear(shape.hidden, shape.vocab) if classes and shape.vocab else None
+
+    @staticmethod
+    def initial_value(shape: ModelShape, name: str, size: torch.Size, seed: int, device: torch.device) -> Tensor:
+        return normal(name, size, STD, seed, device)
+
+    def layers(self) -> list[EncoderBlock]:
+        return list(self.blocks.values())  # type: ignore[arg-type]
+
+    def forward(self, images: Tensor, inputs: ClassifierInputs) -> Tensor:
+        """Images [b, channels, height, width] to logits, or to the loss."""
+        assert self.head is not None
+        logits = self.head(self.features([images])[0])
+        if inputs.targets is None or inputs.scale is None:
+            return logits  # type: ignore[no-any-return]
+        return F.cross_entropy(logits.float(), inputs.targets, reduction="sum", ignore_index=IGNORED) * inputs.scale
+
+    def features(self, groups: Sequence[Tensor]) -> list[Tensor]:
+        """The class token's last state of every image, for each group of images of one size."""
+        tokens = [self.embedded(images) for images in groups]
+        sizes: Groups = tuple((x.shape[0], x.shape[1]) for x in tokens)
+        x = torch.cat([part.flatten(0, 1) for part in tokens])[None]
+        for block in self.layers():
+            x = block(x, None, sizes)
+        states, begin = [], 0
+        for images, count in sizes:
+            states.append(x[0, begin : begin + images * count : count])
+            begin += images * count
+        return list(self.norm(torch.cat(states)).split([images for images, _ in sizes]))
+
+    def embedded(self, images: Tensor) -> Tensor:
+        """Class token and patches with their positions, [b, 1 + patches, hidden]."""
+        side, b = self.shape.patch, images.shape[0]
+        rows, columns = images.shape[2] // side, images.shape[3] // side
+        patches = images.view(b, images.shape[1], rows, side, columns, side).permute(0, 2, 4, 1, 3, 5)
+        x = self.patch(patches.reshape(b, rows * columns, -1).to(self.patch.weight.dtype))
+        positions = self.positions_for(rows, columns)
+        cls = (self.cls + positions[:1]).expand(b, 1, -1)
+        return torch.cat([cls, x + positions[1:]], dim=1)
+
+    def positions_for(self, rows: int, columns: int) -> Tensor:
+        """The learned positions, interpolated where the image has another size than the model."""
+        table = self.positions
+        side = round((len(table) - 1) ** 0.5)
+        if (rows, columns) == (side, side):
+            return table
+        grid = table[1:].float().view(1, side, side, -1).permute(0, 3, 1, 2)
+        grid = F.interpolate(grid, size=(rows, columns), mode="bicubic", align_corners=False)
+        return torch.cat([table[:1], grid.flatten(2)[0].t().to(table.dtype)])
+
+
+MODEL = VisionTransformer

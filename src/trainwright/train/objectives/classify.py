@@ -1,0 +1,76 @@
+"""Learn the class of an image: supervised training of vision transformers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from trainwright.errors import UserError
+from trainwright.train.data.image_batch import ImageBatch
+from trainwright.train.data.image_samples import ImageSamples, open_images
+from trainwright.train.data.loader import Options
+from trainwright.train.data.multicrop import PER_CROP, CropOptions, centre_crop, crop
+from trainwright.train.flops import flops_per_token
+from trainwright.train.models.vision import ClassifierInputs
+from trainwright.train.objectives.base import Objective
+from trainwright.train.parallel.layout import Layout
+
+if TYPE_CHECKING:
+    from trainwright.train.data.loader import Loader
+    from trainwright.train.engine import Engine
+
+BATCH, MOST = 64, 4096  # images per forward pass, and in all, when accuracy is measured
+
+
+class Classification(Objective):
+    kinds = ("vision",)
+    counts_samples = True
+
+    def open_data(self, names: Sequence[str], options: Options, cache: Path | None, held: bool) -> Any:
+        side = self.shape.image * 8 // 7
+        source = open_images(names[0], self.shape.channels, side)
+        if max(source.labels) >= self.shape.vocab:
+            what = f"the images have {max(source.labels) + 1} classes, the model {self.shape.vocab}"
+            raise UserError(what, where=source.where, fix=f'a model file with "vocab": {max(source.labels) + 1}')
+        return ImageSamples(source, self.shape.channels, side, PER_CROP, options, held)
+
+    @property
+    def tokens_per_sample(self) -> int:
+        return self.shape.context
+
+    def flops_per_token(self) -> float:
+        return flops_per_token(self.shape, self.shape.context)
+
+    def count(self, batch: ImageBatch) -> Tensor:
+        return batch.counts.sum()
+
+    def inputs(self, batch: ImageBatch, layout: Layout, scale: Tensor) -> tuple[Tensor, ClassifierInputs]:
+        if torch.is_grad_enabled():
+            kind = CropOptions(size=self.shape.image, scale=(0.08, 1.0), jitter=0, grey=0, blur=0)
+            pixels = self.crop(batch.images, batch.dice, kind, self.dtype)
+        else:
+            pixels = centre_crop(batch.images, self.shape.image, self.dtype)
+        return pixels, ClassifierInputs(batch.labels, scale)
+
+    def attach(self, engine: Engine) -> None:
+        self.dtype = torch.float32 if engine.options.precision == "fp32" else torch.bfloat16
+        self.crop = torch.compile(crop, dynamic=False) if engine.options.compile else crop
+
+    @torch.no_grad()
+    def scores(self, engine: Engine, loader: Loader, eval_loss: float) -> dict[str, float]:
+        """Top-1 accuracy on the evaluation data."""
+        samples: Any = loader.samples
+        total, right = min(MOST, samples.epoch_samples), 0
+        for begin in range(0, total, BATCH):
+            batch = samples.batch([samples.locate(n) for n in range(begin, min(begin + BATCH, total))])
+            pixels = centre_crop(batch.images.to(engine.device), self.shape.image, self.dtype)
+            logits = engine.runner.stages[0](pixels, ClassifierInputs())
+            right += int((logits.argmax(-1).cpu() == batch.labels).sum())
+        return {"accuracy": right / total}
+
+
+OBJECTIVE = Classification

@@ -1,0 +1,83 @@
+"""Every family beside decoders: each plan gives the curve of one process, and a stopped run resumes exactly. The cases
+are runs of the real trainer; what a family needs as data is made here."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from ranks import run_ranks
+from single import corpus, metrics, run, same, weights
+
+from trainwright.train.config import TrainConfig
+
+PLANS = {
+    "mlm": ("shard=2", "replicate=2", "tp=2"),
+}
+CASES = {
+    "roberta": {"model": "roberta-base-debug", "objective": "mlm"},
+    "bert": {"model": "bert-base-debug", "objective": "mlm"},
+    "esm2": {"model": "esm2-8m-debug", "objective": "mlm"},
+}
+
+
+def protein_corpus(folder: Path) -> str:
+    import random
+
+    from trainwright.train.data.prepare import prepare
+
+    dice = random.Random(1)
+    rows = (f">p{i} made up\n{''.join(dice.choices('LAGVSERTIDPKQNFYMHWC', k=20 + i % 60))}\n" for i in range(300))
+    (folder / "p.fasta").write_text("".join(rows))
+    prepare([str(folder / "p.fasta")], folder / "proteins", tokenizer="esm2", workers=1, quiet=True)
+    return str(folder / "proteins")
+
+
+def data_for(name: str, folder: Path) -> str:
+    return protein_corpus(folder) if name == "esm2" else corpus(folder)
+
+
+def config(name: str, folder: Path, data: str, **more) -> TrainConfig:
+    values = {
+        "data": (data,), "steps": 6, "sequence": 32, "batch": 4, "micro_batch": 1, "lr": 1e-3, "checkpoint_every": "3",
+        "watchdog": 0, "folder": str(folder), **CASES[name], **more,
+    }  # fmt: skip
+    return TrainConfig(**values)
+
+
+def curve(values: dict) -> list:
+    """One rank of a run; its losses and gradient norms."""
+    from trainwright.train.loop import train
+
+    settings = TrainConfig(**{**values, "data": tuple(values["data"])})
+    assert train(settings) == 0
+    return [(row["loss"], row["grad_norm"]) for row in metrics(settings)]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_stopped_run_resumes_exactly(name, tmp_path):
+    data = data_for(name, tmp_path)
+    whole = config(name, tmp_path / "whole", data)
+    _, one = run(whole)
+    _, _ = run(replace(whole, folder=str(tmp_path / "parts"), steps=3, decay=0, schedule="linear", min_lr=1.0))
+    _, straight = run(replace(whole, folder=str(tmp_path / "line"), schedule="linear", min_lr=1.0))
+    _, resumed = run(replace(whole, folder=str(tmp_path / "parts"), schedule="linear", min_lr=1.0))
+    assert resumed.state.step == 6
+    assert same(weights(straight), weights(resumed))
+    losses = [row["loss"] for row in metrics(whole)]
+    assert losses[-1] < losses[0]
+    assert not same(weights(one), weights(resumed))
+
+
+@pytest.mark.parametrize("name", ["roberta", pytest.param("esm2", marks=pytest.mark.slow)])
+def test_every_plan_gives_the_curve_of_one_process(name, tmp_path):
+    data = data_for(name, tmp_path)
+    alone = config(name, tmp_path / "alone", data, checkpoint_every="never")
+    run(alone)
+    wanted = [(row["loss"], row["grad_norm"]) for row in metrics(alone)]
+    for plan in PLANS[CASES[name]["objective"]]:
+        folder = tmp_path / plan.replace("=", "")
+        values = json.loads(replace(alone, folder=str(folder), parallel=plan, micro_batch=2).to_json())
+        got = run_ranks(curve, 2, values)[0]
+        assert [loss for loss, _ in got] == pytest.approx([loss for loss, _ in wanted], rel=1e-5), plan
+        assert [norm for _, norm in got] == pytest.approx([norm for _, norm in wanted], rel=1e-4), plan

@@ -1,0 +1,234 @@
+"""Fine-tuning: chats and their masks, LoRA against PEFT, DPO against its formula, from imported weights to an export."""
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from families import LR, peer_curve
+from single import metrics, run
+
+from trainwright.errors import UserError
+from trainwright.train.config import TrainConfig
+from trainwright.train.data.batch import IGNORED
+from trainwright.train.data.chat import Rendered, open_template, packed, prepare_chats, prepare_pairs, render
+from trainwright.train.data.loader import Loader, Options, open_samples
+from trainwright.train.data.chat_samples import ChatSamples
+from trainwright.train.models import huggingface
+from trainwright.train.models.initialise import initial_value
+from trainwright.train.models.shape import lookup
+
+sys.path.append("/tmp/o18/site")
+SHAPE = replace(lookup("llama3.1-8b-debug"), name="tiny", layers=2, vocab=300)
+ROW = 64
+
+
+def base_folder(folder: Path) -> Path:
+    """Weights of a small Llama as a Hugging Face folder."""
+    read = {n: initial_value(SHAPE, n, s, 5, torch.device("cpu")) for n, s in huggingface.parameter_sizes(SHAPE).items()}
+    huggingface.write_folder(SHAPE, read.__getitem__, folder / "base")
+    return folder / "base"
+
+
+def chats(folder: Path) -> Path:
+    rows = []
+    for n in range(40):
+        turns = [("system", "be brief")] * (n % 2) + [("user", f"say {n}"), ("assistant", f"{n}!")]
+        turns += [("user", "more"), ("assistant", "x" * (n % 9 + 1))] * (n % 3)
+        rows.append({"messages": [{"role": role, "content": text} for role, text in turns]})
+    (folder / "chats.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder / "chats.jsonl"
+
+
+def chat_data(folder: Path) -> str:
+    prepare_chats([str(chats(folder))], folder / "chat", "bytes", 4 * ROW)
+    return str(folder / "chat")
+
+
+def settings(folder: Path, base: Path, data: str, **more) -> TrainConfig:
+    values = {
+        "model": str(base), "base": str(base), "data": (data,), "steps": 5, "sequence": 4 * ROW, "batch": 4,
+        "micro_batch": 4, "lr": LR, "schedule": "linear", "min_lr": 1.0, "checkpoint_every": "5", "watchdog": 0,
+        "folder": str(folder), **more,
+    }  # fmt: skip
+    return TrainConfig(**values)
+
+
+def rows_of(names, options, count):
+    samples = open_samples(names, options, kind=ChatSamples)
+    return [Loader(samples, 4, 4).step(4 * n).microbatches[0] for n in range(count)]
+
+
+def test_only_the_assistant_is_learned_and_no_conversation_is_cut(tmp_path):
+    samples = open_samples([chat_data(tmp_path)], Options(4 * ROW, shuffle=False), kind=ChatSamples)
+    texts = []
+    for n in range(samples.epoch_samples):
+        batch = samples.batch([samples.locate(n)])
+        learned = batch.targets[0] != IGNORED
+        for number in batch.documents[0].unique():
+            here = batch.documents[0] == number
+            said = bytes(t for t in batch.targets[0, here & learned].tolist() if t < 256).decode()
+            if said:
+                whole = bytes(t for t in batch.tokens[0, here].tolist() if t < 256).decode()
+                assert whole.startswith(("<|im_start|>user", "<|im_start|>system"))
+                texts.append(said)
+    wanted = [f"{n}!" + "x" * (n % 9 + 1) * (n % 3) for n in range(40)]
+    assert sorted(texts) == sorted(wanted)
+
+
+def test_the_template_of_the_tokenizer_is_used(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    tokenizers = pytest.importorskip("tokenizers")
+    words = {w: n for n, w in enumerate(["<unk>", "</s>", "[user]", "[assistant]", "hi", "there", "you", "too"])}
+    core = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="<unk>"))
+    core.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    core.add_special_tokens(["</s>"])
+    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=core, eos_token="</s>", unk_token="<unk>")
+    fast.chat_template = (
+        "{% for m in messages %}[{{ m.role }}] {{ m.content }} </s> {% endfor %}"
+        "{% if add_generation_prompt %}[assistant] {% endif %}"
+    )
+    fast.save_pretrained(tmp_path / "tok")
+    template = open_template(str(tmp_path / "tok"))
+    messages = [{"role": "user", "content": "hi there"}, {"role": "assistant", "content": "you too"}]
+    got = render(template, messages, "here")
+    assert got.tokens == [2, 4, 5, 1, 3, 6, 7, 1]
+    assert got.learned == [0, 0, 0, 0, 0, 1, 1, 1]
+
+
+def test_rows_are_filled_without_cutting():
+    sizes = [70, 30, 50, 20, 90, 10, 40]
+    rows = list(packed((Rendered([n] * size, [1] * size) for n, size in enumerate(sizes)), 100))
+    assert sorted(len(one.tokens) for row in rows for one in row) == sorted(sizes)
+    assert all(sum(len(one.tokens) for one in row) <= 100 for row in rows)
+    assert len(rows) == 4
+
+
+def packed_loss(batch):
+    """Mean over the learned tokens, by transformers, one conversation at a time."""
+
+    def loss(model):
+        total = 0.0
+        for row in range(len(batch.tokens)):
+            for number in batch.documents[row].unique():
+                here = batch.documents[row] == number
+                targets = batch.targets[row, here]
+                if (targets != IGNORED).any():
+                    logits = model(input_ids=batch.tokens[row, here][None]).logits[0]
+                    total = total + F.cross_entropy(logits, targets, ignore_index=IGNORED, reduction="sum")
+        return total / (batch.targets != IGNORED).sum()
+
+    return loss
+
+
+def test_sft_follows_transformers_step_by_step(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    base, data = base_folder(tmp_path), chat_data(tmp_path)
+    config = settings(tmp_path / "run", base, data, objective="sft")
+    run(config)
+    judge = transformers.AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
+    batches = rows_of([data], Options(4 * ROW), 5)
+    theirs = peer_curve(judge, [packed_loss(batch) for batch in batches])
+    assert [row["loss"] for row in metrics(config)] == pytest.approx(theirs, abs=2e-5)
+
+
+def test_lora_follows_peft_and_exports_to_it(tmp_path):
+    """Same adapters, same curve; the exported folder loads into PEFT, and merged weights give the same logits."""
+    transformers, peft = pytest.importorskip("transformers"), pytest.importorskip("peft")
+    base, data = base_folder(tmp_path), chat_data(tmp_path)
+    config = settings(tmp_path / "run", base, data, objective="sft", lora_rank=4, lora_alpha=8.0, lr=1e-2)
+    start = settings(tmp_path / "start", base, data, objective="sft", lora_rank=4, lora_alpha=8.0, lr=0.0, steps=1,
+                     checkpoint_every="1")  # fmt: skip
+    for one in (start, config):
+        run(one)
+        assert huggingface.export_main([one.folder, one.folder + "-peft", "--adapter"]) == 0
+    plain = transformers.AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
+    judge = peft.PeftModel.from_pretrained(plain, start.folder + "-peft", is_trainable=True)
+    batches = rows_of([data], Options(4 * ROW), 5)
+    trained = torch.nn.ParameterList([p for p in judge.parameters() if p.requires_grad])
+    assert len(trained) == SHAPE.layers * 7 * 2
+
+    class Adapters(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.trained = trained
+
+    theirs = peer_curve(Adapters(), [lambda _, b=b: packed_loss(b)(judge) for b in batches], lr=1e-2)
+    ours = [row["loss"] for row in metrics(config)]
+    assert ours == pytest.approx(theirs, abs=2e-5)
+    assert ours[-1] < ours[0]
+    huggingface.export_main([config.folder, config.folder + "-hf"])
+    tokens = torch.randint(0, 300, (2, 20))
+    merged = transformers.AutoModelForCausalLM.from_pretrained(config.folder + "-hf", dtype=torch.float32)
+    again = transformers.AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
+    adapted = peft.PeftModel.from_pretrained(again, config.folder + "-peft")
+    assert torch.allclose(merged(tokens).logits, adapted(tokens).logits, atol=1e-4)
+    assert torch.allclose(judge(tokens).logits, adapted(tokens).logits, atol=1e-3)
+
+
+def pair_data(folder: Path) -> str:
+    user = {"role": "user", "content": "pick"}
+    rows = [
+        {key: [user, {"role": "assistant", "content": text}] for key, text in (("chosen", f"good {n}"), ("rejected", "no" * (n % 4 + 1)))}
+        for n in range(30)
+    ]  # fmt: skip
+    (folder / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    prepare_pairs([str(folder / "pairs.jsonl")], folder / "pairs", "bytes", ROW)
+    return str(folder / "pairs")
+
+
+def sequence_likelihood(model, row, targets):
+    logs = model(input_ids=row[None]).logits[0].log_softmax(-1)
+    learned = targets != IGNORED
+    return logs[learned, targets[learned]].sum()
+
+
+@pytest.mark.parametrize("lora", [0, 4])
+def test_dpo_follows_its_formula_step_by_step(lora, tmp_path):
+    transformers = pytest.importorskip("transformers")
+    base, data = base_folder(tmp_path), pair_data(tmp_path)
+    config = settings(tmp_path / "run", base, data, objective="dpo", sequence=ROW, dpo_beta=0.3, lora_rank=lora,
+                      holdout=0.2, eval_every=5, lr=1e-2 if lora else LR)  # fmt: skip
+    _, trainer = run(config)
+    ours = [row["loss"] for row in metrics(config)]
+    assert metrics(config)[-1]["scores"]["accuracy"] > 0.5
+    assert ours[0] == pytest.approx(0.6931472, abs=1e-6)
+    assert ours[-1] < ours[0]
+    if lora:
+        return
+    policy, start = (transformers.AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32) for _ in range(2))
+    samples = trainer.parts.loader.samples
+    batches = [Loader(samples, 4, 4).step(4 * n).microbatches[0] for n in range(5)]
+
+    def loss(batch):
+        def of(model):
+            total = 0.0
+            for chosen in range(0, 8, 2):
+                both = []
+                for row in (chosen, chosen + 1):
+                    tokens, targets = batch.tokens[row], batch.targets[row]
+                    with torch.no_grad():
+                        before = sequence_likelihood(start, tokens, targets)
+                    both.append(sequence_likelihood(model, tokens, targets) - before)
+                total = total - F.logsigmoid(0.3 * (both[0] - both[1]))
+            return total / 4
+
+        return of
+
+    assert ours == pytest.approx(peer_curve(policy, [loss(batch) for batch in batches]), abs=2e-5)
+    huggingface.export_main([config.folder, config.folder + "-hf"])
+    mine = transformers.AutoModelForCausalLM.from_pretrained(config.folder + "-hf", dtype=torch.float32)
+    tokens = torch.randint(0, 300, (2, 20))
+    assert torch.allclose(mine(tokens).logits, policy(tokens).logits, atol=1e-3)
+
+
+def test_adapters_need_weights_and_their_own_checkpoints(tmp_path):
+    base, data = base_folder(tmp_path), chat_data(tmp_path)
+    with pytest.raises(UserError, match="without the weights"):
+        run(replace(settings(tmp_path / "a", base, data, objective="sft", lora_rank=4), base=""))
+    run(settings(tmp_path / "b", base, data, objective="sft"))
+    with pytest.raises(UserError, match="lora_rank = 0, this run's model has lora_rank = 4"):
+        run(settings(tmp_path / "b", base, data, objective="sft", lora_rank=4, steps=6))
