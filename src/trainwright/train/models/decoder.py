@@ -158,7 +158,8 @@ class Decoder(nn.Module):
         x = self.norm(x)
         if inputs.targets is None:
             return capped(F.linear(x, weight), self.shape.logit_cap)
-        return self.loss(x, weight, inputs.targets, inputs.scale, cap=self.shape.logit_cap)
+        more = {"cap": self.shape.logit_cap} if self.shape.logit_cap else {}
+        return self.loss(x, weight, inputs.targets, inputs.scale, **more)
 
 
 def capped(x: Tensor, cap: float) -> Tensor:

@@ -104,45 +104,55 @@ def run_exchanged(experts: Experts, rows: Tensor, weights: Tensor, counts: Tenso
 class ExpertBalance:
     """What keeps the load of the experts even: the weight of the auxiliary loss, and the routers' biases."""
 
-    def __init__(self, shape: ModelShape, plan: ParallelPlan, stages: list[Decoder]) -> None:
+    def __init__(self, shape: ModelShape, plan: ParallelPlan, stages: list[Any]) -> None:
         self.shape, self.plan = shape, plan
-        self.stages = stages if shape.experts else []
+        modules = (named for stage in stages if shape.experts for named in stage.named_modules())
+        # A stage is a decoder, or has some (policy and reference); a rank may have several stages of one.
+        self.decoders = [(name, module) for name, module in modules if isinstance(module, Decoder)]
 
     def start(self, divisor: int, samples: int) -> None:
         """Before a step with that many samples per data rank; the balance loss is a mean over samples and layers."""
         layers = self.shape.layers - self.shape.dense_layers
-        for stage in self.stages:
-            stage.balance_weight = divisor * self.shape.balance_loss / (layers * samples * self.plan.data)
+        for _, decoder in self.decoders:
+            decoder.balance_weight = divisor * self.shape.balance_loss / (layers * samples * self.plan.data)
 
-    def routers(self) -> dict[str, Router]:
-        named = {f"blocks.{i}.mlp.router": b.mlp for stage in self.stages for i, b in stage.blocks.items()}
-        return {name: moe.router for name, moe in named.items() if isinstance(moe, MoE)}
+    def routers(self, decoders: str | None = None) -> dict[str, Router]:
+        """Every router by its name in the model; or only those of the decoders of that name."""
+        return {
+            ".".join(filter(None, (name, "blocks", layer, "mlp.router"))): block.mlp.router
+            for name, decoder in self.decoders
+            for layer, block in decoder.blocks.items()
+            if isinstance(block.mlp, MoE) and decoders in (None, name)
+        }
 
     @torch.no_grad()
     def update(self) -> None:
         """Raise the bias of experts that got fewer tokens than the mean in this step, lower that of the others."""
-        if not self.shape.router_bias or not self.stages:
+        if not self.shape.router_bias:
             return
-        load = self.load_per_layer()
-        for name, router in self.routers().items():
-            own = load[int(name.split(".")[1])]
-            router.bias.add_(torch.sign(own.mean() - own), alpha=BIAS_STEP)
+        for name in dict.fromkeys(name for name, _ in self.decoders):
+            load = self.load_per_layer(name)
+            for path, router in self.routers(name).items():
+                own = load[int(path.split(".")[-3])]
+                if router.weight.requires_grad:
+                    router.bias.add_(torch.sign(own.mean() - own), alpha=BIAS_STEP)
 
-    def load_per_layer(self) -> Tensor:
-        """Tokens per expert of every layer in this step, over all ranks (tensor-parallel ones count as often as
-        there are)."""
-        device = next(self.stages[0].parameters()).device
+    def load_per_layer(self, name: str = "") -> Tensor:
+        """Tokens per expert of every layer of a decoder in this step, over all ranks (tensor-parallel ones count as
+        often as there are)."""
+        decoders = [decoder for path, decoder in self.decoders if path == name]
+        device = next(decoders[0].parameters()).device
         load = torch.zeros(self.shape.layers, self.shape.experts, device=device)
-        for stage in self.stages:
-            for layer, counts in stage.expert_load.items():
+        for decoder in decoders:
+            for layer, counts in decoder.expert_load.items():
                 load[int(layer)] = counts
         if self.plan.world > 1:
             dist.all_reduce(load)
         return load
 
     def discard(self) -> None:
-        for stage in self.stages:
-            stage.expert_load.clear()
+        for _, decoder in self.decoders:
+            decoder.expert_load.clear()
 
     def biases(self) -> dict[str, Tensor]:
         """What a checkpoint keeps beside the parameters."""

@@ -122,7 +122,7 @@ class PositionSlice(nn.Embedding):
 
 
 def sliced_loss(
-    x: Tensor, weight: Tensor, targets: Tensor, scale: Tensor, group: Any, first_row: int, cap: float
+    x: Tensor, weight: Tensor, targets: Tensor, scale: Tensor, group: Any, first_row: int, cap: float = 0.0
 ) -> Tensor:
     return chunked_cross_entropy(x, slice_of(weight), targets, scale, group, first_row, cap)
 
