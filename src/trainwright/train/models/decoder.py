@@ -20,6 +20,9 @@ from trainwright.train.models.norms import RMSNorm, norm
 from trainwright.train.models.rotary import Angles, apply_rotary
 from trainwright.train.models.shape import ModelShape, layer_shape
 
+# What models of other kinds are made of, too.
+__all__ = ["MLP", "MODEL", "Attention", "Block", "Decoder", "ForwardInputs", "Linear", "norm"]
+
 
 @dataclass(frozen=True)
 class ForwardInputs:
@@ -128,6 +131,10 @@ class Decoder(nn.Module):
     def layers(self) -> list[Block]:
         return list(self.blocks.values())  # type: ignore[arg-type]
 
+    def named_layers(self) -> list[tuple[str, Block]]:
+        """The blocks with the numbers of their layers."""
+        return list(self.blocks.items())  # type: ignore[arg-type]
+
     def forward(self, x: Tensor, inputs: ForwardInputs) -> Tensor:
         """Tokens [b, s] (or the hidden states of the previous stage) to hidden states, logits or the loss."""
         if self.first:
@@ -137,7 +144,7 @@ class Decoder(nn.Module):
             if self.shape.position == "learned":
                 x = x + self.positions(inputs.positions)
         losses = []
-        for layer, block in self.blocks.items():
+        for layer, block in self.named_layers():
             y = block(x, inputs.cos_sin, inputs.mask)
             if isinstance(y, tuple):
                 x, loss, load = y

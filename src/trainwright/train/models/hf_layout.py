@@ -169,9 +169,8 @@ def to_huggingface(shape: ModelShape, name: str, tensor: Tensor, read: Read | No
     if shape.family == "phi3" and ".mlp.gate." in name and read is not None:
         return {huggingface_name(shape, name): torch.cat([tensor, read(name.replace(".gate.", ".up."))])}
     if ".mlp.experts." in name:
-        pieces = tensor if name.endswith("gate_up") else tensor[:, None]
-        rows = zip(expert_names(shape, name), pieces, strict=True)
-        return {theirs: piece for names, row in rows for theirs, piece in zip(names, row, strict=True)}
+        pieces = tensor.flatten(0, 1) if name.endswith("gate_up") else tensor
+        return dict(zip(sum(expert_names(shape, name), []), pieces, strict=True))
     theirs = huggingface_name(shape, name)
     if ".attention.qkv." in name and shape.family not in BY_HEAD:
         parts = ungroup(shape, tensor)
@@ -195,8 +194,8 @@ def from_huggingface(shape: ModelShape, name: str, read: Read) -> Tensor:
         both = read(huggingface_name(shape, name.replace(".up.", ".gate."))).chunk(2)
         return both[".mlp.up." in name]
     if ".mlp.experts." in name:
-        rows = [torch.stack([read(theirs) for theirs in names]) for names in expert_names(shape, name)]
-        return torch.stack(rows) if name.endswith("gate_up") else torch.cat(rows)
+        experts = [torch.stack([read(theirs) for theirs in names]) for names in expert_names(shape, name)]
+        return torch.stack(experts) if name.endswith("gate_up") else torch.cat(experts)
     theirs = huggingface_name(shape, name)
     if name.endswith(".cross.kv.weight"):
         parts = [read(theirs.replace("{part}", part)) for part in "kv"]

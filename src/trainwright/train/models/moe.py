@@ -24,6 +24,7 @@ class Router(nn.Module):
         super().__init__()
         self.shape = shape
         self.weight = nn.Parameter(torch.empty(shape.experts, shape.hidden))
+        self.bias: Tensor | None
         self.register_buffer("bias", torch.zeros(shape.experts) if shape.router_bias else None)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -46,7 +47,7 @@ class Router(nn.Module):
         groups, best = self.shape.router_groups, self.shape.router_top_groups
         if groups <= 1 or best >= groups:
             return choice
-        grouped = choice.unflatten(-1, (groups, -1))
+        grouped = choice.view(*choice.shape[:-1], groups, -1)
         # DeepSeek V3 ranks a group by its two best experts, V2 by its best one.
         ranks = grouped.topk(2 if self.shape.router == "sigmoid" else 1, dim=-1).values.sum(dim=-1)
         kept = torch.zeros_like(ranks, dtype=torch.bool).scatter(-1, ranks.topk(best, dim=-1).indices, True)
@@ -157,7 +158,7 @@ class _Spread(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
         _, inverse = ctx.saved_tensors
-        return grad[inverse].unflatten(0, (-1, ctx.k)).sum(dim=1), None, None, None
+        return grad[inverse].view(-1, ctx.k, grad.shape[1]).sum(dim=1), None, None, None
 
 
 class _Collect(torch.autograd.Function):
@@ -165,7 +166,7 @@ class _Collect(torch.autograd.Function):
     def forward(ctx: Any, rows: Tensor, order: Tensor, inverse: Tensor, k: int) -> Tensor:
         ctx.save_for_backward(order, inverse)
         ctx.k = k
-        return rows[inverse].unflatten(0, (-1, k)).sum(dim=1)
+        return rows[inverse].view(-1, k, rows.shape[1]).sum(dim=1)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:

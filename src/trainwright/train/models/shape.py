@@ -149,7 +149,8 @@ def debug_sibling(shape: ModelShape) -> ModelShape:
     kv_heads = 1 if shape.kv_heads == 1 else 4 if group == 1 else 2
     heads = 4 if shape.kv_heads == 1 else kv_heads * min(group, 4)
     hidden = 16 * heads
-    pixels = {"image": 32, "patch": 8} if shape.kind == "vision" else {}
+    pixels: dict[str, Any] = {"image": 32, "patch": 8} if shape.kind == "vision" else {}
+    widths: dict[str, Any] = {name: _debug_width(shape, name, hidden) for name in ("ffn", "shared_ffn", "dense_ffn")}
     return replace(
         shape,
         name=shape.name + DEBUG,
@@ -165,7 +166,7 @@ def debug_sibling(shape: ModelShape) -> ModelShape:
         dense_layers=min(shape.dense_layers, 1),
         experts=min(shape.experts, 16),
         experts_per_token=min(shape.experts_per_token, 4),
-        **{name: _debug_width(shape, name, hidden) for name in ("ffn", "shared_ffn", "dense_ffn")},
+        **widths,
         **_debug_head(shape),
         **pixels,
     )
@@ -177,7 +178,7 @@ def _debug_width(shape: ModelShape, name: str, hidden: int) -> int:
     return max(16, round(hidden * width / shape.hidden / 16) * 16) if width else 0
 
 
-def _debug_head(shape: ModelShape) -> dict[str, int]:
+def _debug_head(shape: ModelShape) -> dict[str, Any]:
     if shape.latent_kv:
         ranks = {"latent_q": min(shape.latent_q, 48), "latent_kv": 32}
         return {"head_dim": 24, "rope_dim": 8, "value_dim": 16, **ranks}

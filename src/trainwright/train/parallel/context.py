@@ -55,5 +55,5 @@ def attend_gathered(q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask, *, ran
     """Attention of this rank's queries over the keys and values of all, restored to sequence order."""
     pieces = gather(torch.cat([k, v], dim=3), 2, group).chunk(2 * ranks, dim=2)
     ordered = torch.cat([*pieces[0::2], *reversed(pieces[1::2])], dim=2)
-    k, v = ordered.split([k.shape[3], v.shape[3]], dim=3)  # their widths differ under latent attention
-    return attend(q, k, v, mask)
+    width = k.shape[3]  # under latent attention, values have another one
+    return attend(q, ordered[..., :width], ordered[..., width:], mask)

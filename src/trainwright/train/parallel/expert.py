@@ -4,7 +4,7 @@ back by all-to-all. Each expert's MLP may also be split by tensor parallelism. A
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
@@ -26,14 +26,15 @@ class ExpertSlice(Experts):
     """This rank's experts, or its part of each expert."""
 
     def local_weights(self) -> tuple[Tensor, Tensor]:
-        return self.gate_up.to_local(), self.down.to_local()  # type: ignore[operator]
+        gate_up, down = cast(DTensor, self.gate_up), cast(DTensor, self.down)
+        return gate_up.to_local(), down.to_local()
 
 
 class RouterCopy(Router):
     """A copy on every tensor-parallel rank; each sees a part of the experts' columns, so gradients are partial sums."""
 
     def local_weight(self) -> Tensor:
-        return self.weight.to_local(grad_placements=[Partial()])  # type: ignore[operator]
+        return cast(DTensor, self.weight).to_local(grad_placements=[Partial()])
 
 
 def apply_experts(model: Decoder, layout: Layout) -> None:
@@ -83,7 +84,7 @@ def _sum_over(counts: Tensor, group: Any) -> Tensor:
     return total
 
 
-@torch.compiler.disable
+@torch.compiler.disable  # type: ignore[untyped-decorator]
 def run_exchanged(experts: Experts, rows: Tensor, weights: Tensor, counts: Tensor, *, group: Any) -> Tensor:
     """Send each row to the rank of its expert, compute there, and send it back."""
     ranks = dist.get_world_size(group)
@@ -121,7 +122,7 @@ class ExpertBalance:
         return {
             ".".join(filter(None, (name, "blocks", layer, "mlp.router"))): block.mlp.router
             for name, decoder in self.decoders
-            for layer, block in decoder.blocks.items()
+            for layer, block in decoder.named_layers()
             if isinstance(block.mlp, MoE) and decoders in (None, name)
         }
 
@@ -134,7 +135,7 @@ class ExpertBalance:
             load = self.load_per_layer(name)
             for path, router in self.routers(name).items():
                 own = load[int(path.split(".")[-3])]
-                if router.weight.requires_grad:
+                if router.weight.requires_grad and router.bias is not None:
                     router.bias.add_(torch.sign(own.mean() - own), alpha=BIAS_STEP)
 
     def load_per_layer(self, name: str = "") -> Tensor:
@@ -156,9 +157,7 @@ class ExpertBalance:
 
     def biases(self) -> dict[str, Tensor]:
         """What a checkpoint keeps beside the parameters."""
-        if not self.shape.router_bias:
-            return {}
-        return {f"{name}.bias": router.bias for name, router in self.routers().items()}
+        return {f"{name}.bias": router.bias for name, router in self.routers().items() if router.bias is not None}
 
     def load(self, state: dict[str, Tensor]) -> None:
         for name, bias in self.biases().items():
