@@ -68,6 +68,7 @@ format: $(VENV)/.dev
 
 docs: $(VENV)/.docs
 	$(BIN)/python tools/generate_docs.py
+	$(BIN)/python tools/recordings.py
 	$(BIN)/mkdocs build --strict
 
 bench: $(VENV)/.dev

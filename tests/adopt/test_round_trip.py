@@ -379,6 +379,51 @@ def test_the_verb_prints_spec_and_notes(tmp_path: Path) -> None:
         run.invoke(cli, ["adopt", str(FILES / "neuron.sbatch"), "-o", str(out)], catch_exceptions=False)
 
 
+VALUES = {
+    "RUN": "lora", "IMAGE_URI": "img:1", "REPO_URI": "img:1", "NUM_NODES": "2", "EPOCHS": "1", "GPU_PER_NODE": "8",
+    "EFA_PER_NODE": "32", "INSTANCE_TYPE": "p5.48xlarge", "FSX_CLAIM": "fsx", "TENSOR_PARALLEL": "8",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "processes", "instance", "command", "env"),
+    [
+        ("hyperpod-job.yaml-template", 1, "g5.2xlarge",
+         ["python", "/workspace/train_lora.py", "--model_id=org/model", "--num_train_epochs=1"],
+         {"TOKENIZERS_PARALLELISM": "false", "HF_HOME": "/tmp/hf"}),
+        ("etcd-configmap.yaml-template", 8, "p5.48xlarge", ["python", "/workspace/conf/sft.py", "--max_steps 100"],
+         {"LOGLEVEL": "INFO", "TENSOR_PARALLEL": "8", "FI_PROVIDER": "efa"}),
+    ],
+)  # fmt: skip
+def test_a_filled_in_template(
+    name: str, processes: int, instance: str, command: list[str], env: dict[str, str],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    adoption = adopt([str(FILES / name)], VALUES)
+    job, queue = adoption.spec["jobs"][0], adoption.spec["queues"][0]
+    assert (job["nodes"], job["processes"], queue["instance"]) == (2, processes, instance)
+    assert (job["launcher"], job["command"], job["env"]) == ("torchrun", command, env)
+    monkeypatch.setenv("TRAINWRIGHT_HOME", str(tmp_path))
+    (tmp_path / "spec.yaml").write_text(spec_text(adoption))
+    done = CliRunner().invoke(cli, ["submit", str(tmp_path / "spec.yaml"), "--dry-run"], catch_exceptions=False)
+    assert f"--nproc-per-node={processes}" in done.stdout
+
+
+def test_what_stands_beside_a_job_is_accounted_for() -> None:
+    dropped = {note.what for note in adopt([str(FILES / "etcd-configmap.yaml-template")], VALUES).dropped}
+    assert {"Service etcd", "Deployment etcd", "toleration workload", "volume /workspace/conf (configMap)"} <= dropped
+
+
+def test_a_queue_label_of_kueue_is_carried_over(tmp_path: Path) -> None:
+    text = (
+        (FILES / "pytorchjob.yaml")
+        .read_text()
+        .replace("metadata:", "metadata:\n  labels: {kueue.x-k8s.io/queue-name: team-a}", 1)
+    )
+    (tmp_path / "job.yaml").write_text(text)
+    assert adopt([str(tmp_path / "job.yaml")]).spec["kubernetes"]["kueue"] == "team-a"
+
+
 def test_a_file_that_the_script_writes_is_named() -> None:
     adoption = adopt([str(FILES / "short-options.sbatch")])
     assert any(note.what == "ds_config.json" and "before `submit`" in note.why for note in adoption.dropped)

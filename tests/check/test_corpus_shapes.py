@@ -41,6 +41,13 @@ SHAPES = [
     ("a misspelled name", "a.sh", 'checkpoint=/fsx/a\necho "$chekpoint"\n', ["SHL001 2"]),
     ("JSON that is built up", "a.sh", "CFG='{\"a\": 1'\nCFG=\"${CFG}}\"\n", []),
     ("an extra brace", "a.sh", 'DIR=/fsx/a\nls "${DIR}}"\n', ["SHL001 2"]),
+    ("a template of directives", "a.sh", "#!/bin/bash\n${PARTITION_OPTION}\n#SBATCH --nodes=2\nsrun hostname\n", []),
+    ("a script in a text", "a.sh", "write_script a.sh '#!/bin/bash\n#SBATCH --nodes=2\nsrun x\n'\n", []),
+    ("a template of Jinja", "a.sh", "#!/bin/bash\n#SBATCH --nodes=2\n{{GIVEN_NODE}}\n#SBATCH --exclusive\n", []),
+    ("late directives", "a.sh", "#!/bin/bash\nset -e\n#SBATCH --nodes=2\n#SBATCH --exclusive\n", ["SHL001 3"]),
+    ("swapped letters", "a.sh", "head=$(hostname)\necho \"$haed\"\n", ["SHL001 2"]),
+    ("a token for every rank", "a.sh", "torchrun train.py --hf_token $HF_TOKEN\n", ["SEC005 1"]),
+    ("no token", "a.sh", "torchrun train.py --hf_token None --wandb_key /run/secrets/wandb\n", []),
     ("data from a branch", "a.sh", "wget https://raw.githubusercontent.com/o/r/main/words.csv\n", []),
     ("a script from a branch", "a.sh", "curl -s https://raw.githubusercontent.com/o/r/main/get | bash\n", ["IMG002 1"]),
     ("a repository to choose", "Dockerfile", "FROM nvcr.io/nvidia/pytorch:25.04-py3\nARG URL=https://github.com/o/r\n"

@@ -171,7 +171,15 @@ def test_the_trainers_last_line_and_its_prediction(runs: Path) -> None:
     broken = runs / "broken"
     broken.mkdir()
     (broken / "metrics.jsonl").write_bytes(b"\x00\xff[1, 2]\n3\n")
-    samples = parsed(TrainerCollector([str(runs), "/nowhere"]).collect())
+    old = runs / "old"
+    old.mkdir()
+    (old / "metrics.jsonl").write_text('{"step": 7}\n')
+    os.utime(old / "metrics.jsonl", (1, 1))
+    collector = TrainerCollector([str(runs), "/nowhere"])
+    collector.collect()
+    samples = parsed(collector.collect())
+    assert list(collector.over) == [str(old / "metrics.jsonl")]
+    assert not any("old" in str(labels) for _, labels in samples)
     labels = {"run": "first-20261115", "slurm_job": "42"}
     facts = {name: sample(samples, f"run_{name}", **labels) for name in ("step", "active", "usd_per_hour")}
     assert facts == {"step": 299, "active": 1, "usd_per_hour": 110.08}
@@ -202,6 +210,15 @@ def test_slurm_nodes_and_jobs() -> None:
     assert sample(samples, "slurm_job_running_seconds", **running) == 900
     assert sample(samples, "slurm_job_node", slurm_job="7", node="a-2") == 1
     assert sample(samples, "slurm_oldest_pending_seconds", partition="train") == 800
+
+
+@pytest.mark.parametrize(
+    ("gres", "count"),
+    [("gpu:8", 8), ("gpu:h100:8(S:0-1)", 8), ("gpu:h100:4(IDX:0-3),gpu:a10g:2(IDX:1)", 6), ("(null)", 0), ("fpga:2", 0),
+     ("gpu:rtx-4090.x:0(IDX:N/A)", 0)],
+)  # fmt: skip
+def test_gpus_of_slurm(gres: str, count: int) -> None:
+    assert slurm.gpu_count(gres) == count
 
 
 @pytest.mark.parametrize(

@@ -141,7 +141,7 @@ def test_a_profile_teaches_the_predictor(tmp_path: Path, monkeypatch: pytest.Mon
     """Of two runs with the same speed, the profile says whether the products or something else is slow."""
     prediction = predict(PredictRequest(model="llama3-8b", instance="p5.48xlarge", nodes=2)).to_dict()
     rates = {}
-    for name, products in (("plain", None), ("slow products", 1.15), ("as predicted", 1.0)):
+    for name, products, waited in (("plain", None, 0), ("slow", 1.2, 0), ("as predicted", 1, 0), ("no data", 1, 0.1)):
         monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / name / "config"))
         run = tmp_path / name / "run"
         (run / "profile").mkdir(parents=True)
@@ -150,13 +150,15 @@ def test_a_profile_teaches_the_predictor(tmp_path: Path, monkeypatch: pytest.Mon
         (run / "metrics.jsonl").write_text("".join(json.dumps(speed) + "\n" for _ in range(8)))
         if products is not None:
             seconds = products * sum(prediction["parts"][part] for part in TERMS["matrix products"])
-            terms = [{"name": "matrix products", "measured_s": seconds, "predicted_s": None}]
+            rest = prediction["step_time_s"] / 0.9 * (1 - waited) - seconds
+            values = {"matrix products": seconds, "idle": rest, "data wait": prediction["step_time_s"] / 0.9 * waited}
+            terms = [{"name": name, "measured_s": value, "predicted_s": None} for name, value in values.items()]
             summary = {"ranks": [{"device": "cuda", "terms": terms}]}
             (run / "profile/summary.json").write_text(json.dumps(summary))
         changes = {change.name: change for change in calibrate([run])}
         change = changes.get("matmul_sustained_hopper")
         rates[name] = change.after / change.before if change else 1.0
-    assert rates["slow products"] < rates["plain"] < rates["as predicted"] <= 1.0
+    assert rates["slow"] < rates["plain"] < rates["as predicted"] < rates["no data"] == 1.0
 
 
 def test_traces_of_ranks_become_one_with_the_prediction(tmp_path: Path) -> None:

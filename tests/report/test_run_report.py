@@ -105,13 +105,32 @@ class Markup(HTMLParser):
         self.tags.append((tag, dict(attrs)))
 
 
+def test_a_run_whose_nodes_have_no_folder_of_ours_is_read_from_its_api(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRAINWRIGHT_HOME", str(tmp_path))
+    write_run(tmp_path / "runs", "pods", scheduler="kubernetes", platform="kubernetes", remote="/nowhere", ranks=2)
+
+    class Pods:
+        ships = False
+
+        def logs(self, job: object, folder: str, seen: dict[str, str], rank: int) -> list[tuple[str, str]]:
+            return [("pod", TITAN.format(n=n, loss=9 - n)) for n in range(1, 6)] if rank == 0 else []
+
+    monkeypatch.setattr("trainwright.runs.reach.scheduler_of", lambda run: Pods())
+    report = collect("pods")
+    assert (report.framework, report.step, report.state) == ("torchtitan", 5, "completed")
+
+
 def test_hostile_values_do_not_become_markup(tmp_path: Path) -> None:
     path = short_run(tmp_path)
     run = json.loads((path / "run.json").read_text()) | {"name": HOSTILE, "job": HOSTILE, "cluster": HOSTILE}
     (path / "run.json").write_text(json.dumps(run))
     (path / "spec.yaml").write_text(f"name: '{HOSTILE}'\n# </script><script>window.broken=1</script>\n")
     (path / "environment").write_text(f"X={HOSTILE}  # {HOSTILE}\n")
-    (path / "profile.json").write_text(json.dumps({HOSTILE: HOSTILE, "kernels": [{HOSTILE: HOSTILE}]}))
+    (path / "profile").mkdir()
+    hostile = {"rank": HOSTILE, "words": [HOSTILE], "kernels": [{"name": HOSTILE, "kind": HOSTILE}]}
+    (path / "profile/summary.json").write_text(json.dumps({"ranks": [hostile]}))
     write_lines(path / "events.jsonl", [{"time": BEGAN, "event": "note", "text": HOSTILE, "step": 1}])
     report = collect(str(path))
     markup = Markup(page([report, report]))
@@ -161,6 +180,17 @@ def test_runs_are_compared_side_by_side_and_scale_with_nodes(tmp_path: Path) -> 
     assert written.output.strip() == str(tmp_path / "both.html")
     ids = [attrs["id"] for _, attrs in Markup((tmp_path / "both.html").read_text()).tags if "id" in attrs]
     assert len(ids) == len(set(ids))
+
+
+def test_a_profile_says_where_the_step_goes(tmp_path: Path) -> None:
+    path = short_run(tmp_path)
+    terms = [{"name": "matrix products", "measured_s": 0.6, "predicted_s": 0.5}, {"name": "idle", "measured_s": 0.1}]
+    row = {"rank": 3, "words": ["a step is 8% slower"], "terms": terms, "kernels": []}
+    (path / "profile").mkdir()
+    (path / "profile/summary.json").write_text(json.dumps({"ranks": [row]}))
+    report = collect(str(path))
+    assert [share.measured_s for share in report.shares if share.measured_s] == [0.6, 0.1]
+    assert "rank 3, in words" in page([report])
 
 
 def test_json_holds_the_whole_report(tmp_path: Path) -> None:

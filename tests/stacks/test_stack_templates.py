@@ -9,10 +9,10 @@ from trainwright.spec.source import Node, parse
 from trainwright.stacks.library import FOLDER, template, template_names
 
 DATA_BEARING = {
-    "AWS::S3::Bucket": {"Retain"},
-    "AWS::FSx::FileSystem": {"Retain"},
+    "AWS::S3::Bucket": {"Retain", "RetainExceptOnCreate"},
+    "AWS::FSx::FileSystem": {"Retain", "RetainExceptOnCreate"},
     "AWS::RDS::DBCluster": {"Retain", "Snapshot"},
-    "AWS::SecretsManager::Secret": {"Retain"},
+    "AWS::SecretsManager::Secret": {"Retain", "RetainExceptOnCreate"},
     "AWS::FSx::DataRepositoryAssociation": {"Retain"},
 }
 
@@ -30,7 +30,8 @@ def text(node: Node, *path: str | int) -> str:
 
 
 def test_the_library_holds_these_stacks() -> None:
-    assert template_names() == ("accounting", "batch", "bucket", "lustre", "network", "openzfs")
+    names = ("accounting", "batch", "bucket", "capacity", "lustre", "monitoring", "network", "openzfs")
+    assert template_names() == names
 
 
 @pytest.mark.parametrize("name", template_names())

@@ -66,7 +66,7 @@ def _taken_apart(command: Command) -> Launched:
         rest = words[2:]
     else:
         rest = words[1:]
-    if program == "torchrun":
+    if program in ("torchrun", "hyperpodrun"):  # HyperPod's agent takes torchrun's options
         return _torchrun(words[1:])
     if _PYTHON.fullmatch(program) and len(rest) > 1 and rest[0].value == "-m":
         if rest[1].value in ("torch.distributed.run", "torch.distributed.launch"):

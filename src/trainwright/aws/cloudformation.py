@@ -143,11 +143,11 @@ class StackApi:
         with aws_errors(f"stack {name}"):
             self._client.delete_change_set(StackName=name, ChangeSetName=title)
 
-    def resources(self, name: str) -> list[StackEvent]:
-        """The resources of a stack with their present state."""
-        with aws_errors(f"stack {name}"):
-            rows = self._client.describe_stack_resources(StackName=name)["StackResources"]
-        return [_event(row) for row in rows]
+    def part_states(self, id: str) -> dict[str, str]:
+        """The resources of a stack (by its id) with their present state."""
+        with aws_errors(f"stack {id}"):
+            rows = self._client.describe_stack_resources(StackName=id)["StackResources"]
+        return {row["LogicalResourceId"]: row["ResourceStatus"] for row in rows}
 
     def events(self, name: str) -> Iterator[StackEvent]:
         """The history of a stack, newest first."""

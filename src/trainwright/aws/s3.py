@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,13 +51,19 @@ class BucketApi:
         """Delete a bucket with every version of every object in it; nothing where it is gone already."""
         if not self.exists(bucket):
             return
+        self.empty(bucket)
         with aws_errors(f"bucket {bucket}"):
-            for page in self._client.get_paginator("list_object_versions").paginate(Bucket=bucket):
-                rows = [*page.get("Versions", []), *page.get("DeleteMarkers", [])]
-                if rows:
-                    doomed = [{"Key": row["Key"], "VersionId": row["VersionId"]} for row in rows]
-                    self._client.delete_objects(Bucket=bucket, Delete={"Objects": doomed, "Quiet": True})
             self._client.delete_bucket(Bucket=bucket)
+
+    def empty(self, bucket: str, prefix: str = "", wanted: Callable[[str], bool] = lambda key: True) -> None:
+        """Delete every version of the objects whose key starts with the prefix and is wanted."""
+        with aws_errors(f"bucket {bucket}"):
+            pages = self._client.get_paginator("list_object_versions").paginate(Bucket=bucket, Prefix=prefix)
+            for page in pages:
+                rows = [*page.get("Versions", []), *page.get("DeleteMarkers", [])]
+                doomed = [{"Key": row["Key"], "VersionId": row["VersionId"]} for row in rows if wanted(row["Key"])]
+                if doomed:
+                    self._client.delete_objects(Bucket=bucket, Delete={"Objects": doomed, "Quiet": True})
 
     def upload(self, bucket: str, prefix: str, files: Mapping[str, bytes]) -> int:
         """Put the files (key -> content) that are not there yet as they are; how many that were."""

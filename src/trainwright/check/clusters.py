@@ -62,6 +62,7 @@ class Link:
 
     bucket: Value[str] | None
     span: Span
+    exports: bool = True  # changed files go back to the bucket by themselves
 
 
 @dataclass(slots=True)

@@ -28,6 +28,7 @@ VERBS: dict[str, str] = {
     "down": "Stop a cluster and remove what was started for it.",
     "status": "Show a cluster's queues and nodes.",
     "connect": "Open a shell on a cluster's head node.",
+    "iam": "Print the least-privilege policies that a plan needs.",
     "explain": "Say why a cluster did not come up, from its logs or its stack.",
     "submit": "Hand a job to the cluster's scheduler.",
     "jobs": "List the waiting and running jobs of all schedulers.",

@@ -167,7 +167,8 @@ def expectation(facts: dict[str, Any] | None) -> str:
         return ""
     if "unavailable" in facts:
         return f"not predicted: {facts['unavailable']}"
-    memory = f"{facts['memory_gib']:.0f} of {facts['memory_limit_gib']:.0f} GiB per GPU"
+    each = "GPU" if facts["instance"] else "process"
+    memory = f"{facts['memory_gib']:.1f} of {facts['memory_limit_gib']:.0f} GiB per {each}"
     if facts["fits"] == "no":
         return f"predicted: it runs out of memory ({memory}); `trainwright predict` names the nearest plan that fits"
     memory += ", which is tight" if facts["fits"] == "tight" else ""

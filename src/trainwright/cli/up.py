@@ -30,6 +30,8 @@ def command(spec: str, overrides: tuple[str, ...], force: bool, yes: bool, dry_r
     checked = load(spec, overrides)
     if checked.spec.platform == "parallelcluster":
         _on_aws(checked, force, yes, dry_run, as_json)
+    elif dry_run:
+        raise click.UsageError(f"--dry-run is for platform parallelcluster, and this is {checked.spec.platform}")
     else:
         _on_this_machine(checked, force, as_json)
 

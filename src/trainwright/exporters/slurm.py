@@ -18,6 +18,8 @@ MARKS = {"~": "powered_down", "#": "powering_up", "%": "powering_down", "!": "po
 USABLE = frozenset({"idle", "mixed", "allocated", "completing", "powered_down", "powering_up", "powering_down"})
 USABLE |= {"reserved", "planned"}
 NODES = ("sinfo", "--noheader", "--Node", "--format=%N|%R|%T|%C|%E")
+WIDTH = 200  # of a column, which sinfo fills with blanks
+GPUS = ("sinfo", "--noheader", "--Node", f"--Format=Partition:{WIDTH},Gres:{WIDTH},GresUsed:{WIDTH}")
 JOBS = ("squeue", "--noheader", "--array", "--all", "--format=%i|%P|%T|%u|%D|%V|%S|%r|%N|%j")
 DIAGNOSTICS = {
     "Server thread count": ("gauge", "server_threads", "Threads of slurmctld that serve a request."),
@@ -51,6 +53,7 @@ class SlurmCollector:
         up = metrics.gauge("slurm_controller_up", "Whether slurmctld answers.")
         up.add(nodes is not None and jobs is not None)
         _nodes(metrics, nodes or "")
+        _gpus(metrics, self._run(*GPUS) or "")
         _jobs(metrics, jobs or "", time.time())
         _diagnostics(metrics, diagnostics or "")
         return metrics
@@ -76,27 +79,44 @@ def node_state(word: str) -> str:
     return MARKS.get(mark, state)
 
 
-def _nodes(metrics: MetricSet, text: str) -> None:
+def _nodes(metrics: MetricSet, output: str) -> None:
     nodes = metrics.gauge("slurm_nodes", "Nodes of a partition by state.")
     unusable = metrics.gauge("slurm_node_unusable", "1 for a node that cannot take jobs, with its state and reason.")
     cpus = metrics.gauge("slurm_cpus", "Processors of a partition by use.")
     states: Counter[tuple[str, str]] = Counter()
     used: Counter[tuple[str, str]] = Counter()
-    for line in text.splitlines():
+    for line in output.splitlines():
         parts = line.split("|", 4)
         if len(parts) < 5:
             continue
         node, partition, word, processors, reason = parts
         state = node_state(word)
         states[partition, state] += 1
-        for kind, count in zip(("allocated", "idle", "other"), processors.split("/")):  # noqa: B905
-            used[partition, kind] += int(count) if count.isdecimal() else 0
+        for kind, text in zip(("allocated", "idle", "other"), processors.split("/")):  # noqa: B905
+            used[partition, kind] += int(text) if text.isdecimal() else 0
         if state not in USABLE:
             unusable.add(1, node=node, partition=partition, state=state, reason=reason)
     for (partition, state), count in sorted(states.items()):
         nodes.add(count, partition=partition, state=state)
     for (partition, kind), count in sorted(used.items()):
         cpus.add(count, partition=partition, use=kind)
+
+
+def _gpus(metrics: MetricSet, output: str) -> None:
+    """GPUs as Slurm counts them: `gpu:h100:8(S:0-1)` there, `gpu:h100:4(IDX:0-3)` in use."""
+    used: Counter[tuple[str, str]] = Counter()
+    for line in output.splitlines():
+        partition, there, taken = (line[at : at + WIDTH].strip() for at in (0, WIDTH, 2 * WIDTH))
+        if gpu_count(there):
+            used[partition.rstrip("*"), "allocated"] += gpu_count(taken)
+            used[partition.rstrip("*"), "idle"] += gpu_count(there) - gpu_count(taken)
+    gpus = metrics.gauge("slurm_gpus", "GPUs of a partition by use.")
+    for (partition, use), count in sorted(used.items()):
+        gpus.add(count, partition=partition, use=use)
+
+
+def gpu_count(gres: str) -> int:
+    return sum(int(count) for count in re.findall(r"\bgpu:(?:[\w.-]+:)?(\d+)", gres))
 
 
 def _jobs(metrics: MetricSet, text: str, now: float) -> None:

@@ -14,6 +14,7 @@ from trainwright.exporters.metric import MetricSet
 TAIL = 1 << 14  # bytes: many lines
 RECENT = 24 * 3600.0  # a run that wrote nothing for longer is over, whatever it says
 MOST_RUNS = 200
+OVER_SECONDS = 900.0
 FACTS = {
     "step": "Steps done.",
     "loss": "Loss of the last line.",
@@ -34,6 +35,7 @@ class TrainerCollector:
 
     def __init__(self, folders: list[str]) -> None:
         self.folders = folders
+        self.over: dict[str, float] = {}  # runs that have ended, and when they were last looked at
 
     def available(self) -> bool:
         return bool(self.folders)
@@ -41,10 +43,13 @@ class TrainerCollector:
     def collect(self) -> MetricSet:
         metrics, now = MetricSet(), time.time()
         paths = [path for folder in self.folders for path in glob.glob(f"{folder}/*/metrics.jsonl")]
-        newest = sorted(paths, key=_changed, reverse=True)[:MOST_RUNS]
-        for path in newest:
-            if now - _changed(path) < RECENT:
-                self._run(metrics, os.path.dirname(path))
+        # Thousands of runs lie on a network file system: those that are over are looked at now and then only.
+        changed = {path: _changed(path) for path in paths if now - self.over.get(path, 0.0) > OVER_SECONDS}
+        self.over |= {path: now for path, when in changed.items() if now - when > RECENT}
+        active = [path for path in changed if path not in self.over or now - changed[path] < RECENT]
+        for path in sorted(active, key=changed.__getitem__, reverse=True)[:MOST_RUNS]:
+            self.over.pop(path, None)
+            self._run(metrics, os.path.dirname(path))
         return metrics
 
     def _run(self, metrics: MetricSet, folder: str) -> None:

@@ -203,7 +203,7 @@ class JobResolver:
 
     def _script(self) -> None:
         script = self.job.script
-        if script and not self.ships_code and not script.startswith("/"):
+        if script and not self.ships_code and not script.startswith("/") and not self._packs_code():
             self.refuse(
                 "SPC004", "script",
                 what=f"platform {self.spec.platform} runs images: the script {script} cannot be sent along",
@@ -286,7 +286,13 @@ class JobResolver:
         self._decide_launcher(trainer)
         by_nodes = not container and self.ships_code and self.scheduler != "process"
         venv = job_runtime(self.spec, placement.queue) if by_nodes else ""
-        return Runtime(container=container, mounts=mounts, ships_code=self.ships_code, venv=venv)
+        packs = self._packs_code()
+        return Runtime(container=container, mounts=mounts, ships_code=self.ships_code, packs_code=packs, venv=venv)
+
+    def _packs_code(self) -> bool:
+        """A script by a relative path is one of this machine; by its full path it is in the image or on storage."""
+        on_pods = not self.scheduler and scheduler_of(self.spec.platform).name == "kubernetes"
+        return on_pods and self.job.script is not None and not self.job.script.startswith("/")
 
     def _decide_launcher(self, trainer: Trainer) -> None:
         scheduler = self.scheduler or scheduler_of(self.spec.platform).name

@@ -86,6 +86,7 @@ class Runtime:
     container: str = ""
     mounts: tuple[str, ...] = ()
     ships_code: bool = True  # the code travels in the run folder; else the image holds it
+    packs_code: bool = False  # an own script goes to the pods as an archive that the cluster keeps
     venv: str = ""  # the virtual environment on the nodes; empty: their own Python
 
 

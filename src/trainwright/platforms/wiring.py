@@ -11,7 +11,7 @@ from trainwright.catalog.regions import zone_kind
 from trainwright.catalog.storage import openzfs_throughputs
 from trainwright.platforms.setting import Setting, gib, lustre_gib
 from trainwright.platforms.zones import AUTO, choose_zones
-from trainwright.spec.model import Storage
+from trainwright.spec.model import Queue, Storage
 from trainwright.stacks.library import template
 from trainwright.stacks.references import reference
 
@@ -67,7 +67,7 @@ def wire(setting: Setting, *, bucket: bool, cluster_owns_lustre: bool, least_zon
             file_systems[item.mount] = file_system
     accounting, database = _accounting(setting, ids, network)
     home = _bucket(setting) if bucket else None
-    stacks = [stack for stack in (network, home, *storage, accounting) if stack is not None]
+    stacks = [stack for stack in (network, home, *storage, accounting, *_groups(setting)) if stack is not None]
     return Wiring(
         tuple(stacks),
         Ids(
@@ -204,6 +204,23 @@ def _accounting(setting: Setting, ids: Ids, network: StackPlan | None) -> tuple[
 
 def _bucket(setting: Setting) -> StackPlan:
     return StackPlan("bucket", "bucket", {}, "boot scripts are fetched from it; there is room for data")
+
+
+def capacity_key(queue: Queue) -> str:
+    """The key of the stack that groups a queue's reservations."""
+    return f"capacity-{queue.name}"
+
+
+def _groups(setting: Setting) -> list[StackPlan]:
+    """A stack for each queue that names several reservations."""
+    stacks = []
+    for queue in setting.spec.queues:
+        if queue.capacity.reservations:
+            ids = {f"Reservation{n}": id for n, id in enumerate(queue.capacity.reservations, 1)}
+            parameters = {"GroupName": f"{setting.spec.name}-{queue.name}", **ids}
+            why = f"queue {queue.name} uses {len(ids)} reservations as one"
+            stacks.append(StackPlan(capacity_key(queue), "capacity", parameters, why))
+    return stacks
 
 
 def check_parameters(stack: StackPlan) -> None:

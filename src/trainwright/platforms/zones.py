@@ -61,7 +61,8 @@ def zone_doubts(spec: Spec, asked: Offers | None = None) -> tuple[str, ...]:
 
 def _reserved(spec: Spec) -> tuple[str, ...]:
     """A reservation is in one zone, which only AWS knows."""
-    ids = [str(queue.capacity.id) for queue in spec.queues if queue.capacity.kind in ("reservation", "block", "group")]
+    reserved = [queue.capacity for queue in spec.queues if queue.capacity.kind in ("reservation", "block", "group")]
+    ids = [id for capacity in reserved for id in capacity.reservations or (str(capacity.id),)]
     return (f"the nodes must be in the zone of {', '.join(ids)}: name it with `zone:`",) if ids else ()
 
 

@@ -68,6 +68,7 @@ def compare(profile: Profile, prediction: Mapping[str, Any] | None) -> list[Term
     terms = []
     for name, seconds_measured in measured_terms(profile).items():
         predicted = sum(float(parts.get(part, 0.0)) for part in TERMS[name]) if isinstance(parts, dict) else None
+        predicted = None if predicted is None else max(predicted, 0.0)  # rounding leaves tiny negative ones
         terms.append(Term(name, seconds_measured, predicted))
     return terms
 

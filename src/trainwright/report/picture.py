@@ -188,6 +188,8 @@ def _machine(machine: InstanceType, queue: Queue, spec: Spec) -> Iterator[str]:
 def _capacity(queue: Queue) -> str:
     kinds = {"reservation": "reservation", "block": "capacity block", "group": "reservation group"}
     kind = queue.capacity.kind
+    if queue.capacity.reservations:
+        return f"{len(queue.capacity.reservations)} reservations as one group"
     if kind == "group":
         return f"reservation group {(queue.capacity.id or '').rpartition('/')[2]}"
     return f"{kinds[kind]} {queue.capacity.id}" if kind in kinds else kind

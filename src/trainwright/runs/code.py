@@ -4,9 +4,11 @@ that waits in the queue runs what was submitted and not what was edited since.""
 from __future__ import annotations
 
 import ast
+import io
 import json
 import shutil
 import subprocess
+import tarfile
 from pathlib import Path
 
 import trainwright
@@ -14,6 +16,7 @@ from trainwright.errors import UserError
 from trainwright.node_side import node_files
 
 LARGEST = 50 * 2**20
+LARGEST_PACKED = 720 * 2**10  # a ConfigMap holds 1 MiB, and base64 takes a third more
 
 
 def check_script(path: Path) -> None:
@@ -74,6 +77,20 @@ def ship_helper(code: Path) -> None:
     shutil.copy2(source / "run.py", target)
     own = (source / "__init__.py").read_text()
     (target / "__init__.py").write_text(f'{own}\n__path__ = __import__("pkgutil").extend_path(__path__, __name__)\n')
+
+
+def packed(code: Path) -> bytes:
+    """The code as one archive, for a cluster that keeps it beside the job."""
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w:gz") as packing:
+        packing.add(code, arcname=".")
+    if len(archive.getvalue()) > LARGEST_PACKED:
+        raise UserError(
+            f"the code is {len(archive.getvalue()) >> 10} KB when packed; Kubernetes keeps at most "
+            f"{LARGEST_PACKED >> 10} KB beside a job",
+            fix="put it into the image or on shared storage, and name the script by its full path there",
+        )
+    return archive.getvalue()
 
 
 def ship_profiler(code: Path, name: str) -> None:

@@ -15,11 +15,10 @@ from trainwright.runs.store import Run
 from trainwright.schedulers.base import JobStatus, Scheduler
 from trainwright.schedulers.process import ProcessScheduler
 from trainwright.schedulers.shell import Gone, Shell
-from trainwright.spec.model import Job
 
 if TYPE_CHECKING:
     from trainwright.schedulers.slurm import SlurmScheduler
-    from trainwright.spec.model import Spec
+    from trainwright.spec.model import Job, Spec
 
 RECENT = 30 * 24 * 3600.0  # seconds; a cluster without a run for longer may be gone, and is no longer asked
 CANCELLED = "cancelled"  # the event that `trainwright cancel` leaves
@@ -118,6 +117,8 @@ def schedulers_of(target: str | None, host: str = "") -> list[tuple[Scheduler, l
             fix = "name its spec, or one of the clusters that `trainwright jobs` and `trainwright status` show"
             raise UserError(f"no cluster {name!r} is known to this machine", fix=fix)
         return known
+    from trainwright.spec.model import Job
+
     runs = [run for run in _open_runs() if run.cluster == name]
     jobs = spec.jobs or (Job(name="jobs"),)
     places = {tuple(one.at.values()): one for one in (platform.scheduler(spec, job, host) for job in jobs)}

@@ -3,6 +3,7 @@ the old one, on the same or another cluster, queue or number of nodes."""
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -82,9 +83,10 @@ def refuse_unless_over(run: Run, request: ResumeRequest) -> None:
         )
     if not status.over and not (request.force and status.state == "unknown"):
         more = f": {status.reason}" if status.state == "unknown" else ""
+        ends = "it is ending: try again in a moment"
+        fix = ends if status.state == "completing" else f"`trainwright cancel {run.name}` ends it first"
         raise NothingToResume(
-            f"{run.name} is {status.state}{more}",
-            fix="if its job has certainly ended: --force" if more else f"`trainwright cancel {run.name}` ends it first",
+            f"{run.name} is {status.state}{more}", fix="if its job has certainly ended: --force" if more else fix
         )
 
 
@@ -99,9 +101,11 @@ def resumed_spec(run: Run, request: ResumeRequest) -> LoadedSpec:
         if value is not None:
             changes[name] = flag_node(value, f"--{name} {value}")
     place, flag = checkpoint_place(run), f"resume {run.name}"
-    if job.get("script") is not None:
-        script = run.folder / "code" / Path(job.get("script").text).name  # type: ignore[union-attr]
-        changes["script"] = flag_node(str(script), flag)
+    script = job.get("script")
+    if script is not None:
+        copy = run.folder / "code" / Path(script.text).name
+        if copy.is_file():  # by a relative path, as a file of this machine is named
+            changes["script"] = flag_node(os.path.relpath(copy), flag)
         changes["env"] = _with(job.get("env"), CHECKPOINTS, flag_node(place, flag))
     else:
         changes["checkpoint"] = _with(job.get("checkpoint"), "to", flag_node(place, flag))

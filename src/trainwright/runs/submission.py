@@ -66,7 +66,7 @@ class Planned:
 def plan(order: Order) -> Planned:
     """The launch and its script, without a trace on disk."""
     job, scheduler = order.job, order.scheduler
-    if job.job.script and order.ships_code:
+    if job.job.script and (order.ships_code or job.runtime.packs_code):
         code.check_script(job.base / job.job.script)
     name = store.new_name(job.name)
     away = order.shell.remote or not order.ships_code
@@ -97,7 +97,10 @@ def submit(order: Order, planned: Planned) -> Run:
         fill_folder(order, planned)
         if order.ships_code:
             order.shell.send(folder, planned.run.where)
-        job = order.scheduler.submit(planned.launch, planned.script)
+        launch = planned.launch
+        if launch.code:
+            launch = dataclasses.replace(launch, archive=code.packed(folder / "code"))
+        job = order.scheduler.submit(launch, planned.script)
     except BaseException:
         shutil.rmtree(folder)
         raise
@@ -118,7 +121,7 @@ def fill_folder(order: Order, planned: Planned) -> None:
     facts = predicted(order)
     if facts is not None:  # what the report later holds the measurement against
         (folder / "prediction.json").write_text(json.dumps(facts, indent=1) + "\n")
-    if order.ships_code and job.job.script:
+    if job.job.script and (order.ships_code or job.runtime.packs_code):
         source = job.base / job.job.script
         (folder / "code").mkdir()
         code.ship_script(source, folder / "code")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -66,6 +66,8 @@ class Launch:
     secrets: tuple[tuple[str, str], ...] = ()  # variable, and where the cluster keeps its value
     secret_env: tuple[SecretEnv, ...] = ()  # variables whose values are read where the user keeps them
     kind: str = ""  # of a Kubernetes job
+    code: str = ""  # the folder of a pod that the archive of the code is unpacked into
+    archive: bytes = field(default=b"", repr=False)  # that archive, where the code does not travel by itself
     health: bool = False
 
     @property
@@ -186,7 +188,7 @@ def assert_honoured(launch: Launch, scheduler: str) -> None:
 def refuse_unsafe(launch: Launch) -> None:
     """What would leave its line of a script: a control character in a name or an option, or a name of a variable that
     no shell takes. Values of variables and words of the command are quoted instead, whatever they hold."""
-    words = {field.name: getattr(launch, field.name) for field in fields(launch) if field.name != "command"}
+    words = {one.name: getattr(launch, one.name) for one in fields(launch) if one.name != "command"}
     texts = {name: value for name, value in words.items() if isinstance(value, str)}
     texts |= {"folder": str(launch.folder), **{f"mounts[{n}]": mount for n, mount in enumerate(launch.mounts)}}
     texts |= {f"the secret of {secret.name}": secret.file for secret in launch.secret_env}
@@ -210,5 +212,5 @@ def _secret_names(launch: Launch) -> list[str]:
 
 
 def _was_set(launch: Launch, name: str) -> bool:
-    field = next(field for field in fields(launch) if field.name == name)
-    return field.default is not MISSING and getattr(launch, name) != field.default
+    stated = next(one for one in fields(launch) if one.name == name)
+    return stated.default is not MISSING and getattr(launch, name) != stated.default

@@ -12,6 +12,7 @@ from trainwright.jobs.environment import with_interface
 from trainwright.jobs.resolved import ResolvedJob
 from trainwright.schedulers.base import Launch, SecretEnv
 
+POD_CODE = "/trainwright/code"  # of a pod
 CHECKPOINTS = "TRAINWRIGHT_CHECKPOINTS"  # where a script finds its checkpoints, and those of the run it continues
 
 
@@ -30,7 +31,8 @@ def launch_of(resolved: ResolvedJob, place: Place) -> Launch:
     """Everything a scheduler needs to know about a job."""
     job, at, runtime = resolved.job, resolved.placement, resolved.runtime
     # Without shipping, a script is where the job says it is: in the image or on a mounted file system.
-    code = place.folder / "code" if runtime.ships_code else Path(job.script or "").parent
+    in_image = Path(POD_CODE) if runtime.packs_code else Path(job.script or "").parent
+    code = place.folder / "code" if runtime.ships_code else in_image
     environment = with_interface(resolved.environment, place.interface)
     return Launch(
         name=job.name,
@@ -59,6 +61,7 @@ def launch_of(resolved: ResolvedJob, place: Place) -> Launch:
         secrets=tuple(job.secrets.items()),
         secret_env=tuple(SecretEnv(name, s.env or "", s.file or "") for name, s in job.referenced.items()),
         kind=job.kind or "",
+        code=POD_CODE if runtime.packs_code else "",
         health=job.health,
     )
 
@@ -77,7 +80,9 @@ def _checkpoints(resolved: ResolvedJob) -> list[EnvVar]:
 
 def _shipped_lines(resolved: ResolvedJob, place: Place, code: Path) -> list[EnvVar]:
     if not resolved.runtime.ships_code:
+        sent = EnvVar("PYTHONPATH", POD_CODE, "the code that was sent with the run")
         return [
+            *([sent] if resolved.runtime.packs_code and "PYTHONPATH" not in resolved.job.env else []),
             EnvVar("TRAINWRIGHT_RUN", str(place.folder), "the run folder: metrics, events and checkpoints go there"),
             EnvVar("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "[rank${rank}]:", "tells the ranks of a node's log apart"),
         ]

@@ -4,6 +4,7 @@ serve validation, the JSON schema and the documentation. None means "not written
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -41,12 +42,15 @@ Nodes = Annotated[
 class Capacity(Part):
     """Where the instances come from.
 
-    Written as `on-demand`, `spot`, or one of `{reservation: cr-…}`, `{block: cr-…}`, `{group: arn}`."""
+    Written as `on-demand`, `spot`, or one of `{reservation: cr-…}`, `{block: cr-…}`, `{group: arn}`,
+    `{group: [cr-…, cr-…]}`."""
 
     kind: Literal["on-demand", "spot", "reservation", "block", "group"]
     id: Word | None = None
+    reservations: tuple[Word, ...] = ()  # of a group that `up` makes; it has no id before
 
 
+RESERVATIONS_OF_A_GROUP = 6  # as many as the stack `capacity` takes
 _CAPACITY_KINDS = ("reservation", "block", "group")
 
 
@@ -59,10 +63,22 @@ def _capacity(value: Any) -> Any:
         if len(value) != 1 or next(iter(value)) not in _CAPACITY_KINDS:
             raise ValueError("capacity takes exactly one of reservation, block or group, with its id")
         kind, target = next(iter(value.items()))
+        if kind == "group" and isinstance(target, (list, tuple)):
+            return {"kind": kind, "reservations": _members(target)}
         if not isinstance(target, str):
             raise ValueError(f"capacity {kind} takes an id, such as cr-0a1b2c3d4e5f67890")
         return {"kind": kind, "id": target}
     return value
+
+
+def _members(target: Any) -> tuple[str, ...]:
+    """The reservations of a group that is written as a list."""
+    members = tuple(str(one) for one in target)
+    if not all(re.fullmatch(r"cr-[0-9a-f]{8,17}", one) for one in members):
+        raise ValueError("a group takes an ARN, or a list of reservation ids such as cr-0a1b2c3d4e5f67890")
+    if not 2 <= len(set(members)) == len(members) <= RESERVATIONS_OF_A_GROUP:
+        raise ValueError(f"a group has 2 to {RESERVATIONS_OF_A_GROUP} different reservations")
+    return members
 
 
 class _CapacityInput(Part):
@@ -70,7 +86,9 @@ class _CapacityInput(Part):
 
     reservation: Word | None = Field(None, description="Id of an On-Demand Capacity Reservation (cr-…).")
     block: Word | None = Field(None, description="Id of a Capacity Block for ML (cr-…).")
-    group: Word | None = Field(None, description="ARN of a resource group of reservations.")
+    group: Word | tuple[Word, ...] | None = Field(
+        None, description="ARN of a resource group of reservations, or a list of reservation ids that `up` groups."
+    )
 
 
 CapacityField = Annotated[
@@ -262,7 +280,7 @@ class Alerts(Part):
 
     webhook: Word | None = Field(None, description="URL that gets a POST with each group of alerts.")
     mail: Mail | None = Field(None, description="Mail, through a server of your network.")
-    sns: Word | None = Field(None, description="ARN of an SNS topic; the head node's role must be allowed to publish.")
+    sns: Word | None = Field(None, description="ARN of an SNS topic whose policy lets the head node's role publish.")
 
 
 class Monitoring(Part):
@@ -270,6 +288,9 @@ class Monitoring(Part):
 
     alerts: Alerts = Field(Alerts(), description="Where alerts go. Default: nowhere but the dashboards.")
     retention_days: int = Field(30, ge=1, description="Days that Prometheus keeps what it measured.")
+    remote_write: Annotated[Word, Field(pattern=r"^https?://[^\s'\"]+$")] | None = Field(
+        None, description="Address that Prometheus also writes to, such as that of Amazon Managed Prometheus."
+    )
 
 
 MonitoringField = Annotated[
@@ -298,10 +319,10 @@ class Kubernetes(Part):
     claims: dict[Word, Word] = Field(
         {}, description="PersistentVolumeClaim by mount folder. Default: the folder's name (/fsx: fsx, /a/b: a-b)."
     )
-    subnets: tuple[str, ...] = Field(
+    subnets: tuple[Word, ...] = Field(
         (), description="Private subnets in two zones for the control plane, when the network exists already."
     )
-    api_from: tuple[str, ...] = Field(
+    api_from: tuple[Word, ...] = Field(
         (), description="Addresses that may reach the API of a created cluster, such as 203.0.113.0/24. Default: any."
     )
 

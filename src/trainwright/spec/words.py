@@ -12,6 +12,8 @@ from trainwright.shell_templates import in_control
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# Names of variables that say they hold a secret; TOKENIZERS_PARALLELISM and MAX_TOKENS do not.
+SECRET_NAME = re.compile(r"(?:.*_)?(?:TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|ACCESS_KEY|CREDENTIALS?)$", re.IGNORECASE)
 _SETTING = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _FOLDER = re.compile(r"/[A-Za-z0-9._/-]*")
 

@@ -9,9 +9,10 @@ from typing import Any
 
 from standin.fsx import FsxError
 from standin.stacks import Region, Stack, StackError
-from standin.world import World, inside
+from standin.world import World, inside, is_inside
 
 _worlds: list[World] = []
+_replaced: list[tuple[Any, str, Any]] = []  # what moto had: owner, name, value
 
 
 def world() -> World:
@@ -20,9 +21,8 @@ def world() -> World:
 
 def install(made: World) -> None:
     """Make this world the one that moto's services answer from."""
-    first = not _worlds
     _worlds.append(made)
-    if first:
+    if not _replaced:
         _cloudformation()
         _fsx()
         _ec2()
@@ -30,22 +30,40 @@ def install(made: World) -> None:
         _bucket_policies()
 
 
+def uninstall() -> None:
+    """Give moto back what was replaced."""
+    _worlds.pop()
+    while _replaced:
+        owner, name, value = _replaced.pop()
+        if value is None:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, value)
+
+
+def _replace(owner: Any, name: str, value: Any) -> None:
+    _replaced.append((owner, name, owner.__dict__.get(name)))
+    setattr(owner, name, value)
+
+
 def _bucket_policies() -> None:
     """moto knows no conditions: it would refuse everybody where a policy refuses connections without TLS."""
     from moto.iam.access_control import PermissionResult
     from moto.s3.models import FakeBucket
 
-    FakeBucket.get_permission = lambda *args, **kwargs: PermissionResult.NEUTRAL
+    _replace(FakeBucket, "get_permission", lambda *args, **kwargs: PermissionResult.NEUTRAL)
 
 
 def _patched(owner: Any, name: str, function: Callable[[Any], Any]) -> None:
     def method(self: Any) -> Any:
-        with world().lock, inside():
-            world().tick()
-            return function(self)
+        with world().lock:
+            if not is_inside():  # work that is under way asks too, and cannot be advanced by that
+                world().tick()
+            with inside():
+                return function(self)
 
     method.__name__ = name
-    setattr(owner, name, method)
+    _replace(owner, name, method)
 
 
 # CloudFormation
@@ -54,7 +72,7 @@ def _patched(owner: Any, name: str, function: Callable[[Any], Any]) -> None:
 def _cloudformation() -> None:
     from moto.cloudformation.responses import CloudFormationResponse as Response
 
-    Response.RESPONSE_KEY_PATH_TO_TRANSFORMER = {}
+    _replace(Response, "RESPONSE_KEY_PATH_TO_TRANSFORMER", {})
     actions = {
         "create_stack": _create_stack, "describe_stacks": _describe_stacks, "delete_stack": _delete_stack,
         "update_stack": _update_stack, "list_stacks": _list_stacks, "get_template": _get_template,
@@ -345,7 +363,7 @@ def _refuse_groups_in_use(response: Any) -> None:
                 raise DependencyViolationError(f"resource {group} has a dependent object")
         return first(self)
 
-    response.delete_security_group = delete
+    _replace(response, "delete_security_group", delete)
 
 
 def _groups_and_quotas() -> None:

@@ -9,8 +9,9 @@ from datetime import UTC, datetime
 class Clock:
     """Virtual when `scale` is 0: it moves only by `sleep`. Otherwise one real second is `scale` seconds of AWS."""
 
-    def __init__(self, scale: float = 0.0) -> None:
+    def __init__(self, scale: float = 0.0, pace: float = 1.0) -> None:
         self.scale = scale
+        self.pace = pace  # how much faster than AWS resources come and go
         self._start = time.time()
         self._moved = 0.0
 
@@ -21,6 +22,10 @@ class Clock:
     def sleep(self, seconds: float) -> None:
         """What a client of a virtual clock does instead of sleeping."""
         self._moved += seconds
+
+    def takes(self, seconds: float) -> float:
+        """How long something takes that takes AWS so many seconds."""
+        return seconds / self.pace
 
     def monotonic(self) -> float:
         return self.now()

@@ -72,7 +72,7 @@ class Fsx:
         now = self.clock.now()
         system = FileSystem(
             f"fs-{uuid.uuid4().hex[:17]}", kind, wanted | {"VpcId": made["VpcId"]}, wanted.get("Tags", []), now,
-            now + CREATION.get(kind, 600.0), [made["NetworkInterfaceId"]], token,
+            now + self.clock.takes(CREATION.get(kind, 600.0)), [made["NetworkInterfaceId"]], token,
         )  # fmt: skip
         if kind == "OPENZFS":
             system.fields["RootVolumeId"] = f"fsvol-{uuid.uuid4().hex[:17]}"
@@ -82,7 +82,7 @@ class Fsx:
     def delete(self, id: str) -> FileSystem:
         system = self.find(id)
         if system.gone is None:
-            system.gone = self.clock.now() + DELETION
+            system.gone = self.clock.now() + self.clock.takes(DELETION)
             for association in self.associations.values():
                 if association.file_system == id and association.gone is None:
                     association.gone = system.gone
@@ -105,7 +105,12 @@ class Fsx:
                 raise FsxError("BadRequest", f"{wanted['FileSystemPath']} is linked already")
         now = self.clock.now()
         made = Association(
-            f"dra-{uuid.uuid4().hex[:17]}", system.id, wanted, wanted.get("Tags", []), now, now + LINKING
+            f"dra-{uuid.uuid4().hex[:17]}",
+            system.id,
+            wanted,
+            wanted.get("Tags", []),
+            now,
+            now + self.clock.takes(LINKING),
         )
         self.associations[made.id] = made
         return made
@@ -115,7 +120,7 @@ class Fsx:
         if id not in self.associations:
             raise FsxError("DataRepositoryAssociationNotFound", f"Association '{id}' does not exist.")
         association = self.associations[id]
-        association.gone = association.gone or self.clock.now() + LINKING
+        association.gone = association.gone or self.clock.now() + self.clock.takes(LINKING)
         return association
 
     def find(self, id: str) -> FileSystem:

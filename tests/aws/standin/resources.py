@@ -46,6 +46,7 @@ class Handler:
     seconds: float = 10.0
     # Properties that change in place; a change of any other one replaces the resource.
     mutable: frozenset[str] = frozenset({"Tags"})
+    deletion: float = 0.0  # seconds until it is gone
     update: Callable[[str, dict[str, Any], Place], None] | None = None
 
 
@@ -440,8 +441,11 @@ def _grow(physical: str, props: dict[str, Any], at: Place) -> None:
 
 
 _register(
-    "AWS::FSx::FileSystem", _file_system, _delete_file_system, seconds=910.0,
-    mutable=frozenset({"Tags", "StorageCapacity", "LustreConfiguration"}), update=_grow,
+    "AWS::FSx::FileSystem", _file_system, _delete_file_system, seconds=910.0, deletion=310.0, update=_grow,
+    mutable=frozenset({
+        "Tags", "StorageCapacity", "LustreConfiguration.PerUnitStorageThroughput",
+        "LustreConfiguration.DataCompressionType", "OpenZFSConfiguration.ThroughputCapacity",
+    }),
 )  # fmt: skip
 
 

@@ -131,7 +131,7 @@ def main() -> None:
         partial.write_text(str(server.server_port))
         partial.replace(ready)
         sys.stdin.read()  # the parent holds the other end: when it goes, so does the server
-        server.shutdown()
+    os._exit(0)  # a connection that a killed client left open would keep a thread waiting
 
 
 if __name__ == "__main__":

@@ -99,7 +99,7 @@ class Region:
             self._moment = stack.wake
             try:
                 assert stack.work is not None
-                stack.wake += next(stack.work)
+                stack.wake += self.clock.takes(next(stack.work))
             except StopIteration:
                 stack.work = None
         self._moment = now
@@ -351,6 +351,8 @@ class Region:
                 else:
                     reason = f"{error}"
                     continue
+            if HANDLERS[one.kind].deletion:
+                yield HANDLERS[one.kind].deletion
             one.status, one.physical = "DELETE_COMPLETE", ""
             self._event(stack, one, "DELETE_COMPLETE")
             return ""
@@ -395,7 +397,7 @@ class Region:
         handler = HANDLERS[old.kind]
         self._event(stack, old, "UPDATE_IN_PROGRESS")
         try:
-            if changed <= handler.mutable:
+            if not _immutable(changed, handler):
                 if handler.update:
                     handler.update(old.physical, props, self._place(stack, logical))
                 old.props = props
@@ -457,7 +459,7 @@ class Region:
                 continue
             changed = _changed(old.props, scope.value(declared.get("Properties", {})))
             if changed or stack.tags != draft.tags:
-                replaced = "True" if changed - HANDLERS[old.kind].mutable else "False"
+                replaced = "True" if _immutable(changed, HANDLERS[old.kind]) else "False"
                 changes.append(_change("Modify", logical, old.kind, old.physical, replaced))
         for logical, old in stack.resources.items():
             if logical not in wanted:
@@ -504,7 +506,20 @@ def _changed(old: dict[str, Any], new: dict[str, Any]) -> set[str]:
             return {key: plain(inner) for key, inner in value.items()}
         return [plain(inner) for inner in value] if isinstance(value, list) else str(value)
 
-    return {key for key in {*old, *new} if plain(old.get(key)) != plain(new.get(key))}
+    def flat(props: dict[str, Any]) -> dict[str, Any]:
+        """Settings one level down by their own name: some of them can change, others cannot."""
+        rows: dict[str, Any] = {}
+        for key, value in props.items():
+            inner = {f"{key}.{name}": one for name, one in value.items()} if isinstance(value, dict) else {key: value}
+            rows |= inner
+        return rows
+
+    before, after = flat(old), flat(new)
+    return {key for key in {*before, *after} if plain(before.get(key)) != plain(after.get(key))}
+
+
+def _immutable(changed: set[str], handler: Any) -> bool:
+    return any(key not in handler.mutable and key.split(".")[0] not in handler.mutable for key in changed)
 
 
 def _change(action: str, logical: str, kind: str, physical: str, replacement: str = "") -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -41,8 +42,9 @@ _Loader.yaml_implicit_resolvers = {
 NO_VALUE = object()
 
 
+@functools.cache
 def parse(body: str) -> dict[str, Any]:
-    """The template; JSON is YAML too, only slower."""
+    """The template, which nobody changes; JSON is YAML too, only slower."""
     try:
         template = json.loads(body) if body.lstrip().startswith("{") else yaml.load(body, _Loader)
     except (ValueError, yaml.YAMLError) as error:

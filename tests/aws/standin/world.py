@@ -4,7 +4,9 @@ services; inside a test process the calls of boto3 pass through `gate`."""
 from __future__ import annotations
 
 import contextlib
+import re
 import threading
+import urllib.parse
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +15,7 @@ from standin.faults import Faults, error_response
 from standin.stacks import ACCOUNT, Region
 
 _inside = threading.local()
+_clients: dict[tuple[str, str], Any] = {}  # making one takes longer than a hundred calls
 
 
 class World:
@@ -25,7 +28,6 @@ class World:
         self.group_members: dict[str, list[str]] = {}
         self.quotas: dict[str, float] = {}
         self.lock = threading.RLock()
-        self._clients: dict[tuple[str, str], Any] = {}
 
     def region(self, name: str) -> Region:
         if name not in self.regions:
@@ -36,12 +38,12 @@ class World:
         """A boto3 client that reaches moto in this process, without faults and without being counted."""
         import boto3
 
-        if (service, region) not in self._clients:
+        if (service, region) not in _clients:
             made = boto3.Session(aws_access_key_id="inside", aws_secret_access_key="inside", region_name=region).client(
                 service, endpoint_url=None
             )
-            self._clients[service, region] = _Inside(made)
-        return self._clients[service, region]
+            _clients[service, region] = _Inside(made)
+        return _clients[service, region]
 
     def reserve(self, id: str, instance: str, zone_id: str, count: int, region: str, **more: Any) -> None:
         """A capacity reservation, as somebody made it before."""
@@ -87,14 +89,26 @@ class _Inside:
         return call
 
 
+def is_inside() -> bool:
+    return getattr(_inside, "on", False)
+
+
 @contextlib.contextmanager
 def inside() -> Iterator[None]:
-    before = getattr(_inside, "on", False)
+    before = is_inside()
     _inside.on = True
     try:
         yield
     finally:
         _inside.on = before
+
+
+def _stack_of(request: Any) -> str:
+    """The stack that a call is about, by its name."""
+    body = request.body if isinstance(request.body, bytes) else str(request.body or "").encode()
+    named = re.search(rb"(?:^|&)StackName=([^&]+)", body)
+    name = urllib.parse.unquote(named[1].decode()) if named else ""
+    return name.split("/")[1] if name.startswith("arn:") else name
 
 
 def gate(world: World) -> Any:
@@ -107,10 +121,10 @@ def gate(world: World) -> Any:
     first = BotocoreStubber.__call__
 
     def handle(stubber: Any, event_name: str, request: Any, **kwargs: Any) -> Any:
-        if getattr(_inside, "on", False):
+        if is_inside():
             return first(stubber, event_name, request)
         _, service, action = event_name.split(".", 2)
-        number = world.faults.seen(service, action, world.clock.now())
+        number = world.faults.seen(service, action, world.clock.now(), _stack_of(request))
         if world.faults.watch:
             world.faults.watch(number, service, action, "before")
         kind = world.faults.fault(service, action)

@@ -58,7 +58,8 @@ upload runtime/requirements.txt 521b8ac3cfea2ef599471b342052a394058d1d5172c22660
 upload runtime/trainwright.zip 1776f86fee37b7c7fb70f4d0d3cb93be123676405e632e1e636d91a8935111d9 trainwright/p4de-custom-image/1776f86fee37b7c7/trainwright.zip
 upload runtime/uv.txt 836ac0c91c6cb60f6c1d36bde3bfd4a2c9c21b19c40f360b1fac8e838f613006 trainwright/p4de-custom-image/836ac0c91c6cb60f/uv.txt
 upload scripts/completions.sh 1483186b0ab758f0db5a3e73c33256c51200925fc4e72dfb36039f473e38a332 trainwright/p4de-custom-image/1483186b0ab758f0/completions.sh
-upload scripts/runtime.sh c400cf0dd8d812df4272f71da6cdabbd981c22c7c4b9e2d5e8f64eba34c15058 trainwright/p4de-custom-image/runtime/runtime.sh
+upload scripts/head.sh fce14e9f1e455a870357e0928e81e23ca37adc27199e348947f2f66defcd8c95 trainwright/p4de-custom-image/head/head.sh
+upload scripts/runtime.sh c400cf0dd8d812df4272f71da6cdabbd981c22c7c4b9e2d5e8f64eba34c15058 trainwright/p4de-custom-image/c400cf0dd8d812df/runtime.sh
 
 if grep -nE '^[^#]*stack-output:' .deployed/cluster.yaml; then
   echo "error: the lines above refer to stacks that have no such output" >&2

@@ -59,8 +59,9 @@ upload runtime/trainwright.zip 1776f86fee37b7c7fb70f4d0d3cb93be123676405e632e1e6
 upload runtime/uv.txt 836ac0c91c6cb60f6c1d36bde3bfd4a2c9c21b19c40f360b1fac8e838f613006 trainwright/p5-reservation-group/836ac0c91c6cb60f/uv.txt
 upload scripts/completions.sh 1483186b0ab758f0db5a3e73c33256c51200925fc4e72dfb36039f473e38a332 trainwright/p5-reservation-group/1483186b0ab758f0/completions.sh
 upload scripts/enroot.sh 4af186c20f31091b58dc3baccf7bd44eba923b9d66432182a6850a0cde7d737e trainwright/p5-reservation-group/4af186c20f31091b/enroot.sh
+upload scripts/head.sh 7378f5595c6be57031350f89cf23e26c4f02762758c857b128874d11d72150a7 trainwright/p5-reservation-group/head/head.sh
 upload scripts/lustre-efa.sh 1c411d7292448886ffbf6fcc4e24544c1cf74cc2761fdb5589c712ae9823b117 trainwright/p5-reservation-group/1c411d7292448886/lustre-efa.sh
-upload scripts/runtime.sh c400cf0dd8d812df4272f71da6cdabbd981c22c7c4b9e2d5e8f64eba34c15058 trainwright/p5-reservation-group/runtime/runtime.sh
+upload scripts/runtime.sh c400cf0dd8d812df4272f71da6cdabbd981c22c7c4b9e2d5e8f64eba34c15058 trainwright/p5-reservation-group/c400cf0dd8d812df/runtime.sh
 
 if grep -nE '^[^#]*stack-output:' .deployed/cluster.yaml; then
   echo "error: the lines above refer to stacks that have no such output" >&2

@@ -60,7 +60,8 @@ upload runtime/trainwright.zip 1776f86fee37b7c7fb70f4d0d3cb93be123676405e632e1e6
 upload runtime/uv.txt 836ac0c91c6cb60f6c1d36bde3bfd4a2c9c21b19c40f360b1fac8e838f613006 trainwright/p5-reservation/836ac0c91c6cb60f/uv.txt
 upload scripts/completions.sh 1483186b0ab758f0db5a3e73c33256c51200925fc4e72dfb36039f473e38a332 trainwright/p5-reservation/1483186b0ab758f0/completions.sh
 upload scripts/enroot.sh 4af186c20f31091b58dc3baccf7bd44eba923b9d66432182a6850a0cde7d737e trainwright/p5-reservation/4af186c20f31091b/enroot.sh
-upload scripts/runtime.sh 2e76880661f933f90da58131b094822fe14c7f6ddf424b6ff13ef7ab5180f68f trainwright/p5-reservation/runtime/runtime.sh
+upload scripts/head.sh 161af2587b724962a0cfdfc09614af64c652ff30f10a7ed2b7950a16cca75f76 trainwright/p5-reservation/head/head.sh
+upload scripts/runtime.sh 2e76880661f933f90da58131b094822fe14c7f6ddf424b6ff13ef7ab5180f68f trainwright/p5-reservation/2e76880661f933f9/runtime.sh
 
 if grep -nE '^[^#]*stack-output:' .deployed/cluster.yaml; then
   echo "error: the lines above refer to stacks that have no such output" >&2

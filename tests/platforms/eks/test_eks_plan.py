@@ -150,7 +150,6 @@ def broken(tmp_path: Path, **changes: str) -> str:
         ({"queues": "[{name: q, instance: p6-b300.48xlarge, count: 2}]"}, "the first of p6-b300.48xlarge has none"),
         ({"network": "{vpc: vpc-1, public_subnet: subnet-1, private_subnet: subnet-2}"}, "subnets in two zones"),
         ({"storage": "[{mount: /fsx, lustre: {id: fs-0123456789abcdef0}}]"}, "claim that the plan does not make"),
-        ({"monitoring": "true"}, "no Prometheus on EKS yet"),
         ({"software": "{os: ubuntu2204}"}, "Amazon Linux 2023"),
     ],
 )  # fmt: skip

@@ -99,6 +99,21 @@ def test_the_spec_names_the_head_node_it_was_read_from() -> None:
     assert result.spec["head"] == {"host": "me@head"}
 
 
+class Nowhere(Shell):
+    """A machine with Slurm's commands and no cluster."""
+
+    def run(self, command: Sequence[str], text: str = "", timeout: float = 120.0) -> Done:
+        return Done(
+            1, "", "scontrol: error: fetch_config\nscontrol: fatal: Could not establish a configuration\n"
+        )
+
+
+def test_a_machine_without_a_cluster_is_an_answer() -> None:
+    with pytest.raises(UserError, match="no Slurm answers on this machine: scontrol: fatal") as caught:
+        discover_slurm(Nowhere())
+    assert (caught.value.status, "--host" in caught.value.fix) == (1, True)
+
+
 def test_25_11() -> None:
     result, _ = discovered("25.11")
     assert result.spec["name"] == "new-cluster"

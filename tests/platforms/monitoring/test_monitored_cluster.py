@@ -32,6 +32,7 @@ name: watched
 platform: local
 queues:
   - {name: train, nodes: 2, cpus: 1}
+  - {name: gpus, nodes: 1, cpus: 1, gpus: 4}
 monitoring: {alerts: {webhook: "WEBHOOK"}}
 jobs:
   - name: pretrain
@@ -123,11 +124,13 @@ def test_a_cluster_under_load_is_scraped_shown_and_alerted_about(
     run = json.loads(call("submit", spec, "--json"))
     call("submit", spec)  # waits, since all nodes are taken
     keep_prediction(spec, Path(run["folder"]) if "folder" in run else watched.folder.parents[1] / "runs" / run["name"])
-    wait_for("three exporters are scraped", lambda: len(query(watched, 'up{job="trainwright"} == 1')) == 3)
+    wait_for("every exporter is scraped", lambda: len(query(watched, 'up{job="trainwright"} == 1')) == 4)
     wait_for("the trainer's metrics", lambda: query(watched, "trainwright_run_loss"))
-    wait_for("rates", lambda: len(query(watched, "node:cpu_busy:ratio")) == 3)
+    wait_for("rates", lambda: len(query(watched, "node:cpu_busy:ratio")) == 4)
     assert {row["metric"]["node"] for row in query(watched, "trainwright_slurm_job_node")} == {"train-1", "train-2"}
     assert query(watched, "trainwright_exporter_scrape_seconds") != []
+    (idle,) = query(watched, 'trainwright_slurm_gpus{partition="gpus", use="idle"}')  # stand-ins, which Slurm counts
+    assert idle["value"][1] == "4"
 
     fire_at_once(watched)
     daemons.run_on_head(watched, ["scontrol", "update", "node=train-2", "state=drain", "reason=bad card 3"])
@@ -173,7 +176,7 @@ def check_message(address: str, handler: type[Webhook]) -> None:
 
 def test_metrics_end_with_the_cluster(watched: state.Record) -> None:
     """`down` leaves nothing behind, `up` again replaces an exporter that was killed."""
-    wait_for("exporters are scraped", lambda: len(query(watched, 'up{job="trainwright"} == 1')) == 3)
+    wait_for("exporters are scraped", lambda: len(query(watched, 'up{job="trainwright"} == 1')) == 4)
     state.kill(watched, "exporter-train-1".__eq__)
     call("up", str(watched.folder.parents[1] / "spec.yaml"))
     assert state.pid_of(watched, "exporter-train-1") is not None

@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from trainwright.platforms.parallelcluster.boot import pins, render
+from trainwright.platforms.plan.difference import difference
 from trainwright.platforms.plan.tree import make_plan
 from trainwright.spec.load import load, load_text
 
@@ -78,10 +79,13 @@ def test_prometheus_and_alertmanager_accept_their_files(tmp_path: Path) -> None:
         ROOT / "examples" / "monitored.yaml",
         [
             "monitoring={alerts: {webhook: 'http://10.0.0.9/x', sns: 'arn:aws:sns:us-east-2:123456789012:on-call', "
-            "mail: {to: a@example.com, sender: b@example.com, server: 'mail.example.com:25'}}, retention_days: 7}"
+            "mail: {to: a@example.com, sender: b@example.com, server: 'mail.example.com:25'}}, retention_days: 7, "
+            "remote_write: 'https://aps-workspaces.us-east-2.amazonaws.com/workspaces/ws-1/api/v1/remote_write'}"
         ],
     )
-    script = make_plan(spec).files["scripts/monitoring.sh"]
+    files = make_plan(spec).files
+    assert "AmazonPrometheusRemoteWriteAccess" in files["cluster.yaml"]
+    script = files["scripts/monitoring.sh"]
     unpack(script, "FILES", tmp_path)
     etc = tmp_path / "etc/prometheus"
     config = etc / "prometheus.yml"
@@ -89,7 +93,7 @@ def test_prometheus_and_alertmanager_accept_their_files(tmp_path: Path) -> None:
     subprocess.run(["promtool", "check", "config", config], check=True)
     subprocess.run(["amtool", "check-config", etc / "alertmanager.yml"], check=True)
     assert "retention.time=7d" in script
-    assert "sns.conf" in script
+    assert script.count("credentials.conf <<") == 2  # both sign requests to AWS
     dashboards = sorted((tmp_path / "var/lib/trainwright/dashboards").iterdir())
     assert [path.stem for path in dashboards] == ["cluster", "cost", "job", "network", "node", "storage"]
     for path in dashboards:
@@ -170,3 +174,33 @@ def test_a_node_without_lustre_over_efa_starts_and_says_so(tmp_path: Path, broke
     assert said in done.stderr
     assert (tmp_path / "var/trainwright/lustre-efa.failed").exists() == bool(broken)
     assert (tmp_path / "set-up").exists() == (broken in ("", "systemctl", "lnetctl"))
+
+
+def test_the_head_node_runs_the_planned_scripts_in_order_and_no_other(tmp_path: Path) -> None:
+    scripts = {name: f"#!/bin/bash\necho {name} $1 >> {tmp_path}/ran\n" for name in ("a.sh", "b.sh")}
+    steps = [(f"0/{name}", hashlib.sha256(text.encode()).hexdigest()) for name, text in scripts.items()]
+    for folder in ("bin", "bucket/0"):
+        (tmp_path / folder).mkdir(parents=True)
+    for name, text in scripts.items():
+        (tmp_path / "bucket/0" / name).write_text(text)
+    (tmp_path / "cfnconfig").write_text("cfn_region=us-east-2\n")
+    (tmp_path / "bin/aws").write_text('#!/bin/bash\ncp "$6" "$7"\n')
+    (tmp_path / "bin/aws").chmod(0o755)
+    text = render("head.sh.j2", scripts=steps).replace("/etc/parallelcluster", str(tmp_path))
+    command = ["bash", "-c", text, "head.sh", str(tmp_path / "bucket")]
+    environment = {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
+    assert subprocess.run(command, env=environment).returncode == 0
+    assert (tmp_path / "ran").read_text() == f"a.sh {tmp_path}/bucket\nb.sh {tmp_path}/bucket\n"
+    (tmp_path / "bucket/0/b.sh").write_text("touch /tmp/not-planned\n")
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode != 0
+    assert (tmp_path / "ran").read_text().count("b.sh") == 1
+
+
+def test_what_the_head_node_runs_changes_on_a_cluster_that_is_up() -> None:
+    """ParallelCluster refuses a change of a head node's first scripts; a newer trainer must not mean a new cluster."""
+    example = ROOT / "examples" / "p5-reservation.yaml"
+    old, new = (make_plan(load(example, change)).files for change in ([], ["monitoring=true", "software.runtime=none"]))
+    changes = [change for change in difference(old, new).changes if change.path.startswith("HeadNode.CustomActions")]
+    assert changes
+    assert {change.effect for change in changes} == {"live"}

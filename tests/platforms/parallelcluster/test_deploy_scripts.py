@@ -80,7 +80,7 @@ def test_it_deploys_every_stack_every_script_and_the_cluster(plan: Path) -> None
     assert "subnet-2" in cluster
     assert "s3://the-bucket/trainwright/p5-reservation/" in cluster
     calls = (plan.parent / "account" / "calls").read_text()
-    assert calls.count("s3 cp") == 6, "its own scripts and the runtime's files, and no other"
+    assert calls.count("s3 cp") == 7, "its own scripts and the runtime's files, and no other"
     assert "stack-output:" in (plan / "cluster.yaml").read_text(), "the plan itself stays as it is"
     again = run(plan, "deploy.sh")
     assert again.returncode == 0, again.stderr

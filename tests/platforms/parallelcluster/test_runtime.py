@@ -5,11 +5,14 @@ the packages, which come from a folder; torch is that of the tests."""
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import platform
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import zipfile
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,11 +20,16 @@ from pathlib import Path
 import pytest
 
 from trainwright.catalog.runtime import runtime_pins
+from trainwright.jobs import runtime as jobs_runtime
+from trainwright.platforms.local import life
+from trainwright.platforms.local.cluster import LocalCluster, LocalQueue
+from trainwright.platforms.local.daemons import missing_programs
+from trainwright.platforms.parallelcluster import runtime as plan_runtime
 from trainwright.platforms.parallelcluster.boot import render
 from trainwright.platforms.parallelcluster.runtime import Shipment, shipment
 from trainwright.platforms.plan.tree import make_plan
 from trainwright.platforms.setting import Setting
-from trainwright.spec.load import load
+from trainwright.spec.load import load, load_text
 
 ROOT = Path(__file__).parents[3]
 PACKAGES = Path(sys.prefix) / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
@@ -217,3 +225,51 @@ def test_a_job_says_why_it_has_no_runtime(head: Head) -> None:
     assert (done.returncode, done.stdout) == (1, "")
     assert "the head node has not finished" in done.stderr
     assert "no route to the package index" in done.stderr
+
+
+PLANNED = """\
+name: planned
+platform: parallelcluster
+region: us-east-2
+queues: [{{name: train, instance: c5.large, count: 1}}]
+storage: [{{mount: {mount}, efs: {{}}}}]
+jobs:
+  - {{name: small, recipe: cpu-ddp, nodes: 1, processes: 1, data: "builtin:stdlib", steps: 3, requeue: false}}
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.slurm
+def test_the_job_of_a_plan_trains_on_slurm_with_nothing_done_by_hand(
+    head: Head, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The plan's own files: its boot script makes the runtime, its job script goes to a real Slurm as it stands."""
+    if missing_programs() or os.geteuid() != 0:
+        pytest.skip("needs Slurm and root")
+    for module in (jobs_runtime, plan_runtime):
+        monkeypatch.setattr(module, "runtime_pins", lambda: head.ship.pins)
+    plan = make_plan(load_text(PLANNED.format(mount=head.folder / "fsx"), "spec"))
+    head.ship = shipment(Setting(plan.spec))
+    for name, key in head.ship.keys.items():
+        (head.folder / "bucket" / key).parent.mkdir(parents=True, exist_ok=True)
+        (head.folder / "bucket" / key).write_bytes(plan.content(name))
+    booted = head.boot()
+    assert booted.returncode == 0, booted.stderr
+    head.make()
+    script = head.folder / "small.sbatch"
+    script.write_text(plan.files["jobs/small.sbatch"])
+    assert f"source {head.ship.runtime}/bin/activate" in script.read_text()
+    monkeypatch.setenv("TRAINWRIGHT_HOME", tempfile.mkdtemp(prefix="twr"))
+    record = life.up(LocalCluster("planned", (LocalQueue("train", 1, cpus=1),)), own_network=False)
+    try:
+        done = subprocess.run(
+            ["sbatch", "--wait", str(script)], env={**head.environment, "SLURM_CONF": str(record.conf)},
+            capture_output=True, text=True, timeout=250,
+        )  # fmt: skip
+        run = Path(head.ship.root) / "runs" / "small"
+        logs = "\n".join(path.read_text() for path in [run / "job.log", *run.glob("logs/*")])
+        assert done.returncode == 0, done.stderr + logs
+        assert json.loads((run / "result.json").read_text())["step"] == 3
+    finally:
+        life.down("planned")
+        shutil.rmtree(os.environ["TRAINWRIGHT_HOME"])

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import random
 import ssl
+import string
 import subprocess
 from pathlib import Path
 
@@ -114,10 +117,15 @@ def test_two_submissions_have_two_names(spec: Path, api: Api) -> None:
         (["--set", "platform=batch"], "execution role"),
         (["--set", "platform=parallelcluster", "--host", "head"], "cannot honour `secrets`"),
         (["--set", "jobs.pretrain.kind=jobset", "--set", "jobs.pretrain.secrets={}", "--scheduler", "process"], "kind"),
-        (["--script", "train.py", "--container", "i"], "cannot be sent along"),
+        (["--script", "no-such.py", "--container", "i"], "there is no script"),
+        (["--set", "platform=batch", "--script", "train.py", "--container", "i"], "cannot be sent along"),
     ],
 )
-def test_what_cannot_be_honoured_is_named(spec: Path, words: list[str], what: str) -> None:
+def test_what_cannot_be_honoured_is_named(
+    spec: Path, words: list[str], what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(spec.parent)
+    (spec.parent / "train.py").touch()
     with pytest.raises(UserError, match=what):
         tell("submit", spec, *words, "--dry-run")
     assert not store.runs_folder().exists()
@@ -178,3 +186,49 @@ def test_a_cluster_that_is_not_verified_is_said_once(
     told = [tell(*words).stderr for words in (("submit", spec), ("jobs", spec), ("jobs", spec))]
     assert "".join(told).count("asks not to verify who answers") == 1
     assert not [warning for warning in recwarn if "InsecureRequest" in str(warning.category)]
+
+
+def test_an_own_script_reaches_the_pods_and_a_resumed_run(
+    spec: Path, api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/train.py").write_text("import helper, sys; print(helper.WORDS, *sys.argv[1:])\n")
+    (tmp_path / "mine/helper.py").write_text("WORDS = 'from the helper'\n")
+    monkeypatch.chdir(tmp_path)
+    words = ["submit", spec, "--script", "mine/train.py", "--container", "image:1", "--nodes", "2"]
+    name = tell(*words, "--", "--lr", "1").stdout.strip()
+    for _ in range(2):
+        folder = tmp_path / f"pod-{name}"
+        folder.mkdir()
+        kept = api.objects[f"/api/v1/namespaces/training/configmaps/{name}"]
+        assert kept["metadata"]["ownerReferences"][0]["kind"] == "PyTorchJob"
+        (folder / "code.tar.gz").write_bytes(base64.b64decode(kept["binaryData"]["code.tar.gz"]))
+        pod = api.objects[f"{JOBS}/{name}"]["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]
+        [before], [container] = pod["initContainers"], pod["containers"]
+        mounts = {mount["name"] for mount in before["volumeMounts"]}
+        assert mounts <= {volume["name"] for volume in pod["volumes"]}
+        assert {"name": "code", "mountPath": "/trainwright/code"} in container["volumeMounts"]
+        assert {"name": "PYTHONPATH", "value": "/trainwright/code"} in container["env"]
+
+        def here(text: str, folder: Path = folder) -> str:
+            return text.replace("/trainwright/archive", str(folder)).replace("/trainwright/code", str(folder))
+
+        subprocess.run([here(word) for word in before["command"]], check=True)
+        command = [here(word) for word in container["command"]]
+        rank = command[command.index("python3") :] if "python3" in command else command[-3:]
+        done = subprocess.run(["python3", *rank[-3:]], capture_output=True, text=True)
+        assert done.stdout.strip() == "from the helper --lr 1", (command, done.stderr)
+        tell("cancel", name)
+        (tmp_path / "mine/train.py").unlink(missing_ok=True)  # a resumed run takes the copy of the first
+        name = tell("resume", name).stdout.strip()
+
+
+def test_code_that_is_too_large_for_the_cluster_is_refused(
+    spec: Path, api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/train.py").write_text("# " + "".join(random.Random(1).choices(string.ascii_letters, k=2_000_000)))
+    with pytest.raises(UserError, match="Kubernetes keeps at most 720 KB"):
+        tell("submit", spec, "--script", "mine/train.py", "--container", "image:1")
+    assert api.objects == {}

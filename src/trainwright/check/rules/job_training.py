@@ -252,6 +252,8 @@ def schedule_fits_the_run(file: File) -> Iterator[Problem]:
 def _schedule(job: Job) -> Iterator[Problem]:
     steps, warmup, decay = known(job.steps), known(job.warmup), known(job.decay)
     unit = "samples" if "unit" in job.extra else "steps"
+    if job.launch is not None and {"exit_interval", "exit_duration_in_mins"} & job.launch.options.keys():
+        return  # a part of a longer run, or a test of something else
     if job.warmup is not None and steps and warmup and warmup > steps:
         reached = 100 * steps / warmup
         yield problem(

@@ -64,6 +64,9 @@ def _on_aws(spec: CheckedSpec, index: int, queue: Queue) -> Iterator[Problem]:
     machine, kind = find_instance(queue.instance), queue.capacity.kind
     if machine is not None and kind == "spot" and "spot" not in machine.capacity:
         yield at(spec, *here, "capacity", what=f"{machine.name} is not sold as spot", fix="remove `capacity`")
+    if queue.capacity.reservations and spec.full.platform != "parallelcluster":
+        what = f"platform {spec.full.platform} makes no group of reservations; ParallelCluster's `up` does"
+        yield at(spec, *here, "capacity", what=what, fix="make a resource group and name its ARN: {group: arn:…}")
     if kind == "block" and queue.placement not in (None, False):
         yield at(
             spec, *here, "placement", what="a capacity block is placed by AWS; with a placement group no node starts",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from trainwright.check.model import File, Queue, known
@@ -13,6 +14,7 @@ _WITHOUT_DRIVER = {
     "BOTTLEROCKET_ARM_64",
 }  # fmt: skip
 _TRAINING_CARDS = 4
+_EFA = re.compile(r"(?<![a-z])efa(?![a-z])", re.IGNORECASE)  # the word, not a part of "default"
 
 
 @rule("TFM001", "error")
@@ -62,7 +64,13 @@ def _driver(queue: Queue) -> Iterator[Problem]:
 
 def _efa(file: File, queue: Queue) -> Iterator[Problem]:
     largest = known(queue.max_count)
-    if queue.efa is not None or _has_template(queue) or largest is None or largest < 2 or "efa" in file.text.lower():
+    if (
+        queue.efa is not None
+        or "launch_template" in queue.extra
+        or largest is None
+        or largest < 2
+        or _EFA.search(file.text)
+    ):
         return
     for value, type_ in machines(queue):
         if type_.efa_cards >= _TRAINING_CARDS:

@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 _WORD = re.compile(r"\{(\w+)\}")
-_SECRET = re.compile(r"((?:AKIA|ASIA)[A-Z0-9]{16}|(?<![A-Za-z])(?i:secret|password|token)[\w-]*[\"']?\s*[=:]\s*[\"']?[^\s\"',]+)")
+_SECRET = re.compile(
+    r"((?:AKIA|ASIA)[A-Z0-9]{16}|(?<![A-Za-z])(?i:secret|password|token)[\w-]*[\"']?\s*[=:]\s*[\"']?[^\s\"',]+)"
+)
 _FALLBACK = {"instance": "instance of that type", "code": "an error", "action": "see the message"}
 LONGEST = 400  # characters of a line that are shown
 

@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from trainwright.platforms.monitoring.kubernetes import chart_values
 from trainwright.platforms.setting import Setting
 from trainwright.schedulers.kubernetes.pod import GPU_TOLERATION
 
@@ -21,6 +22,7 @@ def needs(setting: Setting) -> set[str]:
     spec = setting.spec
     machines = [setting.queue_instance(queue) for queue in spec.queues]
     words = {"always", spec.kubernetes.kind, *(job.kind for job in spec.jobs if job.kind)}
+    words |= {"monitoring"} if spec.monitoring else set()
     words |= {"gpu"} if any(machine.is_gpu for machine in machines) else set()
     return words | ({"efa"} if any(queue.efa for queue in spec.queues) else set())
 
@@ -46,4 +48,6 @@ def _values(chart: str, setting: Setting) -> dict[str, Any]:
             "tolerations": [GPU_TOLERATION, {"key": "CriticalAddonsOnly", "operator": "Exists"}],
             "supportedInstanceLabels": {"keys": ["node.kubernetes.io/instance-type"], "values": types},
         }
+    if chart == "kube-prometheus-stack" and setting.spec.monitoring:
+        return chart_values(setting.spec.name, setting.spec.monitoring)
     return {}

@@ -13,6 +13,7 @@ from trainwright.platforms.annotated import plain, to_yaml
 from trainwright.platforms.eks.charts import charts, manifests
 from trainwright.platforms.eks.cluster_file import cluster_file, header
 from trainwright.platforms.eks.objects import queue_objects, storage_objects
+from trainwright.platforms.monitoring.kubernetes import manifests as monitoring_manifests
 from trainwright.platforms.plan.deploy import HOLD_DATA, SCRIPTS
 from trainwright.platforms.setting import Setting
 from trainwright.platforms.wiring import StackPlan, Wiring, wire
@@ -38,6 +39,8 @@ def eks_files(setting: Setting, source: str, wiring: Wiring) -> dict[str, str]:
     volumes = storage_objects(setting, wiring.ids, wiring.stacks)
     if volumes:
         files["kubernetes/storage.yaml"] = _documents(volumes)
+    if spec.monitoring:
+        files["kubernetes/monitoring.yaml"] = _documents(monitoring_manifests())
     return files | _scripts(setting, spec, wiring.stacks)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from trainwright.catalog.instances import find_instance
 from trainwright.platforms.existing.discovery import Discovery, spec_name
-from trainwright.schedulers.shell import Shell
+from trainwright.schedulers.shell import Shell, Unreachable
 from trainwright.schedulers.slurm_read import fields_of, settings_of
 
 _GPU = re.compile(r"(?:^|,)gpu(?::([A-Za-z][\w.-]*))?:(\d+)")
@@ -49,7 +49,7 @@ class Node:
 
 def discover_slurm(shell: Shell) -> Discovery:
     """The cluster that the shell's machine is the head of."""
-    settings = settings_of(shell.output(["scontrol", "show", "config"]))
+    settings = _settings(shell)
     nodes = [_node(line) for line in _lines(shell, "node")]
     partitions = [fields_of(line) for line in _lines(shell, "partition")]
     name = spec_name(settings.get("ClusterName", ""), "cluster")
@@ -68,6 +68,17 @@ def discover_slurm(shell: Shell) -> Discovery:
     if not result.spec["queues"]:
         result.notes.append("no partition is up: the spec needs a queue")
     return result
+
+
+def _settings(shell: Shell) -> dict[str, str]:
+    done = shell.run(["scontrol", "show", "config"])
+    if done.code != 0:
+        words = done.err.strip().splitlines() or ["no answer"]
+        raise Unreachable(
+            f"no Slurm answers on {shell.host or 'this machine'}: {words[-1]}",
+            fix="look at `sinfo` there" if shell.host else "name the head node of the cluster: --host user@head",
+        )
+    return settings_of(done.out)
 
 
 def _lines(shell: Shell, what: str) -> list[str]:
@@ -208,7 +219,7 @@ def _network(result: Discovery, shell: Shell, settings: dict[str, str], nodes: l
     field for it: where the instance type is known, its cards are in the catalog."""
     words = Counter(word for node in nodes for word in (*node.features, *node.other_gres) if _FABRIC.search(word))
     types = {word for node in nodes for word in node.features}
-    cards = {name: found.efa_cards for name in sorted(types) if (found := find_instance(name)) and found.efa_cards}
+    cards = {name: kind.efa_cards for name in sorted(types) if (kind := find_instance(name)) and kind.efa_cards}
     result.facts["network"] = {
         "switch": _plain(settings.get("SwitchType", "")),
         "topology": _plain(settings.get("TopologyPlugin", "")),

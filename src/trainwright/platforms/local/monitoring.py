@@ -89,7 +89,8 @@ def _write(record: Record, chosen: Ports, settings: Monitoring, nodes: Sequence[
     if record.namespaces:
         discovery["proxy_url"] = f"http://127.0.0.1:{chosen.exporter}"
     alertmanager = f"127.0.0.1:{chosen.alertmanager}"
-    prometheus = prometheus_config(record.cluster.name, discovery, alertmanager, INTERVAL)
+    remote = settings.remote_write
+    prometheus = prometheus_config(record.cluster.name, discovery, alertmanager, INTERVAL, remote_write=remote)
     head = f"{config.HEAD_ADDRESS}:{PORT}" if record.namespaces else f"127.0.0.1:{chosen.exporter}"
     targets = [target(head, "head"), *(target(f"{n.address}:{PORT}", n.name, queue=n.queue.name) for n in nodes)]
     files = {

@@ -4,12 +4,13 @@ listening socket belongs to the machine; the process itself lives in the head's 
 from __future__ import annotations
 
 import http.client
+import ipaddress
 import socket
 import sys
 import urllib.parse
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-NETWORK = "127.77."  # of the nodes, and nothing else
+NETWORK = ipaddress.ip_network("127.77.0.0/16")  # of the nodes, and nothing else
 SECONDS = 10.0
 
 
@@ -18,7 +19,7 @@ class Relay(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         wanted = urllib.parse.urlsplit(self.path)
-        if wanted.scheme != "http" or not (wanted.hostname or "").startswith(NETWORK):
+        if wanted.scheme != "http" or not _is_node(wanted.hostname or ""):
             self.send_error(403, "only nodes of the cluster")
             return
         connection = http.client.HTTPConnection(wanted.hostname or "", wanted.port or 80, timeout=SECONDS)
@@ -39,6 +40,13 @@ class Relay(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:
         """Scrapes are not logged."""
+
+
+def _is_node(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host) in NETWORK
+    except ValueError:
+        return False
 
 
 def main(descriptor: int) -> None:

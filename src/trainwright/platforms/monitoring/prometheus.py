@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 PORT = 9942  # of the node exporter, `trainwright.exporters`
 INTERVAL = "15s"
 NODE_LABEL = "node"
+MANAGED = re.compile(r"https://aps-workspaces\.([a-z0-9-]+)\.amazonaws\.com")
 
 
 def prometheus_config(
-    cluster: str, discovery: dict[str, Any], alertmanager: str, interval: str = INTERVAL, rules: str = "rules/*.yaml"
+    cluster: str,
+    discovery: dict[str, Any],
+    alertmanager: str,
+    interval: str = INTERVAL,
+    rules: str = "rules/*.yaml",
+    remote_write: str | None = None,
 ) -> dict[str, Any]:
     """The whole file. Labels of the exporters win over those of the target: the head's exporter speaks of all nodes."""
     return {
@@ -22,7 +29,14 @@ def prometheus_config(
         "rule_files": [rules],
         "alerting": {"alertmanagers": [{"static_configs": [{"targets": [alertmanager]}]}]},
         "scrape_configs": [{"job_name": "trainwright", "honor_labels": True, **discovery}],
+        **({"remote_write": [_remote(remote_write)]} if remote_write else {}),
     }
+
+
+def _remote(url: str) -> dict[str, Any]:
+    """Amazon Managed Prometheus takes what is signed for its region, which its address names."""
+    managed = MANAGED.match(url)
+    return {"url": url, **({"sigv4": {"region": managed[1]}} if managed else {})}
 
 
 def from_files(path: str, refresh: str = "30s") -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from trainwright.jobs.runtime import managed_runtime
 from trainwright.platforms.annotated import Why
 from trainwright.platforms.parallelcluster.monitoring import monitoring_values
-from trainwright.platforms.parallelcluster.runtime import Shipment, shipment
+from trainwright.platforms.parallelcluster.runtime import shipment
 from trainwright.platforms.setting import Setting
 from trainwright.shell_templates import shell_environment
 from trainwright.spec.model import Queue, Script
@@ -37,10 +37,13 @@ class BootScript:
     args: tuple[str, ...] = ()
     update: str = ""  # runs again when this text changes on a cluster that is up
 
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
     def key(self, cluster: str) -> str:
         """Its address in the bucket."""
-        digest = hashlib.sha256(self.text.encode()).hexdigest()[:16]
-        return f"trainwright/{cluster}/{self.folder or digest}/{self.name}"
+        return f"trainwright/{cluster}/{self.folder or self.digest[:16]}/{self.name}"
 
 
 @cache
@@ -70,21 +73,27 @@ def boot_scripts(setting: Setting) -> tuple[BootScript, ...]:
         text = render("docker.sh.j2", scratch=scratch, os=spec.software.os, pins=pins()["docker"])
         scripts.append(BootScript("docker.sh", text, "the stock image has no docker"))
     if managed_runtime(spec):
-        scripts.append(_runtime(shipment(setting)))
+        text = render("runtime.sh.j2", **shipment(setting).values())
+        why = "PyTorch for the jobs, made once on the shared file system"
+        scripts.append(BootScript("runtime.sh", text, why, nodes="head"))
     if spec.monitoring:
         text = render("monitoring.sh.j2", **monitoring_values(spec, pins()["monitoring"]))
         scripts.append(BootScript("monitoring.sh", text, "node metrics, gathered by a Prometheus on the head node"))
-    return tuple(scripts)
+    return (*scripts, *_head(scripts, spec.name))
 
 
-def _runtime(ship: Shipment) -> BootScript:
-    """ParallelCluster does not let a head node's first scripts change, so this one keeps its address; its update step
-    names what changed."""
-    text = render("runtime.sh.j2", **ship.values())
-    return BootScript(
-        "runtime.sh", text, "PyTorch for the jobs, made once on the shared file system", nodes="head", folder="runtime",
-        args=("{bucket}/" + ship.bucket_folder,), update=ship.digest,
-    )  # fmt: skip
+def _head(scripts: Sequence[BootScript], cluster: str) -> list[BootScript]:
+    """The script that runs the others on the head node, from an address that stays the same: ParallelCluster does not
+    let a head node's first scripts change. Its update step names what changed."""
+    configured = [script for script in scripts if script.stage == "OnNodeConfigured"]
+    if not configured:
+        return []
+    folder = f"trainwright/{cluster}"
+    steps = [(script.key(cluster).removeprefix(f"{folder}/"), script.digest) for script in configured]
+    text = render("head.sh.j2", scripts=steps)
+    why = f"runs {', '.join(script.name for script in configured)} of this plan"
+    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+    return [BootScript("head.sh", text, why, nodes="head", folder="head", args=("{bucket}/" + folder,), update=digest)]
 
 
 def actions(scripts: Sequence[BootScript], own: tuple[Script, ...], cluster: str, bucket: str | None) -> dict[str, Any]:
@@ -104,7 +113,8 @@ def actions(scripts: Sequence[BootScript], own: tuple[Script, ...], cluster: str
 
 
 def head_scripts(scripts: Sequence[BootScript]) -> list[BootScript]:
-    return [script for script in scripts if script.nodes != "queues"]
+    """What ParallelCluster runs on the head node; our own script there runs the others."""
+    return [s for s in scripts if s.nodes == "head" and (s.stage == "OnNodeStart" or s.folder)]
 
 
 def queue_scripts(scripts: Sequence[BootScript], queue: Queue) -> list[BootScript]:

@@ -15,10 +15,10 @@ import trainwright
 from trainwright.jobs.run_folder import run_root
 from trainwright.platforms.monitoring.alertmanager import alertmanager_config
 from trainwright.platforms.monitoring.dashboards import dashboard_files
-from trainwright.platforms.monitoring.prometheus import PORT, from_files, prometheus_config, target
+from trainwright.platforms.monitoring.prometheus import MANAGED, PORT, from_files, prometheus_config, target
 from trainwright.platforms.monitoring.rules import rule_files
 from trainwright.shell_templates import ScriptText
-from trainwright.spec.model import Spec
+from trainwright.spec.model import Monitoring, Spec
 
 PACKAGE = Path(trainwright.__file__).parent
 NODE_CODE = ("__init__.py", "errors.py", "exporters", "health")
@@ -35,9 +35,16 @@ def monitoring_values(spec: Spec, pins: dict[str, Any]) -> dict[str, Any]:
         "runs": run_root(spec),
         "port": PORT,
         "retention": ScriptText(f"{spec.monitoring.retention_days}d"),
-        "as_root": spec.monitoring.alerts.sns is not None,
+        "as_root": _with_credentials(spec.monitoring),
         "grafana": pins["grafana"],
+        "hyperpod": spec.platform == "hyperpod",
     }
+
+
+def _with_credentials(monitoring: Monitoring) -> list[str]:
+    """The services that sign requests to AWS: only root reads the head node's credentials."""
+    managed = MANAGED.match(monitoring.remote_write or "")
+    return ["prometheus-alertmanager"] * bool(monitoring.alerts.sns) + ["prometheus"] * bool(managed)
 
 
 def payload() -> str:
@@ -56,7 +63,8 @@ def head_files(spec: Spec) -> dict[str, bytes]:
 
     assert spec.monitoring is not None
     discovery = from_files(TARGETS)
-    prometheus = prometheus_config(spec.name, discovery, "127.0.0.1:9093", rules="/etc/prometheus/trainwright/*.yaml")
+    rules, remote = "/etc/prometheus/trainwright/*.yaml", spec.monitoring.remote_write
+    prometheus = prometheus_config(spec.name, discovery, "127.0.0.1:9093", rules=rules, remote_write=remote)
     own = {"static_configs": [target(f"127.0.0.1:{PORT}", "head")]}
     prometheus["scrape_configs"][0].update(own)
     texts = {

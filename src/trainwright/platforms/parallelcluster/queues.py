@@ -9,9 +9,10 @@ from trainwright.platforms.annotated import Why
 from trainwright.platforms.parallelcluster.access import node_iam
 from trainwright.platforms.parallelcluster.boot import BootScript, actions, queue_scripts
 from trainwright.platforms.setting import Setting, gib
-from trainwright.platforms.wiring import Ids
+from trainwright.platforms.wiring import Ids, capacity_key
 from trainwright.spec.defaults import placement_rule
 from trainwright.spec.model import Queue
+from trainwright.stacks.references import reference
 
 
 def queue(setting: Setting, item: Queue, scripts: tuple[BootScript, ...], ids: Ids) -> dict[str, Any]:
@@ -124,6 +125,8 @@ def _reservation(item: Queue) -> Any:
     kind, target = item.capacity.kind, item.capacity.id
     if kind in ("reservation", "block"):
         return {"CapacityReservationId": target}
+    if item.capacity.reservations:
+        target = reference(capacity_key(item), "capacity", "GroupArn")
     if kind == "group":
         return Why({"CapacityReservationResourceGroupArn": target}, "several reservations, used like one")
     return None

@@ -39,11 +39,6 @@ class Shipment:
         """File of the plan -> its place in the bucket; a changed file gets another one."""
         return {name: f"{self.bucket_folder}/{self._key(name)}" for name in self.contents}
 
-    @property
-    def digest(self) -> str:
-        """Names this shipment: another one has to be fetched by a head node that is up."""
-        return hashlib.sha256("".join(self._key(name) for name in self.contents).encode()).hexdigest()[:12]
-
     def values(self) -> dict[str, Any]:
         """What the boot script is filled in with."""
         place = {name: f"{self.runtime}/{name.rpartition('/')[2]}" for name in self.texts}

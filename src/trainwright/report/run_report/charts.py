@@ -9,6 +9,7 @@ from trainwright.predict.render import LABELS
 from trainwright.report.run_report.folder import Steps
 from trainwright.report.run_report.model import Chart, Line, Share
 from trainwright.report.run_report.series import kept_points
+from trainwright.report.run_report.words import profile_ranks
 
 CURVES: tuple[tuple[str, str, str, tuple[tuple[str, str], ...]], ...] = (
     ("loss", "Loss", "", (("loss", "training loss"), ("eval_loss", "evaluation loss"))),
@@ -57,14 +58,18 @@ def _with_prediction(chart: Chart, prediction: Mapping[str, Any]) -> Chart:
     return Chart(chart.id, chart.title, chart.unit, chart.x_label, chart.x, (*chart.lines, line), chart.points, band)
 
 
-def shares_of(steps: Steps, prediction: Mapping[str, Any]) -> tuple[Share, ...]:
-    """Where the step goes: each predicted part, and what the run measured of its own step."""
+def shares_of(steps: Steps, prediction: Mapping[str, Any], profile: Mapping[str, Any]) -> tuple[Share, ...]:
+    """Where the step goes: each predicted part, and what the run measured of its own step; a profile knows more."""
     measured = {name: _mean(steps, name) for name in ("step_s", "data_wait_s", "checkpoint_stall_s")}
     predicted = [
         Share(LABELS.get(name, name), float(seconds), None)
         for name, seconds in (prediction.get("parts") or {}).items()
         if seconds
     ]
+    for row in profile_ranks(profile)[:1]:
+        terms = [term for term in row.get("terms") or () if isinstance(term.get("measured_s"), int | float)]
+        if terms:
+            return (*predicted, *(Share(str(t["name"]), t.get("predicted_s"), float(t["measured_s"])) for t in terms))
     step, data, stall = measured.values()
     if step is None:
         return tuple(predicted)

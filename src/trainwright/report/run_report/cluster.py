@@ -75,9 +75,19 @@ def price_table(folder: Path) -> Table | None:
 
 
 def usd_hour(folder: Path, prediction: Mapping[str, Any]) -> float | None:
-    """Dollars per hour of the nodes that the job uses: what the prediction was priced at."""
+    """Dollars per hour of the nodes that the job uses: what the prediction was priced at, else the list price."""
+    from trainwright.catalog.prices import price
+
     bill = prediction.get("cost")
-    return float(bill["usd_hour"]) if bill else None
+    if bill:
+        return float(bill["usd_hour"])
+    plan = plan_of(folder / "spec.yaml")
+    values = json_file(folder / "resolved.json").get("values", {})
+    instance, nodes = (str(values.get(name, {}).get("value", "")) for name in ("instance", "nodes"))
+    if plan is None or not nodes.isdecimal() or instance in ("", "none"):
+        return None
+    listed = price(instance, plan.spec.region or "us-east-1")
+    return listed.usd_hour * int(nodes) if listed else None
 
 
 def versions(folder: Path, events: Sequence[Mapping[str, Any]]) -> Table:

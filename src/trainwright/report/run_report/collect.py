@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from trainwright.errors import UserError
+from trainwright.predict.trace_terms import SUMMARY
 from trainwright.report.run_report import benches, cluster, ranks, redact
 from trainwright.report.run_report.charts import charts_of, shares_of
 from trainwright.report.run_report.folder import (
@@ -88,7 +89,7 @@ def _collect(source: Source, bench_files: Sequence[Path]) -> RunReport:
     if not len(steps) and source.log:
         raise UserError("no step of a framework that is known", where=str(source.log), fix="docs/run/your-script.md")
     events = list(json_lines(folder / "events.jsonl"))
-    prediction = read_prediction(folder)
+    prediction, profile = read_prediction(folder), json_file(folder / "profile" / SUMMARY)
     times = ranks.read_ranks(folder)
     named = ranks.named_stragglers(times)
     results = benches.bench_results(folder, bench_files)
@@ -106,14 +107,14 @@ def _collect(source: Source, bench_files: Sequence[Path]) -> RunReport:
         name=run.name, job=run.job, state=source.state, reason=redact.text_without_keys(source.reason),
         framework=steps.framework, cluster=run.cluster or run.scheduler, nodes=run.nodes, ranks=run.ranks,
         step=int(steps.last("step") or 0), steps=run.steps or steps.total, began=began, ended=ended, facts=(),
-        verdicts=(), terms=compared, charts=charts_of(steps, prediction), shares=shares_of(steps, prediction),
+        verdicts=(), terms=compared, charts=charts_of(steps, prediction), shares=shares_of(steps, prediction, profile),
         heat=ranks.heat_maps(times), rank_rows=ranks.rank_rows(times), stragglers=named, events=timeline(events),
         data=data_facts(steps, folder, events), findings=findings, benches=shown_benches,
         price=cluster.price_table(folder), usd_hour=hourly,
         usd_so_far=hourly * (ended - began) / 3600 if hourly and began and ended else None,
         picture=cluster.picture_of(folder / "spec.yaml"), versions=cluster.versions(folder, events),
         environment=_environment(folder), values=_values(folder), spec=_spec(folder),
-        profile=json_file(folder / "profile.json"),
+        profile=profile,
     )  # fmt: skip
     health = benches.health_verdicts(folder)
     return replace(

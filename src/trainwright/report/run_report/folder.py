@@ -16,7 +16,7 @@ NAMES = (
     "step", "time", "loss", "eval_loss", "tokens_per_s", "grad_norm", "lr", "step_s", "data_wait_s",
     "checkpoint_stall_s", "memory_gb", "mfu", "goodput", "tokens", "tflops_gpu", "samples_per_s",
 )  # fmt: skip
-REMOTE = ("metrics.jsonl", "events.jsonl", "timings.jsonl", "result.json", "config.json", "profile.json")
+REMOTE = ("metrics.jsonl", "events.jsonl", "timings.jsonl", "result.json", "config.json")
 PREDICTED = (
     "tokens_per_s", "tokens_per_s_per_gpu", "low", "high", "step_time_s", "gpus", "mfu", "memory_gib",
 )  # fmt: skip
@@ -127,15 +127,21 @@ def read_prediction(folder: Path) -> dict[str, Any]:
 
 def local_copy(run: Run, into: Path) -> Path:
     """The run's folder; of a run on another machine a copy with what its job has written there."""
-    from trainwright.runs.reach import shell_of
+    from trainwright.runs.reach import scheduler_of, shell_of
 
     if not run.host and run.where == str(run.folder):
         return run.folder
-    shell, copy = shell_of(run), into / run.name
+    scheduler, shell, copy = scheduler_of(run), shell_of(run), into / run.name
     (copy / "logs").mkdir(parents=True)
-    for path in run.folder.iterdir():
+    for path in (*run.folder.iterdir(), *run.folder.glob("profile/summary.json")):
         if path.is_file():
-            (copy / path.name).write_bytes(path.read_bytes())
+            (copy / path.relative_to(run.folder)).parent.mkdir(exist_ok=True)
+            (copy / path.relative_to(run.folder)).write_bytes(path.read_bytes())
+    if not scheduler.ships:  # the nodes have no folder of ours: what the ranks print comes from an API
+        for rank in sorted({0, run.ranks - 1}):
+            lines = scheduler.logs(run.identity, run.where, {}, rank)
+            (copy / f"logs/rank-{rank}.log").write_text("".join(f"{line}\n" for _, line in lines), encoding="utf-8")
+        return copy
     benches = [name for name in shell.listing(run.where) if name.startswith("bench-") and name.endswith(".json")]
     ends = sorted({f"logs/rank-{rank}.log" for rank in (0, run.ranks - 1)})
     for name in (*REMOTE, *benches, *ends):

@@ -19,7 +19,7 @@ from trainwright import __version__
 from trainwright.report.run_report import comparison
 from trainwright.report.run_report.happenings import LANES
 from trainwright.report.run_report.model import Chart, HeatMap, RunReport, Share, Table, Term
-from trainwright.report.run_report.words import interval_words, profile_tables, when, with_unit
+from trainwright.report.run_report.words import interval_words, profile_ranks, profile_tables, when, with_unit
 
 CONTRAST = 1.25  # times the shortest time has the darkest colour at least: ranks that differ by less look alike
 PAGE = Path(__file__).with_name("page")
@@ -122,8 +122,8 @@ def _sections(reports: Sequence[RunReport]) -> list[tuple[str, str]]:
         return [("compared", "Side by side"), *runs]
     report = reports[0]
     has = {
-        "curves": report.charts, "shares": report.shares, "profile": report.profile, "ranks": report.rank_rows,
-        "timeline": report.events, "data": report.data, "benches": report.benches,
+        "curves": report.charts, "shares": report.shares, "profile": profile_ranks(report.profile),
+        "ranks": report.rank_rows, "timeline": report.events, "data": report.data, "benches": report.benches,
         "cluster": report.picture or report.price, "spec": report.spec,
     }  # fmt: skip
     return [(name, title) for name, title in SECTIONS if has.get(name, True)]

@@ -9,7 +9,6 @@ from trainwright.report.run_report.comparison import compare
 from trainwright.report.run_report.model import RunReport, Table
 from trainwright.report.run_report.words import interval_words, when, with_unit
 
-MARKS = {"pass": "✅", "warn": "⚠️", "fail": "❌", "error": "❌", "skip": "➖"}
 LAST_EVENTS = 12
 
 
@@ -33,16 +32,16 @@ def _run(report: RunReport, mark: str) -> Iterator[str]:
     yield " · ".join(f"**{_cell(name)}** {_cell(value)}" for name, value in report.facts)
     yield ""
     for verdict in report.verdicts:
-        yield f"- {MARKS[verdict.status]} **{_cell(verdict.what)}**: {_cell(verdict.why)}"
+        yield f"- **{verdict.status}** {_cell(verdict.what)}: {_cell(verdict.why)}"
     yield from ("", f"{mark}# Predicted beside measured", "")
     rows = tuple(
         (
             term.name, with_unit(term.predicted, term.unit), interval_words(term), with_unit(term.measured, term.unit),
-            f"{term.distance:+.1%}" if term.distance is not None else "", MARKS[term.status], term.why,
+            f"{term.distance:+.1%}" if term.distance is not None else "", term.status, term.why,
         )
         for term in report.terms
     )  # fmt: skip
-    yield from _table(Table(("quantity", "predicted", "80 % interval", "measured", "distance", "", "why"), rows))
+    yield from _table(Table(("quantity", "predicted", "80 % interval", "measured", "distance", "verdict", "why"), rows))
     if report.findings:
         yield from ("", f"{mark}# Findings of check", "")
         for finding in report.findings:

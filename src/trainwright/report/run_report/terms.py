@@ -160,7 +160,8 @@ def _cost(prediction: Mapping[str, Any], did: Measured) -> Term:
 
 def _goodput(prediction: Mapping[str, Any], did: Measured) -> Term:
     predicted = (prediction.get("goodput") or {}).get("effective")
-    why = f"{did.restarts} restart{'s' if did.restarts != 1 else ''}; {did.lost_s:,.0f} s went into no step that counts"
+    times = f"{did.restarts} restart{'s' if did.restarts != 1 else ''}"
+    why = f"{times}; {did.lost_s:,.0f} s were spent outside the steps that count"
     if predicted is None:
         return Term("goodput", "%", None, did.goodput, why=why)
     interval = (float(predicted) - GOODPUT, 1.0)

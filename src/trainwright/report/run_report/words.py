@@ -38,32 +38,25 @@ def when(moment: float | None) -> str:
 
 
 def profile_tables(profile: Mapping[str, Any]) -> list[Table]:
-    """What `trainwright profile` wrote: its plain values, then each of its lists."""
-    plain = tuple(
-        (str(name).replace("_", " "), _cell(value))
-        for name, value in profile.items()
-        if not isinstance(value, dict | list)
-    )
-    tables = [Table(("profile", "value"), plain)] if plain else []
-    for name, value in profile.items():
-        if isinstance(value, dict):
-            rows = tuple((str(key).replace("_", " "), _cell(item)) for key, item in value.items())
-            tables.append(Table((str(name).replace("_", " "), "value"), rows[:MOST_ROWS]))
-        elif isinstance(value, list) and value:
-            tables.append(_list_table(str(name), value[:MOST_ROWS]))
-    return tables
+    """What `trainwright profile` wrote about each profiled rank: in words, term by term, the largest kernels."""
+    tables = []
+    for row in profile_ranks(profile):
+        rank = f"rank {row.get('rank', '?')}"
+        tables.append(Table((f"{rank}, in words",), tuple((str(line),) for line in row.get("words") or ())))
+        terms = tuple(
+            (str(term.get("name")), with_unit(term.get("measured_s"), "s"), with_unit(term.get("predicted_s"), "s"))
+            for term in row.get("terms") or ()
+        )
+        tables.append(Table((f"{rank}: part of a step", "measured", "predicted"), terms))
+        kernels = tuple(
+            (str(kernel.get("name")), str(kernel.get("kind")), with_unit(kernel.get("seconds"), "s"))
+            for kernel in (row.get("kernels") or ())[:MOST_ROWS]
+        )
+        tables.append(Table((f"{rank}: largest kernels", "kind", "per step"), kernels))
+    return [table for table in tables if table.rows]
 
 
-def _list_table(name: str, rows: list[Any]) -> Table:
-    if not all(isinstance(row, dict) for row in rows):
-        return Table((name.replace("_", " "),), tuple((_cell(row),) for row in rows))
-    header = tuple(str(key) for key, value in rows[0].items() if not isinstance(value, dict | list))
-    return Table(
-        tuple(key.replace("_", " ") for key in header), tuple(tuple(_cell(row.get(k)) for k in header) for row in rows)
-    )
-
-
-def _cell(value: object) -> str:
-    if value is None:
-        return ""
-    return f"{value:,.4g}" if isinstance(value, float) else str(value)
+def profile_ranks(profile: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The profiled ranks of a summary; a file that holds something else has none."""
+    ranks = profile.get("ranks")
+    return [row for row in ranks if isinstance(row, dict)] if isinstance(ranks, list) else []

@@ -117,7 +117,14 @@ def trainjob(launch: Launch, settings: PodSettings) -> Data:
         "resourcesPerNode": {"requests": resources(launch, settings), "limits": resources(launch, settings)},
     }
     assert launch.requeue, "check: SPC004"
-    carried = ("terminationGracePeriodSeconds", "nodeSelector", "tolerations", "affinity", "serviceAccountName")
+    carried = (
+        "terminationGracePeriodSeconds",
+        "nodeSelector",
+        "tolerations",
+        "affinity",
+        "serviceAccountName",
+        "initContainers",
+    )
     mine: Data = {key: made[key] for key in (*carried, "volumes") if key in made}
     same = ("volumeMounts", "securityContext")
     mine["containers"] = [{"name": "node", **{key: container[key] for key in same if key in container}}]

@@ -16,6 +16,7 @@ Data = dict[str, Any]
 HUGE_PAGES = "5120Mi"  # what the EFA provider maps for its bounce buffers, as AWS's own examples request
 
 GPU_TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}  # of nodes kept for GPU pods
+ARCHIVES, ARCHIVE = "/trainwright/archive", "code.tar.gz"
 LONGEST = 45  # of 63 letters; the rest is for -worker-1023 and what the controllers put behind a pod's name
 
 
@@ -46,6 +47,8 @@ def container(launch: Launch, settings: PodSettings, name: str, command: list[st
     # Extended resources and huge pages cannot be overcommitted: what is requested is the limit.
     made["resources"] = {"requests": dict(asked), "limits": dict(asked)}
     made["volumeMounts"] = [{"name": "shm", "mountPath": "/dev/shm"}, *_mounts(launch, settings)]
+    if launch.code:
+        made["volumeMounts"].append({"name": "code", "mountPath": launch.code})
     if settings.type is not None and settings.type.efa_cards:
         made["securityContext"] = {"capabilities": {"add": ["IPC_LOCK"]}}
     return made
@@ -109,7 +112,16 @@ def volumes(launch: Launch, settings: PodSettings) -> list[Data]:
         claim = settings.claims.get(host)
         source: Data = {"persistentVolumeClaim": {"claimName": claim}} if claim else {"hostPath": {"path": host}}
         made.append({"name": f"data-{number}", **({"emptyDir": {}} if host in settings.scratch else source)})
+    if launch.code:
+        made += [{"name": "code", "emptyDir": {}}, {"name": "archive", "configMap": {"name": object_name(launch)}}]
     return made
+
+
+def unpack(launch: Launch) -> Data:
+    """Unpacks the code of the run before the ranks start; a ConfigMap holds no folders."""
+    script = f"tar -xzf {ARCHIVES}/{ARCHIVE} -C {launch.code}"
+    mounts = [{"name": "code", "mountPath": launch.code}, {"name": "archive", "mountPath": ARCHIVES}]
+    return {"name": "code", "image": launch.container, "command": ["sh", "-c", script], "volumeMounts": mounts}
 
 
 def pod(launch: Launch, settings: PodSettings, name: str, command: list[str], restart: str) -> Data:
@@ -124,6 +136,8 @@ def pod(launch: Launch, settings: PodSettings, name: str, command: list[str], re
         spec["affinity"] = _one_per_node(launch)
     if settings.service_account:
         spec["serviceAccountName"] = settings.service_account
+    if launch.code:
+        spec["initContainers"] = [unpack(launch)]
     spec["volumes"] = volumes(launch, settings)
     return spec
 

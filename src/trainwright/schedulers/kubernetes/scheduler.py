@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
@@ -16,7 +17,7 @@ import yaml
 from trainwright.errors import UserError, did_you_mean
 from trainwright.schedulers.base import JobIdentity, JobStatus, Launch, RunsImages, Script, State, assert_honoured
 from trainwright.schedulers.kubernetes.kinds import KINDS, NODES, QUEUE, Kind
-from trainwright.schedulers.kubernetes.pod import PodSettings, object_name
+from trainwright.schedulers.kubernetes.pod import ARCHIVE, PodSettings, object_name
 from trainwright.schedulers.logs import by_rank
 from trainwright.schedulers.secret_values import all_values
 from trainwright.schedulers.shell import Shell, Unreachable
@@ -78,36 +79,54 @@ class KubernetesScheduler(RunsImages):
 
     def submit(self, launch: Launch, script: Script) -> JobIdentity:
         manifest = yaml.safe_load(script.text)
-        name = str(manifest["metadata"]["name"])
-        values = all_values(launch)
-        if values:
-            self._make_secret(manifest, values)
+        beside = self._beside(manifest, launch)
+        made: list[dict[str, Any]] = []
         try:
+            for body in beside:
+                with _api_errors(f"the {body['kind']} of job {launch.name}"):
+                    self._of_kind("create", body["kind"])(self.settings.namespace, body, _request_timeout=PATIENCE)
+                made.append(body)
             with _api_errors(f"job {launch.name}"):
-                made = self._objects().create_namespaced_custom_object(
+                job = self._objects().create_namespaced_custom_object(
                     *self._where(), manifest, _request_timeout=PATIENCE
                 )
         except BaseException:
-            if values:
-                self._core().delete_namespaced_secret(name, self.settings.namespace, _request_timeout=PATIENCE)
+            for body in made:
+                name = body["metadata"]["name"]
+                self._of_kind("delete", body["kind"])(name, self.settings.namespace, _request_timeout=PATIENCE)
             raise
-        if values:
-            self._own_secret(made)
-        return JobIdentity(name, launch.folder.name, str(made.get("metadata", {}).get("uid", "")), time.time())
+        self._own(job, made)
+        name, uid = str(manifest["metadata"]["name"]), str(job.get("metadata", {}).get("uid", ""))
+        return JobIdentity(name, launch.folder.name, uid, time.time())
 
-    def _make_secret(self, manifest: dict[str, Any], values: dict[str, str]) -> None:
+    def _beside(self, manifest: dict[str, Any], launch: Launch) -> list[dict[str, Any]]:
+        """What a job's pods read from the cluster: the user's secrets, and the code."""
         meta = {key: manifest["metadata"][key] for key in ("name", "namespace", "labels")}
-        body = {"apiVersion": "v1", "kind": "Secret", "metadata": meta, "type": "Opaque", "stringData": values}
-        with _api_errors(f"the secrets of job {meta['name']}"):
-            self._core().create_namespaced_secret(self.settings.namespace, body, _request_timeout=PATIENCE)
+        made: list[dict[str, Any]] = []
+        if values := all_values(launch):
+            made.append(
+                {"apiVersion": "v1", "kind": "Secret", "metadata": meta, "type": "Opaque", "stringData": values}
+            )
+        if launch.archive:
+            data = {ARCHIVE: base64.b64encode(launch.archive).decode()}
+            made.append({"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "binaryData": data})
+        return made
 
-    def _own_secret(self, job: dict[str, Any]) -> None:
-        """Let the cluster remove the Secret together with the job."""
+    def _own(self, job: dict[str, Any], made: list[dict[str, Any]]) -> None:
+        """Let the cluster remove what was made for a job together with it."""
         meta = job["metadata"]
         owner = {"apiVersion": job["apiVersion"], "kind": job["kind"], "name": meta["name"], "uid": meta.get("uid", "")}
-        body = {"metadata": {"ownerReferences": [owner]}}
-        with _api_errors(f"the secrets of job {meta['name']}"):
-            self._core().patch_namespaced_secret(meta["name"], self.settings.namespace, body, _request_timeout=PATIENCE)
+        change = {"metadata": {"ownerReferences": [owner]}}
+        for body in made:
+            with _api_errors(f"the {body['kind']} of job {meta['name']}"):
+                self._of_kind("patch", body["kind"])(
+                    meta["name"], self.settings.namespace, change, _request_timeout=PATIENCE
+                )
+
+    def _of_kind(self, verb: str, kind: str) -> Callable[..., Any]:
+        noun = {"Secret": "secret", "ConfigMap": "config_map"}[kind]
+        call: Callable[..., Any] = getattr(self._core(), f"{verb}_namespaced_{noun}")
+        return call
 
     def jobs(self) -> list[JobStatus]:
         with _api_errors(f"namespace {self.settings.namespace}"):

@@ -170,7 +170,8 @@ def to_huggingface(shape: ModelShape, name: str, tensor: Tensor, read: Read | No
         return {huggingface_name(shape, name): torch.cat([tensor, read(name.replace(".gate.", ".up."))])}
     if ".mlp.experts." in name:
         pieces = tensor.flatten(0, 1) if name.endswith("gate_up") else tensor
-        return dict(zip(sum(expert_names(shape, name), []), pieces, strict=True))
+        names = [theirs for expert in expert_names(shape, name) for theirs in expert]
+        return dict(zip(names, pieces, strict=True))
     theirs = huggingface_name(shape, name)
     if ".attention.qkv." in name and shape.family not in BY_HEAD:
         parts = ungroup(shape, tensor)

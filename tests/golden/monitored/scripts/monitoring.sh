@@ -6,6 +6,7 @@ set -euo pipefail
 
 # shellcheck source=/dev/null
 . /etc/parallelcluster/cfnconfig
+if [ "${cfn_node_type:-}" = HeadNode ]; then head=yes; else head=no; fi
 
 # unpack FOLDER: the tar file, compressed and in base64, that is read.
 unpack() {
@@ -25,7 +26,7 @@ PYTHONPATH=/opt/trainwright/node exec /usr/bin/python3 -m trainwright.health "$@
 HEALTH
 chmod 0755 /usr/local/bin/trainwright-health
 
-if [ "${cfn_node_type:-}" != HeadNode ]; then
+if [ "$head" = no ]; then
   systemctl daemon-reload
   systemctl enable --now trainwright-exporter
   exit 0

@@ -108,16 +108,24 @@ class Build:
         """The cluster file with the ids of what the stacks made."""
         return fill(_without_header(self.plan.files["cluster.yaml"]), self.outputs)
 
-    def _lost(self, stack: Stack) -> bool:
-        """Whether the file system or bucket of a stack is gone or going: a `down` was ended half-way."""
+    def _lost(self, stack: Stack) -> str:
+        """Whether the file system or bucket of a stack is `gone` or `going`; empty where it is there."""
         file_system, bucket = stack.outputs.get(OUTPUT_OF_FILE_SYSTEM), stack.outputs.get("BucketName")
         if file_system:
             row = self.fsx.find(file_system)
-            return row is None or row.state == "DELETING"
-        return bool(bucket) and not self.buckets.exists(str(bucket))
+            return "gone" if row is None else "going" if row.state == "DELETING" else ""
+        return "gone" if bucket and not self.buckets.exists(bucket) else ""
 
     def _cause(self, stack: Stack) -> BuildFailed:
-        return failed(self.stacks, stack, self.name)
+        """Why the cluster failed: from its events and its nodes' logs where they show a known cause."""
+        from trainwright.aws.cluster_logs import stack_texts
+        from trainwright.platforms.diagnosis.explain import explain
+
+        plain = failed(self.stacks, stack, self.name)
+        explanation = explain(stack_texts(stack.name, self.account.region))
+        if explanation is None:
+            return plain
+        return BuildFailed(f"{explanation.paragraph} ({plain.what})", where=self.name, fix=plain.fix)
 
     # What would change
 

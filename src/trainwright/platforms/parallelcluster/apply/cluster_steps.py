@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -10,6 +12,8 @@ import yaml
 
 from trainwright.aws.cloudformation import BROKEN, Stack, StackApi
 from trainwright.aws.s3 import BucketApi
+from trainwright.aws.session import Account
+from trainwright.catalog.versions import version_set
 from trainwright.platforms.parallelcluster.apply.stack_steps import failed
 from trainwright.platforms.parallelcluster.apply.steps import BuildFailed, Step
 
@@ -49,10 +53,13 @@ class ClusterUp(Step):
     explain: Callable[[Stack], BuildFailed] = field(kw_only=True)
     _begun: bool = False
     _updated: bool = False
-    _looks: int = 0
+    _id: str = ""
 
     def advance(self) -> bool:
+        if self._id and self.peek(lambda: self.api.part_states(self._id)):
+            return False
         stack = self.api.describe(self.name)
+        self._id = stack.id if stack is not None and stack.busy else ""
         if stack is None:
             self.now("creating", "pcluster create-cluster: 10 to 20 minutes")
             self._create()
@@ -82,9 +89,6 @@ class ClusterUp(Step):
         self._begun |= stack.status == "CREATE_IN_PROGRESS"
         words = {"CREATE_IN_PROGRESS": "creating", "DELETE_IN_PROGRESS": "removing", "UPDATE_IN_PROGRESS": "changing"}
         self.now(words.get(stack.status, "rolling back" if "ROLLBACK" in stack.status else "changing"))
-        self._looks += 1
-        if self._looks % 2 == 0:
-            self.parts = {event.resource: event.status for event in self.api.resources(stack.name)}
         return False
 
     def _restart(self, stack: Stack) -> bool:
@@ -135,6 +139,29 @@ class ClusterDown(Step):
         self._deleted_here = True
         self.now("removing", "about 10 minutes")
         return False
+
+
+def pcluster_bucket(account: str, region: str) -> str:
+    """The bucket in which pcluster keeps its files, one for each region of an account."""
+    return f"parallelcluster-{hashlib.sha256((account + region).encode()).hexdigest()[:16]}-v1-do-not-delete"
+
+
+@dataclass
+class ArtifactsDown(Step):
+    """Remove the files that a pcluster left in its bucket when it was ended between uploading and creating."""
+
+    account: Account = field(kw_only=True)
+    buckets: BucketApi = field(kw_only=True)
+    name: str = field(kw_only=True)
+
+    def advance(self) -> bool:
+        bucket = pcluster_bucket(self.account.identity()[0], self.account.region)
+        if self.buckets.exists(bucket):
+            folder = f"parallelcluster/{version_set('default').parallelcluster}/clusters/"
+            own = re.compile(re.escape(f"{folder}{self.name.lower()[:46]}-") + "[a-z0-9]{16}/")
+            self.buckets.empty(bucket, f"{folder}{self.name.lower()[:46]}-", lambda key: own.match(key) is not None)
+        self.now("gone")
+        return True
 
 
 def _delete(tool: Tool, api: StackApi, name: str) -> None:

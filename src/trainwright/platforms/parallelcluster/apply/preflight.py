@@ -111,6 +111,8 @@ def _reservations(account: Account, spec: Spec) -> Iterator[Answer]:
 
 
 def reservation_ids(queue: Queue) -> tuple[str, ...]:
+    if queue.capacity.reservations:
+        return queue.capacity.reservations
     return (queue.capacity.id,) if queue.capacity.kind in ("reservation", "block") and queue.capacity.id else ()
 
 

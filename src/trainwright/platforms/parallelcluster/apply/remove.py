@@ -11,7 +11,7 @@ from trainwright.aws.fsx import FsxApi
 from trainwright.aws.s3 import BucketApi
 from trainwright.aws.session import Account, aws_errors
 from trainwright.errors import UserError, did_you_mean
-from trainwright.platforms.parallelcluster.apply.cluster_steps import ClusterDown, Tool
+from trainwright.platforms.parallelcluster.apply.cluster_steps import ArtifactsDown, ClusterDown, Tool
 from trainwright.platforms.parallelcluster.apply.small_steps import KeyPairsDown
 from trainwright.platforms.parallelcluster.apply.stack_steps import StackDown
 from trainwright.platforms.parallelcluster.apply.steps import BuildFailed, Step
@@ -71,6 +71,11 @@ class Removal:
             title = f"cluster {self.name}"
             steps.append(ClusterDown("cluster", title, api=self.stacks, tool=self.tool, name=self.name))
         after = tuple(step.key for step in steps)
+        steps.append(
+            ArtifactsDown(
+                "files", "files of pcluster", after, account=self.account, buckets=self.buckets, name=self.name
+            )
+        )
         steps.append(KeyPairsDown("key", "key pair", after, account=self.account, cluster=self.name))
         gone = [key for key in existing if key not in (*kept, "cluster")]
         inner = [key for key in gone if key != "network"]

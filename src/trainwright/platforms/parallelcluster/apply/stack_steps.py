@@ -37,20 +37,25 @@ class StackOrder:
 
 @dataclass
 class StackUp(Step):
-    """Create a stack, or change it to what is ordered. `lost` says whether what the stack should hold is gone."""
+    """Create a stack, or change it to what is ordered. `lost` says whether what the stack should hold is `gone`, or on
+    its way (`going`): a `down` was ended half-way."""
 
     api: StackApi = field(kw_only=True)
     order: StackOrder = field(kw_only=True)
     outputs: dict[str, dict[str, str]] = field(
         kw_only=True
     )  # of all stacks that are done, by key; this one adds its own
-    lost: Callable[[Stack], bool] = field(kw_only=True, default=lambda stack: False)
+    lost: Callable[[Stack], str] = field(kw_only=True, default=lambda stack: "")
     force: bool = field(kw_only=True, default=False)
     _created_here: bool = False
-    _looks: int = 0
+    _deleted_here: bool = False
+    _id: str = ""  # while it is under way
 
     def advance(self) -> bool:
+        if self._id and self.peek(lambda: self.api.part_states(self._id)):
+            return False
         stack = self.api.describe(self.order.name)
+        self._id = stack.id if stack is not None and stack.busy else ""
         if stack is None:
             return self._create()
         if stack.busy:
@@ -60,16 +65,26 @@ class StackUp(Step):
             return self._restart(stack)
         if not stack.usable:
             raise BuildFailed(f"stack {stack.name} is {stack.status}: {stack.reason}", fix="look at it in the console")
-        if self.lost(stack):
-            self.api.delete(stack.name)
-            self.now("removing", "an earlier `down` removed what it held")
-            return False
+        if lost := self.lost(stack):
+            return self._remove_rest(stack, lost)
         if self._unchanged(stack):
             self.outputs[self.key] = dict(stack.outputs)
             self.now("ready", "changed" if self.state == "changing" else "")
             self.parts = {}
             return True
         return self._change(stack)
+
+    def _remove_rest(self, stack: Stack, lost: str) -> bool:
+        """Remove a stack whose data a `down` removed; only then it can be made again. Its security group is in use
+        until the file system is gone."""
+        self.now("removing", "what an earlier `down` left")
+        if lost == "gone":
+            self._delete(stack)
+        return False
+
+    def _delete(self, stack: Stack) -> None:
+        self.api.delete(stack.name)
+        self._deleted_here = True
 
     def _create(self) -> bool:
         self.api.create(self.order.name, self.order.body, self.order.filled(self.outputs), self.order.tags)
@@ -78,27 +93,26 @@ class StackUp(Step):
         return False
 
     def _wait(self, stack: Stack) -> bool:
-        """Wait; every second look is at the resources, so that no second brings two calls."""
         words = {"CREATE_IN_PROGRESS": "creating", "DELETE_IN_PROGRESS": "removing"}
         word = words.get(stack.status, "rolling back" if "ROLLBACK" in stack.status else "changing")
-        self._looks += 1
         self.now(word, stack.status if word == "changing" else "")
-        if self._looks % 2 == 0:
-            self.parts = {event.resource: event.status for event in self.api.resources(stack.name)}
         return False
 
     def _restart(self, stack: Stack) -> bool:
         """A stack that never came to be is removed and made again; one that failed just now is reported."""
         if self._created_here and stack.status != "DELETE_FAILED":
             raise failed(self.api, stack, self.order.name)
-        if stack.status == "DELETE_FAILED" and self.state == "removing":
+        if stack.status == "DELETE_FAILED" and self._deleted_here:
             raise failed(self.api, stack, self.order.name)
-        if stack.status == "DELETE_FAILED" and not self.lost(stack) and self._holds_data():
+        lost = self.lost(stack)
+        if lost == "going":
+            return self._remove_rest(stack, lost)
+        if stack.status == "DELETE_FAILED" and not lost and self._holds_data():
             raise BuildFailed(
                 f"stack {stack.name} is half removed and still holds data",
                 fix=f"finish with `trainwright down` and --delete-data {self.key}, or delete the stack in the console",
             )
-        self.api.delete(stack.name)
+        self._delete(stack)
         self.now("removing", "what an earlier attempt left")
         return False
 
@@ -150,10 +164,13 @@ class StackDown(Step):
     before: Callable[[Stack], bool] = field(kw_only=True, default=lambda stack: True)
     blocked: int = 0  # how often something else was in the way
     _deleted_here: bool = False
-    _looks: int = 0
+    _id: str = ""
 
     def advance(self) -> bool:
+        if self._id and self.peek(lambda: self.api.part_states(self._id)):
+            return False
         stack = self.api.describe(self.name)
+        self._id = stack.id if stack is not None and stack.busy else ""
         if stack is None:
             self.now("gone")
             return True
@@ -163,9 +180,6 @@ class StackDown(Step):
         if stack.status == "DELETE_IN_PROGRESS":
             self._deleted_here = True
             self.now("removing")
-            self._looks += 1
-            if self._looks % 2 == 0:
-                self.parts = {event.resource: event.status for event in self.api.resources(stack.id)}
             return False
         if stack.status == "DELETE_FAILED" and self._deleted_here:
             raise failed(self.api, stack, self.name)

@@ -16,6 +16,9 @@ LONGEST_PAUSE = 20.0
 PATIENCE = 15 * 60.0  # seconds without an answer of AWS before a run gives up
 
 
+BUSY = ("creating", "changing", "removing", "rolling back", "stopping")
+
+
 class Clock(Protocol):
     def monotonic(self) -> float: ...
 
@@ -41,6 +44,7 @@ class Step:
     began: float | None = None
     ended: float | None = None
     _pause: float = FIRST_PAUSE
+    _peek: bool = False
 
     def advance(self) -> bool:
         raise NotImplementedError
@@ -49,6 +53,14 @@ class Step:
         """Note a state; a new one is looked at again soon, an old one less and less often."""
         if (state, detail) != (self.state, self.detail):
             self.state, self.detail, self._pause = state, detail, FIRST_PAUSE
+
+    def peek(self, look: Callable[[], dict[str, str]]) -> bool:
+        """Every second look is at the parts instead of at the whole, so that no second brings two calls. True where
+        this one was."""
+        if self._peek:
+            self.parts = look()
+        self._peek = not self._peek
+        return not self._peek
 
     def pause(self) -> float:
         self._pause, pause = min(self._pause * 1.5, LONGEST_PAUSE), self._pause
@@ -75,6 +87,13 @@ def run(steps: Sequence[Step], watch: Watch, clock: Clock = time) -> None:
             try:
                 ended = step.advance()
                 silent_since = None
+            except BuildFailed as error:
+                busy = [other.title.split(":")[0] for other in steps if other is not step and other.state in BUSY]
+                if busy:
+                    error.fix = f"{error.fix or 'run the same command again'} (AWS still works on: {', '.join(busy)})"
+                step.now("failed", error.what)
+                watch(steps, step)
+                raise
             except AwsUnreachable as error:
                 silent_since = silent_since if silent_since is not None else now
                 if now - silent_since > PATIENCE:
