@@ -7,7 +7,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from families import families_page
+from model_families import families_page
 from reference_spec import spec_page
 from reference_verbs import verb_pages
 

@@ -11,7 +11,8 @@ from trainwright.errors import UserError, did_you_mean
 from trainwright.files import read_regular
 from trainwright.train.models.hf_decoders import DECODERS
 from trainwright.train.models.hf_encoders import ENCODERS
-from trainwright.train.models.hf_families import ABSENT, DENSE, IGNORED, OPTIONAL, Config, Family
+from trainwright.train.models.hf_families import ABSENT, DENSE, IGNORED, OPTIONAL
+from trainwright.train.models.hf_family import Config, Family
 from trainwright.train.models.hf_moe import MIXTURES
 from trainwright.train.models.hf_t5 import T5
 from trainwright.train.models.hf_vision import VISION

@@ -8,14 +8,13 @@ from trainwright.train.models.hf_families import (
     LLAMA_DEFAULTS,
     LLAMA_FIELDS,
     ROPE_KEYS,
-    Config,
-    Family,
     activation_name,
     activation_of,
     read_rope,
     rotary_share,
     write_rope,
 )
+from trainwright.train.models.hf_family import Config, Family
 from trainwright.train.models.shape import ModelShape
 
 FULL, SLIDING = "full_attention", "sliding_attention"

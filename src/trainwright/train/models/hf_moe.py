@@ -7,14 +7,13 @@ from trainwright.train.models.hf_families import (
     LLAMA_DEFAULTS,
     LLAMA_FIELDS,
     ROPE_KEYS,
-    Config,
-    Family,
     read_mistral,
     read_qwen,
     read_rope,
     write_qwen,
     write_rope,
 )
+from trainwright.train.models.hf_family import Config, Family
 from trainwright.train.models.shape import ModelShape
 
 # Keys of a router that change the training and not the logits.

@@ -45,7 +45,7 @@ def collect() -> dict[str, dict[str, list[str]]]:
         result = Path(folder) / "families.json"
         path = os.pathsep.join([str(Path(__file__).parent), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
         environment = {**os.environ, RESULT: str(result), "PYTHONPATH": path}
-        words = ["--collect-only", "-q", "-p", "families", "-p", "no:cacheprovider", "-n", "0"]
+        words = ["--collect-only", "-q", "-p", "model_families", "-p", "no:cacheprovider", "-n", "0"]
         command = [sys.executable, "-m", "pytest", *words, *files]
         done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
         if done.returncode or not result.exists():
