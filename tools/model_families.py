@@ -67,13 +67,13 @@ def pytest_collection_finish(session: Any) -> None:
 
 
 def _families(item: Any, mark: Any) -> list[str]:
-    from trainwright.train.models.shape import lookup
+    """The families that the mark names, or the one of the test's parameter: a family, a model, or a word of its own."""
+    from trainwright.train.models.shape import is_published, lookup
 
     if "families" in mark.kwargs:
         return list(mark.kwargs["families"])
     values = item.callspec.params if hasattr(item, "callspec") else {}
-    named = values.get("family") or values.get("kind")
-    model = values.get("model") or values.get("name")
-    if not named and not model:
+    word = next((str(values[name]) for name in ("family", "kind", "model", "name") if name in values), "")
+    if not word:
         raise ValueError(f"{item.nodeid} names no family: a parameter `family`, `kind` or `model`, or families=(...)")
-    return [named or lookup(model).family]
+    return [lookup(word).family if is_published(word) else word]
