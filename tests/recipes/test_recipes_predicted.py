@@ -11,6 +11,7 @@ from resolving import loaded
 from trainwright.jobs.resolve import resolve_job
 from trainwright.predict.job import predict_job
 from trainwright.recipes.load import FOLDER, header, names, recipe
+from trainwright.train.models.shape import lookup
 
 NAMED = [name for name in names() if name != "cpu-ddp"]
 SPEED = re.compile(r"about ([\d,]+) tokens/s per GPU on (\d+) x (\S+), predicted")
@@ -35,7 +36,8 @@ def test_it_fits_and_is_not_wasteful(name: str) -> None:
     prediction = predicted(name)
     assert prediction["memory_gib"] < 0.85 * prediction["memory_limit_gib"]
     assert prediction["recompute"] == recipe(name).recompute, "it fits as it is written"
-    assert prediction["mfu"] > 0.35
+    # Of a mixture of experts, a layer has more weights to gather per FLOP.
+    assert prediction["mfu"] > (0.25 if lookup(str(recipe(name).model)).experts else 0.35)
 
 
 @pytest.mark.parametrize("name", NAMED)

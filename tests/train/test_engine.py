@@ -143,8 +143,3 @@ def test_description_says_what_runs():
 def test_options_that_cannot_be_had(wrong):
     with pytest.raises(UserError):
         engine(**wrong)
-
-
-def test_shapes_that_are_not_trained_are_refused():
-    with pytest.raises(UserError, match="no mixture of experts"):
-        engine(replace(LLAMA, experts=8, experts_per_token=2))

@@ -54,6 +54,7 @@ def curve(values: dict) -> list:
     return [(row["loss"], row["grad_norm"]) for row in metrics(settings)]
 
 
+@pytest.mark.shows("resume")
 @pytest.mark.parametrize("name", CASES)
 def test_a_stopped_run_resumes_exactly(name, tmp_path):
     data = data_for(name, tmp_path)
@@ -69,6 +70,7 @@ def test_a_stopped_run_resumes_exactly(name, tmp_path):
     assert not same(weights(one), weights(resumed))
 
 
+@pytest.mark.shows("plans")
 @pytest.mark.parametrize("name", ["roberta", pytest.param("esm2", marks=pytest.mark.slow)])
 def test_every_plan_gives_the_curve_of_one_process(name, tmp_path):
     data = data_for(name, tmp_path)

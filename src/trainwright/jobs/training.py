@@ -3,7 +3,6 @@ own arguments."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -146,21 +145,17 @@ class TrainingResolver:
         """What our trainer does not have."""
         if not self.ours:
             return
-        if shape is not None and (shape.kind != "decoder" or shape.experts):
+        if shape is not None and shape.kind != "decoder":
             self.outer.refuse(
                 MODEL, "model" if self.job.model else "recipe",
-                what=f"our trainer has dense decoders only, and {shape.name} is none",
-                fix="choose a dense decoder, such as llama3.1-8b, or a recipe of another trainer",
+                what=f"our trainer has decoders only, and {shape.name} is none",
+                fix="choose a decoder, such as llama3.1-8b, or a recipe of another trainer",
             )  # fmt: skip
         if self.job.workers is not None:
             self.outer.refuse(
                 MODEL, "workers", what="our trainer reads ahead in a thread and has no loader processes",
                 fix="leave `workers` out",
             )  # fmt: skip
-        if self.job.parallel is not None and self.job.parallel.ep > 1 and "parallel" not in self.arguments.values:
-            self.outer.refuse(
-                PLAN, "parallel", "ep", what="our trainer has no expert parallelism", fix="leave `ep` out"
-            )
 
     def _sequence(self, shape: ModelShape | None) -> int:
         value = self.value("sequence", self.job.sequence, self.recipe.sequence if self.recipe else None)
@@ -187,11 +182,9 @@ class TrainingResolver:
                 "replicate out to fill the rest",
             )  # fmt: skip
             return None
-        if self.ours and plan.ep > 1 and "parallel" in self.arguments.values:
-            self.outer.refuse(PLAN, "args", what="our trainer has no expert parallelism", fix="leave `ep` out")
-        misfit = replace(plan, ep=1).misfit(shape, sequence) if shape is not None and self.ours else ""
+        misfit = plan.misfit(shape, sequence) if shape is not None and self.ours else ""
         if shape is not None and misfit:
-            sizes = {axis: getattr(plan, axis) for axis in ("tp", "pp", "cp", "virtual_stages")}
+            sizes = {axis: getattr(plan, axis) for axis in ("tp", "pp", "cp", "ep", "virtual_stages")}
             used = {axis: size for axis, size in sizes.items() if size > 1}
             path = self._plan_path(used) if used else ("sequence",)
             self.outer.refuse(PLAN, *path, what=f"{shape.name}: {misfit}", fix=plan.fix(shape, ranks, sequence, 0))
