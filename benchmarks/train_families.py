@@ -41,6 +41,11 @@ CASES = {
         "llama3-8b", ("--sequence", "4096", "--lora-rank", "16", "--base", "random", "--no-isolate"), 2, "tok/s",
         17_000, ("peft-eager",),
     ),
+    "lora-fp8": Case(
+        "llama3-8b",
+        ("--sequence", "4096", "--lora-rank", "16", "--base", "random", "--no-isolate", "--precision", "fp8"),
+        2, "tok/s", 17_000, (),
+    ),
     "esm2": Case("esm2-650m", ("--sequence", "1024"), 16, "tok/s", 100_000, ("hf-eager",)),
     "t5": Case("t5-v1.1-large", ("--sequence", "512"), 64, "tok/s", 120_000, ()),
 }  # fmt: skip
@@ -111,16 +116,46 @@ def show_profile(trainer: Any) -> None:
     from torch.profiler import profile as profiled
 
     data = [trainer.parts.loader.step(n * trainer.config.batch) for n in range(3)]
+    if trainer.engine.device.type == "cuda":
+        torch.cuda.synchronize()
+        began = time.perf_counter()
+        for n in range(12):
+            trainer.engine.train_step(data[n % 3].microbatches, 1e-5)
+        queued = time.perf_counter() - began
+        torch.cuda.synchronize()
+        spent = time.perf_counter() - began
+        print(f"bare steps: {1e3 * spent / 12:.1f} ms, queued in {1e3 * queued / 12:.1f} ms", file=sys.stderr)
     with profiled(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as recorded:
         for step in data:
             trainer.engine.train_step(step.microbatches, 1e-5)
         if trainer.engine.device.type == "cuda":
             torch.cuda.synchronize()
+    show_gaps(recorded.events())
     rows = sorted(recorded.key_averages(), key=lambda row: -row.self_device_time_total)
+    rows = [row for row in rows if row.key.startswith(("aten::", "triton", "_", "Mem")) or "::" in row.key]
     total = sum(row.self_device_time_total for row in rows) / 3e3
     print(f"profile: {total:.1f} ms of kernels per step", file=sys.stderr)
     for row in rows[:22]:
         print(f"  {row.self_device_time_total / 3e3:8.2f} ms  {row.count // 3:5d}x  {row.key[:110]}", file=sys.stderr)
+
+
+def show_gaps(events: Any) -> None:
+    """Where the GPU waits: the longest pauses between kernels, and what runs before and after."""
+    import torch
+
+    kernels = [e for e in events if e.device_type == torch.autograd.DeviceType.CUDA]
+    kernels = sorted(kernels, key=lambda e: e.time_range.start)
+    end, before, gaps, busy = 0.0, "", [], 0.0
+    for kernel in kernels:
+        start, stop = kernel.time_range.start, kernel.time_range.end
+        if end and start > end:
+            gaps.append((start - end, before, kernel.name))
+        busy += max(0.0, stop - max(start, end))
+        if stop > end:
+            end, before = stop, kernel.name
+    print(f"GPU busy {busy / 3e3:.1f} ms, idle {sum(g[0] for g in gaps) / 3e3:.1f} ms per step", file=sys.stderr)
+    for length, first, then in sorted(gaps, reverse=True)[:8]:
+        print(f"  idle {length / 1e3:.2f} ms between {first[:55]} and {then[:55]}", file=sys.stderr)
 
 
 def train_loop(step: Callable[[], Any], per_step: float) -> tuple[float, float]:

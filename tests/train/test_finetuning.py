@@ -15,8 +15,8 @@ from trainwright.errors import UserError
 from trainwright.train.config import TrainConfig
 from trainwright.train.data.batch import IGNORED
 from trainwright.train.data.chat import Rendered, open_template, packed, prepare_chats, prepare_pairs, render
-from trainwright.train.data.loader import Loader, Options, open_samples
 from trainwright.train.data.chat_samples import ChatSamples
+from trainwright.train.data.loader import Loader, Options, open_samples
 from trainwright.train.models import huggingface
 from trainwright.train.models.initialise import initial_value
 from trainwright.train.models.shape import lookup
@@ -28,7 +28,9 @@ ROW = 64
 
 def base_folder(folder: Path) -> Path:
     """Weights of a small Llama as a Hugging Face folder."""
-    read = {n: initial_value(SHAPE, n, s, 5, torch.device("cpu")) for n, s in huggingface.parameter_sizes(SHAPE).items()}
+    read = {
+        n: initial_value(SHAPE, n, s, 5, torch.device("cpu")) for n, s in huggingface.parameter_sizes(SHAPE).items()
+    }
     huggingface.write_folder(SHAPE, read.__getitem__, folder / "base")
     return folder / "base"
 

@@ -19,6 +19,7 @@ from trainwright.recipes.model import Optimization, Recipe, Spread
 from trainwright.spec.model import Checkpoint, Optimizer, Parallel
 from trainwright.train.config import TrainConfig
 from trainwright.train.models.shape import ModelShape, lookup
+from trainwright.train.objectives import name_for
 from trainwright.train.parallel.plan import ParallelPlan, complete, parse_axes
 
 if TYPE_CHECKING:
@@ -65,6 +66,8 @@ class TrainingResolver:
             model=model,
             model_file=model_file,
             shape=shape,
+            objective=self._objective(shape),
+            options=dict(self.recipe.options) if self.recipe and self.ours else {},
             plan=plan,
             sequence=sequence,
             batch=batch,
@@ -145,11 +148,11 @@ class TrainingResolver:
         """What our trainer does not have."""
         if not self.ours:
             return
-        if shape is not None and (shape.kind != "decoder" or shape.experts):
+        if shape is not None and shape.experts:
             self.outer.refuse(
                 MODEL, "model" if self.job.model else "recipe",
-                what=f"our trainer has dense decoders only, and {shape.name} is none",
-                fix="choose a dense decoder, such as llama3.1-8b, or a recipe of another trainer",
+                what=f"our trainer has no mixture of experts, and {shape.name} is one",
+                fix="choose a dense model, such as llama3.1-8b, or a recipe of another trainer",
             )  # fmt: skip
         if self.job.workers is not None:
             self.outer.refuse(
@@ -161,11 +164,22 @@ class TrainingResolver:
                 PLAN, "parallel", "ep", what="our trainer has no expert parallelism", fix="leave `ep` out"
             )
 
+    def _objective(self, shape: ModelShape | None) -> str | None:
+        value = self.value("objective", self.job.objective, self.recipe.objective if self.recipe else None)
+        if value is None or shape is None or not self.ours:
+            return value
+        try:
+            return name_for(str(value), shape)
+        except UserError as error:
+            place = "args" if "objective" in self.arguments.values else "objective" if self.job.objective else "recipe"
+            self.outer.refuse(MODEL, place, what=error.what, fix=error.fix)
+            return None
+
     def _sequence(self, shape: ModelShape | None) -> int:
         value = self.value("sequence", self.job.sequence, self.recipe.sequence if self.recipe else None)
         if value:
             return int(value)
-        longest = min(shape.context, LONGEST_DEFAULT) if shape else LONGEST_DEFAULT
+        longest = min(shape.longest_sequence, LONGEST_DEFAULT) if shape else LONGEST_DEFAULT
         self.default("sequence", longest, f"the model's context, at most {LONGEST_DEFAULT}")
         return longest
 
@@ -188,7 +202,9 @@ class TrainingResolver:
             return None
         if self.ours and plan.ep > 1 and "parallel" in self.arguments.values:
             self.outer.refuse(PLAN, "args", what="our trainer has no expert parallelism", fix="leave `ep` out")
-        misfit = replace(plan, ep=1).misfit(shape, sequence) if shape is not None and self.ours else ""
+        misfit = ""
+        if shape is not None and self.ours:
+            misfit = plan.unsupported(shape) or replace(plan, ep=1).misfit(shape, sequence)
         if shape is not None and misfit:
             sizes = {axis: getattr(plan, axis) for axis in ("tp", "pp", "cp", "virtual_stages")}
             used = {axis: size for axis, size in sizes.items() if size > 1}

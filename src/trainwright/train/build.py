@@ -13,8 +13,8 @@ from torch.distributed.tensor._utils import compute_local_shape_and_global_offse
 
 from trainwright.errors import UserError
 from trainwright.train.backend import choose_backend
-from trainwright.train.models.attention import ROW_STEPS
 from trainwright.train.lora import apply_lora, initial_adapter, is_adapter
+from trainwright.train.models.attention import ROW_STEPS
 from trainwright.train.objectives.base import Objective
 from trainwright.train.optimizer import AdamW, local
 from trainwright.train.parallel.activation import apply_checkpointing

@@ -35,7 +35,9 @@ class TrainConfig:
     objective: str = option("", "what", "what to train for (default: the usual one of that kind of model)")
     data: tuple[str, ...] = option((), "what", "prepared folder, s3://bucket/prefix or builtin:stdlib; `A:3 B:1` mixes")
     base: str = option("", "what", "start from these weights: a Hugging Face folder, a run or a checkpoint")
-    lora_rank: int = option(0, "what", "train LoRA adapters of this rank on all linear layers; 0: train the whole model")
+    lora_rank: int = option(
+        0, "what", "train LoRA adapters of this rank on all linear layers; 0: train the whole model"
+    )
     lora_alpha: float = option(32.0, "what", "LoRA: the adapters are scaled by alpha / rank")
     dpo_beta: float = option(0.1, "what", "DPO: how strongly the model is kept near the one it started from")
     steps: int = option(100, "what", "train up to this step", least=1)

@@ -70,7 +70,9 @@ class Record:
         self.lock: TextIO | None = None
         self.trackers: Trackers | None = None
         self.journal = Journal(self.folder, world.first)
-        self.console = Console(config.steps, world.first, samples_of=objective.tokens_per_sample if objective.counts_samples else 0)
+        self.console = Console(
+            config.steps, world.first, samples_of=objective.tokens_per_sample if objective.counts_samples else 0
+        )
         self.tokens, self.flops = objective.tokens_per_sample, objective.flops_per_token()
         self.peak = (peak_flops(world.device) or 0.0) * world.size
         self.first_start = time.time()

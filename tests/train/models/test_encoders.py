@@ -123,6 +123,7 @@ def test_the_loss_curve_is_that_of_transformers(name, tmp_path):
     def loss(batch):
         if shape.family != "esm2":
             return lambda model: model(input_ids=batch.tokens, labels=batch.targets).loss
+
         # transformers has no packed proteins: one document at a time, with the mean over all targets.
         def each(model):
             total = 0.0

@@ -127,7 +127,9 @@ def conversations(inputs: Iterable[str], key: str = "messages") -> Iterator[tupl
                     row = json.loads(line)
                     yield (row if key == "" else row[key]), where
                 except (ValueError, KeyError, TypeError) as error:
-                    raise UserError(f"no {key or 'JSON'} here ({error!r})", where=where, fix=f'{{"{key}": […]}}') from error
+                    raise UserError(
+                        f"no {key or 'JSON'} here ({error!r})", where=where, fix=f'{{"{key}": […]}}'
+                    ) from error
 
 
 def valid(messages: Any, where: str) -> list[Message]:

@@ -36,7 +36,9 @@ def parser() -> argparse.ArgumentParser:
     make = verbs.add_parser("prepare", help="tokenize files or folders into shards; continues where it was stopped")
     make.add_argument("inputs", nargs="+", metavar="INPUT", help="files, folders, or builtin:stdlib")
     make.add_argument("-o", "--output", required=True, type=Path, metavar="FOLDER", help="where the shards go")
-    make.add_argument("--tokenizer", default="bytes", metavar="FILE", help="tokenizer.json, `bytes` (default) or `esm2`")
+    make.add_argument(
+        "--tokenizer", default="bytes", metavar="FILE", help="tokenizer.json, `bytes` (default) or `esm2`"
+    )
     make.add_argument("--end-token", default="", metavar="WORD", help="the tokenizer's word that ends a document")
     make.add_argument("--train-bpe", type=count, metavar="WORDS", help="first train a byte-level BPE of this size here")
     make.add_argument("--field", default="text", help="the field of a record that holds the text (default: text)")

@@ -101,7 +101,9 @@ def recoloured(x: Tensor, dice: Tensor, options: CropOptions) -> Tensor:
     if x.shape[1] != len(GREY):
         means = x.mean((1, 2, 3))
         shift = (1 - contrast) * bright * means
-        return (x * (bright * contrast)[:, None, None, None].to(x.dtype) + shift[:, None, None, None].to(x.dtype)).clamp(0, 1)
+        return (
+            x * (bright * contrast)[:, None, None, None].to(x.dtype) + shift[:, None, None, None].to(x.dtype)
+        ).clamp(0, 1)
     saturation = torch.where(dice[:, 5] < options.grey, 0.0, factor(3, options.saturation))
     angle = torch.where(on, 2 * math.pi * options.hue * (2 * dice[:, 4] - 1), 0.0)
     grey = torch.tensor(GREY, device=x.device)

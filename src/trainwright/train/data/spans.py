@@ -76,7 +76,7 @@ class SpanSamples(Samples):
             noise = self._noise(torch.Generator().manual_seed(seed >> 1))
             tokens[row] = self._without(plain.tokens[row], noise)
             targets[row] = self._without(plain.tokens[row], ~noise, first=True)
-        return Batch(tokens, targets, torch.arange(self.lengths.inputs).expand_as(tokens))
+        return Batch(tokens, targets, torch.arange(self.lengths.inputs).repeat(len(ids), 1))
 
     def _noise(self, generator: torch.Generator) -> Tensor:
         """Which tokens are cut out: spans of random lengths between stretches of random lengths, a stretch first."""

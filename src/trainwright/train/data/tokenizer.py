@@ -43,9 +43,7 @@ class ByteTokenizer:
 class ProteinTokenizer:
     """ESM-2's alphabet: one token per residue, between <cls> and <eos>; an unknown letter is <unk>."""
 
-    words = (
-        "<cls> <pad> <eos> <unk> L A G V S E R T I D P K Q N F Y M H W C X B U Z O . - <null_1> <mask>"
-    ).split()  # fmt: skip
+    words = ["<cls>", "<pad>", "<eos>", "<unk>", "L", "A", "G", "V", "S", "E", "R", "T", "I", "D", "P", "K", "Q", "N", "F", "Y", "M", "H", "W", "C", "X", "B", "U", "Z", "O", ".", "-", "<null_1>", "<mask>"]  # fmt: skip
     id = TokenizerId(PROTEINS, vocab=len(words), eos=2)
 
     def __init__(self) -> None:

@@ -111,7 +111,7 @@ class Encoder(nn.Module):
     def forward(self, tokens: Tensor, inputs: EncoderInputs) -> Tensor:
         """Tokens [b, s] to logits, or to the loss."""
         x = self.hidden(tokens, inputs).flatten(0, 1)
-        x = self.head(x if inputs.chosen is None else x[inputs.chosen])
+        x = self.head(x if inputs.chosen is None else x.index_select(0, inputs.chosen))
         if inputs.targets is None:
             logits = F.linear(x, self.embed.weight, self.head.bias)
             return logits.view(*tokens.shape, -1) if inputs.chosen is None else logits

@@ -66,8 +66,22 @@ MPT = {
     "mlp.up.": "transformer.blocks.{}.ffn.up_proj.",
     "mlp.down.": "transformer.blocks.{}.ffn.down_proj.",
 }
-PARTS = {"bert": "query key value", "roberta": "query key value", "esm2": "query key value", "vit": "query key value"}  # else q, k, v
-TABLES = {**ENCODER_TABLES, "llama": LLAMA, "mistral": LLAMA, "qwen2": LLAMA, "qwen3": LLAMA, "gpt2": GPT2, "gpt3": GPT2, "mpt": MPT}
+PARTS = {
+    "bert": "query key value",
+    "roberta": "query key value",
+    "esm2": "query key value",
+    "vit": "query key value",
+}  # else q, k, v
+TABLES = {
+    **ENCODER_TABLES,
+    "llama": LLAMA,
+    "mistral": LLAMA,
+    "qwen2": LLAMA,
+    "qwen3": LLAMA,
+    "gpt2": GPT2,
+    "gpt3": GPT2,
+    "mpt": MPT,
+}
 
 
 def huggingface_name(shape: ModelShape, name: str) -> str:

@@ -23,8 +23,8 @@ from trainwright.train.models.decoder import Linear
 from trainwright.train.models.initialise import normal
 from trainwright.train.models.shape import ModelShape, attention_parameters, mlp_parameters
 from trainwright.train.models.vision import VisionTransformer
-from trainwright.train.objectives.base import Objective
 from trainwright.train.neighbours import nearest_neighbour_accuracy
+from trainwright.train.objectives.base import Objective
 from trainwright.train.parallel.layout import Layout
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class StudentAndTeacher(nn.Module):
                 inputs.sums[-1] += len(goal)
         images = len(inputs.counts)
         output = self.student(crops)
-        temperature = torch.tensor(inputs.temperature, device=goal.device)
+        temperature = torch.full((), inputs.temperature, device=goal.device)  # a copy from the host would wait
         loss = self.loss(
             output.view(-1, images, output.shape[-1]), goal.view(GLOBALS, images, -1), inputs.centre, temperature
         )
@@ -112,9 +112,9 @@ def dino_loss(student: Tensor, teacher: Tensor, centre: Tensor, temperature: Ten
     small = len(student) - GLOBALS
     wanted = torch.cat([goal.flip(0), goal.sum(0, keepdim=True).expand(small, -1, -1)])
     scores = student.float() / STUDENT_TEMPERATURE
-    terms = torch.tensor([1.0] * GLOBALS + [float(GLOBALS)] * small, device=scores.device)[:, None]
-    pairs = GLOBALS * len(student) - GLOBALS
-    return (terms * scores.logsumexp(-1) - (wanted * scores).sum(-1)).sum(0) / pairs
+    normaliser = scores.logsumexp(-1)
+    total = normaliser[:GLOBALS].sum(0) + GLOBALS * normaliser[GLOBALS:].sum(0) - (wanted * scores).sum((0, 2))
+    return total / (GLOBALS * len(student) - GLOBALS)
 
 
 class Dino(Objective):

@@ -48,7 +48,7 @@ class MaskedLM(Objective):
             mask=bidirectional_mask(batch.tokens, batch.documents, batch.mixed_rows),
             embed_scale=batch.embed_scale,
             chosen=chosen,
-            targets=targets if chosen is None else targets[chosen],
+            targets=targets if chosen is None else targets.index_select(0, chosen),
             scale=scale,
         )
 
