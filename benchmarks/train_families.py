@@ -1,5 +1,5 @@
-"""Training speed of the families beside decoders on one GPU: encoders, vision, LoRA and T5, each beside a peer in the same
-run, through the trainer's own loop and on fresh batches.
+"""Training speed of encoders, vision transformers, LoRA and T5 on one GPU, each beside a peer in the same run, through
+the trainer's own loop and on fresh batches.
 
     PYTHONPATH=src python3 benchmarks/train_families.py [--only roberta,dino] [--peers] [--json FILE] [--debug]
 

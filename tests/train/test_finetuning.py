@@ -1,7 +1,6 @@
-"""Fine-tuning: chats and their masks, LoRA against PEFT, DPO against its formula, from imported weights to an export."""
+"""Fine-tuning: chats and their masks, LoRA against PEFT, DPO against its formula, from weights to an export."""
 
 import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +20,6 @@ from trainwright.train.models import huggingface
 from trainwright.train.models.initialise import initial_value
 from trainwright.train.models.shape import lookup
 
-sys.path.append("/tmp/o18/site")
 SHAPE = replace(lookup("llama3.1-8b-debug"), name="tiny", layers=2, vocab=300)
 ROW = 64
 
@@ -173,10 +171,8 @@ def test_lora_follows_peft_and_exports_to_it(tmp_path):
 
 def pair_data(folder: Path) -> str:
     user = {"role": "user", "content": "pick"}
-    rows = [
-        {key: [user, {"role": "assistant", "content": text}] for key, text in (("chosen", f"good {n}"), ("rejected", "no" * (n % 4 + 1)))}
-        for n in range(30)
-    ]  # fmt: skip
+    texts = [{"chosen": f"good {n}", "rejected": "no" * (n % 4 + 1)} for n in range(30)]
+    rows = [{k: [user, {"role": "assistant", "content": text}] for k, text in pair.items()} for pair in texts]
     (folder / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     prepare_pairs([str(folder / "pairs.jsonl")], folder / "pairs", "bytes", ROW)
     return str(folder / "pairs")

@@ -1,5 +1,5 @@
-"""A moving average of trained parameters, kept in frozen parameters of the same layout (the teacher of DINO). It is held
-in fp32: in bf16 a small step of the average would be rounded away. All tensors lie in one, so that an update is a few
+"""A moving average of trained parameters, kept in frozen parameters of the same layout (DINO's teacher). It is held in
+fp32: in bf16 a small step of the average would be rounded away. All tensors lie in one, so that an update is a few
 kernels and not a few for each tensor."""
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""LoRA (arXiv 2106.09685), applied to a plain model from outside: every linear layer of the blocks gets two narrow
-matrices, and only those are trained. A layer that computes queries, keys and values together has an adapter for each."""
+"""LoRA (arXiv 2106.09685), applied to a plain model from outside: each linear layer of the blocks gets two narrow
+matrices, and only those are trained. A layer that gives queries, keys and values together has an adapter for each."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Images as samples, with the interface of prepared tokens: the n-th sample of the job is known for every n, so that
-order and resume are exact. Sources are folders and tar files of images (`data/images.py`), `.npy` arrays with any number
-of channels, and a built-in set of textures."""
+order and resume are exact. Sources are folders and tar files of images (`data/images.py`), `.npy` arrays with any
+number of channels, and a built-in set of textures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Samples for span corruption (T5): spans of a sample are cut out, and are what the decoder has to give back. All samples
+"""Samples for span corruption (T5): spans of a sample are cut out, and the decoder has to give them back. All samples
 have one length on both sides, so nothing is padded. The choice depends on seed, epoch and sample alone."""
 
 from __future__ import annotations

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from trainwright.errors import UserError, did_you_mean
 from trainwright.files import read_regular
-from trainwright.train.models.hf_families import ABSENT, FAMILIES, IGNORED, OPTIONAL, Config, Family
+from trainwright.train.models.hf_families import ABSENT, FAMILIES, IGNORED, OPTIONAL
+from trainwright.train.models.hf_family import Config, Family
 from trainwright.train.models.shape import ModelShape, debug_sibling, shape_from, shapes
 
 OWN_FAMILIES = {"gpt3": "gpt2", "esm2": "esm"}  # families of the shape table that another model type writes

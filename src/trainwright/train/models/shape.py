@@ -128,7 +128,7 @@ def debug_sibling(shape: ModelShape) -> ModelShape:
     heads = 4 if shape.kv_heads == 1 else kv_heads * min(group, 4)
     hidden = 16 * heads
     ffn = max(16, round(hidden * shape.ffn / shape.hidden / 16) * 16)
-    pixels = {"image": 32, "patch": 8} if shape.kind == "vision" else {}
+    vision = shape.kind == "vision"
     return replace(
         shape,
         name=shape.name + DEBUG,
@@ -139,9 +139,10 @@ def debug_sibling(shape: ModelShape) -> ModelShape:
         head_dim=16,
         ffn=ffn,
         vocab=min(shape.vocab, 2048),
-        context=17 if pixels else min(shape.context, 1024),
+        context=17 if vision else min(shape.context, 1024),
         window=min(shape.window, 64),
-        **pixels,
+        image=32 if vision else shape.image,
+        patch=8 if vision else shape.patch,
     )
 
 

@@ -1,5 +1,5 @@
-"""DINO (arXiv 2104.14294): a student learns to give its small and large crops of an image the output that its teacher, a
-moving average of it, gives the other large crop. No labels; evaluated by nearest neighbours."""
+"""DINO (arXiv 2104.14294): a student learns to give its crops of an image the output that its teacher, a moving
+average of it, gives the other large crop. No labels; evaluated by nearest neighbours."""
 
 from __future__ import annotations
 
@@ -204,7 +204,8 @@ class Dino(Objective):
         self.teacher.update(self.options.teacher_momentum + (1 - self.options.teacher_momentum) * rise)
         if engine.plan.world > 1:
             dist.all_reduce(self.sums)
-        self.centre.lerp_(self.sums[:-1] / self.sums[-1], 1 - CENTRE_MOMENTUM)
+        mean = self.sums[:-1] / self.sums[-1]
+        self.centre.lerp_(torch.where(mean.isfinite(), mean, self.centre), 1 - CENTRE_MOMENTUM)
 
     def state(self) -> dict[str, Tensor]:
         return {**self.teacher.state(), "centre": self.centre}

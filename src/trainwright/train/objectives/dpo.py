@@ -63,7 +63,8 @@ class PolicyAndReference(nn.Module):
             start = (self.policy if self.reference is None else self.reference)(tokens, plain)
         gain = self.beta * (self.policy(tokens, plain) - start)
         margin = gain[0::2] - gain[1::2]
-        assert inputs.targets is not None and inputs.scale is not None
+        assert inputs.targets is not None
+        assert inputs.scale is not None
         counts = (inputs.targets[0::2] != IGNORED).any(1)
         if not torch.is_grad_enabled():
             self.right.append(torch.stack([((margin > 0) & counts).sum(), counts.sum()]))
