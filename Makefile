@@ -22,7 +22,7 @@ $(VENV)/.base: pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) pip setuptools wheel hatchling editables
 	$(PIP) torch numpy
-	$(PIP) --no-build-isolation -e .[aws,k8s,data]
+	$(PIP) --no-build-isolation -e .[aws,k8s,data,watch]
 	@$(BIN)/python -m compileall -q src/trainwright
 	@touch $@
 
@@ -38,17 +38,21 @@ $(VENV)/.docs: $(VENV)/.base
 .venvs/.made: $(VENV)/.dev $(wildcard judges/*.txt)
 	-@PYTHONPATH=tests $(BIN)/python -c "from judges.pcluster import environment as e; e('pcluster'), e('checkov')" && touch $@
 
-.PHONY: system
+.PHONY: system system-tests
 system:
 	@sh tools/system-packages.sh
+
+# A browser looks at the pages that are tested.
+system-tests:
+	@sh tools/system-packages.sh chromium fonts-dejavu-core jq prometheus prometheus-alertmanager
 
 demo: $(VENV)/.base system
 	$(BIN)/trainwright demo
 
-test: $(VENV)/.dev .venvs/.made system
+test: $(VENV)/.dev .venvs/.made system-tests
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow and not gpu" $(ARGS)
 
-test-slow: $(VENV)/.dev .venvs/.made system
+test-slow: $(VENV)/.dev .venvs/.made system-tests
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "slow and not gpu" $(ARGS)
 
 lint: $(VENV)/.dev
@@ -64,11 +68,12 @@ format: $(VENV)/.dev
 
 docs: $(VENV)/.docs
 	$(BIN)/python tools/generate_docs.py
+	$(BIN)/python tools/recordings.py
 	$(BIN)/mkdocs build --strict
 
 bench: $(VENV)/.dev
 	$(PIP) --no-build-isolation -e .[bench]
-	@for script in benchmarks/check.py benchmarks/loader.py benchmarks/checkpoint.py benchmarks/predict_accuracy.py; do \
+	@for script in benchmarks/check.py benchmarks/loader.py benchmarks/checkpoint.py benchmarks/predict_accuracy.py benchmarks/collectives.py benchmarks/images.py; do \
 	  test -f $$script && { echo "== $$script"; $(BIN)/python $$script || exit 1; }; done
 
 clean:

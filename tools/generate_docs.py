@@ -18,9 +18,12 @@ FAMILIES = {
     "BEN": "Benchmarks", "CAP": "Capacity", "CFG": "Configuration", "CFN": "CloudFormation", "DSP": "DeepSpeed",
     "EKS": "EKS", "ENV": "Environment variables", "HYP": "HyperPod", "IMG": "Images", "JOB": "Jobs",
     "K8S": "Kubernetes", "NET": "Network", "PYT": "Training scripts", "SEC": "Security", "SHL": "Shell scripts",
-    "SLU": "Slurm settings", "SPC": "Specs", "STO": "Storage",
+    "SLU": "Slurm settings", "SPC": "Specs", "STO": "Storage", "TFM": "Terraform",
 }  # fmt: skip
-LANGUAGES = {".yaml": "yaml", ".json": "json", ".sh": "bash", ".sbatch": "bash", ".dockerfile": "dockerfile"}
+LANGUAGES = {
+    ".yaml": "yaml", ".json": "json", ".sh": "bash", ".sbatch": "bash", ".dockerfile": "dockerfile",
+    ".conf": "ini", ".tf": "hcl",
+}  # fmt: skip
 
 
 def page(rules: list[Rule]) -> str:

@@ -42,9 +42,13 @@ def _users(document: dict[str, Any], parts: dict[str, dict[str, Any]]) -> dict[s
 
 def _references(field: dict[str, Any]) -> list[str]:
     own = [field["$ref"].rpartition("/")[2]] if "$ref" in field else []
-    inner = [*field.get("anyOf", ()), *field.get("allOf", ())]
+    inner = _alternatives(field)
     inner += [field[key] for key in ("items", "additionalProperties") if isinstance(field.get(key), dict)]
     return own + [name for item in inner for name in _references(item)]
+
+
+def _alternatives(field: dict[str, Any]) -> list[dict[str, Any]]:
+    return [kind for key in ("anyOf", "allOf", "oneOf") for kind in field.get(key, ())]
 
 
 def _section(name: str, part: dict[str, Any], users: list[str], parts: dict[str, dict[str, Any]]) -> str:
@@ -66,10 +70,8 @@ def _type(field: dict[str, Any]) -> str:
         return f"[{name.strip('_').removesuffix('Input').lower()}](#{_anchor(name)})"
     if unit := UNITS.get(next((str(example) for example in field.get("examples", ())), "")):
         return f"[{unit}](../spec.md#units)"
-    if "anyOf" in field or "allOf" in field:
-        kinds = [
-            _type(kind) for kind in (*field.get("anyOf", ()), *field.get("allOf", ())) if kind.get("type") != "null"
-        ]
+    if alternatives := _alternatives(field):
+        kinds = [_type(kind) for kind in alternatives if kind.get("type") != "null"]
         return " or ".join(dict.fromkeys(kinds))
     if choices := field.get("enum") or ([field["const"]] if "const" in field else []):
         return ", ".join(f"`{choice}`" for choice in choices)

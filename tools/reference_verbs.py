@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from unittest import mock
 
 import click
+from recordings import NAMES as RECORDED
 
 from trainwright.cli.main import VERBS, LazyVerbs
 
@@ -48,6 +49,8 @@ def _page(verb: str, parent: click.Context) -> str:
     command = parent.command.get_command(parent, verb)
     assert command is not None
     parts = [f"# {verb}", VERBS[verb]]
+    if verb in RECORDED:
+        parts.append(f"![What `trainwright {verb}` prints](../../images/terminal/{verb}.svg)")
     if command.context_settings.get("ignore_unknown_options"):  # the node side parses these words with argparse
         parts += _parser_sections(_parser_of(command, []))
         for word in MORE_PARSERS.get(verb, ()):

@@ -1,9 +1,10 @@
 #!/bin/sh
 # System packages for the demo and the tests: a real Slurm, an ssh server, network tools. Installed where this is root on
-# Debian or Ubuntu; elsewhere it says what is missing, and the parts that need it are skipped with that reason.
+# Debian or Ubuntu; elsewhere it says what is missing, and the parts that need it are skipped with that reason. Further
+# packages are named as arguments.
 set -eu
 
-packages="slurmctld slurmd slurm-client munge tini iproute2 openssh-server openssh-client"
+packages="slurmctld slurmd slurm-client munge tini iproute2 openssh-server openssh-client $*"
 missing=""
 for package in $packages; do
   dpkg -s "$package" >/dev/null 2>&1 || missing="$missing $package"

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import shlex
 import unicodedata
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,8 +39,8 @@ def _escaped(letter: str) -> str:
     return f"\\{letter}" if letter in "\\'" else letter
 
 
-def shell_environment(folder: Path, **options: Any) -> Environment:
-    """A template engine for the scripts of a folder."""
+def shell_environment(folder: Path | Sequence[Path], **options: Any) -> Environment:
+    """A template engine for the scripts of a folder, or of several: the first that has a name wins."""
     import jinja2
 
     def printed(value: object) -> str:

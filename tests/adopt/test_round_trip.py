@@ -92,7 +92,7 @@ CASES: dict[str, Expected] = {
         rendered=["--ntasks-per-node=8", "--constraint=p4d"],
     ),
     "wrapper.sbatch": Expected(
-        4, 8, 8, "srun", ["bash", "run_paxml.sh", "--steps", "10"],
+        4, 8, 8, "srun", ["/bin/bash", "run_paxml.sh", "--steps", "10"],
         {"XLA_FLAGS": "--xla_gpu_enable_latency_hiding_scheduler=true --xla_gpu_graph_level=0"},
         rendered=["--nodes=4", "--ntasks-per-node=8"],
     ),
@@ -126,6 +126,66 @@ CASES: dict[str, Expected] = {
         2, 8, 8, "torchrun", ["bash", "-c", 'cd /fsx/app; exec "$@"', "rank", "python", "train.py", "--b", "2"], {},
         "10h",
         ["--container-mounts=/fsx:/fsx,/home:/home", "--gres=gpu:8"],
+    ),
+    "appended-arrays.sbatch": Expected(
+        2, 8, 8, "torchrun",
+        ["python", "/workspace/lm/pretrain_gpt.py", "--num-layers", "32", "--hidden-size", "4096",
+         "--tensor-model-parallel-size", "1", "--swiglu", "--normalization", "RMSNorm", "--seq-length", "4096",
+         "--global-batch-size", "32", "--split", "100,0,0", "--lr", "6.0e-5", "--data-path",
+         "/fsx/llama2/text_document", "--fp16"],
+        {"CUDA_DEVICE_MAX_CONNECTIONS": "1", "FI_PROVIDER": "efa"}, None,
+        ["--partition=gpu-p5", "--container-mounts=/fsx/check:/fsx", "SLURM_CPUS_PER_TASK=$((SLURM_CPUS_ON_NODE / 1))"],
+    ),
+    "fp8-bash-lc.sbatch": Expected(
+        6, 4, 4, "srun", ["bash", "-lc", 'cd /opt/lm; exec "$@"', "rank", "./train.sh"],
+        {"RECIPE": "mxfp8", "SIZE": "8b"}, None, ["--ntasks-per-node=4", "--exclusive"],
+    ),
+    "worker-function.sbatch": Expected(
+        2, 1, 8, "plain",
+        ["bash", "-c", 'exec python /src/worker.py "$NODE_RANK" $( scontrol show hostnames $SLURM_JOB_NODELIST )'],
+        {"FI_PROVIDER": "efa"}, None, ["--container-image=/apps/tf.sqsh", "--container-mounts=/fsx:/fsx,/apps:/apps"],
+    ),
+    "maxtext.sbatch": Expected(
+        2, 1, 0, "srun",
+        ["bash", "-c", "exec python3 MaxText/train.py MaxText/configs/base.yml run_name=base-synthetic "
+         '"base_output_directory=$DATA_PATH/maxtext-outputs" dataset_type=synthetic steps=10'],
+        {"XLA_PYTHON_CLIENT_MEM_FRACTION": "0.7"}, None, ["--ntasks-per-node=1"],
+    ),
+    "escaped-dollars.sbatch": Expected(
+        4, 8, 8, "torchrun",
+        ["python", "-m", "torchtitan.train", "--job.config_file", "./configs/llama3_8b.toml"],
+        {"LOGLEVEL": "INFO", "NCCL_BUFFSIZE": "2097152"}, "12h", ["--cpus-per-task=96", "--gres=gpu:8"],
+    ),
+    "apptainer.sbatch": Expected(
+        2, 4, 4, "srun",
+        ["bash", "-c", 'exec apptainer exec --nv --bind /scratch:/scratch "$SCRATCH/images/train.sif" python -u '
+         "train.py --config configs/base.yaml trainer.devices=4 trainer.num_nodes=2"],
+        {"SLURM_CPU_BIND": "none"}, "8h", ["--cpus-per-task=18", "--constraint='a100|h100'"],
+    ),
+    "single-node-no-srun.sbatch": Expected(
+        1, 8, 8, "torchrun",
+        ["bash", "-c", '. /fsx/venvs/vit/bin/activate; cd "$SLURM_SUBMIT_DIR"; exec python main.py --lr '
+         '"${LR[$SLURM_ARRAY_TASK_ID]}" --data-path \'/fsx/imagenet 1k\' --output_dir "/fsx/out/$SLURM_ARRAY_TASK_ID"'],
+        {}, "3d", ["--array=0-3%1", "--time=3-00:00:00"],
+    ),
+    "short-options.sbatch": Expected(
+        2, 4, 4, "torchrun",
+        ["bash", "-c", 'module purge; module load cuda/12.4 nccl; eval "$(conda shell.bash hook)"; conda activate '
+         'bert; exec "$@"', "rank", "python", "run_glue.py", "--deepspeed", "ds_config.json", "--lr", "2e-5"],
+        {}, "150min", ["--account=proj42", "--partition=gpu", "--gres=gpu:4", "--cpus-per-task=48"],
+    ),
+    "accelerate-launcher-var.sbatch": Expected(
+        4, 1, 8, "plain",
+        ["bash", "-c", "source ~/.bashrc; exec accelerate launch --config_file fsdp.yaml --num_processes 32 "
+         '--num_machines 4 --main_process_ip "$MASTER_ADDR" --main_process_port "$MASTER_PORT" --machine_rank '
+         '"$NODE_RANK" --role "$(hostname -s|tr -dc \'0-9\'):" --tee 3 sft.py --model_name org/model --max_steps 100'],
+        {}, None, ["--gres=gpu:8", "--exclusive"],
+    ),
+    "unset-deepspeed.sbatch": Expected(
+        1, 1, 0, "plain",
+        ["bash", "-c", 'exec deepspeed --num_nodes "$NUM_NODES" --num_gpus "$NUM_GPUS_PER_NODE" --master_addr '
+         '"$MASTER_ADDR" "$PWD/../lm/finetune_llama.py" --tensor-model-parallel-size 2 --lr 2e-5 --deepspeed'],
+        {}, None, ["--container-image=/fsx/apps/deepspeed.sqsh"],
     ),
     "trainjob.yaml": Expected(
         3, 4, 4, "torchrun", ["python", "/app/train.py", "--epochs", "2"], {"LOGLEVEL": "INFO"}, None,
@@ -183,6 +243,49 @@ def test_the_rendered_job_keeps_it(name: str, tmp_path: Path, monkeypatch: pytes
         words = json.dumps(rendered)
         assert all(json.dumps(word)[1:-1] in words for word in expected.command if word != "python")
         assert all(json.dumps(value)[1:-1] in words for value in expected.env.values())
+
+
+WORDS = ("--lr", "1e-4", "a b", "it's", '"q"', "#x", "$HOME is not read", "--x=y z", "*.py", "a;b", "é", "\\\\n")
+
+
+def random_launcher(chance: random.Random) -> tuple[str, Expected]:
+    """A launcher in one of the usual styles, and what it says."""
+    nodes, each = chance.randint(1, 8), chance.choice((1, 4, 8))
+    words = chance.choices(WORDS, k=chance.randint(0, 6))
+    env = {f"NAME_{n}": chance.choice(WORDS) for n in range(chance.randint(0, 3))}
+    time = chance.choice((None, 30, 90))
+    style = chance.choice(("array", "appended", "inline", "module"))
+    lines = ["#!/bin/bash", f"#SBATCH --nodes={nodes}", f"#SBATCH --gres=gpu:{each}", "#SBATCH --cpus-per-task=8"]
+    lines += [f"#SBATCH --time={time}"] if time else []
+    lines += [f"export {name}={shlex.quote(value)}" for name, value in env.items()]
+    quoted = [shlex.quote(word) for word in words]
+    half = len(words) // 2
+    arrays = {
+        "array": ["declare -a ARGS=(", *(f"    {word}" for word in quoted), ")"],
+        "appended": [f"ARGS=({' '.join(quoted[:half])})", f"ARGS+=({' '.join(quoted[half:])})"],
+    }
+    lines += arrays.get(style, [])
+    given = '"${ARGS[@]}"' if style in arrays else " ".join(quoted)
+    program = "-m pkg.train" if style == "module" else "train.py"
+    lines.append(f"srun -l torchrun --nnodes=$SLURM_NNODES --nproc_per_node={each} {program} {given} 2>&1 | tee log")
+    limit = {None: None, 30: "30min", 90: "90min"}[time]
+    return "\n".join(lines), Expected(nodes, each, each, "torchrun", ["python", *program.split(), *words], env, limit)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_launcher_by_chance_keeps_what_it_says(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text, expected = random_launcher(random.Random(seed))
+    (tmp_path / "job.sbatch").write_text(text)
+    spec = adopt([str(tmp_path / "job.sbatch")]).spec
+    job, queue = spec["jobs"][0], spec["queues"][0]
+    assert (job["nodes"], job["processes"], queue["gpus"]) == (expected.nodes, expected.processes, expected.gpus), text
+    assert (job["launcher"], job["command"]) == (expected.launcher, expected.command), text
+    assert (job.get("env", {}), job.get("time")) == (expected.env, expected.time), text
+    if seed % 8 == 0:
+        monkeypatch.setenv("TRAINWRIGHT_HOME", str(tmp_path))
+        (tmp_path / "spec.yaml").write_text(spec_text(adopt([str(tmp_path / "job.sbatch")])))
+        done = CliRunner().invoke(cli, ["submit", str(tmp_path / "spec.yaml"), "--dry-run"], catch_exceptions=False)
+        assert shlex.join(expected.command) in done.stdout.replace(" \\\n  ", " ")
 
 
 def test_the_shell_in_a_command_runs_as_the_script_did(tmp_path: Path) -> None:
@@ -257,7 +360,8 @@ def test_secrets_are_not_copied() -> None:
     for name in ("deepspeed.sbatch", "pytorchjob.yaml"):
         adoption = adopt([str(FILES / name)])
         assert "hf_" not in json.dumps(as_data(adoption))
-        assert any("HF_TOKEN" in note.what for note in adoption.dropped)
+        assert any("HF_TOKEN" in note.what for note in adoption.assumed)
+        assert adoption.spec["jobs"][0]["env"]["HF_TOKEN"] == {"secret": {"env": "HF_TOKEN"}}
 
 
 def test_the_verb_prints_spec_and_notes(tmp_path: Path) -> None:
@@ -273,6 +377,64 @@ def test_the_verb_prints_spec_and_notes(tmp_path: Path) -> None:
     assert set(data) == {"spec", "carried", "assumed", "dropped"}
     with pytest.raises(UserError, match="is there already"):
         run.invoke(cli, ["adopt", str(FILES / "neuron.sbatch"), "-o", str(out)], catch_exceptions=False)
+
+
+VALUES = {
+    "RUN": "lora", "IMAGE_URI": "img:1", "REPO_URI": "img:1", "NUM_NODES": "2", "EPOCHS": "1", "GPU_PER_NODE": "8",
+    "EFA_PER_NODE": "32", "INSTANCE_TYPE": "p5.48xlarge", "FSX_CLAIM": "fsx", "TENSOR_PARALLEL": "8",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "processes", "instance", "command", "env"),
+    [
+        ("hyperpod-job.yaml-template", 1, "g5.2xlarge",
+         ["python", "/workspace/train_lora.py", "--model_id=org/model", "--num_train_epochs=1"],
+         {"TOKENIZERS_PARALLELISM": "false", "HF_HOME": "/tmp/hf"}),
+        ("etcd-configmap.yaml-template", 8, "p5.48xlarge", ["python", "/workspace/conf/sft.py", "--max_steps 100"],
+         {"LOGLEVEL": "INFO", "TENSOR_PARALLEL": "8", "FI_PROVIDER": "efa"}),
+    ],
+)  # fmt: skip
+def test_a_filled_in_template(
+    name: str, processes: int, instance: str, command: list[str], env: dict[str, str],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    adoption = adopt([str(FILES / name)], VALUES)
+    job, queue = adoption.spec["jobs"][0], adoption.spec["queues"][0]
+    assert (job["nodes"], job["processes"], queue["instance"]) == (2, processes, instance)
+    assert (job["launcher"], job["command"], job["env"]) == ("torchrun", command, env)
+    monkeypatch.setenv("TRAINWRIGHT_HOME", str(tmp_path))
+    (tmp_path / "spec.yaml").write_text(spec_text(adoption))
+    done = CliRunner().invoke(cli, ["submit", str(tmp_path / "spec.yaml"), "--dry-run"], catch_exceptions=False)
+    assert f"--nproc-per-node={processes}" in done.stdout
+
+
+def test_what_stands_beside_a_job_is_accounted_for() -> None:
+    dropped = {note.what for note in adopt([str(FILES / "etcd-configmap.yaml-template")], VALUES).dropped}
+    assert {"Service etcd", "Deployment etcd", "toleration workload", "volume /workspace/conf (configMap)"} <= dropped
+
+
+def test_a_queue_label_of_kueue_is_carried_over(tmp_path: Path) -> None:
+    text = (
+        (FILES / "pytorchjob.yaml")
+        .read_text()
+        .replace("metadata:", "metadata:\n  labels: {kueue.x-k8s.io/queue-name: team-a}", 1)
+    )
+    (tmp_path / "job.yaml").write_text(text)
+    assert adopt([str(tmp_path / "job.yaml")]).spec["kubernetes"]["kueue"] == "team-a"
+
+
+def test_a_file_that_the_script_writes_is_named() -> None:
+    adoption = adopt([str(FILES / "short-options.sbatch")])
+    assert any(note.what == "ds_config.json" and "before `submit`" in note.why for note in adoption.dropped)
+
+
+def test_a_program_beside_the_script_is_found_there(tmp_path: Path) -> None:
+    script = tmp_path / "job.sbatch"
+    script.write_text("#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --exclusive\nsrun -l exec_torchrun.sh\n")
+    assert adopt([str(script)]).spec["jobs"][0]["command"] == ["exec_torchrun.sh"]
+    (tmp_path / "exec_torchrun.sh").touch()
+    assert adopt([str(script)]).spec["jobs"][0]["command"] == ["./exec_torchrun.sh"]
 
 
 def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:

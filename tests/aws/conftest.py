@@ -12,3 +12,30 @@ def overlay(tmp_path, monkeypatch):
     tables.clear_caches()
     yield tables.overlay_folder()
     tables.clear_caches()
+
+
+@pytest.fixture
+def cloud(tmp_path, monkeypatch):
+    """An empty AWS account in this process, under a virtual clock: nothing here sleeps."""
+    import time
+
+    from moto import mock_aws
+    from standin import api
+    from standin.clock import Clock
+    from standin.harness import Cloud
+    from standin.world import World, gate
+
+    monkeypatch.setenv("TRAINWRIGHT_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
+    monkeypatch.delenv("AWS_PROFILE", raising=False)
+    world = World(Clock(pace=10.0))
+    monkeypatch.setattr(time, "sleep", world.clock.sleep)  # botocore's own pauses between attempts
+    api.install(world)
+    with mock_aws():
+        remove = gate(world)
+        try:
+            yield Cloud(world)
+        finally:
+            remove()
+            api.uninstall()

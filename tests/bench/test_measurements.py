@@ -10,9 +10,10 @@ import pytest
 
 from trainwright.bench.machine import instance_type
 from trainwright.bench.results import parse_size
+from trainwright.catalog.accelerators import accelerator_named
 from trainwright.errors import UserError
 from trainwright.report.curve import Axes, Curve, svg
-from trainwright.report.device import accelerator_named, limits
+from trainwright.report.device import limits
 
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:

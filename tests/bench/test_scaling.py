@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from trainwright.errors import UserError
-from trainwright.report.scaling import Speed, efficiency, facts, scaling_picture, scaling_text, speed_of
+from trainwright.platforms.local.daemons import missing_programs
+from trainwright.report.scaling import Speed, efficiency, facts, node_counts, scaling_picture, scaling_text, speed_of
 
 
 def test_the_published_vision_case() -> None:
@@ -43,3 +49,44 @@ def test_measured_stands_beside_predicted() -> None:
     assert rows[0]["off"] == pytest.approx(1 / 9)
     assert "+11%" in scaling_text(rows)
     assert scaling_picture("x", speeds).count("<polyline") == 3
+
+
+SPEC = """
+name: scaled
+platform: local
+queues: [{name: q, count: 2}]
+jobs: [{name: train, recipe: cpu-ddp, steps: 12}]
+"""
+
+
+@pytest.mark.slow
+def test_a_job_of_the_local_slurm_at_one_and_two_nodes(tmp_path: Path) -> None:
+    """Through the public commands, with no `trainwright` on the PATH: measured beside predicted at each count."""
+    if missing_programs():
+        pytest.skip("no Slurm on this machine")
+    home = tempfile.mkdtemp(prefix="tw")  # short, since unix sockets lie below it
+    here = {**os.environ, "TRAINWRIGHT_HOME": home, "XDG_CACHE_HOME": str(tmp_path), "PATH": "/usr/sbin:/usr/bin:/bin"}
+    (tmp_path / "spec.yaml").write_text(SPEC)
+
+    def trainwright(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "trainwright", *words]
+        return subprocess.run(command, cwd=tmp_path, env=here, capture_output=True, text=True, check=False)
+
+    try:
+        assert trainwright("up", "spec.yaml").returncode == 0
+        done = trainwright("bench", "scaling", "spec.yaml", "train", "--nodes", "1,2", "--json", "--plot", "s.svg")
+        assert done.returncode == 0, done.stderr
+        rows = json.loads(done.stdout)["rows"]
+    finally:
+        trainwright("down", "spec.yaml", "--force")
+        shutil.rmtree(home)
+    assert [row["nodes"] for row in rows] == [1, 2]
+    assert all(row["tokens_per_s"] > 0 and row["predicted"] > 0 and row["off"] is not None for row in rows)
+    assert (tmp_path / "s.svg").read_text().count("<polyline") >= 2
+
+
+@pytest.mark.parametrize("text", ["1,b", "0", "", "2,,4", "-1"])
+def test_node_counts_are_numbers(text: str) -> None:
+    with pytest.raises(UserError, match="no list of node counts"):
+        node_counts(text)
+    assert node_counts("1, 2,4") == [1, 2, 4]

@@ -5,6 +5,7 @@ import pytest
 from trainwright.catalog.storage import (
     ebs_monthly_usd,
     find_lustre_rule,
+    ipv4_monthly_usd,
     lustre_monthly_usd,
     lustre_problem,
     lustre_rules,
@@ -80,7 +81,10 @@ def test_months():
     assert ebs_monthly_usd(500) == pytest.approx(40.0)
     assert ebs_monthly_usd(100, iops=4000, throughput_mb_s=225) == pytest.approx(8 + 5 + 4)
     assert s3_monthly_usd(1024) == pytest.approx(23.552)
-    assert nat_monthly_usd() == pytest.approx(36.5)
+    assert openzfs_monthly_usd(512, 160, deployment="MULTI_AZ_1") == pytest.approx(512 * 0.18 + 160 * 0.87)
+    assert nat_monthly_usd() == pytest.approx(32.85)
+    assert nat_monthly_usd(gib=1000) - nat_monthly_usd() == pytest.approx(45.0)
+    assert ipv4_monthly_usd() == pytest.approx(3.65)
 
 
 def test_every_rule_has_a_price():

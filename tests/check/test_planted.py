@@ -84,6 +84,41 @@ PLANTED = {
         ("FromPort: 111, ToPort: 111, SourceSecurityGroupId: !Ref Clients",
          "FromPort: 111, ToPort: 111, CidrIp: 0.0.0.0/0"),
     ],
+    "../../../src/trainwright/check/examples/SLU004/good.slurm.conf": [
+        ("Nodes=gpu[01-16]", "Nodes=gpu[01-18]"),
+        ("GresTypes=gpu\n", ""),
+        ("select/cons_tres", "select/linear"),
+        ("CPUs=192", "CPUs=200"),
+        ("task/affinity,task/cgroup", "task/affinity"),
+    ],
+    "../../../src/trainwright/check/examples/TFM001/good.tf": [
+        ("AL2023_x86_64_NVIDIA", "AL2023_x86_64_STANDARD"),
+        ("p5.48xlarge", "p5.48xlrage"),
+        ("min_size       = 4", "min_size       = 6"),
+        ("instance_market_options = { market_type = \"capacity-block\" }", ""),
+        ("enable_efa_support      = true", ""),
+    ],
+    "../../../src/trainwright/check/examples/K8S002/good.kueue.yaml": [
+        ("nominalQuota: 16", "nominalQuota: 8"),
+        ("{name: cpu, nominalQuota: 384}", "{name: cpus, nominalQuota: 384}"),
+        ("- name: p5-nodes", "- name: p5-noeds"),
+        ("train:1.4.0", "train:latest"),
+    ],
+    "../../../src/trainwright/check/examples/K8S002/good.rayjob.yaml": [
+        ("shutdownAfterJobFinishes: true", "shutdownAfterJobFinishes: false"),
+        ('num-gpus: "1"', 'num-gpus: "4"'),
+        ("limits: {nvidia.com/gpu: 1}", "limits: {nvidia.com/gpu: }"),
+    ],
+    "../../../src/trainwright/check/examples/K8S003/good.karpenter.yaml": [
+        ("consolidationPolicy: WhenEmpty", "consolidationPolicy: WhenEmptyOrUnderutilized"),
+        ("[us-east-2a]", "[us-east-2a, us-east-2b, us-east-2c]"),
+        ("  capacityReservationSelectorTerms: [{id: cr-0a1b2c3d4e5f67890}]\n", ""),
+    ],
+    "../../../src/trainwright/check/examples/JOB015/good.accelerate.yaml": [
+        ("num_processes: 32", "num_processes: 31"),
+        ("machine_rank: 0", "machine_rank: 4"),
+        ("10.0.3.17", "127.0.0.1"),
+    ],
     "right/eks.yaml": [
         ("efaEnabled: true", "efaEnabled: false"),
         ("maxSize: 8", "maxSize: 4"),
@@ -104,4 +139,5 @@ def test_planted_mistakes_are_found(tmp_path: Path) -> None:
             total += 1
             if not [f for f in check([str(path)]).findings if f.level != "info"]:
                 missed.append(f"{name}: {new}")
+    assert total >= 88
     assert len(missed) <= 0.05 * total, "\n".join([f"{total - len(missed)} of {total}", *missed])

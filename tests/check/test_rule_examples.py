@@ -16,8 +16,9 @@ from trainwright.check.engine import Selection, check
 from trainwright.check.registry import all_rules
 
 sys.path.insert(0, str(Path(__file__).parent))
-from written_facts import WrittenFacts
+from written_facts import WrittenFacts, WrittenNode
 
+DOCS = Path(__file__).parents[2] / "docs/rules"
 EXAMPLES = Path(__file__).parents[2] / "src/trainwright/check/examples"
 BAD = sorted(path for path in EXAMPLES.glob("*/bad*") if path.suffix != ".expect")
 GOOD = sorted(EXAMPLES.glob("*/good*"))
@@ -34,6 +35,8 @@ def name(path: Path) -> str:
 
 
 def facts_for(path: Path) -> dict[str, Any]:
+    if ".node." in path.name:
+        return {"node": WrittenNode(path.with_name("facts.toml"))}
     return {"aws": WrittenFacts(path.with_name("facts.toml"))} if ".aws." in path.name else {}
 
 
@@ -69,3 +72,17 @@ def test_every_code_of_the_table_is_a_rule() -> None:
     wanted = {tuple(line.split(",")) for line in table.read_text().split()[1:]}
     have = {(rule.code, rule.level) for rule in all_rules()}
     assert wanted - have == set()
+
+
+def test_every_page_has_all_its_parts() -> None:
+    """What, why, fix, source, when it is right to ignore it, a bad and a good example; and no part is empty."""
+    missing = []
+    for rule in all_rules():
+        text = rule.document
+        for part in ("Why:", "Fix:", "Source:", "When to ignore:"):
+            match = re.search(rf"^{part}(.*?)(?=\n\n|\Z)", text, re.DOTALL | re.MULTILINE)
+            if match is None or len(match[1].split()) < 2:
+                missing.append(f"{rule.code} ({rule.needs}): {part}")
+        page = (DOCS / f"{rule.code}.md").read_text()
+        missing += [f"{rule.code}: {head}" for head in ("## Example", "## Use instead") if head not in page]
+    assert missing == []

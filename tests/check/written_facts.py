@@ -58,3 +58,19 @@ def _rules(row: dict[str, Any], key: str) -> tuple[GroupRule, ...]:
         )
         for one in row.get(key, ())
     )
+
+
+class WrittenNode:
+    """A node's answers over a TOML file: the paths it has, and nothing else."""
+
+    def __init__(self, path: Path) -> None:
+        self.answers = tomllib.loads(path.read_text())
+
+    def path_exists(self, path: str) -> bool:
+        return path in self.answers["paths"]
+
+    def interfaces(self) -> list[str]:
+        return []
+
+    def version(self, software: str) -> str | None:
+        return None

@@ -17,6 +17,7 @@ from trainwright.spec.starters import starters
 EXPECTED = {
     "local", "monitored", "p4de-base", "p4de-boot-scripts", "p4de-custom-image", "p4de-train-g5-infer",
     "p5-capacity-block", "p5-reservation", "p5-reservation-group", "roberta", "trn1-custom-image", "vision-g4dn",
+    "batch-p4d", "batch-p5-block", "eks-g5", "eks-p4de", "eks-p5-block", "eks-trn1",
 }  # fmt: skip
 
 
@@ -28,7 +29,7 @@ def test_the_list_has_every_starter_with_its_price() -> None:
     result = run()
     assert result.exit_code == 0
     assert all(name in result.stdout for name in EXPECTED)
-    assert "$223.55" in result.stdout
+    assert "$223.56" in result.stdout
     assert "$6.53 + block" in result.stdout, "a block is paid beside what its row costs by the hour"
 
 

@@ -23,7 +23,7 @@ def run(*args: str) -> Result:
 def test_the_summary_names_what_is_created_and_what_it_costs(tmp_path: Path) -> None:
     result = run(EXAMPLE, "-o", str(tmp_path / "plan"), "--explain")
     assert result.exit_code == 0
-    for expected in ("p5-reservation-lustre-fsx", "$223.55 an hour", "4 × p5.48xlarge", "2026-08-22", "us-east-2"):
+    for expected in ("p5-reservation-lustre-fsx", "$223.56 an hour", "4 × p5.48xlarge", "2026-08-22", "us-east-2"):
         assert expected in result.stdout
     assert "queues.train.efa" in result.stdout
     assert "p5.48xlarge has 32 EFA cards" in result.stdout
@@ -37,7 +37,7 @@ def test_json_is_what_plan_json_holds(tmp_path: Path) -> None:
     assert facts == json.loads((tmp_path / "plan" / "plan.json").read_text())
     assert jobs[0]["values"]["queue"]["value"] == "train"
     assert facts["cluster"]["name"] == "p5-reservation"
-    assert facts["price"]["hour_full"] == pytest.approx(223.55, abs=0.01)
+    assert facts["price"]["hour_full"] == pytest.approx(223.56, abs=0.01)
     assert {part["part"] for part in facts["price"]["parts"]} >= {"head", "queue train", "storage /fsx", "network"}
     assert set(facts["files"]) == {
         str(path.relative_to(tmp_path / "plan"))

@@ -56,13 +56,19 @@ def test_the_planted_mistakes_are_found_fixed_and_planned(context: Context) -> N
 @pytest.mark.slow
 @pytest.mark.slurm
 @pytest.mark.skipif(bool(daemons.missing_programs()), reason="no Slurm on this machine")
-@pytest.mark.timeout(420)
+@pytest.mark.timeout(600)
 def test_the_whole_story(tmp_path: Path) -> None:
     environment = {**os.environ, "TRAINWRIGHT_HOME": str(tmp_path)}
     command = [sys.executable, "-m", "trainwright", "demo"]
-    done = subprocess.run([*command, "--json"], env=environment, capture_output=True, text=True, timeout=400)
+    done = subprocess.run([*command, "--json", "--web"], env=environment, capture_output=True, text=True, timeout=580)
     steps = {step["title"]: step for step in json.loads(done.stdout)}
     assert {step["status"] for step in steps.values()} == {"pass"}, done.stderr
     assert steps["Train it again, and kill a node on the way"]["facts"]["same_as_undisturbed"] is True
+    assert steps["Check the health of every node"]["facts"]["checks"] > 0
+    assert steps["Measure the collectives"]["facts"]["verdicts"]["correctness"] == "pass"
+    report = Path(steps["Write the report: predicted beside measured"]["facts"]["report"])
+    assert f"report: {report}" in done.stderr
+    assert "Predicted beside measured" in report.read_text()
+    assert "live page: http://127.0.0.1:" in done.stderr
     subprocess.run([*command, "--clean"], env=environment, check=True, timeout=60)
     assert not (tmp_path / "demo").exists()

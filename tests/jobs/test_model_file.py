@@ -71,6 +71,23 @@ def test_a_resumed_run_takes_the_copy_of_the_first(folder: Path) -> None:
     assert filled(again).run.folder != run.folder
 
 
+@pytest.mark.parametrize("args", [["--model", "tiny.json"], ["--lr", "1e-4", "--model=tiny.json"]])
+def test_a_model_among_the_arguments_travels_too(folder: Path, args: list[str]) -> None:
+    planned = filled(written(folder, model=SMALL, args=args, steps=5))
+    copy = planned.run.folder / "code/tiny.json"
+    (folder / "tiny.json").unlink()
+    command = planned.launch.command
+    assert parse_arguments(list(command[command.index("trainwright.train") + 1 :])).model == str(copy)
+    (folder / "other.yaml").write_text(LOCAL)
+    again = filled(resume.resumed_spec(planned.run, resume.ResumeRequest(spec=str(folder / "other.yaml"))))
+    assert (again.run.folder / "code/tiny.json").read_text() == copy.read_text()
+
+
+def test_a_model_that_cannot_be_read_here_is_refused_by_its_name(folder: Path) -> None:
+    problems = resolve_job(written(folder, args=["--model", "/fsx/elsewhere.json"])).problems
+    assert (problems[0].path, "/fsx/elsewhere.json" in problems[0].what) == (("jobs", 0, "args"), True)
+
+
 def test_a_named_model_is_passed_by_its_name(folder: Path) -> None:
     command = filled(written(folder, model=SMALL)).launch.command
     assert command[command.index("--model") + 1] == SMALL

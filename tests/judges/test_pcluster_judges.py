@@ -4,6 +4,7 @@ validators. Each message that remains is accounted for by the name of its valida
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from pathlib import Path
 
@@ -17,11 +18,14 @@ from trainwright.errors import UserError
 from trainwright.platforms.parallelcluster.updates import policies
 from trainwright.platforms.plan.tree import ClusterPlan, make_plan
 from trainwright.spec.load import load
+from trainwright.stacks.library import template
 from trainwright.stacks.references import fill
 
 pytestmark = pytest.mark.judge
 
-EXAMPLES = [path for path in sorted((ROOT / "examples").glob("*.yaml")) if path.stem != "local"]
+EXAMPLES = [
+    path for path in sorted((ROOT / "examples").glob("*.yaml")) if "platform: parallelcluster" in path.read_text()
+]
 
 # Messages that are true and meant: the spec asked for it.
 MEANT = {
@@ -167,3 +171,21 @@ def test_a_plan_of_a_spec_by_chance_is_accepted(seed: int, pcluster_bin: Path, t
         return
     errors = [m for m in validate_text(text, plan.spec.name) if m.level == "ERROR"]
     assert errors == []
+
+
+def test_the_s3_endpoint_admits_every_bucket_that_the_package_names(pcluster_bin: Path) -> None:
+    """What nodes fetch from S3 and put there on their way up, read from ParallelCluster's own sources."""
+    (package,) = pcluster_bin.parent.glob("lib/python3*/site-packages/pcluster")
+    sources = [path for path in (package / "resources").rglob("*") if path.suffix in (".sh", ".yaml", ".json")]
+    named: set[str] = set()
+    for path in sources:
+        if "batch" not in path.parts:  # ParallelCluster 3.16 builds clusters with Slurm only
+            named |= set(re.findall(r"([\w${}:.-]+)\.s3\.[$A-Za-z]", path.read_text(errors="replace")))
+    buckets = {name.rpartition("/")[2].replace("${AWS::Region}", "us-east-2") for name in named}
+    assert buckets == {"us-east-2-aws-parallelcluster"}, "a new one: is it only read? Then the policy admits it"
+    signal = (package / "resources/head_node/user_data.sh").read_text()
+    assert "cfn-signal" in signal, "the wait condition's bucket, by a presigned URL"
+    policy = template("network").text
+    assert "cloudformation-waitcondition-${AWS::Region}/*" in policy
+    reads = policy[policy.index("Sid: PublicReads") :].split("Sid:")[1]
+    assert 'Action: s3:GetObject\n            Resource: "*"' in reads

@@ -116,7 +116,7 @@ class World:
         name = f"{self.plan.spec.name}-{uuid.uuid4().hex[:12]}"
         self._bucket(name)
         for file, key in self.plan.scripts.items():
-            self.client("s3").put_object(Bucket=name, Key=key, Body=self.plan.files[file].encode())
+            self.client("s3").put_object(Bucket=name, Key=key, Body=self.plan.content(file))
         return {"BucketName": name}
 
     def _bucket(self, name: str) -> None:

@@ -15,7 +15,9 @@ from trainwright.cli.advise import command as advise_command
 from trainwright.cli.predict import command as predict_command
 from trainwright.errors import UserError
 from trainwright.predict import PredictRequest, predict
+from trainwright.predict.constants import constants
 from trainwright.predict.evidence import NEW_SOURCE
+from trainwright.predict.hardware import device
 
 DATA = Path(__file__).parents[2] / "benchmarks" / "data"
 ISSUE = ["--model", "llama3-70b", "--instance", "p5.48xlarge", "--nodes", "16", "--parallel", "shard=16,tp=8",
@@ -176,7 +178,7 @@ def test_calibration_moves_one_number_and_the_next_prediction_with_it(tmp_path: 
     before = json.loads(run(*words).stdout)["tokens_per_s"]
     out = run("--calibrate", str(make_run(tmp_path / "a", 0.9)), str(make_run(tmp_path / "b", 0.9))).stdout
     assert "matmul_sustained_hopper" in out
-    assert "error on 2 runs" in out
+    assert "error on 2 measured" in out
     record = json.loads(run(*words).stdout)
     assert record["tokens_per_s"] == pytest.approx(before * 0.9, rel=0.01)
     assert NEW_SOURCE not in record["outside_evidence"]
@@ -191,6 +193,41 @@ def test_calibration_keeps_what_the_runs_do_not_inform(tmp_path: Path):
     assert "alltoall_exposed" not in out
     (tmp_path / "config" / "trainwright" / "predict.json").unlink()
     assert "nothing changed" in run("--calibrate", str(make_run(tmp_path / "b", 1.0))).stdout
+
+
+def device_file(path: Path, pace: float, gpu: str = "NVIDIA H200") -> Path:
+    """A result of `bench device` on two GPUs whose best bf16 product is `pace` times what predictions count on."""
+    assumed = device("h200").matmul_rate("bf16", constants()) / 1e12
+    rows = [
+        {"device": f"cuda:{i}", "kind": kind, "name": "", "value": assumed * pace * part, "unit": "TFLOP/s"}
+        for i in range(2) for kind, part in (("matmul bf16", 1.0), ("matmul bf16", 0.8), ("matmul fp8", 9.0))
+    ]  # fmt: skip
+    path.write_text(json.dumps({"kind": "device", "machine": {"gpu": gpu}, "rows": rows}), encoding="utf-8")
+    return path
+
+
+def test_a_device_measurement_moves_the_matmul_rate_less_than_a_run(tmp_path: Path):
+    words = ["--model", "llama3-8b", "--instance", "p5en.48xlarge", "--json"]
+    before = json.loads(run(*words).stdout)["tokens_per_s"]
+    out = run("--calibrate", str(device_file(tmp_path / "device.json", 0.9))).stdout
+    assert out.startswith("matmul_sustained_hopper")
+    assert len(out.splitlines()) == 1, "a product says nothing of communication"
+    after = json.loads(run(*words).stdout)
+    assert 0.91 < after["tokens_per_s"] / before < 0.96
+    assert NEW_SOURCE in after["outside_evidence"], "a product is no run of this cluster"
+    (tmp_path / "config" / "trainwright" / "predict.json").unlink()
+    assert "nothing changed" in run("--calibrate", str(device_file(tmp_path / "device.json", 1.0))).stdout
+
+
+@pytest.mark.parametrize("gpu", ["", "AMD EPYC"])
+def test_a_device_result_without_a_known_gpu_is_refused(tmp_path: Path, gpu: str):
+    with pytest.raises(UserError, match="no bf16 product of a GPU"):
+        CliRunner().invoke(
+            predict_command, ["--calibrate", str(device_file(tmp_path / "d.json", 1.0, gpu))], catch_exceptions=False
+        )
+    (tmp_path / "d.json").write_text("[]")
+    with pytest.raises(UserError, match="is no result of"):
+        CliRunner().invoke(predict_command, ["--calibrate", str(tmp_path / "d.json")], catch_exceptions=False)
 
 
 def test_a_calibration_far_from_the_published_rows_is_questioned(tmp_path: Path):

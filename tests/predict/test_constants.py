@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from trainwright.predict.constants import Constants, Traffic, constants, table
+from trainwright.predict.constants import Traffic, constants, scalar_names, table
 from trainwright.predict.profiles import Profile, profiles
 from trainwright.train.models.shape import shapes
 
@@ -47,9 +47,7 @@ def test_no_constant_is_keyed_by_a_source_a_model_or_a_row():
         assert not any(word in key.lower() for word in words if len(word) > 6), key
 
 
-@pytest.mark.parametrize(
-    "name", [f.name for f in dataclasses.fields(Constants) if f.name not in ("traffic", "attention")]
-)
+@pytest.mark.parametrize("name", scalar_names())
 def test_every_constant_says_what_it_is_and_where_it_comes_from(name):
     entry = table()[name]
     assert isinstance(entry["value"], float | int)
@@ -59,7 +57,7 @@ def test_every_constant_says_what_it_is_and_where_it_comes_from(name):
 
 
 def test_the_constants_are_few():
-    assert len(dataclasses.fields(Constants)) <= 40
+    assert len(scalar_names()) <= 38
     fitted = [k for k, v in table().items() if isinstance(v, dict) and str(v.get("from", "")).startswith("training")]
     assert len(fitted) <= 24
 
@@ -85,5 +83,4 @@ def test_traffic_grows_as_fusion_falls():
 
 
 def test_unused_entries_are_refused():
-    known = {f.name for f in dataclasses.fields(Constants)}
-    assert set(table()) == known
+    assert set(table()) == {*scalar_names(), "traffic", "attention"}

@@ -23,9 +23,9 @@ def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def test_a_debug_model_is_predicted_from_a_probe(tmp_path: Path):
-    found = local.predict_local(*JOB)
-    assert found.tokens_per_step == 256
-    assert found.step_time_s == pytest.approx(sum(found.parts.values()))
+    prediction = local.predict_local(*JOB)
+    assert prediction.tokens_per_step == 256
+    assert prediction.step_time_s == pytest.approx(sum(prediction.parts.values()))
     assert list((tmp_path / "trainwright" / "probes").glob("*.json"))
 
 
@@ -34,6 +34,15 @@ def test_a_second_prediction_does_not_measure_again(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(local, "measure", lambda *_: pytest.fail("measured again"))
     again = local.predict_local(*JOB)
     assert again.tokens_per_s == first.tokens_per_s
+
+
+def test_replicas_sum_their_gradients_once_per_step():
+    """Shards gather and scatter in every microbatch; replicas wait for one sum, however many microbatches there are."""
+    shard, replicate = (local.exchange(10**6, 4, plan, 8, 1.0) for plan in (ParallelPlan(shard=2), ParallelPlan(2)))
+    assert replicate < shard / 8
+    assert replicate == local.exchange(10**6, 4, ParallelPlan(2), 1, 1.0)
+    both = local.exchange(10**6, 4, ParallelPlan(replicate=2, shard=2), 8, 1.0)
+    assert shard < both < shard + replicate + 4 * local.SUMS * local.GLOO_START
 
 
 def test_ranks_exchange_gradients_and_share_the_optimizer():

@@ -105,7 +105,7 @@ def test_the_bar_fits_every_terminal(width: int) -> None:
     text = bar_line(progress, RUNNING, width)
     assert len(text) <= width
     assert "step 40" in text
-    assert width < 65 or ("╌" in text and "ETA" in text)
+    assert width < 75 or ("╌" in text and "ETA" in text and "9.00M" in text)
 
 
 def test_the_bar_shows_prediction_beside_measurement_where_there_is_room() -> None:
@@ -113,6 +113,9 @@ def test_the_bar_shows_prediction_beside_measurement_where_there_is_room() -> No
     progress.take([line(step, step * 2.0) for step in range(1, 121)])
     words = "step 120/500  loss 0.0083  12.3k tokens/s (13.0k predicted)  ETA 0:12:40"
     assert bar_line(progress, RUNNING, 200) == "━" * 10 + "╌" * 30 + "  " + words
-    assert bar_line(progress, RUNNING, 60) == "step 120/500  loss 0.0083  12.3k tok/s  ETA 0:12:40"
+    assert bar_line(progress, RUNNING, 60) == "step 120/500  loss 0.0083  12.3k of 13.0k tok/s  ETA 0:12:40"
+    assert bar_line(progress, RUNNING, 56) == "step 120/500  loss 0.0083  12.3k tok/s  ETA 0:12:40"
+    ended = JobStatus("1", "pretrain", "cancelled", "slurm")
+    assert bar_line(progress, ended, 60) == "cancelled  step 120/500  loss 0.0083  12.3k of 13.0k tok/s"
     waiting = JobStatus("1", "pretrain", "pending", "slurm", reason="Resources")
     assert bar_line(Progress(steps=500), waiting, 60) == "pending (Resources)"

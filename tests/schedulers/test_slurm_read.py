@@ -1,4 +1,4 @@
-"""What Slurm prints, read: lines as 22.05 and later write them."""
+"""What Slurm prints, read: lines as 20.11 and later write them."""
 
 from __future__ import annotations
 
@@ -96,6 +96,38 @@ def test_slurm_24_11_prints_what_we_read() -> None:
         job.id: job.state for job in (read.from_completion_file(line, "tx") for line in parts["comp"].splitlines())
     }
     assert ended == {"1": "completed", "2": "failed", "3": "cancelled", "4": "cancelled", "5": "completed"}
+
+
+# `scontrol --oneliner show job` by version, after their documentation: what came, went and was renamed stands at {a}
+# (before the partition), {b} (among the nodes) and {c} (at the end).
+SHOW_JOB = (
+    "JobId=41 JobName=train-1 UserId=me(1000) GroupId=me(1000) MCS_label=N/A Priority=9 Nice=0 Account=a QOS=n "
+    "JobState=RUNNING Reason=None Dependency=(null) Requeue=1 Restarts=1 BatchFlag=1 Reboot=0 ExitCode=0:0 "
+    "RunTime=00:00:04 TimeLimit=1-00:00:00 TimeMin=N/A SubmitTime=2026-11-15T03:55:47 EligibleTime=2026-11-15T03:55:47 "
+    "AccrueTime=2026-11-15T03:55:47 StartTime=2026-11-15T03:55:49 EndTime=2026-11-16T03:55:49 Deadline=N/A {a} "
+    "Partition=main AllocNode:Sid=head:12 ReqNodeList=(null) ExcNodeList=(null) NodeList=n[1-2] BatchHost=n1 {b} "
+    "NumNodes=2 NumCPUs=2 NumTasks=2 CPUs/Task=1 ReqB:S:C:T=0:0:*:* Features=(null) DelayBoot=00:00:00 "
+    "OverSubscribe=OK Contiguous=0 Licenses=(null) Network=(null) {c}"
+)
+TRES = "ReqTRES=cpu=2,mem=4000M,node=2,billing=2 AllocTRES=cpu=2,node=2,billing=2"
+VERSIONS = {
+    "20.11": ("SuspendTime=None SecsPreSuspend=0", "TRES=cpu=2,node=2,billing=2", "WorkDir=/b Power= NtasksPerTRES:0"),
+    "21.08": ("PreemptTime=None Scheduler=Main", "TRES=cpu=2,node=2,billing=2", "Command=/a WorkDir=/b Power="),
+    "22.05": ("Scheduler=Backfill", "TRES=cpu=2,node=2", "Comment=several words WorkDir=/b"),
+    "23.02": ("Scheduler=Main", TRES, "StdOut=/b/job.log Power="),
+    "23.11": ("Scheduler=Main", TRES, "TresPerTask=cpu=1"),
+    "24.05": ("Scheduler=Main", TRES, "StdIn=/dev/null StdOut=/b/job.log"),
+    "25.05": ("Scheduler=Main", f"StepMgrEnabled=Yes {TRES}", "LicensesAlloc=(null)"),
+    "25.11": ("Scheduler=Main", TRES, "SubmitLine=sbatch --parsable a JobState=FAILED Restarts=9"),
+}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_version_says_the_same_of_a_job(version: str) -> None:
+    status = read.from_show_job(SHOW_JOB.format(**dict(zip("abc", VERSIONS[version], strict=True))), "demo")
+    assert (status.id, status.name, status.state, status.exit_code) == ("41", "train-1", "running", 0)
+    assert (status.queue, status.nodes, status.node_list, status.restarts) == ("main", 2, "n[1-2]", 1)
+    assert (status.submitted, status.started) == ("2026-11-15T03:55:47", "2026-11-15T03:55:49")
 
 
 def test_an_array_is_over_when_its_last_task_is() -> None:

@@ -83,7 +83,6 @@ def test_what_was_not_asked_for_is_not_in_the_script() -> None:
         "--time",
         "--array",
         "--exclusive",
-        "--signal",
         "container",
         "health",
         "activate",

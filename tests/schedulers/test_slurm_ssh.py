@@ -113,6 +113,23 @@ def test_an_own_script_meets_where_slurm_names_the_nodes_as_it_likes(laptop: She
     assert {line.split("]")[0] for line in lines} >= {"[rank-0", "[rank-1"}
 
 
+def test_a_secret_goes_over_ssh_and_into_no_file(
+    laptop: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    value = "it's a $(" + "secret)\nof two lines"  # in two parts: the folder also holds the difference to the commit
+    monkeypatch.setenv("MY_TOKEN", value)
+    request = order(
+        laptop, tmp_path, nodes=1, command=["bash", "-c", 'printf %s "$TOKEN" | wc -c'], launcher="plain",
+        env={"TOKEN": {"secret": {"env": "MY_TOKEN"}}},
+    )  # fmt: skip
+    run = submission.submit(request, submission.plan(request))
+    lines: list[str] = []
+    status = follow.follow(run, request.scheduler, None, lines.append, pause=0.1)
+    assert (status.state, lines[-1].split()[-1]) == ("completed", "29"), lines
+    files = [path.read_bytes() for path in Path(run.where).rglob("*") if path.is_file()]
+    assert not any(value.split("\n")[0].encode() in text for text in files)
+
+
 def test_cancel_and_refusal_over_ssh(laptop: Shell, tmp_path: Path) -> None:
     request = order(laptop, tmp_path)
     run = submit_counting(request, "--steps=6")

@@ -92,7 +92,7 @@ def test_every_mistake_is_reported_at_once_in_order(tmp_path: Path) -> None:
         ("{reservation: cr-0a1b2c3d4e5f67890}", "{reservation: a, block: b}", 9, "exactly one"),
         ("    nvme: raid0\n", "", 17, "exactly one of lustre"),
         ("4.8TiB", "[1]", 15, "not a quantity"),
-        ("monitoring: true", "monitoring: perhaps", 21, "boolean"),
+        ("monitoring: true", "monitoring: perhaps", 21, "does not fit here"),
         ("recipe: llama3-8b", "recipe: llama3-8b\n    script: x.py", 23, "takes one of recipe, script and command"),
         ("    steps: 50_000\n", "    steps: 50_000\n    env: {FI_X: 1}\n", 31, "1 is not text: put it in quotes"),
         (

@@ -20,6 +20,7 @@ from trainwright.spec.units import format_seconds
 
 KINDS = {"PyTorchJob": "pytorchjob", "MPIJob": "mpijob", "JobSet": "jobset", "TrainJob": "trainjob"}
 _PLACEHOLDER = re.compile(r"\$\{?[A-Za-z_]\w*\}?")
+KUEUE = "kueue.x-k8s.io/queue-name"
 # Volumes that every pod has by itself.
 _OWN_FOLDERS = ("/dev/shm",)  # the name of a mount, not a file that is written
 _POLICY = {
@@ -190,18 +191,43 @@ class _Manifest:
             node = next((n for n in _walk(self.root) if n.is_map and n.get(key) is not None), None)
             if node is not None:
                 self.result.drop(key, node.key_span(key), why)
+        self._queue_label(kubernetes)
+        self._tolerations()
+        self._other_objects()
+
+    def _queue_label(self, kubernetes: dict[str, Any]) -> None:
+        queue = next((n.get(KUEUE) for n in _walk(self.root) if n.is_map and n.get(KUEUE) is not None), None)
+        if queue is not None and queue.text:
+            self.result.spec.setdefault("kubernetes", kubernetes)["kueue"] = queue.text
+            self.result.carry(f"{KUEUE} {queue.text}", queue.span, "kubernetes: kueue")
+
+    def _tolerations(self) -> None:
+        """Pods with GPUs tolerate the taint of GPU nodes by themselves, and no other."""
+        listed = [n.get("tolerations") for n in _walk(self.root) if n.is_map and n.get("tolerations") is not None]
+        for toleration in (item for node in listed if node is not None and node.is_list for item in node.elements()):
+            key = _text(toleration, "key")
+            if key and key != "nvidia.com/gpu":
+                self.result.drop(f"toleration {key}", toleration.span, "a spec has no field for it")
+
+    def _other_objects(self) -> None:
+        """A Service and a Deployment of etcd beside the job: its ranks meet without them."""
+        for root in self.file.nodes:
+            if root is not self.root and _text(root, "kind"):
+                name = f"{_text(root, 'kind')} {_text(root, 'metadata', 'name')}"
+                why = "ranks meet at the first pod" if "etcd" in name else "it is no job: apply it by hand"
+                self.result.drop(name, root.span, why)
 
     def _environment(self) -> None:
-        env: dict[str, str] = {}
+        env: dict[str, Any] = {}
         self.late: list[str] = []
         script = self.source.script
         for entry in [*self.source.env, *(script.env if script is not None else [])]:
             if entry.name in PROVIDED:
                 self.result.drop(f"env {entry.name}", entry.span, "the job script sets it for each rank")
             elif is_secret(entry.name):
-                self.result.drop(
-                    f"env {entry.name}", entry.span, "a secret's value is not copied: name it in `secrets:`"
-                )
+                env[entry.name] = {"secret": {"env": entry.name}}
+                why = "the value is not copied: export it in the shell that submits, or name a Secret in `secrets:`"
+                self.result.assume(f"env {entry.name}", entry.span, why)
             elif script is not None and entry in script.env and not entry.value.known:
                 self.late.append(assignment(entry, export=True))
             else:

@@ -52,14 +52,21 @@ class Launched:
 
 
 def taken_apart(command: Command) -> Launched:
-    """The launcher of a command and what it starts."""
+    """The launcher of a command and what it starts, with the path of the program where one is written."""
+    launched = _taken_apart(command)
+    if launched.words and launched.words[0] is command.words[0] and command.invoked is not None:
+        launched.words = [command.invoked, *launched.words[1:]]
+    return launched
+
+
+def _taken_apart(command: Command) -> Launched:
     words = list(command.words)
     program = command.program
     if _PYTHON.fullmatch(program) and len(words) > 2 and words[1].value in ("-u", "-O"):
         rest = words[2:]
     else:
         rest = words[1:]
-    if program == "torchrun":
+    if program in ("torchrun", "hyperpodrun"):  # HyperPod's agent takes torchrun's options
         return _torchrun(words[1:])
     if _PYTHON.fullmatch(program) and len(rest) > 1 and rest[0].value == "-m":
         if rest[1].value in ("torch.distributed.run", "torch.distributed.launch"):

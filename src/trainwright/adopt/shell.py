@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 from trainwright.check.model import EnvVar, ShellScript, Value
 
@@ -56,10 +56,13 @@ def assignment(entry: EnvVar, export: bool = False) -> str:
     return f"{'export ' if export else ''}{entry.name}={in_shell(entry.value)}"
 
 
-def command_words(words: list[Value[str]], prelude: list[str]) -> list[str]:
-    """The words of a rank's command; under `bash -c` where a shell has to prepare or expand something."""
+def command_words(
+    words: list[Value[str]], prelude: list[str], bare: Container[Value[str]] = (), flag: str = "-c"
+) -> list[str]:
+    """The words of a rank's command; under `bash -c` where a shell has to prepare or expand something. `bare` words
+    become several: they were written without quotes."""
     if all(word.known for word in words):
         plain = [word.value for word in words]
-        return ["bash", "-c", "; ".join([*prelude, 'exec "$@"']), "rank", *plain] if prelude else plain
-    line = " ".join(in_shell(word) for word in words)
-    return ["bash", "-c", "; ".join([*prelude, f"exec {line}"])]
+        return ["bash", flag, "; ".join([*prelude, 'exec "$@"']), "rank", *plain] if prelude else plain
+    line = " ".join(word.value if word in bare else in_shell(word) for word in words)
+    return ["bash", flag, "; ".join([*prelude, f"exec {line}"])]

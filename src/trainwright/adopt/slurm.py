@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import itertools
 import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 from trainwright.adopt.result import Adoption
 from trainwright.adopt.shell import assignment, command_words, in_shell, needed, variables_in
 from trainwright.adopt.slurm_sizes import STEPS, BatchScript, Sizes
 from trainwright.adopt.tables import PROVIDED, is_secret, table
 from trainwright.check.model import Command, EnvVar, File, Value
+from trainwright.spec.source import Span
 from trainwright.spec.units import format_seconds
 
 # What any shell has.
 _ENVIRONMENT = ("HOME", "PWD", "USER", "PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "HOSTNAME", "RANDOM", "TMPDIR")
 # The first host's name, a list of hosts, a random port.
 _MEETING = re.compile(r"hostname|\$RANDOM|NODELIST|\$\{?\w*(?:node|host)\w*\[", re.I)
+# `cat > file <<EOF`, in either order.
+_WRITTEN = re.compile(
+    r"^[ \t]*(?:cat|tee)\b[ \t]*(?:>[ \t]*(\S+)[ \t]*<<|<<-?[ \t]*\S+[ \t]*>[ \t]*(\S+))", re.MULTILINE
+)
 _TIME = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?")
 
 
@@ -82,6 +90,8 @@ class _Script:
         if "no-requeue" in self.said:
             job["requeue"] = False
             self.result.carry("--no-requeue", self.said["no-requeue"], "requeue: false")
+        elif "requeue" in self.said:
+            self.result.carry("--requeue", self.said["requeue"], "requeue: true, which is the default")
         for directive, name in table()["fields"].items():
             value = self.said.get(directive)
             if value is not None and value.value:
@@ -109,14 +119,15 @@ class _Script:
     # What each rank runs.
 
     def _environment(self) -> None:
-        env: dict[str, str] = {}
+        env: dict[str, Any] = {}
         self.late: list[str] = []  # exports that only a running shell can tell
         for entry in self.script.env:
             line = f"export {entry.name}"
             if entry.name in PROVIDED or self._is_meeting(entry.name):
                 self.result.drop(line, entry.span, "the job script sets it for each rank")
             elif is_secret(entry.name):
-                self.result.drop(line, entry.span, "the value of a secret is not copied: export it before `submit`")
+                env[entry.name] = {"secret": {"env": entry.name}}
+                self.result.assume(line, entry.span, "the value is not copied: export it in the shell that submits")
             elif entry.value.known:
                 env[entry.name] = entry.value.value
                 self.result.carry(f"{line}={entry.value.value}", entry.span, f"env: {entry.name}")
@@ -144,18 +155,44 @@ class _Script:
             result.drop(
                 f"{name} (torchrun)", word, "a job has no field for it; a job that fails is requeued as a whole"
             )
-        words = launched.words
+        words = self._beside_the_script(launched.words)
         texts = [word.value for word in words if not word.known] + self.late
         values = self._runtime_values(texts)
         texts += [entry.value.value for entry in values]
         chosen = self._from_branches(texts, {entry.name for entry in values})
         prelude = [*self._preparations(), *map(assignment, [*chosen, *values]), *self.late]
-        result.job["command"] = command_words(words, prelude)
+        bare = [word for word in words if self._is_several(word)]
+        result.job["command"] = command_words(words, prelude, bare, "-lc" if self._in_login_shell() else "-c")
         result.job["launcher"] = launched.launcher
         shown = " ".join(word.value for word in launched.words[:4])
         result.carry(f"{self.launch.program} … {shown} …", self.launch.span, f"command, launcher: {launched.launcher}")
         if any(not word.known for word in words):
             result.assume("command", self.launch.span, "it holds variables of the running job; bash -c expands them")
+        if "container" in result.job and any(word.value.startswith("$(") for word in words if not word.known):
+            result.assume(
+                "$(…) in the command", self.launch.span, "it runs in the container: the image needs the program"
+            )
+
+    def _beside_the_script(self, words: list[Value[str]]) -> list[Value[str]]:
+        """srun also finds a program in the folder that the job was submitted from; a shell does not."""
+        name = words[0].value if words and words[0].known else ""
+        if self.launched.launcher == "torchrun" or "/" in name or not (Path(self.file.path).parent / name).is_file():
+            return words
+        return [replace(words[0], value=f"./{name}"), *words[1:]]
+
+    def _is_several(self, word: Value[str]) -> bool:
+        """`$(command)` without quotes around it: its output becomes as many words as it has."""
+        if word.known or not re.fullmatch(r"\$\(.*\)", word.value, re.DOTALL):
+            return False
+        line = self.script.text.split("\n")[word.span.line - 1]
+        before = line[word.span.column - 2 : word.span.column - 1]
+        return line[word.span.column - 1 :].startswith("$(") and before != '"'
+
+    def _in_login_shell(self) -> bool:
+        """`bash -lc '…'` reads the user's profile first."""
+        shells = [c for c in self.script.commands if c.program in ("bash", "sh") and c.runner is self.runner]
+        flags = [text for command in shells for text in _texts(command)[1:] if command.runner is not None]
+        return any(re.fullmatch(r"-[a-z]*l[a-z]*|--login", flag) for flag in flags)
 
     def _runtime_values(self, texts: list[str]) -> list[EnvVar]:
         exported = {line.split("=")[0].removeprefix("export ") for line in self.late}
@@ -229,12 +266,17 @@ class _Script:
 
     def _other_commands(self) -> None:
         """What runs before, after or beside the training."""
+        for match in _WRITTEN.finditer(self.script.text):
+            line = self.script.text.count("\n", 0, match.start()) + 1
+            why = "the script writes this file: write it once, before `submit`"
+            self.result.drop(match[1] or match[2], Span(line, 1, line, 1), why)
         quiet = set(table()["commands"]["silent"]) | set(table()["commands"]["prepare"]) | set(STEPS)
         functions = set(re.findall(r"^\s*(?:function\s+)?(\w+)\s*\(\s*\)", self.script.text, re.MULTILINE))
         for command in self.script.commands:
             if command is self.launch or command.program in quiet or not command.program:
                 continue
-            is_shell = command.program in ("bash", "sh") and (len(command.words) == 1 or "-c" in _texts(command))
+            inline = any(re.fullmatch(r"-[a-z]*c", text) for text in _texts(command)[1:])
+            is_shell = command.program in ("bash", "sh") and (len(command.words) == 1 or inline)
             if command.program in functions or is_shell:
                 continue
             if self.launch is not None and command.span == self.launch.span:

@@ -15,6 +15,7 @@ from trainwright.check.readers.shell_launch import is_launcher
 
 _GPUS = re.compile(r"(?:gpu:)?(?:[A-Za-z][\w.-]*:)?(\d+)(?:\(.*\))?")
 STEPS = ("srun", "mpirun", "mpiexec")
+WRAPPERS = ("apptainer", "singularity", "podman", "docker", "shifter", "ch-run")
 _LAUNCHERS = {"torchrun": 3, "composer": 3, "accelerate": 3, "deepspeed": 3}
 
 
@@ -32,6 +33,7 @@ class BatchScript:
         script = file.scripts[0]
         launch = _main_launch(script)
         launched = taken_apart(_without_empty(launch, script)) if launch is not None else Launched("plain", [])
+        launched.words = [*_wrapper(script, launch), *launched.words]
         return cls(script, dict(script.directives), launch, launched)
 
     @property
@@ -151,10 +153,9 @@ class Sizes:
     def _gpus(self) -> int:
         stated = self._directive_gpus()
         if stated:
-            at = next(
-                (self.said[n] for n in ("gpus-per-node", "gres", "gpus", "gpus-per-task") if n in self.said), None
-            )
-            self.result.carry(f"{stated} GPUs per node", at, f"queue: gpus: {stated}")
+            for name in ("gpus-per-node", "gres", "gpus", "gpus-per-task"):
+                if name in self.said:
+                    self.result.carry(f"{stated} GPUs per node (--{name})", self.said[name], f"queue: gpus: {stated}")
             return stated
         named = [e for e in self.script.assignments if re.search(r"GPUS?_PER_NODE|NPROC|NUM_GPUS", e.name)]
         number = self._number(*(entry.value for entry in named), self.launched.processes) or self._share_of_world()
@@ -191,12 +192,30 @@ class Sizes:
         elif known is not None and instance is not None:
             self.result.queue["cpus"] = known.vcpus
             self.result.assume(f"queue: cpus: {known.vcpus}", instance, f"the script is written for {known.name}")
+        elif self.result.queue.get("exclusive"):
+            self.result.assume(
+                "no cpus", None,
+                "the script does not say how many CPUs a node has: the job shares out those that it finds",
+            )  # fmt: skip
         else:
             self.result.queue["cpus"] = max(1, processes)
             self.result.assume(
                 f"queue: cpus: {max(1, processes)}", None,
                 "the script does not say how many CPUs a node has; `trainwright discover` reads it from the cluster",
             )  # fmt: skip
+
+
+def _wrapper(script: ShellScript, launch: Command | None) -> list[Value[str]]:
+    """`srun apptainer exec image …`: the words of another container runtime, which start the rank's own command."""
+    if launch is None or launch.runner is None or launch.runner.program != "srun":
+        return []
+    runner, commands = launch.runner, script.commands
+    first = next((i for i, word in enumerate(runner.words) if word.value.rsplit("/", 1)[-1] in WRAPPERS), None)
+    if not first:
+        return []
+    places = [index for index, command in enumerate(commands) if command is runner or command is launch]
+    between = [word for command in commands[places[0] + 1 : places[-1]] for word in command.words]
+    return [*runner.words[first:], *between]
 
 
 def _without_empty(command: Command, script: ShellScript) -> Command:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from trainwright.jobs.environment import RENDEZVOUS
+from trainwright.spec.words import SECRET_NAME
 
 PROVIDED = RENDEZVOUS | {"NODE_RANK", "GROUP_RANK"}  # the job script sets them for each rank
 
@@ -18,4 +19,4 @@ def table() -> dict[str, Any]:
 
 
 def is_secret(name: str) -> bool:
-    return any(part in name.upper() for part in table()["secrets"]["names"])
+    return SECRET_NAME.fullmatch(name) is not None

@@ -4,9 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 from trainwright.errors import UserError
+
+ATTEMPTS = 8  # of one call, with growing pauses, before an error of AWS is believed
+BUSY = ("Throttling", "ThrottlingException", "RequestLimitExceeded", "SlowDown", "TooManyRequestsException")
+
+
+class AwsUnreachable(UserError):
+    """AWS did not answer, or answered that it cannot now: what was asked may have been done or not. Trying again is
+    right."""
+
+    status = 1
+
+
+class AwsRefused(UserError):
+    """AWS answered no; `code` is its word for why."""
+
+    def __init__(self, code: str, what: str, *, where: str = "", fix: str = "") -> None:
+        super().__init__(what, where=where, fix=fix)
+        self.code = code
 
 
 def client(service: str, region: str | None = None, profile: str | None = None) -> Any:
@@ -14,6 +33,39 @@ def client(service: str, region: str | None = None, profile: str | None = None) 
     boto3 = _boto3()
     with aws_errors(f"{service} client"):
         return boto3.Session(profile_name=profile, region_name=region).client(service)
+
+
+@dataclass
+class Account:
+    """One region of the account that the user's credentials open: clients made once, which try again by themselves
+    where AWS is busy."""
+
+    region: str
+    profile: str | None = None
+    _clients: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    def client(self, service: str) -> Any:
+        if service not in self._clients:
+            self._clients[service] = self._session().client(service, config=self._config())
+        return self._clients[service]
+
+    def identity(self) -> tuple[str, str]:
+        """The account's number and who is calling."""
+        with aws_errors("credentials"):
+            answer = self.client("sts").get_caller_identity()
+        return str(answer["Account"]), str(answer["Arn"])
+
+    def _session(self) -> Any:
+        if "" not in self._clients:
+            with aws_errors("credentials"):
+                self._clients[""] = _boto3().Session(profile_name=self.profile, region_name=self.region)
+        return self._clients[""]
+
+    def _config(self) -> Any:
+        from botocore.config import Config
+
+        retries = {"mode": "standard", "total_max_attempts": ATTEMPTS}
+        return Config(retries=retries, connect_timeout=10, read_timeout=60, user_agent_extra="trainwright")
 
 
 @contextmanager
@@ -36,19 +88,26 @@ def aws_errors(where: str) -> Iterator[None]:
     except exceptions.ClientError as error:
         raise _refused(error, where) from error
     except exceptions.BotoCoreError as error:
-        raise UserError(f"AWS could not be reached: {error}", where=where, fix="check the network and retry") from error
+        fix = "check the network and retry"
+        raise AwsUnreachable(f"AWS could not be reached: {error}", where=where, fix=fix) from error
 
 
 def _refused(error: Any, where: str) -> UserError:
     details = error.response.get("Error", {})
-    code, message = details.get("Code", "Unknown"), details.get("Message", str(error))
-    if "Expired" in code or code in ("AuthFailure", "UnrecognizedClientException", "InvalidClientTokenId"):
+    code, message = str(details.get("Code", "Unknown")), details.get("Message", str(error))
+    what = f"{error.operation_name} was refused ({code}): {message}"
+    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    if code in BUSY or status >= 500:
+        return AwsUnreachable(what, where=where, fix="AWS is busy: retry in a few minutes")
+    if code == "RequestTimeTooSkewed" or "Signature expired" in message or "not yet current" in message:
+        fix = "this machine's clock is wrong: set it (`timedatectl set-ntp true`)"
+    elif "Expired" in code or code in ("AuthFailure", "UnrecognizedClientException", "InvalidClientTokenId"):
         fix = "log in again: `aws sso login` or new keys"
     elif "AccessDenied" in code or code == "UnauthorizedOperation":
         fix = f"ask for permission to call {error.operation_name}"
     else:
         fix = "see the message of AWS above"
-    return UserError(f"{error.operation_name} was refused ({code}): {message}", where=where, fix=fix)
+    return AwsRefused(code, what, where=where, fix=fix)
 
 
 def _boto3() -> Any:

@@ -48,6 +48,16 @@ def find_accelerator(name: str) -> Accelerator | None:
     return _by_name().get(name.lower())
 
 
+def accelerator_named(torch_name: str) -> Accelerator | None:
+    """The catalog's chip for what torch calls a device (`NVIDIA H100 80GB HBM3`); memory tells variants apart."""
+    words = torch_name.upper().replace("-", " ").split()
+    matches = [chip for chip in accelerators() if chip.title.upper().split()[0] in words and chip.maker == "NVIDIA"]
+    exact = [
+        chip for chip in matches if any(word in words for word in chip.title.upper().split() if word.endswith("GB"))
+    ]
+    return next(iter(exact or matches), None)
+
+
 def accelerator(name: str) -> Accelerator:
     chip = find_accelerator(name)
     if chip is None:

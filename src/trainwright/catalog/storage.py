@@ -138,9 +138,13 @@ def lustre_monthly_usd(
     return capacity_gib * unit_price(f"lustre/{deployment}/{storage}/{throughput or 0}", region).usd
 
 
-def openzfs_monthly_usd(capacity_gib: int, throughput_mb_s: int, region: str = REFERENCE_REGION) -> float:
-    capacity = capacity_gib * unit_price("openzfs/capacity", region).usd
-    return capacity + throughput_mb_s * unit_price("openzfs/throughput", region).usd
+def openzfs_monthly_usd(
+    capacity_gib: int, throughput_mb_s: int, region: str = REFERENCE_REGION, deployment: str = "SINGLE_AZ_2"
+) -> float:
+    """A file system in one zone, or with a copy in a second one (MULTI_AZ_1)."""
+    kind = "openzfs/multi-zone-" if deployment.startswith("MULTI_AZ") else "openzfs/"
+    capacity = capacity_gib * unit_price(f"{kind}capacity", region).usd
+    return capacity + throughput_mb_s * unit_price(f"{kind}throughput", region).usd
 
 
 def ebs_monthly_usd(
@@ -157,9 +161,13 @@ def s3_monthly_usd(gib: float, region: str = REFERENCE_REGION) -> float:
 
 
 def nat_monthly_usd(region: str = REFERENCE_REGION, gib: float = 0.0) -> float:
-    """One NAT gateway with its public address, and the data it carries."""
-    hourly = unit_price("nat/hour", region).usd + unit_price("ipv4/hour", region).usd
-    return hourly * HOURS_PER_MONTH + gib * unit_price("nat/data", region).usd
+    """One NAT gateway and the data it carries; its public address is extra."""
+    return unit_price("nat/hour", region).usd * HOURS_PER_MONTH + gib * unit_price("nat/data", region).usd
+
+
+def ipv4_monthly_usd(region: str = REFERENCE_REGION) -> float:
+    """One public address, in use or not."""
+    return unit_price("ipv4/hour", region).usd * HOURS_PER_MONTH
 
 
 @cached

@@ -62,6 +62,7 @@ class Link:
 
     bucket: Value[str] | None
     span: Span
+    exports: bool = True  # changed files go back to the bucket by themselves
 
 
 @dataclass(slots=True)
@@ -201,3 +202,11 @@ class Policy:
 
     name: Value[str]
     kind: str = "managed"  # managed | endpoint | inline
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmRecord:
+    """One line of Slurm's own files: a node, a partition, a switch, a GPU, or a single setting."""
+
+    kind: str  # nodename | partitionname | switchname | blockname | gres | setting | include ...
+    values: dict[str, Value[str]]  # by key in small letters

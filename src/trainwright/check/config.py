@@ -3,6 +3,7 @@ trainwright.toml, in the working directory or the nearest one above it."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
@@ -100,6 +101,9 @@ def _config(section: dict[str, Any], file: Path) -> Config:
     for code, level in tables["levels"].items():
         if level not in LEVELS:
             raise UserError(f"{level!r} is not a level for {code}", where=str(file), fix=f"use {', '.join(LEVELS)}")
+    docs_url = str(section.get("docs-url", ""))
+    if docs_url and not re.match(r"https?://[^/\s]+", docs_url):
+        raise UserError(f"docs-url {docs_url!r} is not an absolute address", where=str(file), fix="begin with https://")
     return Config(
         folder=file.parent,
         **lists,
@@ -109,7 +113,7 @@ def _config(section: dict[str, Any], file: Path) -> Config:
         ),
         levels=tuple(tables["levels"].items()),
         targets=tuple((name, str(version)) for name, version in tables["targets"].items()),
-        docs_url=str(section.get("docs-url", "")),
+        docs_url=docs_url,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -133,9 +133,14 @@ def _why_skipped(rule: Rule) -> str:
 def check_one(path: str, named: bool, plan: RulePlan) -> Result:
     """The findings of one file; `named`: by the user, so that a file of no known kind is an error."""
     shown = "<stdin>" if path == "-" else path
+    return check_text(shown, lambda: read_input(path), named, plan)
+
+
+def check_text(shown: str, read: Callable[[], str], named: bool, plan: RulePlan) -> Result:
+    """The findings of a text, such as the one of an editor's buffer, under the name of its file."""
     result, text = Result(), ""
     try:
-        text = read_input(path)
+        text = read()
         file = read_file(shown, text, named)
     except SpecError as error:
         mistakes = [Finding(INVALID_SPEC, "error", m.file, m.span, m.what, m.fix) for m in error.mistakes]
@@ -155,20 +160,27 @@ def check_one(path: str, named: bool, plan: RulePlan) -> Result:
         if named:
             raise UserError(
                 "not a kind of file that `check` knows" if text.strip() else "the file is empty", where=shown,
-                fix="it reads Trainwright specs, ParallelCluster, eksctl, CloudFormation, HyperPod, Kubernetes, "
-                "sbatch and shell files, Dockerfiles, training scripts in Python",
+                fix="it reads Trainwright specs, ParallelCluster, eksctl, CloudFormation, Terraform, HyperPod, "
+                "Kubernetes, Slurm's files, sbatch and shell files, Dockerfiles, trainers' configurations, training "
+                "scripts in Python",
             )  # fmt: skip
         return result
     file.targets = dict(plan.config.targets)
-    _run_rules(file, plan.rules, plan.selection, plan.facts, result, plan.config)
+    run_rules(file, plan, result)
     return result
 
 
-def check_file(file: File) -> Result:
-    """The offline rules over one file that is read already, for verbs that check a spec before they use it."""
+def run_rules(file: File, plan: RulePlan, result: Result) -> None:
+    """Add the findings of a file that is read already."""
+    _run_rules(file, plan.rules, plan.selection, plan.facts, result, plan.config)
+
+
+def check_file(file: File, facts: dict[str, Any] | None = None) -> Result:
+    """The rules over one file that is read already, for verbs that check a spec before they use it: the offline ones,
+    and those that `facts` answers."""
     result = Result()
-    offline = [rule for rule in all_rules() if rule.needs == "offline"]
-    _run_rules(file, offline, Selection(), {}, result, Config())
+    rules = [rule for rule in all_rules() if rule.needs == "offline" or rule.needs in (facts or {})]
+    _run_rules(file, rules, Selection(), facts or {}, result, Config())
     result.sort()
     return result
 

@@ -4,7 +4,7 @@ was loaded, flags included. What they would refuse is refused here, all of it at
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from trainwright.check.engine import Result, check_file
 from trainwright.check.model import File
@@ -28,18 +28,19 @@ class CheckFailed(UserError):
         self.result = result
 
 
-def check_loaded(loaded: LoadedSpec, scheduler: str = "") -> Result:
-    """Every finding about a loaded spec. `scheduler`: another than the platform's, such as `process`."""
+def check_loaded(loaded: LoadedSpec, scheduler: str = "", facts: dict[str, Any] | None = None) -> Result:
+    """Every finding about a loaded spec. `scheduler`: another than the platform's, such as `process`. `facts`: what
+    answers the rules that ask AWS, under `aws`."""
     path = Path(loaded.path)
     text = path.read_text(encoding="utf-8") if path.is_file() else ""
     file = File(loaded.path, text, "spec", [loaded.node])
     add(file, loaded, scheduler)
-    return check_file(file)
+    return check_file(file, facts)
 
 
-def require_clean(loaded: LoadedSpec, scheduler: str = "") -> Result:
+def require_clean(loaded: LoadedSpec, scheduler: str = "", facts: dict[str, Any] | None = None) -> Result:
     """The findings of a spec without errors; a CheckFailed with all of them where there are any."""
-    result = check_loaded(loaded, scheduler)
+    result = check_loaded(loaded, scheduler, facts)
     if result.worst() == "error":
         raise CheckFailed(result)
     return result

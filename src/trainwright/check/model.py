@@ -20,6 +20,7 @@ from trainwright.check.clusters import (
     PortRule,
     Queue,
     SecurityGroup,
+    SlurmRecord,
     Storage,
 )
 from trainwright.check.jobs import (
@@ -64,6 +65,7 @@ __all__ = [
     "Refusal",
     "SecurityGroup",
     "ShellScript",
+    "SlurmRecord",
     "Storage",
     "Value",
     "Volume",
@@ -106,6 +108,7 @@ class File:
     policies: list[Policy] = field(default_factory=list)
     pods: list[Pod] = field(default_factory=list)
     pins: list[Pin] = field(default_factory=list)
+    slurm: list[SlurmRecord] = field(default_factory=list)  # of slurm.conf, gres.conf and topology.conf
     specs: list[CheckedSpec] = field(default_factory=list)  # of a Trainwright spec: what was loaded and resolved
     siblings: dict[str, File] = field(default_factory=dict)  # files beside this one that belong to it, by format
     template: bool = False  # of Jinja or Helm: its expressions are placeholders

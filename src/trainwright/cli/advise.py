@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from trainwright.predict.advice import Advice
     from trainwright.predict.request import AdviceRequest
     from trainwright.predict.search import Offer
+    from trainwright.predict.what_if import WhatIf
 
 
 @click.command()
@@ -32,15 +34,26 @@ if TYPE_CHECKING:
 @click.option("--batch", default="4194304", show_default=True, help="Tokens per step.")
 @click.option("--precision", type=click.Choice(["bf16", "fp8"]), default="bf16", show_default=True)
 @click.option("--nodes", type=click.IntRange(min=1, max=12_500), default=512, show_default=True, help="Maximum.")
+@click.option("--what-if", "sensitivity", is_flag=True, help="Show the chosen offer slower, interrupted, and dearer.")
+@click.option("--svg", "picture", type=click.Path(path_type=Path), help="Draw the front of cost against time there.")
 @click.option("--spec", "spec_file", type=click.Path(path_type=Path), help="Write the chosen offer there, as a spec.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def command(model: str, tokens: str, as_json: bool, spec_file: Path | None, **flags: Any) -> None:
+def command(
+    model: str,
+    tokens: str,
+    as_json: bool,
+    spec_file: Path | None,
+    sensitivity: bool,
+    picture: Path | None,
+    **flags: Any,
+) -> None:
     """Search instance types, node counts, ways to buy and parallel plans; print the front of cost against time."""
     from trainwright.files import write_text
     from trainwright.predict.advice import advise
     from trainwright.predict.advice_spec import spec_of, text_of
     from trainwright.predict.calibrate import calibrated
     from trainwright.predict.search import left_out
+    from trainwright.predict.what_if import what_ifs
 
     request = _request(model, tokens, flags)
     if spec_file and request.shape.experts:
@@ -51,16 +64,22 @@ def command(model: str, tokens: str, as_json: bool, spec_file: Path | None, **fl
     for name in left_out(request.instances):
         click.echo(f"{name} is left out: too little is published about Neuron kernels", err=True)
     advice = advise(request, calibrated())
+    differences = what_ifs(advice.chosen, request) if sensitivity else []
+    if picture:
+        from trainwright.report.front import front_picture
+
+        write_text(picture, front_picture(model, advice))
     if as_json:
         record = {
             "candidates": advice.candidates, "fitting": advice.fitting, "why": advice.why,
             "chosen": _record(advice.chosen), "front": [_record(o) for o in advice.front],
             "runners_up": [{**_record(o), "why_not": why} for o, why in advice.runners_up],
+            **({"what_if": [asdict(row) for row in differences]} if sensitivity else {}),
             "spec": None if request.shape.experts else spec_of(advice.chosen, request.tokens, request.region),
         }  # fmt: skip
         click.echo(json.dumps(record, indent=2))
     else:
-        _print(advice, request)
+        _print(advice, request, differences)
     if spec_file:
         write_text(spec_file, text_of(advice.chosen, request.tokens, request.region))
         click.echo(f"wrote {spec_file}", err=True)
@@ -79,7 +98,7 @@ def _request(model: str, tokens: str, flags: dict[str, Any]) -> AdviceRequest:
     )  # fmt: skip
 
 
-def _print(advice: Advice, request: AdviceRequest) -> None:
+def _print(advice: Advice, request: AdviceRequest, differences: list[WhatIf]) -> None:
     from trainwright.cli.table import columns
     from trainwright.predict.advice_spec import text_of
 
@@ -91,6 +110,11 @@ def _print(advice: Advice, request: AdviceRequest) -> None:
     click.echo(
         f"it takes at most {_duration(chosen.latest_days)} with a probability of 90 %, 0.25 h of start-up included"
     )
+    if differences:
+        click.echo("\nwhat if")
+        late = {None: "", True: "", False: "after the deadline"}
+        lines = [(row.name, _duration(row.days), f"{row.usd:,.0f}", late[row.meets_deadline]) for row in differences]
+        click.echo(columns(("", "time", "dollars", ""), lines))
     click.echo("\nwhy not the others")
     for offer, why in advice.runners_up:
         click.echo(f"  {offer.nodes} x {offer.instance} ({offer.kind}) {offer.setup.plan}: {why}")

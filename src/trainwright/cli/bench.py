@@ -202,12 +202,21 @@ def _submit(verb: str, spec: str, nodes: int, words: tuple[str, ...]) -> Path:
     return result
 
 
+def _predicted_rate(options: list[str]) -> float | None:
+    """Tokens per second that `predict` says for the job; None, with its reason on stderr, where it cannot."""
+    command = [sys.executable, "-m", "trainwright", "predict", *options, "--json"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    return float(json.loads(done.stdout)["tokens_per_s"]) if done.stdout.startswith("{") else None
+
+
 def _followed_run(options: list[str], words: list[str]) -> Path:
     """Submit, pass on what is followed, and give the run's folder: `submit --json` prints the run first."""
-    command = ["trainwright", "submit", *options, "--json", "--follow", *(["--", *words] if words else [])]
-    click.echo(f"$ {' '.join(command)}", err=True)
+    command = ["submit", *options, "--json", "--follow", *(["--", *words] if words else [])]
+    click.echo(f"$ trainwright {' '.join(command)}", err=True)
     head, run = "", None
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    # This very interpreter: `trainwright` need not be on the PATH, and could be another version there.
+    own = [sys.executable, "-m", "trainwright"]
+    with subprocess.Popen([*own, *command], stdout=subprocess.PIPE, text=True) as process:
         for line in process.stdout or ():
             if run is not None:
                 click.echo(line, nl=False, err=True)
@@ -290,15 +299,17 @@ def scaling(
     """Submit JOB of SPEC at each node count, one after the other, and compare their speed."""
     from trainwright.bench.machine import result_header
     from trainwright.files import write_text
-    from trainwright.report.scaling import facts, scaling_picture, scaling_text, speed_of
+    from trainwright.report.scaling import facts, node_counts, scaling_picture, scaling_text, speed_of
 
+    counts = node_counts(nodes)
     speeds = []
-    for count in (int(word) for word in nodes.split(",")):
+    for count in counts:
         changes = [f"jobs.{job}.nodes={count}", *(word.replace("{nodes}", str(count)) for word in overrides)]
         if weak:
             changes.append(f"jobs.{job}.batch.tokens={weak * count}")
         options = [spec, job, *(word for change in changes for word in ("--set", change))]
-        speeds.append(speed_of(_followed_run(options, []), count))
+        guess = _predicted_rate(options)  # before the run: a submission to this machine's CPUs predicts nothing itself
+        speeds.append(speed_of(_followed_run(options, []), count, guess))
     rows = facts(speeds)
     result = {**result_header("scaling"), "job": job, "weak": weak, "rows": rows}
     if plot_file:

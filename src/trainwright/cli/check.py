@@ -30,6 +30,8 @@ _FORMATS = ["text", "full", "json", "sarif", "github", "gitlab"]
     "--select", multiple=True, metavar="CODE", help="Run only rules whose code starts with this (CAP, NET001)."
 )
 @click.option("--ignore", multiple=True, metavar="CODE", help="Skip rules whose code starts with this.")
+@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Check a spec with a value changed.")
+@click.option("--job", metavar="NAME", help="Check one job of a spec, and the cluster it runs on.")
 @click.option("--exclude", multiple=True, metavar="GLOB", help="Skip files and directories of this name or path.")
 @click.option("--fix", is_flag=True, help="Apply the safe fixes and show them as a diff; comments and layout stay.")
 @click.option("--unsafe-fixes", is_flag=True, help="Also apply fixes that may change what a working file means.")
@@ -48,10 +50,10 @@ _FORMATS = ["text", "full", "json", "sarif", "github", "gitlab"]
 def command(paths: tuple[str, ...], explain: str | None, list_rules: bool, **options: Any) -> None:
     """Find mistakes in cluster and job files.
 
-    Reads Trainwright specs, ParallelCluster, eksctl, CloudFormation, HyperPod, Kubernetes, sbatch and shell files; the
-    kind is recognised by content. A directory is searched; `-` reads standard input. Settings come from
-    [tool.trainwright.check] of pyproject.toml or [check] of trainwright.toml. Exit status: 0 nothing found,
-    1 findings, 2 wrong usage.
+    Reads Trainwright specs, ParallelCluster, eksctl, CloudFormation, Terraform, HyperPod, Kubernetes, Slurm's files,
+    sbatch and shell files and trainers' configurations; the kind is recognised by content. A directory is searched; `-`
+    reads standard input. Settings come from [tool.trainwright.check] of pyproject.toml or [check] of trainwright.toml.
+    Exit status: 0 nothing found, 1 findings, 2 wrong usage.
 
     A comment on a line ignores a rule there: # trainwright: ignore[CAP004] the reason
     """
@@ -104,6 +106,12 @@ def _run(paths: tuple[str, ...], options: dict[str, Any]) -> tuple[Result, Confi
         from trainwright.health.facts import ThisNode
 
         facts["node"] = ThisNode()
+    if options["overrides"] or options["job"]:
+        from trainwright.check.engine import RulePlan
+        from trainwright.check.submitted import check_specs
+
+        plan = RulePlan.of(selection, facts, config)
+        return _only_new(check_specs(paths, options["overrides"], options["job"], plan), options), config
     result = _only_new(run(paths, selection, facts, config, how), options)
     if (options["fix"] or options["unsafe_fixes"]) and _fix(result, options["unsafe_fixes"]) and "-" not in paths:
         result = _only_new(run(paths, selection, facts, config, how), options)

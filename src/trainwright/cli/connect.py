@@ -1,20 +1,117 @@
-"""`trainwright connect`: a shell on the cluster's head."""
+"""`trainwright connect`: a shell or a command on the cluster's head, copies, port forwards."""
 
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+if TYPE_CHECKING:
+    from trainwright.spec.model import Spec
 
-@click.command()
-@click.argument("target", metavar="SPEC|NAME")
+SPEC = "trainwright.yaml"
+
+
+class _Split(click.Command):
+    """Keeps what stands behind `--` apart: `connect -- squeue` names no cluster."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if "--" in args:
+            place = args.index("--")
+            ctx.meta["words"], args = tuple(args[place + 1 :]), args[:place]
+        return super().parse_args(ctx, args)
+
+
+@click.command(cls=_Split)
+@click.argument("target", metavar="[SPEC|NAME]", required=False)
 @click.argument("words", metavar="[-- COMMAND...]", nargs=-1, type=click.UNPROCESSED)
-def command(target: str, words: tuple[str, ...]) -> None:
-    """Open a shell on the cluster's head, or run one COMMAND there: `trainwright connect demo -- sinfo`."""
-    from trainwright.platforms.base import find
+@click.option("--region", metavar="REGION", help="AWS region of a cluster that is named without a spec.")
+@click.option("--via", type=click.Choice(["ssm", "ssh"]), help="Through Session Manager, or straight to the ssh port.")
+@click.option("--forward", "ports", multiple=True, metavar="PORT", help="Forward a port: 8888, or 8888:node-1:8888.")
+@click.option("--put", "puts", nargs=2, multiple=True, metavar="HERE THERE", help="Copy a file or folder to the head.")
+@click.option(
+    "--get", "gets", nargs=2, multiple=True, metavar="THERE HERE", help="Copy a file or folder from the head."
+)
+@click.option(
+    "--write-ssh-config", is_flag=True, help="Add the cluster to ~/.ssh/config; `ssh trainwright-NAME` works."
+)
+@click.pass_context
+def command(
+    ctx: click.Context,
+    target: str | None,
+    words: tuple[str, ...],
+    region: str | None,
+    via: str | None,
+    ports: tuple[str, ...],
+    puts: tuple[tuple[str, str], ...],
+    gets: tuple[tuple[str, str], ...],
+    write_ssh_config: bool,
+) -> None:
+    """Open a shell on the cluster's head, or run one COMMAND there: `trainwright connect demo -- sinfo`. Without a
+    name: the cluster of trainwright.yaml here, or the only local one.
 
+    A ParallelCluster is reached over ssh, through Session Manager where no port is open. NAME may be a cluster that
+    somebody else made."""
+    from trainwright.platforms.base import find
+    from trainwright.platforms.local import state
+
+    words = ctx.meta.get("words", words)
+    target = target or _only_cluster()
     platform, name, spec = find(target)
+    known = (
+        spec.platform if spec is not None else "local" if name in state.names() and not region else "parallelcluster"
+    )
+    if known == "parallelcluster":
+        _on_aws(name, spec, words, region, via, ports, puts, gets, write_ssh_config)
+        return
+    if region or via or ports or puts or gets or write_ssh_config:
+        raise click.UsageError(f"these options are for clusters on AWS; {name} is not")
     argv, environment = platform.connect(name, spec)
     argv = [*argv[:-1], *words] if words else argv
     os.execvpe(argv[0], argv, {**os.environ, **environment})
+
+
+def _on_aws(
+    name: str,
+    spec: Spec | None,
+    words: tuple[str, ...],
+    region: str | None,
+    via: str | None,
+    ports: tuple[str, ...],
+    puts: tuple[tuple[str, str], ...],
+    gets: tuple[tuple[str, str], ...],
+    write_ssh_config: bool,
+) -> None:
+    from trainwright.platforms.parallelcluster.platform import way_to
+    from trainwright.platforms.parallelcluster.reach import add_to_user_config, copy_command, shell_command
+
+    way = way_to(name, spec, region, None if via is None else via == "ssh")
+    copies = [copy_command(way, here, there, True) for here, there in puts]
+    copies += [copy_command(way, there, here, False) for there, here in gets]
+    if write_ssh_config:
+        way.require()
+        add_to_user_config(way, Path.home() / ".ssh" / "config")
+        click.echo(f"`ssh {way.alias}` reaches {name}", err=True)
+    for copy in copies:
+        status = subprocess.run(copy).returncode
+        if status:
+            raise SystemExit(status)
+    if words or ports or not (copies or write_ssh_config):
+        forwards = [port if ":" in port else f"{port}:localhost:{port}" for port in ports]
+        argv = shell_command(way, words, sys.stdin.isatty(), forwards)
+        os.execvp(argv[0], argv)
+
+
+def _only_cluster() -> str:
+    from trainwright.platforms.local import state
+
+    names = state.names()
+    if Path(SPEC).is_file():
+        return SPEC
+    if len(names) == 1:
+        return str(names[0])
+    raise click.UsageError(f"name a spec or a cluster: there is no {SPEC} here, and {len(names)} local clusters")

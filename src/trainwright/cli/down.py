@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import sys
+from typing import TYPE_CHECKING
+
 import click
+
+if TYPE_CHECKING:
+    from trainwright.platforms.parallelcluster.apply.remove import Removal
 
 
 @click.command()
 @click.argument("target", metavar="SPEC|NAME", required=False)
 @click.option("--force", is_flag=True, help="Also end the jobs that wait or run on it.")
 @click.option("--left", "left", is_flag=True, help="End the clusters whose folder is gone (`status` lists them).")
-def command(target: str | None, force: bool, left: bool) -> None:
+@click.option("--region", metavar="REGION", help="A cluster on AWS, by its name in this region.")
+@click.option(
+    "--delete-data", "named", multiple=True, metavar="STACK", help="Also remove this stack with its data (AWS)."
+)
+@click.option("--yes", is_flag=True, help="Do not ask before the removal (AWS); data is kept unless named.")
+def command(target: str | None, force: bool, left: bool, region: str | None, named: tuple[str, ...], yes: bool) -> None:
     """Stop the cluster and remove what was made for it, also after a start that failed half-way. With jobs on it, they
-    are listed and nothing is done."""
+    are listed and nothing is done.
+
+    On AWS, what holds data (buckets, file systems, the database) is kept unless you name it, here or when asked; the
+    end is a list of what is left and what it costs."""
     from trainwright.platforms.base import find
     from trainwright.platforms.local import leftovers
     from trainwright.runs.reach import remember_runs
@@ -24,6 +38,50 @@ def command(target: str | None, force: bool, left: bool) -> None:
                 leftovers.end(one)
                 click.echo(f"ended {len(one.pids)} processes of cluster {one.name}", err=True)
         return
+    from trainwright.platforms.parallelcluster.apply.target import on_aws
+
+    place = on_aws(target, region)
+    if place is not None:
+        _on_aws(*place, named, yes)
+        return
     platform, name, spec = find(target)
     remember_runs(name)
     platform.down(name, spec, say=lambda words: click.echo(words, err=True), force=force)
+
+
+def _on_aws(region: str, name: str, named: tuple[str, ...], yes: bool) -> None:
+    from trainwright.aws.session import Account
+    from trainwright.platforms.parallelcluster.apply.left import left_over
+    from trainwright.platforms.parallelcluster.apply.pcluster import Pcluster
+    from trainwright.platforms.parallelcluster.apply.remove import Removal
+    from trainwright.platforms.parallelcluster.apply.steps import run
+    from trainwright.report.build_view import BuildView
+
+    removal = Removal(name, Account(region), Pcluster(region, lambda words: click.echo(words, err=True)))
+    existing = removal.existing()
+    if not named and not yes and sys.stdin.isatty():
+        named = _asked(removal, list(existing))
+    steps, kept = removal.steps(existing, named)
+    for step in steps:
+        click.echo(f"  remove {step.title}", err=True)
+    for key in kept:
+        click.echo(f"  keep   stack {name}-{key}", err=True)
+    if not yes and not click.confirm(f"remove cluster {name} in {region}?", err=True):
+        raise SystemExit(1)
+    with BuildView(name, "down") as view:
+        run(steps, view)
+    for line in left_over(removal):
+        click.echo(line)
+
+
+def _asked(removal: Removal, keys: list[str]) -> tuple[str, ...]:
+    """The stacks whose data the user gives up, each by typing its name."""
+    from trainwright.platforms.parallelcluster.apply.remove import HOLDS_DATA, kind_of
+
+    named = []
+    for key in keys:
+        if kind_of(key) in HOLDS_DATA:
+            words = f"{removal.name}-{key} holds data. Type {key} to delete {HOLDS_DATA[kind_of(key)]}; Enter keeps it"
+            if click.prompt(words, default="", show_default=False, err=True).strip() == key:
+                named.append(key)
+    return tuple(named)

@@ -7,14 +7,18 @@ import json
 
 import click
 
+from trainwright.cli.host import head_node
 from trainwright.cli.table import columns
 
 
 @click.command()
+@click.argument("target", metavar="[SPEC|NAME]", required=False)
+@click.option("--host", type=head_node, default="", metavar="USER@HEAD", help="Reach the Slurm head node over ssh.")
 @click.option("--why", metavar="JOB", help="Say why a job is still waiting.")
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
-def command(why: str | None, as_json: bool) -> None:
-    """One table of the jobs that wait or run, over all schedulers. Exits 1 where one does not answer: its jobs are
+def command(target: str | None, host: str, why: str | None, as_json: bool) -> None:
+    """One table of the jobs that wait or run: of the cluster that SPEC or NAME means, whoever submitted them, or over
+    all schedulers that runs of this machine went to. Exits 1 where one does not answer: its jobs are
     then shown as unknown, with what was last seen."""
     from trainwright.runs import reach, store
 
@@ -22,7 +26,7 @@ def command(why: str | None, as_json: bool) -> None:
         run = store.find(why)
         click.echo(reach.scheduler_of(run).explain_pending(run.identity))
         return
-    jobs = reach.all_jobs()
+    jobs = reach.all_jobs(target, host)
     if as_json:
         click.echo(json.dumps([dataclasses.asdict(job) for job in jobs], indent=1))
     elif jobs:

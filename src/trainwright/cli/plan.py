@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from trainwright.spec.model import Spec
 
 
 @click.command()
@@ -17,6 +21,9 @@ import click
 )
 @click.option("--diff", "lines", is_flag=True, help="Show the changed lines too, where a plan was there before.")
 @click.option("--svg", metavar="FILE", help="Write the picture of the cluster here as well.")
+@click.option(
+    "--aws", "ask_aws", is_flag=True, help="Ask AWS which zones offer the instance types (needs credentials)."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the plan's facts and each job's values as JSON.")
 def command(
     spec: str,
@@ -25,12 +32,13 @@ def command(
     explain: bool,
     lines: bool,
     svg: str | None,
+    ask_aws: bool,
     as_json: bool,
 ) -> None:
     """Write every file that would be deployed, with the price.
 
-    Nothing is created and no AWS account is needed. Where FOLDER holds an earlier plan, what would change is shown: on
-    the running cluster, after running jobs, with the fleet stopped, or only by making the cluster anew.
+    Nothing is created; no AWS account is needed without --aws. Where FOLDER holds an earlier plan, what would change
+    is shown: on the running cluster, after running jobs, with the fleet stopped, or only by making the cluster anew.
     """
     from trainwright.cli.findings import show_findings
     from trainwright.files import write_text
@@ -41,8 +49,11 @@ def command(
     from trainwright.report.plan_summary import console, print_defaults, print_difference, print_summary
     from trainwright.spec.load import load
 
-    plan = make_plan(load(spec, overrides))
+    loaded = load(spec, overrides)
+    plan = make_plan(loaded, _offers(loaded.spec) if ask_aws else None)
     show_findings(plan.findings)
+    for note in plan.notes:
+        click.echo(f"note: {note}", err=True)
     target = Path(folder or f"{plan.spec.name}.plan")
     drawn = {"picture.svg": picture(plan)}
     earlier = earlier_files(target)
@@ -62,3 +73,11 @@ def command(
             click.echo(f"\n{explain_job(job)}")
     if changed is not None:
         print_difference(out, changed, lines)
+
+
+def _offers(spec: Spec) -> dict[str, tuple[str, ...]]:
+    from trainwright.aws.offerings import offered_zones
+    from trainwright.spec.defaults import resolve
+
+    resolved, _ = resolve(spec)
+    return offered_zones(resolved.region or "", [queue.instance for queue in resolved.queues if queue.instance])

@@ -46,7 +46,12 @@ if TYPE_CHECKING:
 @click.option(
     "--rows", type=click.Path(path_type=Path), help="Predict each row of a CSV of published runs or collectives."
 )
-@click.option("--calibrate", "calibrating", is_flag=True, help="Fit to finished runs; the arguments are their folders.")
+@click.option(
+    "--calibrate",
+    "calibrating",
+    is_flag=True,
+    help="Fit to finished runs (their folders) and `bench device` results (their files).",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
 def command(
@@ -181,14 +186,14 @@ def _calibrate(folders: list[Path], as_json: bool) -> None:
     from trainwright.predict.calibrate import FAR, calibrate, settings_file
 
     if not folders:
-        raise UserError("no run to calibrate with", fix="trainwright predict --calibrate RUN [RUN ...]")
+        raise UserError("no run to calibrate with", fix="trainwright predict --calibrate RUN|DEVICE.json ...")
     changes = calibrate(folders)
     if as_json:
         click.echo(json.dumps([asdict(change) for change in changes], indent=2))
         return
     for change in changes:
         click.echo(
-            f"{change.name}: {change.before:.4g} -> {change.after:.4g}; error on {change.runs} runs "
+            f"{change.name}: {change.before:.4g} -> {change.after:.4g}; mean error on {change.measurements} measured "
             f"{change.error_before:.1%} -> {change.error_after:.1%}"
         )
         if change.sigmas > FAR:

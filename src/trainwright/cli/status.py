@@ -12,17 +12,32 @@ from trainwright.cli.table import columns
 
 if TYPE_CHECKING:
     from trainwright.platforms.base import ClusterStatus
+    from trainwright.platforms.parallelcluster.apply.status import AwsCluster
+
+WATCH_SECONDS = 10.0
 
 
 @click.command()
 @click.argument("target", metavar="[SPEC|NAME]", required=False)
 @click.option("--nodes", "with_nodes", is_flag=True, help="A line for each node too.")
 @click.option("--json", "as_json", is_flag=True, help="Everything, as JSON.")
-def command(target: str | None, with_nodes: bool, as_json: bool) -> None:
+@click.option("--region", metavar="REGION", help="A cluster on AWS, by its name in this region.")
+@click.option("--all", "everything", is_flag=True, help="Every cluster of ours in --region of AWS.")
+@click.option("--watch", is_flag=True, help="Show it again every ten seconds, until Ctrl-C (AWS).")
+def command(
+    target: str | None, with_nodes: bool, as_json: bool, region: str | None, everything: bool, watch: bool
+) -> None:
     """Show a cluster's queues (and nodes). Without a name: every local cluster of this machine, and what was left
     running by an earlier demo or test.
 
-    Exits 1 where one is broken."""
+    On AWS also stacks, head node, file systems and their links, reservations, and the cost so far. Exits 1 where one is
+    broken."""
+    if everything and not region:
+        raise click.UsageError("--all needs --region")
+    if everything or (target and _on_aws(target, region, with_nodes, as_json, watch)):
+        if everything:
+            _all_on_aws(str(region), as_json)
+        return
     from trainwright.platforms.base import find
     from trainwright.platforms.local import state
     from trainwright.platforms.local.leftovers import leftovers
@@ -43,6 +58,81 @@ def command(target: str | None, with_nodes: bool, as_json: bool) -> None:
             click.echo(f"{what}; to end it: {left.fix}", err=True)
     if any(status.state == "broken" for status in statuses):
         raise SystemExit(1)
+
+
+def _on_aws(target: str, region: str | None, with_nodes: bool, as_json: bool, watch: bool) -> bool:
+    """Show a cluster on AWS; False where the target is another kind of cluster."""
+    import time
+
+    from trainwright.platforms.parallelcluster.apply.target import on_aws
+
+    place = on_aws(target, region)
+    if place is None:
+        return False
+    while True:
+        state = print_cluster(*place, as_json, with_nodes)
+        if not watch:
+            break
+        time.sleep(WATCH_SECONDS)
+    if state == "broken":
+        raise SystemExit(1)
+    return True
+
+
+def _all_on_aws(region: str, as_json: bool) -> None:
+    from trainwright.aws.session import Account
+    from trainwright.platforms.parallelcluster.apply.status import clusters, status
+
+    account = Account(region)
+    rows = [found for name in clusters(account) if (found := status(account, name))]
+    if as_json:
+        click.echo(json.dumps([dataclasses.asdict(row) for row in rows], indent=1, default=str))
+    elif not rows:
+        click.echo(f"no cluster of ours in {region}", err=True)
+    else:
+        table = [(r.name, r.state, len(r.stacks), len(r.nodes), f"${r.usd_hour:,.2f}") for r in rows]
+        click.echo(columns(("CLUSTER", "STATE", "STACKS", "NODES", "PER HOUR"), table))
+
+
+def print_cluster(region: str, name: str, as_json: bool, with_nodes: bool = False) -> str:
+    """Print a cluster on AWS; its state."""
+    from trainwright.aws.session import Account
+    from trainwright.errors import UserError
+    from trainwright.platforms.parallelcluster.apply.status import status
+
+    found = status(Account(region), name)
+    if found is None:
+        raise UserError(
+            f"nothing of cluster {name} is in {region}", fix=f"`trainwright status --all --region {region}`"
+        )
+    click.echo(json.dumps(dataclasses.asdict(found), indent=1, default=str) if as_json else show_aws(found, with_nodes))
+    return found.state
+
+
+def show_aws(found: AwsCluster, with_nodes: bool = False) -> str:
+    """A cluster on AWS, a table for each kind of part."""
+    parts = [f"{found.name}: {found.state}, platform parallelcluster, {found.region}"]
+    parts += [f"  {problem}" for problem in found.problems]
+    parts.append(columns(("STACK", "STATE"), [(row.stack, row.state) for row in found.stacks]))
+    if found.head:
+        parts.append(
+            columns(("HEAD NODE", "STATE", "ADDRESS"), [(found.head.name, found.head.state, found.head.address)])
+        )
+    if found.queues:
+        rows = [(q.name, f"{q.least}-{q.most}", q.cpus, q.gpus, _counts(q.states) or "none up") for q in found.queues]
+        parts.append(columns(("QUEUE", "NODES", "CPUS", "GPUS", "STATE"), rows))
+    if found.file_systems:
+        systems = [(f.id, f.kind, f.state, f"{f.capacity_gib:,} GiB", "; ".join(f.links)) for f in found.file_systems]
+        parts.append(columns(("FILE SYSTEM", "KIND", "STATE", "SIZE", "LINKS"), systems))
+    if found.reservations:
+        held = [(r.id, r.state, f"{r.used} of {r.total}") for r in found.reservations]
+        parts.append(columns(("RESERVATION", "STATE", "IN USE"), held))
+    if with_nodes:
+        nodes = [(node.name, node.queue, node.state, node.address, node.reason) for node in found.nodes]
+        parts.append(columns(("NODE", "QUEUE", "STATE", "ADDRESS", "REASON"), nodes))
+    spent = f"about ${found.usd_since_start:,.2f} since the start (what runs now, at list prices)"
+    cost = f"${found.usd_hour:,.2f} an hour now, {spent}"
+    return "\n".join([*parts, cost])
 
 
 def show(status: ClusterStatus, with_nodes: bool = False) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,13 +18,24 @@ if TYPE_CHECKING:
 
 
 class WithArguments(click.Command):
-    """What stands after `--` is the trainer's or the script's, also where no SPEC comes before it."""
+    """What stands after `--` is the trainer's or the script's, also where no SPEC comes before it. The words after
+    `--profile` may stand without quotes: `--profile steps=10..12 ranks=0,8`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         at = args.index("--") if "--" in args else len(args)
-        left = super().parse_args(ctx, args[:at])
+        left = super().parse_args(ctx, _profile_words_joined(args[:at]))
         ctx.params["args"] = (*ctx.params["args"], *args[at + 1 :])
         return left
+
+
+def _profile_words_joined(args: list[str]) -> list[str]:
+    if "--profile" not in args:
+        return args
+    at = args.index("--profile") + 1
+    end = at
+    while end < len(args) and re.match(r"(steps|ranks|nodes|tool|delay|duration|size)=", args[end]):
+        end += 1
+    return [*args[:at], " ".join(args[at:end]), *args[end:]] if end > at else args
 
 
 @click.command(cls=WithArguments)
@@ -47,6 +60,12 @@ class WithArguments(click.Command):
 @click.option("--host", type=head_node, metavar="USER@HEAD", help="Reach the Slurm head node over ssh.")
 @click.option("--remote-folder", default="", metavar="FOLDER", help="Where run folders go on that side.")
 @click.option("--venv", default="", metavar="FOLDER", help="Virtual environment on the nodes.")
+@click.option(
+    "--profile",
+    metavar="WORDS",
+    help="Profile some steps of some ranks: steps=10..12 ranks=0,8; other commands than Python's by Nsight Systems: "
+    "ranks=0 nodes=1 delay=60s duration=10s.",
+)
 @click.option("--dry-run", is_flag=True, help="Print the script and do nothing.")
 @click.option(
     "--explain",
@@ -79,6 +98,7 @@ def command(
     host: str | None,
     remote_folder: str,
     venv: str,
+    profile: str | None,
     dry_run: bool,
     explain_it: bool,
     follow_it: bool,
@@ -88,7 +108,6 @@ def command(
     `trainwright submit SPEC --script train.py --nodes 4 -- --lr 1e-4`."""
     from trainwright.cli.findings import show_findings
     from trainwright.cli.logs import watch
-    from trainwright.jobs.environment import explain_environment
     from trainwright.jobs.explain import explain_job
     from trainwright.runs import submission
     from trainwright.runs.request import SubmitRequest, order_for
@@ -98,6 +117,10 @@ def command(
         remote_folder, venv, dry_run or explain_it, module, is_command, launcher,
     )  # fmt: skip
     order = order_for(request)
+    if profile is not None:
+        from trainwright.schedulers.profiling import parse_profile
+
+        order = dataclasses.replace(order, profile=parse_profile(profile))
     show_findings(order.findings)
     planned = submission.plan(order)
     prediction = submission.predicted(order)
@@ -107,7 +130,7 @@ def command(
         click.echo(json.dumps(preview(order, planned, prediction), indent=1))
         return
     if explain_it:
-        click.echo(f"{explain_job(order.job)}\n\nenvironment\n{explain_environment(planned.launch.environment)}")
+        click.echo(f"{explain_job(order.job)}\n\nenvironment\n{submission.environment_text(planned.launch)}")
         return
     if dry_run:
         click.echo(planned.script.text.rstrip())
@@ -119,8 +142,6 @@ def command(
 
 
 def _show_run(run: Run, planned: Planned, as_json: bool) -> None:
-    import dataclasses
-
     if as_json:
         click.echo(json.dumps({**dataclasses.asdict(run), "folder": str(run.folder)}, indent=1))
         return
@@ -146,7 +167,8 @@ def expectation(facts: dict[str, Any] | None) -> str:
         return ""
     if "unavailable" in facts:
         return f"not predicted: {facts['unavailable']}"
-    memory = f"{facts['memory_gib']:.0f} of {facts['memory_limit_gib']:.0f} GiB per GPU"
+    each = "GPU" if facts["instance"] else "process"
+    memory = f"{facts['memory_gib']:.1f} of {facts['memory_limit_gib']:.0f} GiB per {each}"
     if facts["fits"] == "no":
         return f"predicted: it runs out of memory ({memory}); `trainwright predict` names the nearest plan that fits"
     memory += ", which is tight" if facts["fits"] == "tight" else ""

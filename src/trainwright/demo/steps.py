@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from trainwright.demo import design, training
+from trainwright.demo import design, proof, training
 from trainwright.demo.story import Context, Outcome, Step, run_steps
 from trainwright.demo.training import clean
 from trainwright.platforms.local import life, state
 
 STEPS = (
     Step("Find the three mistakes planted in a spec", design.find_and_fix),
-    Step("Predict a tiny Llama's step on this machine", design.predict_here),
+    Step("Probe this machine and predict a tiny Llama's step", design.predict_here),
     Step("Start a real Slurm with four nodes on this machine", training.start_cluster),
+    Step("Check the health of every node", proof.check_health),
+    Step("Measure the collectives", proof.measure_collectives),
+    Step("Measure the data loader", proof.measure_loader),
     Step("Train a tiny Llama over four ranks", training.train_undisturbed),
     Step("Train it again, and kill a node on the way", training.train_through_a_fault),
+    Step("Plan and price the fixed spec for four p5.48xlarge", design.plan_on_aws),
+    Step("Write the report: predicted beside measured", proof.write_report),
     Step("Stop everything that was started", training.stop_cluster),
-    Step("Plan the fixed spec for four p5.48xlarge", design.plan_on_aws),
 )
 
 

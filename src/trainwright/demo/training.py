@@ -46,6 +46,7 @@ def train_undisturbed(context: Context) -> dict[str, Any]:
     """Train the tiny Llama over four ranks and keep its final loss."""
     run = _submit(context)
     context.say(f"job {run.job_id}: 4 nodes, 4 ranks, FSDP over gloo, the standard library's source as text")
+    context.results["undisturbed"] = run.name
     _finish(context, run)
     losses = _losses(run)
     context.results["loss"] = losses
@@ -70,6 +71,7 @@ def train_through_a_fault(context: Context) -> dict[str, Any]:
     """The same job, with one node killed on the way."""
     expected: dict[int, float] | None = context.results.get("loss")
     run = _submit(context)
+    context.results["faulted"] = run.name
     _wait_for_step(context, run, KILL_AT)
     victim = _victim(run)
     record = state.require(CLUSTER)
@@ -108,7 +110,11 @@ def _submit(context: Context) -> Run:
     if "cluster" not in context.results:
         raise Skipped("there is no cluster to run on")
     order = order_for(SubmitRequest(spec=str(context.folder / "local.yaml"), job="pretrain"))
-    return submission.submit(order, submission.plan(order))
+    run = submission.submit(order, submission.plan(order))
+    predicted = context.results.get("predicted")
+    if predicted is not None:  # `submit` predicts instance types alone: here it would have to measure first
+        (run.folder / "prediction.json").write_text(json.dumps(predicted.to_dict(), indent=1) + "\n", encoding="utf-8")
+    return run
 
 
 def _finish(context: Context, run: Run) -> JobStatus:

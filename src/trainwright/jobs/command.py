@@ -43,7 +43,8 @@ def train_options(job: ResolvedJob, code: Path) -> list[str]:
     }
     given = {name.replace("_", "-") for name in trainer_arguments(job.job.args).values}
     stated = {name: value for name, value in options.items() if value is not None and name not in given}
-    return [*(word for name, value in stated.items() for word in _words(name, value)), *job.job.args]
+    args = with_model(job.job.args, str(code / training.model_copy)) if training.model_copy else job.job.args
+    return [*(word for name, value in stated.items() for word in _words(name, value)), *args]
 
 
 def _words(name: str, value: object) -> tuple[str, ...]:
@@ -51,6 +52,17 @@ def _words(name: str, value: object) -> tuple[str, ...]:
     if isinstance(value, bool):
         return (f"--{name}" if value else f"--no-{name}",)
     return f"--{name}", str(value)
+
+
+def with_model(args: tuple[str, ...], model: str) -> tuple[str, ...]:
+    """The trainer's arguments with another value wherever they name a model."""
+    words: list[str] = []
+    for word in args:
+        if words and words[-1] == "--model":
+            words.append(model)
+        else:
+            words.append(f"--model={model}" if word.startswith("--model=") else word)
+    return tuple(words)
 
 
 def _optimizer(training: Training) -> dict[str, object]:

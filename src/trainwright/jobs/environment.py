@@ -24,7 +24,7 @@ def job_environment(
     own_network: bool = False,
 ) -> tuple[EnvVar, ...]:
     """What the ranks of a job start with: computed lines first, then the user's, which win."""
-    lines = [_threads(cpus)]
+    lines = [_threads(cpus)] if cpus else []  # where it is not known, the job's script counts
     if instance is not None:
         lines += environment(instance, versions if versions is not None else version_set().versions())
     if own_network:

@@ -20,13 +20,13 @@ def rows(job: ResolvedJob) -> list[tuple[str, str, str]]:
     derived = [
         ("instance", placement.queue.instance or "none", f"queue {placement.queue.name}"),
         ("ranks", str(job.ranks), "nodes x processes"),
-        ("cpus", str(placement.cpus), "per process: the node's cores, shared out"),
+        ("cpus", str(placement.cpus or "all"), "per process: the node's cores, shared out"),
         (
             "run folder",
             job.run_root or "of this machine",
             "the cluster's first shared file system" if job.run_root else "",
         ),
-        ("runtime", "container" if job.runtime.container else "the node's own Python", ""),
+        ("runtime", "container" if job.runtime.container else job.runtime.venv or "the node's own Python", ""),
     ]
     decided = [
         (name, _text(name, decision.value), str(decision.origin))

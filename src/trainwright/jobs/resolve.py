@@ -13,6 +13,7 @@ from trainwright.jobs.foreign import unplaced
 from trainwright.jobs.origin import Decision, JobProblem, Origin
 from trainwright.jobs.resolved import Placement, Resolution, ResolvedJob, Runtime, Trainer
 from trainwright.jobs.run_folder import run_root
+from trainwright.jobs.runtime import job_runtime
 from trainwright.jobs.select import job_index
 from trainwright.jobs.training import TrainingResolver
 from trainwright.recipes.load import recipe as find_recipe
@@ -70,8 +71,8 @@ class JobResolver:
             recipe=recipe,
             placement=placement,
             training=training,
-            runtime=self._runtime(recipe, trainer),
-            environment=job_environment(placement.instance, self.job.env, cpus, own_network=own_network),
+            runtime=self._runtime(recipe, trainer, placement),
+            environment=job_environment(placement.instance, self.job.texts, cpus, own_network=own_network),
             run_root=run_root(self.spec),
             base=self.base("script"),
             decisions=self.decisions,
@@ -146,7 +147,7 @@ class JobResolver:
             return None
         instance = find_instance(queue.instance or "")
         gpus = queue.gpus if queue.gpus is not None else instance.gpus if instance else 0
-        cores = queue.cpus or (instance.cores if instance else 1)
+        cores = queue.cpus or (instance.cores if instance else 0)  # 0: whole nodes that nobody has counted
         processes = self.job.processes or gpus or 1
         nodes = 1 if self.scheduler == "process" and not self.written("nodes") else self.job.nodes or 1
         self._decide_placement(queue, nodes, processes, gpus)
@@ -157,7 +158,7 @@ class JobResolver:
                 fix="nodes: 1 with more processes, or platform local for a real Slurm with many nodes",
             )  # fmt: skip
         self._check_processes(queue, processes, gpus, cores, instance is not None)
-        cpus = max(1, cores // processes)
+        cpus = max(1, cores // processes) if cores else 0
         return Placement(queue=queue, instance=instance, nodes=nodes, processes=processes, gpus=gpus, cpus=cpus)
 
     def _decide_placement(self, queue: Queue, nodes: int, processes: int, gpus: int) -> None:
@@ -185,7 +186,7 @@ class JobResolver:
                 "SPC003", "processes", what=f"{processes} processes share {gpus} GPUs: NCCL takes one rank per GPU",
                 fix=f"processes: {gpus}, or leave it out",
             )  # fmt: skip
-        elif not on_instance and processes > cores:
+        elif not on_instance and 0 < cores < processes:
             self.refuse(
                 "SPC003", "processes",
                 what=f"job {self.job.name!r} starts {processes} processes on nodes with {cores} CPUs",
@@ -202,7 +203,7 @@ class JobResolver:
 
     def _script(self) -> None:
         script = self.job.script
-        if script and not self.ships_code and not script.startswith("/"):
+        if script and not self.ships_code and not script.startswith("/") and not self._packs_code():
             self.refuse(
                 "SPC004", "script",
                 what=f"platform {self.spec.platform} runs images: the script {script} cannot be sent along",
@@ -227,7 +228,18 @@ class JobResolver:
                 fix="add `storage: [{mount: /fsx, lustre: {}}]`, or name a folder: `runs: /folder`",
             )  # fmt: skip
         self._kubernetes()
-        if self.spec.platform == "batch" and self.job.secrets and not self.spec.batch.execution_role:
+        if self.spec.platform == "batch":
+            self._batch_secrets()
+
+    def _batch_secrets(self) -> None:
+        """Batch fetches the value of a secret itself, from the service that keeps it."""
+        for variable in self.job.referenced:
+            self.refuse(
+                "SPC004", "env", variable,
+                what=f"Batch takes no value of {variable} from here that is not written into the job definition",
+                fix=f"keep it in Secrets Manager or Parameter Store, and name it: `secrets: {{{variable}: arn:…}}`",
+            )  # fmt: skip
+        if self.job.secrets and not self.spec.batch.execution_role:
             self.refuse(
                 "SPC004", "secrets", what="Batch fetches secrets with an execution role, and the spec names none",
                 fix="add `batch: {execution_role: arn:…}`",
@@ -244,13 +256,21 @@ class JobResolver:
                     "SPC004", "secrets", variable, what=f"the secret {reference!r} of {variable} is not NAME/KEY",
                     fix="name the Kubernetes Secret and the key in it, such as hugging-face/token",
                 )  # fmt: skip
-        if (self.job.kind or self.spec.kubernetes.kind) == "trainjob" and not self.job.requeue:
+        kind = self.job.kind or self.spec.kubernetes.kind
+        if self.spec.kubernetes.gang and kind in ("jobset", "trainjob"):
+            self.refuse(
+                "SPC004", *(("kind",) if self.job.kind else ()),
+                what=f"a {'JobSet' if kind == 'jobset' else 'TrainJob'} names no gang scheduler "
+                f"(`kubernetes: gang: {self.spec.kubernetes.gang}`)",
+                fix="let Kueue admit it as a whole: `kubernetes: {kueue: QUEUE}`, or use kind: pytorchjob",
+            )  # fmt: skip
+        if kind == "trainjob" and not self.job.requeue:
             self.refuse(
                 "SPC004", "requeue", what="whether a TrainJob restarts is set by its runtime, not by the job",
                 fix="leave `requeue: false` out, or use kind: jobset",
             )  # fmt: skip
 
-    def _runtime(self, recipe: Recipe | None, trainer: Trainer) -> Runtime:
+    def _runtime(self, recipe: Recipe | None, trainer: Trainer, placement: Placement) -> Runtime:
         foreign = recipe.trainer if recipe is not None and isinstance(recipe.trainer, Foreign) else None
         container = self.job.container or (foreign.container if foreign else None) or ""
         if container:
@@ -264,7 +284,15 @@ class JobResolver:
         if self.job.time is not None:
             self.decide("time", self.job.time, "time")
         self._decide_launcher(trainer)
-        return Runtime(container=container, mounts=mounts, ships_code=self.ships_code)
+        by_nodes = not container and self.ships_code and self.scheduler != "process"
+        venv = job_runtime(self.spec, placement.queue) if by_nodes else ""
+        packs = self._packs_code()
+        return Runtime(container=container, mounts=mounts, ships_code=self.ships_code, packs_code=packs, venv=venv)
+
+    def _packs_code(self) -> bool:
+        """A script by a relative path is one of this machine; by its full path it is in the image or on storage."""
+        on_pods = not self.scheduler and scheduler_of(self.spec.platform).name == "kubernetes"
+        return on_pods and self.job.script is not None and not self.job.script.startswith("/")
 
     def _decide_launcher(self, trainer: Trainer) -> None:
         scheduler = self.scheduler or scheduler_of(self.spec.platform).name

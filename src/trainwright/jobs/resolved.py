@@ -30,7 +30,7 @@ class Placement:
     nodes: int
     processes: int  # per node: one rank each
     gpus: int  # per node
-    cpus: int  # per process
+    cpus: int  # per process; 0: not known before the job starts
 
     @property
     def ranks(self) -> int:
@@ -88,6 +88,8 @@ class Runtime:
     container: str = ""
     mounts: tuple[str, ...] = ()
     ships_code: bool = True  # the code travels in the run folder; else the image holds it
+    packs_code: bool = False  # an own script goes to the pods as an archive that the cluster keeps
+    venv: str = ""  # the virtual environment on the nodes; empty: their own Python
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,3 +16,8 @@ def run_root(spec: Spec) -> str:
         return ""
     mounts = [item.mount for item in spec.storage if item.kind in SHARED]
     return f"{mounts[0].rstrip('/')}/{FOLDER}" if mounts else ""
+
+
+def plan_runs(spec: Spec) -> str:
+    """The same for the job scripts of a plan; the head node shares /home where there is no other storage."""
+    return run_root(spec) or f"/home/{FOLDER}"

@@ -122,23 +122,24 @@ class TrainingResolver:
         except UserError as error:
             if self.ours or self.job.model:
                 place = "args" if "model" in self.arguments.values else "model" if self.job.model else "recipe"
-                self.outer.refuse(MODEL, place, what=error.what, fix=error.fix)
+                what = f"model {file}: {error.what}" if file is not None and not file.is_file() else error.what
+                self.outer.refuse(MODEL, place, what=what, fix=error.fix)
             return model, None
 
     def _model_file(self, model: str) -> Path | None:
         """The file that describes the model, where it is not named by its name in the catalog."""
-        path = self.outer.base("model") / model
+        path = self.outer.base("args" if "model" in self.arguments.values else "model") / model
         file = path / "config.json" if (path / "config.json").is_file() else path
         return file if file != path or model.endswith(".json") else None
 
     def _travelling(self, model: str | None) -> Path | None:
-        """The file that our trainer reads the model from. A path among the arguments is one of the nodes."""
-        if not self.ours or model is None or "model" in self.arguments.values:
+        """The file that our trainer reads the model from; one that cannot be read here has been refused."""
+        if not self.ours or model is None:
             return None
         file = self._model_file(model)
         if file is not None and not self.outer.ships_code:
             self.outer.refuse(
-                MODEL, "model" if self.job.model else "recipe",
+                MODEL, "args" if "model" in self.arguments.values else "model" if self.job.model else "recipe",
                 what=f"platform {self.outer.spec.platform} runs images: the model's file {model} cannot be sent along",
                 fix="name a model of `trainwright catalog list --kind models`, or run the trainer with `command:`",
             )  # fmt: skip

@@ -29,9 +29,18 @@ def kubernetes_scheduler(spec: Spec, job: Job, prefix: str = "") -> KubernetesSc
         node_type=f"{prefix}{instance.removeprefix(prefix)}",
         claims={**claims, **said.claims},
         scratch=tuple(item.mount for item in spec.storage if item.kind == "nvme"),
-        service_account=said.service_account or "",
+        service_account=service_account(spec),
+        kueue=said.kueue
+        or (queue.name if spec.platform == "eks" else ""),  # a plan of ours has a queue of Kueue for each
+        gang=said.gang or "",
     )
     return KubernetesScheduler(settings, job.kind or said.kind, said.context, spec.name)
+
+
+def service_account(spec: Spec) -> str:
+    """Whose rights the pods of jobs have: as the spec says, or the account that a plan of ours makes for buckets."""
+    made = "trainwright" if spec.platform == "eks" and any(item.bucket for item in spec.storage) else ""
+    return spec.kubernetes.service_account or made
 
 
 def claim_name(mount: str) -> str:

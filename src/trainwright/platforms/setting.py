@@ -3,6 +3,7 @@ renderer meets no spec that its platform cannot build."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from trainwright.catalog.instances import InstanceType, instance
@@ -16,6 +17,7 @@ class Setting:
     """A checked spec, with every default filled in."""
 
     spec: Spec
+    offers: Mapping[str, tuple[str, ...]] | None = None  # instance type -> zone ids that offer it, where AWS was asked
 
     def queue_instance(self, queue: Queue) -> InstanceType:
         """The catalog's row for a queue's instance type."""

@@ -6,10 +6,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from trainwright.catalog.offerings import zones_of
 from trainwright.catalog.regions import zone_kind
 from trainwright.catalog.storage import openzfs_throughputs
 from trainwright.platforms.setting import Setting, gib, lustre_gib
-from trainwright.spec.model import Storage
+from trainwright.platforms.zones import AUTO, choose_zones
+from trainwright.spec.model import Queue, Storage
 from trainwright.stacks.library import template
 from trainwright.stacks.references import reference
 
@@ -47,12 +49,14 @@ class Ids:
 class Wiring:
     stacks: tuple[StackPlan, ...]
     ids: Ids
+    zones: int = 1  # of a created network
+    zone_subnets: tuple[str, ...] = ()  # private subnets, one per zone, those that no node uses too
 
 
-def wire(setting: Setting, *, bucket: bool, cluster_owns_lustre: bool) -> Wiring:
+def wire(setting: Setting, *, bucket: bool, cluster_owns_lustre: bool, least_zones: int = 1) -> Wiring:
     """The stacks and ids of a spec. `bucket`: boot scripts need a home. `cluster_owns_lustre`: the platform can create
-    a Lustre file system itself where the spec says `managed`."""
-    network = _network(setting)
+    a Lustre file system itself where the spec says `managed`. `least_zones`: of the network, whatever nodes need."""
+    network = _network(setting, least_zones)
     ids = _network_ids(setting, network)
     storage: list[StackPlan] = []
     file_systems: dict[str, str] = {}
@@ -63,7 +67,7 @@ def wire(setting: Setting, *, bucket: bool, cluster_owns_lustre: bool) -> Wiring
             file_systems[item.mount] = file_system
     accounting, database = _accounting(setting, ids, network)
     home = _bucket(setting) if bucket else None
-    stacks = [stack for stack in (network, home, *storage, accounting) if stack is not None]
+    stacks = [stack for stack in (network, home, *storage, accounting, *_groups(setting)) if stack is not None]
     return Wiring(
         tuple(stacks),
         Ids(
@@ -75,23 +79,42 @@ def wire(setting: Setting, *, bucket: bool, cluster_owns_lustre: bool) -> Wiring
             database=database,
             bucket=home.output("BucketName") if home else None,
         ),
+        zone_count(setting, least_zones),
+        _zone_subnets(setting, network),
     )
 
 
-def _network(setting: Setting) -> StackPlan | None:
+def _zone_subnets(setting: Setting, network: StackPlan | None) -> tuple[str, ...]:
+    if network is None:
+        return setting.spec.kubernetes.subnets
+    zones = sum(key in network.parameters for key in (f"Zone{n}" for n in range(1, 7)))
+    return (network.output("PrivateSubnet"), *(network.output(f"PrivateSubnet{n}") for n in range(2, zones + 1)))
+
+
+def _network(setting: Setting, least_zones: int) -> StackPlan | None:
     if setting.spec.network.private_subnet is not None:
         return None
-    return StackPlan("network", "network", _zones(setting), "the spec names no network")
+    return StackPlan("network", "network", _zones(setting, least_zones), "the spec names no network")
 
 
-def _zones(setting: Setting) -> dict[str, str]:
-    """The zone parameters of the network stack. A database needs two zones even where the nodes need one."""
-    spec, given = setting.spec, setting.spec.network
-    count = max(given.zones, 1 + len(given.more_zones), ZONES_OF_A_DATABASE if _creates_database(setting) else 1)
-    if spec.zone is None:
-        return {f"Zone{n}": "auto" for n in range(1, count + 1)}
-    zones = (spec.zone, *given.more_zones)
-    return {"ZoneStyle": str(zone_kind(spec.zone)), **{f"Zone{n}": zone for n, zone in enumerate(zones, 1)}}
+def zone_count(setting: Setting, least: int = 1) -> int:
+    """How many zones the network stack has. A database needs two even where the nodes need one."""
+    given, database = setting.spec.network, ZONES_OF_A_DATABASE if _creates_database(setting) else 1
+    return max(given.zones, 1 + len(given.more_zones), least, database)
+
+
+def _zones(setting: Setting, least: int) -> dict[str, str]:
+    """The zone parameters of the network stack."""
+    spec, given, count = setting.spec, setting.spec.network, zone_count(setting, least)
+    if spec.zone is not None:
+        named = (spec.zone, *given.more_zones)
+        by_id = zone_kind(spec.zone) == "id"  # names differ between accounts, so only ids can be added
+        others = [zone for zone in zones_of(spec.region or "") if zone not in named] if by_id else []
+        zones = [*named, *others][: max(count, len(named))]
+        return {"ZoneStyle": str(zone_kind(spec.zone)), **{f"Zone{n}": zone for n, zone in enumerate(zones, 1)}}
+    chosen = choose_zones(spec, count, setting.offers).zones
+    style = {"ZoneStyle": "id"} if AUTO not in chosen else {}
+    return {**style, **{f"Zone{n}": zone for n, zone in enumerate(chosen, 1)}}
 
 
 def _network_ids(setting: Setting, stack: StackPlan | None) -> Ids:
@@ -181,6 +204,23 @@ def _accounting(setting: Setting, ids: Ids, network: StackPlan | None) -> tuple[
 
 def _bucket(setting: Setting) -> StackPlan:
     return StackPlan("bucket", "bucket", {}, "boot scripts are fetched from it; there is room for data")
+
+
+def capacity_key(queue: Queue) -> str:
+    """The key of the stack that groups a queue's reservations."""
+    return f"capacity-{queue.name}"
+
+
+def _groups(setting: Setting) -> list[StackPlan]:
+    """A stack for each queue that names several reservations."""
+    stacks = []
+    for queue in setting.spec.queues:
+        if queue.capacity.reservations:
+            ids = {f"Reservation{n}": id for n, id in enumerate(queue.capacity.reservations, 1)}
+            parameters = {"GroupName": f"{setting.spec.name}-{queue.name}", **ids}
+            why = f"queue {queue.name} uses {len(ids)} reservations as one"
+            stacks.append(StackPlan(capacity_key(queue), "capacity", parameters, why))
+    return stacks
 
 
 def check_parameters(stack: StackPlan) -> None:

@@ -1,5 +1,5 @@
-"""Fits the predictor to a user's own runs: the few constants that a run informs move from their shipped values, the
-others stay. The result is kept in the user's settings."""
+"""Fits the predictor to a user's own runs and device measurements: the few constants that they inform move from their
+shipped values, the others stay. The result is kept in the user's settings."""
 
 from __future__ import annotations
 
@@ -7,15 +7,21 @@ import json
 import math
 import os
 import statistics
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+from trainwright.catalog.accelerators import accelerator_named
 from trainwright.errors import UserError, did_you_mean
 from trainwright.files import read_regular
-from trainwright.predict.constants import Constants, constants
+from trainwright.predict.constants import Constants, constants, scalar_names
+from trainwright.predict.hardware import device
 from trainwright.predict.setup import Setup
 from trainwright.predict.setup_record import from_record
-from trainwright.predict.step import step_time
+from trainwright.predict.step import StepTime, step_time
+from trainwright.predict.trace_terms import TERMS, calibration_terms
 
 SUSTAINED = {
     "sm_80": "matmul_sustained_ampere",
@@ -26,9 +32,13 @@ SUSTAINED = {
 SHARED = {"overlap_contention": 0.5, "step_fixed": 0.5, "tp_overlap_hidden": 0.3, "alltoall_exposed": 0.3}
 SUSTAINED_SIGMA = 0.06
 NOISE = 0.01  # of a run's measured speed, in log space
+PROFILE_NOISE = 0.1  # of a profiled term: kernels are sorted by their names, and the head's loss is in no term alone
+PROFILED = ("matrix products", "exposed communication")
+DEVICE_NOISE = 0.03  # of `bench device`: a product alone, for a second, against what a long step sustains
 SMALL = 0.005  # a change below this share is not kept
 FAR = 2.0  # sigmas beyond which a value contradicts the published rows
 LOCAL = "local_pace"
+RUNS = "calibrated_by_runs"
 WARM_UP = 0.2  # share of a run's lines, at its start, that is ignored
 
 
@@ -39,6 +49,7 @@ class Run:
     setup: Setup | None
     predicted_tokens_per_s: float
     tokens_per_s: float
+    terms: dict[str, float] = field(default_factory=dict)  # seconds per step, where the run was profiled
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +61,7 @@ class Change:
     after: float
     error_before: float
     error_after: float
-    runs: int
+    measurements: int
     sigmas: float = 0.0  # how far the value is from what published rows give
 
 
@@ -60,7 +71,21 @@ def settings_file() -> Path:
 
 
 def overrides() -> dict[str, float]:
-    """What the user's settings say; a file that somebody edited into something else is a UserError."""
+    """The constants in the user's settings; a file that somebody edited into something else is a UserError."""
+    path, values = settings_file(), _settings()
+    known = [LOCAL, *scalar_names()]
+    for name, value in values.items():
+        if name == RUNS:
+            continue
+        if name not in known:
+            raise _broken(path, f"the predictor has no constant {name!r}", did_you_mean(name, known))
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not (number and math.isfinite(value) and value > 0):
+            raise _broken(path, f"{name} is {value!r}, not a number above 0")
+    return {name: value for name, value in values.items() if name != RUNS}
+
+
+def _settings() -> dict[str, Any]:
     path = settings_file()
     if not path.exists():
         return {}
@@ -70,13 +95,9 @@ def overrides() -> dict[str, float]:
         raise _broken(path, f"the predictor's settings are not JSON: {error}") from error
     if not isinstance(values, dict):
         raise _broken(path, "the predictor's settings are not a JSON object")
-    known = [LOCAL, *(field.name for field in fields(Constants) if field.name not in ("traffic", "attention"))]
-    for name, value in values.items():
-        if name not in known:
-            raise _broken(path, f"the predictor has no constant {name!r}", did_you_mean(name, known))
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not (number and math.isfinite(value) and value > 0):
-            raise _broken(path, f"{name} is {value!r}, not a number above 0")
+    families = values.get(RUNS, [])
+    if not (isinstance(families, list) and all(family in SUSTAINED for family in families)):
+        raise _broken(path, f"{RUNS} is {families!r}, not a list of {', '.join(SUSTAINED)}")
     return values
 
 
@@ -88,7 +109,10 @@ def _broken(path: Path, what: str, hint: str = "") -> UserError:
 def calibrated() -> Constants:
     """The shipped constants, overridden by the user's own."""
     values = {name: value for name, value in overrides().items() if name != LOCAL}
-    return constants().with_values(**values) if values else constants()
+    families = frozenset(_settings().get(RUNS, []))
+    return (
+        replace(constants().with_values(**values), calibrated_by_runs=families) if values or families else constants()
+    )
 
 
 def read_run(folder: Path) -> Run:
@@ -112,27 +136,68 @@ def read_run(folder: Path) -> Run:
             f"{prediction} holds no prediction: {record.get('unavailable', 'it has no tokens_per_s')}",
             fix="calibrate with a run whose job could be predicted",
         )
-    return Run(from_record(record), float(record["tokens_per_s"]), statistics.median(kept))
+    terms = calibration_terms(folder)
+    # Waiting for data is no property of the machine: without it the step would have taken less.
+    waited = terms.get("data wait", 0.0) / sum(terms.values()) if terms else 0.0
+    return Run(from_record(record), float(record["tokens_per_s"]), statistics.median(kept) / (1 - waited), terms)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRate:
+    """What `bench device` measured: the GPU generation, and its best bf16 product over the rate we would count on, in
+    log space. With several GPUs their median, since a step waits for none but the slow one is health's to find."""
+
+    family: str
+    log_ratio: float
+
+
+def read_device(path: Path) -> DeviceRate:
+    """The result file of `trainwright bench device -o FILE`."""
+    try:
+        result = json.loads(read_regular(path))
+        rows = [row for row in result["rows"] if row["kind"] == "matmul bf16"] if result["kind"] == "device" else []
+        title = result["machine"].get("gpu", "")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise _no_device(path, "is no result of `bench device`") from error
+    chip = accelerator_named(title)
+    if not rows or chip is None:
+        raise _no_device(path, f"has no bf16 product of a GPU in the catalog ({title or 'no GPU'})")
+    best: dict[str, float] = {}
+    for row in rows:
+        best[row["device"]] = max(best.get(row["device"], 0.0), float(row["value"]))
+    card = device(chip.name)
+    assumed = card.matmul_rate("bf16", constants()) / 1e12
+    return DeviceRate(card.family, math.log(statistics.median(best.values()) / assumed))
+
+
+def _no_device(path: Path, what: str) -> UserError:
+    return UserError(f"{path} {what}", fix="write one on the GPU node: trainwright bench device -o device.json")
 
 
 def log_errors(runs: list[tuple[Setup, float]], c: Constants) -> list[float]:
     return [math.log(s.tokens / step_time(s, c).total / rate) for s, rate in runs]
 
 
-def calibrate(folders: list[Path]) -> list[Change]:
-    """Fit what the runs inform, generation by generation, and keep the result in the user's settings."""
-    runs = [read_run(folder) for folder in folders]
-    values = overrides()
+def calibrate(paths: list[Path]) -> list[Change]:
+    """Fit what run folders and `bench device` files inform, by GPU generation, and keep it in the user's settings."""
+    runs = [read_run(path) for path in paths if not path.is_file()]
+    rates = [read_device(path) for path in paths if path.is_file()]
+    values: dict[str, Any] = dict(overrides())
+    families = set(_settings().get(RUNS, []))
     changes = []
     computed = [(r.setup, r.tokens_per_s) for r in runs if r.setup is not None]
+    profiled = [(r.setup, r.terms) for r in runs if r.setup is not None and r.terms]
     for family, name in SUSTAINED.items():
         of_family = [(s, rate) for s, rate in computed if s.cluster.device.family == family]
-        if of_family:
-            changes += fit_constants({name: SUSTAINED_SIGMA, **SHARED}, of_family)
+        measured = [rate.log_ratio for rate in rates if rate.family == family]
+        if of_family or measured:
+            of_profiles = [(s, terms) for s, terms in profiled if s.cluster.device.family == family]
+            changes += fit_constants({name: SUSTAINED_SIGMA, **SHARED}, of_family, measured, of_profiles)
+        families |= {family} if of_family else set()
     on_cpu = [math.log(r.tokens_per_s / r.predicted_tokens_per_s) for r in runs if r.setup is None]
     if on_cpu:
         changes.append(fit_local(on_cpu, values.get(LOCAL, 1.0)))
-    values |= {change.name: change.after for change in changes}
+    values |= {change.name: change.after for change in changes} | ({RUNS: sorted(families)} if families else {})
     path = settings_file()
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
@@ -150,19 +215,40 @@ def mean_size(log: list[float]) -> float:
     return statistics.fmean(abs(math.expm1(e)) for e in log)
 
 
-def fit_constants(prior: dict[str, float], runs: list[tuple[Setup, float]]) -> list[Change]:
-    """The most likely values given runs and prior: a Kalman update per run. A constant that hardly affects a run
-    keeps its value."""
+def fit_constants(
+    prior: dict[str, float],
+    runs: list[tuple[Setup, float]],
+    device_rates: list[float] | None = None,
+    profiles: Sequence[tuple[Setup, dict[str, float]]] = (),
+) -> list[Change]:
+    """The most likely values given measurements and prior: a Kalman update per measurement. A constant that hardly
+    affects them keeps its value. `device_rates` are measured over assumed rates of the first constant, in log space."""
     names = list(prior)
     x, spread = [0.0] * len(names), [[prior[a] ** 2 if a == b else 0.0 for b in names] for a in names]
+    for ratio in device_rates or []:
+        gain = spread[0][0] / (spread[0][0] + DEVICE_NOISE**2)
+        x[0] += gain * (ratio - x[0])
+        spread[0][0] *= 1 - gain
+    for s, terms in profiles:
+        for term in PROFILED:
+            # A term that hardly counts says little, and one that was not predicted says nothing.
+            if (
+                terms.get(term, 0.0) > 0.02 * sum(terms.values())
+                and predicted_term(step_time(s, calibrated()), term) > 0
+            ):
+                observe = partial(log_term, s, term)
+                x, spread = updated(x, spread, names, observe, math.log(terms[term]), PROFILE_NOISE)
     for s, rate in runs:
-        x, spread = updated(x, spread, names, s, rate)
+        x, spread = updated(x, spread, names, partial(log_speed, s), math.log(rate), NOISE)
     start = calibrated()
     kept = {n: v for n, v in moved(names, x).items() if abs(v / getattr(constants(), n) - 1) > SMALL}
     old, new = log_errors(runs, start), log_errors(runs, constants().with_values(**kept))
+    first, rates = names[0], device_rates or []
+    for errors, value in ((old, getattr(start, first)), (new, kept.get(first, getattr(constants(), first)))):
+        errors += [math.log(value / getattr(constants(), first)) - ratio for ratio in rates]
     return [
         Change(
-            name, float(getattr(start, name)), value, mean_size(old), mean_size(new), len(runs),
+            name, float(getattr(start, name)), value, mean_size(old), mean_size(new), len(old),
             abs(math.log(value / getattr(constants(), name))) / prior[name],
         )
         for name, value in kept.items()
@@ -174,20 +260,38 @@ def moved(names: list[str], x: list[float]) -> dict[str, float]:
     return {name: float(getattr(constants(), name)) * math.exp(v) for name, v in zip(names, x, strict=True)}
 
 
+def log_speed(s: Setup, c: Constants) -> float:
+    return math.log(s.tokens / step_time(s, c).total)
+
+
+def log_term(s: Setup, term: str, c: Constants) -> float:
+    return math.log(max(predicted_term(step_time(s, c), term), 1e-9))
+
+
+def predicted_term(step: StepTime, term: str) -> float:
+    return sum(step.parts[part] for part in TERMS[term])
+
+
 def updated(
-    x: list[float], spread: list[list[float]], names: list[str], s: Setup, rate: float
+    x: list[float],
+    spread: list[list[float]],
+    names: list[str],
+    observe: Callable[[Constants], float],
+    measured: float,
+    noise: float,
 ) -> tuple[list[float], list[list[float]]]:
-    """Mean and covariance of the constants after one run, with its speed linearised at the result (five rounds)."""
+    """Mean and covariance of the constants after one measurement (of what `observe` predicts, in log space), linearised
+    at the result (five rounds)."""
 
     def speed(at: list[float]) -> float:
-        return math.log(s.tokens / step_time(s, constants().with_values(**moved(names, at))).total)
+        return observe(constants().with_values(**moved(names, at)))
 
     here, nudge, size = x, 0.02, range(len(x))
     for _ in range(5):
         now = speed(here)
         slope = [(speed([v + nudge * (i == j) for j, v in enumerate(here)]) - now) / nudge for i in size]
         toward = [sum(spread[i][j] * slope[j] for j in size) for i in size]
-        gain = [t / (sum(g * t for g, t in zip(slope, toward, strict=True)) + NOISE**2) for t in toward]
-        left = math.log(rate) - now - sum(slope[i] * (x[i] - here[i]) for i in size)
+        gain = [t / (sum(g * t for g, t in zip(slope, toward, strict=True)) + noise**2) for t in toward]
+        left = measured - now - sum(slope[i] * (x[i] - here[i]) for i in size)
         here = [x[i] + gain[i] * left for i in size]
     return here, [[spread[i][j] - gain[i] * toward[j] for j in size] for i in size]

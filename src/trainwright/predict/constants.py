@@ -64,6 +64,7 @@ class Constants:
     context_gib: float
     traffic: dict[str, Traffic]
     attention: dict[tuple[str, str], tuple[float, float]]
+    calibrated_by_runs: frozenset[str] = frozenset()  # GPU generations of which the user's own runs were seen
 
     def with_values(self, **values: float) -> Constants:
         return replace(self, **values)  # type: ignore[arg-type]
@@ -75,11 +76,16 @@ def table() -> dict[str, Any]:
     return tomllib.loads(CONSTANTS_FILE.read_text(encoding="utf-8"))
 
 
+def scalar_names() -> list[str]:
+    """The constants that are one number each."""
+    return [f.name for f in fields(Constants) if f.name not in ("traffic", "attention", "calibrated_by_runs")]
+
+
 @cache
 def constants() -> Constants:
     """The shipped set."""
     raw = table()
-    scalars = {f.name: float(raw[f.name]["value"]) for f in fields(Constants) if f.name not in ("traffic", "attention")}
+    scalars = {name: float(raw[name]["value"]) for name in scalar_names()}
     ops = [f.name for f in fields(Traffic)]
     traffic = {level: Traffic(**{op: tuple(row[op]) for op in ops}) for level, row in raw["traffic"].items()}
     attention = {
@@ -87,4 +93,4 @@ def constants() -> Constants:
         for kernel, by_arch in raw["attention"].items()
         for arch, row in by_arch.items()
     }
-    return Constants(**scalars, traffic=traffic, attention=attention)
+    return Constants(**scalars, traffic=traffic, attention=attention, calibrated_by_runs=frozenset())

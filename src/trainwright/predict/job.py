@@ -8,7 +8,7 @@ from trainwright.errors import UserError
 from trainwright.jobs.resolved import ResolvedJob, Training
 from trainwright.predict.calibrate import LOCAL, overrides
 from trainwright.predict.constants import Constants
-from trainwright.predict.local import predict_local
+from trainwright.predict.local import is_probed, predict_local
 from trainwright.predict.prediction import Prediction, predict
 from trainwright.predict.request import PredictRequest
 from trainwright.predict.setup import Batch
@@ -31,10 +31,22 @@ def predict_job(job: ResolvedJob, c: Constants | None = None) -> Prediction:
             fix="add `instance:` to the queue",
         )
     if job.placement.queue.instance is None:
-        micro = training.micro_batch or 1  # the trainer's own default
-        batch = Batch(training.sequence, micro, max(1, training.batch // training.plan.data // micro))
-        return predict_local(training.shape, training.plan, batch, overrides().get(LOCAL, 1.0))
+        return predict_local(training.shape, training.plan, _local_batch(training), overrides().get(LOCAL, 1.0))
     return predict(_request(job, training, training.shape, job.placement.queue.instance), c)
+
+
+def is_known(job: ResolvedJob) -> bool:
+    """Whether the job can be predicted at once: on this machine a moment of measuring comes first, unless that was done
+    within the last hour."""
+    training = job.training
+    if job.placement.queue.instance is not None or training is None or training.shape is None:
+        return training is not None
+    return job.spec.platform == "local" and is_probed(training.shape, training.plan, _local_batch(training))
+
+
+def _local_batch(training: Training) -> Batch:
+    micro = training.micro_batch or 1  # the trainer's own default
+    return Batch(training.sequence, micro, max(1, training.batch // training.plan.data // micro))
 
 
 def _request(job: ResolvedJob, training: Training, shape: ModelShape, instance: str) -> PredictRequest:

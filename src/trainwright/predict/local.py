@@ -52,11 +52,30 @@ def cache_file(key: str) -> Path:
     return Path(home) / "trainwright" / "probes" / f"{key}.json"
 
 
+def _kept(shape: ModelShape, seq: int, micro: int, threads: int) -> Path:
+    sizes = f"{shape.hidden}-{shape.heads}-{shape.kv_heads}-{shape.ffn}-{shape.vocab}-{shape.activation}-{seq}-{micro}"
+    return cache_file(f"{platform.node()}-{threads}-{sizes}")
+
+
+def is_fresh(path: Path) -> bool:
+    return path.is_file() and time.time() - path.stat().st_mtime < KEPT_SECONDS
+
+
+def is_probed(shape: ModelShape, plan: ParallelPlan, batch: Batch) -> bool:
+    """Whether a prediction on this machine needs no measurement any more."""
+    return is_fresh(_kept(shape, batch.sequence, batch.micro, _threads(plan)[1]))
+
+
+def _threads(plan: ParallelPlan) -> tuple[int, int]:
+    """The machine's cores, and how many threads a rank has of them."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return cores, int(os.environ.get("OMP_NUM_THREADS") or max(1, cores // plan.world))
+
+
 def probe(shape: ModelShape, seq: int, micro: int, threads: int) -> Probe:
     """From the cache, or measured now."""
-    sizes = f"{shape.hidden}-{shape.heads}-{shape.kv_heads}-{shape.ffn}-{shape.vocab}-{shape.activation}-{seq}-{micro}"
-    path = cache_file(f"{platform.node()}-{threads}-{sizes}")
-    if path.is_file() and time.time() - path.stat().st_mtime < KEPT_SECONDS:
+    path = _kept(shape, seq, micro, threads)
+    if is_fresh(path):
         return Probe(**json.loads(path.read_text(encoding="utf-8")))
     timings = measure(shape, seq, micro, threads)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -111,30 +130,34 @@ def _measure(torch: Any, shape: ModelShape, seq: int, micro: int, threads: int) 
     dense = torch.randn(512, 512)
     (layer_s, scatter), (head_s, _) = timed(layer), timed(head)
     optimizer = torch.optim.AdamW(weights, fused=True)
-    gflops = 2 * 512**3 / timed(square)[0] / 1e9
+    gflops = 2 * 512**3 / min(times(square)) / 1e9  # the peak: the best, not the usual
     return Probe(layer_s, head_s, timed(optimizer.step)[0], gflops, threads, scatter)
 
 
 def timed(work: Callable[[], object]) -> tuple[float, float]:
-    """(median, relative scatter) of as many calls as fit into the allowed time, after two warm-up calls."""
+    """(median, relative scatter) of a call's time."""
+    low, middle, high = statistics.quantiles(times(work), n=4)
+    return middle, (high - low) / 2 / middle
+
+
+def times(work: Callable[[], object]) -> list[float]:
+    """Seconds of each of as many calls as fit into the allowed time, after two warm-up calls."""
     work()
     work()
-    times: list[float] = []
+    seconds: list[float] = []
     end = time.perf_counter() + PROBE_SECONDS
-    while len(times) < 5 or time.perf_counter() < end:
+    while len(seconds) < 5 or time.perf_counter() < end:
         start = time.perf_counter()
         work()
-        times.append(time.perf_counter() - start)
-    low, middle, high = statistics.quantiles(times, n=4)
-    return middle, (high - low) / 2 / middle
+        seconds.append(time.perf_counter() - start)
+    return seconds
 
 
 def predict_local(shape: ModelShape, plan: ParallelPlan, batch: Batch, pace: float = 1.0) -> Prediction:
     """A step of the trainer on this machine's CPU; the ranks of the plan share its cores. `pace` is measured over
     predicted speed of earlier runs here."""
     ranks = plan.world
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    threads = int(os.environ.get("OMP_NUM_THREADS") or max(1, cores // ranks))
+    cores, threads = _threads(plan)
     timings = probe(shape, batch.sequence, batch.micro, threads)
     crowded = max(1.0, ranks / cores)
     parameters = parameter_count(shape)
@@ -143,20 +166,25 @@ def predict_local(shape: ModelShape, plan: ParallelPlan, batch: Batch, pace: flo
         "products": timings.layer * NOT_PROBED * shape.layers * batch.count * crowded,
         "head": timings.head * batch.count * crowded,
         "optimizer": timings.optimizer_layer * own * crowded,
-        "gradients": exchange(parameters, shape.layers, ranks, batch.count, crowded),
+        "gradients": exchange(parameters, shape.layers, plan, batch.count, crowded),
         "fixed": STEP_FIXED,
     }
     parts = {name: value / pace for name, value in parts.items()}
     return local_prediction(shape, plan, batch, parts, timings)
 
 
-def exchange(parameters: int, layers: int, ranks: int, count: int, crowded: float) -> float:
-    """FSDP over gloo: weights are gathered in the forward and the backward and gradients scattered, for each layer and
-    for what surrounds the layers. Where there are more ranks than cores (`crowded`), they wait for each other."""
+def exchange(parameters: int, layers: int, plan: ParallelPlan, count: int, crowded: float) -> float:
+    """FSDP over gloo. Between shards, weights are gathered in the forward and the backward and gradients scattered, for
+    each layer and for what surrounds the layers, in every microbatch; replicas sum their gradients once per step. Where
+    there are more ranks than cores (`crowded`), they wait for each other."""
+    ranks, shards = plan.world, plan.shard * plan.cp
     if ranks == 1:
         return 0.0
-    per_pass = (layers + 1) * GATHER * crowded + parameters * 4.0 * (ranks - 1) / ranks / GLOO_RATE
-    return 3 * per_pass * count + SUMS * GLOO_START * (ranks - 1) * crowded
+    calls, size = (layers + 1) * GATHER * crowded, parameters * 4.0
+    between_shards = 3 * count * (calls + size * (shards - 1) / shards / GLOO_RATE) if shards > 1 else 0.0
+    copies = plan.replicate
+    between_replicas = calls + 2 * size / shards * (copies - 1) / copies / GLOO_RATE if copies > 1 else 0.0
+    return between_shards + between_replicas + SUMS * GLOO_START * (ranks - 1) * crowded
 
 
 def local_prediction(

@@ -90,8 +90,7 @@ def prediction_of(s: Setup, request: PredictRequest, c: Constants) -> Prediction
     """The full record of a job that is already laid out; the request says how it is paid for and for how long."""
     step, used = step_time(s, c), memory(s, c)
     rate = s.tokens / step.total
-    chip = s.cluster.device
-    seen = chip.sustained(c) != chip.sustained(constants())  # calibrated with runs on this generation
+    seen = s.cluster.device.family in c.calibrated_by_runs
     low, high = interval(rate / s.cluster.gpus, s, step.total, new_source=not seen)
     failures = failures_per_node_day(request.price_kind)
     good = goodput(s.cluster.nodes, stall_of(s), request.checkpoint_s, failure_rate=failures)

@@ -179,9 +179,12 @@ def priced_if_fits(
         yield None if listed is None else priced(s, way, listed.usd_hour, step, request, used)
 
 
-def priced(s: Setup, way: str, usd_hour: float, step: float, request: AdviceRequest, used: float) -> Offer:
+def priced(
+    s: Setup, way: str, usd_hour: float, step: float, request: AdviceRequest, used: float, failures: float | None = None
+) -> Offer:
+    """The offer of a job. `failures`: per node and day, where they are not the usual ones of that way to buy."""
     nodes, rate = s.cluster.nodes, s.tokens / step
-    failures, stall = failures_per_node_day(way), stall_of(s)
+    failures, stall = failures or failures_per_node_day(way), stall_of(s)
     interval = max(60.0, round(best_interval(stall, DAY / (failures * nodes)) / 60) * 60.0)
     effective = goodput(nodes, stall, interval, failure_rate=failures).effective
     files = file_system(s, rate, interval)

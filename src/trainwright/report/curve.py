@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 720, 400, 70, 190, 40, 55
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 720, 400, 90, 190, 40, 55
 COLOURS = ("#0b7285", "#c92a2a", "#5f3dc4", "#2b8a3e", "#e67700", "#495057", "#a61e4d", "#1864ab")
 
 
@@ -77,17 +77,28 @@ def _grid(axes: Axes, xs: Sequence[float], top: float, place: object) -> list[st
     for step in range(5):
         y = place(xs[0], top * step / 4)[1]
         parts.append(f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}" stroke="#dee2e6"/>')
-        parts.append(f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{top * step / 4:g}</text>')
-    every = max(1, math.ceil(len(xs) / 9))
-    for x in xs[::every]:
+        parts.append(f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{_number(top * step / 4)}</text>')
+    for x in _ticks(axes, xs):
         at = place(x, 0)[0]
-        word = _bytes(x) if axes.bytes else f"{x:g}"
+        word = _bytes(x) if axes.bytes else _number(x)
         parts.append(f'<text x="{at:.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{word}</text>')
     middle = (LEFT + WIDTH - RIGHT) / 2
     parts.append(f'<text x="{middle}" y="{HEIGHT - 12}" text-anchor="middle">{escape(axes.x)}</text>')
     turn = f"rotate(-90 18 {HEIGHT / 2})"
     parts.append(f'<text x="18" y="{HEIGHT / 2}" text-anchor="middle" transform="{turn}">{escape(axes.y)}</text>')
     return parts
+
+
+def _ticks(axes: Axes, xs: Sequence[float]) -> Sequence[float]:
+    """Where x is labelled: at the points where these are whole numbers (sizes, nodes), else at powers of two."""
+    if axes.doubling and not all(float(x).is_integer() for x in xs):
+        powers = range(math.ceil(math.log2(xs[0])), math.floor(math.log2(xs[-1])) + 1)
+        xs = [2.0**power for power in powers]
+    return xs[:: max(1, math.ceil(len(xs) / 9))]
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:g}"
 
 
 def _curve(curve: Curve, colour: str, index: int, place: object) -> list[str]:

@@ -4,19 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainwright.catalog.accelerators import Accelerator, accelerators
+from trainwright.catalog.accelerators import Accelerator, accelerator_named
 from trainwright.predict.constants import constants
 from trainwright.predict.hardware import device
-
-
-def accelerator_named(torch_name: str) -> Accelerator | None:
-    """The catalog's chip for what torch calls a device (`NVIDIA H100 80GB HBM3`); memory tells variants apart."""
-    words = torch_name.upper().replace("-", " ").split()
-    matches = [chip for chip in accelerators() if chip.title.upper().split()[0] in words and chip.maker == "NVIDIA"]
-    exact = [
-        chip for chip in matches if any(word in words for word in chip.title.upper().split() if word.endswith("GB"))
-    ]
-    return next(iter(exact or matches), None)
 
 
 def add_limits(result: dict[str, Any]) -> None:

@@ -137,6 +137,11 @@ def _network(spec: Spec) -> tuple[str, str]:
 def _head(spec: Spec, bill: Bill) -> Card:
     if spec.platform == "local":
         return Card("head", "head", ("Slurm controller",))
+    if spec.platform == "batch":
+        return Card("head", "job queues", ("AWS Batch", "nodes start for a job and stop after it"))
+    if spec.platform == "eks":
+        facts = ["EKS, two zones", f"jobs as {spec.kubernetes.kind}", "Kueue admits whole jobs"]
+        return Card("head", "control plane", tuple(facts), aside=_price(bill, "head"))
     facts = [str(spec.head.instance), "Slurm controller, sign-in"]
     facts.append(f"ssh key {spec.head.key}" if spec.head.key else "Session Manager")
     if spec.monitoring:
@@ -183,6 +188,8 @@ def _machine(machine: InstanceType, queue: Queue, spec: Spec) -> Iterator[str]:
 def _capacity(queue: Queue) -> str:
     kinds = {"reservation": "reservation", "block": "capacity block", "group": "reservation group"}
     kind = queue.capacity.kind
+    if queue.capacity.reservations:
+        return f"{len(queue.capacity.reservations)} reservations as one group"
     if kind == "group":
         return f"reservation group {(queue.capacity.id or '').rpartition('/')[2]}"
     return f"{kinds[kind]} {queue.capacity.id}" if kind in kinds else kind

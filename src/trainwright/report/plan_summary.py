@@ -95,7 +95,9 @@ def _created(plan: ClusterPlan) -> Table:
     for stack in plan.stacks:
         table.add_row(f"{plan.spec.name}-{stack.key}", f"stacks/{stack.key}.yaml", f"[dim]{stack.why}[/dim]")
     nodes = ", ".join(f"{_count(q.count.min, q.count.max)} × {q.instance}" for q in plan.spec.queues if q.count)
-    table.add_row(plan.spec.name, "cluster.yaml", f"[dim]head {plan.spec.head.instance}; {nodes}[/dim]")
+    head = f"head {plan.spec.head.instance}; " if plan.spec.head.instance else ""
+    if "cluster.yaml" in plan.files:
+        table.add_row(plan.spec.name, "cluster.yaml", f"[dim]{head}{nodes}[/dim]")
     return table
 
 

@@ -50,15 +50,18 @@ class RunBar:
 
 
 def bar_line(progress: Progress, status: JobStatus, width: int) -> str:
-    """One line of at most `width` columns. On a narrow terminal the prediction goes first, then the bar, then the
-    words from the right."""
+    """One line of at most `width` columns. On a narrow terminal the words become shorter, then the bar goes, then the
+    prediction, then the words from the right."""
     if not progress.step:
         return f"{status.state}{f' ({status.reason})' if status.reason else ''}"[:width]
-    state = [] if status.state == "running" else [status.state]
-    parts = [*state, *progress.parts()]
-    if len("  ".join(parts)) + LEAST_BAR + 2 > width:
-        parts = [part.partition(" (")[0] if part.endswith(" predicted)") else part for part in parts]
-        parts = [part.replace(" tokens/s", " tok/s") for part in parts]
+    whole = [*([] if status.state == "running" else [status.state]), *progress.parts()]
+    whole = [part for part in whole if not (status.over and part.startswith("ETA "))]
+    short = [re.sub(r"(\S+) tokens/s \((\S+) predicted\)", r"\1 of \2 tok/s", part) for part in whole]
+    short = [part.replace(" tokens/s", " tok/s") for part in short]
+    bare = [re.sub(r" of \S+ tok/s", " tok/s", part) for part in short]
+    for parts, bar in ((whole, True), (short, True), (short, False), (bare, False)):
+        if len("  ".join(parts)) + (LEAST_BAR + 2 if bar else 0) <= width:
+            break
     while len(parts) > 1 and len("  ".join(parts)) > width:
         parts.pop()
     text = "  ".join(parts)

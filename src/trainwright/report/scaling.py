@@ -23,13 +23,21 @@ class Speed:
     predicted: float | None = None
 
 
-def speed_of(folder: Path, nodes: int) -> Speed:
-    """From the run's own metrics and prediction."""
+def node_counts(text: str) -> list[int]:
+    """`1,2,4` as numbers."""
+    words = [word.strip() for word in text.split(",")]
+    if not all(word.isdecimal() and int(word) > 0 for word in words):
+        raise UserError(f"--nodes {text} is no list of node counts", fix="such as --nodes 1,2,4")
+    return [int(word) for word in words]
+
+
+def speed_of(folder: Path, nodes: int, guess: float | None = None) -> Speed:
+    """From the run's own metrics and prediction; `guess` is the prediction of a run that keeps none."""
     lines = _lines(folder / "metrics.jsonl")
     rates = [line["tokens_per_s"] for line in lines[int(len(lines) * WARM) :] if line.get("tokens_per_s")]
     if not rates:
         raise UserError("the run has no metrics", where=str(folder), fix=f"trainwright logs {folder.name}")
-    return Speed(nodes, statistics.median(rates), _predicted(folder / "prediction.json"))
+    return Speed(nodes, statistics.median(rates), _predicted(folder / "prediction.json") or guess)
 
 
 def _lines(path: Path) -> list[dict[str, float]]:

@@ -4,17 +4,19 @@ that waits in the queue runs what was submitted and not what was edited since.""
 from __future__ import annotations
 
 import ast
+import io
 import json
 import shutil
 import subprocess
+import tarfile
 from pathlib import Path
 
 import trainwright
 from trainwright.errors import UserError
+from trainwright.node_side import node_files
 
-NODE_SIDE = ("train", "bench", "health")
 LARGEST = 50 * 2**20
-SKIP = shutil.ignore_patterns("__pycache__", "*.pyc")
+LARGEST_PACKED = 720 * 2**10  # a ConfigMap holds 1 MiB, and base64 takes a third more
 
 
 def check_script(path: Path) -> None:
@@ -40,13 +42,10 @@ def check_script(path: Path) -> None:
 
 def ship_trainer(code: Path) -> None:
     """Our node side: only Python files and their data, so it runs in any image that has torch."""
-    source = Path(trainwright.__file__).parent
-    target = code / "trainwright"
-    target.mkdir(parents=True)
-    for path in source.glob("*.py"):
-        shutil.copy2(path, target)
-    for part in NODE_SIDE:
-        shutil.copytree(source / part, target / part, ignore=SKIP)
+    for name, content in node_files().items():
+        target = code / "trainwright" / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content)
 
 
 def ship_script(script: Path, code: Path) -> Path:
@@ -78,6 +77,26 @@ def ship_helper(code: Path) -> None:
     shutil.copy2(source / "run.py", target)
     own = (source / "__init__.py").read_text()
     (target / "__init__.py").write_text(f'{own}\n__path__ = __import__("pkgutil").extend_path(__path__, __name__)\n')
+
+
+def packed(code: Path) -> bytes:
+    """The code as one archive, for a cluster that keeps it beside the job."""
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w:gz") as packing:
+        packing.add(code, arcname=".")
+    if len(archive.getvalue()) > LARGEST_PACKED:
+        raise UserError(
+            f"the code is {len(archive.getvalue()) >> 10} KB when packed; Kubernetes keeps at most "
+            f"{LARGEST_PACKED >> 10} KB beside a job",
+            fix="put it into the image or on shared storage, and name the script by its full path there",
+        )
+    return archive.getvalue()
+
+
+def ship_profiler(code: Path, name: str) -> None:
+    """What starts another's script under torch's profiler: one file that needs nothing else of ours."""
+    code.mkdir(exist_ok=True)
+    shutil.copy2(Path(trainwright.__file__).parent / "train" / "profile.py", code / name)
 
 
 def record_git(where: Path, run: Path) -> None:

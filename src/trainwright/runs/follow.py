@@ -9,6 +9,7 @@ import json
 import time
 from collections.abc import Callable
 
+from trainwright.runs.behind import RunBehind
 from trainwright.runs.progress import Progress
 from trainwright.runs.reach import run_state, scheduler_of
 from trainwright.runs.steps import StepSource, steps_so_far
@@ -30,14 +31,17 @@ def follow(
     """Show a run until its job is over, and return how it ended. `show` is called for new steps and new states."""
     seen: dict[str, str] = {}
     steps = StepSource(run, scheduler)
-    progress = Progress(run.steps, predicted_speed(run))
+    progress, behind = Progress(run.steps, predicted_speed(run)), RunBehind(run)
     last = ""
     while True:
         # Asked before the logs are read: what a job wrote before it ended is then always shown.
         status = run_state(run, scheduler)
         for source, text in scheduler.logs(run.identity, run.where, seen, rank):
             line(f"[{source}] {text}")
-        if progress.take(steps.new()) or status.state != last:
+        new = steps.new()
+        for slower in behind.take(new):
+            line(f"slower than predicted ({slower.cause}): {slower.why}")
+        if progress.take(new) or status.state != last:
             show(progress, status)
         last = status.state
         if status.over:

@@ -93,17 +93,36 @@ def run_state(run: Run, scheduler: Scheduler | None = None) -> JobStatus:
     return status
 
 
-def all_jobs() -> list[JobStatus]:
-    """Every job that waits or runs, with one question to each scheduler this machine knows. The runs of a scheduler
-    that does not answer are listed as unknown."""
-    jobs = ProcessScheduler().jobs()
-    for scheduler, runs in known_schedulers():
+def all_jobs(target: str | None = None, host: str = "") -> list[JobStatus]:
+    """Every job that waits or runs, with one question to each scheduler this machine knows, or of the cluster that a
+    spec, a name or a head node means. The runs of a scheduler that does not answer are listed as unknown."""
+    jobs = [] if target or host else ProcessScheduler().jobs()
+    for scheduler, runs in schedulers_of(target, host) if target or host else known_schedulers():
         try:
             jobs += scheduler.jobs()
         except UserError as error:
             lost = JobStatus("", "", "unknown", scheduler.name, scheduler.cluster, reason=error.what)
             jobs += [run_state(run, scheduler) for run in runs] or [lost]
     return [job for job in jobs if not job.over]
+
+
+def schedulers_of(target: str | None, host: str = "") -> list[tuple[Scheduler, list[Run]]]:
+    """The schedulers of one cluster, whether a run went there or not."""
+    if not target:
+        return [(slurm_named(None, host), [])]
+    platform, name, spec = find(target)
+    if spec is None:
+        known = [each for each in known_schedulers() if each[0].cluster == name]
+        if not known:
+            fix = "name its spec, or one of the clusters that `trainwright jobs` and `trainwright status` show"
+            raise UserError(f"no cluster {name!r} is known to this machine", fix=fix)
+        return known
+    from trainwright.spec.model import Job
+
+    runs = [run for run in _open_runs() if run.cluster == name]
+    jobs = spec.jobs or (Job(name="jobs"),)
+    places = {tuple(one.at.values()): one for one in (platform.scheduler(spec, job, host) for job in jobs)}
+    return [(one, [run for run in runs if run.at == dict(one.at)]) for one in places.values()]
 
 
 def known_schedulers() -> list[tuple[Scheduler, list[Run]]]:

@@ -38,6 +38,7 @@ def required_paths(job: ResolvedJob, launch: Launch) -> dict[str, str]:
         "the virtual environment": f"{launch.venv}/bin/activate" if launch.venv else "",
         "the container": launch.container,
         "the data": job.training.data if job.training else "",
+        **{f"the secret file of {secret.name}": secret.file for secret in launch.secret_env},
         **{f"the mount {mount}": mount.split(":")[0] for mount in job.job.mounts},
     }
     return {what: path for what, path in paths.items() if re.fullmatch(r"/[^\s:]*", path)}

@@ -3,22 +3,24 @@ the old one, on the same or another cluster, queue or number of nodes."""
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trainwright.check.gate import require_clean
 from trainwright.errors import UserError
+from trainwright.jobs.command import with_model
 from trainwright.jobs.resolve import resolve_job
 from trainwright.runs import submission
 from trainwright.runs.reach import run_state, scheduler_for, scheduler_of, shell_of
 from trainwright.runs.store import Run
 from trainwright.runs.submission import Order, Planned
+from trainwright.schedulers.launch import CHECKPOINTS
 from trainwright.schedulers.shell import Shell
 from trainwright.spec.load import LoadedSpec, flag_node, flag_span, load
 from trainwright.spec.source import Node
 
-CHECKPOINTS = "TRAINWRIGHT_CHECKPOINTS"  # where a script finds the checkpoints of the run it continues
 STEP = re.compile(r"step-0*(\d+)")
 
 
@@ -81,9 +83,10 @@ def refuse_unless_over(run: Run, request: ResumeRequest) -> None:
         )
     if not status.over and not (request.force and status.state == "unknown"):
         more = f": {status.reason}" if status.state == "unknown" else ""
+        ends = "it is ending: try again in a moment"
+        fix = ends if status.state == "completing" else f"`trainwright cancel {run.name}` ends it first"
         raise NothingToResume(
-            f"{run.name} is {status.state}{more}",
-            fix="if its job has certainly ended: --force" if more else f"`trainwright cancel {run.name}` ends it first",
+            f"{run.name} is {status.state}{more}", fix="if its job has certainly ended: --force" if more else fix
         )
 
 
@@ -98,18 +101,23 @@ def resumed_spec(run: Run, request: ResumeRequest) -> LoadedSpec:
         if value is not None:
             changes[name] = flag_node(value, f"--{name} {value}")
     place, flag = checkpoint_place(run), f"resume {run.name}"
-    if job.get("script") is not None:
-        script = run.folder / "code" / Path(job.get("script").text).name  # type: ignore[union-attr]
-        changes["script"] = flag_node(str(script), flag)
+    script = job.get("script")
+    if script is not None:
+        copy = run.folder / "code" / Path(script.text).name
+        if copy.is_file():  # by a relative path, as a file of this machine is named
+            changes["script"] = flag_node(os.path.relpath(copy), flag)
         changes["env"] = _with(job.get("env"), CHECKPOINTS, flag_node(place, flag))
     else:
         changes["checkpoint"] = _with(job.get("checkpoint"), "to", flag_node(place, flag))
     model = job.get("model")
     if model is not None and (run.folder / model.text).is_file():
         changes["model"] = flag_node(str(run.folder / model.text), flag)
+    args = job.get("args")
+    if "model" in changes and args is not None:
+        copied = with_model(tuple(word.text for word in args.elements()), changes["model"].text)
+        args = changes["args"] = flag_node(copied, flag)
     if request.args:
-        written = job.get("args")
-        words = [*(written.elements() if written else []), *flag_node(request.args, "--").elements()]
+        words = [*(args.elements() if args else []), *flag_node(request.args, "--").elements()]
         changes["args"] = Node(words, flag_span(f"-- {' '.join(request.args)}"))
     base = load(request.spec, request.overrides) if request.spec else load(run.folder / "spec.yaml", request.overrides)
     return base.with_jobs(replace(job, value={**job.value, **changes}))
@@ -118,7 +126,7 @@ def resumed_spec(run: Run, request: ResumeRequest) -> LoadedSpec:
 def checkpoint_place(run: Run) -> str:
     """Where the run wrote its checkpoints: what its job said, or its run folder."""
     job = load(run.folder / "spec.yaml").spec.jobs[0]
-    stated = job.env.get(CHECKPOINTS) or (job.checkpoint.to if job.checkpoint else None)
+    stated = job.texts.get(CHECKPOINTS) or (job.checkpoint.to if job.checkpoint else None)
     return stated or f"{run.where}/checkpoints"
 
 

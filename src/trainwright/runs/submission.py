@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainwright.catalog.capabilities import platforms
+from trainwright.catalog.environment import EnvVar
 from trainwright.errors import UserError
+from trainwright.jobs.command import with_model
 from trainwright.jobs.environment import explain_environment
 from trainwright.jobs.explain import record
 from trainwright.jobs.resolved import ResolvedJob
@@ -23,6 +25,7 @@ from trainwright.runs.required import check_required
 from trainwright.runs.store import Run
 from trainwright.schedulers.base import Launch, Scheduler, Script
 from trainwright.schedulers.launch import Place, launch_of
+from trainwright.schedulers.profiling import CARRIED, ProfileOrder, profiled
 from trainwright.schedulers.shell import Shell
 from trainwright.spec.load import LoadedSpec
 
@@ -39,6 +42,7 @@ class Order:
     scheduler: Scheduler
     venv: str = ""
     findings: tuple[Finding, ...] = ()  # what `check` says about the spec; no errors
+    profile: ProfileOrder | None = None
 
     @property
     def shell(self) -> Shell:
@@ -62,16 +66,19 @@ class Planned:
 def plan(order: Order) -> Planned:
     """The launch and its script, without a trace on disk."""
     job, scheduler = order.job, order.scheduler
-    if job.job.script and order.ships_code:
+    if job.job.script and (order.ships_code or job.runtime.packs_code):
         code.check_script(job.base / job.job.script)
     name = store.new_name(job.name)
     away = order.shell.remote or not order.ships_code
     remote = f"{_remote_root(order)}/{name}" if away or _on_head_node(order) else ""
     folder = Path(remote) if remote else store.runs_folder() / name
     # This machine's interpreter and paths mean nothing on another machine or in an image.
-    python = "python3" if away or job.runtime.container else scheduler.python
+    elsewhere = away or job.runtime.container or order.venv or job.runtime.venv
+    python = "python3" if elsewhere else scheduler.python
     path = "" if remote else os.environ.get("PYTHONPATH", "")
     launch = launch_of(job, Place(folder, python, scheduler.interface, order.venv, path))
+    if order.profile:
+        launch = profiled(launch, order.profile, job.trainer == "trainwright", order.ships_code)
     run = Run(
         name, job.name, scheduler.name, job.spec.platform, scheduler.cluster, order.shell.host, remote,
         queue=launch.queue, nodes=launch.nodes, ranks=launch.ranks, created=time.time(),
@@ -90,7 +97,10 @@ def submit(order: Order, planned: Planned) -> Run:
         fill_folder(order, planned)
         if order.ships_code:
             order.shell.send(folder, planned.run.where)
-        job = order.scheduler.submit(planned.launch, planned.script)
+        launch = planned.launch
+        if launch.code:
+            launch = dataclasses.replace(launch, archive=code.packed(folder / "code"))
+        job = order.scheduler.submit(launch, planned.script)
     except BaseException:
         shutil.rmtree(folder)
         raise
@@ -107,12 +117,11 @@ def fill_folder(order: Order, planned: Planned) -> None:
     (folder / "resolved.json").write_text(json.dumps(record(job), indent=1) + "\n")
     script = folder / planned.script.filename
     script.write_text(planned.script.text)
-    script.chmod(0o755)
-    (folder / "environment").write_text(explain_environment(planned.launch.environment) + "\n")
+    (folder / "environment").write_text(environment_text(planned.launch) + "\n")
     facts = predicted(order)
     if facts is not None:  # what the report later holds the measurement against
         (folder / "prediction.json").write_text(json.dumps(facts, indent=1) + "\n")
-    if order.ships_code and job.job.script:
+    if job.job.script and (order.ships_code or job.runtime.packs_code):
         source = job.base / job.job.script
         (folder / "code").mkdir()
         code.ship_script(source, folder / "code")
@@ -123,17 +132,31 @@ def fill_folder(order: Order, planned: Planned) -> None:
             if job.training is not None and job.training.model_file is not None:
                 shutil.copyfile(job.training.model_file, folder / "code" / job.training.model_copy)
         code.record_git(job.base, folder)
+    if any(word.endswith(CARRIED) for word in planned.launch.command):
+        code.ship_profiler(folder / "code", CARRIED)
     store.write(planned.run)
+    for path in folder.iterdir():  # what the user's environment holds is for the user alone
+        if path.is_file():
+            path.chmod(0o700 if path == script else 0o600)
+
+
+def environment_text(launch: Launch) -> str:
+    """Every variable of a launch with its reason; of a secret, where its value is kept."""
+    secrets = [EnvVar(secret.name, "(secret)", f"from {secret.source}") for secret in launch.secret_env]
+    secrets += [EnvVar(name, "(secret)", f"from {kept}, which the cluster keeps") for name, kept in launch.secrets]
+    return explain_environment((*launch.environment, *secrets))
 
 
 def predicted(order: Order) -> dict[str, Any] | None:
-    """The job's prediction, for instance types. On this machine it has to be measured first, which would take longer
-    than to submit; `trainwright predict` does it."""
-    if order.job.training is None or order.job.placement.instance is None:
+    """The job's prediction. This machine has to be measured first, which would take longer than to submit:
+    `trainwright predict` does it, and for an hour its measurement serves here too."""
+    if order.job.training is None:
         return None
     from trainwright.predict.calibrate import calibrated
-    from trainwright.predict.job import predict_job
+    from trainwright.predict.job import is_known, predict_job
 
+    if not is_known(order.job):
+        return None
     try:
         return predict_job(order.job, calibrated()).to_dict()
     except UserError as error:  # a model or a machine that the predictor does not know may still train
@@ -147,7 +170,8 @@ def spec_text(order: Order) -> str:
     plain = order.loaded.spec.model_dump(mode="json", exclude_defaults=True, by_alias=True)
     training = order.job.training
     if training is not None and training.model_copy:
-        plain["jobs"][0]["model"] = f"code/{training.model_copy}"
+        plain["jobs"][0] |= {"model": f"code/{training.model_copy}"}
+        plain["jobs"][0] |= {"args": list(with_model(order.job.job.args, f"code/{training.model_copy}"))}
     text: str = yaml.safe_dump(plain, sort_keys=False)
     return text
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -23,6 +23,19 @@ ENDED: frozenset[State] = frozenset({"completed", "failed", "cancelled", "timeou
 
 
 @dataclass(frozen=True)
+class SecretEnv:
+    """A variable whose value is a secret of the user's: taken from a variable of this shell, or from a file."""
+
+    name: str
+    env: str = ""
+    file: str = ""
+
+    @property
+    def source(self) -> str:
+        return f"the variable {self.env} of the shell that submits" if self.env else f"the file {self.file}"
+
+
+@dataclass(frozen=True)
 class Launch:
     """A job made concrete: what each rank runs, on how much of the cluster, and under which conditions."""
 
@@ -31,7 +44,7 @@ class Launch:
     folder: Path  # the run folder, as the nodes see it
     nodes: int = 1
     processes: int = 1  # per node
-    cpus: int = 1  # per process
+    cpus: int = 1  # per process; 0: all of the node's, shared out when the job starts
     gpus: int = 0  # per node
     queue: str = ""
     environment: tuple[EnvVar, ...] = ()
@@ -51,7 +64,10 @@ class Launch:
     mounts: tuple[str, ...] = ()
     venv: str = ""
     secrets: tuple[tuple[str, str], ...] = ()  # variable, and where the cluster keeps its value
+    secret_env: tuple[SecretEnv, ...] = ()  # variables whose values are read where the user keeps them
     kind: str = ""  # of a Kubernetes job
+    code: str = ""  # the folder of a pod that the archive of the code is unpacked into
+    archive: bytes = field(default=b"", repr=False)  # that archive, where the code does not travel by itself
     health: bool = False
 
     @property
@@ -172,16 +188,17 @@ def assert_honoured(launch: Launch, scheduler: str) -> None:
 def refuse_unsafe(launch: Launch) -> None:
     """What would leave its line of a script: a control character in a name or an option, or a name of a variable that
     no shell takes. Values of variables and words of the command are quoted instead, whatever they hold."""
-    words = {field.name: getattr(launch, field.name) for field in fields(launch) if field.name != "command"}
+    words = {one.name: getattr(launch, one.name) for one in fields(launch) if one.name != "command"}
     texts = {name: value for name, value in words.items() if isinstance(value, str)}
     texts |= {"folder": str(launch.folder), **{f"mounts[{n}]": mount for n, mount in enumerate(launch.mounts)}}
+    texts |= {f"the secret of {secret.name}": secret.file for secret in launch.secret_env}
     for name, text in texts.items():
         if any(in_control(letter) for letter in text):
             where = f"job {launch.name!r}"
             raise UserError(f"{name} holds a control character: {text!r}", where=where, fix="remove it")
     if any("\0" in text for text in (*launch.command, *(line.value for line in launch.environment))):
         raise UserError("a NUL character can be no argument and no variable", where=f"job {launch.name!r}")
-    for variable in (*(line.name for line in launch.environment), *(name for name, _ in launch.secrets)):
+    for variable in (*(line.name for line in launch.environment), *_secret_names(launch)):
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", variable):
             raise UserError(
                 f"{variable!r} is not a name of an environment variable",
@@ -190,6 +207,10 @@ def refuse_unsafe(launch: Launch) -> None:
             )
 
 
+def _secret_names(launch: Launch) -> list[str]:
+    return [*(name for name, _ in launch.secrets), *(secret.name for secret in launch.secret_env)]
+
+
 def _was_set(launch: Launch, name: str) -> bool:
-    field = next(field for field in fields(launch) if field.name == name)
-    return field.default is not MISSING and getattr(launch, name) != field.default
+    stated = next(one for one in fields(launch) if one.name == name)
+    return stated.default is not MISSING and getattr(launch, name) != stated.default

@@ -10,7 +10,10 @@ from trainwright.catalog.environment import EnvVar
 from trainwright.jobs.command import rank_command
 from trainwright.jobs.environment import with_interface
 from trainwright.jobs.resolved import ResolvedJob
-from trainwright.schedulers.base import Launch
+from trainwright.schedulers.base import Launch, SecretEnv
+
+POD_CODE = "/trainwright/code"  # of a pod
+CHECKPOINTS = "TRAINWRIGHT_CHECKPOINTS"  # where a script finds its checkpoints, and those of the run it continues
 
 
 @dataclass(frozen=True)
@@ -28,7 +31,8 @@ def launch_of(resolved: ResolvedJob, place: Place) -> Launch:
     """Everything a scheduler needs to know about a job."""
     job, at, runtime = resolved.job, resolved.placement, resolved.runtime
     # Without shipping, a script is where the job says it is: in the image or on a mounted file system.
-    code = place.folder / "code" if runtime.ships_code else Path(job.script or "").parent
+    in_image = Path(POD_CODE) if runtime.packs_code else Path(job.script or "").parent
+    code = place.folder / "code" if runtime.ships_code else in_image
     environment = with_interface(resolved.environment, place.interface)
     return Launch(
         name=job.name,
@@ -53,18 +57,34 @@ def launch_of(resolved: ResolvedJob, place: Place) -> Launch:
         after=job.after or "",
         container=runtime.container,
         mounts=runtime.mounts,
-        venv=place.venv,
+        venv=place.venv or runtime.venv,
         secrets=tuple(job.secrets.items()),
+        secret_env=tuple(SecretEnv(name, s.env or "", s.file or "") for name, s in job.referenced.items()),
         kind=job.kind or "",
+        code=POD_CODE if runtime.packs_code else "",
         health=job.health,
     )
 
 
 def _own_lines(resolved: ResolvedJob, place: Place, code: Path) -> list[EnvVar]:
+    return [*_checkpoints(resolved), *_shipped_lines(resolved, place, code)]
+
+
+def _checkpoints(resolved: ResolvedJob) -> list[EnvVar]:
+    """Where a script keeps its checkpoints, in its own words or in the job's."""
+    stated = resolved.job.checkpoint.to if resolved.job.checkpoint else None
+    if resolved.trainer != "script" or not stated or CHECKPOINTS in resolved.job.env:
+        return []
+    return [EnvVar(CHECKPOINTS, stated, "the job's `checkpoint: to`")]
+
+
+def _shipped_lines(resolved: ResolvedJob, place: Place, code: Path) -> list[EnvVar]:
     if not resolved.runtime.ships_code:
+        sent = EnvVar("PYTHONPATH", POD_CODE, "the code that was sent with the run")
         return [
+            *([sent] if resolved.runtime.packs_code and "PYTHONPATH" not in resolved.job.env else []),
             EnvVar("TRAINWRIGHT_RUN", str(place.folder), "the run folder: metrics, events and checkpoints go there"),
             EnvVar("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "[rank${rank}]:", "tells the ranks of a node's log apart"),
         ]
-    path = f"{code}:{resolved.job.env.get('PYTHONPATH') or place.python_path}".rstrip(":")
+    path = f"{code}:{resolved.job.texts.get('PYTHONPATH') or place.python_path}".rstrip(":")
     return [EnvVar("PYTHONPATH", path, "the code that was shipped with the run comes first")]

@@ -17,6 +17,7 @@ from trainwright.home import home
 from trainwright.schedulers.base import JobIdentity, JobStatus, Launch, Script, State, assert_honoured
 from trainwright.schedulers.logs import folder_logs
 from trainwright.schedulers.render import render_template
+from trainwright.schedulers.secret_values import from_shell
 from trainwright.schedulers.shell import Shell
 
 
@@ -39,6 +40,7 @@ class ProcessScheduler:
 
     def submit(self, launch: Launch, script: Script) -> JobIdentity:
         """Start the script in a session of its own: it goes on when this terminal closes."""
+        environment = {**os.environ, **from_shell(launch), "TRAINWRIGHT_RUN": str(launch.folder)}
         with (launch.folder / "job.log").open("ab") as log:
             process = subprocess.Popen(
                 ["bash", str(launch.folder / script.filename)],
@@ -47,7 +49,7 @@ class ProcessScheduler:
                 stderr=log,
                 cwd=launch.folder,
                 start_new_session=True,
-                env={**os.environ, "TRAINWRIGHT_RUN": str(launch.folder)},
+                env=environment,
             )
         (launch.folder / "pid").write_text(f"{process.pid} {_start_time(process.pid)}\n")
         return JobIdentity(launch.folder.name, launch.folder.name, submitted=time.time())
@@ -103,10 +105,12 @@ def members(folder: Path) -> list[int]:
 def _outcome(folder: Path) -> tuple[State, int | None, str]:
     with contextlib.suppress(FileNotFoundError):
         code = int((folder / "exit").read_text())
-        return ("completed" if code == 0 else "failed"), code, ""
+        # A script that is ended still writes its status.
+        ended: State = "cancelled" if (folder / "cancelled").exists() else "failed"
+        return ("completed" if code == 0 else ended), code, ""
     pid, started = (folder / "pid").read_text().split()
-    if (folder / "cancelled").exists() and not members(folder):
-        return "cancelled", None, ""
+    if (folder / "cancelled").exists():
+        return ("completing" if members(folder) else "cancelled"), None, ""
     if _start_time(int(pid)) == started:
         return "running", None, ""
     return "failed", None, "its process is gone and left no exit status; the machine may have restarted"

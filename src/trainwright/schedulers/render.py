@@ -5,14 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 
 from trainwright.schedulers.base import Launch
-from trainwright.shell_templates import quote, shell_environment
+from trainwright.shell_templates import ScriptText, quote, shell_environment
 
 
 def render_template(name: str, job: Launch, **more: object) -> str:
     """One template of this folder, filled in; every word that came from a user is quoted for the shell."""
     engine = shell_environment(Path(__file__).parent / "templates")
+    engine.filters["home_path"] = home_path
     text = engine.get_template(name).render(job=job, command=command_lines(job.command), **more)
     return tidy(text)
+
+
+def home_path(path: str) -> ScriptText:
+    """A path as one word of bash; `~/` is the home folder of who runs the script."""
+    return ScriptText(f'"$HOME"/{quote(path[2:])}' if path.startswith("~/") else quote(path))
 
 
 def command_lines(command: tuple[str, ...]) -> str:

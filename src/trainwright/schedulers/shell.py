@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainwright.errors import UserError
+from trainwright.home import home
 
 SSH_FAILED = 255  # the exit status of ssh itself: the connection failed, not the command
 
@@ -60,10 +61,11 @@ class Shell:
         assigned = [f"{key}={shlex.quote(value)}" for key, value in self.env]
         words = " ".join([*assigned, *(shlex.quote(word) for word in command)])
         # After `--` nothing is an option any more, neither the host nor the command.
-        return ["ssh", *_ssh_defaults(), *self.ssh_options, "--", self.host, words]
+        return ["ssh", *_ssh_defaults(), *_own_options(self.host), *self.ssh_options, "--", self.host, words]
 
     def environment(self) -> dict[str, str]:
-        return {**os.environ, **dict(self.env)}
+        """Of the command as this machine runs it; what is meant for a remote command travels in its words."""
+        return dict(os.environ) if self.remote else {**os.environ, **dict(self.env)}
 
     def run(self, command: Sequence[str], text: str = "", timeout: float = 120.0) -> Done:
         done = self._run(command, text.encode(), timeout)
@@ -133,6 +135,16 @@ class Shell:
             ) from None
         except subprocess.TimeoutExpired:
             raise Unreachable(f"`{command[0]}` did not answer in {timeout:.0f} s", where=self.host) from None
+
+
+def own_config(host: str) -> Path:
+    """The ssh configuration of a host that a platform of ours describes: a head node that only AWS knows the way to."""
+    return home() / "ssh" / f"{host}.config"
+
+
+def _own_options(host: str) -> list[str]:
+    known = own_config(host) if "/" not in host else None
+    return ["-F", str(known)] if known is not None and known.is_file() else []
 
 
 def _ssh_defaults() -> list[str]:

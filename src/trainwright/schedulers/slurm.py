@@ -14,6 +14,7 @@ from trainwright.errors import UserError, did_you_mean
 from trainwright.schedulers.base import SAVED, JobIdentity, JobStatus, Launch, Script, assert_honoured
 from trainwright.schedulers.logs import folder_logs
 from trainwright.schedulers.render import render_template
+from trainwright.schedulers.secret_values import from_shell, run_with
 from trainwright.schedulers.shell import Done, Shell, Unreachable
 from trainwright.schedulers.slurm_read import (
     QUEUE_FORMAT,
@@ -50,15 +51,17 @@ class SlurmScheduler:
     def render(self, launch: Launch) -> Script:
         assert_honoured(launch, self.name)
         assert launch.exclusive or not (self.hyperpod and launch.gpus), "check: SPC006"
+        python = "python3" if launch.venv else self.python
         text = render_template(
             "slurm.sh.j2",
             launch,
             options=batch_options(launch, counts_gpus=not self.hyperpod),
             step_options=step_options(launch, self.hyperpod),
             rendezvous="127.0.0.1" if self.interface == "lo" else "",
-            python="python3" if launch.container else self.python,
+            python="python3" if launch.container else python,
             saved=SAVED,
-            health_command=f"{self.python} -m trainwright.health",
+            margin=min(60, launch.time // 4) if launch.time else 60,
+            health_command=f"{python} -m trainwright.health",
         )
         return Script("job.sbatch", text)
 
@@ -67,7 +70,8 @@ class SlurmScheduler:
 
         The run's name becomes the job's, so that every record of Slurm says whose job it is."""
         run = launch.folder.name
-        done = self.shell.run(["sbatch", "--parsable", f"--job-name={run}", str(launch.folder / script.filename)])
+        words = ["sbatch", "--parsable", f"--job-name={run}", str(launch.folder / script.filename)]
+        done = run_with(self.shell, words, from_shell(launch))  # secrets travel in the job's environment
         if done.code != 0:
             raise self._refused(launch, done.err)
         return JobIdentity(done.out.strip().split(";")[0], run, self.start, time.time())
@@ -162,10 +166,10 @@ def batch_options(job: Launch, counts_gpus: bool = True) -> list[str]:
     log = "job-%a.log" if job.array else "job.log"
     # Under torchrun Slurm starts one task per node, which gets the processors of all its ranks.
     tasks, cpus = (job.processes, job.cpus) if job.launcher == "srun" else (1, job.cpus * job.processes)
-    size = [f"--nodes={job.nodes}", f"--ntasks-per-node={tasks}", f"--cpus-per-task={cpus}"]
+    size = [f"--nodes={job.nodes}", f"--ntasks-per-node={tasks}", *([f"--cpus-per-task={cpus}"] if cpus else [])]
     # Instance types are counted in cores. Where Slurm counts hardware threads, this gives each rank whole cores, all of
     # the node's cores are shared out, and each rank is bound to its own.
-    size += ["--hint=nomultithread"] if job.gpus and counts_gpus and job.exclusive else []
+    size += ["--hint=nomultithread"] if job.gpus and cpus and job.exclusive else []
     optional = {
         # `default` is no name that a partition can have (slurm.conf keeps it for defaults): the cluster's own choice.
         "--partition": job.queue if job.queue != "default" else "",
@@ -181,9 +185,8 @@ def batch_options(job: Launch, counts_gpus: bool = True) -> list[str]:
     options = size + [f"{name}={shlex.quote(value)}" for name, value in optional.items() if value]
     options += ["--exclusive"] if job.exclusive else []
     options += ["--kill-on-invalid-dep=yes"] if job.after else []
-    if job.time:
-        # To the ranks, not to this script: they save and say so by their exit status.
-        options.append(f"--signal=USR1@{min(job.grace, job.time // 2)}")
+    # To the ranks, not to this script: they save and say so by their exit status. The limit may be the partition's.
+    options.append(f"--signal=USR1@{min(job.grace, job.time // 2) if job.time else job.grace}")
     options.append("--requeue" if job.requeue else "--no-requeue")
     return [*options, "--open-mode=append", f"--output={shlex.quote(f'{job.folder}/{log}')}"]
 

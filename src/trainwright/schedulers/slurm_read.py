@@ -1,4 +1,4 @@
-"""Reading what Slurm prints: the queue, one job, accounting, the completion file. Formats of 22.05 to 25.11."""
+"""Reading what Slurm prints: the queue, one job, accounting, the completion file. Formats of 20.11 to 25.11."""
 
 from __future__ import annotations
 
@@ -107,10 +107,12 @@ def combined(job: str, tasks: list[JobStatus]) -> JobStatus:
 
 
 def fields_of(line: str) -> dict[str, str]:
-    """`A=1 B=two words C=x` as a mapping: a value goes on until the next name."""
+    """`A=1 B=two words C=x` as a mapping: a value goes on until the next name. Of a name that comes twice the first
+    counts: what a user wrote (comment, command, folder) stands at the end of a line."""
     names = list(FIELD.finditer(line))
     ends = [match.start() for match in names[1:]] + [len(line)]
-    return {match[1]: line[match.end() : end].strip() for match, end in zip(names, ends, strict=True)}
+    pairs = [(match[1], line[match.end() : end].strip()) for match, end in zip(names, ends, strict=True)]
+    return dict(reversed(pairs))
 
 
 def settings_of(text: str) -> dict[str, str]:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from trainwright.catalog.capabilities import platforms
 from trainwright.catalog.instances import find_instance
+from trainwright.catalog.runtime import runs_on
 from trainwright.spec.model import (
     CountRange,
     Head,
@@ -59,7 +60,7 @@ def resolve(spec: Spec) -> tuple[Spec, tuple[Default, ...]]:
     platform = platforms()[spec.platform]
     has_head = platform.on_aws and ("head",) not in platform.cannot
     head = _head(spec, spec.head, fill) if has_head else spec.head
-    software = _software(spec.software, fill) if platform.on_aws else spec.software
+    software = _software(spec, fill) if platform.on_aws else spec.software
     jobs = tuple(_job(queues, job, f"jobs.{job.name}", fill) for job in spec.jobs)
     if platform.on_aws:
         spec = fill.fill(spec, "", "region", "us-east-1", "no region was named; prices and capacity differ by region")
@@ -84,7 +85,9 @@ def _queue(spec: Spec, queue: Queue, path: str, fill: _Filler) -> Queue:
         queue = fill.fill(
             queue, path, "nodes", queue.count.max if queue.count else 1, "one node is the smallest cluster"
         )
-        return fill.fill(queue, path, "cpus", 1, "one CPU a node shares a laptop fairly")
+        if spec.platform == "slurm" and queue.exclusive and queue.instance is None:
+            return queue  # whole nodes: the job counts their CPUs when it starts
+        return fill.fill(queue, path, "cpus", 1, "one CPU per node shares a laptop fairly")
     known = find_instance(queue.instance or "")
     queue = fill.fill(queue, path, "count", CountRange(min=0, max=1), "one node at most, none while idle", _show_count)
     has_efa = known is not None and known.efa_cards > 0
@@ -142,11 +145,20 @@ def _head(spec: Spec, head: Head, fill: _Filler) -> Head:
     )
 
 
-def _software(software: Software, fill: _Filler) -> Software:
+def _software(spec: Spec, fill: _Filler) -> Software:
     software = fill.fill(
-        software, "software", "os", "ubuntu2204", "the best supported by drivers, EFA and Lustre clients"
+        spec.software, "software", "os", "ubuntu2204", "the best supported by drivers, EFA and Lustre clients"
     )
-    return fill.fill(software, "software", "containers", "none", "no container runtime was asked for")
+    software = fill.fill(software, "software", "containers", "none", "no container runtime was asked for")
+    if ("software", "runtime") in platforms()[spec.platform].cannot:
+        return software
+    machines = [find_instance(queue.instance or "") for queue in spec.queues]
+    if not any(machine is not None and runs_on(machine) for machine in machines):
+        return fill.fill(software, "software", "runtime", "none", "PyTorch for CUDA has no kernels for these nodes")
+    if spec.jobs and all(job.container for job in spec.jobs):
+        return fill.fill(software, "software", "runtime", "none", "every job brings a container")
+    why = "the nodes bring no PyTorch: the head node installs it once, on shared storage"
+    return fill.fill(software, "software", "runtime", "managed", why)
 
 
 def _job(queues: tuple[Queue, ...], job: Job, path: str, fill: _Filler) -> Job:

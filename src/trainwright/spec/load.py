@@ -176,8 +176,8 @@ def _override(root: Node, override: str) -> Node:
 
 def _step(node: Node, step: str, override: str) -> Node:
     if node.is_list:
-        found: Node = node.value[_index(node, step, override)]
-        return found
+        element: Node = node.value[_index(node, step, override)]
+        return element
     if not node.is_map:
         raise UserError(f"--set {override}: {step!r} is below a plain value")
     child = node.value.setdefault(step, Node({}, node.span))

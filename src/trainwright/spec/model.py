@@ -4,12 +4,14 @@ serve validation, the JSON schema and the documentation. None means "not written
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from trainwright.spec.units import Bytes, Count, CountOrZero, Seconds
-from trainwright.spec.words import Argument, Folder, Host, Name, Variables, Word
+from trainwright.spec.variables import Secret, SecretVariable, Texts, Variables
+from trainwright.spec.words import Argument, Folder, Host, Name, SettingName, Word
 
 PlatformName = Literal["parallelcluster", "eks", "batch", "hyperpod", "hyperpod-eks", "local", "slurm", "kubernetes"]
 
@@ -40,12 +42,15 @@ Nodes = Annotated[
 class Capacity(Part):
     """Where the instances come from.
 
-    Written as `on-demand`, `spot`, or one of `{reservation: cr-…}`, `{block: cr-…}`, `{group: arn}`."""
+    Written as `on-demand`, `spot`, or one of `{reservation: cr-…}`, `{block: cr-…}`, `{group: arn}`,
+    `{group: [cr-…, cr-…]}`."""
 
     kind: Literal["on-demand", "spot", "reservation", "block", "group"]
-    id: str | None = None
+    id: Word | None = None
+    reservations: tuple[Word, ...] = ()  # of a group that `up` makes; it has no id before
 
 
+RESERVATIONS_OF_A_GROUP = 6  # as many as the stack `capacity` takes
 _CAPACITY_KINDS = ("reservation", "block", "group")
 
 
@@ -58,18 +63,32 @@ def _capacity(value: Any) -> Any:
         if len(value) != 1 or next(iter(value)) not in _CAPACITY_KINDS:
             raise ValueError("capacity takes exactly one of reservation, block or group, with its id")
         kind, target = next(iter(value.items()))
+        if kind == "group" and isinstance(target, (list, tuple)):
+            return {"kind": kind, "reservations": _members(target)}
         if not isinstance(target, str):
             raise ValueError(f"capacity {kind} takes an id, such as cr-0a1b2c3d4e5f67890")
         return {"kind": kind, "id": target}
     return value
 
 
+def _members(target: Any) -> tuple[str, ...]:
+    """The reservations of a group that is written as a list."""
+    members = tuple(str(one) for one in target)
+    if not all(re.fullmatch(r"cr-[0-9a-f]{8,17}", one) for one in members):
+        raise ValueError("a group takes an ARN, or a list of reservation ids such as cr-0a1b2c3d4e5f67890")
+    if not 2 <= len(set(members)) == len(members) <= RESERVATIONS_OF_A_GROUP:
+        raise ValueError(f"a group has 2 to {RESERVATIONS_OF_A_GROUP} different reservations")
+    return members
+
+
 class _CapacityInput(Part):
     """Exactly one of the three."""
 
     reservation: Word | None = Field(None, description="Id of an On-Demand Capacity Reservation (cr-…).")
-    block: str | None = Field(None, description="Id of a Capacity Block for ML (cr-…).")
-    group: str | None = Field(None, description="ARN of a resource group of reservations.")
+    block: Word | None = Field(None, description="Id of a Capacity Block for ML (cr-…).")
+    group: Word | tuple[Word, ...] | None = Field(
+        None, description="ARN of a resource group of reservations, or a list of reservation ids that `up` groups."
+    )
 
 
 CapacityField = Annotated[
@@ -81,15 +100,15 @@ CapacityField = Annotated[
 class Script(Part):
     """A boot script: an https or s3 address pinned to a version, and its arguments."""
 
-    source: str = Field(description="Address of the script: https://… at a fixed commit or tag, or s3://bucket/key.")
-    args: tuple[str, ...] = Field((), description="Arguments the script is called with.")
+    source: Word = Field(description="Address of the script: https://… at a fixed commit or tag, or s3://bucket/key.")
+    args: tuple[Word, ...] = Field((), description="Arguments the script is called with.")
 
 
 class Queue(Part):
     """A group of equal nodes that jobs are sent to."""
 
     name: Name = Field(description="Name of the queue: lower-case letters, digits and hyphens, at most 25.")
-    instance: str | None = Field(None, description="EC2 instance type, such as p5.48xlarge.")
+    instance: Word | None = Field(None, description="EC2 instance type, such as p5.48xlarge.")
     count: Nodes | None = Field(None, description="Nodes: a number, or {min: 0, max: 16}.")
     nodes: int | None = Field(None, ge=1, le=4096, description="platform local: how many nodes to start.")
     cpus: int | None = Field(None, ge=1, description="platform local: CPUs per node.")
@@ -98,7 +117,7 @@ class Queue(Part):
         Capacity(kind="on-demand"),
         description="on-demand (default), spot, {reservation: cr-…}, {block: cr-…} or {group: arn}.",
     )
-    placement: bool | str | None = Field(
+    placement: bool | Word | None = Field(
         None,
         description="Cluster placement group: true, false, or the name of an existing one. Unset: by rule of thumb.",
     )
@@ -111,7 +130,7 @@ class Queue(Part):
 class Lustre(Part):
     """FSx for Lustre: the fast shared file system for data and checkpoints."""
 
-    id: str | None = Field(None, description="An existing file system (fs-…); nothing is created then.")
+    id: Word | None = Field(None, description="An existing file system (fs-…); nothing is created then.")
     capacity: Bytes | None = Field(None, description="Size, such as 4.8TiB. 1.2 TiB or a multiple of 2.4 TiB.")
     throughput: int | None = Field(
         None, description="MB/s per TiB: 125, 250, 500 or 1000 (persistent-1: 50, 100, 200)."
@@ -129,7 +148,7 @@ class Lustre(Part):
 class OpenZfs(Part):
     """FSx for OpenZFS: home directories."""
 
-    id: str | None = Field(None, description="An existing volume (fsvol-…); nothing is created then.")
+    id: Word | None = Field(None, description="An existing volume (fsvol-…); nothing is created then.")
     capacity: Bytes | None = Field(None, description="Size, such as 512GiB.")
     throughput: int | None = Field(None, description="MB/s of the file system, such as 512.")
 
@@ -143,7 +162,7 @@ class Ebs(Part):
 class Efs(Part):
     """Amazon EFS."""
 
-    id: str | None = Field(None, description="An existing file system (fs-…).")
+    id: Word | None = Field(None, description="An existing file system (fs-…).")
 
 
 class Storage(Part):
@@ -157,10 +176,10 @@ class Storage(Part):
     nvme: Literal["raid0"] | None = Field(
         None, description="The instance's own NVMe disks, striped. Lost when the node goes."
     )
-    bucket: str | None = Field(
+    bucket: Word | None = Field(
         None, description="S3 bucket linked to a Lustre file system both ways: s3://name[/prefix]."
     )
-    folder: str | None = Field(None, description="platform local: a folder of this machine.")
+    folder: Word | None = Field(None, description="platform local: a folder of this machine.")
 
     @model_validator(mode="after")
     def _one_kind(self) -> Storage:
@@ -185,12 +204,12 @@ class Storage(Part):
 class Head(Part):
     """The head (login) node."""
 
-    instance: str | None = Field(None, description="EC2 instance type of the head node.")
-    key: str | None = Field(
+    instance: Word | None = Field(None, description="EC2 instance type of the head node.")
+    key: Word | None = Field(
         None, description="EC2 key pair for ssh (ed25519). Unset: reach the node through Session Manager."
     )
     host: Host | None = Field(None, description="platform slurm: where ssh reaches the head node, such as user@head.")
-    ssh_from: str | None = Field(
+    ssh_from: Word | None = Field(
         None, description="Addresses that may reach ssh, as a CIDR such as 203.0.113.0/24. Default: none."
     )
     root_volume: Bytes | None = Field(None, description="Size of its root volume.")
@@ -203,21 +222,26 @@ class Software(Part):
     os: Literal["ubuntu2204", "ubuntu2404", "alinux2", "alinux2023", "rhel8", "rhel9", "rocky8", "rocky9"] | None = (
         Field(None, description="Operating system of the nodes.")
     )
-    image: str = Field("stock", description="stock, or the id of an image of your own (ami-…).")
+    image: Word = Field("stock", description="stock, or the id of an image of your own (ami-…).")
     containers: Literal["none", "docker", "enroot", "docker+enroot"] | None = Field(
         None, description="Container runtime: docker, enroot (with Slurm's pyxis plugin), docker+enroot, or none."
+    )
+    runtime: Literal["managed", "none"] | Folder | None = Field(
+        None,
+        description="Python environment of jobs without a container: managed (made on shared storage by the head "
+        "node), none, or the folder of a virtual environment of your own.",
     )
 
 
 class Network(Part):
     """Existing network parts. What is not named is created by the network stack."""
 
-    vpc: str | None = Field(None, description="Existing VPC (vpc-…).")
-    public_subnet: str | None = Field(None, description="Existing subnet of the head node (subnet-…).")
-    private_subnet: str | None = Field(None, description="Existing subnet of the compute nodes (subnet-…).")
-    security_group: str | None = Field(None, description="Existing EFA-valid security group (sg-…).")
+    vpc: Word | None = Field(None, description="Existing VPC (vpc-…).")
+    public_subnet: Word | None = Field(None, description="Existing subnet of the head node (subnet-…).")
+    private_subnet: Word | None = Field(None, description="Existing subnet of the compute nodes (subnet-…).")
+    security_group: Word | None = Field(None, description="Existing EFA-valid security group (sg-…).")
     zones: int = Field(1, ge=1, le=6, description="Availability zones of a created network.")
-    more_zones: tuple[str, ...] = Field(
+    more_zones: tuple[Word, ...] = Field(
         (), max_length=5, description="Which zones to add to `zone`, written the same way (id or name)."
     )
 
@@ -225,20 +249,52 @@ class Network(Part):
 class Accounting(Part):
     """Slurm accounting. `true` creates an Aurora database; or name an existing one."""
 
-    uri: str | None = Field(None, description="host:port of an existing MySQL-compatible database.")
-    user: str | None = Field(None, description="User name in that database.")
-    secret: str | None = Field(None, description="ARN of the secret that holds its password.")
-    subnets: tuple[str, ...] = Field(
+    uri: Word | None = Field(None, description="host:port of an existing MySQL-compatible database.")
+    user: Word | None = Field(None, description="User name in that database.")
+    secret: Word | None = Field(None, description="ARN of the secret that holds its password.")
+    subnets: tuple[Word, ...] = Field(
         (), description="Private subnets in two zones for the created database, when the network exists already."
     )
 
 
-def _accounting(value: Any) -> Any:
+def _or_defaults(value: Any) -> Any:
+    """`true` for all defaults, `false` for nothing."""
     return {True: {}, False: None}.get(value, value) if isinstance(value, bool) else value
 
 
 AccountingField = Annotated[
-    Accounting | None, BeforeValidator(_accounting, json_schema_input_type=bool | Accounting | None)
+    Accounting | None, BeforeValidator(_or_defaults, json_schema_input_type=bool | Accounting | None)
+]
+
+
+class Mail(Part):
+    """Where alerts are mailed to, and through which server."""
+
+    to: Word = Field(description="Address that gets the alerts.")
+    sender: Word = Field(description="Address that they come from.")
+    server: Word = Field(description="host:port of a mail server that takes mail from the cluster without a password.")
+
+
+class Alerts(Part):
+    """Where alerts go, beside the dashboards."""
+
+    webhook: Word | None = Field(None, description="URL that gets a POST with each group of alerts.")
+    mail: Mail | None = Field(None, description="Mail, through a server of your network.")
+    sns: Word | None = Field(None, description="ARN of an SNS topic whose policy lets the head node's role publish.")
+
+
+class Monitoring(Part):
+    """Exporters on every node, and a Prometheus with rules, alerts and dashboards. `true` takes the defaults."""
+
+    alerts: Alerts = Field(Alerts(), description="Where alerts go. Default: nowhere but the dashboards.")
+    retention_days: int = Field(30, ge=1, description="Days that Prometheus keeps what it measured.")
+    remote_write: Annotated[Word, Field(pattern=r"^https?://[^\s'\"]+$")] | None = Field(
+        None, description="Address that Prometheus also writes to, such as that of Amazon Managed Prometheus."
+    )
+
+
+MonitoringField = Annotated[
+    Monitoring | None, BeforeValidator(_or_defaults, json_schema_input_type=bool | Monitoring | None)
 ]
 
 
@@ -248,23 +304,37 @@ JobKind = Literal["pytorchjob", "jobset", "trainjob", "mpijob"]
 class Kubernetes(Part):
     """Platforms eks and hyperpod-eks: where on the cluster jobs run, and what they find there."""
 
-    namespace: str = Field("default", description="Namespace of the jobs.")
-    context: str | None = Field(None, description="Context of the kubeconfig. Default: the current one.")
+    namespace: Word = Field("default", description="Namespace of the jobs.")
+    context: Word | None = Field(None, description="Context of the kubeconfig. Default: the current one.")
     kind: JobKind = Field("pytorchjob", description="Kind of a job that names none: what the cluster has installed.")
-    service_account: str | None = Field(None, description="Service account of the pods, such as one that may read S3.")
-    claims: dict[str, str] = Field(
+    kueue: Word | None = Field(
+        None, description="Kueue's LocalQueue of the namespace: jobs wait there until all their pods fit."
+    )
+    gang: Literal["volcano", "scheduler-plugins"] | None = Field(
+        None,
+        description="Gang scheduler that the training operator or MPI operator works with: all pods of a job start, or "
+        "none. Kueue admits a job as a whole by itself.",
+    )
+    service_account: Word | None = Field(None, description="Service account of the pods, such as one that may read S3.")
+    claims: dict[Word, Word] = Field(
         {}, description="PersistentVolumeClaim by mount folder. Default: the folder's name (/fsx: fsx, /a/b: a-b)."
+    )
+    subnets: tuple[Word, ...] = Field(
+        (), description="Private subnets in two zones for the control plane, when the network exists already."
+    )
+    api_from: tuple[Word, ...] = Field(
+        (), description="Addresses that may reach the API of a created cluster, such as 203.0.113.0/24. Default: any."
     )
 
 
 class BatchService(Part):
     """Platform batch: the queues and roles on AWS Batch."""
 
-    queues: dict[str, str] = Field(
+    queues: dict[Word, Word] = Field(
         {}, description="Job queue on AWS (name or ARN) by queue of this spec. Default: CLUSTER-QUEUE."
     )
-    job_role: str | None = Field(None, description="ARN of the role that the containers have, such as one to read S3.")
-    execution_role: str | None = Field(None, description="ARN of the role that fetches secrets; needed to use them.")
+    job_role: Word | None = Field(None, description="ARN of the role that the containers have, such as one to read S3.")
+    execution_role: Word | None = Field(None, description="ARN of the role that fetches secrets; needed to use them.")
 
 
 class Batch(Part):
@@ -298,7 +368,7 @@ class Checkpoint(Part):
 
     every: Seconds | None = Field(None, description="Time between checkpoints, such as 15min.")
     steps: int | None = Field(None, ge=1, description="Steps between checkpoints.")
-    to: str | None = Field(None, description="Folder or s3:// address on shared storage.")
+    to: Word | None = Field(None, description="Folder or s3:// address on shared storage.")
     keep: int | None = Field(None, ge=1, description="How many of the newest are kept.")
 
     @model_validator(mode="after")
@@ -346,17 +416,21 @@ class Job(Part):
         None, description="Activation checkpointing: what is computed again instead of kept."
     )
     optimizer: Optimizer | None = Field(None, description="Learning rate and its schedule.")
-    data: str | None = Field(None, description="Folder or s3:// address of prepared tokens, or builtin:stdlib.")
+    data: Word | None = Field(None, description="Folder or s3:// address of prepared tokens, or builtin:stdlib.")
     workers: int | None = Field(None, ge=0, description="Loader processes per rank.")
     steps: Count | None = Field(None, description="Optimizer steps.")
     checkpoint: Checkpoint | None = Field(None, description="When and where state is saved.")
     container: Word | None = Field(None, description="Container image or .sqsh file.")
     mounts: tuple[Word, ...] = Field((), description="Folders mounted into the container: /fsx or /host:/inside.")
-    env: Variables = Field({}, description="Environment variables, beside those Trainwright computes.")
-    secrets: Variables = Field(
+    env: Variables = Field(
         {},
-        description="Environment variables from secrets, by reference: NAME/KEY of a Kubernetes Secret, on platform "
-        "batch the ARN of a secret or parameter.",
+        description="Environment variables, beside those Trainwright computes. A secret is referenced: "
+        "{secret: {env: NAME}} or {secret: {file: PATH}}.",
+    )
+    secrets: Texts = Field(
+        {},
+        description="Environment variables from secrets that the cluster keeps: NAME/KEY of a Kubernetes Secret, on "
+        "platform batch the ARN of a secret or parameter.",
     )
     kind: JobKind | None = Field(None, description="Platforms eks and hyperpod-eks: kind of the job.")
     time: Seconds | None = Field(None, description="Time limit.")
@@ -375,7 +449,19 @@ class Job(Part):
             raise ValueError("a job takes one of recipe, script and command")
         if self.launcher is not None and not (self.command or self.script):
             raise ValueError("launcher goes with command or script")
+        if twice := sorted(self.env.keys() & self.secrets.keys()):
+            raise ValueError(f"{twice[0]} is in env and in secrets: name it once")
         return self
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """The variables of `env` whose values stand in the spec."""
+        return {name: value for name, value in self.env.items() if isinstance(value, str)}
+
+    @property
+    def referenced(self) -> dict[str, Secret]:
+        """The variables of `env` whose values are kept elsewhere."""
+        return {name: value.secret for name, value in self.env.items() if isinstance(value, SecretVariable)}
 
 
 class Spec(Part):
@@ -383,17 +469,19 @@ class Spec(Part):
 
     name: Name = Field(description="Name of the cluster.")
     platform: PlatformName = Field(description="What the cluster is built with.")
-    region: str | None = Field(None, description="AWS region, such as us-east-2.")
-    zone: str | None = Field(None, description="Availability zone id (use2-az3) or name (us-east-2c).")
+    region: Word | None = Field(None, description="AWS region, such as us-east-2.")
+    zone: Annotated[Word | None, BeforeValidator(lambda zone: None if zone == "auto" else zone)] = Field(
+        None, description="Availability zone id (use2-az3) or name (us-east-2c); auto: one that offers the instances."
+    )
     queues: tuple[Queue, ...] = Field(min_length=1, description="Groups of equal nodes.")
     storage: tuple[Storage, ...] = Field((), description="File systems, by mount folder.")
     head: Head = Field(Head(), description="The head (login) node.")
     software: Software = Field(Software(), description="Operating system, image and containers.")
     network: Network = Field(Network(), description="Existing network parts to use.")
     accounting: AccountingField = Field(None, description="Slurm accounting database: true, or an existing one.")
-    monitoring: bool = Field(False, description="Detailed metrics, exporters and dashboards.")
-    tags: dict[str, str] = Field({}, description="Tags on everything that is created.")
-    slurm: dict[str, str | int] = Field({}, description="Further slurm.conf settings of the cluster.")
+    monitoring: MonitoringField = Field(None, description="Exporters, dashboards and alerts: true, or where alerts go.")
+    tags: dict[Word, Word] = Field({}, description="Tags on everything that is created.")
+    slurm: dict[SettingName, Word | int] = Field({}, description="Further slurm.conf settings of the cluster.")
     kubernetes: Kubernetes = Field(Kubernetes(), description="Platforms eks and hyperpod-eks: where jobs run.")
     batch: BatchService = Field(BatchService(), description="Platform batch: job queues and roles.")
     runs: Word | None = Field(

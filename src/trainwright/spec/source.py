@@ -116,10 +116,10 @@ class Node:
         """The place of a path, or of its deepest part that exists."""
         node: Node = self
         for step in path:
-            found = node.get(step)
-            if found is None:
+            child = node.get(step)
+            if child is None:
                 return node.key_span(step) if isinstance(step, str) else node.span
-            node = found
+            node = child
         return node.span
 
 

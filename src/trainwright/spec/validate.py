@@ -77,13 +77,13 @@ def _real_path(root: Node, loc: Sequence[str | int]) -> Path_:
     node: Node | None = root
     for position, step in enumerate(loc):
         last = position == len(loc) - 1
-        found = node.get(step) if node is not None else None
-        if found is None and not last:
+        child = node.get(step) if node is not None else None
+        if child is None and not last:
             continue
-        if found is None and node is not None and not node.is_map:
+        if child is None and node is not None and not node.is_map:
             continue
         path.append(step)
-        node = found
+        node = child
     return tuple(path)
 
 
@@ -115,7 +115,7 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     for argument in get_args(annotation):
-        found = _model_in(argument)
-        if found is not None:
-            return found
+        model = _model_in(argument)
+        if model is not None:
+            return model
     return None

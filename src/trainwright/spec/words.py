@@ -8,8 +8,13 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator
 
+from trainwright.shell_templates import in_control
+
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# Names of variables that say they hold a secret; TOKENIZERS_PARALLELISM and MAX_TOKENS do not.
+SECRET_NAME = re.compile(r"(?:.*_)?(?:TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|ACCESS_KEY|CREDENTIALS?)$", re.IGNORECASE)
+_SETTING = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _FOLDER = re.compile(r"/[A-Za-z0-9._/-]*")
 
 
@@ -22,8 +27,14 @@ def _name(value: str) -> str:
 
 
 def _word(value: str) -> str:
-    if any(ord(char) < 32 or ord(char) == 127 for char in value):
+    if any(in_control(letter) for letter in value):
         raise ValueError(f"{value!r} holds a line break or another control character")
+    return value
+
+
+def _setting_name(value: str) -> str:
+    if not _SETTING.fullmatch(value):
+        raise ValueError(f"{value!r} is no name of a setting of slurm.conf: letters and digits")
     return value
 
 
@@ -45,27 +56,9 @@ def _folder(value: str) -> str:
     return value
 
 
-def _quoted(value: Any) -> Any:
-    """YAML reads `1` and `yes` as a number and a truth value; which text was meant is then no longer known."""
-    if isinstance(value, bool):
-        raise ValueError("this is a yes or no to YAML: put it in quotes")
-    if isinstance(value, int | float):
-        raise ValueError(f"{value} is not text: put it in quotes")
-    return value
-
-
-def _variables(value: dict[str, str]) -> dict[str, str]:
-    for name, text in value.items():
-        if "\0" in text:
-            raise ValueError(f"the value of {name} holds a NUL character, which no variable can")
-        if not _VARIABLE.fullmatch(name):
-            raise ValueError(f"{name!r} is no name of an environment variable: letters, digits and underscores")
-    return value
-
-
 Name = Annotated[str, AfterValidator(_name)]
 Argument = Annotated[str, BeforeValidator(_argument), AfterValidator(_word)]
 Word = Annotated[str, AfterValidator(_word)]
+SettingName = Annotated[str, AfterValidator(_setting_name)]
 Host = Annotated[str, AfterValidator(ssh_destination)]
 Folder = Annotated[str, AfterValidator(_folder)]
-Variables = Annotated[dict[str, Annotated[str, BeforeValidator(_quoted)]], AfterValidator(_variables)]

@@ -22,6 +22,7 @@ class Template:
     description: str
     parameters: dict[str, str]  # name -> description
     required: frozenset[str]
+    defaults: dict[str, str]  # of the parameters that have one
     outputs: dict[str, str]  # name -> description
 
 
@@ -44,6 +45,7 @@ def template(name: str) -> Template:
         description=_text(root, "Description"),
         parameters={key: _text(node, "Description") for key, node in parameters.items()},
         required=required,
+        defaults={key: _text(node, "Default") for key, node in parameters.items() if key not in required},
         outputs={key: _text(node, "Description") for key, node in _section(root, "Outputs")},
     )
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from trainwright.errors import UserError, did_you_mean
 from trainwright.train.objectives import names
+from trainwright.train.profile import EXAMPLE, parse_request
 
 UNITS = {"s": 1.0, "sec": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0}
 
@@ -92,6 +93,7 @@ class TrainConfig:
     log_samples: bool = option(False, "watching", "record which samples each step saw, for audits of the data")
     tensorboard: bool = option(False, "watching", "write TensorBoard files into the run folder")
     wandb: str = option("", "watching", "Weights & Biases project to report to")
+    profile: str = option("", "watching", "trace these steps of these ranks: 'steps=10..12 ranks=0,8'")
 
     on_nan: str = option("skip", "guards", "loss or gradient is NaN or infinite: skip the step, rewind, or stop")
     on_spike: str = option("log", "guards", "loss far above the recent ones: log, skip, rewind or stop")
@@ -116,6 +118,11 @@ class TrainConfig:
                 raise UserError(f"--{share.replace('_', '-')} is {value}; it must be below 1", fix=f"--{share} {usual}")
         if self.min_lr > 1:
             raise UserError(f"--min-lr is {self.min_lr}; it is a share of --lr, at most 1", fix="--min-lr 0.1")
+        if self.profile:
+            try:
+                parse_request(self.profile)
+            except ValueError as error:
+                raise UserError(f"--profile is {self.profile!r}: {error}", fix=f"--profile '{EXAMPLE}'") from None
         if self.resume not in ("auto", "never") and not self.resume.isdecimal():
             raise UserError(f"--resume is {self.resume!r}", fix="auto, never, or the number of a step")
 

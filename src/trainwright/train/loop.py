@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.profiler import record_function
 
 from trainwright.errors import UserError
 from trainwright.health.stragglers import describe
@@ -25,6 +26,7 @@ from trainwright.train.data.batch import Batch
 from trainwright.train.data.loader import Loader, StepData
 from trainwright.train.data.shuffle import mix
 from trainwright.train.guards import LOSS_WINDOW, MAX_REWINDS, LossGuard, RunFailed, Watchdog, user_facing
+from trainwright.train.profile import StepProfiler
 from trainwright.train.record import IntervalTimings, Record, State, Step
 from trainwright.train.resume import RestoredState, Resumer
 from trainwright.train.setup import assemble
@@ -75,6 +77,7 @@ class Trainer:
         self.console.on_closed = partial(self.request, CLOSED_OUTPUT)
         self.watchdog = Watchdog(self.config.watchdog, self.folder, world.rank)
         self.step_watch = StepWatch(self.folder, world.device)
+        self.profiler = StepProfiler(self.folder, world.rank, self.config.profile)
         self.saved_at, self.saved_time = -1, time.monotonic()
         self.rewinds = 0  # since the last new checkpoint
         # On a GPU a step's loss is read while the next step runs, so that the CPU stays ahead.
@@ -150,7 +153,10 @@ class Trainer:
                         self._save()
                     if stop:
                         return self._stop_early()
+                    self.profiler.before(self.state.step + 1)
                     rewound = not self._train_step(steps)
+                    self.profiler.after(self.state.step)
+                    self.record.timings.evaluating += self.profiler.take_overhead()
                 if not rewound:
                     rewound = not self._read_pending()
             if not rewound:
@@ -160,7 +166,8 @@ class Trainer:
     def _train_step(self, steps: Iterator[StepData]) -> bool:
         """One step; False when the run was rewound."""
         asked = time.perf_counter()
-        data = next(steps)
+        with record_function("data wait"):
+            data = next(steps)
         waited = time.perf_counter() - asked
         self.record.timings.data_wait += waited
         self.step_watch.wait(waited)
@@ -182,7 +189,8 @@ class Trainer:
             norm = torch.tensor(math.nan)
         else:
             self.parts.checkpointer.stager.wait_before_update()
-            norm = self.engine.optimizer_step(lr)
+            with record_function("optimizer"):
+                norm = self.engine.optimizer_step(lr)
         self.state.step += 1
         self.record.timings.steps += 1
         self._report_stragglers()

@@ -7,6 +7,7 @@ import importlib.util
 import json
 import math
 import os
+import platform
 import resource
 import sys
 import time
@@ -55,6 +56,15 @@ def memory_gb(device: torch.device) -> float:
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 1e9
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
+
+
+def versions(device: torch.device) -> dict[str, str]:
+    """What this rank runs on, for the record."""
+    names = {"python": platform.python_version(), "torch": torch.__version__}
+    if device.type == "cuda":
+        nccl = ".".join(map(str, torch.cuda.nccl.version()))  # type: ignore[no-untyped-call]
+        names |= {"cuda": torch.version.cuda or "", "nccl": nccl, "gpu": torch.cuda.get_device_name(device)}
+    return names
 
 
 class Journal:

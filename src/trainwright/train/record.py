@@ -13,8 +13,9 @@ from trainwright.errors import UserError
 from trainwright.train.config import TrainConfig
 from trainwright.train.data.format import TokenizerId, write_durably
 from trainwright.train.data.loader import StepData
+from trainwright.train.expectation import BehindWatch, said_in, throttled_clocks
 from trainwright.train.flops import mfu
-from trainwright.train.metrics import Console, Journal, Metrics, Trackers, memory_gb, peak_flops
+from trainwright.train.metrics import Console, Journal, Metrics, Trackers, memory_gb, peak_flops, versions
 from trainwright.train.models.hf_tokenizer import keep_tokenizer
 from trainwright.train.objectives.base import Objective
 from trainwright.train.world import World
@@ -79,6 +80,7 @@ class Record:
         self.last_checkpoint: dict[str, Any] | None = None  # of earlier starts, where this rank is the first
         self.timings = IntervalTimings()
         self.last: Metrics | None = None
+        self.behind = BehindWatch(self.folder, clocks=throttled_clocks)
 
     def open(self, tokenizer: tuple[TokenizerId | None, bytes | None]) -> None:
         """Before the first step, on rank 0: lock the folder for this run, write its configuration and its tokenizer."""
@@ -115,8 +117,10 @@ class Record:
     def start(self, step: int, plan: str, afresh: bool) -> None:
         """Record the start at `step`."""
         self.journal.set_metrics_aside_after(step)
-        self.journal.event("start", step, world=self.world.size, plan=plan, **({"afresh": True} if afresh else {}))
+        facts = {"world": self.world.size, "plan": plan, "versions": versions(self.world.device)}
+        self.journal.event("start", step, **facts, **({"afresh": True} if afresh else {}))
         self.first_start = self.journal.first_start()
+        self.behind.said = said_in(self.folder)
         if self.world.first:
             run = f"{self.folder.resolve().name}-{self.first_start:.0f}"
             self.trackers = Trackers(self.folder, asdict(self.config), step, run)
@@ -140,6 +144,9 @@ class Record:
         count = max(1, timings.steps)
         spent = max(self.timings.began - timings.began - timings.evaluating, 1e-9)
         state.productive += max(0.0, spent - timings.data_wait - timings.stall)
+        if self.last is not None and timings.steps == 0:
+            # The last step of a GPU run, launched and mostly waited for in the interval before: the mean of both.
+            spent, count = spent + self.last.step_s, 2
         speed = self.config.batch * self.tokens * count / spent
         self.last = Metrics(
             step=done.step,
@@ -162,6 +169,15 @@ class Record:
         self.console.line(self.last)
         if self.trackers is not None:
             self.trackers.metrics(self.last)
+        if self.world.first:
+            self._compare_with_prediction(asdict(self.last))
+
+    def _compare_with_prediction(self, line: dict[str, Any]) -> None:
+        """Say, once per cause, that the run is slower than predicted."""
+        behind = self.behind.take(line)
+        if behind is not None:
+            self.journal.event("behind", behind.step, **behind.facts())
+            self.console.say(f"slower than predicted ({behind.cause}): {behind.why}")
 
     def samples(self, step: int, data_rank: int, data: StepData) -> None:
         """Log the samples of the coming step."""

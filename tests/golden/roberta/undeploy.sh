@@ -1,6 +1,6 @@
 #!/bin/bash
 # Removes what deploy.sh of this plan made: the cluster, then its stacks in reverse order. Written by `trainwright plan`.
-# Stacks that hold data are kept unless they are named: ./undeploy.sh 
+# Stacks that hold data are kept unless they are named: ./undeploy.sh bucket
 set -euo pipefail
 shopt -s inherit_errexit
 cd "$(dirname "$0")"
@@ -48,5 +48,6 @@ keep() {
 }
 
 left=0
+keep bucket
 if [ "$left" -eq 0 ]; then remove network; else echo "kept: $cluster-network (the stacks above use it)" >&2; fi
 rm -rf .deployed

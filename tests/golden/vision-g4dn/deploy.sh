@@ -1,5 +1,5 @@
 #!/bin/bash
-# Deploys this plan, and nothing else: its stacks in order, its boot scripts, then the cluster. Written by `trainwright plan`.
+# Deploys this plan, and nothing else: its stacks in order, what its nodes fetch, then the cluster. Written by `trainwright plan`.
 # Safe to run again: what is there already is updated or left as it is. Needs the AWS command line 2 and pcluster 3.16.1.
 # The files of the plan stay as they are; copies with the ids of what was created are kept under .deployed/.
 set -euo pipefail
@@ -43,7 +43,23 @@ stack() {
 }
 
 stack network # the spec names no network
+stack bucket # boot scripts are fetched from it; there is room for data
 stack lustre-fsx # the file system at /fsx; it outlives the cluster
+
+# upload FILE SHA256 KEY: a file of this plan that nodes fetch, unchanged since it was planned.
+upload() {
+  echo "$2  $1" | sha256sum --check --quiet || { echo "error: $1 is not the file that was planned" >&2; exit 1; }
+  "${aws[@]}" s3 cp --only-show-errors "$1" "s3://$bucket/$3"
+}
+
+bucket=$("${aws[@]}" cloudformation describe-stacks --stack-name "$cluster-bucket" \
+  --query "Stacks[0].Outputs[?OutputKey=='BucketName'].OutputValue")
+upload runtime/requirements.txt 521b8ac3cfea2ef599471b342052a394058d1d5172c22660a8220c1e539650f2 trainwright/vision-g4dn/521b8ac3cfea2ef5/requirements.txt
+upload runtime/trainwright.zip 1776f86fee37b7c7fb70f4d0d3cb93be123676405e632e1e636d91a8935111d9 trainwright/vision-g4dn/1776f86fee37b7c7/trainwright.zip
+upload runtime/uv.txt 836ac0c91c6cb60f6c1d36bde3bfd4a2c9c21b19c40f360b1fac8e838f613006 trainwright/vision-g4dn/836ac0c91c6cb60f/uv.txt
+upload scripts/completions.sh 1483186b0ab758f0db5a3e73c33256c51200925fc4e72dfb36039f473e38a332 trainwright/vision-g4dn/1483186b0ab758f0/completions.sh
+upload scripts/head.sh fce14e9f1e455a870357e0928e81e23ca37adc27199e348947f2f66defcd8c95 trainwright/vision-g4dn/head/head.sh
+upload scripts/runtime.sh c400cf0dd8d812df4272f71da6cdabbd981c22c7c4b9e2d5e8f64eba34c15058 trainwright/vision-g4dn/c400cf0dd8d812df/runtime.sh
 
 if grep -nE '^[^#]*stack-output:' .deployed/cluster.yaml; then
   echo "error: the lines above refer to stacks that have no such output" >&2
@@ -52,7 +68,11 @@ fi
 state=$(cluster_state)
 if [ "$state" = none ]; then verb=create-cluster; else verb=update-cluster; fi
 echo "pcluster $verb; a new cluster takes 10 to 20 minutes" >&2
-pcluster "$verb" --region "$region" --cluster-name "$cluster" --cluster-configuration .deployed/cluster.yaml > /dev/null
+answer=$(pcluster "$verb" --region "$region" --cluster-name "$cluster" --cluster-configuration .deployed/cluster.yaml) ||
+  case $answer in
+    *"No changes found"*) echo "the cluster is as planned" >&2 ;;
+    *) echo "$answer" >&2; exit 1 ;;
+  esac
 
 while sleep 20; do
   state=$(cluster_state)

@@ -110,7 +110,7 @@ def test_a_cluster_becomes_a_spec(asked: list[str], tmp_path: Path) -> None:
         {"name": "nodes", "nodes": 1, "cpus": 64, "gpus": 4},
     ]
     assert spec["kubernetes"] == {
-        "namespace": "training", "context": "there", "kind": "jobset", "claims": {"/fsx": "fsx"}
+        "namespace": "training", "context": "there", "kind": "jobset", "claims": {"/fsx": "fsx"}, "kueue": "team-a"
     }  # fmt: skip
     assert load(str(out), ()).spec.platform == "kubernetes"
     assert all(request.startswith("GET ") for request in asked)
@@ -133,3 +133,17 @@ def test_a_job_renders_for_it(asked: list[str], tmp_path: Path) -> None:
     done = CliRunner().invoke(cli, ["submit", str(out), "--dry-run"], catch_exceptions=False)
     assert done.exit_code == 0, done.output
     assert "kind: JobSet" in done.output
+    assert "kueue.x-k8s.io/queue-name: team-a" in done.output
+
+
+def test_the_gang_scheduler_of_the_operator_is_seen(asked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    operator = {"containers": [{"name": "o", "command": ["/manager"], "args": ["--gang-scheduler-name=volcano"]}]}
+    crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    monkeypatch.setitem(ANSWERS, crds, items("pytorchjobs.kubeflow.org"))
+    monkeypatch.setitem(
+        ANSWERS, "/apis/apps/v1/deployments", {"items": [{"spec": {"template": {"spec": operator}}}]}
+    )  # fmt: skip
+    done = CliRunner().invoke(cli, ["discover", "--context", "there", "--json"], catch_exceptions=False)
+    data = json.loads(done.stdout)
+    assert (data["facts"]["gang"], data["spec"]["kubernetes"]["gang"]) == ("volcano", "volcano")
+    assert all(request.startswith("GET ") for request in asked)

@@ -20,7 +20,15 @@ from trainwright.schedulers.shell import Done, Shell
 from trainwright.spec.load import load
 
 ANSWERS = Path(__file__).parent / "answers"
-READS = ("scontrol", "srun --help", "cat /proc/mounts", "sh -c command -v", "id -un", "sacctmgr")
+READS = (
+    "scontrol",
+    "srun --help",
+    "cat /proc/mounts",
+    "sh -c command -v",
+    "id -un",
+    "sacctmgr",
+    "ls /sys/class/infiniband",
+)
 
 
 @dataclass(frozen=True)
@@ -39,6 +47,8 @@ class Recorded(Shell):
             return Done(0, (folder / f"{command[-1]}.txt").read_text(), "")
         if command[0] == "sh":
             return Done(0 if command[-1].split()[-1] in more["programs"] else 1, "", "")
+        if command[0] == "ls":
+            return Done(0, more.get("cards", ""), "")
         if command[0] == "sacctmgr":
             return Done(0, more["associations"], "")
         return Done(0, {"srun": more["srun --help"], "cat": more["mounts"], "id": more["user"]}[command[0]], "")
@@ -72,6 +82,34 @@ def test_23_11_of_parallelcluster() -> None:
     assert result.spec["software"] == {"containers": "docker+enroot"}
     assert [item["mount"] for item in result.spec["storage"]] == ["/fsx", "/home"]
     assert result.facts["accounting"] is False
+
+
+def test_the_network_is_read_from_what_slurm_states() -> None:
+    old, _ = discovered("20.11")
+    assert old.facts["network"]["nodes"] == {"hdr": 2, "hca:1": 1}
+    assert (old.facts["network"]["topology"], old.facts["network"]["head"]) == ("tree", ["mlx5_0", "mlx5_1"])
+    assert any("network cards" in note and "hdr (2 of 4 nodes)" in note for note in old.notes)
+    aws, _ = discovered("23.11")
+    assert aws.facts["network"]["efa_cards"] == {"p5.48xlarge": 32}
+    assert discovered("25.11")[0].facts["network"]["nodes"] == {}
+
+
+def test_the_spec_names_the_head_node_it_was_read_from() -> None:
+    result = discover_slurm(Recorded(host="me@head", version="20.11"))
+    assert result.spec["head"] == {"host": "me@head"}
+
+
+class Nowhere(Shell):
+    """A machine with Slurm's commands and no cluster."""
+
+    def run(self, command: Sequence[str], text: str = "", timeout: float = 120.0) -> Done:
+        return Done(1, "", "scontrol: error: fetch_config\nscontrol: fatal: Could not establish a configuration\n")
+
+
+def test_a_machine_without_a_cluster_is_an_answer() -> None:
+    with pytest.raises(UserError, match="no Slurm answers on this machine: scontrol: fatal") as caught:
+        discover_slurm(Nowhere())
+    assert (caught.value.status, "--host" in caught.value.fix) == (1, True)
 
 
 def test_25_11() -> None:

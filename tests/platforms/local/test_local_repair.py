@@ -147,6 +147,35 @@ def test_without_namespaces_it_listens_on_loopback_alone(slurm: Path) -> None:
     assert all(line.split()[3].startswith("127.") for line in own), own
 
 
+ELSEWHERE = """
+import subprocess, sys
+from trainwright.platforms.local import life, state
+from trainwright.platforms.local.cluster import LocalCluster, LocalQueue
+record = life.up(LocalCluster("one", (LocalQueue("train", 1),)), say=print, own_network=False)
+lines = subprocess.run(["ss", "-ltnpH"], capture_output=True, text=True, check=True).stdout.splitlines()
+own = [line.split()[3] for line in lines if any(f"pid={pid}," in line for pid in state.processes(record))]
+print("listens:", *own)
+life.down("one")
+"""
+
+
+@pytest.mark.slow
+def test_a_machine_whose_name_is_no_loopback_name_is_told_what_listens(slurm: Path, tmp_path: Path) -> None:
+    """Slurm binds to all addresses or to the one of the machine's name: where that is another, `up` must not say
+    loopback. Seen under another name, with an /etc/hosts of its own."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root to give the machine another name")
+    (tmp_path / "hosts").write_text("127.0.0.1 localhost\n192.0.2.77 elsewhere\n")
+    prepare = f'hostname elsewhere && mount --bind {tmp_path}/hosts /etc/hosts && exec "$@"'
+    words = ["unshare", "--uts", "--mount", "sh", "-c", prepare, "sh", sys.executable, "-c", ELSEWHERE]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=100)
+    said, _, listens = done.stdout.partition("listens:")
+    assert listens.split(), done.stderr
+    assert all(address.startswith("0.0.0.0:") for address in listens.split()), listens
+    assert "on every interface" in said
+    assert "loopback ports" not in said
+
+
 STARTER = """
 import os, sys, time
 os.environ["TRAINWRIGHT_ENDS_WITH"] = str(os.getpid())

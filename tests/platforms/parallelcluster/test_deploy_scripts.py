@@ -39,6 +39,10 @@ case $1 in
     [ ! -e "$ACCOUNT/no-answer" ] || { echo "expired token" >&2; exit 1; }
     if [ -e "$ACCOUNT/cluster" ]; then echo '["CREATE_COMPLETE"]'; else echo '[]'; fi ;;
   create-cluster) cp .deployed/cluster.yaml "$ACCOUNT/cluster" ;;
+  update-cluster)
+    cmp -s .deployed/cluster.yaml "$ACCOUNT/cluster" &&
+      { echo '{"message": "Bad Request: No changes found in your cluster configuration."}'; exit 1; }
+    cp .deployed/cluster.yaml "$ACCOUNT/cluster" ;;
   delete-cluster) rm "$ACCOUNT/cluster" ;;
 esac
 """
@@ -76,7 +80,7 @@ def test_it_deploys_every_stack_every_script_and_the_cluster(plan: Path) -> None
     assert "subnet-2" in cluster
     assert "s3://the-bucket/trainwright/p5-reservation/" in cluster
     calls = (plan.parent / "account" / "calls").read_text()
-    assert calls.count("s3 cp") == 1, "its own script and no other file"
+    assert calls.count("s3 cp") == 7, "its own scripts and the runtime's files, and no other"
     assert "stack-output:" in (plan / "cluster.yaml").read_text(), "the plan itself stays as it is"
     again = run(plan, "deploy.sh")
     assert again.returncode == 0, again.stderr

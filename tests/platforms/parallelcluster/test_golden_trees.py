@@ -1,4 +1,4 @@
-"""Every example's plan, byte for byte, against tests/golden; `pytest --update-golden` updates it. Templates are
+"""Every example's plan, byte for byte, against tests/golden; `pytest --update-golden` writes it. Templates and pins are
 copied into a plan unchanged, so they are compared with the library and not kept a second time; job scripts are the
 schedulers' work and judged there."""
 
@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from trainwright.catalog.runtime import runtime_pins
+from trainwright.platforms.parallelcluster import monitoring, runtime
 from trainwright.platforms.plan.tree import ClusterPlan, make_plan, write
 from trainwright.report.picture import picture
 from trainwright.spec.load import load
@@ -24,21 +26,37 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
 GOLDEN = ROOT / "tests" / "golden"
 
 
+@pytest.fixture(autouse=True)
+def same_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The trainer's and the exporter's own code is part of a plan, by checksum or in a boot script; a change is
+    none of these trees."""
+    monkeypatch.setattr(runtime, "node_files", lambda: {"__init__.py": b""})
+    monkeypatch.setattr(runtime, "node_archive", lambda: b"the node side")
+    monkeypatch.setattr(monitoring, "archive", lambda files: "")
+
+
 @cache
 def plan_of(example: Path) -> ClusterPlan:
     return make_plan(load(example))
 
 
 def tree(plan: ClusterPlan, folder: Path) -> dict[str, str]:
-    """The files of a plan as they are written, without the templates and job scripts."""
+    """The files of a plan as they are written, without the templates, the runtime's pins and job scripts."""
     write(plan, folder, {"picture.svg": picture(plan)}, None)
+    if plan.archives:
+        pins, shipped = runtime_pins(), folder / "runtime"
+        assert (shipped / "requirements.txt").read_text() == pins.requirements
+        assert (shipped / "uv.txt").read_text() == pins.uv_requirements
+        for path in shipped.iterdir():
+            path.unlink()
     files = {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
     for stack in plan.stacks:
         assert files.pop(f"stacks/{stack.key}.yaml") == template(stack.template).text
     facts = json.loads(files["plan.json"])
     for job in plan.spec.jobs:
-        files.pop(f"jobs/{job.name}.sbatch")
-        facts["files"].pop(f"jobs/{job.name}.sbatch")
+        name = next(n for n in files if n.startswith(f"jobs/{job.name}."))
+        files.pop(name)
+        facts["files"].pop(name)
     return {**files, "plan.json": json.dumps(facts, indent=2) + "\n"}
 
 

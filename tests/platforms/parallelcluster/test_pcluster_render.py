@@ -105,6 +105,8 @@ def test_existing_network_and_storage_make_no_stacks(plan_of: Any) -> None:
         "  - {mount: /efs, efs: {id: fs-0a1b2c3d4e5f67892}}\n"
     )
     plan = plan_of(text)
+    assert [stack.key for stack in plan.stacks] == ["bucket"], "for the files that nodes fetch"
+    plan = plan_of(text + "software: {runtime: none}\nslurm: {JobCompType: jobcomp/none}\n")
     assert plan.stacks == ()
     assert "stack-output:" not in plan.files["cluster.yaml"].replace("start with stack-output:", "")
     kinds = {s["MountDir"]: s["StorageType"] for s in cluster(plan)["SharedStorage"]}
@@ -140,7 +142,7 @@ def test_jobs_may_reach_the_buckets_they_name_and_no_others(plan_of: Any) -> Non
 def test_a_database_brings_a_second_zone_and_its_client_group(plan_of: Any) -> None:
     plan = plan_of(BASE + "accounting: true\n")
     network = next(stack for stack in plan.stacks if stack.key == "network")
-    assert dict(network.parameters) == {"Zone1": "auto", "Zone2": "auto"}
+    assert dict(network.parameters) == {"ZoneStyle": "id", "Zone1": "use2-az1", "Zone2": "use2-az2"}
     assert (
         "stack-output:accounting.ClientSecurityGroup"
         in (cluster(plan)["HeadNode"]["Networking"]["AdditionalSecurityGroups"])
@@ -222,14 +224,17 @@ def test_a_refusal_points_at_the_line(plan_of: Any) -> None:
     assert caught.value.status == 1
 
 
-def test_zones_in_an_account_with_a_named_zone_must_be_named(plan_of: Any) -> None:
+def test_a_second_zone_is_chosen_by_id_and_must_be_named_beside_a_name(plan_of: Any) -> None:
+    """Zone names mean other zones in other accounts, so none can be chosen beside one."""
     with pytest.raises(UserError, match="needs 2 zones and the spec names 1"):
-        plan_of(BASE + "zone: use2-az3\naccounting: true\n")
+        plan_of(BASE + "zone: us-east-2c\naccounting: true\n")
+    zones = dict(plan_of(BASE + "zone: use2-az3\naccounting: true\n").stacks[0].parameters)
+    assert zones == {"ZoneStyle": "id", "Zone1": "use2-az3", "Zone2": "use2-az1"}
     plan = plan_of(BASE + "zone: use2-az3\naccounting: true\nnetwork: {more_zones: [use2-az1]}\n")
     assert dict(plan.stacks[0].parameters) == {"ZoneStyle": "id", "Zone1": "use2-az3", "Zone2": "use2-az1"}
 
 
-@pytest.mark.parametrize("platform", ["eks", "batch", "hyperpod", "hyperpod-eks"])
+@pytest.mark.parametrize("platform", ["hyperpod", "hyperpod-eks"])
 def test_platforms_that_are_not_planned_say_so(plan_of: Any, platform: str) -> None:
     with pytest.raises(UserError, match=f"platform {platform} yet") as caught:
         plan_of(BASE, f"platform={platform}")

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 import shlex
 import subprocess
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from trainwright.catalog.runtime import runtime_pins
 from trainwright.platforms.parallelcluster.boot import HERE, pins
 from trainwright.platforms.plan.tree import ClusterPlan, make_plan
 from trainwright.spec.load import load, load_text
@@ -75,6 +77,20 @@ def test_the_s3_endpoint_lets_a_cluster_come_up(signer: str, action: str, bucket
     assert any(allows(statement, signer, action, bucket) for statement in statements()), why
 
 
+def test_our_boot_scripts_fetch_from_nowhere_else() -> None:
+    """A new address in a script belongs into this list, and one on S3 into the table above."""
+    hosts: set[str] = set()
+    for path in (HERE / "scripts").glob("*.j2"):
+        text = path.read_text()
+        hosts |= set(re.findall(r"https?://([\w.-]+)", text))
+        assert all('"$from/' in line for line in text.splitlines() if "aws s3 cp" in line), "the plan's own bucket"
+    hosts |= {re.sub(r"https://([^/]+)/.*", r"\1", pins()["lustre_efa"]["url"])}
+    loopback = {host for host in hosts if host.startswith(("127.", "localhost"))}
+    assert not any("s3" in host.split(".") or host.endswith("amazonaws.com") for host in hosts)
+    known = {"download.docker.com", "nvidia.github.io", "docs.aws.amazon.com", "apt.grafana.com"}
+    assert hosts - loopback == known
+
+
 def test_the_s3_endpoint_writes_nowhere_else_with_others_keys() -> None:
     assert not any(allows(statement, "aws", "s3:PutObject", "somebody-elses-bucket") for statement in statements())
 
@@ -116,7 +132,29 @@ def test_every_hole_of_a_script_is_quoted(name: str) -> None:
     from trainwright.platforms.parallelcluster.boot import render
 
     hostile = "/x$(touch pwned)`id`'\"; rm -rf $HOME #"
-    text = render(name, scratch=hostile, os="ubuntu2404", pins=pins()["docker"], cluster=hostile)
+    monitoring = {
+        "runs": hostile,
+        "configuration": "",
+        "port": 1,
+        "retention": "1d",
+        "as_root": [hostile],
+        "hyperpod": False,
+        "grafana": hostile,
+    }
+    pinned = pins()["docker"] | pins()["lustre_efa"] | asdict(runtime_pins())
+    places = dict.fromkeys(("scratch", "cluster", "root", "runtime", "code", "archive", "folder"), hostile)
+    files = [(hostile, "0", hostile)]
+    text = render(
+        name,
+        **places,
+        os="ubuntu2404",
+        pins=pinned,
+        run_folders=[hostile],
+        files=files,
+        scripts=[(hostile, "0")],
+        wait=1,
+        **monitoring,
+    )
     done = subprocess.run(["bash", "-n"], input=text, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     for line in text.splitlines():

@@ -92,7 +92,8 @@ def test_writing_again_removes_old_files_and_refuses_other_folders(tmp_path: Pat
     first = make_plan(load(example))
     write(first, folder, {}, earlier_files(folder))
     assert (folder / "scripts/enroot.sh").stat().st_mode & 0o111
-    second = make_plan(load(example, ["software.containers=none"]))
+    alone = ["software.containers=none", "software.runtime=none", "slurm.JobCompType=jobcomp/none"]
+    second = make_plan(load(example, alone))
     write(second, folder, {}, earlier_files(folder))
     assert not (folder / "scripts/enroot.sh").exists()
     assert not (folder / "stacks/bucket.yaml").exists()

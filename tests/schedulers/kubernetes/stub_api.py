@@ -53,6 +53,12 @@ class Handler(BaseHTTPRequestHandler):
         found = self.server.objects.get(path)
         return self._answer(found, 200) if found else self._answer({"reason": "NotFound"}, 404)
 
+    def do_PATCH(self) -> None:
+        change = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        item = self.server.objects[self.path.partition("?")[0]]
+        item["metadata"] |= change["metadata"]
+        return self._answer(item)
+
     def do_DELETE(self) -> None:
         path = self.path.partition("?")[0]
         found = self.server.objects.pop(path, None)

@@ -114,3 +114,11 @@ def test_without_a_kubeconfig_the_answer_is_that_it_cannot_be_reached(
         with pytest.raises(Unreachable, match="no Kubernetes cluster is configured") as caught:
             ask(scheduler())
         assert caught.value.status == 1
+
+
+def test_a_job_that_is_being_deleted_is_not_pending(api: Api) -> None:
+    ours = scheduler()
+    job = ours.submit(LAUNCH, ours.render(LAUNCH))
+    api.objects[f"{JOBS}/pretrain"]["metadata"]["deletionTimestamp"] = "2026-11-15T00:00:00Z"
+    status = ours.state(job)
+    assert (status.state, status.reason, status.over) == ("completing", "it is being deleted", False)

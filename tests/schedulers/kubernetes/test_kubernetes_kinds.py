@@ -176,3 +176,17 @@ def test_a_rank_under_mpi_learns_its_place() -> None:
     assert done.stdout == ("9 32 1 8 pretrain-worker-0.pretrain 29400\n-m trainwright.train --model llama3.1-8b\n"), (
         "the first word after the script is $0"
     )
+
+
+@pytest.mark.parametrize("kind", ["pytorchjob", "jobset", "trainjob", "mpijob"])
+def test_a_job_waits_in_the_kueue_of_the_cluster(kind: str) -> None:
+    made = manifest(kind, settings=replace(GROUNDS, kueue="team-a"))
+    assert made["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "team-a"
+    assert "kueue" not in str(manifest(kind)), "without Kueue nothing of it is written"
+
+
+@pytest.mark.parametrize(("kind", "pods"), [("pytorchjob", 4), ("mpijob", 5)])
+def test_all_pods_start_or_none_where_the_operator_has_a_gang_scheduler(kind: str, pods: int) -> None:
+    policy = manifest(kind, settings=replace(GROUNDS, gang="volcano"))["spec"]["runPolicy"]
+    assert policy["schedulingPolicy"] == {"minAvailable": pods}
+    assert "schedulingPolicy" not in manifest(kind)["spec"]["runPolicy"]

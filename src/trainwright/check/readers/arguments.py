@@ -9,9 +9,11 @@ from typing import Any
 
 from trainwright.check.model import Command, Job, ModelDims, Value
 from trainwright.check.tables import table
+from trainwright.spec.source import Span
 
 _WHOLE = re.compile(r"[+-]?[0-9](_?[0-9]){0,17}")
 _NUMBERS = ("tp", "pp", "cp", "ep", "virtual_stages", "global_batch", "micro_batch", "sequence", "workers")
+_REST = ("shard", "replicate")
 _DIMS = ("hidden", "layers", "heads", "kv_heads", "ffn", "vocab", "max_position", "experts")
 _EXTRA = ("node_rank", "endpoint", "master_address", "master_port", "virtual_layers", "head_width", "uneven_layers")
 
@@ -25,13 +27,18 @@ def _fields() -> dict[str, str]:
 
 def meanings(command: Command) -> dict[str, Value[str]]:
     """The command's options by what they mean; the last one wins."""
+    return by_meaning(command.options)
+
+
+def by_meaning(options: dict[str, Value[str]]) -> dict[str, Value[str]]:
+    """Options of a command, or keys of a configuration, by what they mean."""
     fields = _fields()
-    by_meaning = {}
-    for name, value in command.options.items():
+    said = {}
+    for name, value in options.items():
         meaning = fields.get(name)
         if meaning is not None and (value.value or meaning in ("valid", "test", "uneven_layers")):
-            by_meaning[meaning] = value
-    return by_meaning
+            said[meaning] = value
+    return said
 
 
 def whole(value: Value[str] | None) -> Value[int] | None:
@@ -46,16 +53,24 @@ def whole(value: Value[str] | None) -> Value[int] | None:
 def apply(job: Job, command: Command) -> None:
     """Fill the job with what its launch command says."""
     said = meanings(command)
+    apply_stated(job, said, command.span)
+    _accelerate(job, command, said)
+
+
+def apply_stated(job: Job, said: dict[str, Value[str]], span: Span) -> None:
+    """Fill the job with what is stated, by meaning; `span`: where the model is described."""
     for name in _NUMBERS:
         if name in said:
             setattr(job, name, whole(said[name]))
+    for name in _REST:  # -1: as many as are left
+        if name in said:
+            setattr(job, name, _positive(whole(said[name])))
     job.processes_per_node = whole(said.get("processes")) or job.processes_per_node
     job.nodes = whole(said.get("machines")) or job.nodes
-    _accelerate(job, command, said)
     gpus = whole(said.get("gpus"))
     if gpus is not None:
         job.gpus_per_node.append(gpus)
-    job.model = _model(command, said)
+    job.model = _model(span, said)
     _schedule(job, said)
     job.checkpoint_dir = said.get("checkpoint_dir")
     job.checkpoint_steps = whole(said.get("checkpoint_steps"))
@@ -72,11 +87,11 @@ def _accelerate(job: Job, command: Command, said: dict[str, Value[str]]) -> None
         job.processes_per_node = replace(total, value=total.value // nodes.value)
 
 
-def _model(command: Command, said: dict[str, Value[str]]) -> ModelDims | None:
+def _model(span: Span, said: dict[str, Value[str]]) -> ModelDims | None:
     dims: dict[str, Any] = {name: whole(said[name]) for name in _DIMS if name in said}
     if not dims and "model" not in said:
         return None
-    return ModelDims(command.span, name=said.get("model"), tokenizer_vocab=_tokens(said.get("tokenizer")), **dims)
+    return ModelDims(span, name=said.get("model"), tokenizer_vocab=_tokens(said.get("tokenizer")), **dims)
 
 
 def _tokens(tokenizer: Value[str] | None) -> Value[int] | None:

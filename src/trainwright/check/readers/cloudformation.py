@@ -61,7 +61,9 @@ def _storages(template: Template) -> list[Storage]:
     for association in template.of("FSx::DataRepositoryAssociation"):
         owner = by_id.get(target(association.get("FileSystemId")) or "")
         if owner is not None:
-            owner.links.append(Link(template.text(association.get("DataRepositoryPath")), association.span))
+            exports = association.get("S3", "AutoExportPolicy") is not None
+            bucket = template.text(association.get("DataRepositoryPath"))
+            owner.links.append(Link(bucket, association.span, exports))
     for kind, ours in _OTHER_STORAGE.items():
         storages += [
             Storage(r.span, ours, Value(r.id, r.span), deletion_policy=_deletion(r))

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from trainwright.check.model import Command, Container, File, Job, Pod, ShellScript, Value
+from trainwright.check.model import Command, Container, File, Job, Pod, ShellScript, Value, Volume
 from trainwright.check.readers.arguments import apply, whole
 from trainwright.check.readers.kubernetes_pods import container_of, pod_of
 from trainwright.check.readers.pins import pins_in_image
@@ -49,13 +49,22 @@ def read(file: File) -> None:
             continue
         templates = list(_templates(root))
         made = [(t, pod_of(t.node, t.kind, t.role, t.replicas)) for t in templates]
-        file.pods += [pod for _, pod in made]
+        for _, pod in made:
+            pod.volumes += _claims(root)
+            file.pods.append(pod)
         for template, pod in made:
             _jobs(file, template, pod, made, lines)
         file.jobs += _train_job(root, file, lines)
     for pod in file.pods:
         for container in pod.containers:
             file.pins += pins_in_image(container.image) if container.image is not None else []
+
+
+def _claims(root: Node) -> list[Volume]:
+    """Volumes that a StatefulSet claims for each of its pods."""
+    listed = root.get("spec", "volumeClaimTemplates")
+    names = [text_at(one, "metadata", "name") for one in (listed.elements() if listed is not None else ())]
+    return [Volume(name.span, name, "persistentVolumeClaim") for name in names if name is not None]
 
 
 def _templates(root: Node) -> Iterator[Template]:
@@ -72,7 +81,7 @@ def _templates(root: Node) -> Iterator[Template]:
         yield from _one(kind, _text(replica, "name"), replica, root)
     for job in (spec.get("replicatedJobs") or Node([], spec.span)).elements():
         inner = job.get("template", "spec", "template", "spec")
-        count = int_at(job, "template", "spec", "parallelism") or int_at(job, "replicas")
+        count = _together(int_at(job, "template", "spec", "parallelism"), int_at(job, "replicas"))
         if inner is not None and inner.is_map:
             yield Template(kind, _text(job, "name"), count, inner, root)
     cluster = spec.get("rayClusterSpec") or spec
@@ -85,6 +94,13 @@ def _templates(root: Node) -> Iterator[Template]:
     if plain is not None and plain.is_map:
         count = int_at(spec, "parallelism") or int_at(spec, "replicas")
         yield Template(kind, "", count, plain, root)
+
+
+def _together(parallelism: Value[int] | None, replicas: Value[int] | None) -> Value[int] | None:
+    """Pods of a replicated job: each of its replicas is a Job with so many pods."""
+    if parallelism is None or replicas is None:
+        return parallelism or replicas
+    return replace(parallelism, value=parallelism.value * replicas.value, known=parallelism.known and replicas.known)
 
 
 def _one(kind: str, role: str, replica: Node, root: Node) -> Iterator[Template]:
@@ -181,7 +197,8 @@ def _job(
         script=script,
         pod=worker or pod,
     )
-    if job.nodes is not None and template.kind == "PyTorchJob":
+    alone = sum(t.root is template.root for t, _ in made) == 1
+    if job.nodes is not None and (template.kind == "PyTorchJob" or (template.kind == "JobSet" and alone)):
         job.extra["replicas"] = job.nodes
     if launch is not None:
         apply(job, launch)
@@ -225,6 +242,7 @@ def _train_job(root: Node, file: File, lines: list[str]) -> list[Job]:
     launches: list[Command | None] = [*_launches(commands, script)]
     jobs = [_job(template, pod, container, None, launch, commands, script, []) for launch in launches or [None]]
     for job in jobs:
+        job.extra |= {"replicas": pod.replicas} if pod.replicas is not None else {}
         job.processes_per_node = int_at(trainer, "numProcPerNode") or job.processes_per_node
     file.pins += pins_in_image(container.image) if container.image is not None else []
     return jobs

@@ -195,7 +195,8 @@ def _storage(node: Node) -> Storage:
         chunk_size=int_at(settings, "ImportedFileChunkSize"),
         auto_import=text_at(settings, "AutoImportPolicy"),
         links=[
-            Link(text_at(e, "DataRepositoryPath"), e.span) for e in _elements(settings, "DataRepositoryAssociations")
+            Link(text_at(e, "DataRepositoryPath"), e.span, e.get("AutoExportPolicy") is not None)
+            for e in _elements(settings, "DataRepositoryAssociations")
         ],
         version=text_at(settings, "FileSystemTypeVersion"),
         deletion_policy=text_at(settings, "DeletionPolicy"),

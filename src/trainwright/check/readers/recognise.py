@@ -10,26 +10,37 @@ from typing import Protocol, cast
 
 from trainwright.check.model import File
 from trainwright.check.readers.json_source import parse_json
+from trainwright.check.readers.slurm_conf import kind_of as slurm_kind
 from trainwright.check.readers.templates import filled, is_template, without_suffix
 from trainwright.spec.source import MAX_NODES, Node, SourceError, parse
 
-# Order matters where a file could be two things: the more particular shape first.
-STRUCTURED = ("spec", "parallelcluster", "eksctl", "hyperpod", "cloudformation", "kubernetes", "deepspeed")
+# Order matters where a file could be two things: the more particular shape first. The last is for files that are
+# named as values.
+STRUCTURED = (
+    "spec", "parallelcluster", "eksctl", "hyperpod", "cloudformation", "kubernetes", "deepspeed", "trainer_config",
+    "helm_values",
+)  # fmt: skip
 _SHELL_SUFFIXES = {".sh", ".bash", ".sbatch", ".slurm"}
 _SHELL_START = re.compile(r"\A#!.*\b(ba|z|k|da)?sh\b|^#SBATCH\b", re.MULTILINE)
 _DOCKER_START = re.compile(r"\A(\s*(#.*)?\n)*\s*(ARG\s.*\n(\s*(#.*)?\n)*\s*)*FROM\s+\S+", re.IGNORECASE)
 _YAML_SUFFIXES = {".yaml", ".yml", ".json", ".template", ".cfn"}
 _TRAINING_CALLS = ("init_process_group(", ".backward(")  # what every training script of several ranks calls
 _LONG = 2**18
+_TORCHTITAN = re.compile(r"^\[(training|parallelism)\]", re.MULTILINE)
 # What every file of a known kind holds: parsing all other YAML of a repository would take most of the time.
 _MARKS = (
     "AWS::", "Custom::", "AWSTemplateFormatVersion", "Scheduling", "InstanceGroups", "workload_manager",
-    "worker_groups", "zero_optimization", "train_batch_size", "train_micro_batch_size_per_gpu",
+    "worker_groups", "zero_optimization", "compute_environment", "device_train_microbatch_size", "num_nodes",
+    "per_device_train_batch_size", "nvidia.com/gpu", "train_batch_size", "train_micro_batch_size_per_gpu",
+)  # fmt: skip
+TERRAFORM_MARKS = (
+    "aws_fsx_lustre_file_system", "aws_eks_node_group", "eks_managed_node_groups", "self_managed_node_groups",
+    "aws_launch_template", "sagemaker_cluster", "aws_security_group",
 )  # fmt: skip
 _SPEC_WORDS = ("platform", "queues", "extends")
 _SPEC_KEY = re.compile(r"(?:^|[{,])\s*[\"']?(?:platform|queues|extends)[\"']?\s*:", re.MULTILINE)
 # Names worth opening when a folder is walked; an explicit file is always opened.
-CANDIDATE_SUFFIXES = _SHELL_SUFFIXES | _YAML_SUFFIXES | {".py"}
+CANDIDATE_SUFFIXES = _SHELL_SUFFIXES | _YAML_SUFFIXES | {".py", ".toml", ".tf"}
 
 
 def read_file(path: str, text: str, named: bool = True) -> File | None:
@@ -45,11 +56,23 @@ def read_file(path: str, text: str, named: bool = True) -> File | None:
         _reader("shell").read(file)
         file.text = text
         return file
+    slurm = slurm_kind(inner, text) if inner.endswith(".conf") else None
+    if slurm is not None:
+        file = File(path, filled(text) if is_template(text) else text, f"{slurm}.conf")
+        _reader("slurm_conf").read(file)
+        file.text = text
+        return file
+    if inner.endswith(".tf"):
+        if not any(mark in text for mark in TERRAFORM_MARKS):
+            return None
+        file = File(path, text, "terraform")
+        _reader("terraform").read(file)
+        return file
     if not named and not _may_be_ours(text):
         return None
     template = is_template(text)
     documents = _documents(inner, filled(text) if template else text, path)
-    for kind in STRUCTURED:
+    for kind in STRUCTURED if "values" in inner.lower() else STRUCTURED[:-1]:
         reader = _reader(kind)
         if any(reader.recognise(document) for document in documents if document.is_map):
             file = File(path, text, kind, documents, template=template)
@@ -59,7 +82,7 @@ def read_file(path: str, text: str, named: bool = True) -> File | None:
 
 
 def _may_be_ours(text: str) -> bool:
-    if any(mark in text for mark in _MARKS):
+    if any(mark in text for mark in _MARKS) or _TORCHTITAN.search(text):
         return True
     if "apiVersion" in text and re.search(r"\bkind[\"']?\s*:", text):
         return True
@@ -76,6 +99,12 @@ def _documents(inner: str, text: str, path: str) -> list[Node]:
                 return parse(text, path)
             except SourceError:
                 raise error from None
+    if inner.endswith(".toml"):
+        if not _TORCHTITAN.search(text):
+            return []
+        from trainwright.check.readers.toml_source import parse_toml
+
+        return [parse_toml(text, path)]
     if len(text) > _LONG:
         _refuse_endless(text, path)
     return parse(text, path)
@@ -107,6 +136,8 @@ def _textual_kind(inner: str, text: str) -> str | None:
 def looks_readable(path: PurePath) -> bool:
     """Whether a walk should open the file at all."""
     name = without_suffix(path.name).lower()
+    if name.endswith(".conf"):
+        return any(word in name for word in ("slurm", "gres", "topology"))
     return PurePath(name).suffix in CANDIDATE_SUFFIXES or name.startswith("dockerfile") or name.endswith(".dockerfile")
 
 

@@ -28,6 +28,8 @@ _FROM_DIRECTIVE = {
     "SLURM_NNODES": "nodes", "SLURM_JOB_NUM_NODES": "nodes", "SLURM_NTASKS_PER_NODE": "ntasks-per-node",
     "SLURM_GPUS_PER_NODE": "gpus-per-node", "SLURM_CPUS_PER_TASK": "cpus-per-task", "SLURM_NTASKS": "ntasks",
 }  # fmt: skip
+# `${PARTITION_OPTION}` or `{{ NODES }}` alone: whoever fills the template in puts a directive there.
+_FILLED_IN = re.compile(r"\$\{[A-Z_]+\}|\{\{.*\}\}")
 _GPU_NAMES = {"GPUS_PER_NODE", "NUM_GPU_PER_NODE", "GPU_PER_NODE", "NUM_GPUS_PER_NODE", "NPROC_PER_NODE"}
 _EFA_NAMES = {"EFA_PER_NODE", "NUM_EFA_PER_NODE", "EFAS_PER_NODE"}
 _HYPERPOD = re.compile(r"hyperpod", re.I)
@@ -47,7 +49,8 @@ def read(file: File) -> None:
         return
     directives, late = _directives(file.text)
     script = read_script(whole_text(file.text), file.format, _slurm_variables(directives))
-    script.directives, script.late_directives = directives, late
+    script.directives = directives
+    script.late_directives = [span for span in late if span.line in script.comments]  # not those inside a text
     file.scripts.append(script)
     file.jobs += jobs_in(script)
     file.pins += pins_of(script)
@@ -81,7 +84,7 @@ def _directives(text: str) -> tuple[list[tuple[str, Value[str]]], list[Span]]:
                 directives += _directive(line.rstrip("\r"), number)
             elif not heredoc:
                 late.append(Span(number, 1, number, len(line.rstrip()) + 1))
-        elif line.strip() and not line.startswith("#"):
+        elif line.strip() and not line.startswith("#") and not _FILLED_IN.fullmatch(line.strip()):
             started = True
             heredoc = heredoc or "<<" in line
     return directives, late

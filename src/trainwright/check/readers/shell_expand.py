@@ -50,9 +50,24 @@ Parts = list[Part]
 
 def value_of(parts: Parts, place: Span) -> Value[str]:
     """Parts as one located value: where it was written when that is one place, else where it is used."""
-    text = "".join(part.text for part in parts)
+    text = joined(parts)
     span = parts[0].span if len(parts) == 1 else place_of(parts, place)
     return Value(text, span, text, None, all(part.known for part in parts))
+
+
+def joined(parts: Parts) -> str:
+    """The text of parts as one word."""
+    return "".join(_texts(parts))
+
+
+def _texts(parts: Parts) -> list[str]:
+    """The text of each part; `${name}_x` keeps its braces, without which it would be another variable."""
+    texts = [part.text for part in parts]
+    for index, (part, following) in enumerate(zip(parts, texts[1:], strict=False)):
+        glued = following[:1].isalnum() or following.startswith("_")
+        if part.variable and part.text == f"${part.variable}" and glued:
+            texts[index] = "${" + part.variable + "}"
+    return texts
 
 
 def place_of(parts: Parts, place: Span) -> Span:
@@ -219,7 +234,7 @@ def script_in(parts: Parts) -> Source:
     places: list[tuple[int, int]] = []
     outer: set[int] = set()
     text = ""
-    for part in parts:
+    for part, shown in zip(parts, _texts(parts), strict=True):
         if not part.known and part.by_batch:
             outer.add(len(text))
         inner = part_of(part.source, part.start, part.end) if part.exact else None
@@ -229,7 +244,7 @@ def script_in(parts: Parts) -> Source:
         else:
             indexes.append(len(text))
             places.append(part.source.place(part.start))
-        text += part.text
+        text += shown
     return Source(text, indexes or [0], places or [(1, 1)], outer=frozenset(outer))
 
 

@@ -81,10 +81,12 @@ def _own_words(words: list[Parts]) -> int:
 
 def _command(words: list[Parts], span: Span, conditional: bool) -> Command:
     values = [value_of(parts, span) for parts in words]
+    invoked = values[0] if values else None
     if values:
         values[0] = replace(values[0], value=_name(words[0]))
     batch = frozenset(part.variable for parts in words for part in parts if part.variable and part.by_batch)
-    return Command(values, span, options=_options(words, values), batch_variables=batch, conditional=conditional)
+    options = _options(words, values)
+    return Command(values, span, options=options, batch_variables=batch, invoked=invoked, conditional=conditional)
 
 
 def _options(words: list[Parts], values: list[Value[str]]) -> dict[str, Value[str]]:

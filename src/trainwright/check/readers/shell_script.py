@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, field
 
 from trainwright.check.model import Command, EnvVar, ShellScript, Value
-from trainwright.check.readers.shell_expand import Expander, Parts, Variables, script_in, value_of
+from trainwright.check.readers.shell_expand import Expander, Parts, Variables, joined, script_in, value_of
 from trainwright.check.readers.shell_launch import commands_of, shell_string
 from trainwright.check.readers.shell_source import Source, part_of
 from trainwright.check.readers.shell_words import Statement, Word, scan
@@ -35,7 +35,7 @@ def _adds_other_options(old: list[Parts], new: list[Parts]) -> bool:
 
 
 def _texts(words: list[Parts]) -> list[str]:
-    return ["".join(part.text for part in parts) for parts in words]
+    return [joined(parts) for parts in words]
 
 
 def read_script(source: Source, kind: str = "shell", variables: Variables | None = None) -> ShellScript:
@@ -147,8 +147,15 @@ class _Follower:
             for before, piece in zip(word.pieces, word.pieces[1:], strict=False):
                 closes = before.kind == "variable" and self.source.text[before.end - 1 : before.end] == "}"
                 stray = closes and piece.kind == "text" and piece.text.startswith("}") and before.end == piece.start
-                if stray and not any("{" in p.text for p in word.pieces if p.kind == "text"):
+                opened = any("{" in p.text for p in word.pieces if p.kind == "text")
+                if stray and not opened and not self._holds_brace(before.text):
                     self.script.stray_braces.append(self.source.span(piece.start, piece.start + 1))
+
+    def _holds_brace(self, name: str) -> bool:
+        """Whether a variable's text opens a brace that this one closes, as where a script builds JSON."""
+        stored = self.variables.values.get(name)
+        written = re.search(rf"\b{re.escape(name)}\+?=\S*\{{(?!\w+\}})", self.source.text)
+        return written is not None or any("{" in part.text for parts in stored or () for part in parts)
 
     def assignments(self, words: list[Word]) -> list[Word]:
         """Handle `A=1 B=2 [command]` and return the words of the command."""

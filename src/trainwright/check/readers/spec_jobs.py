@@ -103,7 +103,7 @@ class _Reader:
         node = self.loaded.node.get(*self.here, "env")
         return [
             EnvVar(name, Value(value, self.span("env", name), value), node.key_span(name) if node else self.span("env"))
-            for name, value in self.written.env.items()
+            for name, value in self.written.texts.items()
         ]
 
     def _model(self) -> ModelDims | None:

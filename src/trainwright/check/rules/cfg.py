@@ -61,7 +61,7 @@ def nothing_left_to_fill_in(file: File) -> Iterator[Problem]:
         if others:
             message += f", and so {'are' if len(others) > 1 else 'is'} {_listed(others)}"
         yield problem(span, message, "write the value", level=level)
-    elif variables:
+    elif variables and (file.clusters or file.jobs or file.specs):
         count = f"{len(variables)} variables" if len(variables) > 1 else "one variable"
         yield problem(
             next(iter(variables.values())),

@@ -15,6 +15,9 @@ from trainwright.errors import did_you_mean
 
 # Wrong but harmless: reported as information.
 _HARMLESS = {"FI_PROVIDER", "FI_EFA_FORK_SAFE"}
+# Other programs use libfabric too: what is said of these is about NCCL.
+_LIBFABRIC = {"FI_EFA_ENABLE_SHM_TRANSFER"}
+_USES_NCCL = re.compile(r"nccl|torch|deepspeed|accelerate|megatron", re.IGNORECASE)
 _RDMA_CORE = ("RDMAV_FORK_SAFE", "RDMAV_HUGEPAGES_SAFE", "RDMAV_ALLOW_DISASSOC_DESTROY")
 _MANY_NODES = 16  # from here, one line per rank and channel fills the log
 _DEFAULT_BUFFER = 4 * 2**20
@@ -66,10 +69,11 @@ def variables_have_a_reason(file: File) -> Iterator[Problem]:
 def _judged(file: File, setting: Setting, level: str) -> Iterator[Problem]:
     variable = setting.variable
     value = setting.value if variable.value.known else "\x00"
+    nccl = _USES_NCCL.search(file.text) is not None
     for entry in rules_for(variable.name, value):
         if entry.level != level or not entry.concerns(setting.type_) or (entry.efa and not setting.efa):
             continue
-        if _is_right(entry, setting) or _excused(entry, setting):
+        if _is_right(entry, setting) or _excused(entry, setting) or (entry.variable in _LIBFABRIC and not nccl):
             continue
         if entry.variable.endswith("*") and variable.name not in _RDMA_CORE:
             yield _misspelled(variable)

@@ -10,7 +10,7 @@ from trainwright.catalog.version_numbers import find_version
 from trainwright.check.environments import software_title
 from trainwright.check.finding import Edit
 from trainwright.check.job_sizes import once
-from trainwright.check.model import Command, File, ShellScript, Value, known
+from trainwright.check.model import Command, Container, File, ShellScript, Value, known
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.spec.source import Span
 
@@ -25,6 +25,18 @@ _BRANCH = re.compile(
 _BUILDS = ("make", "cmake", "ninja", "configure", "pip", "pip3", "setup.py", "autogen.sh", "bazel", "go", "cargo")
 _BRANCHES = {"main", "master", "develop", "HEAD", "latest"}
 _VERSION_NAME = re.compile(r"v?\d+(\.\d+)+")
+_SHELLS = ("sh", "bash", "zsh", "python", "python3", "sudo")
+_RUN_AS_IS = re.compile(r"\.(sh|bash|py|patch|whl|deb|rpm|run)(\?|$)")
+_TRAINING = re.compile(
+    r"cuda|nccl|torch|tensorflow|\bjax|\befa\b|nvidia|nvcr\.io|openmpi|deepspeed|neuron|rocm|megatron|horovod",
+    re.IGNORECASE,
+)
+TRAINING_KINDS = ("PyTorchJob", "MPIJob", "TFJob", "JobSet", "TrainJob", "RayCluster", "RayJob")
+_OFFICIAL = {
+    "ubuntu", "debian", "python", "alpine", "centos", "rockylinux", "almalinux", "fedora", "amazonlinux", "golang",
+    "node", "busybox", "rust", "openjdk", "buildpack-deps", "gcc",
+}  # fmt: skip
+_VERSION_IN_NAME = re.compile(r"[a-z]\d{2,}$|\d+\.\d+")  # manylinux-cuda116: its name is its version
 _LATEST = re.compile(r":latest$")
 
 
@@ -60,16 +72,21 @@ def _mutable(source: Value[str], what: str) -> Iterator[Problem]:
 
 
 def _downloads(script: ShellScript) -> Iterator[Problem]:
-    """Only what is run or built as downloaded."""
-    for command in script.commands:
-        if command.program in ("curl", "wget", "ADD"):
-            for word in command.words[1:]:
+    """Only what is run or built as downloaded: of other scripts' downloads most are data."""
+    if script.kind == "dockerfile" and not is_training(script):
+        return
+    for command, following in zip(script.commands, [*script.commands[1:], None], strict=False):
+        if command.program not in ("curl", "wget", "ADD"):
+            continue
+        piped = following is not None and following.program in _SHELLS and following.span.line == command.span.end_line
+        for word in command.words[1:]:
+            if script.kind == "dockerfile" or piped or _RUN_AS_IS.search(word.value):
                 yield from _mutable(word, "download")
 
 
 def _clones(script: ShellScript) -> Iterator[Problem]:
     """Clones that are built in an image or a set-up script."""
-    if script.kind != "dockerfile" and _launches(script):
+    if _launches(script) if script.kind != "dockerfile" else not is_training(script):
         return
     for index, command in enumerate(script.commands):
         if command.program != "git" or _verb(command) != "clone" or command.conditional:
@@ -108,6 +125,8 @@ def _unpinned_clone(clone: Command, later: list[Command]) -> Iterator[Problem]:
         if verb == "clone":
             break
     address = next((w for w in clone.words if "://" in w.value or w.value.startswith("git@")), clone.words[0])
+    if address.span.line < clone.span.line:
+        return  # a variable: whoever builds it chooses the repository
     yield problem(
         address,
         "a git clone without a tag or commit is built: every build may differ",
@@ -145,11 +164,14 @@ def images_are_pinned(file: File) -> Iterator[Problem]:
 
 def _images(file: File) -> Iterator[Value[str]]:
     for pod in file.pods:
-        yield from (c.image for c in pod.containers if c.image is not None)
+        if pod.kind in TRAINING_KINDS or any(_has_accelerator(container) for container in pod.containers):
+            yield from (c.image for c in pod.containers if c.image is not None)
     for job in file.jobs:
         if job.image is not None and job.scheduler != "kubernetes":
             yield job.image
     for script in file.scripts:
+        if script.kind == "dockerfile" and not is_training(script):
+            continue
         stages: set[str] = {"scratch"}
         for command in script.commands:
             words = [w for w in command.words[1:] if not w.value.startswith("--")]
@@ -166,13 +188,30 @@ def _unpinned(image: Value[str]) -> Iterator[Problem]:
     if (
         text.endswith((".sqsh", ".sif", ".squashfs"))
         or text.startswith(("/", "./", "~"))
-        or re.search(r"@sha256:|\{\{|<|>", text)
+        or re.search(r"@sha256:|\{\{|<|>|^__\w+__$", text)
+        or ("/" not in text and name.partition(":")[0] not in _OFFICIAL)  # built on this machine
     ):
         return
     if _LATEST.search(text):
         yield problem(image, f"the image {text} changes with every push", "name a version or a digest")
-    elif image.known and name and ":" not in name and not text.startswith("$") and not name.startswith("$"):
+    elif (
+        image.known
+        and not _VERSION_IN_NAME.search(name)
+        and name
+        and ":" not in name
+        and not text.startswith("$")
+        and not name.startswith("$")
+    ):
         yield problem(image, f"the image {text} has no tag, which means latest", "name a version or a digest")
+
+
+def is_training(script: ShellScript) -> bool:
+    """Whether a Dockerfile is about accelerators or training; a folder holds others too."""
+    return _TRAINING.search(script.text) is not None
+
+
+def _has_accelerator(container: Container) -> bool:
+    return any(re.search(r"/(gpu|neuron|efa|gaudi|mig-)", name) for name in {**container.requests, **container.limits})
 
 
 def _contradictions(file: File) -> Iterator[Problem]:

@@ -14,6 +14,7 @@ from trainwright.check.registry import Problem, problem, rule
 from trainwright.spec.source import Span
 
 _MEGATRON_SCRIPT = re.compile(r"pretrain_(gpt|bert|t5|mamba|ict|retro)\.py$")
+_FIXED_CHECKPOINT = re.compile(r"checkpoint-\d+/?$")
 _PYTHON = re.compile(r"python3?(\.\d+)?$")
 _HUGGING_FACE = 3  # so many options of TrainingArguments show that a script takes them
 
@@ -127,7 +128,7 @@ def restarts_find_their_checkpoint(file: File) -> Iterator[Problem]:
 
     A job with `#SBATCH --requeue` or HyperPod's `--auto-resume=1` starts again after a failure with the same command.
     Megatron-LM then needs `--load` with the directory of `--save`; the Hugging Face Trainer must not have
-    `--overwrite_output_dir`.
+    `--overwrite_output_dir`, nor resume from one checkpoint by its number.
 
     Why: after every failure the run starts from step 0, or from the checkpoint it was started with, and nobody notices
     until the loss curve is plotted.
@@ -154,6 +155,13 @@ def _restart(job: Job) -> Iterator[Problem]:
             overwrite.key or overwrite,
             "the job restarts by itself, and --overwrite_output_dir makes it start over",
             "remove it, or add --resume_from_checkpoint",
+        )
+    resumed = options.get("resume_from_checkpoint")
+    if resumed is not None and resumed.known and _FIXED_CHECKPOINT.search(resumed.value):
+        yield problem(
+            resumed,
+            f"the job restarts by itself, and every restart goes back to {resumed.value}",
+            "write --resume_from_checkpoint True: the Trainer finds the newest in output_dir",
         )
     if save is None or not any(_MEGATRON_SCRIPT.search(word.value) for word in launch.words):
         return

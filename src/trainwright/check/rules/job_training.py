@@ -32,7 +32,7 @@ def parallel_sizes_fit(file: File) -> Iterator[Problem]:
     yield from refusals(file, "JOB002")
     for job in file.jobs:
         if not job.refusals:  # the resolver has spoken: its numbers would be judged twice
-            yield from once([*_spread(job), *_split_model(job)])
+            yield from once([*spread_problems(job), *_split_model(job)])
 
 
 def _axes(job: Job) -> list[tuple[str, Value[int]]]:
@@ -40,7 +40,7 @@ def _axes(job: Job) -> list[tuple[str, Value[int]]]:
     return [(name, value) for name, value in named if value is not None and known(value) not in (None, 1)]
 
 
-def _spread(job: Job) -> Iterator[Problem]:
+def spread_problems(job: Job) -> Iterator[Problem]:
     ranks, product, axes = world(job), model_parallel(job), _axes(job)
     if ranks is None or product is None:
         return
@@ -128,10 +128,10 @@ def batch_divides(file: File) -> Iterator[Problem]:
     When to ignore: the trainer ramps the batch size up and handles the remainder.
     """
     yield from refusals(file, "JOB003")
-    yield from once(p for job in file.jobs if not job.refusals for p in _batch(job))
+    yield from once(p for job in file.jobs if not job.refusals for p in batch_problems(job))
 
 
-def _batch(job: Job) -> Iterator[Problem]:
+def batch_problems(job: Job) -> Iterator[Problem]:
     ranks, product, total = world(job), model_parallel(job), known(job.global_batch)
     micro = known(job.micro_batch) if job.micro_batch is not None else (1 if job.scheduler == "spec" else None)
     if ranks is None or not product or not total or not micro or total < 1 or micro < 1 or ranks.size % product:
@@ -252,6 +252,8 @@ def schedule_fits_the_run(file: File) -> Iterator[Problem]:
 def _schedule(job: Job) -> Iterator[Problem]:
     steps, warmup, decay = known(job.steps), known(job.warmup), known(job.decay)
     unit = "samples" if "unit" in job.extra else "steps"
+    if job.launch is not None and {"exit_interval", "exit_duration_in_mins"} & job.launch.options.keys():
+        return  # a part of a longer run, or a test of something else
     if job.warmup is not None and steps and warmup and warmup > steps:
         reached = 100 * steps / warmup
         yield problem(

@@ -37,7 +37,7 @@ def pods_are_ready_to_train(file: File) -> Iterator[Problem]:
 
     When to ignore: an admission webhook adds what is missing.
     """
-    problems = [p for pod in file.pods if not _only_holds_nodes(pod) for p in _pod(pod)]
+    problems = [p for pod in file.pods if not _only_holds_nodes(pod) for p in _pod(pod, file.template)]
     problems += [p for job in file.jobs if job.scheduler == "kubernetes" for p in _cards(job)]
     yield from once(problems)
 
@@ -47,14 +47,16 @@ def _only_holds_nodes(pod: Pod) -> bool:
     return any(c.image is not None and _PAUSE.search(c.image.value) for c in pod.containers)
 
 
-def _pod(pod: Pod) -> Iterator[Problem]:
+def _pod(pod: Pod, template: bool) -> Iterator[Problem]:
+    """What is wrong with a pod; of a template, what its expressions may add is not asked for."""
     for container in pod.containers:
-        yield from _amounts(container)
-        yield from _shared_memory(pod, container)
         yield from _tokens(container)
         yield from _plugin(pod, container)
-        yield from _undeclared(pod, container)
-    if pod.containers:
+        if not template:
+            yield from _amounts(container)
+            yield from _shared_memory(pod, container)
+            yield from _undeclared(pod, container)
+    if pod.containers and not template:
         for volume in pod.volumes:
             if volume.name.value not in pod.mounted and volume.name.known:
                 yield problem(
@@ -65,7 +67,7 @@ def _pod(pod: Pod) -> Iterator[Problem]:
 
 
 def _undeclared(pod: Pod, container: Container) -> Iterator[Problem]:
-    if pod.kind == "TrainJob" or any(not volume.name.known for volume in pod.volumes):
+    if pod.kind in ("TrainJob", "values") or any(not volume.name.known for volume in pod.volumes):
         return
     declared = {volume.name.value for volume in pod.volumes}
     for path, name in container.mounts:
@@ -125,7 +127,7 @@ def _shared_memory(pod: Pod, container: Container) -> Iterator[Problem]:
     gpus = container.limits.get(GPU) or container.requests.get(GPU)
     if gpus is None or not gpus.known or not gpus.value.isdecimal() or int(gpus.value) < 2 or pod.host_ipc:
         return
-    if pod.kind == "TrainJob":
+    if pod.kind in ("TrainJob", "values"):
         return
     name = next((volume for path, volume in container.mounts if path.value.rstrip("/") == "/dev/shm"), None)
     volume = next((v for v in pod.volumes if v.name.value == name), None)

@@ -23,6 +23,7 @@ _OWN_FILE = re.compile(r"rank|tmp|temp|buf|bytesio|stream", re.IGNORECASE)  # a 
 _NO_DATA = re.compile(r"init|setup|spawn|parallel|ddp|fsdp|print|log|main|train$|test$|reduce|barrier", re.IGNORECASE)
 _MAKES_DATA = re.compile(r"data|load|batch|iter|shard|split|stream", re.IGNORECASE)
 _RESUMES = re.compile(r"resume|snapshot|start_epoch|epochs_run|last_epoch|from_checkpoint", re.IGNORECASE)
+_TEST = re.compile(r"(^|/)tests?/|(^|/)(test_[^/]*|[^/]*_test|conftest)\.py$")
 _OPTIMIZER_STATE = re.compile(
     r"optim\w*(\[\w+\])?\.state_dict\(|get_state_dict\(|get_optimizer_state_dict|optim_state_dict"
 )
@@ -44,6 +45,13 @@ class _Script:
         while node in self.parents:
             node = self.parents[node]
             yield node
+
+
+def _of(file: File) -> _Script | None:
+    """The training script; a test of a framework is none, whatever it calls."""
+    if file.format != "python" or _TEST.search(file.path.replace("\\", "/")):
+        return None
+    return _script(file.text)
 
 
 @lru_cache(maxsize=2)
@@ -85,7 +93,7 @@ def ranks_read_different_data(file: File) -> Iterator[Problem]:
 
     When to ignore: the dataset divides itself in another file.
     """
-    script = _script(file.text) if file.format == "python" else None
+    script = _of(file)
     if script is None or _SHARDED.search(file.text) or _given_a_rank(script):
         return
     for call in script.calls("DataLoader"):
@@ -134,16 +142,32 @@ def one_rank_writes_the_checkpoint(file: File) -> Iterator[Problem]:
 
     When to ignore: the caller, in another file, calls the function on one rank only.
     """
-    script = _script(file.text) if file.format == "python" else None
+    script = _of(file)
     for call in script.calls("torch.save") if script is not None else ():
         assert script is not None
-        if len(call.args) < 2 or _OWN_FILE.search(ast.unparse(call.args[1])) or _guarded(script, call):
+        if len(call.args) < 2 or _is_own_file(script, call) or _guarded(script, call):
             continue
         yield problem(
             _span(call.func),
             "every rank writes the same file at once: no rank is asked for around this torch.save",
             "write it on rank 0 only, then wait at a barrier; or use torch.distributed.checkpoint",
         )
+
+
+def _is_own_file(script: _Script, call: ast.Call) -> bool:
+    """Whether the path, or what was assigned to it in the same function, names a file that no other rank writes."""
+    path = call.args[1]
+    if _OWN_FILE.search(ast.unparse(path)):
+        return True
+    if not isinstance(path, ast.Name):
+        return False
+    function = next((above for above in script.above(call) if isinstance(above, ast.FunctionDef)), script.tree)
+    return any(
+        isinstance(node, ast.Assign)
+        and any(isinstance(target, ast.Name) and target.id == path.id for target in node.targets)
+        and _OWN_FILE.search(ast.unparse(node.value))
+        for node in ast.walk(function)
+    )
 
 
 def _guarded(script: _Script, node: ast.AST, depth: int = 0) -> bool:
@@ -186,7 +210,7 @@ def optimizer_is_saved(file: File) -> Iterator[Problem]:
 
     When to ignore: the optimizer has no state (plain SGD).
     """
-    script = _script(file.text) if file.format == "python" else None
+    script = _of(file)
     if script is None or _OPTIMIZER_STATE.search(file.text) or not _RESUMES.search(file.text):
         return
     if not re.search(r"torch\.optim\b|optim\.\w+\(", file.text) or not script.calls("torch.load"):

@@ -5,14 +5,16 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING
 
 from trainwright.check.finding import Edit
-from trainwright.check.model import Command, File, PortRule, Value, known
+from trainwright.check.model import Command, EnvVar, File, PortRule, Value, known
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.tables import edit_to, table
 from trainwright.spec.source import Span
+from trainwright.spec.words import SECRET_NAME
 
 if TYPE_CHECKING:
     from trainwright.check.facts import AwsFacts
@@ -123,6 +125,8 @@ _QUICK = re.compile(r"PRIVATE KEY-----|AKIA|ASIA|hf_|gh[pous]_|github_pat_|nvapi
 _TOKEN_NAME = re.compile(r"(?:HF_TOKEN|HUGGING_?FACE\w*TOKEN|WANDB_API_KEY|NGC_API_KEY|AWS_SECRET_ACCESS_KEY)$")
 _ACCOUNT = re.compile(r"arn:aws[a-z-]*:[a-z0-9-]+:[a-z0-9-]*:(\d{12}):")
 _LOOKS_SECRET = re.compile(r"[A-Za-z0-9/+_-]{30,}")
+# In a spec of ours a reference takes the place of any value, so a name that says what it holds is enough.
+_WRITTEN_OUT = re.compile(r"(?![/.~]|[a-z0-9]+://)(?=.*[A-Za-z])[^\s$]{8,}")
 
 
 @rule("SEC003", "error")
@@ -154,15 +158,38 @@ def no_secret_is_written_down(file: File) -> Iterator[Problem]:
                         "remove it, revoke it, and read it from a secret",
                     )
     for env in file.all_env:
-        if _TOKEN_NAME.match(env.name) and env.value.known and _LOOKS_SECRET.fullmatch(env.value.value):
+        if _is_written_out(file, env):
             span = env.value.span
             if not any(_span(file.text, start, start).line == span.line for start in reported):
+                reference = f"refer to it: `{env.name}: {{secret: {{env: {env.name}}}}}`"
                 yield problem(
                     env.value,
                     f"the value of {env.name} is written in this file",
-                    "remove it and read it from a secret",
+                    reference if file.format == "spec" else "remove it and read it from a secret",
                 )
+    yield from _in_flags(file)
     yield from _account(file)
+
+
+def _is_written_out(file: File, env: EnvVar) -> bool:
+    if not env.value.known or _made_up(env.value.value):
+        return False
+    if file.format == "spec" and SECRET_NAME.match(env.name):
+        return _WRITTEN_OUT.fullmatch(env.value.value) is not None
+    return _TOKEN_NAME.match(env.name) is not None and _LOOKS_SECRET.fullmatch(env.value.value) is not None
+
+
+def _in_flags(file: File) -> Iterator[Problem]:
+    """Secrets among the words of a command line of ours (`--set`, or after `--`), which stand in no file yet."""
+    words = [word for job in file.jobs for command in job.commands for word in command.words]
+    for value in (*words, *(env.value for env in file.all_env)):
+        for pattern, what in _secrets() if value.span.source else ():
+            match = pattern.search(value.value)
+            if match is not None and not _made_up(match[0]):
+                yield problem(
+                    Value("", replace(value.span, source=value.span.source.replace(match[0], "…"))),
+                    f"{what} is among the arguments", "refer to it in the job: `env: {NAME: {secret: {env: NAME}}}`",
+                )  # fmt: skip
 
 
 def _made_up(secret: str) -> bool:
@@ -219,6 +246,28 @@ def secrets_stay_off_command_lines(file: File) -> Iterator[Problem]:
         words = [word.value for word in command.words[:2]]
         if len(words) == 2 and (words[0], words[1]) in _LOGINS:
             yield from _login(command)
+        elif _TRAINS.match(command.program):
+            yield from _given_tokens(command)
+
+
+_TRAINS = re.compile(r"(python3?(\.\d+)?|torchrun|accelerate|deepspeed|composer)$")
+_TOKEN_OPTIONS = {
+    "hf_token": "HF_TOKEN", "huggingface_token": "HF_TOKEN", "hf_access_token": "HF_TOKEN", "hf_api_token": "HF_TOKEN",
+    "wandb_api_key": "WANDB_API_KEY", "wandb_key": "WANDB_API_KEY",
+}  # fmt: skip
+_NO_TOKEN = re.compile(r"(|none|null|empty|true|false|<.*>|your.*|.*\.txt|.*/.*)$", re.IGNORECASE)
+
+
+def _given_tokens(command: Command) -> Iterator[Problem]:
+    """`--hf_token $HF_TOKEN`: the shell writes the value into the command line of every rank."""
+    for option, variable in _TOKEN_OPTIONS.items():
+        secret = command.options.get(option)
+        if secret is not None and not _NO_TOKEN.match(secret.value.strip("'\"")):
+            yield problem(
+                secret,
+                f"--{option} puts a secret on the command line, visible to every user of the node",
+                f"set {variable} in the environment; the library reads it",
+            )
 
 
 def _login(command: Command) -> Iterator[Problem]:
@@ -252,10 +301,13 @@ def access_is_narrow(file: File) -> Iterator[Problem]:
     When to ignore: the port serves the public on purpose, such as a load balancer.
     """
     broad = table("access")["broad_policies"]
+    places: dict[str, list[Value[str]]] = {}
     for value in _policies(file):
-        name = value.value.rsplit("/", 1)[-1]
-        if name in broad:
-            yield problem(value, f"{name} grants these nodes far more than they need", broad[name])
+        places.setdefault(value.value.rsplit("/", 1)[-1], []).append(value)
+    for name in broad.keys() & places.keys():
+        first, *others = places[name]
+        more = f" (and on lines {', '.join(str(one.span.line) for one in others)})" if others else ""
+        yield problem(first, f"{name} grants these nodes far more than they need{more}", broad[name])
     for policy in file.policies:
         if policy.kind != "managed":
             whose = "the endpoint's policy" if policy.kind == "endpoint" else "this policy"
@@ -268,9 +320,13 @@ def access_is_narrow(file: File) -> Iterator[Problem]:
         for address in cluster.head.allowed_ips if cluster.head is not None else ():
             if known(address) in ("0.0.0.0/0", "::/0"):
                 yield problem(address, "ssh is open to the whole internet", "name your own address range")
+    opened: dict[tuple[Span, str, str], list[str]] = {}
     for group in file.security_groups:
         for one in group.ingress:
-            yield from _open_port(group.name, one)
+            for at, what in _open_port(group.name, one):
+                opened.setdefault((at, what, "name your own address range"), []).append(group.name)
+    for (at, what, fix), names in opened.items():  # one parameter may open several groups
+        yield problem(at, f"{', '.join(dict.fromkeys(names))}: {what} to the whole internet", fix)
 
 
 def _policies(file: File) -> Iterator[Value[str]]:
@@ -285,16 +341,21 @@ def _policies(file: File) -> Iterator[Value[str]]:
     yield from (policy.name for policy in file.policies if policy.kind == "managed")
 
 
-def _open_port(name: str, one: PortRule) -> Iterator[Problem]:
+_WEB = ("80", "443")
+_BALANCER = re.compile(r"load.?balancer|[ae]lb\b|ingress", re.IGNORECASE)
+
+
+def _open_port(name: str, one: PortRule) -> Iterator[tuple[Span, str]]:
+    """Where and what a rule opens to everybody."""
     if one.peer is None or known(one.peer) not in ("0.0.0.0/0", "::/0"):
         return
     if known(one.protocol) == "-1":
-        yield problem(one.peer, f"{name}: every port is open to the whole internet", "name your own address range")
+        yield one.peer.span, "every port is open"
         return
     low, high = known(one.from_port), known(one.to_port)
     for port, what in table("access")["open_ports"].items():
+        if port in _WEB and _BALANCER.search(name):
+            continue
         if low is not None and high is not None and low <= int(port) <= high:
-            yield problem(
-                one.peer, f"{name}: port {port} ({what}) is open to the whole internet", "name your own address range"
-            )
+            yield one.peer.span, f"port {port} ({what}) is open"
             return

@@ -22,7 +22,7 @@ _GIVEN = re.compile(
 )
 _NAME = re.compile(r"\$\{?([A-Za-z_]\w*)")
 _REQUIREMENT = re.compile(r"[A-Za-z][\w.-]*(\[[\w,]+\])?==\d")
-_LONG_NAME, _RESEMBLES = 5, 0.85
+_SHORT_NAME, _LONG_NAME, _RESEMBLES = 4, 5, 0.85
 _TRAILING_BLANK = re.compile(r"(?<!\\)\\[ \t]+$")
 
 
@@ -85,17 +85,38 @@ def _misspelled(script: ShellScript) -> Iterator[Problem]:
     for command in script.commands:
         for word in command.words:
             for name in _NAME.findall(word.value) if not word.known else ():
-                if name in script.assigned or len(name) < _LONG_NAME or _GIVEN.match(name):
+                if name in script.assigned or _GIVEN.match(name):
                     continue
-                near = difflib.get_close_matches(name, own, n=1, cutoff=_RESEMBLES)
-                if near and _one_letter_apart(name, near[0]):
+                near = [other for other in script.assigned if _letters_swapped(name, other)]
+                near = near or (
+                    difflib.get_close_matches(name, own, n=1, cutoff=_RESEMBLES) if len(name) >= _LONG_NAME else []
+                )
+                if near and _one_letter_apart(name, near[0]) and not _set_by_name(script, name):
                     yield problem(word, f"${name} is never set; ${near[0]} is", f"write ${near[0]}")
 
 
+def _set_by_name(script: ShellScript, name: str) -> bool:
+    """Whether a function may set the variable: its bare name is an argument somewhere (`words_of_line cur cword`)."""
+    return any(word.value == name for command in script.commands for word in command.words[1:])
+
+
+def _letters_swapped(one: str, other: str) -> bool:
+    """`haed` for `head`: two neighbouring letters in the other order, in a name of at least four."""
+    if len(one) != len(other) or len(one) < _SHORT_NAME or sorted(one) != sorted(other):
+        return False
+    differing = [index for index, pair in enumerate(zip(one, other, strict=True)) if pair[0] != pair[1]]
+    return len(differing) == 2 and differing[1] == differing[0] + 1 and one.isalpha()
+
+
 def _one_letter_apart(one: str, other: str) -> bool:
-    """A letter more, less, other or swapped; a different number at the end is another variable."""
+    """A letter more, less, other or swapped; a different number at the end is another variable, and so is an
+    underscore before or behind the name."""
+    if one.strip("_") == other.strip("_"):
+        return False
     if one.rstrip("0123456789") == other.rstrip("0123456789") or abs(len(one) - len(other)) > 1:
         return False
+    if _letters_swapped(one, other):
+        return True
     blocks = difflib.SequenceMatcher(None, one, other).get_matching_blocks()
     return sum(block.size for block in blocks) >= max(len(one), len(other)) - 1
 
@@ -184,9 +205,13 @@ def _exists(script: Path, folder: str) -> bool:
 
 
 def _directives(file: File, script: ShellScript) -> Iterator[Problem]:
-    for span in script.late_directives:
+    if script.late_directives:
+        first, *others = script.late_directives
+        more = f" and the {len(others)} after it" if others else ""
         yield problem(
-            span, "Slurm stops reading #SBATCH lines at the first command and ignores this one", "move it to the top"
+            first,
+            f"Slurm stops reading #SBATCH lines at the first command and ignores this one{more}",
+            "move them above the first command" if others else "move it above the first command",
         )
     for name, value in script.directives:
         folder = value.value.rpartition("/")[0]

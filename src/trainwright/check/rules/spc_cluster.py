@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from trainwright.catalog.capabilities import platforms
 from trainwright.catalog.instances import find_instance, instance
+from trainwright.catalog.offerings import zones_of
 from trainwright.catalog.regions import find_region, region, zone_kind
 from trainwright.check.model import CheckedSpec, File
 from trainwright.check.registry import Problem, problem, rule
@@ -16,8 +17,9 @@ from trainwright.errors import UserError
 if TYPE_CHECKING:
     from trainwright.spec.model import Queue
 
-ZONES_OF_A_DATABASE = 2
+TWO_ZONES = 2  # of a database, and of the control plane of EKS
 MOST_LOCAL_NODES = 1000
+FIRST_CARD_WITHOUT_EFA = ("p6-b300.", "p6e-gb200.")
 WITHOUT_STOCK_IMAGE = ("rocky8", "rocky9")
 DOCKER_SYSTEMS = ("ubuntu2204", "ubuntu2404", "alinux2023")
 MONITORING_SYSTEMS = ("ubuntu2204", "ubuntu2404")
@@ -62,15 +64,39 @@ def _on_aws(spec: CheckedSpec, index: int, queue: Queue) -> Iterator[Problem]:
     machine, kind = find_instance(queue.instance), queue.capacity.kind
     if machine is not None and kind == "spot" and "spot" not in machine.capacity:
         yield at(spec, *here, "capacity", what=f"{machine.name} is not sold as spot", fix="remove `capacity`")
+    if queue.capacity.reservations and spec.full.platform != "parallelcluster":
+        what = f"platform {spec.full.platform} makes no group of reservations; ParallelCluster's `up` does"
+        yield at(spec, *here, "capacity", what=what, fix="make a resource group and name its ARN: {group: arn:…}")
     if kind == "block" and queue.placement not in (None, False):
         yield at(
             spec, *here, "placement", what="a capacity block is placed by AWS; with a placement group no node starts",
             fix="remove `placement`",
         )  # fmt: skip
+    if spec.full.platform == "eks":
+        yield from _on_eks(spec, index, queue)
+    if spec.full.platform == "batch" and kind == "spot":
+        yield at(
+            spec, *here, "capacity", what="Batch runs no job of several nodes on spot capacity", fix="remove `capacity`"
+        )
     if spec.full.platform == "hyperpod" and not queue.exclusive and machine is not None and machine.gpus:
         yield at(
             spec, *here, "exclusive", what="HyperPod's Slurm does not count GPUs, so two jobs cannot share a node",
             fix="leave `exclusive: false` out",
+        )  # fmt: skip
+
+
+def _on_eks(spec: CheckedSpec, index: int, queue: Queue) -> Iterator[Problem]:
+    machine = find_instance(queue.instance or "")
+    if queue.name == "system":
+        yield at(
+            spec, "queues", index, "name", what="the plan has a node group `system` of its own, for controllers",
+            fix="name the queue something else",
+        )  # fmt: skip
+    if machine is not None and queue.efa is not False and machine.name.startswith(FIRST_CARD_WITHOUT_EFA):
+        yield at(
+            spec, "queues", index, "instance",
+            what=f"eksctl asks for EFA on every network card, and the first of {machine.name} has none: no node starts",
+            fix="use parallelcluster or hyperpod for this type, or set `efa: false`",
         )  # fmt: skip
 
 
@@ -87,7 +113,7 @@ def network_is_complete(file: File) -> Iterator[Problem]:
 
     An existing network names both subnets (and the VPC and security group where file systems or a database are created
     in it); a created one may name its zones, all by id or all by name, in the spec's region, and as many as it needs: a
-    database stands in two.
+    database stands in two, and so does the control plane of EKS.
 
     Why: half a network cannot be completed by a stack, and a cluster in the wrong zone finds no reservation.
 
@@ -102,6 +128,45 @@ def network_is_complete(file: File) -> Iterator[Problem]:
             yield from _region(spec)
             yield from _existing(spec)
             yield from _zones(spec)
+        if spec.full.platform == "eks":
+            yield from _eks_network(spec)
+        if spec.full.platform == "batch":
+            yield from _batch_storage(spec)
+
+
+def _eks_network(spec: CheckedSpec) -> Iterator[Problem]:
+    full = spec.full
+    if full.network.private_subnet is not None and len(set(full.kubernetes.subnets)) < TWO_ZONES:
+        yield at(
+            spec, "network", "private_subnet", what="EKS wants subnets in two zones for its control plane",
+            fix="name them: `kubernetes: {subnets: [subnet-…, subnet-…]}`, or leave `network` out and one is created",
+        )  # fmt: skip
+    for index, item in enumerate(full.storage):
+        existing = (item.lustre is not None and item.lustre.id is not None) or item.openzfs is not None
+        if existing and item.mount not in full.kubernetes.claims:
+            yield at(
+                spec, "storage", index, what=f"pods mount {item.mount} through a claim that the plan does not make",
+                fix=f"make both by hand, and name the claim: `kubernetes: {{claims: {{{item.mount}: NAME}}}}`",
+            )  # fmt: skip
+
+
+def _batch_storage(spec: CheckedSpec) -> Iterator[Problem]:
+    lustre = [index for index, item in enumerate(spec.full.storage) if item.lustre is not None]
+    for index in lustre[1:]:
+        yield at(spec, "storage", index, what="nodes of a Batch plan mount one Lustre file system", fix="keep one")
+    given = spec.full.network
+    if given.private_subnet is not None and given.security_group is None:
+        yield at(
+            spec, "network", "private_subnet", what="the launch template of a Batch queue names a security group",
+            fix="add `security_group: sg-…`, one that allows all traffic to and from itself",
+        )  # fmt: skip
+    for index in lustre[:1]:
+        item = spec.full.storage[index].lustre
+        if item is not None and item.id is not None:
+            yield at(
+                spec, "storage", index, "lustre", what="nodes mount an existing file system by names only AWS knows",
+                fix="let the plan create it, or mount it in an image of your own and leave it out",
+            )  # fmt: skip
 
 
 def _region(spec: CheckedSpec) -> Iterator[Problem]:
@@ -139,9 +204,7 @@ def _existing(spec: CheckedSpec) -> Iterator[Problem]:
                 spec, "storage", index, what=f"a file system is created here, but the network names no {lacking[0]}",
                 fix=f"add `network: {{{lacking[0]}: …}}`, or name an existing file system with `id:`",
             )  # fmt: skip
-    if creates_database(spec) and (
-        given.vpc is None or len(getattr(full.accounting, "subnets", ())) < ZONES_OF_A_DATABASE
-    ):
+    if creates_database(spec) and (given.vpc is None or len(getattr(full.accounting, "subnets", ())) < TWO_ZONES):
         yield at(
             spec, "accounting", what="the database needs the existing network's VPC and private subnets in two zones",
             fix="add `network: {vpc: …}` and `accounting: {subnets: [subnet-…, subnet-…]}`",
@@ -153,11 +216,19 @@ def creates_database(spec: CheckedSpec) -> bool:
     return accounting is not None and accounting.uri is None
 
 
+def _two_zones(spec: CheckedSpec) -> str:
+    """Why the network needs two zones, in brackets; empty where one will do."""
+    if spec.full.platform == "eks":
+        return " (the control plane of EKS stands in two)"
+    return " (a database stands in two)" if creates_database(spec) else ""
+
+
 def _zones(spec: CheckedSpec) -> Iterator[Problem]:
     given, zone = spec.full.network, spec.full.zone
     if any(getattr(given, key) for key in ("vpc", "public_subnet", "private_subnet", "security_group")):
         return
-    count = max(given.zones, 1 + len(given.more_zones), ZONES_OF_A_DATABASE if creates_database(spec) else 1)
+    reason = _two_zones(spec)
+    count = max(given.zones, 1 + len(given.more_zones), TWO_ZONES if reason else 1)
     if zone is None:
         if given.more_zones:
             yield at(
@@ -165,8 +236,8 @@ def _zones(spec: CheckedSpec) -> Iterator[Problem]:
             )
         return
     zones = (zone, *given.more_zones)
-    if len(zones) < count:
-        reason = " (a database stands in two)" if creates_database(spec) else ""
+    known = zones_of(spec.full.region or "") if zone_kind(zone) == "id" else ()
+    if len({*zones, *known}) < count or given.zones > len(zones):
         yield at(
             spec, "zone", what=f"the network needs {count} zones and the spec names {len(zones)}{reason}",
             fix="add `network: {more_zones: […]}`, or remove `zone` and let AWS choose",

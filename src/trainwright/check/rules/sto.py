@@ -206,7 +206,7 @@ def storage_keeps_up_with_the_gpus(file: File) -> Iterator[Problem]:
             if total is not None and at is not None and total < floor * chips:
                 yield problem(
                     at,
-                    f"{total / 1000:.1f} GB/s for {chips} accelerators: {total / chips:.0f} MB/s each",
+                    f"{total / 1000:.1f} GB/s for {chips} accelerators: {total / chips:.2g} MB/s each",
                     f"raise throughput or size: {floor:.0f} MB/s each are {floor * chips / 1000:.1f} GB/s",
                 )
     for job in file.jobs:
@@ -254,14 +254,19 @@ def _checkpoint_bytes(model: str) -> float:
         return 0.0
 
 
+_MANY_NODES = 100  # a maximum above it, with nothing reserved, says "no limit"
+
+
 def _accelerators(cluster: Cluster) -> int:
-    total = 0
+    """Those of the largest queue: the maximum counts of several are rarely all in use at once."""
+    largest = 0
     for queue in cluster.queues:
         types = machines(queue)
         nodes = known(queue.max_count)
-        if types and nodes is not None:
-            total += nodes * types[0][1].accelerator_count
-    return total
+        unlimited = not known(queue.min_count) and queue.reservation is None and (nodes or 0) > _MANY_NODES
+        if types and nodes is not None and not unlimited:
+            largest = max(largest, nodes * types[0][1].accelerator_count)
+    return largest
 
 
 @rule("STO004", "error")

@@ -22,9 +22,9 @@ _WORDS = {
 def data_outlives_the_stack(file: File) -> Iterator[Problem]:
     """What holds data should not be deleted with the stack or the cluster that created it.
 
-    File systems and buckets are deleted with their stack unless their DeletionPolicy is Retain (or Snapshot); databases
-    unless it is left at Snapshot. A Lustre file system that exports to a bucket may be deleted; a scratch file system
-    without a bucket should not hold the checkpoints of a job.
+    File systems and buckets are deleted with their stack unless their DeletionPolicy is Retain (or Snapshot). A Lustre
+    file system that exports to a bucket may be deleted (a link exports only with an AutoExportPolicy); a scratch file
+    system without a bucket should not hold the checkpoints of a job.
 
     Why: `delete-cluster` or a failed update deletes weeks of checkpoints.
 
@@ -35,22 +35,22 @@ def data_outlives_the_stack(file: File) -> Iterator[Problem]:
 
     When to ignore: the file system only holds copies.
     """
-    for storage in file.all_storages:
+    for storage in file.all_storages if file.format != "terraform" else ():  # whose destroy is asked for by name
         if storage.existing is None and storage.kind in _WORDS and not _exports(storage):
             yield from _deleted(file, storage)
     yield from _scratch_checkpoints(file)
 
 
 def _exports(storage: Storage) -> bool:
-    return bool(storage.links) or storage.export_path is not None
+    return any(link.exports for link in storage.links) or storage.export_path is not None
 
 
 def _deleted(file: File, storage: Storage) -> Iterator[Problem]:
     policy = known(storage.deletion_policy)
     if storage.deletion_policy is not None and (policy is None or policy in _KEEPING):
         return
-    if storage.deletion_policy is None and storage.kind == "database":
-        return  # CloudFormation takes a snapshot of a database by itself
+    if storage.kind == "database":
+        return  # CloudFormation takes a snapshot of a database by itself; who writes Delete means it
     name = storage.mount.value if storage.mount is not None else storage.name.value if storage.name else "it"
     at = storage.deletion_policy or storage.mount or storage.span
     owner = "cluster" if file.clusters and file.format == "parallelcluster" else "stack"

@@ -4,6 +4,7 @@ operators for, Kueue's queues, storage classes and claims. Only GET requests are
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -75,6 +76,7 @@ def discover_kubernetes(get: Get, context: str | None = None, namespace: str = "
     if settings:
         result.spec["kubernetes"] = settings
     _queues(result, get, namespace)
+    _gang(result, get)
     return result
 
 
@@ -158,9 +160,26 @@ def _queues(result: Discovery, get: Get, namespace: str) -> None:
             continue
         names = [item["metadata"]["name"] for item in listed.get("items", [])]
         result.facts["kueue"] = names
-        if names:
-            result.notes.append(f"Kueue queues of the namespace: {', '.join(names)}")
+        if len(names) == 1:
+            result.spec.setdefault("kubernetes", {})["kueue"] = names[0]
+        elif names:
+            result.notes.append(f"Kueue queues of the namespace (`kubernetes: kueue`): {', '.join(names)}")
         return
+
+
+def _gang(result: Discovery, get: Get) -> None:
+    """The gang scheduler that the training operator was started with; the operator alone knows it."""
+    deployments = (get("/apis/apps/v1/deployments") or {}).get("items", [])
+    for item in deployments:
+        for container in item.get("spec", {}).get("template", {}).get("spec", {}).get("containers", []):
+            words = " ".join([*container.get("command", []), *container.get("args", [])])
+            match = re.search(r"--gang-scheduler-name[= ](volcano|scheduler-plugins)", words)
+            if match is not None:
+                result.facts["gang"] = match[1]
+                kind = result.spec.get("kubernetes", {}).get("kind", "pytorchjob")
+                if kind in ("pytorchjob", "mpijob"):
+                    result.spec.setdefault("kubernetes", {})["gang"] = match[1]
+                return
 
 
 def _whole(text: Any) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 
 from trainwright.catalog.instances import find_instance
 from trainwright.platforms.existing.discovery import Discovery, spec_name
-from trainwright.schedulers.shell import Shell
+from trainwright.schedulers.shell import Shell, Unreachable
 from trainwright.schedulers.slurm_read import fields_of, settings_of
 
 _GPU = re.compile(r"(?:^|,)gpu(?::([A-Za-z][\w.-]*))?:(\d+)")
@@ -20,6 +20,11 @@ _SHARED = frozenset({
 })  # fmt: skip
 _SYSTEM = re.compile(r"/(boot|sys|proc|run|dev|snap|var/lib|etc|usr|opt/(slurm|parallelcluster))(/|$)")
 _PROGRAMS = ("enroot", "docker", "podman", "apptainer", "singularity")
+_FABRIC = re.compile(
+    r"(?:^|[_:-])(?:ib|infiniband|[sdqfehnx]dr(?:\d+)?|roce\w*|efa|opa|omnipath|slingshot|hsn|craynetwork|nic|hca|mlx\w*|"
+    r"cx\d|rdma)(?:$|[_:-])",
+    re.IGNORECASE,
+)
 _GONE = re.compile(r"DOWN|DRAIN|FAIL|FUTURE|UNKNOWN|NO_RESPOND|\*")
 
 
@@ -35,6 +40,7 @@ class Node:
     gpu_type: str
     partitions: tuple[str, ...]
     features: tuple[str, ...]
+    other_gres: tuple[str, ...] = ()  # what is counted beside GPUs, such as network cards
 
     @property
     def shape(self) -> tuple[int, int, str]:
@@ -43,7 +49,7 @@ class Node:
 
 def discover_slurm(shell: Shell) -> Discovery:
     """The cluster that the shell's machine is the head of."""
-    settings = settings_of(shell.output(["scontrol", "show", "config"]))
+    settings = _settings(shell)
     nodes = [_node(line) for line in _lines(shell, "node")]
     partitions = [fields_of(line) for line in _lines(shell, "partition")]
     name = spec_name(settings.get("ClusterName", ""), "cluster")
@@ -56,11 +62,23 @@ def discover_slurm(shell: Shell) -> Discovery:
     _storage(result, shell)
     _accounts(result, shell, settings)
     _down(result, nodes)
+    _network(result, shell, settings, nodes)
     if shell.host:
-        result.notes.append(f"jobs go there with `trainwright submit SPEC --host {shell.host}`")
+        result.spec["head"] = {"host": shell.host}
     if not result.spec["queues"]:
         result.notes.append("no partition is up: the spec needs a queue")
     return result
+
+
+def _settings(shell: Shell) -> dict[str, str]:
+    done = shell.run(["scontrol", "show", "config"])
+    if done.code != 0:
+        words = done.err.strip().splitlines() or ["no answer"]
+        raise Unreachable(
+            f"no Slurm answers on {shell.host or 'this machine'}: {words[-1]}",
+            fix="look at `sinfo` there" if shell.host else "name the head node of the cluster: --host user@head",
+        )
+    return settings_of(done.out)
 
 
 def _lines(shell: Shell, what: str) -> list[str]:
@@ -84,13 +102,19 @@ def _node(line: str) -> Node:
         gpu_type=kind,
         partitions=tuple(filter(None, got.get("Partitions", "").split(","))),
         features=tuple(f for f in features.split(",") if f and f != "(null)"),
+        other_gres=tuple(g for g in _bare(got.get("Gres", "")).split(",") if g and not g.startswith(("gpu", "("))),
     )
 
 
 def gpus_of(gres: str) -> tuple[int, str]:
     """Count and type of the GPUs in `gpu:h100:8(S:0-1),shard:16`; several types are added up under the first."""
-    counts = _GPU.findall(re.sub(r"\([^)]*\)", "", gres))
+    counts = _GPU.findall(_bare(gres))
     return sum(int(count) for _, count in counts), next((kind for kind, _ in counts if kind), "")
+
+
+def _bare(gres: str) -> str:
+    """Without the sockets in brackets."""
+    return re.sub(r"\([^()]*\)", "", gres)
 
 
 def _partition(result: Discovery, said: dict[str, str], nodes: list[Node]) -> None:
@@ -188,6 +212,30 @@ def _accounts(result: Discovery, shell: Shell, settings: dict[str, str]) -> None
     result.facts |= {"accounts": accounts, "qos": qos}
     if len(accounts) > 1:
         result.notes.append(f"accounts you may use (`account:` of a job): {', '.join(accounts)}")
+
+
+def _network(result: Discovery, shell: Shell, settings: dict[str, str], nodes: list[Node]) -> None:
+    """What Slurm says about the network between the nodes, and the cards of the machine that answers. A spec has no
+    field for it: where the instance type is known, its cards are in the catalog."""
+    words = Counter(word for node in nodes for word in (*node.features, *node.other_gres) if _FABRIC.search(word))
+    types = {word for node in nodes for word in node.features}
+    cards = {name: kind.efa_cards for name in sorted(types) if (kind := find_instance(name)) and kind.efa_cards}
+    result.facts["network"] = {
+        "switch": _plain(settings.get("SwitchType", "")),
+        "topology": _plain(settings.get("TopologyPlugin", "")),
+        "nodes": dict(words),
+        "efa_cards": cards,
+        "head": shell.run(["ls", "/sys/class/infiniband"]).out.split(),
+    }
+    if words:
+        named = ", ".join(f"{word} ({count} of {len(nodes)} nodes)" for word, count in words.most_common())
+        result.notes.append(f"network cards, by what the nodes state: {named}")
+
+
+def _plain(setting: str) -> str:
+    """`topology/tree` as `tree`; nothing where there is none."""
+    name = setting.rpartition("/")[2]
+    return "" if name in ("none", "default", "(null)", "flat") else name
 
 
 def _down(result: Discovery, nodes: list[Node]) -> None:

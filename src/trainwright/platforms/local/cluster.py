@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from trainwright.errors import UserError
 
@@ -63,6 +64,7 @@ class LocalCluster:
     database: bool = False
     mounts: tuple[tuple[str, str], ...] = ()  # (folder of this machine, where the nodes see it)
     settings: tuple[tuple[str, str], ...] = ()  # further lines of slurm.conf
+    monitoring: dict[str, Any] | None = None  # the spec's own settings of it
 
     def __post_init__(self) -> None:
         _check_name(self.name, "cluster")

@@ -22,8 +22,9 @@ NEW_NETWORK = ("unshare", "--net", "--uts", "--mount", "--propagation", "slave")
 NEW_NODE = (*NEW_NETWORK, "--pid", "--fork", "--kill-child", "--mount-proc")
 
 
-def launch(record: Record, role: str, command: Sequence[str]) -> int:
-    """Start one daemon, detached from this terminal; what it prints goes to `log/<role>.out`."""
+def launch(record: Record, role: str, command: Sequence[str], keep: Sequence[int] = ()) -> int:
+    """Start one daemon, detached from this terminal; what it prints goes to `log/<role>.out`. `keep`: descriptors that
+    it inherits."""
     with record.log(role).with_suffix(".out").open("ab") as log:
         process = subprocess.Popen(
             command,
@@ -33,6 +34,7 @@ def launch(record: Record, role: str, command: Sequence[str]) -> int:
             env=state.environment(record, role),
             start_new_session=True,
             cwd="/",
+            pass_fds=keep,
         )
     return process.pid
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from trainwright.errors import UserError
 from trainwright.platforms.base import ClusterStatus, NodeStatus, QueueStatus
-from trainwright.platforms.local import config, daemons, database, leftovers, ports, repair, state
+from trainwright.platforms.local import config, daemons, database, leftovers, monitoring, ports, repair, state
 from trainwright.platforms.local.change import change_in_place, fits_in_place, jobs_on, refuse_for_jobs
 from trainwright.platforms.local.cluster import LocalCluster
 from trainwright.platforms.local.state import Record
@@ -78,6 +78,7 @@ def _keep(record: Record, cluster: LocalCluster, force: bool, say: Callable[[str
     elif not dead:
         say(f"cluster {cluster.name} is already up")
     wait_ready(record, started)
+    monitoring.ensure(record, say)
     return record
 
 
@@ -100,6 +101,8 @@ def _start(cluster: LocalCluster, namespaces: bool, say: Callable[[str], None]) 
             daemons.start_supervisor(record)
         daemons.start_nodes(record, static)
         wait_ready(record, [node.name for node in static])
+        if cluster.monitoring is not None:
+            monitoring.ensure(record, say)
     ready = dataclasses.replace(record, ready=True)
     state.write(ready)
     return ready
@@ -215,6 +218,7 @@ def power_on(record: Record, name: str) -> None:
     """Start a node that was powered off; Slurm takes it back as soon as it answers."""
     daemons.start_nodes(record, [record.cluster.node(name)])
     wait_ready(record, [name])
+    monitoring.ensure(record)
 
 
 def restart_controller(record: Record) -> None:

@@ -104,7 +104,8 @@ def cluster_from_spec(spec: Spec) -> LocalCluster:
     mounts = tuple((str(Path(item.folder or "").expanduser().absolute()), item.mount) for item in spec.storage)
     settings = tuple((key, str(value)) for key, value in spec.slurm.items())
     queues = tuple(queue_from_spec(queue) for queue in spec.queues)
-    return LocalCluster(spec.name, queues, spec.accounting is not None, mounts, settings)
+    monitoring = spec.monitoring.model_dump(mode="json") if spec.monitoring else None
+    return LocalCluster(spec.name, queues, spec.accounting is not None, mounts, settings, monitoring)
 
 
 def queue_from_spec(queue: Queue) -> LocalQueue:

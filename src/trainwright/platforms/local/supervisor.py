@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from trainwright.platforms.local import daemons, state
+from trainwright.platforms.local import daemons, monitoring, state
 from trainwright.platforms.local.state import Record
 
 
@@ -29,6 +29,7 @@ def power(record: Record, word: str, hosts: str) -> None:
     state.kill(record, roles.__contains__)
     if word == "resume":
         daemons.start_nodes(record, nodes)
+    monitoring.ensure(record)
 
 
 if __name__ == "__main__":

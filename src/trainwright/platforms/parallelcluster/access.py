@@ -10,14 +10,13 @@ from trainwright.spec.model import Script
 
 SESSION_MANAGER = "AmazonSSMManagedInstanceCore"
 CONTAINER_REGISTRY = "AmazonEC2ContainerRegistryReadOnly"
+REMOTE_WRITE = "AmazonPrometheusRemoteWriteAccess"
 _PARTITIONS = {"cn-": "aws-cn", "us-gov-": "aws-us-gov"}
 
 
 def node_iam(setting: Setting, script_bucket: str | None, own: tuple[Script, ...]) -> dict[str, Any]:
     """The Iam section of a head node or a queue. `own` are the user's boot scripts; those on S3 must be readable."""
-    region = setting.spec.region or ""
-    partition = next((name for start, name in _PARTITIONS.items() if region.startswith(start)), "aws")
-    shared = f"arn:{partition}:iam::aws:policy"
+    shared = f"arn:{partition_of(setting.spec.region or '')}:iam::aws:policy"
     policies: list[Any] = [
         Why({"Policy": f"{shared}/{SESSION_MANAGER}"}, "a shell without an open port: Session Manager")
     ]
@@ -25,6 +24,8 @@ def node_iam(setting: Setting, script_bucket: str | None, own: tuple[Script, ...
         policies.append(
             Why({"Policy": f"{shared}/{CONTAINER_REGISTRY}"}, "pull containers from the account's registry")
         )
+    if setting.spec.monitoring and setting.spec.monitoring.remote_write:
+        policies.append(Why({"Policy": f"{shared}/{REMOTE_WRITE}"}, "write metrics to Amazon Managed Prometheus"))
     access: list[Any] = []
     if script_bucket is not None:
         folder = {"BucketName": script_bucket, "KeyName": f"trainwright/{setting.spec.name}/*"}
@@ -36,6 +37,11 @@ def node_iam(setting: Setting, script_bucket: str | None, own: tuple[Script, ...
     for bucket, write in _job_buckets(setting).items():
         access.append({"BucketName": bucket, "EnableWriteAccess": write})
     return {"AdditionalIamPolicies": policies, **({"S3Access": access} if access else {})}
+
+
+def partition_of(region: str) -> str:
+    """The part of AWS that a region belongs to, as ARNs name it."""
+    return next((name for start, name in _PARTITIONS.items() if region.startswith(start)), "aws")
 
 
 def _job_buckets(setting: Setting) -> dict[str, bool]:

@@ -1,9 +1,70 @@
-"""The `parallelcluster` platform: Slurm on EC2 by AWS ParallelCluster."""
+"""The `parallelcluster` platform: Slurm on EC2 by AWS ParallelCluster. Jobs go over ssh to the head node, through
+Session Manager where no port is open, or stay on it; `apply/` makes and removes clusters."""
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
 from trainwright.platforms.deployed import DeployedSlurm
+from trainwright.schedulers.shell import own_config
+from trainwright.schedulers.slurm import SlurmScheduler
+
+if TYPE_CHECKING:
+    from trainwright.platforms.parallelcluster.reach import Way
+    from trainwright.spec.model import Job, Spec
+
+# A command that ssh runs has no login shell, and only that would have Slurm on its path.
+PATH = "/opt/slurm/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class ParallelClusterPlatform(DeployedSlurm):
     name = "parallelcluster"
+
+    def scheduler(self, spec: Spec, job: Job, host: str = "") -> SlurmScheduler:
+        if not host and not shutil.which("sbatch"):
+            way = way_to(spec.name, spec)
+            way.keep()
+            host = way.alias
+        return _with_path(super().scheduler(spec, job, host))
+
+    def preview(self, spec: Spec, job: Job, host: str = "") -> SlurmScheduler:
+        scheduler = super().scheduler(spec, job, host)
+        return scheduler if shutil.which("sbatch") else replace(scheduler, python="python3")
+
+    def scheduler_again(self, cluster: str, host: str, at: Mapping[str, str]) -> SlurmScheduler:
+        if not host and not shutil.which("sbatch"):
+            from trainwright.platforms.parallelcluster.reach import alias_of
+
+            host = alias_of(cluster) if own_config(alias_of(cluster)).is_file() else ""
+        return _with_path(super().scheduler_again(cluster, host, at))
+
+    def connect(self, name: str, spec: Spec | None) -> tuple[list[str], dict[str, str]]:
+        from trainwright.platforms.parallelcluster.reach import shell_command
+
+        return shell_command(way_to(name, spec), (), terminal=True), {}
+
+
+def way_to(name: str, spec: Spec | None, region: str | None = None, direct: bool | None = None) -> Way:
+    """How the cluster's head node is reached: straight where the spec opens its port (or the caller says so)."""
+    from trainwright.aws.head_node import find_head
+    from trainwright.platforms.parallelcluster.apply.small_steps import key_file
+    from trainwright.platforms.parallelcluster.reach import CLOSED, SSM_PROGRAMS, Way
+    from trainwright.spec.defaults import resolve
+
+    full = resolve(spec)[0] if spec is not None else None
+    head = find_head(name, region or (full.region if full is not None else None))
+    if direct is None:
+        opened = full is not None and full.head.ssh_from not in (None, CLOSED)
+        unknown = full is None and not all(map(shutil.which, SSM_PROGRAMS))
+        direct = bool(head.public) and (opened or unknown)
+    identity = key_file(head.key, head.region)
+    return Way(head, direct, str(identity) if head.key and identity.is_file() else "")
+
+
+def _with_path(scheduler: SlurmScheduler) -> SlurmScheduler:
+    if not scheduler.shell.remote:
+        return scheduler
+    return replace(scheduler, shell=replace(scheduler.shell, env=(("PATH", PATH),)))

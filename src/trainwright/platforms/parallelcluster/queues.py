@@ -7,17 +7,19 @@ from typing import Any
 from trainwright.catalog.instances import InstanceType
 from trainwright.platforms.annotated import Why
 from trainwright.platforms.parallelcluster.access import node_iam
-from trainwright.platforms.parallelcluster.boot import BootScript, actions
+from trainwright.platforms.parallelcluster.boot import BootScript, actions, queue_scripts
 from trainwright.platforms.setting import Setting, gib
-from trainwright.platforms.wiring import Ids
+from trainwright.platforms.wiring import Ids, capacity_key
 from trainwright.spec.defaults import placement_rule
 from trainwright.spec.model import Queue
+from trainwright.stacks.references import reference
 
 
 def queue(setting: Setting, item: Queue, scripts: tuple[BootScript, ...], ids: Ids) -> dict[str, Any]:
     """One entry of SlurmQueues."""
     machine = setting.queue_instance(item)
-    custom = actions(scripts, item.scripts, setting.spec.name, ids.bucket)
+    ours = queue_scripts(scripts, item)
+    custom = actions(ours, item.scripts, setting.spec.name, ids.bucket)
     return {
         "Name": item.name,
         "CapacityType": _capacity_type(item),
@@ -25,7 +27,7 @@ def queue(setting: Setting, item: Queue, scripts: tuple[BootScript, ...], ids: I
         "Networking": _networking(setting, item, ids),
         "ComputeSettings": {"LocalStorage": _disks(setting, item, machine)},
         "ComputeResources": [_resource(item, machine, several_zones=len(subnets_of(item, ids)) > 1)],
-        "Iam": node_iam(setting, ids.bucket if scripts else None, item.scripts),
+        "Iam": node_iam(setting, ids.bucket if ours else None, item.scripts),
         **({"CustomActions": custom} if custom else {}),
     }
 
@@ -123,6 +125,8 @@ def _reservation(item: Queue) -> Any:
     kind, target = item.capacity.kind, item.capacity.id
     if kind in ("reservation", "block"):
         return {"CapacityReservationId": target}
+    if item.capacity.reservations:
+        target = reference(capacity_key(item), "capacity", "GroupArn")
     if kind == "group":
         return Why({"CapacityReservationResourceGroupArn": target}, "several reservations, used like one")
     return None

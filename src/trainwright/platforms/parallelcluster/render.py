@@ -8,7 +8,7 @@ from typing import Any
 from trainwright.catalog.versions import version_set
 from trainwright.platforms.annotated import Why
 from trainwright.platforms.parallelcluster.access import node_iam
-from trainwright.platforms.parallelcluster.boot import BootScript, actions
+from trainwright.platforms.parallelcluster.boot import COMPLETIONS, BootScript, actions, head_scripts
 from trainwright.platforms.parallelcluster.queues import queue
 from trainwright.platforms.parallelcluster.storage import shared_storage
 from trainwright.platforms.setting import Setting, gib
@@ -60,14 +60,15 @@ def _head(setting: Setting, scripts: tuple[BootScript, ...], ids: Ids) -> dict[s
     spec = setting.spec
     head = spec.head
     groups = [group for group in (ids.security_group, ids.database.get("client")) if group is not None]
-    custom = actions(scripts, head.scripts, spec.name, ids.bucket)
+    ours = head_scripts(scripts)
+    custom = actions(ours, head.scripts, spec.name, ids.bucket)
     return {
         "InstanceType": head.instance,
         "Networking": {"SubnetId": ids.public_subnet, **({"AdditionalSecurityGroups": groups} if groups else {})},
         "Ssh": _ssh(setting),
         "LocalStorage": {"RootVolume": {"Size": gib(head.root_volume), "Encrypted": True, "VolumeType": "gp3"}},
         "Imds": Why({"Secured": True}, "only root and the cluster's own services can read the head node's credentials"),
-        "Iam": node_iam(setting, ids.bucket if scripts else None, head.scripts),
+        "Iam": node_iam(setting, ids.bucket if ours else None, head.scripts),
         **({"CustomActions": custom} if custom else {}),
     }
 
@@ -96,6 +97,9 @@ def _slurm(setting: Setting, ids: Ids) -> dict[str, Any]:
             "job records in a database: `sacct` over months, fair share, limits",
         )
         extra.setdefault("AccountingStorageTRES", "gres/gpu")
+    elif "JobCompType" not in extra:
+        why = "without a database, the record of finished jobs: `trainwright runs` and `jobs` read it"
+        extra |= {"JobCompType": Why("jobcomp/filetxt", why), "JobCompLoc": f"{COMPLETIONS}/completed.log"}
     if extra:
         settings["CustomSlurmSettings"] = [{key: value} for key, value in extra.items()]
     return settings

@@ -95,13 +95,28 @@ class Bill:
 def bill(setting: Setting, stacks: tuple[StackPlan, ...]) -> Bill:
     """The bill of a cluster and the stacks around it."""
     region = setting.spec.region or ""
-    lines = _head(setting, region)
+    lines = _control_plane(region) if setting.spec.platform == "eks" else []
+    if setting.spec.head.instance:
+        lines = _head(setting, region)
     for queue in setting.spec.queues:
         lines += _queue(setting, queue, region)
     for item in setting.spec.storage:
         lines += _storage(item, region)
-    lines += [line for stack in stacks if (line := _stack(stack, region)) is not None]
+    lines += [line for stack in stacks for line in _stack(stack, region)]
     return Bill(region, tuple(lines))
+
+
+def _control_plane(region: str) -> list[Line]:
+    """EKS itself, and the small nodes for its controllers."""
+    from trainwright.platforms.eks.nodegroups import SYSTEM_INSTANCE, SYSTEM_NODES
+
+    listed = unit_price("eks/cluster-hour", region)
+    offer = price(SYSTEM_INSTANCE, region)
+    each, date, note = (offer.usd_hour, offer.date, "") if offer else (None, "", "no public price in this region")
+    return [
+        Line("head", "EKS control plane", 1, 1, listed.usd, listed.date, _region_note(listed.exact)),
+        Line("head", f"{SYSTEM_INSTANCE} for controllers", SYSTEM_NODES, SYSTEM_NODES, each, date, note),
+    ]
 
 
 def _head(setting: Setting, region: str) -> list[Line]:
@@ -109,10 +124,17 @@ def _head(setting: Setting, region: str) -> list[Line]:
     machine = instance(head.instance or "")
     offer = price(machine.name, region)
     each, date, note = (offer.usd_hour, offer.date, "") if offer else (None, "", "no public price in this region")
-    return [
+    lines = [
         Line("head", machine.name, 1, 1, each, date, note),
         _disk("head", 1, 1, gib(head.root_volume), region),
     ]
+    # The public subnet of our network hands out an address; what a named subnet does is not known.
+    return lines if setting.spec.network.private_subnet is not None else [*lines, _address("head", region)]
+
+
+def _address(part: str, region: str) -> Line:
+    listed = unit_price("ipv4/hour", region)
+    return Line(part, "public IPv4 address", 1, 1, listed.usd, listed.date, _region_note(listed.exact))
 
 
 def _queue(setting: Setting, queue: Queue, region: str) -> list[Line]:
@@ -162,7 +184,8 @@ def _storage(item: Storage, region: str) -> list[Line]:
         listed = unit_price("openzfs/capacity", region)
         each = openzfs_monthly_usd(size, speed_mb, region) / HOURS_PER_MONTH
         what = f"OpenZFS, {size:,} GiB, {speed_mb} MB/s"
-        return [Line(part, what, 1, 1, each, listed.date, _region_note(listed.exact))]
+        note = "; ".join(filter(None, (_region_note(listed.exact), "without the price of its second server")))
+        return [Line(part, what, 1, 1, each, listed.date, note)]
     if item.ebs is not None:
         return [_disk(part, 1, 1, gib(item.ebs.capacity), region)]
     if item.efs is not None and item.efs.id is None:
@@ -170,17 +193,27 @@ def _storage(item: Storage, region: str) -> list[Line]:
     return []
 
 
-def _stack(stack: StackPlan, region: str) -> Line | None:
+def _stack(stack: StackPlan, region: str) -> list[Line]:
     if stack.template == "network":
-        listed = unit_price("nat/hour", region)
-        each = nat_monthly_usd(region) / HOURS_PER_MONTH
-        return Line("network", "NAT gateway and its address", 1, 1, each, listed.date, "and its traffic, by the GB")
+        return _network(region)
     if stack.template == "bucket":
-        return Line("bucket", "S3", 1, 1, None, "", "billed by what is stored", by_use=True)
+        return [Line("bucket", "S3", 1, 1, None, "", "billed by what is stored", by_use=True)]
     if stack.template == "accounting":
         listed = unit_price("aurora/acu-hour", region)
-        return Line("accounting", "Aurora, 0.5 ACU at rest", 1, 1, listed.usd / 2, listed.date, "up to 4 ACU at work")
-    return None
+        what, note = "Aurora, 0.5 ACU at rest", "up to 4 ACU at work"
+        return [Line("accounting", what, 1, 1, listed.usd / 2, listed.date, note)]
+    return []
+
+
+def _network(region: str) -> list[Line]:
+    gateway, data = unit_price("nat/hour", region), unit_price("nat/data", region)
+    hourly = nat_monthly_usd(region) / HOURS_PER_MONTH
+    by_use = f"${data.usd:.3f} per GB; S3 and DynamoDB go by endpoints, which cost nothing"
+    return [
+        Line("network", "NAT gateway", 1, 1, hourly, gateway.date, _region_note(gateway.exact)),
+        _address("network", region),
+        Line("network", "traffic of the NAT gateway", 1, 1, None, data.date, by_use, by_use=True),
+    ]
 
 
 def _region_note(exact: bool) -> str:

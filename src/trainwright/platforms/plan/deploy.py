@@ -12,16 +12,16 @@ from trainwright.platforms.wiring import StackPlan
 from trainwright.shell_templates import shell_environment
 from trainwright.spec.model import Spec
 
-HERE = Path(__file__).parent
+SCRIPTS = Path(__file__).parent / "scripts"
 HOLD_DATA = ("bucket", "lustre", "openzfs", "accounting")  # templates whose stacks are removed only by name
 
 
 def deploy_scripts(
-    spec: Spec, stacks: Sequence[StackPlan], files: Mapping[str, str], scripts: Mapping[str, str]
+    spec: Spec, stacks: Sequence[StackPlan], contents: Mapping[str, bytes], scripts: Mapping[str, str]
 ) -> dict[str, str]:
-    """The two scripts. `scripts` maps a boot script of the plan to its place in the bucket."""
-    engine = shell_environment(HERE / "scripts", trim_blocks=True, lstrip_blocks=True)
-    uploads = [(file, hashlib.sha256(files[file].encode()).hexdigest(), key) for file, key in sorted(scripts.items())]
+    """The two scripts. `scripts` maps a file of the plan that nodes fetch to its place in the bucket."""
+    engine = shell_environment(SCRIPTS, trim_blocks=True, lstrip_blocks=True)
+    uploads = [(file, hashlib.sha256(contents[file]).hexdigest(), key) for file, key in sorted(scripts.items())]
     keys = [stack.key for stack in stacks]
     common = {"cluster": spec.name, "region": spec.region}
     deploy = engine.get_template("deploy.sh.j2").render(

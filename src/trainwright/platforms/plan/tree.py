@@ -8,7 +8,7 @@ import json
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +23,16 @@ from trainwright.platforms.annotated import to_yaml
 from trainwright.platforms.plan.bill import Bill, bill
 from trainwright.platforms.setting import Setting
 from trainwright.platforms.wiring import StackPlan, check_parameters, wire
+from trainwright.platforms.zones import Offers, choose_zones, zone_doubts
 from trainwright.spec.defaults import Default, resolve
 from trainwright.spec.load import LoadedSpec
 from trainwright.spec.model import Spec
 from trainwright.spec.source import read_text
 from trainwright.stacks.library import template
 
-PLANNED = ("parallelcluster", "local")
+PLANNED = ("parallelcluster", "eks", "batch", "local")
 RECORD = "plan.json"
+ARCHIVE = ".zip"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +45,20 @@ class ClusterPlan:
     stacks: tuple[StackPlan, ...]
     files: Mapping[str, str]
     bill: Bill
-    scripts: Mapping[str, str]  # file of the plan -> place in the bucket
+    scripts: Mapping[str, str]  # file of the plan that nodes fetch -> place in the bucket
+    archives: Mapping[str, bytes] = field(default_factory=dict)  # files that are not text
     jobs: tuple[ResolvedJob, ...] = ()
     findings: tuple[Finding, ...] = ()  # what `check` says about the spec; no errors
+    notes: tuple[str, ...] = ()  # what a user should know before it is built
+
+    def content(self, name: str) -> bytes:
+        """The bytes of a file of the plan."""
+        return self.archives[name] if name in self.archives else self.files[name].encode()
 
 
-def make_plan(loaded: LoadedSpec) -> ClusterPlan:
-    """The plan of a spec; a spec with errors is refused with all of them."""
+def make_plan(loaded: LoadedSpec, offers: Offers | None = None) -> ClusterPlan:
+    """The plan of a spec; a spec with errors is refused with all of them. `offers`: instance type -> zone ids, where
+    AWS was asked."""
     spec, defaults = resolve(loaded.spec)
     findings = tuple(require_clean(loaded).findings)
     if spec.platform not in PLANNED:
@@ -61,15 +70,18 @@ def make_plan(loaded: LoadedSpec) -> ClusterPlan:
     jobs = tuple(resolution.require() for resolution in resolve_jobs(loaded))
     source = Path(loaded.path).name
     if spec.platform == "local":
-        return ClusterPlan(spec, source, defaults, (), {}, Bill("", ()), {}, jobs, findings)
-    return replace(_parallelcluster(Setting(spec), source, defaults, jobs), findings=findings)
+        return ClusterPlan(spec, source, defaults, (), {}, Bill("", ()), {}, {}, jobs, findings)
+    planner = {"parallelcluster": _parallelcluster, "eks": _eks, "batch": _batch}[spec.platform]
+    return replace(planner(Setting(spec, offers), source, defaults, jobs), findings=findings)
 
 
 def _parallelcluster(
     setting: Setting, source: str, defaults: tuple[Default, ...], jobs: tuple[ResolvedJob, ...]
 ) -> ClusterPlan:
+    from trainwright.jobs.runtime import managed_runtime
     from trainwright.platforms.parallelcluster.boot import boot_scripts
     from trainwright.platforms.parallelcluster.render import cluster_file, header
+    from trainwright.platforms.parallelcluster.runtime import shipment
     from trainwright.platforms.plan.deploy import deploy_scripts
     from trainwright.platforms.plan.jobs import job_scripts
 
@@ -81,10 +93,58 @@ def _parallelcluster(
     for stack in wiring.stacks:
         files |= _stack_files(stack, spec)
     files |= {f"scripts/{script.name}": script.text for script in scripts}
-    files |= job_scripts(jobs)
-    keys = {f"scripts/{script.name}": script.key(spec.name) for script in scripts}
-    files |= deploy_scripts(spec, wiring.stacks, files, keys)
-    return ClusterPlan(spec, source, defaults, wiring.stacks, files, bill(setting, wiring.stacks), keys, jobs)
+    ship = shipment(setting) if managed_runtime(spec) else None
+    files |= {**(ship.texts if ship else {}), **job_scripts(jobs, ship.code if ship else "")}
+    keys = {f"scripts/{script.name}": script.key(spec.name) for script in scripts} | (ship.keys if ship else {})
+    zone = _zone(setting, wiring.zones)
+    plan = ClusterPlan(
+        spec, source, (*defaults, *zone[0]), wiring.stacks, files, bill(setting, wiring.stacks), keys,
+        ship.archives if ship else {}, jobs, notes=zone[1],
+    )  # fmt: skip
+    uploads = {name: plan.content(name) for name in keys}
+    return replace(plan, files={**files, **deploy_scripts(spec, wiring.stacks, uploads, keys)})
+
+
+def _zone(setting: Setting, count: int) -> tuple[list[Default], tuple[str, ...]]:
+    """The zone that was chosen for a spec that leaves it open, as a default with its reason, and what is doubtful."""
+    spec = setting.spec
+    if spec.network.private_subnet is not None:
+        return [], ()
+    if spec.zone is not None:
+        return [], zone_doubts(spec, setting.offers)
+    choice = choose_zones(spec, count, setting.offers)
+    return [Default("zone", choice.zones[0], choice.why)], choice.notes
+
+
+def _eks(setting: Setting, source: str, defaults: tuple[Default, ...], jobs: tuple[ResolvedJob, ...]) -> ClusterPlan:
+    from trainwright.platforms.eks.plan import eks_files, eks_wiring
+    from trainwright.platforms.plan.jobs import container_jobs
+
+    wiring = eks_wiring(setting)
+    files = eks_files(setting, source, wiring)
+    for stack in wiring.stacks:
+        files |= _stack_files(stack, setting.spec)
+    files |= container_jobs(jobs)
+    zone = _zone(setting, wiring.zones)
+    return ClusterPlan(
+        setting.spec, source, (*defaults, *zone[0]), wiring.stacks, files, bill(setting, wiring.stacks), {}, {}, jobs,
+        notes=zone[1],
+    )  # fmt: skip
+
+
+def _batch(setting: Setting, source: str, defaults: tuple[Default, ...], jobs: tuple[ResolvedJob, ...]) -> ClusterPlan:
+    from trainwright.platforms.batch.plan import batch_scripts, batch_wiring
+    from trainwright.platforms.plan.jobs import container_jobs
+
+    wiring = batch_wiring(setting)
+    files = batch_scripts(setting, wiring.stacks) | container_jobs(jobs)
+    for stack in wiring.stacks:
+        files |= _stack_files(stack, setting.spec)
+    zone = _zone(setting, wiring.zones)
+    return ClusterPlan(
+        setting.spec, source, (*defaults, *zone[0]), wiring.stacks, files, bill(setting, wiring.stacks), {}, {}, jobs,
+        notes=zone[1],
+    )  # fmt: skip
 
 
 def _stack_files(stack: StackPlan, spec: Spec) -> dict[str, str]:
@@ -118,8 +178,13 @@ def record(plan: ClusterPlan, files: Mapping[str, str]) -> dict[str, Any]:
         "scripts": dict(plan.scripts),
         "price": _price(plan.bill),
         "defaults": [{"path": d.path, "value": d.value, "why": d.why} for d in plan.defaults],
-        "files": {name: hashlib.sha256(text.encode()).hexdigest() for name, text in sorted(files.items())},
+        "files": dict(sorted({name: _digest(text.encode()) for name, text in files.items()}.items()))
+        | {name: _digest(content) for name, content in plan.archives.items()},
     }
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 def _price(found: Bill) -> dict[str, Any]:
@@ -146,7 +211,8 @@ def _price(found: Bill) -> dict[str, Any]:
 
 
 def earlier_files(folder: Path) -> dict[str, str] | None:
-    """The files of the plan that stands in a folder; None when the folder is new. Anything else is not overwritten."""
+    """The text files of the plan that stands in a folder; None when the folder is new. Anything else is not
+    overwritten."""
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return None
     listed = folder / RECORD
@@ -156,7 +222,7 @@ def earlier_files(folder: Path) -> dict[str, str] | None:
         names = list(json.loads(read_text(listed))["files"])
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"{listed} is not a plan's record: {error}", fix="name another folder with -o") from error
-    paths = {name: _inside(folder, name) for name in names}
+    paths = {name: _inside(folder, name) for name in names if not name.endswith(ARCHIVE)}
     return {name: read_text(path) for name, path in paths.items() if path.is_file()}
 
 
@@ -167,14 +233,18 @@ def write(
     files = {**plan.files, **extra}
     facts = record(plan, files)
     texts = {**files, RECORD: json.dumps(facts, indent=2) + "\n"}
-    for name in texts:
+    names = [*texts, *plan.archives]
+    for name in names:
         _inside(folder, name)
     aside = folder.with_name(f".{folder.name}.{os.urandom(4).hex()}")
     try:
         for name, text in texts.items():
             write_text(aside / name, text)
             (aside / name).chmod(0o755 if name.endswith((".sh", ".sbatch")) else 0o644)
-        _put_in_place(aside, folder, list(texts), sorted(set(earlier or {}) - set(files)))
+        for name, content in plan.archives.items():
+            (aside / name).parent.mkdir(parents=True, exist_ok=True)
+            (aside / name).write_bytes(content)
+        _put_in_place(aside, folder, names, sorted(set(earlier or {}) - set(files)))
     finally:
         shutil.rmtree(aside, ignore_errors=True)
     return facts

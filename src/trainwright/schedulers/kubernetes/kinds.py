@@ -20,6 +20,7 @@ from trainwright.schedulers.kubernetes.pod import (
 from trainwright.schedulers.torchrun import PORT, log_options, under_torchrun
 
 NODES, QUEUE = "trainwright/nodes", "trainwright/queue"
+KUEUE = "kueue.x-k8s.io/queue-name"  # Kueue suspends an object with this label until the queue admits all of its pods
 MPI_RANK = """\
 export RANK=$OMPI_COMM_WORLD_RANK WORLD_SIZE=$OMPI_COMM_WORLD_SIZE
 export LOCAL_RANK=$OMPI_COMM_WORLD_LOCAL_RANK LOCAL_WORLD_SIZE=$OMPI_COMM_WORLD_LOCAL_SIZE
@@ -44,7 +45,7 @@ def _head(kind: str, api: str, launch: Launch, settings: PodSettings) -> Data:
     meta = {
         "name": object_name(launch),
         "namespace": settings.namespace,
-        "labels": labels(launch),
+        "labels": labels(launch) | ({KUEUE: settings.kueue} if settings.kueue else {}),
         "annotations": {NODES: str(launch.nodes), QUEUE: launch.queue},
     }
     return {"apiVersion": api, "kind": kind, "metadata": meta}
@@ -52,6 +53,11 @@ def _head(kind: str, api: str, launch: Launch, settings: PodSettings) -> Data:
 
 def _template(launch: Launch, spec: Data, component: str = "node") -> Data:
     return {"metadata": {"labels": pod_labels(launch, component)}, "spec": spec}
+
+
+def _gang(settings: PodSettings, pods: int) -> Data:
+    """All pods or none: the operator makes the PodGroup and names its scheduler in every pod."""
+    return {"schedulingPolicy": {"minAvailable": pods}} if settings.gang else {}
 
 
 def pytorchjob(launch: Launch, settings: PodSettings) -> Data:
@@ -70,6 +76,7 @@ def pytorchjob(launch: Launch, settings: PodSettings) -> Data:
     policy: Data = {"cleanPodPolicy": "None", "backoffLimit": retries}
     if launch.time is not None:
         policy["activeDeadlineSeconds"] = launch.time
+    policy |= _gang(settings, launch.nodes)
     spec = {"nprocPerNode": str(launch.processes), "runPolicy": policy, "pytorchReplicaSpecs": replicas}
     return {**_head("PyTorchJob", "kubeflow.org/v1", launch, settings), "spec": spec}
 
@@ -110,7 +117,14 @@ def trainjob(launch: Launch, settings: PodSettings) -> Data:
         "resourcesPerNode": {"requests": resources(launch, settings), "limits": resources(launch, settings)},
     }
     assert launch.requeue, "check: SPC004"
-    carried = ("terminationGracePeriodSeconds", "nodeSelector", "tolerations", "affinity", "serviceAccountName")
+    carried = (
+        "terminationGracePeriodSeconds",
+        "nodeSelector",
+        "tolerations",
+        "affinity",
+        "serviceAccountName",
+        "initContainers",
+    )
     mine: Data = {key: made[key] for key in (*carried, "volumes") if key in made}
     same = ("volumeMounts", "securityContext")
     mine["containers"] = [{"name": "node", **{key: container[key] for key in same if key in container}}]
@@ -134,8 +148,8 @@ def mpijob(launch: Launch, settings: PodSettings) -> Data:
     mpirun += ["--bind-to", "none", "--tag-output"]
     for line in launch.environment:
         mpirun += ["-x", f"{line.name}={line.value}"]
-    for variable, _ in launch.secrets:
-        mpirun += ["-x", variable]
+    for variable in secrets(launch):
+        mpirun += ["-x", variable["name"]]
     rank = ["bash", "-c", MPI_RANK, "rank", f"{object_name(launch)}-worker-0.{object_name(launch)}", str(PORT)]
     restart = "OnFailure" if launch.requeue else "Never"
     first = {"name": "launcher", "image": launch.container, "command": [*mpirun, *rank, *launch.command]}
@@ -151,6 +165,7 @@ def mpijob(launch: Launch, settings: PodSettings) -> Data:
     }
     if launch.time is not None:
         spec["runPolicy"]["activeDeadlineSeconds"] = launch.time
+    spec["runPolicy"] |= _gang(settings, launch.nodes + 1)  # the launcher is a pod too
     return {**_head("MPIJob", "kubeflow.org/v2beta1", launch, settings), "spec": spec}
 
 

@@ -15,6 +15,8 @@ from trainwright.schedulers.torchrun import log_options, under_torchrun
 Data = dict[str, Any]
 HUGE_PAGES = "5120Mi"  # what the EFA provider maps for its bounce buffers, as AWS's own examples request
 
+GPU_TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}  # of nodes kept for GPU pods
+ARCHIVES, ARCHIVE = "/trainwright/archive", "code.tar.gz"
 LONGEST = 45  # of 63 letters; the rest is for -worker-1023 and what the controllers put behind a pod's name
 
 
@@ -28,6 +30,8 @@ class PodSettings:
     claims: Mapping[str, str] = field(default_factory=dict)  # mount folder -> PersistentVolumeClaim
     scratch: tuple[str, ...] = ()  # folders on the node's own disks, empty at the start and gone with the pod
     service_account: str = ""
+    kueue: str = ""  # LocalQueue that jobs wait in
+    gang: str = ""  # gang scheduler of the operator, where it has one
 
     @property
     def type(self) -> InstanceType | None:
@@ -43,6 +47,8 @@ def container(launch: Launch, settings: PodSettings, name: str, command: list[st
     # Extended resources and huge pages cannot be overcommitted: what is requested is the limit.
     made["resources"] = {"requests": dict(asked), "limits": dict(asked)}
     made["volumeMounts"] = [{"name": "shm", "mountPath": "/dev/shm"}, *_mounts(launch, settings)]
+    if launch.code:
+        made["volumeMounts"].append({"name": "code", "mountPath": launch.code})
     if settings.type is not None and settings.type.efa_cards:
         made["securityContext"] = {"capabilities": {"add": ["IPC_LOCK"]}}
     return made
@@ -54,8 +60,13 @@ def secrets(launch: Launch) -> list[Data]:
     for variable, reference in launch.secrets:
         name, _, key = reference.partition("/")
         assert all((name, key)), "check: SPC004"
-        made.append({"name": variable, "valueFrom": {"secretKeyRef": {"name": name, "key": key}}})
-    return made
+        made.append(_secret(variable, name, key))
+    # The values of the user's own secrets are in a Secret of the run, which `submit` makes and which ends with the job.
+    return [*made, *(_secret(secret.name, object_name(launch), secret.name) for secret in launch.secret_env)]
+
+
+def _secret(variable: str, name: str, key: str) -> Data:
+    return {"name": variable, "valueFrom": {"secretKeyRef": {"name": name, "key": key}}}
 
 
 def resources(launch: Launch, settings: PodSettings) -> dict[str, str]:
@@ -101,7 +112,16 @@ def volumes(launch: Launch, settings: PodSettings) -> list[Data]:
         claim = settings.claims.get(host)
         source: Data = {"persistentVolumeClaim": {"claimName": claim}} if claim else {"hostPath": {"path": host}}
         made.append({"name": f"data-{number}", **({"emptyDir": {}} if host in settings.scratch else source)})
+    if launch.code:
+        made += [{"name": "code", "emptyDir": {}}, {"name": "archive", "configMap": {"name": object_name(launch)}}]
     return made
+
+
+def unpack(launch: Launch) -> Data:
+    """Unpacks the code of the run before the ranks start; a ConfigMap holds no folders."""
+    script = f"tar -xzf {ARCHIVES}/{ARCHIVE} -C {launch.code}"
+    mounts = [{"name": "code", "mountPath": launch.code}, {"name": "archive", "mountPath": ARCHIVES}]
+    return {"name": "code", "image": launch.container, "command": ["sh", "-c", script], "volumeMounts": mounts}
 
 
 def pod(launch: Launch, settings: PodSettings, name: str, command: list[str], restart: str) -> Data:
@@ -111,11 +131,13 @@ def pod(launch: Launch, settings: PodSettings, name: str, command: list[str], re
     if settings.instance:
         spec["nodeSelector"] = {"node.kubernetes.io/instance-type": settings.node_type or settings.instance}
     if launch.gpus or (settings.type is not None and settings.type.is_gpu):
-        spec["tolerations"] = [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]
+        spec["tolerations"] = [dict(GPU_TOLERATION)]
     if launch.exclusive and launch.nodes > 1:
         spec["affinity"] = _one_per_node(launch)
     if settings.service_account:
         spec["serviceAccountName"] = settings.service_account
+    if launch.code:
+        spec["initContainers"] = [unpack(launch)]
     spec["volumes"] = volumes(launch, settings)
     return spec
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any
 
 import yaml
@@ -14,8 +17,9 @@ import yaml
 from trainwright.errors import UserError, did_you_mean
 from trainwright.schedulers.base import JobIdentity, JobStatus, Launch, RunsImages, Script, State, assert_honoured
 from trainwright.schedulers.kubernetes.kinds import KINDS, NODES, QUEUE, Kind
-from trainwright.schedulers.kubernetes.pod import PodSettings
+from trainwright.schedulers.kubernetes.pod import ARCHIVE, PodSettings, object_name
 from trainwright.schedulers.logs import by_rank
+from trainwright.schedulers.secret_values import all_values
 from trainwright.schedulers.shell import Shell, Unreachable
 
 PATIENCE = (5.0, 30.0)  # seconds to reach the API, and for one answer of it
@@ -64,6 +68,8 @@ class KubernetesScheduler(RunsImages):
         head = [
             f"# {launch.name}: {launch.nodes} nodes of {launch.processes} processes. By hand: kubectl apply -f job.yaml"
         ]
+        names = [f'--from-literal={secret.name}="${secret.name}"' for secret in launch.secret_env]
+        head += [f"# Before it: kubectl create secret generic {object_name(launch)} {' '.join(names)}"] if names else []
         # As JSON where a value could leave its comment.
         shown = (line.value if line.value.isprintable() else json.dumps(line.value) for line in launch.environment)
         head += [f"# {line.name}={value}: {line.why}" for line, value in zip(launch.environment, shown, strict=True)]
@@ -73,10 +79,54 @@ class KubernetesScheduler(RunsImages):
 
     def submit(self, launch: Launch, script: Script) -> JobIdentity:
         manifest = yaml.safe_load(script.text)
-        with _api_errors(f"job {launch.name}"):
-            made = self._objects().create_namespaced_custom_object(*self._where(), manifest, _request_timeout=PATIENCE)
-        uid = str(made.get("metadata", {}).get("uid", ""))
-        return JobIdentity(str(manifest["metadata"]["name"]), launch.folder.name, uid, time.time())
+        beside = self._beside(manifest, launch)
+        made: list[dict[str, Any]] = []
+        try:
+            for body in beside:
+                with _api_errors(f"the {body['kind']} of job {launch.name}"):
+                    self._of_kind("create", body["kind"])(self.settings.namespace, body, _request_timeout=PATIENCE)
+                made.append(body)
+            with _api_errors(f"job {launch.name}"):
+                job = self._objects().create_namespaced_custom_object(
+                    *self._where(), manifest, _request_timeout=PATIENCE
+                )
+        except BaseException:
+            for body in made:
+                name = body["metadata"]["name"]
+                self._of_kind("delete", body["kind"])(name, self.settings.namespace, _request_timeout=PATIENCE)
+            raise
+        self._own(job, made)
+        name, uid = str(manifest["metadata"]["name"]), str(job.get("metadata", {}).get("uid", ""))
+        return JobIdentity(name, launch.folder.name, uid, time.time())
+
+    def _beside(self, manifest: dict[str, Any], launch: Launch) -> list[dict[str, Any]]:
+        """What a job's pods read from the cluster: the user's secrets, and the code."""
+        meta = {key: manifest["metadata"][key] for key in ("name", "namespace", "labels")}
+        made: list[dict[str, Any]] = []
+        if values := all_values(launch):
+            made.append(
+                {"apiVersion": "v1", "kind": "Secret", "metadata": meta, "type": "Opaque", "stringData": values}
+            )
+        if launch.archive:
+            data = {ARCHIVE: base64.b64encode(launch.archive).decode()}
+            made.append({"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "binaryData": data})
+        return made
+
+    def _own(self, job: dict[str, Any], made: list[dict[str, Any]]) -> None:
+        """Let the cluster remove what was made for a job together with it."""
+        meta = job["metadata"]
+        owner = {"apiVersion": job["apiVersion"], "kind": job["kind"], "name": meta["name"], "uid": meta.get("uid", "")}
+        change = {"metadata": {"ownerReferences": [owner]}}
+        for body in made:
+            with _api_errors(f"the {body['kind']} of job {meta['name']}"):
+                self._of_kind("patch", body["kind"])(
+                    meta["name"], self.settings.namespace, change, _request_timeout=PATIENCE
+                )
+
+    def _of_kind(self, verb: str, kind: str) -> Callable[..., Any]:
+        noun = {"Secret": "secret", "ConfigMap": "config_map"}[kind]
+        call: Callable[..., Any] = getattr(self._core(), f"{verb}_namespaced_{noun}")
+        return call
 
     def jobs(self) -> list[JobStatus]:
         with _api_errors(f"namespace {self.settings.namespace}"):
@@ -106,7 +156,7 @@ class KubernetesScheduler(RunsImages):
         return by_rank(self._pod_logs(job.id, seen), rank)
 
     def _pod_logs(self, job: str, seen: dict[str, str]) -> Iterator[tuple[str, str]]:
-        core = self._client().CoreV1Api(self._api_client())
+        core = self._core()
         for pod in self._pods(core, job):
             name = pod.metadata.name
             if (pod.status.phase if pod.status else "") == "Pending":
@@ -127,7 +177,7 @@ class KubernetesScheduler(RunsImages):
 
     def explain_pending(self, job: JobIdentity) -> str:
         """Why the pods of a job do not start, in the words of the cluster's own scheduler."""
-        pods = self._pods(self._client().CoreV1Api(self._api_client()), job.id)
+        pods = self._pods(self._core(), job.id)
         reasons = {c.message for pod in pods for c in pod.status.conditions or [] if c.status == "False" and c.message}
         return "; ".join(sorted(reasons)) or ("no pod was made yet" if not pods else "its pods are not held back")
 
@@ -146,6 +196,8 @@ class KubernetesScheduler(RunsImages):
         last: dict[str, str] = (sorted(true, key=lambda c: c.get("lastTransitionTime") or "") or [{}])[-1]
         state = _CONDITIONS.get(last.get("type", "Created"), "unknown")
         meta = item["metadata"]
+        if meta.get("deletionTimestamp"):  # it stays listed until its pods have ended
+            state, last = "completing", {"message": "it is being deleted"}
         notes = meta.get("annotations") or {}
         return JobStatus(
             id=meta["name"],
@@ -165,6 +217,9 @@ class KubernetesScheduler(RunsImages):
     def _where(self) -> tuple[str, str, str, str]:
         return self._kind.group, self._kind.version, self.settings.namespace, self._kind.plural
 
+    def _core(self) -> Any:
+        return self._client().CoreV1Api(self._api_client())
+
     def _objects(self) -> Any:
         return self._client().CustomObjectsApi(self._api_client())
 
@@ -176,6 +231,8 @@ class KubernetesScheduler(RunsImages):
         settings.retries = 1  # a cluster that does not answer is reported soon
         try:
             config.load_kube_config(context=self.context or None, client_configuration=settings)
+            if not settings.verify_ssl:
+                _say_unverified(settings.host)
             return client.ApiClient(configuration=settings)
         except config.ConfigException as error:
             raise Unreachable(
@@ -189,6 +246,15 @@ class KubernetesScheduler(RunsImages):
         except ImportError as error:
             raise UserError("the Kubernetes client is not installed", fix="pip install 'trainwright[k8s]'") from error
         return client
+
+
+@cache
+def _say_unverified(server: str) -> None:
+    """Once instead of urllib3's warning at every request."""
+    import urllib3
+
+    urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
+    print(f"{server}: the kubeconfig asks not to verify who answers there", file=sys.stderr)
 
 
 def _has_active_pods(status: dict[str, Any]) -> bool:

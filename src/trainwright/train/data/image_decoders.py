@@ -61,6 +61,26 @@ def opencv() -> Decoder:
     return decode
 
 
+def torchvision() -> Decoder:
+    """torchvision's own decoder and its resizing with averaging, on tensors."""
+    import torch
+
+    try:
+        from torchvision.io import ImageReadMode, decode_image
+        from torchvision.transforms.v2.functional import horizontal_flip, resized_crop
+    except RuntimeError as error:  # a torchvision built for another torch fails while it is imported
+        raise ImportError(str(error)) from error
+
+    def decode(data: bytes, crop_of: CropOf, out: Any) -> None:
+        image = decode_image(torch.frombuffer(bytearray(data), dtype=torch.uint8), ImageReadMode.RGB)
+        height, width = image.shape[-2:]
+        x, y, w, h, mirror = crop_of(width, height)
+        part = resized_crop(image, y, x, h, w, [len(out), len(out)], antialias=True)
+        torch.from_numpy(out).copy_((horizontal_flip(part) if mirror else part).permute(1, 2, 0))
+
+    return decode
+
+
 def turbojpeg() -> Decoder:
     """libjpeg-turbo through simplejpeg: no row below the crop; a half or less of the size where enough."""
     import cv2
@@ -124,7 +144,9 @@ def frame_header(data: bytes) -> int | None:
     return None
 
 
-MAKERS: dict[str, Callable[[], Decoder]] = {"turbojpeg": turbojpeg, "opencv": opencv, "pillow": pillow}  # fastest first
+MAKERS: dict[str, Callable[[], Decoder]] = {  # fastest first
+    "turbojpeg": turbojpeg, "opencv": opencv, "pillow": pillow, "torchvision": torchvision,
+}  # fmt: skip
 
 
 def decoder(name: str = "") -> Decoder:
@@ -136,7 +158,10 @@ def decoder(name: str = "") -> Decoder:
             return MAKERS[candidate]()
         except ImportError:
             continue
-    missing = {"turbojpeg": "simplejpeg opencv-python-headless", "opencv": "opencv-python-headless"}
+    missing = {
+        "turbojpeg": "simplejpeg opencv-python-headless", "opencv": "opencv-python-headless",
+        "torchvision": "torchvision, of the release that belongs to this torch",
+    }  # fmt: skip
     raise UserError(
         f"no library for the decoder {name!r} is installed" if name else "no library that decodes images is installed",
         fix=f"pip install {missing.get(name, 'pillow')}",

@@ -35,7 +35,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="folder or tar of images, or folder of token shards; default: made-up images",
     )
     add("--threads", default="", metavar="N,N", help="settings to try (default: 1, 2, 4 ... cores)")
-    add("--decoders", default="", metavar="A,B", help="of turbojpeg, opencv, pillow, dali (default: all installed)")
+    add(
+        "--decoders",
+        default="",
+        metavar="A,B",
+        help="of turbojpeg, opencv, pillow, torchvision, dali (default: all installed)",
+    )
     add("--batch", type=int, default=64, metavar="N")
     add("--size", type=int, default=224, metavar="PIXELS", help="side of the decoded square (default: 224)")
     add("--count", type=int, default=512, metavar="N", help="made-up images (default: 512)")

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import re
+import sys
 import sysconfig
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -90,13 +91,24 @@ def known_kinds() -> str:
     return f"give {', '.join((*TEXT, *JSONL, *FASTA))} (also with .gz or .zst) or .parquet files"
 
 
+# Modules that a distribution patches, or packs apart from the rest, so that not every installation has the same.
+NOT_EVERYWHERE = frozenset({
+    "distutils", "ensurepip", "idlelib", "lib2to3", "pydoc_data", "site", "sysconfig", "tkinter", "turtle",
+    "turtledemo", "venv",
+})  # fmt: skip
+
+
 def stdlib_files(root: Path) -> list[Path]:
-    """The Python standard library's own source, without its tests: real text, present on any machine."""
-    skipped = {"test", "tests", "site-packages", "dist-packages", "idlelib", "lib2to3", "__pycache__", "config"}
+    """The Python standard library's own source, without its tests: real text, present on any machine, and the same
+    wherever the same Python is: what a site, a distribution or the build added is left out."""
+    modules = sys.stdlib_module_names - NOT_EVERYWHERE
     files: list[Path] = []
     for folder, subfolders, names in os.walk(root):
-        subfolders[:] = sorted(s for s in subfolders if s not in skipped and not s.startswith("config-"))
-        files += [Path(folder, n) for n in names if n.endswith(".py")]
+        top = Path(folder) == root
+        skipped = {"test", "tests", "__pycache__"}
+        subfolders[:] = sorted(name for name in subfolders if name not in skipped and (not top or name in modules))
+        own = [name for name in names if name.endswith(".py") and (not top or name.removesuffix(".py") in modules)]
+        files += [path for name in own if not (path := Path(folder, name)).is_symlink()]
     return sorted(files)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
-import sysconfig
+import platform
 from bisect import bisect_left, bisect_right
 from itertools import accumulate
 from pathlib import Path
@@ -151,8 +151,8 @@ def stdlib_folder() -> Path:
     from trainwright.train.data.prepare import prepare
     from trainwright.train.data.readers import STDLIB
 
-    version = sysconfig.get_config_var("VERSION")
-    folder = cache_home() / f"stdlib-{version}"
+    # The patch release too: its sources differ. The number counts changes of what belongs to the corpus.
+    folder = cache_home() / f"stdlib-{platform.python_version()}-2"
     if not (folder / "manifest.json").exists():
         # Several ranks may do this at once: each prepares its own, and the first rename wins.
         own = beside(folder)

@@ -1,0 +1,235 @@
+"""Terraform's HCL with positions, as far as rules need it: blocks, attributes, literals. What is not a literal (a
+reference, a call, a template) is kept as text and counts as unknown."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from dataclasses import dataclass
+
+from trainwright.spec.source import MAX_DEPTH, MAX_NODES, Node, SourceError, Span
+
+_BLANK = re.compile(r"(?:[ \t\r\n]+|#[^\n]*|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
+_INLINE = re.compile(r"(?:[ \t\r]+|#[^\n]*|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
+_NAME = re.compile(r"[A-Za-z_][\w-]*")
+_NUMBER = re.compile(r"-?\d+(\.\d+)?([eE][+-]?\d+)?(?![\w.])")
+_STRING = re.compile(r'"(?:[^"\\$%\n]|\\.|\$(?!\{)|%(?!\{))*"')
+_HEREDOC = re.compile(r"<<-?\s*([A-Za-z_]\w*)[ \t]*\r?\n")
+_AFTER_VALUE = re.compile(r"\s*($|[\n,\]}#]|//|/\*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """`resource "aws_x" "name" { … }`: its type, its labels and its body."""
+
+    kind: str
+    labels: tuple[str, ...]
+    body: Node
+    span: Span
+
+    @property
+    def name(self) -> str:
+        return self.labels[-1] if self.labels else self.kind
+
+
+def parse_hcl(text: str, name: str) -> list[Block]:
+    """The blocks of a file, in order."""
+    return _Parser(text, name).blocks()
+
+
+class _Parser:
+    def __init__(self, text: str, name: str) -> None:
+        self.text, self.name, self.at, self.count = text, name, 0, 0
+        self.starts = [0, *(match.end() for match in re.finditer("\n", text))]
+
+    def blocks(self) -> list[Block]:
+        blocks: list[Block] = []
+        while not self.done():
+            start = self.at
+            kind = self.word()
+            self.blank(inline=True)
+            if self.text.startswith("=", self.at):  # a .tfvars file
+                self.at += 1
+                self.expression(0)
+                continue
+            labels = self.labels()
+            blocks.append(Block(kind, labels, self.body(0), self.span(start, start + len(kind))))
+        return blocks
+
+    def done(self) -> bool:
+        self.blank()
+        return self.at >= len(self.text)
+
+    def blank(self, inline: bool = False) -> None:
+        match = (_INLINE if inline else _BLANK).match(self.text, self.at)
+        self.at = match.end() if match is not None else self.at
+
+    def word(self) -> str:
+        start, match = self.at, _NAME.match(self.text, self.at)
+        if match is not None:
+            self.at = match.end()
+        elif self.text.startswith('"', self.at):
+            self.string()
+        elif self.text.startswith("(", self.at):  # `(var.name) = value`
+            self.at = self.text.find(")", self.at) + 1 or len(self.text)
+        else:
+            raise self.error("a name is expected here")
+        return self.text[start : self.at].strip('"')
+
+    def labels(self) -> tuple[str, ...]:
+        labels: list[str] = []
+        while True:
+            self.blank(inline=True)
+            if self.text.startswith("{", self.at):
+                return tuple(labels)
+            labels.append(self.word())
+
+    def body(self, depth: int) -> Node:
+        """`{ … }`: attributes, and nested blocks as lists of maps."""
+        self.deeper(depth)
+        node = Node({}, self.span(self.at, self.at + 1))
+        self.at += 1
+        while True:
+            self.blank()
+            if self.text.startswith("}", self.at):
+                self.at += 1
+                return node
+            start = self.at
+            key = self.word()
+            key_span = self.span(start, self.at)
+            self.blank(inline=True)
+            if self.text[self.at : self.at + 1] in ("=", ":"):
+                self.at += 1
+                node.value[key] = self.expression(depth)
+            else:
+                labels = self.labels()
+                inner = self.body(depth + 1)
+                if key == "dynamic":  # its blocks are as many as a value says
+                    key, inner = (labels[0] if labels else key), Node("${dynamic}", key_span, "${dynamic}")
+                held = node.value.setdefault(key, Node([], key_span))
+                if held.is_list:
+                    held.value.append(inner)
+            node.keys.setdefault(key, key_span)
+            self.blank(inline=True)
+            if self.text.startswith(",", self.at):
+                self.at += 1
+
+    def expression(self, depth: int) -> Node:
+        self.deeper(depth)
+        self.blank(inline=True)
+        start, first = self.at, self.text[self.at : self.at + 1]
+        if first == "{" and not re.match(r"\{\s*for\b", self.text[self.at :][:40]):
+            return self.whole(start, self.body(depth + 1))
+        if first == "[" and not re.match(r"\[\s*for\b", self.text[self.at :][:40]):
+            return self.whole(start, self.list(depth + 1))
+        literal = _NUMBER.match(self.text, self.at) or _STRING.match(self.text, self.at)
+        word = _NAME.match(self.text, self.at)
+        if literal is None and word is not None and word[0] in ("true", "false", "null"):
+            literal = word
+        if literal is not None and _AFTER_VALUE.match(self.text, literal.end()):
+            self.at = literal.end()
+            return self.literal(literal[0], self.span(start, self.at))
+        return self.unknown(start)
+
+    def whole(self, start: int, node: Node) -> Node:
+        """A map or list, unless an operator or an index follows it."""
+        if _AFTER_VALUE.match(self.text, self.at):
+            return node
+        self.at = start
+        return self.unknown(start)
+
+    def list(self, depth: int) -> Node:
+        node = Node([], self.span(self.at, self.at + 1))
+        self.at += 1
+        while True:
+            self.blank()
+            if self.text.startswith("]", self.at):
+                self.at += 1
+                return node
+            node.value.append(self.expression(depth))
+            self.blank()
+            if self.text.startswith(",", self.at):
+                self.at += 1
+            elif not self.text.startswith("]", self.at):
+                raise self.error("a comma is expected here")
+
+    def literal(self, text: str, span: Span) -> Node:
+        if text.startswith('"'):
+            plain = text[1:-1].replace('\\"', '"').replace("\\\\", "\\")
+            return Node(plain, span, plain)
+        if text in ("true", "false"):
+            return Node(text == "true", span, text)
+        if text == "null":
+            return Node(None, span, text)
+        return Node(float(text) if re.search(r"[.eE]", text) else int(text), span, text)
+
+    def unknown(self, start: int) -> Node:
+        """Any other expression, up to the end of the line outside brackets, texts and comments."""
+        heredoc = _HEREDOC.match(self.text, self.at)
+        if heredoc is not None:
+            end = re.compile(rf"^[ \t]*{heredoc[1]}[ \t]*\r?$", re.MULTILINE).search(self.text, heredoc.end())
+            if end is None:
+                raise self.error(f"the text that {heredoc[1]} ends is not ended")
+            self.at = end.end()
+            return Node("${heredoc}", self.span(start, heredoc.end() - 1), "${heredoc}")
+        depth = 0
+        while self.at < len(self.text):
+            char = self.text[self.at]
+            if char == '"':
+                self.string()
+                continue
+            if char in "([{":
+                depth += 1
+            elif char in ")]}":
+                if depth == 0:
+                    break
+                depth -= 1
+            elif depth == 0 and char in "\n,":
+                break
+            elif char == "#" or self.text.startswith(("//", "/*"), self.at):
+                self.blank(inline=True)
+                continue
+            self.at += 1
+        written = self.text[start : self.at].strip()
+        if not written:
+            raise self.error("a value is expected here")
+        return Node(f"${{{written}}}", self.span(start, start + len(written)), f"${{{written}}}", "expression")
+
+    def string(self) -> None:
+        """Over a text, with the templates in it."""
+        self.at += 1
+        depth = 0
+        while self.at < len(self.text):
+            two = self.text[self.at : self.at + 2]
+            if two[:1] == "\\":
+                self.at += 2
+                continue
+            if two in ("${", "%{"):
+                depth += 1
+                self.at += 2
+                continue
+            if depth and two[:1] == "}":
+                depth -= 1
+            elif depth and two[:1] == '"':
+                self.string()
+                continue
+            elif not depth and two[:1] == '"':
+                self.at += 1
+                return
+            self.at += 1
+        raise self.error("a text is not ended")
+
+    def deeper(self, depth: int) -> None:
+        self.count += 1
+        if depth > MAX_DEPTH or self.count > MAX_NODES:
+            raise self.error("the file nests too deeply or is too long")
+
+    def place(self, index: int) -> tuple[int, int]:
+        line = bisect_right(self.starts, index)
+        return line, index - self.starts[line - 1] + 1
+
+    def span(self, start: int, end: int) -> Span:
+        return Span(*self.place(start), *self.place(max(start, end)))
+
+    def error(self, what: str) -> SourceError:
+        return SourceError(f"not valid HCL: {what}", self.name, self.span(self.at, self.at + 1))

@@ -1,0 +1,201 @@
+"""Terraform -> model: Lustre file systems, security groups, launch templates, EKS node groups (of the resource and of
+the community module) and HyperPod clusters."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from trainwright.check.model import (
+    Cluster,
+    File,
+    Interface,
+    LaunchTemplate,
+    PortRule,
+    Queue,
+    SecurityGroup,
+    Storage,
+    Value,
+)
+from trainwright.check.readers.hcl_source import Block, parse_hcl
+from trainwright.check.readers.values import bool_at, int_at, text_at, texts_at, value_at
+from trainwright.spec.source import Node
+
+_OWNER = re.compile(r"\$\{aws_security_group\.([\w-]+)(?:\[[^\]]*\])?\.id\}$")
+_PEERS = (
+    "cidr_blocks", "ipv6_cidr_blocks", "cidr_ipv4", "cidr_ipv6", "security_groups", "source_security_group_id",
+    "referenced_security_group_id",
+)  # fmt: skip
+_GROUPS = ("eks_managed_node_groups", "self_managed_node_groups")
+
+
+def read(file: File) -> None:
+    """Fill the file from its blocks."""
+    blocks = parse_hcl(file.text, file.path)
+    file.nodes = [block.body for block in blocks]
+    resources = [block for block in blocks if block.kind == "resource" and len(block.labels) == 2]
+    file.storages = [_lustre(b) for b in resources if b.labels[0] == "aws_fsx_lustre_file_system"]
+    file.launch_templates = [_launch_template(b) for b in resources if b.labels[0] == "aws_launch_template"]
+    file.security_groups = _security_groups(resources)
+    queues = [_node_group(b.body, b.labels[1]) for b in resources if b.labels[0] == "aws_eks_node_group"]
+    if queues:
+        file.clusters.append(Cluster(queues[0].span, "eks", queues=queues))
+    file.clusters += [cluster for block in blocks for cluster in _module(block)]
+    file.clusters += [_hyperpod(b) for b in resources if b.labels[0].endswith("sagemaker_cluster")]
+
+
+def _inner(node: Node, key: str) -> Node | None:
+    """The one nested block of a name, written as a block or as a map."""
+    child = node.get(key)
+    if child is not None and child.is_list:
+        return next((one for one in child.value if one.is_map), None)
+    return child if child is not None and child.is_map else None
+
+
+def _lustre(block: Block) -> Storage:
+    body = block.body
+    capacity, metadata = int_at(body, "storage_capacity"), body.get("metadata_configuration")
+    return Storage(
+        span=block.span,
+        kind="lustre",
+        name=Value(block.name, block.span),
+        capacity_gib=capacity.meaning(float(capacity.value)) if capacity is not None else None,
+        deployment=text_at(body, "deployment_type"),
+        throughput=int_at(body, "per_unit_storage_throughput"),
+        media=text_at(body, "storage_type"),
+        drive_cache=text_at(body, "drive_cache_type"),
+        kms_key=text_at(body, "kms_key_id"),
+        backup_days=int_at(body, "automatic_backup_retention_days"),
+        import_path=text_at(body, "import_path"),
+        export_path=text_at(body, "export_path"),
+        chunk_size=int_at(body, "imported_file_chunk_size"),
+        auto_import=text_at(body, "auto_import_policy"),
+        version=text_at(body, "file_system_type_version"),
+        metadata=Value(metadata.text, metadata.span) if metadata is not None else None,
+        efa=bool_at(body, "efa_enabled"),
+    )
+
+
+def _launch_template(block: Block) -> LaunchTemplate:
+    body = block.body
+    listed = body.get("network_interfaces")
+    interfaces = [one for one in listed.value if one.is_map] if listed is not None and listed.is_list else []
+    metadata, placement = _inner(body, "metadata_options"), _inner(body, "placement")
+    market, target = _inner(body, "instance_market_options"), _inner(body, "capacity_reservation_specification")
+    target = _inner(target, "capacity_reservation_target") if target is not None else None
+    return LaunchTemplate(
+        span=block.span,
+        name=block.name,
+        instance=text_at(body, "instance_type"),
+        interfaces=[_interface(one) for one in interfaces],
+        interfaces_span=body.key_span("network_interfaces") if listed is not None else None,
+        conditional=listed is not None and (not listed.is_list or len(interfaces) < len(listed.value)),
+        tokens=text_at(metadata, "http_tokens"),
+        hop_limit=int_at(metadata, "http_put_response_hop_limit"),
+        placement=text_at(placement, "group_name"),
+        market=text_at(market, "market_type"),
+        reservation=text_at(target, "capacity_reservation_id"),
+        reservation_group=text_at(target, "capacity_reservation_resource_group_arn"),
+    )
+
+
+def _interface(node: Node) -> Interface:
+    return Interface(
+        node.span,
+        int_at(node, "network_card_index"),
+        int_at(node, "device_index"),
+        text_at(node, "interface_type"),
+        bool_at(node, "associate_public_ip_address"),
+    )
+
+
+def _security_groups(resources: list[Block]) -> list[SecurityGroup]:
+    """Groups with their own rules and those that other resources of the file add to them."""
+    groups: dict[str, SecurityGroup] = {}
+    for block in resources:
+        if block.labels[0] == "aws_security_group":
+            group = groups.setdefault(block.name, SecurityGroup(block.span, block.name))
+            group.ingress += [rule for node in _blocks(block.body, "ingress") for rule in _port_rules(node)]
+    for block in resources:
+        kind = text_at(block.body, "type")
+        added = block.labels[0] == "aws_security_group_rule" and kind is not None and kind.value == "ingress"
+        if added or block.labels[0] == "aws_vpc_security_group_ingress_rule":
+            owner = text_at(block.body, "security_group_id")
+            match = _OWNER.match(owner.text) if owner is not None else None
+            name = match[1] if match is not None else (owner.text if owner is not None else block.name)
+            groups.setdefault(name, SecurityGroup(block.span, block.name)).ingress += _port_rules(block.body)
+    return list(groups.values())
+
+
+def _blocks(body: Node, key: str) -> list[Node]:
+    listed = body.get(key)
+    return [one for one in listed.value if one.is_map] if listed is not None and listed.is_list else []
+
+
+def _port_rules(node: Node) -> list[PortRule]:
+    protocol = text_at(node, "protocol") or text_at(node, "ip_protocol")
+    ports = int_at(node, "from_port"), int_at(node, "to_port")
+    peers = [peer for key in _PEERS for peer in texts_at(node, key)]
+    itself = bool_at(node, "self")
+    if not peers:
+        return [PortRule(node.span, protocol, *ports, itself=bool(itself is not None and itself.value))]
+    return [PortRule(node.span, protocol, *ports, peer) for peer in peers]
+
+
+def _module(block: Block) -> Iterator[Cluster]:
+    """Node groups of the community module for EKS."""
+    if block.kind != "module":
+        return
+    queues = []
+    for key in _GROUPS:
+        groups = block.body.get(key)
+        queues += [_node_group(node, name) for name, node in groups.items() if node.is_map] if groups else []
+    if queues:
+        version = text_at(block.body, "cluster_version") or text_at(block.body, "kubernetes_version")
+        yield Cluster(block.span, "eks", queues=queues, version=version)
+
+
+def _node_group(node: Node, name: str) -> Queue:
+    sizes = _inner(node, "scaling_config") or node
+    capacity = text_at(node, "capacity_type")
+    extra = {
+        "ami_type": text_at(node, "ami_type"),
+        "launch_template": value_at(node, "launch_template") or value_at(node, "launch_template_id"),
+        "market": value_at(node, "instance_market_options"),
+    }
+    one = text_at(node, "instance_type")
+    specified = _inner(node, "capacity_reservation_specification")
+    target = _inner(specified, "capacity_reservation_target") if specified is not None else None
+    elsewhere = Value("", node.span, known=False) if extra.get("launch_template") else None
+    return Queue(
+        span=node.span,
+        name=Value(name, node.span, name),
+        instances=texts_at(node, "instance_types") or ([one] if one is not None else []),
+        min_count=int_at(sizes, "min_size"),
+        max_count=int_at(sizes, "max_size"),
+        capacity=capacity.meaning(_CAPACITY.get(capacity.value, capacity.value)) if capacity is not None else None,
+        reservation=text_at(target, "capacity_reservation_id") or elsewhere,
+        reservation_group=text_at(target, "capacity_reservation_resource_group_arn"),
+        efa=bool_at(node, "enable_efa_support"),
+        extra={key: value for key, value in extra.items() if value is not None},
+    )
+
+
+_CAPACITY = {"ON_DEMAND": "on-demand", "SPOT": "spot", "CAPACITY_BLOCK": "block"}
+
+
+def _hyperpod(block: Block) -> Cluster:
+    groups = block.body.get("instance_groups") or block.body.get("instance_group") or Node([], block.span)
+    queues = []
+    for group in (one for one in groups.elements() if one.is_map):
+        type_, count = text_at(group, "instance_type"), int_at(group, "instance_count")
+        instance = type_.meaning(type_.value.removeprefix("ml.")) if type_ is not None else None
+        queues.append(
+            Queue(
+                group.span,
+                text_at(group, "instance_group_name"),
+                instances=[instance] if instance is not None else [],
+                max_count=count,
+            )
+        )
+    return Cluster(block.span, "hyperpod", text_at(block.body, "cluster_name"), queues=queues)

@@ -1,0 +1,220 @@
+"""SLU: Slurm's own files: nodes, partitions, GPUs and switches agree, and GPU nodes are scheduled as such."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from trainwright.check.beside import file_beside
+from trainwright.check.model import File, SlurmRecord, Value
+from trainwright.check.readers.slurm_conf import hosts
+from trainwright.check.registry import Problem, problem, rule
+from trainwright.errors import did_you_mean
+
+_GPU = re.compile(r"\bgpu(?::(?P<type>[A-Za-z][\w.-]*))?(?::(?P<count>\d+))?(?:\([^)]*\))?(?=,|$)")
+_LISTED = 4
+
+
+@rule("SLU004", "error")
+def slurm_files_agree(file: File) -> Iterator[Problem]:
+    """slurm.conf, gres.conf and topology.conf must agree on nodes and GPUs.
+
+    A partition names nodes that are defined; no node is defined twice; a node with GPUs needs `GresTypes=gpu`; its GPUs
+    in gres.conf are as many as in slurm.conf; the switches and blocks of topology.conf name nodes and switches that
+    exist. Host lists (`gpu[01-16]`) are expanded; a file with `Include` lines is not asked for what it does not define.
+
+    Why: slurmctld does not start, or the node registers with other GPUs than are configured and is drained as INVALID,
+    at the first start after the change and on every node at once.
+
+    Fix: as the message says.
+
+    Source: Slurm 25.05, manual pages of slurm.conf, gres.conf and topology.conf.
+
+    When to ignore: another tool completes the file before Slurm reads it.
+    """
+    if file.format == "slurm.conf":
+        yield from _nodes(file)
+        yield from _partitions(file)
+        yield from _gpu_counts(file)
+    elif file.format == "topology.conf":
+        yield from _topology(file)
+
+
+@rule("SLU005", "warning")
+def gpu_nodes_are_scheduled(file: File) -> Iterator[Problem]:
+    """A cluster with GPUs needs the plugins that schedule and separate them.
+
+    `--gpus` and its relatives need `SelectType=select/cons_tres`; without `task/cgroup` in TaskPlugin a job sees the
+    GPUs of other jobs on its node. The CPUs of a node are its sockets, its cores or its threads.
+
+    Why: jobs are refused, or two jobs use GPU 0 of one node and one of them runs out of memory. A CPU count that fits
+    nothing is reset by slurmctld at its start.
+
+    Fix: `SelectType=select/cons_tres`, `TaskPlugin=task/affinity,task/cgroup`, and ConstrainDevices=yes in cgroup.conf.
+
+    Source: Slurm, generic resource scheduling (gres.html) and the manual page of cgroup.conf.
+
+    When to ignore: every job gets whole nodes.
+    """
+    if file.format != "slurm.conf":
+        return
+    nodes = [record for record in file.slurm if record.kind == "nodename"]
+    yield from (p for node in nodes for p in _cpus(node))
+    if not any(_gpu(node) for node in nodes):
+        return
+    select, task = _setting(file, "selecttype"), _setting(file, "taskplugin")
+    if select is not None and select.known and select.value not in ("select/cons_tres", ""):
+        yield problem(select, f"{select.value} does not know --gpus and --gpus-per-node", "write select/cons_tres")
+    if task is not None and task.known and "task/cgroup" not in task.value:
+        yield problem(
+            task,
+            f"TaskPlugin={task.value}: a job sees the GPUs of other jobs on its node",
+            "add task/cgroup, and ConstrainDevices=yes to cgroup.conf",
+        )
+
+
+def _setting(file: File, name: str) -> Value[str] | None:
+    return next((r.values[name] for r in file.slurm if r.kind == "setting" and name in r.values), None)
+
+
+def _gpu(node: SlurmRecord) -> re.Match[str] | None:
+    gres = node.values.get("gres")
+    return _GPU.search(gres.value) if gres is not None and gres.known else None
+
+
+def _named(file: File, kind: str) -> Iterator[tuple[SlurmRecord, Value[str], list[str]]]:
+    for record in file.slurm:
+        value = record.values.get(kind)
+        if record.kind == kind and value is not None and value.value.upper() != "DEFAULT":
+            yield record, value, (hosts(value.value) if value.known else None) or []
+
+
+def _nodes(file: File) -> Iterator[Problem]:
+    types = _setting(file, "grestypes")
+    first: dict[str, int] = {}
+    for record, value, names in _named(file, "nodename"):
+        again = [name for name in names if name in first]
+        if again:
+            yield problem(
+                value,
+                f"{again[0]} is defined twice (first on line {first[again[0]]}): slurmctld does not start",
+                "define every node once",
+            )
+        first |= dict.fromkeys(names, value.span.line)
+        included = any(record.kind == "include" for record in file.slurm)
+        if _gpu(record) and not included and (types is None or (types.known and "gpu" not in types.value.split(","))):
+            yield problem(
+                record.values["gres"],
+                f"{value.value} has GPUs, but GresTypes does not name gpu: slurmctld ignores them",
+                "add GresTypes=gpu",
+            )
+
+
+def _partitions(file: File) -> Iterator[Problem]:
+    defined = {name for _, _, names in _named(file, "nodename") for name in names}
+    unknown = any(not names for _, _, names in _named(file, "nodename"))
+    open_ended = any(record.kind in ("include", "nodeset") for record in file.slurm)
+    if not defined or unknown or open_ended:
+        return
+    for record, partition, _ in _named(file, "partitionname"):
+        value = record.values.get("nodes")
+        if value is None or not value.known or value.value.upper() in ("ALL", ""):
+            continue
+        missing = [name for name in hosts(value.value) or [] if name not in defined]
+        if missing:
+            yield problem(
+                value,
+                f"the partition {partition.value} names {_listed(missing)}, which no NodeName defines",
+                did_you_mean(missing[0], sorted(defined)) or "define the node, or correct the name",
+            )
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(names[:_LISTED]) + (f" and {len(names) - _LISTED} more" if len(names) > _LISTED else "")
+
+
+def _gpu_counts(file: File) -> Iterator[Problem]:
+    """GPUs per node here and in the gres.conf beside it; what slurmd detects itself is not known."""
+    gres = file_beside(file.path, "gres.conf") if file.path != "<stdin>" else None
+    if gres is None or gres.format != "gres.conf":
+        return
+    if any("autodetect" in r.values and r.values["autodetect"].value.lower() != "off" for r in gres.slurm):
+        return
+    for record, value, names in _named(file, "nodename"):
+        match = _gpu(record)
+        if match is None or not names:
+            continue
+        stated = int(match["count"] or 1)
+        listed = _listed_gpus(gres, names[0])
+        if listed is not None and listed != stated:
+            what = "the node is drained as INVALID" if listed < stated else "the others are never used"
+            yield problem(
+                record.values["gres"],
+                f"{value.value} has {stated} GPUs here, and {listed} in gres.conf: {what}",
+                "make the two equal",
+                level=None if listed < stated else "warning",
+            )
+
+
+def _listed_gpus(gres: File, node: str) -> int | None:
+    total = 0
+    for record in gres.slurm:
+        if record.kind != "gres" or record.values["name"].value.lower() != "gpu":
+            continue
+        owner = record.values.get("nodename")
+        names = hosts(owner.value) if owner is not None else [node]
+        if names is None:
+            return None
+        if node in names:
+            total += _devices(record)
+    return total or None  # nothing is said about the node: slurmd reports none, or another file does
+
+
+def _devices(record: SlurmRecord) -> int:
+    count, files = record.values.get("count"), record.values.get("file")
+    if count is not None and count.value.isdecimal():
+        return int(count.value)
+    return len(hosts(files.value) or [""]) if files is not None else 1
+
+
+def _topology(file: File) -> Iterator[Problem]:
+    switches = {name for _, _, names in _named(file, "switchname") for name in names}
+    slurm = file_beside(file.path, "slurm.conf") if file.path != "<stdin>" else None
+    defined = {name for _, _, names in _named(slurm, "nodename") for name in names} if slurm is not None else set()
+    whole = slurm is not None and not any(record.kind == "include" for record in slurm.slurm)
+    for record in file.slurm:
+        below, nodes = record.values.get("switches"), record.values.get("nodes")
+        missing = [name for name in hosts(below.value) or [] if name not in switches] if below is not None else []
+        if below is not None and below.known and missing:
+            yield problem(
+                below,
+                f"the switch {missing[0]} is not defined",
+                did_you_mean(missing[0], sorted(switches)) or "define it with SwitchName",
+            )
+        absent = [name for name in hosts(nodes.value) or [] if name not in defined] if nodes is not None else []
+        if nodes is not None and nodes.known and absent and defined and whole:
+            yield problem(
+                nodes,
+                f"slurm.conf defines no node {_listed(absent)}",
+                did_you_mean(absent[0], sorted(defined)) or "correct the name, or define the node",
+            )
+
+
+def _cpus(node: SlurmRecord) -> Iterator[Problem]:
+    cpus = node.values.get("cpus") or node.values.get("procs")
+    sockets = node.values.get("sockets") or node.values.get("socketsperboard")
+    sizes = [sockets, node.values.get("corespersocket"), node.values.get("threadspercore")]
+    numbers = [int(v.value) for v in sizes if v is not None and v.value.isdecimal()]
+    if cpus is None or not cpus.value.isdecimal() or len(numbers) < len(sizes):
+        return
+    boards = node.values.get("boards")
+    per_board = "socketsperboard" in node.values and boards is not None and boards.value.isdecimal()
+    count = numbers[0] * (int(boards.value) if per_board and boards is not None else 1)
+    fits = {count, count * numbers[1], count * numbers[1] * numbers[2]}
+    if int(cpus.value) not in fits:
+        yield problem(
+            cpus,
+            f"CPUs={cpus.value} is neither {count} sockets, {count * numbers[1]} cores nor "
+            f"{count * numbers[1] * numbers[2]} threads: slurmctld resets it",
+            f"write {count * numbers[1] * numbers[2]}, or leave CPUs out",
+        )

@@ -1,0 +1,83 @@
+"""TFM: Terraform: EKS node groups with accelerators."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from trainwright.check.model import File, Queue, known
+from trainwright.check.registry import Problem, problem, rule
+from trainwright.check.tables import machines
+
+_WITHOUT_DRIVER = {
+    "AL2_x86_64", "AL2_ARM_64", "AL2023_x86_64_STANDARD", "AL2023_ARM_64_STANDARD", "BOTTLEROCKET_x86_64",
+    "BOTTLEROCKET_ARM_64",
+}  # fmt: skip
+_TRAINING_CARDS = 4
+_EFA = re.compile(r"(?<![a-z])efa(?![a-z])", re.IGNORECASE)  # the word, not a part of "default"
+
+
+@rule("TFM001", "error")
+def node_groups_have_drivers(file: File) -> Iterator[Problem]:
+    """An EKS node group with accelerators needs an image with their driver, EFA, and its Capacity Block named.
+
+    `ami_type` of a GPU group is one with NVIDIA's driver (AL2023_x86_64_NVIDIA, AL2_x86_64_GPU,
+    BOTTLEROCKET_x86_64_NVIDIA); a group of several nodes with at least four EFA cards each sets `enable_efa_support`
+    of the module, or has a launch template of its own (a warning); `capacity_type = "CAPACITY_BLOCK"` needs the market
+    type in `instance_market_options`.
+
+    Why: without the driver the device plugin finds no GPU and pods stay pending on nodes that are paid for; without EFA
+    NCCL falls back to TCP; EKS rejects a Capacity Block without its market type.
+
+    Fix: as the message says.
+
+    Source: EKS user guide, accelerated AMIs and Capacity Blocks; terraform-aws-modules/eks 20, `enable_efa_support`.
+
+    When to ignore: the GPU operator installs the driver, or the variables of the module set what is missing.
+    """
+    if file.format != "terraform":
+        return
+    for _, queue in file.queues:
+        yield from _driver(queue)
+        yield from _efa(file, queue)
+        if known(queue.capacity) == "block" and queue.capacity is not None and not _has_template(queue):
+            yield problem(
+                queue.capacity,
+                f"{queue.label}: CAPACITY_BLOCK without instance_market_options: EKS rejects the group",
+                'add instance_market_options = { market_type = "capacity-block" } and the reservation',
+            )
+
+
+def _has_template(queue: Queue) -> bool:
+    return bool({"launch_template", "market"} & queue.extra.keys())
+
+
+def _driver(queue: Queue) -> Iterator[Problem]:
+    image = queue.extra.get("ami_type")
+    gpus = [type_ for _, type_ in machines(queue) if type_.gpus]
+    if image is not None and image.known and image.value in _WITHOUT_DRIVER and gpus:
+        right = "AL2023_ARM_64_NVIDIA" if "ARM" in image.value else "AL2023_x86_64_NVIDIA"
+        yield problem(
+            image, f"{queue.label}: {image.value} has no driver for the GPUs of {gpus[0].name}", f"write {right}"
+        )
+
+
+def _efa(file: File, queue: Queue) -> Iterator[Problem]:
+    largest = known(queue.max_count)
+    if (
+        queue.efa is not None
+        or "launch_template" in queue.extra
+        or largest is None
+        or largest < 2
+        or _EFA.search(file.text)
+    ):
+        return
+    for value, type_ in machines(queue):
+        if type_.efa_cards >= _TRAINING_CARDS:
+            yield problem(
+                value,
+                f"{queue.label}: {type_.name} without EFA leaves {type_.efa_cards} network cards unused",
+                "set enable_efa_support = true",
+                level="warning",
+            )
+            return

@@ -1,0 +1,53 @@
+"""Which charts and manifests a spec's cluster needs, from charts.toml: one pinned set for all."""
+
+from __future__ import annotations
+
+import tomllib
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from trainwright.platforms.monitoring.kubernetes import chart_values
+from trainwright.platforms.setting import Setting
+from trainwright.schedulers.kubernetes.pod import GPU_TOLERATION
+
+
+@cache
+def _table() -> dict[str, Any]:
+    return tomllib.loads(Path(__file__).with_name("charts.toml").read_text(encoding="utf-8"))
+
+
+def needs(setting: Setting) -> set[str]:
+    """What the spec's queues and jobs call for, in the words of charts.toml."""
+    spec = setting.spec
+    machines = [setting.queue_instance(queue) for queue in spec.queues]
+    words = {"always", spec.kubernetes.kind, *(job.kind for job in spec.jobs if job.kind)}
+    words |= {"monitoring"} if spec.monitoring else set()
+    words |= {"gpu"} if any(machine.is_gpu for machine in machines) else set()
+    return words | ({"efa"} if any(queue.efa for queue in spec.queues) else set())
+
+
+def charts(setting: Setting) -> list[dict[str, Any]]:
+    """The charts to install, in order, each with its values."""
+    chosen = [chart for chart in _table()["chart"] if chart["when"] in needs(setting)]
+    return [{**chart, "values": _values(chart["name"], setting)} for chart in chosen]
+
+
+def manifests(setting: Setting) -> list[dict[str, str]]:
+    """What comes as plain manifests, applied by kubectl."""
+    return [manifest for manifest in _table()["manifest"] if manifest["when"] in needs(setting)]
+
+
+def _values(chart: str, setting: Setting) -> dict[str, Any]:
+    """The few values that differ from a chart's own: plugins run on the tainted nodes, on every type of the spec."""
+    if chart == "nvidia-device-plugin":
+        return {"tolerations": [GPU_TOLERATION]}
+    if chart == "aws-efa-k8s-device-plugin":
+        types = sorted({setting.queue_instance(queue).name for queue in setting.spec.queues if queue.efa})
+        return {
+            "tolerations": [GPU_TOLERATION, {"key": "CriticalAddonsOnly", "operator": "Exists"}],
+            "supportedInstanceLabels": {"keys": ["node.kubernetes.io/instance-type"], "values": types},
+        }
+    if chart == "kube-prometheus-stack" and setting.spec.monitoring:
+        return chart_values(setting.spec.name, setting.spec.monitoring)
+    return {}

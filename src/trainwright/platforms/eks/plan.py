@@ -1,0 +1,61 @@
+"""The files of an EKS plan: eksctl's cluster file, stacks, charts, objects, and scripts that deploy exactly these."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from trainwright.platforms.annotated import plain, to_yaml
+from trainwright.platforms.eks.charts import charts, manifests
+from trainwright.platforms.eks.cluster_file import cluster_file, header
+from trainwright.platforms.eks.objects import queue_objects, storage_objects
+from trainwright.platforms.monitoring.kubernetes import manifests as monitoring_manifests
+from trainwright.platforms.plan.deploy import HOLD_DATA, SCRIPTS
+from trainwright.platforms.setting import Setting
+from trainwright.platforms.wiring import StackPlan, Wiring, wire
+from trainwright.shell_templates import shell_environment
+from trainwright.spec.model import Spec
+
+ZONES_OF_A_CONTROL_PLANE = 2
+
+
+def eks_wiring(setting: Setting) -> Wiring:
+    return wire(setting, bucket=False, cluster_owns_lustre=False, least_zones=ZONES_OF_A_CONTROL_PLANE)
+
+
+def eks_files(setting: Setting, source: str, wiring: Wiring) -> dict[str, str]:
+    """File of the plan -> text, without the stacks' own."""
+    spec = setting.spec
+    cluster = cluster_file(setting, wiring.ids, wiring.zone_subnets)
+    files = {
+        "cluster.yaml": to_yaml(cluster, header(spec.name, source)),
+        "charts.json": json.dumps(plain(charts(setting)), indent=2) + "\n",
+        "kubernetes/queues.yaml": _documents(queue_objects(setting)),
+    }
+    volumes = storage_objects(setting, wiring.ids, wiring.stacks)
+    if volumes:
+        files["kubernetes/storage.yaml"] = _documents(volumes)
+    if spec.monitoring:
+        files["kubernetes/monitoring.yaml"] = _documents(monitoring_manifests())
+    return files | _scripts(setting, spec, wiring.stacks)
+
+
+def _documents(objects: Sequence[Mapping[str, Any]]) -> str:
+    return yaml.safe_dump_all(objects, sort_keys=False, width=120)
+
+
+def _scripts(setting: Setting, spec: Spec, stacks: tuple[StackPlan, ...]) -> dict[str, str]:
+    engine = shell_environment([Path(__file__).parent / "scripts", SCRIPTS], trim_blocks=True, lstrip_blocks=True)
+    keys = [stack.key for stack in stacks]
+    common = {"cluster": spec.name, "region": spec.region}
+    deploy = engine.get_template("deploy.sh.j2").render(
+        **common, stacks=keys, reasons={stack.key: stack.why for stack in stacks}, charts=charts(setting),
+        manifests=manifests(setting), namespace=spec.kubernetes.namespace,
+    )  # fmt: skip
+    kept = [stack.key for stack in stacks if stack.template in HOLD_DATA]
+    undeploy = engine.get_template("undeploy.sh.j2").render(**common, removed=keys[::-1], kept=kept)
+    return {"deploy.sh": deploy, "undeploy.sh": undeploy}

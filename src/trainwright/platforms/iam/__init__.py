@@ -1,0 +1,1 @@
+"""Which permissions a plan needs: for the person who builds it, and for its nodes."""

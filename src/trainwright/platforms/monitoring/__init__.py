@@ -1,0 +1,1 @@
+"""Prometheus, Alertmanager and Grafana of a cluster: their configuration, rules and dashboards, for every platform."""

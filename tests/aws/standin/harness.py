@@ -1,0 +1,75 @@
+"""One cluster in the stand-in of this process: built, removed, counted, as often as a test wants."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from standin.census import census
+from standin.tool import StandInTool
+from standin.world import World
+from trainwright.aws.session import Account
+from trainwright.platforms.parallelcluster.apply.build import Build
+from trainwright.platforms.parallelcluster.apply.remove import Removal
+from trainwright.platforms.parallelcluster.apply.steps import Step, run
+from trainwright.platforms.plan.tree import ClusterPlan, make_plan
+from trainwright.spec.load import load
+
+REGION = "us-east-2"
+SPEC = """
+name: cut
+platform: parallelcluster
+region: us-east-2
+zone: use2-az3
+queues:
+  - {name: train, instance: p5.48xlarge, count: 2, capacity: {reservation: cr-0a1b2c3d4e5f67890}}
+storage:
+  - {mount: /fsx, lustre: {capacity: 1.2TiB, throughput: 250}, bucket: "s3://the-data"}
+head: {instance: m5.8xlarge, key: my-key}
+software: {os: ubuntu2204, containers: enroot}
+"""
+
+
+ACCOUNT = Account(REGION)  # its clients serve all tests of a process
+
+
+class Cut(BaseException):
+    """The process ends here, as by kill -9: nothing of ours may catch it."""
+
+
+class Cloud:
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.account = ACCOUNT
+        self.plan: ClusterPlan | None = None
+        s3 = world.client("s3", REGION)
+        s3.create_bucket(Bucket="the-data", CreateBucketConfiguration={"LocationConstraint": REGION})
+        world.reserve("cr-0a1b2c3d4e5f67890", "p5.48xlarge", "use2-az3", 2, REGION)
+
+    def planned(self, folder: Path, text: str = SPEC) -> ClusterPlan:
+        path = folder / "cut.yaml"
+        path.write_text(text)
+        self.plan = make_plan(load(path))
+        return self.plan
+
+    def up(self, plan: ClusterPlan | None = None, **more: Any) -> list[Step]:
+        wanted = plan or self.plan
+        assert wanted is not None
+        build = Build(wanted, self.account, StandInTool(self.account), **more)
+        steps = build.steps()
+        run(steps, lambda steps, step: None, self.world.clock)
+        return steps
+
+    def down(self, data: bool = True) -> list[str]:
+        removal = Removal("cut", self.account, StandInTool(self.account))
+        existing = removal.existing()
+        steps, kept = removal.steps(existing, ["bucket", "lustre-fsx"] if data else [])
+        run(steps, lambda steps, step: None, self.world.clock)
+        return kept
+
+    def census(self) -> dict[str, list[str]]:
+        self.world.tick()
+        return census(self.world, REGION)
+
+    def calls(self) -> int:
+        return len(self.world.faults.calls)

@@ -1,0 +1,176 @@
+"""The policies that `trainwright iam` prints, held against the calls that `up`, `status`, `explain`, `connect` and
+`down` make: every one is allowed, and nothing of ours is granted that none of them makes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import botocore.session
+import pytest
+from click.testing import CliRunner
+from standin.harness import REGION, SPEC, Cloud
+from standin.tool import StandInTool
+from standin.world import inside
+
+from trainwright.aws import offerings
+from trainwright.aws.cluster_logs import stack_texts
+from trainwright.aws.head_node import find_head
+from trainwright.cli.main import cli
+from trainwright.errors import UserError
+from trainwright.platforms.iam.policy import LARGEST, needed, node_policies, person_policies, rules
+from trainwright.platforms.parallelcluster.apply.prepare import prepare
+from trainwright.platforms.parallelcluster.apply.status import clusters, status
+from trainwright.platforms.parallelcluster.apply.steps import run
+from trainwright.platforms.plan.tree import ClusterPlan, make_plan
+from trainwright.spec.load import load
+from trainwright.stacks.library import template
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = [ROOT / "examples" / f"{name}.yaml" for name in ("p5-reservation", "monitored", "roberta", "vision-g4dn")]
+# Calls whose permission has another name than the operation.
+NAMES = {
+    "s3:HeadBucket": ["s3:ListBucket"],
+    "s3:ListObjectsV2": ["s3:ListBucket"],
+    "s3:ListObjectVersions": ["s3:ListBucketVersions"],
+    "s3:DeleteObjects": ["s3:DeleteObject", "s3:DeleteObjectVersion"],
+    "s3:HeadObject": ["s3:GetObject"],
+}
+# Granted, and called by no code of this repository in the test: by whom then.
+ELSEWHERE = {
+    "ssm:StartSession": "the AWS command line, for `connect`",
+    "ssm:TerminateSession": "the AWS command line, for `connect`",
+    "ssm:ResumeSession": "the AWS command line, for `connect`",
+    "cloudformation:DeleteChangeSet": "`up`, where a change set holds no change or a killed run left one",
+    "cloudformation:TagResource": "AWS asks for it where a stack is made with tags",
+    "ec2:CreateTags": "AWS asks for it where a key pair is imported with tags",
+    "ec2:DescribeSubnets": "the check before `up`, where the spec names subnets",
+    "ec2:DescribeImages": "the check before `up`, where the spec names an image",
+    "ec2:DescribeSecurityGroups": "the check before `up`, where the spec names a group",
+}
+
+
+class Quiet(StandInTool):
+    """pcluster's own calls, which are pcluster's rules."""
+
+    def __getattribute__(self, name: str) -> Any:
+        found = super().__getattribute__(name)
+        if not callable(found) or name.startswith("_"):
+            return found
+
+        def call(*args: Any, **more: Any) -> Any:
+            with inside():
+                return found(*args, **more)
+
+        return call
+
+
+@pytest.fixture
+def called(cloud: Cloud, tmp_path: Path) -> tuple[ClusterPlan, set[str]]:
+    """A whole life of a cluster; the plan, and the calls that were made on the way."""
+    plan = cloud.planned(tmp_path)
+    before = len(cloud.world.faults.calls)
+    offerings.offered_zones(REGION, ["p5.48xlarge"])
+    for change in ("", "zone: use2-az3\ntags: {team: two}"):
+        (tmp_path / "cut.yaml").write_text(SPEC.replace("zone: use2-az3", change) if change else SPEC)
+        prepared = prepare(load(tmp_path / "cut.yaml"), tool=Quiet(cloud.account))
+        run(prepared.steps, lambda steps, step: None, cloud.world.clock)
+    clusters(cloud.account)
+    assert status(cloud.account, "cut") is not None
+    with inside():
+        logs = cloud.world.client("logs", REGION)
+        logs.create_log_group(logGroupName="/aws/parallelcluster/cut-1")
+        logs.create_log_stream(logGroupName="/aws/parallelcluster/cut-1", logStreamName="ip.i-0.cfn-init")
+    stack_texts("cut", REGION)
+    with contextlib.suppress(UserError):  # the stand-in's head node carries no name
+        find_head("cut", REGION)
+    cloud.down()
+    calls = cloud.world.faults.calls[before:]
+    return plan, {f"{_prefix(call['service'])}:{call['action']}" for call in calls}
+
+
+def _prefix(service: str) -> str:
+    return {"service-quotas": "servicequotas", "cloudwatch-logs": "logs"}.get(service, service)
+
+
+def allowed(policies: list[dict[str, Any]]) -> set[str]:
+    return {action for policy in policies for statement in policy["Statement"] for action in statement["Action"]}
+
+
+def permissions(calls: set[str]) -> set[str]:
+    return {name for call in calls for name in NAMES.get(call, [call])}
+
+
+def test_every_call_is_allowed_and_nothing_of_ours_is_unused(called: tuple[ClusterPlan, set[str]]) -> None:
+    plan, calls = called
+    wanted = permissions(calls)
+    assert wanted - allowed(person_policies(plan)) == set()
+    ours = {action for rule in needed(plan) if rule.by == "ours" for action in rule.actions}
+    assert wanted - ours == set(), "calls of ours stand in rules of ours"
+    assert ours - wanted - set(ELSEWHERE) == set(), "granted and never called"
+    assert {"cloudformation:CreateStack", "fsx:DescribeFileSystems", "s3:PutObject", "ec2:ImportKeyPair"} <= wanted
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_each_plan_gets_what_it_uses_in_documents_that_aws_takes(example: Path) -> None:
+    plan = make_plan(load(example))
+    policies = person_policies(plan, "111122223333")
+    for policy in policies:
+        assert len(json.dumps(policy, separators=(",", ":"))) <= LARGEST
+        for statement in policy["Statement"]:
+            assert not any("*" in action for action in statement["Action"])
+            held = statement["Resource"] != "*" or "Condition" in statement
+            assert held or all(a.split(":")[0] in ("iam", "route53", "sts", "cloudwatch") for a in statement["Action"])
+    stacks = {stack.template for stack in plan.stacks}
+    managed = any(item.lustre is not None and item.lustre.managed for item in plan.spec.storage)
+    assert ("fsx:CreateFileSystem" in allowed(policies)) == bool(managed or stacks & {"lustre", "openzfs"})
+    assert ("rds:CreateDBCluster" in allowed(policies)) == ("accounting" in stacks)
+    assert ("ec2:ImportKeyPair" in allowed(policies)) == (plan.spec.head.key is not None)
+
+
+def test_every_resource_of_our_stacks_has_its_calls_and_no_other_has() -> None:
+    types = {
+        line.split()[-1]
+        for name in ("network", "bucket", "lustre", "openzfs", "accounting")
+        for line in template(name).text.splitlines()
+        if line.startswith("    Type: AWS::") and not line.endswith("::Id")
+    }
+    ruled = {rule.by for rule in rules()} - {"ours", "pcluster"}
+    assert ruled == types
+
+
+def test_every_action_is_one_that_aws_has() -> None:
+    session = botocore.session.get_session()
+    services = {
+        "servicequotas": "service-quotas", "elasticfilesystem": "efs", "states": "stepfunctions",
+    }  # fmt: skip
+    named = {permission for names in NAMES.values() for permission in names} | {
+        "s3:PutEncryptionConfiguration", "s3:GetEncryptionConfiguration", "s3:PutBucketPublicAccessBlock",
+        "s3:GetBucketPublicAccessBlock", "s3:PutLifecycleConfiguration", "s3:GetLifecycleConfiguration",
+        "s3:GetObjectVersion", "iam:PassRole", "lambda:InvokeFunction", "cloudformation:TagResource",
+    }  # fmt: skip
+    for rule in rules():
+        for action in rule.actions:
+            service, _, operation = action.partition(":")
+            model = session.get_service_model(services.get(service, service))
+            known = {name.replace("20150331", "") for name in model.operation_names}
+            short = {name.split("2")[0] if service == "lambda" else name for name in known}
+            assert action in named or operation in known | short, action
+
+
+def test_nodes_get_what_the_cluster_file_says() -> None:
+    nodes = node_policies(make_plan(load(ROOT / "examples" / "p5-reservation.yaml")))
+    assert set(nodes) == {"head", "queue train"}
+    (statement,) = nodes["head"]["policy"]["Statement"]
+    assert statement["Action"] == ["s3:Get*", "s3:List*"], "as ParallelCluster writes read access"
+    assert fnmatchcase("trainwright/p5-reservation/runtime/runtime.sh", statement["Resource"][0].split("/", 1)[1])
+    assert any(policy.endswith("/AmazonSSMManagedInstanceCore") for policy in nodes["head"]["managed"])
+
+
+def test_the_verb_prints_policies() -> None:
+    done = CliRunner().invoke(cli, ["iam", str(ROOT / "examples" / "p5-reservation.yaml"), "--json"])
+    assert done.exit_code == 0, done.output
+    assert set(json.loads(done.stdout)) == {"person", "nodes", "calls"}

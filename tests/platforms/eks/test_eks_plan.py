@@ -1,0 +1,159 @@
+"""Plans for EKS, judged by the schemas of those who read them: eksctl's own (unknown keys refused), the custom resource
+definitions of Kueue and Kubeflow, and Kubernetes' core kinds."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import kubernetes_validate
+import pytest
+import yaml
+
+from trainwright.check.gate import CheckFailed
+from trainwright.platforms.eks.nodegroups import QUEUE_LABEL
+from trainwright.platforms.plan.tree import ClusterPlan, make_plan
+from trainwright.spec.load import load
+
+ROOT = Path(__file__).parents[3]
+EXAMPLES = sorted((ROOT / "examples").glob("eks-*.yaml"))
+SCHEMAS = ROOT / "tests/judges/schemas"
+
+
+@cache
+def plan_of(example: Path) -> ClusterPlan:
+    return make_plan(load(example))
+
+
+def cluster(plan: ClusterPlan) -> dict[str, Any]:
+    return yaml.safe_load(plan.files["cluster.yaml"])
+
+
+def objects(plan: ClusterPlan) -> list[dict[str, Any]]:
+    names = [name for name in plan.files if name.startswith(("kubernetes/", "jobs/"))]
+    return [item for name in names for item in yaml.safe_load_all(plan.files[name])]
+
+
+def strict(schema: Any) -> Any:
+    """The schema with unknown keys refused wherever it lists the known ones, as server-side apply does."""
+    if isinstance(schema, list):
+        return [strict(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    closed = {key: strict(value) for key, value in schema.items()}
+    if isinstance(schema.get("properties"), dict) and "x-kubernetes-preserve-unknown-fields" not in schema:
+        closed.setdefault("additionalProperties", False)
+    return closed
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_eksctl_knows_every_key(example: Path) -> None:
+    schema = json.loads((SCHEMAS / "eksctl.io_v1alpha5_ClusterConfig.json").read_text())
+    jsonschema.validate(cluster(plan_of(example)), schema)
+    broken = {**cluster(plan_of(example)), "nodegroups": []}
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(broken, schema)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_every_object_is_of_a_kind_that_takes_it(example: Path) -> None:
+    for item in objects(plan_of(example)):
+        group = item["apiVersion"].partition("/")[0]
+        if group == "v1":
+            kubernetes_validate.validate(item, "1.35", strict=True)
+            continue
+        name = f"{item['apiVersion'].replace('/', '_')}_{item['kind']}.json"
+        schema = strict(json.loads((SCHEMAS / name).read_text()))
+        schema["properties"]["metadata"] = {"type": "object"}
+        jsonschema.validate(item, schema)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_jobs_find_what_the_plan_makes(example: Path) -> None:
+    """The claims that jobs mount exist, the account they run as too, and nodes of the type that they ask for."""
+    plan = plan_of(example)
+    made = objects(plan)
+    claims = {item["metadata"]["name"] for item in made if item["kind"] == "PersistentVolumeClaim"}
+    accounts = {"", *(a["serviceAccountName"] for a in cluster(plan)["iam"]["podIdentityAssociations"])}
+    types = {group["instanceType"] for group in cluster(plan)["managedNodeGroups"]}
+    pods = [
+        spec["template"]["spec"]
+        for item in made if item["kind"] == "PyTorchJob"
+        for spec in item["spec"]["pytorchReplicaSpecs"].values()
+    ]  # fmt: skip
+    assert pods
+    for pod in pods:
+        mounted = {v["persistentVolumeClaim"]["claimName"] for v in pod["volumes"] if "persistentVolumeClaim" in v}
+        assert mounted <= claims
+        assert pod.get("serviceAccountName", "") in accounts
+        assert pod["nodeSelector"]["node.kubernetes.io/instance-type"] in types
+
+
+def test_the_nodes_of_a_block_wait_for_it_and_have_all_cards() -> None:
+    group = cluster(plan_of(ROOT / "examples/eks-p5-block.yaml"))["managedNodeGroups"][1]
+    assert (group["minSize"], group["desiredCapacity"], group["maxSize"]) == (0, 0, 4)
+    assert group["instanceMarketOptions"] == {"marketType": "capacity-block"}
+    assert group["efaEnabled"]
+    assert "placement" not in group
+    assert len(group["subnets"]) == 1
+    assert yaml.safe_load(group["overrideBootstrapCommand"])["spec"]["instance"]["localStorage"] == {
+        "strategy": "RAID0"
+    }
+
+
+def test_the_control_plane_gets_a_second_zone_beside_the_one_that_is_named() -> None:
+    plan = plan_of(ROOT / "examples/eks-p5-block.yaml")
+    rows = json.loads(plan.files["stacks/network.parameters.json"])
+    zones = {row["ParameterKey"]: row["ParameterValue"] for row in rows}
+    assert zones["Zone1"] == "use2-az3"
+    assert zones["Zone2"] in ("use2-az1", "use2-az2")
+    assert set(cluster(plan)["vpc"]["subnets"]["private"]) == {"private-1", "private-2"}
+
+
+def test_a_queue_of_kueue_holds_what_its_nodes_have() -> None:
+    made = objects(plan_of(ROOT / "examples/eks-p5-block.yaml"))
+    queue = next(item for item in made if item["kind"] == "ClusterQueue")
+    (group,) = queue["spec"]["resourceGroups"]
+    amounts = {row["name"]: row["nominalQuota"] for row in group["flavors"][0]["resources"]}
+    assert (amounts["nvidia.com/gpu"], amounts["vpc.amazonaws.com/efa"]) == (32, 128)
+    flavor = next(item for item in made if item["kind"] == "ResourceFlavor")
+    assert flavor["spec"]["nodeLabels"] == {QUEUE_LABEL: "train"}
+
+
+def test_charts_follow_what_the_spec_uses() -> None:
+    def names(example: str) -> list[str]:
+        return [chart["name"] for chart in json.loads(plan_of(ROOT / f"examples/{example}.yaml").files["charts.json"])]
+
+    assert names("eks-p5-block") == ["nvidia-device-plugin", "aws-efa-k8s-device-plugin", "kueue"]
+    assert names("eks-trn1") == ["aws-efa-k8s-device-plugin", "kueue"]
+
+
+def broken(tmp_path: Path, **changes: str) -> str:
+    lines = {
+        "name": "c", "platform": "eks", "region": "us-east-2",
+        "queues": "[{name: q, instance: p5.48xlarge, count: 2}]", **changes,
+    }  # fmt: skip
+    (tmp_path / "spec.yaml").write_text("".join(f"{key}: {value}\n" for key, value in lines.items()))
+    with pytest.raises(CheckFailed) as caught:
+        make_plan(load(tmp_path / "spec.yaml"))
+    return " ".join(finding.message for finding in caught.value.result.findings)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"zone": "us-east-2c"}, "the control plane of EKS stands in two"),
+        ({"queues": "[{name: system, instance: p5.48xlarge, count: 2}]"}, "node group `system` of its own"),
+        ({"queues": "[{name: q, instance: p6-b300.48xlarge, count: 2}]"}, "the first of p6-b300.48xlarge has none"),
+        ({"network": "{vpc: vpc-1, public_subnet: subnet-1, private_subnet: subnet-2}"}, "subnets in two zones"),
+        ({"storage": "[{mount: /fsx, lustre: {id: fs-0123456789abcdef0}}]"}, "claim that the plan does not make"),
+        ({"software": "{os: ubuntu2204}"}, "Amazon Linux 2023"),
+    ],
+)  # fmt: skip
+def test_what_eks_cannot_do_is_found_before_anything_is_written(
+    tmp_path: Path, changes: dict[str, str], words: str
+) -> None:
+    assert words in broken(tmp_path, **changes)

@@ -1,0 +1,145 @@
+"""deploy.sh and undeploy.sh of an EKS plan, run for real against stand-ins of aws, eksctl, kubectl and helm that keep a
+small account in a folder. Nothing else has seen them: no cluster was made on AWS."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from trainwright.platforms.plan.tree import make_plan, write
+from trainwright.spec.load import load
+
+ROOT = Path(__file__).parents[3]
+AWS = r"""#!/bin/bash
+echo "aws $*" >> "$ACCOUNT/calls"
+shift 4
+case "$1 $2" in
+  "sts get-caller-identity") echo 111122223333 ;;
+  "cloudformation deploy") touch "$ACCOUNT/stacks/$4" ;;
+  "cloudformation describe-stacks")
+    case $* in
+      *-network*) printf 'Vpc\tvpc-1\nPrivateSubnet\tsubnet-2\nPrivateSubnet2\tsubnet-3\nSecurityGroup\tsg-1\n' ;;
+      *-lustre*) printf 'FileSystemId\tfs-1\nDnsName\tfs-1.fsx\nMountName\tabcd\n' ;;
+    esac ;;
+  "cloudformation list-stacks")
+    for stack in "$ACCOUNT"/stacks/*; do case $* in *"'$(basename "$stack")'"*) echo CREATE_COMPLETE ;; esac; done ;;
+  "cloudformation delete-stack") rm "$ACCOUNT/stacks/$4" ;;
+  "eks list-clusters")
+    [ ! -e "$ACCOUNT/no-answer" ] || { echo "expired token" >&2; exit 1; }
+    [ ! -e "$ACCOUNT/cluster" ] || echo eks-p5-block ;;
+  "eks describe-cluster") cat "$ACCOUNT/owner" ;;
+esac
+"""
+EKSCTL = r"""#!/bin/bash
+echo "eksctl $*" >> "$ACCOUNT/calls"
+case "$1 $2" in
+  "create cluster") cp "$4" "$ACCOUNT/cluster"; echo eks-p5-block > "$ACCOUNT/owner" ;;
+  "delete cluster") rm "$ACCOUNT/cluster" ;;
+esac
+"""
+KUBECTL = r"""#!/bin/bash
+echo "kubectl $*" >> "$ACCOUNT/calls"
+case "$1 $2" in
+  "get pv") cat "$ACCOUNT/volumes" 2> /dev/null || echo '{"items": []}' ;;
+  "get services" | "get pvc") echo '{"items": []}' ;;
+  "apply --server-side") [ "$3" = -k ] || [[ $4 = http* ]] || cat "$4" >> "$ACCOUNT/objects" ;;
+esac
+"""
+HELM = r"""#!/bin/bash
+echo "helm $*" >> "$ACCOUNT/calls"
+cat >> "$ACCOUNT/values"
+"""
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Path:
+    write(make_plan(load(ROOT / "examples" / "eks-p5-block.yaml")), tmp_path / "plan", {}, None)
+    (tmp_path / "account" / "stacks").mkdir(parents=True)
+    (tmp_path / "bin").mkdir()
+    for name, text in {"aws": AWS, "eksctl": EKSCTL, "kubectl": KUBECTL, "helm": HELM}.items():
+        (tmp_path / "bin" / name).write_text(text)
+        (tmp_path / "bin" / name).chmod(0o755)
+    return tmp_path / "plan"
+
+
+def run(plan: Path, script: str, *words: str) -> subprocess.CompletedProcess[str]:
+    here = {
+        **os.environ,
+        "PATH": f"{plan.parent / 'bin'}:{os.environ['PATH']}",
+        "ACCOUNT": str(plan.parent / "account"),
+    }
+    return subprocess.run([plan / script, *words], env=here, capture_output=True, text=True, check=False)
+
+
+def calls(plan: Path) -> list[str]:
+    return (plan.parent / "account" / "calls").read_text().splitlines()
+
+
+pytestmark = pytest.mark.skipif(not shutil.which("jq"), reason="jq is not installed")
+
+
+def test_a_plan_is_deployed_in_order_with_real_ids(plan: Path) -> None:
+    done = run(plan, "deploy.sh")
+    assert done.returncode == 0, done.stderr
+    words = [" ".join(line.split()[:3]) for line in calls(plan)]
+    order = [
+        words.index(word) for word in ("eksctl create cluster", "kubectl apply --server-side", "helm upgrade --install")
+    ]
+    assert order == sorted(order)
+    cluster = (plan.parent / "account/cluster").read_text()
+    assert [group["subnets"] for group in yaml.safe_load(cluster)["managedNodeGroups"]] == [["subnet-2"]] * 2
+    assert set(yaml.safe_load(cluster)["vpc"]["subnets"]["private"]) == {"private-1", "private-2"}
+    made = list(
+        yaml.safe_load_all(
+            (plan.parent / "account/objects")
+            .read_text()
+            .replace("apiVersion: v1\nkind: Pers", "---\napiVersion: v1\nkind: Pers")
+        )
+    )
+    volume = next(item for item in made if item["kind"] == "PersistentVolume")
+    assert volume["spec"]["csi"]["volumeAttributes"] == {"dnsname": "fs-1.fsx", "mountname": "abcd"}
+    assert "p5.48xlarge" in (plan.parent / "account/values").read_text()
+    again = run(plan, "deploy.sh")
+    assert again.returncode == 0, again.stderr
+    assert sum(line.startswith("eksctl create cluster") for line in calls(plan)) == 1
+
+
+def test_somebody_elses_cluster_is_neither_changed_nor_removed(plan: Path) -> None:
+    (plan.parent / "account/cluster").touch()
+    (plan.parent / "account/owner").write_text("None\n")
+    for script in ("deploy.sh", "undeploy.sh"):
+        done = run(plan, script)
+        assert done.returncode == 1
+        assert "not made by this plan" in done.stderr
+    assert (plan.parent / "account/cluster").exists()
+
+
+def test_an_answer_that_cannot_be_had_ends_the_removal(plan: Path) -> None:
+    assert run(plan, "deploy.sh").returncode == 0
+    (plan.parent / "account/no-answer").touch()
+    assert run(plan, "undeploy.sh").returncode != 0
+    assert (plan.parent / "account/stacks/eks-p5-block-network").exists()
+
+
+def test_removal_keeps_data_unless_it_is_named(plan: Path) -> None:
+    assert run(plan, "deploy.sh").returncode == 0
+    held = '{"items": [{"spec": {"persistentVolumeReclaimPolicy": "Delete", "claimRef": {"name": "home"}}}]}'
+    (plan.parent / "account/volumes").write_text(held)
+    refused = run(plan, "undeploy.sh")
+    assert refused.returncode == 1
+    assert "home" in refused.stderr
+    assert (plan.parent / "account/cluster").exists()
+    (plan.parent / "account/volumes").unlink()
+    done = run(plan, "undeploy.sh")
+    assert done.returncode == 0, done.stderr
+    assert not (plan.parent / "account/cluster").exists()
+    assert {path.name for path in (plan.parent / "account/stacks").iterdir()} == {
+        "eks-p5-block-network", "eks-p5-block-lustre-fsx",
+    }  # fmt: skip
+    assert run(plan, "undeploy.sh", "lustre-fsx").returncode == 0
+    assert not list((plan.parent / "account/stacks").iterdir())
