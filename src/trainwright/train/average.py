@@ -20,7 +20,7 @@ class MovingAverage:
         self.slots = [optimizer.states[name] for name in pairs.values()]
         self.whole = self._trained().clone()
         sizes = [local(param).shape for param in self.frozen.values()]
-        parts = self.whole.split([size.numel() for size in sizes])
+        parts = torch.split(self.whole, [size.numel() for size in sizes])
         self.masters = {n: part.view(size) for n, part, size in zip(self.frozen, parts, sizes, strict=True)}
         self.show()
 
@@ -35,7 +35,7 @@ class MovingAverage:
         """Write the average into the parameters that the model computes with."""
         shown = [local(param).view(-1) for param in self.frozen.values()]
         rounded = self.whole.to(shown[0].dtype)
-        torch._foreach_copy_(shown, list(rounded.split([part.numel() for part in shown])))
+        torch._foreach_copy_(shown, list(torch.split(rounded, [part.numel() for part in shown])))
 
     def state(self) -> dict[str, Tensor]:
         """What a checkpoint keeps."""

@@ -53,7 +53,7 @@ def spread(b: Tensor, groups: tuple[int, int, int]) -> Tensor:
     """B [out, rank] of queries, keys and values as [out, 3 x rank]: each row has numbers for its own adapter only."""
     heads, queries, width = groups
     rank = b.shape[1]
-    rows = b.view(heads, queries + 2, width, rank).split([queries, 1, 1], dim=1)
+    rows = torch.split(b.view(heads, queries + 2, width, rank), [queries, 1, 1], dim=1)
     parts = [F.pad(part, (n * rank, (2 - n) * rank)) for n, part in enumerate(rows)]
     return torch.cat(parts, dim=1).view(-1, 3 * rank)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -137,12 +138,13 @@ class Encoder(nn.Module):
 
 
 def biased_cross_entropy(
-    x: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, scale: Tensor, *place: object
+    x: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, scale: Tensor, group: Any = None, first_row: int = 0
 ) -> Tensor:
     """`chunked_cross_entropy` of an output table with a bias, which becomes one more column of it."""
     ones = F.pad(torch.ones_like(x[:, :1]), (0, BIAS_COLUMNS - 1))
     column = F.pad(bias[:, None], (0, BIAS_COLUMNS - 1))
-    return chunked_cross_entropy(torch.cat([x, ones], 1), torch.cat([weight, column], 1), targets, scale, *place)
+    table = torch.cat([weight, column], 1)
+    return chunked_cross_entropy(torch.cat([x, ones], 1), table, targets, scale, group, first_row)
 
 
 MODEL = Encoder
