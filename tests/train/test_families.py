@@ -31,6 +31,11 @@ BUILT_IN = {
 }  # fmt: skip
 
 
+def cases(*fast: str) -> list:
+    """All cases; those that are not named run in the slow suite."""
+    return [name if name in fast else pytest.param(name, marks=pytest.mark.slow) for name in CASES]
+
+
 def data_for(name: str, folder: Path) -> str:
     return BUILT_IN.get(name) or corpus(folder)
 
@@ -52,7 +57,7 @@ def curve(values: dict) -> list:
     return [(row["loss"], row["grad_norm"]) for row in metrics(settings)]
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", cases("roberta", "dino", "lora"))
 def test_a_stopped_run_resumes_exactly(name, tmp_path, monkeypatch):
     whole = config(name, tmp_path / "whole", data_for(name, tmp_path))
     _, straight = run(whole)
@@ -65,13 +70,10 @@ def test_a_stopped_run_resumes_exactly(name, tmp_path, monkeypatch):
     one, other = (trainer.engine.objective.state() for trainer in (straight, resumed))
     assert all(torch.equal(one[key], other[key]) for key in one)
     losses = [row["loss"] for row in metrics(whole)]
-    assert losses[-1] < losses[0] or name == "dino"
+    assert losses[-1] < losses[0] or name in ("dino", "dpo")  # whose losses of single batches vary more
 
 
-FAST = ("roberta", "dino", "lora")  # of the plans, the others run in the slow suite
-
-
-@pytest.mark.parametrize("name", [n if n in FAST else pytest.param(n, marks=pytest.mark.slow) for n in CASES])
+@pytest.mark.parametrize("name", cases("dino"))
 def test_every_plan_gives_the_curve_of_one_process(name, tmp_path):
     data = data_for(name, tmp_path)
     alone = config(name, tmp_path / "alone", data, checkpoint_every="never")

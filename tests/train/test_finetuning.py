@@ -184,7 +184,7 @@ def sequence_likelihood(model, row, targets):
     return logs[learned, targets[learned]].sum()
 
 
-@pytest.mark.parametrize("lora", [0, 4])
+@pytest.mark.parametrize("lora", [0, pytest.param(4, marks=pytest.mark.slow)])
 def test_dpo_follows_its_formula_step_by_step(lora, tmp_path):
     transformers = pytest.importorskip("transformers")
     base, data = base_folder(tmp_path), pair_data(tmp_path)

@@ -168,7 +168,7 @@ class TrainingResolver:
     def _objective(self, shape: ModelShape | None) -> str | None:
         value = self.value("objective", self.job.objective, self.recipe.objective if self.recipe else None)
         if value is None or shape is None or not self.ours:
-            return value
+            return None if value is None else str(value)
         try:
             return name_for(str(value), shape)
         except UserError as error:

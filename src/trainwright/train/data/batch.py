@@ -38,4 +38,5 @@ class Batch:
 
     def _map(self, change: Callable[[Tensor], Tensor]) -> Batch:
         values: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
-        return type(self)(**{k: change(v) if isinstance(v, Tensor) else v for k, v in values.items()})
+        values |= {name: change(value) for name, value in values.items() if isinstance(value, Tensor)}
+        return type(self)(**values)

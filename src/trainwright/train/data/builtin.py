@@ -65,7 +65,9 @@ def _pairs(folder: Path, sequence: int) -> None:
 
     known = list(docstrings())
     both = zip(known[1:], known, strict=False)
-    rows = ({"chosen": _chat(name, text), "rejected": _chat(name, other)} for (name, text), (_, other) in both)
+    rows: Iterator[dict[str, object]] = (
+        {"chosen": _chat(name, text), "rejected": _chat(name, other)} for (name, text), (_, other) in both
+    )
     _prepared(folder, sequence, rows, prepare_pairs)
 
 

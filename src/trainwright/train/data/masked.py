@@ -67,7 +67,7 @@ class MaskedSamples(Samples):
         """Which tokens are to be predicted, and the tokens with those replaced."""
         width = tokens.shape[1]
         seeds = [mix(which.sample, mix(which.epoch, mix(which.source, self.options.seed))) for which in ids]
-        choice, action, word = uniform(seeds, 3 * width).split(width, dim=1)
+        choice, action, word = torch.split(uniform(seeds, 3 * width), width, dim=1)
         chosen = (choice < self.masking.rate) & ~torch.isin(tokens, self.spared)
         random = self.replacements[(word * len(self.replacements)).long()]
         replaced = torch.where(chosen & (action < MASKED), self.special.mask, tokens)

@@ -174,7 +174,7 @@ class Dino(Objective):
     # State.
 
     def attach(self, engine: Engine) -> None:
-        self.step = lambda: engine.optimizer.steps
+        self.optimizer = engine.optimizer
         pairs = {name: STUDENT + name.removeprefix(TEACHER) for name in engine.frozen}
         self.teacher = MovingAverage(engine.frozen, engine.optimizer, pairs)
         self.centre = torch.zeros(self.prototypes, device=engine.device)
@@ -215,7 +215,7 @@ class Dino(Objective):
 
     def progress(self) -> float:
         """The share of the steps that is done."""
-        return min(1.0, self.step() / self.options.steps)
+        return min(1.0, self.optimizer.steps / self.options.steps)
 
     def temperature(self) -> float:
         share = min(1.0, self.progress() / TEMPERATURE_WARMUP)

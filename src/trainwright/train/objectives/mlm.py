@@ -32,7 +32,7 @@ class MaskedLM(Objective):
         """BERT and RoBERTa fill each sample with sentences, across documents, between a begin and an end token; ESM-2
         keeps proteins apart, and the data hold those tokens."""
         wrap = self.shape.family in TOKEN_TYPES
-        rate = self.settings.mask_rate if self.settings else Masking.rate
+        rate = self.settings.mask_rate if self.settings else Masking().rate
         masking = Masking(rate, wrap, not wrap, self.shape.vocab)
         if wrap:
             options = replace(options, sequence=options.sequence - 2, isolate=False)
