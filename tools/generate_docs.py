@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import csv
 import sys
+from collections import Counter
 from pathlib import Path
 
 from reference_spec import spec_page
@@ -13,6 +15,7 @@ from trainwright.check.examples import examples, without_header
 from trainwright.check.registry import Rule, all_rules
 
 DOCS = Path(__file__).parents[1] / "docs"
+JUDGEMENTS = Path(__file__).parents[1] / "tests/check/corpus/judgements.csv"
 FOLDERS = ("rules", "reference", "reference/verbs")  # all pages in them are written here
 FAMILIES = {
     "BEN": "Benchmarks", "CAP": "Capacity", "CFG": "Configuration", "CFN": "CloudFormation", "DSP": "DeepSpeed",
@@ -62,9 +65,12 @@ def table(rules: list[Rule]) -> str:
     lines = [
         "# Rules",
         "",
-        "Written from the rules by `make docs`. `trainwright check --explain CODE` prints a page.",
+        "Written from the rules by `make docs`. `trainwright check --explain CODE` prints a page. The last column",
+        "counts the findings on public files that a person judged useful (`tests/check/corpus/judgements.csv`); a rule",
+        "without a number has been seen only on its examples and on mistakes that were planted.",
         "",
     ]
+    judged = useful_findings()
     family = ""
     for rule in rules:
         if rule.code[:3] != family:
@@ -73,12 +79,19 @@ def table(rules: list[Rule]) -> str:
                 "",
                 f"## {FAMILIES.get(family, family)}",
                 "",
-                "| code | level | needs | what |",
-                "| --- | --- | --- | --- |",
+                "| code | level | needs | what | judged useful |",
+                "| --- | --- | --- | --- | --- |",
             ]
         title = rule.title.replace("|", "\\|")
-        lines.append(f"| [{rule.code}]({rule.code}.md) | {rule.level} | {rule.needs} | {title} |")
+        count = judged[rule.code] or ""
+        lines.append(f"| [{rule.code}]({rule.code}.md) | {rule.level} | {rule.needs} | {title} | {count} |")
     return "\n".join(lines) + "\n"
+
+
+def useful_findings() -> Counter[str]:
+    """Findings on public files that were judged useful, by rule."""
+    with JUDGEMENTS.open(encoding="utf-8") as file:
+        return Counter(row["code"] for row in csv.DictReader(file) if row["verdict"] == "useful")
 
 
 def rule_pages() -> dict[str, str]:

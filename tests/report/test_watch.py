@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from click.testing import CliRunner
 from run_folders import BEGAN, HOSTILE, PREDICTION, metrics_line, write_lines, write_run
 
 from trainwright.cli.watch import command
-from trainwright.report.watch.snapshot import Watcher
+from trainwright.report.watch.snapshot import Watcher, gpu_use
 from trainwright.report.watch.web import WatchServer
 from trainwright.report.watch.words import spark
 from trainwright.runs import reach, store
@@ -54,6 +55,18 @@ def test_lines_and_json_where_it_is_piped(finished: Path) -> None:
     assert (plain.exit_code, plain.output.split()[:4]) == (0, ["done-1", "completed", "step", "40/40"])
     facts = json.loads(CliRunner().invoke(command, ["done-1", "--json"]).output)
     assert (facts["run"]["step"], facts["run"]["state"]) == (40, "completed")
+
+
+def test_the_gpus_of_this_machine_are_shown(finished: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "GPU use" not in CliRunner().invoke(command, ["done-1"]).output or gpu_use() is not None
+    program = home / "bin/nvidia-smi"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\nprintf '90\\n70\\n'\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    assert "GPU use 80%" in CliRunner().invoke(command, ["done-1"]).output
+    program.write_text("#!/bin/sh\necho No devices were found\nexit 6\n")
+    assert gpu_use() is None
 
 
 def test_a_run_of_another_trainer_that_falls_behind_is_reported_once(home: Path) -> None:

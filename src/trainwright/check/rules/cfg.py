@@ -77,8 +77,11 @@ def _listed(names: list[str]) -> str:
 
 def _is_template(file: File, placeholders: list[tuple[Span, str]], variables: dict[str, Span]) -> bool:
     """Whether the file is plainly meant to be filled in: by its name, by variables, or by placeholders for most ids."""
-    name = file.path.replace("\\", "/").rpartition("/")[2]
+    path = file.path.replace("\\", "/")
+    name = path.rpartition("/")[2]
     if (variables and not placeholders) or (file.format != "cloudformation" and _TEMPLATE_NAME.search(name)):
+        return True
+    if re.search(r"(^|/)examples?/", path):
         return True
     texts = {text for _, text in placeholders} | set(variables)
     return len(texts) > 1 and len(texts) > len(set(_REAL_ID.findall(file.text)))

@@ -148,10 +148,10 @@ def _parameters(template: Template) -> Iterator[Problem]:
                 "add Default: ''",
                 level="warning",
             )
-        if name not in used and not macros:
-            yield problem(
-                section.key_span(name), f"parameter {name} is never used", "remove it, or use it", level="info"
-            )
+    unused = [name for name in template.parameters if name not in used] if not macros else []
+    if unused:  # one note per template: a tool may hand the same parameters to all of its templates
+        what = f"parameter {unused[0]} is" if len(unused) == 1 else f"parameters {', '.join(unused)} are"
+        yield problem(section.key_span(unused[0]), f"{what} never used", "remove what is not used", level="info")
 
 
 def _used(template: Template) -> set[str]:

@@ -5,6 +5,7 @@ A watcher keeps its place in a run's files and asks each scheduler once per poll
 from __future__ import annotations
 
 import json
+import subprocess
 import time
 from collections import deque
 from dataclasses import dataclass, field
@@ -51,6 +52,7 @@ class RunView:
     mfu: float | None
     memory_gb: float | None
     data_wait: float | None  # share of the step
+    gpu_use: float | None  # mean share of the GPUs of this machine that is busy, where the job runs on it
     network_mb_s: float | None  # between neighbours, when the ranks were last measured
     xs: tuple[int, ...]
     losses: tuple[float | None, ...]
@@ -87,6 +89,8 @@ class RunWatcher:
     positions: dict[str, int] = field(default_factory=dict)
     slower: str = ""
     network: float | None = None
+    gpus: float | None = None
+    gpus_at: float = 0.0
 
     @classmethod
     def of(cls, run: Run) -> RunWatcher:
@@ -106,13 +110,16 @@ class RunWatcher:
             low=expected.low if expected else None, high=expected.high if expected else None,
             eta_s=progress.seconds_left() if status.state in LIVE else None, goodput=progress.goodput,
             mfu=last.get("mfu"), memory_gb=last.get("memory_gb"),
-            data_wait=wait / step_s if wait is not None and step_s else None, network_mb_s=self.network,
+            data_wait=wait / step_s if wait is not None and step_s else None, gpu_use=self.gpus,
+            network_mb_s=self.network,
             xs=tuple(int(row["step"]) for row in self.recent), losses=tuple(row.get("loss") for row in self.recent),
             speeds=tuple(row.get("tokens_per_s") for row in self.recent), events=tuple(self.events),
             behind=self.slower,
         )  # fmt: skip
 
     def _read(self) -> None:
+        if self.run.scheduler == "process" and time.monotonic() - self.gpus_at > QUEUES_EVERY:
+            self.gpus, self.gpus_at = gpu_use(), time.monotonic()
         new = self.steps.new()
         self.behind.take(new)
         self.progress.take(new)
@@ -174,6 +181,17 @@ class Watcher:
         if self.watched is None or self.watched.run.name != name:
             self.watched = RunWatcher.of(store.find(name))
         return self.watched.view(_state(self.watched.run, states))
+
+
+def gpu_use() -> float | None:
+    """The mean use of this machine's GPUs; None where there is none. Nodes of a cluster have exporters for that."""
+    command = ["nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+        shares = [float(line) / 100 for line in done.stdout.split()]
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return None
+    return sum(shares) / len(shares) if shares else None
 
 
 def _state(run: Run, states: dict[str, JobStatus]) -> JobStatus:

@@ -41,6 +41,8 @@ def run_facts(run: RunView) -> Iterator[tuple[str, str]]:
         yield "tokens/s", short(run.tokens_per_s) + against_prediction(run)
     if run.mfu is not None:
         yield "MFU", f"{run.mfu:.1%}"
+    if run.gpu_use is not None:
+        yield "GPU use", f"{run.gpu_use:.0%}"
     if run.memory_gb is not None:
         yield "memory", f"{run.memory_gb:.1f} GB"
     if run.data_wait is not None:

@@ -17,6 +17,7 @@
     const against = run.predicted && run.tokens_per_s ? ` (${short(run.predicted)} predicted, ${run.tokens_per_s >= run.predicted ? "+" : ""}${share(run.tokens_per_s / run.predicted - 1)})` : "";
     rows.push(["tokens/s", run.tokens_per_s ? short(run.tokens_per_s) + against : null]);
     rows.push(["MFU", run.mfu === null ? null : `${(run.mfu * 100).toFixed(1)} %`], ["memory", run.memory_gb === null ? null : `${run.memory_gb.toFixed(1)} GB`]);
+    rows.push(["GPU use", run.gpu_use === null ? null : share(run.gpu_use)]);
     rows.push(["data wait", run.data_wait === null ? null : share(run.data_wait)], ["network", run.network_mb_s === null ? null : `${run.network_mb_s.toFixed(0)} MB/s`]);
     rows.push(["goodput", run.goodput === null ? null : share(run.goodput)], ["time left", run.eta_s ? span(run.eta_s) : null], ["ranks", String(run.ranks)]);
     at("facts").replaceChildren(...rows.filter(([, value]) => value !== null).map(([name, value]) => { const box = make("div"); make("dt", name, box); make("dd", value, box); return box; }));
