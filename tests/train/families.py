@@ -1,4 +1,4 @@
-"""Judges for model families other than decoders: a run's engine beside an independent implementation on the same data."""
+"""Judges for model families other than decoders: an engine beside an independent implementation on the same data."""
 
 from __future__ import annotations
 

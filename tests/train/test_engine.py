@@ -143,3 +143,18 @@ def test_description_says_what_runs():
 def test_options_that_cannot_be_had(wrong):
     with pytest.raises(UserError):
         engine(**wrong)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_a_step_that_is_not_finite_leaves_the_weights_alone(precision):
+    """Decided on the device: the host learns of it only later."""
+    built = engine(precision=precision)
+    built.train_step([batch()], 1e-3)
+    before = {
+        kind: {k: v.clone() for k, v in values.items()} for kind, values in built.state_dict().items() if kind != "step"
+    }
+    built.forward_backward([batch(seed=1)])
+    next(iter(built.params.values())).grad.fill_(torch.inf)
+    assert not torch.isfinite(built.optimizer_step(1e-3))
+    after = built.state_dict()
+    assert all(torch.equal(after[kind][k], v) for kind, values in before.items() for k, v in values.items())

@@ -1,7 +1,6 @@
-"""Fine-tuning: chats and their masks, LoRA against PEFT, DPO against its formula, from imported weights to an export."""
+"""Fine-tuning: chats and their masks, LoRA against PEFT, DPO against its formula, from weights to an export."""
 
 import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,20 +14,21 @@ from trainwright.errors import UserError
 from trainwright.train.config import TrainConfig
 from trainwright.train.data.batch import IGNORED
 from trainwright.train.data.chat import Rendered, open_template, packed, prepare_chats, prepare_pairs, render
-from trainwright.train.data.loader import Loader, Options, open_samples
 from trainwright.train.data.chat_samples import ChatSamples
+from trainwright.train.data.loader import Loader, Options, open_samples
 from trainwright.train.models import huggingface
 from trainwright.train.models.initialise import initial_value
 from trainwright.train.models.shape import lookup
 
-sys.path.append("/tmp/o18/site")
 SHAPE = replace(lookup("llama3.1-8b-debug"), name="tiny", layers=2, vocab=300)
 ROW = 64
 
 
 def base_folder(folder: Path) -> Path:
     """Weights of a small Llama as a Hugging Face folder."""
-    read = {n: initial_value(SHAPE, n, s, 5, torch.device("cpu")) for n, s in huggingface.parameter_sizes(SHAPE).items()}
+    read = {
+        n: initial_value(SHAPE, n, s, 5, torch.device("cpu")) for n, s in huggingface.parameter_sizes(SHAPE).items()
+    }
     huggingface.write_folder(SHAPE, read.__getitem__, folder / "base")
     return folder / "base"
 
@@ -171,10 +171,8 @@ def test_lora_follows_peft_and_exports_to_it(tmp_path):
 
 def pair_data(folder: Path) -> str:
     user = {"role": "user", "content": "pick"}
-    rows = [
-        {key: [user, {"role": "assistant", "content": text}] for key, text in (("chosen", f"good {n}"), ("rejected", "no" * (n % 4 + 1)))}
-        for n in range(30)
-    ]  # fmt: skip
+    texts = [{"chosen": f"good {n}", "rejected": "no" * (n % 4 + 1)} for n in range(30)]
+    rows = [{k: [user, {"role": "assistant", "content": text}] for k, text in pair.items()} for pair in texts]
     (folder / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     prepare_pairs([str(folder / "pairs.jsonl")], folder / "pairs", "bytes", ROW)
     return str(folder / "pairs")
@@ -186,7 +184,7 @@ def sequence_likelihood(model, row, targets):
     return logs[learned, targets[learned]].sum()
 
 
-@pytest.mark.parametrize("lora", [0, 4])
+@pytest.mark.parametrize("lora", [0, pytest.param(4, marks=pytest.mark.slow)])
 def test_dpo_follows_its_formula_step_by_step(lora, tmp_path):
     transformers = pytest.importorskip("transformers")
     base, data = base_folder(tmp_path), pair_data(tmp_path)

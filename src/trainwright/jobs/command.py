@@ -28,6 +28,7 @@ def train_options(job: ResolvedJob, code: Path) -> list[str]:
     assert training is not None
     options: dict[str, object] = {
         "model": str(code / training.model_copy) if training.model_copy else training.model,
+        "objective": training.objective,
         "data": training.data,
         "steps": training.steps,
         "sequence": training.sequence,
@@ -38,11 +39,19 @@ def train_options(job: ResolvedJob, code: Path) -> list[str]:
         **_optimizer(training),
         **_checkpoints(training),
         "recompute": training.recompute if training.recompute != "none" else None,
+        **{name.replace("_", "-"): value for name, value in training.options.items()},
     }
     given = {name.replace("_", "-") for name in trainer_arguments(job.job.args).values}
     stated = {name: value for name, value in options.items() if value is not None and name not in given}
     args = with_model(job.job.args, str(code / training.model_copy)) if training.model_copy else job.job.args
-    return [*(word for name, value in stated.items() for word in (f"--{name}", str(value))), *args]
+    return [*(word for name, value in stated.items() for word in _words(name, value)), *args]
+
+
+def _words(name: str, value: object) -> tuple[str, ...]:
+    """One option of the command line; a switch has no value."""
+    if isinstance(value, bool):
+        return (f"--{name}" if value else f"--no-{name}",)
+    return f"--{name}", str(value)
 
 
 def with_model(args: tuple[str, ...], model: str) -> tuple[str, ...]:

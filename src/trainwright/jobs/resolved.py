@@ -58,6 +58,8 @@ class Training:
     model: str | None  # None: another trainer that knows its model itself
     model_file: Path | None  # the file of this machine that describes the model of our trainer; it travels with the run
     shape: ModelShape | None
+    objective: str | None  # None: the usual one of that kind of model, or another trainer's own
+    options: Mapping[str, str | bool | int | float]  # further options of our trainer, from the recipe
     plan: ParallelPlan
     sequence: int
     batch: int  # sequences per step, over all ranks

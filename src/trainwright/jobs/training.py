@@ -18,6 +18,7 @@ from trainwright.recipes.model import Optimization, Recipe, Spread
 from trainwright.spec.model import Checkpoint, Optimizer, Parallel
 from trainwright.train.config import TrainConfig
 from trainwright.train.models.shape import ModelShape, lookup
+from trainwright.train.objectives import name_for
 from trainwright.train.parallel.plan import ParallelPlan, complete, parse_axes
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class TrainingResolver:
         if self.trainer == "script" and model is None:
             return None
         model_file = self._travelling(model)
-        self._refuse_unsupported(shape)
+        self._refuse_unsupported()
         sequence = self._sequence(shape)
         steps = self.value("steps", self.job.steps, self.recipe.steps if self.recipe else None)
         optimizer, checkpoint = self._optimizer(steps), self._checkpoint()
@@ -64,6 +65,8 @@ class TrainingResolver:
             model=model,
             model_file=model_file,
             shape=shape,
+            objective=self._objective(shape),
+            options=dict(self.recipe.options) if self.recipe and self.ours else {},
             plan=plan,
             sequence=sequence,
             batch=batch,
@@ -141,27 +144,32 @@ class TrainingResolver:
             )  # fmt: skip
         return file
 
-    def _refuse_unsupported(self, shape: ModelShape | None) -> None:
+    def _refuse_unsupported(self) -> None:
         """What our trainer does not have."""
         if not self.ours:
             return
-        if shape is not None and shape.kind != "decoder":
-            self.outer.refuse(
-                MODEL, "model" if self.job.model else "recipe",
-                what=f"our trainer has decoders only, and {shape.name} is none",
-                fix="choose a decoder, such as llama3.1-8b, or a recipe of another trainer",
-            )  # fmt: skip
         if self.job.workers is not None:
             self.outer.refuse(
                 MODEL, "workers", what="our trainer reads ahead in a thread and has no loader processes",
                 fix="leave `workers` out",
             )  # fmt: skip
 
+    def _objective(self, shape: ModelShape | None) -> str | None:
+        value = self.value("objective", self.job.objective, self.recipe.objective if self.recipe else None)
+        if value is None or shape is None or not self.ours:
+            return None if value is None else str(value)
+        try:
+            return name_for(str(value), shape)
+        except UserError as error:
+            place = "args" if "objective" in self.arguments.values else "objective" if self.job.objective else "recipe"
+            self.outer.refuse(MODEL, place, what=error.what, fix=error.fix)
+            return None
+
     def _sequence(self, shape: ModelShape | None) -> int:
         value = self.value("sequence", self.job.sequence, self.recipe.sequence if self.recipe else None)
         if value:
             return int(value)
-        longest = min(shape.context, LONGEST_DEFAULT) if shape else LONGEST_DEFAULT
+        longest = min(shape.longest_sequence, LONGEST_DEFAULT) if shape else LONGEST_DEFAULT
         self.default("sequence", longest, f"the model's context, at most {LONGEST_DEFAULT}")
         return longest
 
@@ -182,7 +190,9 @@ class TrainingResolver:
                 "replicate out to fill the rest",
             )  # fmt: skip
             return None
-        misfit = plan.misfit(shape, sequence) if shape is not None and self.ours else ""
+        misfit = ""
+        if shape is not None and self.ours:
+            misfit = plan.unsupported(shape) or plan.misfit(shape, sequence)
         if shape is not None and misfit:
             sizes = {axis: getattr(plan, axis) for axis in ("tp", "pp", "cp", "ep", "virtual_stages")}
             used = {axis: size for axis, size in sizes.items() if size > 1}

@@ -14,6 +14,14 @@ from trainwright.spec.validate import validated
 FOLDER = Path(__file__).with_name("data")
 DEBUG = "-debug"
 AXES = ("tp", "pp", "cp", "ep", "virtual_stages")  # of a plan that the debug size does without
+STDLIB = "builtin:stdlib"
+# What an objective, or a family of models, tries things out on where it is not plain text.
+DEBUG_DATA = {
+    "dino": "builtin:textures",
+    "classify": "builtin:textures",
+    "sft": "builtin:chats",
+    "esm2": "builtin:proteins",
+}
 
 
 def names() -> list[str]:
@@ -57,9 +65,16 @@ def debug(full: Recipe) -> Recipe:
         "parallel": {"default": full.spread(None).model_copy(update=dict.fromkeys(AXES, 1))},
         "optimizer": full.optimizer.model_copy(update={"warmup": 5, "lr": 1e-3}),
         "checkpoint": Checkpoint(steps=10, keep=2),
-        "data": "builtin:stdlib",
+        "data": DEBUG_DATA.get((full.model or "").split("-")[0]) or DEBUG_DATA.get(full.objective or "", STDLIB),
+        "options": _debug_options(full),
     }
     return Recipe.model_validate(full.model_copy(update=changes).model_dump())
+
+
+def _debug_options(full: Recipe) -> dict[str, str | bool | int | float]:
+    """No held-out data and no weights that a laptop does not have: adapters start from random ones."""
+    kept = {name: value for name, value in full.options.items() if name not in ("holdout", "eval_every", "base")}
+    return {**kept, **({"base": "random"} if "base" in full.options else {})}
 
 
 def _read(path: Path) -> Recipe:

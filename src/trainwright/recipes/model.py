@@ -3,12 +3,14 @@ schedulers: every launch is derived from it."""
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Literal
 
 from pydantic import Field, model_validator
 
 from trainwright.spec.model import Batch, Checkpoint, Parallel, Part
 from trainwright.spec.units import Count, CountOrZero
+from trainwright.train.config import TrainConfig
 
 
 class Optimization(Part):
@@ -41,6 +43,10 @@ class Recipe(Part):
 
     title: str = Field(description="What it trains, in a few words.")
     model: str | None = Field(None, description="Model shape (`trainwright catalog list --kind models`).")
+    objective: str | None = Field(None, description="What it is trained for (default: the usual one of such a model).")
+    options: dict[str, str | bool | int | float] = Field(
+        {}, description="Further options of our trainer, as in `trainwright train --help`: lora_rank, base, holdout…"
+    )
     trainer: Literal["trainwright"] | Foreign = Field("trainwright", description="Our trainer, or another's command.")
     parallel: dict[str, Spread] = Field(
         {"default": Spread()}, description="How it is spread, by instance type or family, and `default`."
@@ -66,6 +72,9 @@ class Recipe(Part):
             raise ValueError(f"no checkpoint is ever reached: every {every} steps of a run of {self.steps}")
         if self.trainer == "trainwright" and self.model is None:
             raise ValueError("a recipe for our trainer names a model")
+        unknown = sorted(set(self.options) - {f.name for f in fields(TrainConfig)})
+        if unknown:
+            raise ValueError(f"our trainer has no option {unknown[0]!r}")
         return self
 
     def spread(self, instance: str | None) -> Spread:

@@ -402,6 +402,9 @@ class Job(Part):
     )
     args: tuple[Argument, ...] = Field((), description="Arguments passed to the script or trainer.")
     model: Word | None = Field(None, description="Model shape, when it is not the recipe's.")
+    objective: Word | None = Field(
+        None, description="What our trainer trains for: mlm, sft, dino… Default: the model's."
+    )
     queue: Word | None = Field(None, description="Queue it runs on. Default: the first.")
     nodes: int | None = Field(None, ge=1, description="Nodes. Default: all of the queue.")
     processes: int | None = Field(None, ge=1, description="Processes per node. Default: one per GPU.")

@@ -67,6 +67,7 @@ class Engine:
         self.balance = ExpertBalance(shape, plan, self.runner.stages)
         self.sums: dict[str, Tensor] = {}  # fp32 gradient sums of several bf16 micro-batches
         self.collected: tuple[dict[str, Tensor], Tensor] | None = None  # gradients of all ranks, and their norm
+        self.loss = torch.zeros((), device=self.device)  # of the last forward and backward pass
         self.objective.attach(self)
 
     @property
@@ -97,7 +98,8 @@ class Engine:
             self.balance.start(divisor, sum(batch.tokens.shape[0] for batch in moved))
         many = len(moved) > 1 and not self.layout.sharded
         losses = self.runner.train(inputs, self._accumulate_fp32 if many else None)
-        return self._global_sum(losses) / divisor, tokens
+        self.loss = self._global_sum(losses) / divisor
+        return self.loss, tokens
 
     def gradient_norm(self) -> Tensor:
         """The norm of the whole gradient, before clipping, for a guard that checks it before the update."""
@@ -108,12 +110,14 @@ class Engine:
         return self.collected[1]
 
     def optimizer_step(self, lr: float) -> Tensor:
-        """Clip by the global norm and update; returns the norm before clipping."""
+        """Clip by the global norm and update; returns the norm before clipping. Where loss or norm is not finite, the
+        weights stay as they are: the device decides that, so that the host need not wait for the loss."""
         norm = self.gradient_norm()
         assert self.collected is not None
         grads = self.collected[0]
         limit = self.options.max_norm
         clip = (limit / (norm + 1e-6)).clamp(max=1.0) if limit else torch.ones_like(norm)
+        clip = torch.where(torch.isfinite(norm) & torch.isfinite(self.loss), clip, torch.nan)
         self.optimizer.step(lr, grads, clip)
         self.balance.update()
         self.discard()

@@ -54,10 +54,12 @@ class _Float8Product(torch.autograd.Function):
         return product(x8, w8.t(), x_inverse, w_inverse, precise=False)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor | None]:
         x8, weight, x_inverse, w_inverse = ctx.saved_tensors
         g8, g_inverse = cast(grad.contiguous(), BACKWARD)
         w8 = (weight.float() / w_inverse).to(FORWARD)
         x_grad = product(g8, column_major(w8), g_inverse, w_inverse, precise=True)
+        if not ctx.needs_input_grad[1]:  # a frozen weight under LoRA
+            return x_grad, None
         weight_grad = product(g8.t().contiguous(), column_major(x8), g_inverse, x_inverse, precise=True)
         return x_grad, weight_grad

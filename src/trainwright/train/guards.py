@@ -43,11 +43,12 @@ class LossGuard:
     factor: float
     recent: deque[float] = field(default_factory=lambda: deque(maxlen=LOSS_WINDOW))
     skipped: int = 0  # steps in a row
+    on_device: bool = False  # the GPU itself leaves the weights alone where loss or gradient is not finite
 
     @property
     def before_update(self) -> bool:
-        """Whether the loss is needed before the update: only a step that may be skipped has to wait for it."""
-        return self.on_nan == "skip" or self.on_spike == "skip"
+        """Whether the host needs the loss before the update: only where it decides that a step is skipped."""
+        return self.on_spike == "skip" or (self.on_nan == "skip" and not self.on_device)
 
     def judge(self, loss: float, norm: float | None = None) -> tuple[str, str]:
         """(action, reason). An accepted loss joins the recent ones, so that a new level becomes the usual one."""

@@ -71,7 +71,8 @@ class Trainer:
         self.state = State()
         self.record = Record(self.config, self.parts.objective, world)
         self.journal, self.console = self.record.journal, self.record.console
-        self.guard = LossGuard(self.config.on_nan, self.config.on_spike, self.config.spike_factor)
+        on_gpu = world.device.type == "cuda"
+        self.guard = LossGuard(self.config.on_nan, self.config.on_spike, self.config.spike_factor, on_device=on_gpu)
         self.request, self.vote = StopRequest(), Vote(world.size)
         self.console.on_closed = partial(self.request, CLOSED_OUTPUT)
         self.watchdog = Watchdog(self.config.watchdog, self.folder, world.rank)
@@ -80,7 +81,7 @@ class Trainer:
         self.saved_at, self.saved_time = -1, time.monotonic()
         self.rewinds = 0  # since the last new checkpoint
         # On a GPU a step's loss is read while the next step runs, so that the CPU stays ahead.
-        self.deferred = world.device.type == "cuda" and not self.guard.before_update
+        self.deferred = on_gpu and not self.guard.before_update
         self.pending: Pending | None = None
         self.resumer = Resumer(self.parts, self.record, self._data_order())
         self.visible: int | None = None  # the newest checkpoint whose completion is in the journal
@@ -237,8 +238,11 @@ class Trainer:
     def _process_result(self, done: Pending, evaluate: bool = False) -> bool:
         """Check a finished step and log it; False when the run was rewound."""
         loss, norm = float(done.loss), float(done.norm)
-        if not self.guard.before_update and self._apply_guard(*self.guard.judge(loss, norm)) == "rewind":
-            return False
+        if not self.guard.before_update:
+            action = self._apply_guard(*self.guard.judge(loss, norm))
+            if action == "rewind":
+                return False
+            self.engine.optimizer.steps -= action == "skip"  # the device made no update
         if evaluate or done.step % self.config.log_every == 0 or done.step == self.config.steps:
             eval_loss, scores = self._evaluate() if evaluate else (None, None)
             self._log_step(Step(done.step, done.seen, done.lr, loss, norm, eval_loss, scores))

@@ -1,5 +1,5 @@
-"""LoRA (arXiv 2106.09685), applied to a plain model from outside: every linear layer of the blocks gets two narrow
-matrices, and only those are trained. A layer that computes queries, keys and values together has an adapter for each."""
+"""LoRA (arXiv 2106.09685), applied to a plain model from outside: each linear layer of the blocks gets two narrow
+matrices, and only those are trained. A layer that gives queries, keys and values together has an adapter for each."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def spread(b: Tensor, groups: tuple[int, int, int]) -> Tensor:
     """B [out, rank] of queries, keys and values as [out, 3 x rank]: each row has numbers for its own adapter only."""
     heads, queries, width = groups
     rank = b.shape[1]
-    rows = b.view(heads, queries + 2, width, rank).split([queries, 1, 1], dim=1)
+    rows = torch.split(b.view(heads, queries + 2, width, rank), [queries, 1, 1], dim=1)
     parts = [F.pad(part, (n * rank, (2 - n) * rank)) for n, part in enumerate(rows)]
     return torch.cat(parts, dim=1).view(-1, 3 * rank)
 

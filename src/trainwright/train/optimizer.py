@@ -94,7 +94,7 @@ class AdamW:
 
     @torch.no_grad()
     def step(self, lr: float, grads: dict[str, Tensor], clip: Tensor) -> None:
-        """One update with every gradient times `clip`, a scalar on the gradients' device."""
+        """One update with every gradient times `clip`, a scalar on the gradients' device; none where that is NaN."""
         self.steps += 1
         plain = []
         for name, slot in self.states.items():
@@ -127,12 +127,14 @@ class AdamW:
             grads = [grad.to(where, torch.float32) for _, grad in group]
             torch._foreach_mul_(grads, clip.to(where))
             masters = [slot.master if slot.master is not None else local(slot.param) for slot, _ in group]
-            self._fused(group, masters, grads, lr, decay)
+            self._fused(group, masters, grads, lr, decay, clip.to(where).isnan().float())
             for (slot, _), master in zip(group, masters, strict=True):
                 if slot.master is not None:
                     local(slot.param).copy_(master)
 
-    def _fused(self, group: Updates, masters: list[Tensor], grads: list[Tensor], lr: float, decay: float) -> None:
+    def _fused(
+        self, group: Updates, masters: list[Tensor], grads: list[Tensor], lr: float, decay: float, skip: Tensor
+    ) -> None:
         step = torch.tensor(float(self.steps), device=grads[0].device)
         torch._fused_adamw_(
             masters,
@@ -148,6 +150,7 @@ class AdamW:
             eps=self.options.eps,
             amsgrad=False,
             maximize=False,
+            found_inf=skip,
         )
 
     def state(self) -> Iterator[tuple[str, str, Tensor]]:

@@ -27,6 +27,7 @@ from trainwright.train.schedule import Schedule
 from trainwright.train.world import World, broadcast_from_first, on_all_ranks
 
 LONGEST_DEFAULT = 8192
+RANDOM = "random"  # as --base: adapters on random weights, to measure speed
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ def assemble(config: TrainConfig, world: World) -> Parts:
     checked = on_all_ranks(world, lambda: check(config, world))
     config, folder = checked.config, Path(checked.config.folder)
     engine = Engine(checked.shape, checked.plan, engine_options(config), world.device, checked.objective)
-    if config.base:
+    if config.base and config.base != RANDOM:
         on_all_ranks(world, lambda: load_base(engine, config.base))
         checked.objective.based(engine)
     pin = world.device.type == "cuda"

@@ -103,9 +103,7 @@ class Nowhere(Shell):
     """A machine with Slurm's commands and no cluster."""
 
     def run(self, command: Sequence[str], text: str = "", timeout: float = 120.0) -> Done:
-        return Done(
-            1, "", "scontrol: error: fetch_config\nscontrol: fatal: Could not establish a configuration\n"
-        )
+        return Done(1, "", "scontrol: error: fetch_config\nscontrol: fatal: Could not establish a configuration\n")
 
 
 def test_a_machine_without_a_cluster_is_an_answer() -> None:

@@ -119,7 +119,9 @@ def test_dino_follows_the_paper_step_by_step(tmp_path):
     batches = [Loader(samples, images, images).step(images * n).microbatches[0] for n in range(steps)]
     decayed = [p for p in student.parameters() if p.requires_grad and p.ndim > 1]
     plain = [p for p in student.parameters() if p.requires_grad and p.ndim <= 1]
-    optimizer = torch.optim.AdamW([{"params": decayed}, {"params": plain, "weight_decay": 0.0}], lr=LR, betas=(0.9, 0.95))
+    optimizer = torch.optim.AdamW(
+        [{"params": decayed}, {"params": plain, "weight_decay": 0.0}], lr=LR, betas=(0.9, 0.95)
+    )
     centre, ours, theirs = torch.zeros(33), [], []
     for step, batch in enumerate(batches):
         crops = [part.detach() for group in objective.cropped(batch) for part in group.split(images)]

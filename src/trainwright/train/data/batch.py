@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -36,5 +37,6 @@ class Batch:
         self.targets[rows] = IGNORED
 
     def _map(self, change: Callable[[Tensor], Tensor]) -> Batch:
-        tensors = {f.name: getattr(self, f.name) for f in fields(self)}
-        return type(self)(**{k: change(v) if isinstance(v, Tensor) else v for k, v in tensors.items()})
+        values: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
+        values |= {name: change(value) for name, value in values.items() if isinstance(value, Tensor)}
+        return type(self)(**values)

@@ -205,7 +205,8 @@ def write_rows(
     folder.mkdir(parents=True, exist_ok=True)
     dtype = "uint16" if identity.vocab <= 1 << 16 else "uint32"
     code = "H" if dtype == "uint16" else "I"
-    tokens, mask, starts, shards = array(code), array(code), array("Q", [0]), []
+    tokens, mask, starts = array(code), array(code), array("Q", [0])
+    shards: list[tuple[Shard, Shard]] = []
 
     def flush(last: bool) -> None:
         if last:
@@ -213,8 +214,8 @@ def write_rows(
             mask.append(0)
             starts.append(len(tokens))
         name = f"shard-{len(shards):05d}"
-        shards.append(tuple(_write_shard(place, name, values, starts) for place, values in
-                            ((folder, tokens), (folder / LOSS, mask))))  # fmt: skip
+        both = _write_shard(folder, name, tokens, starts), _write_shard(folder / LOSS, name, mask, starts)
+        shards.append(both)
         del tokens[:], mask[:], starts[1:]
 
     for row in rows:
@@ -247,5 +248,6 @@ def _write_shard(folder: Path, name: str, values: Any, starts: Any) -> Shard:
     data, index = values.tobytes(), starts.tobytes()
     write_durably(folder / f"{name}.bin", data)
     write_durably(folder / f"{name}.idx", index)
-    digests = (hashlib.sha256(part).hexdigest() for part in (data, index))
-    return Shard(name, len(values), len(starts) - 1, *digests)
+    return Shard(
+        name, len(values), len(starts) - 1, hashlib.sha256(data).hexdigest(), hashlib.sha256(index).hexdigest()
+    )

@@ -43,8 +43,9 @@ class PairSamples(ChatSamples):
 
     def batch(self, ids: Sequence[SampleId]) -> Batch:
         batch = super().batch(ids)
-        columns = (batch.tokens, batch.targets, batch.positions, batch.documents)
-        return PairBatch(*(c if c is None else c.view(2 * len(ids), -1) for c in columns))
+        tokens, targets, positions = (c.view(2 * len(ids), -1) for c in (batch.tokens, batch.targets, batch.positions))
+        documents = None if batch.documents is None else batch.documents.view(2 * len(ids), -1)
+        return PairBatch(tokens, targets, positions, documents)
 
 
 class PairBatch(Batch):

@@ -1,6 +1,6 @@
 """Images as samples, with the interface of prepared tokens: the n-th sample of the job is known for every n, so that
-order and resume are exact. Sources are folders and tar files of images (`data/images.py`), `.npy` arrays with any number
-of channels, and a built-in set of textures."""
+order and resume are exact. Sources are folders and tar files of images (`data/images.py`), `.npy` arrays with any
+number of channels, and a built-in set of textures."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from trainwright.train.data.image_batch import ImageBatch
 from trainwright.train.data.image_decoders import Decoder, decoder
 from trainwright.train.data.images import list_images
 from trainwright.train.data.loader import Options, SampleId
-from trainwright.train.data.shuffle import Permutation, mix
+from trainwright.train.data.shuffle import Permutation, mix, uniform
 
 BUILT_IN = "builtin:textures"
 ARRAYS = {"|u1": torch.uint8, "<u2": torch.int16}  # dtypes of .npy files; 16 bits are shifted down to 8
@@ -34,6 +34,7 @@ class ImageSource(Protocol):
     where: str
     labels: list[int]
     fingerprint: str
+    in_memory: bool  # nothing to decode: threads would only be in each other's way
 
     def read(self, index: int, out: Tensor) -> None:
         """Write image `index` into `out`, uint8 [channels, side, side]."""
@@ -42,7 +43,7 @@ class ImageSource(Protocol):
 class Textures:
     """Ten classes of textures, made in memory: present on any machine, and a class can be told from its texture."""
 
-    where, count, classes = BUILT_IN, 4096, 10
+    where, count, classes, in_memory = BUILT_IN, 4096, 10, True
 
     def __init__(self, channels: int, side: int) -> None:
         self.labels = [i % self.classes for i in range(self.count)]
@@ -67,6 +68,8 @@ class Textures:
 
 class Pictures:
     """Encoded images in folders or tar files, decoded to their largest square."""
+
+    in_memory = False
 
     def __init__(self, name: str, channels: int) -> None:
         if channels != 3:
@@ -99,6 +102,8 @@ def _largest_square(width: int, height: int) -> tuple[int, int, int, int, bool]:
 
 class Arrays:
     """`.npy` files of [channels, height, width], a class per folder: microscopy has more channels than a photograph."""
+
+    in_memory = False
 
     def __init__(self, name: str, channels: int) -> None:
         self.where, self.channels = name, channels
@@ -182,15 +187,14 @@ class ImageSamples:
 
     def batch(self, ids: Sequence[SampleId]) -> ImageBatch:
         images = torch.empty(len(ids), self.channels, self.side, self.side, dtype=torch.uint8)
-        dice = torch.empty(len(ids), self.numbers)
-        list(self.pool.map(lambda row: self._fill(images[row], dice[row], ids[row]), range(len(ids))))
+        read = self.source.read
+        if self.source.in_memory:
+            for image, which in zip(images, ids, strict=True):
+                read(which.sample, image)
+        else:
+            list(self.pool.map(lambda row: read(ids[row].sample, images[row]), range(len(ids))))
+        dice = uniform([mix(which.sample, mix(which.epoch, self.options.seed)) for which in ids], self.numbers)
         return ImageBatch(images, torch.tensor([self.source.labels[which.sample] for which in ids]), dice)
 
     def grouped_batch(self, ids: Sequence[SampleId]) -> ImageBatch:
         return self.batch(ids)
-
-    def _fill(self, image: Tensor, dice: Tensor, which: SampleId) -> None:
-        self.source.read(which.sample, image)
-        if self.numbers:
-            seed = mix(which.sample, mix(which.epoch, self.options.seed)) >> 1
-            torch.rand(self.numbers, generator=torch.Generator().manual_seed(seed), out=dice)

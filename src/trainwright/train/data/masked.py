@@ -11,7 +11,7 @@ from torch import Tensor
 
 from trainwright.train.data.batch import IGNORED, Batch
 from trainwright.train.data.loader import Options, SampleId, Samples
-from trainwright.train.data.shuffle import mix
+from trainwright.train.data.shuffle import mix, uniform
 from trainwright.train.data.source import TokenSource
 from trainwright.train.data.special_tokens import SpecialTokens, special_tokens
 
@@ -66,11 +66,8 @@ class MaskedSamples(Samples):
     def _chosen(self, tokens: Tensor, ids: Sequence[SampleId]) -> tuple[Tensor, Tensor]:
         """Which tokens are to be predicted, and the tokens with those replaced."""
         width = tokens.shape[1]
-        numbers = torch.empty(3, len(ids), width)
-        for row, which in enumerate(ids):
-            seed = mix(which.sample, mix(which.epoch, mix(which.source, self.options.seed)))
-            numbers[:, row] = torch.rand(3, width, generator=torch.Generator().manual_seed(seed >> 1))
-        choice, action, word = numbers
+        seeds = [mix(which.sample, mix(which.epoch, mix(which.source, self.options.seed))) for which in ids]
+        choice, action, word = torch.split(uniform(seeds, 3 * width), width, dim=1)
         chosen = (choice < self.masking.rate) & ~torch.isin(tokens, self.spared)
         random = self.replacements[(word * len(self.replacements)).long()]
         replaced = torch.where(chosen & (action < MASKED), self.special.mask, tokens)

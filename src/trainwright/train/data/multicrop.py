@@ -1,6 +1,6 @@
 """Random crops and colours of images, for a whole batch on its device. Cropping, resizing, mirroring and blurring are
-linear in rows and in columns, so each crop is two matrix products per image; brightness, contrast, saturation and hue are
-linear in the colours, so together they are one small matrix per image. All random numbers come with the batch."""
+linear in rows and in columns, so each crop is two matrix products per image; brightness, contrast, saturation and hue
+are linear in the colours, so together they are one small matrix per image. All random numbers come with the batch."""
 
 from __future__ import annotations
 

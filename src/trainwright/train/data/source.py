@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from trainwright.errors import UserError
+from trainwright.train.data.builtin import PROTEINS, builtin_folder
 from trainwright.train.data.format import TOKENIZER, Manifest, Shard, beside, check_sizes, read_manifest, same_tokenizer
 
 # Signed views: torch widens those several times faster, and `widen` corrects the sign.
@@ -172,8 +173,10 @@ def open_files(name: str, cache: Path | None = None) -> Files:
 
         return Bucket(name, cache or cache_home() / "s3")
     if name.startswith("builtin:"):
+        if name == PROTEINS:
+            return Folder(builtin_folder(name))
         if name != "builtin:stdlib":
-            raise UserError(f"no such built-in corpus {name!r}", fix="use builtin:stdlib")
+            raise UserError(f"no such built-in corpus {name!r}", fix=f"use builtin:stdlib or {PROTEINS}")
         return Folder(stdlib_folder())
     if not Path(name).is_dir():
         raise UserError("no such data folder", where=name, fix="prepare it with `trainwright data prepare`")

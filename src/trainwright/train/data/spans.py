@@ -1,4 +1,4 @@
-"""Samples for span corruption (T5): spans of a sample are cut out, and are what the decoder has to give back. All samples
+"""Samples for span corruption (T5): spans of a sample are cut out, and the decoder has to give them back. All samples
 have one length on both sides, so nothing is padded. The choice depends on seed, epoch and sample alone."""
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class SpanSamples(Samples):
             noise = self._noise(torch.Generator().manual_seed(seed >> 1))
             tokens[row] = self._without(plain.tokens[row], noise)
             targets[row] = self._without(plain.tokens[row], ~noise, first=True)
-        return Batch(tokens, targets, torch.arange(self.lengths.inputs).expand_as(tokens))
+        return Batch(tokens, targets, torch.arange(self.lengths.inputs).repeat(len(ids), 1))
 
     def _noise(self, generator: torch.Generator) -> Tensor:
         """Which tokens are cut out: spans of random lengths between stretches of random lengths, a stretch first."""

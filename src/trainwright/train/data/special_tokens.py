@@ -1,4 +1,4 @@
-"""The special tokens that an objective needs (mask, begin, end, sentinels), found in the tokenizer of the data. A tokenizer
+"""The special tokens that an objective needs (mask, begin, end), found in the tokenizer of the data. A tokenizer
 without one gets it from the ids that the model has and the tokenizer does not use."""
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def special_tokens(identity: TokenizerId, content: bytes | None, vocab: int) -> 
         at = next(free, None) if at is None else at
         if at is None:
             raise UserError(
-                f"the tokenizer has no {what} token ({' or '.join(names)}), and the model's {vocab:,} ids are all taken",
+                f"the tokenizer has no {what} token ({' or '.join(names)}) and uses all of the model's {vocab:,} ids",
                 fix="a tokenizer with that token, or a model with a larger vocabulary",
             )
         return int(at)

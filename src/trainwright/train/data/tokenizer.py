@@ -43,7 +43,9 @@ class ByteTokenizer:
 class ProteinTokenizer:
     """ESM-2's alphabet: one token per residue, between <cls> and <eos>; an unknown letter is <unk>."""
 
-    words = ["<cls>", "<pad>", "<eos>", "<unk>", "L", "A", "G", "V", "S", "E", "R", "T", "I", "D", "P", "K", "Q", "N", "F", "Y", "M", "H", "W", "C", "X", "B", "U", "Z", "O", ".", "-", "<null_1>", "<mask>"]  # fmt: skip
+    words = (
+        "<cls>", "<pad>", "<eos>", "<unk>", *"LAGVSERTIDPKQNFYMHWCXBUZO.-", "<null_1>", "<mask>",
+    )  # fmt: skip
     id = TokenizerId(PROTEINS, vocab=len(words), eos=2)
 
     def __init__(self) -> None:
@@ -91,7 +93,8 @@ BUILT_IN: dict[str, Callable[[], Tokenizer]] = {"bytes": ByteTokenizer, PROTEINS
 
 
 def open_tokenizer(name: str, end: str = "") -> Tokenizer:
-    """`bytes`, `esm2` (residues of proteins), or the path of a tokenizer.json (or of a folder that holds one), with the word that ends a document."""
+    """`bytes`, `esm2` (residues of proteins), or the path of a tokenizer.json (or of a folder that holds one), with the
+    word that ends a document."""
     if name in BUILT_IN:
         return BUILT_IN[name]()
     return FileTokenizer(tokenizer_file(name), end)

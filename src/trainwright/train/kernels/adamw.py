@@ -37,6 +37,8 @@ def adamw_split(
         from trainwright.train.kernels.adamw_triton import launch
 
         return launch(tensors, clip, lr, beta1, beta2, eps, decay, correct1, correct2)
+    if clip.isnan():
+        return None
     high, low, first, second, grad = tensors
     grad = grad.float() * clip
     master = join(high, low)

@@ -15,11 +15,12 @@ def _update(
     high, low, first, second, grad, clip, count, lr, beta1, beta2, eps, decay, correct1, correct2, BLOCK: tl.constexpr
 ):
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    here = at < count
+    factor = tl.load(clip)
+    here = (at < count) & (factor == factor)  # a factor that is not a number: no update
     upper = tl.load(high + at, mask=here).to(tl.int16, bitcast=True).to(tl.int32)
     lower = tl.load(low + at, mask=here).to(tl.int32)
     master = ((upper << 16) + lower).to(tl.float32, bitcast=True)
-    g = tl.load(grad + at, mask=here).to(tl.float32) * tl.load(clip)
+    g = tl.load(grad + at, mask=here).to(tl.float32) * factor
     m = tl.load(first + at, mask=here)
     v = tl.load(second + at, mask=here)
     m += (g - m) * (1 - beta1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -90,7 +91,6 @@ class Encoder(nn.Module):
         self, shape: ModelShape, layers: Iterable[int] | None = None, first: bool = True, last: bool = True
     ) -> None:
         super().__init__()
-        assert first and last, "an encoder is not cut into pipeline stages"
         self.shape, self.first, self.last = shape, True, True
         types = TOKEN_TYPES.get(shape.family, 0)
         self.embed = nn.Embedding(shape.vocab, shape.hidden)
@@ -112,7 +112,7 @@ class Encoder(nn.Module):
     def forward(self, tokens: Tensor, inputs: EncoderInputs) -> Tensor:
         """Tokens [b, s] to logits, or to the loss."""
         x = self.hidden(tokens, inputs).flatten(0, 1)
-        x = self.head(x if inputs.chosen is None else x[inputs.chosen])
+        x = self.head(x if inputs.chosen is None else x.index_select(0, inputs.chosen))
         if inputs.targets is None:
             logits = F.linear(x, self.embed.weight, self.head.bias)
             return logits.view(*tokens.shape, -1) if inputs.chosen is None else logits
@@ -139,12 +139,13 @@ class Encoder(nn.Module):
 
 
 def biased_cross_entropy(
-    x: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, scale: Tensor, *place: object
+    x: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, scale: Tensor, group: Any = None, first_row: int = 0
 ) -> Tensor:
     """`chunked_cross_entropy` of an output table with a bias, which becomes one more column of it."""
     ones = F.pad(torch.ones_like(x[:, :1]), (0, BIAS_COLUMNS - 1))
     column = F.pad(bias[:, None], (0, BIAS_COLUMNS - 1))
-    return chunked_cross_entropy(torch.cat([x, ones], 1), torch.cat([weight, column], 1), targets, scale, *place)
+    table = torch.cat([weight, column], 1)
+    return chunked_cross_entropy(torch.cat([x, ones], 1), table, targets, scale, group, first_row)
 
 
 MODEL = Encoder

@@ -31,7 +31,8 @@ def t5_name(shape: ModelShape, name: str) -> str:
     last = 2 if side == "decoder" else 1
     gated = shape.activation == "geglu"
     rest = {
-        "attention_norm": "0.layer_norm", "attention.qkv": "0.SelfAttention.{part}", "attention.out": "0.SelfAttention.o",
+        "attention_norm": "0.layer_norm", "attention.qkv": "0.SelfAttention.{part}",
+        "attention.out": "0.SelfAttention.o",
         "cross_norm": "1.layer_norm", "cross.q": "1.EncDecAttention.q", "cross.kv": "1.EncDecAttention.{part}",
         "cross.out": "1.EncDecAttention.o", "mlp_norm": f"{last}.layer_norm",
         "mlp.gate": f"{last}.DenseReluDense.wi_0",
@@ -66,7 +67,8 @@ T5: dict[str, Family] = {
          "num_heads": "heads", "layer_norm_epsilon": "norm_eps", "tie_word_embeddings": "tied"},
         features={"kind": "encoder-decoder", "norm": "rmsnorm", "position": "relative"},
         defaults={"layer_norm_epsilon": 1e-6, "tie_word_embeddings": True},
-        fixed={"is_encoder_decoder": True, "relative_attention_num_buckets": 32, "relative_attention_max_distance": 128},
+        fixed={"is_encoder_decoder": True, "relative_attention_num_buckets": 32,
+               "relative_attention_max_distance": 128},
         special=_t5, special_keys=(*DERIVED, "num_decoder_layers"), write=_write,
     ),
 }  # fmt: skip

@@ -34,8 +34,8 @@ def attend_images(q: Tensor, k: Tensor, v: Tensor, groups: Groups) -> Tensor:
     heads, width = q.shape[1], q.shape[3]
     for images, tokens in groups:
         end = begin + images * tokens
-        own = (x[0, :, begin:end].view(heads, images, tokens, width).transpose(0, 1) for x in (q, k, v))
-        attended = F.scaled_dot_product_attention(*own)  # [images, heads, tokens, d]
+        own = [x[0, :, begin:end].view(heads, images, tokens, width).transpose(0, 1) for x in (q, k, v)]
+        attended = F.scaled_dot_product_attention(own[0], own[1], own[2])  # [images, heads, tokens, d]
         parts.append(attended.transpose(0, 1).reshape(heads, images * tokens, width))
         begin = end
     return torch.cat(parts, dim=1)[None]
@@ -53,7 +53,6 @@ class VisionTransformer(nn.Module):
         classes: bool = True,
     ) -> None:
         super().__init__()
-        assert first and last, "a vision transformer is not cut into pipeline stages"
         self.shape, self.first, self.last = shape, True, True
         self.patch = Linear(shape.channels * shape.patch**2, shape.hidden)
         self.cls = nn.Parameter(torch.empty(1, shape.hidden))

@@ -1,5 +1,5 @@
-"""DINO (arXiv 2104.14294): a student learns to give its small and large crops of an image the output that its teacher, a
-moving average of it, gives the other large crop. No labels; evaluated by nearest neighbours."""
+"""DINO (arXiv 2104.14294): a student learns to give its crops of an image the output that its teacher, a moving
+average of it, gives the other large crop. No labels; evaluated by nearest neighbours."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from trainwright.train.models.decoder import Linear
 from trainwright.train.models.initialise import normal
 from trainwright.train.models.shape import ModelShape, attention_parameters, mlp_parameters
 from trainwright.train.models.vision import VisionTransformer
-from trainwright.train.objectives.base import Objective
 from trainwright.train.neighbours import nearest_neighbour_accuracy
+from trainwright.train.objectives.base import Objective
 from trainwright.train.parallel.layout import Layout
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class StudentAndTeacher(nn.Module):
                 inputs.sums[-1] += len(goal)
         images = len(inputs.counts)
         output = self.student(crops)
-        temperature = torch.tensor(inputs.temperature, device=goal.device)
+        temperature = torch.full((), inputs.temperature, device=goal.device)  # a copy from the host would wait
         loss = self.loss(
             output.view(-1, images, output.shape[-1]), goal.view(GLOBALS, images, -1), inputs.centre, temperature
         )
@@ -112,9 +112,9 @@ def dino_loss(student: Tensor, teacher: Tensor, centre: Tensor, temperature: Ten
     small = len(student) - GLOBALS
     wanted = torch.cat([goal.flip(0), goal.sum(0, keepdim=True).expand(small, -1, -1)])
     scores = student.float() / STUDENT_TEMPERATURE
-    terms = torch.tensor([1.0] * GLOBALS + [float(GLOBALS)] * small, device=scores.device)[:, None]
-    pairs = GLOBALS * len(student) - GLOBALS
-    return (terms * scores.logsumexp(-1) - (wanted * scores).sum(-1)).sum(0) / pairs
+    normaliser = scores.logsumexp(-1)
+    total = normaliser[:GLOBALS].sum(0) + GLOBALS * normaliser[GLOBALS:].sum(0) - (wanted * scores).sum((0, 2))
+    return total / (GLOBALS * len(student) - GLOBALS)
 
 
 class Dino(Objective):
@@ -174,7 +174,7 @@ class Dino(Objective):
     # State.
 
     def attach(self, engine: Engine) -> None:
-        self.step = lambda: engine.optimizer.steps
+        self.optimizer = engine.optimizer
         pairs = {name: STUDENT + name.removeprefix(TEACHER) for name in engine.frozen}
         self.teacher = MovingAverage(engine.frozen, engine.optimizer, pairs)
         self.centre = torch.zeros(self.prototypes, device=engine.device)
@@ -204,7 +204,8 @@ class Dino(Objective):
         self.teacher.update(self.options.teacher_momentum + (1 - self.options.teacher_momentum) * rise)
         if engine.plan.world > 1:
             dist.all_reduce(self.sums)
-        self.centre.lerp_(self.sums[:-1] / self.sums[-1], 1 - CENTRE_MOMENTUM)
+        mean = self.sums[:-1] / self.sums[-1]
+        self.centre.lerp_(torch.where(mean.isfinite(), mean, self.centre), 1 - CENTRE_MOMENTUM)
 
     def state(self) -> dict[str, Tensor]:
         return {**self.teacher.state(), "centre": self.centre}
@@ -214,7 +215,7 @@ class Dino(Objective):
 
     def progress(self) -> float:
         """The share of the steps that is done."""
-        return min(1.0, self.step() / self.options.steps)
+        return min(1.0, self.optimizer.steps / self.options.steps)
 
     def temperature(self) -> float:
         share = min(1.0, self.progress() / TEMPERATURE_WARMUP)

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from trainwright.errors import UserError
 from trainwright.train.base_weights import REFERENCE
 from trainwright.train.data.batch import IGNORED, Batch
+from trainwright.train.data.builtin import PAIRS, builtin_folder
 from trainwright.train.data.chat_samples import PairSamples
 from trainwright.train.data.loader import Options, Samples, open_samples
 from trainwright.train.lora import adapters_off
@@ -63,7 +64,8 @@ class PolicyAndReference(nn.Module):
             start = (self.policy if self.reference is None else self.reference)(tokens, plain)
         gain = self.beta * (self.policy(tokens, plain) - start)
         margin = gain[0::2] - gain[1::2]
-        assert inputs.targets is not None and inputs.scale is not None
+        assert inputs.targets is not None
+        assert inputs.scale is not None
         counts = (inputs.targets[0::2] != IGNORED).any(1)
         if not torch.is_grad_enabled():
             self.right.append(torch.stack([((margin > 0) & counts).sum(), counts.sum()]))
@@ -78,6 +80,7 @@ class DirectPreference(CausalLM):
             raise UserError("DPO has no model to begin with and to stay near to", fix="--base FOLDER")
 
     def open_data(self, names: Sequence[str], options: Options, cache: Path | None, held: bool) -> Samples:
+        names = [str(builtin_folder(name, options.sequence)) if name == PAIRS else name for name in names]
         whole = replace(options, sequence=2 * options.sequence)  # a sample is a pair of rows
         return open_samples(names, whole, cache, self.shape.vocab, held, PairSamples)
 

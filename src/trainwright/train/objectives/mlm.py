@@ -32,7 +32,7 @@ class MaskedLM(Objective):
         """BERT and RoBERTa fill each sample with sentences, across documents, between a begin and an end token; ESM-2
         keeps proteins apart, and the data hold those tokens."""
         wrap = self.shape.family in TOKEN_TYPES
-        rate = self.settings.mask_rate if self.settings else Masking.rate
+        rate = self.settings.mask_rate if self.settings else Masking().rate
         masking = Masking(rate, wrap, not wrap, self.shape.vocab)
         if wrap:
             options = replace(options, sequence=options.sequence - 2, isolate=False)
@@ -48,7 +48,7 @@ class MaskedLM(Objective):
             mask=bidirectional_mask(batch.tokens, batch.documents, batch.mixed_rows),
             embed_scale=batch.embed_scale,
             chosen=chosen,
-            targets=targets if chosen is None else targets[chosen],
+            targets=targets if chosen is None else targets.index_select(0, chosen),
             scale=scale,
         )
 

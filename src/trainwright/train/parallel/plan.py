@@ -91,7 +91,7 @@ class ParallelPlan:
             return f"{stages} pipeline stages, but {shape.name} has only {shape.layers} layers"
         if self.virtual_stages > 1 and self.pp == 1:
             return f"virtual_stages={self.virtual_stages} needs a pipeline, but pp is 1"
-        if seq > shape.longest_sequence and shape.position == "learned":
+        if seq > shape.longest_sequence and shape.position == "learned" and shape.kind != "vision":
             return f"sequences of {seq} tokens, but {shape.name} has {shape.longest_sequence} learned positions"
         if self.ep > 1 and not shape.experts:
             return f"ep={self.ep} spreads experts, but {shape.name} has none"

@@ -70,9 +70,9 @@ def apply_tensor_encoder(model: Encoder, layout: Layout) -> None:
         table.rank, table.ranks = layout.tensor_rank, layout.plan.tp
     if model.types is not None:
         _swap(model.types, CopiedEmbedding, layout)
-    for norm in (model.embed_norm, model.norm, model.head.norm):
-        if norm is not None:
-            _swap(norm, SliceLayerNorm, layout)
+    for outer in (model.embed_norm, model.norm, model.head.norm):
+        if outer is not None:
+            _swap(outer, SliceLayerNorm, layout)
     _swap(model.head.dense, CopiedLinear, layout)
     _swap(model.head, type(model.head), layout, bias=0)
     model.loss = partial(sliced_loss, group=layout.tensor_group, first_row=first_row)
