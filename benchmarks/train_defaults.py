@@ -18,12 +18,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
-from train_gpu import EIGHT_WIDE, ONE_B
+from train_gpu import EIGHT_WIDE, GPT2, MOE, ONE_B
 
 from trainwright.train.models.shape import ModelShape
 
 GIB = 2**30
-SHAPES = {"1b": ONE_B, "8b": EIGHT_WIDE}
+SHAPES = {"1b": ONE_B, "8b": EIGHT_WIDE, "moe": MOE, "gpt2": GPT2}
+SIZES = {"moe": (4096, 8), "gpt2": (1024, 64)}  # sequence and batch; the others: 8192 and 8
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,8 @@ class Run:
 
 
 def runs(shape: str) -> list[Run]:
+    if shape in SIZES:
+        return [Run(shape, "defaults", ()), Run(shape, "one document", ("--no-isolate",))]
     return [
         Run(shape, "defaults", ()),
         Run(shape, "micro-batch 1", ("--micro-batch", "1")),
@@ -50,7 +53,17 @@ def measure(shape: ModelShape, run: Run, data: str, steps: int) -> dict[str, obj
         fields = {key: value for key, value in asdict(shape).items() if key not in ("name", "source")}
         (Path(folder) / "model.json").write_text(json.dumps(fields))
         words = [sys.executable, "-m", "trainwright.train", "--model", f"{folder}/model.json", "--data", data]
-        words += ["--sequence", "8192", "--batch", "8", "--steps", str(steps), "--folder", f"{folder}/run"]
+        sequence, batch = SIZES.get(run.case, (8192, 8))
+        words += [
+            "--sequence",
+            str(sequence),
+            "--batch",
+            str(batch),
+            "--steps",
+            str(steps),
+            "--folder",
+            f"{folder}/run",
+        ]
         began = time.perf_counter()
         done = subprocess.run([*words, "--checkpoint-every", "never", *run.flags], capture_output=True, text=True)
         if done.returncode:
@@ -73,7 +86,7 @@ def measure(shape: ModelShape, run: Run, data: str, steps: int) -> dict[str, obj
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--only", default="", help="names of cases, with commas: 1b, 8b")
+    parser.add_argument("--only", default="", help="names of cases, with commas: 1b, 8b, moe, gpt2")
     parser.add_argument("--data", default="builtin:stdlib", help="a prepared folder")
     parser.add_argument("--steps", type=int, default=20, help="steps of each run")
     parser.add_argument("--json", type=Path, help="write the results there")
@@ -82,7 +95,7 @@ def main() -> int:
         print("train_defaults: needs an NVIDIA GPU", file=sys.stderr)
         return 2
     wanted, results = set(filter(None, args.only.split(","))), []
-    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, {args.data}, sequence 8192, batch 8")
+    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, {args.data}")
     for run in (run for name in SHAPES if not wanted or name in wanted for run in runs(name)):
         try:
             row = measure(SHAPES[run.case], run, args.data, args.steps)
@@ -91,7 +104,7 @@ def main() -> int:
             continue
         results.append(row)
         print(
-            f"{run.case:3} {run.what:16} micro-batch {row['micro_batch']}  {row['tokens_per_s']:9,.0f} tokens/s  "
+            f"{run.case:4} {run.what:16} micro-batch {row['micro_batch']}  {row['tokens_per_s']:9,.0f} tokens/s  "
             f"MFU {row['mfu']:.1%}  {row['memory_gib']:6.1f} GiB  loss {row['loss']:.4f}  {row['whole_s']:4.0f} s",
             flush=True,
         )

@@ -27,6 +27,7 @@ from trainwright.train.data.batch import Batch
 from trainwright.train.engine import Engine, EngineOptions
 from trainwright.train.flops import flops_per_token, mfu
 from trainwright.train.metrics import peak_flops
+from trainwright.train.models.hf_config import config_of
 from trainwright.train.models.shape import ModelShape, lookup
 from trainwright.train.parallel.plan import ParallelPlan
 
@@ -34,6 +35,7 @@ GIB = 2**30
 ONE_B = replace(lookup("llama3.2-1b"), name="llama-1b-untied", tied=False)
 EIGHT_WIDE = replace(lookup("llama3-8b"), name="llama-8b-width-8-layers", layers=8)
 GPT2 = lookup("gpt2-124m")
+MOE = replace(lookup("qwen3-30b-a3b"), name="qwen3-30b-a3b-4-layers", layers=4)
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,9 @@ CASES = [
     Case("gpt2", GPT2, "trainwright", 64, seq=1024, quick=True),
     Case("gpt2", GPT2, "hf-eager", 32, seq=1024),
     Case("gpt2", GPT2, "hf-compiled", 32, seq=1024, quick=True),
+    Case("moe", MOE, "trainwright", 8, seq=4096, quick=True),
+    Case("moe", MOE, "trainwright", 4, seq=4096),
+    Case("moe", MOE, "hf-eager", 8, seq=4096, quick=True),
 ]
 
 
@@ -89,8 +94,10 @@ def our_step(case: Case) -> Callable[[Batch], torch.Tensor]:
 
 
 def peer_step(case: Case) -> Callable[[Batch], torch.Tensor]:
-    """Hugging Face with SDPA, fused AdamW, fp32 weights under bf16 autocast, eager or compiled."""
-    model = peer_model(case.shape, case.seq).to("cuda")
+    """Hugging Face with SDPA, fused AdamW, fp32 weights under bf16 autocast, eager or compiled; of a mixture of experts
+    bf16 weights, which its grouped products need."""
+    with torch.device("cuda"):
+        model = peer_model(case.shape, case.seq).to(torch.bfloat16 if case.shape.experts else torch.float32)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
     if case.trainer == "hf-compiled":
         model.compile(dynamic=False)
@@ -108,8 +115,20 @@ def peer_step(case: Case) -> Callable[[Batch], torch.Tensor]:
 
 
 def peer_model(shape: ModelShape, seq: int) -> torch.nn.Module:
-    from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+    from transformers import (
+        AutoConfig,
+        AutoModelForCausalLM,
+        GPT2Config,
+        GPT2LMHeadModel,
+        LlamaConfig,
+        LlamaForCausalLM,
+    )
 
+    if shape.experts:
+        words = config_of(shape, "bfloat16")
+        config = AutoConfig.for_model(words.pop("model_type"), **words)
+        config._attn_implementation, config._experts_implementation = "sdpa", "grouped_mm"
+        return AutoModelForCausalLM.from_config(config)
     if shape.family == "gpt2":
         config = GPT2Config(n_embd=shape.hidden, n_layer=shape.layers, n_head=shape.heads, use_cache=False)
         config.resid_pdrop = config.embd_pdrop = config.attn_pdrop = 0.0
@@ -236,7 +255,7 @@ def rates(work: Callable[[], object], flops: int, seconds: float) -> tuple[float
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--quick", action="store_true", help="the headline cases, 5 steps each")
-    parser.add_argument("--only", default="", help="names of cases, with commas: 1b, 8b, gpt2, roof")
+    parser.add_argument("--only", default="", help="names of cases, with commas: 1b, 8b, gpt2, moe, roof")
     parser.add_argument("--trainer", default="", help="only this trainer")
     parser.add_argument("--profile", action="store_true", help="also say which kernels take the time of our steps")
     parser.add_argument("--json", type=Path, help="write the results there")

@@ -77,8 +77,9 @@ def _what_matters(cloud: Cloud) -> dict[str, list[str]]:
     return {kind: names for kind, names in cloud.census().items() if kind != "log group"}
 
 
-def cut(cloud: Cloud, count: int, seed: int) -> int:
-    """Cut points over the four ways on which an ended run can go on; how many there were."""
+def cut(cloud: Cloud, count: int, seed: int, crossed: bool = True) -> int:
+    """So many cut points on each way on which an ended run can go on; how many there were. `crossed`: also an `up` that
+    is followed by `down`, and a `down` that is followed by `up`."""
     start = cloud.calls()
     cloud.up()
     whole, calls_up = _what_matters(cloud), cloud.calls() - start
@@ -88,10 +89,12 @@ def cut(cloud: Cloud, count: int, seed: int) -> int:
     pick, total = random.Random(seed), 0
     for work, length in ((cloud.up, calls_up), (cloud.down, calls_down)):
         for again, expected in ((cloud.up, whole), (cloud.down, empty)):
+            if again != work and not crossed:
+                continue
             if work == cloud.down:
                 cloud.up()
             points = [(number, when) for number in range(1, length + 1) for when in ("before", "after")]
-            forks = Forks(cloud, set(pick.sample(points, min(count // 4, len(points)))), again, expected)
+            forks = Forks(cloud, set(pick.sample(points, min(count, len(points)))), again, expected)
             forks.run(work)
             assert not forks.failed, f"{work.__name__} cut, then {again.__name__}: {forks.failed}"
             total += forks.count
@@ -102,10 +105,10 @@ def cut(cloud: Cloud, count: int, seed: int) -> int:
 
 def test_an_ended_run_goes_on(cloud: Cloud, tmp_path: Path) -> None:
     cloud.planned(tmp_path)
-    assert cut(cloud, 8, seed=1) == 8
+    assert cut(cloud, 3, seed=1, crossed=False) == 6
 
 
 @pytest.mark.slow
 def test_an_ended_run_goes_on_from_anywhere(cloud: Cloud, tmp_path: Path) -> None:
     cloud.planned(tmp_path)
-    assert cut(cloud, 240, seed=2) >= 200
+    assert cut(cloud, 52, seed=2) == 208

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import resource
 import shutil
 import signal
 import socket
@@ -247,7 +248,9 @@ def test_from_an_empty_account_and_back_with_the_real_pcluster(
     status = json.loads(server.run("status", str(file), "--json"))
     assert (status["state"], status["queues"][0]["states"]) == ("running", {"running": 4})
     assert "p5-reservation" in server.run("status", "--all", "--region", region)
+    before = own_seconds()
     assert "unchanged        cluster p5-reservation" in server.run("up", str(file), "--yes")
+    assert own_seconds() - before < 3.0
     with slurm_behind_ssh(server, monkeypatch):
         submitted = server.run("submit", str(file), "hello", "--host", "head", "--follow")
     assert "completed, exit status 0" in submitted
@@ -259,6 +262,12 @@ def test_from_an_empty_account_and_back_with_the_real_pcluster(
     server.killed("lustre-fsx: removing", "down", str(file), "--yes", *data)
     assert "nothing of p5-reservation is left" in server.run("down", str(file), "--yes", *data)
     assert left(server, region) == {}
+
+
+def own_seconds() -> float:
+    """The processor time of the commands that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def no_secrets(server: Server, folder: Path) -> None:

@@ -47,7 +47,7 @@ MISTAKES = {
     "nodes on ParallelCluster": ({"queues": [{**QUEUE, "nodes": 2}]}, "cannot honour `nodes`"),
     "lone subnet": ({"network": {"public_subnet": "subnet-0a1b2c3d4e5f67890"}}, "but not private_subnet"),
     "more_zones without zone": ({"network": {"more_zones": ["use2-az1"]}}, "`more_zones` adds to `zone`"),
-    "ep": ({"jobs": [{**JOB, "parallel": {"ep": 2}}]}, "no expert parallelism"),
+    "ep": ({"jobs": [{**JOB, "parallel": {"ep": 2}}]}, "ep=2 spreads experts, but llama3-8b has none"),
     "os": ({"software": {"os": "alinux2"}}, "has no 'alinux2'"),
     "region": ({"region": "mars-1"}, "no region 'mars-1'"),
     "ssh_from": ({"head": {"key": "k", "ssh_from": "not-a-cidr"}}, "is no range of addresses"),

@@ -11,6 +11,7 @@ from resolving import loaded
 from trainwright.jobs.resolve import resolve_job
 from trainwright.predict.job import predict_job
 from trainwright.recipes.load import FOLDER, header, names, recipe
+from trainwright.train.models.shape import lookup
 
 # The predictor knows neither crops nor adapters: their recipes say what was measured, or what the paper says.
 UNPREDICTED = ("cpu-ddp", "dino-vit-s-16", "dino-vit-b-16", "llama3-8b-lora")
@@ -37,7 +38,8 @@ def test_it_fits_and_is_not_wasteful(name: str) -> None:
     prediction = predicted(name)
     assert prediction["memory_gib"] < 0.85 * prediction["memory_limit_gib"]
     assert prediction["recompute"] == recipe(name).recompute, "it fits as it is written"
-    assert prediction["mfu"] > 0.35
+    # Of a mixture of experts, a layer has more weights to gather per FLOP.
+    assert prediction["mfu"] > (0.25 if lookup(str(recipe(name).model)).experts else 0.35)
 
 
 @pytest.mark.parametrize("name", NAMED)

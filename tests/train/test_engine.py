@@ -145,11 +145,6 @@ def test_options_that_cannot_be_had(wrong):
         engine(**wrong)
 
 
-def test_shapes_that_are_not_trained_are_refused():
-    with pytest.raises(UserError, match="no mixture of experts"):
-        engine(replace(LLAMA, experts=8, experts_per_token=2))
-
-
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_a_step_that_is_not_finite_leaves_the_weights_alone(precision):
     """Decided on the device: the host learns of it only later."""

@@ -57,6 +57,7 @@ def curve(values: dict) -> list:
     return [(row["loss"], row["grad_norm"]) for row in metrics(settings)]
 
 
+@pytest.mark.shows("resume")
 @pytest.mark.parametrize("name", cases("roberta", "dino", "lora"))
 def test_a_stopped_run_resumes_exactly(name, tmp_path, monkeypatch):
     whole = config(name, tmp_path / "whole", data_for(name, tmp_path))
@@ -73,6 +74,7 @@ def test_a_stopped_run_resumes_exactly(name, tmp_path, monkeypatch):
     assert losses[-1] < losses[0] or name in ("dino", "dpo")  # whose losses of single batches vary more
 
 
+@pytest.mark.shows("plans")
 @pytest.mark.parametrize("name", cases("dino"))
 def test_every_plan_gives_the_curve_of_one_process(name, tmp_path):
     data = data_for(name, tmp_path)

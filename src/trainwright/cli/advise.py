@@ -58,8 +58,8 @@ def command(
     request = _request(model, tokens, flags)
     if spec_file and request.shape.experts:
         raise UserError(
-            f"no spec can be written: our trainer has dense decoders only, and {model} is a mixture of experts",
-            where="--spec", fix="leave --spec out; the offers are predicted for Megatron",
+            f"no spec can be written: {model} is a mixture of experts, and offers for these are predicted for Megatron",
+            where="--spec", fix="leave --spec out, and write the job with a recipe such as mixtral-8x7b",
         )  # fmt: skip
     for name in left_out(request.instances):
         click.echo(f"{name} is left out: too little is published about Neuron kernels", err=True)
@@ -119,7 +119,7 @@ def _print(advice: Advice, request: AdviceRequest, differences: list[WhatIf]) ->
     for offer, why in advice.runners_up:
         click.echo(f"  {offer.nodes} x {offer.instance} ({offer.kind}) {offer.setup.plan}: {why}")
     if request.shape.experts:
-        click.echo("\nno spec: our trainer has dense decoders only; the offers are predicted for Megatron")
+        click.echo("\nno spec: offers for a mixture of experts are predicted for Megatron")
     else:
         click.echo(f"\nspec\n{text_of(advice.chosen, request.tokens, request.region)}")
     click.echo(f"{advice.candidates:,} candidates, {advice.fitting:,} of them fit and have a price", err=True)

@@ -11,6 +11,7 @@ import click
 from trainwright.cli.table import columns
 
 if TYPE_CHECKING:
+    from trainwright.aws.session import Account
     from trainwright.platforms.base import ClusterStatus
     from trainwright.platforms.parallelcluster.apply.status import AwsCluster
 
@@ -64,13 +65,15 @@ def _on_aws(target: str, region: str | None, with_nodes: bool, as_json: bool, wa
     """Show a cluster on AWS; False where the target is another kind of cluster."""
     import time
 
+    from trainwright.aws.session import Account
     from trainwright.platforms.parallelcluster.apply.target import on_aws
 
     place = on_aws(target, region)
     if place is None:
         return False
+    account = Account(place[0])
     while True:
-        state = print_cluster(*place, as_json, with_nodes)
+        state = print_cluster(account, place[1], as_json, with_nodes)
         if not watch:
             break
         time.sleep(WATCH_SECONDS)
@@ -94,17 +97,15 @@ def _all_on_aws(region: str, as_json: bool) -> None:
         click.echo(columns(("CLUSTER", "STATE", "STACKS", "NODES", "PER HOUR"), table))
 
 
-def print_cluster(region: str, name: str, as_json: bool, with_nodes: bool = False) -> str:
+def print_cluster(account: Account, name: str, as_json: bool, with_nodes: bool = False) -> str:
     """Print a cluster on AWS; its state."""
-    from trainwright.aws.session import Account
     from trainwright.errors import UserError
     from trainwright.platforms.parallelcluster.apply.status import status
 
-    found = status(Account(region), name)
+    found = status(account, name)
     if found is None:
-        raise UserError(
-            f"nothing of cluster {name} is in {region}", fix=f"`trainwright status --all --region {region}`"
-        )
+        fix = f"`trainwright status --all --region {account.region}`"
+        raise UserError(f"nothing of cluster {name} is in {account.region}", fix=fix)
     click.echo(json.dumps(dataclasses.asdict(found), indent=1, default=str) if as_json else show_aws(found, with_nodes))
     return found.state
 

@@ -72,4 +72,4 @@ def _on_aws(checked: LoadedSpec, force: bool, yes: bool, dry_run: bool, as_json:
         click.echo(f"log: {view.path}", err=True)
         run(prepared.steps, view)
     click.echo(f"cluster {prepared.build.name} is up after {time.monotonic() - began:.1f} s", err=True)
-    print_cluster(prepared.build.account.region, prepared.build.name, as_json)
+    print_cluster(prepared.build.account, prepared.build.name, as_json)

@@ -3,7 +3,6 @@ own arguments."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,7 +53,7 @@ class TrainingResolver:
         if self.trainer == "script" and model is None:
             return None
         model_file = self._travelling(model)
-        self._refuse_unsupported(shape)
+        self._refuse_unsupported()
         sequence = self._sequence(shape)
         steps = self.value("steps", self.job.steps, self.recipe.steps if self.recipe else None)
         optimizer, checkpoint = self._optimizer(steps), self._checkpoint()
@@ -145,25 +144,15 @@ class TrainingResolver:
             )  # fmt: skip
         return file
 
-    def _refuse_unsupported(self, shape: ModelShape | None) -> None:
+    def _refuse_unsupported(self) -> None:
         """What our trainer does not have."""
         if not self.ours:
             return
-        if shape is not None and shape.experts:
-            self.outer.refuse(
-                MODEL, "model" if self.job.model else "recipe",
-                what=f"our trainer has no mixture of experts, and {shape.name} is one",
-                fix="choose a dense model, such as llama3.1-8b, or a recipe of another trainer",
-            )  # fmt: skip
         if self.job.workers is not None:
             self.outer.refuse(
                 MODEL, "workers", what="our trainer reads ahead in a thread and has no loader processes",
                 fix="leave `workers` out",
             )  # fmt: skip
-        if self.job.parallel is not None and self.job.parallel.ep > 1 and "parallel" not in self.arguments.values:
-            self.outer.refuse(
-                PLAN, "parallel", "ep", what="our trainer has no expert parallelism", fix="leave `ep` out"
-            )
 
     def _objective(self, shape: ModelShape | None) -> str | None:
         value = self.value("objective", self.job.objective, self.recipe.objective if self.recipe else None)
@@ -201,13 +190,11 @@ class TrainingResolver:
                 "replicate out to fill the rest",
             )  # fmt: skip
             return None
-        if self.ours and plan.ep > 1 and "parallel" in self.arguments.values:
-            self.outer.refuse(PLAN, "args", what="our trainer has no expert parallelism", fix="leave `ep` out")
         misfit = ""
         if shape is not None and self.ours:
-            misfit = plan.unsupported(shape) or replace(plan, ep=1).misfit(shape, sequence)
+            misfit = plan.unsupported(shape) or plan.misfit(shape, sequence)
         if shape is not None and misfit:
-            sizes = {axis: getattr(plan, axis) for axis in ("tp", "pp", "cp", "virtual_stages")}
+            sizes = {axis: getattr(plan, axis) for axis in ("tp", "pp", "cp", "ep", "virtual_stages")}
             used = {axis: size for axis, size in sizes.items() if size > 1}
             path = self._plan_path(used) if used else ("sequence",)
             self.outer.refuse(PLAN, *path, what=f"{shape.name}: {misfit}", fix=plan.fix(shape, ranks, sequence, 0))

@@ -97,7 +97,7 @@ def measure(shape: ModelShape, seq: int, micro: int, threads: int) -> Probe:
 def _measure(torch: Any, shape: ModelShape, seq: int, micro: int, threads: int) -> Probe:
     functional = torch.nn.functional
     h, f, d = shape.hidden, shape.ffn, shape.width_per_head
-    gated = shape.activation == "swiglu"
+    gated = shape.gated
     q, kv = shape.heads * d, shape.kv_heads * d
     weights = [torch.randn(n, k) * 0.02 for n, k in ((q + 2 * kv, h), (h, q), (f * (2 if gated else 1), h), (h, f))]
     weights += [torch.ones(h), torch.ones(h)]

@@ -55,7 +55,7 @@ def kept_per_token(s: Setup, shape: ModelShape, policy: str, norms: int) -> floa
     tp, h = s.plan.tp, shape.hidden
     eight = s.profile.fp8_bytes / 2 or FP8.get(s.profile.fusion, 1.0)
     narrow = {"fp4": FP4, "fp8": eight}.get(s.precision, 1.0)
-    gated = shape.activation == "swiglu"
+    gated = shape.gated
     visited = shape.ffn * shape.experts_per_token + shape.shared_ffn if shape.experts else shape.ffn
     mlp = (6.0 if gated else 4.0) * visited + 2.0 * h * shape.experts_per_token
     attention = 2.0 * attention_width(shape)

@@ -72,7 +72,7 @@ class LayerWork:
     @property
     def gates(self) -> int:
         """Up projections of the MLP."""
-        return 2 if self.shape.activation == "swiglu" else 1
+        return 2 if self.shape.gated else 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +257,7 @@ def elementwise_bytes(work: LayerWork, c: Constants) -> Pair:
     hidden = shape.hidden / (work.tp if work.sequence_parallel else 1)
     permuted = shape.experts_per_token * shape.hidden / work.tp * c.expert_permute_bytes
     norm = traffic.norm if shape.norm == "rmsnorm" else c.traffic["native" if fusion == "eager" else fusion].norm
-    activation = traffic.gated if shape.activation == "swiglu" else traffic.plain
+    activation = traffic.gated if shape.gated else traffic.plain
     rotary = traffic.rope if shape.position == "rope" else (0.0, 0.0)
     merged = (work.cp - 1) * MERGE_BYTES * work.q
 

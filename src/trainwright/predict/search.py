@@ -161,7 +161,8 @@ def batches(request: AdviceRequest, machines: Cluster, plan: ParallelPlan) -> It
 
 
 def trainer_for(shape: ModelShape) -> str:
-    """Our own trainer for dense decoders, which is all it has; Megatron's profile for a mixture of experts."""
+    """Our own trainer for dense decoders; for a mixture of experts Megatron's profile, of which measurements are
+    published."""
     return "megatron" if shape.experts else "trainwright"
 
 

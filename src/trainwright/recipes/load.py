@@ -13,6 +13,7 @@ from trainwright.spec.validate import validated
 
 FOLDER = Path(__file__).with_name("data")
 DEBUG = "-debug"
+AXES = ("tp", "pp", "cp", "ep", "virtual_stages")  # of a plan that the debug size does without
 STDLIB = "builtin:stdlib"
 # What an objective, or a family of models, tries things out on where it is not plain text.
 DEBUG_DATA = {
@@ -61,7 +62,7 @@ def debug(full: Recipe) -> Recipe:
         "steps": 30,
         "precision": "fp32",
         "recompute": "none",
-        "parallel": {"default": full.spread(None).model_copy(update={"tp": 1, "pp": 1, "cp": 1, "virtual_stages": 1})},
+        "parallel": {"default": full.spread(None).model_copy(update=dict.fromkeys(AXES, 1))},
         "optimizer": full.optimizer.model_copy(update={"warmup": 5, "lr": 1e-3}),
         "checkpoint": Checkpoint(steps=10, keep=2),
         "data": DEBUG_DATA.get((full.model or "").split("-")[0]) or DEBUG_DATA.get(full.objective or "", STDLIB),

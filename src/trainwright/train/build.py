@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
-from trainwright.errors import UserError
 from trainwright.train.backend import choose_backend
 from trainwright.train.lora import apply_lora, initial_adapter, is_adapter
 from trainwright.train.models.attention import ROW_STEPS
@@ -20,6 +19,7 @@ from trainwright.train.optimizer import AdamW, local
 from trainwright.train.parallel.activation import apply_checkpointing
 from trainwright.train.parallel.context import apply_context
 from trainwright.train.parallel.data import apply_data
+from trainwright.train.parallel.expert import apply_experts
 from trainwright.train.parallel.gradients import Gradients
 from trainwright.train.parallel.layout import Layout, layout
 from trainwright.train.parallel.pipeline import Pipeline, SingleStage, stage_layers
@@ -45,11 +45,6 @@ class Built:
 def build(objective: Objective, plan: ParallelPlan, options: EngineOptions, device: torch.device) -> Built:
     """Everything of an engine except the step itself."""
     shape = objective.shape
-    if shape.experts:
-        raise UserError(
-            f"{shape.name} can be predicted but not trained: the trainer has no mixture of experts",
-            fix="a dense model, such as llama3.1-8b; `trainwright catalog list --kind models` names them all",
-        )
     notes = choose_backend(options, device)
     here = layout(plan, device)
     dtype = torch.float32 if options.precision == "fp32" or here.sharded else torch.bfloat16
@@ -83,9 +78,13 @@ def _stage(
     number, stages = chunk * plan.pp + here.pipeline_rank, plan.pp * plan.virtual_stages
     with torch.device("meta"):
         layers = stage_layers(number, stages, objective.shape.layers)
-        model: Any = objective.build(layers, number == 0, number == stages - 1).to(dtype)
+        model: Any = objective.build(layers, number == 0, number == stages - 1)
+        for param in model.parameters():
+            param.data = param.data.to(dtype)  # buffers stay fp32
         if options.lora is not None:
             apply_lora(model, options.lora)
+    if objective.shape.experts:
+        apply_experts(model, here)
     if plan.tp > 1:
         (apply_tensor_encoder if objective.shape.kind == "encoder" else apply_tensor)(model, here)
     if plan.cp > 1:
@@ -105,7 +104,10 @@ def _stage(
             block.forward = torch.compile(block.forward, dynamic=False)
     if here.sharded:
         apply_data(model, here, options.precision)
-    return model.to_empty(device=device)
+    model.to_empty(device=device)
+    for buffer in model.buffers():
+        buffer.zero_()
+    return model
 
 
 def part_of(whole: Tensor, param: nn.Parameter) -> Tensor:

@@ -17,6 +17,7 @@ from trainwright.train.models.shape import ModelShape
 from trainwright.train.objectives.base import Objective
 from trainwright.train.objectives.causal_lm import CausalLM
 from trainwright.train.optimizer import AdamWOptions
+from trainwright.train.parallel.expert import ExpertBalance
 from trainwright.train.parallel.plan import ParallelPlan
 
 
@@ -63,6 +64,7 @@ class Engine:
         self.layout, self.runner, self.notes = built.layout, built.runner, built.notes
         self.params, self.frozen = built.params, built.frozen
         self.optimizer, self.gradients = built.optimizer, built.gradients
+        self.balance = ExpertBalance(shape, plan, self.runner.stages)
         self.sums: dict[str, Tensor] = {}  # fp32 gradient sums of several bf16 micro-batches
         self.collected: tuple[dict[str, Tensor], Tensor] | None = None  # gradients of all ranks, and their norm
         self.loss = torch.zeros((), device=self.device)  # of the last forward and backward pass
@@ -92,6 +94,8 @@ class Engine:
         tokens = self._global_tokens(moved)
         divisor = self.plan.data * self.plan.cp  # FSDP averages over these ranks, the loss is a sum
         inputs = [self.objective.inputs(batch, self.layout, divisor / tokens) for batch in moved]
+        if self.shape.experts:
+            self.balance.start(divisor, sum(batch.tokens.shape[0] for batch in moved))
         many = len(moved) > 1 and not self.layout.sharded
         losses = self.runner.train(inputs, self._accumulate_fp32 if many else None)
         self.loss = self._global_sum(losses) / divisor
@@ -115,6 +119,7 @@ class Engine:
         clip = (limit / (norm + 1e-6)).clamp(max=1.0) if limit else torch.ones_like(norm)
         clip = torch.where(torch.isfinite(norm) & torch.isfinite(self.loss), clip, torch.nan)
         self.optimizer.step(lr, grads, clip)
+        self.balance.update()
         self.discard()
         self.objective.after_update(self)
         return norm
@@ -122,6 +127,7 @@ class Engine:
     def discard(self) -> None:
         """Drop the gradients without an update."""
         self.sums.clear()
+        self.balance.discard()
         self.collected = None
         for param in self.params.values():
             param.grad = None
@@ -143,6 +149,7 @@ class Engine:
         state: dict = {"model": {}, "exp_avg": {}, "exp_avg_sq": {}, "step": torch.tensor(self.optimizer.steps)}
         for kind, name, tensor in self.optimizer.state():
             state[kind][name] = tensor
+        state["model"].update(self.balance.biases())
         own = self.objective.state()
         return {**state, "objective": own} if own else state
 
@@ -152,7 +159,9 @@ class Engine:
         self.optimizer.steps = int(state["step"])
         for kind in ("model", "exp_avg", "exp_avg_sq"):
             for name, value in state[kind].items():
-                self.optimizer.load(kind, name, value)
+                if name in self.params:
+                    self.optimizer.load(kind, name, value)
+        self.balance.load(state["model"])
         self.objective.loaded()
 
     def _global_tokens(self, microbatches: list[Any]) -> Tensor:

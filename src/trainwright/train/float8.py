@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from trainwright.train.models.decoder import Decoder, Linear
+from trainwright.train.models.decoder import Decoder
+from trainwright.train.models.mlp import Linear
 
 FORWARD, BACKWARD = torch.float8_e4m3fn, torch.float8_e5m2
 

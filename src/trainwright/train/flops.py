@@ -78,8 +78,9 @@ def matmul_parameters(shape: ModelShape) -> int:
 
 
 def _block_matmuls(shape: ModelShape) -> int:
-    attention = attention_parameters(replace(shape, bias=False, qkv_bias=False))
-    mlp = (3 if shape.activation in ("swiglu", "geglu") else 2) * shape.hidden
+    plain = replace(shape, bias=False, qkv_bias=False, out_bias=False, qk_norm=False, wide_qk_norm=False)
+    attention = attention_parameters(plain) - shape.latent_q - shape.latent_kv
+    mlp = (3 if shape.gated else 2) * shape.hidden
     width = shape.ffn * shape.experts_per_token + shape.shared_ffn if shape.experts else shape.ffn
     return attention + mlp * width + shape.hidden * shape.experts
 

@@ -19,22 +19,29 @@ ALIGNMENT = 64  # columns
 
 
 def chunked_cross_entropy(
-    hidden: Tensor, weight: Tensor, targets: Tensor, scale: Tensor, group: Any = None, first_row: int = 0
+    hidden: Tensor,
+    weight: Tensor,
+    targets: Tensor,
+    scale: Tensor,
+    group: Any = None,
+    first_row: int = 0,
+    cap: float = 0.0,
 ) -> Tensor:
     """`scale` times the summed cross-entropy of hidden [..., h] against the rows of weight [vocabulary, h].
 
     With `group`, each rank holds the slice of the vocabulary that begins at its `first_row`, and the loss is exact over
-    all of it; the gradient of `hidden` is then this rank's part, to be summed over the group."""
+    all of it; the gradient of `hidden` is then this rank's part, to be summed over the group. With `cap`, a logit x is
+    cap * tanh(x / cap)."""
     hidden = hidden.reshape(-1, hidden.shape[-1])
     return _ChunkedCrossEntropy.apply(  # type: ignore[no-untyped-call]
-        hidden, weight, targets.reshape(-1), scale, group, first_row
+        hidden, weight, targets.reshape(-1), scale, group, first_row, cap
     )
 
 
 class _ChunkedCrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, scale: Tensor, group: Any, first_row: int
+        ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, scale: Tensor, group: Any, first_row: int, cap: float
     ) -> Tensor:
         wanted, trained = ctx.needs_input_grad[0] or ctx.needs_input_grad[1], ctx.needs_input_grad[1]
         vocab, weight = weight.shape[0], _aligned(weight)
@@ -43,6 +50,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         weight_grad = make(weight if trained else weight[:0], dtype=torch.float32)
         total = torch.zeros((), dtype=torch.float32, device=hidden.device)
         score = _score(hidden) if group is None else _score_sharded
+        score = partial(_score_capped, score, cap) if cap else score
         rows = _chunk_rows(hidden, weight.shape[0])
         for at in range(0, hidden.shape[0], rows):
             part = hidden[at : at + rows]
@@ -62,7 +70,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         if weight_grad is not None:
             rounded = torch.empty_like(weight_grad, dtype=hidden_grad.dtype)
             torch.mul(weight_grad, upstream, out=rounded)
-        return hidden_grad.mul_(upstream), rounded, None, None, None, None
+        return hidden_grad.mul_(upstream), rounded, None, None, None, None, None
 
 
 def _aligned(weight: Tensor) -> Tensor:
@@ -105,6 +113,13 @@ def _score_whole(
     loss = ((log_sum - picked) * weight).sum()
     grad = (full - log_sum[:, None]).exp() - (columns[None] == index[:, None]).float()
     return loss, (grad * weight[:, None]).to(logits.dtype)
+
+
+def _score_capped(score: Callable[..., tuple[Tensor, Tensor]], cap: float, logits: Tensor, *rest: Any) -> Any:
+    """Any of these scores, of capped logits."""
+    bent = torch.tanh(logits.float() / cap)
+    loss, grad = score((cap * bent).to(logits.dtype), *rest)
+    return loss, (grad.float() * (1 - bent * bent)).to(logits.dtype)
 
 
 def _score_sharded(

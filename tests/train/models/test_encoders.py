@@ -44,6 +44,7 @@ def token_dropout(tokens, mask=32):
     return torch.where(masked, 0.0, (1 - 0.12) / (1 - masked.float().mean(1, keepdim=True)))
 
 
+@pytest.mark.shows("parity", "export", families=("bert", "roberta", "esm2"))
 @pytest.mark.parametrize("name", ODD)
 def test_transformers_gives_the_same_logits_and_gradients(name, tmp_path):
     transformers = pytest.importorskip("transformers")
@@ -105,6 +106,7 @@ def test_documents_see_nothing_of_each_other():
         assert torch.allclose(packed[:, part], alone, atol=1e-5)
 
 
+@pytest.mark.shows("curve", families=("bert", "roberta", "esm2"))
 @pytest.mark.parametrize("name", [n if "roberta" in n else pytest.param(n, marks=pytest.mark.slow) for n in ODD])
 def test_the_loss_curve_is_that_of_transformers(name, tmp_path):
     """Through our loader, masking, fused loss and optimizer, against transformers and torch's AdamW."""

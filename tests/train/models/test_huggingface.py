@@ -64,6 +64,7 @@ def inputs_for(model: Decoder, tokens: torch.Tensor) -> ForwardInputs:
     )
 
 
+@pytest.mark.shows("parity", "export")
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_transformers_gives_the_same_logits_and_gradients(name, tmp_path):
     transformers = pytest.importorskip("transformers")

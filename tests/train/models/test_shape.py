@@ -31,6 +31,28 @@ PUBLISHED_BILLIONS = {
     "qwen3-32b": 32.762,
     "mixtral-8x7b": 46.70,
     "mixtral-8x22b": 140.62,
+    "qwen3-30b-a3b": 30.53,
+    "qwen3-235b-a22b": 235.09,
+    "gemma2-2b": 2.614,
+    "gemma2-9b": 9.242,
+    "gemma2-27b": 27.227,
+    "gemma3-1b": 1.000,
+    "gemma3-4b": 3.880,
+    "gemma3-27b": 27.01,
+    "olmo-2-7b": 7.299,
+    "olmo-2-13b": 13.716,
+    "olmo-2-32b": 32.234,
+    "phi-3-mini": 3.821,
+    "phi-3-medium": 13.960,
+    "phi-4": 14.660,
+    "pythia-1.4b": 1.4146,
+    "pythia-6.9b": 6.857,
+    "gpt-neox-20b": 20.555,
+    "mistral-nemo-12b": 12.248,
+    "mistral-small-24b": 23.572,
+    "deepseek-v2-lite": 15.706,
+    "deepseek-v3": 671.03,
+    "kimi-k2": 1026.4,
     "falcon-7b": 6.92,
     "falcon-40b": 41.30,
     "mpt-7b": 6.649,
@@ -54,8 +76,9 @@ def test_every_shape_is_whole_and_has_a_debug_sibling(name):
     assert shape.heads % shape.kv_heads == 0
     assert small == debug_sibling(shape)
     assert parameter_count(small) < 10_000_000
-    for feature in ("norm", "norm_bias", "position", "tied", "bias", "activation", "parallel_block", "experts"):
+    for feature in ("norm", "norm_bias", "position", "tied", "bias", "activation", "parallel_block", "router"):
         assert getattr(small, feature) == getattr(shape, feature)
+    assert bool(small.experts) == bool(shape.experts)
     assert (small.kv_heads == small.heads) == (shape.kv_heads == shape.heads)
 
 

@@ -25,6 +25,7 @@ SIZES = {"layers": 3, "hidden": 52, "heads": 3, "kv_heads": 3, "head_dim": 10, "
 SHAPES = [replace(lookup(name + "-debug"), name="odd", **SIZES) for name in ("t5-v1.1-large", "t5-small")]
 
 
+@pytest.mark.shows("parity", "export", families=("t5",))
 @pytest.mark.parametrize("shape", SHAPES, ids=["v1.1", "v1.0"])
 def test_transformers_gives_the_same_logits_and_gradients(shape, tmp_path):
     transformers = pytest.importorskip("transformers")
@@ -62,6 +63,7 @@ def settings(tmp_path, **more):
     return TrainConfig(model="odd", data=(corpus(tmp_path),), sequence=64, batch=4, lr=LR, **more)
 
 
+@pytest.mark.shows("curve", families=("t5",))
 def test_the_loss_curve_is_that_of_transformers(tmp_path):
     transformers = pytest.importorskip("transformers")
     engine = engine_of(SHAPES[0], settings(tmp_path))

@@ -27,6 +27,7 @@ SHAPE = replace(
 MICROSCOPE = replace(SHAPE, channels=5)
 
 
+@pytest.mark.shows("parity", "export", families=("vit",))
 @pytest.mark.parametrize("shape", [SHAPE, MICROSCOPE, replace(SHAPE, vocab=0)])
 def test_transformers_gives_the_same_outputs_and_gradients(shape, tmp_path):
     transformers = pytest.importorskip("transformers")
@@ -102,6 +103,7 @@ def paper_loss(student, teacher, centre, temperature):
     return total / pairs
 
 
+@pytest.mark.shows("curve", families=("vit",))
 def test_dino_follows_the_paper_step_by_step(tmp_path):
     """Teacher, centre, temperature, momentum and weight decay move; crops are taken as given."""
     transformers = pytest.importorskip("transformers")

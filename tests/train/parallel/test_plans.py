@@ -7,11 +7,18 @@ from pathlib import Path
 import pytest
 from torch.distributed.checkpoint import load
 
+from trainwright.train.models.shape import lookup
+
 spec = importlib.util.spec_from_file_location("worlds", Path(__file__).with_name("worlds.py"))
 worlds = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(worlds)
 
 LLAMA, GPT, MPT = "llama3.1-8b-debug", "gpt2-124m-debug", "mpt-7b-debug"
+MIXTRAL, DEEPSEEK = "mixtral-8x7b-debug", "deepseek-v3-debug"
+OTHERS = (
+    "qwen2.5-0.5b-debug", "gemma2-2b-debug", "gemma3-4b-debug", "olmo-2-7b-debug", "phi-3-medium-debug",
+    "pythia-1.4b-debug", "qwen3-30b-a3b-debug", "deepseek-v2-lite-debug", "deepseek-v3-debug",
+)  # fmt: skip
 TWO = ["replicate=2", "shard=2", "tensor=2", "context=2", "pipeline=2", "pipeline=2,virtual=2"]
 FOUR = [
     "replicate=2,shard=2",
@@ -22,6 +29,18 @@ FOUR = [
     "context=2,replicate=2",
     "context=2,pipeline=2",
     "tensor=2,pipeline=2,virtual=2",
+]
+EXPERTS_TWO = ["shard=2", "shard=2,ep=2", "replicate=2,ep=2", "tp=2", "cp=2", "pp=2"]
+EXPERTS_FOUR = [
+    "shard=4,ep=2",
+    "shard=4,ep=4",
+    "replicate=2,shard=2,ep=2",
+    "replicate=2,shard=2,ep=4",
+    "replicate=4,ep=2",
+    "shard=2,tp=2,ep=2",
+    "shard=2,cp=2,ep=2",
+    "shard=2,pp=2,ep=2",
+    "tp=2,pp=2",
 ]
 
 
@@ -40,12 +59,35 @@ def check(world: int, cases: list[dict], folder: Path) -> None:
         assert_same(got, alone[key])
 
 
+@pytest.mark.shows("plans", families=("llama",))
 def test_plans_of_two(tmp_path):
     check(2, [{"model": LLAMA, "plan": plan} for plan in TWO], tmp_path)
 
 
+@pytest.mark.shows("plans", families=("qwen3",))
 def test_plans_of_two_with_norms_on_queries_and_keys(tmp_path):
     check(2, [{"model": "qwen3-8b-debug", "plan": plan} for plan in ("tp=2", "cp=2", "pp=2")], tmp_path)
+
+
+@pytest.mark.shows("plans", families=("mixtral",))
+def test_plans_of_two_with_experts(tmp_path):
+    check(2, [{"model": MIXTRAL, "plan": plan, "steps": 6} for plan in EXPERTS_TWO], tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.shows("plans")
+@pytest.mark.parametrize(("model", "plans"), [(MIXTRAL, EXPERTS_FOUR), (DEEPSEEK, ["shard=2,tp=2,ep=2"])])
+def test_plans_of_four_with_experts(model, plans, tmp_path):
+    check(4, [{"model": model, "plan": plan, "documents": True, "steps": 5} for plan in plans], tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.shows("plans", families=[lookup(model).family for model in OTHERS])
+def test_plans_of_two_for_every_other_family(tmp_path):
+    plans = ("shard=2", "tp=2", "cp=2", "pp=2")
+    cases = [{"model": model, "plan": plan, "steps": 4} for model in OTHERS for plan in plans]
+    cases += [{"model": model, "plan": "shard=2,ep=2", "steps": 4} for model in OTHERS if lookup(model).experts]
+    check(2, cases, tmp_path)
 
 
 @pytest.mark.slow
@@ -54,12 +96,14 @@ def test_plans_of_four(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.shows("plans")
 @pytest.mark.parametrize("model", [GPT, MPT])
 def test_tied_and_documents_under_two(model, tmp_path):
     check(2, [{"model": model, "plan": plan, "documents": True} for plan in TWO], tmp_path)
 
 
 @pytest.mark.slow
+@pytest.mark.shows("plans")
 @pytest.mark.parametrize("model", [GPT, "falcon-40b-debug", "mistral-7b-v0.1-debug"])
 def test_tied_and_documents_under_four(model, tmp_path):
     check(4, [{"model": model, "plan": plan, "documents": True} for plan in FOUR], tmp_path)

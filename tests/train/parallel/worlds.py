@@ -69,7 +69,7 @@ def steps(engine: Engine, case: dict, span: range) -> dict:
 
 
 def curve(case: dict) -> dict:
-    return steps(build(case, case["plan"]), case, range(STEPS))
+    return steps(build(case, case["plan"]), case, range(case.get("steps", STEPS)))
 
 
 def move(case: dict) -> list[dict]:

@@ -17,6 +17,7 @@ _ID = r"\b(?:acl|ami|cr|eni|fs|fsvol|rtb|sg|subnet|vpc|ws)-"
 _LITERAL = re.compile(
     rf"PLACEHOLDER_?\w*|<[A-Za-z][\w .-]*>|{_ID}[xX]{{3,}}\b|^{_ID}(?:id|ID)$|\bX{{4,}}\b|REMOVE_THIS_LINE\w*"
 )
+_FILTER_NAME = re.compile(rf"{_ID}id")
 _REAL_ID = re.compile(rf"{_ID}[0-9a-f]{{8,17}}\b")
 _TEMPLATE_NAME = re.compile(r"template|sample|example|\.tpl\b|\.j2\b|\.tmpl\b|\.in$", re.IGNORECASE)
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}|^\$([A-Z][A-Z0-9_]+)$")
@@ -92,6 +93,8 @@ def _in_values(file: File) -> tuple[list[tuple[Span, str]], dict[str, Span]]:
     variables: dict[str, Span] = {}
     for node, shell in (pair for root in file.nodes for pair in _values(root, False)):
         literal = _literal(node)
+        if file.format == "terraform" and _FILTER_NAME.fullmatch(literal):
+            literal = ""  # the name of a filter: `name = "vpc-id"`
         if literal:
             placeholders.append((node.span, literal))
         elif file.format in _TEMPLATED and not shell and "\n" not in node.text:

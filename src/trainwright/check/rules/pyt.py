@@ -18,14 +18,16 @@ _SHARDED = re.compile(
     re.IGNORECASE,
 )
 _RANK_ARGUMENTS = {"rank", "global_rank", "world_size", "num_replicas", "process_index", "num_shards", "shard_id"}
-_RANK_WORDS = re.compile(r"rank|main_process|is_main|master|is_rank_zero|gpu_id|is_primary|is_chief", re.IGNORECASE)
+_RANK_WORDS = re.compile(
+    r"rank|main_process|is_main|master|is_rank_zero|gpu_id|is_primary|is_chief|\blead|is_zero", re.IGNORECASE
+)
 _OWN_FILE = re.compile(r"rank|tmp|temp|buf|bytesio|stream", re.IGNORECASE)  # a file that no other rank writes
 _NO_DATA = re.compile(r"init|setup|spawn|parallel|ddp|fsdp|print|log|main|train$|test$|reduce|barrier", re.IGNORECASE)
 _MAKES_DATA = re.compile(r"data|load|batch|iter|shard|split|stream", re.IGNORECASE)
 _RESUMES = re.compile(r"resume|snapshot|start_epoch|epochs_run|last_epoch|from_checkpoint", re.IGNORECASE)
 _TEST = re.compile(r"(^|/)tests?/|(^|/)(test_[^/]*|[^/]*_test|conftest)\.py$")
 _OPTIMIZER_STATE = re.compile(
-    r"optim\w*(\[\w+\])?\.state_dict\(|get_state_dict\(|get_optimizer_state_dict|optim_state_dict"
+    r"\bopt\w*(\[\w+\])?\.state_dict\(|get_state_dict\(|get_optimizer_state_dict|optim_state_dict"
 )
 
 
@@ -215,9 +217,15 @@ def optimizer_is_saved(file: File) -> Iterator[Problem]:
         return
     if not re.search(r"torch\.optim\b|optim\.\w+\(", file.text) or not script.calls("torch.load"):
         return
-    for call in script.calls("torch.save")[:1]:
+    shown = [call for call in script.calls("torch.save") if call.args and _shows_content(call.args[0])]
+    for call in shown[:1]:
         yield problem(
             _span(call.func),
             "the script resumes from a checkpoint without the optimizer's state: Adam starts again from zero moments",
             "save and load optimizer.state_dict() too, and the scheduler's",
         )
+
+
+def _shows_content(saved: ast.expr) -> bool:
+    """Whether the call itself shows what is saved; an object of another file may hold the optimizer."""
+    return isinstance(saved, ast.Dict) or ast.unparse(saved).endswith(".state_dict()")

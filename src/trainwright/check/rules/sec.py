@@ -14,7 +14,6 @@ from trainwright.check.model import Command, EnvVar, File, PortRule, Value, know
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.tables import edit_to, table
 from trainwright.spec.source import Span
-from trainwright.spec.words import SECRET_NAME
 
 if TYPE_CHECKING:
     from trainwright.check.facts import AwsFacts
@@ -174,8 +173,11 @@ def no_secret_is_written_down(file: File) -> Iterator[Problem]:
 def _is_written_out(file: File, env: EnvVar) -> bool:
     if not env.value.known or _made_up(env.value.value):
         return False
-    if file.format == "spec" and SECRET_NAME.match(env.name):
-        return _WRITTEN_OUT.fullmatch(env.value.value) is not None
+    if file.format == "spec":
+        from trainwright.spec.words import SECRET_NAME  # with pydantic, which a foreign file is checked without
+
+        if SECRET_NAME.match(env.name):
+            return _WRITTEN_OUT.fullmatch(env.value.value) is not None
     return _TOKEN_NAME.match(env.name) is not None and _LOOKS_SECRET.fullmatch(env.value.value) is not None
 
 
@@ -338,11 +340,13 @@ def _policies(file: File) -> Iterator[Value[str]]:
                 if value.span not in reported:
                     reported.add(value.span)
                     yield value
-    yield from (policy.name for policy in file.policies if policy.kind == "managed")
+    if file.format != "cloudformation" or _FOR_NODES.search(file.text):  # other roles may need everything
+        yield from (policy.name for policy in file.policies if policy.kind == "managed")
 
 
+_FOR_NODES = re.compile(r"AWS::(EC2|Batch|EKS|SageMaker|FSx|AutoScaling)::|InstanceProfile|ec2\.amazonaws\.com")
 _WEB = ("80", "443")
-_BALANCER = re.compile(r"load.?balancer|[ae]lb\b|ingress", re.IGNORECASE)
+_NODES = re.compile(r"node|compute|worker|cluster|fsx|efa", re.IGNORECASE)  # others may serve the public
 
 
 def _open_port(name: str, one: PortRule) -> Iterator[tuple[Span, str]]:
@@ -354,7 +358,7 @@ def _open_port(name: str, one: PortRule) -> Iterator[tuple[Span, str]]:
         return
     low, high = known(one.from_port), known(one.to_port)
     for port, what in table("access")["open_ports"].items():
-        if port in _WEB and _BALANCER.search(name):
+        if port in _WEB and not _NODES.search(name):
             continue
         if low is not None and high is not None and low <= int(port) <= high:
             yield one.peer.span, f"port {port} ({what}) is open"

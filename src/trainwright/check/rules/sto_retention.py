@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from trainwright.check.model import Cluster, File, Queue, Storage, known
@@ -9,6 +10,7 @@ from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.tables import table
 
 _KEEPING = ("Retain", "Snapshot", "RetainExceptOnCreate")
+_FILE_SYSTEMS = ("lustre", "openzfs", "ontap", "efs")
 _WORDS = {
     "bucket": "bucket",
     "database": "database",
@@ -36,9 +38,18 @@ def data_outlives_the_stack(file: File) -> Iterator[Problem]:
     When to ignore: the file system only holds copies.
     """
     for storage in file.all_storages if file.format != "terraform" else ():  # whose destroy is asked for by name
-        if storage.existing is None and storage.kind in _WORDS and not _exports(storage):
+        ours = storage.kind != "bucket" or _holds_training(file, storage)
+        if storage.existing is None and storage.kind in _WORDS and ours and not _exports(storage):
             yield from _deleted(file, storage)
     yield from _scratch_checkpoints(file)
+
+
+def _holds_training(file: File, bucket: Storage) -> bool:
+    """Whether a bucket is one of a cluster, by the rest of its template or by its name; a policy that is written for
+    it is meant."""
+    cluster = bool(file.clusters or file.launch_templates) or any(s.kind in _FILE_SYSTEMS for s in file.storages)
+    named = bucket.name is not None and re.search(r"checkpoint|train|dataset|model", bucket.name.value, re.IGNORECASE)
+    return bucket.deletion_policy is None and (cluster or named is not None)
 
 
 def _exports(storage: Storage) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from typing import Any
 
@@ -28,10 +28,12 @@ class AttentionMask:
     chunks: tuple[tuple[int, int, int], ...] = ()  # context parallelism: (first query, end query, visible keys)
     full: bool = False  # where there is no mask: attention in both directions instead of causal
     rows: int | None = None  # `blocks` is for the first so many rows, and the others are causal; None: for all rows
+    cap: float = 0.0  # scores as cap * tanh(score / cap); 0: as they are
+    windowless: AttentionMask | None = None  # what layers without the window attend to, where only some have it
 
     @property
     def is_causal(self) -> bool:
-        return self.dense is None and self.blocks is None and not self.chunks
+        return self.dense is None and self.blocks is None and not self.chunks and not self.cap
 
 
 CAUSAL = AttentionMask()
@@ -42,19 +44,26 @@ ROW_STEPS = 4  # in how many steps the number of rows with several documents is 
 def attention_mask(shape: ModelShape, layout: TokenLayout, whole: bool, heads: slice) -> AttentionMask:
     """The cheapest mask that is exact for this shape, these documents and this slice of the heads. `whole`: this rank
     holds the whole sequence."""
+    if shape.full_every:
+        window, full = (
+            attention_mask(replace(shape, full_every=0, window=size), layout, whole, heads)
+            for size in (shape.window, 0)
+        )
+        return replace(window, windowless=full)
     device = layout.queries.device
     slopes = alibi_slopes(shape.heads)[heads].to(device) if shape.position == "alibi" else None
-    special = layout.documents is not None or bool(shape.window) or slopes is not None
+    special = layout.documents is not None or bool(shape.window) or slopes is not None or bool(shape.score_cap)
     if whole and not special:
         return CAUSAL
     if device.type == "cuda":
         if not special:
             return AttentionMask(chunks=layout.chunks)
-        if whole and not shape.window and slopes is None:
+        if whole and not shape.window and slopes is None and not shape.score_cap:
             return document_mask(layout)
         positions = (layout.queries, layout.keys)
-        return AttentionMask(blocks=block_mask(shape.window, layout), slopes=slopes, positions=positions)
-    return AttentionMask(dense=dense_mask(shape, layout, slopes))
+        blocks = block_mask(shape.window, layout)
+        return AttentionMask(blocks=blocks, slopes=slopes, positions=positions, cap=shape.score_cap)
+    return AttentionMask(dense=dense_mask(shape, layout, slopes), cap=shape.score_cap)
 
 
 def document_mask(layout: TokenLayout) -> AttentionMask:
@@ -103,7 +112,16 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask) -> Tensor:
         return _attend_flex(q, k, v, mask, grouped)
     assert mask.dense is not None
     dense = mask.dense if mask.dense.dtype == torch.bool else mask.dense.to(q.dtype)
+    if mask.cap:
+        return _attend_capped(q, k, v, dense, mask.cap)
     return F.scaled_dot_product_attention(q, k, v, attn_mask=dense, enable_gqa=grouped)
+
+
+def _attend_capped(q: Tensor, k: Tensor, v: Tensor, dense: Tensor, cap: float) -> Tensor:
+    k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], dim=1) for x in (k, v))
+    scores = q.float() @ k.float().transpose(-2, -1) / math.sqrt(q.shape[-1])
+    scores = (cap * torch.tanh(scores / cap)).masked_fill(~dense, -torch.inf)
+    return scores.softmax(dim=-1).to(v.dtype) @ v
 
 
 def _attend_chunks(q: Tensor, k: Tensor, v: Tensor, chunks: tuple[tuple[int, int, int], ...], grouped: bool) -> Tensor:
@@ -127,7 +145,13 @@ def _attend_rows(q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask, rows: int
 
 
 def _attend_flex(q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask, grouped: bool) -> Tensor:
-    slopes = mask.slopes
+    slopes, cap = mask.slopes, mask.cap
+    if cap:
+
+        def softcap(score: Tensor, _b: Tensor, _head: Tensor, _query: Tensor, _key: Tensor) -> Tensor:
+            return cap * torch.tanh(score / cap)
+
+        return _compiled_flex()(q, k, v, score_mod=softcap, block_mask=mask.blocks, enable_gqa=grouped)
     if slopes is None:
         return _compiled_flex()(q, k, v, block_mask=mask.blocks, enable_gqa=grouped)
     assert mask.positions is not None

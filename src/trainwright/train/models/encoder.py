@@ -16,6 +16,7 @@ from trainwright.train.models.attention import FULL, AttentionMask, document_mas
 from trainwright.train.models.block_mask import TokenLayout
 from trainwright.train.models.decoder import MLP, Attention, Linear, norm
 from trainwright.train.models.initialise import normal
+from trainwright.train.models.rotary import Angles
 from trainwright.train.models.shape import TOKEN_TYPES, ModelShape
 
 STD = 0.02  # BERT, RoBERTa, ESM-2
@@ -27,7 +28,7 @@ class EncoderInputs:
     """Inputs of a forward pass beside the tokens. With `targets` the model returns the summed loss times `scale`."""
 
     positions: Tensor
-    cos_sin: tuple[Tensor, Tensor] | None = None  # rotary cosine and sine
+    cos_sin: Angles | None = None  # rotary cosine and sine
     mask: AttentionMask = FULL
     embed_scale: Tensor | None = None  # ESM-2: a factor for each token's embedding
     chosen: Tensor | None = None  # indices, over all tokens of the batch, that the head is computed for; None: all
@@ -59,7 +60,7 @@ class EncoderBlock(nn.Module):
         self.mlp_norm = norm(shape)
         self.mlp = MLP(shape)
 
-    def forward(self, x: Tensor, cos_sin: tuple[Tensor, Tensor] | None, mask: AttentionMask) -> Tensor:
+    def forward(self, x: Tensor, cos_sin: Angles | None, mask: AttentionMask) -> Tensor:
         if self.post_norm:
             x = self.attention_norm(x + self.attention(self.gather_tokens(x), cos_sin, mask))
             return self.mlp_norm(x + self.mlp(self.gather_tokens(x)))

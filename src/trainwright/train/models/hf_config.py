@@ -9,10 +9,16 @@ from pathlib import Path
 
 from trainwright.errors import UserError, did_you_mean
 from trainwright.files import read_regular
-from trainwright.train.models.hf_families import ABSENT, FAMILIES, IGNORED, OPTIONAL
+from trainwright.train.models.hf_decoders import DECODERS
+from trainwright.train.models.hf_encoders import ENCODERS
+from trainwright.train.models.hf_families import ABSENT, DENSE, IGNORED, OPTIONAL
 from trainwright.train.models.hf_family import Config, Family
+from trainwright.train.models.hf_moe import MIXTURES
+from trainwright.train.models.hf_t5 import T5
+from trainwright.train.models.hf_vision import VISION
 from trainwright.train.models.shape import ModelShape, debug_sibling, shape_from, shapes
 
+FAMILIES = {**DENSE, **DECODERS, **MIXTURES, **ENCODERS, **VISION, **T5}
 OWN_FAMILIES = {"gpt3": "gpt2", "esm2": "esm"}  # families of the shape table that another model type writes
 
 
@@ -61,7 +67,7 @@ def config_of(shape: ModelShape, dtype: str) -> Config:
     if "head_dim" in values:
         values["head_dim"] = shape.width_per_head
     head = {"model_type": kind, "architectures": [family.architecture], "torch_dtype": dtype, "use_cache": True}
-    gated = {"hidden_act": "silu"} if shape.activation == "swiglu" else {}
+    gated = {"hidden_act": "silu"} if shape.activation == "swiglu" and "hidden_act" in family.fixed else {}
     return {**head, **values, **gated, **family.write(shape)}
 
 

@@ -6,13 +6,11 @@ from __future__ import annotations
 from typing import Any
 
 from trainwright.errors import UserError
-from trainwright.train.models.hf_encoders import ENCODERS
 from trainwright.train.models.hf_family import Config, Family
-from trainwright.train.models.hf_t5 import T5
-from trainwright.train.models.hf_vision import VISION
 from trainwright.train.models.shape import ModelShape
 
-ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu-tanh", "gelu_pytorch_tanh": "gelu-tanh", "relu": "relu"}
+ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu-tanh", "gelu_pytorch_tanh": "gelu-tanh", "gelu_fast": "gelu-tanh",
+               "relu": "relu"}  # fmt: skip
 # Keys without influence on the logits: bookkeeping, initialisation, dropout, text generation.
 IGNORED = frozenset((
     "_name_or_path", "architectures", "auto_map", "dtype", "id2label", "label2id", "model_type", "num_labels",
@@ -37,77 +35,107 @@ ABSENT: Config = {
     "is_encoder_decoder": False, "add_cross_attention": False, "cross_attention_hidden_size": None, "pruned_heads": {},
 }  # fmt: skip
 ROPE_KEYS = ("rope_theta", "rope_scaling", "rope_parameters")
+YARN_KEYS = ("factor", "beta_fast", "beta_slow", "original_max_position_embeddings", "mscale", "mscale_all_dim")
+YARN_DEFAULTS = {"beta_fast": 32.0, "beta_slow": 1.0}
 LLAMA3_KEYS = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
 
 
-def _rope(config: Config, where: str) -> Config:
-    """Base and scaling of rotary positions. Newer transformers keep both in `rope_parameters`, older ones apart."""
+def read_rope(config: Config, where: str, more: tuple[str, ...] = ()) -> Config:
+    """Base and scaling of rotary positions. Newer transformers keep both in `rope_parameters`, older ones apart.
+    `more` is what else the family may have: `partial` (a part of a head), `yarn`."""
     table = {**(config.get("rope_parameters") or {}), **(config.get("rope_scaling") or {})}
     theta = float(table.pop("rope_theta", None) or config.get("rope_theta") or 10_000.0)
     legacy = table.pop("type", "default")
     kind = table.pop("rope_type", legacy)
-    if table.pop("partial_rotary_factor", 1.0) != 1.0:
+    share = table.pop("partial_rotary_factor", None) or config.get("partial_rotary_factor") or 1.0
+    if share != 1.0 and "partial" not in more:
         raise UserError("partial rotary embeddings (partial_rotary_factor) are not supported", where=where)
+    if kind == "yarn" and "yarn" in more:
+        return {"rope_theta": theta, "rope_scaling": _read_yarn(table, where)}
     known = {"default": (), "linear": ("factor",), "llama3": LLAMA3_KEYS}.get(kind)
     if known is None or set(table) - {*known, "original_max_position_embeddings"} or set(known) - set(table):
         raise UserError(f"rope_scaling of type {kind!r} with {sorted(table)} is not supported", where=where)
-    return {"rope_theta": theta, "rope_scaling": tuple(table[key] for key in known) or None}
+    part = {} if share == 1.0 else {"rope_dim": _rotary_part(config, share, where)}
+    return {"rope_theta": theta, "rope_scaling": tuple(table[key] for key in known) or None, **part}
 
 
-def _write_rope(shape: ModelShape) -> Config:
+def _rotary_part(config: Config, share: float, where: str) -> int:
+    """Dimensions of a head with rotary positions."""
+    width = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+    part = int(width * share)
+    if part % 2:
+        raise UserError(
+            f"partial_rotary_factor = {share} gives {part} of {width} dimensions, an odd number", where=where
+        )
+    return part
+
+
+def _read_yarn(table: Config, where: str) -> tuple[float, ...]:
+    unknown = sorted(set(table) - set(YARN_KEYS))
+    if unknown or not table.get("mscale") or not table.get("mscale_all_dim"):
+        raise UserError(f"rope_scaling of type 'yarn' with {sorted(table)} is not supported", where=where)
+    return tuple(float(table.get(key) or YARN_DEFAULTS[key]) for key in YARN_KEYS)
+
+
+def rotary_share(shape: ModelShape) -> float:
+    return (shape.rope_dim or shape.width_per_head) / shape.width_per_head
+
+
+def write_rope(shape: ModelShape) -> Config:
     scaling: Config | None = None
     if shape.rope_scaling and len(shape.rope_scaling) == 1:
         scaling = {"rope_type": "linear", "factor": shape.rope_scaling[0]}
+    elif shape.rope_scaling and len(shape.rope_scaling) == len(YARN_KEYS):
+        scaling = {"rope_type": "yarn", **dict(zip(YARN_KEYS, shape.rope_scaling, strict=True))}
     elif shape.rope_scaling:
         scaling = {"rope_type": "llama3", **dict(zip(LLAMA3_KEYS, shape.rope_scaling, strict=True))}
     return {"rope_theta": shape.rope_theta, "rope_scaling": scaling}
 
 
-def _llama(config: Config, where: str) -> Config:
+def read_llama(config: Config, where: str) -> Config:
     biased = bool(config.get("attention_bias", False))
     return {
-        **_rope(config, where),
+        **read_rope(config, where),
         "qkv_bias": biased,
         "out_bias": biased,
         "mlp_bias": bool(config.get("mlp_bias", False)),
     }
 
 
-def _write_llama(shape: ModelShape) -> Config:
+def write_llama(shape: ModelShape) -> Config:
     return {
-        **_write_rope(shape),
+        **write_rope(shape),
         "attention_bias": shape.bias or shape.out_bias,
         "mlp_bias": shape.bias or shape.mlp_bias,
     }
 
 
-def _mistral(config: Config, where: str) -> Config:
-    return {**_rope(config, where), "window": config.get("sliding_window") or 0}
+def read_mistral(config: Config, where: str) -> Config:
+    return {**read_rope(config, where), "window": config.get("sliding_window") or 0}
 
 
-def _qwen(config: Config, where: str) -> Config:
+def read_qwen(config: Config, where: str) -> Config:
     if set(config.get("layer_types") or ["full_attention"]) != {"full_attention"}:
         raise UserError("sliding attention in some layers (layer_types) is not supported", where=where)
     biased = config["model_type"] == "qwen2" or bool(config.get("attention_bias", False))
-    return {**_rope(config, where), "qkv_bias": biased, "out_bias": bool(config.get("attention_bias", False))}
+    return {**read_rope(config, where), "qkv_bias": biased, "out_bias": bool(config.get("attention_bias", False))}
 
 
-def _write_qwen(shape: ModelShape) -> Config:
+def write_qwen(shape: ModelShape) -> Config:
     own = {} if shape.family == "qwen2" else {"attention_bias": shape.qkv_bias}
-    return {**_write_rope(shape), "use_sliding_window": False, **own}
+    return {**write_rope(shape), "use_sliding_window": False, **own}
 
 
 def _gpt2(config: Config, where: str) -> Config:
     return {
-        "activation": _activation(config["activation_function"], "activation_function", where),
+        "activation": activation_of(config["activation_function"], "activation_function", where),
         "ffn": config.get("n_inner") or 4 * config["n_embd"],
     }
 
 
 def _write_gpt2(shape: ModelShape) -> Config:
-    theirs = {ours: name for name, ours in reversed(ACTIVATIONS.items())}
     return {
-        "activation_function": "gelu_new" if shape.activation == "gelu-tanh" else theirs[shape.activation],
+        "activation_function": activation_name(shape.activation),
         "n_inner": shape.ffn,
         **dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0),
     }
@@ -118,17 +146,17 @@ def _falcon(config: Config, where: str) -> Config:
     heads, newer = config["num_attention_heads"], bool(config["new_decoder_architecture"])
     kv_heads = config.get("num_kv_heads") or heads if newer else 1 if config["multi_query"] else heads
     return {
-        **_rope(config, where),
+        **read_rope(config, where),
         "kv_heads": kv_heads,
         "ffn": config.get("ffn_hidden_size") or 4 * config["hidden_size"],
         "parallel_norms": config.get("num_ln_in_parallel_attn") or (2 if newer else 1),
-        "activation": _activation(config["activation"], "activation", where),
+        "activation": activation_of(config["activation"], "activation", where),
     }
 
 
 def _write_falcon(shape: ModelShape) -> Config:
     return {
-        **_write_rope(shape),
+        **write_rope(shape),
         "num_kv_heads": shape.kv_heads,
         "ffn_hidden_size": shape.ffn,
         "new_decoder_architecture": shape.parallel_norms == 2 or shape.kv_heads not in (1, shape.heads),
@@ -166,10 +194,14 @@ def _write_mpt(shape: ModelShape) -> Config:
     }
 
 
-def _activation(theirs: Any, key: str, where: str) -> str:
+def activation_of(theirs: Any, key: str, where: str) -> str:
     if theirs not in ACTIVATIONS:
         raise UserError(f"{key} = {theirs!r} is not supported", where=where, fix=f"one of {', '.join(ACTIVATIONS)}")
     return ACTIVATIONS[theirs]
+
+
+def activation_name(ours: str) -> str:
+    return {name: theirs for theirs, name in reversed(ACTIVATIONS.items())}[ours]
 
 
 OPTIONAL = ("head_dim", "num_key_value_heads")
@@ -180,23 +212,23 @@ LLAMA_FIELDS = {
 }  # fmt: skip
 LLAMA_DEFAULTS = {"rms_norm_eps": 1e-6, "tie_word_embeddings": False, "max_position_embeddings": 2048}
 QWEN: dict[str, Any] = {
-    "special": _qwen,
-    "write": _write_qwen,
+    "special": read_qwen,
+    "write": write_qwen,
     "fixed": {"hidden_act": "silu", "use_sliding_window": False},
     "defaults": {**LLAMA_DEFAULTS, "max_position_embeddings": 32768},
 }
 LAYER_NORM = {"norm": "layernorm", "norm_bias": True}
-FAMILIES: dict[str, Family] = {
+DENSE: dict[str, Family] = {
     "llama": Family(
-        "LlamaForCausalLM", LLAMA_FIELDS, defaults=LLAMA_DEFAULTS, fixed={"hidden_act": "silu"}, special=_llama,
-        special_keys=(*ROPE_KEYS, "attention_bias", "mlp_bias"), write=_write_llama,
+        "LlamaForCausalLM", LLAMA_FIELDS, defaults=LLAMA_DEFAULTS, fixed={"hidden_act": "silu"}, special=read_llama,
+        special_keys=(*ROPE_KEYS, "attention_bias", "mlp_bias"), write=write_llama,
     ),
     "mistral": Family(
-        "MistralForCausalLM", LLAMA_FIELDS, fixed={"hidden_act": "silu"}, special=_mistral,
+        "MistralForCausalLM", LLAMA_FIELDS, fixed={"hidden_act": "silu"}, special=read_mistral,
         defaults={**LLAMA_DEFAULTS, "num_key_value_heads": 8, "sliding_window": 4096,
                   "max_position_embeddings": 131072},
         special_keys=(*ROPE_KEYS, "sliding_window"),
-        write=lambda shape: {**_write_rope(shape), "sliding_window": shape.window or None},
+        write=lambda shape: {**write_rope(shape), "sliding_window": shape.window or None},
     ),
     "qwen2": Family(
         "Qwen2ForCausalLM", {k: v for k, v in LLAMA_FIELDS.items() if k != "head_dim"},
@@ -240,4 +272,3 @@ FAMILIES: dict[str, Family] = {
         special=_mpt, special_keys=("attn_config",), write=_write_mpt,
     ),
 }  # fmt: skip
-FAMILIES |= ENCODERS | VISION | T5

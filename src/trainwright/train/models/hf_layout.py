@@ -66,22 +66,71 @@ MPT = {
     "mlp.up.": "transformer.blocks.{}.ffn.up_proj.",
     "mlp.down.": "transformer.blocks.{}.ffn.down_proj.",
 }
-PARTS = {
-    "bert": "query key value",
-    "roberta": "query key value",
-    "esm2": "query key value",
-    "vit": "query key value",
-}  # else q, k, v
-TABLES = {
-    **ENCODER_TABLES,
-    "llama": LLAMA,
-    "mistral": LLAMA,
-    "qwen2": LLAMA,
-    "qwen3": LLAMA,
-    "gpt2": GPT2,
-    "gpt3": GPT2,
-    "mpt": MPT,
+QWEN3_MOE = {
+    **LLAMA,
+    "mlp.router.": "model.layers.{}.mlp.gate.",
+    "mlp.experts.gate": "model.layers.{}.mlp.experts.{expert}.gate_proj.weight",
+    "mlp.experts.up": "model.layers.{}.mlp.experts.{expert}.up_proj.weight",
+    "mlp.experts.down": "model.layers.{}.mlp.experts.{expert}.down_proj.weight",
 }
+MIXTRAL = {
+    **LLAMA,
+    "mlp.router.": "model.layers.{}.block_sparse_moe.gate.",
+    "mlp.experts.gate": "model.layers.{}.block_sparse_moe.experts.{expert}.w1.weight",
+    "mlp.experts.up": "model.layers.{}.block_sparse_moe.experts.{expert}.w3.weight",
+    "mlp.experts.down": "model.layers.{}.block_sparse_moe.experts.{expert}.w2.weight",
+}
+DEEPSEEK = {
+    **QWEN3_MOE,
+    "attention.q_down.": "model.layers.{}.self_attn.q_a_proj.",
+    "attention.q_norm.": "model.layers.{}.self_attn.q_a_layernorm.",
+    "attention.q.": "model.layers.{}.self_attn.q_b_proj.",
+    "attention.kv_down.": "model.layers.{}.self_attn.kv_a_proj_with_mqa.",
+    "attention.kv_norm.": "model.layers.{}.self_attn.kv_a_layernorm.",
+    "attention.kv.": "model.layers.{}.self_attn.kv_b_proj.",
+    "mlp.shared.gate.": "model.layers.{}.mlp.shared_experts.gate_proj.",
+    "mlp.shared.up.": "model.layers.{}.mlp.shared_experts.up_proj.",
+    "mlp.shared.down.": "model.layers.{}.mlp.shared_experts.down_proj.",
+}
+DEEPSEEK_WIDE_QUERIES = {**DEEPSEEK, "attention.q.": "model.layers.{}.self_attn.q_proj."}
+GEMMA = {
+    **LLAMA,
+    "attention_post_norm.": "model.layers.{}.post_attention_layernorm.",
+    "mlp_norm.": "model.layers.{}.pre_feedforward_layernorm.",
+    "mlp_post_norm.": "model.layers.{}.post_feedforward_layernorm.",
+}
+PHI3 = {
+    **LLAMA,
+    "attention.qkv.": "model.layers.{}.self_attn.qkv_proj.",
+    "mlp.gate.": "model.layers.{}.mlp.gate_up_proj.",
+}
+NEOX = {
+    "embed.": "gpt_neox.embed_in.",
+    "head.": "embed_out.",
+    "norm.": "gpt_neox.final_layer_norm.",
+    "attention_norm.": "gpt_neox.layers.{}.input_layernorm.",
+    "mlp_norm.": "gpt_neox.layers.{}.post_attention_layernorm.",
+    "attention.qkv.": "gpt_neox.layers.{}.attention.query_key_value.",
+    "attention.out.": "gpt_neox.layers.{}.attention.dense.",
+    "mlp.up.": "gpt_neox.layers.{}.mlp.dense_h_to_4h.",
+    "mlp.down.": "gpt_neox.layers.{}.mlp.dense_4h_to_h.",
+}
+BY_HEAD = ("falcon", "gpt_neox")  # families whose queries, keys and values lie together by head, as ours
+PARTS = {"bert": "query key value", "roberta": "query key value", "esm2": "query key value", "vit": "query key value"}
+TABLES = {
+    **ENCODER_TABLES, "llama": LLAMA, "mistral": LLAMA, "qwen2": LLAMA, "qwen3": LLAMA, "gpt2": GPT2, "gpt3": GPT2,
+    "mpt": MPT, "mixtral": MIXTRAL, "qwen3_moe": QWEN3_MOE, "deepseek_v2": DEEPSEEK, "deepseek_v3": DEEPSEEK,
+    "gemma2": GEMMA, "gemma3_text": GEMMA, "olmo2": GEMMA, "phi3": PHI3, "gpt_neox": NEOX,
+}  # fmt: skip
+
+
+def names_of(shape: ModelShape) -> dict[str, str]:
+    """Our names of parameters, and theirs."""
+    if shape.family == "vit":
+        return table_of(shape)
+    if shape.latent_kv and not shape.latent_q:
+        return DEEPSEEK_WIDE_QUERIES
+    return TABLES.get(shape.family) or (FALCON_TWO_NORMS if shape.parallel_norms == 2 else FALCON)
 
 
 def huggingface_name(shape: ModelShape, name: str) -> str:
@@ -90,19 +139,41 @@ def huggingface_name(shape: ModelShape, name: str) -> str:
         return t5_name(shape, name)
     if shape.family == "vit" and "." not in name:
         return table_of(shape)[name]
-    table = table_of(shape) if shape.family == "vit" else TABLES.get(shape.family)
-    table = table or (FALCON_TWO_NORMS if shape.parallel_norms == 2 else FALCON)
-    layer, rest = "", name
-    if name.startswith("blocks."):
-        _, layer, rest = name.split(".", 2)
+    layer, rest = _layer_of(name)
     stem, kind = rest.rsplit(".", 1)
-    return table[stem + "."].replace("{}", layer) + kind
+    return names_of(shape)[stem + "."].replace("{}", layer) + kind
 
 
-def to_huggingface(shape: ModelShape, name: str, tensor: Tensor) -> dict[str, Tensor]:
-    """One of our parameters as Hugging Face keeps it."""
+def _layer_of(name: str) -> tuple[str, str]:
+    """The number of the layer of a parameter, if it has one, and the rest of its name."""
+    if not name.startswith("blocks."):
+        return "", name
+    _, layer, rest = name.split(".", 2)
+    return layer, rest
+
+
+def expert_names(shape: ModelShape, name: str) -> list[list[str]]:
+    """Hugging Face keeps every expert's matrices apart: by expert, the names of what lies in one of our tensors."""
+    layer, rest = _layer_of(name)
+    parts = ("mlp.experts.gate", "mlp.experts.up") if rest.endswith("gate_up") else (rest,)
+    names = [names_of(shape)[part].replace("{}", layer) for part in parts]
+    return [[theirs.replace("{expert}", str(expert)) for theirs in names] for expert in range(shape.experts)]
+
+
+def to_huggingface(shape: ModelShape, name: str, tensor: Tensor, read: Read | None = None) -> dict[str, Tensor]:
+    """One of our parameters as Hugging Face keeps it. `read` gives our others, where several become one of theirs."""
+    if name.endswith("router.bias"):
+        return {huggingface_name(shape, name).replace("bias", "e_score_correction_bias"): tensor}
+    if shape.family == "phi3" and ".mlp.up." in name:
+        return {}  # written together with the gate
+    if shape.family == "phi3" and ".mlp.gate." in name and read is not None:
+        return {huggingface_name(shape, name): torch.cat([tensor, read(name.replace(".gate.", ".up."))])}
+    if ".mlp.experts." in name:
+        pieces = tensor.flatten(0, 1) if name.endswith("gate_up") else tensor
+        names = [theirs for expert in expert_names(shape, name) for theirs in expert]
+        return dict(zip(names, pieces, strict=True))
     theirs = huggingface_name(shape, name)
-    if ".attention.qkv." in name and shape.family != "falcon":
+    if ".attention.qkv." in name and shape.family not in BY_HEAD:
         parts = ungroup(shape, tensor)
         if "{part}" in theirs:
             names = part_names(shape)
@@ -118,6 +189,14 @@ def to_huggingface(shape: ModelShape, name: str, tensor: Tensor) -> dict[str, Te
 
 def from_huggingface(shape: ModelShape, name: str, read: Read) -> Tensor:
     """The same parameter from Hugging Face's."""
+    if name.endswith("router.bias"):
+        return read(huggingface_name(shape, name).replace("bias", "e_score_correction_bias"))
+    if shape.family == "phi3" and (".mlp.gate." in name or ".mlp.up." in name):
+        both = read(huggingface_name(shape, name.replace(".up.", ".gate."))).chunk(2)
+        return both[".mlp.up." in name]
+    if ".mlp.experts." in name:
+        experts = [torch.stack([read(theirs) for theirs in names]) for names in expert_names(shape, name)]
+        return torch.stack(experts) if name.endswith("gate_up") else torch.cat(experts)
     theirs = huggingface_name(shape, name)
     if name.endswith(".cross.kv.weight"):
         parts = [read(theirs.replace("{part}", part)) for part in "kv"]
@@ -129,7 +208,7 @@ def from_huggingface(shape: ModelShape, name: str, read: Read) -> Tensor:
     if shape.family == "vit" and name in ("cls", "positions", "patch.weight"):
         return tensor.flatten(1) if name == "patch.weight" else tensor[0]
     tensor = tensor.t() if transposed(shape, name) else tensor
-    if ".attention.qkv." in name and shape.family != "falcon":
+    if ".attention.qkv." in name and shape.family not in BY_HEAD:
         rows = [shape.heads * shape.width_per_head, kv_rows(shape), kv_rows(shape)]
         return group(shape, list(torch.split(tensor, rows)))
     return tensor

@@ -36,9 +36,10 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 
 
 def parameter_sizes(shape: ModelShape) -> dict[str, torch.Size]:
-    """Every parameter of a model, in order, without memory for any."""
+    """Every parameter of a model (and the biases of its routers), in order, without memory for any."""
     with torch.device("meta"):
-        return {name: param.shape for name, param in model_class(shape)(shape).named_parameters()}
+        model = model_class(shape)(shape)
+    return {name: tensor.shape for name, tensor in (*model.named_parameters(), *model.named_buffers())}
 
 
 def write_folder(
@@ -90,12 +91,16 @@ def _write_file(
     shape: ModelShape, read: Read, names: list[str], path: Path, dtype: torch.dtype
 ) -> dict[str, torch.Size]:
     own = parameter_sizes(shape)
-    empty = (to_huggingface(shape, name, torch.empty(own[name], device="meta")) for name in names)
+
+    def empty_one(name: str) -> Tensor:
+        return torch.empty(own[name], device="meta")
+
+    empty = (to_huggingface(shape, name, empty_one(name), empty_one) for name in names)
     sizes = {theirs: tensor.shape for pieces in empty for theirs, tensor in pieces.items()}
 
     def stream() -> Iterator[tuple[str, Tensor]]:
         for name in names:
-            yield from to_huggingface(shape, name, read(name)).items()
+            yield from to_huggingface(shape, name, read(name), read).items()
 
     write(path, sizes, dtype, stream())
     return sizes

@@ -12,12 +12,14 @@ from torch import Tensor
 from trainwright.train.models.shape import ModelShape
 
 STD = 0.02  # GPT-2, GPT-3, Falcon; Llama and Mistral trainers use the same
-RESIDUAL = ("attention.out.weight", "mlp.down.weight")
+RESIDUAL = ("attention.out.weight", "mlp.down.weight", "mlp.shared.down.weight", "mlp.experts.down")
 
 
 def initial_value(shape: ModelShape, name: str, size: torch.Size, seed: int, device: torch.device) -> Tensor:
     """The whole fp32 tensor of one parameter. Layers that write into the residual stream are scaled by the depth
     (GPT-2, section 2.3), norms start as identities and biases at zero."""
+    if shape.norm_offset and "norm" in name:
+        return torch.zeros(size, device=device)
     return normal(name, size, STD / math.sqrt(2 * shape.layers) if name.endswith(RESIDUAL) else STD, seed, device)
 
 

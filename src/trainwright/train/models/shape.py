@@ -32,7 +32,7 @@ class ModelShape:
     context: int
     kind: str = "decoder"  # decoder | encoder | encoder-decoder | vision
     head_dim: int = 0  # 0: hidden // heads
-    activation: str = "swiglu"  # swiglu | geglu | gelu | gelu-tanh | relu
+    activation: str = "swiglu"  # swiglu | geglu (gated, tanh) | gelu | gelu-tanh | relu
     norm: str = "rmsnorm"  # rmsnorm | layernorm
     norm_eps: float = 1e-5
     norm_bias: bool = False  # LayerNorm with a bias (GPT, Falcon) or without (MPT)
@@ -44,20 +44,38 @@ class ModelShape:
     qkv_bias: bool = False
     out_bias: bool = False  # on the output projection of attention
     mlp_bias: bool = False
+    norm_offset: bool = False  # RMSNorm multiplies by 1 + weight (Gemma)
     qk_norm: bool = False  # RMSNorm over each head of queries and keys (Qwen 3)
+    wide_qk_norm: bool = False  # RMSNorm over all heads of the queries, and of the keys, together (OLMo 2)
+    pre_norms: bool = True  # norms of what attention and MLP read
+    post_norms: bool = False  # norms of what they add to the residual stream (Gemma 2, OLMo 2)
     parallel_block: bool = False  # attention and MLP read the same input (Falcon)
     parallel_norms: int = 1  # of a parallel block: one shared norm (Falcon 7B) or one each (Falcon 40B)
     window: int = 0  # sliding attention window; 0: none
+    full_every: int = 0  # every n-th layer attends to everything, the others to the window; 0: all to the window
+    window_theta: float = 0.0  # rotary base of the layers with a window, where it is another one (Gemma 3)
+    embed_scale: bool = False  # embeddings are multiplied by the root of `hidden` (Gemma)
+    query_scale: float = 0.0  # scores are divided by the root of this; 0: of the head's width
+    score_cap: float = 0.0  # attention scores, and logits, as cap * tanh(x / cap) (Gemma 2)
+    logit_cap: float = 0.0
     experts: int = 0
     experts_per_token: int = 0
+    router: str = "softmax"  # softmax | sigmoid (DeepSeek V3)
+    router_groups: int = 0  # a token's experts come from its best groups of experts only; 0: from all
+    router_top_groups: int = 0
+    router_normalise: bool = True  # the weights of a token's experts sum to 1 (before `router_scale`)
+    router_scale: float = 1.0
+    router_bias: bool = False  # a bias that only the choice sees, moved after each step to balance the load
+    balance_loss: float = 0.0  # weight of the auxiliary loss that balances the load
     shared_ffn: int = 0  # width of the MLP that every token visits beside its experts
     dense_layers: int = 0  # layers of a mixture of experts that have a plain MLP of width dense_ffn
     dense_ffn: int = 0
     window_layers: int = 0  # layers with the sliding window, where not all have it
     latent_q: int = 0  # multi-head latent attention (DeepSeek): rank of the queries, of the keys and values
     latent_kv: int = 0
-    rope_dim: int = 0  # the part of head_dim with rotary positions, and the width of a value, under latent attention
-    value_dim: int = 0
+    rope_dim: int = 0  # the part of a head with rotary positions; 0: all of it
+    rope_pairs: bool = False  # rotary positions pair dimension 2i with 2i + 1 (DeepSeek), not i with i + d/2
+    value_dim: int = 0  # width of a value under latent attention
     mtp_layers: int = 0  # multi-token prediction: further layers, each with a pass through the output head
     image: int = 224  # vision: pixels of a side, pixels of a patch's side, channels
     patch: int = 16
@@ -67,6 +85,10 @@ class ModelShape:
     @property
     def width_per_head(self) -> int:
         return self.head_dim or self.hidden // self.heads
+
+    @property
+    def gated(self) -> bool:
+        return self.activation in ("swiglu", "geglu")
 
     @property
     def longest_sequence(self) -> int:
@@ -127,8 +149,8 @@ def debug_sibling(shape: ModelShape) -> ModelShape:
     kv_heads = 1 if shape.kv_heads == 1 else 4 if group == 1 else 2
     heads = 4 if shape.kv_heads == 1 else kv_heads * min(group, 4)
     hidden = 16 * heads
-    ffn = max(16, round(hidden * shape.ffn / shape.hidden / 16) * 16)
-    vision = shape.kind == "vision"
+    pixels: dict[str, Any] = {"image": 32, "patch": 8} if shape.kind == "vision" else {}
+    widths: dict[str, Any] = {name: _debug_width(shape, name, hidden) for name in ("ffn", "shared_ffn", "dense_ffn")}
     return replace(
         shape,
         name=shape.name + DEBUG,
@@ -136,14 +158,31 @@ def debug_sibling(shape: ModelShape) -> ModelShape:
         hidden=hidden,
         heads=heads,
         kv_heads=kv_heads,
-        head_dim=16,
-        ffn=ffn,
         vocab=min(shape.vocab, 2048),
-        context=17 if vision else min(shape.context, 1024),
+        context=17 if pixels else min(shape.context, 1024),
         window=min(shape.window, 64),
-        image=32 if vision else shape.image,
-        patch=8 if vision else shape.patch,
+        full_every=min(shape.full_every, 4),
+        window_layers=4 - 4 // min(shape.full_every, 4) if shape.full_every else shape.window_layers,
+        dense_layers=min(shape.dense_layers, 1),
+        experts=min(shape.experts, 16),
+        experts_per_token=min(shape.experts_per_token, 4),
+        **widths,
+        **_debug_head(shape),
+        **pixels,
     )
+
+
+def _debug_width(shape: ModelShape, name: str, hidden: int) -> int:
+    """An MLP's width in proportion to `hidden`."""
+    width = int(getattr(shape, name))
+    return max(16, round(hidden * width / shape.hidden / 16) * 16) if width else 0
+
+
+def _debug_head(shape: ModelShape) -> dict[str, Any]:
+    if shape.latent_kv:
+        ranks = {"latent_q": min(shape.latent_q, 48), "latent_kv": 32}
+        return {"head_dim": 24, "rope_dim": 8, "value_dim": 16, **ranks}
+    return {"head_dim": 16, "rope_dim": 2 * (16 * shape.rope_dim // shape.width_per_head // 2)}
 
 
 def parameter_count(shape: ModelShape) -> int:
@@ -159,6 +198,15 @@ def layer_kinds(shape: ModelShape) -> tuple[tuple[int, ModelShape], ...]:
         return ((shape.layers, shape),)
     plain = replace(shape, experts=0, experts_per_token=0, shared_ffn=0, ffn=shape.dense_ffn, dense_layers=0)
     return ((shape.layers - shape.dense_layers, replace(shape, dense_layers=0)), (shape.dense_layers, plain))
+
+
+def layer_shape(shape: ModelShape, layer: int) -> ModelShape:
+    """The shape of one layer: the first layers of a mixture of experts may be plain, and some have no window."""
+    if layer < shape.dense_layers:
+        shape = layer_kinds(shape)[1][1]
+    if shape.full_every and (layer + 1) % shape.full_every == 0:
+        return replace(shape, window=0, full_every=0)
+    return replace(shape, full_every=0)
 
 
 def active_parameter_count(shape: ModelShape) -> int:
@@ -181,29 +229,36 @@ def attention_parameters(shape: ModelShape) -> int:
     inner = shape.heads * shape.width_per_head
     qkv = inner + 2 * shape.kv_heads * shape.width_per_head
     biases = (qkv if shape.bias or shape.qkv_bias else 0) + (shape.hidden if shape.bias or shape.out_bias else 0)
-    norms = 2 * shape.width_per_head if shape.qk_norm else 0
-    return shape.hidden * (qkv + inner) + biases + norms
+    return shape.hidden * (qkv + inner) + biases + query_key_norms(shape)
+
+
+def query_key_norms(shape: ModelShape) -> int:
+    heads = shape.heads + shape.kv_heads if shape.wide_qk_norm else 2 if shape.qk_norm else 0
+    return heads * shape.width_per_head
 
 
 def latent_attention_parameters(shape: ModelShape) -> int:
-    """Queries, and keys with values, each through a narrow product and a wide one; then the output."""
+    """Queries, and keys with values, each through a narrow product, its norm and a wide one; then the output."""
     plain = shape.width_per_head - shape.rope_dim
     narrow = shape.latent_kv + shape.rope_dim
     wide = shape.heads * (plain + shape.value_dim)
     queries = shape.heads * shape.width_per_head
     query = shape.latent_q * (shape.hidden + queries) if shape.latent_q else shape.hidden * queries
-    return query + shape.hidden * narrow + shape.latent_kv * wide + shape.heads * shape.value_dim * shape.hidden
+    norms = shape.latent_q + shape.latent_kv
+    biases = (shape.latent_q + narrow) * shape.qkv_bias + shape.hidden * shape.out_bias
+    products = query + shape.hidden * narrow + shape.latent_kv * wide + shape.heads * shape.value_dim * shape.hidden
+    return products + norms + biases
 
 
 def mlp_parameters(shape: ModelShape) -> int:
-    ups = 2 if shape.activation in ("swiglu", "geglu") else 1
+    ups = 2 if shape.gated else 1
     biases = (ups * shape.ffn + shape.hidden) if shape.bias or shape.mlp_bias else 0
     return (ups + 1) * shape.hidden * shape.ffn + biases
 
 
 def block_parameters(shape: ModelShape) -> int:
     """One layer: attention, MLP (or experts, the shared one and their router) and the norms."""
-    norms = shape.parallel_norms if shape.parallel_block else 2
+    norms = shape.parallel_norms if shape.parallel_block else 2 * (shape.pre_norms + shape.post_norms)
     mlps = mlp_parameters(shape)
     if shape.experts:
         mlps = shape.experts * (mlps + shape.hidden) + mlp_parameters(replace(shape, ffn=shape.shared_ffn, bias=False))

@@ -34,9 +34,10 @@ if TYPE_CHECKING:
     from trainwright.train.engine import Engine
 
 
-def row_log_likelihoods(x: Tensor, weight: Tensor, targets: Tensor, scale: Tensor) -> Tensor:
+def row_log_likelihoods(x: Tensor, weight: Tensor, targets: Tensor, scale: Tensor, cap: float = 0.0) -> Tensor:
     """The log-likelihood of the targets of each row, [rows]."""
-    return -torch.stack([chunked_cross_entropy(row, weight, t, scale) for row, t in zip(x, targets, strict=True)])
+    rows = zip(x, targets, strict=True)
+    return -torch.stack([chunked_cross_entropy(row, weight, t, scale, cap=cap) for row, t in rows])
 
 
 class PolicyAndReference(nn.Module):

@@ -19,6 +19,7 @@ KEPT = {
     aten.mm.default,
     aten.addmm.default,
     aten._scaled_mm.default,
+    aten._grouped_mm.default,
     aten._scaled_dot_product_cudnn_attention.default,
     aten._scaled_dot_product_flash_attention.default,
     aten._scaled_dot_product_efficient_attention.default,
@@ -42,8 +43,8 @@ def apply_checkpointing(model: Decoder, mode: str) -> None:
         block.forward = _recomputed(block.forward, extra)  # type: ignore[method-assign]
 
 
-def _recomputed(forward: Callable[..., Tensor], extra: dict[str, Any]) -> Callable[..., Tensor]:
-    def run(x: Tensor, cos_sin: Any, mask: Any) -> Tensor:
+def _recomputed(forward: Callable[..., Any], extra: dict[str, Any]) -> Callable[..., Any]:
+    def run(x: Tensor, cos_sin: Any, mask: Any) -> Any:
         # Only `x` is an argument: the compiler accepts only tensors there.
         return checkpoint(
             lambda x: forward(x, cos_sin, mask), x, use_reentrant=False, preserve_rng_state=False, **extra

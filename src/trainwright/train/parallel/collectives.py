@@ -1,4 +1,4 @@
-"""The two collectives of tensor and context parallelism, as differentiable functions: each is the other's gradient."""
+"""The collectives of tensor, context and expert parallelism, as differentiable functions."""
 
 from __future__ import annotations
 
@@ -56,3 +56,45 @@ class _ReduceScatter(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         return _gather(grad, *ctx.where), None, None
+
+
+def exchange(x: Tensor, leaving: list[int], arriving: list[int], group: Any) -> Tensor:
+    """Rows for every rank, in rank order, to those from every rank. Backward: the way back."""
+    return _Exchange.apply(x, leaving, arriving, group)  # type: ignore[no-untyped-call]
+
+
+def _exchange(x: Tensor, leaving: list[int], arriving: list[int], group: Any) -> Tensor:
+    out = x.new_empty(sum(arriving), *x.shape[1:])
+    dist.all_to_all_single(out, x.contiguous(), arriving, leaving, group=group)
+    return out
+
+
+class _Exchange(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, leaving: list[int], arriving: list[int], group: Any) -> Tensor:
+        ctx.where = arriving, leaving, group
+        return _exchange(x, leaving, arriving, group)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
+        return _exchange(grad, *ctx.where), None, None, None
+
+
+def sum_over(x: Tensor, group: Any) -> Tensor:
+    """The sum over the ranks, on each of them. Backward: the sum of their gradients."""
+    return _Sum.apply(x, group)  # type: ignore[no-untyped-call]
+
+
+class _Sum(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, group: Any) -> Tensor:
+        ctx.group = group
+        total = x.clone()
+        dist.all_reduce(total, group=group)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        total = grad.contiguous().clone()
+        dist.all_reduce(total, group=ctx.group)
+        return total, None

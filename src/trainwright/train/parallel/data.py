@@ -3,10 +3,15 @@ plain replication is the case of one shard."""
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
+from torch import nn
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor, Shard
 
 from trainwright.train.models.decoder import Decoder
+from trainwright.train.models.moe import Experts, MoE
 from trainwright.train.parallel.layout import Layout
 
 
@@ -15,9 +20,33 @@ def apply_data(model: Decoder, layout: Layout, precision: str) -> None:
     low = None if precision == "fp32" else torch.bfloat16
     policy = MixedPrecisionPolicy(param_dtype=low, reduce_dtype=torch.float32, cast_forward_inputs=False)
     free = reshards(layout)
+    place = partial(expert_placement, ranks=layout.data_mesh.size(-1))
     for block in model.layers():
-        fully_shard(block, mesh=layout.data_mesh, mp_policy=policy, reshard_after_forward=free)
+        if layout.plan.ep > 1 and isinstance(block.mlp, MoE):
+            _shard_experts(block.mlp.experts, layout, policy, free)
+        fully_shard(
+            block, mesh=layout.data_mesh, mp_policy=policy, reshard_after_forward=free, shard_placement_fn=place
+        )
     fully_shard(model, mesh=layout.data_mesh, mp_policy=policy, reshard_after_forward=False)
+
+
+def _shard_experts(experts: Experts, layout: Layout, policy: MixedPrecisionPolicy, free: bool) -> None:
+    mesh = layout.expert_data_mesh
+    place = partial(expert_placement, ranks=mesh.size(-1))
+    sharded = fully_shard(experts, mesh=mesh, mp_policy=policy, reshard_after_forward=free, shard_placement_fn=place)
+    # Gradients of the tokens of all `ep` ranks meet here; as for the others they are a mean over all data ranks.
+    sharded.set_gradient_divide_factor(float(layout.plan.data * layout.plan.cp))
+    if mesh.device_type == "cpu" and mesh.size(-1) > 1:
+        sharded.set_force_sum_reduction_for_comms(True)  # gloo cannot divide on the way
+
+
+def expert_placement(param: nn.Parameter, ranks: int) -> Shard | None:
+    """Experts are split by expert where all ranks get as many, else each expert along the hidden size: a dimension
+    that neither expert nor tensor parallelism splits. None: FSDP's default."""
+    if param.ndim < 3 or (param.shape[0] % ranks == 0 and not isinstance(param, DTensor)):
+        return None
+    hidden = 3 if param.ndim == 4 else 1
+    return Shard(hidden) if param.shape[hidden] % ranks == 0 else None
 
 
 def reshards(layout: Layout) -> bool:

@@ -26,6 +26,7 @@ class Layout:
     context_rank: int = 0
     tensor_rank: int = 0
     pipeline_rank: int = 0
+    expert_mesh: DeviceMesh | None = None  # the same ranks, with an axis over which experts are spread; where ep > 1
 
     @property
     def data_rank(self) -> int:
@@ -59,6 +60,22 @@ class Layout:
         return slice(self.tensor_rank * each, (self.tensor_rank + 1) * each)
 
     @property
+    def expert_group(self) -> Any:
+        assert self.expert_mesh is not None, "experts are not spread"
+        return self.expert_mesh.get_group("expert")
+
+    @property
+    def expert_rank(self) -> int:
+        return self.expert_mesh.get_local_rank("expert") if self.expert_mesh is not None else 0
+
+    @property
+    def expert_data_mesh(self) -> DeviceMesh:
+        """The ranks that hold the same experts: between them these are sharded, and copied between replicas."""
+        assert self.expert_mesh is not None, "experts are not spread"
+        names = ("copies", "parts") if self.expert_mesh.size(1) > 1 else ("parts",)
+        return self.expert_mesh[names]
+
+    @property
     def tensor_group(self) -> Any:
         return self.axis("tensor").get_group() if self.plan.tp > 1 else None
 
@@ -72,7 +89,18 @@ def layout(plan: ParallelPlan, device: torch.device) -> Layout:
     pipeline, replicate, folded, tensor = mesh.get_coordinate() or ()
     shard, context = divmod(folded, plan.cp)
     group = _context_group(plan) if plan.cp > 1 else None
-    return Layout(plan, mesh, group, replicate, shard, context, tensor, pipeline)
+    experts = _expert_mesh(plan, device) if plan.ep > 1 else None
+    return Layout(plan, mesh, group, replicate, shard, context, tensor, pipeline, experts)
+
+
+def _expert_mesh(plan: ParallelPlan, device: torch.device) -> DeviceMesh:
+    """Experts are spread over neighbouring data ranks; those with the same experts share them as the others share the
+    rest of the model: replicas stay replicas where a group of experts lies within one."""
+    shard = plan.shard * plan.cp
+    holders = plan.data * plan.cp // plan.ep
+    copies = plan.replicate if shard % plan.ep == 0 else holders if plan.ep % shard == 0 else 1
+    sizes = (plan.pp, copies, holders // copies, plan.ep, plan.tp)
+    return init_device_mesh(device.type, sizes, mesh_dim_names=("pipeline", "copies", "parts", "expert", "tensor"))
 
 
 def _context_group(plan: ParallelPlan) -> Any:

@@ -3,6 +3,7 @@ checks. Free of torch, so that the control side can use it."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 
@@ -99,6 +100,8 @@ class ParallelPlan:
                 (shape.heads, self.tp, "attention heads", "tp"),
                 (shape.kv_heads, self.tp, "key-value heads", "tp"),
                 (shape.ffn, self.tp, "MLP columns", "tp"),
+                (shape.shared_ffn, self.tp, "columns of the shared expert", "tp"),
+                (shape.dense_ffn, self.tp, "columns of the dense layers", "tp"),
                 (seq, cuts, "tokens of a sequence", "2 x cp"),
                 (seq, cuts * self.tp, "tokens of a sequence", f"{'2 x cp x ' if cuts > 1 else ''}tp"),
                 (shape.experts, self.ep, "experts", "ep"),
@@ -162,10 +165,12 @@ def candidates(wanted: ParallelPlan, world: int) -> Iterator[ParallelPlan]:
             for cp in _divisors(world // tp // pp, wanted.cp):
                 left = world // tp // pp // cp
                 virtual = wanted.virtual_stages if pp > 1 else 1
-                base = replace(wanted, tp=tp, pp=pp, cp=cp, virtual_stages=virtual)
+                ep = math.gcd(wanted.ep, left)
+                base = replace(wanted, tp=tp, pp=pp, cp=cp, ep=ep, virtual_stages=virtual)
                 keep = wanted.replicate if left % wanted.replicate == 0 else 1
                 yield replace(base, replicate=keep, shard=left // keep)
                 yield replace(base, replicate=left, shard=1)
+                yield replace(base, replicate=keep, shard=left // keep, ep=1)
 
 
 def _divisors(number: int, most: int) -> list[int]:

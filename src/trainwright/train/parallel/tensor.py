@@ -9,13 +9,19 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 
 from trainwright.train.loss import chunked_cross_entropy
-from trainwright.train.models.decoder import Decoder, Linear
-from trainwright.train.parallel.collectives import gather, reduce_scatter
+from trainwright.train.models.decoder import Attention, Block, Decoder
+from trainwright.train.models.latent import LatentAttention
+from trainwright.train.models.mlp import Linear
+from trainwright.train.models.moe import MoE
+from trainwright.train.models.norms import RMSNorm
+from trainwright.train.parallel.collectives import gather, reduce_scatter, sum_over
+from trainwright.train.parallel.expert import RouterCopy
 from trainwright.train.parallel.layout import Layout
 
 
@@ -46,20 +52,41 @@ class RowLinear(Linear):
         return y if self.bias is None else y + copy_of(self.bias)
 
 
-class GatheringRMSNorm(nn.RMSNorm):
+class GatheringRMSNorm(RMSNorm):
     group: Any
 
     def forward(self, x: Tensor) -> Tensor:
-        return gather(F.rms_norm(x, self.normalized_shape, copy_of(self.weight), self.eps), 1, self.group)
+        return gather(self.apply_to(x, copy_of(self.weight)), 1, self.group)
 
 
-class HeadRMSNorm(nn.RMSNorm):
-    """The norm of this rank's heads; every rank holds a copy of the weight."""
+class LocalRMSNorm(RMSNorm):
+    """The norm of this rank's heads, or of what it adds to its slice of the sequence; each rank has a whole weight."""
 
     group: Any
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.rms_norm(x, self.normalized_shape, copy_of(self.weight), self.eps)
+        return self.apply_to(x, copy_of(self.weight))
+
+
+class CopiedLinear(Linear):
+    """A narrow layer that every rank computes in full, for its own heads."""
+
+    group: Any
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.product(x, copy_of(self.weight), None if self.bias is None else copy_of(self.bias))
+
+
+class WideRMSNorm(RMSNorm):
+    """A norm over the heads of all ranks, of which this one has a slice."""
+
+    group: Any
+
+    def forward(self, x: Tensor) -> Tensor:
+        wide = x.float()
+        squares = sum_over(wide.square().sum(dim=-1, keepdim=True), self.group)
+        normed = wide * torch.rsqrt(squares / self.normalized_shape[0] + (self.eps or 0.0))
+        return (normed * slice_of(self.weight)).to(x.dtype)
 
 
 class GatheringLayerNorm(nn.LayerNorm):
@@ -94,11 +121,33 @@ class PositionSlice(nn.Embedding):
         return F.embedding(positions.chunk(self.ranks, dim=1)[self.rank], copy_of(self.weight))
 
 
-def sliced_loss(x: Tensor, weight: Tensor, targets: Tensor, scale: Tensor, group: Any, first_row: int) -> Tensor:
-    return chunked_cross_entropy(x, slice_of(weight), targets, scale, group, first_row)
+def sliced_loss(
+    x: Tensor, weight: Tensor, targets: Tensor, scale: Tensor, group: Any, first_row: int, cap: float = 0.0
+) -> Tensor:
+    return chunked_cross_entropy(x, slice_of(weight), targets, scale, group, first_row, cap)
 
 
-NORMS: dict[type, type] = {nn.RMSNorm: GatheringRMSNorm, nn.LayerNorm: GatheringLayerNorm}
+class LocalLayerNorm(nn.LayerNorm):
+    group: Any
+
+    def forward(self, x: Tensor) -> Tensor:
+        bias = None if self.bias is None else copy_of(self.bias)
+        return F.layer_norm(x, self.normalized_shape, copy_of(self.weight), bias, self.eps)
+
+
+NORMS: dict[type, type] = {RMSNorm: GatheringRMSNorm, nn.LayerNorm: GatheringLayerNorm}
+LOCAL_NORMS: dict[type, type] = {RMSNorm: LocalRMSNorm, nn.LayerNorm: LocalLayerNorm}
+
+
+class GatheredInput(nn.Module):
+    """Gathers the sequence in front of a layer that has no norm to do it."""
+
+    def __init__(self, group: Any) -> None:
+        super().__init__()
+        self.group = group
+
+    def forward(self, x: Tensor) -> Tensor:
+        return gather(x, 1, self.group)
 
 
 def apply_tensor(model: Decoder, layout: Layout) -> None:
@@ -118,18 +167,53 @@ def apply_tensor(model: Decoder, layout: Layout) -> None:
         model.loss = partial(sliced_loss, group=layout.tensor_group, first_row=first_row)
 
 
-def _apply_block(block: Any, layout: Layout) -> None:
-    for norm in (block.attention_norm, block.mlp_norm):
+def _apply_block(block: Block, layout: Layout) -> None:
+    for name in ("attention_norm", "mlp_norm"):
+        norm = getattr(block, name)
         if norm is not None:
             _swap(norm, NORMS[type(norm)], layout)
-    for head_norm in (block.attention.q_norm, block.attention.k_norm):
-        if head_norm is not None:
-            _swap(head_norm, HeadRMSNorm, layout)
-    for column in (block.attention.qkv, block.mlp.gate, block.mlp.up):
-        if column is not None:
-            _swap(column, ColumnLinear, layout, weight=0, bias=0)
-    for row in (block.attention.out, block.mlp.down):
-        _swap(row, RowLinear, layout, weight=1)
+        elif not block.parallel:
+            setattr(block, name, GatheredInput(layout.tensor_group))
+    for norm in (block.attention_post_norm, block.mlp_post_norm):
+        if norm is not None:
+            _swap(norm, LOCAL_NORMS[type(norm)], layout)
+    if isinstance(block.attention, LatentAttention):
+        _apply_latent(block.attention, layout)
+    else:
+        _apply_attention(block.attention, layout)
+    if isinstance(block.mlp, MoE):
+        _swap(block.mlp.router, RouterCopy, layout)
+    mlp = block.mlp.shared if isinstance(block.mlp, MoE) else block.mlp
+    if mlp is not None:
+        _columns([mlp.gate, mlp.up], layout)
+        _swap(mlp.down, RowLinear, layout, weight=1)
+
+
+def _apply_attention(attention: Attention, layout: Layout) -> None:
+    for norm in (attention.q_norm, attention.k_norm):
+        if norm is not None and attention.wide:
+            _swap(norm, WideRMSNorm, layout, weight=0)
+        elif norm is not None:
+            _swap(norm, LocalRMSNorm, layout)
+    _columns([attention.qkv], layout)
+    _swap(attention.out, RowLinear, layout, weight=1)
+
+
+def _apply_latent(attention: LatentAttention, layout: Layout) -> None:
+    for name in ("q_down", "kv_down"):
+        if hasattr(attention, name):
+            _swap(getattr(attention, name), CopiedLinear, layout)
+    for name in ("q_norm", "kv_norm"):
+        if hasattr(attention, name):
+            _swap(getattr(attention, name), LocalRMSNorm, layout)
+    _columns([attention.q, attention.kv], layout)
+    _swap(attention.out, RowLinear, layout, weight=1)
+
+
+def _columns(layers: list[Linear | None], layout: Layout) -> None:
+    for layer in layers:
+        if layer is not None:
+            _swap(layer, ColumnLinear, layout, weight=0, bias=0)
 
 
 def _swap(module: Any, kind: type, layout: Layout, **split: int) -> Any:

@@ -21,7 +21,11 @@ from trainwright.spec.load import LoadedSpec
 
 
 class FactsOfUp(AwsFacts):
-    """AWS as it will be: a key pair that is missing is made by `up`."""
+    """AWS as it will be: a key pair that is missing is made by `up`. It asks through the clients that are there."""
+
+    def __init__(self, account: Account) -> None:
+        self._ec2, self._fsx = account.client("ec2"), account.client("fsx")
+        self._answers = {}
 
     def key_pair(self, name: str) -> KeyPair | None:
         return super().key_pair(name) or KeyPair(name, "ed25519")
@@ -73,7 +77,7 @@ def prepare(
     failures = [answer.words for answer in answers if answer.verdict == "fail"]
     if failures:
         raise BuildFailed("AWS cannot make this cluster: " + "; ".join(failures), where=loaded.path)
-    require_clean(loaded, facts={"aws": FactsOfUp(region)})
+    require_clean(loaded, facts={"aws": FactsOfUp(account)})
     build = Build(plan, account, tool or Pcluster(region, say), force)
     existing = build.existing()
     changes = build.changes(existing)
