@@ -59,7 +59,7 @@ def test_the_trainer_understands_every_recipe(name: str) -> None:
     config = options(job(recipe=name), 128 if name != "cpu-ddp" else 4, "p5.48xlarge")
     assert config.warmup < config.steps
     small = f"{name}-debug" if name != "cpu-ddp" else name
-    assert options(job(recipe=small), 4, None).data == ("builtin:stdlib",)
+    assert options(job(recipe=small), 4, None).data[0].startswith("builtin:")
 
 
 @pytest.mark.parametrize(

@@ -124,6 +124,7 @@ def packed_loss(batch):
     return loss
 
 
+@pytest.mark.shows("curve", families=("sft",))
 def test_sft_follows_transformers_step_by_step(tmp_path):
     transformers = pytest.importorskip("transformers")
     base, data = base_folder(tmp_path), chat_data(tmp_path)
@@ -135,6 +136,7 @@ def test_sft_follows_transformers_step_by_step(tmp_path):
     assert [row["loss"] for row in metrics(config)] == pytest.approx(theirs, abs=2e-5)
 
 
+@pytest.mark.shows("parity", "export", "curve", families=("lora",))
 def test_lora_follows_peft_and_exports_to_it(tmp_path):
     """Same adapters, same curve; the exported folder loads into PEFT, and merged weights give the same logits."""
     transformers, peft = pytest.importorskip("transformers"), pytest.importorskip("peft")
@@ -184,6 +186,7 @@ def sequence_likelihood(model, row, targets):
     return logs[learned, targets[learned]].sum()
 
 
+@pytest.mark.shows("export", "curve", families=("dpo",))
 @pytest.mark.parametrize("lora", [0, pytest.param(4, marks=pytest.mark.slow)])
 def test_dpo_follows_its_formula_step_by_step(lora, tmp_path):
     transformers = pytest.importorskip("transformers")

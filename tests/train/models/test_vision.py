@@ -103,7 +103,7 @@ def paper_loss(student, teacher, centre, temperature):
     return total / pairs
 
 
-@pytest.mark.shows("curve", families=("vit",))
+@pytest.mark.shows("curve", families=("vit", "dino"))
 def test_dino_follows_the_paper_step_by_step(tmp_path):
     """Teacher, centre, temperature, momentum and weight decay move; crops are taken as given."""
     transformers = pytest.importorskip("transformers")
