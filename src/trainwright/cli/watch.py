@@ -20,6 +20,9 @@ def command(run: str | None, web: bool, port: int, plain: bool, once: bool, as_j
     from trainwright.report.watch.snapshot import Watcher
     from trainwright.runs import store
 
+    lines = [option for option, given in (("--plain", plain), ("--once", once), ("--json", as_json)) if given]
+    if web and lines:
+        raise click.UsageError(f"--web serves a page and takes no {' or '.join(lines)}")
     watcher = Watcher(store.find(run).name if run else "")
     if web:
         from trainwright.report.watch.web import serve

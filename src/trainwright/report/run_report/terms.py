@@ -112,9 +112,16 @@ def _explained(prediction: Mapping[str, Any], did: Measured, steps: Steps) -> st
     if did.step_s is None:
         return "the log does not say how long a step takes"
     if did.step_s <= predicted:
-        return "no wait and no straggler held it up" if not did.straggler else did.straggler
+        return did.straggler or _faster(prediction, did.step_s)
     cause, why = likely_cause(list(steps.rows("step_s", "data_wait_s", "checkpoint_stall_s")), predicted, did.straggler)
     return f"{cause}: {why}"
+
+
+def _faster(prediction: Mapping[str, Any], step_s: float) -> str:
+    fastest = float(prediction["step_time_s"]) * float(prediction["tokens_per_s_per_gpu"]) / float(prediction["high"])
+    if step_s < fastest:
+        return "faster than predicted: the prediction is too low for this machine"
+    return "no wait and no straggler slowed it down"
 
 
 def _mfu(prediction: Mapping[str, Any], did: Measured) -> Term:
@@ -162,6 +169,8 @@ def _goodput(prediction: Mapping[str, Any], did: Measured) -> Term:
     predicted = (prediction.get("goodput") or {}).get("effective")
     times = f"{did.restarts} restart{'s' if did.restarts != 1 else ''}"
     why = f"{times}; {did.lost_s:,.0f} s were spent outside the steps that count"
+    if did.goodput is None:
+        why = "not logged"
     if predicted is None:
         return Term("goodput", "%", None, did.goodput, why=why)
     interval = (float(predicted) - GOODPUT, 1.0)
