@@ -277,3 +277,19 @@ def test_markdown_holds_no_control_characters(tmp_path: Path) -> None:
     path = short_run(tmp_path)
     write_lines(path / "events.jsonl", [{"time": BEGAN, "event": "note", "text": "\x1b]0;title\x07 \x9b31m"}])
     assert all(line.isprintable() for line in markdown([collect(str(path))]).splitlines())
+
+
+def test_start_up_does_not_fail_a_short_run_and_a_lost_run_does_not_pass(tmp_path: Path) -> None:
+    path = short_run(tmp_path)
+    rows = [metrics_line(step, 0.85, goodput=0.5) for step in range(1, 41)]
+    write_lines(path / "metrics.jsonl", rows)
+    goodput = collect(str(path)).term("goodput")
+    assert goodput is not None
+    assert (goodput.status, goodput.why) == ("skip", "too short to judge: 17 s of 34 s were spent outside the steps")
+    write_lines(path / "metrics.jsonl", [{**row, "time": row["time"] + 3600} for row in rows])
+    goodput = collect(str(path)).term("goodput")
+    assert goodput is not None
+    assert goodput.status == "fail"
+    status = {"id": "7", "name": "short", "state": "lost", "scheduler": "slurm"}
+    (path / "last_seen.json").write_text(json.dumps({"time": BEGAN, "status": status}))
+    assert collect(str(path)).verdicts[0].status == "fail"

@@ -249,3 +249,9 @@ def test_what_a_job_writes_cannot_control_the_terminal(home: Path) -> None:
 def test_the_page_and_lines_exclude_each_other(home: Path, option: str) -> None:
     refused = CliRunner().invoke(command, ["--web", option], catch_exceptions=False)
     assert (refused.exit_code, option in refused.output) == (2, True)
+
+
+def test_a_lost_run_is_no_success(finished: Path) -> None:
+    status = {"id": "7", "name": "done-1", "state": "lost", "scheduler": "process"}
+    (finished / "last_seen.json").write_text(json.dumps({"time": BEGAN, "status": status}))
+    assert CliRunner().invoke(command, ["done-1"]).exit_code == 1

@@ -16,7 +16,7 @@ import click
 @click.option("--json", "as_json", is_flag=True, help="A JSON object per change.")
 def command(run: str | None, web: bool, port: int, plain: bool, once: bool, as_json: bool) -> None:
     """Watch all jobs and queues, and RUN (a name, its start, a job id, or `last`) in depth. Piped, a line per change
-    until the run is over; exits 1 where it failed."""
+    until the run is over; exits 1 where it failed or was lost."""
     from trainwright.report.watch.snapshot import Watcher
     from trainwright.runs import store
 
@@ -34,7 +34,7 @@ def command(run: str | None, web: bool, port: int, plain: bool, once: bool, as_j
         from trainwright.runs.history import FAILED
 
         end = follow_plain(watcher, lambda text: click.echo(text), as_json, once=once)
-        sys.exit(1 if end is not None and end.state in FAILED else 0)
+        sys.exit(1 if end is not None and end.state in {*FAILED, "lost"} else 0)
     try:
         from trainwright.report.watch.app import WatchApp
     except ModuleNotFoundError as error:

@@ -12,7 +12,13 @@ from trainwright.report.run_report.model import RunReport, Status, Term, Verdict
 from trainwright.runs.history import FAILED
 from trainwright.runs.progress import clock, short
 
-ENDS: dict[str, Status] = {"completed": "pass", "running": "pass", "pending": "pass", "completing": "pass"}
+ENDS: dict[str, Status] = {
+    "completed": "pass",
+    "running": "pass",
+    "pending": "pass",
+    "completing": "pass",
+    "lost": "fail",
+}
 
 
 def summary_facts(report: RunReport, steps: Steps, prediction: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:

@@ -14,6 +14,7 @@ from trainwright.train.expectation import likely_cause
 
 MEMORY = 0.1  # predicted memory differs from published memory by about a tenth
 GOODPUT = 0.05  # of the time
+SHORT = 600.0  # seconds: of less, starting up is a large part, and says nothing about a long run
 GIB = 2**30
 NO_PREDICTION = "nothing was predicted for this run"
 
@@ -30,6 +31,7 @@ class Measured:
     goodput: float | None
     restarts: int
     lost_s: float  # seconds since the first start that went into no step that counts
+    elapsed_s: float  # since the first start
     cpu: bool
     straggler: str = ""
 
@@ -51,6 +53,7 @@ def measure(steps: Steps, events: Sequence[Mapping[str, Any]], straggler: str = 
         goodput=goodput,
         restarts=max(0, len(starts) - 1),
         lost_s=max(0.0, elapsed * (1 - goodput)) if goodput is not None else 0.0,
+        elapsed_s=elapsed,
         cpu="gpu" not in versions and not steps.values("mfu"),
         straggler=straggler,
     )
@@ -173,5 +176,8 @@ def _goodput(prediction: Mapping[str, Any], did: Measured) -> Term:
         why = "not logged"
     if predicted is None:
         return Term("goodput", "%", None, did.goodput, why=why)
+    if did.goodput is not None and not did.restarts and did.elapsed_s < SHORT:
+        why = f"too short to judge: {did.lost_s:,.0f} s of {did.elapsed_s:,.0f} s were spent outside the steps"
+        return Term("goodput", "%", float(predicted), did.goodput, why=why)
     interval = (float(predicted) - GOODPUT, 1.0)
     return compared("goodput", "%", float(predicted), did.goodput, interval, why, True)
