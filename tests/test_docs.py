@@ -207,3 +207,11 @@ def test_every_page_is_in_the_navigation() -> None:
 def test_no_page_names_a_machine_path() -> None:
     for page in PAGES:
         assert not re.search(r"/(root|work|home/\w+)/", page.read_text(encoding="utf-8")), page
+
+
+def test_benchmarks_of_the_on_call_pages_take_their_arguments() -> None:
+    """Their commands need a cluster and are not run; a word that `bench` does not take ends in an error at night."""
+    pages = [ROOT / "docs/oncall.md", *sorted((ROOT / "docs/runbook").glob("*.md"))]
+    for page in pages:
+        for line in re.findall(r"trainwright bench collectives([^`\n]*)", page.read_text()):
+            assert not line.strip() or line.split()[0].startswith("-"), f"{page.name}: bench collectives{line}"

@@ -213,3 +213,83 @@ def test_lines_that_were_cut_off_or_hold_nonsense_do_no_harm(tmp_path: Path) -> 
     assert report.step == 41
     assert "failures" in {event.lane for event in report.events}
     page([report])
+
+
+def test_a_loss_that_became_nan_in_any_log_is_no_pass(tmp_path: Path) -> None:
+    log = tmp_path / "titan.log"
+    log.write_text("".join(TITAN.format(n=n, loss=loss) for n, loss in ((1, "4.0"), (2, "3.0"), (3, "nan"))))
+    loss = next(verdict for verdict in collect(str(log)).verdicts if verdict.what == "loss")
+    assert (loss.status, loss.why) == ("warn", "1 of 3 steps have a loss that is not finite")
+    log.write_text(TITAN.format(n=1, loss="4.0"))
+    loss = next(verdict for verdict in collect(str(log)).verdicts if verdict.what == "loss")
+    assert (loss.status, loss.why) == ("skip", "4.0000 at the only step that was logged")
+
+
+def test_what_was_not_logged_and_what_was_faster_are_explained(tmp_path: Path) -> None:
+    log = tmp_path / "titan.log"
+    log.write_text("".join(TITAN.format(n=n, loss=5 - n) for n in (1, 2)))
+    term = collect(str(log)).term("goodput")
+    assert term is not None
+    assert term.why == "not logged"
+    speed = collect(str(short_run(tmp_path, step_s=0.4))).term("tokens/s")
+    assert speed is not None
+    assert (speed.status, speed.why) == ("warn", "faster than predicted: the prediction is too low for this machine")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("events.jsonl", '{"event": "resume", "time": 1, "seen": "x"}'),
+        ("events.jsonl", '{"event": "guard", "time": 1, "samples": [1]}'),
+        ("events.jsonl", '{"event": "note", "time": 1e400}'),
+        ("config.json", '{"data": 5}'),
+        ("last_seen.json", '{"status": []}'),
+        ("resolved.json", '{"values": []}'),
+        ("prediction.json", json.dumps({**PREDICTION, "cost": "x"})),
+    ],
+)
+def test_a_folder_that_somebody_sent_is_read_or_refused_without_a_traceback(
+    tmp_path: Path, name: str, text: str
+) -> None:
+    path = short_run(tmp_path)
+    (path / name).write_text(text + "\n")
+    result = CliRunner().invoke(command, [str(path), "-o", str(tmp_path / "r.html")])
+    assert result.exception is None or isinstance(result.exception, UserError), result.exception
+
+
+def test_a_folder_that_is_no_run_is_not_the_last_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRAINWRIGHT_HOME", str(tmp_path / "home"))
+    short_run(tmp_path / "home/runs", cluster="", scheduler="process", platform="local")
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
+    for word in (".", "./", str(tmp_path / "empty")):
+        with pytest.raises(UserError, match=r"run\.json"):
+            collect(word)
+    assert collect("last").name == "short"
+
+
+def test_markdown_and_json_exclude_each_other() -> None:
+    refused = CliRunner().invoke(command, ["last", "--md", "--json"])
+    assert (refused.exit_code, "--md" in refused.output) == (2, True)
+
+
+def test_markdown_holds_no_control_characters(tmp_path: Path) -> None:
+    path = short_run(tmp_path)
+    write_lines(path / "events.jsonl", [{"time": BEGAN, "event": "note", "text": "\x1b]0;title\x07 \x9b31m"}])
+    assert all(line.isprintable() for line in markdown([collect(str(path))]).splitlines())
+
+
+def test_start_up_does_not_fail_a_short_run_and_a_lost_run_does_not_pass(tmp_path: Path) -> None:
+    path = short_run(tmp_path)
+    rows = [metrics_line(step, 0.85, goodput=0.5) for step in range(1, 41)]
+    write_lines(path / "metrics.jsonl", rows)
+    goodput = collect(str(path)).term("goodput")
+    assert goodput is not None
+    assert (goodput.status, goodput.why) == ("skip", "too short to judge: 17 s of 34 s were spent outside the steps")
+    write_lines(path / "metrics.jsonl", [{**row, "time": row["time"] + 3600} for row in rows])
+    goodput = collect(str(path)).term("goodput")
+    assert goodput is not None
+    assert goodput.status == "fail"
+    status = {"id": "7", "name": "short", "state": "lost", "scheduler": "slurm"}
+    (path / "last_seen.json").write_text(json.dumps({"time": BEGAN, "status": status}))
+    assert collect(str(path)).verdicts[0].status == "fail"

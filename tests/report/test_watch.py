@@ -6,6 +6,7 @@ import asyncio
 import http.client
 import json
 import os
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -197,3 +198,60 @@ def test_a_run_with_a_hostile_name_is_only_text(home: Path) -> None:
     from trainwright.report.watch.app import run_text
 
     assert "\\[" in run_text(snapshot.run, 100) or "[b]x[/b]" in run_text(snapshot.run, 100)
+
+
+def test_a_loss_that_is_not_finite_is_reported_and_breaks_no_view(server: WatchServer, home: Path) -> None:
+    path = write_run(home / "runs", "nan-1", scheduler="process", platform="local", cluster="", ranks=1)
+    (path / "logs").mkdir()
+    rows = [f'{{"step": {step}, "loss": {loss}}}\n' for step, loss in ((1, "4.0"), (2, "NaN"), (3, "NaN"))]
+    (path / "logs/rank-0.log").write_text("".join(rows))
+    (path / "events.jsonl").write_text('{"time": NaN, "event": "note"}\n{"time": 1e400, "event": "note"}\n')
+    assert "loss not finite" in CliRunner().invoke(command, ["nan-1"]).output
+    text = CliRunner().invoke(command, ["nan-1", "--json"]).output
+    assert "NaN" not in text.replace("nan-1", "")
+    assert json.loads(text)["run"]["losses"] == [4.0, None, None]
+    stream = answer(server, f"/{server.token}/events?run=nan-1")
+    assert json.loads(stream.readline().decode().removeprefix("data: "))["run"]["loss"] is None
+    stream.close()
+
+
+@pytest.mark.parametrize("path", [b"*", b"/\xe9/", b"http://[/"])
+def test_a_request_without_the_token_leaves_no_traceback(
+    server: WatchServer, path: bytes, capfd: pytest.CaptureFixture[str]
+) -> None:
+    host = urlsplit(server.address).netloc
+    with socket.create_connection(server.server_address[:2], timeout=20) as client:
+        client.sendall(b"GET " + path + f" HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
+        assert client.makefile("rb").readline().split()[1:2] == [b"404"]
+    assert capfd.readouterr().err == ""
+
+
+def test_a_page_that_is_closed_early_leaves_no_traceback(
+    server: WatchServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        raise ConnectionResetError
+    except ConnectionResetError:
+        server.handle_error(socket.socket(), ("127.0.0.1", 1))
+    assert capsys.readouterr().err == ""
+
+
+def test_what_a_job_writes_cannot_control_the_terminal(home: Path) -> None:
+    path = write_run(home / "runs", "esc-1", scheduler="process", platform="local", cluster="", ranks=1)
+    event = {"time": BEGAN, "event": "behind", "cause": "\x1b]0;title\x07", "why": "a\nb\x9b31m"}
+    write_lines(path / "events.jsonl", [event])
+    lines = CliRunner().invoke(command, ["esc-1"]).output.splitlines()
+    assert len(lines) == 2
+    assert all(line.isprintable() for line in lines)
+
+
+@pytest.mark.parametrize("option", ["--json", "--once", "--plain"])
+def test_the_page_and_lines_exclude_each_other(home: Path, option: str) -> None:
+    refused = CliRunner().invoke(command, ["--web", option], catch_exceptions=False)
+    assert (refused.exit_code, option in refused.output) == (2, True)
+
+
+def test_a_lost_run_is_no_success(finished: Path) -> None:
+    status = {"id": "7", "name": "done-1", "state": "lost", "scheduler": "process"}
+    (finished / "last_seen.json").write_text(json.dumps({"time": BEGAN, "status": status}))
+    assert CliRunner().invoke(command, ["done-1"]).exit_code == 1

@@ -16,6 +16,7 @@ from trainwright.cli.main import cli
 from trainwright.errors import UserError
 from trainwright.schedulers.base import Launch
 from trainwright.schedulers.profiling import CARRIED, parse_profile, profiled
+from trainwright.train.profile import ASKED
 
 ROOT = Path(__file__).parents[2]
 NSYS = """#!/bin/bash
@@ -35,6 +36,34 @@ def test_wrong_words_are_named(words: str, what: str) -> None:
     with pytest.raises(UserError, match=what) as error:
         parse_profile(words)
     assert "steps=10..12 ranks=0,8" in error.value.fix
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [("ranks=0,9", "no rank 9: this job has 1"), ("tool=nsys nodes=2", "no node 2: this job has 1"),
+     ("steps=11..12", "the job ends after step 10"), ("steps=10..12", "")],
+)  # fmt: skip
+def test_what_the_job_does_not_have_cannot_be_profiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, what: str
+) -> None:
+    monkeypatch.setenv("TRAINWRIGHT_HOME", str(tmp_path))
+    line = ["submit", "--recipe", "cpu-ddp", "--scheduler", "process", "--dry-run", "--profile", words]
+    done = CliRunner().invoke(cli, [*line, "--", "--steps", "10"])
+    assert (what in str(done.exception)) if what else (done.exit_code == 0), done.output
+
+
+@pytest.mark.parametrize(("ranks", "what"), [("foo", "'foo' names no ranks"), ("7", "no rank 7: this run has 1")])
+def test_a_live_run_is_not_asked_for_ranks_it_does_not_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ranks: str, what: str
+) -> None:
+    monkeypatch.setenv("TRAINWRIGHT_HOME", str(tmp_path))
+    folder = tmp_path / "runs" / "live-1"
+    folder.mkdir(parents=True)
+    facts = {"name": "live-1", "job": "live", "scheduler": "process"}
+    (folder / "run.json").write_text(json.dumps(facts))
+    refused = CliRunner().invoke(cli, ["profile", "live-1", "--ranks", ranks])
+    assert what in str(refused.exception), refused.output
+    assert not (folder / ASKED).exists()
 
 
 def test_our_trainer_and_scripts_use_torch_and_others_nsight() -> None:

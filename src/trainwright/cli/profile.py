@@ -61,8 +61,7 @@ def _traces(
                 f"run {run.name} was not profiled",
                 fix="`trainwright submit --profile 'steps=10..12 ranks=0'` profiles a new one",
             )
-        chosen = tuple(int(word) for word in ranks.split(",") if word.isdecimal())
-        profile.ask(run, steps, chosen, lambda text: click.echo(text, err=True))
+        profile.ask(run, steps, profile.ranks_of(run, ranks), lambda text: click.echo(text, err=True))
         collected = profile.collect(run, limit)
     for left in collected.left:
         click.echo(f"left: {left}", err=True)

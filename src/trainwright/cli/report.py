@@ -24,6 +24,8 @@ def command(
     from trainwright.files import write_text
     from trainwright.report.run_report.collect import collect
 
+    if as_json and as_markdown:
+        raise click.UsageError("--md and --json exclude each other")
     reports = [collect(word, benches) for word in runs]
     if as_json:
         plain = [dataclasses.asdict(report) for report in reports]

@@ -16,10 +16,13 @@ import click
 @click.option("--json", "as_json", is_flag=True, help="A JSON object per change.")
 def command(run: str | None, web: bool, port: int, plain: bool, once: bool, as_json: bool) -> None:
     """Watch all jobs and queues, and RUN (a name, its start, a job id, or `last`) in depth. Piped, a line per change
-    until the run is over; exits 1 where it failed."""
+    until the run is over; exits 1 where it failed or was lost."""
     from trainwright.report.watch.snapshot import Watcher
     from trainwright.runs import store
 
+    lines = [option for option, given in (("--plain", plain), ("--once", once), ("--json", as_json)) if given]
+    if web and lines:
+        raise click.UsageError(f"--web serves a page and takes no {' or '.join(lines)}")
     watcher = Watcher(store.find(run).name if run else "")
     if web:
         from trainwright.report.watch.web import serve
@@ -31,7 +34,7 @@ def command(run: str | None, web: bool, port: int, plain: bool, once: bool, as_j
         from trainwright.runs.history import FAILED
 
         end = follow_plain(watcher, lambda text: click.echo(text), as_json, once=once)
-        sys.exit(1 if end is not None and end.state in FAILED else 0)
+        sys.exit(1 if end is not None and end.state in {*FAILED, "lost"} else 0)
     try:
         from trainwright.report.watch.app import WatchApp
     except ModuleNotFoundError as error:

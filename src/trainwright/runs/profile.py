@@ -63,6 +63,17 @@ def _exported(report: Path) -> Path | None:
     return made if done.returncode == 0 and made.exists() else None
 
 
+def ranks_of(run: Run, text: str) -> tuple[int, ...]:
+    """`0,8` as ranks of this run."""
+    words = text.split(",")
+    if not all(word.isascii() and word.isdecimal() for word in words):
+        raise UserError(f"{text!r} names no ranks", where="--ranks", fix="--ranks 0,8")
+    ranks = tuple(map(int, words))
+    if max(ranks) >= run.ranks:
+        raise UserError(f"no rank {max(ranks)}: this run has {run.ranks}", where="--ranks", fix="ranks count from 0")
+    return ranks
+
+
 def ask(run: Run, steps: int, ranks: tuple[int, ...], say: Callable[[str], None]) -> None:
     """Ask a run of our trainer that is under way for a profile of its next steps, and wait until it is there."""
     shell = shell_of(run)

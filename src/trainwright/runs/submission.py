@@ -79,12 +79,25 @@ def plan(order: Order) -> Planned:
     launch = launch_of(job, Place(folder, python, scheduler.interface, order.venv, path))
     if order.profile:
         launch = profiled(launch, order.profile, job.trainer == "trainwright", order.ships_code)
+    steps = (steps_in(launch.command) if job.training else None) or job.job.steps
+    if order.profile:
+        _require_profiled(order.profile, launch, steps)
     run = Run(
         name, job.name, scheduler.name, job.spec.platform, scheduler.cluster, order.shell.host, remote,
         queue=launch.queue, nodes=launch.nodes, ranks=launch.ranks, created=time.time(),
-        steps=(steps_in(launch.command) if job.training else None) or job.job.steps, at=dict(scheduler.at),
+        steps=steps, at=dict(scheduler.at),
     )  # fmt: skip
     return Planned(run, launch, scheduler.render(launch))
+
+
+def _require_profiled(profile: ProfileOrder, launch: Launch, steps: int | None) -> None:
+    """A job that is profiled nowhere would only show so after it ran."""
+    for what, numbers, count in (("rank", profile.ranks, launch.ranks), ("node", profile.nodes, launch.nodes)):
+        if max(numbers, default=0) >= count:
+            raise UserError(f"--profile: no {what} {max(numbers)}: this job has {count}", fix=f"{what}s count from 0")
+    if steps and profile.tool != "nsys" and profile.first > steps:
+        what = f"--profile steps={profile.steps}: the job ends after step {steps}"
+        raise UserError(what, fix=f"--profile steps={max(1, steps - 2)}..{steps}")
 
 
 def submit(order: Order, planned: Planned) -> Run:

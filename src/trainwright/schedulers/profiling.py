@@ -43,6 +43,10 @@ class ProfileOrder:
     size: float = 2e9  # bytes; a larger report stays on the cluster
 
     @property
+    def first(self) -> int:
+        return int(self.steps.partition("..")[0])
+
+    @property
     def request(self) -> str:
         return f"steps={self.steps} ranks={','.join(map(str, self.ranks))}"
 

@@ -44,7 +44,16 @@ class Source:
 def collect(word: str, bench_files: Sequence[Path] = ()) -> RunReport:
     """The report of a run's name, of a run folder, or of a log file."""
     with tempfile.TemporaryDirectory() as scratch:
-        return _collect(_source(word, scratch), bench_files)
+        try:
+            return _collect(_source(word, scratch), bench_files)
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            if not Path(word).is_dir():
+                raise
+            # Anybody may have written this folder: what no run writes is its mistake, not ours.
+            fix = "copy the whole folder of the run again, or remove the file that holds this"
+            raise UserError(
+                f"a file of this run folder does not hold what a run writes: {error}", where=word, fix=fix
+            ) from error
 
 
 def _source(word: str, scratch: str) -> Source:
@@ -55,6 +64,8 @@ def _source(word: str, scratch: str) -> Source:
         return Source(run, "unknown", "read from a log alone", Path(scratch), path)
     if path.is_dir() and (path / "run.json").exists() and path.resolve() != store.runs_folder() / path.name:
         return _foreign_folder(path)
+    if path.is_dir() and not (path / "run.json").exists() and store.read(word) is None:
+        raise UserError("this folder is no run: it has no run.json", where=word, fix="`trainwright runs` lists runs")
     run = store.find(word if not path.is_dir() else path.name)
     from trainwright.runs.reach import run_state
 

@@ -31,10 +31,14 @@ class Steps:
     columns: dict[str, list[float | None]] = field(default_factory=lambda: {name: [] for name in NAMES})
     framework: str = "trainwright"
     total: int | None = None
+    lost: int = 0  # steps whose loss was logged and is not finite
 
     def add(self, row: Mapping[str, Any]) -> None:
         for name in NAMES:
             self.columns[name].append(_number(row.get(name)))
+        # Our trainer writes a loss that is not finite as null; a log of another framework may leave it out of a line.
+        logged = "loss" in row and (row["loss"] is not None or self.framework == "trainwright")
+        self.lost += logged and self.columns["loss"][-1] is None
         total = _number(row.get("total"))
         self.total = int(total) if total else self.total
 

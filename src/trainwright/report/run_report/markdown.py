@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from trainwright.report.run_report.comparison import compare
 from trainwright.report.run_report.model import RunReport, Table
-from trainwright.report.run_report.words import interval_words, when, with_unit
+from trainwright.report.run_report.words import interval_words, printable, when, with_unit
 
 LAST_EVENTS = 12
 
@@ -61,4 +61,4 @@ def _table(table: Table) -> Iterator[str]:
 
 def _cell(text: str) -> str:
     """One line, in which nothing is markup."""
-    return re.sub(r"([\\`*_{}\[\]<>|#!~])", r"\\\1", " ".join(text.split()))
+    return re.sub(r"([\\`*_{}\[\]<>|#!~])", r"\\\1", " ".join(printable(text).split()))

@@ -12,7 +12,13 @@ from trainwright.report.run_report.model import RunReport, Status, Term, Verdict
 from trainwright.runs.history import FAILED
 from trainwright.runs.progress import clock, short
 
-ENDS: dict[str, Status] = {"completed": "pass", "running": "pass", "pending": "pass", "completing": "pass"}
+ENDS: dict[str, Status] = {
+    "completed": "pass",
+    "running": "pass",
+    "pending": "pass",
+    "completing": "pass",
+    "lost": "fail",
+}
 
 
 def summary_facts(report: RunReport, steps: Steps, prediction: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
@@ -95,14 +101,14 @@ def _end(report: RunReport) -> Verdict:
 
 
 def _loss(steps: Steps) -> Verdict:
-    losses = steps.columns["loss"]
     known = steps.values("loss")
+    if steps.lost:
+        return Verdict("loss", "warn", f"{steps.lost} of {len(steps)} steps have a loss that is not finite")
     if not known:
         return Verdict("loss", "skip", "no loss was logged")
-    lost = sum(value is None for value in losses) if steps.framework == "trainwright" else 0
-    if lost:
-        return Verdict("loss", "warn", f"{lost} of {len(losses)} steps have a loss that is no finite number")
-    if len(known) > 1 and known[-1] >= known[0]:
+    if len(known) == 1:
+        return Verdict("loss", "skip", f"{known[0]:.4f} at the only step that was logged")
+    if known[-1] >= known[0]:
         return Verdict("loss", "warn", f"it did not fall: {known[0]:.4f} → {known[-1]:.4f}")
     return Verdict("loss", "pass", f"fell from {known[0]:.4f} to {known[-1]:.4f}")
 

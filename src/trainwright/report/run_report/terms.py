@@ -14,6 +14,7 @@ from trainwright.train.expectation import likely_cause
 
 MEMORY = 0.1  # predicted memory differs from published memory by about a tenth
 GOODPUT = 0.05  # of the time
+SHORT = 600.0  # seconds: of less, starting up is a large part, and says nothing about a long run
 GIB = 2**30
 NO_PREDICTION = "nothing was predicted for this run"
 
@@ -30,6 +31,7 @@ class Measured:
     goodput: float | None
     restarts: int
     lost_s: float  # seconds since the first start that went into no step that counts
+    elapsed_s: float  # since the first start
     cpu: bool
     straggler: str = ""
 
@@ -51,6 +53,7 @@ def measure(steps: Steps, events: Sequence[Mapping[str, Any]], straggler: str = 
         goodput=goodput,
         restarts=max(0, len(starts) - 1),
         lost_s=max(0.0, elapsed * (1 - goodput)) if goodput is not None else 0.0,
+        elapsed_s=elapsed,
         cpu="gpu" not in versions and not steps.values("mfu"),
         straggler=straggler,
     )
@@ -112,9 +115,16 @@ def _explained(prediction: Mapping[str, Any], did: Measured, steps: Steps) -> st
     if did.step_s is None:
         return "the log does not say how long a step takes"
     if did.step_s <= predicted:
-        return "no wait and no straggler held it up" if not did.straggler else did.straggler
+        return did.straggler or _faster(prediction, did.step_s)
     cause, why = likely_cause(list(steps.rows("step_s", "data_wait_s", "checkpoint_stall_s")), predicted, did.straggler)
     return f"{cause}: {why}"
+
+
+def _faster(prediction: Mapping[str, Any], step_s: float) -> str:
+    fastest = float(prediction["step_time_s"]) * float(prediction["tokens_per_s_per_gpu"]) / float(prediction["high"])
+    if step_s < fastest:
+        return "faster than predicted: the prediction is too low for this machine"
+    return "no wait and no straggler slowed it down"
 
 
 def _mfu(prediction: Mapping[str, Any], did: Measured) -> Term:
@@ -162,7 +172,12 @@ def _goodput(prediction: Mapping[str, Any], did: Measured) -> Term:
     predicted = (prediction.get("goodput") or {}).get("effective")
     times = f"{did.restarts} restart{'s' if did.restarts != 1 else ''}"
     why = f"{times}; {did.lost_s:,.0f} s were spent outside the steps that count"
+    if did.goodput is None:
+        why = "not logged"
     if predicted is None:
         return Term("goodput", "%", None, did.goodput, why=why)
+    if did.goodput is not None and not did.restarts and did.elapsed_s < SHORT:
+        why = f"too short to judge: {did.lost_s:,.0f} s of {did.elapsed_s:,.0f} s were spent outside the steps"
+        return Term("goodput", "%", float(predicted), did.goodput, why=why)
     interval = (float(predicted) - GOODPUT, 1.0)
     return compared("goodput", "%", float(predicted), did.goodput, interval, why, True)

@@ -26,6 +26,11 @@ def with_unit(value: float | None, unit: str) -> str:
     return f"{text} {unit}" if unit else text
 
 
+def printable(text: str) -> str:
+    """Without control characters: what a job writes can neither end a line nor control a terminal."""
+    return "".join(letter if letter.isprintable() else " " for letter in text).rstrip()
+
+
 def interval_words(term: Term) -> str:
     if term.low is None or term.high is None:
         return ""

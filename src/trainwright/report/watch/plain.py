@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Callable
 
+from trainwright.report.run_report.words import printable
 from trainwright.report.watch.snapshot import LIVE, RunView, Snapshot, Watcher
 from trainwright.report.watch.words import run_line
 
@@ -45,11 +46,11 @@ def _lines(snapshot: Snapshot, one: bool) -> dict[str, str]:
         lines["run"] = run_line(run)
         if run.behind:
             lines["behind"] = f"{run.name}  {run.behind}"
-    return {key: line.rstrip() for key, line in lines.items()}
+    return {key: printable(line) for key, line in lines.items()}
 
 
 def _json(snapshot: Snapshot) -> dict[str, str]:
     plain = dataclasses.asdict(snapshot)
     moment = plain.pop("time")
-    text = json.dumps(plain)
+    text = json.dumps(plain, allow_nan=False)
     return {"all": text} if moment else {}

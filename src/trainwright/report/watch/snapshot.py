@@ -5,6 +5,7 @@ A watcher keeps its place in a run's files and asks each scheduler once per poll
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import time
 from collections import deque
@@ -59,6 +60,7 @@ class RunView:
     speeds: tuple[float | None, ...]
     events: tuple[tuple[float, str], ...]
     behind: str = ""
+    loss_finite: bool = True  # of the newest step that has one
 
     @property
     def over(self) -> bool:
@@ -88,6 +90,7 @@ class RunWatcher:
     events: deque[tuple[float, str]] = field(default_factory=lambda: deque(maxlen=EVENTS))
     positions: dict[str, int] = field(default_factory=dict)
     slower: str = ""
+    loss_finite: bool = True
     network: float | None = None
     gpus: float | None = None
     gpus_at: float = 0.0
@@ -114,18 +117,20 @@ class RunWatcher:
             network_mb_s=self.network,
             xs=tuple(int(row["step"]) for row in self.recent), losses=tuple(row.get("loss") for row in self.recent),
             speeds=tuple(row.get("tokens_per_s") for row in self.recent), events=tuple(self.events),
-            behind=self.slower,
+            behind=self.slower, loss_finite=self.loss_finite,
         )  # fmt: skip
 
     def _read(self) -> None:
         if self.run.scheduler == "process" and time.monotonic() - self.gpus_at > QUEUES_EVERY:
             self.gpus, self.gpus_at = gpu_use(), time.monotonic()
-        new = self.steps.new()
+        new = [{name: _finite(value) for name, value in step.items()} for step in self.steps.new()]
         self.behind.take(new)
         self.progress.take(new)
         self.recent.extend(new)
+        for step in new:
+            self.loss_finite = step["loss"] is not None if "loss" in step else self.loss_finite
         for event in self._new("events.jsonl"):
-            if isinstance(event.get("time"), int | float):
+            if isinstance(event.get("time"), int | float) and math.isfinite(event["time"]):
                 words = event_of(event)
                 self.events.append((words.time, words.text))
                 self.slower = words.text if event.get("event") == "behind" else self.slower
@@ -181,6 +186,11 @@ class Watcher:
         if self.watched is None or self.watched.run.name != name:
             self.watched = RunWatcher.of(store.find(name))
         return self.watched.view(_state(self.watched.run, states))
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no NaN, and no view can draw one."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def gpu_use() -> float | None:

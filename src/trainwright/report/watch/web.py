@@ -7,6 +7,7 @@ import dataclasses
 import hmac
 import json
 import secrets
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -48,6 +49,11 @@ class WatchServer(ThreadingHTTPServer):
     def address(self) -> str:
         return f"http://{HOST}:{self.server_port}/{self.token}/"
 
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A reader that went away is no error."""
+        if not isinstance(sys.exception(), ConnectionError | TimeoutError):
+            super().handle_error(request, client_address)
+
     def shutdown(self) -> None:
         self.ended.set()
         super().shutdown()
@@ -61,11 +67,14 @@ class Handler(BaseHTTPRequestHandler):
     timeout = 60
 
     def do_GET(self) -> None:
-        path = urlsplit(self.path)
-        _, token, *rest = path.path.split("/")
+        try:
+            path = urlsplit(self.path)
+        except ValueError:
+            path = urlsplit("/")
+        token, *rest = path.path.partition("/")[2].split("/")
         # A page of another site that made its name point here has its own name in Host.
         hosts = {f"{name}:{self.server.server_port}" for name in (HOST, "localhost")}
-        if self.headers.get("Host") not in hosts or not hmac.compare_digest(token, self.server.token):
+        if self.headers.get("Host") not in hosts or not self._is_token(token):
             self._answer(404, "text/plain", "not found\n")
         elif rest == [""]:
             self._answer(200, "text/html", live_page(), _policy())
@@ -75,6 +84,9 @@ class Handler(BaseHTTPRequestHandler):
             self._report(unquote(rest[1]))
         else:
             self._answer(404, "text/plain", "not found\n")
+
+    def _is_token(self, text: str) -> bool:
+        return hmac.compare_digest(text.encode(), self.server.token.encode())
 
     def _report(self, name: str) -> None:
         from trainwright.report.run_report.collect import collect

@@ -37,6 +37,8 @@ def run_facts(run: RunView) -> Iterator[tuple[str, str]]:
         yield "step", f"{run.step:,}" + (f"/{run.steps:,}" if run.steps else "")
     if run.loss is not None:
         yield "loss", f"{run.loss:.4f}"
+    elif not run.loss_finite:
+        yield "loss", "not finite"
     if run.tokens_per_s:
         yield "tokens/s", short(run.tokens_per_s) + against_prediction(run)
     if run.mfu is not None:

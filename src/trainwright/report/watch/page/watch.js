@@ -13,7 +13,7 @@
 
   const facts = (run) => {
     const rows = [["step", run.steps ? `${run.step.toLocaleString("en")} of ${run.steps.toLocaleString("en")}` : run.step ? run.step.toLocaleString("en") : null]];
-    rows.push(["loss", run.loss === null ? null : run.loss.toFixed(4)]);
+    rows.push(["loss", run.loss !== null ? run.loss.toFixed(4) : run.loss_finite ? null : "not finite"]);
     const against = run.predicted && run.tokens_per_s ? ` (${short(run.predicted)} predicted, ${run.tokens_per_s >= run.predicted ? "+" : ""}${share(run.tokens_per_s / run.predicted - 1)})` : "";
     rows.push(["tokens/s", run.tokens_per_s ? short(run.tokens_per_s) + against : null]);
     rows.push(["MFU", run.mfu === null ? null : `${(run.mfu * 100).toFixed(1)} %`], ["memory", run.memory_gb === null ? null : `${run.memory_gb.toFixed(1)} GB`]);
