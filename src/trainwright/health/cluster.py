@@ -14,7 +14,7 @@ from typing import Protocol
 
 from trainwright.errors import UserError
 from trainwright.health.output import columns
-from trainwright.health.verdict import Report, report_from_json
+from trainwright.health.verdict import VERDICTS, Report, report_from_json
 from trainwright.health.versions import TITLES
 
 FREE = ("idle", "mixed", "completing")
@@ -45,6 +45,11 @@ class Entry:
     @property
     def usable(self) -> bool:
         return self.report is not None and self.report.usable
+
+    @property
+    def asked(self) -> bool:
+        """Whether the suite was started there; a node that did not answer then is not known to be fit."""
+        return self.report is not None or self.state in FREE
 
     @property
     def verdict(self) -> str:
@@ -145,11 +150,16 @@ def show(entries: Sequence[Entry]) -> str:
     """One table, worst first, then what differs between nodes."""
     rows = [
         (entry.node, entry.state or "-", entry.verdict, "; ".join(filter(None, (_why(entry), entry.reason))))
-        for entry in sorted(entries, key=lambda entry: (entry.usable and entry.verdict == "pass", entry.verdict))
+        for entry in sorted(entries, key=_severity, reverse=True)
     ]
     counts = Counter(entry.verdict for entry in entries)
     total = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
     return "\n".join([columns(("NODE", "STATE", "VERDICT", "WHY"), rows), total, *differences(reports_of(entries))])
+
+
+def _severity(entry: Entry) -> float:
+    """A node without a report stands between those to take away and those that work."""
+    return VERDICTS.index(entry.verdict) if entry.report else VERDICTS.index("monitor") + 0.5
 
 
 def _why(entry: Entry) -> str:
