@@ -338,3 +338,14 @@ def test_the_verb_takes_the_options_of_the_node_side(tmp_path: Path) -> None:
 def test_a_recording_that_cannot_be_written_is_said_so(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--record", "/proc/none"]) == 2
     assert "cannot write" in capsys.readouterr().err
+
+
+def test_the_node_that_reads_a_shared_file_system_slowly_is_named(tmp_path: Path) -> None:
+    node = RecordedNode(Path(recorded(tmp_path)))
+    report = run_suite(node, profile_of(node))
+    one = dataclasses.replace(report.results[0], id="storage.rate", status="pass")
+    rated = {"a": "/fsx 900 MiB/s, /home 90 MiB/s", "b": "/fsx 100 MiB/s, /home 80 MiB/s", "c": "/fsx 950 MiB/s"}
+    results = {name: (dataclasses.replace(one, message=text),) for name, text in rated.items()}
+    entries = [Entry(name, "idle", dataclasses.replace(report, results=results[name])) for name in rated]
+    slow = [line for line in show(entries).splitlines() if line.startswith("slow: ")]
+    assert slow == ["slow: b reads /fsx at 100 MiB/s, usual is 900"]

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import json
 import re
+import statistics
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -154,7 +155,14 @@ def show(entries: Sequence[Entry]) -> str:
     ]
     counts = Counter(entry.verdict for entry in entries)
     total = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
-    return "\n".join([columns(("NODE", "STATE", "VERDICT", "WHY"), rows), total, *differences(reports_of(entries))])
+    return "\n".join(
+        [
+            columns(("NODE", "STATE", "VERDICT", "WHY"), rows),
+            total,
+            *differences(reports_of(entries)),
+            *slow_storage(entries),
+        ]
+    )
 
 
 def _severity(entry: Entry) -> float:
@@ -174,6 +182,24 @@ def reports_of(entries: Sequence[Entry]) -> dict[str, Mapping[str, str]]:
             torch = {r.id: r.message for r in entry.report.results if r.id == "software.torch" and r.status == "pass"}
             compared[entry.node] = {**entry.report.versions, **torch}
     return compared
+
+
+def slow_storage(entries: Sequence[Entry]) -> list[str]:
+    """One line for each node that reads a shared file system at less than half of the usual rate."""
+    rates: dict[str, dict[str, float]] = defaultdict(dict)
+    for entry in entries:
+        for result in entry.report.results if entry.report else ():
+            if result.id == "storage.rate" and result.status == "pass":
+                for place, rate in re.findall(r"(\S+) (\d+) MiB/s", result.message):
+                    rates[place][entry.node] = float(rate)
+    lines = []
+    for place, by_node in rates.items():
+        usual = statistics.median(by_node.values())
+        slow = {node: rate for node, rate in by_node.items() if rate < usual / 2}
+        lines += [
+            f"slow: {node} reads {place} at {rate:.0f} MiB/s, usual is {usual:.0f}" for node, rate in slow.items()
+        ]
+    return lines
 
 
 def differences(versions: Mapping[str, Mapping[str, str]]) -> list[str]:
