@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from trainwright.bench.topology import Place, host_file, topology_conf
+from trainwright.bench.topology import Place, host_file, read_places, topology_conf
 from trainwright.cli.bench import command
+from trainwright.errors import UserError
 
 
 def launch(scheduler: str, *words: str) -> str:
@@ -100,3 +101,20 @@ def test_another_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text("{}")
     done = CliRunner().invoke(command, ["topology", str(tmp_path / "x.json")])
     assert "DescribeInstanceTopology" in str(done.exception)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        None,
+        {"InstanceId": "i-1", "NetworkNodes": []},
+        {"InstanceId": "i-1", "NetworkNodes": "nn-1"},
+        {"InstanceId": 1, "NetworkNodes": ["nn-1"]},
+        {"InstanceId": "i-1\nNodeName=all State=DOWN", "NetworkNodes": ["nn-1"]},
+        {"InstanceId": "i-1", "NetworkNodes": ["nn-1 Nodes=all"]},
+    ],
+)
+def test_an_answer_that_would_write_a_wrong_configuration_is_refused(tmp_path: Path, row: object) -> None:
+    (tmp_path / "answer").write_text(json.dumps({"Instances": [row] if row else []}))
+    with pytest.raises(UserError):
+        read_places(tmp_path / "answer", {})

@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from trainwright.bench.__main__ import main as node_bench
 from trainwright.bench.machine import instance_type
 from trainwright.bench.results import parse_size
 from trainwright.catalog.accelerators import accelerator_named
 from trainwright.errors import UserError
 from trainwright.report.curve import Axes, Curve, svg
 from trainwright.report.device import limits
+from trainwright.train.benchmarks import main as train_bench
 
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:
@@ -112,3 +114,41 @@ def test_a_plot_is_well_formed() -> None:
     )
     assert ElementTree.fromstring(text).tag.endswith("svg")
     assert "a &lt; b" in text
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("storage", "/proc"),
+        ("storage", ".", "--files", "0"),
+        ("storage", ".", "--clients", "0"),
+        ("storage", ".", "--size", "nan"),
+        ("storage", ".", "--paid", "-5"),
+        ("device", "--shape", "1,2"),
+        ("device", "--shape", "0,1,1"),
+        ("device", "--seconds", "-1"),
+    ],
+)
+def test_options_that_measure_nothing_are_wrong_usage(words: tuple[str, ...], capsys, monkeypatch, tmp_path) -> None:
+    monkeypatch.chdir(tmp_path)
+    try:
+        status = node_bench(list(words))
+    except SystemExit as ended:
+        status = ended.code
+    assert status == 2
+    assert "error: " in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("words", [("--sizes", "abc"), ("--repeats", "0"), ("--folder", "/proc/none")])
+def test_checkpoint_options_that_measure_nothing_are_wrong_usage(words: tuple[str, ...]) -> None:
+    with pytest.raises((UserError, SystemExit)) as caught:
+        train_bench(["checkpoint", *words])
+    assert getattr(caught.value, "status", None) == 2 or getattr(caught.value, "code", None) == 2
+
+
+def test_an_earlier_result_is_not_judged_when_this_run_fails(tmp_path: Path) -> None:
+    earlier = tmp_path / "result.json"
+    earlier.write_text('{"kind": "collectives", "rows": [], "ranks": 2, "nodes": 1}')
+    done = run("collectives", "-b", "bogus", "-o", str(earlier))
+    assert (done.returncode, done.stdout) == (2, "")

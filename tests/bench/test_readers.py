@@ -12,6 +12,7 @@ from trainwright.bench.nccl_output import read_output
 from trainwright.bench.transport import judge_transport, read_log
 from trainwright.cli.bench import command
 from trainwright.errors import UserError
+from trainwright.report.bench_files import collective_result
 
 LOGS = Path(__file__).parent / "logs"
 
@@ -107,3 +108,34 @@ def test_judge_exits_1_on_a_silent_fallback() -> None:
         "all_reduce": "pass",
         "transport": "fail",
     }
+
+
+HEAD = "# all_reduce_perf\n#  Rank  0 Pid 1 on a device 0\n#  Rank  1 Pid 2 on b device 0\n"
+ROW = '{"op":"all_reduce","size":8,"out_busbw":1,"in_busbw":1,"out_wrong":0,"in_wrong":0}'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{broken",
+        '{"kind":"collectives"}',
+        '{"kind":"collectives","ranks":2,"nodes":1,"rows":[{}]}',
+        '{"kind":"collectives","ranks":2,"nodes":1,"rows":5}',
+        '{"kind":"collectives","ranks":2,"nodes":1,"rows":[' + ROW.replace("8", "NaN") + "]}",
+        '{"kind":"collectives","ranks":"2","nodes":1,"rows":[' + ROW + "]}",
+        HEAD + "9" * 5000 + " 256 float sum -1 1 1 1 0 1 1 1 0",
+        "# all_reduce_perf\n 1024 256 float sum -1 1 1 1 0 1 1 1 0",
+    ],
+)
+def test_a_damaged_result_or_log_is_refused_without_a_traceback(tmp_path: Path, text: str) -> None:
+    (tmp_path / "file").write_text(text)
+    with pytest.raises(UserError) as caught:
+        collective_result(tmp_path / "file", "", 2, None)
+    assert "--nodes" not in caught.value.fix  # it was given
+
+
+@pytest.mark.parametrize("cells", ["-1 1 1 1 1e999 1 1 1 0", "1.5 1 1 1 0 1 1 1 0"])
+def test_figures_that_cannot_be_are_left_out(tmp_path: Path, cells: str) -> None:
+    more = "\n# Avg bus bandwidth    : 1.2.3\nrank 0 nranks " + "9" * 5000
+    (tmp_path / "file").write_text(f"{HEAD} 1024 256 float sum {cells}{more}")
+    assert collective_result(tmp_path / "file", "", 2, None)["rows"][0]["out_busbw"] == 1

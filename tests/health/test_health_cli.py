@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import re
@@ -21,7 +22,7 @@ from trainwright.cli.main import cli
 from trainwright.health.__main__ import main
 from trainwright.health.checks.burn import BURN
 from trainwright.health.checks.software import torch_screen
-from trainwright.health.cluster import differences, reports_in, sum_up
+from trainwright.health.cluster import Entry, differences, reports_in, show, sum_up
 from trainwright.health.facts import ThisNode
 from trainwright.health.kernel_log import table
 from trainwright.health.node import Node, RecordedNode
@@ -314,3 +315,37 @@ def test_the_page_lists_every_check_with_its_action() -> None:
     listed = re.findall(r"^\| `([a-z_.]+)` \| (\w+) \| (\w+) \|", page, re.MULTILINE)
     assert listed == [(one.id, one.suite, one.action) for one in checks()]
     assert f"({len(FAULTS)} faults)" in page
+
+
+def test_the_table_has_the_worst_node_first(tmp_path: Path) -> None:
+    node = RecordedNode(Path(recorded(tmp_path)))
+    report = run_suite(node, profile_of(node))
+    verdicts = ("monitor", "pass", "reset", "isolate", "reboot")
+    entries = [Entry(verdict, "idle", dataclasses.replace(report, verdict=verdict)) for verdict in verdicts]
+    lines = show([*entries, Entry("silent", "idle")]).splitlines()
+    assert [line.split()[0] for line in lines[1:7]] == ["isolate", "reboot", "reset", "silent", "monitor", "pass"]
+    assert Entry("silent", "idle").asked  # it was asked and did not answer, so `health --cluster` exits 1
+    assert not Entry("busy", "allocated").asked
+
+
+def test_the_verb_takes_the_options_of_the_node_side(tmp_path: Path) -> None:
+    words = ["health", "--replay", recorded(tmp_path, FAILED), "--exit-code", "verdict"]
+    assert CliRunner().invoke(cli, words).exit_code == 6
+    done = CliRunner().invoke(cli, ["versions", "some-cluster"])
+    assert done.exit_code == 2
+
+
+def test_a_recording_that_cannot_be_written_is_said_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--record", "/proc/none"]) == 2
+    assert "cannot write" in capsys.readouterr().err
+
+
+def test_the_node_that_reads_a_shared_file_system_slowly_is_named(tmp_path: Path) -> None:
+    node = RecordedNode(Path(recorded(tmp_path)))
+    report = run_suite(node, profile_of(node))
+    one = dataclasses.replace(report.results[0], id="storage.rate", status="pass")
+    rated = {"a": "/fsx 900 MiB/s, /home 90 MiB/s", "b": "/fsx 100 MiB/s, /home 80 MiB/s", "c": "/fsx 950 MiB/s"}
+    results = {name: (dataclasses.replace(one, message=text),) for name, text in rated.items()}
+    entries = [Entry(name, "idle", dataclasses.replace(report, results=results[name])) for name in rated]
+    slow = [line for line in show(entries).splitlines() if line.startswith("slow: ")]
+    assert slow == ["slow: b reads /fsx at 100 MiB/s, usual is 900"]

@@ -224,3 +224,10 @@ def test_between_measurements_a_step_costs_a_counter(tmp_path: Path) -> None:
         watch.wait(0.0)
         watch.step(number)
     assert (time.perf_counter() - began) / 10_000 < 0.0001
+
+
+def test_damaged_measurements_are_left_out(tmp_path: Path) -> None:
+    good = json.dumps(asdict(measured(1)[0]))
+    rows = [good, good.replace('"data_s": [', '"data_s": ["x", '), good.replace('"data_s": [', '"data_s": [1, '), "[]"]
+    (tmp_path / "timings.jsonl").write_bytes("\n".join(rows).encode() + b"\n\xff\xfe\n")
+    assert len(read(tmp_path)) == 1

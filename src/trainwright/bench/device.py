@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from trainwright.bench.machine import result_header
-from trainwright.bench.results import write_result
+from trainwright.bench.results import positive, write_result
+from trainwright.errors import UserError
 
 # Shapes of a large product, of an 8B model's feed-forward layer, and of its attention output, at 8,192 tokens.
 SHAPES = ((8192, 8192, 8192), (8192, 14336, 4096), (8192, 4096, 14336), (8192, 4096, 4096))
@@ -21,7 +22,7 @@ CPU_SHAPES = ((1024, 1024, 1024), (2048, 2048, 2048))
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--shape", action="append", default=[], metavar="M,N,K", help="a matmul to measure instead of the usual ones")
-    add("--seconds", type=float, default=1.0, help="time for each measurement (default: 1)")
+    add("--seconds", type=positive, default=1.0, help="time for each measurement (default: 1)")
     add("-o", "--output", type=Path, metavar="FILE", help="write the result as JSON")
     add("--json", action="store_true", help="print the result as JSON")
 
@@ -30,7 +31,7 @@ def run(args: argparse.Namespace, words: list[str]) -> int:
     import torch
 
     cuda = torch.cuda.is_available()
-    shapes = [tuple(int(n) for n in text.split(",")) for text in args.shape] or (SHAPES if cuda else CPU_SHAPES)
+    shapes = [shape_of(text) for text in args.shape] or (SHAPES if cuda else CPU_SHAPES)
     rows = []
     for number in range(torch.cuda.device_count()) if cuda else [0]:
         device = torch.device("cuda", number) if cuda else torch.device("cpu")
@@ -41,6 +42,13 @@ def run(args: argparse.Namespace, words: list[str]) -> int:
     write_result(result, args.output)
     print(json.dumps(result) if args.json else text(rows))
     return 0
+
+
+def shape_of(text: str) -> tuple[int, ...]:
+    words = text.split(",")
+    if len(words) != 3 or not all(word.strip().isdecimal() and int(word) for word in words):
+        raise UserError(f"--shape {text} is no shape of a matmul", fix="M,N,K such as --shape 4096,4096,4096")
+    return tuple(map(int, words))
 
 
 def text(rows: list[dict[str, Any]]) -> str:

@@ -12,13 +12,13 @@ TYPES = (
     "int8|uint8|int32|uint32|int64|uint64|half|float|double|bfloat16|fp16|fp32|fp64|bf16|fp8|float16|float32|float64|"
     "f8e4m3|f8e5m2|fp8e4m3|fp8e5m2"
 )
-FIGURES = re.compile(rf"(?<![\w.])(\d+)\s+(\d+)\s+({TYPES})\b(.*)$")
-NUMBER = re.compile(r"^-?\d+(\.\d+)?(e[+-]?\d+)?$", re.IGNORECASE)
+FIGURES = re.compile(rf"(?<![\w.])(\d{{1,18}})\s+(\d{{1,18}})\s+({TYPES})\b(.*)$")
+NUMBER = re.compile(r"^-?\d{1,18}(\.\d+)?(e[+-]?\d\d?)?$", re.IGNORECASE)  # a longer one is no measurement
 PROGRAM = re.compile(
     r"\b(all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|broadcast|reduce|send_?recv|gather|scatter|allr|allg|redsct)"
     r"(_perf)?\b"
 )
-RANK_LINE = re.compile(r"Rank\s+(\d+)\b.*?\bon\s+(\S+)\s+device")
+RANK_LINE = re.compile(r"Rank\s+(\d{1,9})\b.*?\bon\s+(\S+)\s+device")
 SHORT = {"allr": "all_reduce", "allg": "all_gather", "redsct": "reduce_scatter"}
 NCCOM_HEADER = re.compile(r"size\(B\).*busbw")
 
@@ -72,7 +72,7 @@ def read_output(text: str, op: str = "") -> Output:
             program = "nccom-test"
         if rank := RANK_LINE.search(line):
             ranks[int(rank[1])] = rank[2]
-        if mean := re.search(r"Avg bus bandwidth\s*:\s*([\d.]+)", line):
+        if mean := re.search(r"Avg bus bandwidth\s*:\s*(\d+(?:\.\d+)?)", line):
             average = float(mean[1])
         figures = FIGURES.search(line)
         if figures:
@@ -101,7 +101,7 @@ def _row(figures: re.Match[str], op: str) -> Line:
     size, count, dtype, rest = int(figures[1]), int(figures[2]), figures[3], figures[4].split()
     redop = rest.pop(0) if rest and not NUMBER.match(rest[0]) and rest[0] != "N/A" else ""
     # Nine or five figures start with the root; eight, four and three do not.
-    root = int(rest.pop(0)) if len(rest) in (5, 9) and NUMBER.match(rest[0]) else -1
+    root = int(float(rest.pop(0))) if len(rest) in (5, 9) and NUMBER.match(rest[0]) else -1
     cells = [_value(word) for word in rest[:8]]
     cells += [None] * (8 - len(cells))
     wrong = [None if cell is None else int(cell) for cell in (cells[3], cells[7])]

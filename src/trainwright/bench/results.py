@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -56,11 +57,29 @@ def parse_size(text: str) -> int:
     number, unit = (word[:-1], word[-1]) if word and word[-1] in "kmgt" else (word, "")
     try:
         value = float(number) * units[unit]
+        if not math.isfinite(value):
+            raise ValueError(text)
     except ValueError as error:
         raise UserError(f"{text!r} is not a size", fix="such as 8, 64K, 1M or 16G") from error
     if value < 1:
         raise UserError(f"{text!r} is not a size", fix="at least one byte")
     return int(value)
+
+
+def positive(text: str) -> float:
+    """A number above 0, as an option's type."""
+    value = float(text)
+    if not 0 < value < math.inf:
+        raise ValueError(text)
+    return value
+
+
+def whole_number(text: str) -> int:
+    """A whole number from 1 up, as an option's type."""
+    value = int(text)
+    if value < 1:
+        raise ValueError(text)
+    return value
 
 
 def size_word(size: float) -> str:

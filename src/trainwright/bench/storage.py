@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from trainwright.bench.machine import result_header
-from trainwright.bench.results import parse_size, write_result
+from trainwright.bench.results import parse_size, positive, whole_number, write_result
 from trainwright.errors import UserError
 
 BLOCK = 4 << 20  # of sequential transfers
@@ -31,9 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("where", help="a folder, or s3://bucket/prefix")
     add("--size", default="256M", metavar="SIZE", help="of each client's large file (default: 256M)")
-    add("--files", type=int, default=200, metavar="N", help="small files per client (default: 200)")
-    add("--clients", type=int, default=4, metavar="N", help="at once, beside one alone (default: 4)")
-    add("--paid", type=float, default=0.0, metavar="MB/S", help="throughput the file system was bought with")
+    add("--files", type=whole_number, default=200, metavar="N", help="small files per client (default: 200)")
+    add("--clients", type=whole_number, default=4, metavar="N", help="at once, beside one alone (default: 4)")
+    add("--paid", type=positive, default=0.0, metavar="MB/S", help="throughput the file system was bought with")
     add("-o", "--output", type=Path, metavar="FILE", help="write the result as JSON")
     add("--json", action="store_true", help="print the result as JSON")
 
@@ -48,11 +48,15 @@ def run(args: argparse.Namespace, words: list[str]) -> int:
     if not root.is_dir():
         raise UserError("no such folder", where=args.where, fix="give a folder on the file system to measure")
     folder = root / f"bench-storage-{uuid.uuid4().hex[:8]}"
-    folder.mkdir()
     try:
-        return report(args, measure(FolderTarget(folder), size, args.files, args.clients), file_system(root))
+        folder.mkdir()
+        rows = measure(FolderTarget(folder), size, args.files, args.clients)
+    except OSError as error:
+        fix = "it must be writable and have room: `--size`, `--files`, `--clients`"
+        raise UserError(f"cannot measure: {error.strerror}", where=args.where, fix=fix) from error
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+    return report(args, rows, file_system(root))
 
 
 def report(args: argparse.Namespace, rows: list[dict[str, Any]], kind: str) -> int:

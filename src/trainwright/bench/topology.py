@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,23 +25,42 @@ def read_places(path: Path, names: Mapping[str, str]) -> list[Place]:
     try:
         answer = json.loads(path.read_text(encoding="utf-8"))
         rows: list[dict[str, Any]] = answer["Instances"] if isinstance(answer, dict) else answer
-        instances = [(row["InstanceId"], tuple(row["NetworkNodes"])) for row in rows]
+        instances = [(_word(row["InstanceId"]), tuple(map(_word, _listed(row["NetworkNodes"])))) for row in rows]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(
             "not an answer of DescribeInstanceTopology", where=str(path),
             fix="aws ec2 describe-instance-topology --output json > FILE",
         ) from error  # fmt: skip
+    if not instances:
+        raise UserError("no instance in the answer", where=str(path), fix="ask in the region of the instances")
     missing = [instance for instance, _ in instances if names and instance not in names]
     if missing:
         raise UserError(f"no host name for {', '.join(missing[:3])}", fix="add them to the file of --names")
     return sorted((Place(names.get(i, i), switches) for i, switches in instances), key=lambda p: (p.switches, p.host))
 
 
+def _listed(words: Any) -> list[Any]:
+    if not isinstance(words, list) or not words:
+        raise TypeError("no network nodes")
+    return words
+
+
+def _word(word: Any) -> str:
+    """An id that may stand in a line of topology.conf: a blank or a line break in it would be another setting."""
+    if not isinstance(word, str) or not re.fullmatch(r"[\w.-]+", word):
+        raise ValueError("not an id")
+    return word
+
+
 def read_names(path: Path | None) -> dict[str, str]:
     """Lines of `instance-id host-name`."""
     if path is None:
         return {}
-    pairs = (line.split() for line in path.read_text(encoding="utf-8").splitlines() if line.strip())
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except ValueError as error:
+        raise UserError("not a text file", where=str(path), fix="lines of instance id and host name") from error
+    pairs = (line.split() for line in lines if line.strip())
     return {pair[0]: pair[1] for pair in pairs if len(pair) > 1}
 
 

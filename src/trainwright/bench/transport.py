@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-PROVIDER = re.compile(r"NET/OFI Selected [Pp]rovider is (\S+?),?\s.*?\(found (\d+) nics?\)")
+PROVIDER = re.compile(r"NET/OFI Selected [Pp]rovider is (\S+?),?\s.*?\(found (\d{1,9}) nics?\)")
 NETWORK = re.compile(r"Using network (.+?)\s*$")
 CHANNEL = re.compile(r"Channel \d+(?:/\d+)? ?: (\d+)\[.*?\] -> (\d+)\[.*?\].* via (\S.*?)\s*$")
 NET_DEVICE = re.compile(r"^NET/(.+?)/(\d+)(?:/(\S+))?$")
 SOCKET_DEVICE = re.compile(r"NET/Socket : Using ((?:\[\d+\]\S+\s*)+)")
 IB_DEVICE = re.compile(r"NET/IB : Using ((?:\[\d+\]\S+\s*)+)")
 NVLS = re.compile(r"NVLS comm|Connected NVLS|NVLS multicast support is available")
-RANKS = re.compile(r"\brank (\d+) nranks (\d+)\b")
+RANKS = re.compile(r"\brank (\d{1,9}) nranks (\d{1,9})\b")
 HOST = re.compile(r"^(?:.*?[\s:>\]])?([A-Za-z0-9][\w.-]*):\d+:\d+ \[\d+\] NCCL")
 REASONS = (
     ("the OFI plugin was not found", r"NET/Plugin\s*:\s*(?:Could not find|No plugin found|Failed to load)[^\n]*"),

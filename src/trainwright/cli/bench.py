@@ -54,7 +54,7 @@ def collectives(
         result = json.loads(_submit("collectives", spec, nodes, words).read_text(encoding="utf-8"))
     else:
         with tempfile.TemporaryDirectory() as folder:
-            path = output or Path(folder) / "result.json"
+            path = Path(folder) / "result.json"  # never `output` itself: an earlier result there is not this run's
             status = _node_side("collectives", [*words, "-o", str(path)], quiet=as_json)
             if not path.exists() or not _first_rank():
                 sys.exit(status)
@@ -62,7 +62,9 @@ def collectives(
     if "rows" in result:
         status = max(status, _judge(result, instance, gbps, plot_file, as_json))
     if output:
-        output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        from trainwright.files import write_text
+
+        write_text(output, json.dumps(result, indent=1) + "\n")
     if as_json:
         click.echo(json.dumps(result))
     sys.exit(status)
@@ -78,12 +80,13 @@ def collectives(
 @words_argument
 def device(words: tuple[str, ...], output: Path | None, as_json: bool) -> None:
     """Measure this machine's accelerators, beside the data sheet and what `predict` assumes."""
+    from trainwright.files import write_text
     from trainwright.report.device import add_limits, device_text
 
     result = _result_of("device", words)
     add_limits(result)
     if output:
-        output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        write_text(output, json.dumps(result, indent=1) + "\n")
     click.echo(json.dumps(result) if as_json else device_text(result))
 
 

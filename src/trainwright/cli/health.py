@@ -9,7 +9,7 @@ import click
 
 from trainwright.cli.host import head_node
 
-ALONE = ("record", "replay", "stragglers", "list_checks", "condition")  # options about this node or a file
+ALONE = ("record", "replay", "stragglers", "list_checks", "condition", "exit_code")  # options about this node or a file
 
 
 @click.command()
@@ -28,6 +28,12 @@ ALONE = ("record", "replay", "stragglers", "list_checks", "condition")  # option
 @click.option("--verbose", is_flag=True, help="List skipped checks too, each with its reason.")
 @click.option("--list", "list_checks", is_flag=True, help="List the checks.")
 @click.option("--condition", is_flag=True, help="As a patch of a Kubernetes node's status.")
+@click.option(
+    "--exit-code",
+    type=click.Choice(("usable", "verdict")),
+    help="usable (default): 0 or 1. verdict: 0 pass, 3 monitor, 4 reset, 5 reboot, 6 isolate.",
+)
+@click.option("--root", type=click.Path(exists=True, file_okay=False), help="Where the node's files are, in a pod.")
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def command(target: str | None, everywhere: bool, host: str, as_json: bool, **options: object) -> None:
     """Check this node, or with --cluster every node of a cluster, and say what to do about it.
@@ -39,10 +45,12 @@ def command(target: str | None, everywhere: bool, host: str, as_json: bool, **op
         options["stragglers"] = store.find(str(options["stragglers"])).folder
     words = _words(options)
     if everywhere and any(options[name] for name in ALONE):
-        raise click.UsageError("--cluster goes without --record, --replay, --stragglers, --list and --condition")
+        raise click.UsageError(
+            "--cluster goes without --record, --replay, --stragglers, --list, --condition and --exit-code"
+        )
     if not everywhere:
-        if target:
-            raise click.UsageError("a cluster's name goes with --cluster")
+        if target or host:
+            raise click.UsageError("a cluster's name and --host go with --cluster")
         from trainwright.health.__main__ import main
 
         raise SystemExit(main([*words, *(["--json"] if as_json else [])]))
@@ -55,7 +63,7 @@ def command(target: str | None, everywhere: bool, host: str, as_json: bool, **op
         click.echo(json.dumps([entry.as_json() for entry in entries], indent=1))
     else:
         click.echo(show(entries))
-    if not all(entry.usable for entry in entries if entry.report):
+    if not all(entry.usable for entry in entries if entry.asked):
         raise SystemExit(1)
 
 
@@ -63,7 +71,7 @@ def _words(options: dict[str, object]) -> list[str]:
     """The options as the node side takes them."""
     words = []
     for name, value in options.items():
-        flag = f"--{name.removesuffix('_checks')}"
+        flag = f"--{name.removesuffix('_checks').replace('_', '-')}"
         if value is True:
             words.append(flag)
         elif isinstance(value, tuple):

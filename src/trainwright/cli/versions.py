@@ -25,6 +25,8 @@ def command(target: str | None, container: str | None, everywhere: bool, host: s
     if everywhere:
         _compare_nodes(target, host, as_json)
         return
+    if target or host:
+        raise click.UsageError("a cluster's name and --host go with --cluster")
     from trainwright.health.containers import versions_in
     from trainwright.health.node import Node
     from trainwright.health.profile import profile_of

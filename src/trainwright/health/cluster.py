@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import json
 import re
+import statistics
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +15,7 @@ from typing import Protocol
 
 from trainwright.errors import UserError
 from trainwright.health.output import columns
-from trainwright.health.verdict import Report, report_from_json
+from trainwright.health.verdict import VERDICTS, Report, report_from_json
 from trainwright.health.versions import TITLES
 
 FREE = ("idle", "mixed", "completing")
@@ -45,6 +46,11 @@ class Entry:
     @property
     def usable(self) -> bool:
         return self.report is not None and self.report.usable
+
+    @property
+    def asked(self) -> bool:
+        """Whether the suite was started there; a node that did not answer then is not known to be fit."""
+        return self.report is not None or self.state in FREE
 
     @property
     def verdict(self) -> str:
@@ -145,11 +151,23 @@ def show(entries: Sequence[Entry]) -> str:
     """One table, worst first, then what differs between nodes."""
     rows = [
         (entry.node, entry.state or "-", entry.verdict, "; ".join(filter(None, (_why(entry), entry.reason))))
-        for entry in sorted(entries, key=lambda entry: (entry.usable and entry.verdict == "pass", entry.verdict))
+        for entry in sorted(entries, key=_severity, reverse=True)
     ]
     counts = Counter(entry.verdict for entry in entries)
     total = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
-    return "\n".join([columns(("NODE", "STATE", "VERDICT", "WHY"), rows), total, *differences(reports_of(entries))])
+    return "\n".join(
+        [
+            columns(("NODE", "STATE", "VERDICT", "WHY"), rows),
+            total,
+            *differences(reports_of(entries)),
+            *slow_storage(entries),
+        ]
+    )
+
+
+def _severity(entry: Entry) -> float:
+    """A node without a report stands between those to take away and those that work."""
+    return VERDICTS.index(entry.verdict) if entry.report else VERDICTS.index("monitor") + 0.5
 
 
 def _why(entry: Entry) -> str:
@@ -164,6 +182,24 @@ def reports_of(entries: Sequence[Entry]) -> dict[str, Mapping[str, str]]:
             torch = {r.id: r.message for r in entry.report.results if r.id == "software.torch" and r.status == "pass"}
             compared[entry.node] = {**entry.report.versions, **torch}
     return compared
+
+
+def slow_storage(entries: Sequence[Entry]) -> list[str]:
+    """One line for each node that reads a shared file system at less than half of the usual rate."""
+    rates: dict[str, dict[str, float]] = defaultdict(dict)
+    for entry in entries:
+        for result in entry.report.results if entry.report else ():
+            if result.id == "storage.rate" and result.status == "pass":
+                for place, rate in re.findall(r"(\S+) (\d+) MiB/s", result.message):
+                    rates[place][entry.node] = float(rate)
+    lines = []
+    for place, by_node in rates.items():
+        usual = statistics.median(by_node.values())
+        slow = {node: rate for node, rate in by_node.items() if rate < usual / 2}
+        lines += [
+            f"slow: {node} reads {place} at {rate:.0f} MiB/s, usual is {usual:.0f}" for node, rate in slow.items()
+        ]
+    return lines
 
 
 def differences(versions: Mapping[str, Mapping[str, str]]) -> list[str]:

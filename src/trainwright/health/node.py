@@ -195,6 +195,8 @@ class RecordingNode(Node):
 
     def save(self, path: Path) -> None:
         """Write the recording. A path that was only listed and has others below it is a folder, not an empty file."""
+        from trainwright.files import write_text  # here: `versions --container` runs this file alone
+
         folders = {str(parent) for one in self._files for parent in Path(one).parents}
         files = {one: text for one, text in self._files.items() if one not in folders}
         ran = [
@@ -207,4 +209,4 @@ class RecordingNode(Node):
             "packages": self.packages,
             "programs": sorted(self._programs),
         }
-        path.write_text(json.dumps({**recording, "files": files, "ran": ran}, indent=1) + "\n")
+        write_text(path, json.dumps({**recording, "files": files, "ran": ran}, indent=1) + "\n")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -48,7 +49,7 @@ def read(folder: Path) -> list[Timings]:
     """The measurements of a run; a last line that a kill cut off is left out."""
     path = folder / FILE
     rows = []
-    for line in path.read_text().splitlines() if path.exists() else []:
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []:
         try:
             rows.append(timings_of(json.loads(line)))
         except (ValueError, KeyError, TypeError):
@@ -57,8 +58,13 @@ def read(folder: Path) -> list[Timings]:
 
 
 def timings_of(row: Mapping[str, Any]) -> Timings:
-    names = [field.name for field in dataclasses.fields(Timings) if field.name != "step"]
-    return Timings(row["step"], *(tuple(row[name]) for name in names))
+    """ValueError where a list lacks a rank or holds something else than times."""
+    names = [field.name for field in dataclasses.fields(Timings) if field.name not in ("step", "hosts")]
+    times = [tuple(float(value) for value in row[name]) for name in names]
+    hosts = tuple(map(str, row["hosts"]))
+    if any(len(values) != len(hosts) or not all(map(math.isfinite, values)) for values in times):
+        raise ValueError("not a time for each rank")
+    return Timings(int(row["step"]), hosts, *times)
 
 
 def find(rows: Sequence[Timings]) -> list[Straggler]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import json
+import math
 from pathlib import Path
 from typing import Any
 
 from trainwright.bench.nccl_output import read_output
+from trainwright.bench.results import read_result
 from trainwright.bench.transport import Traffic, TransportVerdict, judge_transport, read_log
 from trainwright.catalog.instances import find_instance
 from trainwright.errors import UserError
@@ -21,18 +22,44 @@ def collective_result(path: Path, op: str, nodes: int | None, nccl_log: Path | N
     text = path.read_text(encoding="utf-8", errors="replace")
     result: dict[str, Any]
     if text.lstrip().startswith("{"):
-        result = json.loads(text)
-        if result.get("kind") != "collectives":
-            raise UserError(f"a result of {result.get('kind')!r}, not of collectives", where=str(path))
+        result = _own(read_result(path), path)
     else:
         result = _foreign(text, op)
     result["nodes"] = nodes or result["nodes"]
-    if not result["nodes"] or not result["ranks"]:
+    if not result["nodes"]:
         raise UserError("the log does not say how many nodes took part", where=str(path), fix="--nodes N")
+    if not result["ranks"]:
+        fix = "give the whole log: nccl-tests prints a line `# Rank ...` for each"
+        raise UserError("the log does not say how many ranks took part", where=str(path), fix=fix)
     log = nccl_log.read_text(encoding="utf-8", errors="replace") if nccl_log else text
     traffic = read_log(log)
     if traffic.main:
         result["transport"] = dataclasses.asdict(traffic)
+    return result
+
+
+def _own(result: dict[str, Any], path: Path) -> dict[str, Any]:
+    """A result of ours, with every field that the verdict reads."""
+    if result["kind"] != "collectives":
+        raise UserError(f"a result of {result['kind']!r}, not of collectives", where=str(path))
+    try:
+        for row in result["rows"]:
+            numbers = [
+                row["size"],
+                *(row[f"{form}_{what}"] or 0 for form in ("out", "in") for what in ("busbw", "wrong")),
+            ]
+            if not isinstance(row["op"], str) or not all(
+                isinstance(n, int | float) and math.isfinite(n) for n in numbers
+            ):
+                raise TypeError("a row without figures")
+        whole = bool(result["rows"]) and all(isinstance(result[name], int) for name in ("ranks", "nodes"))
+    except (KeyError, TypeError):
+        whole = False
+    if not whole:
+        fix = "give a file that `bench collectives -o` wrote"
+        raise UserError(
+            "not a whole result: it lacks ranks, nodes, or rows with their figures", where=str(path), fix=fix
+        )
     return result
 
 

@@ -29,6 +29,13 @@ def test_staging_from_a_bucket_continues_after_an_interruption(s3: str, tmp_path
         assert (tmp_path / "nvme" / name).read_bytes() == content
 
 
+def test_an_object_that_changed_without_changing_its_size_is_staged_again(s3: str, tmp_path: Path) -> None:
+    for content in (b"first", b"later"):
+        Bucket(s3).write("a", content)
+        Stage(open_source(s3), tmp_path / "nvme", OneNode()).run(quiet=True)
+        assert (tmp_path / "nvme/a").read_bytes() == content
+
+
 def interrupted_after(read, times: int):
     left = iter(range(times))
 

@@ -16,7 +16,8 @@ from ranks import run_ranks
 
 from trainwright.errors import UserError
 from trainwright.train.data import hsm
-from trainwright.train.data.staging import CHUNK, JOURNAL, Cluster, FolderSource, OneNode, Stage
+from trainwright.train.data.cli import main as data_main
+from trainwright.train.data.staging import CHUNK, JOURNAL, Cluster, FolderSource, Item, OneNode, Stage
 
 # What a Lustre client's `lfs` does, on plain files: a released file is a hole of the same size, its content is kept in
 # an archive folder beside, and its flags in an index. Only this stand-in has seen preload and release here.
@@ -221,3 +222,64 @@ def test_preload_and_release_killed_at_twenty_points_finish(lustre: Path, tmp_pa
     assert start("release", str(lustre)).wait() == 0
     assert start("preload", str(lustre), "--checksums", str(sums)).wait() == 0
     assert tree(lustre) == digests
+
+
+class FullDisk(FolderSource):
+    """A source of many files whose first read fails, as a copy to a full disk does, or is interrupted."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error, self.reads = error, 0
+
+    def items(self) -> list[Item]:
+        return [Item(str(number), 10, "") for number in range(500)]
+
+    def read(self, name: str, start: int, end: int) -> bytes:
+        self.reads += 1
+        raise self.error
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+def test_the_first_failure_ends_the_copying_of_all_that_is_queued(tmp_path: Path, error: BaseException) -> None:
+    source = FullDisk(error)
+    with pytest.raises(type(error)):
+        Stage(source, tmp_path / "target", OneNode(), workers=2).run(quiet=True)
+    assert source.reads < 250
+
+
+def test_names_that_are_no_text_and_folders_behind_links_are_staged(tmp_path: Path) -> None:
+    source, elsewhere = tmp_path / "source", tmp_path / "elsewhere"
+    source.mkdir(), elsewhere.mkdir()
+    (Path(os.fsdecode(os.fsencode(source) + b"/caf\xe9"))).write_text("x")
+    (source / ".staged-notes").write_text("not the journal")
+    (elsewhere / "far").write_text("y")
+    (source / "link").symlink_to(elsewhere)
+    assert move("stage", str(source), "-o", str(tmp_path / "target")) == 0
+    assert tree(tmp_path / "target") == {**tree(source), "link/far": hashlib.sha256(b"y").hexdigest()}
+    (elsewhere / "again").symlink_to(source)
+    with pytest.raises(UserError, match="leads back"):
+        move("stage", str(source), "-o", str(tmp_path / "other"))
+    (elsewhere / "again").unlink()
+    (source / "gone").symlink_to("nowhere")
+    with pytest.raises(UserError, match="leads nowhere"):
+        move("stage", str(source), "-o", str(tmp_path / "other"))
+
+
+def test_an_empty_source_a_target_inside_it_and_a_folder_in_the_way_are_refused(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    with pytest.raises(UserError, match="nothing to stage"):
+        move("stage", str(source), "-o", str(tmp_path / "target"))
+    (source / "a").write_text("x")
+    for inside in (source, source / "copy"):
+        with pytest.raises(UserError, match="lies in the source"):
+            move("stage", str(source), "-o", str(inside))
+    (tmp_path / "target/a").mkdir(parents=True)
+    with pytest.raises(UserError, match="directory") as caught:
+        move("stage", str(source), "-o", str(tmp_path / "target"))
+    assert caught.value.where == str(tmp_path / "target/a")
+    with pytest.raises(UserError, match="No such file"):
+        move("preload", str(source), "--checksums", str(tmp_path / "none"))
+
+
+def move(*words: str) -> int:
+    return data_main(list(words))

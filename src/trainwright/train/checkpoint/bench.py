@@ -20,7 +20,8 @@ from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 
 from trainwright.bench.machine import result_header
-from trainwright.bench.results import write_result
+from trainwright.bench.results import whole_number, write_result
+from trainwright.errors import UserError
 from trainwright.train.checkpoint.checkpointer import Checkpointer, Retention
 from trainwright.train.checkpoint.staging import state_bytes
 from trainwright.train.checkpoint.stores import FolderStore
@@ -31,7 +32,13 @@ State = dict[str, Any]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--sizes", default="64,256", metavar="MB,MB", help="sizes of the state in MB (default: 64,256)")
-    add("--repeats", type=int, default=3, metavar="N", help="saves of each kind, after one to warm up (default: 3)")
+    add(
+        "--repeats",
+        type=whole_number,
+        default=3,
+        metavar="N",
+        help="saves of each kind, after one to warm up (default: 3)",
+    )
     add("--folder", type=Path, metavar="FOLDER", help="the file system to measure (default: the temporary folder's)")
     add("-o", "--output", type=Path, metavar="FILE", help="write the result as JSON")
     add("--json", action="store_true", help="print the result as JSON")
@@ -41,8 +48,14 @@ def run(args: argparse.Namespace) -> int:
     warnings.filterwarnings("ignore", category=UserWarning, module="torch.distributed")
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     rows = []
+    if not all(word.strip().isdecimal() and int(word) for word in args.sizes.split(",")):
+        raise UserError(f"cannot read --sizes {args.sizes!r}", fix="MB with commas, such as 64,256")
     for size in args.sizes.split(","):
-        folder = Path(tempfile.mkdtemp(prefix="bench-checkpoint-", dir=args.folder))
+        try:
+            folder = Path(tempfile.mkdtemp(prefix="bench-checkpoint-", dir=args.folder))
+        except OSError as error:
+            fix = "give a folder that exists and can be written"
+            raise UserError(f"cannot measure: {error.strerror}", where=str(args.folder or ""), fix=fix) from error
         try:
             rows += measure(state_of(int(size) * 10**6, device), folder, device, args.repeats)
         finally:

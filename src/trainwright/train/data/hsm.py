@@ -56,9 +56,10 @@ def states(paths: Sequence[Path]) -> dict[Path, HsmState]:
     """`lfs hsm_state`: `/fsx/a: (0x0000000d) released exists archived, archive_id:1`."""
     files: dict[Path, HsmState] = {}
     for group in _groups(paths):
+        asked = set(group)
         for line in _lfs("hsm_state", group).splitlines():
             name, _, words = line.rpartition(": (")
-            if name:
+            if name and Path(name) in asked:  # a name with a line break must not speak for another file
                 flags = words.partition(")")[2].replace(",", " ").split()
                 files[Path(name)] = HsmState("archived" in flags, "dirty" in flags, "released" in flags)
     return files
@@ -94,6 +95,7 @@ def release(folder: Path, workers: int, quiet: bool = False) -> Moved:
     paths = list_files(folder)
     files = states(paths)
     problems = {str(path): _why_not(state) for path, state in files.items() if _why_not(state)}
+    problems |= {str(path): "`lfs hsm_state` says nothing of it" for path in paths if path not in files}
     todo = [path for path, state in files.items() if not _why_not(state) and not state.released]
     with ThreadPoolExecutor(workers) as pool:
         for _ in pool.map(lambda group: _lfs("hsm_release", group), _groups(todo)):
@@ -168,7 +170,14 @@ def _groups(paths: Sequence[Path]) -> Iterator[Sequence[Path]]:
 
 def _lfs(verb: str, paths: Sequence[Path], *options: str) -> str:
     command = ["lfs", verb, *options, *(str(path) for path in paths)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "LC_ALL": "C"})
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        errors="surrogateescape",
+        check=False,
+        env={**os.environ, "LC_ALL": "C"},
+    )
     if done.returncode:
         raise UserError(f"`lfs {verb}` failed: {done.stderr.strip()}", where=str(paths[0]))
     return done.stdout

@@ -9,14 +9,27 @@ import os
 from pathlib import Path
 from typing import Any
 
+from trainwright.errors import UserError
 from trainwright.train.data import hsm
 from trainwright.train.data.progress import si
 from trainwright.train.data.staging import OneNode, Stage, Staged, open_source
 
 
 def move(args: argparse.Namespace) -> int:
-    """One verb; 0 when every file is as asked for."""
+    """One verb; 0 when every file is as asked for. A full disk or a folder in the way is said without a traceback."""
+    try:
+        return _move(args)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        where = str(error.filename2 or error.filename or getattr(args, "output", None) or args.folder)
+        fix = "free space or change permissions; the same command continues"
+        raise UserError(f"{args.verb} stopped: {error.strerror or error}", where=where, fix=fix) from error
+
+
+def _move(args: argparse.Namespace) -> int:
     if args.verb == "stage":
+        apart(args.folder, args.output)
         staged = stage(args.folder, args.output, args.workers)
         text = f"staged {staged.files:,} files, {si(staged.bytes)}B, all verified; {si(staged.copied)}B were missing"
         say(args, dataclasses.asdict(staged), f"{text}, {si(staged.read)}B read from the source by this node")
@@ -32,6 +45,12 @@ def move(args: argparse.Namespace) -> int:
     problems = [f"{name}: {why}" for name, why in moved.problems.items()]
     say(args, dataclasses.asdict(moved), "\n".join([done, *problems]))
     return 1 if problems else 0
+
+
+def apart(source: str, target: Path) -> None:
+    """A copy inside its source would be copied again by the next run."""
+    if not source.startswith("s3://") and target.resolve().is_relative_to(Path(source).resolve()):
+        raise UserError("the target lies in the source", where=str(target), fix="give a folder elsewhere")
 
 
 def stage(source: str, target: Path, workers: int) -> Staged:

@@ -56,7 +56,11 @@ class Bucket:
         return (name for name, _ in self.sizes(under))
 
     def sizes(self, under: str = "") -> Iterator[tuple[str, int]]:
-        """The same with the size of each; one request per thousand objects."""
+        """The same with the size of each."""
+        return ((name, size) for name, size, _ in self.objects(under))
+
+    def objects(self, under: str = "") -> Iterator[tuple[str, int, str]]:
+        """Name, size and ETag of each; one request per thousand objects."""
         token = ""
         while True:
             query = {"list-type": "2", "prefix": self.prefix + under}
@@ -66,7 +70,7 @@ class Bucket:
             space = root.tag.partition("}")[0] + "}" if "}" in root.tag else ""
             for item in root.iter(f"{space}Contents"):
                 name = (item.findtext(f"{space}Key") or "").removeprefix(self.prefix)
-                yield name, int(item.findtext(f"{space}Size") or 0)
+                yield name, int(item.findtext(f"{space}Size") or 0), item.findtext(f"{space}ETag") or ""
             token = root.findtext(f"{space}NextContinuationToken") or ""
             if not token:
                 return

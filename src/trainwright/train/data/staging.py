@@ -52,7 +52,20 @@ class FolderSource:
     def items(self) -> list[Item]:
         if not self.root.is_dir():
             raise UserError("no such folder", where=str(self.root), fix="check the path on this node")
-        return sorted((self._item(path) for path in self.root.rglob("*") if path.is_file()), key=lambda item: item.name)
+        return sorted((self._item(path) for path in self._files(self.root, ())), key=lambda item: item.name)
+
+    def _files(self, folder: Path, above: tuple[str, ...]) -> Iterator[Path]:
+        """Folders behind links too (`rglob` leaves them out), but none inside itself."""
+        real = os.path.realpath(folder)
+        if real in above:
+            raise UserError("a link leads back to a folder above it", where=str(folder), fix="remove the link")
+        for path in folder.iterdir():
+            if path.is_dir():
+                yield from self._files(path, (*above, real))
+            elif path.is_file():
+                yield path
+            elif path.is_symlink():
+                raise UserError("a link that leads nowhere", where=str(path), fix="remove it, or bring its file back")
 
     def _item(self, path: Path) -> Item:
         facts = path.stat()
@@ -65,13 +78,14 @@ class FolderSource:
 
 
 class BucketSource:
-    """Objects under s3://bucket/prefix. Sizes come from the listing; an object that changes its size is noticed."""
+    """Objects under s3://bucket/prefix. The listing's ETag changes with an object's content."""
 
     def __init__(self, uri: str) -> None:
         self.bucket = Bucket(uri)
 
     def items(self) -> list[Item]:
-        return [Item(name, size, "") for name, size in sorted(self.bucket.sizes()) if name and not name.endswith("/")]
+        listed = sorted(self.bucket.objects())
+        return [Item(name, size, tag) for name, size, tag in listed if name and not name.endswith("/")]
 
     def read(self, name: str, start: int, end: int) -> bytes:
         return self.bucket.read(name, start, end) if end > start else b""
@@ -145,15 +159,19 @@ class Stage:
         self.source, self.target, self.nodes, self.workers = source, target, nodes, workers
         self.journal = target / JOURNAL
         self.read = 0
+        self.stopped = False
         self.lock = threading.Lock()  # files are copied by several threads
 
     def run(self, quiet: bool = False) -> Staged:
         """Copy what is missing, then verify every file. Safe to run again after any interruption."""
-        self.journal.mkdir(parents=True, exist_ok=True)
         items = self.nodes.all(self.source.items() if self.nodes.rank == 0 else None)[0]
+        if not items:
+            raise UserError("nothing to stage: no file in the source", fix="check the folder's or the prefix's name")
         for item in items:
-            if Path(item.name).is_absolute() or ".." in Path(item.name).parts or item.name.startswith(JOURNAL):
+            parts = Path(item.name).parts
+            if Path(item.name).is_absolute() or ".." in parts or parts[:1] == (JOURNAL,) or "\0" in item.name:
                 raise UserError(f"{item.name!r} cannot be a file below the target", fix="rename it in the source")
+        self.journal.mkdir(parents=True, exist_ok=True)
         have = [self._offset(item) for item in items]
         # A chunk is sent where any node lacks it; every node then takes part, as the others wait for its share.
         offsets = [min(column) for column in zip(*self.nodes.all(have), strict=True)]
@@ -163,8 +181,13 @@ class Stage:
         missing = [(item, at) for item, at in zip(items, offsets, strict=True) if at <= item.size]
         if self.nodes.size == 1:
             with ThreadPoolExecutor(self.workers) as pool:
-                for copied in [pool.submit(self._copy, item, at, progress) for item, at in missing]:
-                    copied.result()
+                try:
+                    for copied in [pool.submit(self._copy, item, at, progress) for item, at in missing]:
+                        copied.result()
+                except BaseException:  # a full disk or Ctrl-C: leaving the pool would first copy all that is queued
+                    self.stopped = True
+                    pool.shutdown(wait=False, cancel_futures=True)
+                    raise
         else:
             for item, at in missing:
                 self._copy(item, at, progress)
@@ -189,6 +212,8 @@ class Stage:
             for content in _blocks(out, offset):
                 digest.update(content)
             for content in self._chunks(item, offset):
+                if self.stopped:  # what has arrived stays for the next run
+                    return
                 digest.update(content)
                 if not whole:
                     out.write(content)
@@ -254,11 +279,11 @@ class Stage:
         return record if same else None
 
     def _note(self, item: Item) -> Path:
-        return self.journal / f"{hashlib.sha256(item.name.encode()).hexdigest()[:32]}.json"
+        return self.journal / f"{hashlib.sha256(os.fsencode(item.name)).hexdigest()[:32]}.json"
 
     def _part(self, item: Item) -> Path:
         """The unfinished copy; another size or stamp in the source makes it another file."""
-        key = hashlib.sha256(f"{item.name}/{item.size}/{item.stamp}".encode()).hexdigest()[:32]
+        key = hashlib.sha256(os.fsencode(f"{item.name}/{item.size}/{item.stamp}")).hexdigest()[:32]
         return self.journal / f"{key}.part"
 
 
