@@ -8,6 +8,7 @@ from pathlib import Path
 from trainwright.catalog.capabilities import platforms, scheduler_of, schedulers
 from trainwright.catalog.instances import find_instance
 from trainwright.errors import UserError, did_you_mean
+from trainwright.jobs.command import own_words
 from trainwright.jobs.environment import RENDEZVOUS, job_environment
 from trainwright.jobs.foreign import unplaced
 from trainwright.jobs.origin import Decision, JobProblem, Origin
@@ -74,7 +75,7 @@ class JobResolver:
             runtime=self._runtime(recipe, trainer, placement),
             environment=job_environment(placement.instance, self.job.texts, cpus, own_network=own_network),
             run_root=run_root(self.spec),
-            base=self.base("script"),
+            base=self._command_base() if self.job.command else self.base("script"),
             decisions=self.decisions,
         )
         return Resolution(self.loaded, resolved, (), self.decisions)
@@ -287,7 +288,15 @@ class JobResolver:
         by_nodes = not container and self.ships_code and self.scheduler != "process"
         venv = job_runtime(self.spec, placement.queue) if by_nodes else ""
         packs = self._packs_code()
-        return Runtime(container=container, mounts=mounts, ships_code=self.ships_code, packs_code=packs, venv=venv)
+        carried = () if container or not self.ships_code else own_words(self.job.command or (), self._command_base())
+        return Runtime(
+            container=container, mounts=mounts, ships_code=self.ships_code, packs_code=packs, carried=carried, venv=venv
+        )
+
+    def _command_base(self) -> Path:
+        """The folder that a command's files are named from; the spec of an earlier run has its code beside it."""
+        base = self.base("command")
+        return base / "code" if (base / "run.json").is_file() else base
 
     def _packs_code(self) -> bool:
         """A script by a relative path is one of this machine; by its full path it is in the image or on storage."""

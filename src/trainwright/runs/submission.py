@@ -126,6 +126,9 @@ def fill_folder(order: Order, planned: Planned) -> None:
         (folder / "code").mkdir()
         code.ship_script(source, folder / "code")
         code.record_git(source.parent, folder)
+    elif job.runtime.carried:
+        code.ship_tree(job.base, folder / "code", [Path(word) for word in job.runtime.carried])
+        code.record_git(job.base, folder)
     else:
         if order.ships_code and not job.job.command:
             code.ship_trainer(folder / "code")
@@ -172,6 +175,9 @@ def spec_text(order: Order) -> str:
     if training is not None and training.model_copy:
         plain["jobs"][0] |= {"model": f"code/{training.model_copy}"}
         plain["jobs"][0] |= {"args": list(with_model(order.job.job.args, f"code/{training.model_copy}"))}
+    script = order.job.job.script
+    if script and (order.ships_code or order.job.runtime.packs_code):
+        plain["jobs"][0] |= {"script": f"code/{Path(script).name}"}
     text: str = yaml.safe_dump(plain, sort_keys=False)
     return text
 
