@@ -290,8 +290,9 @@ class JobResolver:
         packs = self._packs_code()
         carried = () if container or not self.ships_code else own_words(self.job.command or (), self._command_base())
         return Runtime(
-            container=container, mounts=mounts, ships_code=self.ships_code, packs_code=packs, carried=carried, venv=venv
-        )
+            container=container, mounts=mounts, ships_code=self.ships_code, packs_code=packs,
+            code_store=(self.spec.kubernetes.code or "") if packs else "", carried=carried, venv=venv,
+        )  # fmt: skip
 
     def _command_base(self) -> Path:
         """The folder that a command's files are named from; the spec of an earlier run has its code beside it."""

@@ -110,16 +110,17 @@ def ship_helper(code: Path) -> None:
     (target / "__init__.py").write_text(f'{own}\n__path__ = __import__("pkgutil").extend_path(__path__, __name__)\n')
 
 
-def packed(code: Path) -> bytes:
-    """The code as one archive, for a cluster that keeps it beside the job."""
+def packed(code: Path, keeper: str = "") -> bytes:
+    """The code as one archive; refused where it is too large for the cluster that keeps it beside the job."""
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w:gz") as packing:
         packing.add(code, arcname=".")
-    if len(archive.getvalue()) > LARGEST_PACKED:
+    if keeper and len(archive.getvalue()) > LARGEST_PACKED:
         raise UserError(
-            f"the code is {len(archive.getvalue()) >> 10} KB when packed; Kubernetes keeps at most "
+            f"the code is {len(archive.getvalue()) >> 10} KB when packed; {keeper} keeps at most "
             f"{LARGEST_PACKED >> 10} KB beside a job",
-            fix="put it into the image or on shared storage, and name the script by its full path there",
+            fix="send it through S3 (`kubernetes: {code: s3://bucket/prefix}`), or put it into the image and name the "
+            "script by its full path there",
         )
     return archive.getvalue()
 

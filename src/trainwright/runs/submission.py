@@ -7,6 +7,8 @@ import json
 import os
 import shutil
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -97,16 +99,37 @@ def submit(order: Order, planned: Planned) -> Run:
         fill_folder(order, planned)
         if order.ships_code:
             order.shell.send(folder, planned.run.where)
-        launch = planned.launch
-        if launch.code:
-            launch = dataclasses.replace(launch, archive=code.packed(folder / "code"))
-        job = order.scheduler.submit(launch, planned.script)
+        with archived(order, planned) as launch:
+            job = order.scheduler.submit(launch, planned.script)
     except BaseException:
         shutil.rmtree(folder)
         raise
     run = dataclasses.replace(planned.run, job_id=job.id, start=job.start, submitted=job.submitted)
     store.write(run)
     return run
+
+
+@contextmanager
+def archived(order: Order, planned: Planned) -> Iterator[Launch]:
+    """The launch with the archive of its code, in S3 where the spec names a place; a refused job leaves none there."""
+    launch, run = planned.launch, planned.run
+    if not launch.code:
+        yield launch
+        return
+    archive = code.packed(run.folder / "code", "" if launch.code_store else "Kubernetes")
+    if not launch.code_store:
+        yield dataclasses.replace(launch, archive=archive)
+        return
+    from trainwright.aws.code_store import CodeStore
+
+    kept = CodeStore(launch.code_store, order.job.spec.region or "")
+    address = kept.put(run.name, archive)
+    try:
+        yield dataclasses.replace(launch, archive=archive, archive_url=address)
+    except BaseException:
+        with suppress(UserError):  # the reason of the refusal is what the user has to see
+            kept.remove(run.name)
+        raise
 
 
 def fill_folder(order: Order, planned: Planned) -> None:
