@@ -1,5 +1,5 @@
-"""Archives of code in S3, for clusters whose nodes see neither this machine nor its files. Nodes get an address that
-holds for a while and needs no credentials."""
+"""Archives of code in S3, for clusters whose nodes do not see the files of this machine. Nodes fetch one by an address
+that holds for a while and needs no credentials, or sign the request with a role of their own."""
 
 from __future__ import annotations
 
@@ -19,25 +19,33 @@ class CodeStore:
     place: str
     region: str = ""  # to begin with; the bucket itself may be in another
 
-    def put(self, run: str, archive: bytes) -> str:
-        """Store the archive of a run, and return the address to fetch it from. The address is a secret."""
-        at = {"Bucket": self._bucket, "Key": self._key(run)}
-        with aws_errors(f"{self.place}/{run}.tar.gz"):
-            self._client.put_object(**at, Body=archive)  # encrypted as the bucket's own settings say
-            address: str = self._client.generate_presigned_url("get_object", Params=at, ExpiresIn=VALID)
-        return address
+    def put(self, run: str, archive: bytes) -> None:
+        """Store the archive of a run, encrypted as the bucket's own settings say."""
+        with aws_errors(self.uri(run)):
+            self._client.put_object(**self._at(run), Body=archive)
+
+    def uri(self, run: str) -> str:
+        return f"{self.place}/{run}.tar.gz"
+
+    def address(self, run: str) -> str:
+        """An address that anybody may fetch the archive from: a secret."""
+        with aws_errors(self.uri(run)):
+            return str(self._client.generate_presigned_url("get_object", Params=self._at(run), ExpiresIn=VALID))
 
     def remove(self, run: str) -> None:
-        with aws_errors(f"{self.place}/{run}.tar.gz"):
-            self._client.delete_object(Bucket=self._bucket, Key=self._key(run))
+        with aws_errors(self.uri(run)):
+            self._client.delete_object(**self._at(run))
+
+    @property
+    def bucket_region(self) -> str:
+        return str(self._client.meta.region_name or "")
+
+    def _at(self, run: str) -> dict[str, str]:
+        return {"Bucket": self._bucket, "Key": self.uri(run).removeprefix(f"s3://{self._bucket}/")}
 
     @property
     def _bucket(self) -> str:
         return self.place.removeprefix("s3://").partition("/")[0]
-
-    def _key(self, run: str) -> str:
-        prefix = self.place.removeprefix("s3://").partition("/")[2]
-        return f"{prefix}/{run}.tar.gz".lstrip("/")
 
     @cached_property
     def _client(self) -> Any:

@@ -123,9 +123,12 @@ def archived(order: Order, planned: Planned) -> Iterator[Launch]:
     from trainwright.aws.code_store import CodeStore
 
     kept = CodeStore(launch.code_store, order.job.spec.region or "")
-    address = kept.put(run.name, archive)
+    kept.put(run.name, archive)
     try:
-        yield dataclasses.replace(launch, archive=archive, archive_url=address)
+        # Kubernetes has a Secret for an address that anybody may use; on Batch the containers have a role.
+        by_role = order.scheduler.name == "batch"
+        address = kept.uri(run.name) if by_role else kept.address(run.name)
+        yield dataclasses.replace(launch, archive=archive, archive_url=address, archive_region=kept.bucket_region)
     except BaseException:
         with suppress(UserError):  # the reason of the refusal is what the user has to see
             kept.remove(run.name)

@@ -70,6 +70,7 @@ class Launch:
     code_store: str = ""  # the place in S3 that the archive goes through; empty: the cluster keeps it
     archive: bytes = field(default=b"", repr=False)  # that archive, where the code does not travel by itself
     archive_url: str = field(default="", repr=False)  # where it is fetched from; whoever knows it may read the code
+    archive_region: str = ""  # of its bucket
     health: bool = False
 
     @property

@@ -35,13 +35,13 @@ def downloaded(download: Callable[[], bytes]) -> bytes:
             return download()
         except OSError as error:  # its words do not hold the address, which is a secret
             words, status = str(error), getattr(error, "code", 0)
-            if 400 <= status < 500 and status != 429:
+            if (400 <= status < 500 and status != 429) or isinstance(error, FileNotFoundError):
                 break
             if attempt < TRIES - 1:
                 time.sleep(2**attempt)
     sys.exit(
-        f"trainwright: cannot fetch the code of this run: {words}. Its address is valid for 7 days, but no longer than "
-        "the credentials that signed it"
+        f"trainwright: cannot fetch the code of this run: {words}. A presigned address is valid for 7 days, but no "
+        "longer than the credentials that signed it"
     )
 
 
@@ -61,6 +61,18 @@ def from_address() -> bytes:
     with urllib.request.urlopen(os.environ["TRAINWRIGHT_CODE_URL"], timeout=60) as answer:
         content: bytes = answer.read()
     return content
+
+
+def by_role(kept: str, folder: str, uri: str) -> None:
+    """From S3, signed with the role that the container has."""
+    from trainwright.errors import UserError
+    from trainwright.train.data.s3 import Bucket
+
+    place, _, name = uri.rpartition("/")
+    try:
+        main(Path(kept), folder, os.environ["TRAINWRIGHT_CODE_SHA256"], lambda: Bucket(place).read(name))
+    except UserError as error:
+        sys.exit(f"trainwright: cannot fetch the code of this run: {error}")
 
 
 if __name__ == "__main__":

@@ -338,6 +338,11 @@ class BatchService(Part):
     queues: dict[Word, Word] = Field(
         {}, description="Job queue on AWS (name or ARN) by queue of this spec. Default: CLUSTER-QUEUE."
     )
+    code: S3Address | None = Field(
+        None,
+        description="Place in S3 (s3://bucket/prefix) that `submit` puts the code of a script to. The job's role must "
+        "be allowed to read it.",
+    )
     job_role: Word | None = Field(None, description="ARN of the role that the containers have, such as one to read S3.")
     execution_role: Word | None = Field(None, description="ARN of the role that fetches secrets; needed to use them.")
 

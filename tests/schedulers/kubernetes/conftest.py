@@ -1,4 +1,4 @@
-"""The stub API, behind a kubeconfig of its own, and a real S3 server."""
+"""The stub API, behind a kubeconfig of its own."""
 
 from __future__ import annotations
 
@@ -9,10 +9,6 @@ from pathlib import Path
 import pytest
 import yaml
 from stub_api import Api, Handler
-
-from s3_server import s3, s3_endpoint
-
-__all__ = ["s3", "s3_endpoint"]
 
 
 @pytest.fixture

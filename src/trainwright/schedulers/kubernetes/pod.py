@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from trainwright.catalog.instances import InstanceType, find_instance
+from trainwright.schedulers import fetch_code
 from trainwright.schedulers.base import Launch
 from trainwright.schedulers.torchrun import log_options, under_torchrun
 
@@ -17,7 +18,7 @@ Data = dict[str, Any]
 HUGE_PAGES = "5120Mi"  # what the EFA provider maps for its bounce buffers, as AWS's own examples request
 
 GPU_TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}  # of nodes kept for GPU pods
-FETCH = (Path(__file__).parents[1] / "fetch_code.py").read_text()
+FETCH = Path(fetch_code.__file__).read_text()
 CODE_URL, CODE_SHA256 = "TRAINWRIGHT_CODE_URL", "TRAINWRIGHT_CODE_SHA256"
 ARCHIVES, ARCHIVE = "/trainwright/archive", "code.tar.gz"
 LONGEST = 45  # of 63 letters; the rest is for -worker-1023 and what the controllers put behind a pod's name
