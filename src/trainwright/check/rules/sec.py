@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from trainwright.check.finding import Edit
@@ -198,7 +199,11 @@ def _in_flags(file: File) -> Iterator[Problem]:
 def _in_options(file: File, words: list[Value[str]]) -> Iterator[Problem]:
     """`--api-key VALUE` and `--api-key=VALUE` of a job of ours. A `--token` may be one of a vocabulary: only a long
     value is taken for a secret there."""
-    for word, following in zip(words, [*words[1:], None], strict=True) if file.format == "spec" else ():
+    if file.format != "spec":
+        return
+    from trainwright.spec.words import SECRET_NAME  # with pydantic, which a foreign file is checked without
+
+    for word, following in zip_longest(words, words[1:]):
         option, equals, value = word.value.partition("=")
         secret = value if equals else following.value if following is not None else ""
         name = option.lstrip("-").replace("-", "_")
