@@ -1,4 +1,4 @@
-"""One real local Slurm for the tests of this folder, in a home of its own, removed whatever happens."""
+"""One real local Slurm for the tests of this folder, in a home of its own, removed whatever happens; a real S3."""
 
 from __future__ import annotations
 
@@ -11,10 +11,13 @@ from pathlib import Path
 import pytest
 from slurm_bench import Bench
 
+from s3_server import s3, s3_endpoint
 from trainwright.platforms.local import life, state
 from trainwright.platforms.local.cluster import LocalCluster, LocalQueue
 from trainwright.platforms.local.daemons import missing_programs
 from trainwright.platforms.local.platform import scheduler_on
+
+__all__ = ["s3", "s3_endpoint"]
 
 
 @pytest.fixture(scope="module")

@@ -75,3 +75,11 @@ def test_a_batch_script_is_adopted_not_run(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="is a batch script") as error:
         submitted(tmp_path, "--script", str(script))
     assert "trainwright adopt" in error.value.fix
+
+
+def test_a_script_may_have_any_file_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRAINWRIGHT_HOME", str(tmp_path / "home"))
+    script = tmp_path / "it's my (best) train.py"
+    script.write_text("print()\n")
+    text = submitted(tmp_path, "--script", str(script), "--nodes", "1")
+    assert "#SBATCH --job-name=it-s-my-best-train" in text

@@ -13,7 +13,7 @@ from trainwright.runs.progress import Progress
 from trainwright.runs.steps import StepSource, parse
 from trainwright.runs.store import Run
 from trainwright.schedulers.base import JobStatus
-from trainwright.schedulers.logs import new_lines
+from trainwright.schedulers.logs import folder_logs, new_lines
 from trainwright.schedulers.process import ProcessScheduler
 from trainwright.schedulers.shell import Shell
 
@@ -119,3 +119,14 @@ def test_the_bar_shows_prediction_beside_measurement_where_there_is_room() -> No
     assert bar_line(progress, ended, 60) == "cancelled  step 120/500  loss 0.0083  12.3k of 13.0k tok/s"
     waiting = JobStatus("1", "pretrain", "pending", "slurm", reason="Resources")
     assert bar_line(Progress(steps=500), waiting, 60) == "pending (Resources)"
+
+
+def test_a_job_that_runs_once_per_node_is_followed_by_its_node_logs(tmp_path: Path) -> None:
+    """Such a job has no log of a rank: `--follow` and `logs --rank 1` showed nothing."""
+    (tmp_path / "logs").mkdir()
+    for node in (0, 1):
+        (tmp_path / f"logs/node-{node}.log").write_text(f"I am node {node}\n")
+    assert list(folder_logs(Shell(), str(tmp_path), {}, rank=1)) == [("node-1", "I am node 1")]
+    (tmp_path / "logs/rank-0.log").write_text("I am rank 0\n")
+    assert list(folder_logs(Shell(), str(tmp_path), {}, rank=0)) == [("rank-0", "I am rank 0")]
+    assert list(folder_logs(Shell(), str(tmp_path), {}, rank=1)) == []

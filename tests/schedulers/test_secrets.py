@@ -134,6 +134,10 @@ SPEC = {"name": "lab", "platform": "slurm", "queues": [{"name": "train", "nodes"
         ({"DB_PASSWORD": "hunter22"}, []),
         ({}, ["--set", "jobs.t.env={X: hf_" + "A1b2" * 9 + "}"]),
         ({}, ["t", "--", "--token", "hf_" + "A1b2" * 9]),
+        ({}, ["--command", "--nodes", "1", "--", "bash", "-c", "HF_TOKEN=hf_" + "A1b2" * 9 + " python train.py"]),
+        ({}, ["t", "--", "--wandb-api-key=A1b2C3d4"]),
+        ({}, ["--command", "--nodes", "1", "--", "psql", "--password", "A1b2C3d4"]),
+        ({}, ["t", "--", "--my_token", "A1b2" * 9]),
     ],
 )
 def test_a_value_that_looks_like_a_secret_is_a_finding_and_never_printed(
@@ -147,6 +151,16 @@ def test_a_value_that_looks_like_a_secret_is_a_finding_and_never_printed(
     assert "refer to it" in result.exception.fix
     said = f"{result.output} {result.exception}"
     assert not any(value in said for value in (*env.values(), "A1b2")), said
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--eos-token", "<|endoftext|>"], ["--password", "$PASSWORD"], ["--token"], ["--hf-token=/run/secrets/hf"]],
+)
+def test_an_argument_that_is_no_secret_is_none(tmp_path: Path, words: list[str]) -> None:
+    path = tmp_path / "spec.yaml"
+    path.write_text(yaml.safe_dump({**SPEC, "jobs": [{"name": "t", "command": ["true"]}]}))
+    assert tell("submit", str(path), "--dry-run", "t", "--", *words).exit_code == 0
 
 
 @pytest.mark.parametrize("name", ["TOKENIZERS_PARALLELISM", "MAX_TOKENS", "HF_TOKEN_PATH"])

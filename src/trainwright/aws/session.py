@@ -40,14 +40,16 @@ class Account:
     """One region of the account that the user's credentials open: clients made once, which try again by themselves
     where AWS is busy."""
 
-    region: str
+    region: str  # empty: what the user's configuration says
     profile: str | None = None
     _clients: dict[str, Any] = field(default_factory=dict, repr=False)
 
-    def client(self, service: str) -> Any:
-        if service not in self._clients:
-            self._clients[service] = self._session().client(service, config=self._config())
-        return self._clients[service]
+    def client(self, service: str, signature: str = "") -> Any:
+        """`signature`: another than the service's own default, such as s3v4 for addresses that hold for days."""
+        key = f"{service} {signature}".strip()
+        if key not in self._clients:
+            self._clients[key] = self._session().client(service, config=self._config(signature))
+        return self._clients[key]
 
     def identity(self) -> tuple[str, str]:
         """The account's number and who is calling."""
@@ -58,14 +60,17 @@ class Account:
     def _session(self) -> Any:
         if "" not in self._clients:
             with aws_errors("credentials"):
-                self._clients[""] = _boto3().Session(profile_name=self.profile, region_name=self.region)
+                self._clients[""] = _boto3().Session(profile_name=self.profile, region_name=self.region or None)
         return self._clients[""]
 
-    def _config(self) -> Any:
+    def _config(self, signature: str = "") -> Any:
         from botocore.config import Config
 
         retries = {"mode": "standard", "total_max_attempts": ATTEMPTS}
-        return Config(retries=retries, connect_timeout=10, read_timeout=60, user_agent_extra="trainwright")
+        return Config(
+            retries=retries, connect_timeout=10, read_timeout=60, user_agent_extra="trainwright",
+            signature_version=signature or None,
+        )  # fmt: skip
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from trainwright.jobs.arguments import trainer_arguments
@@ -12,13 +13,31 @@ from trainwright.jobs.resolved import ResolvedJob, Training
 def rank_command(job: ResolvedJob, python: str, code: Path) -> tuple[str, ...]:
     """The command line of a rank; the launcher puts its rank and the rendezvous into the environment."""
     if job.job.command:
-        return (*job.job.command, *job.job.args)
+        own = {word for word in job.runtime.carried if (job.base / word).is_file()}
+        return (*(str(code / word) if word in own else word for word in job.job.command), *job.job.args)
     if job.job.script:
         script = Path(job.job.script)
         return ("bash" if script.suffix in (".sh", ".bash") else python, str(code / script.name), *job.job.args)
     if job.trainer == "foreign":
         return foreign_command(job)
     return (python, "-m", "trainwright.train", *train_options(job, code))
+
+
+def own_words(command: Sequence[str], base: Path) -> tuple[str, ...]:
+    """The words of a command that name something of this machine's folder: a file below it, or its module (`-m`)."""
+    return tuple(
+        word for before, word in zip(("", *command), command, strict=False)
+        if _is_below(word) and ((base / word).is_file() or (before == "-m" and _is_module(base, word)))
+    )  # fmt: skip
+
+
+def _is_below(word: str) -> bool:
+    return bool(word) and "\0" not in word and not Path(word).is_absolute() and ".." not in Path(word).parts
+
+
+def _is_module(base: Path, name: str) -> bool:
+    path = base.joinpath(*name.split("."))
+    return path.with_name(f"{path.name}.py").is_file() or (path / "__main__.py").is_file()
 
 
 def train_options(job: ResolvedJob, code: Path) -> list[str]:

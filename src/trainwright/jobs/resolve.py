@@ -8,6 +8,7 @@ from pathlib import Path
 from trainwright.catalog.capabilities import platforms, scheduler_of, schedulers
 from trainwright.catalog.instances import find_instance
 from trainwright.errors import UserError, did_you_mean
+from trainwright.jobs.command import own_words
 from trainwright.jobs.environment import RENDEZVOUS, job_environment
 from trainwright.jobs.foreign import unplaced
 from trainwright.jobs.origin import Decision, JobProblem, Origin
@@ -74,7 +75,7 @@ class JobResolver:
             runtime=self._runtime(recipe, trainer, placement),
             environment=job_environment(placement.instance, self.job.texts, cpus, own_network=own_network),
             run_root=run_root(self.spec),
-            base=self.base("script"),
+            base=self._command_base() if self.job.command else self.base("script"),
             decisions=self.decisions,
         )
         return Resolution(self.loaded, resolved, (), self.decisions)
@@ -207,7 +208,8 @@ class JobResolver:
             self.refuse(
                 "SPC004", "script",
                 what=f"platform {self.spec.platform} runs images: the script {script} cannot be sent along",
-                fix="put it into the image or on shared storage, and name it by its full path there",
+                fix="send it through S3 (`batch: {code: s3://bucket/prefix}`), or put it into the image and name it by "
+                "its full path there",
             )  # fmt: skip
 
     def _image(self, recipe: Recipe | None) -> None:
@@ -287,12 +289,26 @@ class JobResolver:
         by_nodes = not container and self.ships_code and self.scheduler != "process"
         venv = job_runtime(self.spec, placement.queue) if by_nodes else ""
         packs = self._packs_code()
-        return Runtime(container=container, mounts=mounts, ships_code=self.ships_code, packs_code=packs, venv=venv)
+        carried = () if container or not self.ships_code else own_words(self.job.command or (), self._command_base())
+        return Runtime(
+            container=container, mounts=mounts, ships_code=self.ships_code, packs_code=packs,
+            code_store=self._code_store() if packs else "", carried=carried, venv=venv,
+        )  # fmt: skip
+
+    def _command_base(self) -> Path:
+        """The folder that a command's files are named from; the spec of an earlier run has its code beside it."""
+        base = self.base("command")
+        return base / "code" if (base / "run.json").is_file() else base
 
     def _packs_code(self) -> bool:
         """A script by a relative path is one of this machine; by its full path it is in the image or on storage."""
         on_pods = not self.scheduler and scheduler_of(self.spec.platform).name == "kubernetes"
-        return on_pods and self.job.script is not None and not self.job.script.startswith("/")
+        can = on_pods or (not self.scheduler and self.spec.platform == "batch" and bool(self._code_store()))
+        return can and self.job.script is not None and not self.job.script.startswith("/")
+
+    def _code_store(self) -> str:
+        """The place in S3 that code goes through; pods need none for a little of it."""
+        return (self.spec.batch if self.spec.platform == "batch" else self.spec.kubernetes).code or ""
 
     def _decide_launcher(self, trainer: Trainer) -> None:
         scheduler = self.scheduler or scheduler_of(self.spec.platform).name

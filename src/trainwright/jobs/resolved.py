@@ -89,6 +89,8 @@ class Runtime:
     mounts: tuple[str, ...] = ()
     ships_code: bool = True  # the code travels in the run folder; else the image holds it
     packs_code: bool = False  # an own script goes to the pods as an archive that the cluster keeps
+    code_store: str = ""  # the place in S3 that the archive goes through; empty: a ConfigMap
+    carried: tuple[str, ...] = ()  # words of the command that name files of this machine; their folder goes along
     venv: str = ""  # the virtual environment on the nodes; empty: their own Python
 
 

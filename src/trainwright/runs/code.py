@@ -6,9 +6,12 @@ from __future__ import annotations
 import ast
 import io
 import json
+import os
 import shutil
 import subprocess
+import sys
 import tarfile
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import trainwright
@@ -16,6 +19,7 @@ from trainwright.errors import UserError
 from trainwright.node_side import node_files
 
 LARGEST = 50 * 2**20
+MOST_FILES = 5_000  # of a folder that git knows nothing about
 LARGEST_PACKED = 720 * 2**10  # a ConfigMap holds 1 MiB, and base64 takes a third more
 
 
@@ -48,24 +52,51 @@ def ship_trainer(code: Path) -> None:
         target.write_bytes(content)
 
 
-def ship_script(script: Path, code: Path) -> Path:
-    """A user's script and the files beside it; returns the copied script's path, relative to the code folder."""
+def ship_script(script: Path, code: Path) -> None:
+    """A user's script and the files beside and below it."""
     check_script(script)
-    root = script.parent.resolve()
-    files = _git_files(root) or [path.relative_to(root) for path in root.glob("*.py")]
-    size = sum((root / name).stat().st_size for name in files if (root / name).is_file())
-    if size > LARGEST:
+    ship_tree(script.parent.resolve(), code, (Path(script.name),))
+
+
+def ship_tree(root: Path, code: Path, named: Sequence[Path]) -> None:
+    """The files of a folder: those that git does not ignore, or all of a small folder; `named` ones in any case."""
+    copied = (root.parent / "run.json").is_file()  # of an earlier run: what was chosen then travels again
+    files = [path.relative_to(root) for path in root.rglob("*")] if copied else _git_files(root)
+    if files and (size := _size(root, files)) > LARGEST:
         raise UserError(
             f"{root} holds {size >> 20} MB that git does not ignore, more than the {LARGEST >> 20} MB a run carries",
             fix="put data elsewhere or into .gitignore",
         )
-    for name in {*files, Path(script.name)}:
+    for name in {*(files or _plain_files(root)), *named}:
         if (root / name).is_file():
             (code / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(root / name, code / name)
     if any("trainwright" in path.read_text(errors="replace") for path in code.glob("*.py")):
         ship_helper(code)
-    return Path(script.name)
+
+
+def _plain_files(root: Path) -> list[Path]:
+    """Where git does not say what belongs to a project: everything below its folder that is not hidden, compiled or a
+    virtual environment; only the Python files of a folder that is too large for that, such as a home folder."""
+    files: list[Path] = []
+    size = 0
+    for folder, inner, names in os.walk(root):
+        inner[:] = [name for name in inner if not _foreign(Path(folder, name))]
+        here = [Path(folder, name).relative_to(root) for name in names if not name.startswith(".")]
+        files += here
+        size += _size(root, here)
+        if size > LARGEST or len(files) > MOST_FILES:
+            print(f"{root} is large and no git repository: only the Python files in it travel", file=sys.stderr)
+            return [path.relative_to(root) for path in root.glob("*.py")]
+    return files
+
+
+def _foreign(folder: Path) -> bool:
+    return folder.name.startswith(".") or folder.name == "__pycache__" or (folder / "pyvenv.cfg").exists()
+
+
+def _size(root: Path, files: Iterable[Path]) -> int:
+    return sum((root / name).stat().st_size for name in files if (root / name).is_file())
 
 
 def ship_helper(code: Path) -> None:
@@ -79,16 +110,17 @@ def ship_helper(code: Path) -> None:
     (target / "__init__.py").write_text(f'{own}\n__path__ = __import__("pkgutil").extend_path(__path__, __name__)\n')
 
 
-def packed(code: Path) -> bytes:
-    """The code as one archive, for a cluster that keeps it beside the job."""
+def packed(code: Path, keeper: str = "") -> bytes:
+    """The code as one archive; refused where it is too large for the cluster that keeps it beside the job."""
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w:gz") as packing:
         packing.add(code, arcname=".")
-    if len(archive.getvalue()) > LARGEST_PACKED:
+    if keeper and len(archive.getvalue()) > LARGEST_PACKED:
         raise UserError(
-            f"the code is {len(archive.getvalue()) >> 10} KB when packed; Kubernetes keeps at most "
+            f"the code is {len(archive.getvalue()) >> 10} KB when packed; {keeper} keeps at most "
             f"{LARGEST_PACKED >> 10} KB beside a job",
-            fix="put it into the image or on shared storage, and name the script by its full path there",
+            fix="send it through S3 (`kubernetes: {code: s3://bucket/prefix}`), or put it into the image and name the "
+            "script by its full path there",
         )
     return archive.getvalue()
 

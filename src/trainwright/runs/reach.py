@@ -12,7 +12,7 @@ from trainwright.errors import UserError
 from trainwright.platforms.base import find, platform_named
 from trainwright.runs import store
 from trainwright.runs.store import Run
-from trainwright.schedulers.base import JobStatus, Scheduler
+from trainwright.schedulers.base import ENDED, JobStatus, Scheduler
 from trainwright.schedulers.process import ProcessScheduler
 from trainwright.schedulers.shell import Gone, Shell
 
@@ -145,6 +145,17 @@ def remember_runs(cluster: str) -> None:
     for run in _open_runs():
         if run.cluster == cluster and not run.host:
             run_state(run)
+
+
+def only_live(word: str) -> Run:
+    """The run that a word means to a verb that ends jobs: the one of those it fits that has not ended; the newest where
+    all have. Between two that may still run it does not choose."""
+    runs = store.matching(word)
+    live = [run for run in runs if run.job_id and run_state(run).state not in ENDED] if len(runs) > 1 else []
+    if len(live) > 1:
+        names = ", ".join(f"{run.name} ({run.cluster or run.scheduler})" for run in live)
+        raise UserError(f"{word!r} fits {len(live)} runs that have not ended: {names}", fix="name one of them in full")
+    return live[0] if live else runs[0]
 
 
 def cancel(run: Run) -> None:

@@ -3,6 +3,7 @@ resolved, and the scheduler it goes to."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -115,7 +116,8 @@ def _flag_job(request: SubmitRequest) -> Node:
     named = request.script or request.recipe or request.module or request.args[0]
     name = Path(named).stem if "/" in named or Path(named).suffix in SCRIPT_SUFFIXES else named
     name = name.rsplit(".", 1)[-1] if request.module else name
-    job = Node({"name": flag_node(name.lower().replace("_", "-"), f"{flag} {named}")}, flag_span(f"{flag} {named}"))
+    name = re.sub(r"[^a-z0-9.-]+", "-", name.lower()).strip(".-") or "job"
+    job = Node({"name": flag_node(name, f"{flag} {named}")}, flag_span(f"{flag} {named}"))
     words = request.args if request.command else ("python", "-m", request.module) if request.module else ()
     if words:
         job.value["command"] = flag_node(words, f"{flag} {named}")

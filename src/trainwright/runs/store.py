@@ -113,13 +113,20 @@ def all_runs() -> Iterator[Run]:
 
 
 def find(word: str) -> Run:
-    """The run a user means: its name, the start of it, its job's id, or `last`."""
+    """The run a user means: its name, the start of it, its job's id, or `last`; of several the newest."""
+    return matching(word)[0]
+
+
+def matching(word: str) -> list[Run]:
+    """Every run that a word fits, the newest first; at least one."""
+    if not word:  # such as a variable of the user's shell that is not set
+        raise UserError("no run is named", fix="name one of `trainwright runs`, or `last`")
     runs = list(all_runs())
-    if word in {"", "last"} and runs:
-        return runs[0]
+    if word == "last" and runs:
+        return runs[:1]
     exact = [run for run in runs if word == run.name] or [run for run in runs if word == run.job_id]
-    for run in exact or [run for run in runs if run.name.startswith(word)]:
-        return run
+    if fitting := exact or [run for run in runs if run.name.startswith(word)]:
+        return fitting
     names = [run.name for run in runs]
     hint = did_you_mean(word, names) or "`trainwright runs` lists them"
     why = "" if runs else ": nothing was submitted from this machine yet"

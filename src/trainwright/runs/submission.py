@@ -7,6 +7,8 @@ import json
 import os
 import shutil
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -110,16 +112,40 @@ def submit(order: Order, planned: Planned) -> Run:
         fill_folder(order, planned)
         if order.ships_code:
             order.shell.send(folder, planned.run.where)
-        launch = planned.launch
-        if launch.code:
-            launch = dataclasses.replace(launch, archive=code.packed(folder / "code"))
-        job = order.scheduler.submit(launch, planned.script)
+        with archived(order, planned) as launch:
+            job = order.scheduler.submit(launch, planned.script)
     except BaseException:
         shutil.rmtree(folder)
         raise
     run = dataclasses.replace(planned.run, job_id=job.id, start=job.start, submitted=job.submitted)
     store.write(run)
     return run
+
+
+@contextmanager
+def archived(order: Order, planned: Planned) -> Iterator[Launch]:
+    """The launch with the archive of its code, in S3 where the spec names a place; a refused job leaves none there."""
+    launch, run = planned.launch, planned.run
+    if not launch.code:
+        yield launch
+        return
+    archive = code.packed(run.folder / "code", "" if launch.code_store else "Kubernetes")
+    if not launch.code_store:
+        yield dataclasses.replace(launch, archive=archive)
+        return
+    from trainwright.aws.code_store import CodeStore
+
+    kept = CodeStore(launch.code_store, order.job.spec.region or "")
+    kept.put(run.name, archive)
+    try:
+        # Kubernetes has a Secret for an address that anybody may use; on Batch the containers have a role.
+        by_role = order.scheduler.name == "batch"
+        address = kept.uri(run.name) if by_role else kept.address(run.name)
+        yield dataclasses.replace(launch, archive=archive, archive_url=address, archive_region=kept.bucket_region)
+    except BaseException:
+        with suppress(UserError):  # the reason of the refusal is what the user has to see
+            kept.remove(run.name)
+        raise
 
 
 def fill_folder(order: Order, planned: Planned) -> None:
@@ -139,6 +165,9 @@ def fill_folder(order: Order, planned: Planned) -> None:
         (folder / "code").mkdir()
         code.ship_script(source, folder / "code")
         code.record_git(source.parent, folder)
+    elif job.runtime.carried:
+        code.ship_tree(job.base, folder / "code", [Path(word) for word in job.runtime.carried])
+        code.record_git(job.base, folder)
     else:
         if order.ships_code and not job.job.command:
             code.ship_trainer(folder / "code")
@@ -185,6 +214,9 @@ def spec_text(order: Order) -> str:
     if training is not None and training.model_copy:
         plain["jobs"][0] |= {"model": f"code/{training.model_copy}"}
         plain["jobs"][0] |= {"args": list(with_model(order.job.job.args, f"code/{training.model_copy}"))}
+    script = order.job.job.script
+    if script and (order.ships_code or order.job.runtime.packs_code):
+        plain["jobs"][0] |= {"script": f"code/{Path(script).name}"}
     text: str = yaml.safe_dump(plain, sort_keys=False)
     return text
 

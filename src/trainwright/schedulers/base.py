@@ -67,7 +67,10 @@ class Launch:
     secret_env: tuple[SecretEnv, ...] = ()  # variables whose values are read where the user keeps them
     kind: str = ""  # of a Kubernetes job
     code: str = ""  # the folder of a pod that the archive of the code is unpacked into
+    code_store: str = ""  # the place in S3 that the archive goes through; empty: the cluster keeps it
     archive: bytes = field(default=b"", repr=False)  # that archive, where the code does not travel by itself
+    archive_url: str = field(default="", repr=False)  # where it is fetched from; whoever knows it may read the code
+    archive_region: str = ""  # of its bucket
     health: bool = False
 
     @property

@@ -3,6 +3,7 @@ node's address that Batch gives it."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import shlex
@@ -14,6 +15,7 @@ from typing import Any
 from trainwright.aws.batch import BatchApi
 from trainwright.catalog.instances import InstanceType, instance
 from trainwright.schedulers.base import JobIdentity, JobStatus, Launch, RunsImages, Script, State, assert_honoured
+from trainwright.schedulers.batch_code import CODE_REGION, CODE_SHA256, fetch_command
 from trainwright.schedulers.logs import by_rank
 from trainwright.schedulers.shell import Shell
 from trainwright.schedulers.torchrun import PORT, log_options, under_torchrun
@@ -56,6 +58,11 @@ class BatchScheduler(RunsImages):
 
     def submit(self, launch: Launch, script: Script) -> JobIdentity:
         made = json.loads(script.text)
+        for group in made["nodeProperties"]["nodeRangeProperties"] if launch.archive else ():
+            group["container"]["environment"] += [
+                {"name": CODE_SHA256, "value": hashlib.sha256(launch.archive).hexdigest()},
+                {"name": CODE_REGION, "value": launch.archive_region},
+            ]
         job = self.api.submit(made["jobDefinitionName"], self.queue, self.api.register(made), launch.after)
         return JobIdentity(job, launch.folder.name, submitted=time.time())  # Batch gives each job an id of its own
 
@@ -165,6 +172,11 @@ def _container(launch: Launch, type_: InstanceType) -> dict[str, Any]:
 
 
 def command(launch: Launch) -> str:
+    """What every node runs; before it, the code of the run is fetched."""
+    return f"{fetch_command(launch)} && {_ranks(launch)}" if launch.code_store else _ranks(launch)
+
+
+def _ranks(launch: Launch) -> str:
     """torchrun on every node. Batch tells only the other nodes the main node's address; the main node looks it up."""
     own = "$(hostname -i | cut -d' ' -f1)"
     if launch.launcher == "plain":

@@ -62,6 +62,7 @@ def launch_of(resolved: ResolvedJob, place: Place) -> Launch:
         secret_env=tuple(SecretEnv(name, s.env or "", s.file or "") for name, s in job.referenced.items()),
         kind=job.kind or "",
         code=POD_CODE if runtime.packs_code else "",
+        code_store=runtime.code_store,
         health=job.health,
     )
 

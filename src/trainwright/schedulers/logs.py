@@ -34,7 +34,9 @@ def log_files(shell: Shell, folder: str, rank: int | None = None) -> list[str]:
     """The log files of a run so far: all of them, or one rank's."""
     names = [name for name in shell.listing(f"{folder}/logs") if LOG_NAME.fullmatch(name)]
     if rank is not None:
-        return [f"{folder}/logs/{name}" for name in names if name == f"rank-{rank}.log"]
+        # A command that starts once per node has no log of a rank: its nodes stand for ranks.
+        kind = "rank" if any(name.startswith("rank-") for name in names) else "node"
+        return [f"{folder}/logs/{name}" for name in names if name == f"{kind}-{rank}.log"]
     names.sort(key=lambda name: [int(word) if word.isdigit() else word for word in re.split(r"(\d+)", name)])
     own = [name for name in shell.listing(folder) if LOG_NAME.fullmatch(name)]
     return [*(f"{folder}/{name}" for name in own), *(f"{folder}/logs/{name}" for name in names)]

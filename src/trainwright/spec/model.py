@@ -11,7 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 
 from trainwright.spec.units import Bytes, Count, CountOrZero, Seconds
 from trainwright.spec.variables import Secret, SecretVariable, Texts, Variables
-from trainwright.spec.words import Argument, Folder, Host, Name, SettingName, Word
+from trainwright.spec.words import Argument, Folder, Host, Name, S3Address, SettingName, Word
 
 PlatformName = Literal["parallelcluster", "eks", "batch", "hyperpod", "hyperpod-eks", "local", "slurm", "kubernetes"]
 
@@ -316,6 +316,11 @@ class Kubernetes(Part):
         "none. Kueue admits a job as a whole by itself.",
     )
     service_account: Word | None = Field(None, description="Service account of the pods, such as one that may read S3.")
+    code: S3Address | None = Field(
+        None,
+        description="Place in S3 (s3://bucket/prefix) that `submit` puts the code of a script to, for pods to fetch. "
+        "Default: a ConfigMap of the run, which holds 720 KB.",
+    )
     claims: dict[Word, Word] = Field(
         {}, description="PersistentVolumeClaim by mount folder. Default: the folder's name (/fsx: fsx, /a/b: a-b)."
     )
@@ -332,6 +337,11 @@ class BatchService(Part):
 
     queues: dict[Word, Word] = Field(
         {}, description="Job queue on AWS (name or ARN) by queue of this spec. Default: CLUSTER-QUEUE."
+    )
+    code: S3Address | None = Field(
+        None,
+        description="Place in S3 (s3://bucket/prefix) that `submit` puts the code of a script to. The job's role must "
+        "be allowed to read it.",
     )
     job_role: Word | None = Field(None, description="ARN of the role that the containers have, such as one to read S3.")
     execution_role: Word | None = Field(None, description="ARN of the role that fetches secrets; needed to use them.")

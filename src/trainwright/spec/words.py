@@ -15,6 +15,7 @@ VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # Names of variables that say they hold a secret; TOKENIZERS_PARALLELISM and MAX_TOKENS do not.
 SECRET_NAME = re.compile(r"(?:.*_)?(?:TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|ACCESS_KEY|CREDENTIALS?)$", re.IGNORECASE)
 _SETTING = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+_S3 = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](?:/[A-Za-z0-9._-]+)*/?")
 _FOLDER = re.compile(r"/[A-Za-z0-9._/-]*")
 
 
@@ -56,9 +57,16 @@ def _folder(value: str) -> str:
     return value
 
 
+def _s3_address(value: str) -> str:
+    if not _S3.fullmatch(value):
+        raise ValueError(f"{value!r} is no place in S3: write it like s3://bucket/prefix")
+    return value.rstrip("/")
+
+
 Name = Annotated[str, AfterValidator(_name)]
 Argument = Annotated[str, BeforeValidator(_argument), AfterValidator(_word)]
 Word = Annotated[str, AfterValidator(_word)]
 SettingName = Annotated[str, AfterValidator(_setting_name)]
 Host = Annotated[str, AfterValidator(ssh_destination)]
+S3Address = Annotated[str, AfterValidator(_s3_address)]
 Folder = Annotated[str, AfterValidator(_folder)]

@@ -57,9 +57,10 @@ class _Reader:
             setattr(job, axis, self.decided(axis) if self._states("parallel", axis) else None)
         job.refusals = [Refusal(p.code, self.loaded.span(*p.path), p.what, p.fix) for p in self.resolution.problems]
         self._checkpoint(job)
-        if written.args:
-            words = [Value(a, self.span("args", i), a) for i, a in enumerate(written.args)]
-            job.commands = [Command(words, self.span("args"))]
+        for field in ("command", "args"):
+            words = [Value(a, self.span(field, i), a) for i, a in enumerate(getattr(written, field) or ())]
+            if words:
+                job.commands.append(Command(words, self.span(field)))
         return job
 
     def span(self, *path: str | int) -> Span:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from trainwright.check.finding import Edit
@@ -184,6 +185,7 @@ def _is_written_out(file: File, env: EnvVar) -> bool:
 def _in_flags(file: File) -> Iterator[Problem]:
     """Secrets among the words of a command line of ours (`--set`, or after `--`), which stand in no file yet."""
     words = [word for job in file.jobs for command in job.commands for word in command.words]
+    yield from _in_options(file, words)
     for value in (*words, *(env.value for env in file.all_env)):
         for pattern, what in _secrets() if value.span.source else ():
             match = pattern.search(value.value)
@@ -192,6 +194,28 @@ def _in_flags(file: File) -> Iterator[Problem]:
                     Value("", replace(value.span, source=value.span.source.replace(match[0], "…"))),
                     f"{what} is among the arguments", "refer to it in the job: `env: {NAME: {secret: {env: NAME}}}`",
                 )  # fmt: skip
+
+
+def _in_options(file: File, words: list[Value[str]]) -> Iterator[Problem]:
+    """`--api-key VALUE` and `--api-key=VALUE` of a job of ours. A `--token` may be one of a vocabulary: only a long
+    value is taken for a secret there."""
+    if file.format != "spec":
+        return
+    from trainwright.spec.words import SECRET_NAME  # with pydantic, which a foreign file is checked without
+
+    for word, following in zip_longest(words, words[1:]):
+        option, equals, value = word.value.partition("=")
+        secret = value if equals else following.value if following is not None else ""
+        name = option.lstrip("-").replace("-", "_")
+        if option == name or not SECRET_NAME.match(name) or _made_up(secret):
+            continue
+        pattern = _LOOKS_SECRET if name.lower().endswith("token") else _WRITTEN_OUT
+        if pattern.fullmatch(secret) and not any(known_form.search(secret) for known_form, _ in _secrets()):
+            yield problem(
+                Value("", replace(word.span, source=word.span.source.replace(secret, "…"))),
+                f"the value of {option} is among the arguments",
+                "refer to it in the job: `env: {NAME: {secret: {env: NAME}}}`",
+            )
 
 
 def _made_up(secret: str) -> bool:

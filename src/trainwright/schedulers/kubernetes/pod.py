@@ -6,9 +6,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from trainwright.catalog.instances import InstanceType, find_instance
+from trainwright.schedulers import fetch_code
 from trainwright.schedulers.base import Launch
 from trainwright.schedulers.torchrun import log_options, under_torchrun
 
@@ -16,6 +18,8 @@ Data = dict[str, Any]
 HUGE_PAGES = "5120Mi"  # what the EFA provider maps for its bounce buffers, as AWS's own examples request
 
 GPU_TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}  # of nodes kept for GPU pods
+FETCH = Path(fetch_code.__file__).read_text()
+CODE_URL, CODE_SHA256 = "TRAINWRIGHT_CODE_URL", "TRAINWRIGHT_CODE_SHA256"
 ARCHIVES, ARCHIVE = "/trainwright/archive", "code.tar.gz"
 LONGEST = 45  # of 63 letters; the rest is for -worker-1023 and what the controllers put behind a pod's name
 
@@ -113,12 +117,20 @@ def volumes(launch: Launch, settings: PodSettings) -> list[Data]:
         source: Data = {"persistentVolumeClaim": {"claimName": claim}} if claim else {"hostPath": {"path": host}}
         made.append({"name": f"data-{number}", **({"emptyDir": {}} if host in settings.scratch else source)})
     if launch.code:
-        made += [{"name": "code", "emptyDir": {}}, {"name": "archive", "configMap": {"name": object_name(launch)}}]
+        made.append({"name": "code", "emptyDir": {}})
+        if not launch.code_store:
+            made.append({"name": "archive", "configMap": {"name": object_name(launch)}})
     return made
 
 
-def unpack(launch: Launch) -> Data:
-    """Unpacks the code of the run before the ranks start; a ConfigMap holds no folders."""
+def unpack(launch: Launch, settings: PodSettings) -> Data:
+    """Puts the code of the run into the pod before the ranks start; a ConfigMap holds no folders."""
+    if launch.code_store:
+        # The address is in the Secret of the run, for this container alone.
+        command = ["python3", "-c", FETCH, f"{launch.folder}/{ARCHIVE}", launch.code]
+        mounts = [{"name": "code", "mountPath": launch.code}, *_mounts(launch, settings)]
+        env = [_secret(name, object_name(launch), name) for name in (CODE_URL, CODE_SHA256)]
+        return {"name": "code", "image": launch.container, "command": command, "env": env, "volumeMounts": mounts}
     script = f"tar -xzf {ARCHIVES}/{ARCHIVE} -C {launch.code}"
     mounts = [{"name": "code", "mountPath": launch.code}, {"name": "archive", "mountPath": ARCHIVES}]
     return {"name": "code", "image": launch.container, "command": ["sh", "-c", script], "volumeMounts": mounts}
@@ -137,7 +149,7 @@ def pod(launch: Launch, settings: PodSettings, name: str, command: list[str], re
     if settings.service_account:
         spec["serviceAccountName"] = settings.service_account
     if launch.code:
-        spec["initContainers"] = [unpack(launch)]
+        spec["initContainers"] = [unpack(launch, settings)]
     spec["volumes"] = volumes(launch, settings)
     return spec
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import sys
 import time
@@ -17,7 +18,7 @@ import yaml
 from trainwright.errors import UserError, did_you_mean
 from trainwright.schedulers.base import JobIdentity, JobStatus, Launch, RunsImages, Script, State, assert_honoured
 from trainwright.schedulers.kubernetes.kinds import KINDS, NODES, QUEUE, Kind
-from trainwright.schedulers.kubernetes.pod import ARCHIVE, PodSettings, object_name
+from trainwright.schedulers.kubernetes.pod import ARCHIVE, CODE_SHA256, CODE_URL, PodSettings, object_name
 from trainwright.schedulers.logs import by_rank
 from trainwright.schedulers.secret_values import all_values
 from trainwright.schedulers.shell import Shell, Unreachable
@@ -103,11 +104,14 @@ class KubernetesScheduler(RunsImages):
         """What a job's pods read from the cluster: the user's secrets, and the code."""
         meta = {key: manifest["metadata"][key] for key in ("name", "namespace", "labels")}
         made: list[dict[str, Any]] = []
-        if values := all_values(launch):
+        values = all_values(launch)
+        if launch.archive_url:
+            values |= {CODE_URL: launch.archive_url, CODE_SHA256: hashlib.sha256(launch.archive).hexdigest()}
+        if values:
             made.append(
                 {"apiVersion": "v1", "kind": "Secret", "metadata": meta, "type": "Opaque", "stringData": values}
             )
-        if launch.archive:
+        if launch.archive and not launch.archive_url:
             data = {ARCHIVE: base64.b64encode(launch.archive).decode()}
             made.append({"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "binaryData": data})
         return made

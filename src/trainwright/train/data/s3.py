@@ -9,7 +9,7 @@ import os
 import time
 import urllib.parse
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -147,7 +147,7 @@ class Bucket:
         if self._credentials is None or not self._credentials.fresh:
             self._credentials = find_credentials()
         credentials = self._credentials
-        now = datetime.now(UTC)
+        now = datetime.now(timezone.utc)  # noqa: UP017 (images with Python 3.10 fetch the code of a run with this file)
         stamp, day = now.strftime("%Y%m%dT%H%M%SZ"), now.strftime("%Y%m%d")
         digest = hashlib.sha256(body).hexdigest()
         headers = {"Host": self.endpoint.netloc, "x-amz-content-sha256": digest, "x-amz-date": stamp, **headers}
