@@ -107,7 +107,7 @@ def test_a_constant_rate_is_a_line_that_does_not_fall() -> None:
 @pytest.mark.parametrize(
     ("stated", "path"),
     [({"workers": 4}, ("workers",)), ({"parallel": {"ep": 2}}, ("parallel", "ep")),
-     ({"model": "t5-small"}, ("model",)), ({"args": ["--stepz", "5"]}, ("args",)),
+     ({"objective": "dino"}, ("objective",)), ({"args": ["--stepz", "5"]}, ("args",)),
      ({"env": {"RANK": "0"}}, ("env", "RANK"))],
 )  # fmt: skip
 def test_what_our_trainer_cannot_do_is_a_problem_at_its_place(stated: dict[str, Any], path: tuple[str, ...]) -> None:
