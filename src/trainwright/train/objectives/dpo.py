@@ -73,6 +73,8 @@ class PolicyAndReference(nn.Module):
 
 
 class DirectPreference(CausalLM):
+    kinds = ("decoder",)
+
     def __init__(self, shape: ModelShape, settings: TrainConfig | None = None) -> None:
         super().__init__(shape, settings)
         self.beta = settings.dpo_beta if settings else 0.1

@@ -12,6 +12,8 @@ from trainwright.train.objectives.causal_lm import CausalLM
 
 
 class SupervisedFineTuning(CausalLM):
+    kinds = ("decoder",)
+
     def open_data(self, names: Sequence[str], options: Options, cache: Path | None, held: bool) -> Samples:
         names = [str(builtin_folder(name, options.sequence)) if name == CHATS else name for name in names]
         return open_samples(names, options, cache, self.shape.vocab, held, ChatSamples)
