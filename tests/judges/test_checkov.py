@@ -18,7 +18,8 @@ def test_nothing_fails_and_every_skip_has_its_reason(checkov_bin: Path) -> None:
     done = subprocess.run([*command, "--skip-download"], capture_output=True, text=True, check=False)
     results = json.loads(done.stdout)["results"]
     assert [(c["check_id"], c["resource"]) for c in results["failed_checks"]] == []
-    assert {path.name for path in FOLDER.glob("*.yaml")} == {
+    # A resource group of reservations is nothing that checkov has a check for.
+    assert {path.name for path in FOLDER.glob("*.yaml")} - {"capacity.yaml"} == {
         Path(c["file_path"]).name for c in results["passed_checks"]
     }
     assert len(results["skipped_checks"]) > 4

@@ -114,9 +114,11 @@ def test_nothing_of_this_machine_goes_elsewhere(spec: str, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("verb", ["up", "down", "status", "connect"])
-def test_a_verb_that_a_platform_lacks_is_refused(verb: str, spec: str) -> None:
-    with pytest.raises(UserError, match="does not reach platform parallelcluster yet") as caught:
-        CliRunner().invoke(cli, [verb, spec], catch_exceptions=False)
+def test_a_verb_that_a_platform_lacks_is_refused(verb: str, tmp_path: Path) -> None:
+    path = tmp_path / "spec.yaml"
+    path.write_text(yaml.safe_dump({**SPEC, "platform": "hyperpod"}))
+    with pytest.raises(UserError, match="does not reach platform hyperpod yet") as caught:
+        CliRunner().invoke(cli, [verb, str(path)], catch_exceptions=False)
     assert "docs/plan.md" in caught.value.fix
 
 
@@ -143,7 +145,8 @@ def test_a_head_node_puts_the_run_where_its_nodes_see_it(tmp_path: Path, monkeyp
 
     monkeypatch.setenv("TRAINWRIGHT_HOME", str(tmp_path / "home"))
     path = tmp_path / "spec.yaml"
-    path.write_text(yaml.safe_dump({**SPEC, "runs": str(tmp_path / "fsx")}))
+    # The runtime that a plan makes is on a real head node only.
+    path.write_text(yaml.safe_dump({**SPEC, "runs": str(tmp_path / "fsx"), "software": {"runtime": "none"}}))
     monkeypatch.setattr(SlurmScheduler, "submit", lambda *_: JobIdentity("7"))
     order = order_for(SubmitRequest(spec=str(path), overrides=("jobs.one.data=builtin:stdlib",)))
     run = submission.submit(order, submission.plan(order))
