@@ -112,7 +112,7 @@ def test_a_rank_that_saves_longer_than_the_others_is_waited_for(bench: Bench) ->
     bench.at_step(run, 3)
     bench.scheduler.signal(run.identity, "USR1")
     ended_well(bench, run, 40)
-    assert events(run) == ["started", "saved", "started", "ended"]
+    assert events(run) == ["started", "saved", "started", "ended"], report(run)
     assert len(metrics(run)) == 40, "a saved run repeats no step"
 
 
@@ -121,7 +121,7 @@ def test_a_notice_that_comes_while_the_ranks_start_is_kept(bench: Bench) -> None
     bench.wait(run, lambda status: interpreters(bench, run) >= RANKS)  # each behind its shell, which keeps the notice
     bench.scheduler.signal(run.identity, "USR1")
     ended_well(bench, run, 40)
-    assert events(run) == ["started", "saved", "started", "ended"]
+    assert events(run) == ["started", "saved", "started", "ended"], report(run)
 
 
 def test_a_mistake_in_the_code_is_not_tried_again(bench: Bench) -> None:
