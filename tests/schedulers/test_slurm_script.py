@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -138,3 +141,35 @@ def test_the_process_script_passes_shellcheck(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("seconds", "words"), [(59, "00:00:59"), (3600, "01:00:00"), (90_061, "1-01:01:01")])
 def test_time_limits(seconds: int, words: str) -> None:
     assert clock(seconds) == words
+
+
+# A rank that starts for a while, listens to the notice, and then takes long to end, without a handler: as an interpreter
+# does while it shuts down.
+SLOW_END = """
+import os, signal, sys, time
+time.sleep(1.0)
+def notice(*_):
+    signal.signal(signal.SIGUSR1, signal.SIG_DFL)
+    time.sleep(6.5)
+    os._exit(75)
+signal.signal(signal.SIGUSR1, notice)
+open(sys.argv[1], "w").close()
+time.sleep(20)
+"""
+
+
+def test_the_notice_reaches_a_rank_that_still_starts_and_ends_none_that_already_saves(tmp_path: Path) -> None:
+    """The shell around a rank, as rendered, with a real rank: noticed before it listens, it still saves and ends well."""
+    around = text(PLAIN).split("bash -c '", 1)[1].split("' rank ", 1)[0]
+    saved = tmp_path / "saved"
+    here = {**os.environ, "SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NODEID": "0", "TRAINWRIGHT_SAVED": str(saved)}
+    command = ["bash", "-c", around, "rank", sys.executable, "-c", SLOW_END, str(tmp_path / "listens")]
+    shell = subprocess.Popen(command, env=here)
+    while not (children := Path(f"/proc/{shell.pid}/task/{shell.pid}/children").read_text().split()):
+        assert shell.poll() is None
+    while b"python" not in Path(f"/proc/{children[0]}/cmdline").read_bytes().split(b"\0")[0]:
+        assert shell.poll() is None
+    shell.send_signal(signal.SIGUSR1)
+    assert not (tmp_path / "listens").exists()
+    assert shell.wait(timeout=30) == 0
+    assert saved.exists()
