@@ -1,0 +1,1 @@
+"""Containers and machine images, written from one version set."""
