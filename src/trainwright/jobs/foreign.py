@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainwright.errors import did_you_mean
 from trainwright.recipes.model import Foreign, Recipe
-from trainwright.spec.model import Checkpoint, Job
+from trainwright.spec.job import Checkpoint, Job
 
 if TYPE_CHECKING:
     from trainwright.jobs.resolved import ResolvedJob

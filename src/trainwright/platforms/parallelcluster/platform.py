@@ -14,7 +14,8 @@ from trainwright.schedulers.slurm import SlurmScheduler
 
 if TYPE_CHECKING:
     from trainwright.platforms.parallelcluster.reach import Way
-    from trainwright.spec.model import Job, Spec
+    from trainwright.spec.job import Job
+    from trainwright.spec.model import Spec
 
 # A command that ssh runs has no login shell, and only that would have Slurm on its path.
 PATH = "/opt/slurm/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
