@@ -7,8 +7,8 @@ import json
 from typing import Any
 
 from trainwright.aws.session import Account
+from trainwright.platforms.apply.steps import BuildFailed
 from trainwright.platforms.parallelcluster.apply.cluster_steps import pcluster_bucket
-from trainwright.platforms.parallelcluster.apply.steps import BuildFailed
 
 LAUNCH = {
     "ImageId": "ami-12c6146b",
