@@ -15,7 +15,7 @@ from trainwright.catalog.environment import EnvVar
 from trainwright.jobs.foreign import PLACES, Problem, is_stated, unknown_places
 from trainwright.jobs.places import SHAPE, filled, places_in, values
 from trainwright.recipes.config_text import config_text
-from trainwright.recipes.framework import Framework, Settings
+from trainwright.recipes.framework import Framework, Settings, script_text
 from trainwright.recipes.model import Foreign, Recipe
 from trainwright.spec.model import Job
 from trainwright.train.models.shape import ModelShape
@@ -77,7 +77,7 @@ def framework_launch(job: ResolvedJob, folder: Path, code: Path) -> FrameworkLau
     here = values(job, folder, code)
     here["config"] = str(code / known.config) if known.config else None
     settings = settings_of(known, trainer, here)
-    files = {}
+    files = {name: script_text(name) for name in (*known.scripts, *trainer.scripts)}
     if known.config:
         keys = {key: filled(value, here) for key, value in settings.file.items()}
         files[known.config] = config_text(known.config, {key: one for key, one in keys.items() if one is not None})

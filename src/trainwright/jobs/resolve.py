@@ -310,7 +310,7 @@ class JobResolver:
         """A framework's configuration file goes to pods as code does; on Batch without a place in S3 the command of
         a node writes it."""
         known = known_framework(recipe)
-        return known is not None and known.config is not None and self._can_pack()
+        return known is not None and bool(known.config or known.scripts) and self._can_pack()
 
     def _can_pack(self) -> bool:
         on_pods = not self.scheduler and scheduler_of(self.spec.platform).name == "kubernetes"

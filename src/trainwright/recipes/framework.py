@@ -15,6 +15,7 @@ rate at the end) is a place of its own, computed in `jobs/places.py`.
     when      the same three, by place and value: `when: {precision: {fp8: …}, tp: {">1": …}, data: {"builtin:*": …}}`.
               The first pattern that matches counts. A text that matches none cannot be said to this framework
     debug     the same three, for the debug size
+    scripts   programs of ours for a framework that is a library: files beside this one, `{code}/NAME.py` on the nodes
 
 Later parts win: the framework's own, models, when, then the recipe's trainer, then the arguments of the job."""
 
@@ -77,6 +78,7 @@ class Framework(Settings):
     flags: str | None = Field(None, description="Its table among the known options, which `check` uses too.")
     log: str | None = Field(None, description="The format of its log, by the name of its reader.")
     config: str | None = Field(None, description="Name of its configuration file; `.toml`, `.json` or `.yaml`.")
+    scripts: tuple[str, ...] = Field((), description="Programs of ours beside this file that go with the run.")
     prepare: tuple[str, ...] = Field((), description="The command that prepares its data, words apart.")
     resume: str = Field("", description="What makes a job that comes back go on from its newest checkpoint.")
     implied: tuple[str, ...] = Field((), description="Places that it derives by itself and takes no option for.")
@@ -88,6 +90,11 @@ class Framework(Settings):
     def parts(self) -> list[Settings]:
         """Everything that may set an option."""
         return [self, *self.models.values(), *(one for by in self.when.values() for one in by.values())]
+
+
+def script_text(name: str) -> str:
+    """A program of ours that a framework's ranks run."""
+    return (FOLDER / name).read_text(encoding="utf-8")
 
 
 def frameworks() -> list[str]:

@@ -39,6 +39,7 @@ class Foreign(Settings):
     command: tuple[str, ...] = Field((), description="Or any command: what each rank runs, words apart.")
     entry: tuple[str, ...] = Field((), description="Another program of the framework than its usual one.")
     container: str | None = Field(None, description="The image it needs.")
+    scripts: tuple[str, ...] = Field((), description="Further programs of ours that go with the run.")
     prepare: tuple[str, ...] = Field((), description="The command that prepares its data, words apart.")
     debug: Settings = Field(Settings(), description="Options of the debug size.")
 
