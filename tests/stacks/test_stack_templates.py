@@ -30,7 +30,7 @@ def text(node: Node, *path: str | int) -> str:
 
 
 def test_the_library_holds_these_stacks() -> None:
-    names = ("accounting", "batch", "bucket", "capacity", "lustre", "monitoring", "network", "openzfs")
+    names = ("accounting", "batch", "bucket", "capacity", "lustre", "monitoring", "network", "openzfs", "role")
     assert template_names() == names
 
 
