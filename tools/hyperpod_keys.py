@@ -39,14 +39,13 @@ def _bounds(member: Shape, element: Shape) -> dict[str, str]:
     kinds = {"structure": "map", "map": "free", "integer": "number", "long": "number", "boolean": "flag"}
     kind = kinds.get(element.type_name, "text")
     limits: dict[str, Any] = member.metadata
+    pattern = element.metadata.get("pattern", "")
     allowed = TYPES if element.name == TYPES else "|".join(getattr(element, "enum", ()))
     return {
         "kind": f"{kind}s" if isinstance(member, ListShape) else kind,
         "least": str(limits.get("min", "")),
         "most": str(limits.get("max", "")),
-        "pattern": ""
-        if allowed or "\\p{" in element.metadata.get("pattern", "")
-        else element.metadata.get("pattern", ""),
+        "pattern": "" if allowed or "\\p{" in pattern else pattern,
         "allowed": allowed,
     }
 

@@ -21,7 +21,7 @@ planned() {
   echo "$2  $1" | sha256sum --check --quiet || { echo "error: $1 is not the file that was planned" >&2; exit 1; }
 }
 planned lifecycle/enroot.sh 280e5dfb8cf5389c74c1c7a85083d97b41c9699e09cdea356341cd21b288b404
-planned lifecycle/node_facts.py c2d75904fec68f52d02954b8e6f174185cffe931f59b2f6d17acfd5e514d9c20
+planned lifecycle/node_facts.py aaa1b5ed0a77ae369389069281290791e0ac9ed19aa75087adb785a307477492
 planned lifecycle/on_create.sh af3ed59e93febab2a2475c46c6ac5893b8cc48d6f6595f1b23e19c92195f55ae
 planned lifecycle/provisioning_parameters.json 3ddacd8e7aa6d2618b8c18fea20647d5be83f77eed24cc5cb94d026b349eb40d
 planned lifecycle/runtime.sh eb59ed45d7c2d3cafbc9b384bff8acbd30aca5f86527de99434689c94995e1f7
@@ -66,14 +66,14 @@ if grep -nE '^[^#]*stack-output:' .deployed/hyperpod.yaml .deployed/lifecycle/*;
 fi
 bucket=$("${aws[@]}" cloudformation describe-stacks --stack-name "$cluster-bucket" \
   --query "Stacks[0].Outputs[?OutputKey=='BucketName'].OutputValue")
-"${aws[@]}" s3 cp --only-show-errors .deployed/lifecycle/enroot.sh "s3://$bucket/"trainwright/hyperpod-p5/lifecycle-e29ec15b3e956a3c/enroot.sh
-"${aws[@]}" s3 cp --only-show-errors .deployed/lifecycle/node_facts.py "s3://$bucket/"trainwright/hyperpod-p5/lifecycle-e29ec15b3e956a3c/node_facts.py
-"${aws[@]}" s3 cp --only-show-errors .deployed/lifecycle/on_create.sh "s3://$bucket/"trainwright/hyperpod-p5/lifecycle-e29ec15b3e956a3c/on_create.sh
-"${aws[@]}" s3 cp --only-show-errors .deployed/lifecycle/provisioning_parameters.json "s3://$bucket/"trainwright/hyperpod-p5/lifecycle-e29ec15b3e956a3c/provisioning_parameters.json
-"${aws[@]}" s3 cp --only-show-errors .deployed/lifecycle/runtime.sh "s3://$bucket/"trainwright/hyperpod-p5/lifecycle-e29ec15b3e956a3c/runtime.sh
-"${aws[@]}" s3 cp --only-show-errors .deployed/lifecycle/slurm.sh "s3://$bucket/"trainwright/hyperpod-p5/lifecycle-e29ec15b3e956a3c/slurm.sh
-"${aws[@]}" s3 cp --only-show-errors .deployed/lifecycle/storage.sh "s3://$bucket/"trainwright/hyperpod-p5/lifecycle-e29ec15b3e956a3c/storage.sh
-"${aws[@]}" s3 cp --only-show-errors .deployed/lifecycle/users.sh "s3://$bucket/"trainwright/hyperpod-p5/lifecycle-e29ec15b3e956a3c/users.sh
+"${aws[@]}" s3 cp --only-show-errors .deployed/lifecycle/enroot.sh "s3://$bucket/"trainwright/hyperpod-p5/lifecycle-c0b7da14688714f0/enroot.sh
+"${aws[@]}" s3 cp --only-show-errors .deployed/lifecycle/node_facts.py "s3://$bucket/"trainwright/hyperpod-p5/lifecycle-c0b7da14688714f0/node_facts.py
+"${aws[@]}" s3 cp --only-show-errors .deployed/lifecycle/on_create.sh "s3://$bucket/"trainwright/hyperpod-p5/lifecycle-c0b7da14688714f0/on_create.sh
+"${aws[@]}" s3 cp --only-show-errors .deployed/lifecycle/provisioning_parameters.json "s3://$bucket/"trainwright/hyperpod-p5/lifecycle-c0b7da14688714f0/provisioning_parameters.json
+"${aws[@]}" s3 cp --only-show-errors .deployed/lifecycle/runtime.sh "s3://$bucket/"trainwright/hyperpod-p5/lifecycle-c0b7da14688714f0/runtime.sh
+"${aws[@]}" s3 cp --only-show-errors .deployed/lifecycle/slurm.sh "s3://$bucket/"trainwright/hyperpod-p5/lifecycle-c0b7da14688714f0/slurm.sh
+"${aws[@]}" s3 cp --only-show-errors .deployed/lifecycle/storage.sh "s3://$bucket/"trainwright/hyperpod-p5/lifecycle-c0b7da14688714f0/storage.sh
+"${aws[@]}" s3 cp --only-show-errors .deployed/lifecycle/users.sh "s3://$bucket/"trainwright/hyperpod-p5/lifecycle-c0b7da14688714f0/users.sh
 "${aws[@]}" s3 cp --only-show-errors .deployed/runtime/requirements.txt "s3://$bucket/"trainwright/hyperpod-p5/521b8ac3cfea2ef5/requirements.txt
 "${aws[@]}" s3 cp --only-show-errors .deployed/runtime/trainwright.zip "s3://$bucket/"trainwright/hyperpod-p5/1776f86fee37b7c7/trainwright.zip
 "${aws[@]}" s3 cp --only-show-errors .deployed/runtime/uv.txt "s3://$bucket/"trainwright/hyperpod-p5/836ac0c91c6cb60f/uv.txt

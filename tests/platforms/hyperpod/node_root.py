@@ -58,7 +58,8 @@ id slurm > /dev/null 2>&1 || useradd --system slurm
 mkdir -p /opt/slurm/etc /opt/ml/config
 printf '# UNCONFIGURED FSTAB\\n' > /etc/fstab
 : > /opt/slurm/etc/accounting.conf
-printf 'ClusterName=pod\\nSlurmctldHost=ip-10-1-0-10(10.1.0.10)\\ninclude /opt/slurm/etc/accounting.conf\\n' > /opt/slurm/etc/slurm.conf
+cd /opt/slurm/etc
+printf 'ClusterName=pod\\nSlurmctldHost=ip-10-1-0-10(10.1.0.10)\\ninclude accounting.conf\\n' > slurm.conf
 cp "$FILES/resource_config.json" /opt/ml/config/
 """
 

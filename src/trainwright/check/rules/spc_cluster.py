@@ -103,12 +103,12 @@ def _on_hyperpod(spec: CheckedSpec, index: int, queue: Queue) -> Iterator[Proble
             spec, *here, "instance", what=f"HyperPod does not offer {machine.name}",
             fix="`trainwright catalog list` names instance types; HyperPod has most with accelerators",
         )  # fmt: skip
-    if not GROUP_NAME.fullmatch(queue.name) or queue.name in (CONTROLLER, SYSTEM):
-        taken = "the plan has a group of this name of its own" if GROUP_NAME.fullmatch(queue.name) else ""
-        yield at(
-            spec, *here, "name", what=f"{queue.name!r} is no name of an instance group: {taken or 'letters, digits, -'}",
-            fix="name the queue something else",
-        )  # fmt: skip
+    if not GROUP_NAME.fullmatch(queue.name):
+        fix = "name the queue with letters, digits and hyphens"
+        yield at(spec, *here, "name", what=f"{queue.name!r} is no name of an instance group", fix=fix)
+    if queue.name in (CONTROLLER, SYSTEM):
+        what = f"the plan has an instance group `{queue.name}` of its own"
+        yield at(spec, *here, "name", what=what, fix="name the queue something else")
     if spec.full.platform == "hyperpod" and not queue.exclusive and machine is not None and machine.gpus:
         yield at(
             spec, *here, "exclusive", what="HyperPod's Slurm does not count GPUs, so two jobs cannot share a node",

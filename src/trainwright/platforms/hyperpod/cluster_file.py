@@ -119,6 +119,6 @@ def header(name: str, source: str, first: str) -> str:
     """The comment on top of the file."""
     return (
         f"Written by `trainwright plan` from {source}: edit that file, not this one.\n"
-        "Values that start with stack-output: are outputs of this plan's stacks. deploy.sh beside this file puts them in\n"
-        f"and deploys the result as stack {name}-hyperpod, {first}."
+        "Values that start with stack-output: are outputs of this plan's stacks. deploy.sh beside this file puts them\n"
+        f"in and deploys the result as stack {name}-hyperpod, {first}."
     )

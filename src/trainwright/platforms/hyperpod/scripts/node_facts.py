@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+from pathlib import Path
 from typing import Any
 
 USER = "ubuntu"  # of HyperPod's images
@@ -39,7 +40,7 @@ def facts(resources: dict[str, Any], parameters: dict[str, Any], addresses: set[
 
 
 def main(words: list[str]) -> None:
-    resources, parameters = (json.load(open(path, encoding="utf-8")) for path in words[:2])
+    resources, parameters = (json.loads(Path(path).read_text(encoding="utf-8")) for path in words[:2])
     for name, value in facts(resources, parameters, set(words[2:])).items():
         print(f"{name}={shlex.quote(value)}")
 
