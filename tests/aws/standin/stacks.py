@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from standin import cluster_resources  # noqa: F401  # adds its types
+from standin.batch import Batch
 from standin.clock import Clock
 from standin.fsx import Fsx
 from standin.resources import HANDLERS, Place
@@ -84,6 +85,7 @@ class Region:
         self.fsx = Fsx(clock, name, ACCOUNT, client)
         self.stacks: dict[str, Stack] = {}  # by id
         self._moment = clock.now()
+        self.batch = Batch(name, ACCOUNT, lambda: self._moment, clock.takes)
         self._zones: list[str] = []
 
     # Time
@@ -104,6 +106,7 @@ class Region:
                 stack.work = None
         self._moment = now
         self.fsx.tick()
+        self.batch.settle()
 
     def _begin(self, stack: Stack, work: Iterator[float]) -> None:
         stack.work, stack.wake = work, self.clock.now()
