@@ -162,7 +162,13 @@ def test_the_notice_reaches_a_rank_that_still_starts_and_ends_none_that_already_
     """The shell around a rank, as rendered, with a real rank: noticed before it listens, it still saves and ends well."""
     around = text(PLAIN).split("bash -c '", 1)[1].split("' rank ", 1)[0]
     saved = tmp_path / "saved"
-    here = {**os.environ, "SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NODEID": "0", "TRAINWRIGHT_SAVED": str(saved)}
+    here = {
+        **os.environ,
+        "SLURM_PROCID": "0",
+        "SLURM_LOCALID": "0",
+        "SLURM_NODEID": "0",
+        "TRAINWRIGHT_SAVED": str(saved),
+    }
     command = ["bash", "-c", around, "rank", sys.executable, "-c", SLOW_END, str(tmp_path / "listens")]
     shell = subprocess.Popen(command, env=here)
     while not (children := Path(f"/proc/{shell.pid}/task/{shell.pid}/children").read_text().split()):
