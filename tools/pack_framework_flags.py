@@ -2,6 +2,8 @@
 the catalog: one line per option, with the versions that have it.
 
     python tools/pack_framework_flags.py flags.csv 2026-11
+
+Rows of our own, for frameworks that the table does not have, are in tools/framework_flags_more.csv.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import re
 import sys
 from pathlib import Path
 
+MORE = Path(__file__).with_name("framework_flags_more.csv")
 TARGET = Path(__file__).parent.parent / "src/trainwright/catalog/data/framework_flags.tsv.gz"
 # Name in the table -> the catalog's name.
 NAMES = {
@@ -26,6 +29,11 @@ NAMES = {
     "deepspeed (launcher)": "deepspeed",
     "Megatron-Bridge/scripts/training/run_recipe.py": "megatron-bridge",
     "Megatron-Bridge (ConfigContainer)": "megatron-bridge",
+    "Megatron-Bridge (model)": "megatron-bridge",
+    "NeMo 1 megatron_gpt_config.yaml": "nemo1",
+    "diffusion-benchmark benchmark.py": "diffusion-benchmark",
+    "DeepSpeed (JSON)": "deepspeed-json",
+    "reference:pytorch/optimum-neuron/llama3/src/train.py": "optimum-neuron",
     "Megatron-Bridge/scripts/performance": "megatron-bridge-performance",
     "NeMo2/scripts/performance": "nemo2-performance",
     "accelerate launch": "accelerate",
@@ -66,8 +74,8 @@ def kind(row: dict[str, str]) -> str:
 
 def main(source: str, date: str) -> None:
     options: dict[tuple[str, str], dict[str, str]] = {}
-    with open(source, encoding="utf-8") as table:
-        for row in csv.DictReader(table):
+    for file in (source, MORE):
+        for row in csv.DictReader(Path(file).read_text(encoding="utf-8").splitlines()):
             name = catalog_name(row["framework"])
             if not name:
                 continue

@@ -15,11 +15,13 @@ from trainwright.catalog.tables import SHIPPED
 # The script that uses them adds options of its own: an unknown one is a mistake only where it resembles a known one.
 OPEN = frozenset({
     "hf-trainer", "trl-grpo", "fairseq", "neuronx-distributed", "neuronx-distributed-training", "bionemo", "verl",
-    "bionemo-recipes", "paxml", "llm-foundry", "maxtext", "megatron-bridge", "reference-ddp", "torchtitan",
+    "bionemo-recipes", "paxml", "llm-foundry", "maxtext", "megatron-bridge", "reference-ddp", "torchtitan", "nemo1",
+    "deepspeed-json",
 })  # fmt: skip
 # Options as `key=value` words, without dashes.
 KEYS = frozenset({
-    "llm-foundry", "maxtext", "verl", "bionemo-recipes", "megatron-bridge", "neuronx-distributed-training",
+    "llm-foundry", "maxtext", "verl", "bionemo-recipes", "megatron-bridge", "neuronx-distributed-training", "nemo1",
+    "deepspeed-json",
 })  # fmt: skip
 # Script or program -> framework.
 SCRIPTS = {
@@ -33,6 +35,7 @@ SCRIPTS = {
     "run_llama_nxd.py": "neuronx-distributed",
     "tp_zero1_llama_hf_pretrain.py": "neuronx-distributed",
     "run_recipe.py": "megatron-bridge",
+    "megatron_gpt_pretraining.py": "nemo1",
 }
 MODULES = {
     "torchtitan.train": "torchtitan",

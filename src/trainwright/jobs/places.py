@@ -21,7 +21,8 @@ PLACE = re.compile(r"\{([a-z][a-z0-9_]*)\}")
 FORMER = {"tensor": "tp", "pipeline": "pp", "context": "cp", "micro": "micro_batch"}
 SHAPE = (
     "layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "context_length", "head_dim", "experts",
-    "experts_per_token", "rope_theta", "norm_eps",
+    "experts_per_token", "rope_theta", "norm_eps", "query_groups", "family", "activation", "norm", "position", "tied",
+    "bias",
 )  # fmt: skip
 # Places that follow from others, or from where the job runs.
 DERIVED = (
@@ -121,9 +122,13 @@ def _share(part: int | None, whole: int | None) -> float | None:
 def _shape(shape: ModelShape | None) -> dict[str, Any]:
     if shape is None:
         return dict.fromkeys(SHAPE)
-    same = {name: getattr(shape, name) for name in SHAPE if name not in ("context_length", "head_dim")}
-    counts = {"experts": shape.experts or None, "experts_per_token": shape.experts_per_token or None}
-    return {**same, **counts, "context_length": shape.context, "head_dim": shape.width_per_head}
+    other = {
+        "experts": shape.experts or None, "experts_per_token": shape.experts_per_token or None,
+        "rope_theta": int(shape.rope_theta) if shape.rope_theta.is_integer() else shape.rope_theta,
+        "query_groups": shape.kv_heads if shape.kv_heads < shape.heads else None,
+        "context_length": shape.context, "head_dim": shape.width_per_head,
+    }  # fmt: skip
+    return {name: other[name] if name in other else getattr(shape, name) for name in SHAPE}
 
 
 def _checkpoint(checkpoint: Checkpoint | None, folder: Path | None) -> dict[str, Any]:
