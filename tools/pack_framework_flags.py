@@ -31,6 +31,7 @@ NAMES = {
     "Megatron-Bridge (ConfigContainer)": "megatron-bridge",
     "Megatron-Bridge (model)": "megatron-bridge",
     "NeMo 1 megatron_gpt_config.yaml": "nemo1",
+    "BioNeMo 1 pretrain.py": "bionemo1",
     "diffusion-benchmark benchmark.py": "diffusion-benchmark",
     "DeepSpeed (JSON)": "deepspeed-json",
     "reference:pytorch/optimum-neuron/llama3/src/train.py": "optimum-neuron",
@@ -55,12 +56,12 @@ NAMES = {
     "reference:pytorch/FSDP/src/model_utils/arguments.py": "reference-fsdp",
     "reference:pytorch/ddp/ddp.py": "reference-ddp",
 }
-SCRIPTS = re.compile(r"neuronx-distributed/examples/.*/(?:run_llama_nxd|tp_zero1_llama_hf_pretrain)\.py")
+SCRIPTS = {"run_llama_nxd.py": "neuronx-distributed", "tp_zero1_llama_hf_pretrain.py": "neuronx-distributed-zero1"}
 KINDS = {"int": "int", "integer": "int", "float": "float", "flag": "flag", "bool_arg": "bool"}
 
 
 def catalog_name(framework: str) -> str:
-    return "neuronx-distributed" if SCRIPTS.fullmatch(framework) else NAMES.get(framework, "")
+    return NAMES.get(framework) or SCRIPTS.get(framework.rpartition("/")[2], "")
 
 
 def kind(row: dict[str, str]) -> str:
