@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trainwright.jobs.frameworks import known_framework
-from trainwright.spec.model import Batch
+from trainwright.spec.job import Batch
 from trainwright.train.parallel.plan import ParallelPlan
 
 if TYPE_CHECKING:

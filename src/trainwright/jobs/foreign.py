@@ -12,7 +12,7 @@ from trainwright.errors import did_you_mean
 from trainwright.jobs.places import DERIVED, places_in, values
 from trainwright.jobs.places import filled as fill
 from trainwright.recipes.model import Foreign, Recipe
-from trainwright.spec.model import Checkpoint, Job
+from trainwright.spec.job import Checkpoint, Job
 
 if TYPE_CHECKING:
     from trainwright.jobs.resolved import ResolvedJob

@@ -17,7 +17,7 @@ from trainwright.jobs.places import SHAPE, filled, places_in, values
 from trainwright.recipes.config_text import config_text
 from trainwright.recipes.framework import Framework, Settings, script_text
 from trainwright.recipes.model import Foreign, Recipe
-from trainwright.spec.model import Job
+from trainwright.spec.job import Job
 from trainwright.train.models.shape import ModelShape
 from trainwright.train.parallel.plan import ParallelPlan
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainwright.jobs.runtime import shared_root
-from trainwright.spec.model import Checkpoint
+from trainwright.spec.job import Checkpoint
 
 if TYPE_CHECKING:
     from trainwright.jobs.resolved import OptimizerSettings, ResolvedJob, Training

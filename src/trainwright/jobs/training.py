@@ -16,7 +16,7 @@ from trainwright.jobs.frameworks import framework_misfit, known_framework
 from trainwright.jobs.origin import Origin
 from trainwright.jobs.resolved import OptimizerSettings, Placement, Trainer, Training
 from trainwright.recipes.model import Optimization, Recipe, Spread
-from trainwright.spec.model import Checkpoint, Optimizer, Parallel
+from trainwright.spec.job import Checkpoint, Optimizer, Parallel
 from trainwright.train.config import TrainConfig
 from trainwright.train.models.shape import ModelShape, lookup
 from trainwright.train.objectives import name_for

@@ -28,7 +28,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from trainwright.errors import UserError, did_you_mean
-from trainwright.spec.model import Part
+from trainwright.spec.part import Part
 from trainwright.spec.source import parse, read_text
 from trainwright.spec.validate import validated
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from trainwright.errors import UserError, did_you_mean
 from trainwright.recipes.model import Foreign, Recipe
-from trainwright.spec.model import Batch, Checkpoint
+from trainwright.spec.job import Batch, Checkpoint
 from trainwright.spec.renamed import RECIPE, modernise
 from trainwright.spec.source import parse, read_text
 from trainwright.spec.validate import validated

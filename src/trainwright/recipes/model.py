@@ -9,7 +9,8 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from trainwright.recipes.framework import Framework, Settings, framework
-from trainwright.spec.model import Batch, Checkpoint, Parallel, Part
+from trainwright.spec.job import Batch, Checkpoint, Parallel
+from trainwright.spec.part import Part
 from trainwright.spec.units import Count, CountOrZero
 from trainwright.train.config import TrainConfig
 

@@ -10,18 +10,9 @@ from typing import Any, TypeVar
 from trainwright.catalog.capabilities import platforms
 from trainwright.catalog.instances import find_instance
 from trainwright.catalog.runtime import runs_on
-from trainwright.spec.model import (
-    CountRange,
-    Head,
-    Job,
-    Lustre,
-    OpenZfs,
-    Part,
-    Queue,
-    Software,
-    Spec,
-    Storage,
-)
+from trainwright.spec.job import Job
+from trainwright.spec.model import CountRange, Head, Lustre, OpenZfs, Queue, Software, Spec, Storage
+from trainwright.spec.part import Part
 
 P = TypeVar("P", bound=Part)
 

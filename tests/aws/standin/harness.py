@@ -9,9 +9,9 @@ from standin.census import census
 from standin.tool import StandInTool
 from standin.world import World
 from trainwright.aws.session import Account
-from trainwright.platforms.parallelcluster.apply.build import Build
-from trainwright.platforms.parallelcluster.apply.remove import Removal
-from trainwright.platforms.parallelcluster.apply.steps import Step, run
+from trainwright.platforms.apply.steps import Step, run
+from trainwright.platforms.parallelcluster.apply.build import ParallelClusterBuild
+from trainwright.platforms.parallelcluster.apply.remove import ParallelClusterRemoval
 from trainwright.platforms.plan.tree import ClusterPlan, make_plan
 from trainwright.spec.load import load
 
@@ -55,13 +55,13 @@ class Cloud:
     def up(self, plan: ClusterPlan | None = None, **more: Any) -> list[Step]:
         wanted = plan or self.plan
         assert wanted is not None
-        build = Build(wanted, self.account, StandInTool(self.account), **more)
+        build = ParallelClusterBuild(wanted, self.account, StandInTool(self.account), **more)
         steps = build.steps()
         run(steps, lambda steps, step: None, self.world.clock)
         return steps
 
     def down(self, data: bool = True) -> list[str]:
-        removal = Removal("cut", self.account, StandInTool(self.account))
+        removal = ParallelClusterRemoval("cut", self.account, StandInTool(self.account))
         existing = removal.existing()
         steps, kept = removal.steps(existing, ["bucket", "lustre-fsx"] if data else [])
         run(steps, lambda steps, step: None, self.world.clock)

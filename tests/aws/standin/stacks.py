@@ -83,6 +83,7 @@ class Region:
         self.name, self.clock, self.client, self.faults = name, clock, client, faults
         self.fsx = Fsx(clock, name, ACCOUNT, client)
         self.stacks: dict[str, Stack] = {}  # by id
+        self.launch_data: dict[str, dict[str, Any]] = {}  # of launch templates, by id
         self._moment = clock.now()
         self._zones: list[str] = []
 

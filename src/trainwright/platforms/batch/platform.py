@@ -11,7 +11,8 @@ from trainwright.platforms.deployed import DeployedPlatform
 from trainwright.schedulers.batch import BatchScheduler
 
 if TYPE_CHECKING:
-    from trainwright.spec.model import Job, Spec
+    from trainwright.spec.job import Job
+    from trainwright.spec.model import Spec
 
 
 class BatchPlatform(DeployedPlatform):

@@ -1,40 +1,24 @@
-"""The steps that are no stack: boot scripts in the bucket, and the key pair for ssh."""
+"""The key pair for ssh to the head node: made by `up` where it is missing, removed by `down`."""
 
 from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from trainwright.aws.cloudformation import CLUSTER_TAG
-from trainwright.aws.s3 import BucketApi
 from trainwright.aws.session import Account, AwsRefused, aws_errors
 from trainwright.errors import UserError
 from trainwright.home import home
-from trainwright.platforms.parallelcluster.apply.steps import Step
+from trainwright.platforms.apply.steps import Step
 
 
 def key_file(name: str, region: str) -> Path:
     """Where the private key of a pair that `up` made lies."""
     return home() / "keys" / f"{name}.{region}"
-
-
-@dataclass
-class Scripts(Step):
-    """Put what this plan's nodes fetch into the bucket: boot scripts, and the files of the runtime."""
-
-    buckets: BucketApi = field(kw_only=True)
-    bucket: Callable[[], str] = field(kw_only=True)
-    prefix: str = field(kw_only=True)
-    files: Mapping[str, bytes] = field(kw_only=True)
-
-    def advance(self) -> bool:
-        count = self.buckets.upload(self.bucket(), self.prefix, self.files)
-        self.now("ready", f"{count} uploaded" if count else "")
-        return True
 
 
 @dataclass

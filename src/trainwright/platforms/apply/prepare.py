@@ -10,11 +10,9 @@ from trainwright.aws.facts import AwsFacts
 from trainwright.aws.session import Account
 from trainwright.check.facts import KeyPair
 from trainwright.check.gate import require_clean
-from trainwright.platforms.parallelcluster.apply.build import Build, refuse_impossible
-from trainwright.platforms.parallelcluster.apply.cluster_steps import Tool
-from trainwright.platforms.parallelcluster.apply.pcluster import Pcluster
-from trainwright.platforms.parallelcluster.apply.preflight import Answer, preflight
-from trainwright.platforms.parallelcluster.apply.steps import BuildFailed, Step
+from trainwright.platforms.apply.build import Build, refuse_impossible
+from trainwright.platforms.apply.preflight import Answer, preflight
+from trainwright.platforms.apply.steps import BuildFailed, Step
 from trainwright.platforms.plan.difference import Difference
 from trainwright.platforms.plan.tree import ClusterPlan, make_plan
 from trainwright.spec.load import LoadedSpec
@@ -47,14 +45,14 @@ class Prepared:
 
     def fate(self, step: Step) -> str:
         """What the step will do: make, finish, change, or nothing."""
-        stack = self.existing.get(step.key)
-        if step.key not in {order.key for order in self.build.orders()} | {"cluster"}:
+        files = self.build.files_of(step.key)
+        if not files:
             return "make if missing"
+        stack = self.existing.get(step.key)
         if stack is None:
             return "make"
         if not stack.usable:
             return f"finish ({stack.status})"
-        files = ("cluster.yaml",) if step.key == "cluster" else (f"stacks/{step.key}.",)
         changed = any(change.file.startswith(files) for change in self.changes.changes)
         return "change" if changed else "unchanged"
 
@@ -63,22 +61,17 @@ class Prepared:
         return all(self.fate(step) in ("unchanged", "make if missing") for step in self.steps)
 
 
-def prepare(
-    loaded: LoadedSpec,
-    force: bool = False,
-    say: Callable[[str], None] = lambda words: None,
-    tool: Tool | None = None,
-) -> Prepared:
-    """Check the spec against AWS, compare it with what is there, and list the steps. Makes nothing."""
+def prepare(loaded: LoadedSpec, begin: Callable[[ClusterPlan, Account], Build], force: bool = False) -> Prepared:
+    """Check the spec against AWS, compare it with what is there, and list the steps. Makes nothing. `begin`: the
+    platform's own build of a plan."""
     plan = make_plan(loaded)
-    region = plan.spec.region or ""
-    account = Account(region)
+    account = Account(plan.spec.region or "")
     answers = preflight(account, plan.spec)
     failures = [answer.words for answer in answers if answer.verdict == "fail"]
     if failures:
         raise BuildFailed("AWS cannot make this cluster: " + "; ".join(failures), where=loaded.path)
     require_clean(loaded, facts={"aws": FactsOfUp(account)})
-    build = Build(plan, account, tool or Pcluster(region, say), force)
+    build = begin(plan, account)
     existing = build.existing()
     changes = build.changes(existing)
     stop = refuse_impossible(changes, force)

@@ -14,14 +14,14 @@ from trainwright.catalog.storage import (
     unit_price,
 )
 from trainwright.errors import UserError
-from trainwright.platforms.parallelcluster.apply.remove import Removal, kind_of
+from trainwright.platforms.apply.remove import Removal, kind_of
 
 
 def left_over(removal: Removal) -> list[str]:
     """One line for each thing that is still there, then their sum; one line where nothing is."""
     existing = removal.existing()
     if not existing:
-        return [f"nothing of {removal.name} is left but its logs (CloudWatch, /aws/parallelcluster/{removal.name}-*)"]
+        return [f"nothing of {removal.name} is left but its logs ({removal.logs})"]
     lines, total = [], 0.0
     for key, stack in existing.items():
         usd, words = hourly(key, stack, removal.fsx)

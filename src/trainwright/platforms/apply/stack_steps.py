@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from trainwright.aws.cloudformation import BROKEN, NOTHING_CHANGED, Stack, StackApi, first_failure
-from trainwright.platforms.parallelcluster.apply.steps import BuildFailed, Step
+from trainwright.platforms.apply.steps import BuildFailed, Step
 from trainwright.stacks.library import template
 from trainwright.stacks.references import fill
 
