@@ -7,6 +7,8 @@ import re
 from collections import Counter
 from typing import Any
 
+from standin.cluster_resources import LAUNCH_DATA
+
 _RANDOM = re.compile(r"[0-9a-f]{12,}$|(?<=-)[0-9a-f]{17}")
 
 
@@ -50,6 +52,10 @@ def census(world: Any, region: str) -> dict[str, list[str]]:
             for bucket in s3.list_buckets()["Buckets"]
             for row in s3.list_objects_v2(Bucket=bucket["Name"]).get("Contents", [])
         ],
+        "launch template": [f"of {data.get('InstanceType', 'a queue')}" for data in LAUNCH_DATA.values()],
+        "placement group": [re.sub(r"-[0-9a-f]+$", "", name) for name in world.placement_groups],
+        "compute environment": [f"{p.state} {p.status}" for p in here.batch.environments.values()],
+        "job queue": [f"{p.name} {p.state} {p.status}" for p in here.batch.queues.values()],
         "change set": [c for s in here.stacks.values() if s.deleted is None for c in s.change_sets],
     }
     return {kind: _counted(names) for kind, names in kinds.items()}

@@ -9,8 +9,8 @@ from typing import Any
 import yaml
 
 from trainwright.aws.session import Account
+from trainwright.platforms.apply.steps import BuildFailed
 from trainwright.platforms.parallelcluster.apply.cluster_steps import pcluster_bucket
-from trainwright.platforms.parallelcluster.apply.steps import BuildFailed
 
 IMAGE = "ami-12c6146b"
 IMDS = {"HttpTokens": "required"}

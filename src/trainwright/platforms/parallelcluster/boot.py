@@ -21,6 +21,7 @@ from trainwright.spec.model import Queue, Script
 
 HERE = Path(__file__).parent
 COMPLETIONS = "/var/lib/trainwright/slurm"  # of the head node; Slurm's user may write there
+NODE_FILE = "/etc/parallelcluster/cfnconfig"  # what a node is, written by ParallelCluster
 _STAGES = ("OnNodeStart", "OnNodeConfigured", "OnNodeUpdated")
 
 
@@ -67,7 +68,7 @@ def boot_scripts(setting: Setting) -> tuple[BootScript, ...]:
         why = "the Lustre client uses EFA only when it is set up before the file system is mounted"
         scripts.append(BootScript("lustre-efa.sh", text, why, "OnNodeStart", "queues"))
     if "enroot" in runtimes:
-        text = render("enroot.sh.j2", scratch=scratch, os=spec.software.os)
+        text = render("enroot.sh.j2", scratch=scratch, os=spec.software.os, install=None)
         scripts.append(BootScript("enroot.sh", text, "ParallelCluster ships enroot and pyxis switched off"))
     if "docker" in runtimes:
         text = render("docker.sh.j2", scratch=scratch, os=spec.software.os, pins=pins()["docker"])
@@ -126,4 +127,4 @@ def queue_scripts(scripts: Sequence[BootScript], queue: Queue) -> list[BootScrip
 def render(name: str, **values: Any) -> str:
     """One script of this folder, filled in; every value is quoted for the shell."""
     engine = shell_environment(HERE / "scripts", trim_blocks=True, lstrip_blocks=True)
-    return engine.get_template(name).render(**values)
+    return engine.get_template(name).render(**{"node_file": NODE_FILE, **values})
