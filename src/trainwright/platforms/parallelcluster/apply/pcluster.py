@@ -80,10 +80,6 @@ class Pcluster:
         """Ask for START_REQUESTED or STOP_REQUESTED of the compute nodes."""
         self._run(["update-compute-fleet", "--region", self.region, "--cluster-name", name, "--status", status])
 
-    def fleet_status(self, name: str) -> str:
-        answer = self._run(["describe-compute-fleet", "--region", self.region, "--cluster-name", name])
-        return str(answer.get("status", ""))
-
     def _with_config(self, verb: str, name: str, config: str) -> None:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "cluster.yaml"
