@@ -33,6 +33,7 @@ from trainwright.spec.source import parse, read_text
 from trainwright.spec.validate import validated
 
 FOLDER = Path(__file__).with_name("frameworks")
+HELPER = "run.py"
 Value = Annotated[Any, Field(description="A literal, a text with places, a list or a mapping of those, or null.")]
 
 
@@ -83,6 +84,9 @@ class Framework(Settings):
     resume: str = Field("", description="What makes a job that comes back go on from its newest checkpoint.")
     implied: tuple[str, ...] = Field((), description="Places that it derives by itself and takes no option for.")
     copies_kv_heads: bool = Field(False, description="Whether it copies key-value heads that are fewer than tp.")
+    ranks_per_device: dict[str, int] = Field(
+        {}, description="Ranks per accelerator where it is not one: a Trainium chip has several cores."
+    )
     models: dict[str, Settings] = Field({}, description="Options by model; the first pattern that matches counts.")
     when: dict[str, dict[str, Settings]] = Field({}, description="Options by place and value.")
     debug: Settings = Field(Settings(), description="Options of the debug size.")
@@ -93,8 +97,9 @@ class Framework(Settings):
 
 
 def script_text(name: str) -> str:
-    """A program of ours that a framework's ranks run."""
-    return (FOLDER / name).read_text(encoding="utf-8")
+    """A program of ours that a framework's ranks run; `run.py` is the helper that any script may use."""
+    path = FOLDER.parents[1] / name if name == HELPER else FOLDER / name
+    return path.read_text(encoding="utf-8")
 
 
 def frameworks() -> list[str]:
