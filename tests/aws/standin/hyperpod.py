@@ -1,5 +1,5 @@
-"""SageMaker HyperPod of the stand-in: a cluster takes what CreateCluster takes, its nodes run the scripts that lie in the
-bucket (as far as their files tell), and their network interfaces stand in the user's own subnet until it is gone."""
+"""SageMaker HyperPod of the stand-in: a cluster takes what CreateCluster takes, its nodes run the scripts that lie in
+the bucket (as far as their files tell), and their network interfaces stand in the user's own subnet until it goes."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The `hyperpod` platform: Slurm on SageMaker HyperPod. Its controller is reached through Session Manager, by a name that
-only SageMaker's nodes have: sagemaker-cluster:CLUSTER_GROUP-INSTANCE."""
+"""The `hyperpod` platform: Slurm on SageMaker HyperPod. Its controller is reached through Session Manager, by a name
+that only SageMaker's nodes have: sagemaker-cluster:CLUSTER_GROUP-INSTANCE."""
 
 from __future__ import annotations
 
