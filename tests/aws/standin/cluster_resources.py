@@ -104,6 +104,7 @@ def terminate(at: Place, ids: list[str]) -> None:
             ec2.delete_network_interface(NetworkInterfaceId=card["NetworkInterfaceId"])
 
 
+recorded("AWS::SSM::Association", seconds=120.0)
 _register("AWS::EC2::Instance", _instance, lambda physical, props, at: terminate(at, [physical]), seconds=60.0)
 
 
