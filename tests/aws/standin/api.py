@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any
 
 from standin import batch
-from standin.cluster_resources import LAUNCH_DATA
 from standin.fsx import FsxError
 from standin.stacks import Region, Stack, StackError
 from standin.world import World, inside, is_inside
@@ -31,7 +30,6 @@ def install(made: World) -> None:
         _groups_and_quotas()
         _bucket_policies()
         batch.install(_patched, world)
-    LAUNCH_DATA.clear()
 
 
 def uninstall() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from standin.cluster_resources import LAUNCH_DATA, terminate
+from standin.cluster_resources import terminate
 from standin.resources import Made, Place, _register
 from trainwright.catalog.instances import instance
 
@@ -104,7 +104,7 @@ def _environment(props: dict[str, Any], at: Place) -> Made:
         raise ValueError("CLIENT_ERROR - instanceRole must be an instance profile")
     if int(resources["MinvCpus"]) > int(resources["MaxvCpus"]):
         raise ValueError("minvCpus must be less than or equal to maxvCpus")
-    card = LAUNCH_DATA[resources["LaunchTemplate"]["LaunchTemplateId"]]["NetworkInterfaces"][0]
+    card = at.engine.launch_data[resources["LaunchTemplate"]["LaunchTemplateId"]]["NetworkInterfaces"][0]
     part = batch.make(batch.environments, "compute-environment", at.unique[-60:], props)
     machine = instance(resources["InstanceTypes"][0])
     count = -(-int(resources["MinvCpus"]) // machine.vcpus)

@@ -7,7 +7,6 @@ import re
 from collections import Counter
 from typing import Any
 
-from standin.cluster_resources import LAUNCH_DATA
 
 _RANDOM = re.compile(r"[0-9a-f]{12,}$|(?<=-)[0-9a-f]{17}")
 
@@ -52,7 +51,7 @@ def census(world: Any, region: str) -> dict[str, list[str]]:
             for bucket in s3.list_buckets()["Buckets"]
             for row in s3.list_objects_v2(Bucket=bucket["Name"]).get("Contents", [])
         ],
-        "launch template": [f"of {data.get('InstanceType', 'a queue')}" for data in LAUNCH_DATA.values()],
+        "launch template": [f"of {data.get('InstanceType', 'a queue')}" for data in here.launch_data.values()],
         "placement group": [re.sub(r"-[0-9a-f]+$", "", name) for name in world.placement_groups],
         "compute environment": [f"{p.state} {p.status}" for p in here.batch.environments.values()],
         "job queue": [f"{p.name} {p.state} {p.status}" for p in here.batch.queues.values()],
