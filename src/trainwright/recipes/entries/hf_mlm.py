@@ -28,7 +28,8 @@ def main() -> None:
         model=AutoModelForMaskedLM.from_config(config),
         args=Arguments(**hf_training.arguments(given), **sharding),
         train_dataset=[
-            proteins(str(row["text"]), truncation=True, max_length=given.sequence) for row in rows(given.data, "proteins")
+            proteins(str(row["text"]), truncation=True, max_length=given.sequence)
+            for row in rows(given.data, "proteins")
         ],
         data_collator=DataCollatorForLanguageModeling(proteins, mlm_probability=0.15),
     )
