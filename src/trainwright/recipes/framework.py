@@ -33,6 +33,7 @@ from trainwright.spec.source import parse, read_text
 from trainwright.spec.validate import validated
 
 FOLDER = Path(__file__).with_name("frameworks")
+HELPER = "run.py"
 Value = Annotated[Any, Field(description="A literal, a text with places, a list or a mapping of those, or null.")]
 
 
@@ -96,8 +97,9 @@ class Framework(Settings):
 
 
 def script_text(name: str) -> str:
-    """A program of ours that a framework's ranks run."""
-    return (FOLDER / name).read_text(encoding="utf-8")
+    """A program of ours that a framework's ranks run; `run.py` is the helper that any script may use."""
+    path = FOLDER.parents[1] / name if name == HELPER else FOLDER / name
+    return path.read_text(encoding="utf-8")
 
 
 def frameworks() -> list[str]:

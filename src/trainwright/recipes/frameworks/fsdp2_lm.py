@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import hf_models
+import run
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
-from common import learning_rate, options, parsed, rows, samples_of
+from entry_common import learning_rate, options, parsed, rows, samples_of
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-
-from trainwright import run
 
 
 def main() -> None:
@@ -25,11 +24,11 @@ def main() -> None:
     here = run.place()
     device = torch.device("cuda", here.local_rank) if gpu else torch.device("cpu")
     dist.init_process_group("nccl" if gpu else "gloo")
-    texts = [str(row["text"]) for row in rows(given.data, "text")]
+    texts = [str(row["text"]) for row in rows(given.data, "stdlib")]
     data = hf_models.sequences(texts, hf_models.tokenizer(given.model), given.sequence)
 
-    model = sharded(hf_models.causal_model(given.model, pretrained=False).to(device), gpu)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=given.lr, weight_decay=0.1)
+    model = sharded(hf_models.new_model(given).to(device), given.precision)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=given.lr, weight_decay=given.weight_decay)
     done = load(given.checkpoint, model, optimizer)
     for step in range(done + 1, given.steps + 1):
         loss = one_step(step, model, optimizer, data, device, given)
@@ -43,9 +42,9 @@ def main() -> None:
     dist.destroy_process_group()
 
 
-def sharded(model: Any, gpu: bool) -> Any:
+def sharded(model: Any, precision: str) -> Any:
     """Shard layer by layer, then what is outside the layers."""
-    policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32) if gpu else MixedPrecisionPolicy()
+    policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32) if precision == "bf16" else MixedPrecisionPolicy()
     for layer in model.model.layers:
         fully_shard(layer, mp_policy=policy)
     return fully_shard(model, mp_policy=policy)
@@ -53,7 +52,7 @@ def sharded(model: Any, gpu: bool) -> Any:
 
 def one_step(step: int, model: Any, optimizer: Any, data: Any, device: torch.device, given: Any) -> float:
     for group in optimizer.param_groups:
-        group["lr"] = learning_rate(step, given.lr, given.warmup, given.steps)
+        group["lr"] = learning_rate(step, given)
     total = torch.zeros((), device=device)
     mine = samples_of(step, len(data), given)
     for start in range(0, len(mine), given.micro_batch):
@@ -62,7 +61,7 @@ def one_step(step: int, model: Any, optimizer: Any, data: Any, device: torch.dev
         loss = model(input_ids=batch, labels=batch).loss / given.accumulate
         loss.backward()
         total += loss.detach()
-    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    torch.nn.utils.clip_grad_norm_(model.parameters(), given.clip)
     optimizer.step()
     optimizer.zero_grad()
     dist.all_reduce(total)

@@ -9,25 +9,24 @@ from typing import Any
 
 import hf_models
 import hf_training
-from common import options, parsed, rows
+from entry_common import is_builtin, parsed, rows
 
 NUMBER = re.compile(r"-?\d+")
 
 
 def main() -> None:
-    parser = options(__doc__ or "")
+    parser = hf_training.options(__doc__ or "")
     parser.add_argument("--generations", type=int, default=4, help="answers per prompt")
-    parser.add_argument("--answer", type=int, default=32, help="most tokens of an answer")
     given = parsed(parser)
 
     from datasets import Dataset
     from trl import GRPOConfig, GRPOTrainer
 
     config = GRPOConfig(
-        **hf_training.arguments(given), num_generations=given.generations, max_completion_length=given.answer,
-        use_vllm=False, beta=0.0, gradient_checkpointing=not hf_models.is_debug(given.model),
+        **hf_training.arguments(given), num_generations=given.generations, max_completion_length=given.sequence,
+        use_vllm=False, beta=0.0,
     )  # fmt: skip
-    problems = rows(given.data, "text") if given.data else sums(given.seed)
+    problems = sums(given.seed) if is_builtin(given.data) else rows(given.data, "")
     trainer = GRPOTrainer(
         model=hf_models.causal_model(given.model),
         args=config,

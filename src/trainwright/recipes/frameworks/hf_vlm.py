@@ -9,35 +9,37 @@ from typing import Any
 
 import hf_models
 import hf_training
-from common import options, parsed, rows
+from entry_common import is_builtin, parsed, rows
 
 COLOURS = {"red": (220, 30, 30), "green": (30, 200, 30), "blue": (30, 30, 220), "white": (240, 240, 240)}
 PLACES = ("top left", "top right", "bottom left", "bottom right")
 
 
 def main() -> None:
-    given = parsed(options(__doc__ or ""))
+    given = parsed(hf_training.options(__doc__ or ""))
 
     from transformers import Trainer, TrainingArguments
 
     processor, model = debug_pair(given.model) if hf_models.is_debug(given.model) else pretrained_pair(given.model)
-    examples = rows(given.data, "text") if given.data else squares(given.seed)
+    examples = squares(given.seed) if is_builtin(given.data) else rows(given.data, "")
     trainer = Trainer(
         model=model,
         args=TrainingArguments(**hf_training.arguments(given), remove_unused_columns=False),
         train_dataset=examples,
-        data_collator=lambda batch: collate(batch, processor, model.config.image_token_id),
+        data_collator=lambda batch: collate(batch, processor, model.config.image_token_id, given.sequence),
     )
     hf_training.train(trainer)
 
 
-def collate(batch: list[dict[str, Any]], processor: Any, image_token: int) -> Any:
+def collate(batch: list[dict[str, Any]], processor: Any, image_token: int, longest: int) -> Any:
     """Images and texts as tensors; the loss is on the text, not on the image's places or padding."""
     from PIL import Image
 
     images = [Image.open(row["image"]) if isinstance(row["image"], str | Path) else row["image"] for row in batch]
     texts = [f"{processor.image_token}{row['text']}{processor.tokenizer.eos_token}" for row in batch]
     inputs = processor(images=images, text=texts, padding=True, return_tensors="pt")
+    if inputs["input_ids"].shape[1] > longest:
+        raise SystemExit(f"a row of {inputs['input_ids'].shape[1]} tokens is longer than --sequence {longest}")
     labels = inputs["input_ids"].clone()
     labels[(labels == image_token) | (inputs["attention_mask"] == 0)] = -100
     inputs["labels"] = labels

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import hf_models
-from common import learning_rate, options, parsed, rows, samples_of
-
-from trainwright import run
+import run
+from entry_common import learning_rate, options, parsed, rows, samples_of
 
 
 def main() -> None:
@@ -35,15 +34,15 @@ def main() -> None:
         plugins=[TorchElasticEnvironment()],
         max_steps=given.steps,
         accumulate_grad_batches=given.accumulate,
-        gradient_clip_val=1.0,
-        precision="bf16-mixed" if gpu else "32-true",
+        gradient_clip_val=given.clip,
+        precision="bf16-mixed" if given.precision == "bf16" else "32-true",
         callbacks=[saving],
         logger=False,
         use_distributed_sampler=False,
         enable_progress_bar=False,
         enable_model_summary=False,
     )
-    texts = [str(row["text"]) for row in rows(given.data, "text")]
+    texts = [str(row["text"]) for row in rows(given.data, "stdlib")]
     data = hf_models.sequences(texts, hf_models.tokenizer(given.model), given.sequence)
     last = given.checkpoint / "last.ckpt"
     module = module_of(given)
@@ -75,7 +74,7 @@ def module_of(given: Any) -> Any:
     class Module(lightning.LightningModule):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
-            self.model = hf_models.causal_model(given.model, pretrained=False)
+            self.model = hf_models.new_model(given)
             self.losses: list[torch.Tensor] = []
 
         def training_step(self, batch: torch.Tensor, _: int) -> torch.Tensor:
@@ -84,9 +83,9 @@ def module_of(given: Any) -> Any:
             return loss
 
         def configure_optimizers(self) -> Any:
-            optimizer = torch.optim.AdamW(self.parameters(), lr=given.lr, weight_decay=0.1)
+            optimizer = torch.optim.AdamW(self.parameters(), lr=given.lr, weight_decay=given.weight_decay)
             schedule = torch.optim.lr_scheduler.LambdaLR(
-                optimizer, lambda done: learning_rate(done + 1, 1.0, given.warmup, given.steps)
+                optimizer, lambda done: learning_rate(done + 1, given) / given.lr
             )
             return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 

@@ -7,40 +7,44 @@ import gzip
 import os
 from pathlib import Path
 
+import run
 import torch
 import torch.distributed as dist
-from common import learning_rate, options, parsed, samples_of
+from entry_common import is_builtin, learning_rate, options, parsed, samples_of
 from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
-from trainwright import run
-
 
 def main() -> None:
-    given = parsed(options(__doc__ or ""))
+    parser = options(__doc__ or "")
+    given = parsed(parser)
+    if given.recompute != "none":
+        parser.error("two layers have nothing to recompute")
     run.listen()
     gpu = torch.cuda.is_available()
     here = run.place()
     device = torch.device("cuda", here.local_rank) if gpu else torch.device("cpu")
     dist.init_process_group("nccl" if gpu else "gloo")
-    images, labels = mnist(Path(given.data)) if given.data else shapes(given.seed)
+    images, labels = shapes(given.seed) if is_builtin(given.data) else mnist(Path(given.data))
 
     torch.manual_seed(given.seed)
     width = 256 if given.model == "mlp" else 32
     network = nn.Sequential(nn.Flatten(), nn.Linear(784, width), nn.ReLU(), nn.Linear(width, 10))
     model = DistributedDataParallel(network.to(device))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=given.lr)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=given.lr, weight_decay=given.weight_decay)
     newest = given.checkpoint / "last.pt"
     done = load(newest, model, optimizer, device) if newest.exists() else 0
 
     for step in range(done + 1, given.steps + 1):
         mine = samples_of(step, len(labels), given)
         for group in optimizer.param_groups:
-            group["lr"] = learning_rate(step, given.lr, given.warmup, given.steps)
-        loss = cross_entropy(model(images[mine].to(device)), labels[mine].to(device))
+            group["lr"] = learning_rate(step, given)
+        with torch.autocast(device.type, torch.bfloat16, enabled=given.precision == "bf16"):
+            loss = cross_entropy(model(images[mine].to(device)), labels[mine].to(device))
         optimizer.zero_grad()
         loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), given.clip)
         optimizer.step()
         mean = loss.detach().clone()
         dist.all_reduce(mean)

@@ -1,4 +1,4 @@
-"""What every script around the Hugging Face Trainer needs: arguments that save, resume, log each step and stop in time."""
+"""What a program around the Hugging Face Trainer needs: to save, resume, log every step and stop when asked to."""
 
 from __future__ import annotations
 
@@ -6,7 +6,14 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from trainwright import run
+import entry_common
+import run
+
+
+def options(what: str) -> argparse.ArgumentParser:
+    parser = entry_common.options(what)
+    parser.add_argument("--fsdp", action="store_true", help="shard weights and optimizer over the ranks")
+    return parser
 
 
 def arguments(given: argparse.Namespace) -> dict[str, Any]:
@@ -15,14 +22,21 @@ def arguments(given: argparse.Namespace) -> dict[str, Any]:
     import torch
 
     cpu = not torch.cuda.is_available()
+    if cpu and given.fsdp:
+        raise SystemExit("--fsdp needs GPUs: on CPUs accelerate ignores it and replicates the weights")
+    shapes = {"cosine": "cosine_with_min_lr", "linear": "linear", "constant": "constant_with_warmup"}
     return {
         "output_dir": str(given.checkpoint),
         "max_steps": given.steps,
         "per_device_train_batch_size": given.micro_batch,
         "gradient_accumulation_steps": given.accumulate,
         "learning_rate": given.lr,
-        "lr_scheduler_type": "cosine",
+        "lr_scheduler_type": shapes[given.schedule],
+        "lr_scheduler_kwargs": {"min_lr_rate": given.final} if given.schedule == "cosine" else {},
         "warmup_steps": given.warmup,
+        "weight_decay": given.weight_decay,
+        "max_grad_norm": given.clip,
+        "gradient_checkpointing": given.recompute == "full",
         "save_strategy": "steps",
         "save_steps": min(given.checkpoint_steps, given.steps),
         "save_total_limit": given.keep,
@@ -30,9 +44,10 @@ def arguments(given: argparse.Namespace) -> dict[str, Any]:
         "seed": given.seed,
         "report_to": "none",
         "use_cpu": cpu,
-        "bf16": not cpu,
+        "bf16": given.precision == "bf16",
         "ddp_backend": "gloo" if cpu else "nccl",
         "dataloader_drop_last": True,
+        "fsdp": given.fsdp or None,
     }
 
 

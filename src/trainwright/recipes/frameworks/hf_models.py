@@ -1,11 +1,12 @@
-"""Models and tokenizers of Hugging Face by name. NAME-debug has the family's architecture, a few small layers and random
-weights, and counts bytes as tokens: it needs no network."""
+"""Models and tokenizers of Hugging Face by name. NAME-debug has the family's architecture, a few small layers, random
+weights, and one token per byte: it needs no network."""
 
 from __future__ import annotations
 
+import argparse
 from typing import Any
 
-from common import DEBUG
+from entry_common import DEBUG
 
 SMALL = {
     "vocab_size": 384, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128,
@@ -28,17 +29,28 @@ def debug_config(name: str, **changes: Any) -> Any:
     return AutoConfig.for_model(family, **sizes)
 
 
-def causal_model(name: str, pretrained: bool = True) -> Any:
-    """A model that predicts the next token: the published weights, or random ones of its configuration."""
+def causal_model(name: str) -> Any:
+    """A model that predicts the next token, with its published weights."""
     import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM
 
     if is_debug(name):
         torch.manual_seed(0)  # the same weights on every rank and after every restart
         return AutoModelForCausalLM.from_config(debug_config(name))
-    if pretrained:
-        return AutoModelForCausalLM.from_pretrained(name, dtype="auto")
-    return AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(name))
+    return AutoModelForCausalLM.from_pretrained(name, dtype="auto")
+
+
+def new_model(given: argparse.Namespace) -> Any:
+    """A model that predicts the next token, with random weights: for pretraining."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    torch.manual_seed(given.seed)  # the same weights on every rank and after every restart
+    config = debug_config(given.model) if is_debug(given.model) else AutoConfig.from_pretrained(given.model)
+    model = AutoModelForCausalLM.from_config(config)
+    if given.recompute == "full":
+        model.gradient_checkpointing_enable()
+    return model
 
 
 def tokenizer(name: str) -> Any:

@@ -1,5 +1,5 @@
-"""What the entry scripts share: their options, data that is present on any machine, and the batch arithmetic. Standard
-library only. It travels beside the script that a rank runs, so entries import it by its plain name."""
+"""What our programs for other frameworks share: their options, data that is present on any machine, and which samples a
+rank sees. Standard library only. It lies beside the program on every node, as `run.py` (the helper) does."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 
-from trainwright import run
+import run
 
 BUILTIN = "builtin:"
 DEBUG = "-debug"  # a model name that ends so has random weights and a size for a laptop
@@ -29,8 +29,14 @@ def options(what: str) -> argparse.ArgumentParser:
     parser.add_argument("--sequence", type=int, default=128, help="tokens of a sequence")
     parser.add_argument("--batch", type=int, required=True, help="sequences per step, of all ranks together")
     parser.add_argument("--micro-batch", type=int, default=1, help="sequences a rank handles at once")
+    parser.add_argument("--precision", choices=("bf16", "fp32"), default="fp32", help="of the matrix products")
+    parser.add_argument("--recompute", choices=("none", "full"), default="none", help="activation checkpointing")
     parser.add_argument("--lr", type=float, default=1e-3, help="peak learning rate")
     parser.add_argument("--warmup", type=int, default=0, help="warm-up steps")
+    parser.add_argument("--schedule", choices=("cosine", "linear", "constant"), default="cosine")
+    parser.add_argument("--final", type=float, default=0.1, help="learning rate at the end, as a share of the peak")
+    parser.add_argument("--weight-decay", type=float, default=0.1)
+    parser.add_argument("--clip", type=float, default=1.0, help="largest gradient norm")
     parser.add_argument("--checkpoint", type=Path, default=None, help="folder of the checkpoints")
     parser.add_argument("--checkpoint-steps", type=int, default=50, help="steps between checkpoints")
     parser.add_argument("--keep", type=int, default=2, help="checkpoints to keep")
@@ -54,23 +60,31 @@ def parsed(parser: argparse.ArgumentParser) -> argparse.Namespace:
     return given
 
 
-def learning_rate(step: int, peak: float, warmup: int, steps: int) -> float:
-    """Linear warm-up, then a cosine that reaches a tenth of the peak at the last step. Steps count from 1."""
-    if step <= warmup:
-        return peak * step / warmup
-    done = (step - warmup) / max(1, steps - warmup)
-    return peak * (0.1 + 0.45 * (1 + math.cos(math.pi * min(1.0, done))))
+def learning_rate(step: int, given: argparse.Namespace) -> float:
+    """The rate of a step, counted from 1: a linear warm-up, then down to its share of the peak at the last step."""
+    if step <= given.warmup:
+        return float(given.lr * step / given.warmup)
+    done = min(1.0, (step - given.warmup) / max(1, given.steps - given.warmup))
+    above = {"cosine": (1 + math.cos(math.pi * done)) / 2, "linear": 1 - done, "constant": 1.0}[given.schedule]
+    return float(given.lr * (given.final + (1 - given.final) * above))
+
+
+def is_builtin(data: str) -> bool:
+    return not data or data.startswith(BUILTIN)
 
 
 def rows(data: str, builtin: str) -> list[dict[str, object]]:
     """The rows of a .jsonl file, of all such files in a folder, or of a built-in data set: text, chats, proteins."""
-    if data and not data.startswith(BUILTIN):
+    if not is_builtin(data):
         path = Path(data)
         files = sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
         if not files:
             raise SystemExit(f"{data} holds no .jsonl file")
         return [json.loads(line) for file in files for line in file.read_text(encoding="utf-8").splitlines() if line]
-    return list(MAKERS[data.removeprefix(BUILTIN) or builtin]())
+    name = data.removeprefix(BUILTIN) or builtin
+    if name not in MAKERS:
+        raise SystemExit(f"no built-in data {data!r}; there are: {', '.join(MAKERS)}")
+    return list(MAKERS[name]())
 
 
 def _texts() -> Iterator[dict[str, object]]:
@@ -99,12 +113,12 @@ def _proteins() -> Iterator[dict[str, object]]:
         yield {"text": "".join(chain)}
 
 
-MAKERS = {"text": _texts, "stdlib": _texts, "chats": _chats, "proteins": _proteins}
+MAKERS = {"stdlib": _texts, "chats": _chats, "proteins": _proteins}
 
 
 def byte_sequences(given: argparse.Namespace) -> list[bytes]:
     """Text as bytes, cut into sequences of one token more than the model sees: the targets are shifted by one."""
-    text = b"\n".join(str(row["text"]).encode() for row in rows(given.data, "text"))
+    text = b"\n".join(str(row["text"]).encode() for row in rows(given.data, "stdlib"))
     length = given.sequence + 1
     return [text[start : start + length] for start in range(0, len(text) - length, length)]
 

@@ -7,30 +7,30 @@ from typing import Any
 
 import hf_models
 import hf_training
-from common import RESIDUES, options, parsed, rows
+from entry_common import RESIDUES, parsed, rows
 
 # ESM-2's own vocabulary: special tokens, residues by frequency, rare ones, gap, mask.
 VOCABULARY = ["<cls>", "<pad>", "<eos>", "<unk>", *RESIDUES, "X", "B", "U", "Z", "O", ".", "-", "<null_1>", "<mask>"]
 
 
 def main() -> None:
-    parser = options(__doc__ or "")
-    parser.add_argument("--fsdp", action="store_true", help="shard the weights over the ranks")
-    given = parsed(parser)
+    given = parsed(hf_training.options(__doc__ or ""))
 
-    from transformers import AutoConfig, AutoModelForMaskedLM, DataCollatorForLanguageModeling, Trainer
-    from transformers import TrainingArguments as Arguments
+    from transformers import (
+        AutoConfig,
+        AutoModelForMaskedLM,
+        DataCollatorForLanguageModeling,
+        Trainer,
+        TrainingArguments,
+    )
 
     proteins = tokenizer(given)
+    chains = [str(row["text"]) for row in rows(given.data, "proteins")]
     config = _debug_config(given.model) if hf_models.is_debug(given.model) else AutoConfig.from_pretrained(given.model)
-    sharding: dict[str, Any] = {"fsdp": "full_shard", "fsdp_config": {"version": 2}} if given.fsdp else {}
     trainer = Trainer(
         model=AutoModelForMaskedLM.from_config(config),
-        args=Arguments(**hf_training.arguments(given), **sharding),
-        train_dataset=[
-            proteins(str(row["text"]), truncation=True, max_length=given.sequence)
-            for row in rows(given.data, "proteins")
-        ],
+        args=TrainingArguments(**hf_training.arguments(given)),
+        train_dataset=[proteins(chain, truncation=True, max_length=given.sequence) for chain in chains],
         data_collator=DataCollatorForLanguageModeling(proteins, mlm_probability=0.15),
     )
     hf_training.train(trainer)

@@ -7,11 +7,11 @@ from typing import Any
 
 import hf_models
 import hf_training
-from common import options, parsed, rows
+from entry_common import parsed, rows
 
 
 def main() -> None:
-    parser = options(__doc__ or "")
+    parser = hf_training.options(__doc__ or "")
     parser.add_argument("--teacher", required=True, help="the model to learn from; it needs the student's tokenizer")
     parser.add_argument("--temperature", type=float, default=2.0)
     parser.add_argument("--alpha", type=float, default=0.5, help="share of the teacher in the loss")
@@ -24,7 +24,7 @@ def main() -> None:
             return distillation_loss(self, model, inputs, return_outputs)
 
     tokenizer = hf_models.tokenizer(given.model)
-    texts = [str(row["text"]) for row in rows(given.data, "text")]
+    texts = [str(row["text"]) for row in rows(given.data, "stdlib")]
     trainer = Distillation(
         model=hf_models.causal_model(given.model),
         args=TrainingArguments(**hf_training.arguments(given)),

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import hf_models
 import hf_training
-from common import options, parsed, rows
+from entry_common import parsed, rows
 
 
 def main() -> None:
-    parser = options(__doc__ or "")
+    parser = hf_training.options(__doc__ or "")
     parser.add_argument("--lora-rank", type=int, default=0, help="rank of the adapters; 0 trains all weights")
     given = parsed(parser)
 
@@ -19,7 +19,6 @@ def main() -> None:
 
     config = SFTConfig(
         **hf_training.arguments(given), max_length=given.sequence, packing=False, dataset_num_proc=None,
-        gradient_checkpointing=not hf_models.is_debug(given.model),
     )  # fmt: skip
     adapters = LoraConfig(r=given.lora_rank, lora_alpha=2 * given.lora_rank, target_modules="all-linear")
     trainer = SFTTrainer(

@@ -7,9 +7,8 @@ import shutil
 from pathlib import Path
 
 import hf_models
-from common import learning_rate, options, parsed, rows, samples_of
-
-from trainwright import run
+import run
+from entry_common import learning_rate, options, parsed, rows, samples_of
 
 
 def main() -> None:
@@ -19,17 +18,18 @@ def main() -> None:
     import torch
     from accelerate import Accelerator
 
-    accelerator = Accelerator(gradient_accumulation_steps=given.accumulate, cpu=not torch.cuda.is_available())
-    model = hf_models.causal_model(given.model, pretrained=False)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=given.lr, weight_decay=0.1)
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda done: learning_rate(done + 1, 1.0, given.warmup, given.steps)
-    )
+    accelerator = Accelerator(
+        gradient_accumulation_steps=given.accumulate, cpu=not torch.cuda.is_available(),
+        mixed_precision="bf16" if given.precision == "bf16" else "no",
+    )  # fmt: skip
+    model = hf_models.new_model(given)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=given.lr, weight_decay=given.weight_decay)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda done: learning_rate(done + 1, given) / given.lr)
     # The schedule is not prepared: accelerate would advance it once per rank.
     model, optimizer = accelerator.prepare(model, optimizer)
     accelerator.register_for_checkpointing(schedule)
     tokens = hf_models.tokenizer(given.model)
-    texts = [str(row["text"]) for row in rows(given.data, "text")]
+    texts = [str(row["text"]) for row in rows(given.data, "stdlib")]
     data = hf_models.sequences(texts, tokens, given.sequence)
 
     first = resume(accelerator, given.checkpoint) + 1
@@ -43,7 +43,7 @@ def main() -> None:
                 loss = model(input_ids=batch, labels=batch).loss
                 accelerator.backward(loss)
                 if accelerator.sync_gradients:
-                    accelerator.clip_grad_norm_(model.parameters(), 1.0)
+                    accelerator.clip_grad_norm_(model.parameters(), given.clip)
                 optimizer.step()
                 optimizer.zero_grad()
             losses.append(loss.detach())

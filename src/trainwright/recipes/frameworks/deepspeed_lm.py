@@ -7,9 +7,8 @@ import argparse
 from typing import Any
 
 import hf_models
-from common import learning_rate, options, parsed, rows, samples_of
-
-from trainwright import run
+import run
+from entry_common import learning_rate, options, parsed, rows, samples_of
 
 
 def config(given: argparse.Namespace, gpu: bool) -> dict[str, Any]:
@@ -18,10 +17,13 @@ def config(given: argparse.Namespace, gpu: bool) -> dict[str, Any]:
         "train_batch_size": given.batch,
         "train_micro_batch_size_per_gpu": given.micro_batch,
         "gradient_accumulation_steps": given.accumulate,
-        "optimizer": {"type": "AdamW", "params": {"lr": given.lr, "weight_decay": 0.1, "torch_adam": not gpu}},
+        "optimizer": {
+            "type": "AdamW",
+            "params": {"lr": given.lr, "weight_decay": given.weight_decay, "torch_adam": not gpu},
+        },
         "zero_optimization": {"stage": given.zero_stage},
-        "bf16": {"enabled": gpu},
-        "gradient_clipping": 1.0,
+        "bf16": {"enabled": given.precision == "bf16"},
+        "gradient_clipping": given.clip,
         "steps_per_print": 1,
     }
 
@@ -34,19 +36,22 @@ def main() -> None:
 
     import deepspeed
     import torch
+    import torch._dynamo  # before zero.Init, whose replacement of tensor constructors it would refuse
 
     gpu = torch.cuda.is_available()
+    if not gpu:  # gloo does its work; to build it takes a compiler and a minute
+        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     deepspeed.init_distributed("nccl" if gpu else "gloo")
     settings = config(given, gpu)
     with deepspeed.zero.Init(config_dict_or_path=settings, enabled=given.zero_stage == 3):
-        model = hf_models.causal_model(given.model, pretrained=False)
+        model = hf_models.new_model(given)
     engine, optimizer, _, _ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=settings)
-    texts = [str(row["text"]) for row in rows(given.data, "text")]
+    texts = [str(row["text"]) for row in rows(given.data, "stdlib")]
     data = hf_models.sequences(texts, hf_models.tokenizer(given.model), given.sequence)
 
     first = resume(engine, given) + 1
     for step in range(first, given.steps + 1):
-        lr = learning_rate(step, given.lr, given.warmup, given.steps)
+        lr = learning_rate(step, given)
         for group in optimizer.param_groups:
             group["lr"] = lr
         losses = []
