@@ -1,6 +1,6 @@
 """docs/frameworks.md: every framework, and every test case of the reference with the recipe that stands for it and how
-that recipe was proven. A test states what it proves with `@pytest.mark.proves("recipe", …, "cpu")`, or with the kind alone
-where a parameter `name` or `recipe` is the recipe's name. Tests are only collected here, not run."""
+that recipe was proven. A test states what it proves with `@pytest.mark.proves("recipe", …, "cpu")`, or with the kind
+alone where a parameter `name` or `recipe` is the recipe's name. Tests are only collected here, not run."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def frameworks_page() -> str:
     proofs = all_proofs()
     lines = [
         "# Frameworks", "",
-        "Written from the recipes and the tests by `make docs`. Other trainers run through the same launch code as ours:",
+        "Written from the recipes and the tests by `make docs`. Other trainers run through our own launch code:",
         "requeue, signals, health checks, logs, and a prediction beside the measurement. A framework is one data file",
         "(`recipes/frameworks/`), a recipe another one ([Recipes](recipes.md#another-trainer)).", "",
         *_frameworks_table(), "", "## The reference's test cases", "",
@@ -64,11 +64,10 @@ def _cases_table(proofs: dict[str, set[str]]) -> list[str]:
     lines = ["| test case | recipe | proven | does not have |", "| --- | --- | --- | --- |"]
     for case in cases():
         names = standing.get(case, [])
-        proven = sorted({kind for name in names for kind in proofs[name]}, key=list(KINDS).index)
+        proven = _sorted({kind for name in names for kind in proofs[name]})
         avoided = dict.fromkeys(text for name in names for text in recipe(name).avoids)
-        lines.append(
-            f"| {case} | {', '.join(f'`{name}`' for name in names)} | {', '.join(proven)} | {_cell('; '.join(avoided))} |"
-        )
+        recipes = ", ".join(f"`{name}`" for name in names)
+        lines.append(f"| {case} | {recipes} | {', '.join(proven)} | {_cell('; '.join(avoided))} |")
     return lines
 
 
@@ -77,9 +76,14 @@ def _recipes_table(proofs: dict[str, set[str]]) -> list[str]:
     for name in all_names():
         this = recipe(name)
         if isinstance(this.trainer, Foreign):
-            proven = sorted(proofs[name], key=list(KINDS).index)
+            proven = _sorted(proofs[name])
             lines.append(f"| `{name}` | {_cell(this.title)} | {this.hardware} | {', '.join(proven)} |")
     return lines
+
+
+def _sorted(kinds: set[str]) -> list[str]:
+    """The strongest first; that it is rendered goes without saying where there is more."""
+    return sorted(kinds - {"rendered"} or kinds, key=list(KINDS).index)
 
 
 def _cell(text: str) -> str:
