@@ -29,7 +29,8 @@ STARTS: dict[str, Launcher] = {"torchrun": "torchrun", "rank": "srun", "node": "
 # A place that carries the value of another one in the framework's own count.
 CARRIES = {
     "checkpoint_folder": "checkpoint", "decay_steps": "decay", "decay_fraction": "decay",
-    "train_samples": "steps", "warmup_samples": "warmup", "warmup_fraction": "warmup", "tokens_per_step": "samples", "local_batch": "samples", "accumulation": "samples",
+    "train_samples": "steps", "warmup_samples": "warmup", "warmup_fraction": "warmup",
+    "tokens_per_step": "samples", "local_batch": "samples", "accumulation": "samples",
     "dp": "replicate", "context_length": "sequence", **dict.fromkeys(SHAPE, "model"),
 }  # fmt: skip
 OF_SHELL = re.compile(r"\$(NODE_RANK|RANK|LOCAL_RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT)\b")

@@ -10,9 +10,10 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from trainwright.spec.job import Job, JobKind
-from trainwright.spec.part import Part
+from trainwright.spec.part import Part, or_defaults
+from trainwright.spec.people import DirectoryField, User
 from trainwright.spec.units import Bytes
-from trainwright.spec.words import Folder, Host, Name, PublicKey, S3Address, SettingName, Word
+from trainwright.spec.words import Folder, Host, Name, S3Address, SettingName, Word
 
 PlatformName = Literal["parallelcluster", "eks", "batch", "hyperpod", "hyperpod-eks", "local", "slurm", "kubernetes"]
 
@@ -260,13 +261,8 @@ class Accounting(Part):
     )
 
 
-def _or_defaults(value: Any) -> Any:
-    """`true` for all defaults, `false` for nothing."""
-    return {True: {}, False: None}.get(value, value) if isinstance(value, bool) else value
-
-
 AccountingField = Annotated[
-    Accounting | None, BeforeValidator(_or_defaults, json_schema_input_type=bool | Accounting | None)
+    Accounting | None, BeforeValidator(or_defaults, json_schema_input_type=bool | Accounting | None)
 ]
 
 
@@ -297,7 +293,7 @@ class Monitoring(Part):
 
 
 MonitoringField = Annotated[
-    Monitoring | None, BeforeValidator(_or_defaults, json_schema_input_type=bool | Monitoring | None)
+    Monitoring | None, BeforeValidator(or_defaults, json_schema_input_type=bool | Monitoring | None)
 ]
 
 
@@ -358,14 +354,6 @@ class HyperPod(Part):
     recovery: bool = Field(True, description="Reboot or replace a node that fails a health check.")
 
 
-class User(Part):
-    """A person with an account on every node, under the same number everywhere."""
-
-    name: Annotated[str, Field(pattern=r"^[a-z_][a-z0-9_-]{0,31}$")] = Field(description="POSIX name of the user.")
-    uid: int = Field(ge=1001, le=60000, description="Number of the user and of the group of the same name.")
-    keys: tuple[PublicKey, ...] = Field((), description="Public ssh keys that may log in as the user.")
-
-
 class Spec(Part):
     """A training cluster and the jobs that run on it."""
 
@@ -387,7 +375,10 @@ class Spec(Part):
     kubernetes: Kubernetes = Field(Kubernetes(), description="Platforms eks and hyperpod-eks: where jobs run.")
     batch: BatchService = Field(BatchService(), description="Platform batch: job queues and roles.")
     hyperpod: HyperPod = Field(HyperPod(), description="Platforms hyperpod and hyperpod-eks: care for nodes.")
-    users: tuple[User, ...] = Field((), description="Platform hyperpod: people with an account on every node.")
+    users: tuple[User, ...] = Field((), description="People with an account on every node.")
+    directory: DirectoryField = Field(
+        None, description="Where nodes look users up: true makes an LDAP server with `users`, or an existing directory."
+    )
     runs: Word | None = Field(
         None, description="Folder of the cluster that run folders go to. Default: trainwright/runs on shared storage."
     )

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from standin import cluster_resources  # noqa: F401  # adds its types
+from standin import cluster_resources, database_resources  # noqa: F401  # they add their types
 from standin.batch import Batch
 from standin.clock import Clock
 from standin.fsx import Fsx

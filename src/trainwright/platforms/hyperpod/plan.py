@@ -49,6 +49,7 @@ def role_stack(setting: Setting, wiring: Wiring, orchestrator: str) -> StackPlan
         "Bucket": str(wiring.ids.bucket),
         "Orchestrator": orchestrator,
         **({"Secret": wiring.ids.database["secret"]} if wiring.ids.database else {}),
+        **({"DirectorySecret": wiring.ids.directory.secret} if wiring.ids.directory else {}),
         **({"ReadBuckets": ",".join(reads)} if reads else {}),
         **({"WriteBuckets": ",".join(written)} if written else {}),
         **({"RemoteWrite": "true"} if spec.monitoring and spec.monitoring.remote_write else {}),

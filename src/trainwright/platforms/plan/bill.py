@@ -20,6 +20,7 @@ from trainwright.platforms.wiring import StackPlan, deployment
 from trainwright.spec.model import Queue, Storage
 
 HYPERPOD = ("hyperpod", "hyperpod-eks")
+DIRECTORY_SERVER = "t3.micro"
 _PRICE_KIND = {"spot": "spot", "block": "capacity-block"}
 
 
@@ -221,6 +222,10 @@ def _stack(stack: StackPlan, region: str) -> list[Line]:
         listed = unit_price("aurora/acu-hour", region)
         what, note = "Aurora, 0.5 ACU at rest", "up to 4 ACU at work"
         return [Line("accounting", what, 1, 1, listed.usd / 2, listed.date, note)]
+    if stack.template == "directory":
+        listed = price(DIRECTORY_SERVER, region)
+        usd, day = (listed.usd_hour, listed.date) if listed else (None, "")
+        return [Line("directory", DIRECTORY_SERVER, 1, 1, usd, day, "" if listed else "about a cent an hour")]
     return []
 
 
