@@ -30,7 +30,7 @@ from trainwright.spec.model import Spec
 from trainwright.spec.source import read_text
 from trainwright.stacks.library import template
 
-PLANNED = ("parallelcluster", "eks", "batch", "hyperpod", "local")
+PLANNED = ("parallelcluster", "eks", "batch", "hyperpod", "hyperpod-eks", "local")
 RECORD = "plan.json"
 ARCHIVE = ".zip"
 
@@ -71,7 +71,10 @@ def make_plan(loaded: LoadedSpec, offers: Offers | None = None) -> ClusterPlan:
     source = Path(loaded.path).name
     if spec.platform == "local":
         return ClusterPlan(spec, source, defaults, (), {}, Bill("", ()), {}, {}, jobs, findings)
-    planners = {"parallelcluster": _parallelcluster, "eks": _eks, "batch": _batch, "hyperpod": _hyperpod}
+    planners = {
+        "parallelcluster": _parallelcluster, "eks": _eks, "batch": _batch, "hyperpod": _hyperpod,
+        "hyperpod-eks": _hyperpod_eks,
+    }  # fmt: skip
     return replace(planners[spec.platform](Setting(spec, offers), source, defaults, jobs), findings=findings)
 
 
@@ -167,6 +170,17 @@ def _hyperpod(
         setting.spec, source, (*defaults, *zone[0]), wiring.stacks, files, bill(setting, wiring.stacks), made.keys,
         made.archives, jobs, notes=zone[1],
     )  # fmt: skip
+
+
+def _hyperpod_eks(
+    setting: Setting, source: str, defaults: tuple[Default, ...], jobs: tuple[ResolvedJob, ...]
+) -> ClusterPlan:
+    from trainwright.platforms.hyperpod.eks_plan import hyperpod_eks_files, hyperpod_eks_wiring
+
+    wiring = hyperpod_eks_wiring(setting)
+    made = hyperpod_eks_files(setting, source, wiring)
+    plan = _of_containers(setting, source, defaults, jobs, wiring, made.files)
+    return replace(plan, scripts=made.keys)
 
 
 def _stack_files(stack: StackPlan, spec: Spec) -> dict[str, str]:

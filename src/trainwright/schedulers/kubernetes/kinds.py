@@ -46,7 +46,11 @@ def _head(kind: str, api: str, launch: Launch, settings: PodSettings) -> Data:
         "name": object_name(launch),
         "namespace": settings.namespace,
         "labels": labels(launch) | ({KUEUE: settings.kueue} if settings.kueue else {}),
-        "annotations": {NODES: str(launch.nodes), QUEUE: launch.queue},
+        "annotations": {
+            NODES: str(launch.nodes),
+            QUEUE: launch.queue,
+            **(settings.annotations if launch.requeue else {}),
+        },
     }
     return {"apiVersion": api, "kind": kind, "metadata": meta}
 

@@ -36,6 +36,8 @@ class PodSettings:
     service_account: str = ""
     kueue: str = ""  # LocalQueue that jobs wait in
     gang: str = ""  # gang scheduler of the operator, where it has one
+    node_labels: Mapping[str, str] = field(default_factory=dict)  # what nodes must carry beside their type
+    annotations: Mapping[str, str] = field(default_factory=dict)  # of a job that comes back after a fault
 
     @property
     def type(self) -> InstanceType | None:
@@ -141,7 +143,8 @@ def pod(launch: Launch, settings: PodSettings, name: str, command: list[str], re
     spec: Data = {"restartPolicy": restart, "containers": [container(launch, settings, name, command)]}
     spec["terminationGracePeriodSeconds"] = launch.grace  # time to save after SIGTERM
     if settings.instance:
-        spec["nodeSelector"] = {"node.kubernetes.io/instance-type": settings.node_type or settings.instance}
+        type_label = {"node.kubernetes.io/instance-type": settings.node_type or settings.instance}
+        spec["nodeSelector"] = {**type_label, **settings.node_labels}
     if launch.gpus or (settings.type is not None and settings.type.is_gpu):
         spec["tolerations"] = [dict(GPU_TOLERATION)]
     if launch.exclusive and launch.nodes > 1:
