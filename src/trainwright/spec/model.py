@@ -298,7 +298,7 @@ MonitoringField = Annotated[
 ]
 
 
-JobKind = Literal["pytorchjob", "jobset", "trainjob", "mpijob"]
+JobKind = Literal["pytorchjob", "jobset", "trainjob", "mpijob", "rayjob"]
 
 
 class Kubernetes(Part):

@@ -52,10 +52,11 @@ def strict(schema: Any) -> Any:
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
 def test_eksctl_knows_every_key(example: Path) -> None:
     schema = json.loads((SCHEMAS / "eksctl.io_v1alpha5_ClusterConfig.json").read_text())
-    jsonschema.validate(cluster(plan_of(example)), schema)
+    # Its names are no URI references, which the validator of the schema itself would refuse.
+    jsonschema.Draft7Validator(schema).validate(cluster(plan_of(example)))
     broken = {**cluster(plan_of(example)), "nodegroups": []}
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(broken, schema)
+        jsonschema.Draft7Validator(schema).validate(broken)
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
