@@ -21,7 +21,8 @@ from pathlib import Path
 import pytest
 
 from trainwright.cli.main import VERBS
-from trainwright.spec.model import Capacity, Part
+from trainwright.spec.model import Capacity
+from trainwright.spec.part import Part
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"

@@ -33,7 +33,7 @@ class Way:
 
 WAYS = (
     Way("Slurm on ParallelCluster", "spec.yaml", host="head"),
-    Way("Slurm on HyperPod", "spec.yaml", ("platform=hyperpod",), host="head"),
+    Way("Slurm on HyperPod", "spec.yaml", ("platform=hyperpod", "queues.train.capacity=on-demand"), host="head"),
     Way("Slurm on this machine", "local.yaml"),
     Way("Kubernetes (EKS)", "spec.yaml", ("platform=eks",)),
     Way("AWS Batch", "spec.yaml", ("platform=batch",)),

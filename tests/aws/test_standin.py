@@ -8,9 +8,10 @@ import pytest
 from botocore.exceptions import ClientError
 from standin.harness import REGION, SPEC, Cloud
 
-from trainwright.platforms.parallelcluster.apply.build import Build
-from trainwright.platforms.parallelcluster.apply.preflight import preflight
-from trainwright.platforms.parallelcluster.apply.status import clusters, status
+from trainwright.platforms.apply.preflight import preflight
+from trainwright.platforms.apply.status import clusters
+from trainwright.platforms.parallelcluster.apply.build import ParallelClusterBuild
+from trainwright.platforms.parallelcluster.apply.status import ParallelClusterStatus
 
 
 def stack(cloud: Cloud, kind: str, **properties: object) -> tuple[str, str]:
@@ -86,7 +87,7 @@ def test_several_reservations_become_one_group(cloud: Cloud, tmp_path) -> None:
     assert [words.split(":")[0] for words in answers] == ids
     cloud.up()
     assert [arn.rpartition("/")[2] for arn in cloud.world.group_members["cut-train"]] == ids
-    build = Build(plan, cloud.account, None)  # type: ignore[arg-type]
+    build = ParallelClusterBuild(plan, cloud.account, None)  # type: ignore[arg-type]
     build.outputs |= {key: dict(stack.outputs) for key, stack in build.existing().items()}
     arn = "arn:aws:resource-groups:us-east-2:123456789012:group/cut-train"
     assert f"CapacityReservationResourceGroupArn: {arn}" in build.config()
@@ -114,7 +115,7 @@ def test_status_of_a_thousand_nodes(cloud: Cloud, tmp_path) -> None:
 
     cloud.world.faults.watch = stopwatch
     began = time.process_time()
-    found = status(cloud.account, "cut")
+    found = ParallelClusterStatus(cloud.account, "cut").read()
     own = time.process_time() - began - sum(answered)  # without the time that the stand-in needs to answer
     cloud.world.faults.watch = None
     assert found is not None

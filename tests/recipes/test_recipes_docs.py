@@ -10,7 +10,9 @@ import yaml
 
 from trainwright.jobs.foreign import KNOWN
 from trainwright.recipes.model import Foreign, Optimization, Recipe, Spread
-from trainwright.spec.model import Batch, Checkpoint, Part, Spec
+from trainwright.spec.job import Batch, Checkpoint
+from trainwright.spec.model import Spec
+from trainwright.spec.part import Part
 
 PAGE = Path(__file__).parents[2] / "docs" / "recipes.md"
 TABLES: dict[str, type[Part]] = {

@@ -143,8 +143,8 @@ def test_time_limits(seconds: int, words: str) -> None:
     assert clock(seconds) == words
 
 
-# A rank that starts for a while, listens to the notice, and then takes long to end, without a handler: as an interpreter
-# does while it shuts down.
+# A rank that starts for a while, listens to the notice, and then takes long to end, without a handler: as an
+# interpreter does while it shuts down.
 SLOW_END = """
 import os, signal, sys, time
 time.sleep(1.0)
@@ -159,12 +159,18 @@ time.sleep(20)
 
 
 def test_the_notice_reaches_a_rank_that_still_starts_and_ends_none_that_already_saves(tmp_path: Path) -> None:
-    """The shell around a rank, as rendered, with a real rank: noticed before it listens, it still saves and ends well."""
+    """The shell around a rank, as rendered, with a real rank: noticed before it listens, it still saves and ends."""
     around = text(PLAIN).split("bash -c '", 1)[1].split("' rank ", 1)[0]
     saved = tmp_path / "saved"
-    here = {**os.environ, "SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NODEID": "0", "TRAINWRIGHT_SAVED": str(saved)}
+    here = {
+        **os.environ,
+        "SLURM_PROCID": "0",
+        "SLURM_LOCALID": "0",
+        "SLURM_NODEID": "0",
+        "TRAINWRIGHT_SAVED": str(saved),
+    }
     command = ["bash", "-c", around, "rank", sys.executable, "-c", SLOW_END, str(tmp_path / "listens")]
-    shell = subprocess.Popen(command, env=here)
+    shell = subprocess.Popen(command, env={**os.environ, **here})
     while not (children := Path(f"/proc/{shell.pid}/task/{shell.pid}/children").read_text().split()):
         assert shell.poll() is None
     while b"python" not in Path(f"/proc/{children[0]}/cmdline").read_bytes().split(b"\0")[0]:

@@ -20,10 +20,10 @@ def file_beside(path: str, name: str) -> File | None:
         return None
     folder = Path(os.path.abspath(path)).parent
     for place in (folder, folder.parent):
-        found = place / name
+        candidate = place / name
         try:
-            if found.is_file() and found.stat().st_size < _LARGEST:
-                return _read(str(found), found.stat().st_mtime_ns)
+            if candidate.is_file() and candidate.stat().st_size < _LARGEST:
+                return _read(str(candidate), candidate.stat().st_mtime_ns)
         except OSError:
             continue
     return None

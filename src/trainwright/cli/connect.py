@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -42,14 +42,10 @@ class _Split(click.Command):
 @click.pass_context
 def command(
     ctx: click.Context,
+    /,
     target: str | None,
     words: tuple[str, ...],
-    region: str | None,
-    via: str | None,
-    ports: tuple[str, ...],
-    puts: tuple[tuple[str, str], ...],
-    gets: tuple[tuple[str, str], ...],
-    write_ssh_config: bool,
+    **on_aws: Any,
 ) -> None:
     """Open a shell on the cluster's head, or run one COMMAND there: `trainwright connect demo -- sinfo`. Without a
     name: the cluster of trainwright.yaml here, or the only local one.
@@ -62,13 +58,12 @@ def command(
     words = ctx.meta.get("words", words)
     target = target or _only_cluster()
     platform, name, spec = find(target)
-    known = (
-        spec.platform if spec is not None else "local" if name in state.names() and not region else "parallelcluster"
-    )
+    here = name in state.names() and not on_aws["region"]
+    known = spec.platform if spec is not None else "local" if here else "parallelcluster"
     if known == "parallelcluster":
-        _on_aws(name, spec, words, region, via, ports, puts, gets, write_ssh_config)
+        _on_aws(name, spec, words, **on_aws)
         return
-    if region or via or ports or puts or gets or write_ssh_config:
+    if any(on_aws.values()):
         raise click.UsageError(f"these options are for clusters on AWS; {name} is not")
     argv, environment = platform.connect(name, spec)
     argv = [*argv[:-1], *words] if words else argv

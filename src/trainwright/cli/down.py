@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
 
 if TYPE_CHECKING:
-    from trainwright.platforms.parallelcluster.apply.remove import Removal
+    from trainwright.platforms.apply.remove import Removal
+    from trainwright.platforms.apply.target import Target
 
 
 @click.command()
@@ -38,27 +40,27 @@ def command(target: str | None, force: bool, left: bool, region: str | None, nam
                 leftovers.end(one)
                 click.echo(f"ended {len(one.pids)} processes of cluster {one.name}", err=True)
         return
-    from trainwright.platforms.parallelcluster.apply.target import on_aws
+    from trainwright.platforms.apply.target import on_aws
 
     place = on_aws(target, region)
     if place is not None:
-        _on_aws(*place, named, yes)
+        _on_aws(place, named, yes, force)
         return
     platform, name, spec = find(target)
     remember_runs(name)
     platform.down(name, spec, say=lambda words: click.echo(words, err=True), force=force)
 
 
-def _on_aws(region: str, name: str, named: tuple[str, ...], yes: bool) -> None:
+def _on_aws(place: Target, named: tuple[str, ...], yes: bool, force: bool) -> None:
     from trainwright.aws.session import Account
-    from trainwright.platforms.parallelcluster.apply.left import left_over
-    from trainwright.platforms.parallelcluster.apply.pcluster import Pcluster
-    from trainwright.platforms.parallelcluster.apply.remove import Removal
-    from trainwright.platforms.parallelcluster.apply.steps import run
+    from trainwright.platforms.apply.left import left_over
+    from trainwright.platforms.apply.steps import run
     from trainwright.report.build_view import BuildView
 
-    removal = Removal(name, Account(region), Pcluster(region, lambda words: click.echo(words, err=True)))
+    name, region = place.name, place.region
+    removal = place.platform.removal(name, Account(region), partial(click.echo, err=True))
     existing = removal.existing()
+    removal.require_idle(existing, force)
     if not named and not yes and sys.stdin.isatty():
         named = _asked(removal, list(existing))
     steps, kept = removal.steps(existing, named)
@@ -76,7 +78,7 @@ def _on_aws(region: str, name: str, named: tuple[str, ...], yes: bool) -> None:
 
 def _asked(removal: Removal, keys: list[str]) -> tuple[str, ...]:
     """The stacks whose data the user gives up, each by typing its name."""
-    from trainwright.platforms.parallelcluster.apply.remove import HOLDS_DATA, kind_of
+    from trainwright.platforms.apply.remove import HOLDS_DATA, kind_of
 
     named = []
     for key in keys:

@@ -12,8 +12,9 @@ from trainwright.cli.table import columns
 
 if TYPE_CHECKING:
     from trainwright.aws.session import Account
+    from trainwright.platforms.apply.base import AwsPlatform
+    from trainwright.platforms.apply.status import AwsCluster
     from trainwright.platforms.base import ClusterStatus
-    from trainwright.platforms.parallelcluster.apply.status import AwsCluster
 
 WATCH_SECONDS = 10.0
 
@@ -66,14 +67,14 @@ def _on_aws(target: str, region: str | None, with_nodes: bool, as_json: bool, wa
     import time
 
     from trainwright.aws.session import Account
-    from trainwright.platforms.parallelcluster.apply.target import on_aws
+    from trainwright.platforms.apply.target import on_aws
 
     place = on_aws(target, region)
     if place is None:
         return False
-    account = Account(place[0])
+    account = Account(place.region)
     while True:
-        state = print_cluster(account, place[1], as_json, with_nodes)
+        state = print_cluster(place.platform, account, place.name, as_json, with_nodes)
         if not watch:
             break
         time.sleep(WATCH_SECONDS)
@@ -84,10 +85,12 @@ def _on_aws(target: str, region: str | None, with_nodes: bool, as_json: bool, wa
 
 def _all_on_aws(region: str, as_json: bool) -> None:
     from trainwright.aws.session import Account
-    from trainwright.platforms.parallelcluster.apply.status import clusters, status
+    from trainwright.platforms.apply.status import clusters
+    from trainwright.platforms.apply.target import on_aws
 
     account = Account(region)
-    rows = [found for name in clusters(account) if (found := status(account, name))]
+    places = [place for name in clusters(account) if (place := on_aws(name, region))]
+    rows = [row for place in places if (row := place.platform.reader(place.name, account).read())]
     if as_json:
         click.echo(json.dumps([dataclasses.asdict(row) for row in rows], indent=1, default=str))
     elif not rows:
@@ -97,12 +100,11 @@ def _all_on_aws(region: str, as_json: bool) -> None:
         click.echo(columns(("CLUSTER", "STATE", "STACKS", "NODES", "PER HOUR"), table))
 
 
-def print_cluster(account: Account, name: str, as_json: bool, with_nodes: bool = False) -> str:
+def print_cluster(platform: AwsPlatform, account: Account, name: str, as_json: bool, with_nodes: bool = False) -> str:
     """Print a cluster on AWS; its state."""
     from trainwright.errors import UserError
-    from trainwright.platforms.parallelcluster.apply.status import status
 
-    found = status(account, name)
+    found = platform.reader(name, account).read()
     if found is None:
         fix = f"`trainwright status --all --region {account.region}`"
         raise UserError(f"nothing of cluster {name} is in {account.region}", fix=fix)
@@ -112,7 +114,7 @@ def print_cluster(account: Account, name: str, as_json: bool, with_nodes: bool =
 
 def show_aws(found: AwsCluster, with_nodes: bool = False) -> str:
     """A cluster on AWS, a table for each kind of part."""
-    parts = [f"{found.name}: {found.state}, platform parallelcluster, {found.region}"]
+    parts = [f"{found.name}: {found.state}, platform {found.platform}, {found.region}"]
     parts += [f"  {problem}" for problem in found.problems]
     parts.append(columns(("STACK", "STATE"), [(row.stack, row.state) for row in found.stacks]))
     if found.head:

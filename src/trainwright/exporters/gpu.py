@@ -90,10 +90,10 @@ class GpuCollector:
 
     def collect(self) -> MetricSet:
         metrics = MetricSet()
-        found = self._number("nvmlDeviceGetCount_v2", UNSIGNED)
-        metrics.gauge("gpu_devices", "GPUs that the driver lists.").add(found)
-        if len(self.devices) != found:  # a GPU that fell off the bus keeps its handle, and answers nothing
-            self.devices = [self._device(index) for index in range(int(found or 0))]
+        count = self._number("nvmlDeviceGetCount_v2", UNSIGNED)
+        metrics.gauge("gpu_devices", "GPUs that the driver lists.").add(count)
+        if len(self.devices) != count:  # a GPU that fell off the bus keeps its handle, and answers nothing
+            self.devices = [self._device(index) for index in range(int(count or 0))]
         for handle, labels in self.devices:
             self._collect_one(metrics, handle, labels)
         return metrics

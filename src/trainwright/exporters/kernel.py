@@ -36,9 +36,9 @@ class KernelLogCollector:
         events = metrics.counter("gpu_xid", "Xid errors in the kernel log, with what each asks for.")
         for (bus, code, action), count in self.errors.items():
             events.add(count, bus=bus, xid=code, action=action)
-        found = metrics.counter("host_hardware_errors", "Hardware errors of the host in the kernel log.")
+        hardware = metrics.counter("host_hardware_errors", "Hardware errors of the host in the kernel log.")
         for verdict in ("isolate", "monitor"):
-            found.add(self.hardware[verdict], action=verdict)
+            hardware.add(self.hardware[verdict], action=verdict)
         return metrics
 
     def _new_lines(self) -> list[str]:

@@ -87,8 +87,8 @@ def _devices(metrics: MetricSet, devices: list[dict[str, Any]]) -> None:
 
 
 def _child(value: dict[str, Any], key: str) -> dict[str, Any]:
-    found = value.get(key)
-    return found if isinstance(found, dict) else {}
+    child = value.get(key)
+    return child if isinstance(child, dict) else {}
 
 
 def _rows(value: Any) -> list[dict[str, Any]]:

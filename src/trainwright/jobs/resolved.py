@@ -13,8 +13,9 @@ from trainwright.catalog.instances import InstanceType
 from trainwright.errors import UserError
 from trainwright.jobs.origin import Decision, JobProblem
 from trainwright.recipes.model import Recipe
+from trainwright.spec.job import Checkpoint, Job
 from trainwright.spec.load import LoadedSpec
-from trainwright.spec.model import Checkpoint, Job, Queue, Spec
+from trainwright.spec.model import Queue, Spec
 from trainwright.train.models.shape import ModelShape
 from trainwright.train.parallel.plan import ParallelPlan
 

@@ -12,7 +12,8 @@ from trainwright.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
     from trainwright.schedulers.base import Scheduler
-    from trainwright.spec.model import Job, Spec
+    from trainwright.spec.job import Job
+    from trainwright.spec.model import Spec
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,8 @@ from trainwright.aws.batch import BatchApi
 from trainwright.schedulers.batch import BatchScheduler
 from trainwright.schedulers.kubernetes.pod import PodSettings
 from trainwright.schedulers.kubernetes.scheduler import KubernetesScheduler
-from trainwright.spec.model import Job, Queue, Spec
+from trainwright.spec.job import Job
+from trainwright.spec.model import Queue, Spec
 
 SHARED = frozenset({"lustre", "openzfs", "efs"})
 

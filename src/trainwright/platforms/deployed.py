@@ -14,7 +14,8 @@ from trainwright.schedulers.shell import Shell
 from trainwright.schedulers.slurm import SlurmScheduler
 
 if TYPE_CHECKING:
-    from trainwright.spec.model import Job, Spec
+    from trainwright.spec.job import Job
+    from trainwright.spec.model import Spec
 
 
 class DeployedPlatform:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from trainwright.platforms.parallelcluster.apply.prepare import Prepared
+    from trainwright.platforms.apply.prepare import Prepared
 
 
 def show_prepared(prepared: Prepared) -> str:

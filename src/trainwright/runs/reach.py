@@ -18,7 +18,8 @@ from trainwright.schedulers.shell import Gone, Shell
 
 if TYPE_CHECKING:
     from trainwright.schedulers.slurm import SlurmScheduler
-    from trainwright.spec.model import Job, Spec
+    from trainwright.spec.job import Job
+    from trainwright.spec.model import Spec
 
 RECENT = 30 * 24 * 3600.0  # seconds; a cluster without a run for longer may be gone, and is no longer asked
 CANCELLED = "cancelled"  # the event that `trainwright cancel` leaves
@@ -117,7 +118,7 @@ def schedulers_of(target: str | None, host: str = "") -> list[tuple[Scheduler, l
             fix = "name its spec, or one of the clusters that `trainwright jobs` and `trainwright status` show"
             raise UserError(f"no cluster {name!r} is known to this machine", fix=fix)
         return known
-    from trainwright.spec.model import Job
+    from trainwright.spec.job import Job
 
     runs = [run for run in _open_runs() if run.cluster == name]
     jobs = spec.jobs or (Job(name="jobs"),)

@@ -3,6 +3,7 @@ node's address that Batch gives it."""
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import re
@@ -10,6 +11,7 @@ import shlex
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from trainwright.aws.batch import BatchApi
@@ -172,8 +174,18 @@ def _container(launch: Launch, type_: InstanceType) -> dict[str, Any]:
 
 
 def command(launch: Launch) -> str:
-    """What every node runs; before it, the code of the run is fetched."""
-    return f"{fetch_command(launch)} && {_ranks(launch)}" if launch.code_store else _ranks(launch)
+    """What every node runs; before it, the code of the run is fetched, or small files are written."""
+    first = fetch_command(launch) if launch.code_store else _write_files(launch)
+    return f"{first} && {_ranks(launch)}" if first else _ranks(launch)
+
+
+def _write_files(launch: Launch) -> str:
+    """Shell words that write the configuration of a framework; base64 keeps every byte of it."""
+    lines = []
+    for path, text in launch.files:
+        folder, packed = shlex.quote(str(Path(path).parent)), base64.b64encode(text.encode()).decode()
+        lines.append(f"mkdir -p {folder} && printf %s {packed} | base64 -d > {shlex.quote(path)}")
+    return " && ".join(lines)
 
 
 def _ranks(launch: Launch) -> str:

@@ -7,19 +7,15 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
-from trainwright.spec.units import Bytes, Count, CountOrZero, Seconds
-from trainwright.spec.variables import Secret, SecretVariable, Texts, Variables
-from trainwright.spec.words import Argument, Folder, Host, Name, S3Address, SettingName, Word
+from trainwright.spec.job import Job, JobKind
+from trainwright.spec.part import Part, or_defaults
+from trainwright.spec.people import DirectoryField, User
+from trainwright.spec.units import Bytes
+from trainwright.spec.words import Folder, Host, Name, S3Address, SettingName, Word
 
 PlatformName = Literal["parallelcluster", "eks", "batch", "hyperpod", "hyperpod-eks", "local", "slurm", "kubernetes"]
-
-
-class Part(BaseModel):
-    """Base of every part of the spec: unknown keys are errors, values do not change after loading."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class CountRange(Part):
@@ -43,30 +39,35 @@ class Capacity(Part):
     """Where the instances come from.
 
     Written as `on-demand`, `spot`, or one of `{reservation: cr-…}`, `{block: cr-…}`, `{group: arn}`,
-    `{group: [cr-…, cr-…]}`."""
+    `{group: [cr-…, cr-…]}`, `{plan: arn}`."""
 
-    kind: Literal["on-demand", "spot", "reservation", "block", "group"]
+    kind: Literal["on-demand", "spot", "reservation", "block", "group", "plan"]
     id: Word | None = None
     reservations: tuple[Word, ...] = ()  # of a group that `up` makes; it has no id before
 
 
 RESERVATIONS_OF_A_GROUP = 6  # as many as the stack `capacity` takes
-_CAPACITY_KINDS = ("reservation", "block", "group")
+_CAPACITY_KINDS = ("reservation", "block", "group", "plan")
+_TRAINING_PLAN = re.compile(r"arn:aws[a-z-]*:sagemaker:[a-z0-9-]*:[0-9]{12}:training-plan/[A-Za-z0-9-]+")
 
 
 def _capacity(value: Any) -> Any:
     if isinstance(value, str):
         if value not in ("on-demand", "spot"):
-            raise ValueError(f"capacity {value!r} is not on-demand, spot, {{reservation:}}, {{block:}} or {{group:}}")
+            raise ValueError(
+                f"capacity {value!r} is not on-demand, spot, {{reservation:}}, {{block:}}, {{group:}} or {{plan:}}"
+            )
         return {"kind": value}
     if isinstance(value, dict) and "kind" not in value:
         if len(value) != 1 or next(iter(value)) not in _CAPACITY_KINDS:
-            raise ValueError("capacity takes exactly one of reservation, block or group, with its id")
+            raise ValueError("capacity takes exactly one of reservation, block, group or plan, with its id")
         kind, target = next(iter(value.items()))
         if kind == "group" and isinstance(target, (list, tuple)):
             return {"kind": kind, "reservations": _members(target)}
         if not isinstance(target, str):
             raise ValueError(f"capacity {kind} takes an id, such as cr-0a1b2c3d4e5f67890")
+        if kind == "plan" and not _TRAINING_PLAN.fullmatch(target):
+            raise ValueError("capacity plan takes the ARN of a training plan: arn:aws:sagemaker:…:training-plan/NAME")
         return {"kind": kind, "id": target}
     return value
 
@@ -82,12 +83,15 @@ def _members(target: Any) -> tuple[str, ...]:
 
 
 class _CapacityInput(Part):
-    """Exactly one of the three."""
+    """Exactly one of the four."""
 
     reservation: Word | None = Field(None, description="Id of an On-Demand Capacity Reservation (cr-…).")
     block: Word | None = Field(None, description="Id of a Capacity Block for ML (cr-…).")
     group: Word | tuple[Word, ...] | None = Field(
         None, description="ARN of a resource group of reservations, or a list of reservation ids that `up` groups."
+    )
+    plan: Word | None = Field(
+        None, description="Platforms hyperpod and hyperpod-eks: ARN of a SageMaker training plan."
     )
 
 
@@ -115,7 +119,7 @@ class Queue(Part):
     gpus: int | None = Field(None, ge=0, description="platform local: (stand-in) GPUs per node.")
     capacity: CapacityField = Field(
         Capacity(kind="on-demand"),
-        description="on-demand (default), spot, {reservation: cr-…}, {block: cr-…} or {group: arn}.",
+        description="on-demand (default), spot, {reservation: cr-…}, {block: cr-…}, {group: arn} or {plan: arn}.",
     )
     placement: bool | Word | None = Field(
         None,
@@ -257,13 +261,8 @@ class Accounting(Part):
     )
 
 
-def _or_defaults(value: Any) -> Any:
-    """`true` for all defaults, `false` for nothing."""
-    return {True: {}, False: None}.get(value, value) if isinstance(value, bool) else value
-
-
 AccountingField = Annotated[
-    Accounting | None, BeforeValidator(_or_defaults, json_schema_input_type=bool | Accounting | None)
+    Accounting | None, BeforeValidator(or_defaults, json_schema_input_type=bool | Accounting | None)
 ]
 
 
@@ -294,11 +293,8 @@ class Monitoring(Part):
 
 
 MonitoringField = Annotated[
-    Monitoring | None, BeforeValidator(_or_defaults, json_schema_input_type=bool | Monitoring | None)
+    Monitoring | None, BeforeValidator(or_defaults, json_schema_input_type=bool | Monitoring | None)
 ]
-
-
-JobKind = Literal["pytorchjob", "jobset", "trainjob", "mpijob", "rayjob"]
 
 
 class Kubernetes(Part):
@@ -347,131 +343,18 @@ class BatchService(Part):
     execution_role: Word | None = Field(None, description="ARN of the role that fetches secrets; needed to use them.")
 
 
-class Batch(Part):
-    """How much one optimizer step sees."""
+class HyperPod(Part):
+    """Platforms hyperpod and hyperpod-eks: how SageMaker watches over the nodes."""
 
-    tokens: Count | None = Field(None, description="Tokens per step over the whole cluster, such as 4M.")
-    sequences: int | None = Field(None, ge=1, description="Sequences per step over the whole cluster.")
-    micro_batch: int | None = Field(None, ge=1, description="Sequences that a GPU works on at once.")
-
-    @model_validator(mode="after")
-    def _one_size(self) -> Batch:
-        if self.tokens is not None and self.sequences is not None:
-            raise ValueError("a batch takes one of tokens and sequences")
-        return self
-
-
-class Parallel(Part):
-    """How a model is spread over GPUs. What is not written is 1; `shard` or `replicate` takes the rest."""
-
-    replicate: int | None = Field(None, ge=1, description="Copies of the model (data parallel).")
-    shard: int | None = Field(None, ge=1, description="GPUs that one copy is sharded over (FSDP).")
-    tp: int = Field(1, ge=1, description="Tensor parallel size.")
-    pp: int = Field(1, ge=1, description="Pipeline stages.")
-    cp: int = Field(1, ge=1, description="Context parallel size.")
-    ep: int = Field(1, ge=1, description="Expert parallel size.")
-    virtual_stages: int = Field(1, ge=1, description="Model chunks per pipeline stage (interleaved schedule).")
-
-
-class Checkpoint(Part):
-    """When and where training state is saved."""
-
-    every: Seconds | None = Field(None, description="Time between checkpoints, such as 15min.")
-    steps: int | None = Field(None, ge=1, description="Steps between checkpoints.")
-    to: Word | None = Field(None, description="Folder or s3:// address on shared storage.")
-    keep: int | None = Field(None, ge=1, description="How many of the newest are kept.")
-
-    @model_validator(mode="after")
-    def _one_interval(self) -> Checkpoint:
-        if self.every is not None and self.steps is not None:
-            raise ValueError("checkpoint takes one of every and steps")
-        return self
-
-
-class Optimizer(Part):
-    """The learning-rate schedule and its numbers."""
-
-    lr: float | None = Field(None, gt=0, allow_inf_nan=False, description="Peak learning rate.")
-    warmup: CountOrZero | None = Field(None, description="Warm-up steps.")
-    decay: CountOrZero | None = Field(None, description="Steps over which the rate decays. Default: all.")
-    schedule: Literal["cosine", "linear", "wsd", "constant"] | None = Field(None, description="Shape of the schedule.")
-
-
-class Job(Part):
-    """A training job: a recipe or a script, on so many nodes of a queue."""
-
-    name: Name = Field(description="Name of the job.")
-    recipe: Word | None = Field(None, description="A recipe (see `trainwright recipes list`) or a path to your own.")
-    script: Word | None = Field(None, description="A script of your own, run with torchrun instead of a recipe.")
-    command: tuple[Argument, ...] = Field(
-        (), description="A command in words, instead of a recipe or script. Nothing is shipped; no shell reads it."
+    health_checks: tuple[Literal["stress", "connectivity"], ...] = Field(
+        (),
+        description="Deep health checks of new accelerator nodes, before the first job: stress (each node, about an "
+        "hour) and connectivity (nodes together). Default: none.",
     )
-    launcher: Literal["torchrun", "srun", "plain"] | None = Field(
-        None,
-        description="How a command starts: torchrun (default), srun (one Slurm task per rank), plain (once per node).",
+    recovery: bool = Field(True, description="Reboot or replace a node that fails a health check.")
+    eks_cluster: Word | None = Field(
+        None, description="Platform hyperpod-eks: ARN of an existing EKS cluster. Default: the plan makes one."
     )
-    args: tuple[Argument, ...] = Field((), description="Arguments passed to the script or trainer.")
-    model: Word | None = Field(None, description="Model shape, when it is not the recipe's.")
-    objective: Word | None = Field(
-        None, description="What our trainer trains for: mlm, sft, dino… Default: the model's."
-    )
-    queue: Word | None = Field(None, description="Queue it runs on. Default: the first.")
-    nodes: int | None = Field(None, ge=1, description="Nodes. Default: all of the queue.")
-    processes: int | None = Field(None, ge=1, description="Processes per node. Default: one per GPU.")
-    parallel: Parallel | None = Field(None, description="How the model is spread over GPUs.")
-    batch: Batch | None = Field(None, description="How much one step sees.")
-    sequence: int | None = Field(None, ge=1, description="Context length in tokens.")
-    precision: Literal["bf16", "fp8", "fp32"] | None = Field(None, description="Arithmetic of the matrix products.")
-    recompute: Literal["none", "selective", "full"] | None = Field(
-        None, description="Activation checkpointing: what is computed again instead of kept."
-    )
-    optimizer: Optimizer | None = Field(None, description="Learning rate and its schedule.")
-    data: Word | None = Field(None, description="Folder or s3:// address of prepared tokens, or builtin:stdlib.")
-    workers: int | None = Field(None, ge=0, description="Loader processes per rank.")
-    steps: Count | None = Field(None, description="Optimizer steps.")
-    checkpoint: Checkpoint | None = Field(None, description="When and where state is saved.")
-    container: Word | None = Field(None, description="Container image or .sqsh file.")
-    mounts: tuple[Word, ...] = Field((), description="Folders mounted into the container: /fsx or /host:/inside.")
-    env: Variables = Field(
-        {},
-        description="Environment variables, beside those Trainwright computes. A secret is referenced: "
-        "{secret: {env: NAME}} or {secret: {file: PATH}}.",
-    )
-    secrets: Texts = Field(
-        {},
-        description="Environment variables from secrets that the cluster keeps: NAME/KEY of a Kubernetes Secret, on "
-        "platform batch the ARN of a secret or parameter.",
-    )
-    kind: JobKind | None = Field(None, description="Platforms eks and hyperpod-eks: kind of the job.")
-    time: Seconds | None = Field(None, description="Time limit.")
-    account: Word | None = Field(None, description="Slurm account.")
-    qos: Word | None = Field(None, description="Slurm quality of service.")
-    constraint: Word | None = Field(None, description="Slurm node feature.")
-    reservation: Word | None = Field(None, description="Slurm reservation.")
-    array: Word | None = Field(None, description="Slurm array, such as 0-3%2.")
-    after: Word | None = Field(None, description="Job that must succeed first.")
-    requeue: bool = Field(True, description="Come back after a node failure.")
-    health: bool = Field(False, description="Check every node before the ranks start.")
-
-    @model_validator(mode="after")
-    def _recipe_or_script(self) -> Job:
-        if sum(map(bool, (self.recipe, self.script, self.command))) > 1:
-            raise ValueError("a job takes one of recipe, script and command")
-        if self.launcher is not None and not (self.command or self.script):
-            raise ValueError("launcher goes with command or script")
-        if twice := sorted(self.env.keys() & self.secrets.keys()):
-            raise ValueError(f"{twice[0]} is in env and in secrets: name it once")
-        return self
-
-    @property
-    def texts(self) -> dict[str, str]:
-        """The variables of `env` whose values stand in the spec."""
-        return {name: value for name, value in self.env.items() if isinstance(value, str)}
-
-    @property
-    def referenced(self) -> dict[str, Secret]:
-        """The variables of `env` whose values are kept elsewhere."""
-        return {name: value.secret for name, value in self.env.items() if isinstance(value, SecretVariable)}
 
 
 class Spec(Part):
@@ -494,6 +377,11 @@ class Spec(Part):
     slurm: dict[SettingName, Word | int] = Field({}, description="Further slurm.conf settings of the cluster.")
     kubernetes: Kubernetes = Field(Kubernetes(), description="Platforms eks and hyperpod-eks: where jobs run.")
     batch: BatchService = Field(BatchService(), description="Platform batch: job queues and roles.")
+    hyperpod: HyperPod = Field(HyperPod(), description="Platforms hyperpod and hyperpod-eks: care for nodes.")
+    users: tuple[User, ...] = Field((), description="People with an account on every node.")
+    directory: DirectoryField = Field(
+        None, description="Where nodes look users up: true makes an LDAP server with `users`, or an existing directory."
+    )
     runs: Word | None = Field(
         None, description="Folder of the cluster that run folders go to. Default: trainwright/runs on shared storage."
     )

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from trainwright.spec.model import Parallel, Spec
+from trainwright.spec.job import Parallel
+from trainwright.spec.model import Spec
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 

@@ -11,7 +11,7 @@ from trainwright.check.model import File
 from trainwright.check.registry import Problem, problem, rule
 
 if TYPE_CHECKING:  # pydantic comes with it; a foreign file is checked without it
-    from trainwright.spec.model import Job
+    from trainwright.spec.job import Job
 
 Path = tuple[str | int, ...]
 # What our own trainer reads from a job; a script or command reads its arguments and its environment.

@@ -11,7 +11,8 @@ from trainwright.schedulers.kubernetes.pod import PodSettings
 from trainwright.schedulers.kubernetes.scheduler import KubernetesScheduler
 
 if TYPE_CHECKING:
-    from trainwright.spec.model import Job, Spec
+    from trainwright.spec.job import Job
+    from trainwright.spec.model import Spec
 
 
 class EksPlatform(DeployedPlatform):

@@ -9,7 +9,8 @@ from trainwright.platforms.eks.platform import EksPlatform
 
 if TYPE_CHECKING:
     from trainwright.schedulers.slurm import SlurmScheduler
-    from trainwright.spec.model import Job, Spec
+    from trainwright.spec.job import Job
+    from trainwright.spec.model import Spec
 
 
 class SlurmPlatform(DeployedSlurm):

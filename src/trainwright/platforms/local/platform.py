@@ -14,7 +14,8 @@ from trainwright.schedulers.shell import Gone, Shell, Unreachable
 from trainwright.schedulers.slurm import SlurmScheduler
 
 if TYPE_CHECKING:  # `jobs` and `logs` come through here, and need no spec
-    from trainwright.spec.model import Job, Queue, Spec
+    from trainwright.spec.job import Job
+    from trainwright.spec.model import Queue, Spec
 
 
 @dataclass(frozen=True)

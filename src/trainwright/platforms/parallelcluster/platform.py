@@ -13,8 +13,15 @@ from trainwright.schedulers.shell import own_config
 from trainwright.schedulers.slurm import SlurmScheduler
 
 if TYPE_CHECKING:
+    from trainwright.aws.session import Account
+    from trainwright.platforms.apply.base import Say
+    from trainwright.platforms.apply.build import Build
+    from trainwright.platforms.apply.remove import Removal
+    from trainwright.platforms.apply.status import StatusReader
     from trainwright.platforms.parallelcluster.reach import Way
-    from trainwright.spec.model import Job, Spec
+    from trainwright.platforms.plan.tree import ClusterPlan
+    from trainwright.spec.job import Job
+    from trainwright.spec.model import Spec
 
 # A command that ssh runs has no login shell, and only that would have Slurm on its path.
 PATH = "/opt/slurm/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -41,6 +48,23 @@ class ParallelClusterPlatform(DeployedSlurm):
             host = alias_of(cluster) if own_config(alias_of(cluster)).is_file() else ""
         return _with_path(super().scheduler_again(cluster, host, at))
 
+    def build(self, plan: ClusterPlan, account: Account, force: bool, say: Say) -> Build:
+        from trainwright.platforms.parallelcluster.apply.build import ParallelClusterBuild
+        from trainwright.platforms.parallelcluster.apply.pcluster import Pcluster
+
+        return ParallelClusterBuild(plan, account, Pcluster(account.region, say), force=force)
+
+    def removal(self, cluster: str, account: Account, say: Say) -> Removal:
+        from trainwright.platforms.parallelcluster.apply.pcluster import Pcluster
+        from trainwright.platforms.parallelcluster.apply.remove import ParallelClusterRemoval
+
+        return ParallelClusterRemoval(cluster, account, Pcluster(account.region, say))
+
+    def reader(self, cluster: str, account: Account) -> StatusReader:
+        from trainwright.platforms.parallelcluster.apply.status import ParallelClusterStatus
+
+        return ParallelClusterStatus(account, cluster)
+
     def connect(self, name: str, spec: Spec | None) -> tuple[list[str], dict[str, str]]:
         from trainwright.platforms.parallelcluster.reach import shell_command
 
@@ -50,7 +74,7 @@ class ParallelClusterPlatform(DeployedSlurm):
 def way_to(name: str, spec: Spec | None, region: str | None = None, direct: bool | None = None) -> Way:
     """How the cluster's head node is reached: straight where the spec opens its port (or the caller says so)."""
     from trainwright.aws.head_node import find_head
-    from trainwright.platforms.parallelcluster.apply.small_steps import key_file
+    from trainwright.platforms.parallelcluster.apply.key_pair import key_file
     from trainwright.platforms.parallelcluster.reach import CLOSED, SSM_PROGRAMS, Way
     from trainwright.spec.defaults import resolve
 

@@ -22,7 +22,7 @@ from trainwright.jobs.resolved import ResolvedJob
 from trainwright.platforms.annotated import to_yaml
 from trainwright.platforms.plan.bill import Bill, bill
 from trainwright.platforms.setting import Setting
-from trainwright.platforms.wiring import StackPlan, check_parameters, wire
+from trainwright.platforms.wiring import StackPlan, Wiring, check_parameters, wire
 from trainwright.platforms.zones import Offers, choose_zones, zone_doubts
 from trainwright.spec.defaults import Default, resolve
 from trainwright.spec.load import LoadedSpec
@@ -30,7 +30,7 @@ from trainwright.spec.model import Spec
 from trainwright.spec.source import read_text
 from trainwright.stacks.library import template
 
-PLANNED = ("parallelcluster", "eks", "batch", "local")
+PLANNED = ("parallelcluster", "eks", "batch", "hyperpod", "local")
 RECORD = "plan.json"
 ARCHIVE = ".zip"
 
@@ -71,8 +71,8 @@ def make_plan(loaded: LoadedSpec, offers: Offers | None = None) -> ClusterPlan:
     source = Path(loaded.path).name
     if spec.platform == "local":
         return ClusterPlan(spec, source, defaults, (), {}, Bill("", ()), {}, {}, jobs, findings)
-    planner = {"parallelcluster": _parallelcluster, "eks": _eks, "batch": _batch}[spec.platform]
-    return replace(planner(Setting(spec, offers), source, defaults, jobs), findings=findings)
+    planners = {"parallelcluster": _parallelcluster, "eks": _eks, "batch": _batch, "hyperpod": _hyperpod}
+    return replace(planners[spec.platform](Setting(spec, offers), source, defaults, jobs), findings=findings)
 
 
 def _parallelcluster(
@@ -118,32 +118,54 @@ def _zone(setting: Setting, count: int) -> tuple[list[Default], tuple[str, ...]]
 
 def _eks(setting: Setting, source: str, defaults: tuple[Default, ...], jobs: tuple[ResolvedJob, ...]) -> ClusterPlan:
     from trainwright.platforms.eks.plan import eks_files, eks_wiring
-    from trainwright.platforms.plan.jobs import container_jobs
 
     wiring = eks_wiring(setting)
-    files = eks_files(setting, source, wiring)
-    for stack in wiring.stacks:
-        files |= _stack_files(stack, setting.spec)
-    files |= container_jobs(jobs)
-    zone = _zone(setting, wiring.zones)
-    return ClusterPlan(
-        setting.spec, source, (*defaults, *zone[0]), wiring.stacks, files, bill(setting, wiring.stacks), {}, {}, jobs,
-        notes=zone[1],
-    )  # fmt: skip
+    return _of_containers(setting, source, defaults, jobs, wiring, eks_files(setting, source, wiring))
 
 
 def _batch(setting: Setting, source: str, defaults: tuple[Default, ...], jobs: tuple[ResolvedJob, ...]) -> ClusterPlan:
     from trainwright.platforms.batch.plan import batch_scripts, batch_wiring
-    from trainwright.platforms.plan.jobs import container_jobs
 
     wiring = batch_wiring(setting)
-    files = batch_scripts(setting, wiring.stacks) | container_jobs(jobs)
+    return _of_containers(setting, source, defaults, jobs, wiring, batch_scripts(setting, wiring.stacks))
+
+
+def _of_containers(
+    setting: Setting,
+    source: str,
+    defaults: tuple[Default, ...],
+    jobs: tuple[ResolvedJob, ...],
+    wiring: Wiring,
+    files: Mapping[str, str],
+) -> ClusterPlan:
+    """A plan whose jobs bring their software in an image: stacks, the platform's own files, and the jobs."""
+    from trainwright.platforms.plan.jobs import container_jobs
+
+    texts = {**files, **container_jobs(jobs)}
+    for stack in wiring.stacks:
+        texts |= _stack_files(stack, setting.spec)
+    zone = _zone(setting, wiring.zones)
+    return ClusterPlan(
+        setting.spec, source, (*defaults, *zone[0]), wiring.stacks, texts, bill(setting, wiring.stacks), {}, {}, jobs,
+        notes=zone[1],
+    )  # fmt: skip
+
+
+def _hyperpod(
+    setting: Setting, source: str, defaults: tuple[Default, ...], jobs: tuple[ResolvedJob, ...]
+) -> ClusterPlan:
+    from trainwright.platforms.hyperpod.plan import hyperpod_files, hyperpod_wiring
+    from trainwright.platforms.plan.jobs import job_scripts
+
+    wiring = hyperpod_wiring(setting)
+    made = hyperpod_files(setting, source, wiring)
+    files = {**made.files, **job_scripts(jobs, made.code)}
     for stack in wiring.stacks:
         files |= _stack_files(stack, setting.spec)
     zone = _zone(setting, wiring.zones)
     return ClusterPlan(
-        setting.spec, source, (*defaults, *zone[0]), wiring.stacks, files, bill(setting, wiring.stacks), {}, {}, jobs,
-        notes=zone[1],
+        setting.spec, source, (*defaults, *zone[0]), wiring.stacks, files, bill(setting, wiring.stacks), made.keys,
+        made.archives, jobs, notes=zone[1],
     )  # fmt: skip
 
 

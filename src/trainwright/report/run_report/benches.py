@@ -63,14 +63,14 @@ def _rate(limit: Mapping[str, Any], name: str) -> str:
 
 
 def _verdicts(result: Mapping[str, Any]) -> tuple[Verdict, ...]:
-    found = result.get("verdicts") or ([result["verdict"]] if isinstance(result.get("verdict"), dict) else [])
+    given = result.get("verdicts") or ([result["verdict"]] if isinstance(result.get("verdict"), dict) else [])
     return tuple(
         Verdict(
             str(verdict.get("op", result["kind"])),
             STATUSES.get(str(verdict.get("status")), "skip"),
             str(verdict.get("reason", "")),
         )
-        for verdict in found
+        for verdict in given
         if isinstance(verdict, dict)
     )
 
@@ -116,12 +116,12 @@ def bandwidth_terms(results: Sequence[dict[str, Any]]) -> tuple[Term, ...]:
 
 def health_verdicts(folder: Path) -> tuple[Verdict, ...]:
     """The verdict on each node that `health: true` asked for before the job started."""
-    found = []
+    verdicts = []
     for path in sorted((folder / "health").glob("*.json")):
         report = json_file(path)
         verdict = str(report.get("verdict", ""))
         if verdict:
             faults = [r.get("message", "") for r in report.get("results", []) if r.get("status") in ("warn", "fail")]
             why = "; ".join(map(str, faults)) or "every check passed"
-            found.append(Verdict(f"node {report.get('node', path.stem)}", HEALTH.get(verdict, "fail"), why))
-    return tuple(found)
+            verdicts.append(Verdict(f"node {report.get('node', path.stem)}", HEALTH.get(verdict, "fail"), why))
+    return tuple(verdicts)

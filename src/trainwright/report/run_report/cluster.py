@@ -101,6 +101,6 @@ def versions(folder: Path, events: Sequence[Mapping[str, Any]]) -> Table:
         changed = ", with changes (git.diff)" if git.get("changed") else ""
         rows.append(("commit", str(git["commit"])[:12], f"of the code that was submitted{changed}"))
     for path in sorted((folder / "health").glob("*.json"))[:1]:
-        found = json_file(path).get("versions") or {}
-        rows += [(str(name), str(value), f"on node {path.stem}") for name, value in found.items() if value]
+        versions = json_file(path).get("versions") or {}
+        rows += [(str(name), str(value), f"on node {path.stem}") for name, value in versions.items() if value]
     return Table(("what", "version", "where"), tuple(rows))

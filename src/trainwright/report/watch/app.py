@@ -152,8 +152,8 @@ class WatchApp(App[None]):
         if run.name != self.log_of:
             log.clear()
             self.log_of, self.log_seen = run.name, {}
-        found = store.find(run.name)
-        for source, line in reach.scheduler_of(found).logs(found.identity, found.where, self.log_seen, 0):
+        current = store.find(run.name)
+        for source, line in reach.scheduler_of(current).logs(current.identity, current.where, self.log_seen, 0):
             log.write(f"[{source}] {line}")
 
     @work
