@@ -44,7 +44,7 @@ system:
 
 # A browser looks at the pages that are tested.
 system-tests:
-	@sh tools/system-packages.sh chromium fonts-dejavu-core jq prometheus prometheus-alertmanager
+	@sh tools/system-packages.sh chromium fonts-dejavu-core jq prometheus prometheus-alertmanager slapd ldap-utils sssd-ldap libnss-sss libpam-sss
 
 demo: $(VENV)/.base system
 	$(BIN)/trainwright demo

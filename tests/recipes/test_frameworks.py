@@ -14,16 +14,22 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from resolving import resolution, resolved
+from resolving import loaded, resolution, resolved
 from trainwright.catalog.framework_flags import check_options, find_option, options_of
 from trainwright.cli.main import cli
 from trainwright.jobs.frameworks import framework_launch, option_words, quote_but_variables
+from trainwright.jobs.resolve import resolve_job
 from trainwright.recipes.config_text import config_text, nested
 from trainwright.recipes.framework import framework, frameworks
 from trainwright.recipes.load import all_names, foreign_names, recipe
 from trainwright.recipes.model import Foreign
 
 FOLDER = Path("/fsx/runs/r-1")
+# A word of a recipe's hardware -> an instance type that has it.
+MACHINES = {
+    "trn1": "trn1.32xlarge", "B200": "p6-b200.48xlarge", "H200": "p5en.48xlarge", "H100": "p5.48xlarge",
+    "A100 80 GB": "p4de.24xlarge", "A100": "p4d.24xlarge", "L40S": "g6e.48xlarge", "A10G": "g5.12xlarge",
+}  # fmt: skip
 
 
 def flat(tree: dict[str, Any], before: str = "") -> dict[str, Any]:
@@ -34,6 +40,19 @@ def flat(tree: dict[str, Any], before: str = "") -> dict[str, Any]:
     return keys
 
 
+def is_known(table: str, version: str, name: str) -> bool:
+    """Whether the framework has that option, in the version that we name where its table tells versions apart."""
+    option = find_option(table, name)
+    several = {one for known in options_of(table).values() for one in known.versions}
+    return option is not None and (version not in several or version in option.versions)
+
+
+def has_key(table: str, version: str, key: str) -> bool:
+    """Whether a configuration has that key, or a mapping that holds it."""
+    parents = [key.rsplit(".", depth)[0] for depth in range(key.count(".") + 1)]
+    return any(is_known(table, version, one) for one in parents)
+
+
 @pytest.mark.parametrize("name", frameworks())
 def test_a_framework_names_only_options_that_exist(name: str) -> None:
     known = framework(name)
@@ -42,10 +61,10 @@ def test_a_framework_names_only_options_that_exist(name: str) -> None:
     assert options_of(known.flags), known.flags
     for part in (*known.parts(), known.debug):
         for option in part.options:
-            assert find_option(known.flags, option.rstrip("=").lstrip("+")), option
-        if known.config and known.config.endswith(".toml"):
-            for key in part.file:
-                assert find_option(known.flags, f"--{key}"), key
+            assert is_known(known.flags, known.version, option.rstrip("=").lstrip("+")), option
+        dashes = "--" if known.config and known.config.endswith(".toml") else ""
+        for key in part.file if options_of(known.flags).keys() & {f"{dashes}{key}" for key in part.file} else ():
+            assert has_key(known.flags, known.version, f"{dashes}{key}"), key
 
 
 @pytest.mark.parametrize("name", [f"{name}{size}" for name in foreign_names() for size in ("", "-debug")])
@@ -54,10 +73,10 @@ def test_a_recipe_gives_options_of_the_right_type(name: str) -> None:
     assert isinstance(this.trainer, Foreign)
     known = this.trainer.known
     assert known is not None
-    job = resolved({"recipe": name}, *size_for(name))
+    job = resolve_job(loaded(written_for(name)), "j").require()
     launch = framework_launch(job, FOLDER, FOLDER / "code")
     if known.flags is not None:
-        assert check_options(known.flags, launch.command) == []
+        assert check_options(known.flags, launch.options) == []
         if known.config and known.config.endswith(".toml"):
             keys = flat(tomllib.loads(launch.files[known.config]))
             words = [word for key, value in keys.items() for word in option_words(f"--{key}=", value)]
@@ -66,12 +85,17 @@ def test_a_recipe_gives_options_of_the_right_type(name: str) -> None:
     assert "None" not in launch.command
 
 
-def size_for(name: str) -> tuple[int, str | None]:
-    """The ranks that a recipe was written for, from the words on its hardware."""
+def written_for(name: str) -> dict[str, Any]:
+    """A cluster as large as the recipe was written for, by its words on hardware; this machine for a debug size."""
+    job = {"name": "j", "recipe": name}
     if name.endswith("-debug"):
-        return 1, None
-    nodes = re.match(r"(\d+)", recipe(name).hardware)
-    return (int(nodes[1]) if nodes else 1) * 8, "p5.48xlarge"
+        return {"name": "t", "platform": "local", "queues": [{"name": "train", "nodes": 1, "cpus": 1}], "jobs": [job]}
+    words = recipe(name).hardware
+    nodes = re.match(r"(\d+) ", words)
+    assert nodes is not None, words
+    instance = next((kind for word, kind in MACHINES.items() if word in words), "")
+    queue = {"name": "train", "instance": instance, "count": int(nodes[1])}
+    return {"name": "t", "platform": "parallelcluster", "queues": [queue], "jobs": [job]}
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,8 @@ STARTS: dict[str, Launcher] = {"torchrun": "torchrun", "rank": "srun", "node": "
 # A place that carries the value of another one in the framework's own count.
 CARRIES = {
     "checkpoint_folder": "checkpoint", "decay_steps": "decay", "decay_fraction": "decay",
-    "train_samples": "steps", "warmup_samples": "warmup", "warmup_fraction": "warmup", "tokens_per_step": "samples", "local_batch": "samples", "accumulation": "samples",
+    "train_samples": "steps", "warmup_samples": "warmup", "warmup_fraction": "warmup",
+    "tokens_per_step": "samples", "local_batch": "samples", "accumulation": "samples",
     "dp": "replicate", "context_length": "sequence", **dict.fromkeys(SHAPE, "model"),
 }  # fmt: skip
 OF_SHELL = re.compile(r"\$(NODE_RANK|RANK|LOCAL_RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT)\b")
@@ -51,6 +52,7 @@ class FrameworkLaunch:
     """What a framework's ranks run."""
 
     command: tuple[str, ...]
+    options: tuple[str, ...]  # the words of the command that come from our values
     files: Mapping[str, str]  # name -> text; they lie in the folder of the run's code
     environment: tuple[EnvVar, ...]
 
@@ -81,15 +83,15 @@ def framework_launch(job: ResolvedJob, folder: Path, code: Path) -> FrameworkLau
     if known.config:
         keys = {key: filled(value, here) for key, value in settings.file.items()}
         files[known.config] = config_text(known.config, {key: one for key, one in keys.items() if one is not None})
-    words = [str(filled(word, here)) for word in trainer.entry or known.entry]
-    for name, value in settings.options.items():
-        words += option_words(name, filled(value, here))
+    entry = [str(filled(word, here)) for word in trainer.entry or known.entry]
+    options = [word for name, value in settings.options.items() for word in option_words(name, filled(value, here))]
     environment = tuple(
         EnvVar(name, str(filled(line.value, here)), line.why)
         for name, line in settings.env.items()
         if name not in job.job.env and name not in job.job.secrets
     )
-    return FrameworkLaunch(_started(known, [*words, *job.job.args], job.placement.nodes), files, environment)
+    command = _started(known, [*entry, *options, *job.job.args], job.placement.nodes)
+    return FrameworkLaunch(command, tuple(options), files, environment)
 
 
 def _started(known: Framework, words: list[str], nodes: int) -> tuple[str, ...]:
@@ -182,11 +184,14 @@ def unsaid(job: Job, recipe: Recipe, training: Training | None) -> Iterator[Prob
     used = said_by(known, trainer)
     yield from unknown_places(f"the framework {trainer.framework!r}", used - {"config"})
     used |= {CARRIES[place] for place in used if place in CARRIES} | set(known.implied)
+    used |= {"micro_batch"} if "accumulation" in used else set()
     for path, place in PLACES.items():
         if path[0] == "parallel":
             asked = training is not None and getattr(training.plan, place) > 1
         else:
             asked = is_stated(job, path) or _recipe_states(recipe, path)
+        if path == ("recompute",) and training is not None and training.recompute == "none":
+            asked = False
         if asked and place not in used:
             at = path if is_stated(job, path) else ("recipe",)
             yield (
@@ -206,9 +211,14 @@ def said_by(known: Framework, trainer: Foreign) -> set[str]:
 
 
 def _recipe_states(recipe: Recipe, path: tuple[str, ...]) -> bool:
-    """Whether the recipe's file itself has the value; a folder for checkpoints or an interval has a default."""
-    if path[0] not in recipe.model_fields_set or path[0] == "checkpoint":
+    """Whether the recipe's file itself has the value. Every recipe has steps and checkpoints, by need or by default."""
+    if path[0] not in recipe.model_fields_set or path[0] in ("steps", "checkpoint"):
         return False
+    part = getattr(recipe, path[0])
+    if len(path) > 1 and path[1] not in part.model_fields_set:
+        return False
+    if path[0] == "data" and recipe.data.startswith("builtin:"):
+        return False  # whatever the framework takes to try things out
     return is_stated(recipe, path)  # type: ignore[arg-type]  # recipes name these values as jobs do
 
 

@@ -21,7 +21,8 @@ PLACE = re.compile(r"\{([a-z][a-z0-9_]*)\}")
 FORMER = {"tensor": "tp", "pipeline": "pp", "context": "cp", "micro": "micro_batch"}
 SHAPE = (
     "layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "context_length", "head_dim", "experts",
-    "experts_per_token", "rope_theta", "norm_eps",
+    "experts_per_token", "rope_theta", "norm_eps", "query_groups", "family", "activation", "norm", "position", "tied",
+    "bias", "kv_copies",
 )  # fmt: skip
 # Places that follow from others, or from where the job runs.
 DERIVED = (
@@ -76,7 +77,7 @@ def values(job: ResolvedJob, folder: Path | None = None, code: Path | None = Non
         "micro_batch": training.micro_batch or 1, "workers": job.job.workers,
         **{field.name: getattr(plan, field.name) for field in dataclasses.fields(plan)},
         "ranks": job.ranks, "nodes": job.placement.nodes, "processes": job.placement.processes,
-        **_batch(training), **_optimizer(training.optimizer, training), **_shape(training.shape),
+        **_batch(training), **_optimizer(training.optimizer, training), **_shape(training.shape, plan.tp),
         **_checkpoint(training.checkpoint, folder), **_folders(folder, code),
         "shared": shared_root(job.spec).removesuffix("/trainwright"),
     }  # fmt: skip
@@ -118,12 +119,17 @@ def _share(part: int | None, whole: int | None) -> float | None:
     return float(f"{part / whole:.6g}") if part is not None and whole else None
 
 
-def _shape(shape: ModelShape | None) -> dict[str, Any]:
+def _shape(shape: ModelShape | None, tp: int) -> dict[str, Any]:
     if shape is None:
         return dict.fromkeys(SHAPE)
-    same = {name: getattr(shape, name) for name in SHAPE if name not in ("context_length", "head_dim")}
-    counts = {"experts": shape.experts or None, "experts_per_token": shape.experts_per_token or None}
-    return {**same, **counts, "context_length": shape.context, "head_dim": shape.width_per_head}
+    other = {
+        "experts": shape.experts or None, "experts_per_token": shape.experts_per_token or None,
+        "rope_theta": int(shape.rope_theta) if shape.rope_theta.is_integer() else shape.rope_theta,
+        "query_groups": shape.kv_heads if shape.kv_heads < shape.heads else None,
+        "kv_copies": max(1, tp // shape.kv_heads),
+        "context_length": shape.context, "head_dim": shape.width_per_head,
+    }  # fmt: skip
+    return {name: other[name] if name in other else getattr(shape, name) for name in SHAPE}
 
 
 def _checkpoint(checkpoint: Checkpoint | None, folder: Path | None) -> dict[str, Any]:

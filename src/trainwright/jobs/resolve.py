@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from trainwright.catalog.capabilities import platforms, scheduler_of, schedulers
-from trainwright.catalog.instances import find_instance
+from trainwright.catalog.instances import InstanceType, find_instance
 from trainwright.errors import UserError, did_you_mean
 from trainwright.jobs.command import own_words
 from trainwright.jobs.environment import RENDEZVOUS, job_environment
@@ -52,7 +52,7 @@ class JobResolver:
 
     def resolution(self) -> Resolution:
         recipe = self._recipe()
-        placement = self._placement()
+        placement = self._placement(recipe)
         trainer = self._trainer(recipe)
         self._environment_names()
         self._script()
@@ -140,7 +140,7 @@ class JobResolver:
             return "script"
         return "foreign" if recipe is not None and isinstance(recipe.trainer, Foreign) else "trainwright"
 
-    def _placement(self) -> Placement | None:
+    def _placement(self, recipe: Recipe | None) -> Placement | None:
         queue = self.spec.queue(self.job.queue or "")
         if queue is None:
             names = [queue.name for queue in self.spec.queues]
@@ -152,7 +152,7 @@ class JobResolver:
         instance = find_instance(queue.instance or "")
         gpus = queue.gpus if queue.gpus is not None else instance.gpus if instance else 0
         cores = queue.cpus or (instance.cores if instance else 0)  # 0: whole nodes that nobody has counted
-        processes = self.job.processes or gpus or 1
+        processes = self.job.processes or gpus or _device_ranks(recipe, instance) or 1
         nodes = 1 if self.scheduler == "process" and not self.written("nodes") else self.job.nodes or 1
         self._decide_placement(queue, nodes, processes, gpus)
         self._check_nodes(queue, nodes)
@@ -331,3 +331,11 @@ class JobResolver:
         elif scheduler == "process":
             launcher, origin = "none", Origin("default", why="each rank is started as a process of this machine")
         self.decide("launcher", launcher, "launcher", otherwise=Origin("default", why=why), origin=origin)
+
+
+def _device_ranks(recipe: Recipe | None, instance: InstanceType | None) -> int:
+    """Ranks per node of a framework that starts several on one accelerator; 0 where it does not."""
+    known = known_framework(recipe)
+    if known is None or instance is None:
+        return 0
+    return known.ranks_per_device.get(instance.accelerator or "", 0) * instance.accelerator_count

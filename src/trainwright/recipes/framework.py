@@ -84,6 +84,9 @@ class Framework(Settings):
     resume: str = Field("", description="What makes a job that comes back go on from its newest checkpoint.")
     implied: tuple[str, ...] = Field((), description="Places that it derives by itself and takes no option for.")
     copies_kv_heads: bool = Field(False, description="Whether it copies key-value heads that are fewer than tp.")
+    ranks_per_device: dict[str, int] = Field(
+        {}, description="Ranks per accelerator where it is not one: a Trainium chip has several cores."
+    )
     models: dict[str, Settings] = Field({}, description="Options by model; the first pattern that matches counts.")
     when: dict[str, dict[str, Settings]] = Field({}, description="Options by place and value.")
     debug: Settings = Field(Settings(), description="Options of the debug size.")

@@ -123,9 +123,18 @@ def debug(full: Recipe) -> Recipe:
         "options": _debug_options(full),
         "trainer": _debug_trainer(full),
     }
-    if full.trainer != "trainwright":
+    if isinstance(full.trainer, Foreign):
+        # Nothing is asked of another framework that the full size does not ask.
+        asked = full.model_fields_set | (changes.keys() - {"sequence", "optimizer"})
+        small = {"lr": 1e-3, "warmup": 5} if "warmup" in full.optimizer.model_fields_set else {"lr": 1e-3}
+        changes["optimizer"] = full.optimizer.model_copy(update=small)
+        changes = {name: one for name, one in changes.items() if name in asked}
+        words = full.trainer.known.when.get("precision", {}) if full.trainer.known is not None else {"fp32"}
+        if "fp32" not in words:
+            changes["precision"] = "bf16"
+            changes = {name: one for name, one in changes.items() if words or name != "precision"}
         changes |= {"hardware": "this machine, or one GPU", "expected": "a loss that falls"}
-    return Recipe.model_validate(full.model_copy(update=changes).model_dump())
+    return Recipe.model_validate(full.model_copy(update=changes).model_dump(exclude_unset=True))
 
 
 def _debug_trainer(full: Recipe) -> Literal["trainwright"] | Foreign:
