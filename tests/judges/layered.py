@@ -1,5 +1,5 @@
-"""A virtual environment over the project's own: what a framework needs beyond torch and transformers is installed, those
-are seen through a .pth file. It costs seconds and no second torch, and leaves .venv as it is."""
+"""A virtual environment over the project's own: it holds what frameworks need beyond torch and transformers, and sees
+those two through a .pth file. It costs seconds and no second torch, and leaves .venv as it is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs of other frameworks' recipes on this machine, through `trainwright submit` and `resume`: what their steps were."""
+"""Runs of other frameworks' recipes on this machine, through `trainwright submit` and `resume`, and their steps."""
 
 from __future__ import annotations
 
