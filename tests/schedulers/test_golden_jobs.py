@@ -27,13 +27,14 @@ from trainwright.train.config import parse_arguments
 GOLDEN = Path(__file__).parents[1] / "golden" / "jobs"
 JOBS = ("pretrain", "debug")
 HEAD = ["--host", "head"]
+HYPERPOD = ["--set", "queues.train.capacity=on-demand"]  # it takes no reservation of EC2
 # file -> what `trainwright submit` is told beside the job
 RENDERED: dict[str, list[str]] = {
     "parallelcluster/{job}.sbatch": ["spec.yaml", *HEAD],
-    "hyperpod/{job}.sbatch": ["spec.yaml", *HEAD, "--set", "platform=hyperpod"],
+    "hyperpod/{job}.sbatch": ["spec.yaml", *HEAD, *HYPERPOD, "--set", "platform=hyperpod"],
     "local/{job}.sbatch": ["local.yaml"],
     "batch/{job}.json": ["spec.yaml", "--set", "platform=batch"],
-    "hyperpod-eks/{job}.yaml": ["spec.yaml", "--set", "platform=hyperpod-eks"],
+    "hyperpod-eks/{job}.yaml": ["spec.yaml", *HYPERPOD, "--set", "platform=hyperpod-eks"],
     **{f"eks/{{job}}.{kind}.yaml": ["spec.yaml", "--set", "platform=eks", "--set", f"kubernetes.kind={kind}"]
        for kind in KINDS},
 }  # fmt: skip

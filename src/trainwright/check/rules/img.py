@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from trainwright.catalog.version_numbers import find_version
-from trainwright.check.environments import software_title
+from trainwright.catalog.versions import software_title
 from trainwright.check.finding import Edit
 from trainwright.check.job_sizes import once
 from trainwright.check.model import Command, Container, File, ShellScript, Value, known

@@ -62,7 +62,8 @@ def _zone(account: Account, spec: Spec) -> Iterator[Answer]:
 
 
 def _offerings(account: Account, spec: Spec) -> Iterator[Answer]:
-    wanted = {str(queue.instance) for queue in spec.queues} | {str(spec.head.instance)}
+    heads = {str(spec.head.instance)} if spec.platform == "parallelcluster" else set()
+    wanted = {str(queue.instance) for queue in spec.queues} | heads
     kind = {"id": "availability-zone-id", "name": "availability-zone"}.get(zone_kind(spec.zone or "") or "", "region")
     place = spec.zone if kind != "region" and spec.zone else account.region
     filters = [{"Name": "instance-type", "Values": sorted(wanted)}, {"Name": "location", "Values": [place]}]

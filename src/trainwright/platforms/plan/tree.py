@@ -30,7 +30,7 @@ from trainwright.spec.model import Spec
 from trainwright.spec.source import read_text
 from trainwright.stacks.library import template
 
-PLANNED = ("parallelcluster", "eks", "batch", "local")
+PLANNED = ("parallelcluster", "eks", "batch", "hyperpod", "local")
 RECORD = "plan.json"
 ARCHIVE = ".zip"
 
@@ -71,8 +71,8 @@ def make_plan(loaded: LoadedSpec, offers: Offers | None = None) -> ClusterPlan:
     source = Path(loaded.path).name
     if spec.platform == "local":
         return ClusterPlan(spec, source, defaults, (), {}, Bill("", ()), {}, {}, jobs, findings)
-    planner = {"parallelcluster": _parallelcluster, "eks": _eks, "batch": _batch}[spec.platform]
-    return replace(planner(Setting(spec, offers), source, defaults, jobs), findings=findings)
+    planners = {"parallelcluster": _parallelcluster, "eks": _eks, "batch": _batch, "hyperpod": _hyperpod}
+    return replace(planners[spec.platform](Setting(spec, offers), source, defaults, jobs), findings=findings)
 
 
 def _parallelcluster(
@@ -148,6 +148,24 @@ def _of_containers(
     return ClusterPlan(
         setting.spec, source, (*defaults, *zone[0]), wiring.stacks, texts, bill(setting, wiring.stacks), {}, {}, jobs,
         notes=zone[1],
+    )  # fmt: skip
+
+
+def _hyperpod(
+    setting: Setting, source: str, defaults: tuple[Default, ...], jobs: tuple[ResolvedJob, ...]
+) -> ClusterPlan:
+    from trainwright.platforms.hyperpod.plan import hyperpod_files, hyperpod_wiring
+    from trainwright.platforms.plan.jobs import job_scripts
+
+    wiring = hyperpod_wiring(setting)
+    made = hyperpod_files(setting, source, wiring)
+    files = {**made.files, **job_scripts(jobs, made.code)}
+    for stack in wiring.stacks:
+        files |= _stack_files(stack, setting.spec)
+    zone = _zone(setting, wiring.zones)
+    return ClusterPlan(
+        setting.spec, source, (*defaults, *zone[0]), wiring.stacks, files, bill(setting, wiring.stacks), made.keys,
+        made.archives, jobs, notes=zone[1],
     )  # fmt: skip
 
 
