@@ -142,6 +142,10 @@ def test_checkpoints_move_between_plans_of_four(tmp_path):
 def test_options_under_plans(tmp_path):
     cases = [
         {"model": LLAMA, "plan": "shard=2", "options": {"offload_optimizer": True}},
+        {"model": LLAMA, "plan": "shard=2", "options": {"optimizer": "muon"}, "steps": 5},
+        {"model": LLAMA, "plan": "tp=2", "options": {"optimizer": "muon"}, "steps": 5},
+        {"model": MIXTRAL, "plan": "shard=2,ep=2", "options": {"optimizer": "muon"}, "steps": 5},
+        {"model": LLAMA, "plan": "pp=2", "options": {"optimizer": "adamw8bit"}, "steps": 5},
         {"model": LLAMA, "plan": "tensor=2", "options": {"recompute": "full"}},
         {"model": LLAMA, "plan": "pipeline=2", "options": {"recompute": "selective"}},
         {"model": LLAMA, "plan": "context=2", "options": {"recompute": "full"}},
