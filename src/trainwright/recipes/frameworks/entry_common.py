@@ -54,6 +54,7 @@ def parsed(parser: argparse.ArgumentParser) -> argparse.Namespace:
         parser.error(f"--batch {given.batch} is not a multiple of {together}: micro batch times ranks")
     given.accumulate = given.batch // together
     given.checkpoint = given.checkpoint or run.checkpoint_folder()
+    given.checkpoint.mkdir(parents=True, exist_ok=True)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     if given.model.endswith(DEBUG):
         os.environ.setdefault("HF_HUB_OFFLINE", "1")
