@@ -46,9 +46,9 @@ def node_group(setting: Setting, queue: Queue, ids: Ids, tags: dict[str, str]) -
     group: dict[str, Any] = {
         "name": queue.name,
         "instanceType": machine.name,
-        "minSize": _start_size(queue),
+        "minSize": start_size(queue),
         "maxSize": queue.count.max,
-        "desiredCapacity": Why(_start_size(queue), _why_size(queue)),
+        "desiredCapacity": Why(start_size(queue), _why_size(queue)),
         **_common(ids, gib(queue.root_volume), {**tags, "trainwright:queue": queue.name}),
         "labels": {QUEUE_LABEL: queue.name},
     }
@@ -86,7 +86,7 @@ def _common(ids: Ids, disk: int, tags: dict[str, str]) -> dict[str, Any]:
     return group
 
 
-def _start_size(queue: Queue) -> int:
+def start_size(queue: Queue) -> int:
     """A capacity block that has not begun makes the group fail as long as it wants nodes: it starts with none."""
     assert queue.count is not None
     return 0 if queue.capacity.kind == "block" else queue.count.min
