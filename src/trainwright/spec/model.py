@@ -352,9 +352,6 @@ class HyperPod(Part):
         "hour) and connectivity (nodes together). Default: none.",
     )
     recovery: bool = Field(True, description="Reboot or replace a node that fails a health check.")
-    eks_cluster: Word | None = Field(
-        None, description="Platform hyperpod-eks: ARN of an existing EKS cluster. Default: the plan makes one."
-    )
 
 
 class Spec(Part):

@@ -45,6 +45,19 @@ storage:
   - {mount: /fsx, lustre: {capacity: 1.2TiB, throughput: 250}, bucket: "s3://the-data"}
 """
 
+HYPERPOD = """
+name: cut
+platform: hyperpod
+region: us-east-2
+zone: use2-az3
+queues:
+  - {name: train, instance: p5.48xlarge, count: 2}
+storage:
+  - {mount: /fsx, lustre: {capacity: 1.2TiB, throughput: 250}, bucket: "s3://the-data"}
+head: {instance: m5.8xlarge, key: my-key}
+software: {containers: enroot}
+"""
+
 ACCOUNT = Account(REGION)  # its clients serve all tests of a process
 
 

@@ -12,6 +12,7 @@ from standin import cluster_resources, database_resources  # noqa: F401  # they 
 from standin.batch import Batch
 from standin.clock import Clock
 from standin.fsx import Fsx
+from standin.hyperpod import PodCluster
 from standin.resources import HANDLERS, Place
 from standin.template import Scope, TemplateError, parameters, parse, waves
 
@@ -86,6 +87,7 @@ class Region:
         self.stacks: dict[str, Stack] = {}  # by id
         self.launch_data: dict[str, dict[str, Any]] = {}  # of launch templates, by id
         self._moment = clock.now()
+        self.hyperpod: dict[str, PodCluster] = {}  # by name
         self.batch = Batch(name, ACCOUNT, lambda: self._moment, clock.takes)
         self._zones: list[str] = []
 

@@ -159,7 +159,7 @@ def network_is_complete(file: File) -> Iterator[Problem]:
             yield from _region(spec)
             yield from _existing(spec)
             yield from _zones(spec)
-        if spec.full.platform == "eks":
+        if spec.full.platform in ("eks", "hyperpod-eks"):
             yield from _eks_network(spec)
         if spec.full.platform == "batch":
             yield from _batch_storage(spec)
@@ -269,7 +269,7 @@ def creates_database(spec: CheckedSpec) -> bool:
 
 def _two_zones(spec: CheckedSpec) -> str:
     """Why the network needs two zones, in brackets; empty where one will do."""
-    if spec.full.platform == "eks":
+    if spec.full.platform in ("eks", "hyperpod-eks"):
         return " (the control plane of EKS stands in two)"
     return " (a database stands in two)" if creates_database(spec) else ""
 

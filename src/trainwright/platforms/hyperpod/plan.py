@@ -71,11 +71,11 @@ def hyperpod_files(setting: Setting, source: str, wiring: Wiring) -> HyperPodFil
     files |= ship.texts if ship else {}
     keys = {f"{FOLDER}/{name}": f"{folder}/{name}" for name in sorted(scripts)} | (ship.keys if ship else {})
     archives = ship.archives if ship else {}
-    files |= _deploy_scripts(setting, wiring.stacks, _uploads(files, archives, keys))
+    files |= _deploy_scripts(setting, wiring.stacks, uploads_of(files, archives, keys))
     return HyperPodFiles(files, keys, archives, ship.code if ship else "")
 
 
-def _uploads(
+def uploads_of(
     files: Mapping[str, str], archives: Mapping[str, bytes], keys: Mapping[str, str]
 ) -> list[tuple[str, str, str]]:
     """(file, checksum as planned, place in the bucket)."""

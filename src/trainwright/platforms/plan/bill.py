@@ -97,10 +97,7 @@ class Bill:
 def bill(setting: Setting, stacks: tuple[StackPlan, ...]) -> Bill:
     """The bill of a cluster and the stacks around it."""
     region = setting.spec.region or ""
-    has_eks = setting.spec.platform == "eks" or (
-        setting.spec.platform == "hyperpod-eks" and setting.spec.hyperpod.eks_cluster is None
-    )
-    lines = _control_plane(region) if has_eks else []
+    lines = _control_plane(region) if setting.spec.platform in ("eks", "hyperpod-eks") else []
     if setting.spec.head.instance:
         lines = _head(setting, region)
     for queue in setting.spec.queues:

@@ -3,8 +3,6 @@
 # first login. Runs as root; safe to run again. Written by `trainwright plan`.
 set -euo pipefail
 
-region=us-east-2
-
 # sshd asks the directory for a user's keys, beside those in the home folder.
 install -d -m 0755 /etc/ssh/sshd_config.d
 cat > /etc/ssh/sshd_config.d/50-trainwright-directory.conf.new << 'CONF'
