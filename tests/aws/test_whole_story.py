@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 import yaml
+from standin.exposure import TAG, instances, open_rules, tagged, weak_buckets
 from standin.head import Head, head_node
 from standin.outside import ROOT, Server, left, prepare_account, real_pcluster, small_pcluster, stand_in
+from standin.secrecy import Watcher, watch
 
 from trainwright.spec.defaults import resolve
 from trainwright.spec.load import load
@@ -34,6 +36,11 @@ def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with stand_in(tmp_path_factory.mktemp("server")) as started:
         small_pcluster(started)
         yield started
+
+
+@pytest.fixture(scope="module")
+def watcher(shared_server: Server) -> Watcher:
+    return watch(shared_server)
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +85,8 @@ def goes_through_a_job(server: Server, head: Head, file: Path, spec: Spec) -> No
 @pytest.mark.slurm
 def test_from_an_empty_account_and_back_with_the_real_pcluster(server: Server, tmp_path: Path) -> None:
     real_pcluster(server)
+    watcher = watch(server)
+    watcher.folders = [tmp_path / "plan", tmp_path / "runs"]
     file = with_a_job(WITH_THE_REAL_ONE, tmp_path)
     spec, _ = resolve(load(file).spec)
     prepare_account(server, spec)
@@ -101,7 +110,7 @@ def test_from_an_empty_account_and_back_with_the_real_pcluster(server: Server, t
     assert own_seconds() - before < 3.0
     with head_node(server) as head:
         goes_through_a_job(server, head, file, spec)
-    no_secrets(server, tmp_path)
+    stands_safely(server, watcher, spec)
     server.killed("cluster p5-reservation: removing", "down", str(file), "--yes")
     kept = server.run("down", str(file), "--yes")
     assert "left: stack p5-reservation-lustre-fsx" in kept
@@ -117,26 +126,36 @@ def own_seconds() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def no_secrets(server: Server, folder: Path) -> None:
-    """No private key outside its own file, and every instance asks for IMDSv2."""
-    (private,) = (folder / "home" / "keys").glob("my-key.us-east-2")
-    assert private.stat().st_mode & 0o777 == 0o600
-    secret = private.read_text().splitlines()[1]
-    cache = folder / "cache"
-    for path in folder.rglob("*"):
-        if path.is_file() and path != private and not path.is_relative_to(cache):
-            assert secret not in path.read_text(errors="replace"), path
-    rows = server.client("ec2", "us-east-2").describe_instances()["Reservations"]
-    assert all(i["MetadataOptions"]["HttpTokens"] == "required" for row in rows for i in row["Instances"])
+def stands_safely(server: Server, watcher: Watcher, spec: Spec) -> None:
+    """What came into being, asked of every resource: tags, no secret, no way in but those that the spec names."""
+    region = spec.region or ""
+    watcher.look_at_the_account(region)
+    assert watcher.looks > 10
+    assert watcher.programs > 1
+    resources = list(tagged(server, region))
+    assert [(kind, id) for kind, id, tags in resources if tags.get(TAG) != spec.name] == []
+    assert {kind for kind, _, _ in resources} >= EVERY_KIND
+    for key, value in spec.tags.items():
+        assert [(kind, id) for kind, id, tags in resources if tags.get(key) != value] == []
+    assert open_rules(server, region, (spec.head.ssh_from or "127.0.0.1/32",)) == []
+    assert weak_buckets(server, region) == []
+    assert {row["MetadataOptions"]["HttpTokens"] for row in instances(server, region)} == {"required"}
+
+
+EVERY_KIND = {
+    "vpc", "subnet", "internet gateway", "route table", "nat gateway", "address", "endpoint", "security group",
+    "network interface", "flow log", "key pair", "instance", "volume", "file system", "log group", "role", "bucket",
+}  # fmt: skip
 
 
 @pytest.mark.slow
 @pytest.mark.slurm
 @pytest.mark.parametrize("example", [name for name in EXAMPLES if name != WITH_THE_REAL_ONE])
 def test_every_example_from_plan_to_down(
-    shared_server: Server, shared_head: Head, example: str, tmp_path: Path
+    shared_server: Server, shared_head: Head, watcher: Watcher, example: str, tmp_path: Path
 ) -> None:
     server, file = shared_server, with_a_job(example, tmp_path)
+    watcher.folders = [tmp_path / "plan", tmp_path / "runs"]
     spec, _ = resolve(load(file).spec)
     prepare_account(server, spec)
     region = spec.region or ""
@@ -145,7 +164,40 @@ def test_every_example_from_plan_to_down(
     stacks = [line.split()[0] for line in left(server, region)["stack"]]
     assert spec.name in stacks
     goes_through_a_job(server, shared_head, file, spec)
+    stands_safely(server, watcher, spec)
     keys = [stack.removeprefix(f"{spec.name}-") for stack in stacks]
     named = [key for key in keys if key.split("-")[0] in ("bucket", "lustre", "openzfs", "accounting")]
     server.run("down", str(file), "--yes", *[word for key in named for word in ("--delete-data", key)])
+    assert left(server, region) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.slurm
+def test_hyperpod_from_init_to_down(shared_server: Server, shared_head: Head, tmp_path: Path) -> None:
+    """Every verb on one cluster with Slurm on HyperPod; the controller is reached as SageMaker's nodes are."""
+    server, start = shared_server, tmp_path / "start.yaml"
+    server.run("init", "hyperpod-p5", "-o", str(start), "--name", "pod")
+    file = tmp_path / "pod.yaml"
+    file.write_text(f"{start.read_text()}{JOB.replace('QUEUE', 'train')}runs: {tmp_path / 'runs'}\n")
+    server.run("check", str(file))
+    spec, _ = resolve(load(file).spec)
+    region = spec.region or ""
+    prepare_account(server, spec)
+    server.run("plan", str(file), "-o", str(tmp_path / "plan"))
+    assert "make             HyperPod cluster pod" in server.run("up", str(file), "--dry-run")
+    assert left(server, region) == {}
+    for line in ("network: ready", "scripts: ready", "HyperPod cluster pod: creating"):
+        server.killed(line, "up", str(file), "--yes")
+    server.run("up", str(file), "--yes")
+    status = json.loads(server.run("status", str(file), "--json"))
+    assert (status["state"], status["queues"][0]["states"]) == ("running", {"running": 4})
+    assert "unchanged        HyperPod cluster pod" in server.run("up", str(file), "--yes")
+    shared_head.let_in("my-key", region)
+    assert "hello" in server.run("connect", str(file), "--", "echo", "hello")
+    goes_through_a_job(server, shared_head, file, spec)
+    assert "--target sagemaker-cluster:" in shared_head.sessions[-1]
+    server.killed("stack pod-hyperpod: removing", "down", str(file), "--yes")
+    assert "left: stack pod-lustre-fsx" in server.run("down", str(file), "--yes")
+    data = [word for key in ("bucket", "lustre-fsx", "openzfs-home", "accounting") for word in ("--delete-data", key)]
+    assert "nothing of pod is left" in server.run("down", str(file), "--yes", *data)
     assert left(server, region) == {}

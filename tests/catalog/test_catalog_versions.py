@@ -9,7 +9,10 @@ from hypothesis import strategies as st
 from trainwright.catalog.accelerators import find_accelerator
 from trainwright.catalog.environment import environment, rules_for
 from trainwright.catalog.instances import instance
+from trainwright.catalog.runtime import runtime_pins
 from trainwright.catalog.versions import (
+    conflicts,
+    efa_installer,
     env_rules,
     find_version,
     kubernetes_support,
@@ -19,6 +22,7 @@ from trainwright.catalog.versions import (
     parse_conditions,
     parse_version,
     version_set,
+    version_sets,
 )
 from trainwright.errors import UserError
 
@@ -65,24 +69,53 @@ def test_a_condition_that_is_not_one_is_refused():
         parse_conditions("ofi_nccl about 1.7")
 
 
-def test_the_pinned_set():
+def test_the_default_set_is_what_parallelcluster_ships():
     pinned = version_set()
-    assert [str(v) for v in (pinned.cuda, pinned.efa, pinned.ofi_nccl, pinned.nccl)] == [
-        "12.8.1",
-        "1.43.2",
-        "1.16.3",
-        "2.27.7-1",
+    assert [str(v) for v in (pinned.parallelcluster, pinned.slurm, pinned.driver)] == [
+        "3.16.1",
+        "25.11.8",
+        "580.173.02",
     ]
+    assert str(pinned.torch) == runtime_pins().torch  # the image and the managed runtime train with the same PyTorch
     with pytest.raises(UserError):
         version_set("defualt")
 
 
-@pytest.mark.parametrize("chip", ["a100-80", "h100", "h200", "b200"])
-def test_the_pinned_set_meets_every_need(chip):
-    pinned = version_set().versions()
-    for need in minimums_for(chip):
-        if need.software in pinned:
-            assert pinned[need.software] >= (need.recommended or need.minimum), need
+@pytest.mark.parametrize("name", version_sets())
+def test_every_set_fits_together(name):
+    pinned = version_set(name)
+    assert len(pinned.source) > 100
+    assert date.fromisoformat(pinned.date) <= date(2026, 11, 15)
+    chips = ("", "a100-80", "h100", "h200", "b200") if name == "previous" else ("", "h100", "b200", "b300", "gb200")
+    for chip in chips:
+        assert conflicts(pinned.versions(), chip) == (), chip
+    brings = efa_installer(pinned.efa)
+    assert (brings.efa_driver, brings.libfabric, brings.ofi_nccl) == (
+        pinned.efa_driver, pinned.libfabric, pinned.ofi_nccl,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changed", "chip", "software", "level"),
+    [
+        ({"driver": "570.172.08"}, "", "driver", "error"),  # CUDA 13 on an older driver
+        ({"efa_driver": "2.17.2"}, "", "efa_driver", "warning"),  # no peer-to-peer with driver 580
+        ({"ofi_nccl": "1.16.3"}, "b300", "ofi_nccl", "error"),
+        ({"efa": "1.43.2"}, "b300", "efa", "error"),
+        ({"nccl": "2.17"}, "h200", "nccl", "error"),
+        ({"cuda": "12.8"}, "b300", "cuda", "error"),
+        ({"torch": "2.6.0"}, "gb200", "torch", "error"),
+    ],
+)
+def test_one_version_out_of_line_is_named(changed, chip, software, level):
+    pinned = version_set().versions() | versions(**changed)
+    assert (software, level) in [(one.software, one.level) for one in conflicts(pinned, chip)]
+
+
+def test_an_installer_between_two_brings_what_the_older_one_does():
+    assert str(efa_installer(parse_version("1.43.3")).ofi_nccl) == "1.16.3"
+    assert str(efa_installer(parse_version("1.60.0")).ofi_nccl) == "1.21.1"
+    assert efa_installer(parse_version("1.30.0")) is None
 
 
 def test_needs_name_known_accelerators_and_the_strictest_comes_first():

@@ -4,6 +4,7 @@ and a job runs under every scheduler with its configuration file."""
 from __future__ import annotations
 
 import base64
+import gzip
 import json
 import re
 import tomllib
@@ -127,7 +128,7 @@ def test_torchtitan_starts_with_its_file_under_every_scheduler(
         command = json.loads(shown["script"])["nodeProperties"]["nodeRangeProperties"][0]["container"]["command"][2]
         packed = re.search(r"printf %s (\S+)", command)
         assert packed is not None
-        assert base64.b64decode(packed[1]).decode() == text
+        assert gzip.decompress(base64.b64decode(packed[1])).decode() == text
 
 
 def test_what_the_framework_cannot_say_is_refused() -> None:

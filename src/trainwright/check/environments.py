@@ -8,12 +8,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from trainwright.catalog.instances import InstanceType
-from trainwright.catalog.version_numbers import Version, find_version, parse_version
+from trainwright.catalog.version_numbers import Version, find_version
+from trainwright.catalog.versions import efa_installer
 from trainwright.check.finding import Edit
 from trainwright.check.job_sizes import type_of
 from trainwright.check.model import EnvVar, File, Job
 from trainwright.check.readers.instance_hint import instance_of
-from trainwright.check.tables import machine, table
+from trainwright.check.tables import machine
 from trainwright.spec.source import Span
 
 
@@ -69,21 +70,9 @@ def versions_in(file: File) -> dict[str, Version]:
             pinned.setdefault(pin.software, set()).add(version)
     versions = {software: next(iter(several)) for software, several in pinned.items() if len(several) == 1}
     if "efa" in versions and "ofi_nccl" not in pinned:
-        bundled = _bundled_plugin(versions["efa"])
-        versions |= {"ofi_nccl": bundled} if bundled is not None else {}
+        bundled = efa_installer(versions["efa"])
+        versions |= {"ofi_nccl": bundled.ofi_nccl} if bundled is not None else {}
     return versions
-
-
-def _bundled_plugin(installer: Version) -> Version | None:
-    """The aws-ofi-nccl that an EFA installer brings along."""
-    known = ((parse_version(efa), parse_version(plugin)) for efa, plugin in table("images")["efa_bundles"].items())
-    return max((plugin for efa, plugin in known if efa <= installer), default=None)
-
-
-def software_title(software: str) -> str:
-    """The usual name of a piece of software."""
-    names = {"efa": "EFA installer", "ofi_nccl": "aws-ofi-nccl", "nccl": "NCCL", "cuda": "CUDA"}
-    return names.get(software, software)
 
 
 def removal(file: File, variable: EnvVar) -> Edit | None:

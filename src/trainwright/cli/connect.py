@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
+    from trainwright.platforms.parallelcluster.reach import Way
     from trainwright.spec.model import Spec
 
 SPEC = "trainwright.yaml"
@@ -50,8 +51,8 @@ def command(
     """Open a shell on the cluster's head, or run one COMMAND there: `trainwright connect demo -- sinfo`. Without a
     name: the cluster of trainwright.yaml here, or the only local one.
 
-    A ParallelCluster is reached over ssh, through Session Manager where no port is open. NAME may be a cluster that
-    somebody else made."""
+    A ParallelCluster is reached over ssh, through Session Manager where no port is open; the controller of a HyperPod
+    cluster always through Session Manager. NAME may be a cluster that somebody else made."""
     from trainwright.platforms.base import find
     from trainwright.platforms.local import state
 
@@ -59,9 +60,9 @@ def command(
     target = target or _only_cluster()
     platform, name, spec = find(target)
     here = name in state.names() and not on_aws["region"]
-    known = spec.platform if spec is not None else "local" if here else "parallelcluster"
-    if known == "parallelcluster":
-        _on_aws(name, spec, words, **on_aws)
+    known = spec.platform if spec is not None else "local" if here else _platform(name, on_aws["region"])
+    if known in ("parallelcluster", "hyperpod"):
+        _on_aws(known, name, spec, words, **on_aws)
         return
     if any(on_aws.values()):
         raise click.UsageError(f"these options are for clusters on AWS; {name} is not")
@@ -70,7 +71,27 @@ def command(
     os.execvpe(argv[0], argv, {**os.environ, **environment})
 
 
+def _platform(name: str, region: str | None) -> str:
+    """The platform of a cluster on AWS that is known by its name."""
+    from trainwright.platforms.apply.target import platform_of
+
+    return platform_of(name, region) if region is not None else "parallelcluster"
+
+
+def _way(platform: str, name: str, spec: Spec | None, region: str | None, via: str | None) -> Way:
+    if platform == "hyperpod":
+        from trainwright.platforms.hyperpod.platform import way_to as way_to_controller
+
+        if via == "ssh":
+            raise click.UsageError("nodes of HyperPod have no ssh port to the outside: leave --via out")
+        return way_to_controller(name, region or (spec.region if spec is not None else None))
+    from trainwright.platforms.parallelcluster.platform import way_to
+
+    return way_to(name, spec, region, None if via is None else via == "ssh")
+
+
 def _on_aws(
+    platform: str,
     name: str,
     spec: Spec | None,
     words: tuple[str, ...],
@@ -81,10 +102,9 @@ def _on_aws(
     gets: tuple[tuple[str, str], ...],
     write_ssh_config: bool,
 ) -> None:
-    from trainwright.platforms.parallelcluster.platform import way_to
     from trainwright.platforms.parallelcluster.reach import add_to_user_config, copy_command, shell_command
 
-    way = way_to(name, spec, region, None if via is None else via == "ssh")
+    way = _way(platform, name, spec, region, via)
     copies = [copy_command(way, here, there, True) for here, there in puts]
     copies += [copy_command(way, there, here, False) for there, here in gets]
     if write_ssh_config:

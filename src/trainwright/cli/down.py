@@ -44,14 +44,14 @@ def command(target: str | None, force: bool, left: bool, region: str | None, nam
 
     place = on_aws(target, region)
     if place is not None:
-        _on_aws(place, named, yes)
+        _on_aws(place, named, yes, force)
         return
     platform, name, spec = find(target)
     remember_runs(name)
     platform.down(name, spec, say=lambda words: click.echo(words, err=True), force=force)
 
 
-def _on_aws(place: Target, named: tuple[str, ...], yes: bool) -> None:
+def _on_aws(place: Target, named: tuple[str, ...], yes: bool, force: bool) -> None:
     from trainwright.aws.session import Account
     from trainwright.platforms.apply.left import left_over
     from trainwright.platforms.apply.steps import run
@@ -60,6 +60,7 @@ def _on_aws(place: Target, named: tuple[str, ...], yes: bool) -> None:
     name, region = place.name, place.region
     removal = place.platform.removal(name, Account(region), partial(click.echo, err=True))
     existing = removal.existing()
+    removal.require_idle(existing, force)
     if not named and not yes and sys.stdin.isatty():
         named = _asked(removal, list(existing))
     steps, kept = removal.steps(existing, named)

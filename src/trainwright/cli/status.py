@@ -114,7 +114,7 @@ def print_cluster(platform: AwsPlatform, account: Account, name: str, as_json: b
 
 def show_aws(found: AwsCluster, with_nodes: bool = False) -> str:
     """A cluster on AWS, a table for each kind of part."""
-    parts = [f"{found.name}: {found.state}, platform parallelcluster, {found.region}"]
+    parts = [f"{found.name}: {found.state}, platform {found.platform}, {found.region}"]
     parts += [f"  {problem}" for problem in found.problems]
     parts.append(columns(("STACK", "STATE"), [(row.stack, row.state) for row in found.stacks]))
     if found.head:

@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping
 from functools import lru_cache
 
-from trainwright.health import smi
+from trainwright.health import compatibility, smi
+from trainwright.health.compatibility import numbers
 from trainwright.health.node import Node
-from trainwright.health.profile import rows
 
 # In the order a table shows them; the kernel's side is the host's even inside a container.
 TITLES = {
@@ -111,46 +111,20 @@ def _python(node: Node) -> str:
     return _find(r"python(\d\.\d+)", " ".join(node.packages))
 
 
-def numbers(version: str) -> tuple[int, ...]:
-    """`2.1.0amzn5.0` as (2, 1, 0): what two versions are compared by."""
-    match = re.match(r"v?(\d+(?:\.\d+)*)", version)
-    return tuple(int(part) for part in match[1].split(".")) if match else ()
-
-
 def in_use(host: Mapping[str, str], inside: Mapping[str, str]) -> dict[str, str]:
     """What a job in a container runs with: the kernel's side from the host, the rest from the image."""
     return {**inside, **{name: host[name] for name in OF_THE_HOST if name in host}} if inside else dict(host)
 
 
 def conflicts(versions: Mapping[str, str], accelerator: str = "") -> list[tuple[str, str]]:
-    """(level, sentence) for each row of the compatibility table that these versions break."""
-    known = {**versions, "accelerator": accelerator.split("-")[0]}
-    broken = []
-    for row in rows("compatibility.csv"):
-        applies = all(_holds(condition, known) for condition in row["when"].split("&"))
-        if applies and _known(row["requires"], known) and not _holds(row["requires"], known):
-            has = ", ".join(f"{TITLES[name]} {known[name]}" for name in _names(row) if known.get(name))
-            broken.append((row["level"], f"{row['why']} (here: {has})"))
-    return broken
-
-
-def _names(row: Mapping[str, str]) -> list[str]:
-    words = re.findall(r"[a-z_]+", f"{row['when']} {row['requires']}")
-    return [name for name in TITLES if name in words]
-
-
-def _known(condition: str, versions: Mapping[str, str]) -> bool:
-    return bool(versions.get(condition.split()[0]))
-
-
-def _holds(condition: str, versions: Mapping[str, str]) -> bool:
-    name, operator, value = re.fullmatch(r"\s*(\w+) (>=|<|>|=|same )(\S+)\s*", condition).groups()  # type: ignore[union-attr]
-    have = versions.get(name, "")
-    if operator == "=":
-        return have == value
-    if operator == "same ":
-        return have == versions.get(value, "")
-    if not have:
-        return False
-    ours, theirs = numbers(have), numbers(value)
-    return ours >= theirs if operator == ">=" else (ours > theirs if operator == ">" else ours < theirs)
+    """(level, sentence) for each row of the compatibility table that these versions break. What is recommended is left
+    out where what is needed is missing already."""
+    rows = list(compatibility.broken(versions, accelerator))
+    failing = {row.requires.name for row in rows if row.level == "fail"}
+    sentences = []
+    for row in rows:
+        if row.level == "warn" and row.requires.name in failing:
+            continue
+        has = ", ".join(f"{TITLES[name]} {versions[name]}" for name in TITLES if name in row.names and name in versions)
+        sentences.append((row.level, f"{row.why} (here: {has})"))
+    return sentences

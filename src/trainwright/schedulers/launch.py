@@ -83,7 +83,7 @@ def framework_of(resolved: ResolvedJob, place: Place) -> FrameworkLaunch | None:
     """What the ranks of a known framework run; None for every other trainer."""
     if resolved.trainer != "foreign" or known_framework(resolved.recipe) is None:
         return None
-    return framework_launch(resolved, place.folder, framework_code(resolved, place))
+    return framework_launch(resolved, place.folder, framework_code(resolved, place), place.python)
 
 
 def _own_lines(resolved: ResolvedJob, place: Place, code: Path) -> list[EnvVar]:

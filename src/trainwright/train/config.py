@@ -63,6 +63,9 @@ class TrainConfig:
     deterministic: bool = option(False, "how", "only deterministic kernels")
     seed: int = option(0, "how", "of the initial weights and of the order of the data")
 
+    optimizer: str = option(
+        "adamw", "optimizer", "adamw, adamw8bit (moments in 8 bits) or muon (for matrices of blocks, else AdamW)"
+    )
     lr: float = option(3e-4, "optimizer", "peak learning rate")
     schedule: str = option("cosine", "optimizer", "cosine, linear or wsd (warmup, stable, decay)")
     warmup: int = option(0, "optimizer", "steps of linear warmup")
@@ -135,6 +138,7 @@ CHOICES = {
     "precision": ("", "fp32", "bf16", "fp8"),
     "recompute": ("none", "selective", "full"),
     "attention": ("auto", "cudnn", "flash", "efficient", "math"),
+    "optimizer": ("adamw", "adamw8bit", "muon"),
     "schedule": ("cosine", "linear", "wsd"),
     "device": ("", "cuda", "cpu"),
     "on_nan": ("skip", "rewind", "stop"),

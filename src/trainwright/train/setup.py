@@ -84,7 +84,9 @@ def assemble(config: TrainConfig, world: World) -> Parts:
         loader=Loader(checked.samples, config.batch, micro, rank, ranks, pin),
         eval_loader=eval_loader,
         schedule=checked.schedule,
-        checkpointer=open_checkpoints(config, folder, model_identity(checked.shape, config.lora_rank), world, saves),
+        checkpointer=open_checkpoints(
+            config, folder, model_identity(checked.shape, config.lora_rank, config.optimizer), world, saves
+        ),
         saves=saves,
         interval=checked.interval,
     )
@@ -168,7 +170,7 @@ def engine_options(config: TrainConfig) -> EngineOptions:
         attention=config.attention,
         seed=config.seed,
         max_norm=config.clip,
-        optimizer=AdamWOptions(betas=(config.beta1, config.beta2), weight_decay=config.weight_decay),
+        optimizer=AdamWOptions(config.optimizer, (config.beta1, config.beta2), weight_decay=config.weight_decay),
         offload_optimizer=config.offload_optimizer,
         deterministic=config.deterministic,
         lora=LoRAOptions(config.lora_rank, config.lora_alpha) if config.lora_rank else None,
@@ -218,7 +220,9 @@ def require_probe(probe: Path) -> None:
         )
 
 
-def model_identity(shape: ModelShape, lora_rank: int = 0) -> dict[str, Any]:
-    """The numbers that identify a model, as JSON types; a checkpoint of adapters is not one of a whole model."""
+def model_identity(shape: ModelShape, lora_rank: int = 0, optimizer: str = "") -> dict[str, Any]:
+    """The numbers that identify a model, as JSON types; a checkpoint of adapters is not one of a whole model, and Muon
+    keeps fewer moments than AdamW."""
     numbers = {k: v for k, v in asdict(shape).items() if k != "source"} | {"lora_rank": lora_rank}
-    return {k: list(v) if isinstance(v, tuple) else v for k, v in numbers.items()}
+    kind = {"optimizer": "muon" if optimizer == "muon" else "adamw"} if optimizer else {}
+    return {k: list(v) if isinstance(v, tuple) else v for k, v in numbers.items()} | kind

@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from typing import Any
 
+
 _RANDOM = re.compile(r"[0-9a-f]{12,}$|(?<=-)[0-9a-f]{17}")
 
 
@@ -50,6 +51,11 @@ def census(world: Any, region: str) -> dict[str, list[str]]:
             for bucket in s3.list_buckets()["Buckets"]
             for row in s3.list_objects_v2(Bucket=bucket["Name"]).get("Contents", [])
         ],
+        "launch template": [f"of {data.get('InstanceType', 'a queue')}" for data in here.launch_data.values()],
+        "placement group": [re.sub(r"-[0-9a-f]+$", "", name) for name in world.placement_groups],
+        "hyperpod node": [f"{c.name} {n.group} {n.type}" for c in here.hyperpod.values() for n in c.nodes],
+        "compute environment": [f"{p.state} {p.status}" for p in here.batch.environments.values()],
+        "job queue": [f"{p.name} {p.state} {p.status}" for p in here.batch.queues.values()],
         "change set": [c for s in here.stacks.values() if s.deleted is None for c in s.change_sets],
     }
     return {kind: _counted(names) for kind, names in kinds.items()}

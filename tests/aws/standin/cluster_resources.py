@@ -57,8 +57,10 @@ def _drop_launch_template(physical: str, props: dict[str, Any], at: Place) -> No
 _register("AWS::EC2::LaunchTemplate", _launch_template, _drop_launch_template)
 
 
-def launch(at: Place, template: str, tags: dict[str, str], count: int = 1) -> list[dict[str, Any]]:
-    """Instances from a launch template, in its first interface's subnet."""
+def launch(
+    at: Place, template: str, tags: dict[str, str], count: int = 1, volumes_too: bool = False
+) -> list[dict[str, Any]]:
+    """Instances from a launch template, in its first interface's subnet. `volumes_too`: they get the tags too."""
     data = at.engine.launch_data[template]
     card = data["NetworkInterfaces"][0]
     subnet, groups = card.get("SubnetId"), card.get("Groups", [])
@@ -66,8 +68,13 @@ def launch(at: Place, template: str, tags: dict[str, str], count: int = 1) -> li
         rows = at.client("ec2").describe_network_interfaces(NetworkInterfaceIds=[card["NetworkInterfaceId"]])
         subnet = rows["NetworkInterfaces"][0]["SubnetId"]
         groups = [group["GroupId"] for group in rows["NetworkInterfaces"][0]["Groups"]]
-    tagged = {spec["ResourceType"]: {t["Key"]: t["Value"] for t in spec["Tags"]} for spec in data["TagSpecifications"]}
-    both = {"instance": {**tagged.get("instance", {}), **tags}, "volume": tagged.get("volume", {})}
+    tagged = {
+        spec["ResourceType"]: {t["Key"]: t["Value"] for t in spec["Tags"]} for spec in data.get("TagSpecifications", [])
+    }
+    both = {
+        "instance": {**tagged.get("instance", {}), **tags},
+        "volume": {**tagged.get("volume", {}), **(tags if volumes_too else {})},
+    }
     specifications = [
         {"ResourceType": kind, "Tags": [{"Key": key, "Value": value} for key, value in own.items()]}
         for kind, own in both.items()
@@ -83,7 +90,9 @@ def launch(at: Place, template: str, tags: dict[str, str], count: int = 1) -> li
 
 def _instance(props: dict[str, Any], at: Place) -> Made:
     own = {tag["Key"]: tag["Value"] for tag in props.get("Tags", [])}
-    (made,) = launch(at, props["LaunchTemplate"]["LaunchTemplateId"], {**at.tags, **own})
+    volumes_too = bool(_booleans(props.get("PropagateTagsToVolumeOnCreation", False)))
+    template = props["LaunchTemplate"]["LaunchTemplateId"]
+    (made,) = launch(at, template, {**at.tags, **own}, volumes_too=volumes_too)
     address, name = made["PrivateIpAddress"], made["PrivateDnsName"]
     if {"Key": "parallelcluster:node-type", "Value": "HeadNode"} in made["Tags"]:
         _start_static_nodes(at)
@@ -104,6 +113,7 @@ def terminate(at: Place, ids: list[str]) -> None:
             ec2.delete_network_interface(NetworkInterfaceId=card["NetworkInterfaceId"])
 
 
+recorded("AWS::SSM::Association", seconds=120.0)
 _register("AWS::EC2::Instance", _instance, lambda physical, props, at: terminate(at, [physical]), seconds=60.0)
 
 

@@ -9,6 +9,9 @@ from standin.census import census
 from standin.tool import StandInTool
 from standin.world import World
 from trainwright.aws.session import Account
+from trainwright.platforms.apply.base import AwsPlatform, aws_platform
+from trainwright.platforms.apply.build import Build
+from trainwright.platforms.apply.remove import Removal
 from trainwright.platforms.apply.steps import Step, run
 from trainwright.platforms.parallelcluster.apply.build import ParallelClusterBuild
 from trainwright.platforms.parallelcluster.apply.remove import ParallelClusterRemoval
@@ -30,6 +33,31 @@ software: {os: ubuntu2204, containers: enroot}
 """
 
 
+BATCH = """
+name: cut
+platform: batch
+region: us-east-2
+zone: use2-az3
+queues:
+  - {name: train, instance: p5.48xlarge, count: {min: 1, max: 2}, capacity: {reservation: cr-0a1b2c3d4e5f67890}}
+  - {name: small, instance: g5.8xlarge, count: {min: 0, max: 4}}
+storage:
+  - {mount: /fsx, lustre: {capacity: 1.2TiB, throughput: 250}, bucket: "s3://the-data"}
+"""
+
+HYPERPOD = """
+name: cut
+platform: hyperpod
+region: us-east-2
+zone: use2-az3
+queues:
+  - {name: train, instance: p5.48xlarge, count: 2}
+storage:
+  - {mount: /fsx, lustre: {capacity: 1.2TiB, throughput: 250}, bucket: "s3://the-data"}
+head: {instance: m5.8xlarge, key: my-key}
+software: {containers: enroot}
+"""
+
 ACCOUNT = Account(REGION)  # its clients serve all tests of a process
 
 
@@ -38,6 +66,8 @@ class Cut(BaseException):
 
 
 class Cloud:
+    """One cluster of a platform. `tool` is the stand-in of pcluster, where that is the platform."""
+
     def __init__(self, world: World) -> None:
         self.world = world
         self.account = ACCOUNT
@@ -52,17 +82,33 @@ class Cloud:
         self.plan = make_plan(load(path))
         return self.plan
 
+    def build(self, plan: ClusterPlan, **more: Any) -> Build:
+        if plan.spec.platform == "parallelcluster":
+            return ParallelClusterBuild(plan, self.account, StandInTool(self.account), **more)
+        return self._platform(plan).build(plan, self.account, more.get("force", False), print)
+
+    def removal(self, plan: ClusterPlan) -> Removal:
+        if plan.spec.platform == "parallelcluster":
+            return ParallelClusterRemoval("cut", self.account, StandInTool(self.account))
+        return self._platform(plan).removal("cut", self.account, print)
+
+    def _platform(self, plan: ClusterPlan) -> AwsPlatform:
+        platform = aws_platform(plan.spec.platform)
+        assert platform is not None
+        return platform
+
     def up(self, plan: ClusterPlan | None = None, **more: Any) -> list[Step]:
         wanted = plan or self.plan
         assert wanted is not None
-        build = ParallelClusterBuild(wanted, self.account, StandInTool(self.account), **more)
-        steps = build.steps()
+        steps = self.build(wanted, **more).steps()
         run(steps, lambda steps, step: None, self.world.clock)
         return steps
 
-    def down(self, data: bool = True) -> list[str]:
-        removal = ParallelClusterRemoval("cut", self.account, StandInTool(self.account))
+    def down(self, data: bool = True, force: bool = False) -> list[str]:
+        assert self.plan is not None
+        removal = self.removal(self.plan)
         existing = removal.existing()
+        removal.require_idle(existing, force)
         steps, kept = removal.steps(existing, ["bucket", "lustre-fsx"] if data else [])
         run(steps, lambda steps, step: None, self.world.clock)
         return kept

@@ -1,7 +1,7 @@
 """The stand-in as a process of its own, so that a command line can be killed against it and its state stays. Run as
 `python -m standin.server READY_FILE SCALE`; it takes a free port and writes it to the file, and ends with its input.
 
-Beside AWS it answers /standin/: faults (POST), reserve (POST), calls (GET), census (GET), head (POST)."""
+Beside AWS it answers /standin/: faults (POST), reserve (POST), calls (GET), census (GET), hold (POST)."""
 
 from __future__ import annotations
 
@@ -61,6 +61,9 @@ class Front:
             if what == "census":
                 self.world.tick()
                 return census(self.world, asked["region"])
+            if what == "hold":  # jobs of Batch run until they are terminated
+                self.world.hold_jobs = asked["on"]
+                return {}
             if what == "advance":
                 self.world.clock.sleep(asked["seconds"])
                 return {}
@@ -118,7 +121,7 @@ def main() -> None:
         allow_ephemeral_disks()
         world = World(Clock(scale))
         install(world)
-        mock_aws().start()
+        mock_aws(config={"batch": {"use_docker": False}}).start()
         front = Front(world, DomainDispatcherApplication(create_backend_app))
 
         class Quiet(MotoRequestHandler):

@@ -27,6 +27,7 @@ class World:
         self.placement_groups: dict[str, dict[str, Any]] = {}
         self.group_members: dict[str, list[str]] = {}
         self.quotas: dict[str, float] = {}
+        self.hold_jobs = False  # of Batch: they run until somebody terminates them
         self.lock = threading.RLock()
 
     def region(self, name: str) -> Region:

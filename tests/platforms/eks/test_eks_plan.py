@@ -20,6 +20,7 @@ from trainwright.spec.load import load
 
 ROOT = Path(__file__).parents[3]
 EXAMPLES = sorted((ROOT / "examples").glob("eks-*.yaml"))
+WITH_HYPERPOD = [*EXAMPLES, ROOT / "examples/hyperpod-eks-p5.yaml"]
 SCHEMAS = ROOT / "tests/judges/schemas"
 
 
@@ -49,16 +50,17 @@ def strict(schema: Any) -> Any:
     return closed
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("example", WITH_HYPERPOD, ids=lambda path: path.stem)
 def test_eksctl_knows_every_key(example: Path) -> None:
     schema = json.loads((SCHEMAS / "eksctl.io_v1alpha5_ClusterConfig.json").read_text())
-    jsonschema.validate(cluster(plan_of(example)), schema)
-    broken = {**cluster(plan_of(example)), "nodegroups": []}
+    # Its own references hold letters that a strict reader of URIs refuses: the schema itself is not judged.
+    judge = jsonschema.validators.validator_for(schema)(schema)
+    judge.validate(cluster(plan_of(example)))
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(broken, schema)
+        judge.validate({**cluster(plan_of(example)), "nodegroups": []})
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("example", WITH_HYPERPOD, ids=lambda path: path.stem)
 def test_every_object_is_of_a_kind_that_takes_it(example: Path) -> None:
     for item in objects(plan_of(example)):
         group = item["apiVersion"].partition("/")[0]

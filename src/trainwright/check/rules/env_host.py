@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from trainwright.catalog.accelerators import find_accelerator
 from trainwright.catalog.version_numbers import find_version, parse_version
-from trainwright.catalog.versions import minimums_for
-from trainwright.check.environments import Setting, settings, software_title
+from trainwright.catalog.versions import minimums_for, software_title
+from trainwright.check.environments import Setting, settings
 from trainwright.check.job_sizes import once, type_of
 from trainwright.check.model import File
 from trainwright.check.readers.instance_hint import instance_of

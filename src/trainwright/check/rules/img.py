@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from trainwright.catalog.version_numbers import find_version
-from trainwright.check.environments import software_title
+from trainwright.catalog.versions import software_title
 from trainwright.check.finding import Edit
 from trainwright.check.job_sizes import once
 from trainwright.check.model import Command, Container, File, ShellScript, Value, known
@@ -97,7 +97,10 @@ def _clones(script: ShellScript) -> Iterator[Problem]:
 
 
 def _verb(command: Command) -> str:
-    words = [word.value for word in command.words[1:] if not word.value.startswith("-")]
+    """`checkout` of `git -C folder -c key=value checkout v1`."""
+    words = [word.value for word in command.words[1:]]
+    while words and words[0].startswith("-"):
+        words = words[2:] if words[0] in ("-C", "-c") else words[1:]
     return words[0] if words else ""
 
 

@@ -7,11 +7,12 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from trainwright.aws.cloudformation import CLUSTER_TAG, Stack, StackApi
+from trainwright.aws.cloudformation import CLUSTER_TAG, PLATFORM_TAG, Stack, StackApi
 from trainwright.aws.fsx import FsxApi
 from trainwright.aws.s3 import BucketApi
 from trainwright.aws.session import Account
 from trainwright.errors import UserError
+from trainwright.platforms.apply.base import DEFAULT_PLATFORM
 from trainwright.platforms.apply.stack_steps import StackOrder, StackUp
 from trainwright.platforms.apply.steps import Step
 from trainwright.platforms.plan.difference import Difference, difference
@@ -43,7 +44,8 @@ class Build:
 
     @property
     def tags(self) -> dict[str, str]:
-        return {**self.plan.spec.tags, CLUSTER_TAG: self.name}
+        platform = {} if self.plan.spec.platform == DEFAULT_PLATFORM else {PLATFORM_TAG: self.plan.spec.platform}
+        return {**self.plan.spec.tags, CLUSTER_TAG: self.name, **platform}
 
     def orders(self) -> list[StackOrder]:
         return [

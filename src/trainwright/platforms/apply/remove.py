@@ -21,6 +21,7 @@ HOLDS_DATA = {
     "accounting": "the database of job records; a last snapshot is kept",
 }
 NETWORK = "network"
+SHOWN_JOBS = 10
 SHARED = (*HOLDS_DATA, NETWORK, "capacity")
 LOOKS = 60  # at network interfaces that should go: about twenty minutes
 IN_THE_NETWORK = ("lustre", "openzfs", "accounting")
@@ -29,6 +30,19 @@ IN_THE_NETWORK = ("lustre", "openzfs", "accounting")
 def kind_of(key: str) -> str:
     """network, bucket, lustre, openzfs, accounting, capacity: the template of a stack, from its key."""
     return key.split("-")[0]
+
+
+class JobsOnCluster(UserError):
+    """Jobs wait or run on a cluster that is to be removed."""
+
+    status = 1
+
+    def __init__(self, cluster: str, jobs: Sequence[str]) -> None:
+        more = f" and {len(jobs) - SHOWN_JOBS} more" if len(jobs) > SHOWN_JOBS else ""
+        super().__init__(
+            f"cluster {cluster} has {len(jobs)} jobs that wait or run: {'; '.join(jobs[:SHOWN_JOBS])}{more}",
+            fix="wait until they are over, `trainwright cancel` them, or `down --force`",
+        )
 
 
 @dataclass
@@ -56,6 +70,9 @@ class Removal:
     def own_steps(self, existing: Mapping[str, Stack]) -> list[Step]:
         """What is removed before the shared stacks."""
         return []
+
+    def require_idle(self, existing: Mapping[str, Stack], force: bool) -> None:
+        """Refuse where jobs wait or run, unless `force`; a platform that can list them does."""
 
     def existing(self) -> dict[str, Stack]:
         """The stacks of this cluster by their key, the platform's own first."""

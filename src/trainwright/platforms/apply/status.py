@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, ClassVar
 
 from trainwright.aws.cloudformation import CLUSTER_TAG, Stack, StackApi
 from trainwright.aws.fsx import FsxApi
@@ -52,6 +52,7 @@ class AwsCluster:
     """Everything `status` shows."""
 
     name: str
+    platform: str
     region: str
     state: str
     created: datetime | None
@@ -77,6 +78,7 @@ class StatusReader:
 
     account: Account
     name: str
+    platform: ClassVar[str] = ""
 
     def own(self, stacks: Mapping[str, Stack]) -> dict[str, Stack]:
         """Key -> stack of what only this platform makes, out of all stacks of the cluster by their name."""
@@ -125,6 +127,7 @@ class StatusReader:
         broken = tuple(f"stack {s.name} is {s.status}: {s.reason}" for s in stacks if "FAILED" in s.status)
         return AwsCluster(
             name=self.name,
+            platform=self.platform,
             region=self.account.region,
             state=_state(own, every.values()),
             created=min(stack.created for stack in stacks),

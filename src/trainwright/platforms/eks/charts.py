@@ -11,6 +11,8 @@ from trainwright.platforms.monitoring.kubernetes import chart_values
 from trainwright.platforms.setting import Setting
 from trainwright.schedulers.kubernetes.pod import GPU_TOLERATION
 
+IN_HYPERPODS_CHART = {"gpu", "efa", "pytorchjob", "mpijob"}  # device plugins and operators that it installs itself
+
 
 @cache
 def _table() -> dict[str, Any]:
@@ -24,7 +26,8 @@ def needs(setting: Setting) -> set[str]:
     words = {"always", spec.kubernetes.kind, *(job.kind for job in spec.jobs if job.kind)}
     words |= {"monitoring"} if spec.monitoring else set()
     words |= {"gpu"} if any(machine.is_gpu for machine in machines) else set()
-    return words | ({"efa"} if any(queue.efa for queue in spec.queues) else set())
+    words |= {"efa"} if any(queue.efa for queue in spec.queues) else set()
+    return (words - IN_HYPERPODS_CHART) | {"hyperpod"} if spec.platform == "hyperpod-eks" else words
 
 
 def charts(setting: Setting) -> list[dict[str, Any]]:
@@ -48,6 +51,22 @@ def _values(chart: str, setting: Setting) -> dict[str, Any]:
             "tolerations": [GPU_TOLERATION, {"key": "CriticalAddonsOnly", "operator": "Exists"}],
             "supportedInstanceLabels": {"keys": ["node.kubernetes.io/instance-type"], "values": types},
         }
+    if chart == "hyperpod-dependencies":
+        return _hyperpod(setting)
     if chart == "kube-prometheus-stack" and setting.spec.monitoring:
         return chart_values(setting.spec.name, setting.spec.monitoring)
     return {}
+
+
+def _hyperpod(setting: Setting) -> dict[str, Any]:
+    """Of HyperPod's own chart: the operators that jobs need, and EFA on the types of the spec."""
+    spec = setting.spec
+    kinds = {spec.kubernetes.kind, *(job.kind for job in spec.jobs if job.kind)}
+    types = sorted({f"ml.{setting.queue_instance(queue).name}" for queue in spec.queues if queue.efa})
+    return {
+        "global": {"region": spec.region},
+        "trainingOperators": {"enabled": "pytorchjob" in kinds},
+        "mpi-operator": {"enabled": "mpijob" in kinds},
+        "kuberay": {"enabled": False},
+        **({"aws-efa-k8s-device-plugin": {"supportedInstanceLabels": {"values": types}}} if types else {}),
+    }

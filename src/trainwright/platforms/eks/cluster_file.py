@@ -19,6 +19,7 @@ def cluster_file(setting: Setting, ids: Ids, control_plane: tuple[str, ...]) -> 
     spec = setting.spec
     tags = {**spec.tags, "trainwright:cluster": spec.name}
     version = str(version_set("default").kubernetes)
+    queues = spec.queues if spec.platform == "eks" else ()  # HyperPod brings the nodes that train
     return {
         "apiVersion": "eksctl.io/v1alpha5",
         "kind": "ClusterConfig",
@@ -29,7 +30,7 @@ def cluster_file(setting: Setting, ids: Ids, control_plane: tuple[str, ...]) -> 
         "iam": {"withOIDC": False, "podIdentityAssociations": _identities(setting)},
         "addonsConfig": {"autoApplyPodIdentityAssociations": True},
         "addons": addons(setting),
-        "managedNodeGroups": [system_group(ids, tags), *(node_group(setting, q, ids, tags) for q in spec.queues)],
+        "managedNodeGroups": [system_group(ids, tags), *(node_group(setting, q, ids, tags) for q in queues)],
         "cloudWatch": {
             "clusterLogging": {"enableTypes": ["api", "authenticator", "scheduler"], "logRetentionInDays": LOG_DAYS}
         },

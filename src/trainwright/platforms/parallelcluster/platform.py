@@ -35,7 +35,7 @@ class ParallelClusterPlatform(DeployedSlurm):
             way = way_to(spec.name, spec)
             way.keep()
             host = way.alias
-        return _with_path(super().scheduler(spec, job, host))
+        return with_path(super().scheduler(spec, job, host))
 
     def preview(self, spec: Spec, job: Job, host: str = "") -> SlurmScheduler:
         scheduler = super().scheduler(spec, job, host)
@@ -46,7 +46,7 @@ class ParallelClusterPlatform(DeployedSlurm):
             from trainwright.platforms.parallelcluster.reach import alias_of
 
             host = alias_of(cluster) if own_config(alias_of(cluster)).is_file() else ""
-        return _with_path(super().scheduler_again(cluster, host, at))
+        return with_path(super().scheduler_again(cluster, host, at))
 
     def build(self, plan: ClusterPlan, account: Account, force: bool, say: Say) -> Build:
         from trainwright.platforms.parallelcluster.apply.build import ParallelClusterBuild
@@ -88,7 +88,8 @@ def way_to(name: str, spec: Spec | None, region: str | None = None, direct: bool
     return Way(head, direct, str(identity) if head.key and identity.is_file() else "")
 
 
-def _with_path(scheduler: SlurmScheduler) -> SlurmScheduler:
+def with_path(scheduler: SlurmScheduler) -> SlurmScheduler:
+    """The scheduler with Slurm on its path, where it is reached over ssh."""
     if not scheduler.shell.remote:
         return scheduler
     return replace(scheduler, shell=replace(scheduler.shell, env=(("PATH", PATH),)))

@@ -21,6 +21,7 @@ GPU_TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSc
 FETCH = Path(fetch_code.__file__).read_text()
 CODE_URL, CODE_SHA256 = "TRAINWRIGHT_CODE_URL", "TRAINWRIGHT_CODE_SHA256"
 ARCHIVES, ARCHIVE = "/trainwright/archive", "code.tar.gz"
+INSTANCE, COMPONENT = "app.kubernetes.io/instance", "app.kubernetes.io/component"  # operators change other labels
 LONGEST = 45  # of 63 letters; the rest is for -worker-1023 and what the controllers put behind a pod's name
 
 
@@ -36,6 +37,8 @@ class PodSettings:
     service_account: str = ""
     kueue: str = ""  # LocalQueue that jobs wait in
     gang: str = ""  # gang scheduler of the operator, where it has one
+    node_labels: Mapping[str, str] = field(default_factory=dict)  # what nodes must carry beside their type
+    annotations: Mapping[str, str] = field(default_factory=dict)  # of a job that comes back after a fault
 
     @property
     def type(self) -> InstanceType | None:
@@ -141,7 +144,8 @@ def pod(launch: Launch, settings: PodSettings, name: str, command: list[str], re
     spec: Data = {"restartPolicy": restart, "containers": [container(launch, settings, name, command)]}
     spec["terminationGracePeriodSeconds"] = launch.grace  # time to save after SIGTERM
     if settings.instance:
-        spec["nodeSelector"] = {"node.kubernetes.io/instance-type": settings.node_type or settings.instance}
+        type_label = {"node.kubernetes.io/instance-type": settings.node_type or settings.instance}
+        spec["nodeSelector"] = {**type_label, **settings.node_labels}
     if launch.gpus or (settings.type is not None and settings.type.is_gpu):
         spec["tolerations"] = [dict(GPU_TOLERATION)]
     if launch.exclusive and launch.nodes > 1:
@@ -155,7 +159,8 @@ def pod(launch: Launch, settings: PodSettings, name: str, command: list[str], re
 
 
 def _one_per_node(launch: Launch) -> Data:
-    term = {"labelSelector": {"matchLabels": pod_labels(launch)}, "topologyKey": "kubernetes.io/hostname"}
+    own = {key: value for key, value in pod_labels(launch).items() if key in (INSTANCE, COMPONENT)}
+    term = {"labelSelector": {"matchLabels": own}, "topologyKey": "kubernetes.io/hostname"}
     return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
 
 
@@ -172,13 +177,13 @@ def object_name(launch: Launch) -> str:
 def labels(launch: Launch) -> dict[str, str]:
     return {
         "app.kubernetes.io/name": launch.name,
-        "app.kubernetes.io/instance": object_name(launch),
+        INSTANCE: object_name(launch),
         "app.kubernetes.io/managed-by": "trainwright",
     }
 
 
 def pod_labels(launch: Launch, component: str = "node") -> dict[str, str]:
-    return {**labels(launch), "app.kubernetes.io/component": component}
+    return {**labels(launch), COMPONENT: component}
 
 
 def torchrun(launch: Launch, node_rank: str, master: str, port: str) -> list[str]:

@@ -51,9 +51,11 @@ def apply_context(model: Decoder, layout: Layout) -> None:
         block.attention.kernel = partial(attend_gathered, ranks=layout.plan.cp, group=layout.context_group)
 
 
-def attend_gathered(q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask, *, ranks: int, group: Any) -> Tensor:
+def attend_gathered(
+    q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask, sinks: Tensor | None = None, *, ranks: int, group: Any
+) -> Tensor:
     """Attention of this rank's queries over the keys and values of all, restored to sequence order."""
     pieces = gather(torch.cat([k, v], dim=3), 2, group).chunk(2 * ranks, dim=2)
     ordered = torch.cat([*pieces[0::2], *reversed(pieces[1::2])], dim=2)
     width = k.shape[3]  # under latent attention, values have another one
-    return attend(q, ordered[..., :width], ordered[..., width:], mask)
+    return attend(q, ordered[..., :width], ordered[..., width:], mask, sinks)

@@ -16,6 +16,7 @@ from trainwright.platforms.parallelcluster.apply.cluster_steps import deployed_c
 
 
 class ParallelClusterStatus(StatusReader):
+    platform = "parallelcluster"
     _cluster: Stack | None = None
 
     def own(self, stacks: Mapping[str, Stack]) -> dict[str, Stack]:
