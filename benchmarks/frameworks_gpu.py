@@ -3,8 +3,8 @@
     python benchmarks/frameworks_gpu.py prepare FOLDER     here: run folders with script, configuration and programs
     python3 benchmarks/frameworks_gpu.py run FOLDER        on the GPU machine, which needs the framework alone
 
-Three runs of torchtitan: its debug size, the same job again, which must go on from its checkpoint, and the recipe of
-Llama 3.1 8B with its real widths at a depth of four layers."""
+Runs of torchtitan: its debug size, the same job again, which must go on from its checkpoint, and the recipes of Llama
+3.1 8B, in bf16 and in float8, with its real widths at a depth of four layers."""
 
 from __future__ import annotations
 
@@ -60,7 +60,8 @@ def prepare(folder: Path) -> None:
         for path, text in launch.files:
             if name in ("shallow", "float8"):
                 text = re.sub(r"(?m)^hf_assets_path = .*$", f'hf_assets_path = "{RUNS}/debug/sample/tokenizer"', text)
-                text = text.replace('dataset = "c4_test"', f'dataset = "c4_test"\ndataset_path = "{RUNS}/debug/sample/c4_test"')
+                place = f'dataset_path = "{RUNS}/debug/sample/c4_test"'
+                text = text.replace('dataset = "c4_test"', f'dataset = "c4_test"\n{place}')
             (folder / name / "code" / Path(path).name).write_text(text)
 
 
