@@ -85,6 +85,7 @@ class Framework(Settings):
     container: str | None = Field(None, description="The image it needs, where a job names none.")
     flags: str | None = Field(None, description="Its table among the known options, which `check` uses too.")
     log: str | None = Field(None, description="The format of its log, by the name of its reader.")
+    profile: str | None = Field(None, description="The predictor's profile of it; without one it is not predicted.")
     config: str | None = Field(None, description="Name of its configuration file; `.toml`, `.json` or `.yaml`.")
     scripts: tuple[str, ...] = Field((), description="Programs of ours beside this file that go with the run.")
     prepare: tuple[str, ...] = Field((), description="The command that prepares its data, words apart.")
