@@ -80,7 +80,7 @@ def _request(job: ResolvedJob, training: Training, shape: ModelShape, instance: 
 
 
 def _trainer(job: ResolvedJob, plan: ParallelPlan) -> tuple[str, ParallelPlan, int | None]:
-    """The profile of the trainer, and the plan in its terms: a distributed optimizer shares its state among replicas."""
+    """The trainer's profile, and the plan in its terms: a distributed optimizer shares its state among replicas."""
     known = known_framework(job.recipe) if job.trainer == "foreign" else None
     if known is None:
         return "trainwright", plan, None

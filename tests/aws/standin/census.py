@@ -7,7 +7,6 @@ import re
 from collections import Counter
 from typing import Any
 
-
 _RANDOM = re.compile(r"[0-9a-f]{12,}$|(?<=-)[0-9a-f]{17}")
 
 
