@@ -33,7 +33,7 @@ def text(node: Node, *path: str | int) -> str:
 
 
 def test_the_library_holds_these_stacks() -> None:
-    names = "accounting batch bucket capacity directory lustre monitoring network openzfs role"
+    names = "accounting batch bucket capacity directory karpenter lustre monitoring network openzfs role"
     assert template_names() == tuple(names.split())
 
 

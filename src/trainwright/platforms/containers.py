@@ -6,6 +6,7 @@ from trainwright.aws.batch import BatchApi
 from trainwright.schedulers.batch import BatchScheduler
 from trainwright.schedulers.kubernetes.pod import PodSettings
 from trainwright.schedulers.kubernetes.scheduler import KubernetesScheduler
+from trainwright.spec.defaults import node_provisioner
 from trainwright.spec.job import Job
 from trainwright.spec.model import Queue, Spec
 
@@ -33,6 +34,7 @@ def kubernetes_scheduler(spec: Spec, job: Job, prefix: str = "") -> KubernetesSc
         service_account=service_account(spec),
         kueue=said.kueue
         or (queue.name if spec.platform == "eks" else ""),  # a plan of ours has a queue of Kueue for each
+        huge_pages=not (spec.platform == "eks" and node_provisioner(queue)[0] == "karpenter"),
         gang=said.gang or "",
     )
     return KubernetesScheduler(settings, job.kind or said.kind, said.context, spec.name)

@@ -7,6 +7,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from trainwright.platforms.eks.karpenter import chart_values as karpenter_values
+from trainwright.platforms.eks.karpenter import karpenter_queues
 from trainwright.platforms.monitoring.kubernetes import chart_values
 from trainwright.platforms.setting import Setting
 from trainwright.schedulers.kubernetes.pod import GPU_TOLERATION
@@ -24,6 +26,7 @@ def needs(setting: Setting) -> set[str]:
     words = {"always", spec.kubernetes.kind, *(job.kind for job in spec.jobs if job.kind)}
     words |= {"monitoring"} if spec.monitoring else set()
     words |= {"gpu"} if any(machine.is_gpu for machine in machines) else set()
+    words |= {"karpenter"} if karpenter_queues(spec) else set()
     return words | ({"efa"} if any(queue.efa for queue in spec.queues) else set())
 
 
@@ -48,6 +51,8 @@ def _values(chart: str, setting: Setting) -> dict[str, Any]:
             "tolerations": [GPU_TOLERATION, {"key": "CriticalAddonsOnly", "operator": "Exists"}],
             "supportedInstanceLabels": {"keys": ["node.kubernetes.io/instance-type"], "values": types},
         }
+    if chart == "karpenter":
+        return karpenter_values(setting.spec)
     if chart == "kube-prometheus-stack" and setting.spec.monitoring:
         return chart_values(setting.spec.name, setting.spec.monitoring)
     return {}
