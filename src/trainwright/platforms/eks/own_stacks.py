@@ -29,7 +29,8 @@ def own_stacks(setting: Setting, wiring: Wiring) -> tuple[StackPlan, ...]:
         },
         "control plane and roles",
     )
-    groups = [_system(control, wiring), *(_nodes(setting, queue, control, wiring) for queue in spec.queues)]
+    queues = [queue for queue in spec.queues if queue.provisioner in ("managed", "self-managed")]
+    groups = [_system(control, wiring), *(_nodes(setting, queue, control, wiring) for queue in queues)]
     return (control, *groups, _addons(spec, control))
 
 
