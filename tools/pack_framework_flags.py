@@ -21,6 +21,7 @@ NAMES = {
     "Megatron-LM": "megatron-lm",
     "Megatron-DeepSpeed": "megatron-deepspeed",
     "torchtitan": "torchtitan",
+    "picotron": "picotron-json",
     "picotron/train.py": "picotron",
     "picotron/create_config.py": "picotron-config",
     "llm-foundry": "llm-foundry",

@@ -136,7 +136,7 @@ def test_each_plan_gets_what_it_uses_in_documents_that_aws_takes(example: Path) 
 def test_every_resource_of_our_stacks_has_its_calls_and_no_other_has() -> None:
     types = {
         line.split()[-1]
-        for name in ("network", "bucket", "lustre", "openzfs", "accounting", "capacity")
+        for name in ("network", "bucket", "lustre", "openzfs", "accounting", "capacity", "directory")
         for line in template(name).text.splitlines()
         if line.startswith("    Type: AWS::") and not line.endswith("::Id")
     }

@@ -218,3 +218,35 @@ def test_every_example_from_plan_to_down(
     named = [key for key in keys if key.split("-")[0] in ("bucket", "lustre", "openzfs", "accounting")]
     server.run("down", str(file), "--yes", *[word for key in named for word in ("--delete-data", key)])
     assert left(server, region) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.slurm
+def test_hyperpod_from_init_to_down(shared_server: Server, shared_head: Head, tmp_path: Path) -> None:
+    """Every verb on one cluster with Slurm on HyperPod; the controller is reached as SageMaker's nodes are."""
+    server, start = shared_server, tmp_path / "start.yaml"
+    server.run("init", "hyperpod-p5", "-o", str(start), "--name", "pod")
+    file = tmp_path / "pod.yaml"
+    file.write_text(f"{start.read_text()}{JOB.replace('QUEUE', 'train')}runs: {tmp_path / 'runs'}\n")
+    server.run("check", str(file))
+    spec, _ = resolve(load(file).spec)
+    region = spec.region or ""
+    prepare_account(server, spec)
+    server.run("plan", str(file), "-o", str(tmp_path / "plan"))
+    assert "make             HyperPod cluster pod" in server.run("up", str(file), "--dry-run")
+    assert left(server, region) == {}
+    for line in ("network: ready", "scripts: ready", "HyperPod cluster pod: creating"):
+        server.killed(line, "up", str(file), "--yes")
+    server.run("up", str(file), "--yes")
+    status = json.loads(server.run("status", str(file), "--json"))
+    assert (status["state"], status["queues"][0]["states"]) == ("running", {"running": 4})
+    assert "unchanged        HyperPod cluster pod" in server.run("up", str(file), "--yes")
+    shared_head.let_in("my-key", region)
+    assert "hello" in server.run("connect", str(file), "--", "echo", "hello")
+    goes_through_a_job(server, shared_head, file, spec)
+    assert "--target sagemaker-cluster:" in shared_head.sessions[-1]
+    server.killed("stack pod-hyperpod: removing", "down", str(file), "--yes")
+    assert "left: stack pod-lustre-fsx" in server.run("down", str(file), "--yes")
+    data = [word for key in ("bucket", "lustre-fsx", "openzfs-home", "accounting") for word in ("--delete-data", key)]
+    assert "nothing of pod is left" in server.run("down", str(file), "--yes", *data)
+    assert left(server, region) == {}

@@ -192,6 +192,8 @@ RUN git clone https://github.com/NVIDIA/apex && cd apex && git checkout {} && pi
 def test_img002_reads_the_start_point_of_a_branch(run) -> None:  # type: ignore[no-untyped-def]
     assert shown(run("Dockerfile", CLONE.format("-b patched 22.04.01"), "IMG002")) == []
     assert shown(run("Dockerfile", CLONE.format("-b patched 7b73b12361068a10b0f44844534613f252a5ea75"), "IMG002")) == []
+    inside = CLONE.replace("cd apex && git checkout", "git -C apex -c advice.detachedHead=false checkout")
+    assert shown(run("Dockerfile", inside.format("22.04.01"), "IMG002")) == []
     [finding] = run("Dockerfile", CLONE.format("-b v22.04"), "IMG002")
     assert "creates a branch" in finding.message
     [finding] = run("Dockerfile", CLONE.format("-b my-patches"), "IMG002")

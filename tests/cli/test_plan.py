@@ -119,6 +119,7 @@ def test_a_port_that_is_open_to_the_world_is_reported(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_leaves_the_earlier_plan_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from trainwright import folders
     from trainwright.errors import UserError
     from trainwright.platforms.plan import tree
     from trainwright.spec.load import load
@@ -126,7 +127,7 @@ def test_a_full_disk_leaves_the_earlier_plan_as_it_was(tmp_path: Path, monkeypat
     plan = tree.make_plan(load(EXAMPLE))
     tree.write(plan, tmp_path / "plan", {}, None)
     before = {path: path.read_bytes() for path in (tmp_path / "plan").rglob("*") if path.is_file()}
-    real, written = tree.write_text, []
+    real, written = folders.write_text, []
 
     def until_full(path: Path, text: str) -> None:
         if len(written) == 3:
@@ -134,7 +135,7 @@ def test_a_full_disk_leaves_the_earlier_plan_as_it_was(tmp_path: Path, monkeypat
         written.append(path)
         real(path, text)
 
-    monkeypatch.setattr(tree, "write_text", until_full)
+    monkeypatch.setattr(folders, "write_text", until_full)
     changed = tree.make_plan(load(EXAMPLE, ["queues.train.count=8"]))
     with pytest.raises(UserError, match="No space left"):
         tree.write(changed, tmp_path / "plan", {}, tree.earlier_files(tmp_path / "plan"))

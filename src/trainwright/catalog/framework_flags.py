@@ -16,7 +16,7 @@ from trainwright.catalog.tables import SHIPPED
 OPEN = frozenset({
     "hf-trainer", "trl-grpo", "fairseq", "neuronx-distributed", "neuronx-distributed-training", "bionemo", "verl",
     "bionemo-recipes", "paxml", "llm-foundry", "maxtext", "megatron-bridge", "reference-ddp", "torchtitan", "nemo1",
-    "neuronx-distributed-zero1", "deepspeed-json", "bionemo1",
+    "neuronx-distributed-zero1", "picotron-json", "deepspeed-json", "bionemo1",
 })  # fmt: skip
 # Options as `key=value` words, without dashes.
 KEYS = frozenset({

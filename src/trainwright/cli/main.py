@@ -47,6 +47,7 @@ VERBS: dict[str, str] = {
     "bench": "Measure collectives, devices, storage and loaders; judge them by what the hardware can do.",
     "lsp": "Check files while they are written: the language server for editors.",
     "schema": "Print the JSON schema of the spec, for editors.",
+    "image": "Write container images and machine images from one version set.",
     "recipes": "List the training jobs that come with Trainwright.",
     "catalog": "Look up instance types, accelerators, models and prices.",
 }

@@ -4,16 +4,31 @@ from __future__ import annotations
 
 from trainwright.catalog.families import Family, FrameworkImage, families, family, family_of
 from trainwright.errors import UserError
-from trainwright.recipes.load import recipe
+from trainwright.recipes.load import recipe as find_recipe
 
-__all__ = ["Family", "FrameworkImage", "families", "family", "family_of", "image_of_recipe"]
+__all__ = ["Family", "FrameworkImage", "choose", "families", "family", "family_of", "image_of_recipe"]
 
 OURS = "trainwright"
 
 
+def choose(recipe: str | None, family_name: str | None, framework: str | None) -> tuple[Family, FrameworkImage]:
+    """The family and framework that a user means: a recipe's, or those named; our trainer's without either."""
+    if recipe is not None:
+        if family_name or framework:
+            raise UserError(
+                "--for names the family and the framework already", fix="leave --family and --framework out"
+            )
+        return image_of_recipe(recipe)
+    if family_name is None:
+        holder = family_of(framework or OURS)
+        return holder, holder.framework(framework or OURS)
+    holder = family(family_name)
+    return holder, holder.framework(framework or next(iter(holder.frameworks)))
+
+
 def image_of_recipe(name: str) -> tuple[Family, FrameworkImage]:
     """The family and framework of a recipe; a recipe that is only a command states neither."""
-    trainer = recipe(name).trainer
+    trainer = find_recipe(name).trainer
     framework = OURS if trainer == "trainwright" else getattr(trainer, "framework", None)
     if framework is None:
         raise UserError(

@@ -24,12 +24,14 @@ from trainwright.train.parallel.plan import ParallelPlan
 if TYPE_CHECKING:
     from trainwright.jobs.resolved import ResolvedJob, Training
 
+PYTHON = "python3"
 Launcher = Literal["srun", "torchrun", "plain"]
 STARTS: dict[str, Launcher] = {"torchrun": "torchrun", "rank": "srun", "node": "plain", "ray": "plain"}
 # A place that carries the value of another one in the framework's own count.
 CARRIES = {
     "checkpoint_folder": "checkpoint", "decay_steps": "decay", "decay_fraction": "decay",
-    "train_samples": "steps", "warmup_samples": "warmup", "warmup_fraction": "warmup", "tokens_per_step": "samples", "local_batch": "samples", "accumulation": "samples",
+    "train_samples": "steps", "warmup_samples": "warmup", "warmup_fraction": "warmup",
+    "tokens_per_step": "samples", "local_batch": "samples", "accumulation": "samples",
     "dp": "replicate", "context_length": "sequence", **dict.fromkeys(SHAPE, "model"),
 }  # fmt: skip
 OF_SHELL = re.compile(r"\$(NODE_RANK|RANK|LOCAL_RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT)\b")
@@ -67,8 +69,9 @@ def launcher_of(recipe: Recipe | None) -> Launcher:
     return STARTS[known.start] if known else "torchrun"
 
 
-def framework_launch(job: ResolvedJob, folder: Path, code: Path) -> FrameworkLaunch:
-    """The command, files and environment of a job; `code` is where its files lie on the nodes."""
+def framework_launch(job: ResolvedJob, folder: Path, code: Path, python: str = PYTHON) -> FrameworkLaunch:
+    """The command, files and environment of a job; `code` is where its files lie on the nodes, `python` what they run
+    Python by."""
     recipe = job.recipe
     assert recipe is not None
     trainer = recipe.trainer
@@ -82,7 +85,7 @@ def framework_launch(job: ResolvedJob, folder: Path, code: Path) -> FrameworkLau
     if known.config:
         keys = {key: filled(value, here) for key, value in settings.file.items()}
         files[known.config] = config_text(known.config, {key: one for key, one in keys.items() if one is not None})
-    entry = [str(filled(word, here)) for word in trainer.entry or known.entry]
+    entry = [python if word == PYTHON else str(filled(word, here)) for word in trainer.entry or known.entry]
     options = [word for name, value in settings.options.items() for word in option_words(name, filled(value, here))]
     environment = tuple(
         EnvVar(name, str(filled(line.value, here)), line.why)

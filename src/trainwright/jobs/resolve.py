@@ -261,10 +261,11 @@ class JobResolver:
                     fix="name the Kubernetes Secret and the key in it, such as hugging-face/token",
                 )  # fmt: skip
         kind = self.job.kind or self.spec.kubernetes.kind
-        if self.spec.kubernetes.gang and kind in ("jobset", "trainjob"):
+        title = {"jobset": "JobSet", "trainjob": "TrainJob", "rayjob": "RayJob"}.get(kind, "")
+        if self.spec.kubernetes.gang and title:
             self.refuse(
                 "SPC004", *(("kind",) if self.job.kind else ()),
-                what=f"a {'JobSet' if kind == 'jobset' else 'TrainJob'} names no gang scheduler "
+                what=f"a {title} names no gang scheduler "
                 f"(`kubernetes: gang: {self.spec.kubernetes.gang}`)",
                 fix="let Kueue admit it as a whole: `kubernetes: {kueue: QUEUE}`, or use kind: pytorchjob",
             )  # fmt: skip

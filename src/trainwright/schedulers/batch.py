@@ -4,6 +4,7 @@ node's address that Batch gives it."""
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
 import json
 import re
@@ -180,12 +181,16 @@ def command(launch: Launch) -> str:
 
 
 def _write_files(launch: Launch) -> str:
-    """Shell words that write the configuration of a framework; base64 keeps every byte of it."""
+    """Shell words that write the files of a framework; compressed, since a job definition holds 24 KiB."""
     lines = []
     for path, text in launch.files:
-        folder, packed = shlex.quote(str(Path(path).parent)), base64.b64encode(text.encode()).decode()
-        lines.append(f"mkdir -p {folder} && printf %s {packed} | base64 -d > {shlex.quote(path)}")
+        folder, packed = shlex.quote(str(Path(path).parent)), _packed(text)
+        lines.append(f"mkdir -p {folder} && printf %s {packed} | base64 -d | gzip -d > {shlex.quote(path)}")
     return " && ".join(lines)
+
+
+def _packed(text: str) -> str:
+    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
 
 
 def _ranks(launch: Launch) -> str:

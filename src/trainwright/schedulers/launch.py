@@ -83,7 +83,7 @@ def framework_of(resolved: ResolvedJob, place: Place) -> FrameworkLaunch | None:
     """What the ranks of a known framework run; None for every other trainer."""
     if resolved.trainer != "foreign" or known_framework(resolved.recipe) is None:
         return None
-    return framework_launch(resolved, place.folder, framework_code(resolved, place))
+    return framework_launch(resolved, place.folder, framework_code(resolved, place), place.python)
 
 
 def _own_lines(resolved: ResolvedJob, place: Place, code: Path) -> list[EnvVar]:
@@ -91,9 +91,9 @@ def _own_lines(resolved: ResolvedJob, place: Place, code: Path) -> list[EnvVar]:
 
 
 def _checkpoints(resolved: ResolvedJob) -> list[EnvVar]:
-    """Where a script keeps its checkpoints, in its own words or in the job's."""
+    """Where a script or another trainer keeps its checkpoints, in its own words or in the job's."""
     stated = resolved.job.checkpoint.to if resolved.job.checkpoint else None
-    if resolved.trainer != "script" or not stated or CHECKPOINTS in resolved.job.env:
+    if resolved.trainer == "trainwright" or not stated or CHECKPOINTS in resolved.job.env:
         return []
     return [EnvVar(CHECKPOINTS, stated, "the job's `checkpoint: to`")]
 

@@ -10,9 +10,10 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from trainwright.spec.job import Job, JobKind
-from trainwright.spec.part import Part
+from trainwright.spec.part import Part, or_defaults
+from trainwright.spec.people import DirectoryField, User
 from trainwright.spec.units import Bytes
-from trainwright.spec.words import Folder, Host, Name, PublicKey, S3Address, SettingName, Word
+from trainwright.spec.words import Folder, Host, Name, S3Address, SettingName, Word
 
 PlatformName = Literal["parallelcluster", "eks", "batch", "hyperpod", "hyperpod-eks", "local", "slurm", "kubernetes"]
 
@@ -128,6 +129,12 @@ class Queue(Part):
     root_volume: Bytes | None = Field(None, description="Size of a node's root volume, such as 200GiB.")
     scripts: tuple[Script, ...] = Field((), description="Boot scripts of this queue's nodes, in order.")
     exclusive: bool = Field(True, description="A job has whole nodes to itself.")
+    provisioner: Literal["managed", "self-managed", "karpenter"] | None = Field(
+        None,
+        description="platform eks: what makes the nodes. managed: a managed node group; self-managed: a node group "
+        "that EKS does not repair or update; karpenter: nodes come with jobs and go when idle. Unset: karpenter for "
+        "`{min: 0, max: …}`, else managed.",
+    )
 
 
 class Lustre(Part):
@@ -260,13 +267,8 @@ class Accounting(Part):
     )
 
 
-def _or_defaults(value: Any) -> Any:
-    """`true` for all defaults, `false` for nothing."""
-    return {True: {}, False: None}.get(value, value) if isinstance(value, bool) else value
-
-
 AccountingField = Annotated[
-    Accounting | None, BeforeValidator(_or_defaults, json_schema_input_type=bool | Accounting | None)
+    Accounting | None, BeforeValidator(or_defaults, json_schema_input_type=bool | Accounting | None)
 ]
 
 
@@ -297,7 +299,7 @@ class Monitoring(Part):
 
 
 MonitoringField = Annotated[
-    Monitoring | None, BeforeValidator(_or_defaults, json_schema_input_type=bool | Monitoring | None)
+    Monitoring | None, BeforeValidator(or_defaults, json_schema_input_type=bool | Monitoring | None)
 ]
 
 
@@ -356,17 +358,6 @@ class HyperPod(Part):
         "hour) and connectivity (nodes together). Default: none.",
     )
     recovery: bool = Field(True, description="Reboot or replace a node that fails a health check.")
-    eks_cluster: Word | None = Field(
-        None, description="Platform hyperpod-eks: ARN of an existing EKS cluster. Default: the plan makes one."
-    )
-
-
-class User(Part):
-    """A person with an account on every node, under the same number everywhere."""
-
-    name: Annotated[str, Field(pattern=r"^[a-z_][a-z0-9_-]{0,31}$")] = Field(description="POSIX name of the user.")
-    uid: int = Field(ge=1001, le=60000, description="Number of the user and of the group of the same name.")
-    keys: tuple[PublicKey, ...] = Field((), description="Public ssh keys that may log in as the user.")
 
 
 class Spec(Part):
@@ -390,7 +381,10 @@ class Spec(Part):
     kubernetes: Kubernetes = Field(Kubernetes(), description="Platforms eks and hyperpod-eks: where jobs run.")
     batch: BatchService = Field(BatchService(), description="Platform batch: job queues and roles.")
     hyperpod: HyperPod = Field(HyperPod(), description="Platforms hyperpod and hyperpod-eks: care for nodes.")
-    users: tuple[User, ...] = Field((), description="Platform hyperpod: people with an account on every node.")
+    users: tuple[User, ...] = Field((), description="People with an account on every node.")
+    directory: DirectoryField = Field(
+        None, description="Where nodes look users up: true makes an LDAP server with `users`, or an existing directory."
+    )
     runs: Word | None = Field(
         None, description="Folder of the cluster that run folders go to. Default: trainwright/runs on shared storage."
     )

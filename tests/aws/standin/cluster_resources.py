@@ -22,6 +22,9 @@ recorded("AWS::CloudWatch::CompositeAlarm", Arn=_arn("cloudwatch"))
 recorded("AWS::CloudWatch::Dashboard")
 recorded("AWS::Logs::MetricFilter")
 recorded("AWS::IAM::Policy")
+recorded("AWS::SQS::Queue", Arn=_arn("sqs"), QueueName=lambda physical, at: physical)
+recorded("AWS::SQS::QueuePolicy")
+recorded("AWS::Events::Rule", Arn=_arn("events"))
 recorded("AWS::IAM::ManagedPolicy")
 recorded("AWS::IAM::InstanceProfile", seconds=60.0, Arn=_arn("iam"))
 recorded("AWS::Route53::HostedZone", seconds=60.0)
@@ -151,6 +154,7 @@ def terminate(at: Place, ids: list[str]) -> None:
             ec2.delete_network_interface(NetworkInterfaceId=card["NetworkInterfaceId"])
 
 
+recorded("AWS::SSM::Association", seconds=120.0)
 _register("AWS::EC2::Instance", _instance, lambda physical, props, at: terminate(at, [physical]), seconds=60.0)
 
 

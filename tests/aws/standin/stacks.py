@@ -11,7 +11,9 @@ from typing import Any
 from standin import cluster_resources, database_resources  # noqa: F401  # adds its types
 from standin.batch import Batch
 from standin.clock import Clock
+from standin.eks import Eks
 from standin.fsx import Fsx
+from standin.hyperpod import PodCluster
 from standin.resources import HANDLERS, Place
 from standin.template import Scope, TemplateError, parameters, parse, waves
 
@@ -89,6 +91,8 @@ class Region:
         self.heads: dict[str, Place] = {}  # cluster -> its head node, which starts and stops nodes
         self._managed = clock.now()
         self._moment = clock.now()
+        self.hyperpod: dict[str, PodCluster] = {}  # by name
+        self.eks = Eks()
         self.batch = Batch(name, ACCOUNT, lambda: self._moment, clock.takes)
         self._zones: list[str] = []
 

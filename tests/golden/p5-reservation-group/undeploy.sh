@@ -92,6 +92,7 @@ keep() {
 }
 
 left=0
+remove directory
 keep lustre-fsx
 keep bucket
 if [ "$left" -eq 0 ]; then remove network; else echo "kept: $cluster-network (the stacks above use it)" >&2; fi

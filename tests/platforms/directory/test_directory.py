@@ -77,7 +77,7 @@ def test_a_user_of_the_directory_signs_in_and_runs_a_job(work: Path) -> None:
     plan = {
         "server": commands(**stack, Users=json.dumps({"ada": {"uid": 10001, "keys": [key]}})),
         "server_later": commands(**stack, Users=json.dumps({"grace": {"uid": 10002, "keys": []}})),
-        "join": join_script(access, "us-east-1", sssd=True),
+        "join": join_script(access, "us-east-1"),
     }
     (work / "plan.json").write_text(json.dumps(plan))
     (work / "cluster.yaml").write_text(CLUSTER)

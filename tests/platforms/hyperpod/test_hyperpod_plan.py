@@ -43,7 +43,14 @@ def template(plan: ClusterPlan) -> dict[str, Any]:
 
 
 def properties(plan: ClusterPlan) -> dict[str, Any]:
-    return template(plan)["Resources"]["Cluster"]["Properties"]
+    """As CloudFormation hands them to SageMaker: the ARN of the EKS cluster put together."""
+    found = template(plan)["Resources"]["Cluster"]["Properties"]
+    if plan.spec.platform == "hyperpod-eks":
+        arn = found["Orchestrator"]["Eks"]["ClusterArn"]["Fn::Sub"]
+        for name, value in {"Partition": "aws", "Region": "us-east-2", "AccountId": "111122223333"}.items():
+            arn = arn.replace(f"${{AWS::{name}}}", value)
+        found["Orchestrator"]["Eks"]["ClusterArn"] = arn
+    return found
 
 
 def groups(plan: ClusterPlan) -> dict[str, dict[str, Any]]:
@@ -94,6 +101,31 @@ def test_groups_follow_the_queues() -> None:
     assert "OnStartDeepHealthChecks" not in groups(many)["cpu"], "there is no accelerator to check"
 
 
+def test_on_eks_the_nodes_are_hyperpods_and_jobs_ask_for_healthy_ones() -> None:
+    plan = plan_of(ROOT / "examples/hyperpod-eks-p5.yaml")
+    assert properties(plan)["Orchestrator"] == {
+        "Eks": {"ClusterArn": "arn:aws:eks:us-east-2:111122223333:cluster/hyperpod-eks-p5"}
+    }
+    eks = yaml.safe_load(plan.files["cluster.yaml"])
+    assert [group["name"] for group in eks["managedNodeGroups"]] == ["system"]
+    assert groups(plan)["train"]["KubernetesConfig"]["Labels"] == {"trainwright/queue": "train"}
+    queues = list(yaml.safe_load_all(plan.files["kubernetes/queues.yaml"]))
+    assert queues[0]["spec"]["nodeLabels"] == groups(plan)["train"]["KubernetesConfig"]["Labels"]
+    job = yaml.safe_load(plan.files["jobs/pretrain.yaml"])
+    assert job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == queues[2]["metadata"]["name"]
+    assert job["metadata"]["annotations"]["sagemaker.amazonaws.com/enable-job-auto-resume"] == "true"
+    pod = job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]
+    assert pod["nodeSelector"] == {
+        "node.kubernetes.io/instance-type": "ml.p5.48xlarge",
+        "sagemaker.amazonaws.com/node-health-status": "Schedulable",
+        "sagemaker.amazonaws.com/deep-health-check-status": "Passed",
+    }
+    charts = json.loads(plan.files["charts.json"])
+    assert [chart["name"] for chart in charts] == ["hyperpod-dependencies", "kueue"], "one set of device plugins"
+    deploy = plan.files["deploy.sh"]
+    assert deploy.index("install_chart hyperpod-dependencies") < deploy.index("stack $cluster-hyperpod")
+
+
 def test_provisioning_parameters_name_every_group_once() -> None:
     plan = plan_of(ROOT / "examples/hyperpod-p5.yaml", tuple(MANY))
     parameters = json.loads(plan.files["lifecycle/provisioning_parameters.json"])
@@ -138,7 +170,7 @@ def test_the_plan_says_what_a_change_does_to_a_cluster_that_is_up(change: str, e
         ({"queues": "[{name: q, instance: p5.48xlarge, count: 2, placement: true}]"}, "places nodes by itself"),
         ({"platform": "parallelcluster",
           "queues": f"[{{name: q, instance: p5.48xlarge, count: 2, capacity: {{plan: '{PLAN}'}}}}]"}, "only HyperPod"),
-        ({"platform": "parallelcluster", "users": "[{name: a, uid: 5001}]"}, "on HyperPod's nodes only"),
+        ({"platform": "parallelcluster", "users": "[{name: a, uid: 5001}]"}, "makes no accounts by itself"),
         ({"storage": "[{mount: /a, ebs: {capacity: 100GiB}}]"}, "share no volume"),
         ({"storage": "[{mount: /a, efs: {}}]"}, "makes no EFS"),
         ({"software": "{os: alinux2023}"}, "no 'alinux2023'"),

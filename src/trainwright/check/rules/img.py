@@ -97,7 +97,10 @@ def _clones(script: ShellScript) -> Iterator[Problem]:
 
 
 def _verb(command: Command) -> str:
-    words = [word.value for word in command.words[1:] if not word.value.startswith("-")]
+    """`checkout` of `git -C folder -c key=value checkout v1`."""
+    words = [word.value for word in command.words[1:]]
+    while words and words[0].startswith("-"):
+        words = words[2:] if words[0] in ("-C", "-c") else words[1:]
     return words[0] if words else ""
 
 

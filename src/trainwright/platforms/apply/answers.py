@@ -47,4 +47,7 @@ def place_of(account: Account, plan: ClusterPlan) -> Place:
 
 
 def _planned(plan: ClusterPlan) -> str:
+    """The zone of a planned network; empty where its nodes may be in several."""
+    if plan.spec.network.zones > 1:
+        return ""
     return next((stack.parameters.get("Zone1", "") for stack in plan.stacks if stack.key == "network"), "")

@@ -70,7 +70,7 @@ def _zone(account: Account, spec: Spec, place: Place) -> Iterator[Answer]:
 
 
 def _offerings(account: Account, spec: Spec, at: Place) -> Iterator[Answer]:
-    heads = {str(spec.head.instance)} if spec.platform == "parallelcluster" else set()
+    heads = {str(spec.head.instance)} if spec.platform in ("parallelcluster", "hyperpod") else set()
     wanted = {str(queue.instance) for queue in spec.queues} | heads
     kind, place = ("availability-zone-id", at.id) if at.id else ("region", account.region)
     filters = [{"Name": "instance-type", "Values": sorted(wanted)}, {"Name": "location", "Values": [place]}]
@@ -87,6 +87,10 @@ def _offerings(account: Account, spec: Spec, at: Place) -> Iterator[Answer]:
 
 def _quotas(account: Account, spec: Spec) -> Iterator[Answer]:
     needed: dict[str, int] = {}
+    if spec.platform in ("hyperpod", "hyperpod-eks"):
+        names = ", ".join(f"ml.{queue.instance} for cluster usage" for queue in spec.queues)
+        yield Answer("quota", "skip", f"SageMaker's quotas have no codes that are known here: look at {names}")
+        return
     for queue in spec.queues:
         if queue.capacity.kind in ("block", "spot") or queue.count is None or queue.instance is None:
             continue

@@ -35,7 +35,7 @@ def cluster_file(setting: Setting, ids: Ids, role: str, source: str, groups: lis
         "NodeRecovery": _recovery(spec.hyperpod.recovery),
         **({"NodeProvisioningMode": Why("Continuous", _WHY_CONTINUOUS)} if continuous else {}),
         "InstanceGroups": [{**group, **common} for group in groups],
-        "Tags": [{"Key": k, "Value": v} for k, v in {**spec.tags, "trainwright:cluster": spec.name}.items()],
+        "Tags": [{"Key": key, "Value": value} for key, value in _tags(setting).items()],
     }
     return {
         "AWSTemplateFormatVersion": "2010-09-09",
@@ -48,6 +48,13 @@ def cluster_file(setting: Setting, ids: Ids, role: str, source: str, groups: lis
 
 
 _WHY_CONTINUOUS = "nodes join as they come: the cluster is in service with the least count and fills up by itself"
+
+
+def _tags(setting: Setting) -> dict[str, str]:
+    """The key pair is among them: HyperPod does not know it, and `connect` wants it."""
+    spec = setting.spec
+    key = {"trainwright:key": spec.head.key} if spec.head.key else {}
+    return {**spec.tags, "trainwright:cluster": spec.name, **key}
 
 
 def _recovery(on: bool) -> Why:

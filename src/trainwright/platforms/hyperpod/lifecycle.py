@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from trainwright.jobs.runtime import managed_runtime, shared_root
+from trainwright.platforms.directory.join import join_script
 from trainwright.platforms.hyperpod.cluster_file import CONTROLLER, ENTRY
 from trainwright.platforms.parallelcluster.boot import COMPLETIONS, pins
 from trainwright.platforms.parallelcluster.boot import HERE as PARALLELCLUSTER
@@ -89,6 +90,9 @@ def lifecycle_steps(setting: Setting, ids: Ids, stacks: tuple[StackPlan, ...]) -
     if spec.storage:
         steps.append(LifecycleStep("storage.sh", _storage(spec, ids, stacks), "file systems, now and at every boot"))
     steps.append(LifecycleStep("users.sh", _users(spec), "accounts under the same numbers on every node"))
+    if ids.directory is not None:
+        text = join_script(ids.directory, spec.region or "")
+        steps.append(LifecycleStep("directory.sh", text, "users and their ssh keys from the directory"))
     if "docker" in runtimes:
         text = _render("docker.sh.j2", scratch=scratch, os=spec.software.os, pins=pins()["docker"])
         steps.append(LifecycleStep("docker.sh", text, "containers by docker"))
@@ -125,7 +129,12 @@ def _mount(item: Storage, ids: Ids, stacks: dict[str, StackPlan]) -> dict[str, s
 def _users(spec: Spec) -> str:
     shared = any(item.mount == "/home" for item in spec.storage)
     homes = "/home" if shared else f"{shared_root(spec).removesuffix('/trainwright')}/home"
-    return _render("users.sh.j2", users=[user.model_dump() for user in spec.users], homes=homes, head_key=spec.head.key)
+    return _render(
+        "users.sh.j2",
+        users=[] if spec.directory else [user.model_dump() for user in spec.users],
+        homes=homes,
+        head_key=spec.head.key,
+    )
 
 
 def _slurm(spec: Spec, ids: Ids) -> str:

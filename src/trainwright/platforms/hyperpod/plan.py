@@ -49,6 +49,7 @@ def role_stack(setting: Setting, wiring: Wiring, orchestrator: str) -> StackPlan
         "Bucket": str(wiring.ids.bucket),
         "Orchestrator": orchestrator,
         **({"Secret": wiring.ids.database["secret"]} if wiring.ids.database else {}),
+        **({"DirectorySecret": wiring.ids.directory.secret} if wiring.ids.directory else {}),
         **({"ReadBuckets": ",".join(reads)} if reads else {}),
         **({"WriteBuckets": ",".join(written)} if written else {}),
         **({"RemoteWrite": "true"} if spec.monitoring and spec.monitoring.remote_write else {}),
@@ -70,11 +71,11 @@ def hyperpod_files(setting: Setting, source: str, wiring: Wiring) -> HyperPodFil
     files |= ship.texts if ship else {}
     keys = {f"{FOLDER}/{name}": f"{folder}/{name}" for name in sorted(scripts)} | (ship.keys if ship else {})
     archives = ship.archives if ship else {}
-    files |= _deploy_scripts(setting, wiring.stacks, _uploads(files, archives, keys))
+    files |= _deploy_scripts(setting, wiring.stacks, uploads_of(files, archives, keys))
     return HyperPodFiles(files, keys, archives, ship.code if ship else "")
 
 
-def _uploads(
+def uploads_of(
     files: Mapping[str, str], archives: Mapping[str, bytes], keys: Mapping[str, str]
 ) -> list[tuple[str, str, str]]:
     """(file, checksum as planned, place in the bucket)."""

@@ -39,7 +39,7 @@ class ParallelClusterPlatform(DeployedSlurm):
             way = way_to(spec.name, spec)
             way.keep()
             host = way.alias
-        return _with_path(super().scheduler(spec, job, host))
+        return with_path(super().scheduler(spec, job, host))
 
     def preview(self, spec: Spec, job: Job, host: str = "") -> SlurmScheduler:
         scheduler = super().scheduler(spec, job, host)
@@ -50,7 +50,7 @@ class ParallelClusterPlatform(DeployedSlurm):
             from trainwright.platforms.parallelcluster.reach import alias_of
 
             host = alias_of(cluster) if own_config(alias_of(cluster)).is_file() else ""
-        return _with_path(super().scheduler_again(cluster, host, at))
+        return with_path(super().scheduler_again(cluster, host, at))
 
     def build(self, plan: ClusterPlan, account: Account, force: bool, say: Say) -> Build:
         from trainwright.platforms.parallelcluster.apply.build import ParallelClusterBuild
@@ -75,12 +75,13 @@ class ParallelClusterPlatform(DeployedSlurm):
         return shell_command(way_to(name, spec), (), terminal=True), {}
 
 
-def is_node_of(cluster: str) -> bool:
+def is_node_of(cluster: str, configuration: Path | None = None) -> bool:
     """Whether this machine is a node of that cluster, which has its Slurm at hand. Another machine may have a Slurm
-    too, of its own."""
-    if not shutil.which("sbatch") or not CONFIGURATION.is_file():
+    too, of its own. `configuration`: the file that says so on a node; ParallelCluster's where none is given."""
+    file = configuration or CONFIGURATION
+    if not shutil.which("sbatch") or not file.is_file():
         return False
-    named = re.search(r"^stack_name=(\S+)$", CONFIGURATION.read_text(encoding="utf-8"), re.MULTILINE)
+    named = re.search(r"^stack_name=(\S+)$", file.read_text(encoding="utf-8"), re.MULTILINE)
     return named is None or named[1] == cluster
 
 
@@ -90,7 +91,7 @@ def slurm_on_head(cluster: str, region: str, opened: bool) -> SlurmScheduler:
         return SlurmScheduler(Shell(), cluster)
     way = way_to(cluster, None, region, opened or None)
     way.keep()
-    return _with_path(SlurmScheduler(Shell(host=way.alias), cluster, python="python3"))
+    return with_path(SlurmScheduler(Shell(host=way.alias), cluster, python="python3"))
 
 
 def way_to(name: str, spec: Spec | None, region: str | None = None, direct: bool | None = None) -> Way:
@@ -111,7 +112,8 @@ def way_to(name: str, spec: Spec | None, region: str | None = None, direct: bool
     return Way(head, direct, str(identity) if head.key and identity.is_file() else "")
 
 
-def _with_path(scheduler: SlurmScheduler) -> SlurmScheduler:
+def with_path(scheduler: SlurmScheduler) -> SlurmScheduler:
+    """The scheduler with Slurm on its path, where it is reached over ssh."""
     if not scheduler.shell.remote:
         return scheduler
     return replace(scheduler, shell=replace(scheduler.shell, env=(("PATH", PATH),)))

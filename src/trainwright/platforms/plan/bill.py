@@ -20,6 +20,7 @@ from trainwright.platforms.wiring import StackPlan, deployment
 from trainwright.spec.model import Queue, Storage
 
 HYPERPOD = ("hyperpod", "hyperpod-eks")
+DIRECTORY_SERVER = "t3.micro"
 _PRICE_KIND = {"spot": "spot", "block": "capacity-block"}
 
 
@@ -96,10 +97,7 @@ class Bill:
 def bill(setting: Setting, stacks: tuple[StackPlan, ...]) -> Bill:
     """The bill of a cluster and the stacks around it."""
     region = setting.spec.region or ""
-    has_eks = setting.spec.platform == "eks" or (
-        setting.spec.platform == "hyperpod-eks" and setting.spec.hyperpod.eks_cluster is None
-    )
-    lines = _control_plane(region) if has_eks else []
+    lines = _control_plane(region) if setting.spec.platform in ("eks", "hyperpod-eks") else []
     if setting.spec.head.instance:
         lines = _head(setting, region)
     for queue in setting.spec.queues:
@@ -224,6 +222,10 @@ def _stack(stack: StackPlan, region: str) -> list[Line]:
         listed = unit_price("aurora/acu-hour", region)
         what, note = "Aurora, 0.5 ACU at rest", "up to 4 ACU at work"
         return [Line("accounting", what, 1, 1, listed.usd / 2, listed.date, note)]
+    if stack.template == "directory":
+        server = price(DIRECTORY_SERVER, region)
+        usd, day = (server.usd_hour, server.date) if server else (None, "")
+        return [Line("directory", DIRECTORY_SERVER, 1, 1, usd, day, "" if server else "about a cent an hour")]
     return []
 
 

@@ -3,20 +3,17 @@ price. Made in memory first, so that a mistake leaves nothing half written."""
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from trainwright import __version__
+from trainwright import __version__, folders
 from trainwright.check.finding import Finding
 from trainwright.check.gate import require_clean
 from trainwright.errors import UserError
-from trainwright.files import write_text
+from trainwright.folders import digests, write_folder
 from trainwright.jobs.resolve import resolve_jobs
 from trainwright.jobs.resolved import ResolvedJob
 from trainwright.platforms.annotated import to_yaml
@@ -27,12 +24,10 @@ from trainwright.platforms.zones import Offers, choose_zones, zone_doubts
 from trainwright.spec.defaults import Default, resolve
 from trainwright.spec.load import LoadedSpec
 from trainwright.spec.model import Spec
-from trainwright.spec.source import read_text
 from trainwright.stacks.library import template
 
-PLANNED = ("parallelcluster", "eks", "batch", "hyperpod", "local")
+PLANNED = ("parallelcluster", "eks", "batch", "hyperpod", "hyperpod-eks", "local")
 RECORD = "plan.json"
-ARCHIVE = ".zip"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +45,7 @@ class ClusterPlan:
     jobs: tuple[ResolvedJob, ...] = ()
     findings: tuple[Finding, ...] = ()  # what `check` says about the spec; no errors
     notes: tuple[str, ...] = ()  # what a user should know before it is built
+    own_stacks: tuple[StackPlan, ...] = ()  # EKS without eksctl: what takes the place of its cluster.yaml
 
     def content(self, name: str) -> bytes:
         """The bytes of a file of the plan."""
@@ -71,7 +67,10 @@ def make_plan(loaded: LoadedSpec, offers: Offers | None = None) -> ClusterPlan:
     source = Path(loaded.path).name
     if spec.platform == "local":
         return ClusterPlan(spec, source, defaults, (), {}, Bill("", ()), {}, {}, jobs, findings)
-    planners = {"parallelcluster": _parallelcluster, "eks": _eks, "batch": _batch, "hyperpod": _hyperpod}
+    planners = {
+        "parallelcluster": _parallelcluster, "eks": _eks, "batch": _batch, "hyperpod": _hyperpod,
+        "hyperpod-eks": _hyperpod_eks,
+    }  # fmt: skip
     return replace(planners[spec.platform](Setting(spec, offers), source, defaults, jobs), findings=findings)
 
 
@@ -117,10 +116,16 @@ def _zone(setting: Setting, count: int) -> tuple[list[Default], tuple[str, ...]]
 
 
 def _eks(setting: Setting, source: str, defaults: tuple[Default, ...], jobs: tuple[ResolvedJob, ...]) -> ClusterPlan:
+    from trainwright.platforms.eks.own_stacks import own_stacks
     from trainwright.platforms.eks.plan import eks_files, eks_wiring
 
     wiring = eks_wiring(setting)
-    return _of_containers(setting, source, defaults, jobs, wiring, eks_files(setting, source, wiring))
+    own = own_stacks(setting, wiring)
+    files = eks_files(setting, source, wiring)
+    for stack in own:
+        made = _stack_files(stack, setting.spec)
+        files |= {name.replace("stacks/", "without-eksctl/"): text for name, text in made.items()}
+    return replace(_of_containers(setting, source, defaults, jobs, wiring, files), own_stacks=own)
 
 
 def _batch(setting: Setting, source: str, defaults: tuple[Default, ...], jobs: tuple[ResolvedJob, ...]) -> ClusterPlan:
@@ -169,6 +174,17 @@ def _hyperpod(
     )  # fmt: skip
 
 
+def _hyperpod_eks(
+    setting: Setting, source: str, defaults: tuple[Default, ...], jobs: tuple[ResolvedJob, ...]
+) -> ClusterPlan:
+    from trainwright.platforms.hyperpod.eks_plan import hyperpod_eks_files, hyperpod_eks_wiring
+
+    wiring = hyperpod_eks_wiring(setting)
+    made = hyperpod_eks_files(setting, source, wiring)
+    plan = _of_containers(setting, source, defaults, jobs, wiring, made.files)
+    return replace(plan, scripts=made.keys)
+
+
 def _stack_files(stack: StackPlan, spec: Spec) -> dict[str, str]:
     check_parameters(stack)
     parameters = [{"ParameterKey": k, "ParameterValue": v} for k, v in stack.parameters.items()]
@@ -200,13 +216,8 @@ def record(plan: ClusterPlan, files: Mapping[str, str]) -> dict[str, Any]:
         "scripts": dict(plan.scripts),
         "price": _price(plan.bill),
         "defaults": [{"path": d.path, "value": d.value, "why": d.why} for d in plan.defaults],
-        "files": dict(sorted({name: _digest(text.encode()) for name, text in files.items()}.items()))
-        | {name: _digest(content) for name, content in plan.archives.items()},
+        "files": digests(files, plan.archives),
     }
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
 
 
 def _price(found: Bill) -> dict[str, Any]:
@@ -235,17 +246,7 @@ def _price(found: Bill) -> dict[str, Any]:
 def earlier_files(folder: Path) -> dict[str, str] | None:
     """The text files of the plan that stands in a folder; None when the folder is new. Anything else is not
     overwritten."""
-    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
-        return None
-    listed = folder / RECORD
-    if not listed.is_file():
-        raise UserError(f"{folder} is not empty and holds no plan", fix="name another folder with -o")
-    try:
-        names = list(json.loads(read_text(listed))["files"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{listed} is not a plan's record: {error}", fix="name another folder with -o") from error
-    paths = {name: _inside(folder, name) for name in names if not name.endswith(ARCHIVE)}
-    return {name: read_text(path) for name, path in paths.items() if path.is_file()}
+    return folders.earlier_files(folder, RECORD, "plan", "-o")
 
 
 def write(
@@ -254,39 +255,5 @@ def write(
     """Write the plan's files and `extra` ones, remove those of the earlier plan that are gone; returns the record."""
     files = {**plan.files, **extra}
     facts = record(plan, files)
-    texts = {**files, RECORD: json.dumps(facts, indent=2) + "\n"}
-    names = [*texts, *plan.archives]
-    for name in names:
-        _inside(folder, name)
-    aside = folder.with_name(f".{folder.name}.{os.urandom(4).hex()}")
-    try:
-        for name, text in texts.items():
-            write_text(aside / name, text)
-            (aside / name).chmod(0o755 if name.endswith((".sh", ".sbatch")) else 0o644)
-        for name, content in plan.archives.items():
-            (aside / name).parent.mkdir(parents=True, exist_ok=True)
-            (aside / name).write_bytes(content)
-        _put_in_place(aside, folder, names, sorted(set(earlier or {}) - set(files)))
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
+    write_folder(folder, files, plan.archives, RECORD, facts, earlier, "-o")
     return facts
-
-
-def _put_in_place(aside: Path, folder: Path, names: list[str], gone: list[str]) -> None:
-    """Move a plan that was written whole to its folder: a full disk before this leaves the earlier plan as it was."""
-    if not folder.exists():
-        aside.rename(folder)
-        return
-    for name in names:
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (aside / name).replace(folder / name)
-    for name in gone:
-        _inside(folder, name).unlink(missing_ok=True)
-
-
-def _inside(folder: Path, name: str) -> Path:
-    """The path of a plan's file; a record that names one outside its folder was not written by us."""
-    path = folder / name
-    if not path.resolve().is_relative_to(folder.resolve()):
-        raise UserError(f"{folder / RECORD} names a file outside the plan: {name}", fix="name another folder with -o")
-    return path

@@ -36,15 +36,15 @@ def main() -> None:
 
     import deepspeed
     import torch
-    import torch._dynamo  # before zero.Init, whose replacement of tensor constructors it would refuse
+    from transformers.integrations import HfDeepSpeedConfig
 
     gpu = torch.cuda.is_available()
     if not gpu:  # gloo does its work; to build it takes a compiler and a minute
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     deepspeed.init_distributed("nccl" if gpu else "gloo")
     settings = config(given, gpu)
-    with deepspeed.zero.Init(config_dict_or_path=settings, enabled=given.zero_stage == 3):
-        model = hf_models.new_model(given)
+    _sharded = HfDeepSpeedConfig(settings) if given.zero_stage == 3 else None  # while it lives, models are born sharded
+    model = hf_models.new_model(given)
     engine, optimizer, _, _ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=settings)
     texts = [str(row["text"]) for row in rows(given.data, "stdlib")]
     data = hf_models.sequences(texts, hf_models.tokenizer(given.model), given.sequence)

@@ -33,6 +33,7 @@ def main() -> None:
     )
     trainer.teacher = hf_models.causal_model(given.teacher).to(trainer.args.device).eval().requires_grad_(False)
     trainer.temperature, trainer.alpha = given.temperature, given.alpha
+    trainer.model_accepts_loss_kwargs = False  # the loss is a mean: the Trainer divides by the micro batches of a step
     hf_training.train(trainer)
 
 

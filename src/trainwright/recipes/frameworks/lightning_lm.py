@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import hf_models
@@ -17,15 +18,10 @@ def main() -> None:
 
     import lightning
     import torch
-    from lightning.pytorch.callbacks import ModelCheckpoint
     from lightning.pytorch.plugins.environments import TorchElasticEnvironment
 
     here = run.place()
     gpu = torch.cuda.is_available()
-    saving = ModelCheckpoint(
-        dirpath=given.checkpoint, every_n_train_steps=min(given.checkpoint_steps, given.steps), save_top_k=-1,
-        save_last="link", filename="step-{step}", auto_insert_metric_name=False,
-    )  # fmt: skip
     trainer = lightning.Trainer(
         accelerator="gpu" if gpu else "cpu",
         devices=here.local_world_size,
@@ -36,7 +32,7 @@ def main() -> None:
         accumulate_grad_batches=given.accumulate,
         gradient_clip_val=given.clip,
         precision="bf16-mixed" if given.precision == "bf16" else "32-true",
-        callbacks=[saving],
+        enable_checkpointing=False,  # the module saves, after the same step on every rank
         logger=False,
         use_distributed_sampler=False,
         enable_progress_bar=False,
@@ -44,9 +40,10 @@ def main() -> None:
     )
     texts = [str(row["text"]) for row in rows(given.data, "stdlib")]
     data = hf_models.sequences(texts, hf_models.tokenizer(given.model), given.sequence)
-    last = given.checkpoint / "last.ckpt"
+    steps = saved_steps(given.checkpoint)
     module = module_of(given)
-    trainer.fit(module, Batches(data, given, module), ckpt_path=str(last) if last.exists() else None)
+    newest = str(given.checkpoint / f"step-{steps[-1]}.ckpt") if steps else None
+    trainer.fit(module, Batches(data, given, module), ckpt_path=newest)
     if trainer.global_step < given.steps:
         run.exit_saved()
     run.finish(trainer.global_step)
@@ -65,6 +62,18 @@ class Batches:
             mine = samples_of(step, len(self.data), self.given)
             for start in range(0, len(mine), self.given.micro_batch):
                 yield torch.tensor([self.data[i]["input_ids"] for i in mine[start : start + self.given.micro_batch]])
+
+
+def saved_steps(folder: Path) -> list[int]:
+    return sorted(int(path.stem.removeprefix("step-")) for path in folder.glob("step-*.ckpt"))
+
+
+def save(trainer: Any, given: Any) -> None:
+    """Lightning writes the file whole or not at all; the oldest ones go."""
+    trainer.save_checkpoint(given.checkpoint / f"step-{trainer.global_step}.ckpt")
+    if trainer.is_global_zero:
+        for old in saved_steps(given.checkpoint)[: -given.keep]:
+            (given.checkpoint / f"step-{old}.ckpt").unlink()
 
 
 def module_of(given: Any) -> Any:
@@ -95,9 +104,10 @@ def module_of(given: Any) -> Any:
             loss = self.trainer.strategy.reduce(torch.stack(self.losses).mean(), reduce_op="mean").item()
             self.losses.clear()
             run.progress(self.trainer.global_step, loss, total=given.steps)
-            if run.should_stop():
-                self.trainer.save_checkpoint(given.checkpoint / f"step-{self.trainer.global_step}.ckpt")
-                self.trainer.should_stop = True
+            step, stop = self.trainer.global_step, run.should_stop()
+            if stop or step % given.checkpoint_steps == 0 or step == given.steps:
+                save(self.trainer, given)
+            self.trainer.should_stop = self.trainer.should_stop or stop
 
     return Module()
 

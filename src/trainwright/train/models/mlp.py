@@ -20,6 +20,7 @@ def gelu_tanh(x: Tensor) -> Tensor:
     return (wide * torch.sigmoid(2 * math.sqrt(2 / math.pi) * (wide + 0.044715 * wide**3))).to(x.dtype)
 
 
+CLAMP, CLAMPED_SLOPE = 7.0, 1.702  # of GPT-OSS
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "swiglu": F.silu,
     "geglu": gelu_tanh,
@@ -27,6 +28,20 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu-tanh": gelu_tanh,
     "relu": F.relu,
 }
+
+
+def clamped_swiglu(gate: Tensor, up: Tensor) -> Tensor:
+    """GPT-OSS: a SwiGLU of bounded inputs, whose other factor is around 1."""
+    gate = gate.clamp(max=CLAMP)
+    return gate * torch.sigmoid(CLAMPED_SLOPE * gate) * (up.clamp(-CLAMP, CLAMP) + 1)
+
+
+def gated(activation: str) -> Callable[[Tensor, Tensor], Tensor]:
+    """What a gated MLP makes of its gate and its up projection."""
+    if activation == "swiglu-clamped":
+        return clamped_swiglu
+    bend = ACTIVATIONS[activation]
+    return lambda gate, up: bend(gate) * up
 
 
 class Linear(nn.Linear):
@@ -45,9 +60,9 @@ class MLP(nn.Module):
         self.gate = Linear(shape.hidden, shape.ffn, bias=bias) if shape.gated else None
         self.up = Linear(shape.hidden, shape.ffn, bias=bias)
         self.down = Linear(shape.ffn, shape.hidden, bias=bias)
-        self.activation = ACTIVATIONS[shape.activation]
+        self.bend: Callable[..., Tensor] = gated(shape.activation) if shape.gated else ACTIVATIONS[shape.activation]
 
     def forward(self, x: Tensor) -> Tensor:
         if self.gate is None:
-            return self.down(self.activation(self.up(x)))
-        return self.down(self.activation(self.gate(x)) * self.up(x))
+            return self.down(self.bend(self.up(x)))
+        return self.down(self.bend(self.gate(x), self.up(x)))
