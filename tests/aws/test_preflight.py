@@ -42,7 +42,17 @@ def asked(cloud: Cloud, question: str) -> list[Answer]:
 def test_an_account_that_has_all_of_it(cloud: Cloud, tmp_path: Path) -> None:
     made = prepared(cloud, tmp_path)
     assert {answer.verdict for answer in made.answers} == {"pass"}, made.answers
-    expected = {"credentials", "zone", "offering", "quota", "reservation", "bucket", "file systems", "image"}
+    expected = {
+        "credentials",
+        "zone",
+        "offering",
+        "quota",
+        "reservation",
+        "bucket",
+        "file systems",
+        "image",
+        "pcluster",
+    }
     assert {answer.question for answer in made.answers} == expected
 
 

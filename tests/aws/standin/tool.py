@@ -98,6 +98,9 @@ class StandInTool:
     def __init__(self, account: Account) -> None:
         self.account = account
 
+    def ready(self) -> None:
+        pass
+
     def create(self, name: str, config: str) -> None:
         client = self.account.client("cloudformation")
         parameters = self._upload(name, config)

@@ -13,9 +13,10 @@ from trainwright.platforms.apply.preflight import Question
 from trainwright.platforms.apply.stack_steps import failed
 from trainwright.platforms.apply.steps import BuildFailed, Step
 from trainwright.platforms.apply.uploads import Uploads
-from trainwright.platforms.parallelcluster.apply.cluster_steps import ClusterUp, Tool, deployed_config
+from trainwright.platforms.parallelcluster.apply.cluster_steps import ClusterUp, Tool, ToolUp, deployed_config
 from trainwright.platforms.parallelcluster.apply.image import images
 from trainwright.platforms.parallelcluster.apply.key_pair import KeyPair
+from trainwright.platforms.parallelcluster.apply.pcluster import ability
 from trainwright.stacks.references import fill
 
 CLUSTER = "cluster"
@@ -31,10 +32,11 @@ class ParallelClusterBuild(Build):
         return {**super().names(), CLUSTER: self.name}
 
     def questions(self) -> list[Question]:
-        return [("image", lambda: images(self.account, self.plan.spec))]
+        return [("image", lambda: images(self.account, self.plan.spec)), ("pcluster", ability)]
 
     def steps(self, stop_nodes: bool = False) -> list[Step]:
-        steps = self.stack_steps()
+        tool = ToolUp("pcluster", "pcluster", api=self.stacks, tool=self.tool, name=self.name)
+        steps = [tool, *self.stack_steps()]
         if self.plan.scripts:
             steps.append(self._uploads())
         if self.plan.spec.head.key is not None:

@@ -25,6 +25,8 @@ STOPPING, STARTING = ("STOP_REQUESTED", "STOPPING"), ("START_REQUESTED", "STARTI
 class Tool(Protocol):
     """What of `pcluster` is used here."""
 
+    def ready(self) -> None: ...
+
     def create(self, name: str, config: str) -> None: ...
 
     def update(self, name: str, config: str) -> None: ...
@@ -41,6 +43,23 @@ def deployed_config(stack: Stack, buckets: BucketApi) -> str | None:
     if not bucket or not folder:
         return None
     return buckets.read(bucket, f"{folder}/{CONFIG_FILE}", stack.parameters.get("ConfigVersion", ""))
+
+
+@dataclass
+class ToolUp(Step):
+    """Install `pcluster` before the first resource is made, where there is no cluster yet: without it, what the stacks
+    make would be paid for and of no use."""
+
+    api: StackApi = field(kw_only=True)
+    tool: Tool = field(kw_only=True)
+    name: str = field(kw_only=True)
+
+    def advance(self) -> bool:
+        stack = self.api.describe(self.name)
+        if stack is None or not stack.usable:
+            self.tool.ready()
+        self.now("ready")
+        return True
 
 
 @dataclass
