@@ -201,9 +201,11 @@ class StandInPrograms:
                 raise Refused("one or more podidentityassociation already exist")
             role = {"Type": "AWS::IAM::Role", "Properties": {"AssumeRolePolicyDocument": {}}}
             stack = f"eksctl-{name}-podidentityrole-{'-'.join(pair)}"
-            if not any(s.name == stack and s.deleted is None for s in region.stacks.values()):
-                body = json.dumps({"Resources": {"RoleARN": role}})
-                region.create(stack, body, {}, dict(config["metadata"]["tags"]), "", True)
+            if any(s.name == stack and s.deleted is None for s in region.stacks.values()):
+                raise Refused(f"creating CloudFormation stack {stack!r}: AlreadyExistsException")
+            region.create(
+                stack, json.dumps({"Resources": {"RoleARN": role}}), {}, dict(config["metadata"]["tags"]), "", True
+            )
             self._cluster(name).identities.append(pair)
             self._cluster(name).objects["ServiceAccount", *pair] = {"metadata": {"name": pair[1]}}
         return Result()

@@ -22,7 +22,7 @@ HOLDS_DATA = {
 }
 NETWORK = "network"
 SHOWN_JOBS = 10
-SHARED = (*HOLDS_DATA, NETWORK, "capacity")
+SHARED = (*HOLDS_DATA, NETWORK, "capacity", "directory")
 LOOKS = 60  # at network interfaces that should go: about twenty minutes
 IN_THE_NETWORK = ("lustre", "openzfs", "accounting")
 

@@ -93,7 +93,8 @@ class EksBuild(Build):
             who = (one["namespace"], one["serviceAccountName"])
             wanted = partial(self._lacks_rights, *who)
             title = f"rights of {'/'.join(who)} (eksctl)"
-            steps.append(self._command(f"identity-{who[1]}", title, groups, "podidentityassociation", wanted))
+            left = f"eksctl-{self.name}-podidentityrole-{'-'.join(who)}"
+            steps.append(self._command(f"identity-{who[1]}", title, groups, "podidentityassociation", wanted, left))
         return steps
 
     def _lacks_rights(self, namespace: str, account: str) -> bool:
@@ -105,9 +106,12 @@ class EksBuild(Build):
             group=group[0] if group else "",
         )  # fmt: skip
 
-    def _command(self, key: str, title: str, needs: tuple[str, ...], noun: str, wanted: Callable[[], bool]) -> Step:
+    def _command(
+        self, key: str, title: str, needs: tuple[str, ...], noun: str, wanted: Callable[[], bool], leftover: str = ""
+    ) -> Step:
         return EksctlCommand(
-            key, title, needs, programs=self.programs, noun=noun, config=self.config, wanted=wanted
+            key, title, needs, programs=self.programs, noun=noun, config=self.config, wanted=wanted,
+            stacks=self.stacks, leftover=leftover,
         )  # fmt: skip
 
     # What runs on it
