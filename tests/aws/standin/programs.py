@@ -62,7 +62,7 @@ class Refused(Exception):
 class StandInPrograms:
     """The three programs in this process. Each start is counted, and can be cut, as a call of AWS is."""
 
-    def __init__(self, world: World, region: str, names: Sequence[str] = ("kubectl", "helm")) -> None:
+    def __init__(self, world: World, region: str, names: Sequence[str] = ("kubectl", "helm", "git")) -> None:
         self.world, self.region, self.names = world, region, names
 
     def has(self, name: str) -> bool:
@@ -70,6 +70,9 @@ class StandInPrograms:
 
     def start(self, words: Sequence[str], text: str = "", environment: Mapping[str, str] | None = None) -> Result:
         program, *rest = words
+        if program == "git" or rest[:1] == ["dependency"]:  # a chart's repository, and the charts it depends on
+            Path(rest[-1]).mkdir(parents=True, exist_ok=True)
+            return Result()
         path = (environment or {}).get("KUBECONFIG", "")
         cluster = yaml.safe_load(Path(path).read_text())["current-context"].removeprefix("trainwright-") if path else ""
         config = Path(rest[rest.index("-f") + 1]).read_text() if program == "eksctl" else ""
