@@ -3,8 +3,8 @@ further through `trainwright resume`. Prints seconds, losses and the step each w
 
     python benchmarks/frameworks.py [--write] [RECIPE ...]
 
---write keeps the figures in benchmarks/data/frameworks.csv, which docs/frameworks.md shows. The frameworks' packages are
-those of judges/frameworks.txt, in an environment over .venv. Seconds are wall time on this machine, imports included.
+--write keeps the figures in benchmarks/data/frameworks.csv, which docs/frameworks.md shows. The packages are those of
+judges/frameworks.txt, in an environment over .venv. Seconds are wall time on this machine, imports included.
 """
 
 from __future__ import annotations
@@ -20,9 +20,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests/recipes")]
 
-from framework_runs import resume, train  # noqa: E402
+from framework_runs import frameworks_venv, resume, train  # noqa: E402
 
-from judges.layered import layered  # noqa: E402
 from trainwright.recipes.load import recipe  # noqa: E402
 from trainwright.recipes.model import Foreign  # noqa: E402
 
@@ -57,7 +56,7 @@ def main() -> None:
     parser.add_argument("recipes", nargs="*", default=RECIPES)
     parser.add_argument("--write", action="store_true")
     given = parser.parse_args()
-    venv = str(layered("frameworks"))
+    venv = frameworks_venv()
     rows: list[dict[str, object]] = []
     with tempfile.TemporaryDirectory() as home:
         os.environ["TRAINWRIGHT_HOME"] = home

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from dataclasses import dataclass
+from functools import cache
 
+import pytest
 from click.testing import CliRunner
 
+from judges.layered import layered
+from judges.pcluster import JudgeMissing
 from trainwright.cli.main import cli
 from trainwright.runs import store
 from trainwright.runs.framework_logs import read_log
@@ -42,6 +47,16 @@ class Trained:
     def log(self) -> list[StepRecord]:
         """The steps that our reader finds in what rank 0 printed."""
         return read_log((self.run.folder / "logs" / "rank-0.log").read_text(errors="replace").splitlines())
+
+
+@cache
+def frameworks_venv() -> str:
+    """The environment that holds the frameworks; without it a test is skipped, and in CI it fails."""
+    try:
+        return str(layered("frameworks"))
+    except JudgeMissing as missing:
+        say = pytest.fail if os.environ.get("CI") else pytest.skip
+        say(f"no virtual environment for the frameworks: {missing}")
 
 
 def train(recipe: str, venv: str, *words: str, processes: int = 2) -> Trained:

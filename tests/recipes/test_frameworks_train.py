@@ -4,16 +4,13 @@ same model on the same data gives the loss curve of one process, whichever frame
 from __future__ import annotations
 
 import math
-import os
 import sys
 from argparse import Namespace
 from pathlib import Path
 
 import pytest
-from framework_runs import Trained, resume, train
+from framework_runs import Trained, frameworks_venv, resume, train
 
-from judges.layered import layered
-from judges.pcluster import JudgeMissing
 from trainwright import run as helper
 from trainwright.recipes import framework
 
@@ -23,11 +20,7 @@ FIRST, LAST = 6, 9
 
 @pytest.fixture(scope="session")
 def venv() -> str:
-    try:
-        return str(layered("frameworks"))
-    except JudgeMissing as missing:
-        say = pytest.fail if os.environ.get("CI") else pytest.skip
-        say(f"no virtual environment for the frameworks: {missing}")
+    return frameworks_venv()
 
 
 @pytest.fixture(autouse=True)

@@ -14,12 +14,13 @@ pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 STEPS = 3000
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.proves("ddp-mnist", "cpu")
 def test_a_dead_node_costs_only_the_steps_since_the_checkpoint(bench: Bench) -> None:
     run = bench.submit_job(
         recipe="ddp-mnist-debug", nodes=2, processes=1, steps=STEPS, checkpoint={"steps": 100}, optimizer={"warmup": 10}
     )
-    bench.at_step(run, 250, 120)
+    bench.at_step(run, 250, 240)
     life.power_off(bench.record, "train-2")
     status = bench.end(run, 240)
     life.power_on(bench.record, "train-2")

@@ -33,7 +33,7 @@ def text(node: Node, *path: str | int) -> str:
 
 
 def test_the_library_holds_these_stacks() -> None:
-    names = "accounting batch bucket capacity directory eks-addons eks-cluster eks-nodes"
+    names = "accounting batch bucket capacity directory eks-addons eks-cluster eks-nodes karpenter"
     assert template_names() == (*names.split(), "lustre", "monitoring", "network", "openzfs", "role")
 
 

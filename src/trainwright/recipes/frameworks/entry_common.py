@@ -11,6 +11,7 @@ import os
 import random
 import sysconfig
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 
 import run
@@ -132,7 +133,13 @@ def samples_of(step: int, count: int, given: argparse.Namespace) -> list[int]:
     if not per_epoch:
         raise SystemExit(f"{count} samples are fewer than one batch of {given.batch}")
     epoch, position = divmod(step - 1, per_epoch)
-    order = list(range(count))
-    random.Random(given.seed + epoch).shuffle(order)
-    mine = order[position * given.batch : (position + 1) * given.batch]
+    mine = _order(count, given.seed + epoch)[position * given.batch : (position + 1) * given.batch]
     return mine[here.rank :: here.world_size]
+
+
+@lru_cache(maxsize=1)
+def _order(count: int, seed: int) -> list[int]:
+    """The samples of an epoch, shuffled."""
+    order = list(range(count))
+    random.Random(seed).shuffle(order)
+    return order

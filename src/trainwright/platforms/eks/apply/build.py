@@ -19,6 +19,7 @@ from trainwright.platforms.eks.apply.eksctl import EksctlCommand, EksctlStack, s
 from trainwright.platforms.eks.apply.kube_steps import ChartUp, KubeconfigUp, Leftovers, apply_words
 from trainwright.platforms.eks.apply.programs import Command, Programs, RealPrograms, require
 from trainwright.platforms.eks.charts import manifests
+from trainwright.platforms.eks.karpenter import karpenter_queues
 from trainwright.platforms.eks.nodegroups import SYSTEM
 from trainwright.platforms.eks.own_stacks import ADDONS, CONTROL, NODES
 from trainwright.platforms.setting import Setting
@@ -54,6 +55,9 @@ class EksBuild(Build):
     def require(self) -> None:
         tools = ["kubectl", "helm", *(["eksctl"] if self.by_eksctl else [])]
         require(self.programs, tools, "the cluster's charts and objects are installed with them")
+        if not self.by_eksctl and (queues := karpenter_queues(self.plan.spec)):
+            why = f"the nodes of {queues[0].name} come from Karpenter, whose rights eksctl sets up"
+            require(self.programs, ["eksctl"], why)
 
     def planned(self) -> tuple[StackPlan, ...]:
         return self.plan.stacks if self.by_eksctl else (*self.plan.stacks, *self.plan.own_stacks)
@@ -80,7 +84,7 @@ class EksBuild(Build):
         data = yaml.safe_load(self.plan.files["cluster.yaml"])
         needs = tuple(dict.fromkeys(key for key, _ in references(self.plan.files["cluster.yaml"])))
         steps: list[Step] = [self._eksctl(CONTROL, f"cluster {self.name} (eksctl)", needs, ())]
-        for group in data["managedNodeGroups"]:
+        for group in (*data["managedNodeGroups"], *data.get("nodeGroups", [])):
             name = group["name"]
             steps.append(self._eksctl(f"{NODES}-{name}", f"node group {name} (eksctl)", (CONTROL,), (name,)))
         groups = tuple(step.key for step in steps)
@@ -89,7 +93,7 @@ class EksBuild(Build):
             who = (one["namespace"], one["serviceAccountName"])
             wanted = partial(self._lacks_rights, *who)
             title = f"rights of {'/'.join(who)} (eksctl)"
-            steps.append(self._command("identity", title, groups, "podidentityassociation", wanted))
+            steps.append(self._command(f"identity-{who[1]}", title, groups, "podidentityassociation", wanted))
         return steps
 
     def _lacks_rights(self, namespace: str, account: str) -> bool:
