@@ -13,6 +13,7 @@ from typing import Any
 
 import yaml
 
+from trainwright.errors import UserError
 from trainwright.platforms.parallelcluster.access import partition_of
 from trainwright.platforms.plan.tree import ClusterPlan
 from trainwright.spec.model import Spec
@@ -72,6 +73,11 @@ def features(plan: ClusterPlan) -> frozenset[str]:
 
 def needed(plan: ClusterPlan) -> list[Rule]:
     """The rules of this plan: ours, pcluster's, and those of the resources in its stacks."""
+    if plan.spec.platform != "parallelcluster":
+        raise UserError(
+            f"the calls of a plan for platform {plan.spec.platform} are not known yet",
+            fix="`iam` knows those of parallelcluster; the stacks and deploy.sh of the plan show what is made",
+        )
     there = features(plan)
     types = {kind for stack in plan.stacks for kind in _types(stack.template)}
     return [
@@ -101,6 +107,7 @@ def person_policies(plan: ClusterPlan, account: str = "*") -> list[dict[str, Any
 
 def node_policies(plan: ClusterPlan) -> dict[str, dict[str, Any]]:
     """What the plan lets its nodes do beside ParallelCluster's own role: by head node and queue."""
+    needed(plan)
     cluster = yaml.safe_load(plan.files["cluster.yaml"])
     partition = partition_of(plan.spec.region or "")
     nodes = {"head": cluster["HeadNode"]}
