@@ -222,3 +222,11 @@ def test_the_verb_prints_policies() -> None:
     done = CliRunner().invoke(cli, ["iam", str(ROOT / "examples" / "p5-reservation.yaml"), "--json"])
     assert done.exit_code == 0, done.output
     assert set(json.loads(done.stdout)) == {"person", "nodes", "calls"}
+
+
+@pytest.mark.parametrize("example", ["eks-g5", "batch-p4d", "hyperpod-p5", "hyperpod-eks-p5"])
+def test_a_platform_whose_calls_are_not_known_is_said(example: str) -> None:
+    plan = make_plan(load(ROOT / "examples" / f"{example}.yaml"))
+    for policies in (person_policies, node_policies):
+        with pytest.raises(UserError, match="are not known yet"):
+            policies(plan)

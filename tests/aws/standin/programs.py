@@ -62,7 +62,7 @@ class Refused(Exception):
 class StandInPrograms:
     """The three programs in this process. Each start is counted, and can be cut, as a call of AWS is."""
 
-    def __init__(self, world: World, region: str, names: Sequence[str] = ("kubectl", "helm")) -> None:
+    def __init__(self, world: World, region: str, names: Sequence[str] = ("kubectl", "helm", "git")) -> None:
         self.world, self.region, self.names = world, region, names
 
     def has(self, name: str) -> bool:
@@ -70,6 +70,9 @@ class StandInPrograms:
 
     def start(self, words: Sequence[str], text: str = "", environment: Mapping[str, str] | None = None) -> Result:
         program, *rest = words
+        if program == "git" or rest[:1] == ["dependency"]:  # a chart's repository, and the charts it depends on
+            Path(rest[-1]).mkdir(parents=True, exist_ok=True)
+            return Result()
         path = (environment or {}).get("KUBECONFIG", "")
         cluster = yaml.safe_load(Path(path).read_text())["current-context"].removeprefix("trainwright-") if path else ""
         config = Path(rest[rest.index("-f") + 1]).read_text() if program == "eksctl" else ""
@@ -163,6 +166,8 @@ class StandInPrograms:
             if str(old.get("status", "")).startswith("pending"):
                 raise Refused("UPGRADE FAILED: another operation (install/upgrade/rollback) is in progress")
             values, version = json.loads(text), words[words.index("--version") + 1]
+            if words[3].startswith("/"):  # a folder: helm reads name and version in it
+                chart, version = "hyperpod-helm-chart", "0.1.0"
             row = {"name": release, "chart": f"{chart}-{version}", "values": values, "status": "pending-install"}
             cluster.releases[release] = row
             self._watch("helm", "working", "before")  # ended here, the release stays as it is
@@ -254,6 +259,9 @@ def _node_group(config: dict[str, Any], group: dict[str, Any], cluster: Cluster)
 def main() -> None:
     """One of the programs as a command: its words go to the stand-in's process."""
     program, *words = sys.argv[1:]
+    if program == "git" or words[:1] == ["dependency"]:
+        Path(words[-1]).mkdir(parents=True, exist_ok=True)
+        return
     path = os.environ.get("KUBECONFIG", "")
     kubeconfig = yaml.safe_load(Path(path).read_text()) if path else {"current-context": ""}
     asked = {

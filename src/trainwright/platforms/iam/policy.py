@@ -13,6 +13,7 @@ from typing import Any
 
 import yaml
 
+from trainwright.errors import UserError
 from trainwright.platforms.parallelcluster.access import partition_of
 from trainwright.platforms.plan.tree import ClusterPlan
 from trainwright.spec.model import Spec
@@ -75,6 +76,11 @@ def features(plan: ClusterPlan) -> frozenset[str]:
 
 def needed(plan: ClusterPlan) -> list[Rule]:
     """The rules of this plan: ours, pcluster's, and those of the resources in its stacks."""
+    if plan.spec.platform.startswith("hyperpod"):
+        raise UserError(
+            f"the calls of a plan for platform {plan.spec.platform} are not known yet",
+            fix="`iam` knows parallelcluster, batch and eks; the stacks and deploy.sh of the plan show what is made",
+        )
     there = features(plan)
     callers = {kind for stack in (*plan.stacks, *plan.own_stacks) for kind in _types(stack.template)} | {"ours"}
     callers |= {"pcluster"} if plan.spec.platform == "parallelcluster" else set()
