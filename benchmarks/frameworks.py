@@ -64,10 +64,20 @@ def main() -> None:
             rows.append(measured(name, venv))
             print(", ".join(f"{key} {value}" for key, value in rows[-1].items()), flush=True)
     if given.write:
-        with KEPT.open("w", encoding="utf-8", newline="") as file:
-            writer = csv.DictWriter(file, rows[0])
-            writer.writeheader()
-            writer.writerows(rows)
+        keep(rows)
+
+
+def keep(rows: list[dict[str, object]]) -> None:
+    """Write the figures; recipes that were not run keep theirs."""
+    known: dict[str, dict[str, object]] = {}
+    if KEPT.exists():
+        with KEPT.open(encoding="utf-8") as file:
+            known = {row["recipe"]: dict(row) for row in csv.DictReader(file)}
+    known |= {str(row["recipe"]): row for row in rows}
+    with KEPT.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, rows[0], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(known[name] for name in RECIPES if name in known)
 
 
 if __name__ == "__main__":
