@@ -45,9 +45,9 @@ def frameworks_page() -> str:
         *(f"- **{kind}**: {what}." for kind, what in KINDS.items()), "", "## All recipes of other frameworks", "",
         *_recipes_table(proofs), "", "## Trained here", "",
         "`python benchmarks/frameworks.py --write` trains these at their debug size: two CPU processes through",
-        "`trainwright submit`, then ten steps more through `trainwright resume`. Seconds are wall time with imports, on",
-        "two cores that were shared with other work. FSDP2, accelerate, Lightning and ZeRO 1 and 2 train one model on",
-        "the same data: each must give the losses of one process (`tests/recipes/test_frameworks_train.py`).", "",
+        "`trainwright submit`, then ten steps more through `trainwright resume`. Seconds are wall time on two cores",
+        "that were shared with other work. FSDP2, accelerate, Lightning and ZeRO 1 and 2 train one model on the same",
+        "data: each must give the losses of one process (`tests/recipes/test_frameworks_train.py`).", "",
         *_measured_table(),
     ]  # fmt: skip
     return "\n".join(lines) + "\n"
