@@ -75,11 +75,6 @@ def test_a_cluster_that_fails_says_why_and_the_next_run_makes_it(cloud: Cloud, t
     assert len(cloud.census()["hyperpod node"]) == 2
 
 
-def test_an_ended_run_of_hyperpod_goes_on(cloud: Cloud, tmp_path: Path) -> None:
-    cloud.planned(tmp_path, HYPERPOD)
-    assert cut(cloud, 3, seed=5, crossed=False, kept=1) >= 5
-
-
 @pytest.mark.slow
 def test_an_ended_run_of_hyperpod_goes_on_from_anywhere(cloud: Cloud, tmp_path: Path) -> None:
     cloud.planned(tmp_path, HYPERPOD)

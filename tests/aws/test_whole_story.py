@@ -76,6 +76,7 @@ def goes_through_a_job(server: Server, head: Head, file: Path, spec: Spec) -> No
     submitted = server.run("submit", str(file), "hello", "--set", "software.runtime=none", "--follow")
     assert "completed, exit status 0" in submitted
     assert any(f"--region {spec.region} ssm start-session" in session for session in head.sessions)
+    assert "1 idle" in server.run("status", str(file), "--nodes"), "nodes as Slurm sees them, beside those of EC2"
     run = next(line for line in submitted.splitlines() if line.startswith("hello-"))
     assert "hello from the node" in server.run("logs", run)
 
@@ -110,6 +111,7 @@ def test_from_an_empty_account_and_back_with_the_real_pcluster(server: Server, t
     assert own_seconds() - before < 3.0
     with head_node(server) as head:
         goes_through_a_job(server, head, file, spec)
+        refuses_to_end_a_job(server, file)
     stands_safely(server, watcher, spec)
     server.killed("cluster p5-reservation: removing", "down", str(file), "--yes")
     kept = server.run("down", str(file), "--yes")
@@ -118,6 +120,19 @@ def test_from_an_empty_account_and_back_with_the_real_pcluster(server: Server, t
     server.killed("lustre-fsx: removing", "down", str(file), "--yes", *data)
     assert "nothing of p5-reservation is left" in server.run("down", str(file), "--yes", *data)
     assert left(server, region) == {}
+
+
+def refuses_to_end_a_job(server: Server, file: Path) -> None:
+    """`down` lists what runs and removes nothing; the job goes on."""
+    words = ("submit", str(file), "--set", "software.runtime=none", "--command", "--launcher", "plain", "--nodes", "1")
+    run = server.run(*words, "--", "sleep", "600").splitlines()[0]
+    down = server.start("down", str(file), "--yes")
+    said, _ = down.communicate(timeout=120)
+    assert down.returncode == 1
+    assert "1 jobs that wait or run" in said
+    assert run in said
+    assert "sleep" in server.run("jobs", str(file))
+    server.run("cancel", run)
 
 
 def own_seconds() -> float:
@@ -133,10 +148,13 @@ def stands_safely(server: Server, watcher: Watcher, spec: Spec) -> None:
     assert watcher.looks > 10
     assert watcher.programs > 1
     resources = list(tagged(server, region))
-    assert [(kind, id) for kind, id, tags in resources if tags.get(TAG) != spec.name] == []
-    assert {kind for kind, _, _ in resources} >= EVERY_KIND
+    assert [(kind, id) for kind, id, tags in resources if TAG not in tags] == []
+    # A cluster that was down before left its logs and the secret of its database.
+    own = [(kind, id, tags) for kind, id, tags in resources if tags[TAG] == spec.name]
+    assert {kind for kind, _, _ in own} >= EVERY_KIND
+    assert {kind for kind, _, tags in resources if tags[TAG] != spec.name} <= {"log group", "secret"}
     for key, value in spec.tags.items():
-        assert [(kind, id) for kind, id, tags in resources if tags.get(key) != value] == []
+        assert [(kind, id) for kind, id, tags in own if tags.get(key) != value] == []
     assert open_rules(server, region, (spec.head.ssh_from or "127.0.0.1/32",)) == []
     assert weak_buckets(server, region) == []
     assert {row["MetadataOptions"]["HttpTokens"] for row in instances(server, region)} == {"required"}

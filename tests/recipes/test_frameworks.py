@@ -30,6 +30,7 @@ FOLDER = Path("/fsx/runs/r-1")
 MACHINES = {
     "trn1": "trn1.32xlarge", "B200": "p6-b200.48xlarge", "H200": "p5en.48xlarge", "H100": "p5.48xlarge",
     "A100 80 GB": "p4de.24xlarge", "A100": "p4d.24xlarge", "L40S": "g6e.48xlarge", "A10G": "g5.12xlarge",
+    "g5.12xlarge": "g5.12xlarge",
 }  # fmt: skip
 
 

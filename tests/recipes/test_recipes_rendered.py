@@ -60,7 +60,9 @@ def fitted(name: str, starter: str) -> ResolvedJob | None:
         ]
         assert not strange, (name, starter, strange)
         return None
-    return resolution.require()
+    resolved = resolution.require()
+    split = resolved.training is not None and resolved.training.plan.tp > resolved.placement.processes
+    return None if split else resolved  # a layer that waits for the network: other machines were meant
 
 
 def wants_neuron(name: str) -> bool:
@@ -89,7 +91,8 @@ def findings_of(jobs: Iterable[tuple[str, str]], folder: Path) -> tuple[Counter[
             made[name] += 1
     result = check([str(folder)])
     assert result.unread == []
-    assert result.files >= made.total()
+    readable = [path for path in folder.rglob("job.*") if path.suffix != ".json"]  # definitions of Batch are not read
+    assert result.files >= len(readable) > 0
     return made, [f"{finding.file}: {finding.code} {finding.message}" for finding in result.findings]
 
 

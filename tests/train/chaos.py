@@ -3,6 +3,7 @@ test_chaos.py and by benchmarks/kills.py."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -91,6 +92,11 @@ def settings(case: Case, data: str, folder: Path, steps: int) -> TrainConfig:
     return TrainConfig(**values)
 
 
+def kill(process: Any) -> None:
+    with contextlib.suppress(ProcessLookupError):  # it may just have ended by itself
+        os.kill(process.pid, signal.SIGKILL)
+
+
 def one_life(config: TrainConfig, world: int, moment: str, chance: random.Random) -> bool:
     """Start every rank and let one die as requested; True when the run came to its end instead."""
     victim = chance.randrange(world)
@@ -102,7 +108,7 @@ def one_life(config: TrainConfig, world: int, moment: str, chance: random.Random
         if moment == "any time":
             processes[victim].join(chance.uniform(0.1, 2.0))
             if processes[victim].is_alive():
-                os.kill(processes[victim].pid, signal.SIGKILL)
+                kill(processes[victim])
         deadline = time.monotonic() + 60
         while all(p.is_alive() for p in processes) and time.monotonic() < deadline:
             processes[victim].join(0.05)
@@ -110,7 +116,7 @@ def one_life(config: TrainConfig, world: int, moment: str, chance: random.Random
         for process in processes:
             process.join(5 if all(p.exitcode in (0, None) for p in processes) else 0.2)
             if process.is_alive():
-                os.kill(process.pid, signal.SIGKILL)
+                kill(process)
                 process.join()
         codes = [p.exitcode for p in processes]
         done = [answers.get(timeout=5)[1] for _ in range(world)] if codes == [0] * world else []

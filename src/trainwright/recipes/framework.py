@@ -14,7 +14,7 @@ rate at the end) is a place of its own, computed in `jobs/places.py`.
     models    the same three, by model (a pattern such as `llama3*`): its name or sizes in the framework's words
     when      the same three, by place and value: `when: {precision: {fp8: …}, tp: {">1": …}, data: {"builtin:*": …}}`.
               The first pattern that matches counts. A text that matches none cannot be said to this framework
-    debug     the same three, for the debug size
+    debug     the same three, for the debug size, and another `entry` where it needs one
     scripts   programs of ours for a framework that is a library: files beside this one, `{code}/NAME.py` on the nodes
 
 Later parts win: the framework's own, models, when, then the recipe's trainer, then the arguments of the job."""
@@ -58,6 +58,13 @@ class Settings(Part):
         )
 
 
+class DebugSettings(Settings):
+    """What differs for the debug size."""
+
+    entry: tuple[str, ...] = Field((), description="Another program, such as one that makes sample data first.")
+    scripts: tuple[str, ...] = Field((), description="Programs of ours that go with the run for it.")
+
+
 class Framework(Settings):
     """How one framework is started, and how our values reach it."""
 
@@ -78,6 +85,7 @@ class Framework(Settings):
     container: str | None = Field(None, description="The image it needs, where a job names none.")
     flags: str | None = Field(None, description="Its table among the known options, which `check` uses too.")
     log: str | None = Field(None, description="The format of its log, by the name of its reader.")
+    profile: str | None = Field(None, description="The predictor's profile of it; without one it is not predicted.")
     config: str | None = Field(None, description="Name of its configuration file; `.toml`, `.json` or `.yaml`.")
     scripts: tuple[str, ...] = Field((), description="Programs of ours beside this file that go with the run.")
     prepare: tuple[str, ...] = Field((), description="The command that prepares its data, words apart.")
@@ -89,7 +97,7 @@ class Framework(Settings):
     )
     models: dict[str, Settings] = Field({}, description="Options by model; the first pattern that matches counts.")
     when: dict[str, dict[str, Settings]] = Field({}, description="Options by place and value.")
-    debug: Settings = Field(Settings(), description="Options of the debug size.")
+    debug: DebugSettings = Field(DebugSettings(), description="Options of the debug size.")
 
     def parts(self) -> list[Settings]:
         """Everything that may set an option."""

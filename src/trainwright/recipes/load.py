@@ -141,8 +141,12 @@ def _debug_trainer(full: Recipe) -> Literal["trainwright"] | Foreign:
     """Another framework's trainer with its options for the debug size over the others; no image is needed here."""
     if not isinstance(full.trainer, Foreign) or full.trainer.known is None:
         return full.trainer
-    small = full.trainer.debug.over(full.trainer.known.debug).over(full.trainer)
-    return full.trainer.model_copy(update={"options": small.options, "file": small.file, "env": small.env})
+    own, known = full.trainer.debug, full.trainer.known.debug
+    small = own.over(known).over(full.trainer)
+    changes = {"options": small.options, "file": small.file, "env": small.env}
+    changes |= {"scripts": (*full.trainer.scripts, *known.scripts, *own.scripts)}
+    changes |= {"entry": own.entry or known.entry} if own.entry or known.entry else {}
+    return full.trainer.model_copy(update=changes)
 
 
 def _debug_options(full: Recipe) -> dict[str, str | bool | int | float]:

@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from trainwright.recipes.framework import Framework, Settings, framework
+from trainwright.recipes.framework import DebugSettings, Framework, Settings, framework
 from trainwright.spec.job import Batch, Checkpoint, Parallel
 from trainwright.spec.part import Part
 from trainwright.spec.units import Count, CountOrZero
@@ -42,7 +42,7 @@ class Foreign(Settings):
     container: str | None = Field(None, description="The image it needs.")
     scripts: tuple[str, ...] = Field((), description="Further programs of ours that go with the run.")
     prepare: tuple[str, ...] = Field((), description="The command that prepares its data, words apart.")
-    debug: Settings = Field(Settings(), description="Options of the debug size.")
+    debug: DebugSettings = Field(DebugSettings(), description="Options of the debug size.")
 
     @model_validator(mode="after")
     def _framework_or_command(self) -> Foreign:

@@ -91,9 +91,9 @@ def _own_lines(resolved: ResolvedJob, place: Place, code: Path) -> list[EnvVar]:
 
 
 def _checkpoints(resolved: ResolvedJob) -> list[EnvVar]:
-    """Where a script keeps its checkpoints, in its own words or in the job's."""
+    """Where a script or another trainer keeps its checkpoints, in its own words or in the job's."""
     stated = resolved.job.checkpoint.to if resolved.job.checkpoint else None
-    if resolved.trainer != "script" or not stated or CHECKPOINTS in resolved.job.env:
+    if resolved.trainer == "trainwright" or not stated or CHECKPOINTS in resolved.job.env:
         return []
     return [EnvVar(CHECKPOINTS, stated, "the job's `checkpoint: to`")]
 

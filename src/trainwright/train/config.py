@@ -58,6 +58,7 @@ class TrainConfig:
     compile: bool | None = option(None, "how", "compile each block (default: on a GPU)")
     recompute: str = option("none", "how", "none, selective or full: recompute to save memory")
     attention: str = option("auto", "how", "auto, cudnn, flash, efficient or math")
+    context: str = option("gather", "how", "cp: gather keys, or all-to-all (each rank attends for a part of the heads)")
     offload_optimizer: bool = option(False, "how", "keep optimizer state in host memory")
     device: str = option("", "how", "cuda or cpu (default: a GPU where there is one)")
     deterministic: bool = option(False, "how", "only deterministic kernels")
@@ -137,6 +138,7 @@ CHOICES = {
     "objective": ("", *names()),
     "precision": ("", "fp32", "bf16", "fp8"),
     "recompute": ("none", "selective", "full"),
+    "context": ("gather", "all-to-all"),
     "attention": ("auto", "cudnn", "flash", "efficient", "math"),
     "optimizer": ("adamw", "adamw8bit", "muon"),
     "schedule": ("cosine", "linear", "wsd"),

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from standin import batch, hyperpod
+from standin import batch, eks, hyperpod
 from standin.fsx import FsxError
 from standin.stacks import Region, Stack, StackError
 from standin.world import World, inside, is_inside
@@ -31,6 +31,7 @@ def install(made: World) -> None:
         _bucket_policies()
         batch.install(_patched, world)
         hyperpod.install(_patched, world)
+        eks.install(_patched, world)
 
 
 def uninstall() -> None:

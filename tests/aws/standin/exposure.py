@@ -30,7 +30,10 @@ def tagged(server: Server, region: str) -> Iterator[tuple[str, str, dict[str, st
             "RouteTableId",
             [row for row in routes if not any(a.get("Main") for a in row.get("Associations", []))],
         ),
-        "nat gateway": ("NatGatewayId", ec2.describe_nat_gateways()["NatGateways"]),
+        "nat gateway": (
+            "NatGatewayId",
+            [row for row in ec2.describe_nat_gateways()["NatGateways"] if row["State"] == "available"],
+        ),
         "address": ("AllocationId", ec2.describe_addresses()["Addresses"]),
         "endpoint": ("VpcEndpointId", ec2.describe_vpc_endpoints(Filters=inside)["VpcEndpoints"]),
         "security group": ("GroupId", [row for row in groups if row["GroupName"] != "default"]),

@@ -153,4 +153,4 @@ def prepare_account(server: Server, spec: Spec) -> None:
 
 def left(server: Server, region: str) -> dict[str, list[str]]:
     census = server.control("census", region=region)
-    return {kind: names for kind, names in census.items() if names and kind not in ("log group", "bucket", "object")}
+    return {kind: names for kind, names in census.items() if names and kind not in ("log group", "bucket", "file")}

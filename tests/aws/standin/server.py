@@ -61,6 +61,11 @@ class Front:
             if what == "census":
                 self.world.tick()
                 return census(self.world, asked["region"])
+            if what == "program":
+                return self._program(asked)
+            if what == "kubernetes":  # the API that clusters of EKS name as theirs
+                self.world.kubernetes, self.world.authority = asked["endpoint"], asked["authority"]
+                return {}
             if what == "hold":  # jobs of Batch run until they are terminated
                 self.world.hold_jobs = asked["on"]
                 return {}
@@ -68,6 +73,18 @@ class Front:
                 self.world.clock.sleep(asked["seconds"])
                 return {}
         raise KeyError(what)
+
+    def _program(self, asked: dict[str, Any]) -> dict[str, Any]:
+        """kubectl, helm or eksctl; the last one is asked again until its stack is made."""
+        from standin.programs import Result, StandInPrograms
+
+        if "stack" in asked:
+            ended = Result(world=self.world, region=asked["region"], stack=asked["stack"])
+        else:
+            self.world.faults.seen(asked["program"], asked["words"][0], self.world.clock.now())
+            here = StandInPrograms(self.world, asked["region"])
+            ended = here.call(asked["program"], asked["words"], asked["text"], asked["cluster"])
+        return {"status": ended.poll(), "out": ended.out, "err": ended.err, "stack": ended.stack}
 
 
 def _read(environ: dict[str, Any]) -> bytes:

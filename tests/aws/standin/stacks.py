@@ -11,6 +11,7 @@ from typing import Any
 from standin import cluster_resources, database_resources  # noqa: F401  # they add their types
 from standin.batch import Batch
 from standin.clock import Clock
+from standin.eks import Eks
 from standin.fsx import Fsx
 from standin.hyperpod import PodCluster
 from standin.resources import HANDLERS, Place
@@ -88,6 +89,7 @@ class Region:
         self.launch_data: dict[str, dict[str, Any]] = {}  # of launch templates, by id
         self._moment = clock.now()
         self.hyperpod: dict[str, PodCluster] = {}  # by name
+        self.eks = Eks()
         self.batch = Batch(name, ACCOUNT, lambda: self._moment, clock.takes)
         self._zones: list[str] = []
 

@@ -28,7 +28,7 @@ cp kubernetes/*.yaml .deployed/kubernetes/
 planned() {
   echo "$2  $1" | sha256sum --check --quiet || { echo "error: $1 is not the file that was planned" >&2; exit 1; }
 }
-planned lifecycle/on_create.sh 42713a8aee4305a2785eaa870893b3c8214e80d5193e5ae9a72c7db0d213cf3e
+planned lifecycle/on_create.sh 11bddcecd03ab28f488342460be5cf80bce81cd97b51eb160920828bc6845137
 cp hyperpod.yaml .deployed/
 cp -r lifecycle .deployed/
 
@@ -97,7 +97,7 @@ done
 
 bucket=$("${aws[@]}" cloudformation describe-stacks --stack-name "$cluster-bucket" \
   --query "Stacks[0].Outputs[?OutputKey=='BucketName'].OutputValue")
-"${aws[@]}" s3 cp --only-show-errors .deployed/lifecycle/on_create.sh "s3://$bucket/"trainwright/hyperpod-eks-p5/lifecycle-6aa027ae38a960f5/on_create.sh
+"${aws[@]}" s3 cp --only-show-errors .deployed/lifecycle/on_create.sh "s3://$bucket/"trainwright/hyperpod-eks-p5/lifecycle-b819cbb57f405fe9/on_create.sh
 echo "stack $cluster-hyperpod; a new cluster takes 10 to 30 minutes, more with deep health checks" >&2
 "${aws[@]}" cloudformation deploy --stack-name "$cluster-hyperpod" --template-file .deployed/hyperpod.yaml \
   --no-fail-on-empty-changeset --tags "trainwright:cluster=$cluster" >&2

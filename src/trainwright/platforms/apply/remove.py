@@ -81,6 +81,10 @@ class Removal:
         keyed = {n.removeprefix(prefix): s for n, s in stacks.items() if n.startswith(prefix)}
         return {**self.own_stacks(stacks), **{key: s for key, s in keyed.items() if kind_of(key) in SHARED}}
 
+    def data(self, existing: Mapping[str, Stack]) -> dict[str, str]:
+        """Key -> what would be lost, of everything that holds data."""
+        return {key: HOLDS_DATA[kind_of(key)] for key in existing if kind_of(key) in HOLDS_DATA}
+
     def holding_data(self, existing: Mapping[str, Stack]) -> list[str]:
         return [key for key in existing if kind_of(key) in HOLDS_DATA]
 

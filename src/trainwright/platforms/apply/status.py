@@ -4,7 +4,7 @@ reservations, and what it has cost since it was made. A platform's own reader sa
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, ClassVar
@@ -48,6 +48,14 @@ class ReservationState:
 
 
 @dataclass(frozen=True)
+class SchedulerState:
+    """The nodes as the scheduler sees them; `unknown`: why it could not be asked."""
+
+    nodes: tuple[NodeStatus, ...] = ()
+    unknown: str = ""
+
+
+@dataclass(frozen=True)
 class AwsCluster:
     """Everything `status` shows."""
 
@@ -62,6 +70,7 @@ class AwsCluster:
     nodes: tuple[NodeStatus, ...] = ()
     file_systems: tuple[FileSystemState, ...] = ()
     reservations: tuple[ReservationState, ...] = ()
+    scheduler: SchedulerState | None = None  # None: a platform without one of its own
     usd_hour: float = 0.0
     usd_since_start: float = 0.0
     problems: tuple[str, ...] = field(default=())
@@ -78,6 +87,7 @@ class StatusReader:
 
     account: Account
     name: str
+    patience: float = 1.5  # seconds that the scheduler gets to answer
     platform: ClassVar[str] = ""
 
     def own(self, stacks: Mapping[str, Stack]) -> dict[str, Stack]:
@@ -100,6 +110,10 @@ class StatusReader:
     def reservation_ids(self, own: Mapping[str, Stack]) -> list[str]:
         return []
 
+    def ask_scheduler(self, head: Machine | None) -> Callable[[], SchedulerState | None]:
+        """Ask the scheduler about its nodes and return at once; what is returned waits for the answer."""
+        return lambda: None
+
     def problems(self, own: Mapping[str, Stack]) -> tuple[str, ...]:
         """What is broken beside the stacks."""
         return ()
@@ -119,6 +133,7 @@ class StatusReader:
         shared = {key: stack for key, stack in keyed.items() if kind_of(key) in SHARED}
         every = {**shared, **own}
         machines = self._machines()
+        answer = self.ask_scheduler(next((m for m in machines if self.is_head(m)), None))
         prices = {**dict(costs(shared, fsx)), **self.costs(own)}
         running = [(self._usd(m), m["LaunchTime"]) for m in machines if m["State"]["Name"] == "running"]
         spent = sum(usd * _hours(every[key].created, now) for key, usd in prices.items())
@@ -137,6 +152,7 @@ class StatusReader:
             nodes=nodes,
             file_systems=_file_systems(shared, fsx),
             reservations=_reservations(self.reservation_ids(own), self.account),
+            scheduler=answer(),
             usd_hour=sum(prices.values()) + sum(usd for usd, _ in running),
             usd_since_start=spent,
             problems=(*broken, *self.problems(own)),

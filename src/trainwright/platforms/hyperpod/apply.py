@@ -12,16 +12,18 @@ from trainwright.aws.cloudformation import Stack
 from trainwright.aws.hyperpod import HyperPodApi, HyperPodCluster, HyperPodNode
 from trainwright.catalog.instances import find_instance
 from trainwright.errors import UserError
+from trainwright.platforms.apply.base import Say
 from trainwright.platforms.apply.build import Build, Files, without_header
-from trainwright.platforms.apply.remove import Removal
+from trainwright.platforms.apply.remove import JobsOnCluster, Removal
 from trainwright.platforms.apply.stack_steps import StackDown, StackOrder, StackUp
-from trainwright.platforms.apply.status import Machine, StatusReader, states_by_queue
+from trainwright.platforms.apply.status import Machine, SchedulerState, StatusReader, states_by_queue
 from trainwright.platforms.apply.steps import Step
 from trainwright.platforms.apply.uploads import Uploads
 from trainwright.platforms.base import NodeStatus, QueueStatus
 from trainwright.platforms.hyperpod.cluster_file import CONTROLLER
 from trainwright.platforms.hyperpod.plan import CLUSTER_FILE
 from trainwright.platforms.parallelcluster.apply.key_pair import KeyPair, KeyPairsDown
+from trainwright.platforms.parallelcluster.apply.slurm import ask_nodes, open_jobs
 from trainwright.stacks.references import fill
 
 KEY, ROLE = "hyperpod", "role"  # stacks of this platform's own
@@ -106,8 +108,11 @@ class HyperPodBuild(Build):
         return {CLUSTER_FILE: self.stacks.template(cluster.name)}, {CLUSTER_FILE: planned}
 
 
+@dataclass
 class HyperPodRemoval(Removal):
     """One cluster of HyperPod on its way out: the cluster, then its role and key, then the shared stacks."""
+
+    say: Say = lambda words: None
 
     @property
     def logs(self) -> str:
@@ -115,6 +120,21 @@ class HyperPodRemoval(Removal):
 
     def own_stacks(self, stacks: Mapping[str, Stack]) -> dict[str, Stack]:
         return {key: stacks[f"{self.name}-{key}"] for key in (KEY, ROLE) if f"{self.name}-{key}" in stacks}
+
+    def require_idle(self, existing: Mapping[str, Stack], force: bool) -> None:
+        """Jobs are refused unless `force`. A controller that cannot be asked must not keep a cluster alive."""
+        if KEY not in existing or force:
+            return
+        from trainwright.platforms.hyperpod.platform import slurm_on_controller
+
+        try:
+            jobs = open_jobs(slurm_on_controller(self.name, self.account.region))
+        except UserError as error:
+            self.say(f"jobs on {self.name}: unknown ({error.what}); those that run are ended with it")
+            return
+        if jobs:
+            raise JobsOnCluster(self.name, jobs)
+        self.say(f"jobs on {self.name}: none")
 
     def own_steps(self, existing: Mapping[str, Stack]) -> list[Step]:
         steps: list[Step] = []
@@ -144,6 +164,13 @@ class HyperPodStatus(StatusReader):
 
     def is_head(self, machine: Machine) -> bool:
         return self.queue_of(machine) == CONTROLLER
+
+    def ask_scheduler(self, head: Machine | None) -> Callable[[], SchedulerState | None]:
+        from trainwright.platforms.hyperpod.platform import slurm_on_controller
+
+        if head is None or head["State"]["Name"] != "running":
+            return lambda: SchedulerState(unknown="the controller is not running") if self.cluster else None
+        return ask_nodes(lambda: slurm_on_controller(self.name, self.account.region), self.patience)
 
     def queue_of(self, machine: Machine) -> str:
         return str(machine["Group"])

@@ -223,9 +223,9 @@ def _stack(stack: StackPlan, region: str) -> list[Line]:
         what, note = "Aurora, 0.5 ACU at rest", "up to 4 ACU at work"
         return [Line("accounting", what, 1, 1, listed.usd / 2, listed.date, note)]
     if stack.template == "directory":
-        listed = price(DIRECTORY_SERVER, region)
-        usd, day = (listed.usd_hour, listed.date) if listed else (None, "")
-        return [Line("directory", DIRECTORY_SERVER, 1, 1, usd, day, "" if listed else "about a cent an hour")]
+        server = price(DIRECTORY_SERVER, region)
+        usd, day = (server.usd_hour, server.date) if server else (None, "")
+        return [Line("directory", DIRECTORY_SERVER, 1, 1, usd, day, "" if server else "about a cent an hour")]
     return []
 
 

@@ -45,6 +45,7 @@ class ClusterPlan:
     jobs: tuple[ResolvedJob, ...] = ()
     findings: tuple[Finding, ...] = ()  # what `check` says about the spec; no errors
     notes: tuple[str, ...] = ()  # what a user should know before it is built
+    own_stacks: tuple[StackPlan, ...] = ()  # EKS without eksctl: what takes the place of its cluster.yaml
 
     def content(self, name: str) -> bytes:
         """The bytes of a file of the plan."""
@@ -115,10 +116,16 @@ def _zone(setting: Setting, count: int) -> tuple[list[Default], tuple[str, ...]]
 
 
 def _eks(setting: Setting, source: str, defaults: tuple[Default, ...], jobs: tuple[ResolvedJob, ...]) -> ClusterPlan:
+    from trainwright.platforms.eks.own_stacks import own_stacks
     from trainwright.platforms.eks.plan import eks_files, eks_wiring
 
     wiring = eks_wiring(setting)
-    return _of_containers(setting, source, defaults, jobs, wiring, eks_files(setting, source, wiring))
+    own = own_stacks(setting, wiring)
+    files = eks_files(setting, source, wiring)
+    for stack in own:
+        made = _stack_files(stack, setting.spec)
+        files |= {name.replace("stacks/", "without-eksctl/"): text for name, text in made.items()}
+    return replace(_of_containers(setting, source, defaults, jobs, wiring, files), own_stacks=own)
 
 
 def _batch(setting: Setting, source: str, defaults: tuple[Default, ...], jobs: tuple[ResolvedJob, ...]) -> ClusterPlan:

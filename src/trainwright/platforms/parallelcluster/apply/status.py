@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-import yaml
-
 from trainwright.aws.cloudformation import Stack
-from trainwright.aws.s3 import BucketApi
-from trainwright.platforms.apply.status import Machine, StatusReader, states_by_queue, tag_of
+from trainwright.platforms.apply.status import Machine, SchedulerState, StatusReader, states_by_queue, tag_of
 from trainwright.platforms.base import NodeStatus, QueueStatus
-from trainwright.platforms.parallelcluster.apply.cluster_steps import deployed_config
+from trainwright.platforms.parallelcluster.apply.slurm import ask_nodes, config_of, slurm_of
 
 
 class ParallelClusterStatus(StatusReader):
@@ -32,11 +29,18 @@ class ParallelClusterStatus(StatusReader):
     def queue_of(self, machine: Machine) -> str:
         return tag_of(machine, "parallelcluster:queue-name")
 
+    def ask_scheduler(self, head: Machine | None) -> Callable[[], SchedulerState | None]:
+        if head is None or head["State"]["Name"] != "running":
+            return lambda: SchedulerState(unknown="the head node is not running") if self._cluster is not None else None
+        return ask_nodes(lambda: slurm_of(self.name, self.account, self._config), self.patience)
+
     @cached_property
+    def _config(self) -> dict[str, Any]:
+        return config_of(self._cluster, self.account)
+
+    @property
     def _queues(self) -> list[dict[str, Any]]:
-        text = deployed_config(self._cluster, BucketApi(self.account)) if self._cluster is not None else None
-        data = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)) if text else {}
-        return list(data.get("Scheduling", {}).get("SlurmQueues", [])) if isinstance(data, dict) else []
+        return list(self._config.get("Scheduling", {}).get("SlurmQueues", []))
 
     def queues(self, own: Mapping[str, Stack], nodes: Sequence[NodeStatus]) -> tuple[QueueStatus, ...]:
         from trainwright.catalog.instances import find_instance
