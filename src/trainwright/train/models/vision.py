@@ -110,7 +110,7 @@ class VisionTransformer(nn.Module):
 
 def spread_images(values: Tensor, groups: Groups) -> Tensor:
     """A value per image [..., images], for each of its tokens: [..., tokens, 1]."""
-    parts = values.split([images for images, _ in groups], dim=-1)
+    parts = torch.split(values, [images for images, _ in groups], dim=-1)
     wide = [
         part[..., None].expand(*part.shape, tokens).flatten(-2) for part, (_, tokens) in zip(parts, groups, strict=True)
     ]
