@@ -224,7 +224,7 @@ def test_the_verb_prints_policies() -> None:
     assert set(json.loads(done.stdout)) == {"person", "nodes", "calls"}
 
 
-@pytest.mark.parametrize("example", ["eks-g5", "batch-p4d", "hyperpod-p5", "hyperpod-eks-p5"])
+@pytest.mark.parametrize("example", ["hyperpod-p5", "hyperpod-eks-p5"])
 def test_a_platform_whose_calls_are_not_known_is_said(example: str) -> None:
     plan = make_plan(load(ROOT / "examples" / f"{example}.yaml"))
     for policies in (person_policies, node_policies):

@@ -23,8 +23,13 @@ CUSTOM = {
     "LocalQueue": "kueue",
     "ResourceFlavor": "kueue",
     "PrometheusRule": "kube-prometheus-stack",
+    "NodePool": "karpenter",
+    "EC2NodeClass": "karpenter",
 }
-KINDS = {"services": "Service", "pvc": "PersistentVolumeClaim", "pv": "PersistentVolume", "pods": "Pod"}
+KINDS = {
+    "services": "Service", "pvc": "PersistentVolumeClaim", "pv": "PersistentVolume", "pods": "Pod",
+    "nodepools.karpenter.sh": "NodePool",
+}  # fmt: skip
 ACCOUNT = "123456789012"
 
 
@@ -110,7 +115,7 @@ class StandInPrograms:
             return self._apply(cluster, words[-1], text)
         if verb == "get":
             kind = KINDS.get(words[1])
-            if kind is None:
+            if kind is None or CUSTOM.get(kind, "kueue") not in {"kueue", *cluster.releases}:
                 raise Refused(f"the server doesn't have a resource type {words[1]!r}")
             wanted = dict([words[words.index("-l") + 1].split("=")]) if "-l" in words else {}
             rows = [o for (k, _, _), o in cluster.objects.items() if k == kind]

@@ -6,6 +6,7 @@ from __future__ import annotations
 from trainwright.catalog.instances import InstanceType, instance
 from trainwright.catalog.versions import version_set
 from trainwright.platforms.containers import service_account
+from trainwright.platforms.eks.karpenter import karpenter_stack
 from trainwright.platforms.eks.nodegroups import SYSTEM, SYSTEM_INSTANCE, SYSTEM_NODES, start_size
 from trainwright.platforms.setting import Setting, gib
 from trainwright.platforms.wiring import StackPlan, Wiring
@@ -108,6 +109,12 @@ def _addons(spec: Spec, control: StackPlan) -> StackPlan:
             "Buckets": ",".join(f"arn:aws:s3:::{bucket}" for bucket in buckets),
             "Objects": ",".join(f"arn:aws:s3:::{bucket}/*" for bucket in buckets),
         }
+    nodes = karpenter_stack(spec)
+    if nodes is not None:
+        rights |= {
+            "KarpenterRole": nodes.output("ControllerRoleArn"),
+            "KarpenterNodeRole": nodes.output("NodeRoleArn"),
+        }
     return StackPlan(
-        ADDONS, "eks-addons", {"Cluster": control.output("Cluster"), **drivers, **rights}, "add-ons, rights of jobs"
+        ADDONS, "eks-addons", {"Cluster": control.output("Cluster"), **drivers, **rights}, "add-ons, rights of pods"
     )

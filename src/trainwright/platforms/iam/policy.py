@@ -76,15 +76,19 @@ def features(plan: ClusterPlan) -> frozenset[str]:
 
 def needed(plan: ClusterPlan) -> list[Rule]:
     """The rules of this plan: ours, pcluster's, and those of the resources in its stacks."""
+    _refuse_unknown(plan)
+    there = features(plan)
+    callers = {kind for stack in (*plan.stacks, *plan.own_stacks) for kind in _types(stack.template)} | {"ours"}
+    callers |= {"pcluster"} if plan.spec.platform == "parallelcluster" else set()
+    return [rule for rule in rules() if rule.by in callers and (not rule.when or rule.when in there)]
+
+
+def _refuse_unknown(plan: ClusterPlan) -> None:
     if plan.spec.platform.startswith("hyperpod"):
         raise UserError(
             f"the calls of a plan for platform {plan.spec.platform} are not known yet",
             fix="`iam` knows parallelcluster, batch and eks; the stacks and deploy.sh of the plan show what is made",
         )
-    there = features(plan)
-    callers = {kind for stack in (*plan.stacks, *plan.own_stacks) for kind in _types(stack.template)} | {"ours"}
-    callers |= {"pcluster"} if plan.spec.platform == "parallelcluster" else set()
-    return [rule for rule in rules() if rule.by in callers and (not rule.when or rule.when in there)]
 
 
 def person_policies(plan: ClusterPlan, account: str = "*") -> list[dict[str, Any]]:
@@ -108,6 +112,7 @@ def person_policies(plan: ClusterPlan, account: str = "*") -> list[dict[str, Any
 def node_policies(plan: ClusterPlan) -> dict[str, dict[str, Any]]:
     """What the plan lets its nodes do: of a ParallelCluster by head node and queue, beside its own role; of the others
     by the roles of their stacks."""
+    _refuse_unknown(plan)
     if plan.spec.platform != "parallelcluster":
         return _roles(plan)
     cluster = yaml.safe_load(plan.files["cluster.yaml"])

@@ -19,7 +19,6 @@ from trainwright.platforms.eks.apply.eksctl import EksctlCommand, EksctlStack, s
 from trainwright.platforms.eks.apply.kube_steps import ChartUp, KubeconfigUp, Leftovers, apply_words
 from trainwright.platforms.eks.apply.programs import Command, Programs, RealPrograms, require
 from trainwright.platforms.eks.charts import manifests
-from trainwright.platforms.eks.karpenter import karpenter_queues
 from trainwright.platforms.eks.nodegroups import SYSTEM
 from trainwright.platforms.eks.own_stacks import ADDONS, CONTROL, NODES
 from trainwright.platforms.setting import Setting
@@ -55,9 +54,6 @@ class EksBuild(Build):
     def require(self) -> None:
         tools = ["kubectl", "helm", *(["eksctl"] if self.by_eksctl else [])]
         require(self.programs, tools, "the cluster's charts and objects are installed with them")
-        if not self.by_eksctl and (queues := karpenter_queues(self.plan.spec)):
-            why = f"the nodes of {queues[0].name} come from Karpenter, whose rights eksctl sets up"
-            require(self.programs, ["eksctl"], why)
 
     def planned(self) -> tuple[StackPlan, ...]:
         return self.plan.stacks if self.by_eksctl else (*self.plan.stacks, *self.plan.own_stacks)
