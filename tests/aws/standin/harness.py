@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,20 @@ class Cut(BaseException):
     """The process ends here, as by kill -9: nothing of ours may catch it."""
 
 
+def _publish_image() -> None:
+    """ParallelCluster's own image in the region, which moto does not have."""
+    from moto.ec2.models import ec2_backends
+    from moto.ec2.models.amis import Ami
+
+    from judges.moto_extended import _image
+
+    backend = ec2_backends["123456789012"][REGION]
+    name = "aws-parallelcluster-3.16.1-ubuntu-2204-lts-hvm-x86_64-202606010000"
+    row = _image("ami-0aa00000000000000", name, "x86_64", "247102896272")
+    moment = {"creation_date": datetime(2026, 6, 1, tzinfo=UTC)}
+    backend.amis[row["ami_id"]] = Ami(backend, **{**row, **moment}, owner_alias="amazon")
+
+
 class Cloud:
     """One cluster of a platform. `tool` is the stand-in of pcluster, where that is the platform."""
 
@@ -106,6 +121,7 @@ class Cloud:
         s3 = world.client("s3", REGION)
         s3.create_bucket(Bucket="the-data", CreateBucketConfiguration={"LocationConstraint": REGION})
         world.reserve("cr-0a1b2c3d4e5f67890", "p5.48xlarge", "use2-az3", 2, REGION)
+        _publish_image()
 
     def planned(self, folder: Path, text: str = SPEC) -> ClusterPlan:
         path = folder / "cut.yaml"
