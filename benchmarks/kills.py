@@ -50,12 +50,13 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=1000)
     parser.add_argument("--per-run", type=int, default=12)
     parser.add_argument("--minutes", type=float, default=1e9)
+    parser.add_argument("--first", type=int, default=0, help="number of the first run: another one, other seeds")
     parser.add_argument("--log", type=Path, default=Path("kills.jsonl"))
     args = parser.parse_args()
     rows = [json.loads(line) for line in args.log.read_text().splitlines()] if args.log.exists() else []
     end = time.monotonic() + 60 * args.minutes
     while sum(len(row.get("deaths", ())) for row in rows) < args.kills and time.monotonic() < end:
-        rows.append(one_run(len(rows), args.per_run))
+        rows.append(one_run(args.first + len(rows), args.per_run))
         with args.log.open("a") as log:
             log.write(json.dumps(rows[-1]) + "\n")
         print(f"{rows[-1]['case']}: {len(rows[-1].get('deaths', ()))} kills, {rows[-1]['ok']}", file=sys.stderr)

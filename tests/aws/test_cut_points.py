@@ -35,6 +35,7 @@ class Forks:
         pid = os.fork()
         if pid == 0:
             self.cloud.world.faults.watch = None
+            os.environ["TRAINWRIGHT_HOME"] += f"-{os.getpid()}"  # as if on another machine: AWS holds the state
             raise Cut(name)
         self.running[pid] = name
         if len(self.running) >= CHILDREN:

@@ -476,7 +476,7 @@ def test_the_advised_spec_of_a_platform_has_no_errors(platform: str, tmp_path: P
 
     path = tmp_path / "spec.yaml"
     words = ["--model", "llama3-8b", "--tokens", "10B", "--instances", "p5", "--nodes", "8", "--platform", platform]
-    run(*words, "--capacity", "capacity-block,spot", "--spec", str(path), of=advise_command)
+    run(*words, "--capacity", "on-demand,capacity-block,spot", "--spec", str(path), of=advise_command)
     loaded = load(path)
     require_clean(loaded)
     assert loaded.spec.platform == platform

@@ -33,8 +33,8 @@ def text(node: Node, *path: str | int) -> str:
 
 
 def test_the_library_holds_these_stacks() -> None:
-    names = "accounting batch bucket capacity directory lustre monitoring network openzfs role"
-    assert template_names() == tuple(names.split())
+    names = "accounting batch bucket capacity directory eks-addons eks-cluster eks-nodes karpenter"
+    assert template_names() == (*names.split(), "lustre", "monitoring", "network", "openzfs", "role")
 
 
 @pytest.mark.parametrize("name", template_names())

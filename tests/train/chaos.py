@@ -3,6 +3,7 @@ test_chaos.py and by benchmarks/kills.py."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -25,6 +26,7 @@ from trainwright.train.loop import train
 from trainwright.train.metrics import read_lines
 
 BATCH = 4
+LIMIT = 900.0  # seconds of a run that nobody disturbs, on a busy machine
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,11 @@ def settings(case: Case, data: str, folder: Path, steps: int) -> TrainConfig:
     return TrainConfig(**values)
 
 
+def kill(process: Any) -> None:
+    with contextlib.suppress(ProcessLookupError):  # it may just have ended by itself
+        os.kill(process.pid, signal.SIGKILL)
+
+
 def one_life(config: TrainConfig, world: int, moment: str, chance: random.Random) -> bool:
     """Start every rank and let one die as requested; True when the run came to its end instead."""
     victim = chance.randrange(world)
@@ -102,18 +109,18 @@ def one_life(config: TrainConfig, world: int, moment: str, chance: random.Random
         if moment == "any time":
             processes[victim].join(chance.uniform(0.1, 2.0))
             if processes[victim].is_alive():
-                os.kill(processes[victim].pid, signal.SIGKILL)
-        deadline = time.monotonic() + 60
+                kill(processes[victim])
+        deadline = time.monotonic() + 240
         while all(p.is_alive() for p in processes) and time.monotonic() < deadline:
             processes[victim].join(0.05)
         # As torchrun does: when one rank is gone, the others are ended. A good end of all takes but a moment longer.
         for process in processes:
             process.join(5 if all(p.exitcode in (0, None) for p in processes) else 0.2)
             if process.is_alive():
-                os.kill(process.pid, signal.SIGKILL)
+                kill(process)
                 process.join()
         codes = [p.exitcode for p in processes]
-        done = [answers.get(timeout=5)[1] for _ in range(world)] if codes == [0] * world else []
+        done = [answers.get(timeout=60)[1] for _ in range(world)] if codes == [0] * world else []
         return done == [0] * world
     finally:
         meeting.unlink(missing_ok=True)
@@ -149,7 +156,7 @@ def survive(folder: Path, case: Case, kills: int, steps: int, seed: int) -> list
     chance = random.Random(seed)
     data, good = case.data or corpus(folder), [0] * case.world
     straight, shaken = folder / "straight", folder / "shaken"
-    assert run_ranks(life, case.world, settings(case, data, straight, steps), False) == good
+    assert run_ranks(life, case.world, settings(case, data, straight, steps), False, limit=LIMIT) == good
 
     config, deaths, newest = settings(case, data, shaken, steps), [], 0
     store = FolderStore(shaken / "checkpoints")
@@ -157,7 +164,9 @@ def survive(folder: Path, case: Case, kills: int, steps: int, seed: int) -> list
         kill = len(deaths) < kills
         moment = chance.choice(list(MOMENTS)) if kill else "any time"
         done = (
-            one_life(config, case.world, moment, chance) if kill else run_ranks(life, case.world, config, False) == good
+            one_life(config, case.world, moment, chance)
+            if kill
+            else run_ranks(life, case.world, config, False, limit=LIMIT) == good
         )
         whole = store.complete_steps()
         assert not newest or (whole and whole[0] >= newest), f"after {deaths}: {whole}, but {newest} was whole before"

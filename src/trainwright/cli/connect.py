@@ -40,6 +40,7 @@ class _Split(click.Command):
 @click.option(
     "--write-ssh-config", is_flag=True, help="Add the cluster to ~/.ssh/config; `ssh trainwright-NAME` works."
 )
+@click.option("--write-kubeconfig", is_flag=True, help="EKS: add the cluster to ~/.kube/config as trainwright-NAME.")
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -52,7 +53,8 @@ def command(
     name: the cluster of trainwright.yaml here, or the only local one.
 
     A ParallelCluster is reached over ssh, through Session Manager where no port is open; the controller of a HyperPod
-    cluster always through Session Manager. NAME may be a cluster that somebody else made."""
+    cluster always through Session Manager. NAME may be a cluster that somebody else made. For EKS the shell or COMMAND
+    is on this machine, with a kubeconfig of the cluster: `trainwright connect eks.yaml -- kubectl get nodes`."""
     from trainwright.platforms.base import find
     from trainwright.platforms.local import state
 
@@ -61,11 +63,17 @@ def command(
     platform, name, spec = find(target)
     here = name in state.names() and not on_aws["region"]
     known = spec.platform if spec is not None else "local" if here else _platform(name, on_aws["region"])
+    write_kubeconfig, region = on_aws.pop("write_kubeconfig"), on_aws["region"]
+    if known in ("eks", "hyperpod-eks") and not any({**on_aws, "region": None}.values()):
+        _on_eks(name, spec, words, region, write_kubeconfig)
+        return
+    if write_kubeconfig:
+        raise click.UsageError(f"--write-kubeconfig is for EKS; {name} is on platform {known}")
     if known in ("parallelcluster", "hyperpod"):
         _on_aws(known, name, spec, words, **on_aws)
         return
     if any(on_aws.values()):
-        raise click.UsageError(f"these options are for clusters on AWS; {name} is not")
+        raise click.UsageError(f"these options are for the head node of a cluster on AWS; {name} has none")
     argv, environment = platform.connect(name, spec)
     argv = [*argv[:-1], *words] if words else argv
     os.execvpe(argv[0], argv, {**os.environ, **environment})
@@ -119,6 +127,17 @@ def _on_aws(
         forwards = [port if ":" in port else f"{port}:localhost:{port}" for port in ports]
         argv = shell_command(way, words, sys.stdin.isatty(), forwards)
         os.execvp(argv[0], argv)
+
+
+def _on_eks(name: str, spec: Spec | None, words: tuple[str, ...], region: str | None, write: bool) -> None:
+    from trainwright.platforms.eks.platform import reach
+
+    path = reach(name, spec, region, Path.home() / ".kube" / "config" if write else None)
+    if write:
+        click.echo(f"`kubectl --context trainwright-{name}` reaches {name}", err=True)
+    if words or not write:
+        argv = list(words) or [os.environ.get("SHELL", "/bin/bash")]
+        os.execvpe(argv[0], argv, {**os.environ, "KUBECONFIG": str(path)})
 
 
 def _only_cluster() -> str:

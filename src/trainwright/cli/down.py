@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from trainwright.platforms.apply.remove import Removal
     from trainwright.platforms.apply.target import Target
 
 
@@ -62,7 +61,7 @@ def _on_aws(place: Target, named: tuple[str, ...], yes: bool, force: bool) -> No
     existing = removal.existing()
     removal.require_idle(existing, force)
     if not named and not yes and sys.stdin.isatty():
-        named = _asked(removal, list(existing))
+        named = _asked(removal.name, removal.data(existing))
     steps, kept = removal.steps(existing, named)
     for step in steps:
         click.echo(f"  remove {step.title}", err=True)
@@ -76,14 +75,11 @@ def _on_aws(place: Target, named: tuple[str, ...], yes: bool, force: bool) -> No
         click.echo(line)
 
 
-def _asked(removal: Removal, keys: list[str]) -> tuple[str, ...]:
-    """The stacks whose data the user gives up, each by typing its name."""
-    from trainwright.platforms.apply.remove import HOLDS_DATA, kind_of
-
+def _asked(cluster: str, data: dict[str, str]) -> tuple[str, ...]:
+    """What holds data and the user gives up, each by typing its name."""
     named = []
-    for key in keys:
-        if kind_of(key) in HOLDS_DATA:
-            words = f"{removal.name}-{key} holds data. Type {key} to delete {HOLDS_DATA[kind_of(key)]}; Enter keeps it"
-            if click.prompt(words, default="", show_default=False, err=True).strip() == key:
-                named.append(key)
+    for key, lost in data.items():
+        words = f"{cluster}-{key} holds data. Type {key} to delete {lost}; Enter keeps it"
+        if click.prompt(words, default="", show_default=False, err=True).strip() == key:
+            named.append(key)
     return tuple(named)

@@ -6,6 +6,7 @@ from trainwright.aws.batch import BatchApi
 from trainwright.schedulers.batch import BatchScheduler
 from trainwright.schedulers.kubernetes.pod import PodSettings
 from trainwright.schedulers.kubernetes.scheduler import KubernetesScheduler
+from trainwright.spec.defaults import node_provisioner
 from trainwright.spec.job import Job
 from trainwright.spec.model import Queue, Spec
 
@@ -37,6 +38,7 @@ def kubernetes_scheduler(spec: Spec, job: Job, prefix: str = "") -> KubernetesSc
         scratch=tuple(item.mount for item in spec.storage if item.kind == "nvme"),
         service_account=service_account(spec),
         kueue=said.kueue or (queue.name if spec.platform in OURS else ""),  # the plan's own queue of Kueue
+        huge_pages=not (spec.platform == "eks" and node_provisioner(queue)[0] == "karpenter"),
         gang=said.gang or "",
         node_labels=_healthy(spec),
         annotations=RESUMED if spec.platform == "hyperpod-eks" else {},

@@ -12,6 +12,7 @@ def show_prepared(prepared: Prepared) -> str:
     spec = prepared.plan.spec
     lines = [f"cluster {spec.name}, platform {spec.platform}, region {spec.region}", ""]
     lines += [f"  {answer.verdict:5} {answer.question}: {answer.words}" for answer in prepared.answers]
+    lines += [f"  note  {note}" for note in prepared.build.notes]
     lines += ["", "steps, in this order (those that do not need each other side by side):"]
     lines += [f"  {prepared.fate(step):16} {step.title}" for step in prepared.steps]
     if prepared.changes.changes:

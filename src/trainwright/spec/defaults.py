@@ -88,6 +88,8 @@ def _queue(spec: Spec, queue: Queue, path: str, fill: _Filler) -> Queue:
     if ("queues", "*", "placement") in platforms()[spec.platform].cannot:
         enabled, reason = False, "the platform places nodes by itself"
     queue = fill.fill(queue, path, "placement", enabled, reason)
+    if spec.platform == "eks":
+        queue = fill.fill(queue, path, "provisioner", *node_provisioner(queue))
     heavy = known is not None and (known.is_gpu or known.is_neuron)
     size, reason = (
         (512, "images, drivers and containers of accelerator nodes need room")
@@ -95,6 +97,15 @@ def _queue(spec: Spec, queue: Queue, path: str, fill: _Filler) -> Queue:
         else (128, "enough for the system")
     )
     return fill.fill(queue, path, "root_volume", size * GIB, reason, _show_gib)
+
+
+def node_provisioner(queue: Queue) -> tuple[str, str]:
+    """What makes the nodes of a queue on EKS, and why."""
+    if queue.provisioner is not None:
+        return queue.provisioner, "written in the queue"
+    if queue.count is not None and queue.count.min == 0 < queue.count.max:
+        return "karpenter", "no node is up without a job, and nobody but Karpenter would start one with the job"
+    return "managed", "the nodes are always up; EKS replaces one that breaks"
 
 
 def _storage(item: Storage, path: str, fill: _Filler) -> Storage:

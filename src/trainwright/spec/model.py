@@ -129,6 +129,12 @@ class Queue(Part):
     root_volume: Bytes | None = Field(None, description="Size of a node's root volume, such as 200GiB.")
     scripts: tuple[Script, ...] = Field((), description="Boot scripts of this queue's nodes, in order.")
     exclusive: bool = Field(True, description="A job has whole nodes to itself.")
+    provisioner: Literal["managed", "self-managed", "karpenter"] | None = Field(
+        None,
+        description="platform eks: what makes the nodes. managed: a managed node group; self-managed: a node group "
+        "that EKS does not repair or update; karpenter: nodes come with jobs and go when idle. Unset: karpenter for "
+        "`{min: 0, max: …}`, else managed.",
+    )
 
 
 class Lustre(Part):

@@ -24,7 +24,7 @@ def record_collectives(environment: dict[str, str] | os._Environ[str]) -> None:
 
 def record_allocations(device: torch.device) -> None:
     if device.type == "cuda":
-        torch.cuda.memory._record_memory_history(max_entries=ALLOCATIONS, stacks="python")
+        torch.cuda.memory._record_memory_history(max_entries=ALLOCATIONS, stacks="python", context="alloc")
 
 
 def dump_collectives(folder: Path, rank: int) -> Path | None:
@@ -45,7 +45,7 @@ def dump_allocations(folder: Path, rank: int, device: torch.device) -> Path | No
     if device.type != "cuda":
         return None
     path = folder / f"memory-rank{rank:05d}.pickle"
-    torch.cuda.memory._dump_snapshot(str(path))
+    torch.cuda.memory._dump_snapshot(str(path))  # type: ignore[no-untyped-call]
     return path
 
 

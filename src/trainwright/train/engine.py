@@ -29,6 +29,7 @@ class EngineOptions:
     precision: str = "fp32"  # fp32 | bf16 (fp32 master weights) | fp8 (bf16 with float8 products)
     compile: bool = False
     recompute: str = "none"  # none | selective | full
+    context: str = "gather"  # how context ranks meet the keys: gather | all-to-all
     attention: str = "auto"  # auto | cudnn | flash | efficient | math
     seed: int = 0
     max_norm: float = 1.0  # 0: no clipping

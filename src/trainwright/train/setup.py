@@ -101,7 +101,7 @@ def check(config: TrainConfig, world: World) -> Checked:
     config = with_defaults(config, shape, plan, world)
     schedule = Schedule(config.schedule, config.lr, config.steps, config.warmup, config.decay, config.min_lr)
     plan.check(shape, world.size, config.sequence, config.batch)
-    require_trainable(config, plan)
+    require_trainable(config, plan, shape)
     objective = objective_for(config, shape)
     samples = open_data(config, config.data, objective)
     eval_samples = open_eval_samples(config, objective)
@@ -112,12 +112,19 @@ def check(config: TrainConfig, world: World) -> Checked:
     return Checked(config, shape, objective, plan, samples, eval_samples, schedule, interval)
 
 
-def require_trainable(config: TrainConfig, plan: ParallelPlan) -> None:
-    """Refuse adapters without the weights that they adapt, and under plans that cut the layers they belong to."""
+def require_trainable(config: TrainConfig, plan: ParallelPlan, shape: ModelShape) -> None:
+    """Refuse adapters without the weights that they adapt, and under plans that cut the layers they belong to; and
+    heads that cannot be exchanged."""
+    if config.context == "all-to-all" and plan.cp > 1 and shape.kv_heads % (plan.tp * plan.cp):
+        what = f"{shape.kv_heads} key-value heads cannot be exchanged between {plan.tp * plan.cp} ranks (tp x cp)"
+        raise UserError(what, where=f"plan {plan}", fix="--context gather")
+    if config.objective == "dpo" and plan.tp * plan.pp * plan.cp > 1:
+        what = "DPO trains a model beside its reference, and only shards or replicates them"
+        raise UserError(what, where=f"plan {plan}", fix=f"shard={plan.world}")
     if config.lora_rank and not config.base:
         raise UserError("--lora-rank without the weights that it adapts", fix="--base FOLDER")
-    if config.lora_rank and plan.tp > 1:
-        raise UserError("LoRA is not combined with tensor parallelism", where=f"plan {plan}", fix="shard or replicate")
+    if config.lora_rank and plan.tp > 1 and shape.kind != "decoder":
+        raise UserError("LoRA of an encoder has no tensor parallelism", where=f"plan {plan}", fix="shard or replicate")
 
 
 def plan_of(text: str, world: int) -> ParallelPlan:
@@ -167,6 +174,7 @@ def engine_options(config: TrainConfig) -> EngineOptions:
         precision=config.precision,
         compile=bool(config.compile),
         recompute=config.recompute,
+        context=config.context,
         attention=config.attention,
         seed=config.seed,
         max_norm=config.clip,

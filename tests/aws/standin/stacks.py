@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from standin import cluster_resources, database_resources  # noqa: F401  # they add their types
+from standin import cluster_resources, database_resources  # noqa: F401  # adds its types
 from standin.batch import Batch
 from standin.clock import Clock
+from standin.eks import Eks
 from standin.fsx import Fsx
 from standin.hyperpod import PodCluster
 from standin.resources import HANDLERS, Place
@@ -86,8 +87,12 @@ class Region:
         self.fsx = Fsx(clock, name, ACCOUNT, client)
         self.stacks: dict[str, Stack] = {}  # by id
         self.launch_data: dict[str, dict[str, Any]] = {}  # of launch templates, by id
+        self.reserved: dict[str, list[str]] = {}  # capacity reservation -> instances that were started in it
+        self.heads: dict[str, Place] = {}  # cluster -> its head node, which starts and stops nodes
+        self._managed = clock.now()
         self._moment = clock.now()
         self.hyperpod: dict[str, PodCluster] = {}  # by name
+        self.eks = Eks()
         self.batch = Batch(name, ACCOUNT, lambda: self._moment, clock.takes)
         self._zones: list[str] = []
 
@@ -109,6 +114,10 @@ class Region:
                 stack.work = None
         self._moment = now
         self.fsx.tick()
+        if self.heads and now - self._managed >= self.clock.takes(60.0):
+            self._managed = now
+            for head in list(self.heads.values()):
+                cluster_resources.manage_fleet(head)
         self.batch.settle()
 
     def _begin(self, stack: Stack, work: Iterator[float]) -> None:
@@ -386,6 +395,9 @@ class Region:
                 yield from self._remove(stack, one)
         stack.outputs = self._scope(stack).outputs()
         self._set(stack, "UPDATE_COMPLETE")
+        head = self.heads.get(stack.name)
+        if head is not None and cluster_resources.fleet(head) == "RUNNING":
+            cluster_resources.reconcile(head)
 
     def _update_one(self, stack: Stack, logical: str) -> Iterator[float]:
         declared = stack.template["Resources"][logical]

@@ -37,6 +37,8 @@ if [ -n "$clusters" ]; then
     while read -r namespace claim; do
       kubectl delete pvc --namespace "$namespace" "$claim" --wait --timeout 10m
     done
+  # Karpenter's nodes are in no stack: it ends them itself, as long as it runs.
+  kubectl delete nodepools.karpenter.sh --all --wait --timeout 20m
   echo "deleting cluster $cluster; this takes about 15 minutes" >&2
   eksctl delete cluster --region "$region" --name "$cluster" --wait --disable-nodegroup-eviction
 fi
@@ -105,6 +107,7 @@ keep() {
 }
 
 left=0
+remove karpenter
 keep lustre-fsx
 if [ "$left" -eq 0 ]; then remove network; else echo "kept: $cluster-network (the stacks above use it)" >&2; fi
 rm -rf .deployed

@@ -28,7 +28,7 @@ cp kubernetes/*.yaml .deployed/kubernetes/
 planned() {
   echo "$2  $1" | sha256sum --check --quiet || { echo "error: $1 is not the file that was planned" >&2; exit 1; }
 }
-planned lifecycle/on_create.sh 42713a8aee4305a2785eaa870893b3c8214e80d5193e5ae9a72c7db0d213cf3e
+planned lifecycle/on_create.sh 11bddcecd03ab28f488342460be5cf80bce81cd97b51eb160920828bc6845137
 cp hyperpod.yaml .deployed/
 cp -r lifecycle .deployed/
 
@@ -60,12 +60,12 @@ fi
 clusters=$("${aws[@]}" eks list-clusters --query "clusters[?@=='$cluster']")
 if [ -z "$clusters" ]; then
   echo "eksctl create cluster; it takes 15 to 25 minutes" >&2
-  eksctl create cluster -f .deployed/cluster.yaml --install-nvidia-plugin=false --kubeconfig "$KUBECONFIG"
+  eksctl create cluster -f .deployed/cluster.yaml --install-nvidia-plugin=false --install-neuron-plugin=false --kubeconfig "$KUBECONFIG"
 else
   owner=$("${aws[@]}" eks describe-cluster --name "$cluster" --query 'cluster.tags."trainwright:cluster"')
   [ "$owner" = "$cluster" ] || { echo "error: $cluster exists and was not made by this plan" >&2; exit 1; }
   eksctl utils write-kubeconfig --region "$region" --cluster "$cluster" --kubeconfig "$KUBECONFIG"
-  eksctl create nodegroup -f .deployed/cluster.yaml --install-nvidia-plugin=false
+  eksctl create nodegroup -f .deployed/cluster.yaml --install-nvidia-plugin=false --install-neuron-plugin=false
 fi
 kubectl wait --for=condition=Ready node -l eks.amazonaws.com/nodegroup=system --timeout=10m
 
@@ -89,6 +89,8 @@ install_chart() {
       --create-namespace --values - --wait --timeout 10m
 }
 
+# eksctl installs an EFA plugin of its own with node groups that have EFA: two would take each other's place on a node.
+kubectl delete daemonset --namespace kube-system aws-efa-k8s-device-plugin-daemonset --ignore-not-found
 install_chart hyperpod-dependencies # HyperPod's health agent, deep health checks, job restarts, device plugins and operators; before its nodes join
 install_chart kueue # a job starts when all its nodes are there, or waits in a queue: no half-started jobs holding GPUs
 for file in .deployed/kubernetes/*.yaml; do
@@ -97,7 +99,7 @@ done
 
 bucket=$("${aws[@]}" cloudformation describe-stacks --stack-name "$cluster-bucket" \
   --query "Stacks[0].Outputs[?OutputKey=='BucketName'].OutputValue")
-"${aws[@]}" s3 cp --only-show-errors .deployed/lifecycle/on_create.sh "s3://$bucket/"trainwright/hyperpod-eks-p5/lifecycle-6aa027ae38a960f5/on_create.sh
+"${aws[@]}" s3 cp --only-show-errors .deployed/lifecycle/on_create.sh "s3://$bucket/"trainwright/hyperpod-eks-p5/lifecycle-b819cbb57f405fe9/on_create.sh
 echo "stack $cluster-hyperpod; a new cluster takes 10 to 30 minutes, more with deep health checks" >&2
 "${aws[@]}" cloudformation deploy --stack-name "$cluster-hyperpod" --template-file .deployed/hyperpod.yaml \
   --no-fail-on-empty-changeset --tags "trainwright:cluster=$cluster" >&2

@@ -21,7 +21,7 @@ planned() {
   echo "$2  $1" | sha256sum --check --quiet || { echo "error: $1 is not the file that was planned" >&2; exit 1; }
 }
 planned lifecycle/enroot.sh 280e5dfb8cf5389c74c1c7a85083d97b41c9699e09cdea356341cd21b288b404
-planned lifecycle/node_facts.py aaa1b5ed0a77ae369389069281290791e0ac9ed19aa75087adb785a307477492
+planned lifecycle/node_facts.py 8b6043717586e7a9e3407da0765e97414d587f0a00ab2aba9afd34074e8ee7ad
 planned lifecycle/on_create.sh af3ed59e93febab2a2475c46c6ac5893b8cc48d6f6595f1b23e19c92195f55ae
 planned lifecycle/provisioning_parameters.json 3ddacd8e7aa6d2618b8c18fea20647d5be83f77eed24cc5cb94d026b349eb40d
 planned lifecycle/runtime.sh eb59ed45d7c2d3cafbc9b384bff8acbd30aca5f86527de99434689c94995e1f7
@@ -66,14 +66,14 @@ if grep -nE '^[^#]*stack-output:' .deployed/hyperpod.yaml .deployed/lifecycle/*;
 fi
 bucket=$("${aws[@]}" cloudformation describe-stacks --stack-name "$cluster-bucket" \
   --query "Stacks[0].Outputs[?OutputKey=='BucketName'].OutputValue")
-"${aws[@]}" s3 cp --only-show-errors .deployed/lifecycle/enroot.sh "s3://$bucket/"trainwright/hyperpod-p5/lifecycle-c0b7da14688714f0/enroot.sh
-"${aws[@]}" s3 cp --only-show-errors .deployed/lifecycle/node_facts.py "s3://$bucket/"trainwright/hyperpod-p5/lifecycle-c0b7da14688714f0/node_facts.py
-"${aws[@]}" s3 cp --only-show-errors .deployed/lifecycle/on_create.sh "s3://$bucket/"trainwright/hyperpod-p5/lifecycle-c0b7da14688714f0/on_create.sh
-"${aws[@]}" s3 cp --only-show-errors .deployed/lifecycle/provisioning_parameters.json "s3://$bucket/"trainwright/hyperpod-p5/lifecycle-c0b7da14688714f0/provisioning_parameters.json
-"${aws[@]}" s3 cp --only-show-errors .deployed/lifecycle/runtime.sh "s3://$bucket/"trainwright/hyperpod-p5/lifecycle-c0b7da14688714f0/runtime.sh
-"${aws[@]}" s3 cp --only-show-errors .deployed/lifecycle/slurm.sh "s3://$bucket/"trainwright/hyperpod-p5/lifecycle-c0b7da14688714f0/slurm.sh
-"${aws[@]}" s3 cp --only-show-errors .deployed/lifecycle/storage.sh "s3://$bucket/"trainwright/hyperpod-p5/lifecycle-c0b7da14688714f0/storage.sh
-"${aws[@]}" s3 cp --only-show-errors .deployed/lifecycle/users.sh "s3://$bucket/"trainwright/hyperpod-p5/lifecycle-c0b7da14688714f0/users.sh
+"${aws[@]}" s3 cp --only-show-errors .deployed/lifecycle/enroot.sh "s3://$bucket/"trainwright/hyperpod-p5/lifecycle-860a4646f3bd8716/enroot.sh
+"${aws[@]}" s3 cp --only-show-errors .deployed/lifecycle/node_facts.py "s3://$bucket/"trainwright/hyperpod-p5/lifecycle-860a4646f3bd8716/node_facts.py
+"${aws[@]}" s3 cp --only-show-errors .deployed/lifecycle/on_create.sh "s3://$bucket/"trainwright/hyperpod-p5/lifecycle-860a4646f3bd8716/on_create.sh
+"${aws[@]}" s3 cp --only-show-errors .deployed/lifecycle/provisioning_parameters.json "s3://$bucket/"trainwright/hyperpod-p5/lifecycle-860a4646f3bd8716/provisioning_parameters.json
+"${aws[@]}" s3 cp --only-show-errors .deployed/lifecycle/runtime.sh "s3://$bucket/"trainwright/hyperpod-p5/lifecycle-860a4646f3bd8716/runtime.sh
+"${aws[@]}" s3 cp --only-show-errors .deployed/lifecycle/slurm.sh "s3://$bucket/"trainwright/hyperpod-p5/lifecycle-860a4646f3bd8716/slurm.sh
+"${aws[@]}" s3 cp --only-show-errors .deployed/lifecycle/storage.sh "s3://$bucket/"trainwright/hyperpod-p5/lifecycle-860a4646f3bd8716/storage.sh
+"${aws[@]}" s3 cp --only-show-errors .deployed/lifecycle/users.sh "s3://$bucket/"trainwright/hyperpod-p5/lifecycle-860a4646f3bd8716/users.sh
 "${aws[@]}" s3 cp --only-show-errors .deployed/runtime/requirements.txt "s3://$bucket/"trainwright/hyperpod-p5/521b8ac3cfea2ef5/requirements.txt
 "${aws[@]}" s3 cp --only-show-errors .deployed/runtime/trainwright.zip "s3://$bucket/"trainwright/hyperpod-p5/1776f86fee37b7c7/trainwright.zip
 "${aws[@]}" s3 cp --only-show-errors .deployed/runtime/uv.txt "s3://$bucket/"trainwright/hyperpod-p5/836ac0c91c6cb60f/uv.txt

@@ -13,6 +13,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from deployed_text import as_deployed
 from trainwright.check.gate import CheckFailed
 from trainwright.platforms.eks.nodegroups import QUEUE_LABEL
 from trainwright.platforms.plan.tree import ClusterPlan, make_plan
@@ -35,7 +36,7 @@ def cluster(plan: ClusterPlan) -> dict[str, Any]:
 
 def objects(plan: ClusterPlan) -> list[dict[str, Any]]:
     names = [name for name in plan.files if name.startswith(("kubernetes/", "jobs/"))]
-    return [item for name in names for item in yaml.safe_load_all(plan.files[name])]
+    return [item for name in names for item in yaml.safe_load_all(as_deployed(plan.files[name]))]
 
 
 def strict(schema: Any) -> Any:
@@ -64,7 +65,7 @@ def test_eksctl_knows_every_key(example: Path) -> None:
 def test_every_object_is_of_a_kind_that_takes_it(example: Path) -> None:
     for item in objects(plan_of(example)):
         group = item["apiVersion"].partition("/")[0]
-        if group == "v1":
+        if group in ("v1", "apps", "rbac.authorization.k8s.io"):
             kubernetes_validate.validate(item, "1.35", strict=True)
             continue
         name = f"{item['apiVersion'].replace('/', '_')}_{item['kind']}.json"
@@ -81,6 +82,8 @@ def test_jobs_find_what_the_plan_makes(example: Path) -> None:
     claims = {item["metadata"]["name"] for item in made if item["kind"] == "PersistentVolumeClaim"}
     accounts = {"", *(a["serviceAccountName"] for a in cluster(plan)["iam"]["podIdentityAssociations"])}
     types = {group["instanceType"] for group in cluster(plan)["managedNodeGroups"]}
+    pools = [item["spec"]["template"]["spec"]["requirements"] for item in made if item["kind"] == "NodePool"]
+    types |= {each for rows in pools for row in rows if "instance-type" in row["key"] for each in row["values"]}
     pods = [
         spec["template"]["spec"]
         for item in made if item["kind"] == "PyTorchJob"

@@ -170,7 +170,7 @@ def test_the_plan_says_what_a_change_does_to_a_cluster_that_is_up(change: str, e
         ({"queues": "[{name: q, instance: p5.48xlarge, count: 2, placement: true}]"}, "places nodes by itself"),
         ({"platform": "parallelcluster",
           "queues": f"[{{name: q, instance: p5.48xlarge, count: 2, capacity: {{plan: '{PLAN}'}}}}]"}, "only HyperPod"),
-        ({"platform": "parallelcluster", "users": "[{name: a, uid: 5001}]"}, "on HyperPod's nodes only"),
+        ({"platform": "parallelcluster", "users": "[{name: a, uid: 5001}]"}, "makes no accounts by itself"),
         ({"storage": "[{mount: /a, ebs: {capacity: 100GiB}}]"}, "share no volume"),
         ({"storage": "[{mount: /a, efs: {}}]"}, "makes no EFS"),
         ({"software": "{os: alinux2023}"}, "no 'alinux2023'"),

@@ -137,6 +137,20 @@ def test_a_node_of_no_group_says_so(nodes: tuple[Node, Node]) -> None:
     assert "no instance group has a node with one of the addresses 10.9.9.9, 172.17.0.1" in done.stdout
 
 
+def test_on_eks_images_and_pods_go_to_the_large_disk(nodes: tuple[Node, Node]) -> None:
+    node = nodes[1]
+    script = make_plan(load(ROOT / "examples/hyperpod-eks-p5.yaml")).files["lifecycle/on_create.sh"]
+    (node.files / "on_create.sh").write_text(script)
+    done = node.run("""set -e
+mkdir -p /opt/sagemaker /var/lib/containerd && echo kept > /var/lib/containerd/image
+/bin/mount -t tmpfs tmpfs /opt/sagemaker
+for run in first second; do bash "$FILES/on_create.sh"; done
+mountpoint -q /var/lib/kubelet; cat /opt/sagemaker/trainwright/-var-lib-containerd/image; grep -c bind /etc/fstab""")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.split()[-2:] == ["kept", "2"]
+    assert node.calls("systemctl").count("stop kubelet containerd") == 1, "pods run by then"
+
+
 HOSTILE = "x$(touch pwned)`id`'\"; rm -rf $HOME #"
 
 

@@ -70,6 +70,8 @@ def with_quantities(document: Any) -> Any:
     return {
         key: {name: Quantity(text) for name, text in value.items()}
         if key in ("requests", "limits")
+        else Quantity(value)
+        if key == "sizeLimit"
         else with_quantities(value)
         for key, value in document.items()
     }

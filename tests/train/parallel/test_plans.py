@@ -146,6 +146,10 @@ def test_options_under_plans(tmp_path):
         {"model": LLAMA, "plan": "tp=2", "options": {"optimizer": "muon"}, "steps": 5},
         {"model": MIXTRAL, "plan": "shard=2,ep=2", "options": {"optimizer": "muon"}, "steps": 5},
         {"model": LLAMA, "plan": "pp=2", "options": {"optimizer": "adamw8bit"}, "steps": 5},
+        *(
+            {"model": model, "plan": "cp=2", "options": {"context": "all-to-all"}, "steps": 5, "documents": True}
+            for model in (LLAMA, MPT, GPT_OSS, DEEPSEEK)
+        ),
         {"model": LLAMA, "plan": "tensor=2", "options": {"recompute": "full"}},
         {"model": LLAMA, "plan": "pipeline=2", "options": {"recompute": "selective"}},
         {"model": LLAMA, "plan": "context=2", "options": {"recompute": "full"}},

@@ -69,7 +69,8 @@ def _on_aws(spec: CheckedSpec, index: int, queue: Queue) -> Iterator[Problem]:
     machine, kind = find_instance(queue.instance), queue.capacity.kind
     if machine is not None and kind == "spot" and "spot" not in machine.capacity:
         yield at(spec, *here, "capacity", what=f"{machine.name} is not sold as spot", fix="remove `capacity`")
-    if queue.capacity.reservations and spec.full.platform != "parallelcluster":
+    by_karpenter = spec.full.platform == "eks" and queue.provisioner == "karpenter"  # it takes a list as it is
+    if queue.capacity.reservations and spec.full.platform != "parallelcluster" and not by_karpenter:
         what = f"platform {spec.full.platform} makes no group of reservations; ParallelCluster's `up` does"
         yield at(spec, *here, "capacity", what=what, fix="make a resource group and name its ARN: {group: arn:…}")
     if kind == "block" and queue.placement not in (None, False):
@@ -123,11 +124,34 @@ def _on_eks(spec: CheckedSpec, index: int, queue: Queue) -> Iterator[Problem]:
             spec, "queues", index, "name", what="the plan has a node group `system` of its own, for controllers",
             fix="name the queue something else",
         )  # fmt: skip
-    if machine is not None and queue.efa is not False and machine.name.startswith(FIRST_CARD_WITHOUT_EFA):
+    yield from _provisioner(spec, index, queue)
+    by_eksctl = queue.provisioner != "karpenter"
+    if machine and by_eksctl and queue.efa is not False and machine.name.startswith(FIRST_CARD_WITHOUT_EFA):
         yield at(
             spec, "queues", index, "instance",
             what=f"eksctl asks for EFA on every network card, and the first of {machine.name} has none: no node starts",
-            fix="use parallelcluster or hyperpod for this type, or set `efa: false`",
+            fix="use `provisioner: karpenter`, parallelcluster or hyperpod for this type, or set `efa: false`",
+        )  # fmt: skip
+
+
+def _provisioner(spec: CheckedSpec, index: int, queue: Queue) -> Iterator[Problem]:
+    """What Karpenter and self-managed node groups cannot do."""
+    here, capacity = ("queues", index), queue.capacity
+    if queue.provisioner == "karpenter" and queue.count is not None and queue.count.min:
+        yield at(
+            spec, *here, "count", what=f"Karpenter keeps no node up without a job, the queue wants {queue.count.min}",
+            fix=f"write `count: {{min: 0, max: {queue.count.max}}}`, or `provisioner: managed`",
+        )  # fmt: skip
+    if queue.provisioner == "karpenter" and capacity.kind == "group" and not capacity.reservations:
+        yield at(
+            spec, *here, "capacity", what="Karpenter takes reservations by their ids, not a group's ARN",
+            fix="list them: `capacity: {group: [cr-…, cr-…]}`, or `provisioner: managed`",
+        )  # fmt: skip
+    if queue.provisioner == "self-managed" and queue.efa is not False and capacity.kind not in ("on-demand", "spot"):
+        yield at(
+            spec, *here, "provisioner",
+            what="eksctl puts a self-managed group with EFA into a new placement group, where no capacity is reserved",
+            fix="use `provisioner: managed`",
         )  # fmt: skip
 
 

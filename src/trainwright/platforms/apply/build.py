@@ -13,10 +13,12 @@ from trainwright.aws.s3 import BucketApi
 from trainwright.aws.session import Account
 from trainwright.errors import UserError
 from trainwright.platforms.apply.base import DEFAULT_PLATFORM
+from trainwright.platforms.apply.preflight import Question
 from trainwright.platforms.apply.stack_steps import StackOrder, StackUp
 from trainwright.platforms.apply.steps import Step
 from trainwright.platforms.plan.difference import Difference, difference
 from trainwright.platforms.plan.tree import ClusterPlan
+from trainwright.platforms.wiring import StackPlan
 from trainwright.stacks.references import references
 
 OUTPUT_OF_FILE_SYSTEM = "FileSystemId"
@@ -47,10 +49,22 @@ class Build:
         platform = {} if self.plan.spec.platform == DEFAULT_PLATFORM else {PLATFORM_TAG: self.plan.spec.platform}
         return {**self.plan.spec.tags, CLUSTER_TAG: self.name, **platform}
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a user should know of the way in which it is made."""
+        return ()
+
+    def require(self) -> None:
+        """Refuse where this machine lacks what the steps need."""
+
+    def planned(self) -> tuple[StackPlan, ...]:
+        """The stacks to make, each after those that it names."""
+        return self.plan.stacks
+
     def orders(self) -> list[StackOrder]:
         return [
             StackOrder(stack.key, f"{self.name}-{stack.key}", stack.template, stack.parameters, self.tags)
-            for stack in self.plan.stacks
+            for stack in self.planned()
         ]
 
     def steps(self, stop_nodes: bool = False) -> list[Step]:
@@ -58,17 +72,19 @@ class Build:
         a change needs the compute nodes stopped."""
         return self.stack_steps()
 
+    def questions(self) -> list[Question]:
+        """What only this platform asks AWS before anything is made, each with its title."""
+        return []
+
     def stack_steps(self) -> list[Step]:
         """The plan's stacks; each needs those whose outputs it names."""
         steps: list[Step] = []
-        for order, stack in zip(self.orders(), self.plan.stacks, strict=True):
-            named = references(json.dumps(dict(order.parameters)))
-            needs = tuple(dict.fromkeys(key for key, _ in named))
+        for order, stack in zip(self.orders(), self.planned(), strict=True):
             steps.append(
                 StackUp(
                     order.key,
                     f"stack {order.name}: {stack.why}",
-                    needs,
+                    self.needs_of(stack),
                     api=self.stacks,
                     order=order,
                     outputs=self.outputs,
@@ -77,6 +93,10 @@ class Build:
                 )
             )
         return steps
+
+    def needs_of(self, stack: StackPlan) -> tuple[str, ...]:
+        """The keys of the steps before a stack."""
+        return tuple(dict.fromkeys(key for key, _ in references(json.dumps(dict(stack.parameters)))))
 
     def _lost(self, stack: Stack) -> str:
         """Whether the file system or bucket of a stack is `gone` or `going`; empty where it is there."""

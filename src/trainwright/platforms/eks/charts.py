@@ -7,6 +7,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from trainwright.platforms.eks.karpenter import chart_values as karpenter_values
+from trainwright.platforms.eks.karpenter import karpenter_queues
 from trainwright.platforms.monitoring.kubernetes import chart_values
 from trainwright.platforms.setting import Setting
 from trainwright.schedulers.kubernetes.pod import GPU_TOLERATION
@@ -27,6 +29,7 @@ def needs(setting: Setting) -> set[str]:
     words |= {"monitoring"} if spec.monitoring else set()
     words |= {"gpu"} if any(machine.is_gpu for machine in machines) else set()
     words |= {"efa"} if any(queue.efa for queue in spec.queues) else set()
+    words |= {"karpenter"} if karpenter_queues(spec) else set()
     return (words - IN_HYPERPODS_CHART) | {"hyperpod"} if spec.platform == "hyperpod-eks" else words
 
 
@@ -53,6 +56,8 @@ def _values(chart: str, setting: Setting) -> dict[str, Any]:
         }
     if chart == "hyperpod-dependencies":
         return _hyperpod(setting)
+    if chart == "karpenter":
+        return karpenter_values(setting.spec)
     if chart == "kube-prometheus-stack" and setting.spec.monitoring:
         return chart_values(setting.spec.name, setting.spec.monitoring)
     return {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ import yaml
 from trainwright.platforms.annotated import plain, to_yaml
 from trainwright.platforms.eks.charts import charts, manifests
 from trainwright.platforms.eks.cluster_file import cluster_file, header
+from trainwright.platforms.eks.karpenter import karpenter_queues, karpenter_stack, node_objects
+from trainwright.platforms.eks.neuron import neuron_objects
 from trainwright.platforms.eks.objects import queue_objects, storage_objects
 from trainwright.platforms.monitoring.kubernetes import manifests as monitoring_manifests
 from trainwright.platforms.plan.deploy import HOLD_DATA, SCRIPTS
@@ -25,7 +28,9 @@ Upload = tuple[str, str, str]  # file of the plan, its checksum, its place in th
 
 
 def eks_wiring(setting: Setting) -> Wiring:
-    return wire(setting, bucket=False, cluster_owns_lustre=False, least_zones=ZONES_OF_A_CONTROL_PLANE)
+    wiring = wire(setting, bucket=False, cluster_owns_lustre=False, least_zones=ZONES_OF_A_CONTROL_PLANE)
+    nodes = karpenter_stack(setting.spec)
+    return replace(wiring, stacks=(*wiring.stacks, nodes)) if nodes is not None else wiring
 
 
 def eks_files(setting: Setting, source: str, wiring: Wiring, uploads: Sequence[Upload] = ()) -> dict[str, str]:
@@ -37,6 +42,12 @@ def eks_files(setting: Setting, source: str, wiring: Wiring, uploads: Sequence[U
         "charts.json": json.dumps(plain(charts(setting)), indent=2) + "\n",
         "kubernetes/queues.yaml": _documents(queue_objects(setting)),
     }
+    nodes = node_objects(setting, wiring.ids, karpenter_stack(spec))
+    if nodes:
+        files["kubernetes/karpenter.yaml"] = _documents(nodes)
+    plugin = neuron_objects(setting)
+    if plugin:
+        files["kubernetes/neuron.yaml"] = _documents(plugin)
     volumes = storage_objects(setting, wiring.ids, wiring.stacks)
     if volumes:
         files["kubernetes/storage.yaml"] = _documents(volumes)
@@ -59,6 +70,10 @@ def _scripts(setting: Setting, spec: Spec, stacks: tuple[StackPlan, ...], upload
     )  # fmt: skip
     kept = [stack.key for stack in stacks if stack.template in HOLD_DATA]
     undeploy = engine.get_template("undeploy.sh.j2").render(
-        **common, removed=keys[::-1], kept=kept, first=["hyperpod"] if uploads else []
+        **common,
+        removed=keys[::-1],
+        kept=kept,
+        karpenter=bool(karpenter_queues(spec)),
+        first=["hyperpod"] if uploads else [],
     )
     return {"deploy.sh": deploy, "undeploy.sh": undeploy}

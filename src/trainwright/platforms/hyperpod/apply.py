@@ -12,16 +12,18 @@ from trainwright.aws.cloudformation import Stack
 from trainwright.aws.hyperpod import HyperPodApi, HyperPodCluster, HyperPodNode
 from trainwright.catalog.instances import find_instance
 from trainwright.errors import UserError
+from trainwright.platforms.apply.base import Say
 from trainwright.platforms.apply.build import Build, Files, without_header
-from trainwright.platforms.apply.remove import Removal
+from trainwright.platforms.apply.remove import JobsOnCluster, Removal
 from trainwright.platforms.apply.stack_steps import StackDown, StackOrder, StackUp
-from trainwright.platforms.apply.status import Machine, StatusReader, states_by_queue
+from trainwright.platforms.apply.status import Machine, SchedulerState, StatusReader, states_by_queue
 from trainwright.platforms.apply.steps import Step
 from trainwright.platforms.apply.uploads import Uploads
 from trainwright.platforms.base import NodeStatus, QueueStatus
 from trainwright.platforms.hyperpod.cluster_file import CONTROLLER
 from trainwright.platforms.hyperpod.plan import CLUSTER_FILE
 from trainwright.platforms.parallelcluster.apply.key_pair import KeyPair, KeyPairsDown
+from trainwright.platforms.parallelcluster.apply.slurm import ask_nodes, open_jobs
 from trainwright.stacks.references import fill
 
 KEY, ROLE = "hyperpod", "role"  # stacks of this platform's own
@@ -54,18 +56,11 @@ class FilledUploads(Uploads):
         return super().advance()
 
 
-class HyperPodBuild(Build):
-    """One plan of HyperPod on its way to AWS."""
+class WithHyperPod(Build):
+    """What both kinds of HyperPod add to a build: the scripts that nodes fetch, and the cluster's stack."""
 
     def names(self) -> dict[str, str]:
         return {**super().names(), KEY: f"{self.name}-{KEY}"}
-
-    def steps(self, stop_nodes: bool = False) -> list[Step]:
-        steps = [*self.stack_steps(), self.scripts_step()]
-        key = self.plan.spec.head.key
-        if key is not None:
-            steps.append(KeyPair("key", f"key pair {key}", account=self.account, name=key, tags=self.tags))
-        return [*steps, self.cluster_step(tuple(step.key for step in steps))]
 
     def scripts_step(self) -> FilledUploads:
         title = f"{len(self.plan.scripts)} files that nodes fetch"
@@ -106,15 +101,49 @@ class HyperPodBuild(Build):
         return {CLUSTER_FILE: self.stacks.template(cluster.name)}, {CLUSTER_FILE: planned}
 
 
+class HyperPodBuild(WithHyperPod):
+    """One plan of HyperPod with Slurm on its way to AWS."""
+
+    def steps(self, stop_nodes: bool = False) -> list[Step]:
+        steps = [*self.stack_steps(), self.scripts_step()]
+        key = self.plan.spec.head.key
+        if key is not None:
+            steps.append(KeyPair("key", f"key pair {key}", account=self.account, name=key, tags=self.tags))
+        return [*steps, self.cluster_step(tuple(step.key for step in steps))]
+
+
+def hyperpod_stacks(name: str, stacks: Mapping[str, Stack]) -> dict[str, Stack]:
+    """Key -> stack of what only HyperPod has, out of all stacks of a cluster by their name."""
+    return {key: stacks[f"{name}-{key}"] for key in (KEY, ROLE) if f"{name}-{key}" in stacks}
+
+
+@dataclass
 class HyperPodRemoval(Removal):
     """One cluster of HyperPod on its way out: the cluster, then its role and key, then the shared stacks."""
+
+    say: Say = lambda words: None
 
     @property
     def logs(self) -> str:
         return f"CloudWatch, /aws/sagemaker/Clusters/{self.name}/*"
 
     def own_stacks(self, stacks: Mapping[str, Stack]) -> dict[str, Stack]:
-        return {key: stacks[f"{self.name}-{key}"] for key in (KEY, ROLE) if f"{self.name}-{key}" in stacks}
+        return hyperpod_stacks(self.name, stacks)
+
+    def require_idle(self, existing: Mapping[str, Stack], force: bool) -> None:
+        """Jobs are refused unless `force`. A controller that cannot be asked must not keep a cluster alive."""
+        if KEY not in existing or force:
+            return
+        from trainwright.platforms.hyperpod.platform import slurm_on_controller
+
+        try:
+            jobs = open_jobs(slurm_on_controller(self.name, self.account.region))
+        except UserError as error:
+            self.say(f"jobs on {self.name}: unknown ({error.what}); those that run are ended with it")
+            return
+        if jobs:
+            raise JobsOnCluster(self.name, jobs)
+        self.say(f"jobs on {self.name}: none")
 
     def own_steps(self, existing: Mapping[str, Stack]) -> list[Step]:
         steps: list[Step] = []
@@ -132,7 +161,7 @@ class HyperPodStatus(StatusReader):
     platform = "hyperpod"
 
     def own(self, stacks: Mapping[str, Stack]) -> dict[str, Stack]:
-        return {key: stacks[f"{self.name}-{key}"] for key in (KEY, ROLE) if f"{self.name}-{key}" in stacks}
+        return hyperpod_stacks(self.name, stacks)
 
     @cached_property
     def cluster(self) -> HyperPodCluster | None:
@@ -144,6 +173,13 @@ class HyperPodStatus(StatusReader):
 
     def is_head(self, machine: Machine) -> bool:
         return self.queue_of(machine) == CONTROLLER
+
+    def ask_scheduler(self, head: Machine | None) -> Callable[[], SchedulerState | None]:
+        from trainwright.platforms.hyperpod.platform import slurm_on_controller
+
+        if head is None or head["State"]["Name"] != "running":
+            return lambda: SchedulerState(unknown="the controller is not running") if self.cluster else None
+        return ask_nodes(lambda: slurm_on_controller(self.name, self.account.region), self.patience)
 
     def queue_of(self, machine: Machine) -> str:
         return str(machine["Group"])

@@ -3,13 +3,14 @@ that only SageMaker's nodes have: sagemaker-cluster:CLUSTER_GROUP-INSTANCE."""
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainwright.platforms.deployed import DeployedSlurm
-from trainwright.platforms.parallelcluster.platform import with_path
-from trainwright.schedulers.shell import own_config
+from trainwright.platforms.parallelcluster.platform import is_node_of, with_path
+from trainwright.schedulers.shell import Shell, own_config
 from trainwright.schedulers.slurm import SlurmScheduler
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from trainwright.spec.model import Spec
 
 KEY_TAG = "trainwright:key"
+CONFIGURATION = Path("/etc/trainwright/node")  # our lifecycle scripts write it on every node
 
 
 class HyperPodPlatform(DeployedSlurm):
@@ -31,20 +33,18 @@ class HyperPodPlatform(DeployedSlurm):
     hyperpod = True
 
     def scheduler(self, spec: Spec, job: Job, host: str = "") -> SlurmScheduler:
-        if not host and not shutil.which("sbatch"):
+        if not host and not is_node(spec.name):
             way = way_to(spec.name, spec.region)
             way.keep()
             host = way.alias
         return with_path(super().scheduler(spec, job, host))
 
     def preview(self, spec: Spec, job: Job, host: str = "") -> SlurmScheduler:
-        from dataclasses import replace
-
         scheduler = super().scheduler(spec, job, host)
-        return scheduler if shutil.which("sbatch") else replace(scheduler, python="python3")
+        return scheduler if is_node(spec.name) else replace(scheduler, python="python3")
 
     def scheduler_again(self, cluster: str, host: str, at: Mapping[str, str]) -> SlurmScheduler:
-        if not host and not shutil.which("sbatch"):
+        if not host and not is_node(cluster):
             from trainwright.platforms.parallelcluster.reach import alias_of
 
             host = alias_of(cluster) if own_config(alias_of(cluster)).is_file() else ""
@@ -58,7 +58,7 @@ class HyperPodPlatform(DeployedSlurm):
     def removal(self, cluster: str, account: Account, say: Say) -> Removal:
         from trainwright.platforms.hyperpod.apply import HyperPodRemoval
 
-        return HyperPodRemoval(cluster, account)
+        return HyperPodRemoval(cluster, account, say)
 
     def reader(self, cluster: str, account: Account) -> StatusReader:
         from trainwright.platforms.hyperpod.apply import HyperPodStatus
@@ -69,6 +69,20 @@ class HyperPodPlatform(DeployedSlurm):
         from trainwright.platforms.parallelcluster.reach import shell_command
 
         return shell_command(way_to(name, spec.region if spec is not None else None), (), terminal=True), {}
+
+
+def is_node(cluster: str) -> bool:
+    """Whether this machine is a node of that cluster, which has its Slurm at hand."""
+    return is_node_of(cluster, CONFIGURATION)
+
+
+def slurm_on_controller(cluster: str, region: str) -> SlurmScheduler:
+    """The Slurm of a cluster that is up: on this machine where it is a node of it, else over ssh."""
+    if is_node(cluster):
+        return SlurmScheduler(Shell(), cluster, hyperpod=True)
+    way = way_to(cluster, region)
+    way.keep()
+    return with_path(SlurmScheduler(Shell(host=way.alias), cluster, python="python3", hyperpod=True))
 
 
 def way_to(name: str, region: str | None) -> Way:

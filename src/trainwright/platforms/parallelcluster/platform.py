@@ -75,12 +75,13 @@ class ParallelClusterPlatform(DeployedSlurm):
         return shell_command(way_to(name, spec), (), terminal=True), {}
 
 
-def is_node_of(cluster: str) -> bool:
+def is_node_of(cluster: str, configuration: Path | None = None) -> bool:
     """Whether this machine is a node of that cluster, which has its Slurm at hand. Another machine may have a Slurm
-    too, of its own."""
-    if not shutil.which("sbatch") or not CONFIGURATION.is_file():
+    too, of its own. `configuration`: the file that says so on a node; ParallelCluster's where none is given."""
+    file = configuration or CONFIGURATION
+    if not shutil.which("sbatch") or not file.is_file():
         return False
-    named = re.search(r"^stack_name=(\S+)$", CONFIGURATION.read_text(encoding="utf-8"), re.MULTILINE)
+    named = re.search(r"^stack_name=(\S+)$", file.read_text(encoding="utf-8"), re.MULTILINE)
     return named is None or named[1] == cluster
 
 

@@ -17,6 +17,8 @@ from trainwright.stacks.updates import parameter_effects
 
 _NAMES = ("Name", "Key", "BucketName", "Policy", "Script", "InstanceGroupName")
 _CLUSTERS = ("cluster.yaml", "hyperpod.yaml")
+_STACKS = ("stacks/", "without-eksctl/")
+_TEMPLATES = {"control": "eks-cluster", "nodes": "eks-nodes", "addons": "eks-addons"}  # of stacks with another name
 HARD = {"live": 0, "drain": 1, "stop": 2, "replace": 3}
 
 
@@ -70,7 +72,7 @@ def _changes(name: str, old: str | None, new: str | None) -> Iterator[Change]:
         yield from _cluster(name, old, new)
     elif name.endswith(".parameters.json") and old is not None and new is not None:
         yield from _parameters(name, old, new)
-    elif name.startswith("stacks/") and name.endswith(".yaml"):
+    elif name.startswith(_STACKS) and name.endswith(".yaml"):
         yield _stack(name, old, new)
     elif name.startswith("jobs/"):
         yield Change(name, "", None, None, "live", "the next submission of the job")
@@ -166,8 +168,8 @@ def _number(value: Any) -> int:
 
 def _parameters(name: str, old: str, new: str) -> Iterator[Change]:
     before, after = (_pairs(_data(text, name), name) for text in (old, new))
-    key = name.removeprefix("stacks/").removesuffix(".parameters.json")
-    template = key.split("-")[0]
+    kind = name.rpartition("/")[2].removesuffix(".parameters.json").split("-")[0]
+    template = _TEMPLATES.get(kind, kind)
     for parameter in dict.fromkeys([*before, *after]):
         if before.get(parameter) != after.get(parameter):
             effect, say = parameter_effects()[template, parameter]

@@ -15,7 +15,8 @@ from trainwright.schedulers.base import Launch
 from trainwright.schedulers.torchrun import log_options, under_torchrun
 
 Data = dict[str, Any]
-HUGE_PAGES = "5120Mi"  # what the EFA provider maps for its bounce buffers, as AWS's own examples request
+# What the EFA provider may map for its bounce buffers, as AWS's own examples request; EKS's image for GPUs reserves it.
+HUGE_PAGES = "5120Mi"
 
 GPU_TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}  # of nodes kept for GPU pods
 FETCH = Path(fetch_code.__file__).read_text()
@@ -36,6 +37,7 @@ class PodSettings:
     scratch: tuple[str, ...] = ()  # folders on the node's own disks, empty at the start and gone with the pod
     service_account: str = ""
     kueue: str = ""  # LocalQueue that jobs wait in
+    huge_pages: bool = True  # the GPU nodes have some; Karpenter starts no node for a pod that asks for them
     gang: str = ""  # gang scheduler of the operator, where it has one
     node_labels: Mapping[str, str] = field(default_factory=dict)  # what nodes must carry beside their type
     annotations: Mapping[str, str] = field(default_factory=dict)  # of a job that comes back after a fault
@@ -86,14 +88,15 @@ def resources(launch: Launch, settings: PodSettings) -> dict[str, str]:
         return asked
     asked = {}
     if type_.is_neuron:
-        asked["aws.amazon.com/neurondevice"] = str(type_.accelerator_count)
+        asked["aws.amazon.com/neuron"] = str(type_.accelerator_count)
     elif type_.is_gpu:
         asked["nvidia.com/gpu"] = str(launch.gpus or type_.accelerator_count)
     else:
         asked["cpu"] = str(max(1, type_.vcpus - 2))  # two are left for the system's own pods
     if type_.efa_cards and launch.nodes > 1:
         asked["vpc.amazonaws.com/efa"] = str(type_.efa_cards)
-        asked["hugepages-2Mi"] = HUGE_PAGES
+        if type_.is_gpu and settings.huge_pages:
+            asked["hugepages-2Mi"] = HUGE_PAGES
         asked["memory"] = f"{type_.memory_mib * 8 // 10}Mi"  # huge pages need a memory request beside them
     return asked
 
@@ -113,7 +116,9 @@ def _folders(launch: Launch, settings: PodSettings) -> list[str]:
 
 def volumes(launch: Launch, settings: PodSettings) -> list[Data]:
     """Shared memory (loaders and NCCL need far more than the usual 64 MiB) and the file systems."""
-    made: list[Data] = [{"name": "shm", "emptyDir": {"medium": "Memory"}}]
+    # Data loaders and NCCL share memory there; half of the node's, as Linux gives its own /dev/shm.
+    most = {"sizeLimit": f"{settings.type.memory_mib // 2}Mi"} if settings.type is not None else {}
+    made: list[Data] = [{"name": "shm", "emptyDir": {"medium": "Memory", **most}}]
     for number, folder in enumerate(_folders(launch, settings)):
         host = folder.partition(":")[0]
         claim = settings.claims.get(host)

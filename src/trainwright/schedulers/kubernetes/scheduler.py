@@ -18,6 +18,7 @@ import yaml
 from trainwright.errors import UserError, did_you_mean
 from trainwright.schedulers.base import JobIdentity, JobStatus, Launch, RunsImages, Script, State, assert_honoured
 from trainwright.schedulers.kubernetes.kinds import KINDS, NODES, QUEUE, Kind, node_number
+from trainwright.schedulers.kubernetes.own_config import own_kubeconfig
 from trainwright.schedulers.kubernetes.pod import ARCHIVE, CODE_SHA256, CODE_URL, PodSettings, object_name
 from trainwright.schedulers.kubernetes.ray import ray_state
 from trainwright.schedulers.logs import by_rank
@@ -245,7 +246,9 @@ class KubernetesScheduler(RunsImages):
         settings = client.Configuration()
         settings.retries = 1  # a cluster that does not answer is reported soon
         try:
-            config.load_kube_config(context=self.context or None, client_configuration=settings)
+            own = own_kubeconfig(self.context) if self.context else None
+            file = str(own) if own is not None and own.is_file() else None
+            config.load_kube_config(config_file=file, context=self.context or None, client_configuration=settings)
             if not settings.verify_ssl:
                 _say_unverified(settings.host)
             return client.ApiClient(configuration=settings)

@@ -35,7 +35,7 @@ main() {
   for folder in /opt/dlami/nvme /opt/sagemaker; do
     if [ -z "$disk" ] && mountpoint -q "$folder"; then disk=$folder/trainwright; fi
   done
-  if [ -n "$disk" ]; then
+  if [ -n "$disk" ] && ! { mountpoint -q /var/lib/containerd && mountpoint -q /var/lib/kubelet; }; then
     systemctl stop kubelet containerd 2> /dev/null || true
     move /var/lib/containerd
     move /var/lib/kubelet

@@ -30,6 +30,7 @@ def facts(resources: dict[str, Any], parameters: dict[str, Any], addresses: set[
     if not controllers:
         raise SystemExit(f"error: the controller group {parameters['controller_group']!r} has no node yet")
     return {
+        "stack_name": resources["ClusterConfig"]["ClusterName"],
         "cfn_node_type": "HeadNode" if group == parameters["controller_group"] else "ComputeFleet",
         "cfn_region": resources["ClusterConfig"]["ClusterArn"].split(":")[3],
         "cfn_cluster_user": USER,

@@ -39,11 +39,11 @@ def slurm_of(name: str, account: Account, config: Mapping[str, Any]) -> SlurmSch
     return slurm_on_head(name, account.region, opened=allowed not in (None, CLOSED))
 
 
-def ask_nodes(name: str, account: Account, config: Mapping[str, Any], patience: float) -> Callable[[], SchedulerState]:
+def ask_nodes(slurm: Callable[[], SlurmScheduler], patience: float) -> Callable[[], SchedulerState]:
     """Ask for the nodes, and go on; what is returned waits for the answer until `patience` seconds after now."""
     end = time.monotonic() + patience
     try:
-        shell = slurm_of(name, account, config).shell
+        shell = slurm().shell
         asked = subprocess.Popen(
             shell.argv(NODES), env=shell.environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, text=True, errors="replace",
@@ -74,5 +74,10 @@ def _node(line: str) -> NodeStatus:
 
 def jobs_on(name: str, account: Account, cluster: Stack | None) -> list[str]:
     """A line for each job that waits or runs; UserError where that cannot be known."""
-    jobs = slurm_of(name, account, config_of(cluster, account)).jobs()
+    return open_jobs(slurm_of(name, account, config_of(cluster, account)))
+
+
+def open_jobs(slurm: SlurmScheduler) -> list[str]:
+    """A line for each job that waits or runs; UserError where that cannot be known."""
+    jobs = slurm.jobs()
     return [f"{job.id} {job.name} ({job.queue}, {job.state})" for job in jobs if not job.over]

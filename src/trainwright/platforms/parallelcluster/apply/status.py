@@ -9,7 +9,7 @@ from typing import Any
 from trainwright.aws.cloudformation import Stack
 from trainwright.platforms.apply.status import Machine, SchedulerState, StatusReader, states_by_queue, tag_of
 from trainwright.platforms.base import NodeStatus, QueueStatus
-from trainwright.platforms.parallelcluster.apply.slurm import ask_nodes, config_of
+from trainwright.platforms.parallelcluster.apply.slurm import ask_nodes, config_of, slurm_of
 
 
 class ParallelClusterStatus(StatusReader):
@@ -32,7 +32,7 @@ class ParallelClusterStatus(StatusReader):
     def ask_scheduler(self, head: Machine | None) -> Callable[[], SchedulerState | None]:
         if head is None or head["State"]["Name"] != "running":
             return lambda: SchedulerState(unknown="the head node is not running") if self._cluster is not None else None
-        return ask_nodes(self.name, self.account, self._config, self.patience)
+        return ask_nodes(lambda: slurm_of(self.name, self.account, self._config), self.patience)
 
     @cached_property
     def _config(self) -> dict[str, Any]:
