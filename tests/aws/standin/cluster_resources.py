@@ -177,10 +177,20 @@ def _cleanup(physical: str, props: dict[str, Any], at: Place) -> None:
 _register("AWS::CloudFormation::CustomResource", _custom, _cleanup)
 
 
+def _nested_body(props: dict[str, Any], at: Place) -> str:
+    bucket, _, key = props["TemplateURL"].split("/", 3)[3].partition("/")
+    body: bytes = at.client("s3").get_object(Bucket=bucket, Key=key)["Body"].read()
+    return body.decode()
+
+
+def _update_nested(physical: str, props: dict[str, Any], at: Place) -> None:
+    given = {key: str(value) for key, value in props.get("Parameters", {}).items()}
+    at.engine.update_nested(physical, _nested_body(props, at), given, at.tags)
+
+
 def _nested(props: dict[str, Any], at: Place) -> Made:
     """A stack in a stack, made at once: its parent waits for it anyway."""
-    bucket, _, key = props["TemplateURL"].split("/", 3)[3].partition("/")
-    body = at.client("s3").get_object(Bucket=bucket, Key=key)["Body"].read().decode()
+    body = _nested_body(props, at)
     name = f"{at.stack}-{at.logical}-{uuid.uuid4().hex[:12].upper()}"
     stack = at.engine.nested(
         name, body, {key: str(value) for key, value in props.get("Parameters", {}).items()}, at.tags
@@ -192,8 +202,9 @@ def _nested(props: dict[str, Any], at: Place) -> Made:
 
 
 _register(
-    "AWS::CloudFormation::Stack", _nested, lambda physical, props, at: at.engine.remove_nested(physical), seconds=120.0
-)
+    "AWS::CloudFormation::Stack", _nested, lambda physical, props, at: at.engine.remove_nested(physical),
+    seconds=120.0, update=_update_nested, mutable=frozenset({"Tags", "TemplateURL", "Parameters"}),
+)  # fmt: skip
 
 
 def _wait(props: dict[str, Any], at: Place) -> Made:

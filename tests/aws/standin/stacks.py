@@ -198,6 +198,17 @@ class Region:
         list(self._create(stack))
         return stack
 
+    def update_nested(self, id: str, body: str, given: dict[str, str], tags: dict[str, str]) -> None:
+        stack = self.stacks[id]
+        template, values = self._parsed(body, given)
+        before = (stack.body, stack.template, stack.given, stack.values, stack.tags)
+        stack.body, stack.template, stack.given, stack.values, stack.tags = body, template, given, values, tags
+        self._set(stack, "UPDATE_IN_PROGRESS")
+        list(self._update(stack, before))
+        if stack.status != "UPDATE_COMPLETE":
+            failed = next(event for event in stack.events if event["ResourceStatus"].endswith("_FAILED"))
+            raise ValueError(f"Embedded stack {id} was not updated: {failed.get('ResourceStatusReason')}")
+
     def remove_nested(self, id: str) -> None:
         stack = self.stacks[id]
         if stack.deleted is None:
