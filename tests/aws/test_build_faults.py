@@ -166,6 +166,15 @@ def test_data_is_kept_unless_it_is_named(cloud: Cloud, whole: dict[str, list[str
     assert same(cloud, whole), "the kept stacks are used again"
 
 
+def test_a_directory_of_users_goes_before_the_network_it_is_in(cloud: Cloud, tmp_path: Path) -> None:
+    key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl a"
+    cloud.planned(tmp_path, SPEC + f'directory: true\nusers:\n  - {{name: ann, uid: 5001, keys: ["{key}"]}}\n')
+    cloud.up()
+    assert "cut-directory CREATE_COMPLETE x1" in cloud.census()["stack"]
+    cloud.down()
+    assert cloud.census()["stack"] == []
+
+
 def test_an_unchanged_cluster_is_not_touched(cloud: Cloud, whole: dict[str, list[str]]) -> None:
     cloud.up()
     before = cloud.calls()

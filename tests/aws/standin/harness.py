@@ -17,6 +17,7 @@ from trainwright.platforms.apply.remove import Removal
 from trainwright.platforms.apply.steps import Step, run
 from trainwright.platforms.eks.apply.build import EksBuild
 from trainwright.platforms.eks.apply.remove import EksRemoval
+from trainwright.platforms.hyperpod.eks_apply import HyperPodEksBuild, HyperPodEksRemoval
 from trainwright.platforms.parallelcluster.apply.build import ParallelClusterBuild
 from trainwright.platforms.parallelcluster.apply.remove import ParallelClusterRemoval
 from trainwright.platforms.plan.tree import ClusterPlan, make_plan
@@ -74,6 +75,19 @@ storage:
 kubernetes: {namespace: train}
 """
 
+HYPERPOD_EKS = """
+name: cut
+platform: hyperpod-eks
+region: us-east-2
+zone: use2-az3
+queues:
+  - {name: train, instance: p5.48xlarge, count: 2}
+storage:
+  - {mount: /fsx, lustre: {capacity: 1.2TiB, throughput: 250}, bucket: "s3://the-data"}
+hyperpod: {health_checks: [stress]}
+kubernetes: {namespace: kubeflow}
+"""
+
 ACCOUNT = Account(REGION)  # its clients serve all tests of a process
 
 
@@ -118,15 +132,17 @@ class Cloud:
     def build(self, plan: ClusterPlan, **more: Any) -> Build:
         if plan.spec.platform == "parallelcluster":
             return ParallelClusterBuild(plan, self.account, StandInTool(self.account), **more)
-        if plan.spec.platform == "eks":
-            return EksBuild(plan, self.account, programs=self.programs, **more)
+        if plan.spec.platform in ("eks", "hyperpod-eks"):
+            kind = EksBuild if plan.spec.platform == "eks" else HyperPodEksBuild
+            return kind(plan, self.account, programs=self.programs, **more)
         return self._platform(plan).build(plan, self.account, more.get("force", False), print)
 
     def removal(self, plan: ClusterPlan) -> Removal:
         if plan.spec.platform == "parallelcluster":
             return ParallelClusterRemoval("cut", self.account, StandInTool(self.account))
-        if plan.spec.platform == "eks":
-            return EksRemoval("cut", self.account, programs=self.programs)
+        if plan.spec.platform in ("eks", "hyperpod-eks"):
+            kind = EksRemoval if plan.spec.platform == "eks" else HyperPodEksRemoval
+            return kind("cut", self.account, programs=self.programs)
         return self._platform(plan).removal("cut", self.account, print)
 
     def _platform(self, plan: ClusterPlan) -> AwsPlatform:

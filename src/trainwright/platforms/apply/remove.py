@@ -22,13 +22,13 @@ HOLDS_DATA = {
 }
 NETWORK = "network"
 SHOWN_JOBS = 10
-SHARED = (*HOLDS_DATA, NETWORK, "capacity")
+SHARED = (*HOLDS_DATA, NETWORK, "capacity", "directory", "karpenter")
 LOOKS = 60  # at network interfaces that should go: about twenty minutes
 IN_THE_NETWORK = ("lustre", "openzfs", "accounting")
 
 
 def kind_of(key: str) -> str:
-    """network, bucket, lustre, openzfs, accounting, capacity: the template of a stack, from its key."""
+    """network, bucket, lustre, openzfs, accounting, capacity, karpenter: the template of a stack, from its key."""
     return key.split("-")[0]
 
 
