@@ -34,17 +34,17 @@ $(VENV)/.docs: $(VENV)/.base
 	$(PIP) --no-build-isolation -e .[docs]
 	@touch $@
 
-# The judges (ParallelCluster's own validators, checkov) pin old libraries: each has an environment of its own.
+# The judges (ParallelCluster's own validators, checkov, ansible-lint) pin old libraries: each has an environment of its own.
 .venvs/.made: $(VENV)/.dev $(wildcard judges/*.txt)
-	-@PYTHONPATH=tests $(BIN)/python -c "from judges.pcluster import environment as e; e('pcluster'), e('checkov')" && touch $@
+	-@PYTHONPATH=tests $(BIN)/python -c "from judges.pcluster import environment as e; e('pcluster'), e('checkov'), e('ansible')" && touch $@
 
 .PHONY: system system-tests
 system:
 	@sh tools/system-packages.sh
 
-# A browser looks at the pages that are tested.
+# A browser looks at the pages that are tested; packer validates the machine images.
 system-tests:
-	@sh tools/system-packages.sh chromium fonts-dejavu-core jq prometheus prometheus-alertmanager slapd ldap-utils sssd-ldap libnss-sss libpam-sss
+	@sh tools/system-packages.sh chromium fonts-dejavu-core jq packer prometheus prometheus-alertmanager slapd ldap-utils sssd-ldap libnss-sss libpam-sss
 
 # The API server of the slow tests, built once into the user's cache; without it they are skipped, or fail in CI.
 .PHONY: kubernetes

@@ -147,6 +147,39 @@ def test_eks_from_a_starter_and_back(server: Server, tmp_path: Path, kubernetes:
     assert not list((tmp_path / "home" / "kube").iterdir())
 
 
+@pytest.mark.slow
+def test_hyperpod_on_eks_from_a_starter_and_back(server: Server, tmp_path: Path, kubernetes: Any) -> None:
+    server.control("kubernetes", endpoint=f"http://127.0.0.1:{kubernetes.server_port}", authority="bm9uZQ==")
+    install(server, tmp_path / "bin", "kubectl", "helm", "git")
+    file = begin(server, tmp_path, "hyperpod-eks-p5")
+    region = region_of(file)
+    for line in ("control: creating", "HyperPod cluster hyperpod-eks-p5: creating"):
+        server.killed(line, "up", str(file), "--yes")
+    server.run("up", str(file), "--yes")
+    whole = left(server, region)
+    assert whole["hyperpod node"] == ["hyperpod-eks-p5 train ml.p5.48xlarge x4"]
+    assert whole["release"][0] == "hyperpod-helm-chart-0.1.0 deployed x1"
+    assert "unchanged        HyperPod cluster hyperpod-eks-p5" in server.run("up", str(file), "--yes")
+    status = json.loads(server.run("status", "hyperpod-eks-p5", "--region", region, "--json"))
+    assert (status["state"], status["platform"]) == ("running", "hyperpod-eks")
+
+    run = server.run("submit", str(file)).splitlines()[-1].strip()
+    [path] = [path for path in kubernetes.objects if path.endswith(f"pytorchjobs/{run}")]
+    job = kubernetes.objects[path]
+    assert job["metadata"]["annotations"]["sagemaker.amazonaws.com/enable-job-auto-resume"] == "true"
+    selector = job["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["nodeSelector"]
+    assert selector["sagemaker.amazonaws.com/deep-health-check-status"] == "Passed"
+    kubernetes.pods.append(pod(f"{run}-master-0"))
+    kubernetes.logs[f"{run}-master-0"] = "2026-11-15T00:00:01.000000001Z [rank0]:step 1\n"
+    assert "step 1" in server.run("logs", run)
+
+    server.killed("removing", "down", str(file), "--yes")
+    assert "left: stack hyperpod-eks-p5-lustre-fsx" in server.run("down", str(file), "--yes")
+    data = ["--delete-data", "lustre-fsx", "--delete-data", "bucket"]
+    assert "nothing of hyperpod-eks-p5 is left" in server.run("down", str(file), "--yes", *data)
+    assert left(server, region) == {}
+
+
 def pod(name: str) -> dict[str, Any]:
     labels = {"training.kubeflow.org/replica-type": "master", "training.kubeflow.org/replica-index": "0"}
     return {"metadata": {"name": name, "labels": labels}, "status": {"phase": "Running"}}

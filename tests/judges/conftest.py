@@ -29,3 +29,9 @@ def pcluster_bin() -> Path:
 def checkov_bin() -> Path:
     """The bin folder of checkov's environment."""
     return _environment("checkov")
+
+
+@pytest.fixture(scope="session")
+def ansible_bin() -> Path:
+    """The bin folder of ansible-lint's environment."""
+    return _environment("ansible")

@@ -1,5 +1,6 @@
 """Runs inside ParallelCluster's own virtual environment: reads one request a line (JSON: name, region, config), answers
-with the messages that `pcluster create-cluster --dryrun true` would give. One process for many files."""
+with the messages that `pcluster create-cluster --dryrun true` would give, or `build-image` for a file with a Build
+section. One process for many files."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ def messages(name: str, region: str, config: str, fresh: bool) -> list[dict[str,
     from pcluster.aws.aws_api import AWSApi
     from pcluster.aws.common import Cache
     from pcluster.models.cluster import Cluster, ConfigValidationError
+    from pcluster.models.imagebuilder import ImageBuilder, ImageBuilderActionError
     from pcluster.validators.common import FailureLevel
 
     if fresh or os.environ.get("AWS_DEFAULT_REGION") != region:
@@ -21,8 +23,10 @@ def messages(name: str, region: str, config: str, fresh: bool) -> list[dict[str,
         AWSApi.reset()
         Cache.clear_all()
     try:
-        results = Cluster(name, config).validate_create_request(None, FailureLevel.ERROR)
-    except ConfigValidationError as error:
+        is_image = any(line.startswith("Build:") for line in config.splitlines())
+        asked = ImageBuilder(image_id=name, config=config) if is_image else Cluster(name, config)
+        results = asked.validate_create_request(None, FailureLevel.ERROR)
+    except (ConfigValidationError, ImageBuilderActionError) as error:
         results = error.validation_failures
         if not results:
             return [{"level": "ERROR", "validator": "ConfigSchemaValidator", "text": str(error)}]

@@ -87,6 +87,36 @@ def container(
     click.echo(f"build and push it: {target}/build.sh; on the cluster: {target}/build.sh squash", err=True)
 
 
+@command.command()
+@click.option("--base", default="parallelcluster", metavar="BASE", help="parallelcluster, dlami, eks or neuron.")
+@click.option("--os", "system", default="", metavar="OS", help="ubuntu2204, ubuntu2404 or alinux2023.")
+@click.option("--set", "set_", default="default", metavar="SET", help="The version set.")
+@click.option("--region", default="us-east-2", metavar="REGION", help="Where the image is built.")
+@click.option("--parent", default="", metavar="AMI", help="pcluster build-image: the image to start from.")
+@click.option("--bucket", default="", metavar="S3", help="pcluster build-image: where it finds the roles, s3://…")
+@click.option("-o", "--out", "folder", metavar="FOLDER", help="Where to write. Default: BASE-OS.image.")
+@click.option("--json", "as_json", is_flag=True, help="Print the image's facts as JSON.")
+def machine(
+    base: str, system: str, set_: str, region: str, parent: str, bucket: str, folder: str | None, as_json: bool
+) -> None:
+    """Write a Packer template with Ansible roles, and for ParallelCluster a `pcluster build-image` configuration."""
+    from trainwright.catalog.versions import version_set
+    from trainwright.folders import earlier_files, write_folder
+    from trainwright.images.machine import RECORD, Machine, first_system, machine_files, record
+
+    image = Machine(base, system or first_system(base), version_set(set_), region, parent, bucket)
+    target = Path(folder or f"{image.base}-{image.os}.image")
+    earlier = earlier_files(target, RECORD, "image", "--out")
+    files = machine_files(image)
+    facts = record(image, files)
+    write_folder(target, files, {}, RECORD, facts, earlier, "--out")
+    if as_json:
+        click.echo(json.dumps({"folder": str(target), **facts}, indent=2))
+        return
+    _show(target, facts)
+    click.echo(f"build it: {target}/build.sh packer", err=True)
+
+
 def _show(target: Path, facts: Mapping[str, Any]) -> None:
     from trainwright.catalog.versions import software_title
     from trainwright.cli.table import columns

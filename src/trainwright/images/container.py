@@ -6,7 +6,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from trainwright.catalog.versions import VersionSet, conflicts, parse_version, s
 from trainwright.errors import UserError
 from trainwright.folders import digests
 from trainwright.images.families import OURS
-from trainwright.images.locks import PYTHON, pins, torches
+from trainwright.images.locks import GPU_ONLY, pins, torches
 from trainwright.images.sbom import Component, bill_of_materials
 from trainwright.node_side import node_archive
 from trainwright.shell_templates import shell_environment
@@ -33,7 +33,7 @@ LIBRARIES = (
 )  # fmt: skip
 FABRIC = ("efa", "libfabric", "ofi_nccl", "gdrcopy", "nccl_tests")  # what an image for NVIDIA GPUs takes from the set
 _REPOSITORY = re.compile(r"[a-z0-9]+(?:[._-][a-z0-9]+)*(?:/[a-z0-9]+(?:[._-][a-z0-9]+)*)*")
-_REGION = re.compile(r"[a-z]{2}(-[a-z]+)+-\d")
+REGION = re.compile(r"[a-z]{2}(-[a-z]+)+-\d")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Container:
                 f"ECR takes no repository of the name {name!r}",
                 fix="small letters, digits, and . _ - / between them, 2 to 256 in all",
             )
-        if self.region and not _REGION.fullmatch(self.region):
+        if self.region and not REGION.fullmatch(self.region):
             raise UserError(f"{self.region!r} is not a region", fix="write it like us-east-2")
         if not self.squash.startswith("/") or any(not letter.isprintable() for letter in self.squash):
             raise UserError(
@@ -113,23 +113,21 @@ def container_files(image: Container) -> tuple[dict[str, str], dict[str, bytes]]
     require_fit(image)
     archives = {"trainwright.zip": node_archive()} if image.framework.name == OURS else {}
     files = {
-        "requirements.txt": "".join(f"{name}=={version}\n" for name, version in image.packages()),
-        ".dockerignore": "*\n!requirements.txt\n!trainwright.zip\n!sbom.cdx.json\n",
+        "requirements.txt": _requirements(image.packages()),
+        ".dockerignore": "*\n!requirements*.txt\n!trainwright.zip\n!sbom.cdx.json\n",
     }
+    if image.torch:
+        files["requirements-cpu.txt"] = _requirements((n, v) for n, v in image.packages() if not GPU_ONLY.match(n))
     files[SBOM] = json.dumps(bill_of_materials(image.name, components(image)), indent=2) + "\n"
     files["Dockerfile"] = dockerfile(image)
-    files["build.sh"] = (
-        _engine()
-        .get_template("build.sh")
-        .render(
-            name=image.name,
-            repository=image.name,
-            region=image.region,
-            squash=image.squash,
-            tag=tag(files, archives, image),
-        )
-    )
+    values = {"repository": image.name, "region": image.region, "squash": image.squash, "cpu": bool(image.torch)}
+    name = tag(files, archives, image)
+    files["build.sh"] = _engine().get_template("build.sh").render(name=image.name, tag=name, **values)
     return files, archives
+
+
+def _requirements(packages: Iterable[tuple[str, str]]) -> str:
+    return "".join(f"{name}=={version}\n" for name, version in packages)
 
 
 def require_fit(image: Container) -> None:
@@ -152,7 +150,7 @@ def dockerfile(image: Container) -> str:
     own = image.own_python
     stages = ["system", *(["python"] if own else []), *(["source"] if image.framework.git else []), "cpu"]
     stages += ["fabric", "tools", "runtime"] if fabric else ["runtime"]
-    return _engine().get_template("Dockerfile").render(
+    text: str = _engine().get_template("Dockerfile").render(
         title=image.family.title, framework=image.framework, set=image.set, base=image.base,
         build=image.build if fabric else "", stages=", ".join(stages), own_python=own, fabric=fabric,
         system_packages="ca-certificates curl gnupg" + (" python3 python3-venv" if own else ""),
@@ -160,6 +158,7 @@ def dockerfile(image: Container) -> str:
         nccl_home="/opt/nccl" if own else "/usr", labels=_labels(image),
         library_path=":".join([*LIBRARIES, *(["/opt/nccl/lib"] if own else [])]),
     )  # fmt: skip
+    return text
 
 
 def _content(image: Container) -> str:
@@ -225,7 +224,6 @@ def record(image: Container, files: Mapping[str, str], archives: Mapping[str, by
         "set": {"name": image.set.name, "date": image.set.date, "source": image.set.source},
         "base": image.base,
         "image": f"{image.name}:{tag(without, archives, image)}",
-        "python": PYTHON if image.own_python else "of the base",
         "versions": image.versions(),
         "files": digests(files, archives),
     }

@@ -12,7 +12,7 @@ from trainwright.catalog.versions import version_set, version_sets
 from trainwright.errors import UserError
 
 FOLDER = Path(__file__).with_name("pins")
-PYTHON = "3.12"  # of Ubuntu 24.04, the base of the families that install Python packages
+PYTHON = "3.11"  # the oldest that the pins work with; Ubuntu 24.04, the base of these images, has 3.12
 GPU_ONLY = re.compile(r"(?i)^(nvidia-|cuda-|triton\b)")
 
 

@@ -2,6 +2,9 @@
 # Build {{ name | comment }}, push it to ECR, and import it as a squash file for enroot. Written by `trainwright image container`.
 #
 #   ./build.sh build     docker buildx, on any machine with Docker
+{% if cpu %}
+#   ./build.sh cpu       without GPU and network parts, for a laptop; PIP_CONF names an index with torch for CPUs
+{% endif %}
 #   ./build.sh push      to the account's ECR; a tag that is there is not pushed again
 #   ./build.sh squash    on a cluster node with enroot: from ECR to the shared file system, one import at a time
 #   ./build.sh           build and push
@@ -25,12 +28,13 @@ registry() {
   printf '%s.dkr.ecr.%s.amazonaws.com' "$account" "$region"
 }
 
+# build TAG OPTION...
 build() {
   local secret=()
   [ -z "${PIP_CONF:-}" ] || secret=(--secret "id=pip,src=$PIP_CONF")
   # --provenance=false: enroot reads plain images, not the index that attestations are kept in.
-  docker buildx build --load --platform linux/amd64 --provenance=false "${secret[@]}" \
-    --tag "$repository:$tag" --file "$here/Dockerfile" "$here"
+  docker buildx build --load --platform linux/amd64 --provenance=false "${secret[@]}" "${@:2}" \
+    --tag "$repository:$1" --file "$here/Dockerfile" "$here"
 }
 
 in_registry() {
@@ -89,12 +93,18 @@ squash() {
 }
 
 case "${1:-all}" in
-  build) build ;;
+  build) build "$tag" ;;
+{% if cpu %}
+  cpu) build "$tag-cpu" --target cpu --build-arg REQUIREMENTS=requirements-cpu.txt ;;
+{% endif %}
   push) push ;;
   squash) squash ;;
-  all) build && push ;;
+  all)
+    build "$tag"
+    push
+    ;;
   *)
-    sed -n '2,9s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
+    sed -n '2,10s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
     exit 2
     ;;
 esac

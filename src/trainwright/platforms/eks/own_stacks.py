@@ -19,6 +19,7 @@ OWN = (CONTROL, NODES, ADDONS)  # keys: control, nodes-QUEUE, addons
 def own_stacks(setting: Setting, wiring: Wiring) -> tuple[StackPlan, ...]:
     """In the order in which they can be made."""
     spec = setting.spec
+    brought = spec.queues if spec.platform == "eks" else ()  # HyperPod brings the nodes that train
     control = StackPlan(
         CONTROL,
         "eks-cluster",
@@ -30,7 +31,7 @@ def own_stacks(setting: Setting, wiring: Wiring) -> tuple[StackPlan, ...]:
         },
         "control plane and roles",
     )
-    queues = [queue for queue in spec.queues if queue.provisioner in ("managed", "self-managed")]
+    queues = [queue for queue in brought if queue.provisioner in ("managed", "self-managed")]
     groups = [_system(control, wiring), *(_nodes(setting, queue, control, wiring) for queue in queues)]
     return (control, *groups, _addons(spec, control))
 

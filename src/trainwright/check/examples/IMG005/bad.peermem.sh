@@ -1,0 +1,5 @@
+#!/bin/bash
+# expect: 4:23
+NVIDIA_DRIVER_VERSION=580.173.02
+EFA_INSTALLER_VERSION=1.43.2
+curl -fsSO "https://efa-installer.amazonaws.com/aws-efa-installer-${EFA_INSTALLER_VERSION}.tar.gz"

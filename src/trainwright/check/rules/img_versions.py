@@ -1,0 +1,63 @@
+"""IMG: versions that one file pins, against each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainwright.catalog.version_numbers import find_version
+from trainwright.catalog.versions import conflicts, efa_installer, software_title
+from trainwright.check.environments import versions_in
+from trainwright.check.finding import Level
+from trainwright.check.job_sizes import once
+from trainwright.check.model import File, Pin
+from trainwright.check.registry import Problem, problem, rule
+
+
+@rule("IMG005", "error")
+def versions_go_together(file: File) -> Iterator[Problem]:
+    """The versions that an image or a set-up script pins must go together.
+
+    CUDA 13 needs driver 580, CUDA 12 driver 525.60.13. Driver 580 and later need the EFA driver of installer 1.43.3. An
+    EFA installer from 1.41 on brings aws-ofi-nccl along: an older one that is built beside it is a second plugin.
+
+    Why: the first CUDA call fails on every node; peer-to-peer traffic goes through host memory; or NCCL loads whichever
+    plugin comes first in the library path.
+
+    Fix: take versions of one set: `trainwright image sets` lists them, `trainwright image container` writes them.
+
+    Source: release notes of CUDA and of the EFA installer; health/data/compatibility.csv has each row's own.
+
+    When to ignore: the combination was measured at full bandwidth.
+    """
+    known = versions_in(file)
+    pinned = {pin.software: pin for pin in reversed(file.pins) if pin.software in known}  # where it is stated first
+    problems = [
+        problem(
+            pinned[one.software].version,
+            f"{software_title(one.software)} {pinned[one.software].version.value}: {one.why}",
+            f"use {one.requires} or later" if one.requires else "use versions of one set",
+            level=_level(one.level),
+        )
+        for one in conflicts(known)
+        if one.software in pinned
+    ]
+    yield from once([*problems, *_second_plugin(pinned)])
+
+
+def _level(level: str) -> Level:
+    return "error" if level == "error" else "warning"
+
+
+def _second_plugin(pinned: dict[str, Pin]) -> Iterator[Problem]:
+    if "efa" not in pinned or "ofi_nccl" not in pinned:
+        return
+    installer, plugin = find_version(pinned["efa"].version.value), find_version(pinned["ofi_nccl"].version.value)
+    brings = efa_installer(installer) if installer is not None else None
+    if brings is not None and plugin is not None and plugin < brings.ofi_nccl:
+        yield problem(
+            pinned["ofi_nccl"].version,
+            f"aws-ofi-nccl {pinned['ofi_nccl'].version.value} beside EFA installer {installer}, which brings "
+            f"{brings.ofi_nccl} along: NCCL loads one of the two",
+            "use the plugin of the installer, in /opt/amazon/ofi-nccl",
+            level="warning",
+        )
