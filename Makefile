@@ -44,7 +44,12 @@ system:
 
 # A browser looks at the pages that are tested; packer validates the machine images.
 system-tests:
-	@sh tools/system-packages.sh chromium fonts-dejavu-core jq packer prometheus prometheus-alertmanager
+	@sh tools/system-packages.sh chromium fonts-dejavu-core jq packer prometheus prometheus-alertmanager slapd ldap-utils sssd-ldap libnss-sss libpam-sss
+
+# The API server of the slow tests, built once into the user's cache; without it they are skipped, or fail in CI.
+.PHONY: kubernetes
+kubernetes:
+	-@tools/build_kubernetes.sh > /dev/null
 
 demo: $(VENV)/.base system
 	$(BIN)/trainwright demo
@@ -52,7 +57,7 @@ demo: $(VENV)/.base system
 test: $(VENV)/.dev .venvs/.made system-tests
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow and not gpu" $(ARGS)
 
-test-slow: $(VENV)/.dev .venvs/.made system-tests
+test-slow: $(VENV)/.dev .venvs/.made system-tests kubernetes
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "slow and not gpu" $(ARGS)
 
 lint: $(VENV)/.dev

@@ -1,5 +1,5 @@
-"""Training speed of encoders, vision transformers, LoRA and T5 on one GPU, each beside a peer in the same run, through
-the trainer's own loop and on fresh batches.
+"""Training speed of GPT-2, encoders, vision transformers, LoRA and T5 on one GPU, each beside a peer in the same run,
+through the trainer's own loop and on fresh batches.
 
     PYTHONPATH=src python3 benchmarks/train_families.py [--only roberta,dino] [--peers] [--json FILE] [--debug]
 
@@ -35,6 +35,8 @@ class Case:
 
 
 CASES = {
+    "gpt2": Case("gpt2-124m", ("--sequence", "1024"), 64, "tok/s", 600_000, ("hf-compiled",)),
+    "gpt2-plain": Case("gpt2-124m", ("--sequence", "1024", "--no-isolate"), 64, "tok/s", 600_000, ()),
     "roberta": Case("roberta-large", ("--sequence", "512"), 64, "tok/s", 230_000, ("hf-eager", "hf-compiled")),
     "dino": Case("vit-s-16", (), 128, "img/s", 2_800, ("timm-eager", "timm-compiled")),
     "lora": Case(
@@ -176,7 +178,7 @@ def train_loop(step: Callable[[], Any], per_step: float) -> tuple[float, float]:
 def peer(name: str, kind: str) -> dict[str, Any]:
     import torch
 
-    build = {"roberta": hf_encoder, "esm2": hf_encoder, "dino": timm_dino, "lora": hf_lora}[name]
+    build = {"gpt2": hf_gpt2, "roberta": hf_encoder, "esm2": hf_encoder, "dino": timm_dino, "lora": hf_lora}[name]
     loss, params, per_step = build(name, kind.endswith("compiled"))
     optimizer = torch.optim.AdamW(params, lr=1e-5, fused=True)
 
@@ -189,6 +191,23 @@ def peer(name: str, kind: str) -> dict[str, Any]:
     speed, milliseconds = train_loop(step, per_step)
     memory = torch.cuda.max_memory_allocated() / 2**30
     return {"case": name, "trainer": kind, "speed": speed, "step_ms": milliseconds, "memory_gib": memory}
+
+
+def hf_gpt2(name: str, compiled: bool) -> tuple[Callable[[], Any], list[Any], float]:
+    import torch
+    import transformers
+
+    config = transformers.GPT2Config(use_cache=False, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)
+    model = transformers.GPT2LMHeadModel(config).to("cuda")
+    if compiled:
+        model.compile(dynamic=False)
+
+    def loss() -> Any:
+        tokens = torch.randint(0, 50257, (32, 1024), device="cuda")
+        with torch.autocast("cuda", torch.bfloat16):
+            return model(input_ids=tokens, labels=tokens).loss
+
+    return loss, list(model.parameters()), 32 * 1024
 
 
 def hf_encoder(name: str, compiled: bool) -> tuple[Callable[[], Any], list[Any], float]:

@@ -1,5 +1,5 @@
-"""Write the pages of the documentation that come from the code: the rules, the fields of the spec, the verbs, and the
-table of model families, which comes from the tests."""
+"""Write the pages of the documentation that come from the code: the rules, the fields of the spec, the verbs, one
+recipe on every scheduler, and tables of model families and of other frameworks' recipes, which come from the tests."""
 
 from __future__ import annotations
 
@@ -9,15 +9,19 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+from framework_recipes import frameworks_page
 from model_families import families_page
 from reference_spec import spec_page
 from reference_verbs import verb_pages
+from schedulers_page import schedulers_page
 
 from trainwright.check.examples import examples, without_header
 from trainwright.check.registry import Rule, all_rules
 
 DOCS = Path(__file__).parents[1] / "docs"
 FAMILIES_PAGE = Path("train/families.md")
+FRAMEWORKS_PAGE = Path("frameworks.md")
+SCHEDULERS_PAGE = Path("run/schedulers.md")
 JUDGEMENTS = Path(__file__).parents[1] / "tests/check/corpus/judgements.csv"
 FOLDERS = ("rules", "reference", "reference/verbs")  # all pages in them are written here
 FAMILIES = {
@@ -111,7 +115,13 @@ def all_pages() -> dict[Path, str]:
     """Every generated page by its path under docs/."""
     pages = {Path("rules") / name: text for name, text in rule_pages().items()}
     pages |= {Path("reference/verbs") / name: text for name, text in verb_pages().items()}
-    return {**pages, Path("reference/spec.md"): spec_page(), FAMILIES_PAGE: families_page()}
+    return {
+        **pages,
+        Path("reference/spec.md"): spec_page(),
+        FAMILIES_PAGE: families_page(),
+        FRAMEWORKS_PAGE: frameworks_page(),
+        SCHEDULERS_PAGE: schedulers_page(),
+    }
 
 
 def main() -> int:
@@ -122,8 +132,8 @@ def main() -> int:
     present = {
         path.relative_to(DOCS): path.read_text("utf-8") for name in FOLDERS for path in DOCS.glob(f"{name}/*.md")
     }
-    if (DOCS / FAMILIES_PAGE).exists():
-        present[FAMILIES_PAGE] = (DOCS / FAMILIES_PAGE).read_text("utf-8")
+    single = (FAMILIES_PAGE, FRAMEWORKS_PAGE, SCHEDULERS_PAGE)
+    present |= {page: (DOCS / page).read_text("utf-8") for page in single if (DOCS / page).exists()}
     changed = sorted(path for path in {*pages, *present} if pages.get(path) != present.get(path))
     if arguments.check:
         if changed:

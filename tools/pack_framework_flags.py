@@ -2,6 +2,8 @@
 the catalog: one line per option, with the versions that have it.
 
     python tools/pack_framework_flags.py flags.csv 2026-11
+
+Rows of our own, for frameworks that the table does not have, are in tools/framework_flags_more.csv.
 """
 
 from __future__ import annotations
@@ -12,12 +14,14 @@ import re
 import sys
 from pathlib import Path
 
+MORE = Path(__file__).with_name("framework_flags_more.csv")
 TARGET = Path(__file__).parent.parent / "src/trainwright/catalog/data/framework_flags.tsv.gz"
 # Name in the table -> the catalog's name.
 NAMES = {
     "Megatron-LM": "megatron-lm",
     "Megatron-DeepSpeed": "megatron-deepspeed",
     "torchtitan": "torchtitan",
+    "picotron": "picotron-json",
     "picotron/train.py": "picotron",
     "picotron/create_config.py": "picotron-config",
     "llm-foundry": "llm-foundry",
@@ -26,6 +30,12 @@ NAMES = {
     "deepspeed (launcher)": "deepspeed",
     "Megatron-Bridge/scripts/training/run_recipe.py": "megatron-bridge",
     "Megatron-Bridge (ConfigContainer)": "megatron-bridge",
+    "Megatron-Bridge (model)": "megatron-bridge",
+    "NeMo 1 megatron_gpt_config.yaml": "nemo1",
+    "BioNeMo 1 pretrain.py": "bionemo1",
+    "diffusion-benchmark benchmark.py": "diffusion-benchmark",
+    "DeepSpeed (JSON)": "deepspeed-json",
+    "reference:pytorch/optimum-neuron/llama3/src/train.py": "optimum-neuron",
     "Megatron-Bridge/scripts/performance": "megatron-bridge-performance",
     "NeMo2/scripts/performance": "nemo2-performance",
     "accelerate launch": "accelerate",
@@ -47,12 +57,12 @@ NAMES = {
     "reference:pytorch/FSDP/src/model_utils/arguments.py": "reference-fsdp",
     "reference:pytorch/ddp/ddp.py": "reference-ddp",
 }
-SCRIPTS = re.compile(r"neuronx-distributed/examples/.*/(?:run_llama_nxd|tp_zero1_llama_hf_pretrain)\.py")
+SCRIPTS = {"run_llama_nxd.py": "neuronx-distributed", "tp_zero1_llama_hf_pretrain.py": "neuronx-distributed-zero1"}
 KINDS = {"int": "int", "integer": "int", "float": "float", "flag": "flag", "bool_arg": "bool"}
 
 
 def catalog_name(framework: str) -> str:
-    return "neuronx-distributed" if SCRIPTS.fullmatch(framework) else NAMES.get(framework, "")
+    return NAMES.get(framework) or SCRIPTS.get(framework.rpartition("/")[2], "")
 
 
 def kind(row: dict[str, str]) -> str:
@@ -66,8 +76,8 @@ def kind(row: dict[str, str]) -> str:
 
 def main(source: str, date: str) -> None:
     options: dict[tuple[str, str], dict[str, str]] = {}
-    with open(source, encoding="utf-8") as table:
-        for row in csv.DictReader(table):
+    for file in (source, MORE):
+        for row in csv.DictReader(Path(file).read_text(encoding="utf-8").splitlines()):
             name = catalog_name(row["framework"])
             if not name:
                 continue

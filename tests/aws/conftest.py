@@ -32,7 +32,7 @@ def cloud(tmp_path, monkeypatch):
     world = World(Clock(pace=10.0))
     monkeypatch.setattr(time, "sleep", world.clock.sleep)  # botocore's own pauses between attempts
     api.install(world)
-    with mock_aws():
+    with mock_aws(config={"batch": {"use_docker": False}}):
         remove = gate(world)
         try:
             yield Cloud(world)

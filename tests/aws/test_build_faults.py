@@ -14,8 +14,9 @@ from standin.harness import REGION, SPEC, Cloud
 
 from trainwright.aws.session import AwsRefused, AwsUnreachable
 from trainwright.errors import UserError
-from trainwright.platforms.parallelcluster.apply.build import Build, refuse_impossible
-from trainwright.platforms.parallelcluster.apply.steps import PATIENCE, BuildFailed
+from trainwright.platforms.apply.build import refuse_impossible
+from trainwright.platforms.apply.steps import PATIENCE, BuildFailed
+from trainwright.platforms.parallelcluster.apply.build import ParallelClusterBuild
 
 SLOW = pytest.mark.slow
 _whole: dict[str, list[str]] = {}
@@ -178,7 +179,7 @@ def test_a_changed_spec_is_shown_first_and_applied(cloud: Cloud, tmp_path: Path)
     cloud.planned(tmp_path)
     cloud.up()
     grown = cloud.planned(tmp_path, SPEC.replace("1.2TiB", "2.4TiB").replace("count: 2", "count: {min: 2, max: 2}"))
-    build = Build(grown, cloud.account, None)  # type: ignore[arg-type]
+    build = ParallelClusterBuild(grown, cloud.account, None)  # type: ignore[arg-type]
     changes = build.changes(build.existing())
     assert [(c.path, c.old, c.new, c.effect) for c in changes.changes] == [("Capacity", "1200", "2400", "live")]
     assert not refuse_impossible(changes, force=False)
@@ -191,7 +192,7 @@ def test_what_cannot_change_is_refused_before_anything_happens(cloud: Cloud, tmp
     cloud.planned(tmp_path)
     cloud.up()
     moved = cloud.planned(tmp_path, SPEC.replace("use2-az3", "use2-az2"))
-    build = Build(moved, cloud.account, None)  # type: ignore[arg-type]
+    build = ParallelClusterBuild(moved, cloud.account, None)  # type: ignore[arg-type]
     with pytest.raises(UserError, match="cannot be changed on a cluster that is up"):
         refuse_impossible(build.changes(build.existing()), force=True)
     # Somebody who goes on all the same loses no data: the change set says what it would replace.

@@ -35,6 +35,7 @@ class Forks:
         pid = os.fork()
         if pid == 0:
             self.cloud.world.faults.watch = None
+            os.environ["TRAINWRIGHT_HOME"] += f"-{os.getpid()}"  # as if on another machine: AWS holds the state
             raise Cut(name)
         self.running[pid] = name
         if len(self.running) >= CHILDREN:
@@ -77,15 +78,15 @@ def _what_matters(cloud: Cloud) -> dict[str, list[str]]:
     return {kind: names for kind, names in cloud.census().items() if kind != "log group"}
 
 
-def cut(cloud: Cloud, count: int, seed: int, crossed: bool = True) -> int:
+def cut(cloud: Cloud, count: int, seed: int, crossed: bool = True, kept: int = 2) -> int:
     """So many cut points on each way on which an ended run can go on; how many there were. `crossed`: also an `up` that
-    is followed by `down`, and a `down` that is followed by `up`."""
+    is followed by `down`, and a `down` that is followed by `up`. `kept`: buckets that are not the cluster's."""
     start = cloud.calls()
     cloud.up()
     whole, calls_up = _what_matters(cloud), cloud.calls() - start
     cloud.down()
     empty, calls_down = _what_matters(cloud), cloud.calls() - start - calls_up
-    assert sum(map(len, empty.values())) == 2, f"only the user's bucket and pcluster's own are left: {empty}"
+    assert sum(map(len, empty.values())) == kept, f"only the user's bucket and pcluster's own are left: {empty}"
     pick, total = random.Random(seed), 0
     for work, length in ((cloud.up, calls_up), (cloud.down, calls_down)):
         for again, expected in ((cloud.up, whole), (cloud.down, empty)):

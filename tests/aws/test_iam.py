@@ -21,10 +21,12 @@ from trainwright.aws.cluster_logs import stack_texts
 from trainwright.aws.head_node import find_head
 from trainwright.cli.main import cli
 from trainwright.errors import UserError
+from trainwright.platforms.apply.prepare import prepare
+from trainwright.platforms.apply.status import clusters
+from trainwright.platforms.apply.steps import run
 from trainwright.platforms.iam.policy import LARGEST, needed, node_policies, person_policies, rules
-from trainwright.platforms.parallelcluster.apply.prepare import prepare
-from trainwright.platforms.parallelcluster.apply.status import clusters, status
-from trainwright.platforms.parallelcluster.apply.steps import run
+from trainwright.platforms.parallelcluster.apply.build import ParallelClusterBuild
+from trainwright.platforms.parallelcluster.apply.status import ParallelClusterStatus
 from trainwright.platforms.plan.tree import ClusterPlan, make_plan
 from trainwright.spec.load import load
 from trainwright.stacks.library import template
@@ -76,10 +78,13 @@ def called(cloud: Cloud, tmp_path: Path) -> tuple[ClusterPlan, set[str]]:
     offerings.offered_zones(REGION, ["p5.48xlarge"])
     for change in ("", "zone: use2-az3\ntags: {team: two}"):
         (tmp_path / "cut.yaml").write_text(SPEC.replace("zone: use2-az3", change) if change else SPEC)
-        prepared = prepare(load(tmp_path / "cut.yaml"), tool=Quiet(cloud.account))
+        prepared = prepare(
+            load(tmp_path / "cut.yaml"),
+            lambda plan, account: ParallelClusterBuild(plan, account, Quiet(cloud.account)),
+        )
         run(prepared.steps, lambda steps, step: None, cloud.world.clock)
     clusters(cloud.account)
-    assert status(cloud.account, "cut") is not None
+    assert ParallelClusterStatus(cloud.account, "cut").read() is not None
     with inside():
         logs = cloud.world.client("logs", REGION)
         logs.create_log_group(logGroupName="/aws/parallelcluster/cut-1")
@@ -134,7 +139,7 @@ def test_each_plan_gets_what_it_uses_in_documents_that_aws_takes(example: Path) 
 def test_every_resource_of_our_stacks_has_its_calls_and_no_other_has() -> None:
     types = {
         line.split()[-1]
-        for name in ("network", "bucket", "lustre", "openzfs", "accounting", "capacity")
+        for name in ("network", "bucket", "lustre", "openzfs", "accounting", "capacity", "directory")
         for line in template(name).text.splitlines()
         if line.startswith("    Type: AWS::") and not line.endswith("::Id")
     }

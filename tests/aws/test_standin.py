@@ -8,9 +8,8 @@ import pytest
 from botocore.exceptions import ClientError
 from standin.harness import REGION, SPEC, Cloud
 
-from trainwright.platforms.parallelcluster.apply.build import Build
-from trainwright.platforms.parallelcluster.apply.preflight import preflight
-from trainwright.platforms.parallelcluster.apply.status import clusters, status
+from trainwright.platforms.apply.preflight import preflight
+from trainwright.platforms.parallelcluster.apply.build import ParallelClusterBuild
 
 
 def stack(cloud: Cloud, kind: str, **properties: object) -> tuple[str, str]:
@@ -86,41 +85,9 @@ def test_several_reservations_become_one_group(cloud: Cloud, tmp_path) -> None:
     assert [words.split(":")[0] for words in answers] == ids
     cloud.up()
     assert [arn.rpartition("/")[2] for arn in cloud.world.group_members["cut-train"]] == ids
-    build = Build(plan, cloud.account, None)  # type: ignore[arg-type]
+    build = ParallelClusterBuild(plan, cloud.account, None)  # type: ignore[arg-type]
     build.outputs |= {key: dict(stack.outputs) for key, stack in build.existing().items()}
     arn = "arn:aws:resource-groups:us-east-2:123456789012:group/cut-train"
     assert f"CapacityReservationResourceGroupArn: {arn}" in build.config()
     cloud.down()
     assert cloud.census()["stack"] == []
-
-
-@pytest.mark.slow
-def test_status_of_a_thousand_nodes(cloud: Cloud, tmp_path) -> None:
-    import time
-
-    cloud.planned(tmp_path)
-    cloud.up()
-    ec2 = cloud.world.client("ec2", REGION)
-    tags = {"parallelcluster:cluster-name": "cut", "parallelcluster:node-type": "Compute"}
-    rows = [{"Key": k, "Value": v} for k, v in {**tags, "parallelcluster:queue-name": "train"}.items()]
-    ec2.run_instances(
-        ImageId="ami-12c6146b", InstanceType="p5.48xlarge", MinCount=1000, MaxCount=1000,
-        TagSpecifications=[{"ResourceType": "instance", "Tags": rows}],
-    )  # fmt: skip
-    answered: list[float] = []
-
-    def stopwatch(number: int, service: str, action: str, when: str) -> None:
-        answered.append(time.process_time() if when == "after" else -time.process_time())
-
-    cloud.world.faults.watch = stopwatch
-    began = time.process_time()
-    found = status(cloud.account, "cut")
-    own = time.process_time() - began - sum(answered)  # without the time that the stand-in needs to answer
-    cloud.world.faults.watch = None
-    assert found is not None
-    assert found.queues[0].states == {"running": 1000}
-    assert (found.state, len(found.file_systems), found.reservations[0].total) == ("running", 1, 2)
-    assert found.file_systems[0].links == ("/data <-> s3://the-data AVAILABLE",)
-    assert found.usd_hour > 1000
-    assert own < 2.0, f"{own:.1f} s of our own for 1,000 nodes"
-    assert clusters(cloud.account) == ["cut"]

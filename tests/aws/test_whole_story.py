@@ -3,82 +3,24 @@ on the way. The stand-in is a process of its own: what AWS has outlives every co
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import resource
-import shutil
-import signal
-import socket
-import subprocess
-import sys
-import tempfile
-import time
-import urllib.request
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import boto3
 import pytest
+import yaml
+from standin.exposure import TAG, instances, open_rules, tagged, weak_buckets
+from standin.head import Head, head_node
+from standin.outside import ROOT, Server, left, prepare_account, real_pcluster, small_pcluster, stand_in
+from standin.secrecy import Watcher, watch
 
-from trainwright.platforms.local import life
-from trainwright.platforms.local.cluster import LocalCluster, LocalQueue
-from trainwright.platforms.local.daemons import missing_programs
-from trainwright.platforms.parallelcluster.apply.pcluster import PINS, STAMP, cache_folder
 from trainwright.spec.defaults import resolve
 from trainwright.spec.load import load
 from trainwright.spec.model import Spec
 
-ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted(p.stem for p in (ROOT / "examples").glob("*.yaml") if "platform: parallelcluster" in p.read_text())
-SCALE = 600  # seconds of AWS in one of ours
-
-
-@dataclass
-class Server:
-    """The stand-in's process, and the environment of a user who works with it."""
-
-    endpoint: str
-    environment: dict[str, str]
-
-    @property
-    def pcluster(self) -> Path:
-        """Where `up` looks for its pcluster."""
-        return Path(self.environment["XDG_CACHE_HOME"], "trainwright", cache_folder().name)
-
-    def control(self, what: str, **asked: Any) -> Any:
-        request = urllib.request.Request(f"{self.endpoint}/standin/{what}", data=json.dumps(asked).encode())
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            return json.load(answer)
-
-    def client(self, service: str, region: str) -> Any:
-        keys = {"aws_access_key_id": "testing", "aws_secret_access_key": "testing"}
-        return boto3.client(service, region_name=region, endpoint_url=self.endpoint, **keys)
-
-    def start(self, *words: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [sys.executable, "-m", "trainwright", *words], env=self.environment, text=True, stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
-        )  # fmt: skip
-
-    def run(self, *words: str) -> str:
-        done = self.start(*words)
-        output, _ = done.communicate(timeout=240)
-        assert done.returncode == 0, f"{words}: {output}"
-        return output
-
-    def killed(self, line: str, *words: str) -> None:
-        """Run a command and kill it, with all it started, when it prints that line (or just before it ends)."""
-        process = self.start(*words)
-        assert process.stdout is not None
-        for printed in process.stdout:
-            if line in printed:
-                break
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
+WITH_THE_REAL_ONE = "p5-reservation"
 
 
 @pytest.fixture
@@ -92,145 +34,61 @@ def server(tmp_path: Path) -> Iterator[Server]:
 def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A stand-in for tests that leave nothing in it, with the small pcluster."""
     with stand_in(tmp_path_factory.mktemp("server")) as started:
-        program = started.pcluster / "bin" / "pcluster"
-        program.parent.mkdir(parents=True)
-        program.write_text(f'#!/bin/sh\nexec {sys.executable} -m standin.pcluster_program "$@"\n')
-        program.chmod(0o755)
-        (started.pcluster / STAMP).write_text(PINS.read_text())
+        small_pcluster(started)
         yield started
 
 
-@contextlib.contextmanager
-def stand_in(folder: Path) -> Iterator[Server]:
-    """The process of the stand-in, and an empty home for its user."""
-    ready = folder / "port"
-    paths = [ROOT / "tests" / "aws", ROOT / "tests", ROOT / "src"]
-    base = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))}
-    command = [sys.executable, "-m", "standin.server", str(ready), str(SCALE)]
-    process = subprocess.Popen(command, env=base, stdin=subprocess.PIPE)
-    try:
-        while not ready.is_file():
-            assert process.poll() is None, "the stand-in did not start"
-            time.sleep(0.05)
-        endpoint = f"http://127.0.0.1:{ready.read_text()}"
-        keys = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing", "AWS_ENDPOINT_URL": endpoint}
-        places = {"TRAINWRIGHT_HOME": str(folder / "home"), "XDG_CACHE_HOME": str(folder / "cache")}
-        yield Server(endpoint, {**base, **keys, **places})
-    finally:
-        assert process.stdin is not None
-        process.stdin.close()
-        process.wait(timeout=30)
+@pytest.fixture(scope="module")
+def watcher(shared_server: Server) -> Watcher:
+    return watch(shared_server)
 
 
-def real_pcluster(server: Server) -> None:
-    """The judges' pcluster, which has the same pins, where `up` looks for its own."""
-    made = ROOT / ".venvs" / "pcluster"
-    if not (made / STAMP).is_file() or (made / STAMP).read_text() != PINS.read_text():
-        pytest.skip("the virtual environment of pcluster is not made: make test makes it")
-    server.pcluster.parent.mkdir(parents=True)
-    server.pcluster.symlink_to(made.resolve())
-
-
-def prepare_account(server: Server, spec: Spec) -> None:
-    """What a spec says is there already: reservations, buckets, scripts and images of the user's own."""
-    region = spec.region or ""
-    s3, ec2 = server.client("s3", region), server.client("ec2", region)
-    place = {} if region == "us-east-1" else {"CreateBucketConfiguration": {"LocationConstraint": region}}
-    own = [s for holder in (spec.head, *spec.queues) for s in holder.scripts if s.source.startswith("s3://")]
-    buckets = {item.bucket for item in spec.storage if item.bucket} | {script.source for script in own}
-    for name in {address.removeprefix("s3://").split("/")[0] for address in buckets}:
-        with contextlib.suppress(s3.exceptions.BucketAlreadyOwnedByYou):
-            s3.create_bucket(Bucket=name, **place)
-    for script in own:
-        bucket, _, key = script.source.removeprefix("s3://").partition("/")
-        s3.put_object(Bucket=bucket, Key=key, Body=b"#!/bin/bash\n")
-    zones = ec2.describe_availability_zones()["AvailabilityZones"]
-    ids = {zone["ZoneName"]: zone["ZoneId"] for zone in zones} | {zone["ZoneId"]: zone["ZoneId"] for zone in zones}
-    for queue in spec.queues:
-        kind, target = queue.capacity.kind, queue.capacity.id
-        if kind in ("reservation", "block") and target and queue.count:
-            more = {"ReservationType": "capacity-block"} if kind == "block" else {}
-            server.control(
-                "reserve", id=target, instance=queue.instance, zone_id=ids[spec.zone or zones[0]["ZoneName"]],
-                count=queue.count.max, region=region, **more,
-            )  # fmt: skip
-    if spec.software.image.startswith("ami-"):
-        tags = {"version": "3.16.1", "build_status": "available", "os": spec.software.os}
-        rows = [{"Key": f"parallelcluster:{key}", "Value": value} for key, value in tags.items()]
-        ec2.create_tags(Resources=[spec.software.image], Tags=rows)
-
-
-def left(server: Server, region: str) -> dict[str, list[str]]:
-    census = server.control("census", region=region)
-    return {kind: names for kind, names in census.items() if names and kind not in ("log group", "bucket", "object")}
-
-
-@contextlib.contextmanager
-def slurm_behind_ssh(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A real Slurm as the head node of the stand-in has it, behind a real sshd that `ssh head` reaches."""
-    folder = Path(tempfile.mkdtemp(prefix="tww"))
-    monkeypatch.setenv("TRAINWRIGHT_HOME", str(folder / "home"))
-    record = life.up(LocalCluster("far", (LocalQueue("train", 1, cpus=192, gpus=8),)), own_network=False)
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / "key")], check=True)
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port = one.getsockname()[1]
-    (folder / "sshd.conf").write_text(
-        f"ListenAddress 127.0.0.1:{port}\nHostKey {folder}/key\nAuthorizedKeysFile {folder}/key.pub\nStrictModes no\n"
-        f"UsePAM no\nPidFile none\nPermitRootLogin yes\nSetEnv SLURM_CONF={record.conf}\n"
-    )
-    (folder / "ssh.conf").write_text(
-        f"Host head\n HostName 127.0.0.1\n Port {port}\n User root\n IdentityFile {folder}/key\n"
-        f" IdentitiesOnly yes\n StrictHostKeyChecking no\n UserKnownHostsFile {folder}/known\n LogLevel ERROR\n"
-    )
-    (folder / "ssh").write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} -F {folder}/ssh.conf "$@"\n')
-    (folder / "ssh").chmod(0o755)
-    server.environment["PATH"] = f"{folder}:{os.environ['PATH']}"
-    os.makedirs("/run/sshd", exist_ok=True)
-    words = ["/usr/sbin/sshd", "-D", "-e", "-f", str(folder / "sshd.conf")]
-    daemon = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
-    try:
-        assert daemon.stderr is not None
-        assert "Server listening" in daemon.stderr.readline()
-        yield folder
-    finally:
-        control = ["-O", "exit", "-o", f"ControlPath={tempfile.gettempdir()}/tw-ssh-{os.getuid()}-%C", "head"]
-        subprocess.run([str(folder / "ssh"), *control], capture_output=True)
-        daemon.terminate()
-        daemon.communicate()
-        life.down("far", force=True)
-        shutil.rmtree(folder)
+@pytest.fixture(scope="module")
+def shared_head(shared_server: Server) -> Iterator[Head]:
+    """The Slurm behind all clusters of that stand-in."""
+    with head_node(shared_server) as started:
+        yield started
 
 
 JOB = """
   - name: hello
     command: [bash, -c, "echo hello from the node"]
     launcher: plain
-    queue: train
+    queue: QUEUE
     nodes: 1
     requeue: false
 """
 
 
-def p5_spec(folder: Path) -> str:
-    """The p5 starter with a short job. The Slurm behind the stand-in has no /fsx, so the job brings its own Python."""
-    text = (ROOT / "examples" / "p5-reservation.yaml").read_text()
-    return (
-        text.replace("containers: enroot}", "containers: enroot, runtime: none}") + JOB + f"runs: {folder / 'runs'}\n"
-    )
+def with_a_job(example: str, folder: Path) -> Path:
+    """An example with a short job. The Slurm behind the stand-in has no /fsx, so the job brings its own Python."""
+    text = (ROOT / "examples" / f"{example}.yaml").read_text()
+    queue = yaml.safe_load(text)["queues"][0]["name"]
+    jobs = "" if "\njobs:" in text else "\njobs:"
+    file = folder / f"{example}.yaml"
+    file.write_text(f"{text}{jobs}{JOB.replace('QUEUE', queue)}runs: {folder / 'runs'}\n")
+    return file
+
+
+def goes_through_a_job(server: Server, head: Head, file: Path, spec: Spec) -> None:
+    """submit, follow and read the log of a job, through Session Manager to the head node of this cluster."""
+    head.let_in("my-key", spec.region or "")
+    submitted = server.run("submit", str(file), "hello", "--set", "software.runtime=none", "--follow")
+    assert "completed, exit status 0" in submitted
+    assert any(f"--region {spec.region} ssm start-session" in session for session in head.sessions)
+    assert "1 idle" in server.run("status", str(file), "--nodes"), "nodes as Slurm sees them, beside those of EC2"
+    run = next(line for line in submitted.splitlines() if line.startswith("hello-"))
+    assert "hello from the node" in server.run("logs", run)
 
 
 @pytest.mark.slow
 @pytest.mark.judge
 @pytest.mark.slurm
-def test_from_an_empty_account_and_back_with_the_real_pcluster(
-    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if missing_programs() or not shutil.which("sshd") or os.geteuid() != 0:
-        pytest.skip("needs Slurm, sshd and root")
+def test_from_an_empty_account_and_back_with_the_real_pcluster(server: Server, tmp_path: Path) -> None:
     real_pcluster(server)
-    file = tmp_path / "p5.yaml"
-    file.write_text(p5_spec(tmp_path))
+    watcher = watch(server)
+    watcher.folders = [tmp_path / "plan", tmp_path / "runs"]
+    file = with_a_job(WITH_THE_REAL_ONE, tmp_path)
     spec, _ = resolve(load(file).spec)
     prepare_account(server, spec)
     region = spec.region or ""
@@ -251,10 +109,10 @@ def test_from_an_empty_account_and_back_with_the_real_pcluster(
     before = own_seconds()
     assert "unchanged        cluster p5-reservation" in server.run("up", str(file), "--yes")
     assert own_seconds() - before < 3.0
-    with slurm_behind_ssh(server, monkeypatch):
-        submitted = server.run("submit", str(file), "hello", "--host", "head", "--follow")
-    assert "completed, exit status 0" in submitted
-    no_secrets(server, tmp_path)
+    with head_node(server) as head:
+        goes_through_a_job(server, head, file, spec)
+        refuses_to_end_a_job(server, file)
+    stands_safely(server, watcher, spec)
     server.killed("cluster p5-reservation: removing", "down", str(file), "--yes")
     kept = server.run("down", str(file), "--yes")
     assert "left: stack p5-reservation-lustre-fsx" in kept
@@ -264,36 +122,100 @@ def test_from_an_empty_account_and_back_with_the_real_pcluster(
     assert left(server, region) == {}
 
 
+def refuses_to_end_a_job(server: Server, file: Path) -> None:
+    """`down` lists what runs and removes nothing; the job goes on."""
+    words = ("submit", str(file), "--set", "software.runtime=none", "--command", "--launcher", "plain", "--nodes", "1")
+    run = server.run(*words, "--", "sleep", "600").splitlines()[0]
+    down = server.start("down", str(file), "--yes")
+    said, _ = down.communicate(timeout=120)
+    assert down.returncode == 1
+    assert "1 jobs that wait or run" in said
+    assert run in said
+    assert "sleep" in server.run("jobs", str(file))
+    server.run("cancel", run)
+
+
 def own_seconds() -> float:
     """The processor time of the commands that have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
-def no_secrets(server: Server, folder: Path) -> None:
-    """No private key outside its own file, and every instance asks for IMDSv2."""
-    (private,) = (folder / "home" / "keys").glob("my-key.us-east-2")
-    assert private.stat().st_mode & 0o777 == 0o600
-    secret = private.read_text().splitlines()[1]
-    cache = folder / "cache"
-    for path in folder.rglob("*"):
-        if path.is_file() and path != private and not path.is_relative_to(cache):
-            assert secret not in path.read_text(errors="replace"), path
-    rows = server.client("ec2", "us-east-2").describe_instances()["Reservations"]
-    assert all(i["MetadataOptions"]["HttpTokens"] == "required" for row in rows for i in row["Instances"])
+def stands_safely(server: Server, watcher: Watcher, spec: Spec) -> None:
+    """What came into being, asked of every resource: tags, no secret, no way in but those that the spec names."""
+    region = spec.region or ""
+    watcher.look_at_the_account(region)
+    assert watcher.looks > 10
+    assert watcher.programs > 1
+    resources = list(tagged(server, region))
+    assert [(kind, id) for kind, id, tags in resources if TAG not in tags] == []
+    # A cluster that was down before left its logs and the secret of its database.
+    own = [(kind, id, tags) for kind, id, tags in resources if tags[TAG] == spec.name]
+    assert {kind for kind, _, _ in own} >= EVERY_KIND
+    assert {kind for kind, _, tags in resources if tags[TAG] != spec.name} <= {"log group", "secret"}
+    for key, value in spec.tags.items():
+        assert [(kind, id) for kind, id, tags in own if tags.get(key) != value] == []
+    assert open_rules(server, region, (spec.head.ssh_from or "127.0.0.1/32",)) == []
+    assert weak_buckets(server, region) == []
+    assert {row["MetadataOptions"]["HttpTokens"] for row in instances(server, region)} == {"required"}
+
+
+EVERY_KIND = {
+    "vpc", "subnet", "internet gateway", "route table", "nat gateway", "address", "endpoint", "security group",
+    "network interface", "flow log", "key pair", "instance", "volume", "file system", "log group", "role", "bucket",
+}  # fmt: skip
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("example", EXAMPLES)
-def test_every_example_comes_up_and_goes_down(shared_server: Server, example: str) -> None:
-    server, file = shared_server, ROOT / "examples" / f"{example}.yaml"
+@pytest.mark.slurm
+@pytest.mark.parametrize("example", [name for name in EXAMPLES if name != WITH_THE_REAL_ONE])
+def test_every_example_from_plan_to_down(
+    shared_server: Server, shared_head: Head, watcher: Watcher, example: str, tmp_path: Path
+) -> None:
+    server, file = shared_server, with_a_job(example, tmp_path)
+    watcher.folders = [tmp_path / "plan", tmp_path / "runs"]
     spec, _ = resolve(load(file).spec)
     prepare_account(server, spec)
     region = spec.region or ""
+    server.run("plan", str(file), "-o", str(tmp_path / "plan"))
     server.run("up", str(file), "--yes")
     stacks = [line.split()[0] for line in left(server, region)["stack"]]
     assert spec.name in stacks
+    goes_through_a_job(server, shared_head, file, spec)
+    stands_safely(server, watcher, spec)
     keys = [stack.removeprefix(f"{spec.name}-") for stack in stacks]
     named = [key for key in keys if key.split("-")[0] in ("bucket", "lustre", "openzfs", "accounting")]
     server.run("down", str(file), "--yes", *[word for key in named for word in ("--delete-data", key)])
+    assert left(server, region) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.slurm
+def test_hyperpod_from_init_to_down(shared_server: Server, shared_head: Head, tmp_path: Path) -> None:
+    """Every verb on one cluster with Slurm on HyperPod; the controller is reached as SageMaker's nodes are."""
+    server, start = shared_server, tmp_path / "start.yaml"
+    server.run("init", "hyperpod-p5", "-o", str(start), "--name", "pod")
+    file = tmp_path / "pod.yaml"
+    file.write_text(f"{start.read_text()}{JOB.replace('QUEUE', 'train')}runs: {tmp_path / 'runs'}\n")
+    server.run("check", str(file))
+    spec, _ = resolve(load(file).spec)
+    region = spec.region or ""
+    prepare_account(server, spec)
+    server.run("plan", str(file), "-o", str(tmp_path / "plan"))
+    assert "make             HyperPod cluster pod" in server.run("up", str(file), "--dry-run")
+    assert left(server, region) == {}
+    for line in ("network: ready", "scripts: ready", "HyperPod cluster pod: creating"):
+        server.killed(line, "up", str(file), "--yes")
+    server.run("up", str(file), "--yes")
+    status = json.loads(server.run("status", str(file), "--json"))
+    assert (status["state"], status["queues"][0]["states"]) == ("running", {"running": 4})
+    assert "unchanged        HyperPod cluster pod" in server.run("up", str(file), "--yes")
+    shared_head.let_in("my-key", region)
+    assert "hello" in server.run("connect", str(file), "--", "echo", "hello")
+    goes_through_a_job(server, shared_head, file, spec)
+    assert "--target sagemaker-cluster:" in shared_head.sessions[-1]
+    server.killed("stack pod-hyperpod: removing", "down", str(file), "--yes")
+    assert "left: stack pod-lustre-fsx" in server.run("down", str(file), "--yes")
+    data = [word for key in ("bucket", "lustre-fsx", "openzfs-home", "accounting") for word in ("--delete-data", key)]
+    assert "nothing of pod is left" in server.run("down", str(file), "--yes", *data)
     assert left(server, region) == {}

@@ -17,7 +17,7 @@ from trainwright.spec.starters import starters
 EXPECTED = {
     "local", "monitored", "p4de-base", "p4de-boot-scripts", "p4de-custom-image", "p4de-train-g5-infer",
     "p5-capacity-block", "p5-reservation", "p5-reservation-group", "roberta", "trn1-custom-image", "vision-g4dn",
-    "batch-p4d", "batch-p5-block", "eks-g5", "eks-p4de", "eks-p5-block", "eks-trn1",
+    "batch-p4d", "batch-p5-block", "eks-g5", "eks-p4de", "eks-p5-block", "eks-trn1", "hyperpod-eks-p5", "hyperpod-p5",
 }  # fmt: skip
 
 

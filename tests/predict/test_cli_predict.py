@@ -467,3 +467,23 @@ def test_submit_only_warns_of_broken_settings(tmp_path: Path) -> None:
     assert done.exit_code == 0
     assert "#SBATCH" in done.stdout
     assert f"not predicted: {path}" in done.stderr
+
+
+@pytest.mark.parametrize("platform", ["parallelcluster", "eks", "batch", "hyperpod", "hyperpod-eks"])
+def test_the_advised_spec_of_a_platform_has_no_errors(platform: str, tmp_path: Path) -> None:
+    from trainwright.check.gate import require_clean
+    from trainwright.spec.load import load
+
+    path = tmp_path / "spec.yaml"
+    words = ["--model", "llama3-8b", "--tokens", "10B", "--instances", "p5", "--nodes", "8", "--platform", platform]
+    run(*words, "--capacity", "on-demand,capacity-block,spot", "--spec", str(path), of=advise_command)
+    loaded = load(path)
+    require_clean(loaded)
+    assert loaded.spec.platform == platform
+
+
+def test_advise_names_the_platforms_it_writes() -> None:
+    words = ["--model", "llama3-8b", "--tokens", "1B", "--platform", "hyperpods"]
+    with pytest.raises(UserError, match="no spec is written for platform 'hyperpods'") as caught:
+        CliRunner().invoke(advise_command, words, catch_exceptions=False)
+    assert "hyperpod" in caught.value.fix

@@ -27,13 +27,14 @@ from trainwright.train.config import parse_arguments
 GOLDEN = Path(__file__).parents[1] / "golden" / "jobs"
 JOBS = ("pretrain", "debug")
 HEAD = ["--host", "head"]
+HYPERPOD = ["--set", "queues.train.capacity=on-demand"]  # it takes no reservation of EC2
 # file -> what `trainwright submit` is told beside the job
 RENDERED: dict[str, list[str]] = {
     "parallelcluster/{job}.sbatch": ["spec.yaml", *HEAD],
-    "hyperpod/{job}.sbatch": ["spec.yaml", *HEAD, "--set", "platform=hyperpod"],
+    "hyperpod/{job}.sbatch": ["spec.yaml", *HEAD, *HYPERPOD, "--set", "platform=hyperpod"],
     "local/{job}.sbatch": ["local.yaml"],
     "batch/{job}.json": ["spec.yaml", "--set", "platform=batch"],
-    "hyperpod-eks/{job}.yaml": ["spec.yaml", "--set", "platform=hyperpod-eks"],
+    "hyperpod-eks/{job}.yaml": ["spec.yaml", *HYPERPOD, "--set", "platform=hyperpod-eks"],
     **{f"eks/{{job}}.{kind}.yaml": ["spec.yaml", "--set", "platform=eks", "--set", f"kubernetes.kind={kind}"]
        for kind in KINDS},
 }  # fmt: skip
@@ -87,10 +88,18 @@ def train_words(name: str) -> list[str]:
     if name.endswith(".json"):
         found = json.loads(text)["nodeProperties"]["nodeRangeProperties"][0]["container"]["command"][-1].split()
     elif name.endswith(".yaml"):
-        found = next(words for words in _lists(yaml.safe_load(text)) if "trainwright.train" in words)
+        found = next(words for words in _commands(yaml.safe_load(text)) if "trainwright.train" in words)
     else:
         found = text.partition("\ncode=$?")[0].partition("  code=$?")[0].replace("\\\n", " ").split()
     return found[found.index("trainwright.train") + 1 :]
+
+
+def _commands(document: Any) -> list[list[str]]:
+    """The commands of a manifest; a RayJob's is in a variable of its head."""
+    if document["kind"] != "RayJob":
+        return _lists(document)
+    [head] = document["spec"]["rayClusterSpec"]["headGroupSpec"]["template"]["spec"]["containers"]
+    return [json.loads(line["value"])["command"] for line in head["env"] if line["name"] == "TRAINWRIGHT_RAY_JOB"]
 
 
 def _lists(document: Any) -> list[list[str]]:
@@ -104,7 +113,7 @@ def _lists(document: Any) -> list[list[str]]:
 def test_every_scheduler_trains_the_same(job: str) -> None:
     """One recipe: the trainer is told the same everywhere, and it understands it."""
     told = {name: parse_arguments(train_words(name)) for name, its, _ in CASES if its == job and "process" not in name}
-    assert len(told) == 9
+    assert len(told) == 10
     assert len(set(told.values())) == 1, told
 
 

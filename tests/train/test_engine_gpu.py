@@ -107,3 +107,57 @@ def test_the_largest_micro_batch_that_fits_is_chosen(tmp_path):
     parts = assemble(config, World(0, 1, 0, torch.device("cuda")))
     assert parts.config.micro_batch == 8
     assert (tmp_path / "run" / "micro_batch.json").exists()
+
+
+def test_a_step_that_is_not_finite_leaves_the_weights_alone():
+    """The GPU decides by itself; the host reads the loss a step later."""
+    shape = replace(lookup("llama3.1-8b-debug"), head_dim=32)
+    engine = Engine(shape, ParallelPlan(), EngineOptions(precision="bf16"), "cuda")
+    engine.train_step([random_batch(shape.vocab, documents=False)], 1e-3)
+    before = {name: engine.optimizer.read(name).clone() for name in engine.params}
+    engine.forward_backward([random_batch(shape.vocab, documents=False)])
+    next(iter(engine.params.values())).grad[0, 0] = torch.nan
+    assert not torch.isfinite(engine.optimizer_step(1e-3))
+    assert all(torch.equal(engine.optimizer.read(name), value) for name, value in before.items())
+    engine.train_step([random_batch(shape.vocab, documents=False)], 1e-3)
+    assert all(torch.isfinite(engine.optimizer.read(name)).all() for name in engine.params)
+
+
+def test_attention_within_images_is_its_plain_form():
+    from trainwright.train.kernels.image_attention import _attend_plain, attend_images
+
+    groups = ((3, 197), (5, 37))
+    qkv = torch.randn(3 * 197 + 5 * 37, 6, 3, 64, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+    exact = qkv.detach().double().requires_grad_()
+    upstream = torch.randn(len(qkv), 6, 64, device="cuda", dtype=torch.bfloat16)
+    got, right = attend_images(qkv, groups), _attend_plain(exact, groups)
+    grads = [torch.autograd.grad(o, x, upstream.to(o.dtype))[0] for o, x in ((got, qkv), (right, exact))]
+    for one, other in ((got, right), grads):
+        assert float((one.double() - other).norm() / other.norm()) < 1e-2
+
+
+def test_a_replayed_step_is_the_step():
+    """DINO on the GPU, its steps replayed as a CUDA graph or launched one by one, with different batches."""
+    from trainwright.train.data.image_batch import ImageBatch
+    from trainwright.train.objectives.dino import Dino
+
+    shape = replace(lookup("vit-s-16-debug"), head_dim=16)
+    dice = torch.Generator().manual_seed(0)
+    batches = [
+        ImageBatch(
+            torch.randint(0, 255, (4, 3, 36, 36), dtype=torch.uint8, generator=dice),
+            torch.zeros(4, dtype=torch.int64),
+            torch.rand(4, 160, generator=dice),
+        )
+        for _ in range(7)
+    ]
+    curves = []
+    for replayed in (True, False):
+        options = EngineOptions(precision="bf16", compile=True, attention="flash")
+        engine = Engine(shape, ParallelPlan(), options, "cuda", Dino(shape))
+        engine.graph = engine.graph if replayed else None
+        outs = [engine.train_step([batch], 1e-3) for batch in batches]
+        curves.append([(float(out.loss), float(out.grad_norm)) for out in outs])
+        assert not replayed or engine.graph.recordings
+    for one, other in zip(*curves, strict=True):
+        assert one == pytest.approx(other, rel=1e-3)

@@ -11,6 +11,7 @@ from typing import Any
 from trainwright.aws.session import Account, AwsRefused, aws_errors
 
 CLUSTER_TAG = "trainwright:cluster"
+PLATFORM_TAG = "trainwright:platform"  # not on stacks of ParallelCluster, the first platform
 # States from which a stack can only be deleted: it never came to be, or is half gone.
 BROKEN = ("CREATE_FAILED", "ROLLBACK_COMPLETE", "ROLLBACK_FAILED", "DELETE_FAILED")
 NOTHING_CHANGED = ("didn't contain changes", "No updates are to be performed")

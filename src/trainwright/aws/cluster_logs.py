@@ -33,14 +33,17 @@ def _events(service: Any, name: str) -> dict[str, str]:
             except ClientError as error:
                 if "does not exist" not in str(error):
                     raise
+                if stack != name:  # a nested stack that is gone: the others still have the cause
+                    continue
                 raise UserError(
                     f"there is no stack {name!r} in this region", fix="name its region: --region"
                 ) from error
         texts[f"events of {stack.rpartition('/')[0].rpartition('/')[2] or stack}"] = "\n".join(
             _line(event) for event in reversed(events)
         )
-        nested = {e["PhysicalResourceId"] for e in events if e["ResourceType"] == "AWS::CloudFormation::Stack"}
-        waiting += sorted(nested - {events[0]["StackId"]} if events else nested)
+        nested = {e.get("PhysicalResourceId") for e in events if e["ResourceType"] == "AWS::CloudFormation::Stack"}
+        # The first event of a nested stack has no id yet, and one that could not be begun never gets any.
+        waiting += sorted(id for id in nested if id and id != events[0]["StackId"])
     return texts
 
 

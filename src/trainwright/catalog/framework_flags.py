@@ -15,11 +15,13 @@ from trainwright.catalog.tables import SHIPPED
 # The script that uses them adds options of its own: an unknown one is a mistake only where it resembles a known one.
 OPEN = frozenset({
     "hf-trainer", "trl-grpo", "fairseq", "neuronx-distributed", "neuronx-distributed-training", "bionemo", "verl",
-    "bionemo-recipes", "paxml", "llm-foundry", "maxtext", "megatron-bridge", "reference-ddp", "torchtitan",
+    "bionemo-recipes", "paxml", "llm-foundry", "maxtext", "megatron-bridge", "reference-ddp", "torchtitan", "nemo1",
+    "neuronx-distributed-zero1", "picotron-json", "deepspeed-json", "bionemo1",
 })  # fmt: skip
 # Options as `key=value` words, without dashes.
 KEYS = frozenset({
-    "llm-foundry", "maxtext", "verl", "bionemo-recipes", "megatron-bridge", "neuronx-distributed-training",
+    "llm-foundry", "maxtext", "verl", "bionemo-recipes", "megatron-bridge", "neuronx-distributed-training", "nemo1",
+    "deepspeed-json", "bionemo1",
 })  # fmt: skip
 # Script or program -> framework.
 SCRIPTS = {
@@ -31,8 +33,9 @@ SCRIPTS = {
     "main_dino.py": "dino",
     "fairseq-train": "fairseq",
     "run_llama_nxd.py": "neuronx-distributed",
-    "tp_zero1_llama_hf_pretrain.py": "neuronx-distributed",
+    "tp_zero1_llama_hf_pretrain.py": "neuronx-distributed-zero1",
     "run_recipe.py": "megatron-bridge",
+    "megatron_gpt_pretraining.py": "nemo1",
 }
 MODULES = {
     "torchtitan.train": "torchtitan",

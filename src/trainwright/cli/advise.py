@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 @click.option("--deadline", help="Longest duration, such as 30d.")
 @click.option("--budget", help="Maximum cost in dollars, such as 2M.")
 @click.option("--region", default="us-east-1", show_default=True)
+@click.option("--platform", default="parallelcluster", show_default=True, help="Platform of the spec that is written.")
 @click.option("--instances", default="", help="Types or families, such as p5,p5en,p6-b200 (default: p4d to p6-b300).")
 @click.option(
     "--capacity", default="on-demand,capacity-block", show_default=True, help="on-demand, spot, capacity-block."
@@ -45,6 +46,7 @@ def command(
     spec_file: Path | None,
     sensitivity: bool,
     picture: Path | None,
+    platform: str,
     **flags: Any,
 ) -> None:
     """Search instance types, node counts, ways to buy and parallel plans; print the front of cost against time."""
@@ -55,7 +57,7 @@ def command(
     from trainwright.predict.search import left_out
     from trainwright.predict.what_if import what_ifs
 
-    request = _request(model, tokens, flags)
+    request = _request(model, tokens, {**flags, "capacity": _sold(flags["capacity"], _platform(platform))})
     if spec_file and request.shape.experts:
         raise UserError(
             f"no spec can be written: {model} is a mixture of experts, and offers for these are predicted for Megatron",
@@ -75,13 +77,13 @@ def command(
             "chosen": _record(advice.chosen), "front": [_record(o) for o in advice.front],
             "runners_up": [{**_record(o), "why_not": why} for o, why in advice.runners_up],
             **({"what_if": [asdict(row) for row in differences]} if sensitivity else {}),
-            "spec": None if request.shape.experts else spec_of(advice.chosen, request.tokens, request.region),
+            "spec": None if request.shape.experts else spec_of(advice.chosen, request.tokens, request.region, platform),
         }  # fmt: skip
         click.echo(json.dumps(record, indent=2))
     else:
-        _print(advice, request, differences)
+        _print(advice, request, differences, platform)
     if spec_file:
-        write_text(spec_file, text_of(advice.chosen, request.tokens, request.region))
+        write_text(spec_file, text_of(advice.chosen, request.tokens, request.region, platform))
         click.echo(f"wrote {spec_file}", err=True)
 
 
@@ -98,7 +100,7 @@ def _request(model: str, tokens: str, flags: dict[str, Any]) -> AdviceRequest:
     )  # fmt: skip
 
 
-def _print(advice: Advice, request: AdviceRequest, differences: list[WhatIf]) -> None:
+def _print(advice: Advice, request: AdviceRequest, differences: list[WhatIf], platform: str) -> None:
     from trainwright.cli.table import columns
     from trainwright.predict.advice_spec import text_of
 
@@ -121,7 +123,7 @@ def _print(advice: Advice, request: AdviceRequest, differences: list[WhatIf]) ->
     if request.shape.experts:
         click.echo("\nno spec: offers for a mixture of experts are predicted for Megatron")
     else:
-        click.echo(f"\nspec\n{text_of(advice.chosen, request.tokens, request.region)}")
+        click.echo(f"\nspec\n{text_of(advice.chosen, request.tokens, request.region, platform)}")
     click.echo(f"{advice.candidates:,} candidates, {advice.fitting:,} of them fit and have a price", err=True)
 
 
@@ -174,6 +176,24 @@ def _price_kinds(text: str) -> tuple[str, ...]:
                 f"no way to buy {word!r}", where="--capacity", fix=did_you_mean(word, KINDS) or ", ".join(KINDS)
             )
     return _words(text)
+
+
+def _platform(name: str) -> str:
+    from trainwright.errors import did_you_mean
+    from trainwright.predict.advice_spec import PLATFORMS
+
+    if name not in PLATFORMS:
+        fix = did_you_mean(name, PLATFORMS) or ", ".join(PLATFORMS)
+        raise UserError(f"no spec is written for platform {name!r}", where="--platform", fix=fix)
+    return name
+
+
+def _sold(capacity: str, platform: str) -> str:
+    """Ways to buy that the platform has: Batch runs no job of several nodes on spot."""
+    if platform != "batch" or "spot" not in _words(capacity):
+        return capacity
+    click.echo("spot is left out: Batch runs no job of several nodes on it", err=True)
+    return ",".join(word for word in _words(capacity) if word != "spot")
 
 
 def _region(name: str) -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
 
 if TYPE_CHECKING:
-    from trainwright.platforms.parallelcluster.apply.remove import Removal
+    from trainwright.platforms.apply.target import Target
 
 
 @click.command()
@@ -38,29 +39,29 @@ def command(target: str | None, force: bool, left: bool, region: str | None, nam
                 leftovers.end(one)
                 click.echo(f"ended {len(one.pids)} processes of cluster {one.name}", err=True)
         return
-    from trainwright.platforms.parallelcluster.apply.target import on_aws
+    from trainwright.platforms.apply.target import on_aws
 
     place = on_aws(target, region)
     if place is not None:
-        _on_aws(*place, named, yes)
+        _on_aws(place, named, yes, force)
         return
     platform, name, spec = find(target)
     remember_runs(name)
     platform.down(name, spec, say=lambda words: click.echo(words, err=True), force=force)
 
 
-def _on_aws(region: str, name: str, named: tuple[str, ...], yes: bool) -> None:
+def _on_aws(place: Target, named: tuple[str, ...], yes: bool, force: bool) -> None:
     from trainwright.aws.session import Account
-    from trainwright.platforms.parallelcluster.apply.left import left_over
-    from trainwright.platforms.parallelcluster.apply.pcluster import Pcluster
-    from trainwright.platforms.parallelcluster.apply.remove import Removal
-    from trainwright.platforms.parallelcluster.apply.steps import run
+    from trainwright.platforms.apply.left import left_over
+    from trainwright.platforms.apply.steps import run
     from trainwright.report.build_view import BuildView
 
-    removal = Removal(name, Account(region), Pcluster(region, lambda words: click.echo(words, err=True)))
+    name, region = place.name, place.region
+    removal = place.platform.removal(name, Account(region), partial(click.echo, err=True))
     existing = removal.existing()
+    removal.require_idle(existing, force)
     if not named and not yes and sys.stdin.isatty():
-        named = _asked(removal, list(existing))
+        named = _asked(removal.name, removal.data(existing))
     steps, kept = removal.steps(existing, named)
     for step in steps:
         click.echo(f"  remove {step.title}", err=True)
@@ -74,14 +75,11 @@ def _on_aws(region: str, name: str, named: tuple[str, ...], yes: bool) -> None:
         click.echo(line)
 
 
-def _asked(removal: Removal, keys: list[str]) -> tuple[str, ...]:
-    """The stacks whose data the user gives up, each by typing its name."""
-    from trainwright.platforms.parallelcluster.apply.remove import HOLDS_DATA, kind_of
-
+def _asked(cluster: str, data: dict[str, str]) -> tuple[str, ...]:
+    """What holds data and the user gives up, each by typing its name."""
     named = []
-    for key in keys:
-        if kind_of(key) in HOLDS_DATA:
-            words = f"{removal.name}-{key} holds data. Type {key} to delete {HOLDS_DATA[kind_of(key)]}; Enter keeps it"
-            if click.prompt(words, default="", show_default=False, err=True).strip() == key:
-                named.append(key)
+    for key, lost in data.items():
+        words = f"{cluster}-{key} holds data. Type {key} to delete {lost}; Enter keeps it"
+        if click.prompt(words, default="", show_default=False, err=True).strip() == key:
+            named.append(key)
     return tuple(named)

@@ -12,10 +12,12 @@ from trainwright.cli.table import columns
 
 if TYPE_CHECKING:
     from trainwright.aws.session import Account
+    from trainwright.platforms.apply.base import AwsPlatform
+    from trainwright.platforms.apply.status import AwsCluster
     from trainwright.platforms.base import ClusterStatus
-    from trainwright.platforms.parallelcluster.apply.status import AwsCluster
 
 WATCH_SECONDS = 10.0
+PATIENCE = 10.0  # seconds for the scheduler of a cluster on AWS, where the user asked for its nodes or watches
 
 
 @click.command()
@@ -66,14 +68,15 @@ def _on_aws(target: str, region: str | None, with_nodes: bool, as_json: bool, wa
     import time
 
     from trainwright.aws.session import Account
-    from trainwright.platforms.parallelcluster.apply.target import on_aws
+    from trainwright.platforms.apply.target import on_aws
 
     place = on_aws(target, region)
     if place is None:
         return False
-    account = Account(place[0])
+    account = Account(place.region)
     while True:
-        state = print_cluster(account, place[1], as_json, with_nodes)
+        patience = PATIENCE if watch or with_nodes else None
+        state = print_cluster(place.platform, account, place.name, as_json, with_nodes, patience)
         if not watch:
             break
         time.sleep(WATCH_SECONDS)
@@ -84,10 +87,12 @@ def _on_aws(target: str, region: str | None, with_nodes: bool, as_json: bool, wa
 
 def _all_on_aws(region: str, as_json: bool) -> None:
     from trainwright.aws.session import Account
-    from trainwright.platforms.parallelcluster.apply.status import clusters, status
+    from trainwright.platforms.apply.status import clusters
+    from trainwright.platforms.apply.target import on_aws
 
     account = Account(region)
-    rows = [found for name in clusters(account) if (found := status(account, name))]
+    places = [place for name in clusters(account) if (place := on_aws(name, region))]
+    rows = [row for place in places if (row := place.platform.reader(place.name, account).read())]
     if as_json:
         click.echo(json.dumps([dataclasses.asdict(row) for row in rows], indent=1, default=str))
     elif not rows:
@@ -97,12 +102,20 @@ def _all_on_aws(region: str, as_json: bool) -> None:
         click.echo(columns(("CLUSTER", "STATE", "STACKS", "NODES", "PER HOUR"), table))
 
 
-def print_cluster(account: Account, name: str, as_json: bool, with_nodes: bool = False) -> str:
-    """Print a cluster on AWS; its state."""
+def print_cluster(
+    platform: AwsPlatform,
+    account: Account,
+    name: str,
+    as_json: bool,
+    with_nodes: bool = False,
+    patience: float | None = None,
+) -> str:
+    """Print a cluster on AWS; its state. `patience`: seconds that its scheduler gets to answer."""
     from trainwright.errors import UserError
-    from trainwright.platforms.parallelcluster.apply.status import status
 
-    found = status(account, name)
+    reader = platform.reader(name, account)
+    reader.patience = patience or reader.patience
+    found = reader.read()
     if found is None:
         fix = f"`trainwright status --all --region {account.region}`"
         raise UserError(f"nothing of cluster {name} is in {account.region}", fix=fix)
@@ -112,7 +125,7 @@ def print_cluster(account: Account, name: str, as_json: bool, with_nodes: bool =
 
 def show_aws(found: AwsCluster, with_nodes: bool = False) -> str:
     """A cluster on AWS, a table for each kind of part."""
-    parts = [f"{found.name}: {found.state}, platform parallelcluster, {found.region}"]
+    parts = [f"{found.name}: {found.state}, platform {found.platform}, {found.region}"]
     parts += [f"  {problem}" for problem in found.problems]
     parts.append(columns(("STACK", "STATE"), [(row.stack, row.state) for row in found.stacks]))
     if found.head:
@@ -120,8 +133,7 @@ def show_aws(found: AwsCluster, with_nodes: bool = False) -> str:
             columns(("HEAD NODE", "STATE", "ADDRESS"), [(found.head.name, found.head.state, found.head.address)])
         )
     if found.queues:
-        rows = [(q.name, f"{q.least}-{q.most}", q.cpus, q.gpus, _counts(q.states) or "none up") for q in found.queues]
-        parts.append(columns(("QUEUE", "NODES", "CPUS", "GPUS", "STATE"), rows))
+        parts.append(_aws_queues(found))
     if found.file_systems:
         systems = [(f.id, f.kind, f.state, f"{f.capacity_gib:,} GiB", "; ".join(f.links)) for f in found.file_systems]
         parts.append(columns(("FILE SYSTEM", "KIND", "STATE", "SIZE", "LINKS"), systems))
@@ -129,11 +141,37 @@ def show_aws(found: AwsCluster, with_nodes: bool = False) -> str:
         held = [(r.id, r.state, f"{r.used} of {r.total}") for r in found.reservations]
         parts.append(columns(("RESERVATION", "STATE", "IN USE"), held))
     if with_nodes:
-        nodes = [(node.name, node.queue, node.state, node.address, node.reason) for node in found.nodes]
-        parts.append(columns(("NODE", "QUEUE", "STATE", "ADDRESS", "REASON"), nodes))
+        parts.append(_aws_nodes(found))
     spent = f"about ${found.usd_since_start:,.2f} since the start (what runs now, at list prices)"
     cost = f"${found.usd_hour:,.2f} an hour now, {spent}"
     return "\n".join([*parts, cost])
+
+
+def _aws_queues(found: AwsCluster) -> str:
+    """The queues: their machines by EC2's state and, where the scheduler was asked, by its own."""
+    from trainwright.platforms.apply.status import states_by_queue
+
+    rows = [(q.name, f"{q.least}-{q.most}", q.cpus, q.gpus, _counts(q.states) or "none up") for q in found.queues]
+    heads = ("QUEUE", "NODES", "CPUS", "GPUS", "STATE")
+    if found.scheduler is None:
+        return columns(heads, rows)
+    if found.scheduler.unknown:
+        return f"{columns((*heads[:-1], 'EC2'), rows)}\nnodes in Slurm: unknown ({found.scheduler.unknown})"
+    states = states_by_queue(found.scheduler.nodes)
+    both = [(*row, _counts(states.get(row[0], {})) or "none") for row in rows]
+    return columns((*heads[:-1], "EC2", "SLURM"), both)
+
+
+def _aws_nodes(found: AwsCluster) -> str:
+    """A line for each machine, with the node that the scheduler has at its address, then the nodes without one."""
+    known = {node.address: node for node in found.scheduler.nodes} if found.scheduler else {}
+    rows = []
+    for node in found.nodes:
+        there = known.pop(node.address, None)
+        names = (there.name, there.state) if there else ("", "")
+        rows.append((node.name, node.queue, node.state, node.address, *names, (there and there.reason) or node.reason))
+    rows += [("", node.queue, "", "", node.name, node.state, node.reason) for node in known.values()]
+    return columns(("NODE", "QUEUE", "STATE", "ADDRESS", "IN SLURM", "STATE", "REASON"), rows)
 
 
 def show(status: ClusterStatus, with_nodes: bool = False) -> str:

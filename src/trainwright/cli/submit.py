@@ -134,6 +134,8 @@ def command(
         return
     if dry_run:
         click.echo(planned.script.text.rstrip())
+        for path, text in planned.launch.files:
+            click.echo(f"\n{path}:\n{text.rstrip()}", err=True)
         return
     run = submission.submit(order, planned)
     _show_run(run, planned, as_json)
@@ -156,6 +158,7 @@ def preview(order: Order, planned: Planned, prediction: dict[str, Any] | None) -
     return {
         "resolved": record(order.job),
         "script": planned.script.text,
+        "files": dict(planned.launch.files),
         "findings": [finding.row() for finding in order.findings],
         "prediction": prediction,
     }

@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
 
 if TYPE_CHECKING:
+    from trainwright.platforms.apply.base import AwsPlatform
     from trainwright.spec.load import LoadedSpec
 
 
@@ -21,17 +23,19 @@ if TYPE_CHECKING:
 @click.option("--dry-run", is_flag=True, help="Show what would be made and its price; make nothing (AWS).")
 @click.option("--json", "as_json", is_flag=True, help="Print the cluster as JSON.")
 def command(spec: str, overrides: tuple[str, ...], force: bool, yes: bool, dry_run: bool, as_json: bool) -> None:
-    """Make the cluster SPEC describes: on platform local a real Slurm in seconds, on platform parallelcluster
-    everything from bucket to head node in an AWS account.
+    """Make the cluster SPEC describes: on platform local a real Slurm in seconds; on parallelcluster, batch and eks
+    everything from the network to the nodes in an AWS account.
 
     Run it again at any time: it goes on from what is there, and changes what the spec changed."""
+    from trainwright.platforms.apply.base import aws_platform
     from trainwright.spec.load import load
 
     checked = load(spec, overrides)
-    if checked.spec.platform == "parallelcluster":
-        _on_aws(checked, force, yes, dry_run, as_json)
+    platform = aws_platform(checked.spec.platform)
+    if platform is not None:
+        _on_aws(platform, checked, force, yes, dry_run, as_json)
     elif dry_run:
-        raise click.UsageError(f"--dry-run is for platform parallelcluster, and this is {checked.spec.platform}")
+        raise click.UsageError(f"--dry-run is for clusters on AWS, and this is platform {checked.spec.platform}")
     else:
         _on_this_machine(checked, force, as_json)
 
@@ -52,24 +56,26 @@ def _on_this_machine(checked: LoadedSpec, force: bool, as_json: bool) -> None:
     click.echo(json.dumps(dataclasses.asdict(status), indent=1) if as_json else show(status))
 
 
-def _on_aws(checked: LoadedSpec, force: bool, yes: bool, dry_run: bool, as_json: bool) -> None:
+def _on_aws(platform: AwsPlatform, checked: LoadedSpec, force: bool, yes: bool, dry_run: bool, as_json: bool) -> None:
     from trainwright.cli.findings import show_findings
     from trainwright.cli.status import print_cluster
-    from trainwright.platforms.parallelcluster.apply.prepare import prepare
-    from trainwright.platforms.parallelcluster.apply.steps import run
+    from trainwright.platforms.apply.prepare import prepare
+    from trainwright.platforms.apply.steps import run
     from trainwright.report.build_view import BuildView
     from trainwright.report.prepared import show_prepared
 
     began = time.monotonic()
-    prepared = prepare(checked, force, say=lambda words: click.echo(words, err=True))
+    say = partial(click.echo, err=True)
+    prepared = prepare(checked, lambda plan, account: platform.build(plan, account, force, say), force)
     show_findings(prepared.plan.findings)
     click.echo(show_prepared(prepared), err=not dry_run)
     if dry_run:
         return
     if not (yes or prepared.unchanged) and not click.confirm("make this, and pay for it?", err=True):
         raise SystemExit(1)
+    prepared.build.require()
     with BuildView(prepared.build.name, "up") as view:
         click.echo(f"log: {view.path}", err=True)
         run(prepared.steps, view)
     click.echo(f"cluster {prepared.build.name} is up after {time.monotonic() - began:.1f} s", err=True)
-    print_cluster(prepared.build.account, prepared.build.name, as_json)
+    print_cluster(platform, prepared.build.account, prepared.build.name, as_json)

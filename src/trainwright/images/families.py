@@ -29,11 +29,12 @@ def choose(recipe: str | None, family_name: str | None, framework: str | None) -
 def image_of_recipe(name: str) -> tuple[Family, FrameworkImage]:
     """The family and framework of a recipe; a recipe that is only a command states neither."""
     trainer = find_recipe(name).trainer
-    framework = OURS if trainer == "trainwright" else getattr(trainer, "framework", None)
-    if framework is None:
+    if trainer == "trainwright":
+        return family_of(OURS), family_of(OURS).framework(OURS)
+    if trainer.framework is None:
         raise UserError(
             f"recipe {name!r} runs a command of its own, and nothing says what it needs installed",
             fix="name the image with --family and --framework",
         )
-    holder = family_of(framework)
-    return holder, holder.framework(framework)
+    holder = family_of(trainer.framework)
+    return holder, holder.framework(trainer.framework)

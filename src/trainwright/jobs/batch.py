@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from trainwright.jobs.frameworks import known_framework
 from trainwright.spec.job import Batch
 from trainwright.train.parallel.plan import ParallelPlan
 
@@ -23,6 +24,8 @@ class BatchResolver:
         self.sequence = sequence
         # Another trainer's recipe that states no batch leaves it to that trainer.
         stated = self.recipe is not None and (training.ours or "batch" in self.recipe.model_fields_set)
+        # Frameworks that we know share a batch out by the same arithmetic as our trainer.
+        self.strict = training.ours or known_framework(self.recipe) is not None
         own, base = self.job.batch or Batch(), self.recipe.batch if self.recipe and stated else Batch()
         self.sized = own.sequences is not None or own.tokens is not None  # the job itself says how large a step is
         size = own if self.sized else base
@@ -34,7 +37,7 @@ class BatchResolver:
     def batch(self) -> tuple[int, int | None]:
         """Sequences per step, and the micro-batch (None: the trainer's own choice)."""
         batch = self._sequences()
-        if self.training.ours and batch % self.plan.data:
+        if self.strict and batch % self.plan.data:
             near = max(1, round(batch / self.plan.data)) * self.plan.data
             self._refuse(
                 f"{batch} sequences per step cannot be shared by {self.plan.data} data ranks",
@@ -87,7 +90,7 @@ class BatchResolver:
         if micro is not None:
             of_recipe = None if stated else micro
             self.training.value("micro_batch", micro if stated else None, of_recipe, "batch", "micro_batch")
-        if micro is not None and self.training.ours and own % micro:
+        if micro is not None and self.strict and own % micro:
             share = self.plan.data * micro
             less, more = batch // share * share or share, (batch // share + 1) * share
             path = ("args",) if self.argument else ("batch", "micro_batch")
@@ -98,7 +101,7 @@ class BatchResolver:
     def _check_interleaving(self, batch: int, micro: int) -> None:
         plan = self.plan
         count = batch // (plan.data * micro)
-        if self.training.ours and plan.virtual_stages > 1 and count % plan.pp:
+        if self.strict and plan.virtual_stages > 1 and count % plan.pp:
             enough = -(-count // plan.pp) * plan.pp * plan.data * micro
             self._refuse(
                 f"{count} micro-batches cannot be interleaved over {plan.pp} pipeline ranks",

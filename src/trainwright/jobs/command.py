@@ -10,7 +10,7 @@ from trainwright.jobs.foreign import foreign_command
 from trainwright.jobs.resolved import ResolvedJob, Training
 
 
-def rank_command(job: ResolvedJob, python: str, code: Path) -> tuple[str, ...]:
+def rank_command(job: ResolvedJob, python: str, code: Path, folder: Path | None = None) -> tuple[str, ...]:
     """The command line of a rank; the launcher puts its rank and the rendezvous into the environment."""
     if job.job.command:
         own = {word for word in job.runtime.carried if (job.base / word).is_file()}
@@ -19,7 +19,7 @@ def rank_command(job: ResolvedJob, python: str, code: Path) -> tuple[str, ...]:
         script = Path(job.job.script)
         return ("bash" if script.suffix in (".sh", ".bash") else python, str(code / script.name), *job.job.args)
     if job.trainer == "foreign":
-        return foreign_command(job)
+        return foreign_command(job, folder)
     return (python, "-m", "trainwright.train", *train_options(job, code))
 
 

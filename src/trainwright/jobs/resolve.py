@@ -6,11 +6,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from trainwright.catalog.capabilities import platforms, scheduler_of, schedulers
-from trainwright.catalog.instances import find_instance
+from trainwright.catalog.instances import InstanceType, find_instance
 from trainwright.errors import UserError, did_you_mean
 from trainwright.jobs.command import own_words
 from trainwright.jobs.environment import RENDEZVOUS, job_environment
 from trainwright.jobs.foreign import unplaced
+from trainwright.jobs.frameworks import known_framework, launcher_of, unsaid
 from trainwright.jobs.origin import Decision, JobProblem, Origin
 from trainwright.jobs.resolved import Placement, Resolution, ResolvedJob, Runtime, Trainer
 from trainwright.jobs.run_folder import run_root
@@ -51,7 +52,7 @@ class JobResolver:
 
     def resolution(self) -> Resolution:
         recipe = self._recipe()
-        placement = self._placement()
+        placement = self._placement(recipe)
         trainer = self._trainer(recipe)
         self._environment_names()
         self._script()
@@ -60,7 +61,9 @@ class JobResolver:
         if not (self.job.recipe and recipe is None):
             training = TrainingResolver(self, recipe, placement, trainer).training()
         if recipe is not None and trainer == "foreign":
-            self.problems += [self.problem("SPC004", *each) for each in unplaced(self.job, recipe)]
+            known = known_framework(recipe)
+            lost = unsaid(self.job, recipe, training) if known else unplaced(self.job, recipe)
+            self.problems += [self.problem("SPC004", *each) for each in lost]
         if self.problems or placement is None:
             return Resolution(self.loaded, None, self._causes(), self.decisions)
         cpus, own_network = placement.cpus, not self.ships_code
@@ -137,7 +140,7 @@ class JobResolver:
             return "script"
         return "foreign" if recipe is not None and isinstance(recipe.trainer, Foreign) else "trainwright"
 
-    def _placement(self) -> Placement | None:
+    def _placement(self, recipe: Recipe | None) -> Placement | None:
         queue = self.spec.queue(self.job.queue or "")
         if queue is None:
             names = [queue.name for queue in self.spec.queues]
@@ -149,7 +152,7 @@ class JobResolver:
         instance = find_instance(queue.instance or "")
         gpus = queue.gpus if queue.gpus is not None else instance.gpus if instance else 0
         cores = queue.cpus or (instance.cores if instance else 0)  # 0: whole nodes that nobody has counted
-        processes = self.job.processes or gpus or 1
+        processes = self.job.processes or gpus or _device_ranks(recipe, instance) or 1
         nodes = 1 if self.scheduler == "process" and not self.written("nodes") else self.job.nodes or 1
         self._decide_placement(queue, nodes, processes, gpus)
         self._check_nodes(queue, nodes)
@@ -217,8 +220,7 @@ class JobResolver:
         if self.ships_code:
             return
         if not (
-            self.job.container
-            or (recipe is not None and isinstance(recipe.trainer, Foreign) and recipe.trainer.container)
+            self.job.container or (recipe is not None and isinstance(recipe.trainer, Foreign) and recipe.trainer.image)
         ):
             self.refuse(
                 "SPC004", what=f"platform {self.spec.platform} runs images, and job {self.job.name!r} names none",
@@ -259,10 +261,11 @@ class JobResolver:
                     fix="name the Kubernetes Secret and the key in it, such as hugging-face/token",
                 )  # fmt: skip
         kind = self.job.kind or self.spec.kubernetes.kind
-        if self.spec.kubernetes.gang and kind in ("jobset", "trainjob"):
+        title = {"jobset": "JobSet", "trainjob": "TrainJob", "rayjob": "RayJob"}.get(kind, "")
+        if self.spec.kubernetes.gang and title:
             self.refuse(
                 "SPC004", *(("kind",) if self.job.kind else ()),
-                what=f"a {'JobSet' if kind == 'jobset' else 'TrainJob'} names no gang scheduler "
+                what=f"a {title} names no gang scheduler "
                 f"(`kubernetes: gang: {self.spec.kubernetes.gang}`)",
                 fix="let Kueue admit it as a whole: `kubernetes: {kueue: QUEUE}`, or use kind: pytorchjob",
             )  # fmt: skip
@@ -274,7 +277,7 @@ class JobResolver:
 
     def _runtime(self, recipe: Recipe | None, trainer: Trainer, placement: Placement) -> Runtime:
         foreign = recipe.trainer if recipe is not None and isinstance(recipe.trainer, Foreign) else None
-        container = self.job.container or (foreign.container if foreign else None) or ""
+        container = self.job.container or (foreign.image if foreign else None) or ""
         if container:
             self.decide("container", container, "container", otherwise=Origin("recipe", self.job.recipe or ""))
         named = {mount.partition(":")[0] for mount in self.job.mounts}
@@ -285,10 +288,10 @@ class JobResolver:
             self.decide("mounts", ", ".join(mounts), "mounts", otherwise=why)
         if self.job.time is not None:
             self.decide("time", self.job.time, "time")
-        self._decide_launcher(trainer)
+        self._decide_launcher(recipe, trainer)
         by_nodes = not container and self.ships_code and self.scheduler != "process"
         venv = job_runtime(self.spec, placement.queue) if by_nodes else ""
-        packs = self._packs_code()
+        packs = self._packs_code() or self._packs_config(recipe)
         carried = () if container or not self.ships_code else own_words(self.job.command or (), self._command_base())
         return Runtime(
             container=container, mounts=mounts, ships_code=self.ships_code, packs_code=packs,
@@ -302,20 +305,38 @@ class JobResolver:
 
     def _packs_code(self) -> bool:
         """A script by a relative path is one of this machine; by its full path it is in the image or on storage."""
+        return self._can_pack() and self.job.script is not None and not self.job.script.startswith("/")
+
+    def _packs_config(self, recipe: Recipe | None) -> bool:
+        """A framework's configuration file goes to pods as code does; on Batch without a place in S3 the command of
+        a node writes it."""
+        known = known_framework(recipe)
+        return known is not None and bool(known.config or known.scripts) and self._can_pack()
+
+    def _can_pack(self) -> bool:
         on_pods = not self.scheduler and scheduler_of(self.spec.platform).name == "kubernetes"
-        can = on_pods or (not self.scheduler and self.spec.platform == "batch" and bool(self._code_store()))
-        return can and self.job.script is not None and not self.job.script.startswith("/")
+        return on_pods or (not self.scheduler and self.spec.platform == "batch" and bool(self._code_store()))
 
     def _code_store(self) -> str:
         """The place in S3 that code goes through; pods need none for a little of it."""
         return (self.spec.batch if self.spec.platform == "batch" else self.spec.kubernetes).code or ""
 
-    def _decide_launcher(self, trainer: Trainer) -> None:
+    def _decide_launcher(self, recipe: Recipe | None, trainer: Trainer) -> None:
         scheduler = self.scheduler or scheduler_of(self.spec.platform).name
         launcher: str = self.job.launcher or "torchrun"
         why, origin = "torchrun starts the ranks of a node", None
-        if scheduler == "slurm" and trainer == "trainwright":
+        if scheduler == "slurm" and (trainer == "trainwright" or launcher_of(recipe) == "srun"):
             launcher, why = "srun", "one Slurm task per rank"
+        elif launcher_of(recipe) == "plain":
+            launcher, why = "plain", "the framework's own launcher, once per node"
         elif scheduler == "process":
             launcher, origin = "none", Origin("default", why="each rank is started as a process of this machine")
         self.decide("launcher", launcher, "launcher", otherwise=Origin("default", why=why), origin=origin)
+
+
+def _device_ranks(recipe: Recipe | None, instance: InstanceType | None) -> int:
+    """Ranks per node of a framework that starts several on one accelerator; 0 where it does not."""
+    known = known_framework(recipe)
+    if known is None or instance is None:
+        return 0
+    return known.ranks_per_device.get(instance.accelerator or "", 0) * instance.accelerator_count

@@ -19,7 +19,7 @@ def shared_root(spec: Spec) -> str:
 
 def managed_runtime(spec: Spec) -> str:
     """The folder of the runtime that a plan of the spec ships; empty where it ships none."""
-    if spec.platform != "parallelcluster" or spec.software.runtime != MANAGED:
+    if spec.platform not in ("parallelcluster", "hyperpod") or spec.software.runtime != MANAGED:
         return ""
     return f"{shared_root(spec)}/runtime/{runtime_pins().digest}"
 

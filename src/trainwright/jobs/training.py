@@ -12,6 +12,7 @@ from trainwright.catalog.models import model as model_shape
 from trainwright.errors import UserError
 from trainwright.jobs.arguments import TrainerArguments, trainer_arguments
 from trainwright.jobs.batch import BatchResolver
+from trainwright.jobs.frameworks import framework_misfit, known_framework
 from trainwright.jobs.origin import Origin
 from trainwright.jobs.resolved import OptimizerSettings, Placement, Trainer, Training
 from trainwright.recipes.model import Optimization, Recipe, Spread
@@ -193,6 +194,8 @@ class TrainingResolver:
         misfit = ""
         if shape is not None and self.ours:
             misfit = plan.unsupported(shape) or plan.misfit(shape, sequence)
+        elif shape is not None and (known := known_framework(self.recipe)) is not None:
+            misfit = framework_misfit(known, plan, shape, sequence)
         if shape is not None and misfit:
             sizes = {axis: getattr(plan, axis) for axis in ("tp", "pp", "cp", "ep", "virtual_stages")}
             used = {axis: size for axis, size in sizes.items() if size > 1}

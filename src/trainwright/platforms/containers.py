@@ -6,9 +6,15 @@ from trainwright.aws.batch import BatchApi
 from trainwright.schedulers.batch import BatchScheduler
 from trainwright.schedulers.kubernetes.pod import PodSettings
 from trainwright.schedulers.kubernetes.scheduler import KubernetesScheduler
+from trainwright.spec.defaults import node_provisioner
 from trainwright.spec.job import Job
 from trainwright.spec.model import Queue, Spec
 
+OURS = ("eks", "hyperpod-eks")  # platforms whose Kubernetes cluster a plan makes
+HEALTH = "sagemaker.amazonaws.com/node-health-status"
+DEEP_HEALTH = "sagemaker.amazonaws.com/deep-health-check-status"
+# HyperPod starts the job again on a healthy node; our trainer goes on from its last checkpoint.
+RESUMED = {"sagemaker.amazonaws.com/enable-job-auto-resume": "true", "sagemaker.amazonaws.com/job-max-retry-count": "5"}
 SHARED = frozenset({"lustre", "openzfs", "efs"})
 
 
@@ -31,16 +37,25 @@ def kubernetes_scheduler(spec: Spec, job: Job, prefix: str = "") -> KubernetesSc
         claims={**claims, **said.claims},
         scratch=tuple(item.mount for item in spec.storage if item.kind == "nvme"),
         service_account=service_account(spec),
-        kueue=said.kueue
-        or (queue.name if spec.platform == "eks" else ""),  # a plan of ours has a queue of Kueue for each
+        kueue=said.kueue or (queue.name if spec.platform in OURS else ""),  # the plan's own queue of Kueue
+        huge_pages=not (spec.platform == "eks" and node_provisioner(queue)[0] == "karpenter"),
         gang=said.gang or "",
+        node_labels=_healthy(spec),
+        annotations=RESUMED if spec.platform == "hyperpod-eks" else {},
     )
     return KubernetesScheduler(settings, job.kind or said.kind, said.context, spec.name)
 
 
+def _healthy(spec: Spec) -> dict[str, str]:
+    """The labels of nodes that a job of HyperPod may run on: those its agent holds for healthy."""
+    if spec.platform != "hyperpod-eks":
+        return {}
+    return {HEALTH: "Schedulable", **({DEEP_HEALTH: "Passed"} if spec.hyperpod.health_checks else {})}
+
+
 def service_account(spec: Spec) -> str:
     """Whose rights the pods of jobs have: as the spec says, or the account that a plan of ours makes for buckets."""
-    made = "trainwright" if spec.platform == "eks" and any(item.bucket for item in spec.storage) else ""
+    made = "trainwright" if spec.platform in OURS and any(item.bucket for item in spec.storage) else ""
     return spec.kubernetes.service_account or made
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from trainwright.catalog.offerings import zones_of
 from trainwright.catalog.regions import zone_kind
 from trainwright.catalog.storage import openzfs_throughputs
+from trainwright.platforms.directory.join import CA, SYSTEM_CA, DirectoryAccess, users_json
 from trainwright.platforms.setting import Setting, gib, lustre_gib
 from trainwright.platforms.zones import AUTO, choose_zones
 from trainwright.spec.model import Queue, Storage
@@ -43,6 +44,7 @@ class Ids:
     file_systems: Mapping[str, str] = field(default_factory=dict)  # mount folder -> file system or volume id
     database: Mapping[str, str] = field(default_factory=dict)  # uri, user, secret, client (a security group)
     bucket: str | None = None
+    directory: DirectoryAccess | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,9 @@ def wire(setting: Setting, *, bucket: bool, cluster_owns_lustre: bool, least_zon
             file_systems[item.mount] = file_system
     accounting, database = _accounting(setting, ids, network)
     home = _bucket(setting) if bucket else None
-    stacks = [stack for stack in (network, home, *storage, accounting, *_groups(setting)) if stack is not None]
+    people, directory = directory_of(setting, ids, home)
+    parts = (network, home, *storage, accounting, people, *_groups(setting))
+    stacks = [stack for stack in parts if stack is not None]
     return Wiring(
         tuple(stacks),
         Ids(
@@ -78,6 +82,7 @@ def wire(setting: Setting, *, bucket: bool, cluster_owns_lustre: bool, least_zon
             file_systems=file_systems,
             database=database,
             bucket=home.output("BucketName") if home else None,
+            directory=directory,
         ),
         zone_count(setting, least_zones),
         _zone_subnets(setting, network),
@@ -200,6 +205,26 @@ def _accounting(setting: Setting, ids: Ids, network: StackPlan | None) -> tuple[
     stack = StackPlan("accounting", "accounting", parameters, "Slurm's job records outlive the head node")
     outputs = {"uri": "Uri", "user": "UserName", "secret": "PasswordSecretArn", "client": "ClientSecurityGroup"}
     return stack, {key: stack.output(name) for key, name in outputs.items()}
+
+
+def directory_of(setting: Setting, ids: Ids, home: StackPlan | None) -> tuple[StackPlan | None, DirectoryAccess | None]:
+    """The stack that makes a directory, where the spec asks for one, and how nodes reach it or one that is there."""
+    given, spec = setting.spec.directory, setting.spec
+    if given is None:
+        return None, None
+    if given.uri is not None:
+        ca = given.ca or SYSTEM_CA
+        return None, DirectoryAccess(given.uri, str(given.base), str(given.reader), str(given.secret), ca)
+    assert home is not None, "nodes fetch the script that joins them"
+    parameters = {
+        **_home_of_stack(ids),
+        "ClusterName": spec.name,
+        "Bucket": home.output("BucketName"),
+        "Users": users_json(spec.users),
+    }
+    stack = StackPlan("directory", "directory", parameters, "the users of the cluster, with their ssh keys")
+    uri, base, reader = (stack.output(name) for name in ("Uri", "Base", "Reader"))
+    return stack, DirectoryAccess(uri, base, reader, stack.output("PasswordSecretArn"), CA, stack.output("Certificate"))
 
 
 def _bucket(setting: Setting) -> StackPlan:

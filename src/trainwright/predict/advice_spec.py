@@ -11,20 +11,26 @@ import yaml
 
 from trainwright.predict.search import Offer
 
-CAPACITY = {"spot": "spot", "capacity-block": {"block": "cr-00000000000000000"}}
+PLATFORMS = ("parallelcluster", "eks", "batch", "hyperpod", "hyperpod-eks")
+CAPACITY: dict[str, Any] = {"spot": "spot", "capacity-block": {"block": "cr-00000000000000000"}}
+RUN_IMAGES = ("eks", "batch", "hyperpod-eks")
+IMAGE = "registry.example.com/trainwright:0.1.0"
+TRAINING_PLAN = "arn:aws:sagemaker:{region}:000000000000:training-plan/my-plan"
 
 
-def spec_of(offer: Offer, tokens: float, region: str) -> dict[str, Any]:
+def spec_of(offer: Offer, tokens: float, region: str, platform: str = "parallelcluster") -> dict[str, Any]:
     """The spec as plain data: queue, storage sized for the checkpoints, and the job."""
     s = offer.setup
     axes = {name: size for name, size in asdict(s.plan).items() if size != 1} or {"shard": 1}
     capacity, throughput = offer.file_system
     queue: dict[str, Any] = {"name": "train", "instance": offer.instance, "count": offer.nodes}
-    if offer.kind in CAPACITY:
+    if offer.kind == "capacity-block" and platform.startswith("hyperpod"):
+        queue["capacity"] = {"plan": TRAINING_PLAN.format(region=region)}  # what HyperPod has in its place
+    elif offer.kind in CAPACITY:
         queue["capacity"] = CAPACITY[offer.kind]
     return {
         "name": f"{_cluster_name(s.shape.name)}-advised",
-        "platform": "parallelcluster",
+        "platform": platform,
         "region": region,
         "queues": [queue],
         "storage": [{"mount": "/fsx", "lustre": {"capacity": f"{capacity:g}TiB", "throughput": throughput}}],
@@ -42,6 +48,7 @@ def spec_of(offer: Offer, tokens: float, region: str) -> dict[str, Any]:
                 "steps": max(1, round(tokens / s.tokens)),
                 "checkpoint": {"every": f"{offer.checkpoint_s / 60:.0f}min", "to": "/fsx/checkpoints"},
                 "data": "/fsx/data",
+                **({"container": IMAGE} if platform in RUN_IMAGES else {}),
             }
         ],
     }
@@ -53,8 +60,14 @@ def _cluster_name(model: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", word.lower()).strip("-") or "model"
 
 
-def text_of(offer: Offer, tokens: float, region: str) -> str:
-    block = "# Bought as a capacity block: replace cr-00000000000000000 by the id of yours.\n"
-    return (block if offer.kind == "capacity-block" else "") + yaml.safe_dump(
-        spec_of(offer, tokens, region), sort_keys=False
+def text_of(offer: Offer, tokens: float, region: str, platform: str = "parallelcluster") -> str:
+    lines = []
+    if offer.kind == "capacity-block" and platform.startswith("hyperpod"):
+        lines.append("# Bought as a training plan, the capacity block of SageMaker: replace its ARN by that of yours.")
+    elif offer.kind == "capacity-block":
+        lines.append("# Bought as a capacity block: replace cr-00000000000000000 by the id of yours.")
+    if platform in RUN_IMAGES:
+        lines.append(f"# Jobs run in an image: replace {IMAGE} by yours (`trainwright image` builds one).")
+    return "".join(f"{line}\n" for line in lines) + yaml.safe_dump(
+        spec_of(offer, tokens, region, platform), sort_keys=False
     )

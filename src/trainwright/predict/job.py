@@ -3,17 +3,22 @@ to."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from trainwright.catalog.storage import lustre_monthly_usd
 from trainwright.errors import UserError
+from trainwright.jobs.frameworks import known_framework
 from trainwright.jobs.resolved import ResolvedJob, Training
 from trainwright.predict.calibrate import LOCAL, overrides
 from trainwright.predict.constants import Constants
 from trainwright.predict.local import is_probed, predict_local
 from trainwright.predict.prediction import Prediction, predict
+from trainwright.predict.profiles import profile
 from trainwright.predict.request import PredictRequest
 from trainwright.predict.setup import Batch
 from trainwright.spec.model import Spec
 from trainwright.train.models.shape import ModelShape
+from trainwright.train.parallel.plan import ParallelPlan
 
 MB = 1e6
 TIB = 2**40
@@ -51,11 +56,14 @@ def _local_batch(training: Training) -> Batch:
 
 def _request(job: ResolvedJob, training: Training, shape: ModelShape, instance: str) -> PredictRequest:
     steps = training.steps
+    trainer, plan, zero = _trainer(job, training.plan)
     return PredictRequest(
         shape,
         instance,
         job.placement.nodes,
-        training.plan,
+        plan,
+        trainer=trainer,
+        zero=zero,
         gpus_per_node=job.placement.processes,
         sequence=training.sequence,
         sequences=training.batch,
@@ -69,6 +77,20 @@ def _request(job: ResolvedJob, training: Training, shape: ModelShape, instance: 
         storage_usd_month=storage_usd_month(job.spec),
         checkpoint_s=training.checkpoint.every if training.checkpoint else None,
     )
+
+
+def _trainer(job: ResolvedJob, plan: ParallelPlan) -> tuple[str, ParallelPlan, int | None]:
+    """The trainer's profile, and the plan in its terms: a distributed optimizer shares its state among replicas."""
+    known = known_framework(job.recipe) if job.trainer == "foreign" else None
+    if known is None:
+        return "trainwright", plan, None
+    if known.profile is None:
+        raise UserError(f"{known.title} is not modelled", fix="a framework with `profile:` in its file is")
+    if profile(known.profile).data != "zero1":
+        return known.profile, plan, None
+    if plan.shard > 1:
+        return known.profile, plan, 3
+    return known.profile, replace(plan, shard=plan.replicate, replicate=1), None
 
 
 def storage_gb_s(job: ResolvedJob) -> float | None:

@@ -1,17 +1,24 @@
-"""Finding recipes: ours by name, a user's own by path, and the debug size of any of them."""
+"""Finding recipes: those that come with us by name, a user's own by path, and the debug size of any of them.
+
+`data/` holds the recipes of our trainer, one per file. `foreign/` holds those of other frameworks; a file there may
+hold several sizes of one model: `sizes: {8b: …, 70b: …}` makes NAME-8b and NAME-70b, each the file with the keys of its
+size over it."""
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
+from typing import Any, Literal
 
 from trainwright.errors import UserError, did_you_mean
-from trainwright.recipes.model import Recipe
+from trainwright.recipes.model import Foreign, Recipe
 from trainwright.spec.job import Batch, Checkpoint
 from trainwright.spec.renamed import RECIPE, modernise
 from trainwright.spec.source import parse, read_text
 from trainwright.spec.validate import validated
 
 FOLDER = Path(__file__).with_name("data")
+FOREIGN = Path(__file__).with_name("foreign")
 DEBUG = "-debug"
 AXES = ("tp", "pp", "cp", "ep", "virtual_stages")  # of a plan that the debug size does without
 STDLIB = "builtin:stdlib"
@@ -25,24 +32,71 @@ DEBUG_DATA = {
 
 
 def names() -> list[str]:
-    """The recipes that come with Trainwright."""
+    """The recipes of our trainer that come with Trainwright."""
     return sorted(path.stem for path in FOLDER.glob("*.yaml"))
+
+
+def foreign_names() -> list[str]:
+    """The recipes of other frameworks that come with Trainwright."""
+    return sorted(_foreign_files())
+
+
+def all_names() -> list[str]:
+    return [*names(), *foreign_names()]
+
+
+@cache
+def _foreign_files() -> dict[str, tuple[Path, str]]:
+    """Recipe -> its file, and the size in it that it is."""
+    files: dict[str, tuple[Path, str]] = {}
+    for path in sorted(FOREIGN.glob("*.yaml")):
+        sizes = _plain(path).get("sizes", {"": {}})
+        files |= {f"{path.stem}-{size}" if size else path.stem: (path, size) for size in sizes}
+    return files
+
+
+@cache
+def _plain(path: Path) -> dict[str, Any]:
+    import yaml
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    plain: dict[str, Any] = yaml.load(path.read_text(encoding="utf-8"), loader)
+    return plain
 
 
 def recipe(name: str) -> Recipe:
     """A recipe by name, by the path of a file, or `NAME-debug` for the size that trains on a laptop."""
     if name.endswith((".yaml", ".yml")) or "/" in name:
         return _read(Path(name))
-    if name in names():
-        return _read(FOLDER / f"{name}.yaml")
-    if name.endswith(DEBUG) and name.removesuffix(DEBUG) in names():
-        return debug(_read(FOLDER / f"{name.removesuffix(DEBUG)}.yaml"))
-    hint = did_you_mean(name.removesuffix(DEBUG), names())
+    full = name if is_shipped(name) else name.removesuffix(DEBUG)
+    if is_shipped(full):
+        shipped = _read(FOLDER / f"{full}.yaml") if full in names() else _foreign(full)
+        return shipped if full == name else debug(shipped)
+    hint = did_you_mean(full, all_names())
     raise UserError(f"no recipe {name!r}", fix=hint or "`trainwright recipes list` shows them; a path names your own")
 
 
+def is_shipped(name: str) -> bool:
+    return (FOLDER / f"{name}.yaml").is_file() or name in _foreign_files()
+
+
+def _foreign(name: str) -> Recipe:
+    """A recipe of another framework: the file, with the keys of its size over it."""
+    path, size = _foreign_files()[name]
+    if not size:
+        return _read(path)
+    plain = dict(_plain(path))
+    own = plain.pop("sizes")[size] or {}
+    trainer = {**plain.get("trainer", {}), **own.get("trainer", {})}
+    return Recipe.model_validate({**plain, **own, "trainer": trainer})
+
+
 def header(name: str) -> str:
-    """The comment on top of a recipe's file: how to run it and what to expect."""
+    """How to run a recipe, what it needs and what to expect: the comment on top of its file."""
+    if name.removesuffix(DEBUG) in _foreign_files():
+        this = recipe(name)
+        run = f"Run:     trainwright submit --recipe {name} SPEC"
+        return "\n".join([this.title, run, f"Needs:   {this.hardware}", f"Expect:  {this.expected}"])
     path = FOLDER / f"{name.removesuffix(DEBUG)}.yaml" if "/" not in name and not name.endswith(".yaml") else Path(name)
     lines = []
     for line in read_text(path).splitlines():
@@ -54,7 +108,7 @@ def header(name: str) -> str:
 
 def debug(full: Recipe) -> Recipe:
     """The same recipe at a size that trains on a laptop: same family and features, few and small layers."""
-    changes = {
+    changes: dict[str, Any] = {
         "title": f"{full.title} (debug size)",
         "model": f"{full.model}{DEBUG}" if full.model and not full.model.endswith(DEBUG) else full.model,
         "sequence": min(full.sequence, 128),
@@ -67,8 +121,32 @@ def debug(full: Recipe) -> Recipe:
         "checkpoint": Checkpoint(steps=10, keep=2),
         "data": DEBUG_DATA.get((full.model or "").split("-")[0]) or DEBUG_DATA.get(full.objective or "", STDLIB),
         "options": _debug_options(full),
+        "trainer": _debug_trainer(full),
     }
-    return Recipe.model_validate(full.model_copy(update=changes).model_dump())
+    if isinstance(full.trainer, Foreign):
+        # Nothing is asked of another framework that the full size does not ask.
+        asked = full.model_fields_set | (changes.keys() - {"sequence", "optimizer"})
+        small = {"lr": 1e-3, "warmup": 5} if "warmup" in full.optimizer.model_fields_set else {"lr": 1e-3}
+        changes["optimizer"] = full.optimizer.model_copy(update=small)
+        changes = {name: one for name, one in changes.items() if name in asked}
+        words = full.trainer.known.when.get("precision", {}) if full.trainer.known is not None else {"fp32"}
+        if "fp32" not in words:
+            changes["precision"] = "bf16"
+            changes = {name: one for name, one in changes.items() if words or name != "precision"}
+        changes |= {"hardware": "this machine, or one GPU", "expected": "a loss that falls"}
+    return Recipe.model_validate(full.model_copy(update=changes).model_dump(exclude_unset=True))
+
+
+def _debug_trainer(full: Recipe) -> Literal["trainwright"] | Foreign:
+    """Another framework's trainer with its options for the debug size over the others; no image is needed here."""
+    if not isinstance(full.trainer, Foreign) or full.trainer.known is None:
+        return full.trainer
+    own, known = full.trainer.debug, full.trainer.known.debug
+    small = own.over(known).over(full.trainer)
+    changes = {"options": small.options, "file": small.file, "env": small.env}
+    changes |= {"scripts": (*full.trainer.scripts, *known.scripts, *own.scripts)}
+    changes |= {"entry": own.entry or known.entry} if own.entry or known.entry else {}
+    return full.trainer.model_copy(update=changes)
 
 
 def _debug_options(full: Recipe) -> dict[str, str | bool | int | float]:

@@ -8,6 +8,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from trainwright.recipes.framework import DebugSettings, Framework, Settings, framework
 from trainwright.spec.job import Batch, Checkpoint, Parallel
 from trainwright.spec.part import Part
 from trainwright.spec.units import Count, CountOrZero
@@ -32,11 +33,36 @@ class Spread(Parallel):
     rest: Literal["replicate", "shard"] = Field("shard", description="The axis that takes the GPUs which are left.")
 
 
-class Foreign(Part):
-    """Another framework's trainer: its command and container."""
+class Foreign(Settings):
+    """Another trainer: a framework that we know, with what this recipe says differently, or any command."""
 
-    command: tuple[str, ...] = Field(min_length=1, description="What each rank runs, words apart.")
+    framework: str | None = Field(None, description="A known framework (`trainwright recipes frameworks`).")
+    command: tuple[str, ...] = Field((), description="Or any command: what each rank runs, words apart.")
+    entry: tuple[str, ...] = Field((), description="Another program of the framework than its usual one.")
     container: str | None = Field(None, description="The image it needs.")
+    scripts: tuple[str, ...] = Field((), description="Further programs of ours that go with the run.")
+    prepare: tuple[str, ...] = Field((), description="The command that prepares its data, words apart.")
+    debug: DebugSettings = Field(DebugSettings(), description="Options of the debug size.")
+
+    @model_validator(mode="after")
+    def _framework_or_command(self) -> Foreign:
+        if bool(self.framework) == bool(self.command):
+            raise ValueError("another trainer is a `framework` or a `command`, and one of them")
+        own = self.model_fields_set - {"command", "container", "framework"}
+        if self.command and own:
+            raise ValueError(f"{sorted(own)[0]!r} goes with `framework`; a command has its options in it")
+        return self
+
+    @property
+    def known(self) -> Framework | None:
+        """The framework; None for a command."""
+        return framework(self.framework) if self.framework else None
+
+    @property
+    def image(self) -> str | None:
+        """The image: the recipe's, or the framework's."""
+        known = self.known
+        return self.container or (known.container if known else None)
 
 
 class Recipe(Part):
@@ -48,7 +74,7 @@ class Recipe(Part):
     options: dict[str, str | bool | int | float] = Field(
         {}, description="Further options of our trainer, as in `trainwright train --help`: lora_rank, base, holdout…"
     )
-    trainer: Literal["trainwright"] | Foreign = Field("trainwright", description="Our trainer, or another's command.")
+    trainer: Literal["trainwright"] | Foreign = Field("trainwright", description="Our trainer, or another one.")
     parallel: dict[str, Spread] = Field(
         {"default": Spread()}, description="How it is spread, by instance type or family, and `default`."
     )
@@ -63,6 +89,8 @@ class Recipe(Part):
     hardware: str = Field("", description="What it was written for.")
     expected: str = Field("", description="What to expect of it: loss, tokens/s, where measured.")
     source: str = Field("", description="Where its numbers come from.")
+    reference: tuple[str, ...] = Field((), description="The reference's test cases that it stands for.")
+    avoids: tuple[str, ...] = Field((), description="Mistakes of those test cases that it does not have.")
 
     @model_validator(mode="after")
     def _sensible(self) -> Recipe:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from trainwright.home import home
 
 if TYPE_CHECKING:
-    from trainwright.platforms.parallelcluster.apply.steps import Step
+    from trainwright.platforms.apply.steps import Step
 
 MARKS = {"ready": "[green]✔[/]", "gone": "[green]✔[/]", "waiting": "[dim]·[/]", "rolling back": "[red]✘[/]"}
 SHOWN_PARTS = 6

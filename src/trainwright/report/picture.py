@@ -139,7 +139,7 @@ def _head(spec: Spec, bill: Bill) -> Card:
         return Card("head", "head", ("Slurm controller",))
     if spec.platform == "batch":
         return Card("head", "job queues", ("AWS Batch", "nodes start for a job and stop after it"))
-    if spec.platform == "eks":
+    if spec.platform in ("eks", "hyperpod-eks"):
         facts = ["EKS, two zones", f"jobs as {spec.kubernetes.kind}", "Kueue admits whole jobs"]
         return Card("head", "control plane", tuple(facts), aside=_price(bill, "head"))
     facts = [str(spec.head.instance), "Slurm controller, sign-in"]
@@ -188,6 +188,8 @@ def _machine(machine: InstanceType, queue: Queue, spec: Spec) -> Iterator[str]:
 def _capacity(queue: Queue) -> str:
     kinds = {"reservation": "reservation", "block": "capacity block", "group": "reservation group"}
     kind = queue.capacity.kind
+    if kind == "plan":
+        return f"training plan {(queue.capacity.id or '').rpartition('/')[2]}"
     if queue.capacity.reservations:
         return f"{len(queue.capacity.reservations)} reservations as one group"
     if kind == "group":

@@ -96,8 +96,12 @@ def _created(plan: ClusterPlan) -> Table:
         table.add_row(f"{plan.spec.name}-{stack.key}", f"stacks/{stack.key}.yaml", f"[dim]{stack.why}[/dim]")
     nodes = ", ".join(f"{_count(q.count.min, q.count.max)} × {q.instance}" for q in plan.spec.queues if q.count)
     head = f"head {plan.spec.head.instance}; " if plan.spec.head.instance else ""
+    hyperpod = "hyperpod.yaml" in plan.files
     if "cluster.yaml" in plan.files:
-        table.add_row(plan.spec.name, "cluster.yaml", f"[dim]{head}{nodes}[/dim]")
+        words = "the cluster of EKS that they join" if hyperpod else f"{head}{nodes}"
+        table.add_row(plan.spec.name, "cluster.yaml", f"[dim]{words}[/dim]")
+    if hyperpod:
+        table.add_row(f"{plan.spec.name}-hyperpod", "hyperpod.yaml", f"[dim]{head}{nodes}[/dim]")
     return table
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from trainwright.platforms.parallelcluster.apply.prepare import Prepared
+    from trainwright.platforms.apply.prepare import Prepared
 
 
 def show_prepared(prepared: Prepared) -> str:
     spec = prepared.plan.spec
     lines = [f"cluster {spec.name}, platform {spec.platform}, region {spec.region}", ""]
     lines += [f"  {answer.verdict:5} {answer.question}: {answer.words}" for answer in prepared.answers]
+    lines += [f"  note  {note}" for note in prepared.build.notes]
     lines += ["", "steps, in this order (those that do not need each other side by side):"]
     lines += [f"  {prepared.fate(step):16} {step.title}" for step in prepared.steps]
     if prepared.changes.changes:

@@ -14,7 +14,8 @@ def print_starters(starters: Sequence[Starter]) -> None:
     for item in starters:
         first = item.purpose.split(". ")[0].rstrip(".") + "."
         price, _, rest = item.cost.partition(" an hour")
-        more = " + block" if "paid in advance" in rest else ""
+        words = {"paid in advance with the training plan": " + plan", "paid in advance": " + block"}
+        more = next((short for long, short in words.items() if long in rest), "")
         table.add_row(f"[bold]{item.name}[/bold]", first, price + more)
     table.columns[2].justify = "right"
     table.columns[0].no_wrap = table.columns[2].no_wrap = True

@@ -174,6 +174,9 @@ def fill_folder(order: Order, planned: Planned) -> None:
             if job.training is not None and job.training.model_file is not None:
                 shutil.copyfile(job.training.model_file, folder / "code" / job.training.model_copy)
         code.record_git(job.base, folder)
+    for target, text in planned.launch.files:
+        (folder / "code").mkdir(exist_ok=True)
+        (folder / "code" / Path(target).name).write_text(text)
     if any(word.endswith(CARRIED) for word in planned.launch.command):
         code.ship_profiler(folder / "code", CARRIED)
     store.write(planned.run)

@@ -68,6 +68,7 @@ class Launch:
     kind: str = ""  # of a Kubernetes job
     code: str = ""  # the folder of a pod that the archive of the code is unpacked into
     code_store: str = ""  # the place in S3 that the archive goes through; empty: the cluster keeps it
+    files: tuple[tuple[str, str], ...] = ()  # path on the nodes and text of configuration files
     archive: bytes = field(default=b"", repr=False)  # that archive, where the code does not travel by itself
     archive_url: str = field(default="", repr=False)  # where it is fetched from; whoever knows it may read the code
     archive_region: str = ""  # of its bucket

@@ -3,6 +3,8 @@ node's address that Batch gives it."""
 
 from __future__ import annotations
 
+import base64
+import gzip
 import hashlib
 import json
 import re
@@ -10,6 +12,7 @@ import shlex
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from trainwright.aws.batch import BatchApi
@@ -172,8 +175,22 @@ def _container(launch: Launch, type_: InstanceType) -> dict[str, Any]:
 
 
 def command(launch: Launch) -> str:
-    """What every node runs; before it, the code of the run is fetched."""
-    return f"{fetch_command(launch)} && {_ranks(launch)}" if launch.code_store else _ranks(launch)
+    """What every node runs; before it, the code of the run is fetched, or small files are written."""
+    first = fetch_command(launch) if launch.code_store else _write_files(launch)
+    return f"{first} && {_ranks(launch)}" if first else _ranks(launch)
+
+
+def _write_files(launch: Launch) -> str:
+    """Shell words that write the files of a framework; compressed, since a job definition holds 24 KiB."""
+    lines = []
+    for path, text in launch.files:
+        folder, packed = shlex.quote(str(Path(path).parent)), _packed(text)
+        lines.append(f"mkdir -p {folder} && printf %s {packed} | base64 -d | gzip -d > {shlex.quote(path)}")
+    return " && ".join(lines)
+
+
+def _packed(text: str) -> str:
+    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
 
 
 def _ranks(launch: Launch) -> str:

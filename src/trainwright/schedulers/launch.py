@@ -9,6 +9,7 @@ from pathlib import Path
 from trainwright.catalog.environment import EnvVar
 from trainwright.jobs.command import rank_command
 from trainwright.jobs.environment import with_interface
+from trainwright.jobs.frameworks import FrameworkLaunch, framework_launch, known_framework, launcher_of
 from trainwright.jobs.resolved import ResolvedJob
 from trainwright.schedulers.base import Launch, SecretEnv
 
@@ -34,9 +35,14 @@ def launch_of(resolved: ResolvedJob, place: Place) -> Launch:
     in_image = Path(POD_CODE) if runtime.packs_code else Path(job.script or "").parent
     code = place.folder / "code" if runtime.ships_code else in_image
     environment = with_interface(resolved.environment, place.interface)
+    framework = framework_of(resolved, place)
+    if framework is not None:
+        code = framework_code(resolved, place)
+        kept = {line.name for line in environment}
+        environment = (*environment, *(line for line in framework.environment if line.name not in kept))
     return Launch(
         name=job.name,
-        command=rank_command(resolved, place.python, code),
+        command=framework.command if framework else rank_command(resolved, place.python, code, place.folder),
         folder=place.folder,
         nodes=at.nodes,
         processes=at.processes,
@@ -44,7 +50,7 @@ def launch_of(resolved: ResolvedJob, place: Place) -> Launch:
         gpus=at.gpus,
         queue=at.queue.name,
         environment=(*environment, *_own_lines(resolved, place, code)),
-        launcher=job.launcher or ("srun" if resolved.trainer == "trainwright" else "torchrun"),
+        launcher=job.launcher or ("srun" if resolved.trainer == "trainwright" else launcher_of(resolved.recipe)),
         array=job.array or "",
         time=int(job.time) if job.time else None,
         requeue=job.requeue,
@@ -62,9 +68,22 @@ def launch_of(resolved: ResolvedJob, place: Place) -> Launch:
         secret_env=tuple(SecretEnv(name, s.env or "", s.file or "") for name, s in job.referenced.items()),
         kind=job.kind or "",
         code=POD_CODE if runtime.packs_code else "",
+        files=tuple((str(code / name), text) for name, text in framework.files.items()) if framework else (),
         code_store=runtime.code_store,
         health=job.health,
     )
+
+
+def framework_code(resolved: ResolvedJob, place: Place) -> Path:
+    """Where the files of a framework lie on the nodes."""
+    return place.folder / "code" if resolved.runtime.ships_code else Path(POD_CODE)
+
+
+def framework_of(resolved: ResolvedJob, place: Place) -> FrameworkLaunch | None:
+    """What the ranks of a known framework run; None for every other trainer."""
+    if resolved.trainer != "foreign" or known_framework(resolved.recipe) is None:
+        return None
+    return framework_launch(resolved, place.folder, framework_code(resolved, place), place.python)
 
 
 def _own_lines(resolved: ResolvedJob, place: Place, code: Path) -> list[EnvVar]:
@@ -72,9 +91,9 @@ def _own_lines(resolved: ResolvedJob, place: Place, code: Path) -> list[EnvVar]:
 
 
 def _checkpoints(resolved: ResolvedJob) -> list[EnvVar]:
-    """Where a script keeps its checkpoints, in its own words or in the job's."""
+    """Where a script or another trainer keeps its checkpoints, in its own words or in the job's."""
     stated = resolved.job.checkpoint.to if resolved.job.checkpoint else None
-    if resolved.trainer != "script" or not stated or CHECKPOINTS in resolved.job.env:
+    if resolved.trainer == "trainwright" or not stated or CHECKPOINTS in resolved.job.env:
         return []
     return [EnvVar(CHECKPOINTS, stated, "the job's `checkpoint: to`")]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from trainwright.schedulers.shell import Shell
 
@@ -42,9 +42,12 @@ def log_files(shell: Shell, folder: str, rank: int | None = None) -> list[str]:
     return [*(f"{folder}/{name}" for name in own), *(f"{folder}/logs/{name}" for name in names)]
 
 
-def by_rank(lines: Iterable[tuple[str, str]], rank: int | None) -> Iterator[tuple[str, str]]:
-    """Lines of an API's log, where one container's log holds all ranks of a node: each under its rank."""
+def by_rank(
+    lines: Iterable[tuple[str, str]], rank: int | None, node: Callable[[str], int | None] = lambda source: None
+) -> Iterator[tuple[str, str]]:
+    """Lines of an API's log, where one container's log holds all ranks of a node: each under its rank. `node` gives the
+    number of a source's node: a command that starts once per node marks no rank, and its nodes stand for ranks."""
     for source, line in lines:
         marked = RANK_LINE.match(line)
-        if rank is None or (marked and int(marked[1]) == rank):
+        if rank is None or (int(marked[1]) if marked else node(source)) == rank:
             yield (f"rank-{marked[1]}", marked[2]) if marked else (source, line)

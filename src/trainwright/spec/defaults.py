@@ -61,7 +61,7 @@ def resolve(spec: Spec) -> tuple[Spec, tuple[Default, ...]]:
 
 def placement_rule(queue: Queue) -> tuple[bool, str]:
     """Whether nodes should share a cluster placement group, by the rule of thumb, and why."""
-    if queue.capacity.kind in ("reservation", "block", "group"):
+    if queue.capacity.kind in ("reservation", "block", "group", "plan"):
         return (
             False,
             "reserved capacity is already placed by AWS; a placement group on top asks for capacity that is not there",
@@ -85,7 +85,11 @@ def _queue(spec: Spec, queue: Queue, path: str, fill: _Filler) -> Queue:
     why = f"{queue.instance} has {known.efa_cards} EFA cards" if known and has_efa else f"{queue.instance} has no EFA"
     queue = fill.fill(queue, path, "efa", has_efa, why)
     enabled, reason = placement_rule(queue)
+    if ("queues", "*", "placement") in platforms()[spec.platform].cannot:
+        enabled, reason = False, "the platform places nodes by itself"
     queue = fill.fill(queue, path, "placement", enabled, reason)
+    if spec.platform == "eks":
+        queue = fill.fill(queue, path, "provisioner", *node_provisioner(queue))
     heavy = known is not None and (known.is_gpu or known.is_neuron)
     size, reason = (
         (512, "images, drivers and containers of accelerator nodes need room")
@@ -93,6 +97,15 @@ def _queue(spec: Spec, queue: Queue, path: str, fill: _Filler) -> Queue:
         else (128, "enough for the system")
     )
     return fill.fill(queue, path, "root_volume", size * GIB, reason, _show_gib)
+
+
+def node_provisioner(queue: Queue) -> tuple[str, str]:
+    """What makes the nodes of a queue on EKS, and why."""
+    if queue.provisioner is not None:
+        return queue.provisioner, "written in the queue"
+    if queue.count is not None and queue.count.min == 0 < queue.count.max:
+        return "karpenter", "no node is up without a job, and nobody but Karpenter would start one with the job"
+    return "managed", "the nodes are always up; EKS replaces one that breaks"
 
 
 def _storage(item: Storage, path: str, fill: _Filler) -> Storage:
@@ -128,7 +141,7 @@ def _head(spec: Spec, head: Head, fill: _Filler) -> Head:
         else "the controller of up to 64 nodes, and people compiling on it"
     )
     head = fill.fill(head, "head", "instance", size, why)
-    if head.key is not None:
+    if head.key is not None and ("head", "ssh_from") not in platforms()[spec.platform].cannot:
         why = "no port is open: the key works through Session Manager; name your own addresses to open one"
         head = fill.fill(head, "head", "ssh_from", "127.0.0.1/32", why)
     return fill.fill(

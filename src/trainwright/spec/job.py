@@ -11,7 +11,7 @@ from trainwright.spec.units import Count, CountOrZero, Seconds
 from trainwright.spec.variables import Secret, SecretVariable, Texts, Variables
 from trainwright.spec.words import Argument, Name, Word
 
-JobKind = Literal["pytorchjob", "jobset", "trainjob", "mpijob"]
+JobKind = Literal["pytorchjob", "jobset", "trainjob", "mpijob", "rayjob"]
 
 
 class Batch(Part):

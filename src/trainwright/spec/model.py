@@ -10,7 +10,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from trainwright.spec.job import Job, JobKind
-from trainwright.spec.part import Part
+from trainwright.spec.part import Part, or_defaults
+from trainwright.spec.people import DirectoryField, User
 from trainwright.spec.units import Bytes
 from trainwright.spec.words import Folder, Host, Name, S3Address, SettingName, Word
 
@@ -38,30 +39,35 @@ class Capacity(Part):
     """Where the instances come from.
 
     Written as `on-demand`, `spot`, or one of `{reservation: cr-…}`, `{block: cr-…}`, `{group: arn}`,
-    `{group: [cr-…, cr-…]}`."""
+    `{group: [cr-…, cr-…]}`, `{plan: arn}`."""
 
-    kind: Literal["on-demand", "spot", "reservation", "block", "group"]
+    kind: Literal["on-demand", "spot", "reservation", "block", "group", "plan"]
     id: Word | None = None
     reservations: tuple[Word, ...] = ()  # of a group that `up` makes; it has no id before
 
 
 RESERVATIONS_OF_A_GROUP = 6  # as many as the stack `capacity` takes
-_CAPACITY_KINDS = ("reservation", "block", "group")
+_CAPACITY_KINDS = ("reservation", "block", "group", "plan")
+_TRAINING_PLAN = re.compile(r"arn:aws[a-z-]*:sagemaker:[a-z0-9-]*:[0-9]{12}:training-plan/[A-Za-z0-9-]+")
 
 
 def _capacity(value: Any) -> Any:
     if isinstance(value, str):
         if value not in ("on-demand", "spot"):
-            raise ValueError(f"capacity {value!r} is not on-demand, spot, {{reservation:}}, {{block:}} or {{group:}}")
+            raise ValueError(
+                f"capacity {value!r} is not on-demand, spot, {{reservation:}}, {{block:}}, {{group:}} or {{plan:}}"
+            )
         return {"kind": value}
     if isinstance(value, dict) and "kind" not in value:
         if len(value) != 1 or next(iter(value)) not in _CAPACITY_KINDS:
-            raise ValueError("capacity takes exactly one of reservation, block or group, with its id")
+            raise ValueError("capacity takes exactly one of reservation, block, group or plan, with its id")
         kind, target = next(iter(value.items()))
         if kind == "group" and isinstance(target, (list, tuple)):
             return {"kind": kind, "reservations": _members(target)}
         if not isinstance(target, str):
             raise ValueError(f"capacity {kind} takes an id, such as cr-0a1b2c3d4e5f67890")
+        if kind == "plan" and not _TRAINING_PLAN.fullmatch(target):
+            raise ValueError("capacity plan takes the ARN of a training plan: arn:aws:sagemaker:…:training-plan/NAME")
         return {"kind": kind, "id": target}
     return value
 
@@ -77,12 +83,15 @@ def _members(target: Any) -> tuple[str, ...]:
 
 
 class _CapacityInput(Part):
-    """Exactly one of the three."""
+    """Exactly one of the four."""
 
     reservation: Word | None = Field(None, description="Id of an On-Demand Capacity Reservation (cr-…).")
     block: Word | None = Field(None, description="Id of a Capacity Block for ML (cr-…).")
     group: Word | tuple[Word, ...] | None = Field(
         None, description="ARN of a resource group of reservations, or a list of reservation ids that `up` groups."
+    )
+    plan: Word | None = Field(
+        None, description="Platforms hyperpod and hyperpod-eks: ARN of a SageMaker training plan."
     )
 
 
@@ -110,7 +119,7 @@ class Queue(Part):
     gpus: int | None = Field(None, ge=0, description="platform local: (stand-in) GPUs per node.")
     capacity: CapacityField = Field(
         Capacity(kind="on-demand"),
-        description="on-demand (default), spot, {reservation: cr-…}, {block: cr-…} or {group: arn}.",
+        description="on-demand (default), spot, {reservation: cr-…}, {block: cr-…}, {group: arn} or {plan: arn}.",
     )
     placement: bool | Word | None = Field(
         None,
@@ -120,6 +129,12 @@ class Queue(Part):
     root_volume: Bytes | None = Field(None, description="Size of a node's root volume, such as 200GiB.")
     scripts: tuple[Script, ...] = Field((), description="Boot scripts of this queue's nodes, in order.")
     exclusive: bool = Field(True, description="A job has whole nodes to itself.")
+    provisioner: Literal["managed", "self-managed", "karpenter"] | None = Field(
+        None,
+        description="platform eks: what makes the nodes. managed: a managed node group; self-managed: a node group "
+        "that EKS does not repair or update; karpenter: nodes come with jobs and go when idle. Unset: karpenter for "
+        "`{min: 0, max: …}`, else managed.",
+    )
 
 
 class Lustre(Part):
@@ -252,13 +267,8 @@ class Accounting(Part):
     )
 
 
-def _or_defaults(value: Any) -> Any:
-    """`true` for all defaults, `false` for nothing."""
-    return {True: {}, False: None}.get(value, value) if isinstance(value, bool) else value
-
-
 AccountingField = Annotated[
-    Accounting | None, BeforeValidator(_or_defaults, json_schema_input_type=bool | Accounting | None)
+    Accounting | None, BeforeValidator(or_defaults, json_schema_input_type=bool | Accounting | None)
 ]
 
 
@@ -289,7 +299,7 @@ class Monitoring(Part):
 
 
 MonitoringField = Annotated[
-    Monitoring | None, BeforeValidator(_or_defaults, json_schema_input_type=bool | Monitoring | None)
+    Monitoring | None, BeforeValidator(or_defaults, json_schema_input_type=bool | Monitoring | None)
 ]
 
 
@@ -339,6 +349,17 @@ class BatchService(Part):
     execution_role: Word | None = Field(None, description="ARN of the role that fetches secrets; needed to use them.")
 
 
+class HyperPod(Part):
+    """Platforms hyperpod and hyperpod-eks: how SageMaker watches over the nodes."""
+
+    health_checks: tuple[Literal["stress", "connectivity"], ...] = Field(
+        (),
+        description="Deep health checks of new accelerator nodes, before the first job: stress (each node, about an "
+        "hour) and connectivity (nodes together). Default: none.",
+    )
+    recovery: bool = Field(True, description="Reboot or replace a node that fails a health check.")
+
+
 class Spec(Part):
     """A training cluster and the jobs that run on it."""
 
@@ -359,6 +380,11 @@ class Spec(Part):
     slurm: dict[SettingName, Word | int] = Field({}, description="Further slurm.conf settings of the cluster.")
     kubernetes: Kubernetes = Field(Kubernetes(), description="Platforms eks and hyperpod-eks: where jobs run.")
     batch: BatchService = Field(BatchService(), description="Platform batch: job queues and roles.")
+    hyperpod: HyperPod = Field(HyperPod(), description="Platforms hyperpod and hyperpod-eks: care for nodes.")
+    users: tuple[User, ...] = Field((), description="People with an account on every node.")
+    directory: DirectoryField = Field(
+        None, description="Where nodes look users up: true makes an LDAP server with `users`, or an existing directory."
+    )
     runs: Word | None = Field(
         None, description="Folder of the cluster that run folders go to. Default: trainwright/runs on shared storage."
     )

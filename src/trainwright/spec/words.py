@@ -16,6 +16,9 @@ VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 SECRET_NAME = re.compile(r"(?:.*_)?(?:TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|ACCESS_KEY|CREDENTIALS?)$", re.IGNORECASE)
 _SETTING = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _S3 = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](?:/[A-Za-z0-9._-]+)*/?")
+_PUBLIC_KEY = re.compile(
+    r"(?:ssh-ed25519|ssh-rsa|ecdsa-sha2-nistp\d+|sk-[a-z0-9@.-]+) [A-Za-z0-9+/]{40,}={0,2}(?: [ -~]*)?"
+)
 _FOLDER = re.compile(r"/[A-Za-z0-9._/-]*")
 
 
@@ -63,6 +66,12 @@ def _s3_address(value: str) -> str:
     return value.rstrip("/")
 
 
+def _public_key(value: str) -> str:
+    if not _PUBLIC_KEY.fullmatch(value):
+        raise ValueError("this is no public ssh key: copy the one line of a .pub file, such as ssh-ed25519 AAAA… name")
+    return value
+
+
 Name = Annotated[str, AfterValidator(_name)]
 Argument = Annotated[str, BeforeValidator(_argument), AfterValidator(_word)]
 Word = Annotated[str, AfterValidator(_word)]
@@ -70,3 +79,4 @@ SettingName = Annotated[str, AfterValidator(_setting_name)]
 Host = Annotated[str, AfterValidator(ssh_destination)]
 S3Address = Annotated[str, AfterValidator(_s3_address)]
 Folder = Annotated[str, AfterValidator(_folder)]
+PublicKey = Annotated[str, AfterValidator(_public_key)]

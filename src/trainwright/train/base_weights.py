@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 import torch
 
 from trainwright.errors import UserError
-from trainwright.train.build import part_of
 from trainwright.train.lora import is_adapter
 from trainwright.train.models.hf_config import differences
 from trainwright.train.models.hf_layout import Read
 from trainwright.train.models.huggingface import CONFIG, find_checkpoint, read_checkpoint, read_folder
 from trainwright.train.models.shape import ModelShape
-from trainwright.train.optimizer import local
+from trainwright.train.optimizer import local, part_of
 
 if TYPE_CHECKING:
     from trainwright.train.engine import Engine

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
-from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+from torch import nn
 
+from trainwright.train.adamw8bit import AdamW8bit
 from trainwright.train.backend import choose_backend
 from trainwright.train.lora import apply_lora, initial_adapter, is_adapter
 from trainwright.train.models.attention import ROW_STEPS
+from trainwright.train.muon import Muon
 from trainwright.train.objectives.base import Objective
-from trainwright.train.optimizer import AdamW, local
+from trainwright.train.optimizer import AdamW, local, part_of
 from trainwright.train.parallel.activation import apply_checkpointing
 from trainwright.train.parallel.context import apply_context
 from trainwright.train.parallel.data import apply_data
@@ -29,6 +29,8 @@ from trainwright.train.parallel.tensor_encoder import apply_tensor_encoder
 
 if TYPE_CHECKING:
     from trainwright.train.engine import EngineOptions
+
+OPTIMIZERS: dict[str, type[AdamW]] = {"adamw": AdamW, "adamw8bit": AdamW8bit, "muon": Muon}
 
 
 @dataclass(frozen=True)
@@ -46,13 +48,13 @@ def build(objective: Objective, plan: ParallelPlan, options: EngineOptions, devi
     """Everything of an engine except the step itself."""
     shape = objective.shape
     notes = choose_backend(options, device)
-    here = layout(plan, device)
+    here = layout(plan, device, options.context == "all-to-all")
     dtype = torch.float32 if options.precision == "fp32" or here.sharded else torch.bfloat16
     stages = [_stage(objective, here, options, dtype, chunk, device) for chunk in range(plan.virtual_stages)]
     everything = {name: param for stage in stages for name, param in stage.named_parameters()}
     params = {name: param for name, param in everything.items() if param.requires_grad}
     frozen = {name: param for name, param in everything.items() if not param.requires_grad}
-    optimizer = AdamW(params, options.optimizer, options.offload_optimizer)
+    optimizer = OPTIMIZERS[options.optimizer.kind](params, options.optimizer, options.offload_optimizer)
     for name, param in everything.items():
         initial = initial_adapter if is_adapter(name) else objective.initial_value
         value = part_of(initial(name, param.shape, options.seed, device), param)
@@ -66,6 +68,8 @@ def build(objective: Objective, plan: ParallelPlan, options: EngineOptions, devi
     if options.lora is not None:
         count, whole = (sum(p.numel() for p in group.values()) for group in (params, everything))
         notes.append(f"LoRA: rank {options.lora.rank}, {count:,} of {whole:,} parameters are trained")
+    if options.optimizer.kind != "adamw":
+        notes.append(f"optimizer: {optimizer.description()}")
     notes.append(f"plan: {plan} on {plan.world} rank{'s' if plan.world > 1 else ''}")
     return Built(here, runner, params, frozen, optimizer, gradients, notes)
 
@@ -108,13 +112,3 @@ def _stage(
     for buffer in model.buffers():
         buffer.zero_()
     return model
-
-
-def part_of(whole: Tensor, param: nn.Parameter) -> Tensor:
-    """The part of a whole tensor that this rank's parameter holds."""
-    if not isinstance(param, DTensor):
-        return whole
-    size, offset = compute_local_shape_and_global_offset(param.shape, param.device_mesh, param.placements)
-    for dim, (length, start) in enumerate(zip(size, offset, strict=True)):
-        whole = whole.narrow(dim, min(start, whole.shape[dim] - length), length)
-    return whole

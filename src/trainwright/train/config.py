@@ -58,11 +58,15 @@ class TrainConfig:
     compile: bool | None = option(None, "how", "compile each block (default: on a GPU)")
     recompute: str = option("none", "how", "none, selective or full: recompute to save memory")
     attention: str = option("auto", "how", "auto, cudnn, flash, efficient or math")
+    context: str = option("gather", "how", "cp: gather keys, or all-to-all (each rank attends for a part of the heads)")
     offload_optimizer: bool = option(False, "how", "keep optimizer state in host memory")
     device: str = option("", "how", "cuda or cpu (default: a GPU where there is one)")
     deterministic: bool = option(False, "how", "only deterministic kernels")
     seed: int = option(0, "how", "of the initial weights and of the order of the data")
 
+    optimizer: str = option(
+        "adamw", "optimizer", "adamw, adamw8bit (moments in 8 bits) or muon (for matrices of blocks, else AdamW)"
+    )
     lr: float = option(3e-4, "optimizer", "peak learning rate")
     schedule: str = option("cosine", "optimizer", "cosine, linear or wsd (warmup, stable, decay)")
     warmup: int = option(0, "optimizer", "steps of linear warmup")
@@ -134,7 +138,9 @@ CHOICES = {
     "objective": ("", *names()),
     "precision": ("", "fp32", "bf16", "fp8"),
     "recompute": ("none", "selective", "full"),
+    "context": ("gather", "all-to-all"),
     "attention": ("auto", "cudnn", "flash", "efficient", "math"),
+    "optimizer": ("adamw", "adamw8bit", "muon"),
     "schedule": ("cosine", "linear", "wsd"),
     "device": ("", "cuda", "cpu"),
     "on_nan": ("skip", "rewind", "stop"),

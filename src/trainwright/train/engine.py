@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from trainwright.train.build import build
+from trainwright.train.graph import StepGraph
 from trainwright.train.lora import LoRAOptions
 from trainwright.train.models.shape import ModelShape
 from trainwright.train.objectives.base import Objective
@@ -28,6 +29,7 @@ class EngineOptions:
     precision: str = "fp32"  # fp32 | bf16 (fp32 master weights) | fp8 (bf16 with float8 products)
     compile: bool = False
     recompute: str = "none"  # none | selective | full
+    context: str = "gather"  # how context ranks meet the keys: gather | all-to-all
     attention: str = "auto"  # auto | cudnn | flash | efficient | math
     seed: int = 0
     max_norm: float = 1.0  # 0: no clipping
@@ -69,6 +71,10 @@ class Engine:
         self.collected: tuple[dict[str, Tensor], Tensor] | None = None  # gradients of all ranks, and their norm
         self.loss = torch.zeros((), device=self.device)  # of the last forward and backward pass
         self.objective.attach(self)
+        alone = self.device.type == "cuda" and plan.world == 1 and options.compile
+        self.graph = StepGraph(self._gradients, self.params) if alone and self.objective.replayable else None
+        if self.graph:
+            self.notes.append("forward and backward are replayed as one CUDA graph")
 
     @property
     def data_rank(self) -> int:
@@ -90,7 +96,13 @@ class Engine:
     def forward_backward(self, microbatches: list[Any]) -> tuple[Tensor, Tensor]:
         """Gradients of the mean loss over the global batch, and (that loss, its tokens)."""
         self.objective.begin_step(self)
-        moved = [batch.to(self.device) for batch in microbatches]
+        if self.graph and len(microbatches) == 1:
+            self.loss, tokens = self.graph(microbatches[0], self.device)
+        else:
+            self.loss, tokens = self._gradients([batch.to(self.device) for batch in microbatches])
+        return self.loss, tokens
+
+    def _gradients(self, moved: list[Any]) -> tuple[Tensor, Tensor]:
         tokens = self._global_tokens(moved)
         divisor = self.plan.data * self.plan.cp  # FSDP averages over these ranks, the loss is a sum
         inputs = [self.objective.inputs(batch, self.layout, divisor / tokens) for batch in moved]
@@ -98,8 +110,7 @@ class Engine:
             self.balance.start(divisor, sum(batch.tokens.shape[0] for batch in moved))
         many = len(moved) > 1 and not self.layout.sharded
         losses = self.runner.train(inputs, self._accumulate_fp32 if many else None)
-        self.loss = self._global_sum(losses) / divisor
-        return self.loss, tokens
+        return self._global_sum(losses) / divisor, tokens
 
     def gradient_norm(self) -> Tensor:
         """The norm of the whole gradient, before clipping, for a guard that checks it before the update."""

@@ -19,6 +19,7 @@ import torch
 
 from trainwright.errors import UserError
 from trainwright.train.checkpoint.checkpointer import disk_full
+from trainwright.train.diagnosis import dump_allocations, dump_collectives
 from trainwright.train.rendezvous import EXIT_HUNG
 
 DUMP_TIMEOUT = 30.0  # seconds that dumping the stacks may take
@@ -123,6 +124,11 @@ class Watchdog:
         except OSError as error:
             where = f"stacks of all threads are above ({error})"
             faulthandler.dump_traceback(sys.__stderr__ or 2, all_threads=True)
+        try:
+            trace = dump_collectives(self.path.parent, self.rank)
+            where += f", its last collectives in {trace}" if trace else ""
+        except (OSError, RuntimeError) as error:
+            where += f" (no record of collectives: {error})"
         sys.stderr.write(f"rank {self.rank}: no step for {quiet:.0f} s; {where}\n")
         sys.stderr.flush()
         deadline.cancel()
@@ -130,23 +136,28 @@ class Watchdog:
         os._exit(EXIT_HUNG)
 
 
-def user_facing(error: BaseException, device: torch.device, micro_batch: int) -> BaseException:
-    """The error to show: with advice where memory or disk ran out, otherwise unchanged."""
+def user_facing(error: BaseException, device: torch.device, micro_batch: int, folder: Path | None) -> BaseException:
+    """The error to show: with advice where memory or disk ran out, otherwise unchanged. Where memory ran out, what
+    occupied it is written into `folder`."""
     if isinstance(error, OSError) and disk_full(error):
         return UserError(
             "no space left", where=str(error.filename or ""), fix="free the disk; checkpoints are complete"
         )
     # For host memory torch raises a plain RuntimeError.
     if isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error):
-        return _out_of_memory(error, device, micro_batch)
+        return _out_of_memory(error, device, micro_batch, folder)
     return error
 
 
-def _out_of_memory(error: BaseException, device: torch.device, micro_batch: int) -> UserError:
+def _out_of_memory(error: BaseException, device: torch.device, micro_batch: int, folder: Path | None) -> UserError:
     room = ""
     if device.type == "cuda":
         total, peak = torch.cuda.get_device_properties(device).total_memory, torch.cuda.max_memory_allocated(device)
         room = f": {peak / 2**30:.1f} GiB used at the peak, the GPU has {total / 2**30:.1f} GiB"
+    if folder is not None and folder.is_dir():
+        with contextlib.suppress(OSError, RuntimeError):
+            snapshot = dump_allocations(folder, int(os.environ.get("RANK", "0")), device)
+            room += f"; what used it is in {snapshot}" if snapshot else ""
     return UserError(
         f"out of memory{room}",
         where=(str(error).splitlines() or ["host"])[0],

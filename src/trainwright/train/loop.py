@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -25,6 +26,7 @@ from trainwright.train.config import TrainConfig
 from trainwright.train.data.batch import Batch
 from trainwright.train.data.loader import Loader, StepData
 from trainwright.train.data.shuffle import mix
+from trainwright.train.diagnosis import GarbageCollector
 from trainwright.train.guards import LOSS_WINDOW, MAX_REWINDS, LossGuard, RunFailed, Watchdog, user_facing
 from trainwright.train.profile import StepProfiler
 from trainwright.train.record import IntervalTimings, Record, State, Step
@@ -56,7 +58,7 @@ def train(config: TrainConfig) -> int:
         try:
             trainer = Trainer(config, world)
         except Exception as error:
-            shown = user_facing(error, world.device, config.micro_batch)
+            shown = user_facing(error, world.device, config.micro_batch, Path(config.folder) if config.folder else None)
             raise shown from (error if shown is not error else error.__cause__)
         return trainer.run()
 
@@ -84,6 +86,7 @@ class Trainer:
         self.deferred = on_gpu and not self.guard.before_update
         self.pending: Pending | None = None
         self.resumer = Resumer(self.parts, self.record, self._data_order())
+        self.garbage = GarbageCollector()
         self.visible: int | None = None  # the newest checkpoint whose completion is in the journal
 
     def run(self) -> int:
@@ -93,11 +96,12 @@ class Trainer:
             with self.request.listening(self.config.spot_notices):
                 self._start()
                 begun = True
-                status = self._train()
+                with self.garbage.controlled():
+                    status = self._train()
                 self._finish(status)
             return status
         except BaseException as error:
-            shown = user_facing(error, self.world.device, self.config.micro_batch)
+            shown = user_facing(error, self.world.device, self.config.micro_batch, self.folder)
             if begun and isinstance(shown, UserError):
                 shown = RunFailed(shown.what, where=shown.where, fix=shown.fix)
             self._fail(shown)
@@ -199,6 +203,7 @@ class Trainer:
         if not self.deferred:
             fine = fine and self._read_pending(evaluate=self._evaluation_due())
         self.watchdog.beat()
+        self.garbage.step()
         return fine and self._after_step()
 
     def _report_stragglers(self) -> None:

@@ -9,12 +9,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
+from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
 from trainwright.train.kernels.adamw import adamw_split, join, split
 
 
 @dataclass(frozen=True, slots=True)
 class AdamWOptions:
+    kind: str = "adamw"  # adamw | adamw8bit | muon
     betas: tuple[float, float] = (0.9, 0.95)
     eps: float = 1e-8
     weight_decay: float = 0.1
@@ -49,15 +51,25 @@ def as_dtensor_like(part: Tensor, like: Tensor) -> Tensor:
     return DTensor.from_local(part, *spec, run_check=False, shape=like.shape, stride=like.stride())
 
 
+def part_of(whole: Tensor, param: Tensor) -> Tensor:
+    """The part of a whole tensor that this rank's parameter holds."""
+    if not isinstance(param, DTensor):
+        return whole
+    size, offset = compute_local_shape_and_global_offset(param.shape, param.device_mesh, param.placements)
+    for dim, (length, start) in enumerate(zip(size, offset, strict=True)):
+        whole = whole.narrow(dim, min(start, whole.shape[dim] - length), length)
+    return whole
+
+
 class AdamW:
     """Decoupled weight decay on matrices only; the update is the same for every sharding."""
 
     def __init__(self, params: dict[str, nn.Parameter], options: AdamWOptions, offload: bool = False) -> None:
         self.options, self.offload = options, offload
         self.steps = 0
-        self.states = {name: self._slot(param) for name, param in params.items()}
+        self.states = {name: self._slot(name, param) for name, param in params.items()}
 
-    def _slot(self, param: nn.Parameter) -> ParameterState:
+    def _slot(self, name: str, param: nn.Parameter) -> ParameterState:
         part = local(param)
         where = torch.device("cpu") if self.offload else part.device
         first, second = (torch.zeros(part.shape, dtype=torch.float32, device=where) for _ in range(2))
@@ -96,12 +108,17 @@ class AdamW:
     def step(self, lr: float, grads: dict[str, Tensor], clip: Tensor) -> None:
         """One update with every gradient times `clip`, a scalar on the gradients' device; none where that is NaN."""
         self.steps += 1
+        self.update(lr, grads, clip)
+
+    def update(self, lr: float, grads: dict[str, Tensor], clip: Tensor) -> None:
+        """The update of the parameters that `grads` names."""
         plain = []
-        for name, slot in self.states.items():
+        for name, grad in grads.items():
+            slot = self.states[name]
             if slot.low is not None:
-                self._step_split(slot, slot.low, grads[name], lr, clip)
+                self._step_split(slot, slot.low, grad, lr, clip)
             else:
-                plain.append((slot, grads[name]))
+                plain.append((slot, grad))
         if plain:
             self._step_fused(plain, lr, clip)
 

@@ -84,7 +84,9 @@ def assemble(config: TrainConfig, world: World) -> Parts:
         loader=Loader(checked.samples, config.batch, micro, rank, ranks, pin),
         eval_loader=eval_loader,
         schedule=checked.schedule,
-        checkpointer=open_checkpoints(config, folder, model_identity(checked.shape, config.lora_rank), world, saves),
+        checkpointer=open_checkpoints(
+            config, folder, model_identity(checked.shape, config.lora_rank, config.optimizer), world, saves
+        ),
         saves=saves,
         interval=checked.interval,
     )
@@ -99,7 +101,7 @@ def check(config: TrainConfig, world: World) -> Checked:
     config = with_defaults(config, shape, plan, world)
     schedule = Schedule(config.schedule, config.lr, config.steps, config.warmup, config.decay, config.min_lr)
     plan.check(shape, world.size, config.sequence, config.batch)
-    require_trainable(config, plan)
+    require_trainable(config, plan, shape)
     objective = objective_for(config, shape)
     samples = open_data(config, config.data, objective)
     eval_samples = open_eval_samples(config, objective)
@@ -110,8 +112,12 @@ def check(config: TrainConfig, world: World) -> Checked:
     return Checked(config, shape, objective, plan, samples, eval_samples, schedule, interval)
 
 
-def require_trainable(config: TrainConfig, plan: ParallelPlan) -> None:
-    """Refuse adapters without the weights that they adapt, and under plans that cut the layers they belong to."""
+def require_trainable(config: TrainConfig, plan: ParallelPlan, shape: ModelShape) -> None:
+    """Refuse adapters without the weights that they adapt, and under plans that cut the layers they belong to; and
+    heads that cannot be exchanged."""
+    if config.context == "all-to-all" and plan.cp > 1 and shape.kv_heads % (plan.tp * plan.cp):
+        what = f"{shape.kv_heads} key-value heads cannot be exchanged between {plan.tp * plan.cp} ranks (tp x cp)"
+        raise UserError(what, where=f"plan {plan}", fix="--context gather")
     if config.lora_rank and not config.base:
         raise UserError("--lora-rank without the weights that it adapts", fix="--base FOLDER")
     if config.lora_rank and plan.tp > 1:
@@ -165,10 +171,11 @@ def engine_options(config: TrainConfig) -> EngineOptions:
         precision=config.precision,
         compile=bool(config.compile),
         recompute=config.recompute,
+        context=config.context,
         attention=config.attention,
         seed=config.seed,
         max_norm=config.clip,
-        optimizer=AdamWOptions(betas=(config.beta1, config.beta2), weight_decay=config.weight_decay),
+        optimizer=AdamWOptions(config.optimizer, (config.beta1, config.beta2), weight_decay=config.weight_decay),
         offload_optimizer=config.offload_optimizer,
         deterministic=config.deterministic,
         lora=LoRAOptions(config.lora_rank, config.lora_alpha) if config.lora_rank else None,
@@ -218,7 +225,9 @@ def require_probe(probe: Path) -> None:
         )
 
 
-def model_identity(shape: ModelShape, lora_rank: int = 0) -> dict[str, Any]:
-    """The numbers that identify a model, as JSON types; a checkpoint of adapters is not one of a whole model."""
+def model_identity(shape: ModelShape, lora_rank: int = 0, optimizer: str = "") -> dict[str, Any]:
+    """The numbers that identify a model, as JSON types; a checkpoint of adapters is not one of a whole model, and Muon
+    keeps fewer moments than AdamW."""
     numbers = {k: v for k, v in asdict(shape).items() if k != "source"} | {"lora_rank": lora_rank}
-    return {k: list(v) if isinstance(v, tuple) else v for k, v in numbers.items()}
+    kind = {"optimizer": "muon" if optimizer == "muon" else "adamw"} if optimizer else {}
+    return {k: list(v) if isinstance(v, tuple) else v for k, v in numbers.items()} | kind

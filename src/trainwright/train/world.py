@@ -13,6 +13,7 @@ from typing import TypeVar
 import torch
 
 from trainwright.errors import UserError
+from trainwright.train.diagnosis import record_allocations, record_collectives
 from trainwright.train.rendezvous import startup_watchdog, wait_for_ranks
 
 T = TypeVar("T")
@@ -124,6 +125,7 @@ def join_world(wanted_device: str, timeout: float, startup: float) -> Iterator[W
     os.environ.update(read_environment(os.environ))
     size, local = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("LOCAL_RANK", "0"))
     device = choose_device(wanted_device, local)
+    record_allocations(device)
     if size == 1:
         yield World(0, 1, local, device)
         return
@@ -134,6 +136,7 @@ def join_world(wanted_device: str, timeout: float, startup: float) -> Iterator[W
         torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // local_size))
     limit = timedelta(seconds=timeout) if timeout else timedelta(days=1)
     if not dist.is_initialized():
+        record_collectives(os.environ)
         backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
         with startup_watchdog(startup):
             store = wait_for_ranks(int(os.environ["RANK"]), size, startup)

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from standin import batch, eks, hyperpod
 from standin.fsx import FsxError
 from standin.stacks import Region, Stack, StackError
 from standin.world import World, inside, is_inside
@@ -28,6 +29,9 @@ def install(made: World) -> None:
         _ec2()
         _groups_and_quotas()
         _bucket_policies()
+        batch.install(_patched, world)
+        hyperpod.install(_patched, world)
+        eks.install(_patched, world)
 
 
 def uninstall() -> None:

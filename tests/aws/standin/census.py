@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from typing import Any
 
-_RANDOM = re.compile(r"[0-9a-f]{12,}$|(?<=-)[0-9a-f]{17}")
+_RANDOM = re.compile(r"[0-9a-f]{12,}$|(?<=-)[0-9a-f]{17}|(?<=-)[0-9a-f]{9,}(?=$| in=)")
 
 
 def census(world: Any, region: str) -> dict[str, list[str]]:
@@ -45,11 +45,28 @@ def census(world: Any, region: str) -> dict[str, list[str]]:
         "log group": [g["logGroupName"] for g in world.client("logs", region).describe_log_groups()["logGroups"]],
         "role": [r["RoleName"] for r in world.client("iam", region).list_roles()["Roles"]],
         "bucket": [b["Name"] for b in s3.list_buckets()["Buckets"]],
-        "object": [
+        "file": [
             re.sub(r"/[0-9a-z-]{12,}/", "/", row["Key"])
             for bucket in s3.list_buckets()["Buckets"]
             for row in s3.list_objects_v2(Bucket=bucket["Name"]).get("Contents", [])
         ],
+        "launch template": [f"of {data.get('InstanceType', 'a queue')}" for data in here.launch_data.values()],
+        "placement group": [re.sub(r"-[0-9a-f]+$", "", name) for name in world.placement_groups],
+        "hyperpod node": [f"{c.name} {n.group} {n.type}" for c in here.hyperpod.values() for n in c.nodes],
+        "compute environment": [f"{p.state} {p.status}" for p in here.batch.environments.values()],
+        "job queue": [f"{p.name} {p.state} {p.status}" for p in here.batch.queues.values()],
+        "eks cluster": [
+            f"{c.name} {c.version} {','.join(sorted(c.addons))} {sorted(c.identities)}"
+            for c in here.eks.clusters.values()
+        ],
+        "node group": [
+            f"{c.name}/{g.name} {g.least}-{g.most} {len(g.nodes)}"
+            for c in here.eks.clusters.values()
+            for g in c.groups.values()
+        ],
+        "release": [f"{r['chart']} {r['status']}" for c in here.eks.clusters.values() for r in c.releases.values()],
+        "object": [" ".join(key) for c in here.eks.clusters.values() for key in c.objects],
+        "volume": [f"{v['Size']}" for v in ec2.describe_volumes()["Volumes"] if v["State"] == "available"],
         "change set": [c for s in here.stacks.values() if s.deleted is None for c in s.change_sets],
     }
     return {kind: _counted(names) for kind, names in kinds.items()}

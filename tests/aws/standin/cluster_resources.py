@@ -22,6 +22,9 @@ recorded("AWS::CloudWatch::CompositeAlarm", Arn=_arn("cloudwatch"))
 recorded("AWS::CloudWatch::Dashboard")
 recorded("AWS::Logs::MetricFilter")
 recorded("AWS::IAM::Policy")
+recorded("AWS::SQS::Queue", Arn=_arn("sqs"), QueueName=lambda physical, at: physical)
+recorded("AWS::SQS::QueuePolicy")
+recorded("AWS::Events::Rule", Arn=_arn("events"))
 recorded("AWS::IAM::ManagedPolicy")
 recorded("AWS::IAM::InstanceProfile", seconds=60.0, Arn=_arn("iam"))
 recorded("AWS::Route53::HostedZone", seconds=60.0)
@@ -42,36 +45,47 @@ _register(
     lambda physical, props, at: at.client("ec2").delete_network_interface(NetworkInterfaceId=physical),
 )  # fmt: skip
 
-LAUNCH_DATA: dict[str, dict[str, Any]] = {}
-
 
 def _launch_template(props: dict[str, Any], at: Place) -> Made:
     """Remembered with all it says: moto forgets part of the network interfaces."""
     id = f"lt-{uuid.uuid4().hex[:17]}"
-    LAUNCH_DATA[id] = _booleans(props["LaunchTemplateData"])
+    at.engine.launch_data[id] = _booleans(props["LaunchTemplateData"])
     return id, {"LatestVersionNumber": "1", "LaunchTemplateId": id}
 
 
 def _drop_launch_template(physical: str, props: dict[str, Any], at: Place) -> None:
-    LAUNCH_DATA.pop(physical, None)
+    at.engine.launch_data.pop(physical, None)
 
 
 _register("AWS::EC2::LaunchTemplate", _launch_template, _drop_launch_template)
 
 
-def launch(at: Place, template: str, tags: dict[str, str], count: int = 1) -> list[dict[str, Any]]:
-    """Instances from a launch template, in its first interface's subnet."""
-    data = LAUNCH_DATA[template]
+def launch(
+    at: Place, template: str, tags: dict[str, str], count: int = 1, volumes_too: bool = False
+) -> list[dict[str, Any]]:
+    """Instances from a launch template, in its first interface's subnet. `volumes_too`: they get the tags too."""
+    data = at.engine.launch_data[template]
     card = data["NetworkInterfaces"][0]
     subnet, groups = card.get("SubnetId"), card.get("Groups", [])
     if not subnet:
         rows = at.client("ec2").describe_network_interfaces(NetworkInterfaceIds=[card["NetworkInterfaceId"]])
         subnet = rows["NetworkInterfaces"][0]["SubnetId"]
         groups = [group["GroupId"] for group in rows["NetworkInterfaces"][0]["Groups"]]
-    rows = [{"Key": key, "Value": value} for key, value in tags.items()]
+    tagged = {
+        spec["ResourceType"]: {t["Key"]: t["Value"] for t in spec["Tags"]} for spec in data.get("TagSpecifications", [])
+    }
+    both = {
+        "instance": {**tagged.get("instance", {}), **tags},
+        "volume": {**tagged.get("volume", {}), **(tags if volumes_too else {})},
+    }
+    specifications = [
+        {"ResourceType": kind, "Tags": [{"Key": key, "Value": value} for key, value in own.items()]}
+        for kind, own in both.items()
+        if own
+    ]
     made: list[dict[str, Any]] = at.client("ec2").run_instances(
         ImageId=data["ImageId"], InstanceType=data["InstanceType"], SubnetId=subnet, SecurityGroupIds=groups,
-        MinCount=count, MaxCount=count, TagSpecifications=[{"ResourceType": "instance", "Tags": rows}],
+        MinCount=count, MaxCount=count, TagSpecifications=specifications,
         MetadataOptions=data.get("MetadataOptions", {}), **({"KeyName": data["KeyName"]} if "KeyName" in data else {}),
     )["Instances"]  # fmt: skip
     return made
@@ -79,9 +93,11 @@ def launch(at: Place, template: str, tags: dict[str, str], count: int = 1) -> li
 
 def _instance(props: dict[str, Any], at: Place) -> Made:
     own = {tag["Key"]: tag["Value"] for tag in props.get("Tags", [])}
-    (made,) = launch(at, props["LaunchTemplate"]["LaunchTemplateId"], {**at.tags, **own})
+    volumes_too = bool(_booleans(props.get("PropagateTagsToVolumeOnCreation", False)))
+    template = props["LaunchTemplate"]["LaunchTemplateId"]
+    (made,) = launch(at, template, {**at.tags, **own}, volumes_too=volumes_too)
     address, name = made["PrivateIpAddress"], made["PrivateDnsName"]
-    if own.get("parallelcluster:node-type") == "HeadNode":
+    if {"Key": "parallelcluster:node-type", "Value": "HeadNode"} in made["Tags"]:
         _start_static_nodes(at)
     return made["InstanceId"], {"PrivateIp": address, "PrivateDnsName": name}
 
@@ -100,6 +116,7 @@ def terminate(at: Place, ids: list[str]) -> None:
             ec2.delete_network_interface(NetworkInterfaceId=card["NetworkInterfaceId"])
 
 
+recorded("AWS::SSM::Association", seconds=120.0)
 _register("AWS::EC2::Instance", _instance, lambda physical, props, at: terminate(at, [physical]), seconds=60.0)
 
 
@@ -162,18 +179,15 @@ def _start_static_nodes(at: Place) -> None:
     for queue in yaml.safe_load(text)["Scheduling"]["SlurmQueues"]:
         for resource in queue["ComputeResources"]:
             template = next(
-                (id for id, data in LAUNCH_DATA.items() if _is_for(data, at.stack, queue["Name"], resource["Name"])),
+                (
+                    id
+                    for id, data in at.engine.launch_data.items()
+                    if _is_for(data, at.stack, queue["Name"], resource["Name"])
+                ),
                 None,
             )
             if template and resource.get("MinCount", 0):
-                tags = {
-                    "parallelcluster:cluster-name": at.stack,
-                    "parallelcluster:node-type": "Compute",
-                    "parallelcluster:queue-name": queue["Name"],
-                    "parallelcluster:compute-resource-name": resource["Name"],
-                    "Name": "Compute",
-                }
-                launch(at, template, {**at.tags, **tags}, resource["MinCount"])
+                launch(at, template, {}, resource["MinCount"])  # no stack makes them, so none tags them
 
 
 def _is_for(data: dict[str, Any], cluster: str, queue: str, resource: str) -> bool:

@@ -6,12 +6,18 @@ from pathlib import Path
 from typing import Any
 
 from standin.census import census
+from standin.programs import StandInPrograms
 from standin.tool import StandInTool
 from standin.world import World
 from trainwright.aws.session import Account
-from trainwright.platforms.parallelcluster.apply.build import Build
-from trainwright.platforms.parallelcluster.apply.remove import Removal
-from trainwright.platforms.parallelcluster.apply.steps import Step, run
+from trainwright.platforms.apply.base import AwsPlatform, aws_platform
+from trainwright.platforms.apply.build import Build
+from trainwright.platforms.apply.remove import Removal
+from trainwright.platforms.apply.steps import Step, run
+from trainwright.platforms.eks.apply.build import EksBuild
+from trainwright.platforms.eks.apply.remove import EksRemoval
+from trainwright.platforms.parallelcluster.apply.build import ParallelClusterBuild
+from trainwright.platforms.parallelcluster.apply.remove import ParallelClusterRemoval
 from trainwright.platforms.plan.tree import ClusterPlan, make_plan
 from trainwright.spec.load import load
 
@@ -30,6 +36,43 @@ software: {os: ubuntu2204, containers: enroot}
 """
 
 
+BATCH = """
+name: cut
+platform: batch
+region: us-east-2
+zone: use2-az3
+queues:
+  - {name: train, instance: p5.48xlarge, count: {min: 1, max: 2}, capacity: {reservation: cr-0a1b2c3d4e5f67890}}
+  - {name: small, instance: g5.8xlarge, count: {min: 0, max: 4}}
+storage:
+  - {mount: /fsx, lustre: {capacity: 1.2TiB, throughput: 250}, bucket: "s3://the-data"}
+"""
+
+HYPERPOD = """
+name: cut
+platform: hyperpod
+region: us-east-2
+zone: use2-az3
+queues:
+  - {name: train, instance: p5.48xlarge, count: 2}
+storage:
+  - {mount: /fsx, lustre: {capacity: 1.2TiB, throughput: 250}, bucket: "s3://the-data"}
+head: {instance: m5.8xlarge, key: my-key}
+software: {containers: enroot}
+"""
+
+EKS = """
+name: cut
+platform: eks
+region: us-east-2
+zone: use2-az3
+queues:
+  - {name: train, instance: p5.48xlarge, count: {min: 1, max: 2}, capacity: {reservation: cr-0a1b2c3d4e5f67890}}
+storage:
+  - {mount: /fsx, lustre: {capacity: 1.2TiB, throughput: 250}, bucket: "s3://the-data"}
+kubernetes: {namespace: train}
+"""
+
 ACCOUNT = Account(REGION)  # its clients serve all tests of a process
 
 
@@ -38,10 +81,14 @@ class Cut(BaseException):
 
 
 class Cloud:
+    """One cluster of a platform. `tool` is the stand-in of pcluster, where that is the platform."""
+
     def __init__(self, world: World) -> None:
         self.world = world
         self.account = ACCOUNT
         self.plan: ClusterPlan | None = None
+        self.programs = StandInPrograms(world, REGION)
+        self.more_data: tuple[str, ...] = ()
         s3 = world.client("s3", REGION)
         s3.create_bucket(Bucket="the-data", CreateBucketConfiguration={"LocationConstraint": REGION})
         world.reserve("cr-0a1b2c3d4e5f67890", "p5.48xlarge", "use2-az3", 2, REGION)
@@ -52,18 +99,38 @@ class Cloud:
         self.plan = make_plan(load(path))
         return self.plan
 
+    def build(self, plan: ClusterPlan, **more: Any) -> Build:
+        if plan.spec.platform == "parallelcluster":
+            return ParallelClusterBuild(plan, self.account, StandInTool(self.account), **more)
+        if plan.spec.platform == "eks":
+            return EksBuild(plan, self.account, programs=self.programs, **more)
+        return self._platform(plan).build(plan, self.account, more.get("force", False), print)
+
+    def removal(self, plan: ClusterPlan) -> Removal:
+        if plan.spec.platform == "parallelcluster":
+            return ParallelClusterRemoval("cut", self.account, StandInTool(self.account))
+        if plan.spec.platform == "eks":
+            return EksRemoval("cut", self.account, programs=self.programs)
+        return self._platform(plan).removal("cut", self.account, print)
+
+    def _platform(self, plan: ClusterPlan) -> AwsPlatform:
+        platform = aws_platform(plan.spec.platform)
+        assert platform is not None
+        return platform
+
     def up(self, plan: ClusterPlan | None = None, **more: Any) -> list[Step]:
         wanted = plan or self.plan
         assert wanted is not None
-        build = Build(wanted, self.account, StandInTool(self.account), **more)
-        steps = build.steps()
+        steps = self.build(wanted, **more).steps()
         run(steps, lambda steps, step: None, self.world.clock)
         return steps
 
-    def down(self, data: bool = True) -> list[str]:
-        removal = Removal("cut", self.account, StandInTool(self.account))
+    def down(self, data: bool = True, force: bool = False) -> list[str]:
+        assert self.plan is not None
+        removal = self.removal(self.plan)
         existing = removal.existing()
-        steps, kept = removal.steps(existing, ["bucket", "lustre-fsx"] if data else [])
+        removal.require_idle(existing, force)
+        steps, kept = removal.steps(existing, ["bucket", "lustre-fsx", *self.more_data] if data else [])
         run(steps, lambda steps, step: None, self.world.clock)
         return kept
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from standin.tool import StandInTool
 from trainwright.aws.session import Account
-from trainwright.platforms.parallelcluster.apply.steps import BuildFailed
+from trainwright.platforms.apply.steps import BuildFailed
 
 
 def main() -> None:

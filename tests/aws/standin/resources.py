@@ -499,23 +499,3 @@ def recorded(kind: str, seconds: float = 10.0, **attributes: Callable[[str, Plac
         return physical, {key: value(physical, at) for key, value in attributes.items()}
 
     _register(kind, make, _nothing, seconds)
-
-
-recorded("AWS::RDS::DBSubnetGroup")
-recorded("AWS::RDS::DBClusterParameterGroup")
-
-
-def _database(props: dict[str, Any], at: Place) -> Made:
-    name = at.unique.lower()
-    host = f"{name}.cluster-abc.{at.region}.rds.amazonaws.com"
-    return name, {"Endpoint.Address": host, "Endpoint.Port": str(props.get("Port", 3306)), "props": dict(props)}
-
-
-def _delete_database(physical: str, props: dict[str, Any], at: Place) -> None:
-    if str(props.get("DeletionProtection", "false")).lower() == "true":
-        raise ValueError("Cannot delete protected Cluster, please disable deletion protection and try again.")
-
-
-_register("AWS::RDS::DBCluster", _database, _delete_database, seconds=300.0,
-          mutable=frozenset({"Tags", "DeletionProtection", "ServerlessV2ScalingConfiguration"}))  # fmt: skip
-recorded("AWS::RDS::DBInstance", seconds=400.0)

@@ -1,7 +1,7 @@
 """The stand-in as a process of its own, so that a command line can be killed against it and its state stays. Run as
 `python -m standin.server READY_FILE SCALE`; it takes a free port and writes it to the file, and ends with its input.
 
-Beside AWS it answers /standin/: faults (POST), reserve (POST), calls (GET), census (GET), head (POST)."""
+Beside AWS it answers /standin/: faults (POST), reserve (POST), calls (GET), census (GET), hold (POST)."""
 
 from __future__ import annotations
 
@@ -61,10 +61,30 @@ class Front:
             if what == "census":
                 self.world.tick()
                 return census(self.world, asked["region"])
+            if what == "program":
+                return self._program(asked)
+            if what == "kubernetes":  # the API that clusters of EKS name as theirs
+                self.world.kubernetes, self.world.authority = asked["endpoint"], asked["authority"]
+                return {}
+            if what == "hold":  # jobs of Batch run until they are terminated
+                self.world.hold_jobs = asked["on"]
+                return {}
             if what == "advance":
                 self.world.clock.sleep(asked["seconds"])
                 return {}
         raise KeyError(what)
+
+    def _program(self, asked: dict[str, Any]) -> dict[str, Any]:
+        """kubectl, helm or eksctl; the last one is asked again until its stack is made."""
+        from standin.programs import Result, StandInPrograms
+
+        if "stack" in asked:
+            ended = Result(world=self.world, region=asked["region"], stack=asked["stack"])
+        else:
+            self.world.faults.seen(asked["program"], asked["words"][0], self.world.clock.now())
+            here = StandInPrograms(self.world, asked["region"])
+            ended = here.call(asked["program"], asked["words"], asked["text"], asked["cluster"])
+        return {"status": ended.poll(), "out": ended.out, "err": ended.err, "stack": ended.stack}
 
 
 def _read(environ: dict[str, Any]) -> bytes:
@@ -118,7 +138,7 @@ def main() -> None:
         allow_ephemeral_disks()
         world = World(Clock(scale))
         install(world)
-        mock_aws().start()
+        mock_aws(config={"batch": {"use_docker": False}}).start()
         front = Front(world, DomainDispatcherApplication(create_backend_app))
 
         class Quiet(MotoRequestHandler):

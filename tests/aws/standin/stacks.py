@@ -8,9 +8,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from standin import cluster_resources  # noqa: F401  # adds its types
+from standin import cluster_resources, database_resources  # noqa: F401  # they add their types
+from standin.batch import Batch
 from standin.clock import Clock
+from standin.eks import Eks
 from standin.fsx import Fsx
+from standin.hyperpod import PodCluster
 from standin.resources import HANDLERS, Place
 from standin.template import Scope, TemplateError, parameters, parse, waves
 
@@ -83,7 +86,11 @@ class Region:
         self.name, self.clock, self.client, self.faults = name, clock, client, faults
         self.fsx = Fsx(clock, name, ACCOUNT, client)
         self.stacks: dict[str, Stack] = {}  # by id
+        self.launch_data: dict[str, dict[str, Any]] = {}  # of launch templates, by id
         self._moment = clock.now()
+        self.hyperpod: dict[str, PodCluster] = {}  # by name
+        self.eks = Eks()
+        self.batch = Batch(name, ACCOUNT, lambda: self._moment, clock.takes)
         self._zones: list[str] = []
 
     # Time
@@ -104,6 +111,7 @@ class Region:
                 stack.work = None
         self._moment = now
         self.fsx.tick()
+        self.batch.settle()
 
     def _begin(self, stack: Stack, work: Iterator[float]) -> None:
         stack.work, stack.wake = work, self.clock.now()

@@ -6,54 +6,80 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import yaml
+
 from trainwright.aws.session import Account
+from trainwright.platforms.apply.steps import BuildFailed
 from trainwright.platforms.parallelcluster.apply.cluster_steps import pcluster_bucket
-from trainwright.platforms.parallelcluster.apply.steps import BuildFailed
 
-LAUNCH = {
-    "ImageId": "ami-12c6146b",
-    "InstanceType": "m5.8xlarge",
-    "MetadataOptions": {"HttpTokens": "required"},
-    "NetworkInterfaces": [{"NetworkInterfaceId": {"Ref": "HeadNodeENI"}}],
-}
+IMAGE = "ami-12c6146b"
+IMDS = {"HttpTokens": "required"}
 
 
-def template(config: dict[str, Any]) -> dict[str, Any]:
+def template(name: str, config: dict[str, Any]) -> dict[str, Any]:
     head = config["HeadNode"]
     networking = head["Networking"]
-    card = {"SubnetId": networking["SubnetId"], "GroupSet": networking.get("AdditionalSecurityGroups", [])}
-    tags = [{"Key": "parallelcluster:node-type", "Value": "HeadNode"}]
-    cleanup = {
-        "Action": "DELETE_S3_ARTIFACTS",
-        "ResourcesS3Bucket": {"Ref": "ResourcesS3Bucket"},
-        "ArtifactS3RootDirectory": {"Ref": "ArtifactS3RootDirectory"},
-    }
-    return {
-        "Parameters": {
-            n: {"Type": "String"} for n in ("ResourcesS3Bucket", "ArtifactS3RootDirectory", "ConfigVersion")
+    groups = networking.get("AdditionalSecurityGroups", [])
+    card = {"SubnetId": networking["SubnetId"], "GroupSet": groups}
+    system = f"{config['Image']['Os']}, slurm, 3.16.1, x86_64"
+    artifacts = {n: {"Ref": n} for n in ("ResourcesS3Bucket", "ArtifactS3RootDirectory")}
+    resources = {
+        "Cleanup": _custom(Action="DELETE_S3_ARTIFACTS", **artifacts),
+        "HeadNodeENI": {"Type": "AWS::EC2::NetworkInterface", "Properties": card},
+        "HeadNodeLaunchTemplate": _launch_template(
+            {"NetworkInterfaceId": {"Ref": "HeadNodeENI"}}, head["InstanceType"],
+            _tags(name, config, "HeadNode", **{"parallelcluster:attributes": system}),
+            head.get("Ssh", {}).get("KeyName"),
+        ),
+        **_compute(name, config, groups),
+        "HeadNode": {
+            "Type": "AWS::EC2::Instance",
+            "Properties": {"LaunchTemplate": {"LaunchTemplateId": {"Ref": "HeadNodeLaunchTemplate"}}},
         },
-        "Resources": {
-            "Cleanup": {"Type": "AWS::CloudFormation::CustomResource", "Properties": cleanup},
-            "HeadNodeENI": {"Type": "AWS::EC2::NetworkInterface", "Properties": card},
-            "HeadNodeLaunchTemplate": {
-                "Type": "AWS::EC2::LaunchTemplate",
-                "Properties": {"LaunchTemplateData": {**LAUNCH, "InstanceType": head["InstanceType"]}},
-            },
-            "HeadNode": {
-                "Type": "AWS::EC2::Instance",
-                "Properties": {
-                    "LaunchTemplate": {"LaunchTemplateId": {"Ref": "HeadNodeLaunchTemplate"}},
-                    "Tags": tags,
-                },
-            },
-            "HeadNodeWaitConditionHandle": {"Type": "AWS::CloudFormation::WaitConditionHandle"},
-            "HeadNodeWaitCondition": {
-                "Type": "AWS::CloudFormation::WaitCondition",
-                "DependsOn": ["HeadNode"],
-                "Properties": {"Count": 1, "Timeout": "2100", "Version": {"Ref": "ConfigVersion"}},
-            },
+        "HeadNodeWaitConditionHandle": {"Type": "AWS::CloudFormation::WaitConditionHandle"},
+        "HeadNodeWaitCondition": {
+            "Type": "AWS::CloudFormation::WaitCondition",
+            "DependsOn": ["HeadNode"],
+            "Properties": {"Count": 1, "Timeout": "2100", "Version": {"Ref": "ConfigVersion"}},
         },
-    }
+    }  # fmt: skip
+    resources["HeadNode"]["DependsOn"] = [logical for logical in resources if logical.startswith("Compute")]
+    parameters = ("ResourcesS3Bucket", "ArtifactS3RootDirectory", "ConfigVersion")
+    return {"Parameters": {one: {"Type": "String"} for one in parameters}, "Resources": resources}
+
+
+def _compute(name: str, config: dict[str, Any], groups: list[str]) -> dict[str, Any]:
+    """A launch template for each kind of node, and what ends the nodes when the cluster is deleted."""
+    made = {"ComputeFleet": _custom(Action="TERMINATE_EC2_INSTANCES", StackName=name)}
+    for number, queue in enumerate(config["Scheduling"]["SlurmQueues"]):
+        card = {"SubnetId": queue["Networking"]["SubnetIds"][0], "Groups": groups}
+        for place, part in enumerate(queue["ComputeResources"]):
+            names = {"parallelcluster:queue-name": queue["Name"], "parallelcluster:compute-resource-name": part["Name"]}
+            instance = part.get("InstanceType") or part["Instances"][0]["InstanceType"]
+            made[f"ComputeTemplate{number}x{place}"] = _launch_template(
+                card, instance, _tags(name, config, "Compute", **names)
+            )
+    return made
+
+
+def _custom(**properties: Any) -> dict[str, Any]:
+    return {"Type": "AWS::CloudFormation::CustomResource", "Properties": properties}
+
+
+def _launch_template(
+    card: dict[str, Any], instance: str, tags: list[dict[str, str]], key: str | None = None
+) -> dict[str, Any]:
+    specifications = [{"ResourceType": kind, "Tags": tags} for kind in ("instance", "volume")]
+    data = {
+        "ImageId": IMAGE, "InstanceType": instance, "MetadataOptions": IMDS, "NetworkInterfaces": [card],
+        "TagSpecifications": specifications, **({"KeyName": key} if key else {}),
+    }  # fmt: skip
+    return {"Type": "AWS::EC2::LaunchTemplate", "Properties": {"LaunchTemplateData": data}}
+
+
+def _tags(cluster: str, config: dict[str, Any], kind: str, **more: str) -> list[dict[str, str]]:
+    own = {"parallelcluster:cluster-name": cluster, "parallelcluster:node-type": kind, "Name": kind, **more}
+    return [*config["Tags"], *({"Key": key, "Value": value} for key, value in own.items())]
 
 
 class StandInTool:
@@ -66,16 +92,17 @@ class StandInTool:
     def create(self, name: str, config: str) -> None:
         client = self.account.client("cloudformation")
         parameters = self._upload(name, config)
-        tags = [{"Key": "trainwright:cluster", "Value": name}, {"Key": "parallelcluster:version", "Value": "3.16.1"}]
+        own = {"parallelcluster:version": "3.16.1", "parallelcluster:cluster-name": name}
+        tags = [*yaml.safe_load(config)["Tags"], *({"Key": key, "Value": value} for key, value in own.items())]
         try:
-            client.create_stack(StackName=name, TemplateBody=_body(config), Parameters=parameters, Tags=tags)
+            client.create_stack(StackName=name, TemplateBody=_body(name, config), Parameters=parameters, Tags=tags)
         except client.exceptions.AlreadyExistsException as error:
             raise BuildFailed(f"cluster {name} already exists") from error
 
     def update(self, name: str, config: str) -> None:
         parameters = self._upload(name, config)
         self.account.client("cloudformation").update_stack(
-            StackName=name, TemplateBody=_body(config), Parameters=parameters
+            StackName=name, TemplateBody=_body(name, config), Parameters=parameters
         )
 
     def delete(self, name: str) -> None:
@@ -101,7 +128,5 @@ class StandInTool:
         return [{"ParameterKey": key, "ParameterValue": value} for key, value in values.items()]
 
 
-def _body(config: str) -> str:
-    import yaml
-
-    return json.dumps(template(yaml.safe_load(config)))
+def _body(name: str, config: str) -> str:
+    return json.dumps(template(name, yaml.safe_load(config)))

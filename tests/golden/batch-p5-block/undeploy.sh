@@ -1,7 +1,7 @@
 #!/bin/bash
 # Removes what deploy.sh of this plan made: its stacks in reverse order; a queue with jobs ends them. Written by
 # `trainwright plan`.
-# Stacks that hold data are kept unless they are named: ./undeploy.sh lustre-fsx
+# Stacks that hold data are kept unless they are named, and then their data is deleted: ./undeploy.sh lustre-fsx
 set -euo pipefail
 shopt -s inherit_errexit
 cd "$(dirname "$0")"
@@ -17,16 +17,60 @@ remove() {
   found=$("${aws[@]}" cloudformation list-stacks \
     --query "StackSummaries[?StackName=='$cluster-$1' && StackStatus!='DELETE_COMPLETE'].StackStatus")
   [ -n "$found" ] || return 0
+  data_of "$1"
   echo "deleting stack $cluster-$1" >&2
   "${aws[@]}" cloudformation delete-stack --stack-name "$cluster-$1"
   "${aws[@]}" cloudformation wait stack-delete-complete --stack-name "$cluster-$1"
 }
 
-# keep KEY: a stack that holds data is only removed by name; its file system, bucket or database outlives it even then.
+# data_of KEY: what must go before the stack can. A deleted stack leaves its file system, and a security group that a
+# file system uses cannot be deleted; a database is protected until its stack says otherwise.
+data_of() {
+  local id
+  case $1 in
+    lustre-* | openzfs-*)
+      id=$(output_of "$1" FileSystemId)
+      [ -n "$(state_of "$id")" ] || return 0
+      echo "deleting file system $id with every file on it" >&2
+      case $1 in
+        lustre-*) "${aws[@]}" fsx delete-file-system --file-system-id "$id" \
+          --lustre-configuration SkipFinalBackup=true > /dev/null ;;
+        *) "${aws[@]}" fsx delete-file-system --file-system-id "$id" --open-zfs-configuration \
+          SkipFinalBackup=true,Options=DELETE_CHILD_VOLUMES_AND_SNAPSHOTS > /dev/null ;;
+      esac
+      while [ -n "$(state_of "$id")" ]; do sleep 20; done
+      ;;
+    bucket)
+      id=$(output_of "$1" BucketName)
+      echo "left: s3://$id with its objects; it goes on costing by what is stored. To delete it: empty it with all" \
+        "versions in the console, then aws s3api delete-bucket --bucket $id" >&2
+      ;;
+    accounting)
+      "${aws[@]}" cloudformation update-stack --stack-name "$cluster-$1" --use-previous-template \
+        --capabilities CAPABILITY_IAM --parameters ParameterKey=Protect,ParameterValue=false \
+        ParameterKey=Vpc,UsePreviousValue=true ParameterKey=Subnets,UsePreviousValue=true > /dev/null
+      "${aws[@]}" cloudformation wait stack-update-complete --stack-name "$cluster-$1"
+      echo "left: the database's last snapshot and the secret with its password; both go on costing" >&2
+      ;;
+  esac
+}
+
+# output_of KEY NAME: an output of a stack.
+output_of() {
+  "${aws[@]}" cloudformation describe-stacks --stack-name "$cluster-$1" \
+    --query "Stacks[0].Outputs[?OutputKey=='$2'].OutputValue"
+}
+
+# state_of ID: the state of a file system; nothing where it is gone.
+state_of() {
+  "${aws[@]}" fsx describe-file-systems --query "FileSystems[?FileSystemId=='$1'].Lifecycle"
+}
+
+# keep KEY: a stack that holds data is only removed by name, and its data with it.
 keep() {
   case $named in
     *" $1 "*) remove "$1" ;;
-    *) echo "kept: $cluster-$1 (it holds data and goes on costing; ./undeploy.sh $1 removes it)" >&2; left=1 ;;
+    *) echo "kept: $cluster-$1 (it holds data and goes on costing; ./undeploy.sh $1 deletes it)" >&2; left=1 ;;
   esac
 }
 

@@ -45,6 +45,7 @@ stack() {
 stack network # the spec names no network
 stack bucket # boot scripts are fetched from it; there is room for data
 stack lustre-fsx # the file system at /fsx; it outlives the cluster
+stack directory # the users of the cluster, with their ssh keys
 
 # upload FILE SHA256 KEY: a file of this plan that nodes fetch, unchanged since it was planned.
 upload() {
@@ -58,8 +59,10 @@ upload runtime/requirements.txt 521b8ac3cfea2ef599471b342052a394058d1d5172c22660
 upload runtime/trainwright.zip 1776f86fee37b7c7fb70f4d0d3cb93be123676405e632e1e636d91a8935111d9 trainwright/p5-reservation-group/1776f86fee37b7c7/trainwright.zip
 upload runtime/uv.txt 836ac0c91c6cb60f6c1d36bde3bfd4a2c9c21b19c40f360b1fac8e838f613006 trainwright/p5-reservation-group/836ac0c91c6cb60f/uv.txt
 upload scripts/completions.sh 1483186b0ab758f0db5a3e73c33256c51200925fc4e72dfb36039f473e38a332 trainwright/p5-reservation-group/1483186b0ab758f0/completions.sh
+upload scripts/directory-ca.sh 9f83af69bd9af27e472c126ddc52178696949f81d8612cc0965593c3ab8e118e trainwright/p5-reservation-group/9f83af69bd9af27e/directory-ca.sh
+upload scripts/directory.sh fe1b73918d3ce9b49e7f4a2af94197734b570af35428c1591c6cc07a937a696e trainwright/p5-reservation-group/fe1b73918d3ce9b4/directory.sh
 upload scripts/enroot.sh 4af186c20f31091b58dc3baccf7bd44eba923b9d66432182a6850a0cde7d737e trainwright/p5-reservation-group/4af186c20f31091b/enroot.sh
-upload scripts/head.sh 7378f5595c6be57031350f89cf23e26c4f02762758c857b128874d11d72150a7 trainwright/p5-reservation-group/head/head.sh
+upload scripts/head.sh a6943cd18a354e133214e2703452a00848e38f5f87ddbd6e2d968cc11a2d85b3 trainwright/p5-reservation-group/head/head.sh
 upload scripts/lustre-efa.sh 1c411d7292448886ffbf6fcc4e24544c1cf74cc2761fdb5589c712ae9823b117 trainwright/p5-reservation-group/1c411d7292448886/lustre-efa.sh
 upload scripts/runtime.sh c400cf0dd8d812df4272f71da6cdabbd981c22c7c4b9e2d5e8f64eba34c15058 trainwright/p5-reservation-group/c400cf0dd8d812df/runtime.sh
 

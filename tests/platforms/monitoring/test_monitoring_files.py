@@ -83,19 +83,6 @@ def test_the_stack_has_the_same_rules() -> None:
     assert [yaml.safe_load(text) for text in kept] == [yaml.safe_load(text) for text in rule_files().values()]
 
 
-def test_hyperpod_gets_the_script_for_its_own_nodes(tmp_path: Path) -> None:
-    from trainwright.platforms.hyperpod.monitoring import monitoring_script
-    from trainwright.spec.model import Spec
-
-    queue = {"name": "train", "instance": "p5.48xlarge", "count": 2}
-    facts = {"name": "pod", "platform": "hyperpod", "region": "us-east-2", "queues": [queue], "monitoring": True}
-    script = monitoring_script(Spec.model_validate(facts))
-    assert "parallelcluster" not in script
-    path = tmp_path / "monitoring.sh"
-    path.write_text(script)
-    subprocess.run(["shellcheck", path], check=True)
-
-
 def test_an_eks_plan_with_monitoring_installs_all_of_it() -> None:
     from trainwright.platforms.plan.tree import make_plan
     from trainwright.spec.load import load

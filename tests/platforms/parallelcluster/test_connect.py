@@ -25,7 +25,7 @@ from trainwright.cli.main import cli
 from trainwright.platforms.local import life
 from trainwright.platforms.local.cluster import LocalCluster, LocalQueue
 from trainwright.platforms.local.daemons import missing_programs
-from trainwright.platforms.parallelcluster import platform, reach
+from trainwright.platforms.parallelcluster import reach
 from trainwright.platforms.parallelcluster.reach import Way, add_to_user_config, shell_command
 
 HEAD = HeadNode("far", "us-east-2", "i-0123456789abcdef0", "ubuntu2204", key="my-key")
@@ -132,8 +132,7 @@ def far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     assert "Server listening" in daemon.stderr.readline()
     monkeypatch.setenv("PATH", f"{folder / 'bin'}:{os.environ['PATH']}")
     monkeypatch.setattr(Way, "user", "root")  # there is no `ubuntu` on this machine
-    real = shutil.which
-    monkeypatch.setattr(platform.shutil, "which", lambda name: None if name == "sbatch" else real(name))
+    assert shutil.which("sbatch"), "this machine has a Slurm of its own, which is not the cluster's"
     (tmp_path / "trainwright.yaml").write_text(SPEC.replace("RUNS", str(folder / "runs")))
     monkeypatch.chdir(tmp_path)
     try:

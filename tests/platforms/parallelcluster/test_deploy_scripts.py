@@ -18,9 +18,17 @@ echo "aws $*" >> "$ACCOUNT/calls"
 shift 4
 case "$1 $2" in
   "sts get-caller-identity") echo 111122223333 ;;
-  "cloudformation deploy") touch "$ACCOUNT/stacks/$4" ;;
+  "cloudformation deploy")
+    touch "$ACCOUNT/stacks/$4"
+    case $4 in *-lustre-* | *-openzfs-*) echo AVAILABLE > "$ACCOUNT/fs-$4" ;; esac ;;
+  "fsx delete-file-system") echo DELETING > "$ACCOUNT/$4" ;;
+  "fsx describe-file-systems") # one that is being deleted is gone at the next look
+    for system in "$ACCOUNT"/fs-*; do
+      case $* in *"'$(basename "$system")'"*) cat "$system"; grep -q AVAILABLE "$system" || rm "$system" ;; esac
+    done ;;
   "cloudformation describe-stacks")
     case $* in
+      *FileSystemId*) echo "fs-$4" ;;
       *BucketName*) echo the-bucket ;;
       *-network*) printf 'Vpc\tvpc-1\nPublicSubnet\tsubnet-1\nPrivateSubnet\tsubnet-2\nSecurityGroup\tsg-1\n' ;;
       *-bucket*) printf 'BucketName\tthe-bucket\n' ;;
@@ -29,7 +37,10 @@ case "$1 $2" in
     esac ;;
   "cloudformation list-stacks")
     for stack in "$ACCOUNT"/stacks/*; do case $* in *"'$(basename "$stack")'"*) echo CREATE_COMPLETE ;; esac; done ;;
-  "cloudformation delete-stack") rm "$ACCOUNT/stacks/$4" ;;
+  "cloudformation delete-stack")
+    # CloudFormation cannot delete the security group of a file system that is still there.
+    [ ! -e "$ACCOUNT/fs-$4" ] || { echo "resource sg-1 has a dependent object" >&2; exit 1; }
+    rm "$ACCOUNT/stacks/$4" ;;
 esac
 """
 PCLUSTER = r"""#!/bin/bash
@@ -103,9 +114,11 @@ def test_it_undoes_what_it_made_and_keeps_data_unless_named(plan: Path) -> None:
     assert not (plan.parent / "account" / "cluster").exists()
     assert "p5-reservation-lustre-fsx" in stacks(plan)
     assert "p5-reservation-network" in stacks(plan)
-    assert "./undeploy.sh lustre-fsx removes it" in done.stderr
+    assert "./undeploy.sh lustre-fsx deletes it" in done.stderr
     done = run(plan, "undeploy.sh", "lustre-fsx", "openzfs-home", "bucket")
     assert (done.returncode, stacks(plan)) == (0, set()), done.stderr
+    assert not list((plan.parent / "account").glob("fs-*")), "a stack cannot go before its file system"
+    assert "left: s3://the-bucket with its objects" in done.stderr
 
 
 @pytest.mark.parametrize("script", ["deploy.sh", "undeploy.sh"])

@@ -234,10 +234,9 @@ def test_a_second_zone_is_chosen_by_id_and_must_be_named_beside_a_name(plan_of: 
     assert dict(plan.stacks[0].parameters) == {"ZoneStyle": "id", "Zone1": "use2-az3", "Zone2": "use2-az1"}
 
 
-@pytest.mark.parametrize("platform", ["hyperpod", "hyperpod-eks"])
-def test_platforms_that_are_not_planned_say_so(plan_of: Any, platform: str) -> None:
-    with pytest.raises(UserError, match=f"platform {platform} yet") as caught:
-        plan_of(BASE, f"platform={platform}")
+def test_platforms_that_are_not_planned_say_so(plan_of: Any) -> None:
+    with pytest.raises(UserError, match="platform slurm yet") as caught:
+        plan_of("name: c\nplatform: slurm\nqueues: [{name: q}]\n")
     assert "parallelcluster" in caught.value.fix
 
 

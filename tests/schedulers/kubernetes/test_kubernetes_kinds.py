@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shlex
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +22,9 @@ from kubeflow_trainer_api.models.trainer_v1alpha1_train_job import TrainerV1alph
 from trainwright.catalog.environment import EnvVar
 from trainwright.errors import UserError
 from trainwright.schedulers.base import Launch
+from trainwright.schedulers.kubernetes.kinds import node_number
 from trainwright.schedulers.kubernetes.pod import LONGEST, PodSettings, object_name
+from trainwright.schedulers.kubernetes.ray import ray_state
 from trainwright.schedulers.kubernetes.scheduler import KubernetesScheduler
 
 GROUNDS = PodSettings(
@@ -66,12 +70,14 @@ def with_quantities(document: Any) -> Any:
     return {
         key: {name: Quantity(text) for name, text in value.items()}
         if key in ("requests", "limits")
+        else Quantity(value)
+        if key == "sizeLimit"
         else with_quantities(value)
         for key, value in document.items()
     }
 
 
-@pytest.mark.parametrize("kind", ["pytorchjob", "jobset", "mpijob"])
+@pytest.mark.parametrize("kind", ["pytorchjob", "jobset", "mpijob", "rayjob"])
 def test_every_pod_passes_the_kubernetes_schema(kind: str) -> None:
     found = pods(manifest(kind))
     assert found
@@ -103,7 +109,7 @@ def test_the_training_operator_accepts_pytorchjob_and_mpijob() -> None:
     assert set(policy) <= set(models.KubeflowOrgV1RunPolicy.attribute_map.values())
 
 
-@pytest.mark.parametrize("kind", ["pytorchjob", "jobset", "trainjob", "mpijob"])
+@pytest.mark.parametrize("kind", ["pytorchjob", "jobset", "trainjob", "mpijob", "rayjob"])
 def test_nothing_the_job_says_is_lost(kind: str) -> None:
     text = KubernetesScheduler(GROUNDS, kind).render(LAUNCH).text
     for said in ("example.com/train:1.2", "vpc.amazonaws.com/efa", "hugepages-2Mi", "fsx-claim", "/fsx", "hugging-face",
@@ -113,6 +119,7 @@ def test_nothing_the_job_says_is_lost(kind: str) -> None:
     limits = [
         pod["containers"][0]["resources"]["limits"] for pod in pods(document) if "resources" in pod["containers"][0]
     ]
+    limits = [one for one in limits if "nvidia.com/gpu" in one]  # a Ray cluster has a head and a submitter beside
     limits += [document["spec"]["trainer"]["resourcesPerNode"]["limits"]] if kind == "trainjob" else []
     assert {(one["nvidia.com/gpu"], one["vpc.amazonaws.com/efa"]) for one in limits} == {("8", "32")}
 
@@ -178,7 +185,7 @@ def test_a_rank_under_mpi_learns_its_place() -> None:
     )
 
 
-@pytest.mark.parametrize("kind", ["pytorchjob", "jobset", "trainjob", "mpijob"])
+@pytest.mark.parametrize("kind", ["pytorchjob", "jobset", "trainjob", "mpijob", "rayjob"])
 def test_a_job_waits_in_the_kueue_of_the_cluster(kind: str) -> None:
     made = manifest(kind, settings=replace(GROUNDS, kueue="team-a"))
     assert made["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "team-a"
@@ -190,3 +197,49 @@ def test_all_pods_start_or_none_where_the_operator_has_a_gang_scheduler(kind: st
     policy = manifest(kind, settings=replace(GROUNDS, gang="volcano"))["spec"]["runPolicy"]
     assert policy["schedulingPolicy"] == {"minAvailable": pods}
     assert "schedulingPolicy" not in manifest(kind)["spec"]["runPolicy"]
+
+
+@pytest.mark.parametrize(
+    ("pod", "number"),
+    [
+        ("run-master-0", 0), ("run-worker-0", 1), ("run-worker-10", 11), ("run-node-0-3-x7k2p", 3),
+        ("run-raycluster-abcde-head-x2", None), ("run", None),
+    ],
+)  # fmt: skip
+def test_a_pods_name_says_which_node_it_is(pod: str, number: int | None) -> None:
+    assert node_number(pod) == number
+
+
+def test_a_rayjob_has_one_worker_per_node_and_a_driver_that_survives_every_shell() -> None:
+    spec = manifest("rayjob")["spec"]
+    [workers] = spec["rayClusterSpec"]["workerGroupSpecs"]
+    assert workers["replicas"] == workers["minReplicas"] == workers["maxReplicas"] == 4
+    assert "command" not in workers["template"]["spec"]["containers"][0], "KubeRay starts Ray in it"
+    head = spec["rayClusterSpec"]["headGroupSpec"]
+    assert head["rayStartParams"]["num-cpus"] == "0", "no rank runs on the head"
+    env = {one["name"]: one.get("value", "") for one in head["template"]["spec"]["containers"][0]["env"]}
+    # What Kubernetes leaves of a variable, and what `ray job submit` leaves of an entrypoint.
+    job = json.loads(env["TRAINWRIGHT_RAY_JOB"].replace("$$(", "$("))
+    assert (job["nodes"], job["gpus"]) == (4, 8)
+    assert "--node-rank=$(NODE_RANK)" in job["command"]
+    assert subprocess.list2cmdline(shlex.split(spec["entrypoint"])) == spec["entrypoint"]
+    show = "class Ray: pass\nprint(__name__)\n"
+    here = {"PATH": os.environ["PATH"], "TRAINWRIGHT_RAY_DRIVER": show}
+    done = subprocess.run(["bash", "-c", spec["entrypoint"]], env=here, capture_output=True, text=True, check=True)
+    assert done.stdout == "__main__\n"
+    compile(env["TRAINWRIGHT_RAY_DRIVER"].replace("$$(", "$("), "driver", "exec")
+
+
+@pytest.mark.parametrize(
+    ("status", "state"),
+    [
+        ({}, "pending"), ({"jobDeploymentStatus": "Initializing"}, "pending"),
+        ({"jobDeploymentStatus": "Running", "jobStatus": "RUNNING"}, "running"),
+        ({"jobDeploymentStatus": "Complete", "jobStatus": "SUCCEEDED"}, "completed"),
+        ({"jobDeploymentStatus": "Complete", "jobStatus": "STOPPED"}, "failed"),
+        ({"jobDeploymentStatus": "Failed", "jobStatus": "FAILED"}, "failed"),
+        ({"jobDeploymentStatus": "SomethingNew"}, "unknown"),
+    ],
+)  # fmt: skip
+def test_the_state_of_a_rayjob_in_our_words(status: dict[str, str], state: str) -> None:
+    assert ray_state(status)[0] == state

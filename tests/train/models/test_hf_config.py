@@ -25,6 +25,10 @@ LLAMA3_ROPE = {
     "original_max_position_embeddings": 64, "rope_theta": 5e5,
 }  # fmt: skip
 LINEAR_ROPE = {"rope_type": "linear", "factor": 4.0, "rope_theta": 1e4}
+GPT_OSS_ROPE = {
+    "rope_type": "yarn", "factor": 5.0, "beta_fast": 8.0, "beta_slow": 1.0, "truncate": False, "rope_theta": 1.5e4,
+    "original_max_position_embeddings": 32,
+}  # fmt: skip
 ROPES = [{"rope_type": "default", "rope_theta": 1e4}, LINEAR_ROPE, LLAMA3_ROPE]
 
 
@@ -58,14 +62,16 @@ def odd_shape(kind: str, seed: int) -> dict:
               "rope_parameters": dice.choice(ROPES)}  # fmt: skip
     if kind not in ("qwen2", "olmo2", "phi3", "deepseek_v2", "deepseek_v3"):
         config["head_dim"] = 2 * dice.randint(3, 9)
-    if kind in ("llama", "qwen3", "qwen3_moe", "olmo2", "gemma2", "gemma3_text"):
+    if kind in ("llama", "qwen3", "qwen3_moe", "olmo2", "gemma2", "gemma3_text", "gpt_oss"):
         config["attention_bias"] = dice.random() < 0.5
     if kind == "llama":
         config["mlp_bias"] = dice.random() < 0.5
     if kind in ("mistral", "mixtral"):
         config["sliding_window"] = dice.choice([None, 7])
-    if kind == "mixtral" or "_moe" in kind or "deepseek" in kind:
+    if kind in ("mixtral", "gpt_oss") or "_moe" in kind or "deepseek" in kind:
         config |= odd_experts(kind, dice, layers, heads)
+    if kind == "gpt_oss":
+        config |= {"sliding_window": 7, "rope_parameters": dice.choice([*ROPES, GPT_OSS_ROPE])}
     if kind.startswith("gemma"):
         config |= {"query_pre_attn_scalar": dice.randint(5, 40), "sliding_window": 7,
                    "attn_logit_softcapping": dice.choice([None, 2.0]) if kind == "gemma2" else None,
@@ -89,7 +95,7 @@ def odd_share(dice: random.Random, width: int) -> float:
 def odd_experts(kind: str, dice: random.Random, layers: int, heads: int) -> dict:
     experts = dice.randint(2, 9)
     few = {"num_experts_per_tok": dice.randint(1, experts)}
-    if kind == "mixtral":
+    if kind in ("mixtral", "gpt_oss"):
         return {**few, "num_local_experts": experts}
     wide = {"moe_intermediate_size": dice.randint(9, 40)}
     if kind == "qwen3_moe":

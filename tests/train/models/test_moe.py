@@ -15,7 +15,13 @@ from trainwright.train.models.shape import lookup
 from trainwright.train.parallel.expert import BIAS_STEP
 from trainwright.train.parallel.plan import ParallelPlan
 
-CURVES = ["mixtral-8x7b-debug", "qwen3-30b-a3b-debug", "deepseek-v2-lite-debug", "deepseek-v3-debug"]
+CURVES = [
+    "mixtral-8x7b-debug",
+    "qwen3-30b-a3b-debug",
+    "deepseek-v2-lite-debug",
+    "deepseek-v3-debug",
+    "gpt-oss-20b-debug",
+]
 STEPS, LR = 8, 5e-4
 
 
@@ -39,7 +45,7 @@ class Judge:
         groups = [{"params": matrices, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}]
         self.optimizer = torch.optim.AdamW(groups, lr=LR, betas=(0.9, 0.95), eps=1e-8)
         self.routed: list[tuple[torch.Tensor, torch.Tensor]] = []
-        self.routers = [m for name, m in self.model.named_modules() if name.endswith(".mlp.gate")]
+        self.routers = [m for name, m in self.model.named_modules() if name.endswith((".mlp.gate", ".mlp.router"))]
         for router in self.routers:
             router.register_forward_hook(lambda _m, _x, out: self.routed.append((out[0], out[2])))
 

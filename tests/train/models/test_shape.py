@@ -53,6 +53,8 @@ PUBLISHED_BILLIONS = {
     "deepseek-v2-lite": 15.706,
     "deepseek-v3": 671.03,
     "kimi-k2": 1026.4,
+    "gpt-oss-20b": 20.91,
+    "gpt-oss-120b": 116.83,
     "falcon-7b": 6.92,
     "falcon-40b": 41.30,
     "mpt-7b": 6.649,

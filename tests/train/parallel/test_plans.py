@@ -14,10 +14,11 @@ worlds = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(worlds)
 
 LLAMA, GPT, MPT = "llama3.1-8b-debug", "gpt2-124m-debug", "mpt-7b-debug"
-MIXTRAL, DEEPSEEK = "mixtral-8x7b-debug", "deepseek-v3-debug"
+MIXTRAL, DEEPSEEK, GPT_OSS = "mixtral-8x7b-debug", "deepseek-v3-debug", "gpt-oss-20b-debug"
 OTHERS = (
     "qwen2.5-0.5b-debug", "gemma2-2b-debug", "gemma3-4b-debug", "olmo-2-7b-debug", "phi-3-medium-debug",
     "pythia-1.4b-debug", "qwen3-30b-a3b-debug", "deepseek-v2-lite-debug", "deepseek-v3-debug",
+    "gpt-oss-20b-debug",
 )  # fmt: skip
 TWO = ["replicate=2", "shard=2", "tensor=2", "context=2", "pipeline=2", "pipeline=2,virtual=2"]
 FOUR = [
@@ -76,7 +77,10 @@ def test_plans_of_two_with_experts(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.shows("plans")
-@pytest.mark.parametrize(("model", "plans"), [(MIXTRAL, EXPERTS_FOUR), (DEEPSEEK, ["shard=2,tp=2,ep=2"])])
+@pytest.mark.parametrize(
+    ("model", "plans"),
+    [(MIXTRAL, EXPERTS_FOUR), (DEEPSEEK, ["shard=2,tp=2,ep=2"]), (GPT_OSS, ["shard=2,tp=2,ep=2", "shard=4,ep=2"])],
+)
 def test_plans_of_four_with_experts(model, plans, tmp_path):
     check(4, [{"model": model, "plan": plan, "documents": True, "steps": 5} for plan in plans], tmp_path)
 
@@ -138,6 +142,14 @@ def test_checkpoints_move_between_plans_of_four(tmp_path):
 def test_options_under_plans(tmp_path):
     cases = [
         {"model": LLAMA, "plan": "shard=2", "options": {"offload_optimizer": True}},
+        {"model": LLAMA, "plan": "shard=2", "options": {"optimizer": "muon"}, "steps": 5},
+        {"model": LLAMA, "plan": "tp=2", "options": {"optimizer": "muon"}, "steps": 5},
+        {"model": MIXTRAL, "plan": "shard=2,ep=2", "options": {"optimizer": "muon"}, "steps": 5},
+        {"model": LLAMA, "plan": "pp=2", "options": {"optimizer": "adamw8bit"}, "steps": 5},
+        *(
+            {"model": model, "plan": "cp=2", "options": {"context": "all-to-all"}, "steps": 5, "documents": True}
+            for model in (LLAMA, MPT, GPT_OSS, DEEPSEEK)
+        ),
         {"model": LLAMA, "plan": "tensor=2", "options": {"recompute": "full"}},
         {"model": LLAMA, "plan": "pipeline=2", "options": {"recompute": "selective"}},
         {"model": LLAMA, "plan": "context=2", "options": {"recompute": "full"}},

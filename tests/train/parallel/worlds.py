@@ -18,6 +18,7 @@ from torch.distributed.checkpoint import load, save
 from trainwright.train.data.batch import IGNORED, Batch
 from trainwright.train.engine import Engine, EngineOptions
 from trainwright.train.models.shape import lookup
+from trainwright.train.optimizer import AdamWOptions
 from trainwright.train.parallel.plan import ParallelPlan
 
 STEPS, SAMPLES, LENGTH, MICROBATCHES = 20, 4, 32, 2
@@ -52,7 +53,10 @@ def microbatches(batch: Batch, rank: int, world: int) -> list[Batch]:
 def build(case: dict, plan: str, seed: int = 7) -> Engine:
     shape, parsed = replace(lookup(case["model"]), vocab=VOCABULARY), ParallelPlan.parse(plan)
     parsed.check(shape, parsed.world, LENGTH, SAMPLES)
-    return Engine(shape, parsed, EngineOptions(seed=seed, max_norm=1.0, **case.get("options", {})), "cpu")
+    options = {**case.get("options", {})}
+    if "optimizer" in options:
+        options["optimizer"] = AdamWOptions(options["optimizer"])
+    return Engine(shape, parsed, EngineOptions(seed=seed, max_norm=1.0, **options), "cpu")
 
 
 def steps(engine: Engine, case: dict, span: range) -> dict:

@@ -12,7 +12,7 @@ from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.tables import edit_to
 from trainwright.spec.source import Node
 
-_MAX_GROUPS = 20
+_MAX_GROUPS = 100
 _BUCKET = re.compile(r"s3://([^/]+)")
 _LUSTRE_NAME = re.compile(r"fs-[0-9a-f]{8,17}\.fsx\.[a-z0-9-]+\.amazonaws\.com(\.cn)?")
 
@@ -24,7 +24,7 @@ def hyperpod_files_agree(file: File) -> Iterator[Problem]:
     Groups that the provisioning parameters name exist in the cluster configuration, and the controller is not a worker;
     the Lustre DNS name and mount name are given both or not at all; lifecycle scripts are in a bucket whose name starts
     with `sagemaker-`; instance types start with `ml.`; ThreadsPerCore is 1 or 2, NodeRecovery Automatic or None; at
-    most 20 groups.
+    most 100 groups.
 
     Why: the cluster is created, the lifecycle scripts fail on every node, and everything is rolled back half an hour
     later.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from ipaddress import ip_network
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ from trainwright.catalog.capabilities import platforms
 from trainwright.catalog.instances import find_instance, instance
 from trainwright.catalog.offerings import zones_of
 from trainwright.catalog.regions import find_region, region, zone_kind
+from trainwright.check.hyperpod_schema import hyperpod_types
 from trainwright.check.model import CheckedSpec, File
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.errors import UserError
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
 
 TWO_ZONES = 2  # of a database, and of the control plane of EKS
 MOST_LOCAL_NODES = 1000
+HYPERPOD = ("hyperpod", "hyperpod-eks")
+CONTROLLER, SYSTEM = "controller", "system"  # groups of a plan's own
+GROUP_NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9])*")
 FIRST_CARD_WITHOUT_EFA = ("p6-b300.", "p6e-gb200.")
 WITHOUT_STOCK_IMAGE = ("rocky8", "rocky9")
 DOCKER_SYSTEMS = ("ubuntu2204", "ubuntu2404", "alinux2023")
@@ -64,7 +69,8 @@ def _on_aws(spec: CheckedSpec, index: int, queue: Queue) -> Iterator[Problem]:
     machine, kind = find_instance(queue.instance), queue.capacity.kind
     if machine is not None and kind == "spot" and "spot" not in machine.capacity:
         yield at(spec, *here, "capacity", what=f"{machine.name} is not sold as spot", fix="remove `capacity`")
-    if queue.capacity.reservations and spec.full.platform != "parallelcluster":
+    by_karpenter = spec.full.platform == "eks" and queue.provisioner == "karpenter"  # it takes a list as it is
+    if queue.capacity.reservations and spec.full.platform != "parallelcluster" and not by_karpenter:
         what = f"platform {spec.full.platform} makes no group of reservations; ParallelCluster's `up` does"
         yield at(spec, *here, "capacity", what=what, fix="make a resource group and name its ARN: {group: arn:…}")
     if kind == "block" and queue.placement not in (None, False):
@@ -78,6 +84,32 @@ def _on_aws(spec: CheckedSpec, index: int, queue: Queue) -> Iterator[Problem]:
         yield at(
             spec, *here, "capacity", what="Batch runs no job of several nodes on spot capacity", fix="remove `capacity`"
         )
+    yield from _on_hyperpod(spec, index, queue) if spec.full.platform in HYPERPOD else ()
+    if kind == "plan" and spec.full.platform not in HYPERPOD:
+        yield at(
+            spec, *here, "capacity", what="a training plan is SageMaker's: only HyperPod takes nodes from it",
+            fix="use platform hyperpod or hyperpod-eks, or another capacity",
+        )  # fmt: skip
+
+
+def _on_hyperpod(spec: CheckedSpec, index: int, queue: Queue) -> Iterator[Problem]:
+    here, machine = ("queues", index), find_instance(queue.instance or "")
+    if queue.capacity.kind in ("reservation", "block", "group"):
+        yield at(
+            spec, *here, "capacity", what="HyperPod takes no capacity reservation of EC2",
+            fix="buy a SageMaker training plan and name it: `capacity: {plan: arn:…}`",
+        )  # fmt: skip
+    if machine is not None and f"ml.{machine.name}" not in hyperpod_types():
+        yield at(
+            spec, *here, "instance", what=f"HyperPod does not offer {machine.name}",
+            fix="`trainwright catalog list` names instance types; HyperPod has most with accelerators",
+        )  # fmt: skip
+    if not GROUP_NAME.fullmatch(queue.name):
+        fix = "name the queue with letters, digits and hyphens"
+        yield at(spec, *here, "name", what=f"{queue.name!r} is no name of an instance group", fix=fix)
+    if queue.name in (CONTROLLER, SYSTEM):
+        what = f"the plan has an instance group `{queue.name}` of its own"
+        yield at(spec, *here, "name", what=what, fix="name the queue something else")
     if spec.full.platform == "hyperpod" and not queue.exclusive and machine is not None and machine.gpus:
         yield at(
             spec, *here, "exclusive", what="HyperPod's Slurm does not count GPUs, so two jobs cannot share a node",
@@ -92,11 +124,34 @@ def _on_eks(spec: CheckedSpec, index: int, queue: Queue) -> Iterator[Problem]:
             spec, "queues", index, "name", what="the plan has a node group `system` of its own, for controllers",
             fix="name the queue something else",
         )  # fmt: skip
-    if machine is not None and queue.efa is not False and machine.name.startswith(FIRST_CARD_WITHOUT_EFA):
+    yield from _provisioner(spec, index, queue)
+    by_eksctl = queue.provisioner != "karpenter"
+    if machine and by_eksctl and queue.efa is not False and machine.name.startswith(FIRST_CARD_WITHOUT_EFA):
         yield at(
             spec, "queues", index, "instance",
             what=f"eksctl asks for EFA on every network card, and the first of {machine.name} has none: no node starts",
-            fix="use parallelcluster or hyperpod for this type, or set `efa: false`",
+            fix="use `provisioner: karpenter`, parallelcluster or hyperpod for this type, or set `efa: false`",
+        )  # fmt: skip
+
+
+def _provisioner(spec: CheckedSpec, index: int, queue: Queue) -> Iterator[Problem]:
+    """What Karpenter and self-managed node groups cannot do."""
+    here, capacity = ("queues", index), queue.capacity
+    if queue.provisioner == "karpenter" and queue.count is not None and queue.count.min:
+        yield at(
+            spec, *here, "count", what=f"Karpenter keeps no node up without a job, the queue wants {queue.count.min}",
+            fix=f"write `count: {{min: 0, max: {queue.count.max}}}`, or `provisioner: managed`",
+        )  # fmt: skip
+    if queue.provisioner == "karpenter" and capacity.kind == "group" and not capacity.reservations:
+        yield at(
+            spec, *here, "capacity", what="Karpenter takes reservations by their ids, not a group's ARN",
+            fix="list them: `capacity: {group: [cr-…, cr-…]}`, or `provisioner: managed`",
+        )  # fmt: skip
+    if queue.provisioner == "self-managed" and queue.efa is not False and capacity.kind not in ("on-demand", "spot"):
+        yield at(
+            spec, *here, "provisioner",
+            what="eksctl puts a self-managed group with EFA into a new placement group, where no capacity is reserved",
+            fix="use `provisioner: managed`",
         )  # fmt: skip
 
 
@@ -128,10 +183,14 @@ def network_is_complete(file: File) -> Iterator[Problem]:
             yield from _region(spec)
             yield from _existing(spec)
             yield from _zones(spec)
-        if spec.full.platform == "eks":
+        if spec.full.platform in ("eks", "hyperpod-eks"):
             yield from _eks_network(spec)
         if spec.full.platform == "batch":
             yield from _batch_storage(spec)
+        if spec.full.platform == "hyperpod":
+            yield from _hyperpod_storage(spec)
+        if spec.full.platform in ("batch", *HYPERPOD):
+            yield from _named_group(spec)
 
 
 def _eks_network(spec: CheckedSpec) -> Iterator[Problem]:
@@ -154,12 +213,6 @@ def _batch_storage(spec: CheckedSpec) -> Iterator[Problem]:
     lustre = [index for index, item in enumerate(spec.full.storage) if item.lustre is not None]
     for index in lustre[1:]:
         yield at(spec, "storage", index, what="nodes of a Batch plan mount one Lustre file system", fix="keep one")
-    given = spec.full.network
-    if given.private_subnet is not None and given.security_group is None:
-        yield at(
-            spec, "network", "private_subnet", what="the launch template of a Batch queue names a security group",
-            fix="add `security_group: sg-…`, one that allows all traffic to and from itself",
-        )  # fmt: skip
     for index in lustre[:1]:
         item = spec.full.storage[index].lustre
         if item is not None and item.id is not None:
@@ -167,6 +220,28 @@ def _batch_storage(spec: CheckedSpec) -> Iterator[Problem]:
                 spec, "storage", index, "lustre", what="nodes mount an existing file system by names only AWS knows",
                 fix="let the plan create it, or mount it in an image of your own and leave it out",
             )  # fmt: skip
+
+
+def _hyperpod_storage(spec: CheckedSpec) -> Iterator[Problem]:
+    for index, item in enumerate(spec.full.storage):
+        if item.efs is not None and item.efs.id is None:
+            yield at(
+                spec,
+                "storage",
+                index,
+                "efs",
+                what="a HyperPod plan makes no EFS file system",
+                fix="name one: `id: fs-…`",
+            )
+
+
+def _named_group(spec: CheckedSpec) -> Iterator[Problem]:
+    given = spec.full.network
+    if given.private_subnet is not None and given.security_group is None:
+        yield at(
+            spec, "network", "private_subnet", what="the nodes need a security group, and the network names none",
+            fix="add `security_group: sg-…`, one that allows all traffic to and from itself",
+        )  # fmt: skip
 
 
 def _region(spec: CheckedSpec) -> Iterator[Problem]:
@@ -218,7 +293,7 @@ def creates_database(spec: CheckedSpec) -> bool:
 
 def _two_zones(spec: CheckedSpec) -> str:
     """Why the network needs two zones, in brackets; empty where one will do."""
-    if spec.full.platform == "eks":
+    if spec.full.platform in ("eks", "hyperpod-eks"):
         return " (the control plane of EKS stands in two)"
     return " (a database stands in two)" if creates_database(spec) else ""
 

@@ -7,9 +7,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from trainwright.platforms.eks.karpenter import chart_values as karpenter_values
+from trainwright.platforms.eks.karpenter import karpenter_queues
 from trainwright.platforms.monitoring.kubernetes import chart_values
 from trainwright.platforms.setting import Setting
 from trainwright.schedulers.kubernetes.pod import GPU_TOLERATION
+
+IN_HYPERPODS_CHART = {"gpu", "efa", "pytorchjob", "mpijob"}  # device plugins and operators that it installs itself
 
 
 @cache
@@ -24,7 +28,9 @@ def needs(setting: Setting) -> set[str]:
     words = {"always", spec.kubernetes.kind, *(job.kind for job in spec.jobs if job.kind)}
     words |= {"monitoring"} if spec.monitoring else set()
     words |= {"gpu"} if any(machine.is_gpu for machine in machines) else set()
-    return words | ({"efa"} if any(queue.efa for queue in spec.queues) else set())
+    words |= {"efa"} if any(queue.efa for queue in spec.queues) else set()
+    words |= {"karpenter"} if karpenter_queues(spec) else set()
+    return (words - IN_HYPERPODS_CHART) | {"hyperpod"} if spec.platform == "hyperpod-eks" else words
 
 
 def charts(setting: Setting) -> list[dict[str, Any]]:
@@ -48,6 +54,24 @@ def _values(chart: str, setting: Setting) -> dict[str, Any]:
             "tolerations": [GPU_TOLERATION, {"key": "CriticalAddonsOnly", "operator": "Exists"}],
             "supportedInstanceLabels": {"keys": ["node.kubernetes.io/instance-type"], "values": types},
         }
+    if chart == "hyperpod-dependencies":
+        return _hyperpod(setting)
+    if chart == "karpenter":
+        return karpenter_values(setting.spec)
     if chart == "kube-prometheus-stack" and setting.spec.monitoring:
         return chart_values(setting.spec.name, setting.spec.monitoring)
     return {}
+
+
+def _hyperpod(setting: Setting) -> dict[str, Any]:
+    """Of HyperPod's own chart: the operators that jobs need, and EFA on the types of the spec."""
+    spec = setting.spec
+    kinds = {spec.kubernetes.kind, *(job.kind for job in spec.jobs if job.kind)}
+    types = sorted({f"ml.{setting.queue_instance(queue).name}" for queue in spec.queues if queue.efa})
+    return {
+        "global": {"region": spec.region},
+        "trainingOperators": {"enabled": "pytorchjob" in kinds},
+        "mpi-operator": {"enabled": "mpijob" in kinds},
+        "kuberay": {"enabled": False},
+        **({"aws-efa-k8s-device-plugin": {"supportedInstanceLabels": {"values": types}}} if types else {}),
+    }

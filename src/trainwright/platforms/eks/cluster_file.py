@@ -7,6 +7,7 @@ from typing import Any
 from trainwright.catalog.versions import version_set
 from trainwright.platforms.annotated import Why
 from trainwright.platforms.containers import service_account
+from trainwright.platforms.eks.karpenter import access_entry, karpenter_stack, pod_identity
 from trainwright.platforms.eks.nodegroups import node_group, system_group
 from trainwright.platforms.setting import Setting
 from trainwright.platforms.wiring import Ids
@@ -19,17 +20,21 @@ def cluster_file(setting: Setting, ids: Ids, control_plane: tuple[str, ...]) -> 
     spec = setting.spec
     tags = {**spec.tags, "trainwright:cluster": spec.name}
     version = str(version_set("default").kubernetes)
+    karpenter = karpenter_stack(spec)
+    entries = {"accessEntries": [access_entry(karpenter)]} if karpenter else {}
+    of_karpenter = [pod_identity(karpenter)] if karpenter else []
     return {
         "apiVersion": "eksctl.io/v1alpha5",
         "kind": "ClusterConfig",
         "metadata": {"name": spec.name, "region": spec.region, "version": Why(version, _WHY_VERSION), "tags": tags},
         "upgradePolicy": Why({"supportType": "STANDARD"}, "no paid extended support without a decision"),
-        "accessConfig": {"authenticationMode": "API_AND_CONFIG_MAP"},
+        "accessConfig": {"authenticationMode": "API_AND_CONFIG_MAP", **entries},
         "vpc": _vpc(setting, ids, control_plane),
-        "iam": {"withOIDC": False, "podIdentityAssociations": _identities(setting)},
+        "iam": {"withOIDC": False, "podIdentityAssociations": [*_identities(setting), *of_karpenter]},
         "addonsConfig": {"autoApplyPodIdentityAssociations": True},
         "addons": addons(setting),
-        "managedNodeGroups": [system_group(ids, tags), *(node_group(setting, q, ids, tags) for q in spec.queues)],
+        "managedNodeGroups": [system_group(ids, tags), *_groups(setting, ids, tags, "managed")],
+        **({"nodeGroups": own} if (own := _groups(setting, ids, tags, "self-managed")) else {}),
         "cloudWatch": {
             "clusterLogging": {"enableTypes": ["api", "authenticator", "scheduler"], "logRetentionInDays": LOG_DAYS}
         },
@@ -37,6 +42,10 @@ def cluster_file(setting: Setting, ids: Ids, control_plane: tuple[str, ...]) -> 
 
 
 _WHY_VERSION = "in standard support; node images and charts of this plan are of the same set"
+
+
+def _groups(setting: Setting, ids: Ids, tags: dict[str, str], provisioner: str) -> list[dict[str, Any]]:
+    return [node_group(setting, queue, ids, tags) for queue in setting.spec.queues if queue.provisioner == provisioner]
 
 
 def _vpc(setting: Setting, ids: Ids, control_plane: tuple[str, ...]) -> dict[str, Any]:

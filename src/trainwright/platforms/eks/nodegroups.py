@@ -1,4 +1,4 @@
-"""Node groups: from `instance`, `count` and `capacity` of a queue to a managed node group of eksctl."""
+"""Node groups: from `instance`, `count` and `capacity` of a queue to a node group of eksctl, managed or not."""
 
 from __future__ import annotations
 
@@ -40,15 +40,16 @@ def system_group(ids: Ids, tags: dict[str, str]) -> Any:
 
 
 def node_group(setting: Setting, queue: Queue, ids: Ids, tags: dict[str, str]) -> dict[str, Any]:
-    """One managed node group per queue."""
+    """One node group per queue."""
+    managed = queue.provisioner == "managed"
     machine = setting.queue_instance(queue)
     assert queue.count is not None
     group: dict[str, Any] = {
         "name": queue.name,
         "instanceType": machine.name,
-        "minSize": _start_size(queue),
+        "minSize": start_size(queue),
         "maxSize": queue.count.max,
-        "desiredCapacity": Why(_start_size(queue), _why_size(queue)),
+        "desiredCapacity": Why(start_size(queue), _why_size(queue)),
         **_common(ids, gib(queue.root_volume), {**tags, "trainwright:queue": queue.name}),
         "labels": {QUEUE_LABEL: queue.name},
     }
@@ -56,15 +57,28 @@ def node_group(setting: Setting, queue: Queue, ids: Ids, tags: dict[str, str]) -
         group["taints"] = Why([GPU_TAINT], "only pods that ask for GPUs land here; training jobs tolerate it")
     if queue.efa:
         group["efaEnabled"] = Why(True, _why_efa(machine))
-    group |= _capacity(queue)
+    group |= _capacity(queue) if managed or queue.capacity.kind != "spot" else _spot_instances(machine)
     if isinstance(queue.placement, str):
         group["placement"] = Why({"groupName": queue.placement}, "the group the spec names")
     if machine.nvme_gb > 0 and any(item.nvme is not None for item in setting.spec.storage):
         group["overrideBootstrapCommand"] = Why(
             LOCAL_DISKS, f"{machine.nvme_gb:,} GB of NVMe per node, striped; scratch folders of pods lie on it"
         )
-    group["nodeRepairConfig"] = Why({"enabled": True}, "a node with a broken GPU is replaced, ten minutes after")
+    if managed:
+        repaired = "a node whose accelerator or network breaks is replaced, ten minutes after the fault is seen"
+        group["nodeRepairConfig"] = Why({"enabled": True}, repaired)
     return group
+
+
+def _spot_instances(machine: InstanceType) -> dict[str, Any]:
+    """Spot instances of a self-managed group, which has no word `spot`."""
+    mixed = {
+        "instanceTypes": [machine.name],
+        "onDemandBaseCapacity": 0,
+        "onDemandPercentageAboveBaseCapacity": 0,
+        "spotAllocationStrategy": "capacity-optimized",
+    }
+    return {"instancesDistribution": Why(mixed, "interrupted with two minutes' notice: save checkpoints often")}
 
 
 def _common(ids: Ids, disk: int, tags: dict[str, str]) -> dict[str, Any]:
@@ -86,7 +100,7 @@ def _common(ids: Ids, disk: int, tags: dict[str, str]) -> dict[str, Any]:
     return group
 
 
-def _start_size(queue: Queue) -> int:
+def start_size(queue: Queue) -> int:
     """A capacity block that has not begun makes the group fail as long as it wants nodes: it starts with none."""
     assert queue.count is not None
     return 0 if queue.capacity.kind == "block" else queue.count.min
@@ -97,7 +111,7 @@ def _why_size(queue: Queue) -> str:
         return "none until the block begins: raise it then (eksctl scale nodegroup), or launches fail until that day"
     assert queue.count is not None
     if queue.count.min == 0:
-        return "none while there is no work: scale it before a job, or let Karpenter or the cluster autoscaler do it"
+        return "none while there is no work: scale it before a job, or leave `provisioner` to Karpenter"
     return "the nodes that are always up"
 
 

@@ -103,7 +103,7 @@ def _quota(setting: Setting, queue: Queue, flavor: str) -> Data:
     if machine.is_gpu:
         amounts["nvidia.com/gpu"] = machine.accelerator_count * nodes
     elif machine.is_neuron:
-        amounts["aws.amazon.com/neurondevice"] = machine.accelerator_count * nodes
+        amounts["aws.amazon.com/neuron"] = machine.accelerator_count * nodes
     if queue.efa:
         amounts["vpc.amazonaws.com/efa"] = machine.efa_cards * nodes
         amounts["hugepages-2Mi"] = f"{5120 * nodes}Mi"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ import yaml
 from trainwright.platforms.annotated import plain, to_yaml
 from trainwright.platforms.eks.charts import charts, manifests
 from trainwright.platforms.eks.cluster_file import cluster_file, header
+from trainwright.platforms.eks.karpenter import karpenter_queues, karpenter_stack, node_objects
+from trainwright.platforms.eks.neuron import neuron_objects
 from trainwright.platforms.eks.objects import queue_objects, storage_objects
 from trainwright.platforms.monitoring.kubernetes import manifests as monitoring_manifests
 from trainwright.platforms.plan.deploy import HOLD_DATA, SCRIPTS
@@ -21,14 +24,17 @@ from trainwright.shell_templates import shell_environment
 from trainwright.spec.model import Spec
 
 ZONES_OF_A_CONTROL_PLANE = 2
+Upload = tuple[str, str, str]  # file of the plan, its checksum, its place in the bucket
 
 
 def eks_wiring(setting: Setting) -> Wiring:
-    return wire(setting, bucket=False, cluster_owns_lustre=False, least_zones=ZONES_OF_A_CONTROL_PLANE)
+    wiring = wire(setting, bucket=False, cluster_owns_lustre=False, least_zones=ZONES_OF_A_CONTROL_PLANE)
+    nodes = karpenter_stack(setting.spec)
+    return replace(wiring, stacks=(*wiring.stacks, nodes)) if nodes is not None else wiring
 
 
-def eks_files(setting: Setting, source: str, wiring: Wiring) -> dict[str, str]:
-    """File of the plan -> text, without the stacks' own."""
+def eks_files(setting: Setting, source: str, wiring: Wiring, uploads: Sequence[Upload] = ()) -> dict[str, str]:
+    """File of the plan -> text, without the stacks' own. `uploads`: what nodes of HyperPod fetch."""
     spec = setting.spec
     cluster = cluster_file(setting, wiring.ids, wiring.zone_subnets)
     files = {
@@ -36,26 +42,38 @@ def eks_files(setting: Setting, source: str, wiring: Wiring) -> dict[str, str]:
         "charts.json": json.dumps(plain(charts(setting)), indent=2) + "\n",
         "kubernetes/queues.yaml": _documents(queue_objects(setting)),
     }
+    nodes = node_objects(setting, wiring.ids, karpenter_stack(spec))
+    if nodes:
+        files["kubernetes/karpenter.yaml"] = _documents(nodes)
+    plugin = neuron_objects(setting)
+    if plugin:
+        files["kubernetes/neuron.yaml"] = _documents(plugin)
     volumes = storage_objects(setting, wiring.ids, wiring.stacks)
     if volumes:
         files["kubernetes/storage.yaml"] = _documents(volumes)
     if spec.monitoring:
         files["kubernetes/monitoring.yaml"] = _documents(monitoring_manifests())
-    return files | _scripts(setting, spec, wiring.stacks)
+    return files | _scripts(setting, spec, wiring.stacks, uploads)
 
 
 def _documents(objects: Sequence[Mapping[str, Any]]) -> str:
     return yaml.safe_dump_all(objects, sort_keys=False, width=120)
 
 
-def _scripts(setting: Setting, spec: Spec, stacks: tuple[StackPlan, ...]) -> dict[str, str]:
+def _scripts(setting: Setting, spec: Spec, stacks: tuple[StackPlan, ...], uploads: Sequence[Upload]) -> dict[str, str]:
     engine = shell_environment([Path(__file__).parent / "scripts", SCRIPTS], trim_blocks=True, lstrip_blocks=True)
     keys = [stack.key for stack in stacks]
     common = {"cluster": spec.name, "region": spec.region}
     deploy = engine.get_template("deploy.sh.j2").render(
         **common, stacks=keys, reasons={stack.key: stack.why for stack in stacks}, charts=charts(setting),
-        manifests=manifests(setting), namespace=spec.kubernetes.namespace,
+        manifests=manifests(setting), namespace=spec.kubernetes.namespace, uploads=uploads,
     )  # fmt: skip
     kept = [stack.key for stack in stacks if stack.template in HOLD_DATA]
-    undeploy = engine.get_template("undeploy.sh.j2").render(**common, removed=keys[::-1], kept=kept)
+    undeploy = engine.get_template("undeploy.sh.j2").render(
+        **common,
+        removed=keys[::-1],
+        kept=kept,
+        karpenter=bool(karpenter_queues(spec)),
+        first=["hyperpod"] if uploads else [],
+    )
     return {"deploy.sh": deploy, "undeploy.sh": undeploy}

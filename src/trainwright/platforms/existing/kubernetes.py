@@ -25,6 +25,7 @@ _KINDS = {
     "jobsets.jobset.x-k8s.io": "jobset",
     "trainjobs.trainer.kubeflow.org": "trainjob",
     "mpijobs.kubeflow.org": "mpijob",
+    "rayjobs.ray.io": "rayjob",
 }
 _KUEUE = ("v1beta2", "v1beta1")
 
@@ -129,7 +130,7 @@ def _kinds(result: Discovery, get: Get) -> dict[str, str]:
     result.facts["kinds"] = kinds
     result.facts["operators"] = sorted(name for name in names if name.endswith((".kueue.x-k8s.io", ".ray.io")))
     if not kinds:
-        result.notes.append("no operator for PyTorchJob, JobSet, TrainJob or MPIJob is installed")
+        result.notes.append("no operator for PyTorchJob, JobSet, TrainJob, MPIJob or RayJob is installed")
     return {"kind": kinds[0]} if kinds and kinds[0] != "pytorchjob" else {}
 
 

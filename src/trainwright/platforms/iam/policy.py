@@ -65,6 +65,7 @@ def features(plan: ClusterPlan) -> frozenset[str]:
         "efs": "efs" in kinds,
         "linked bucket": any(item.bucket for item in spec.storage),
         "database": spec.accounting is not None,
+        "directory": spec.directory is not None,
     }
     return frozenset(name for name, there in said.items() if there)
 

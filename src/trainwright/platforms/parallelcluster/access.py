@@ -34,7 +34,7 @@ def node_iam(setting: Setting, script_bucket: str | None, own: tuple[Script, ...
         if script.source.startswith("s3://"):
             bucket, _, key = script.source.removeprefix("s3://").partition("/")
             access.append({"BucketName": bucket, "KeyName": key, "EnableWriteAccess": False})
-    for bucket, write in _job_buckets(setting).items():
+    for bucket, write in job_buckets(setting).items():
         access.append({"BucketName": bucket, "EnableWriteAccess": write})
     return {"AdditionalIamPolicies": policies, **({"S3Access": access} if access else {})}
 
@@ -44,7 +44,7 @@ def partition_of(region: str) -> str:
     return next((name for start, name in _PARTITIONS.items() if region.startswith(start)), "aws")
 
 
-def _job_buckets(setting: Setting) -> dict[str, bool]:
+def job_buckets(setting: Setting) -> dict[str, bool]:
     """Buckets jobs name by address, and whether they write there. One linked to Lustre needs none: FSx copies."""
     buckets: dict[str, bool] = {}
     for job in setting.spec.jobs:

@@ -13,14 +13,16 @@ from typing import Any, Literal
 
 from trainwright.jobs.runtime import managed_runtime
 from trainwright.platforms.annotated import Why
+from trainwright.platforms.directory.join import certificate_script, keys_script
 from trainwright.platforms.parallelcluster.monitoring import monitoring_values
 from trainwright.platforms.parallelcluster.runtime import shipment
 from trainwright.platforms.setting import Setting
 from trainwright.shell_templates import shell_environment
-from trainwright.spec.model import Queue, Script
+from trainwright.spec.model import Queue, Script, Spec
 
 HERE = Path(__file__).parent
 COMPLETIONS = "/var/lib/trainwright/slurm"  # of the head node; Slurm's user may write there
+NODE_FILE = "/etc/parallelcluster/cfnconfig"  # what a node is, written by ParallelCluster
 _STAGES = ("OnNodeStart", "OnNodeConfigured", "OnNodeUpdated")
 
 
@@ -66,8 +68,9 @@ def boot_scripts(setting: Setting) -> tuple[BootScript, ...]:
         text = render("lustre-efa.sh.j2", pins=pins()["lustre_efa"])
         why = "the Lustre client uses EFA only when it is set up before the file system is mounted"
         scripts.append(BootScript("lustre-efa.sh", text, why, "OnNodeStart", "queues"))
+    scripts += _directory(spec)
     if "enroot" in runtimes:
-        text = render("enroot.sh.j2", scratch=scratch, os=spec.software.os)
+        text = render("enroot.sh.j2", scratch=scratch, os=spec.software.os, install=None)
         scripts.append(BootScript("enroot.sh", text, "ParallelCluster ships enroot and pyxis switched off"))
     if "docker" in runtimes:
         text = render("docker.sh.j2", scratch=scratch, os=spec.software.os, pins=pins()["docker"])
@@ -80,6 +83,21 @@ def boot_scripts(setting: Setting) -> tuple[BootScript, ...]:
         text = render("monitoring.sh.j2", **monitoring_values(spec, pins()["monitoring"]))
         scripts.append(BootScript("monitoring.sh", text, "node metrics, gathered by a Prometheus on the head node"))
     return (*scripts, *_head(scripts, spec.name))
+
+
+def _directory(spec: Spec) -> list[BootScript]:
+    """ParallelCluster sets sssd up by itself; it wants the certificate there, and does not ask it for ssh keys."""
+    if spec.directory is None:
+        return []
+    scripts: list[BootScript] = []
+    certificate_nodes: tuple[Literal["head", "all"], ...] = ("head", "all")
+    if spec.directory.uri is None:
+        text = certificate_script(spec.name, spec.region or "")
+        why = "nodes trust the directory by its own certificate, before they first ask it"
+        for nodes in certificate_nodes:  # the first scripts of the head node stand by themselves
+            scripts.append(BootScript("directory-ca.sh", text, why, "OnNodeStart", nodes, args=("{bucket}",)))
+    why = "sshd takes a user's keys from the directory"
+    return [*scripts, BootScript("directory.sh", keys_script(spec.region or ""), why, nodes="head")]
 
 
 def _head(scripts: Sequence[BootScript], cluster: str) -> list[BootScript]:
@@ -126,4 +144,4 @@ def queue_scripts(scripts: Sequence[BootScript], queue: Queue) -> list[BootScrip
 def render(name: str, **values: Any) -> str:
     """One script of this folder, filled in; every value is quoted for the shell."""
     engine = shell_environment(HERE / "scripts", trim_blocks=True, lstrip_blocks=True)
-    return engine.get_template(name).render(**values)
+    return engine.get_template(name).render(**{"node_file": NODE_FILE, **values})

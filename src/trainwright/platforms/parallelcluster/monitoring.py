@@ -37,7 +37,6 @@ def monitoring_values(spec: Spec, pins: dict[str, Any]) -> dict[str, Any]:
         "retention": ScriptText(f"{spec.monitoring.retention_days}d"),
         "as_root": _with_credentials(spec.monitoring),
         "grafana": pins["grafana"],
-        "hyperpod": spec.platform == "hyperpod",
     }
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from trainwright.catalog.versions import version_set
 from trainwright.platforms.annotated import Why
+from trainwright.platforms.directory.join import UNIX, DirectoryAccess
 from trainwright.platforms.parallelcluster.access import node_iam
 from trainwright.platforms.parallelcluster.boot import COMPLETIONS, BootScript, actions, head_scripts
 from trainwright.platforms.parallelcluster.queues import queue
@@ -32,6 +33,7 @@ def cluster_file(setting: Setting, scripts: tuple[BootScript, ...], ids: Ids) ->
             "SlurmQueues": [queue(setting, item, scripts, ids) for item in spec.queues],
         },
         **({"SharedStorage": storage} if storage else {}),
+        **({"DirectoryService": _directory(ids.directory)} if ids.directory else {}),
         "Monitoring": _monitoring(setting),
         "Tags": [{"Key": key, "Value": value} for key, value in _tags(setting).items()],
     }
@@ -103,6 +105,21 @@ def _slurm(setting: Setting, ids: Ids) -> dict[str, Any]:
     if extra:
         settings["CustomSlurmSettings"] = [{key: value} for key, value in extra.items()]
     return settings
+
+
+def _directory(access: DirectoryAccess) -> Why:
+    settings = {
+        "DomainName": access.base,
+        "DomainAddr": access.uri,
+        "PasswordSecretArn": access.secret,
+        "DomainReadOnlyUser": access.reader,
+        "LdapTlsCaCert": access.ca,
+        "LdapTlsReqCert": "hard",
+        "AdditionalSssdConfigs": Why(
+            dict(UNIX), "Unix accounts with their own numbers; the default is Active Directory"
+        ),
+    }
+    return Why(settings, "users come from a directory: the same names, numbers and ssh keys on every node")
 
 
 def _monitoring(setting: Setting) -> dict[str, Any]:

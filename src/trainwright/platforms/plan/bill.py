@@ -3,7 +3,7 @@ its day and its source; a part without a public price says so and is left out of
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from trainwright.catalog.instances import instance
 from trainwright.catalog.prices import price
@@ -19,6 +19,8 @@ from trainwright.platforms.setting import Setting, gib, lustre_gib
 from trainwright.platforms.wiring import StackPlan, deployment
 from trainwright.spec.model import Queue, Storage
 
+HYPERPOD = ("hyperpod", "hyperpod-eks")
+DIRECTORY_SERVER = "t3.micro"
 _PRICE_KIND = {"spot": "spot", "block": "capacity-block"}
 
 
@@ -95,7 +97,7 @@ class Bill:
 def bill(setting: Setting, stacks: tuple[StackPlan, ...]) -> Bill:
     """The bill of a cluster and the stacks around it."""
     region = setting.spec.region or ""
-    lines = _control_plane(region) if setting.spec.platform == "eks" else []
+    lines = _control_plane(region) if setting.spec.platform in ("eks", "hyperpod-eks") else []
     if setting.spec.head.instance:
         lines = _head(setting, region)
     for queue in setting.spec.queues:
@@ -128,6 +130,8 @@ def _head(setting: Setting, region: str) -> list[Line]:
         Line("head", machine.name, 1, 1, each, date, note),
         _disk("head", 1, 1, gib(head.root_volume), region),
     ]
+    if setting.spec.platform == "hyperpod":  # its nodes are in a private subnet
+        return [_by_sagemaker(lines[0]), lines[1]]
     # The public subnet of our network hands out an address; what a named subnet does is not known.
     return lines if setting.spec.network.private_subnet is not None else [*lines, _address("head", region)]
 
@@ -146,16 +150,32 @@ def _queue(setting: Setting, queue: Queue, region: str) -> list[Line]:
     part = f"queue {queue.name}"
     least, most = queue.count.min, queue.count.max
     reserved = queue.capacity.kind in ("reservation", "group", "block")
-    return [
-        Line(part, machine.name, most if reserved else least, most, each, date, _queue_note(queue, offer is not None)),
-        _disk(part, least, most, gib(queue.root_volume), region),
-    ]
+    if setting.spec.platform in HYPERPOD:
+        least = most  # it stops no nodes when there is no work
+        each, date = (None, "") if queue.capacity.kind == "plan" else (each, date)
+    nodes = Line(
+        part, machine.name, most if reserved else least, most, each, date, _queue_note(queue, each is not None)
+    )
+    nodes = _by_sagemaker(nodes) if setting.spec.platform in HYPERPOD else nodes
+    return [nodes, _disk(part, least, most, gib(queue.root_volume), region)]
+
+
+def _by_sagemaker(line: Line) -> Line:
+    """An instance that SageMaker bills, at EC2's price: its own list is not in the catalog."""
+    if line.usd_hour_each is None:
+        return line
+    note = "; ".join(filter(None, (line.note, "EC2's price; SageMaker's own may be higher")))
+    return replace(line, what=f"ml.{line.what}", note=note)
 
 
 def _queue_note(queue: Queue, priced: bool) -> str:
     kind = queue.capacity.kind
     if not priced:
-        return "paid in advance at the price of that day" if kind == "block" else "no public price in this region"
+        advance = {
+            "block": "paid in advance at the price of that day",
+            "plan": "paid in advance with the training plan",
+        }
+        return advance.get(kind, "no public price in this region")
     if kind in ("reservation", "group"):
         return "reserved: paid whether it runs or not"
     if kind == "block":
@@ -202,6 +222,10 @@ def _stack(stack: StackPlan, region: str) -> list[Line]:
         listed = unit_price("aurora/acu-hour", region)
         what, note = "Aurora, 0.5 ACU at rest", "up to 4 ACU at work"
         return [Line("accounting", what, 1, 1, listed.usd / 2, listed.date, note)]
+    if stack.template == "directory":
+        server = price(DIRECTORY_SERVER, region)
+        usd, day = (server.usd_hour, server.date) if server else (None, "")
+        return [Line("directory", DIRECTORY_SERVER, 1, 1, usd, day, "" if server else "about a cent an hour")]
     return []
 
 

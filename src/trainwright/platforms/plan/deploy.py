@@ -27,6 +27,7 @@ def deploy_scripts(
     deploy = engine.get_template("deploy.sh.j2").render(
         **common, version=version_set("default").parallelcluster, stacks=keys,
         reasons={stack.key: stack.why for stack in stacks}, uploads=uploads,
+        tags=[f"{key}={value}" for key, value in spec.tags.items()],
     )  # fmt: skip
     kept = [stack.key for stack in stacks if stack.template in HOLD_DATA]
     undeploy = engine.get_template("undeploy.sh.j2").render(**common, removed=keys[::-1], kept=kept)

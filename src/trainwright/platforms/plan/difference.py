@@ -11,10 +11,14 @@ from typing import Any
 import yaml
 
 from trainwright.errors import UserError
-from trainwright.platforms.parallelcluster.updates import effect_of
+from trainwright.platforms.hyperpod.updates import effect_of as hyperpod_effect
+from trainwright.platforms.parallelcluster.updates import Effect, effect_of
 from trainwright.stacks.updates import parameter_effects
 
-_NAMES = ("Name", "Key", "BucketName", "Policy", "Script")
+_NAMES = ("Name", "Key", "BucketName", "Policy", "Script", "InstanceGroupName")
+_CLUSTERS = ("cluster.yaml", "hyperpod.yaml")
+_STACKS = ("stacks/", "without-eksctl/")
+_TEMPLATES = {"control": "eks-cluster", "nodes": "eks-nodes", "addons": "eks-addons"}  # of stacks with another name
 HARD = {"live": 0, "drain": 1, "stop": 2, "replace": 3}
 
 
@@ -64,14 +68,18 @@ def _unified(old: str, new: str, name: str) -> str:
 
 
 def _changes(name: str, old: str | None, new: str | None) -> Iterator[Change]:
-    if name == "cluster.yaml" and old is not None and new is not None:
+    if name in _CLUSTERS and old is not None and new is not None:
         yield from _cluster(name, old, new)
     elif name.endswith(".parameters.json") and old is not None and new is not None:
         yield from _parameters(name, old, new)
-    elif name.startswith("stacks/") and name.endswith(".yaml"):
+    elif name.startswith(_STACKS) and name.endswith(".yaml"):
         yield _stack(name, old, new)
     elif name.startswith("jobs/"):
         yield Change(name, "", None, None, "live", "the next submission of the job")
+    elif name.startswith("lifecycle/"):
+        yield Change(
+            name, "", None, None, "live", "another script, in another folder: see hyperpod.yaml for its effect"
+        )
     elif name.startswith("scripts/"):
         yield Change(
             name, "", None, None, "live", "another script, under another name: see cluster.yaml for its effect"
@@ -91,10 +99,16 @@ def _cluster(name: str, old: str, new: str) -> Iterator[Change]:
     for path in dict.fromkeys([*before, *after]):
         if before.get(path) == after.get(path) or _inside_new_or_gone(path, before, after):
             continue
-        top = path.removesuffix("MinCount") + "MaxCount"
-        grown = _number(after.get(top)) - _number(before.get(top)) if path.endswith("MinCount") else 0
-        effect = effect_of(path, before.get(path), after.get(path), grown)
+        effect = _effect(name, path, before, after)
         yield Change(name, path, before.get(path), after.get(path), effect.kind, effect.say)
+
+
+def _effect(name: str, path: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Effect:
+    if name == "hyperpod.yaml":
+        return hyperpod_effect(path, before.get(path), after.get(path))
+    top = path.removesuffix("MinCount") + "MaxCount"
+    grown = _number(after.get(top)) - _number(before.get(top)) if path.endswith("MinCount") else 0
+    return effect_of(path, before.get(path), after.get(path), grown)
 
 
 def _inside_new_or_gone(path: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
@@ -154,8 +168,8 @@ def _number(value: Any) -> int:
 
 def _parameters(name: str, old: str, new: str) -> Iterator[Change]:
     before, after = (_pairs(_data(text, name), name) for text in (old, new))
-    key = name.removeprefix("stacks/").removesuffix(".parameters.json")
-    template = key.split("-")[0]
+    kind = name.rpartition("/")[2].removesuffix(".parameters.json").split("-")[0]
+    template = _TEMPLATES.get(kind, kind)
     for parameter in dict.fromkeys([*before, *after]):
         if before.get(parameter) != after.get(parameter):
             effect, say = parameter_effects()[template, parameter]

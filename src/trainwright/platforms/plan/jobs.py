@@ -16,7 +16,7 @@ def job_scripts(jobs: tuple[ResolvedJob, ...], code: str = "") -> dict[str, str]
     code; here it is the plan's own, which is on the cluster in the folder `code`."""
     scripts: dict[str, str] = {}
     for job in jobs:
-        scheduler = SlurmScheduler(cluster=job.spec.name, python="python3")
+        scheduler = SlurmScheduler(cluster=job.spec.name, python="python3", hyperpod=job.spec.platform == "hyperpod")
         folder = Path(plan_runs(job.spec)) / job.name
         place = Place(folder, "python3", python_path="" if job.runtime.container else code)
         scripts[f"jobs/{job.name}.sbatch"] = scheduler.render(launch_of(job, place)).text

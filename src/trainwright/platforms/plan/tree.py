@@ -26,7 +26,7 @@ from trainwright.spec.load import LoadedSpec
 from trainwright.spec.model import Spec
 from trainwright.stacks.library import template
 
-PLANNED = ("parallelcluster", "eks", "batch", "local")
+PLANNED = ("parallelcluster", "eks", "batch", "hyperpod", "hyperpod-eks", "local")
 RECORD = "plan.json"
 
 
@@ -45,6 +45,7 @@ class ClusterPlan:
     jobs: tuple[ResolvedJob, ...] = ()
     findings: tuple[Finding, ...] = ()  # what `check` says about the spec; no errors
     notes: tuple[str, ...] = ()  # what a user should know before it is built
+    own_stacks: tuple[StackPlan, ...] = ()  # EKS without eksctl: what takes the place of its cluster.yaml
 
     def content(self, name: str) -> bytes:
         """The bytes of a file of the plan."""
@@ -66,8 +67,11 @@ def make_plan(loaded: LoadedSpec, offers: Offers | None = None) -> ClusterPlan:
     source = Path(loaded.path).name
     if spec.platform == "local":
         return ClusterPlan(spec, source, defaults, (), {}, Bill("", ()), {}, {}, jobs, findings)
-    planner = {"parallelcluster": _parallelcluster, "eks": _eks, "batch": _batch}[spec.platform]
-    return replace(planner(Setting(spec, offers), source, defaults, jobs), findings=findings)
+    planners = {
+        "parallelcluster": _parallelcluster, "eks": _eks, "batch": _batch, "hyperpod": _hyperpod,
+        "hyperpod-eks": _hyperpod_eks,
+    }  # fmt: skip
+    return replace(planners[spec.platform](Setting(spec, offers), source, defaults, jobs), findings=findings)
 
 
 def _parallelcluster(
@@ -112,10 +116,16 @@ def _zone(setting: Setting, count: int) -> tuple[list[Default], tuple[str, ...]]
 
 
 def _eks(setting: Setting, source: str, defaults: tuple[Default, ...], jobs: tuple[ResolvedJob, ...]) -> ClusterPlan:
+    from trainwright.platforms.eks.own_stacks import own_stacks
     from trainwright.platforms.eks.plan import eks_files, eks_wiring
 
     wiring = eks_wiring(setting)
-    return _of_containers(setting, source, defaults, jobs, wiring, eks_files(setting, source, wiring))
+    own = own_stacks(setting, wiring)
+    files = eks_files(setting, source, wiring)
+    for stack in own:
+        made = _stack_files(stack, setting.spec)
+        files |= {name.replace("stacks/", "without-eksctl/"): text for name, text in made.items()}
+    return replace(_of_containers(setting, source, defaults, jobs, wiring, files), own_stacks=own)
 
 
 def _batch(setting: Setting, source: str, defaults: tuple[Default, ...], jobs: tuple[ResolvedJob, ...]) -> ClusterPlan:
@@ -144,6 +154,35 @@ def _of_containers(
         setting.spec, source, (*defaults, *zone[0]), wiring.stacks, texts, bill(setting, wiring.stacks), {}, {}, jobs,
         notes=zone[1],
     )  # fmt: skip
+
+
+def _hyperpod(
+    setting: Setting, source: str, defaults: tuple[Default, ...], jobs: tuple[ResolvedJob, ...]
+) -> ClusterPlan:
+    from trainwright.platforms.hyperpod.plan import hyperpod_files, hyperpod_wiring
+    from trainwright.platforms.plan.jobs import job_scripts
+
+    wiring = hyperpod_wiring(setting)
+    made = hyperpod_files(setting, source, wiring)
+    files = {**made.files, **job_scripts(jobs, made.code)}
+    for stack in wiring.stacks:
+        files |= _stack_files(stack, setting.spec)
+    zone = _zone(setting, wiring.zones)
+    return ClusterPlan(
+        setting.spec, source, (*defaults, *zone[0]), wiring.stacks, files, bill(setting, wiring.stacks), made.keys,
+        made.archives, jobs, notes=zone[1],
+    )  # fmt: skip
+
+
+def _hyperpod_eks(
+    setting: Setting, source: str, defaults: tuple[Default, ...], jobs: tuple[ResolvedJob, ...]
+) -> ClusterPlan:
+    from trainwright.platforms.hyperpod.eks_plan import hyperpod_eks_files, hyperpod_eks_wiring
+
+    wiring = hyperpod_eks_wiring(setting)
+    made = hyperpod_eks_files(setting, source, wiring)
+    plan = _of_containers(setting, source, defaults, jobs, wiring, made.files)
+    return replace(plan, scripts=made.keys)
 
 
 def _stack_files(stack: StackPlan, spec: Spec) -> dict[str, str]:

@@ -1,12 +1,14 @@
-"""The kinds of job a Kubernetes cluster may know: PyTorchJob, JobSet, TrainJob, and MPIJob for collective tests."""
+"""The kinds of job a Kubernetes cluster may know: PyTorchJob, JobSet, TrainJob, RayJob, and MPIJob for collectives."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from trainwright.schedulers.base import Launch
 from trainwright.schedulers.kubernetes.pod import (
+    INSTANCE,
     Data,
     PodSettings,
     labels,
@@ -17,6 +19,7 @@ from trainwright.schedulers.kubernetes.pod import (
     secrets,
     torchrun,
 )
+from trainwright.schedulers.kubernetes.ray import rayjob_spec
 from trainwright.schedulers.torchrun import PORT, log_options, under_torchrun
 
 NODES, QUEUE = "trainwright/nodes", "trainwright/queue"
@@ -46,7 +49,11 @@ def _head(kind: str, api: str, launch: Launch, settings: PodSettings) -> Data:
         "name": object_name(launch),
         "namespace": settings.namespace,
         "labels": labels(launch) | ({KUEUE: settings.kueue} if settings.kueue else {}),
-        "annotations": {NODES: str(launch.nodes), QUEUE: launch.queue},
+        "annotations": {
+            NODES: str(launch.nodes),
+            QUEUE: launch.queue,
+            **(settings.annotations if launch.requeue else {}),
+        },
     }
     return {"apiVersion": api, "kind": kind, "metadata": meta}
 
@@ -169,9 +176,23 @@ def mpijob(launch: Launch, settings: PodSettings) -> Data:
     return {**_head("MPIJob", "kubeflow.org/v2beta1", launch, settings), "spec": spec}
 
 
+def rayjob(launch: Launch, settings: PodSettings) -> Data:
+    """A KubeRay RayJob: a Ray cluster for this job alone, in which a driver starts torchrun on every node."""
+    return {**_head("RayJob", "ray.io/v1", launch, settings), "spec": rayjob_spec(launch, settings)}
+
+
+def node_number(pod: str) -> int | None:
+    """Which node of its job a pod is, by the names that the controllers give: a PyTorchJob's workers count from one."""
+    role = re.search(r"-(master|worker|node-\d+)-(\d+)(?:-[a-z0-9]+)?$", pod)
+    if role is None:
+        return None
+    return int(role[2]) + (role[1] == "worker")
+
+
 KINDS: dict[str, Kind] = {
     "pytorchjob": Kind("kubeflow.org", "v1", "pytorchjobs", pytorchjob, "training.kubeflow.org/job-name"),
     "jobset": Kind("jobset.x-k8s.io", "v1alpha2", "jobsets", jobset, "jobset.sigs.k8s.io/jobset-name"),
     "trainjob": Kind("trainer.kubeflow.org", "v1alpha1", "trainjobs", trainjob, "jobset.sigs.k8s.io/jobset-name"),
     "mpijob": Kind("kubeflow.org", "v2beta1", "mpijobs", mpijob, "training.kubeflow.org/job-name"),
+    "rayjob": Kind("ray.io", "v1", "rayjobs", rayjob, INSTANCE),  # KubeRay names its pods after the Ray cluster
 }

@@ -15,12 +15,14 @@ from trainwright.schedulers.base import Launch
 from trainwright.schedulers.torchrun import log_options, under_torchrun
 
 Data = dict[str, Any]
-HUGE_PAGES = "5120Mi"  # what the EFA provider maps for its bounce buffers, as AWS's own examples request
+# What the EFA provider may map for its bounce buffers, as AWS's own examples request; EKS's image for GPUs reserves it.
+HUGE_PAGES = "5120Mi"
 
 GPU_TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}  # of nodes kept for GPU pods
 FETCH = Path(fetch_code.__file__).read_text()
 CODE_URL, CODE_SHA256 = "TRAINWRIGHT_CODE_URL", "TRAINWRIGHT_CODE_SHA256"
 ARCHIVES, ARCHIVE = "/trainwright/archive", "code.tar.gz"
+INSTANCE, COMPONENT = "app.kubernetes.io/instance", "app.kubernetes.io/component"  # operators change other labels
 LONGEST = 45  # of 63 letters; the rest is for -worker-1023 and what the controllers put behind a pod's name
 
 
@@ -35,7 +37,10 @@ class PodSettings:
     scratch: tuple[str, ...] = ()  # folders on the node's own disks, empty at the start and gone with the pod
     service_account: str = ""
     kueue: str = ""  # LocalQueue that jobs wait in
+    huge_pages: bool = True  # the GPU nodes have some; Karpenter starts no node for a pod that asks for them
     gang: str = ""  # gang scheduler of the operator, where it has one
+    node_labels: Mapping[str, str] = field(default_factory=dict)  # what nodes must carry beside their type
+    annotations: Mapping[str, str] = field(default_factory=dict)  # of a job that comes back after a fault
 
     @property
     def type(self) -> InstanceType | None:
@@ -83,14 +88,15 @@ def resources(launch: Launch, settings: PodSettings) -> dict[str, str]:
         return asked
     asked = {}
     if type_.is_neuron:
-        asked["aws.amazon.com/neurondevice"] = str(type_.accelerator_count)
+        asked["aws.amazon.com/neuron"] = str(type_.accelerator_count)
     elif type_.is_gpu:
         asked["nvidia.com/gpu"] = str(launch.gpus or type_.accelerator_count)
     else:
         asked["cpu"] = str(max(1, type_.vcpus - 2))  # two are left for the system's own pods
     if type_.efa_cards and launch.nodes > 1:
         asked["vpc.amazonaws.com/efa"] = str(type_.efa_cards)
-        asked["hugepages-2Mi"] = HUGE_PAGES
+        if type_.is_gpu and settings.huge_pages:
+            asked["hugepages-2Mi"] = HUGE_PAGES
         asked["memory"] = f"{type_.memory_mib * 8 // 10}Mi"  # huge pages need a memory request beside them
     return asked
 
@@ -110,7 +116,9 @@ def _folders(launch: Launch, settings: PodSettings) -> list[str]:
 
 def volumes(launch: Launch, settings: PodSettings) -> list[Data]:
     """Shared memory (loaders and NCCL need far more than the usual 64 MiB) and the file systems."""
-    made: list[Data] = [{"name": "shm", "emptyDir": {"medium": "Memory"}}]
+    # Data loaders and NCCL share memory there; half of the node's, as Linux gives its own /dev/shm.
+    most = {"sizeLimit": f"{settings.type.memory_mib // 2}Mi"} if settings.type is not None else {}
+    made: list[Data] = [{"name": "shm", "emptyDir": {"medium": "Memory", **most}}]
     for number, folder in enumerate(_folders(launch, settings)):
         host = folder.partition(":")[0]
         claim = settings.claims.get(host)
@@ -141,7 +149,8 @@ def pod(launch: Launch, settings: PodSettings, name: str, command: list[str], re
     spec: Data = {"restartPolicy": restart, "containers": [container(launch, settings, name, command)]}
     spec["terminationGracePeriodSeconds"] = launch.grace  # time to save after SIGTERM
     if settings.instance:
-        spec["nodeSelector"] = {"node.kubernetes.io/instance-type": settings.node_type or settings.instance}
+        type_label = {"node.kubernetes.io/instance-type": settings.node_type or settings.instance}
+        spec["nodeSelector"] = {**type_label, **settings.node_labels}
     if launch.gpus or (settings.type is not None and settings.type.is_gpu):
         spec["tolerations"] = [dict(GPU_TOLERATION)]
     if launch.exclusive and launch.nodes > 1:
@@ -155,7 +164,8 @@ def pod(launch: Launch, settings: PodSettings, name: str, command: list[str], re
 
 
 def _one_per_node(launch: Launch) -> Data:
-    term = {"labelSelector": {"matchLabels": pod_labels(launch)}, "topologyKey": "kubernetes.io/hostname"}
+    own = {key: value for key, value in pod_labels(launch).items() if key in (INSTANCE, COMPONENT)}
+    term = {"labelSelector": {"matchLabels": own}, "topologyKey": "kubernetes.io/hostname"}
     return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
 
 
@@ -172,13 +182,13 @@ def object_name(launch: Launch) -> str:
 def labels(launch: Launch) -> dict[str, str]:
     return {
         "app.kubernetes.io/name": launch.name,
-        "app.kubernetes.io/instance": object_name(launch),
+        INSTANCE: object_name(launch),
         "app.kubernetes.io/managed-by": "trainwright",
     }
 
 
 def pod_labels(launch: Launch, component: str = "node") -> dict[str, str]:
-    return {**labels(launch), "app.kubernetes.io/component": component}
+    return {**labels(launch), COMPONENT: component}
 
 
 def torchrun(launch: Launch, node_rank: str, master: str, port: str) -> list[str]:

@@ -17,8 +17,10 @@ import yaml
 
 from trainwright.errors import UserError, did_you_mean
 from trainwright.schedulers.base import JobIdentity, JobStatus, Launch, RunsImages, Script, State, assert_honoured
-from trainwright.schedulers.kubernetes.kinds import KINDS, NODES, QUEUE, Kind
+from trainwright.schedulers.kubernetes.kinds import KINDS, NODES, QUEUE, Kind, node_number
+from trainwright.schedulers.kubernetes.own_config import own_kubeconfig
 from trainwright.schedulers.kubernetes.pod import ARCHIVE, CODE_SHA256, CODE_URL, PodSettings, object_name
+from trainwright.schedulers.kubernetes.ray import ray_state
 from trainwright.schedulers.logs import by_rank
 from trainwright.schedulers.secret_values import all_values
 from trainwright.schedulers.shell import Shell, Unreachable
@@ -38,10 +40,17 @@ class _Plain(yaml.SafeDumper):
     def ignore_aliases(self, data: Any) -> bool:
         return True
 
+    def represent_str(self, data: str) -> yaml.ScalarNode:
+        """A script of several lines as lines."""
+        return self.represent_scalar("tag:yaml.org,2002:str", data, style="|" if "\n" in data else None)
+
+
+_Plain.add_representer(str, _Plain.represent_str)
+
 
 @dataclass(frozen=True)
 class KubernetesScheduler(RunsImages):
-    """Jobs as custom resources of one namespace. `kind` is pytorchjob, jobset, trainjob or mpijob."""
+    """Jobs as custom resources of one namespace. `kind` is one of KINDS."""
 
     settings: PodSettings = field(default_factory=PodSettings)
     kind: str = "pytorchjob"
@@ -157,7 +166,7 @@ class KubernetesScheduler(RunsImages):
         self, job: JobIdentity, folder: str, seen: dict[str, str], rank: int | None = None
     ) -> Iterator[tuple[str, str]]:
         """From the API: the run folder is out of reach."""
-        return by_rank(self._pod_logs(job.id, seen), rank)
+        return by_rank(self._pod_logs(job.id, seen), rank, node_number)
 
     def _pod_logs(self, job: str, seen: dict[str, str]) -> Iterator[tuple[str, str]]:
         core = self._core()
@@ -199,6 +208,9 @@ class KubernetesScheduler(RunsImages):
         # Sorting keeps the order of what came in the same second: the later one counts.
         last: dict[str, str] = (sorted(true, key=lambda c: c.get("lastTransitionTime") or "") or [{}])[-1]
         state = _CONDITIONS.get(last.get("type", "Created"), "unknown")
+        if self.kind == "rayjob":
+            state, message = ray_state(status)
+            last = {"message": message}
         meta = item["metadata"]
         if meta.get("deletionTimestamp"):  # it stays listed until its pods have ended
             state, last = "completing", {"message": "it is being deleted"}
@@ -214,8 +226,8 @@ class KubernetesScheduler(RunsImages):
             reason=last.get("message", "") or last.get("reason", ""),
             submitted=meta.get("creationTimestamp", ""),
             started=status.get("startTime", ""),
-            ended=status.get("completionTime", ""),
-            restarts=int(status.get("restarts", 0)),
+            ended=status.get("completionTime", "") or status.get("endTime", ""),
+            restarts=int(status.get("restarts", 0) or status.get("failed", 0)),
         )
 
     def _where(self) -> tuple[str, str, str, str]:
@@ -234,7 +246,9 @@ class KubernetesScheduler(RunsImages):
         settings = client.Configuration()
         settings.retries = 1  # a cluster that does not answer is reported soon
         try:
-            config.load_kube_config(context=self.context or None, client_configuration=settings)
+            own = own_kubeconfig(self.context) if self.context else None
+            file = str(own) if own is not None and own.is_file() else None
+            config.load_kube_config(config_file=file, context=self.context or None, client_configuration=settings)
             if not settings.verify_ssl:
                 _say_unverified(settings.host)
             return client.ApiClient(configuration=settings)

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 from torch.distributed.checkpoint.filesystem import FileSystemWriter
 from torch.distributed.checkpoint.state_dict_loader import load as load_sharded
 from torch.distributed.checkpoint.state_dict_saver import save as save_sharded
@@ -121,7 +122,10 @@ class Checkpointer:
         folder.mkdir(parents=True, exist_ok=True)
         faults.point("mid-save")
         writer = FileSystemWriter(folder, thread_count=self.writers)
-        save_sharded(staged, storage_writer=writer, process_group=self.group, no_dist=not self.distributed)
+        planner = cached_planner(f"trainwright-{id(self)}", self.distributed)
+        save_sharded(
+            staged, storage_writer=writer, planner=planner, process_group=self.group, no_dist=not self.distributed
+        )
         faults.point("written")
         files = self._collect(step, folder)
         self._on_rank0(lambda: self._publish(step, trainer, files))
@@ -235,3 +239,11 @@ def disk_full(error: BaseException) -> bool:
     failures = getattr(error, "failures", None) or {}
     inner = [f[0] for f in failures.values()] + [error.__cause__, error.__context__]
     return any(disk_full(e) for e in inner if e is not None)
+
+
+def cached_planner(owner: str, distributed: bool) -> DefaultSavePlanner:
+    """Which rank writes what does not change from save to save: from the second on, ranks send nothing to plan, and the
+    first rank need not merge it."""
+    planner = DefaultSavePlanner(enable_plan_caching=distributed)
+    planner._cached_plans_key = owner  # torch's own key is the class, which several checkpointers share
+    return planner

@@ -102,8 +102,9 @@ def require_same_model(manifest: Manifest, model: Mapping[str, Any], where: str)
         key = next((k for k in apart if k not in ("name", "family")), apart[0])
         saved, wanted = manifest.model.get(key), model[key]
         names = f" ({manifest.model.get('name')}, {model.get('name')})" if "name" in apart and key != "name" else ""
+        same = f"--model {manifest.model.get('name', 'the same')}, or another --folder"
         raise UserError(
             f"the checkpoint's model has {key} = {saved}, this run's model has {key} = {wanted}{names}",
             where=where,
-            fix=f"--model {manifest.model.get('name', 'the same')}, or another --folder",
+            fix=f"--optimizer {saved}" if key == "optimizer" else same,
         )

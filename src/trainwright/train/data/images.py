@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import tarfile
 import threading
 from collections import deque
@@ -23,6 +24,7 @@ from trainwright.errors import UserError
 from trainwright.train.data.image_decoders import Decoder, decoder, random_crop
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")
+CLASS_NUMBER = re.compile(r"\d{9}")  # how `_class` writes the class that a WebDataset gives
 MEAN, SPREAD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet, as every published recipe uses them
 
 
@@ -66,7 +68,8 @@ def list_images(source: str) -> tuple[list[ImageEntry], list[str]]:
     if not entries:
         raise UserError("no image here", where=source, fix=f"files that end in {', '.join(SUFFIXES)}")
     names = sorted({name for *_, name in entries})
-    number = {name: at for at, name in enumerate(names)}
+    numbered = all(CLASS_NUMBER.fullmatch(name) for name in names)
+    number = {name: int(name) if numbered else at for at, name in enumerate(names)}
     return [ImageEntry(path, offset, size, number[name]) for path, offset, size, name in entries], names
 
 
@@ -77,11 +80,30 @@ def _in_folder(folder: Path) -> Iterator[tuple[str, int, int, str]]:
 
 
 def _in_tar(path: Path) -> Iterator[tuple[str, int, int, str]]:
-    """Only the headers are read: the images stay where they are."""
+    """Only the headers are read, and classes: the images stay where they are. The class of an image is that in the
+    `.cls` file of its sample (WebDataset), else its folder."""
     with tarfile.open(path, "r:") as tar:
-        for member in tar:
-            if member.isfile() and member.name.lower().endswith(SUFFIXES):
-                yield str(path), member.offset_data, member.size, os.path.basename(os.path.dirname(member.name))
+        members = [member for member in tar if member.isfile()]
+        classes = {_sample(m.name): _class(tar, m) for m in members if m.name.endswith(".cls")}
+    for member in members:
+        if member.name.lower().endswith(SUFFIXES):
+            label = classes.get(_sample(member.name), os.path.basename(os.path.dirname(member.name)))
+            yield str(path), member.offset_data, member.size, label
+
+
+def _sample(name: str) -> str:
+    """WebDataset's key of a file: its path up to the first dot of its name."""
+    folder, name = os.path.split(name)
+    return os.path.join(folder, name.split(".", 1)[0])
+
+
+def _class(tar: tarfile.TarFile, member: tarfile.TarInfo) -> str:
+    content = tar.extractfile(member)
+    assert content is not None
+    number = content.read().decode("ascii", "replace").strip()
+    if not number.isdecimal():
+        raise UserError(f"the class is {number!r}, not a number", where=f"{tar.name}: {member.name}")
+    return f"{int(number):09d}"
 
 
 class ImageLoader:

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from trainwright.errors import UserError
 from trainwright.train.data.batch import IGNORED, Batch
+from trainwright.train.data.foreign.rows import UNNAMED
 from trainwright.train.data.format import TokenizerId
 from trainwright.train.data.mixture import Mixture
 from trainwright.train.data.shuffle import Permutation
@@ -89,6 +90,8 @@ class Samples:
 
     def tokenizer(self) -> tuple[TokenizerId | None, bytes | None]:
         """Which tokenizer made the tokens, and its file where the data keeps it."""
+        if self.sources[0].manifest.tokenizer.name == UNNAMED:
+            return None, None
         return self.sources[0].manifest.tokenizer, self.sources[0].files.tokenizer()
 
     def locate(self, n: int) -> SampleId:
@@ -288,8 +291,11 @@ def open_samples(
 ) -> S:
     """The samples of a mixture, checked against the model's vocabulary."""
     paths, weights = parse_mixture(names)
-    sources = [TokenSource(open_files(path, cache), options.sequence) for path in paths]
+    sources = [TokenSource(open_files(path, cache, vocab), options.sequence) for path in paths]
     first = sources[0].manifest.tokenizer
+    if first.name == UNNAMED and kind is not Samples:
+        fix = "the tokenizer.json that made the tokens, beside them"
+        raise UserError("this objective needs the special tokens of the data's tokenizer", where=paths[0], fix=fix)
     for path, source in zip(paths, sources, strict=True):
         tokenizer = source.manifest.tokenizer
         if tokenizer != first:

@@ -15,7 +15,17 @@ from torch import Tensor
 
 from trainwright.errors import UserError
 from trainwright.train.data.builtin import PROTEINS, builtin_folder
-from trainwright.train.data.format import TOKENIZER, Manifest, Shard, beside, check_sizes, read_manifest, same_tokenizer
+from trainwright.train.data.foreign import open_foreign
+from trainwright.train.data.format import (
+    MANIFEST,
+    TOKENIZER,
+    Manifest,
+    Shard,
+    beside,
+    check_sizes,
+    read_manifest,
+    same_tokenizer,
+)
 
 # Signed views: torch widens those several times faster, and `widen` corrects the sign.
 DTYPES = {"uint16": torch.int16, "uint32": torch.int32}
@@ -166,8 +176,9 @@ def stdlib_folder() -> Path:
     return folder
 
 
-def open_files(name: str, cache: Path | None = None) -> Files:
-    """A prepared data set by name: a folder, `s3://bucket/prefix`, or `builtin:stdlib`."""
+def open_files(name: str, cache: Path | None = None, vocab: int | None = None) -> Files:
+    """A prepared data set by name: a folder, `s3://bucket/prefix`, `builtin:stdlib`, or what another tool prepared;
+    `vocab` is the model's, for data without a tokenizer."""
     if name.startswith("s3://"):
         from trainwright.train.data.cache import Bucket
 
@@ -178,6 +189,9 @@ def open_files(name: str, cache: Path | None = None) -> Files:
         if name != "builtin:stdlib":
             raise UserError(f"no such built-in corpus {name!r}", fix=f"use builtin:stdlib or {PROTEINS}")
         return Folder(stdlib_folder())
+    foreign = None if (Path(name) / MANIFEST).exists() else open_foreign(name, vocab)
+    if foreign is not None:
+        return foreign
     if not Path(name).is_dir():
         raise UserError("no such data folder", where=name, fix="prepare it with `trainwright data prepare`")
     return Folder(Path(name))

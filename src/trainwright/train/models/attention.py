@@ -52,13 +52,14 @@ def attention_mask(shape: ModelShape, layout: TokenLayout, whole: bool, heads: s
         return replace(window, windowless=full)
     device = layout.queries.device
     slopes = alibi_slopes(shape.heads)[heads].to(device) if shape.position == "alibi" else None
-    special = layout.documents is not None or bool(shape.window) or slopes is not None or bool(shape.score_cap)
+    bent = slopes is not None or bool(shape.score_cap) or shape.sinks
+    special = layout.documents is not None or bool(shape.window) or bent
     if whole and not special:
         return CAUSAL
     if device.type == "cuda":
         if not special:
             return AttentionMask(chunks=layout.chunks)
-        if whole and not shape.window and slopes is None and not shape.score_cap:
+        if whole and not shape.window and not bent:
             return document_mask(layout)
         positions = (layout.queries, layout.keys)
         blocks = block_mask(shape.window, layout)
@@ -99,9 +100,12 @@ def _compiled_flex() -> Callable[..., Tensor]:
     return torch.compile(flex_attention)
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask) -> Tensor:
-    """Attention of q [b, heads, queries, d] over k, v [b, kv_heads, keys, d]."""
+def attend(q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask, sinks: Tensor | None = None) -> Tensor:
+    """Attention of q [b, heads, queries, d] over k, v [b, kv_heads, keys, d]. `sinks` [heads] are scores without a
+    token: they take their share of the softmax and add nothing."""
     grouped = q.shape[1] != k.shape[1]
+    if sinks is not None:
+        return _attend_sinks(q, k, v, mask, sinks, grouped)
     if mask.is_causal:
         return F.scaled_dot_product_attention(q, k, v, is_causal=not mask.full, enable_gqa=grouped)
     if mask.chunks:
@@ -122,6 +126,18 @@ def _attend_capped(q: Tensor, k: Tensor, v: Tensor, dense: Tensor, cap: float) -
     scores = q.float() @ k.float().transpose(-2, -1) / math.sqrt(q.shape[-1])
     scores = (cap * torch.tanh(scores / cap)).masked_fill(~dense, -torch.inf)
     return scores.softmax(dim=-1).to(v.dtype) @ v
+
+
+def _attend_sinks(q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask, sinks: Tensor, grouped: bool) -> Tensor:
+    if mask.blocks is not None:
+        attended, log_sum = _compiled_flex()(q, k, v, block_mask=mask.blocks, enable_gqa=grouped, return_lse=True)
+        share = torch.sigmoid(log_sum - sinks.float()[:, None])  # of the tokens in exp(log_sum) + exp(sink)
+        return (attended * share[..., None]).to(v.dtype)
+    assert mask.dense is not None
+    k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], dim=1) for x in (k, v))
+    scores = (q.float() @ k.float().transpose(-2, -1) / math.sqrt(q.shape[-1])).masked_fill(~mask.dense, -torch.inf)
+    column = sinks.float()[:, None, None].expand(*scores.shape[:-1], 1)
+    return torch.cat([scores, column], dim=-1).softmax(dim=-1)[..., :-1].to(v.dtype) @ v
 
 
 def _attend_chunks(q: Tensor, k: Tensor, v: Tensor, chunks: tuple[tuple[int, int, int], ...], grouped: bool) -> Tensor:

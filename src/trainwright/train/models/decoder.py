@@ -1,6 +1,6 @@
-"""The one decoder behind GPT-2/3, NeoX, Llama, Mistral, Qwen, Gemma, OLMo, Phi, Falcon, MPT and their mixtures of
-experts: plain single-device PyTorch. A `ModelShape` selects its features; tensor, context, pipeline, expert and data
-parallelism are applied from outside (trainwright.train.parallel)."""
+"""The one decoder behind GPT-2/3, NeoX, Llama, Mistral, Qwen, Gemma, OLMo, Phi, Falcon, MPT, GPT-OSS and the
+mixtures of experts: plain single-device PyTorch. A `ModelShape` selects its features; tensor, context, pipeline, expert
+and data parallelism are applied from outside (trainwright.train.parallel)."""
 
 from __future__ import annotations
 
@@ -53,7 +53,8 @@ class Attention(nn.Module):
             for width in widths
         )
         self.scale = (self.width / shape.query_scale) ** 0.5 if shape.query_scale else 1.0  # on top of the kernel's
-        self.kernel: Callable[[Tensor, Tensor, Tensor, AttentionMask], Tensor] = attend
+        self.sinks = nn.Parameter(torch.empty(shape.heads)) if shape.sinks else None
+        self.kernel: Callable[..., Tensor] = attend
 
     def forward(self, x: Tensor, cos_sin: Angles | None, mask: AttentionMask) -> Tensor:
         b, s, _ = x.shape
@@ -65,8 +66,13 @@ class Attention(nn.Module):
             q, k = apply_rotary(q, cos_sin), apply_rotary(k, cos_sin)
         if self.scale != 1.0:
             q = q * self.scale
-        attended = self.kernel(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), mask)
+        more = () if self.sinks is None else (self.local_sinks(),)
+        attended = self.kernel(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), mask, *more)
         return self.out(attended.transpose(1, 2).reshape(b, s, -1))
+
+    def local_sinks(self) -> Tensor:
+        assert self.sinks is not None
+        return self.sinks
 
     def normed(self, norm: nn.Module, x: Tensor) -> Tensor:
         return norm(x.flatten(2)).view_as(x) if self.wide else norm(x)

@@ -52,11 +52,11 @@ def bidirectional_mask(tokens: Tensor, documents: Tensor | None, mixed_rows: int
 class EncoderBlock(nn.Module):
     """Attention then MLP, with the norm before each (ESM-2) or after each residual sum (BERT, RoBERTa)."""
 
-    def __init__(self, shape: ModelShape) -> None:
+    def __init__(self, shape: ModelShape, attention: type[Attention] = Attention) -> None:
         super().__init__()
         self.post_norm = shape.family in TOKEN_TYPES
         self.attention_norm = norm(shape)
-        self.attention = Attention(shape)
+        self.attention = attention(shape)
         self.mlp_norm = norm(shape)
         self.mlp = MLP(shape)
 

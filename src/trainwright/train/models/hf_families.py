@@ -87,6 +87,8 @@ def write_rope(shape: ModelShape) -> Config:
         scaling = {"rope_type": "linear", "factor": shape.rope_scaling[0]}
     elif shape.rope_scaling and len(shape.rope_scaling) == len(YARN_KEYS):
         scaling = {"rope_type": "yarn", **dict(zip(YARN_KEYS, shape.rope_scaling, strict=True))}
+    elif shape.rope_scaling and len(shape.rope_scaling) > len(YARN_KEYS):
+        scaling = {"rope_type": "yarn", "truncate": False, **dict(zip(YARN_KEYS[:4], shape.rope_scaling, strict=False))}
     elif shape.rope_scaling:
         scaling = {"rope_type": "llama3", **dict(zip(LLAMA3_KEYS, shape.rope_scaling, strict=True))}
     return {"rope_theta": shape.rope_theta, "rope_scaling": scaling}

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from trainwright.train.models import hf_gpt_oss as gpt_oss
 from trainwright.train.models.hf_encoders import TABLES as ENCODER_TABLES
 from trainwright.train.models.hf_t5 import t5_name
 from trainwright.train.models.hf_vision import table_of
@@ -99,6 +100,11 @@ GEMMA = {
     "mlp_norm.": "model.layers.{}.pre_feedforward_layernorm.",
     "mlp_post_norm.": "model.layers.{}.post_feedforward_layernorm.",
 }
+GPT_OSS = {
+    **LLAMA,
+    "attention.": "model.layers.{}.self_attn.",  # its sinks
+    "mlp.router.": "model.layers.{}.mlp.router.",
+}
 PHI3 = {
     **LLAMA,
     "attention.qkv.": "model.layers.{}.self_attn.qkv_proj.",
@@ -121,6 +127,7 @@ TABLES = {
     **ENCODER_TABLES, "llama": LLAMA, "mistral": LLAMA, "qwen2": LLAMA, "qwen3": LLAMA, "gpt2": GPT2, "gpt3": GPT2,
     "mpt": MPT, "mixtral": MIXTRAL, "qwen3_moe": QWEN3_MOE, "deepseek_v2": DEEPSEEK, "deepseek_v3": DEEPSEEK,
     "gemma2": GEMMA, "gemma3_text": GEMMA, "olmo2": GEMMA, "phi3": PHI3, "gpt_neox": NEOX,
+    "gpt_oss": GPT_OSS,
 }  # fmt: skip
 
 
@@ -168,6 +175,9 @@ def to_huggingface(shape: ModelShape, name: str, tensor: Tensor, read: Read | No
         return {}  # written together with the gate
     if shape.family == "phi3" and ".mlp.gate." in name and read is not None:
         return {huggingface_name(shape, name): torch.cat([tensor, read(name.replace(".gate.", ".up."))])}
+    own = gpt_oss.theirs_of(shape, name)
+    if own is not None:
+        return {own: gpt_oss.to_theirs(name, tensor)}
     if ".mlp.experts." in name:
         pieces = tensor.flatten(0, 1) if name.endswith("gate_up") else tensor
         names = [theirs for expert in expert_names(shape, name) for theirs in expert]
@@ -194,6 +204,9 @@ def from_huggingface(shape: ModelShape, name: str, read: Read) -> Tensor:
     if shape.family == "phi3" and (".mlp.gate." in name or ".mlp.up." in name):
         both = read(huggingface_name(shape, name.replace(".up.", ".gate."))).chunk(2)
         return both[".mlp.up." in name]
+    own = gpt_oss.theirs_of(shape, name)
+    if own is not None:
+        return gpt_oss.to_ours(shape, name, read(own))
     if ".mlp.experts." in name:
         experts = [torch.stack([read(theirs) for theirs in names]) for names in expert_names(shape, name)]
         return torch.stack(experts) if name.endswith("gate_up") else torch.cat(experts)

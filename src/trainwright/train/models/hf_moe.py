@@ -1,12 +1,15 @@
-"""The config.json of mixtures of experts: Mixtral, Qwen 3 MoE, DeepSeek V2 and V3."""
+"""The config.json of mixtures of experts: Mixtral, Qwen 3 MoE, DeepSeek V2 and V3, GPT-OSS."""
 
 from __future__ import annotations
 
 from trainwright.errors import UserError
+from trainwright.train.models.hf_decoders import full_every, layer_types
 from trainwright.train.models.hf_families import (
     LLAMA_DEFAULTS,
     LLAMA_FIELDS,
     ROPE_KEYS,
+    YARN_DEFAULTS,
+    YARN_KEYS,
     read_mistral,
     read_qwen,
     read_rope,
@@ -83,6 +86,38 @@ def _write_deepseek(shape: ModelShape) -> Config:
     }
 
 
+def _gpt_oss(config: Config, where: str) -> Config:
+    biased = bool(config.get("attention_bias", True))
+    windows = full_every(config, 2, where)
+    return {**_read_gpt_oss_rope(config, where), **windows, "qkv_bias": biased, "out_bias": biased}
+
+
+def _read_gpt_oss_rope(config: Config, where: str) -> Config:
+    """YaRN without rounding to whole dimensions; cosine and sine are scaled as its paper says."""
+    table = {**(config.get("rope_parameters") or config.get("rope_scaling") or GPT_OSS_YARN)}
+    theta = float(table.pop("rope_theta", None) or config.get("rope_theta") or GPT_OSS_THETA)
+    if table.get("rope_type", table.get("type")) != "yarn":
+        return read_rope({"rope_parameters": {**table, "rope_theta": theta}}, where)
+    wanted = {"rope_type", "type", "truncate", *YARN_KEYS[:4]}
+    if set(table) - wanted or table.get("truncate") is not False:
+        raise UserError(f"rope_scaling of type 'yarn' with {sorted(table)} is not supported", where=where)
+    numbers = tuple(float(table.get(key) or YARN_DEFAULTS[key]) for key in YARN_KEYS[:4])
+    return {"rope_theta": theta, "rope_scaling": (*numbers, 1.0, 0.0, 0.0)}
+
+
+def _write_gpt_oss(shape: ModelShape) -> Config:
+    return {
+        **write_rope(shape),
+        "hidden_act": "silu",
+        "attention_bias": shape.qkv_bias,
+        "sliding_window": shape.window or None,
+        "layer_types": layer_types(shape),
+    }
+
+
+GPT_OSS_THETA = 150_000.0
+GPT_OSS_YARN: Config = {"rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False,
+                        "original_max_position_embeddings": 4096}  # fmt: skip
 DEEPSEEK_FIELDS = {
     **{k: v for k, v in LLAMA_FIELDS.items() if k not in ("intermediate_size", "head_dim", "num_key_value_heads")},
     "moe_intermediate_size": "ffn", "n_routed_experts": "experts", "num_experts_per_tok": "experts_per_token",
@@ -143,5 +178,18 @@ MIXTURES: dict[str, Family] = {
         # Multi-token prediction has layers of its own; the logits do not depend on them.
         special_keys=(*DEEPSEEK_KEYS, "rope_interleave", "num_nextn_predict_layers", "num_mtp_layers"),
         write=_write_deepseek,
+    ),
+    "gpt_oss": Family(
+        "GptOssForCausalLM",
+        {**LLAMA_FIELDS, **ROUTER_LOSS, "num_local_experts": "experts", "num_experts_per_tok": "experts_per_token"},
+        features={"activation": "swiglu-clamped", "sinks": True, "router_linear_bias": True, "mlp_bias": True},
+        defaults={**LLAMA_DEFAULTS, "rms_norm_eps": 1e-5, "max_position_embeddings": 131072, "num_local_experts": 128,
+                  "num_experts_per_tok": 4, "router_aux_loss_coef": 0.001, "sliding_window": 128, "head_dim": 64,
+                  "num_key_value_heads": 8},
+        fixed={"hidden_act": "silu", "swiglu_alpha": 1.702, "swiglu_limit": 7.0}, special=_gpt_oss,
+        # The published configs repeat two values under names of their own.
+        special_keys=(*ROPE_KEYS, "attention_bias", "sliding_window", "layer_types", "output_router_logits",
+                      "experts_per_token", "initial_context_length"),
+        write=_write_gpt_oss,
     ),
 }  # fmt: skip

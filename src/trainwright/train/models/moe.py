@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from trainwright.train.models.mlp import ACTIVATIONS, MLP
+from trainwright.train.models.mlp import MLP, gated
 from trainwright.train.models.shape import ModelShape
 
 Routed = tuple[Tensor, Tensor, Tensor]  # the hidden states, the summed balance loss, tokens per expert
@@ -24,13 +24,14 @@ class Router(nn.Module):
         super().__init__()
         self.shape = shape
         self.weight = nn.Parameter(torch.empty(shape.experts, shape.hidden))
+        self.linear_bias = nn.Parameter(torch.empty(shape.experts)) if shape.router_linear_bias else None
         self.bias: Tensor | None
         self.register_buffer("bias", torch.zeros(shape.experts) if shape.router_bias else None)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """(scores of all experts [b, s, experts], the chosen experts [b, s, k] and their weights) in fp32."""
         shape = self.shape
-        logits = F.linear(x, self.local_weight()).float()
+        logits = F.linear(x, *self.local_weights()).float()
         scores = logits.sigmoid() if shape.router == "sigmoid" else logits.softmax(dim=-1)
         chosen = self.choice(scores.detach()).topk(shape.experts_per_token, dim=-1).indices
         weights = scores.gather(-1, chosen)
@@ -38,8 +39,8 @@ class Router(nn.Module):
             weights = weights / (weights.sum(dim=-1, keepdim=True) + 1e-20)
         return scores, chosen, weights * shape.router_scale
 
-    def local_weight(self) -> Tensor:
-        return self.weight
+    def local_weights(self) -> tuple[Tensor, Tensor | None]:
+        return self.weight, self.linear_bias
 
     def choice(self, scores: Tensor) -> Tensor:
         """What the experts are chosen by: the scores with the bias, in a token's best groups only."""
@@ -61,19 +62,30 @@ class Experts(nn.Module):
         super().__init__()
         self.gate_up = nn.Parameter(torch.empty(shape.experts, 2, shape.ffn, shape.hidden))
         self.down = nn.Parameter(torch.empty(shape.experts, shape.hidden, shape.ffn))
-        self.activation = ACTIVATIONS[shape.activation]
+        biased = shape.mlp_bias
+        self.gate_up_bias = nn.Parameter(torch.empty(shape.experts, 2, shape.ffn)) if biased else None
+        self.down_bias = nn.Parameter(torch.empty(shape.experts, shape.hidden)) if biased else None
+        self.combine = gated(shape.activation)
 
     def forward(self, rows: Tensor, weights: Tensor, counts: Tensor) -> Tensor:
         """`weights` times each row's output; `counts` rows belong to each expert, in order."""
         gate_up, down = self.local_weights()
+        gate_up_bias, down_bias = self.local_biases()
         ends = counts.cumsum(0, dtype=torch.int32)
-        gate, up = grouped_product(rows, gate_up.flatten(1, 2), ends).chunk(2, dim=-1)
+        both = grouped_product(rows, gate_up.flatten(1, 2), ends)
+        if gate_up_bias is not None:
+            both = both + by_row(gate_up_bias.flatten(1), counts, len(rows))
+        gate, up = both.chunk(2, dim=-1)
         # The product with `down` is linear: weighing its input needs no copy of its output for the backward pass.
-        inner = (self.activation(gate) * up * weights).to(rows.dtype)
-        return grouped_product(inner, down, ends)
+        inner = (self.combine(gate, up) * weights).to(rows.dtype)
+        y = grouped_product(inner, down, ends)
+        return y if down_bias is None else y + (by_row(down_bias, counts, len(rows)) * weights).to(y.dtype)
 
     def local_weights(self) -> tuple[Tensor, Tensor]:
         return self.gate_up, self.down
+
+    def local_biases(self) -> tuple[Tensor | None, Tensor | None]:
+        return self.gate_up_bias, self.down_bias
 
 
 class MoE(nn.Module):
@@ -172,6 +184,11 @@ class _Collect(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
         order, _ = ctx.saved_tensors
         return grad[order // ctx.k], None, None, None
+
+
+def by_row(biases: Tensor, counts: Tensor, rows: int) -> Tensor:
+    """The bias of each row's expert, for rows in the order of the experts."""
+    return biases.repeat_interleave(counts, dim=0, output_size=rows)
 
 
 def grouped_product(rows: Tensor, weights: Tensor, ends: Tensor) -> Tensor:

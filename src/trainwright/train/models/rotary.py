@@ -11,7 +11,7 @@ from torch import Tensor
 
 from trainwright.train.models.shape import ModelShape
 
-YARN = 6  # numbers that YaRN's scaling has: factor, fast, slow, original context, mscale, mscale_all_dim
+YARN = 6  # numbers of YaRN's scaling: factor, fast, slow, original context, mscale, mscale_all_dim; 7: not rounded
 # Cosine and sine; where layers with a window have another base, those of these layers follow.
 Angles = tuple[Tensor, ...]
 
@@ -33,30 +33,35 @@ def frequencies(shape: ModelShape) -> Tensor:
         return plain
     if len(shape.rope_scaling) == 1:  # linear
         return plain / shape.rope_scaling[0]
-    if len(shape.rope_scaling) == YARN:
-        return yarn_scaled(plain, width, shape.rope_theta, *shape.rope_scaling[:4])
+    if len(shape.rope_scaling) >= YARN:
+        rounded = len(shape.rope_scaling) == YARN
+        return yarn_scaled(plain, width, shape.rope_theta, *shape.rope_scaling[:4], rounded)
     return llama3_scaled(plain, *shape.rope_scaling)
 
 
 def yarn_scaled(
-    plain: Tensor, width: int, theta: float, factor: float, fast: float, slow: float, context: float
+    plain: Tensor, width: int, theta: float, factor: float, fast: float, slow: float, context: float, rounded: bool
 ) -> Tensor:
     """YaRN (arXiv 2309.00071): dimensions that turn fewer than `slow` times in the original context are divided by
-    `factor`, those that turn more than `fast` times are kept, those between are interpolated."""
+    `factor`, those that turn more than `fast` times are kept, those between are interpolated. `rounded`: to whole
+    dimensions."""
 
     def dimension(turns: float) -> float:
         return width * math.log(context / (turns * 2 * math.pi)) / (2 * math.log(theta))
 
-    low, high = max(math.floor(dimension(fast)), 0), min(math.ceil(dimension(slow)), width - 1)
+    low, high = dimension(fast), dimension(slow)
+    if rounded:
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0), min(high, width - 1)
     ramp = ((torch.arange(width // 2).float() - low) / (high - low or 0.001)).clamp(0, 1)
     return plain / factor * ramp + plain * (1 - ramp)
 
 
 def yarn_magnitudes(shape: ModelShape) -> tuple[float, float]:
     """Under YaRN: what cosine and sine, and what all scores are multiplied by (DeepSeek)."""
-    if shape.rope_scaling is None or len(shape.rope_scaling) != YARN or shape.rope_scaling[0] <= 1:
+    if shape.rope_scaling is None or len(shape.rope_scaling) < YARN or shape.rope_scaling[0] <= 1:
         return 1.0, 1.0
-    factor, *_, part, whole = shape.rope_scaling
+    factor, part, whole = shape.rope_scaling[0], *shape.rope_scaling[4:YARN]
     size, all_scores = (0.1 * scale * math.log(factor) + 1.0 for scale in (part, whole))
     return size / all_scores, all_scores * all_scores
 

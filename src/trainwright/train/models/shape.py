@@ -32,13 +32,13 @@ class ModelShape:
     context: int
     kind: str = "decoder"  # decoder | encoder | encoder-decoder | vision
     head_dim: int = 0  # 0: hidden // heads
-    activation: str = "swiglu"  # swiglu | geglu (gated, tanh) | gelu | gelu-tanh | relu
+    activation: str = "swiglu"  # swiglu | swiglu-clamped (GPT-OSS) | geglu (gated, tanh) | gelu | gelu-tanh | relu
     norm: str = "rmsnorm"  # rmsnorm | layernorm
     norm_eps: float = 1e-5
     norm_bias: bool = False  # LayerNorm with a bias (GPT, Falcon) or without (MPT)
     position: str = "rope"  # rope | learned | alibi | relative | none
     rope_theta: float = 10_000.0
-    rope_scaling: tuple[float, ...] | None = None  # Llama 3.1: factor, low, high, original context; linear: factor
+    rope_scaling: tuple[float, ...] | None = None  # linear: factor; Llama 3.1: 4 numbers; YaRN: 6 or 7 (see rotary.py)
     tied: bool = False
     bias: bool = False  # biases on all linear layers
     qkv_bias: bool = False
@@ -58,6 +58,7 @@ class ModelShape:
     query_scale: float = 0.0  # scores are divided by the root of this; 0: of the head's width
     score_cap: float = 0.0  # attention scores, and logits, as cap * tanh(x / cap) (Gemma 2)
     logit_cap: float = 0.0
+    sinks: bool = False  # each head has one more score in its softmax, which belongs to no token (GPT-OSS)
     experts: int = 0
     experts_per_token: int = 0
     router: str = "softmax"  # softmax | sigmoid (DeepSeek V3)
@@ -66,6 +67,7 @@ class ModelShape:
     router_normalise: bool = True  # the weights of a token's experts sum to 1 (before `router_scale`)
     router_scale: float = 1.0
     router_bias: bool = False  # a bias that only the choice sees, moved after each step to balance the load
+    router_linear_bias: bool = False  # the router is a linear layer with a bias that is trained (GPT-OSS)
     balance_loss: float = 0.0  # weight of the auxiliary loss that balances the load
     shared_ffn: int = 0  # width of the MLP that every token visits beside its experts
     dense_layers: int = 0  # layers of a mixture of experts that have a plain MLP of width dense_ffn
@@ -88,7 +90,7 @@ class ModelShape:
 
     @property
     def gated(self) -> bool:
-        return self.activation in ("swiglu", "geglu")
+        return self.activation in ("swiglu", "swiglu-clamped", "geglu")
 
     @property
     def longest_sequence(self) -> int:
@@ -229,7 +231,7 @@ def attention_parameters(shape: ModelShape) -> int:
     inner = shape.heads * shape.width_per_head
     qkv = inner + 2 * shape.kv_heads * shape.width_per_head
     biases = (qkv if shape.bias or shape.qkv_bias else 0) + (shape.hidden if shape.bias or shape.out_bias else 0)
-    return shape.hidden * (qkv + inner) + biases + query_key_norms(shape)
+    return shape.hidden * (qkv + inner) + biases + query_key_norms(shape) + shape.heads * shape.sinks
 
 
 def query_key_norms(shape: ModelShape) -> int:
@@ -261,5 +263,6 @@ def block_parameters(shape: ModelShape) -> int:
     norms = shape.parallel_norms if shape.parallel_block else 2 * (shape.pre_norms + shape.post_norms)
     mlps = mlp_parameters(shape)
     if shape.experts:
-        mlps = shape.experts * (mlps + shape.hidden) + mlp_parameters(replace(shape, ffn=shape.shared_ffn, bias=False))
+        shared = mlp_parameters(replace(shape, ffn=shape.shared_ffn, bias=False, mlp_bias=False))
+        mlps = shape.experts * (mlps + shape.hidden + shape.router_linear_bias) + shared
     return attention_parameters(shape) + mlps + norms * norm_parameters(shape)

@@ -11,13 +11,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from trainwright.train.data.batch import IGNORED
-from trainwright.train.models.decoder import Linear, norm
+from trainwright.train.kernels.image_attention import Groups, attend_images
+from trainwright.train.models.decoder import Attention, Linear, norm
 from trainwright.train.models.encoder import EncoderBlock
 from trainwright.train.models.initialise import normal
+from trainwright.train.models.rotary import Angles
 from trainwright.train.models.shape import ModelShape
 
 STD = 0.02
-Groups = tuple[tuple[int, int], ...]  # (images, tokens per image) of each group of equal images, in order
 
 
 @dataclass(frozen=True)
@@ -28,17 +29,12 @@ class ClassifierInputs:
     scale: Tensor | None = None
 
 
-def attend_images(q: Tensor, k: Tensor, v: Tensor, groups: Groups) -> Tensor:
-    """Attention within each image; q, k, v are [1, heads, all tokens, d]."""
-    begin, parts = 0, []
-    heads, width = q.shape[1], q.shape[3]
-    for images, tokens in groups:
-        end = begin + images * tokens
-        own = [x[0, :, begin:end].view(heads, images, tokens, width).transpose(0, 1) for x in (q, k, v)]
-        attended = F.scaled_dot_product_attention(own[0], own[1], own[2])  # [images, heads, tokens, d]
-        parts.append(attended.transpose(0, 1).reshape(heads, images * tokens, width))
-        begin = end
-    return torch.cat(parts, dim=1)[None]
+class ImageAttention(Attention):
+    """Attention within each image of a row of images."""
+
+    def forward(self, x: Tensor, cos_sin: Angles | None, groups: Groups) -> Tensor:  # type: ignore[override]
+        qkv = self.qkv(x).view(x.shape[1], -1, 3, self.width)
+        return self.out(attend_images(qkv, groups).flatten(1)[None])  # type: ignore[no-any-return]
 
 
 class VisionTransformer(nn.Module):
@@ -57,9 +53,7 @@ class VisionTransformer(nn.Module):
         self.patch = Linear(shape.channels * shape.patch**2, shape.hidden)
         self.cls = nn.Parameter(torch.empty(1, shape.hidden))
         self.positions = nn.Parameter(torch.empty(shape.context, shape.hidden))
-        self.blocks = nn.ModuleDict({str(i): EncoderBlock(shape) for i in range(shape.layers)})
-        for block in self.layers():
-            block.attention.kernel = attend_images  # type: ignore[assignment]
+        self.blocks = nn.ModuleDict({str(i): EncoderBlock(shape, ImageAttention) for i in range(shape.layers)})
         self.norm = norm(shape)
         self.head = Linear(shape.hidden, shape.vocab) if classes and shape.vocab else None
 

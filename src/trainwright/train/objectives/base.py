@@ -28,6 +28,8 @@ class Objective:
 
     kinds: ClassVar[tuple[str, ...]] = ()  # the kinds of model it trains
     counts_samples: ClassVar[bool] = False  # the speed on the console counts samples (images), not tokens
+    # A step is the same kernels for every batch, and needs nothing of the host: a GPU may replay a recording of it.
+    replayable: ClassVar[bool] = False
 
     def __init__(self, shape: ModelShape, settings: TrainConfig | None = None) -> None:
         self.shape, self.settings = shape, settings

@@ -27,7 +27,7 @@ class CausalLM(Objective):
         """This rank's tokens of a micro-batch, and what its blocks share."""
         tokens, own = token_layout(batch, layout), local_tokens(batch, layout)
         cos_sin = rotary_cos_sin(self.shape, own.positions) if self.shape.position == "rope" else None
-        mask = attention_mask(self.shape, tokens, layout.plan.cp == 1, layout.heads(self.shape.heads))
+        mask = attention_mask(self.shape, tokens, layout.whole_rows, layout.heads(self.shape.heads))
         return own.tokens, ForwardInputs(own.positions, cos_sin, mask, own.targets, scale)
 
     def scores(self, engine: Engine, loader: Loader, eval_loss: float) -> dict[str, float]:

@@ -41,7 +41,7 @@ STUDENT, TEACHER, LAST = "student.", "teacher.", "student.head.last.weight"
 @dataclass(frozen=True)
 class DinoInputs:
     centre: Tensor  # [prototypes]
-    temperature: float  # the teacher's
+    temperature: Tensor  # the teacher's
     counts: Tensor  # [b], which images count
     scale: Tensor
     sums: Tensor | None = None  # [prototypes + 1], to which the teacher's outputs and their number are added
@@ -98,10 +98,8 @@ class StudentAndTeacher(nn.Module):
                 inputs.sums[-1] += len(goal)
         images = len(inputs.counts)
         output = self.student(crops)
-        temperature = torch.full((), inputs.temperature, device=goal.device)  # a copy from the host would wait
-        loss = self.loss(
-            output.view(-1, images, output.shape[-1]), goal.view(GLOBALS, images, -1), inputs.centre, temperature
-        )
+        student, teacher = output.view(-1, images, output.shape[-1]), goal.view(GLOBALS, images, -1)
+        loss = self.loss(student, teacher, inputs.centre, inputs.temperature)
         return (loss * inputs.counts).sum() * inputs.scale
 
 
@@ -120,6 +118,7 @@ def dino_loss(student: Tensor, teacher: Tensor, centre: Tensor, temperature: Ten
 class Dino(Objective):
     kinds = ("vision",)
     counts_samples = True
+    replayable = True
 
     def __init__(self, shape: ModelShape, settings: TrainConfig | None = None) -> None:
         from trainwright.train.config import TrainConfig
@@ -162,7 +161,7 @@ class Dino(Objective):
 
     def inputs(self, batch: ImageBatch, layout: Layout, scale: Tensor) -> tuple[list[Tensor], DinoInputs]:
         sums = self.sums if torch.is_grad_enabled() else None
-        inputs = DinoInputs(self.centre, self.temperature(), batch.counts, scale, sums)
+        inputs = DinoInputs(self.centre, self.heat, batch.counts, scale, sums)
         return self.cropped(batch), inputs
 
     def cropped(self, batch: ImageBatch) -> list[Tensor]:
@@ -179,6 +178,7 @@ class Dino(Objective):
         self.teacher = MovingAverage(engine.frozen, engine.optimizer, pairs)
         self.centre = torch.zeros(self.prototypes, device=engine.device)
         self.sums = torch.zeros(self.prototypes + 1, device=engine.device)
+        self.heat = torch.full((), self.temperature(), device=engine.device)
         self.dtype = torch.float32 if engine.options.precision == "fp32" else torch.bfloat16
         self.crop = torch.compile(crop, dynamic=False) if engine.options.compile else crop
         if engine.options.compile:
@@ -190,6 +190,7 @@ class Dino(Objective):
 
     def begin_step(self, engine: Engine) -> None:
         self.sums.zero_()
+        self.heat.fill_(self.temperature())
         if self.options.final_weight_decay:
             first, last = self.options.weight_decay, self.options.final_weight_decay
             engine.optimizer.set_weight_decay(last + (first - last) * (1 + math.cos(math.pi * self.progress())) / 2)
@@ -240,7 +241,7 @@ class Dino(Objective):
 
         def features(images: Tensor) -> Tensor:
             pixels = centre_crop(images.to(engine.device), self.shape.image, self.dtype)
-            none = DinoInputs(self.centre, 1.0, pixels[:0], self.centre, features=True)
+            none = DinoInputs(self.centre, self.heat, pixels[:0], self.centre, features=True)
             return engine.runner.stages[0]([pixels], none)  # type: ignore[no-any-return]
 
         return {"knn": nearest_neighbour_accuracy(features, self.training, loader.samples)}  # type: ignore[arg-type]

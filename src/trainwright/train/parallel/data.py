@@ -32,7 +32,7 @@ def apply_data(model: Decoder, layout: Layout, precision: str) -> None:
 
 def _shard_experts(experts: Experts, layout: Layout, policy: MixedPrecisionPolicy, free: bool) -> None:
     mesh = layout.expert_data_mesh
-    place = partial(expert_placement, ranks=mesh.size(-1))
+    place = partial(spread_placement, ranks=mesh.size(-1))
     sharded = fully_shard(experts, mesh=mesh, mp_policy=policy, reshard_after_forward=free, shard_placement_fn=place)
     # Gradients of the tokens of all `ep` ranks meet here; as for the others they are a mean over all data ranks.
     sharded.set_gradient_divide_factor(float(layout.plan.data * layout.plan.cp))
@@ -47,6 +47,14 @@ def expert_placement(param: nn.Parameter, ranks: int) -> Shard | None:
         return None
     hidden = 3 if param.ndim == 4 else 1
     return Shard(hidden) if param.shape[hidden] % ranks == 0 else None
+
+
+def spread_placement(param: nn.Parameter, ranks: int) -> Shard | None:
+    """The same for experts that are spread over ranks, and for their biases."""
+    assert isinstance(param, DTensor)
+    split = {placement.dim for placement in param.placements if isinstance(placement, Shard)}
+    dims = [dim for dim in (3, 1, 2) if dim < param.ndim and dim not in split and param.shape[dim] % ranks == 0]
+    return Shard(dims[0]) if dims else None
 
 
 def reshards(layout: Layout) -> bool:

@@ -4,12 +4,13 @@ back by all-to-all. Each expert's MLP may also be split by tensor parallelism. A
 from __future__ import annotations
 
 from functools import partial
+from math import prod
 from typing import Any, cast
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor, Partial, Shard
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 
 from trainwright.train.models.decoder import Decoder
 from trainwright.train.models.moe import Experts, MoE, Router, spread
@@ -19,7 +20,8 @@ from trainwright.train.parallel.layout import Layout
 from trainwright.train.parallel.plan import ParallelPlan
 
 BIAS_STEP = 1e-3  # DeepSeek V3 (arXiv 2412.19437), section 4.2
-FEATURES = {"gate_up": 2, "down": 2}  # the dimension of an expert's columns, which tensor parallelism splits
+# The dimension of an expert's columns, which tensor parallelism splits; the last bias comes after their sum.
+FEATURES = {"gate_up": 2, "down": 2, "gate_up_bias": 2, "down_bias": None}
 
 
 class ExpertSlice(Experts):
@@ -29,12 +31,24 @@ class ExpertSlice(Experts):
         gate_up, down = cast(DTensor, self.gate_up), cast(DTensor, self.down)
         return gate_up.to_local(), down.to_local()
 
+    def local_biases(self) -> tuple[Tensor | None, Tensor | None]:
+        """Every tensor-parallel rank adds its share of the last bias to a sum over these ranks."""
+        if self.gate_up_bias is None:
+            return None, None
+        gate_up, down = cast(DTensor, self.gate_up_bias), cast(DTensor, self.down_bias)
+        grads = [Partial() if p.is_replicate() else p for p in down.placements]
+        shares = prod(n for n, p in zip(down.device_mesh.shape, down.placements, strict=True) if p.is_replicate())
+        return gate_up.to_local(), down.to_local(grad_placements=grads) / shares
+
 
 class RouterCopy(Router):
     """A copy on every tensor-parallel rank; each sees a part of the experts' columns, so gradients are partial sums."""
 
-    def local_weight(self) -> Tensor:
-        return cast(DTensor, self.weight).to_local(grad_placements=[Partial()])
+    def local_weights(self) -> tuple[Tensor, Tensor | None]:
+        both = (self.weight, self.linear_bias)
+        weight, bias = (p if p is None else cast(DTensor, p).to_local(grad_placements=[Partial()]) for p in both)
+        assert weight is not None
+        return weight, bias
 
 
 def apply_experts(model: Decoder, layout: Layout) -> None:
@@ -55,23 +69,23 @@ def _apply(moe: MoE, layout: Layout) -> None:
     if plan.ep == plan.tp == 1:
         return
     moe.experts.__class__ = ExpertSlice
-    for name in ("gate_up", "down"):
-        whole = getattr(moe.experts, name)
+    for name, whole in list(moe.experts.named_parameters(recurse=False)):
         part = nn.Parameter(_slice(whole, FEATURES[name], layout), requires_grad=whole.requires_grad)
         moe.experts.register_parameter(name, part)
 
 
-def _slice(param: Tensor, features: int, layout: Layout) -> DTensor:
+def _slice(param: Tensor, features: int | None, layout: Layout) -> DTensor:
     """This rank's experts, and of each its columns."""
     plan = layout.plan
-    local, placements, axes = param.detach(), [], []
+    local, axes = param.detach(), []
+    placements: list[Shard | Replicate] = []
     if plan.ep > 1:
         local = local.chunk(plan.ep)[layout.expert_rank]
         placements.append(Shard(0))
         axes.append("expert")
     if plan.tp > 1:
-        local = local.chunk(plan.tp, features)[layout.tensor_rank]
-        placements.append(Shard(features))
+        local = local if features is None else local.chunk(plan.tp, features)[layout.tensor_rank]
+        placements.append(Replicate() if features is None else Shard(features))
         axes.append("tensor")
     mesh = (layout.expert_mesh or layout.mesh)[tuple(axes)]  # type: ignore[index]
     shape, stride = param.shape, param.stride()

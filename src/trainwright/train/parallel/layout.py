@@ -26,6 +26,9 @@ class Layout:
     context_rank: int = 0
     tensor_rank: int = 0
     pipeline_rank: int = 0
+    exchanges: bool = (
+        False  # context parallelism by all-to-all: a rank attends over whole rows, for a part of its heads
+    )
     expert_mesh: DeviceMesh | None = None  # the same ranks, with an axis over which experts are spread; where ep > 1
 
     @property
@@ -55,9 +58,17 @@ class Layout:
         return mine
 
     def heads(self, count: int) -> slice:
-        """The attention heads of this rank."""
-        each = count // self.plan.tp
-        return slice(self.tensor_rank * each, (self.tensor_rank + 1) * each)
+        """The attention heads that this rank attends for."""
+        parts, rank = self.plan.tp, self.tensor_rank
+        if self.exchanges:
+            parts, rank = parts * self.plan.cp, rank * self.plan.cp + self.context_rank
+        each = count // parts
+        return slice(rank * each, (rank + 1) * each)
+
+    @property
+    def whole_rows(self) -> bool:
+        """Whether attention on this rank is over whole sequences."""
+        return self.plan.cp == 1 or self.exchanges
 
     @property
     def expert_group(self) -> Any:
@@ -80,7 +91,7 @@ class Layout:
         return self.axis("tensor").get_group() if self.plan.tp > 1 else None
 
 
-def layout(plan: ParallelPlan, device: torch.device) -> Layout:
+def layout(plan: ParallelPlan, device: torch.device, exchanges: bool = False) -> Layout:
     """The layout of this rank; all ranks must call it, as it creates the process groups."""
     if plan.world == 1:
         return Layout(plan, None, None)
@@ -90,7 +101,8 @@ def layout(plan: ParallelPlan, device: torch.device) -> Layout:
     shard, context = divmod(folded, plan.cp)
     group = _context_group(plan) if plan.cp > 1 else None
     experts = _expert_mesh(plan, device) if plan.ep > 1 else None
-    return Layout(plan, mesh, group, replicate, shard, context, tensor, pipeline, experts)
+    exchanges = exchanges and plan.cp > 1
+    return Layout(plan, mesh, group, replicate, shard, context, tensor, pipeline, exchanges, experts)
 
 
 def _expert_mesh(plan: ParallelPlan, device: torch.device) -> DeviceMesh:

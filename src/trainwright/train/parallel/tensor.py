@@ -189,7 +189,17 @@ def _apply_block(block: Block, layout: Layout) -> None:
         _swap(mlp.down, RowLinear, layout, weight=1)
 
 
+class SlicedHeads(Attention):
+    """Attention of this rank's heads."""
+
+    def local_sinks(self) -> Tensor:
+        return slice_of(self.sinks)
+
+
 def _apply_attention(attention: Attention, layout: Layout) -> None:
+    if attention.sinks is not None:
+        attention.__class__ = SlicedHeads
+        attention.sinks = nn.Parameter(_part(attention.sinks, Shard(0), layout))
     for norm in (attention.q_norm, attention.k_norm):
         if norm is not None and attention.wide:
             _swap(norm, WideRMSNorm, layout, weight=0)

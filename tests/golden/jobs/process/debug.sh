@@ -44,6 +44,9 @@ for ((attempt = 0; ; attempt++)); do
   code=$?
   # When the newest step was done, by its line in metrics.jsonl.
   stepped=$(tail -n 1 "$TRAINWRIGHT_RUN/metrics.jsonl" 2>/dev/null | sed -n 's/.*"time": \([0-9]*\).*/\1/p')
+  # A trainer that writes no such lines shows its progress by a checkpoint.
+  if [ -z "$stepped" ] && [ -n "$(find "${TRAINWRIGHT_CHECKPOINTS:-$TRAINWRIGHT_RUN/checkpoints}" -type f \
+    -newermt "@$began" -print -quit 2> /dev/null)" ]; then stepped=$began; fi
   # A run that had made progress is worth another try from its last checkpoint; a mistake in the code is not.
   if [ "$code" -ne 0 ] && [ "${stepped:-0}" -ge "$began" ] && ((crashes++ < 3)); then
     event crashed "$code"

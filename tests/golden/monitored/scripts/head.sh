@@ -19,4 +19,4 @@ run() {
   bash "$work/script" "$from"
 }
 run c400cf0dd8d812df/runtime.sh c400cf0dd8d812df4272f71da6cdabbd981c22c7c4b9e2d5e8f64eba34c15058
-run 85516e8751b73742/monitoring.sh 85516e8751b7374216ad2841a5c3ead938dc0989753d9e425846675550b495a0
+run 50eef496d4fa6fec/monitoring.sh 50eef496d4fa6feca7746e10aa7690a87a65ed1fe96d19b7b90a589043abe24b

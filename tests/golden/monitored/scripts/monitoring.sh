@@ -101,7 +101,8 @@ install_grafana() {
   "${apt[@]}" update && "${apt[@]}" install grafana=12.1.1 || return 1
   apt-mark hold grafana
   install -d -m 0700 /etc/trainwright
-  (umask 077 && head -c 18 /dev/urandom | base64 > /etc/trainwright/grafana-password)
+  [ -s /etc/trainwright/grafana-password ] ||
+    (umask 077 && head -c 18 /dev/urandom | base64 > /etc/trainwright/grafana-password)
   install -d /etc/systemd/system/grafana-server.service.d
   cat > /etc/systemd/system/grafana-server.service.d/trainwright.conf <<'UNIT'
 [Service]

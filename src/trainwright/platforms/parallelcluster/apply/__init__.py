@@ -1,2 +1,2 @@
-"""Making a ParallelCluster real and removing it again. CloudFormation and tags hold the state: any run can be ended at
-any moment, and the next one goes on from what is there."""
+"""What is ParallelCluster's own when a cluster is made or removed: the cluster through `pcluster`, its files, the key
+pair, its machines. The rest is shared by all platforms on AWS (`platforms/apply`)."""

@@ -14,8 +14,8 @@ from trainwright.aws.cloudformation import BROKEN, Stack, StackApi
 from trainwright.aws.s3 import BucketApi
 from trainwright.aws.session import Account
 from trainwright.catalog.versions import version_set
-from trainwright.platforms.parallelcluster.apply.stack_steps import failed
-from trainwright.platforms.parallelcluster.apply.steps import BuildFailed, Step
+from trainwright.platforms.apply.stack_steps import failed
+from trainwright.platforms.apply.steps import BuildFailed, Step
 
 CONFIG_FILE = "configs/cluster-config.yaml"  # where pcluster keeps the file it was given
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from trainwright.catalog.versions import version_set
 from trainwright.errors import UserError
-from trainwright.platforms.parallelcluster.apply.steps import BuildFailed
+from trainwright.platforms.apply.steps import BuildFailed
 
 PINS = Path(__file__).parents[1] / "data" / "pcluster.txt"
 STAMP = "trainwright-pins.txt"

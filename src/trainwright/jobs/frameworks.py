@@ -1,0 +1,252 @@
+"""A recipe of a known framework as what its ranks run: the command, the configuration file and the environment, out of
+the framework's data file (`recipes/framework.py`) and the values of the job."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from trainwright.catalog.environment import EnvVar
+from trainwright.jobs.foreign import PLACES, Problem, is_stated, unknown_places
+from trainwright.jobs.places import SHAPE, filled, places_in, values
+from trainwright.recipes.config_text import config_text
+from trainwright.recipes.framework import Framework, Settings, script_text
+from trainwright.recipes.model import Foreign, Recipe
+from trainwright.spec.job import Job
+from trainwright.train.models.shape import ModelShape
+from trainwright.train.parallel.plan import ParallelPlan
+
+if TYPE_CHECKING:
+    from trainwright.jobs.resolved import ResolvedJob, Training
+
+PYTHON = "python3"
+Launcher = Literal["srun", "torchrun", "plain"]
+STARTS: dict[str, Launcher] = {"torchrun": "torchrun", "rank": "srun", "node": "plain", "ray": "plain"}
+# A place that carries the value of another one in the framework's own count.
+CARRIES = {
+    "checkpoint_folder": "checkpoint", "decay_steps": "decay", "decay_fraction": "decay",
+    "train_samples": "steps", "warmup_samples": "warmup", "warmup_fraction": "warmup",
+    "tokens_per_step": "samples", "local_batch": "samples", "accumulation": "samples",
+    "dp": "replicate", "context_length": "sequence", **dict.fromkeys(SHAPE, "model"),
+}  # fmt: skip
+OF_SHELL = re.compile(r"\$(NODE_RANK|RANK|LOCAL_RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT)\b")
+# A Ray cluster over the nodes of a job: the first node is its head and runs the driver; the others serve until it ends.
+RAY = """\
+if [ "$NODE_RANK" != 0 ]; then
+  until ray start --address="$MASTER_ADDR:$MASTER_PORT" --block; do sleep 5; done
+  exit 0
+fi
+trap 'ray stop > /dev/null' EXIT
+ray start --head --port="$MASTER_PORT" || exit
+until [ "$(ray status 2> /dev/null | grep -c '^ *1 node_')" -ge "$0" ]; do sleep 2; done
+"$@"
+"""
+
+
+@dataclass(frozen=True)
+class FrameworkLaunch:
+    """What a framework's ranks run."""
+
+    command: tuple[str, ...]
+    options: tuple[str, ...]  # the words of the command that come from our values
+    files: Mapping[str, str]  # name -> text; they lie in the folder of the run's code
+    environment: tuple[EnvVar, ...]
+
+
+def known_framework(recipe: Recipe | None) -> Framework | None:
+    """The framework of a recipe; None for our trainer and for a plain command."""
+    return recipe.trainer.known if recipe is not None and isinstance(recipe.trainer, Foreign) else None
+
+
+def launcher_of(recipe: Recipe | None) -> Launcher:
+    """How a recipe of another trainer starts its ranks."""
+    known = known_framework(recipe)
+    return STARTS[known.start] if known else "torchrun"
+
+
+def framework_launch(job: ResolvedJob, folder: Path, code: Path, python: str = PYTHON) -> FrameworkLaunch:
+    """The command, files and environment of a job; `code` is where its files lie on the nodes, `python` what they run
+    Python by."""
+    recipe = job.recipe
+    assert recipe is not None
+    trainer = recipe.trainer
+    assert isinstance(trainer, Foreign)
+    known = trainer.known
+    assert known is not None
+    here = values(job, folder, code)
+    here["config"] = str(code / known.config) if known.config else None
+    settings = settings_of(known, trainer, here)
+    files = {name: script_text(name) for name in (*known.scripts, *trainer.scripts)}
+    if known.config:
+        keys = {key: filled(value, here) for key, value in settings.file.items()}
+        files[known.config] = config_text(known.config, {key: one for key, one in keys.items() if one is not None})
+    entry = [python if word == PYTHON else str(filled(word, here)) for word in trainer.entry or known.entry]
+    options = [word for name, value in settings.options.items() for word in option_words(name, filled(value, here))]
+    environment = tuple(
+        EnvVar(name, str(filled(line.value, here)), line.why)
+        for name, line in settings.env.items()
+        if name not in job.job.env and name not in job.job.secrets
+    )
+    command = _started(known, [*entry, *options, *job.job.args], job.placement.nodes)
+    return FrameworkLaunch(command, tuple(options), files, environment)
+
+
+def _started(known: Framework, words: list[str], nodes: int) -> tuple[str, ...]:
+    """The words as the launcher runs them: through a shell where a word is one of its variables."""
+    if known.start == "ray":
+        return ("bash", "-c", RAY, str(nodes), *words)
+    if not any(OF_SHELL.search(word) for word in words):
+        return tuple(words)
+    plain: list[str] = []
+    text = "exec"
+    for word in words:  # the shell's words stand in its text, the others are handed over as they are
+        if OF_SHELL.search(word):
+            text += " " + quote_but_variables(word)
+        else:
+            plain.append(word)
+            text += f' "${{{len(plain)}}}"'
+    return ("bash", "-c", text, "node", *plain)
+
+
+def quote_but_variables(word: str) -> str:
+    """A word for the shell in which only the variables of the launch are read: `--node_rank="$NODE_RANK"`."""
+    text, end = "", 0
+    for variable in OF_SHELL.finditer(word):
+        before = word[end : variable.start()]
+        text += (shlex.quote(before) if before else "") + f'"{variable[0]}"'
+        end = variable.end()
+    return text + (shlex.quote(word[end:]) if word[end:] else "")
+
+
+def settings_of(known: Framework, trainer: Foreign, here: Mapping[str, Any]) -> Settings:
+    """All settings of a job, later parts over earlier ones; what is null is left out."""
+    settings = Settings(options=known.options, file=known.file, env=known.env)
+    model = _matching(known.models, here.get("model"))
+    if model is not None:
+        settings = model.over(settings)
+    for place, by_value in known.when.items():
+        chosen = _matching(by_value, here.get(place))
+        if chosen is not None:
+            settings = chosen.over(settings)
+    settings = trainer.over(settings)
+    return Settings(
+        options={name: value for name, value in settings.options.items() if value is not None},
+        file={name: value for name, value in settings.file.items() if value is not None},
+        env=settings.env,
+    )
+
+
+def _matching(by_value: Mapping[str, Settings], value: Any) -> Settings | None:
+    if value is None:
+        return None
+    for pattern, settings in by_value.items():
+        if pattern == ">1":
+            if isinstance(value, int | float) and value > 1:
+                return settings
+        elif fnmatchcase(str(value), pattern):
+            return settings
+    return None
+
+
+def option_words(name: str, value: Any) -> list[str]:
+    """One option as words: a switch alone, `--name value`, `--name=value` where the key ends with `=`, `key=value`."""
+    if value is None:
+        return []
+    if not name.startswith("-"):
+        return [f"{name}={_text(value)}"]
+    if name.endswith("="):
+        return [f"{name}{_text(value)}"]
+    if isinstance(value, bool):
+        return [name] if value else []
+    return [name, *map(_text, value)] if isinstance(value, list) else [name, _text(value)]
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return f"[{','.join(map(_text, value))}]"
+    return str(value)
+
+
+# What cannot be said to a framework.
+
+
+def unsaid(job: Job, recipe: Recipe, training: Training | None) -> Iterator[Problem]:
+    """A problem for each value of job or recipe that the framework has no option for, or no word."""
+    trainer = recipe.trainer
+    assert isinstance(trainer, Foreign)
+    known = trainer.known
+    assert known is not None
+    used = said_by(known, trainer)
+    yield from unknown_places(f"the framework {trainer.framework!r}", used - {"config"})
+    used |= {CARRIES[place] for place in used if place in CARRIES} | set(known.implied)
+    used |= {"micro_batch"} if "accumulation" in used else set()
+    for path, place in PLACES.items():
+        if path[0] == "parallel":
+            asked = training is not None and getattr(training.plan, place) > 1
+        else:
+            asked = is_stated(job, path) or _recipe_states(recipe, path)
+        if path == ("recompute",) and training is not None and training.recompute == "none":
+            asked = False
+        if asked and place not in used:
+            at = path if is_stated(job, path) else ("recipe",)
+            yield (
+                at, f"{known.title} has no option for `{'.'.join(path)}`",
+                "leave it out, or pass the framework's own option in `args`",
+            )  # fmt: skip
+    yield from _without_word(job, recipe, training, known)
+
+
+def said_by(known: Framework, trainer: Foreign) -> set[str]:
+    """The places that reach the framework."""
+    parts = [*known.parts(), trainer]
+    texts = [known.entry, trainer.entry, *(one.options for one in parts), *(one.file for one in parts)]
+    used = {place for text in texts for place in places_in(text)}
+    used |= {place for one in parts for line in one.env.values() for place in places_in(line.value)}
+    return used | set(known.when) | ({"model"} if known.models else set())
+
+
+def _recipe_states(recipe: Recipe, path: tuple[str, ...]) -> bool:
+    """Whether the recipe's file itself has the value. Every recipe has steps and checkpoints, by need or by default."""
+    if path[0] not in recipe.model_fields_set or path[0] in ("steps", "checkpoint"):
+        return False
+    part = getattr(recipe, path[0])
+    if len(path) > 1 and path[1] not in part.model_fields_set:
+        return False
+    if path[0] == "data" and recipe.data.startswith("builtin:"):
+        return False  # whatever the framework takes to try things out
+    return is_stated(recipe, path)  # type: ignore[arg-type]  # recipes name these values as jobs do
+
+
+def _without_word(job: Job, recipe: Recipe, training: Training | None, known: Framework) -> Iterator[Problem]:
+    if training is None:
+        return
+    own = {
+        "model": training.model, "precision": training.precision, "recompute": training.recompute,
+        "schedule": training.optimizer.schedule, "data": training.data,
+    }  # fmt: skip
+    words = {**known.when, **({"model": known.models} if known.models else {})}
+    paths = {place: path for path, place in PLACES.items()}
+    for place, value in own.items():
+        if place in words and value is not None and _matching(words[place], value) is None:
+            at = paths[place] if is_stated(job, paths[place]) else ("recipe",)
+            some = ", ".join(words[place])
+            yield at, f"{known.title} has no word for {place} {value!r}", f"it has: {some}"
+
+
+def framework_misfit(known: Framework, plan: ParallelPlan, shape: ModelShape, sequence: int) -> str:
+    """Why a plan cannot run a model in that framework; empty where it can. Experts may be spread over all ranks of a
+    pipeline stage, and some frameworks copy key-value heads that are too few."""
+    if plan.ep > 1 and shape.experts and (shape.experts % plan.ep or plan.data * plan.tp * plan.cp % plan.ep):
+        ranks = plan.data * plan.tp * plan.cp
+        return f"ep={plan.ep} divides not both {shape.experts} experts and the {ranks} ranks of a stage"
+    if known.copies_kv_heads:
+        shape = replace(shape, kv_heads=shape.heads)
+    spread = replace(plan, ep=1) if shape.experts else plan
+    return spread.misfit(shape, sequence)

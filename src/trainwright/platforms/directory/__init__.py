@@ -1,0 +1,1 @@
+"""Users from an LDAP directory: one that the plan creates, or one that is there already."""

@@ -1,0 +1,160 @@
+"""`up` of EKS: the stacks around it, the cluster by eksctl or by stacks of our own, then charts and objects."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from trainwright.aws.eks import EksApi
+from trainwright.platforms.apply.build import Build, without_header
+from trainwright.platforms.apply.steps import Step
+from trainwright.platforms.containers import service_account
+from trainwright.platforms.eks.apply.eksctl import EksctlCommand, EksctlStack, stack_name
+from trainwright.platforms.eks.apply.kube_steps import ChartUp, KubeconfigUp, Leftovers, apply_words
+from trainwright.platforms.eks.apply.programs import Command, Programs, RealPrograms, require
+from trainwright.platforms.eks.charts import manifests
+from trainwright.platforms.eks.karpenter import karpenter_queues
+from trainwright.platforms.eks.nodegroups import SYSTEM
+from trainwright.platforms.eks.own_stacks import ADDONS, CONTROL, NODES
+from trainwright.platforms.setting import Setting
+from trainwright.platforms.wiring import StackPlan
+from trainwright.schedulers.kubernetes.own_config import context_of, own_kubeconfig
+from trainwright.stacks.references import fill, references
+
+READY = ["kubectl", "wait", "--for=condition=Ready", "node", "-l", f"eks.amazonaws.com/nodegroup={SYSTEM}"]
+
+
+@dataclass
+class EksBuild(Build):
+    """One plan of EKS on its way to AWS."""
+
+    programs: Programs = field(default_factory=RealPrograms, kw_only=True)
+
+    @cached_property
+    def by_eksctl(self) -> bool:
+        """Which of the two ways: the one on which the cluster was begun, else eksctl where it is installed."""
+        begun = {stack.name for stack in self.stacks.of_cluster(self.name)}
+        if stack_name(self.name) in begun:
+            return True
+        return f"{self.name}-{CONTROL}" not in begun and self.programs.has("eksctl")
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        if self.by_eksctl:
+            how = "by eksctl, with the plan's cluster.yaml; changes of a node group's size are eksctl's too"
+            return (f"{how} (eksctl scale nodegroup)",)
+        why = "it was begun so" if self.programs.has("eksctl") else "eksctl is not on this machine's path"
+        return (f"by stacks of our own ({CONTROL}, {NODES}-…, {ADDONS}): {why}",)
+
+    def require(self) -> None:
+        tools = ["kubectl", "helm", *(["eksctl"] if self.by_eksctl else [])]
+        require(self.programs, tools, "the cluster's charts and objects are installed with them")
+        if not self.by_eksctl and (queues := karpenter_queues(self.plan.spec)):
+            why = f"the nodes of {queues[0].name} come from Karpenter, whose rights eksctl sets up"
+            require(self.programs, ["eksctl"], why)
+
+    def planned(self) -> tuple[StackPlan, ...]:
+        return self.plan.stacks if self.by_eksctl else (*self.plan.stacks, *self.plan.own_stacks)
+
+    def needs_of(self, stack: StackPlan) -> tuple[str, ...]:
+        nodes = (f"{NODES}-{SYSTEM}",) if stack.key == ADDONS else ()  # these add-ons are ready only on a node
+        return (*super().needs_of(stack), *nodes)
+
+    def steps(self, stop_nodes: bool = False) -> list[Step]:
+        steps = self.stack_steps()
+        if self.by_eksctl:
+            steps += self._eksctl_steps()
+        cluster = tuple(step.key for step in steps)
+        rest = Leftovers("leftovers", "interfaces of earlier nodes", cluster, account=self.account, cluster=self.name)
+        return [*steps, rest, *self._kube_steps(cluster)]
+
+    # The cluster, by eksctl
+
+    def config(self) -> str:
+        """cluster.yaml with the ids of what the stacks made."""
+        return fill(without_header(self.plan.files["cluster.yaml"]), self.outputs)
+
+    def _eksctl_steps(self) -> list[Step]:
+        data = yaml.safe_load(self.plan.files["cluster.yaml"])
+        needs = tuple(dict.fromkeys(key for key, _ in references(self.plan.files["cluster.yaml"])))
+        steps: list[Step] = [self._eksctl(CONTROL, f"cluster {self.name} (eksctl)", needs, ())]
+        for group in (*data["managedNodeGroups"], *data.get("nodeGroups", [])):
+            name = group["name"]
+            steps.append(self._eksctl(f"{NODES}-{name}", f"node group {name} (eksctl)", (CONTROL,), (name,)))
+        groups = tuple(step.key for step in steps)
+        steps.append(self._command(ADDONS, "add-ons (eksctl)", groups, "addon", lambda: True))
+        for one in data["iam"].get("podIdentityAssociations") or []:
+            who = (one["namespace"], one["serviceAccountName"])
+            wanted = partial(self._lacks_rights, *who)
+            title = f"rights of {'/'.join(who)} (eksctl)"
+            steps.append(self._command(f"identity-{who[1]}", title, groups, "podidentityassociation", wanted))
+        return steps
+
+    def _lacks_rights(self, namespace: str, account: str) -> bool:
+        return not EksApi(self.account).has_identity(self.name, namespace, account)
+
+    def _eksctl(self, key: str, title: str, needs: tuple[str, ...], group: tuple[str, ...]) -> Step:
+        return EksctlStack(
+            key, title, needs, api=self.stacks, programs=self.programs, cluster=self.name, config=self.config,
+            group=group[0] if group else "",
+        )  # fmt: skip
+
+    def _command(self, key: str, title: str, needs: tuple[str, ...], noun: str, wanted: Callable[[], bool]) -> Step:
+        return EksctlCommand(
+            key, title, needs, programs=self.programs, noun=noun, config=self.config, wanted=wanted
+        )  # fmt: skip
+
+    # What runs on it
+
+    @property
+    def kubeconfig(self) -> Path:
+        return own_kubeconfig(context_of(self.name))
+
+    def _kube_steps(self, cluster: tuple[str, ...]) -> list[Step]:
+        api = EksApi(self.account)
+        chain: list[Step] = [KubeconfigUp("kubeconfig", "way to the API", cluster, api=api, cluster=self.name)]
+
+        def then(key: str, title: str, words: list[str], text: Callable[[], str] = lambda: "") -> None:
+            chain.append(
+                Command(
+                    key, title, (chain[-1].key,), programs=self.programs, words=lambda: words, text=text,
+                    kubeconfig=self.kubeconfig,
+                )
+            )  # fmt: skip
+
+        then("nodes-ready", "system nodes ready", [*READY, "--timeout=10m"])
+        if first := self._first_objects():
+            then("objects-first", "namespace and service account", apply_words("-"), lambda: first)
+        for manifest in manifests(Setting(self.plan.spec)):
+            then(f"manifest-{manifest['name']}", f"manifest {manifest['name']}", apply_words(manifest["url"]))
+        for chart in json.loads(self.plan.files["charts.json"]):
+            chain.append(
+                ChartUp(
+                    f"chart-{chart['name']}", f"chart {chart['name']} {chart['version']}", (chain[-1].key,),
+                    programs=self.programs, chart=chart, kubeconfig=self.kubeconfig,
+                )
+            )  # fmt: skip
+        for file in sorted(name for name in self.plan.files if name.startswith("kubernetes/")):
+            then(f"objects-{Path(file).stem}", f"objects of {file}", apply_words("-"), partial(self._text, file))
+        return chain
+
+    def _text(self, file: str) -> str:
+        return fill(self.plan.files[file], self.outputs)
+
+    def _first_objects(self) -> str:
+        """The namespace of jobs, and their service account where eksctl does not make it."""
+        spec = self.plan.spec
+        namespace, account = spec.kubernetes.namespace, service_account(spec)
+        objects: list[dict[str, Any]] = []
+        if namespace != "default":
+            objects.append({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
+        if account and not spec.kubernetes.service_account and not self.by_eksctl:
+            meta = {"name": account, "namespace": namespace}
+            objects.append({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta})
+        return yaml.safe_dump_all(objects) if objects else ""

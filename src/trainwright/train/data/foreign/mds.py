@@ -1,0 +1,109 @@
+"""MosaicML's MDS folders: index.json names the shards; a shard begins with the byte position of each of its samples. A
+sample's column `tokens` (or `input_ids`) is a document."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from trainwright.errors import UserError
+from trainwright.train.data.foreign.rows import ForeignFiles, ForeignShard, RowTokens, signature_of, starts_of
+
+COLUMNS = ("tokens", "input_ids")
+TYPES = {"int16": torch.int16, "uint16": torch.uint16, "int32": torch.int32, "uint32": torch.uint32,
+         "int64": torch.int64, "uint64": torch.uint64}  # fmt: skip
+BYTES_TYPE = "int64"  # what LLM Foundry writes into columns of bytes
+
+
+def recognises(path: Path) -> bool:
+    try:
+        shards = json.loads((path / "index.json").read_text(encoding="utf-8"))["shards"]
+        return bool(shards) and all(shard["format"] == "mds" for shard in shards)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def read(path: Path, vocab: int | None) -> ForeignFiles:
+    shards = json.loads((path / "index.json").read_text(encoding="utf-8"))["shards"]
+    return ForeignFiles(path, "uint32", [_shard(path, shard) for shard in shards], vocab)
+
+
+@dataclass(frozen=True)
+class Column:
+    """The column of tokens: where it lies in a sample, and its encoding."""
+
+    number: int
+    sizes: tuple[int | None, ...]  # of all columns, in bytes; None: each sample says it
+    kind: torch.dtype
+    shaped: bool  # values come after their shape
+
+    def place(self, content: Any, begin: int) -> tuple[int, int]:
+        """(first byte, number of tokens) in the sample that begins there."""
+        at, sizes = begin, []
+        for size in self.sizes:
+            sizes.append(size or struct.unpack_from("<I", content, at)[0])
+            at += 0 if size else 4
+        at += sum(sizes[: self.number])
+        end = at + sizes[self.number]
+        if self.shaped:
+            at += 1 + _shape_bytes(content[at])
+        return at, (end - at) // self.kind.itemsize
+
+
+def _shape_bytes(head: int) -> int:
+    """A byte holds the number of dimensions and the width of each of their sizes."""
+    return (head >> 2) * (1 << (head & 3))
+
+
+def _shard(folder: Path, shard: dict[str, Any]) -> ForeignShard:
+    from trainwright.train.data.source import map_file
+
+    file = folder / shard["raw_data"]["basename"]
+    if not file.is_file():
+        packed = f" ({shard['compression']})" if shard.get("compression") else ""
+        fix = "decompress the shards first: `streaming` keeps the raw files with keep_zip=False"
+        raise UserError(f"the shard is missing, or only its compressed form{packed} is here", where=str(file), fix=fix)
+    if file.stat().st_size != shard["raw_data"]["bytes"]:
+        due = shard["raw_data"]["bytes"]
+        what = f"{file.stat().st_size:,} bytes, index.json says {due:,}"
+        raise UserError(what, where=str(file), fix="copy it again")
+    content, column = map_file(file), _column(shard, str(folder))
+    places = list(_places(content, column))
+    starts = starts_of(torch.tensor([count for _, count in places], dtype=torch.int64))
+
+    def row(number: int) -> Tensor:
+        begin, count = places[number]
+        return torch.frombuffer(content, dtype=column.kind, count=count, offset=begin)
+
+    return ForeignShard(file.name, RowTokens(starts, row), starts, signature_of(json.dumps(shard), starts))
+
+
+def _places(content: Any, column: Column) -> Iterator[tuple[int, int]]:
+    samples = struct.unpack_from("<I", content)[0]
+    begins = struct.unpack_from(f"<{samples}I", content, 4)
+    return (column.place(content, begin) for begin in begins)
+
+
+def _column(shard: dict[str, Any], where: str) -> Column:
+    names = shard["column_names"]
+    name = next((name for name in COLUMNS if name in names), None)
+    if name is None:
+        fix = f"a column {COLUMNS[0]!r} of token ids; text is tokenized by `trainwright data prepare`"
+        raise UserError(f"the columns are {', '.join(names)}: none holds tokens", where=where, fix=fix)
+    number = names.index(name)
+    encoding, *rest = shard["column_encodings"][number].split(":")
+    kind = BYTES_TYPE if encoding == "bytes" else rest[0] if rest else ""
+    if encoding not in ("bytes", "ndarray") or kind not in TYPES:
+        raise UserError(f"column {name!r} is {shard['column_encodings'][number]}", where=where, fix="ndarray:int32")
+    sizes = list(shard["column_sizes"])
+    if len(rest) > 1 and not sizes[number]:
+        sizes[number] = prod(map(int, rest[1].split(","))) * TYPES[kind].itemsize
+    return Column(number, tuple(sizes), TYPES[kind], encoding == "ndarray" and len(rest) == 1)

@@ -1,0 +1,126 @@
+"""`up`, `status` and `down` of EKS on the stand-in, by stacks of our own and by eksctl: order, what is left outside the
+stacks, programs that are missing or were ended, and an end at any call."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from standin.harness import EKS, REGION, Cloud
+from standin.programs import StandInPrograms
+from test_cut_points import cut
+
+from trainwright.errors import UserError
+from trainwright.platforms.apply.remove import JobsOnCluster
+from trainwright.platforms.apply.steps import BuildFailed
+from trainwright.platforms.eks.apply.build import EksBuild
+from trainwright.platforms.eks.apply.status import EksStatus
+
+WAYS = {"own": ("kubectl", "helm"), "eksctl": ("kubectl", "helm", "eksctl")}
+
+
+@pytest.fixture(params=WAYS)
+def way(request: pytest.FixtureRequest, cloud: Cloud, tmp_path: Path) -> str:
+    cloud.programs = StandInPrograms(cloud.world, REGION, WAYS[request.param])
+    cloud.planned(tmp_path, EKS)
+    return str(request.param)
+
+
+def cluster(cloud: Cloud) -> Any:
+    return cloud.world.region(REGION).eks.find("cut")
+
+
+def add(cloud: Cloud, kind: str, name: str, **more: Any) -> None:
+    """An object that somebody made on the cluster."""
+    meta = {"name": name, "namespace": "train", "labels": {"app.kubernetes.io/managed-by": "trainwright"}}
+    cluster(cloud).objects[kind, "train", name] = {"metadata": meta, **more}
+
+
+def test_a_cluster_comes_up_and_goes_with_all_that_kubernetes_made(cloud: Cloud, way: str) -> None:
+    cloud.up()
+    whole = cloud.census()
+    assert whole["node group"] == ["cut/system 2-3 2 x1", "cut/train 1-2 1 x1"]
+    assert whole["instance"] == ["m5.large running x2", "p5.48xlarge running x1"]
+    assert all(release.endswith("deployed x1") for release in whole["release"])
+    assert {"ClusterQueue  cut-train x1", "ServiceAccount train trainwright x1"} <= set(whole["object"])
+    assert "coredns" in whole["eks cluster"][0]
+    assert "('train', 'trainwright')" in whole["eks cluster"][0]
+    status = EksStatus(cloud.account, "cut").read()
+    assert status is not None
+    assert (status.state, status.problems, status.platform) == ("running", (), "eks")
+    rows = {queue.name: (queue.least, queue.most, queue.states) for queue in status.queues}
+    assert rows == {"system": (2, 3, {"running": 2}), "train": (1, 2, {"running": 1})}
+    assert status.usd_hour > 55
+    cloud.up()
+    assert cloud.census() == whole, "a second up changes nothing"
+
+    ec2 = cloud.world.client("ec2", REGION)
+    subnet = cluster(cloud).subnets[0]
+    card = ec2.create_network_interface(SubnetId=subnet, Description="ELB")["NetworkInterface"]["NetworkInterfaceId"]
+    add(cloud, "Service", "web", spec={"type": "LoadBalancer"}, interfaces=[card])
+    volume = ec2.create_volume(AvailabilityZone="us-east-2a", Size=100)["VolumeId"]
+    claim = {"claimRef": {"namespace": "train", "name": "scratch"}, "persistentVolumeReclaimPolicy": "Delete"}
+    add(cloud, "PersistentVolume", "pv", spec=claim, volume=volume)
+    add(cloud, "PersistentVolumeClaim", "scratch", spec={})
+    add(cloud, "Pod", "rank-0", spec={}, status={"phase": "Running"})
+    before = cloud.census()
+    with pytest.raises(JobsOnCluster, match="train/rank-0"):
+        cloud.down()
+    del cluster(cloud).objects["Pod", "train", "rank-0"]
+    with pytest.raises(UserError, match="train/scratch") as refused:
+        cloud.down()
+    assert "--delete-data volumes" in refused.value.fix
+    assert cloud.census()["instance"] == before["instance"], "nothing is done"
+    cloud.more_data = ("volumes",)
+    cloud.down()
+    left = {kind: names for kind, names in cloud.census().items() if names and kind != "log group"}
+    assert left == {"bucket": ["the-data x1"]}, "load balancer, volume, forgotten interface and group are gone"
+
+
+def test_the_way_that_was_begun_is_kept(cloud: Cloud, tmp_path: Path) -> None:
+    plan = cloud.planned(tmp_path, EKS)
+    build = EksBuild(plan, cloud.account, programs=cloud.programs)
+    assert "eksctl is not on this machine's path" in build.notes[0]
+    cloud.up()
+    late = StandInPrograms(cloud.world, REGION, WAYS["eksctl"])
+    assert "it was begun so" in EksBuild(plan, cloud.account, programs=late).notes[0]
+    bare = EksBuild(plan, cloud.account, programs=StandInPrograms(cloud.world, REGION, ()))
+    with pytest.raises(UserError, match="kubectl and helm not on this machine's path"):
+        bare.require()
+    cloud.programs = StandInPrograms(cloud.world, REGION, ())
+    with pytest.raises(UserError, match="kubectl not on this machine's path"):
+        cloud.down()
+    cloud.down(force=True)
+    assert cloud.census()["stack"] == []
+
+
+def test_a_change_of_the_spec_changes_a_node_group(cloud: Cloud, tmp_path: Path) -> None:
+    cloud.planned(tmp_path, EKS)
+    cloud.up()
+    build = cloud.build(cloud.planned(tmp_path, EKS.replace("max: 2", "max: 4")))
+    [change] = build.changes(build.existing()).changes
+    assert (change.file, change.path, change.effect) == ("stacks/nodes-train.parameters.json", "MaxSize", "live")
+    cloud.up()
+    assert cloud.census()["node group"][1] == "cut/train 1-4 1 x1"
+
+
+def test_a_failed_node_group_is_named_and_made_on_the_next_run(cloud: Cloud, way: str) -> None:
+    from standin.faults import Failure
+
+    logical = "Nodes" if way == "own" else "ManagedNodeGroup"
+    stack = "cut-nodes-train" if way == "own" else "eksctl-cut-nodegroup-train"
+    cloud.world.faults.failures.append(Failure(stack, logical, "create", "UnfulfillableCapacity"))
+    with pytest.raises(BuildFailed, match="UnfulfillableCapacity"):
+        cloud.up()
+    cloud.up()
+    assert cloud.census()["node group"][1] == "cut/train 1-2 1 x1"
+
+
+def test_an_ended_run_of_eks_goes_on(cloud: Cloud, way: str) -> None:
+    assert cut(cloud, 2, seed=5, crossed=False, kept=1) >= 3
+
+
+@pytest.mark.slow
+def test_an_ended_run_of_eks_goes_on_from_anywhere(cloud: Cloud, way: str) -> None:
+    assert cut(cloud, 14, seed=6, kept=1) >= 50

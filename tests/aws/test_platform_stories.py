@@ -1,0 +1,151 @@
+"""Batch and EKS from a starter to an empty account again, through the public commands alone, as processes against the
+stand-in; some of them are killed on the way."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from standin.outside import ROOT, Server, left, prepare_account, stand_in
+
+from trainwright.spec.defaults import resolve
+from trainwright.spec.load import load
+
+sys.path.insert(0, str(ROOT / "tests" / "schedulers" / "kubernetes"))
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    with stand_in(tmp_path) as started:
+        yield started
+
+
+def begin(server: Server, folder: Path, starter: str) -> Path:
+    """init, check, plan and a dry run, which leave the account as it was."""
+    file = folder / "spec.yaml"
+    server.run("init", starter, "-o", str(file))
+    file.write_text(file.read_text() + f"runs: {folder / 'runs'}\n")
+    prepare_account(server, resolve(load(file).spec)[0])
+    server.run("check", str(file))
+    server.run("plan", str(file), "-o", str(folder / "plan"))
+    dry = server.run("up", str(file), "--dry-run")
+    assert "price: " in dry
+    assert left(server, region_of(file)) == {}, "a dry run makes nothing"
+    return file
+
+
+def region_of(file: Path) -> str:
+    return load(file).spec.region or ""
+
+
+def write_log(server: Server, region: str, stream: str, *lines: str) -> None:
+    """What Batch's agent writes: moto ends a job at once and runs no container."""
+    logs = server.client("logs", region)
+    logs.create_log_group(logGroupName="/aws/batch/job")
+    logs.create_log_stream(logGroupName="/aws/batch/job", logStreamName=stream)
+    events = [{"timestamp": int(time.time() * 1000), "message": line} for line in lines]
+    logs.put_log_events(logGroupName="/aws/batch/job", logStreamName=stream, logEvents=events)
+
+
+@pytest.mark.slow
+def test_batch_from_a_starter_and_back(server: Server, tmp_path: Path) -> None:
+    file = begin(server, tmp_path, "batch-p4d")
+    region = region_of(file)
+    for line in ("network: creating", "batch-train: creating"):
+        server.killed(line, "up", str(file), "--yes")
+    server.run("up", str(file), "--yes")
+    whole = left(server, region)
+    assert whole["job queue"] == ["batch-p4d-train ENABLED VALID x1"]
+    assert "unchanged        stack batch-p4d-batch-train" in server.run("up", str(file), "--yes")
+    status = json.loads(server.run("status", str(file), "--json"))
+    assert (status["state"], status["platform"], status["queues"][0]["most"]) == ("running", "batch", 4)
+
+    run = server.run("submit", str(file)).splitlines()[-1].strip()
+    [job] = server.client("batch", region).list_jobs(jobQueue="batch-p4d-train", jobStatus="SUCCEEDED")[
+        "jobSummaryList"
+    ]
+    described = server.client("batch", region).describe_jobs(jobs=[job["jobId"]])["jobs"][0]
+    write_log(server, region, described["container"]["logStreamName"], "[rank0]:step 1", "the end")
+    assert "[rank-0] step 1" in server.run("logs", run)
+
+    server.control("hold", on=True)
+    server.run("submit", str(file))
+    busy = server.start("down", str(file), "--yes")
+    output, _ = busy.communicate(timeout=240)
+    assert (busy.returncode, "1 jobs that wait or run: batch-p4d-train: pretrain" in output) == (1, True)
+    assert left(server, region) == whole
+    server.killed("batch-train: removing", "down", str(file), "--yes", "--force")
+    kept = server.run("down", "batch-p4d", "--region", region, "--yes", "--force")
+    assert "left: stack batch-p4d-lustre-fsx" in kept
+    gone = server.run("down", str(file), "--yes", "--delete-data", "lustre-fsx")
+    assert "nothing of batch-p4d is left" in gone
+    assert left(server, region) == {}
+
+
+@pytest.fixture
+def kubernetes() -> Iterator[Any]:
+    """The stub of the Kubernetes API that jobs go to."""
+    from stub_api import Api, Handler
+
+    api = Api(("127.0.0.1", 0), Handler)
+    api.objects, api.pods, api.logs, api.asked = {}, [], {}, []
+    thread = threading.Thread(target=api.serve_forever, daemon=True)
+    thread.start()
+    yield api
+    api.shutdown()
+    api.server_close()
+    thread.join()
+
+
+def install(server: Server, folder: Path, *names: str) -> None:
+    """The stand-in's programs on the path of its user."""
+    folder.mkdir()
+    for name in names:
+        (folder / name).write_text(f'#!/bin/sh\nexec {sys.executable} -m standin.programs {name} "$@"\n')
+        (folder / name).chmod(0o755)
+    server.environment["PATH"] = f"{folder}:{os.environ['PATH']}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["own", "eksctl"])
+def test_eks_from_a_starter_and_back(server: Server, tmp_path: Path, kubernetes: Any, way: str) -> None:
+    endpoint = f"http://127.0.0.1:{kubernetes.server_port}"
+    server.control("kubernetes", endpoint=endpoint, authority="bm9uZQ==")
+    install(server, tmp_path / "bin", "kubectl", "helm", *(["eksctl"] if way == "eksctl" else []))
+    file = begin(server, tmp_path, "eks-g5")
+    region = region_of(file)
+    lines = ("control: creating", "chart kueue 0.19.2: creating") if way == "own" else ("node group train",)
+    for line in lines:
+        server.killed(line, "up", str(file), "--yes")
+    made = server.run("up", str(file), "--yes")
+    assert ("by eksctl" if way == "eksctl" else "eksctl is not on this machine's path") in made
+    whole = left(server, region)
+    assert whole["node group"] == ["eks-g5/system 2-3 2 x1", "eks-g5/train 0-8 0 x1"]
+    assert all(release.endswith("deployed x1") for release in whole["release"])
+    status = json.loads(server.run("status", "eks-g5", "--region", region, "--json"))
+    assert (status["state"], status["platform"]) == ("running", "eks")
+
+    run = server.run("submit", str(file)).splitlines()[-1].strip()
+    [path] = [path for path in kubernetes.objects if path.endswith(f"pytorchjobs/{run}")]
+    kubernetes.pods.append(pod(f"{run}-master-0"))
+    kubernetes.logs[f"{run}-master-0"] = "2026-11-15T00:00:01.000000001Z [rank0]:step 1\n"
+    assert "step 1" in server.run("logs", run)
+    assert kubernetes.objects[path]["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "train"
+
+    server.killed("removing", "down", str(file), "--yes")
+    gone = server.run("down", str(file), "--yes", "--delete-data", "lustre-fsx")
+    assert "nothing of eks-g5 is left" in gone
+    assert left(server, region) == {}
+    assert not list((tmp_path / "home" / "kube").iterdir())
+
+
+def pod(name: str) -> dict[str, Any]:
+    labels = {"training.kubeflow.org/replica-type": "master", "training.kubeflow.org/replica-index": "0"}
+    return {"metadata": {"name": name, "labels": labels}, "status": {"phase": "Running"}}

@@ -1,0 +1,105 @@
+#!/bin/bash
+# Deploys this plan, and nothing else: its stacks in order, the EKS cluster, then charts and objects. Written by
+# `trainwright plan`. Safe to run again: what is there already is updated or left as it is.
+# Needs the AWS command line 2, eksctl, kubectl, helm and jq. Copies of the plan's files with the ids of what was created are
+# kept under .deployed/, and so is the kubeconfig: your own is not touched.
+set -euo pipefail
+shopt -s inherit_errexit
+cd "$(dirname "$0")"
+
+cluster=hyperpod-eks-p5
+region=us-east-2
+aws=(aws --region "$region" --output text)
+export KUBECONFIG=$PWD/.deployed/kubeconfig
+
+for program in aws eksctl kubectl helm jq; do
+  command -v "$program" > /dev/null || { echo "error: $program is not installed" >&2; exit 2; }
+done
+account=$("${aws[@]}" sts get-caller-identity --query Account)
+echo "deploying $cluster in $region, account $account" >&2
+
+rm -rf .deployed
+install -d -m 0700 .deployed/stacks .deployed/kubernetes
+cp cluster.yaml .deployed/
+cp stacks/*.parameters.json .deployed/stacks/
+cp kubernetes/*.yaml .deployed/kubernetes/
+
+# planned FILE SHA256: the file is the one that was planned.
+planned() {
+  echo "$2  $1" | sha256sum --check --quiet || { echo "error: $1 is not the file that was planned" >&2; exit 1; }
+}
+planned lifecycle/on_create.sh 11bddcecd03ab28f488342460be5cf80bce81cd97b51eb160920828bc6845137
+cp hyperpod.yaml .deployed/
+cp -r lifecycle .deployed/
+
+# stack KEY: create or update one stack, then put its outputs where the plan refers to them.
+stack() {
+  local key=$1 name=$cluster-$1
+  echo "stack $name" >&2
+  "${aws[@]}" cloudformation deploy --stack-name "$name" --template-file "stacks/$key.yaml" \
+    --parameter-overrides "file://.deployed/stacks/$key.parameters.json" --capabilities CAPABILITY_IAM \
+    --no-fail-on-empty-changeset --tags "trainwright:cluster=$cluster" >&2
+  "${aws[@]}" cloudformation describe-stacks --stack-name "$name" \
+    --query 'Stacks[0].Outputs[].[OutputKey,OutputValue]' |
+    while read -r output value; do
+      sed -i "s|stack-output:$key\.$output\b|$value|g" .deployed/cluster.yaml .deployed/kubernetes/*.yaml .deployed/stacks/*.parameters.json .deployed/hyperpod.yaml .deployed/lifecycle/*
+    done
+}
+
+stack network # the spec names no network
+stack bucket # boot scripts are fetched from it; there is room for data
+stack lustre-fsx # the file system at /fsx; it outlives the cluster
+stack role # what the nodes may do in the account
+
+if grep -nE '^[^#]*stack-output:' .deployed/cluster.yaml .deployed/kubernetes/*.yaml; then
+  echo "error: the lines above refer to stacks that have no such output" >&2
+  exit 1
+fi
+
+# An answer that cannot be had ends the script: it is not "no such cluster".
+clusters=$("${aws[@]}" eks list-clusters --query "clusters[?@=='$cluster']")
+if [ -z "$clusters" ]; then
+  echo "eksctl create cluster; it takes 15 to 25 minutes" >&2
+  eksctl create cluster -f .deployed/cluster.yaml --install-nvidia-plugin=false --kubeconfig "$KUBECONFIG"
+else
+  owner=$("${aws[@]}" eks describe-cluster --name "$cluster" --query 'cluster.tags."trainwright:cluster"')
+  [ "$owner" = "$cluster" ] || { echo "error: $cluster exists and was not made by this plan" >&2; exit 1; }
+  eksctl utils write-kubeconfig --region "$region" --cluster "$cluster" --kubeconfig "$KUBECONFIG"
+  eksctl create nodegroup -f .deployed/cluster.yaml --install-nvidia-plugin=false
+fi
+kubectl wait --for=condition=Ready node -l eks.amazonaws.com/nodegroup=system --timeout=10m
+
+kubectl get namespace kubeflow > /dev/null 2>&1 || kubectl create namespace kubeflow
+# install NAME: a chart of charts.json, in its pinned version, with its values.
+install_chart() {
+  local chart repo version namespace
+  chart=$(jq -r --arg name "$1" '.[] | select(.name == $name) | .chart' charts.json)
+  repo=$(jq -r --arg name "$1" '.[] | select(.name == $name) | .repo // empty' charts.json)
+  version=$(jq -r --arg name "$1" '.[] | select(.name == $name) | .version' charts.json)
+  namespace=$(jq -r --arg name "$1" '.[] | select(.name == $name) | .namespace' charts.json)
+  local git
+  git=$(jq -r --arg name "$1" '.[] | select(.name == $name) | .git // empty' charts.json)
+  if [ -n "$git" ]; then
+    git clone --quiet --depth 1 --branch "$version" "$git" ".deployed/charts/$1"
+    chart=.deployed/charts/$1/$chart
+    helm dependency update "$chart"
+  fi
+  jq --arg name "$1" '.[] | select(.name == $name) | .values' charts.json |
+    helm upgrade --install "$1" "$chart" ${repo:+--repo "$repo"} --version "$version" --namespace "$namespace" \
+      --create-namespace --values - --wait --timeout 10m
+}
+
+install_chart hyperpod-dependencies # HyperPod's health agent, deep health checks, job restarts, device plugins and operators; before its nodes join
+install_chart kueue # a job starts when all its nodes are there, or waits in a queue: no half-started jobs holding GPUs
+for file in .deployed/kubernetes/*.yaml; do
+  kubectl apply --server-side -f "$file"
+done
+
+bucket=$("${aws[@]}" cloudformation describe-stacks --stack-name "$cluster-bucket" \
+  --query "Stacks[0].Outputs[?OutputKey=='BucketName'].OutputValue")
+"${aws[@]}" s3 cp --only-show-errors .deployed/lifecycle/on_create.sh "s3://$bucket/"trainwright/hyperpod-eks-p5/lifecycle-b819cbb57f405fe9/on_create.sh
+echo "stack $cluster-hyperpod; a new cluster takes 10 to 30 minutes, more with deep health checks" >&2
+"${aws[@]}" cloudformation deploy --stack-name "$cluster-hyperpod" --template-file .deployed/hyperpod.yaml \
+  --no-fail-on-empty-changeset --tags "trainwright:cluster=$cluster" >&2
+kubectl get nodes
+echo "kubeconfig: $KUBECONFIG" >&2

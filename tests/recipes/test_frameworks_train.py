@@ -1,0 +1,121 @@
+"""Other frameworks really train here: two processes through `trainwright submit`, then further through `resume`. The
+same model on the same data gives the loss curve of one process, whichever framework holds it, before and after."""
+
+from __future__ import annotations
+
+import math
+import sys
+from argparse import Namespace
+from pathlib import Path
+
+import pytest
+from framework_runs import Trained, frameworks_venv, resume, train
+
+from trainwright import run as helper
+from trainwright.recipes import framework
+
+pytestmark = pytest.mark.slow
+FIRST, LAST = 6, 9
+
+
+@pytest.fixture(scope="session")
+def venv() -> str:
+    return frameworks_venv()
+
+
+@pytest.fixture(autouse=True)
+def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRAINWRIGHT_HOME", str(tmp_path))
+    monkeypatch.delenv("PYTHONPATH", raising=False)  # what a rank needs travels with the run
+
+
+@pytest.fixture(scope="module")
+def one_process() -> list[float]:
+    """The losses of the debug Llama in one process, without any framework."""
+    patch = pytest.MonkeyPatch()
+    patch.syspath_prepend(str(framework.FOLDER))
+    patch.setitem(sys.modules, "run", helper)
+    import entry_common  # type: ignore[import-not-found]
+    import hf_models  # type: ignore[import-not-found]
+    import torch
+
+    given = Namespace(
+        model="llama-debug", data="builtin:stdlib", steps=LAST, sequence=128, batch=8, lr=1e-3, warmup=2,
+        schedule="constant", final=0.1, seed=0, recompute="none",
+    )  # fmt: skip
+    texts = [str(row["text"]) for row in entry_common.rows(given.data, "stdlib")]
+    data = hf_models.sequences(texts, hf_models.tokenizer(given.model), given.sequence)
+    model = hf_models.new_model(given)
+    optimizer = torch.optim.AdamW(model.parameters(), weight_decay=0.1)
+    losses = []
+    for step in range(1, LAST + 1):
+        optimizer.param_groups[0]["lr"] = entry_common.learning_rate(step, given)
+        batch = torch.tensor([data[index]["input_ids"] for index in entry_common.samples_of(step, len(data), given)])
+        loss = model(input_ids=batch, labels=batch).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    patch.undo()
+    return losses
+
+
+@pytest.mark.proves("cpu")
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        "fsdp2-llama3.2-1b", "accelerate-llama3.2-1b", "lightning-llama3.2-1b", "deepspeed-llama3.1-8b-zero1",
+        "deepspeed-llama3.1-8b-zero2",
+    ],
+)  # fmt: skip
+def test_a_framework_gives_the_losses_of_one_process(recipe: str, venv: str, one_process: list[float]) -> None:
+    first = train(f"{recipe}-debug", venv, "--steps", str(FIRST))
+    assert first.steps == list(range(1, FIRST + 1))
+    assert first.losses == pytest.approx(one_process[:FIRST], abs=2e-4)
+    further = resume(first, venv, "--steps", str(LAST))
+    assert further.steps == list(range(FIRST + 1, LAST + 1))
+    assert further.losses == pytest.approx(one_process[FIRST:], abs=2e-4)
+
+
+@pytest.mark.proves("cpu")
+@pytest.mark.parametrize("recipe", ["ddp-mnist", "jax-bytes", "deepspeed-llama3.1-8b-zero3"])
+def test_a_framework_trains_and_goes_on(recipe: str, venv: str) -> None:
+    _falls_and_goes_on(recipe, venv)
+
+
+@pytest.mark.proves("cpu")
+@pytest.mark.parametrize("recipe", ["hf-esm2-150m-ddp", "trl-llama3.1-8b-lora"])
+def test_the_trainers_own_log_is_understood(recipe: str, venv: str) -> None:
+    first = _falls_and_goes_on(recipe, venv)
+    records = first.log()
+    assert [record.step for record in records] == first.steps
+    assert {record.framework for record in records} == {"hf-trainer"}
+    assert [record.loss for record in records] == pytest.approx(first.losses, rel=1e-2)
+    assert {record.total for record in records} == {FIRST}
+
+
+@pytest.mark.proves("trl-grpo-qwen2.5-0.5b", "cpu")
+def test_answers_are_rewarded(venv: str) -> None:
+    trained = train("trl-grpo-qwen2.5-0.5b-debug", venv, "--steps", "4")
+    assert trained.steps == [1, 2, 3, 4]
+    assert all(0 <= row["reward"] <= 2 and math.isfinite(row["grad_norm"]) for row in trained.rows)
+    assert any(row["grad_norm"] > 0 for row in trained.rows), "answers that differ in reward change the weights"
+
+
+@pytest.mark.proves("cpu")
+@pytest.mark.parametrize("recipe", ["hf-distillation", "nanovlm"])
+def test_a_loss_of_ones_own_falls(recipe: str, venv: str) -> None:
+    trained = train(f"{recipe}-debug", venv, "--steps", str(FIRST))
+    assert trained.steps == list(range(1, FIRST + 1))
+    assert trained.losses[-1] < trained.losses[0] - 0.1
+
+
+def _falls_and_goes_on(recipe: str, venv: str) -> Trained:
+    first = train(f"{recipe}-debug", venv, "--steps", str(FIRST))
+    further = resume(first, venv, "--steps", str(LAST))
+    assert first.steps + further.steps == list(range(1, LAST + 1))
+    losses = first.losses + further.losses
+    assert all(map(math.isfinite, losses))
+    assert min(losses[FIRST:]) < losses[0]
+    return first

@@ -1,0 +1,127 @@
+"""Data that others prepared: the files were written by their own writers, and `expected.json` by their own readers
+(foreign/make.py). Same documents, same order, same resume as our own shards."""
+
+import json
+import shutil
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import torch
+from single import interrupt_at, run, same, settings, weights
+
+from trainwright.errors import UserError
+from trainwright.train.data.batch import IGNORED
+from trainwright.train.data.format import write_durably
+from trainwright.train.data.image_samples import open_images
+from trainwright.train.data.loader import Loader, Options, SampleId, open_samples
+from trainwright.train.data.source import open_files
+
+HERE = Path(__file__).with_name("foreign")
+EXPECTED = json.loads((HERE / "expected.json").read_text())
+TEXTS = {"megatron": "megatron/text", "arrow": "arrow", **{n: n for n in EXPECTED if n.startswith("mds")}}
+
+
+def documents(name: str) -> list[list[int]]:
+    """All documents, read through the interface that the loader reads through."""
+    files = open_files(str(HERE / name), vocab=1000)
+    texts = []
+    for shard in files.manifest.shards:
+        tokens, starts = files.tokens(shard), files.index(shard)
+        every = (tokens[0 : shard.tokens].long() & 0xFFFF).tolist()
+        texts += [every[a:b] for a, b in pairwise(starts)]
+    return texts
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_documents_are_those_of_its_own_reader(name):
+    assert documents(TEXTS[name]) == EXPECTED[name]
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_samples_are_cut_from_the_stream_of_documents(name):
+    """Any span, across rows and shards; and no target reaches into the next document."""
+    stream = [token for document in EXPECTED[name] for token in document]
+    ends, total = set(), 0
+    for document in EXPECTED[name]:
+        total += len(document)
+        ends.add(total - 1)
+    samples = open_samples([str(HERE / TEXTS[name])], Options(sequence=7, shuffle=False), vocab=1000)
+    for sample in range(samples.epoch_samples):
+        batch = samples.batch([SampleId(0, 0, sample)])
+        begin = 7 * sample
+        assert batch.tokens[0].tolist() == stream[begin : begin + 7]
+        wanted = [IGNORED if at in ends else stream[at + 1] for at in range(begin, begin + 7)]
+        assert batch.targets[0].tolist() == wanted
+
+
+def test_each_sample_comes_once_whatever_the_number_of_ranks():
+    samples = open_samples([str(HERE / "arrow"), str(HERE / "mds-dynamic")], Options(sequence=5), vocab=1000)
+    one = [Loader(samples, 4, 1).step(seen).samples for seen in range(0, 40, 4)]
+    two = [[Loader(samples, 4, 1, rank, 2).step(seen).samples for rank in (0, 1)] for seen in range(0, 40, 4)]
+    assert one == [[*first, *second] for first, second in two]
+
+
+def test_a_run_on_foreign_data_resumes_exactly(tmp_path, monkeypatch):
+    config = replace(settings(str(HERE / "megatron" / "text"), tmp_path / "whole"), sequence=16, batch=2, steps=5)
+    _, whole = run(config)
+    with monkeypatch.context() as patch:
+        interrupt_at(patch, 2)
+        assert run(replace(config, folder=str(tmp_path / "parts")))[0] == 75
+    shutil.copytree(HERE / "megatron", tmp_path / "moved")  # it may lie elsewhere by then
+    moved = replace(config, folder=str(tmp_path / "parts"), data=(str(tmp_path / "moved" / "text.idx"),))
+    _, resumed = run(moved)
+    assert resumed.state.step == 5
+    assert same(weights(whole), weights(resumed))
+
+
+def test_web_data_has_the_classes_of_its_samples():
+    source = open_images(str(HERE / "web"), 3, 8)
+    assert source.labels == EXPECTED["web"]
+    image = torch.empty(3, 8, 8, dtype=torch.uint8)
+    source.read(3, image)
+    assert image[:, 4, 4].tolist() == [120, 0, 255]
+
+
+def damage(folder: Path, name: str) -> str:
+    if name == "megatron":
+        path = folder / "text.bin"
+        write_durably(path, path.read_bytes()[:-2])
+        return str(folder / "text")
+    path = next(iter(sorted(folder.glob("*.mds" if name.startswith("mds") else "*.arrow"))))
+    write_durably(path, path.read_bytes()[:-9] if name.startswith("mds") else b"nothing")
+    return str(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("megatron", "442 bytes, the index says 444"),
+        ("mds-bytes", "bytes, index.json says"),
+        ("arrow", "not an arrow file"),
+    ],
+)
+def test_a_damaged_file_is_named(name, message, tmp_path):
+    shutil.copytree(HERE / name, tmp_path / "data")
+    with pytest.raises(UserError, match=message):
+        open_files(damage(tmp_path / "data", name))
+
+
+def test_what_cannot_be_read_says_why(tmp_path):
+    shutil.copytree(HERE / "mds-bytes", tmp_path / "text")
+    index = tmp_path / "text" / "index.json"
+    index.write_text(index.read_text().replace('"tokens"', '"text"'))
+    with pytest.raises(UserError, match="none holds tokens"):
+        open_files(str(tmp_path / "text"))
+    (tmp_path / "dict").mkdir()
+    (tmp_path / "dict" / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
+    with pytest.raises(UserError, match="splits train, test"):
+        open_files(str(tmp_path / "dict"))
+    samples = open_samples([str(HERE / "arrow")], Options(sequence=8), vocab=900)
+    with pytest.raises(UserError, match=r"token 9\d\d in samples"):
+        samples.batch([SampleId(0, 0, n) for n in range(samples.epoch_samples)])
+    from trainwright.train.data.masked import MaskedSamples
+
+    with pytest.raises(UserError, match="needs the special tokens"):
+        open_samples([str(HERE / "arrow")], Options(sequence=8), vocab=1000, kind=MaskedSamples)

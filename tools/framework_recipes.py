@@ -1,0 +1,151 @@
+"""docs/frameworks.md: every framework, and every test case of the reference with the recipe that stands for it and how
+that recipe was proven. A test states what it proves with `@pytest.mark.proves("recipe", …, "cpu")`, or with the kind
+alone where a parameter `name` or `recipe` is the recipe's name. Tests are only collected here, not run."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from trainwright.recipes.framework import framework, frameworks
+from trainwright.recipes.load import DEBUG, all_names, recipe
+from trainwright.recipes.model import Foreign, Recipe
+
+ROOT = Path(__file__).parents[1]
+CASES = ROOT / "tests/recipes/reference_cases.csv"
+MARK = "mark.proves("
+RESULT = "TRAINWRIGHT_PROOFS"  # the file that the collecting process writes
+# Kinds of proof, the strongest first.
+KINDS = {
+    "h200": "trained on an H200",
+    "cpu": "trained on CPU by the tests",
+    "parsed": "read by the framework's own parser",
+    "options": "every option is one of the framework's table, with its type",
+    "rendered": "rendered for every scheduler",
+}
+
+
+def frameworks_page() -> str:
+    proofs = all_proofs()
+    lines = [
+        "# Frameworks", "",
+        "Written from the recipes and the tests by `make docs`. Other trainers run through our own launch code:",
+        "requeue, signals, health checks, logs, and a prediction beside the measurement. A framework is one data file",
+        "(`recipes/frameworks/`), a recipe another one ([Recipes](recipes.md#another-trainer)).", "",
+        *_frameworks_table(), "", "## The reference's test cases", "",
+        "Each test case of AWS's reference collection, the recipe that stands for it, how it was proven, and what went",
+        "wrong there that does not here.", "", *_cases_table(proofs), "", "How a recipe was proven:", "",
+        *(f"- **{kind}**: {what}." for kind, what in KINDS.items()), "", "## All recipes of other frameworks", "",
+        *_recipes_table(proofs),
+    ]  # fmt: skip
+    return "\n".join(lines) + "\n"
+
+
+def _frameworks_table() -> list[str]:
+    lines = ["| framework | version | ranks are started by | image family | goes on after a requeue by |"]
+    lines.append("| --- | --- | --- | --- | --- |")
+    for name in frameworks():
+        known = framework(name)
+        start = {"rank": "the scheduler", "node": "its own launcher", "ray": "Ray"}.get(known.start, known.start)
+        lines.append(
+            f"| {known.title} (`{name}`) | {known.version} | {start} | {known.family} | {_cell(known.resume)} |"
+        )
+    return lines
+
+
+def _cases_table(proofs: dict[str, set[str]]) -> list[str]:
+    standing = by_case()
+    lines = ["| test case | recipe | proven | does not have |", "| --- | --- | --- | --- |"]
+    for case in cases():
+        names = standing.get(case, [])
+        proven = _sorted({kind for name in names for kind in proofs[name]})
+        avoided = dict.fromkeys(text for name in names for text in recipe(name).avoids)
+        recipes = ", ".join(f"`{name}`" for name in names)
+        lines.append(f"| {case} | {recipes} | {', '.join(proven)} | {_cell('; '.join(avoided))} |")
+    return lines
+
+
+def _recipes_table(proofs: dict[str, set[str]]) -> list[str]:
+    lines = ["| recipe | what | hardware | proven |", "| --- | --- | --- | --- |"]
+    for name in all_names():
+        this = recipe(name)
+        if isinstance(this.trainer, Foreign):
+            proven = _sorted(proofs[name])
+            lines.append(f"| `{name}` | {_cell(this.title)} | {this.hardware} | {', '.join(proven)} |")
+    return lines
+
+
+def _sorted(kinds: set[str]) -> list[str]:
+    """The strongest first; that it is rendered goes without saying where there is more."""
+    return sorted(kinds - {"rendered"} or kinds, key=list(KINDS).index)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def cases() -> list[str]:
+    with CASES.open(encoding="utf-8") as file:
+        return [row["name"] for row in csv.DictReader(file)]
+
+
+def by_case() -> dict[str, list[str]]:
+    """Test case -> the recipes that stand for it."""
+    standing: dict[str, list[str]] = {}
+    for name in all_names():
+        for case in recipe(name).reference:
+            standing.setdefault(case, []).append(name)
+    return standing
+
+
+def all_proofs() -> dict[str, set[str]]:
+    """Recipe -> the kinds of proof it has: those of the tests' marks, and what holds for every recipe."""
+    proofs = {name: _without_marks(recipe(name)) for name in all_names()}
+    for name, kinds in collect().items():
+        proofs[name.removesuffix(DEBUG) if name not in proofs else name] |= set(kinds)
+    return proofs
+
+
+def _without_marks(this: Recipe) -> set[str]:
+    if not isinstance(this.trainer, Foreign):
+        return {"cpu"}  # tests/recipes/test_recipes_train.py trains each of ours
+    known = this.trainer.known
+    return {"options"} if known is not None and known.flags else {"rendered"}
+
+
+def collect() -> dict[str, list[str]]:
+    """Recipe -> kinds of proof, from a pytest that only collects."""
+    files = sorted(str(path) for path in ROOT.glob("tests/**/test_*.py") if MARK in path.read_text(encoding="utf-8"))
+    if not files:
+        return {}
+    with tempfile.TemporaryDirectory() as folder:
+        result = Path(folder) / "proofs.json"
+        path = os.pathsep.join([str(Path(__file__).parent), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
+        environment = {**os.environ, RESULT: str(result), "PYTHONPATH": path}
+        words = ["--collect-only", "-q", "-p", "framework_recipes", "-p", "no:cacheprovider", "-n", "0"]
+        command = [sys.executable, "-m", "pytest", *words, *files]
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+        if done.returncode or not result.exists():
+            raise RuntimeError(f"the tests cannot be collected:\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
+        return json.loads(result.read_text(encoding="utf-8"))
+
+
+def pytest_collection_finish(session: Any) -> None:
+    """The plugin's part, in the collecting process."""
+    proven: dict[str, list[str]] = {}
+    known = set(all_names())
+    for item in session.items:
+        for mark in item.iter_markers("proves"):
+            *named, kind = mark.args
+            values = item.callspec.params if hasattr(item, "callspec") else {}
+            for name in named or [str(values.get("name") or values.get("recipe"))]:
+                if kind not in KINDS or not ({name, name.removesuffix(DEBUG)} & known):
+                    raise ValueError(f"{item.nodeid} proves {name!r} by {kind!r}: no such recipe or kind")
+                proven.setdefault(name, []).append(kind)
+    Path(os.environ[RESULT]).write_text(json.dumps(proven), encoding="utf-8")
