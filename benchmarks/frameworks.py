@@ -13,6 +13,7 @@ import argparse
 import csv
 import datetime
 import os
+import statistics
 import sys
 import tempfile
 from pathlib import Path
@@ -41,12 +42,15 @@ def measured(name: str, venv: str) -> dict[str, object]:
     assert trainer.known is not None
     first = train(f"{name}-debug", venv, "--steps", str(FIRST))
     further = resume(first, venv, "--steps", str(LAST))
-    measure = "reward" if "reward" in first.rows[0] else "loss"  # GRPO's loss stays near zero by construction
     rows = [*first.rows, *further.rows]
+    measure = "reward" if "reward" in rows[0] else "loss"  # GRPO's loss stays near zero by construction
+    values = [row[measure] for row in rows]
+    around = 10 if measure == "reward" else 1  # a reward is noise from step to step: the mean of ten
+    begin, end = statistics.mean(values[:around]), statistics.mean(values[-around:])
     return {
         "framework": trainer.known.title, "version": trainer.known.version, "recipe": name, "steps": len(rows),
-        "seconds": round(first.seconds, 1), "measure": measure, "first": round(rows[0][measure], 3),
-        "last": round(rows[-1][measure], 3), "resumed_after": further.steps[0] - 1,
+        "seconds": round(first.seconds, 1), "measure": measure, "first": round(begin, 3),
+        "last": round(end, 3), "resumed_after": further.steps[0] - 1,
         "seconds_resumed": round(further.seconds, 1), "date": datetime.date.today().isoformat(),
     }  # fmt: skip
 
@@ -64,10 +68,20 @@ def main() -> None:
             rows.append(measured(name, venv))
             print(", ".join(f"{key} {value}" for key, value in rows[-1].items()), flush=True)
     if given.write:
-        with KEPT.open("w", encoding="utf-8", newline="") as file:
-            writer = csv.DictWriter(file, rows[0])
-            writer.writeheader()
-            writer.writerows(rows)
+        keep(rows)
+
+
+def keep(rows: list[dict[str, object]]) -> None:
+    """Write the figures; recipes that were not run keep theirs."""
+    known: dict[str, dict[str, object]] = {}
+    if KEPT.exists():
+        with KEPT.open(encoding="utf-8") as file:
+            known = {row["recipe"]: dict(row) for row in csv.DictReader(file)}
+    known |= {str(row["recipe"]): row for row in rows}
+    with KEPT.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, rows[0], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(known[name] for name in RECIPES if name in known)
 
 
 if __name__ == "__main__":

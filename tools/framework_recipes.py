@@ -19,6 +19,7 @@ from trainwright.recipes.model import Foreign, Recipe
 
 ROOT = Path(__file__).parents[1]
 CASES = ROOT / "tests/recipes/reference_cases.csv"
+MEASURED = ROOT / "benchmarks/data/frameworks.csv"
 MARK = "mark.proves("
 RESULT = "TRAINWRIGHT_PROOFS"  # the file that the collecting process writes
 # Kinds of proof, the strongest first.
@@ -42,7 +43,12 @@ def frameworks_page() -> str:
         "Each test case of AWS's reference collection, the recipe that stands for it, how it was proven, and what went",
         "wrong there that does not here.", "", *_cases_table(proofs), "", "How a recipe was proven:", "",
         *(f"- **{kind}**: {what}." for kind, what in KINDS.items()), "", "## All recipes of other frameworks", "",
-        *_recipes_table(proofs),
+        *_recipes_table(proofs), "", "## Trained here", "",
+        "`python benchmarks/frameworks.py --write` trains these at their debug size: two CPU processes through",
+        "`trainwright submit`, then ten steps more through `trainwright resume`. Seconds are wall time on two cores",
+        "that were shared with other work. FSDP2, accelerate, Lightning and ZeRO 1 and 2 train one model on the same",
+        "data: each must give the losses of one process (`tests/recipes/test_frameworks_train.py`).", "",
+        *_measured_table(),
     ]  # fmt: skip
     return "\n".join(lines) + "\n"
 
@@ -78,6 +84,19 @@ def _recipes_table(proofs: dict[str, set[str]]) -> list[str]:
         if isinstance(this.trainer, Foreign):
             proven = _sorted(proofs[name])
             lines.append(f"| `{name}` | {_cell(this.title)} | {this.hardware} | {', '.join(proven)} |")
+    return lines
+
+
+def _measured_table() -> list[str]:
+    lines = ["| framework | recipe | steps | from | to | went on after step | seconds | seconds of the rest | date |"]
+    lines.append("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+    with MEASURED.open(encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            lines.append(
+                f"| {row['framework']} {row['version'].split()[-1]} | `{row['recipe']}-debug` | {row['steps']} "
+                f"| {row['measure']} {row['first']} | {row['last']} | {row['resumed_after']} | {row['seconds']} "
+                f"| {row['seconds_resumed']} | {row['date']} |"
+            )
     return lines
 
 

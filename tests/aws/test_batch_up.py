@@ -45,7 +45,7 @@ def test_a_queue_comes_up_takes_jobs_and_goes(cloud: Cloud, tmp_path: Path) -> N
     assert place.platform.name == "batch"
     cloud.world.hold_jobs = True
     job = submit(cloud)
-    with pytest.raises(JobsOnCluster, match=rf"1 jobs that wait or run: cut-train: j \({job}, RUNNING\)"):
+    with pytest.raises(JobsOnCluster, match=rf"jobs wait or run on cluster cut \(1\): cut-train: j \({job}, RUNNING\)"):
         cloud.down()
     assert cloud.census() == whole, "jobs are listed and nothing is done"
     assert cloud.down(data=False, force=True) == ["lustre-fsx", "network"]

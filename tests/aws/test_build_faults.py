@@ -166,6 +166,15 @@ def test_data_is_kept_unless_it_is_named(cloud: Cloud, whole: dict[str, list[str
     assert same(cloud, whole), "the kept stacks are used again"
 
 
+def test_a_directory_of_users_goes_before_the_network_it_is_in(cloud: Cloud, tmp_path: Path) -> None:
+    key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl a"
+    cloud.planned(tmp_path, SPEC + f'directory: true\nusers:\n  - {{name: ann, uid: 5001, keys: ["{key}"]}}\n')
+    cloud.up()
+    assert "cut-directory CREATE_COMPLETE x1" in cloud.census()["stack"]
+    cloud.down()
+    assert cloud.census()["stack"] == []
+
+
 def test_an_unchanged_cluster_is_not_touched(cloud: Cloud, whole: dict[str, list[str]]) -> None:
     cloud.up()
     before = cloud.calls()
@@ -207,20 +216,33 @@ def test_what_cannot_change_is_refused_before_anything_happens(cloud: Cloud, tmp
 
 
 def test_polling_backs_off(cloud: Cloud, tmp_path: Path) -> None:
-    """No stack is asked about itself more than once a second, and long waits ask less often."""
+    """No stack is asked about itself more than once a second, and long waits ask less often; what needs nothing of
+    another stack begins with it."""
     cloud.world.clock.pace = 1.0
     cloud.planned(tmp_path)
     cloud.up()
-    looks: dict[str, list[float]] = {}
-    for call in cloud.world.faults.calls:
-        if call["action"] in ("DescribeStacks", "DescribeStackResources") and call["detail"]:
-            looks.setdefault(call["detail"], []).append(call["time"])
+    up = cloud.calls()
+    begun = {c["detail"]: c["time"] for c in cloud.world.faults.calls if c["action"] == "CreateStack"}
+    assert abs(begun["cut-bucket"] - begun["cut-network"]) < 1.0
+    looks = _looks(cloud, 0)
     assert set(looks) == {"cut", "cut-bucket", "cut-network", "cut-lustre-fsx"}
+    looks["cut"].pop(0)  # whether pcluster is needed
     for stack, times in looks.items():
-        assert min(later - earlier for earlier, later in pairwise(times)) >= 1.0, stack
         assert max(later - earlier for earlier, later in pairwise(times)) <= 21.0, stack
     long = looks["cut-lustre-fsx"]
     assert len(long) < (long[-1] - long[0]) / 10, "a file system takes a quarter of an hour"
+    cloud.down()
+    for stack, times in (*looks.items(), *_looks(cloud, up).items()):
+        assert min(later - earlier for earlier, later in pairwise(times)) >= 1.0, stack
+
+
+def _looks(cloud: Cloud, first: int) -> dict[str, list[float]]:
+    """Stack -> when it was asked about itself, from that call on."""
+    looks: dict[str, list[float]] = {}
+    for call in cloud.world.faults.calls[first:]:
+        if call["action"] in ("DescribeStacks", "DescribeStackResources") and call["detail"]:
+            looks.setdefault(call["detail"], []).append(call["time"])
+    return looks
 
 
 def test_no_secret_and_tags_on_everything(cloud: Cloud, tmp_path: Path) -> None:

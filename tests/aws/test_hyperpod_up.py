@@ -6,13 +6,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from standin.harness import HYPERPOD, REGION, Cloud
+from standin.harness import HYPERPOD, HYPERPOD_EKS, REGION, Cloud
 from test_cut_points import cut
 
 from trainwright.platforms.apply.build import refuse_impossible
 from trainwright.platforms.apply.steps import BuildFailed
 from trainwright.platforms.apply.target import on_aws
 from trainwright.platforms.hyperpod.apply import HyperPodStatus
+from trainwright.platforms.hyperpod.eks_apply import HyperPodEksStatus
 from trainwright.platforms.hyperpod.platform import way_to
 
 
@@ -73,6 +74,30 @@ def test_a_cluster_that_fails_says_why_and_the_next_run_makes_it(cloud: Cloud, t
     cloud.world.faults.failures = []
     cloud.up()
     assert len(cloud.census()["hyperpod node"]) == 2
+
+
+def test_on_eks_nodes_join_after_the_chart_and_leave_before_the_control_plane(cloud: Cloud, tmp_path: Path) -> None:
+    cloud.planned(tmp_path, HYPERPOD_EKS)
+    steps = [step.key for step in cloud.up()]
+    assert steps.index("chart-hyperpod-dependencies") < steps.index("hyperpod")
+    assert "nodes-train" not in steps, "HyperPod brings them"
+    whole = cloud.census()
+    assert whole["hyperpod node"] == ["cut train ml.p5.48xlarge x2"]
+    status = HyperPodEksStatus(cloud.account, "cut").read()
+    assert status is not None
+    assert (status.state, status.problems, status.platform) == ("running", (), "hyperpod-eks")
+    assert {queue.name: queue.states for queue in status.queues} == {"system": {"running": 2}, "train": {"running": 2}}
+    cloud.up()
+    assert cloud.census() == whole, "a second run changes nothing"
+    cloud.down()
+    left = cloud.census()
+    assert (left["stack"], left["hyperpod node"], left["interface"], left["vpc"]) == ([], [], [], [])
+
+
+@pytest.mark.slow
+def test_an_ended_run_of_hyperpod_on_eks_goes_on_from_anywhere(cloud: Cloud, tmp_path: Path) -> None:
+    cloud.planned(tmp_path, HYPERPOD_EKS)
+    assert cut(cloud, 14, seed=7, kept=1) >= 50
 
 
 @pytest.mark.slow

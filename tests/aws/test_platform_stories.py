@@ -121,13 +121,14 @@ def test_eks_from_a_starter_and_back(server: Server, tmp_path: Path, kubernetes:
     install(server, tmp_path / "bin", "kubectl", "helm", *(["eksctl"] if way == "eksctl" else []))
     file = begin(server, tmp_path, "eks-g5")
     region = region_of(file)
-    lines = ("control: creating", "chart kueue 0.19.2: creating") if way == "own" else ("node group train",)
+    lines = ("control: creating", "chart kueue 0.19.2: creating") if way == "own" else ("node group system",)
     for line in lines:
         server.killed(line, "up", str(file), "--yes")
     made = server.run("up", str(file), "--yes")
     assert ("by eksctl" if way == "eksctl" else "eksctl is not on this machine's path") in made
     whole = left(server, region)
-    assert whole["node group"] == ["eks-g5/system 2-3 2 x1", "eks-g5/train 0-8 0 x1"]
+    assert whole["node group"] == ["eks-g5/system 2-3 2 x1"], "those of the queue come from Karpenter"
+    assert any(release.startswith("karpenter") for release in whole["release"])
     assert all(release.endswith("deployed x1") for release in whole["release"])
     status = json.loads(server.run("status", "eks-g5", "--region", region, "--json"))
     assert (status["state"], status["platform"]) == ("running", "eks")
@@ -144,6 +145,39 @@ def test_eks_from_a_starter_and_back(server: Server, tmp_path: Path, kubernetes:
     assert "nothing of eks-g5 is left" in gone
     assert left(server, region) == {}
     assert not list((tmp_path / "home" / "kube").iterdir())
+
+
+@pytest.mark.slow
+def test_hyperpod_on_eks_from_a_starter_and_back(server: Server, tmp_path: Path, kubernetes: Any) -> None:
+    server.control("kubernetes", endpoint=f"http://127.0.0.1:{kubernetes.server_port}", authority="bm9uZQ==")
+    install(server, tmp_path / "bin", "kubectl", "helm", "git")
+    file = begin(server, tmp_path, "hyperpod-eks-p5")
+    region = region_of(file)
+    for line in ("control: creating", "HyperPod cluster hyperpod-eks-p5: creating"):
+        server.killed(line, "up", str(file), "--yes")
+    server.run("up", str(file), "--yes")
+    whole = left(server, region)
+    assert whole["hyperpod node"] == ["hyperpod-eks-p5 train ml.p5.48xlarge x4"]
+    assert whole["release"][0] == "hyperpod-helm-chart-0.1.0 deployed x1"
+    assert "unchanged        HyperPod cluster hyperpod-eks-p5" in server.run("up", str(file), "--yes")
+    status = json.loads(server.run("status", "hyperpod-eks-p5", "--region", region, "--json"))
+    assert (status["state"], status["platform"]) == ("running", "hyperpod-eks")
+
+    run = server.run("submit", str(file)).splitlines()[-1].strip()
+    [path] = [path for path in kubernetes.objects if path.endswith(f"pytorchjobs/{run}")]
+    job = kubernetes.objects[path]
+    assert job["metadata"]["annotations"]["sagemaker.amazonaws.com/enable-job-auto-resume"] == "true"
+    selector = job["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["nodeSelector"]
+    assert selector["sagemaker.amazonaws.com/deep-health-check-status"] == "Passed"
+    kubernetes.pods.append(pod(f"{run}-master-0"))
+    kubernetes.logs[f"{run}-master-0"] = "2026-11-15T00:00:01.000000001Z [rank0]:step 1\n"
+    assert "step 1" in server.run("logs", run)
+
+    server.killed("removing", "down", str(file), "--yes")
+    assert "left: stack hyperpod-eks-p5-lustre-fsx" in server.run("down", str(file), "--yes")
+    data = ["--delete-data", "lustre-fsx", "--delete-data", "bucket"]
+    assert "nothing of hyperpod-eks-p5 is left" in server.run("down", str(file), "--yes", *data)
+    assert left(server, region) == {}
 
 
 def pod(name: str) -> dict[str, Any]:

@@ -81,7 +81,7 @@ def test_several_reservations_become_one_group(cloud: Cloud, tmp_path) -> None:
     plan = cloud.planned(
         tmp_path, SPEC.replace("{reservation: cr-0a1b2c3d4e5f67890}", f"{{group: [{', '.join(ids)}]}}")
     )
-    answers = [a.words for a in preflight(cloud.account, plan.spec) if a.question == "reservation"]
+    answers = [a.words for a in preflight(cloud.account, plan) if a.question == "reservation"]
     assert [words.split(":")[0] for words in answers] == ids
     cloud.up()
     assert [arn.rpartition("/")[2] for arn in cloud.world.group_members["cut-train"]] == ids

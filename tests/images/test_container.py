@@ -131,7 +131,7 @@ WITHOUT_IMAGE = {"paxml", "fairseq"}
 def test_every_framework_of_the_recipes_has_an_image_of_its_version() -> None:
     for name in set(frameworks()) - WITHOUT_IMAGE:
         wanted = described(name)
-        image = family(wanted.family).framework(name)
+        image = family(wanted.family).framework(wanted.image or name)
         stated = " ".join(
             [image.commit, image.base, family(wanted.family).base, *image.packages, str(version_set().torch)]
         )
@@ -142,7 +142,7 @@ def test_every_framework_of_the_recipes_has_an_image_of_its_version() -> None:
     for name in names():
         trainer = recipe(name).trainer
         if trainer != "trainwright" and trainer.framework not in {None, *WITHOUT_IMAGE}:
-            assert image_of_recipe(name)[1].name == trainer.framework
+            assert image_of_recipe(name)[0].name == described(trainer.framework).family
 
 
 def test_a_set_whose_driver_is_too_old_is_refused() -> None:

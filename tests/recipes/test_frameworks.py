@@ -16,6 +16,7 @@ import yaml
 from click.testing import CliRunner
 
 from resolving import loaded, resolution, resolved
+from trainwright.catalog.families import family_of
 from trainwright.catalog.framework_flags import check_options, find_option, options_of
 from trainwright.cli.main import cli
 from trainwright.jobs.frameworks import framework_launch, option_words, quote_but_variables
@@ -24,6 +25,7 @@ from trainwright.recipes.config_text import config_text, nested
 from trainwright.recipes.framework import framework, frameworks
 from trainwright.recipes.load import all_names, foreign_names, recipe
 from trainwright.recipes.model import Foreign
+from trainwright.runs.log_formats import formats
 
 FOLDER = Path("/fsx/runs/r-1")
 # A word of a recipe's hardware -> an instance type that has it.
@@ -182,6 +184,20 @@ def test_files_are_what_their_ending_says() -> None:
     keys = {"a.b": 1, "a.c.d": ["x", True], "e": "t\"'\n"}
     assert tomllib.loads(config_text("x.toml", keys)) == json.loads(config_text("x.json", keys)) == nested(keys)
     assert yaml.safe_load(config_text("x.yaml", keys)) == nested(keys)
+
+
+# Frameworks that nobody packages for a current PyTorch or JAX.
+WITHOUT_IMAGE = {"fairseq", "paxml", "bionemo1"}
+
+
+@pytest.mark.parametrize("name", frameworks())
+def test_its_image_and_its_log_are_known(name: str) -> None:
+    known = framework(name)
+    if name not in WITHOUT_IMAGE:
+        family = family_of(known.image or name)
+        assert family.name == known.family
+    logs = {one.name for one in formats()} | {other for one in formats() for other in one.variants}
+    assert known.log is None or known.log in logs
 
 
 def test_names_are_unique() -> None:

@@ -97,10 +97,11 @@ def test_the_trainers_own_log_is_understood(recipe: str, venv: str) -> None:
 
 @pytest.mark.proves("trl-grpo-qwen2.5-0.5b", "cpu")
 def test_answers_are_rewarded(venv: str) -> None:
-    trained = train("trl-grpo-qwen2.5-0.5b-debug", venv, "--steps", "4")
-    assert trained.steps == [1, 2, 3, 4]
-    assert all(0 <= row["reward"] <= 2 and math.isfinite(row["grad_norm"]) for row in trained.rows)
-    assert any(row["grad_norm"] > 0 for row in trained.rows), "answers that differ in reward change the weights"
+    trained = train("trl-grpo-qwen2.5-0.5b-debug", venv, "--steps", "30")
+    rewards = [row["reward"] for row in trained.rows]
+    assert trained.steps == list(range(1, 31))
+    assert all(0 <= reward <= 2 for reward in rewards)
+    assert sum(rewards[-10:]) > 2 * sum(rewards[:10]), "answers that were rewarded come more often"
 
 
 @pytest.mark.proves("cpu")

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from trainwright.cli.main import cli
 from trainwright.errors import UserError
-from trainwright.recipes.load import header, names, recipe
+from trainwright.recipes.load import all_names, foreign_names, header, names, recipe
 from trainwright.spec.mistakes import SpecError
 from trainwright.spec.units import format_seconds
 from trainwright.train.models.shape import lookup
@@ -78,7 +78,7 @@ def test_an_unknown_name_gets_a_hint() -> None:
 def test_list_and_show() -> None:
     runner = CliRunner()
     rows = json.loads(runner.invoke(cli, ["recipes", "list", "--json"]).stdout)
-    assert {row["name"] for row in rows} == set(names())
+    assert {row["name"] for row in rows} == set(all_names())
     shown = runner.invoke(cli, ["recipes", "show", "llama2-7b"]).stdout
     assert "Llama 2 7B" in shown
     assert "warmup: 2000" in shown
@@ -89,6 +89,14 @@ def test_what_show_prints_is_a_recipe_file(name: str, tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text(CliRunner().invoke(cli, ["recipes", "show", name]).stdout)
     assert recipe(str(path)) == recipe(name)
+
+
+def test_what_show_prints_of_another_framework_is_a_recipe_file(tmp_path: Path) -> None:
+    for name in foreign_names():
+        for size in (name, f"{name}-debug"):
+            path = tmp_path / f"{size}.yaml"
+            path.write_text(CliRunner().invoke(cli, ["recipes", "show", size]).stdout)
+            assert recipe(str(path)) == recipe(size), size
 
 
 def test_a_recipe_shows_its_times_as_people_write_them() -> None:

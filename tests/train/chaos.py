@@ -26,6 +26,7 @@ from trainwright.train.loop import train
 from trainwright.train.metrics import read_lines
 
 BATCH = 4
+LIMIT = 900.0  # seconds of a run that nobody disturbs, on a busy machine
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,7 @@ def one_life(config: TrainConfig, world: int, moment: str, chance: random.Random
             processes[victim].join(chance.uniform(0.1, 2.0))
             if processes[victim].is_alive():
                 kill(processes[victim])
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 240
         while all(p.is_alive() for p in processes) and time.monotonic() < deadline:
             processes[victim].join(0.05)
         # As torchrun does: when one rank is gone, the others are ended. A good end of all takes but a moment longer.
@@ -119,7 +120,7 @@ def one_life(config: TrainConfig, world: int, moment: str, chance: random.Random
                 kill(process)
                 process.join()
         codes = [p.exitcode for p in processes]
-        done = [answers.get(timeout=5)[1] for _ in range(world)] if codes == [0] * world else []
+        done = [answers.get(timeout=60)[1] for _ in range(world)] if codes == [0] * world else []
         return done == [0] * world
     finally:
         meeting.unlink(missing_ok=True)
@@ -155,7 +156,7 @@ def survive(folder: Path, case: Case, kills: int, steps: int, seed: int) -> list
     chance = random.Random(seed)
     data, good = case.data or corpus(folder), [0] * case.world
     straight, shaken = folder / "straight", folder / "shaken"
-    assert run_ranks(life, case.world, settings(case, data, straight, steps), False) == good
+    assert run_ranks(life, case.world, settings(case, data, straight, steps), False, limit=LIMIT) == good
 
     config, deaths, newest = settings(case, data, shaken, steps), [], 0
     store = FolderStore(shaken / "checkpoints")
@@ -163,7 +164,9 @@ def survive(folder: Path, case: Case, kills: int, steps: int, seed: int) -> list
         kill = len(deaths) < kills
         moment = chance.choice(list(MOMENTS)) if kill else "any time"
         done = (
-            one_life(config, case.world, moment, chance) if kill else run_ranks(life, case.world, config, False) == good
+            one_life(config, case.world, moment, chance)
+            if kill
+            else run_ranks(life, case.world, config, False, limit=LIMIT) == good
         )
         whole = store.complete_steps()
         assert not newest or (whole and whole[0] >= newest), f"after {deaths}: {whole}, but {newest} was whole before"

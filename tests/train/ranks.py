@@ -60,13 +60,13 @@ def start_ranks(function: Callable, world: int, *args: Any, **environment: str):
     return processes, answers, Path(meeting)
 
 
-def run_ranks(function: Callable, world: int, *args: Any, **environment: str) -> list[Any]:
-    """What `function(*args)` returns on each rank; a failure of any is this test's failure."""
+def run_ranks(function: Callable, world: int, *args: Any, limit: float = 120, **environment: str) -> list[Any]:
+    """What `function(*args)` returns on each rank within `limit` seconds; a failure of any is this test's failure."""
     processes, answers, meeting = start_ranks(function, world, *args, **environment)
     try:
         results = {}
         for _ in range(world):
-            rank, value, error = answers.get(timeout=120)
+            rank, value, error = answers.get(timeout=limit)
             assert error is None, f"rank {rank}:\n{error}"
             results[rank] = value
         for process in processes:

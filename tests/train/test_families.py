@@ -13,13 +13,21 @@ from single import corpus, interrupt_at, metrics, run, same, weights
 from trainwright.train.config import TrainConfig
 
 DATA_PLANS = ("shard=2", "replicate=2")
-PLANS = {"mlm": (*DATA_PLANS, "tp=2")}
+PLANS = {"bert": (*DATA_PLANS, "tp=2"), "roberta": (*DATA_PLANS, "tp=2"), "esm2": (*DATA_PLANS, "tp=2"),
+         "lora": (*DATA_PLANS, "tp=2")}  # fmt: skip
 CASES = {
     "roberta": {"model": "roberta-base-debug", "objective": "mlm"},
     "bert": {"model": "bert-base-debug", "objective": "mlm"},
     "esm2": {"model": "esm2-8m-debug", "objective": "mlm"},
     "t5": {"model": "t5-v1.1-large-debug", "objective": "span_corruption"},
-    "dino": {"model": "vit-s-16-debug", "objective": "dino", "local_crops": 2, "clip": 3.0, "prototypes": 64},
+    "dino": {
+        "model": "vit-s-16-debug",
+        "objective": "dino",
+        "local_crops": 2,
+        "clip": 3.0,
+        "prototypes": 64,
+        "drop_path": 0.4,
+    },
     "classify": {"model": "vit-s-16-debug", "objective": "classify"},
     "sft": {"model": "llama3.2-1b-debug", "objective": "sft"},
     "lora": {"model": "llama3.2-1b-debug", "objective": "sft", "lora_rank": 4, "base": "random", "lr": 1e-2},
@@ -81,7 +89,7 @@ def test_every_plan_gives_the_curve_of_one_process(name, tmp_path):
     alone = config(name, tmp_path / "alone", data, checkpoint_every="never")
     run(alone)
     wanted = [(row["loss"], row["grad_norm"]) for row in metrics(alone)]
-    for plan in PLANS.get(CASES[name]["objective"], DATA_PLANS):
+    for plan in PLANS.get(name, DATA_PLANS):
         folder = tmp_path / plan.replace("=", "")
         values = json.loads(replace(alone, folder=str(folder), parallel=plan, micro_batch=2).to_json())
         got = run_ranks(curve, 2, values)[0]

@@ -13,7 +13,7 @@ pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU"),
 ]
-COMPILED = ("mixtral-8x7b-debug", "deepseek-v3-debug", "gemma2-2b-debug")
+COMPILED = ("mixtral-8x7b-debug", "deepseek-v3-debug", "gemma2-2b-debug", "gpt-oss-20b-debug")
 EAGER = (
     "qwen3-30b-a3b-debug", "deepseek-v2-lite-debug", "gemma3-4b-debug", "olmo-2-7b-debug", "phi-3-mini-debug",
     "pythia-1.4b-debug",

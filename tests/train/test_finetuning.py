@@ -233,3 +233,12 @@ def test_adapters_need_weights_and_their_own_checkpoints(tmp_path):
     run(settings(tmp_path / "b", base, data, objective="sft"))
     with pytest.raises(UserError, match="lora_rank = 0, this run's model has lora_rank = 4"):
         run(settings(tmp_path / "b", base, data, objective="sft", lora_rank=4, steps=6))
+
+
+def test_dpo_is_refused_under_plans_that_cut_layers(tmp_path):
+    from trainwright.train.parallel.plan import ParallelPlan
+    from trainwright.train.setup import require_trainable
+
+    config = TrainConfig(model="llama3.2-1b-debug", data=("builtin:pairs",), objective="dpo", folder=str(tmp_path))
+    with pytest.raises(UserError, match="only shards or replicates"):
+        require_trainable(config, ParallelPlan(tp=2), lookup(config.model))

@@ -117,9 +117,9 @@ def _is_said(known: Framework, option: str, given: Mapping[str, Any], values: Ma
         return True
     for part in known.parts():
         text = part.options.get(option)
-        place = PLACE.fullmatch(text) if isinstance(text, str) else None
-        carried = place is not None and (place[1] in FIELDS or (place[1] in SHAPE and "model" in values))
-        if place and carried and str(_number(given[option])) == str(values.get(place[1])):
+        whole = PLACE.fullmatch(text) if isinstance(text, str) else None
+        carried = whole is not None and (whole[1] in FIELDS or (whole[1] in SHAPE and "model" in values))
+        if whole and carried and str(_number(given[option])) == str(values.get(whole[1])):
             return True
     return False
 

@@ -161,15 +161,16 @@ class StackApi:
         return self.account.client("cloudformation")
 
 
-def first_failure(events: Iterator[StackEvent]) -> StackEvent | None:
-    """The failure that led to all others: the oldest of the newest attempt, cancelled resources left out."""
+def first_failure(events: Iterator[StackEvent], name: str) -> StackEvent | None:
+    """The failure that led to all others: the oldest of the newest attempt, cancelled resources left out. `name`: of
+    the stack itself, which fails by its parts; a stack inside it is one of them."""
     oldest: StackEvent | None = None
     for event in events:
         if event.status in ("CREATE_IN_PROGRESS", "DELETE_IN_PROGRESS", "UPDATE_IN_PROGRESS") and (
-            event.kind == "AWS::CloudFormation::Stack" and event.reason == "User Initiated"
+            event.resource == name and event.reason == "User Initiated"
         ):
             break
-        if event.status.endswith("_FAILED") and event.kind != "AWS::CloudFormation::Stack":
+        if event.status.endswith("_FAILED") and event.resource != name:
             oldest = oldest if "cancelled" in event.reason else event
     return oldest
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from trainwright.aws.session import Account, AwsRefused, aws_errors
 
-MISSING = ("404", "NoSuchBucket", "NoSuchKey", "NotFound")
+MISSING = ("404", "NoSuchBucket", "NoSuchKey", "NoSuchVersion", "NotFound")
 
 
 @dataclass(frozen=True)
@@ -37,10 +37,12 @@ class BucketApi:
         with aws_errors(f"s3://{bucket}/{key}"):
             self._client.put_object(Bucket=bucket, Key=key, Body=body, ServerSideEncryption="AES256")
 
-    def read(self, bucket: str, key: str) -> str | None:
+    def read(self, bucket: str, key: str, version: str = "") -> str | None:
+        """An object's text, of one version or the newest; None where there is none."""
+        which = {"VersionId": version} if version else {}
         try:
             with aws_errors(f"s3://{bucket}/{key}"):
-                body: bytes = self._client.get_object(Bucket=bucket, Key=key)["Body"].read()
+                body: bytes = self._client.get_object(Bucket=bucket, Key=key, **which)["Body"].read()
         except AwsRefused as error:
             if error.code in MISSING:
                 return None

@@ -64,7 +64,7 @@ def command(
     here = name in state.names() and not on_aws["region"]
     known = spec.platform if spec is not None else "local" if here else _platform(name, on_aws["region"])
     write_kubeconfig, region = on_aws.pop("write_kubeconfig"), on_aws["region"]
-    if known == "eks" and not any({**on_aws, "region": None}.values()):
+    if known in ("eks", "hyperpod-eks") and not any({**on_aws, "region": None}.values()):
         _on_eks(name, spec, words, region, write_kubeconfig)
         return
     if write_kubeconfig:

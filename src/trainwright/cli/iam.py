@@ -15,8 +15,8 @@ import click
 @click.option("--json", "as_json", is_flag=True, help="Policies and the reasons of each call as JSON.")
 def command(spec: str, overrides: tuple[str, ...], account: str, whom: str | None, as_json: bool) -> None:
     """Print the least-privilege policies of a plan: for the person who runs `up`, `status`, `connect`, `explain` and
-    `down`, and what its nodes may do beside ParallelCluster's own role. Generated from what the plan uses; no AWS
-    account is needed."""
+    `down`, and what its nodes may do (of a ParallelCluster: beside its own role). Generated from what the plan uses; no
+    AWS account is needed."""
     from trainwright.platforms.iam.policy import needed, node_policies, person_policies
     from trainwright.platforms.plan.tree import make_plan
     from trainwright.spec.load import load
@@ -32,5 +32,6 @@ def command(spec: str, overrides: tuple[str, ...], account: str, whom: str | Non
         click.echo(f"# policy {number} of the person who runs `up`", err=True)
         click.echo(json.dumps(policy, indent=1))
     for name, extra in nodes.items():
-        click.echo(f"# {name}, beside ParallelCluster's own role: {', '.join(extra['managed'])}", err=True)
+        beside = ", beside ParallelCluster's own role" if plan.spec.platform == "parallelcluster" else ""
+        click.echo(f"# {name}{beside}: {', '.join(extra['managed'])}", err=True)
         click.echo(json.dumps(extra["policy"], indent=1))

@@ -90,7 +90,8 @@ def show(name: str, as_json: bool) -> None:
     from trainwright.spec.units import format_seconds
 
     chosen = recipe(name)
-    values = chosen.model_dump(mode="json", exclude_none=True, exclude_defaults=not as_json)
+    # An option that is null is one that the framework's file sets and this recipe does not.
+    values = chosen.model_dump(mode="json", exclude_none=as_json, exclude_defaults=not as_json)
     if as_json:
         click.echo(json.dumps({"name": name, **values}, indent=2))
         return

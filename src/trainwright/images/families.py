@@ -5,6 +5,7 @@ from __future__ import annotations
 from trainwright.catalog.families import Family, FrameworkImage, families, family, family_of
 from trainwright.errors import UserError
 from trainwright.recipes.load import recipe as find_recipe
+from trainwright.recipes.model import Foreign
 
 __all__ = ["Family", "FrameworkImage", "choose", "families", "family", "family_of", "image_of_recipe"]
 
@@ -29,12 +30,12 @@ def choose(recipe: str | None, family_name: str | None, framework: str | None) -
 def image_of_recipe(name: str) -> tuple[Family, FrameworkImage]:
     """The family and framework of a recipe; a recipe that is only a command states neither."""
     trainer = find_recipe(name).trainer
-    if trainer == "trainwright":
-        return family_of(OURS), family_of(OURS).framework(OURS)
-    if trainer.framework is None:
+    known = trainer.known if isinstance(trainer, Foreign) else None
+    framework = OURS if trainer == "trainwright" else (known.image or trainer.framework) if known is not None else None
+    if framework is None:
         raise UserError(
             f"recipe {name!r} runs a command of its own, and nothing says what it needs installed",
             fix="name the image with --family and --framework",
         )
-    holder = family_of(trainer.framework)
-    return holder, holder.framework(trainer.framework)
+    holder = family_of(framework)
+    return holder, holder.framework(framework)

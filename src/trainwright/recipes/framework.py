@@ -82,6 +82,7 @@ class Framework(Settings):
     family: Literal["pytorch", "nemo", "megatron", "jax", "neuron"] = Field(
         description="The container family that holds it (`trainwright image container`)."
     )
+    image: str | None = Field(None, description="Its name among the images of that family, where it is another one.")
     container: str | None = Field(None, description="The image it needs, where a job names none.")
     flags: str | None = Field(None, description="Its table among the known options, which `check` uses too.")
     log: str | None = Field(None, description="The format of its log, by the name of its reader.")

@@ -143,7 +143,7 @@ def _debug_trainer(full: Recipe) -> Literal["trainwright"] | Foreign:
         return full.trainer
     own, known = full.trainer.debug, full.trainer.known.debug
     small = own.over(known).over(full.trainer)
-    changes = {"options": small.options, "file": small.file, "env": small.env}
+    changes: dict[str, Any] = {"options": small.options, "file": small.file, "env": small.env}
     changes |= {"scripts": (*full.trainer.scripts, *known.scripts, *own.scripts)}
     changes |= {"entry": own.entry or known.entry} if own.entry or known.entry else {}
     return full.trainer.model_copy(update=changes)

@@ -82,6 +82,7 @@ class TrainConfig:
     teacher_momentum: float = option(0.996, "vision", "DINO: of the teacher's moving average at the start; ends at 1")
     teacher_temperature: float = option(0.07, "vision", "DINO: reached after the first tenth of the steps, from 0.04")
     final_weight_decay: float = option(0.0, "vision", "DINO: where a cosine leads the weight decay (default: constant)")
+    drop_path: float = option(0.0, "vision", "DINO: stochastic depth of the student, at its last layer; the paper: 0.1")
     frozen_head: float = option(0.01, "vision", "DINO: share of the steps in which the last layer is not trained")
 
     checkpoint_every: str = option("15min", "checkpoints", "steps (200) or time (15min); `never` also skips the last")
@@ -116,7 +117,8 @@ class TrainConfig:
                 raise UserError(
                     f"--{name} is {value}; it must be at least {least}", fix=f"--{name} {f.default or least or 1}"
                 )
-        for share, usual in (("holdout", 0.01), ("mask_rate", 0.15), ("beta1", 0.9), ("beta2", 0.95)):
+        shares = {"holdout": 0.01, "mask_rate": 0.15, "drop_path": 0.1, "beta1": 0.9, "beta2": 0.95}
+        for share, usual in shares.items():
             value = getattr(self, share)
             if not value < 1:
                 raise UserError(f"--{share.replace('_', '-')} is {value}; it must be below 1", fix=f"--{share} {usual}")

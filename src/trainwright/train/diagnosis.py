@@ -45,7 +45,7 @@ def dump_allocations(folder: Path, rank: int, device: torch.device) -> Path | No
     if device.type != "cuda":
         return None
     path = folder / f"memory-rank{rank:05d}.pickle"
-    torch.cuda.memory._dump_snapshot(str(path))
+    torch.cuda.memory._dump_snapshot(str(path))  # type: ignore[no-untyped-call]
     return path
 
 

@@ -40,13 +40,17 @@ class LoRALinear(Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.enabled:
-            return self.product(x, self.weight, self.bias)
-        narrow = F.linear(x, self.lora_a)
-        return self.product(x, self.weight, self.bias) + F.linear(narrow, self.scale * self.wide())
+            return self.frozen(x)
+        a, b = self.local_adapters()
+        # B with zeros where an output does not belong to an adapter: one product serves queries, keys and values.
+        wide = b if self.groups is None else spread(b, self.groups)
+        return self.frozen(x) + F.linear(F.linear(x, a), self.scale * wide)
 
-    def wide(self) -> Tensor:
-        """B, with zeros where an output does not belong to an adapter: one product serves all three."""
-        return self.lora_b if self.groups is None else spread(self.lora_b, self.groups)
+    def frozen(self, x: Tensor) -> Tensor:
+        return self.product(x, self.weight, self.bias)
+
+    def local_adapters(self) -> tuple[Tensor, Tensor]:
+        return self.lora_a, self.lora_b
 
 
 def spread(b: Tensor, groups: tuple[int, int, int]) -> Tensor:

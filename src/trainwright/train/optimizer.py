@@ -80,6 +80,10 @@ class AdamW:
         decay = self.options.weight_decay if decays else 0.0
         return ParameterState(param, decay, decays, first, second, low, master)
 
+    def description(self) -> str:
+        """For the log."""
+        return "AdamW"
+
     def set_weight_decay(self, value: float) -> None:
         """Another decay from now on, for objectives that schedule it."""
         for slot in self.states.values():

@@ -118,10 +118,13 @@ def require_trainable(config: TrainConfig, plan: ParallelPlan, shape: ModelShape
     if config.context == "all-to-all" and plan.cp > 1 and shape.kv_heads % (plan.tp * plan.cp):
         what = f"{shape.kv_heads} key-value heads cannot be exchanged between {plan.tp * plan.cp} ranks (tp x cp)"
         raise UserError(what, where=f"plan {plan}", fix="--context gather")
+    if config.objective == "dpo" and plan.tp * plan.pp * plan.cp > 1:
+        what = "DPO trains a model beside its reference, and only shards or replicates them"
+        raise UserError(what, where=f"plan {plan}", fix=f"shard={plan.world}")
     if config.lora_rank and not config.base:
         raise UserError("--lora-rank without the weights that it adapts", fix="--base FOLDER")
-    if config.lora_rank and plan.tp > 1:
-        raise UserError("LoRA is not combined with tensor parallelism", where=f"plan {plan}", fix="shard or replicate")
+    if config.lora_rank and plan.tp > 1 and shape.kind != "decoder":
+        raise UserError("LoRA of an encoder has no tensor parallelism", where=f"plan {plan}", fix="shard or replicate")
 
 
 def plan_of(text: str, world: int) -> ParallelPlan:

@@ -12,6 +12,13 @@ from standin.fsx import FsxError
 from standin.stacks import Region, Stack, StackError
 from standin.world import World, inside, is_inside
 
+FSX_QUOTAS = {
+    "Lustre Persistent 2 file systems": 100.0,
+    "Lustre Persistent 2 file storage capacity": 100800.0,
+    "Lustre Scratch file systems": 100.0,
+    "Lustre Scratch storage capacity": 100800.0,
+    "OpenZFS file systems": 100.0,
+}
 _worlds: list[World] = []
 _replaced: list[tuple[Any, str, Any]] = []  # what moto had: owner, name, value
 
@@ -331,7 +338,18 @@ def _ec2() -> None:
             if id not in rows:
                 code = "InvalidCapacityReservationId.NotFound"
                 raise EC2ClientError(code, f"The capacity reservation '{id}' does not exist")
-        return ActionResult({"CapacityReservations": [rows[id] for id in wanted]})
+        return ActionResult(
+            {"CapacityReservations": [rows[id] | {"AvailableInstanceCount": free(id)} for id in wanted]}
+        )
+
+    def free(id: str) -> int:
+        """What no instance that is there uses."""
+        row, used = world().reservations[id], 0
+        for region in world().regions.values():
+            if ids := region.reserved.get(id):
+                found = region.client("ec2").describe_instances(InstanceIds=ids)["Reservations"]
+                used += sum(one["State"]["Name"] != "terminated" for each in found for one in each["Instances"])
+        return int(row["AvailableInstanceCount"]) - used
 
     def create_group(self: Any) -> Any:
         name = self._get_param("GroupName")
@@ -401,6 +419,15 @@ def _groups_and_quotas() -> None:
         service = self._get_param("ServiceCode")
         return json.dumps({"Quota": {"ServiceCode": service, "QuotaCode": code, "QuotaName": code, "Value": value}})
 
+    def quotas(self: Any) -> str:
+        """As AWS documents them for FSx; a test may set others by their names."""
+        service, rows = self._get_param("ServiceCode"), {**FSX_QUOTAS, **world().fsx_quotas}
+        rows = rows if service == "fsx" else {}
+        return json.dumps(
+            {"Quotas": [{"ServiceCode": service, "QuotaName": name, "Value": value} for name, value in rows.items()]}
+        )
+
+    _patched(ServiceQuotasResponse, "list_service_quotas", quotas)
     _patched(ResourceGroupsResponse, "list_group_resources", members)
     _patched(ResourceGroupsResponse, "group_resources", group)
     _patched(ResourceGroupsResponse, "get_group_configuration", configuration)

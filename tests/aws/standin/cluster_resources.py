@@ -28,8 +28,22 @@ recorded("AWS::Events::Rule", Arn=_arn("events"))
 recorded("AWS::IAM::ManagedPolicy")
 recorded("AWS::IAM::InstanceProfile", seconds=60.0, Arn=_arn("iam"))
 recorded("AWS::Route53::HostedZone", seconds=60.0)
-recorded("AWS::DynamoDB::Table", seconds=30.0, Arn=_arn("dynamodb"))
 recorded("AWS::CloudFormation::WaitConditionHandle")
+
+
+def _table(props: dict[str, Any], at: Place) -> Made:
+    keys = ("TableName", "BillingMode", "AttributeDefinitions", "KeySchema", "GlobalSecondaryIndexes")
+    wanted = {key: props[key] for key in keys if key in props}
+    made = at.client("dynamodb").create_table(**wanted, Tags=at.tag_list)["TableDescription"]
+    return made["TableName"], {"Arn": made["TableArn"]}
+
+
+def _drop_table(physical: str, props: dict[str, Any], at: Place) -> None:
+    at.engine.heads.pop(at.stack, None)
+    at.client("dynamodb").delete_table(TableName=physical)
+
+
+_register("AWS::DynamoDB::Table", _table, _drop_table, seconds=30.0)
 
 
 def _interface(props: dict[str, Any], at: Place) -> Made:
@@ -71,6 +85,7 @@ def launch(
         rows = at.client("ec2").describe_network_interfaces(NetworkInterfaceIds=[card["NetworkInterfaceId"]])
         subnet = rows["NetworkInterfaces"][0]["SubnetId"]
         groups = [group["GroupId"] for group in rows["NetworkInterfaces"][0]["Groups"]]
+    reservation = _reservation(at, data, subnet, count)
     tagged = {
         spec["ResourceType"]: {t["Key"]: t["Value"] for t in spec["Tags"]} for spec in data.get("TagSpecifications", [])
     }
@@ -88,7 +103,30 @@ def launch(
         MinCount=count, MaxCount=count, TagSpecifications=specifications,
         MetadataOptions=data.get("MetadataOptions", {}), **({"KeyName": data["KeyName"]} if "KeyName" in data else {}),
     )["Instances"]  # fmt: skip
+    if reservation:
+        at.engine.reserved.setdefault(reservation, []).extend(row["InstanceId"] for row in made)
     return made
+
+
+def _reservation(at: Place, data: dict[str, Any], subnet: str, count: int) -> str:
+    """The reservation that a launch template names; what EC2 refuses is refused."""
+    target = data.get("CapacityReservationSpecification", {}).get("CapacityReservationTarget", {})
+    id = target.get("CapacityReservationId")
+    if not id:
+        return ""
+    ec2 = at.client("ec2")
+    (row,) = ec2.describe_capacity_reservations(CapacityReservationIds=[id])["CapacityReservations"]
+    zone = ec2.describe_subnets(SubnetIds=[subnet])["Subnets"][0]["AvailabilityZone"]
+    for name, wanted in (("InstanceType", data["InstanceType"]), ("AvailabilityZone", zone)):
+        if row[name] != wanted:
+            raise NoCapacity(f"The {name} {wanted} does not match the Capacity Reservation {id} ({row[name]}).")
+    if row["AvailableInstanceCount"] < count:
+        raise NoCapacity(f"ReservationCapacityExceeded: {id} has {row['AvailableInstanceCount']} instances left.")
+    return str(id)
+
+
+class NoCapacity(Exception):
+    pass
 
 
 def _instance(props: dict[str, Any], at: Place) -> Made:
@@ -98,7 +136,7 @@ def _instance(props: dict[str, Any], at: Place) -> Made:
     (made,) = launch(at, template, {**at.tags, **own}, volumes_too=volumes_too)
     address, name = made["PrivateIpAddress"], made["PrivateDnsName"]
     if {"Key": "parallelcluster:node-type", "Value": "HeadNode"} in made["Tags"]:
-        _start_static_nodes(at)
+        start_fleet(at)
     return made["InstanceId"], {"PrivateIp": address, "PrivateDnsName": name}
 
 
@@ -132,23 +170,27 @@ def _cleanup(physical: str, props: dict[str, Any], at: Place) -> None:
         for row in [*found.get("Versions", []), *found.get("DeleteMarkers", [])]:
             s3.delete_object(Bucket=bucket, Key=row["Key"], VersionId=row["VersionId"])
     if props.get("Action") == "TERMINATE_EC2_INSTANCES":
-        filters = [
-            {"Name": "tag:parallelcluster:cluster-name", "Values": [props["StackName"]]},
-            {"Name": "tag:parallelcluster:node-type", "Values": ["Compute"]},
-        ]
-        rows = at.client("ec2").describe_instances(Filters=filters)["Reservations"]
-        ids = [instance["InstanceId"] for row in rows for instance in row["Instances"]]
-        if ids:
-            terminate(at, ids)
+        _terminate_nodes(at, props["StackName"])
+        at.engine.heads.pop(props["StackName"], None)
 
 
 _register("AWS::CloudFormation::CustomResource", _custom, _cleanup)
 
 
+def _nested_body(props: dict[str, Any], at: Place) -> str:
+    bucket, _, key = props["TemplateURL"].split("/", 3)[3].partition("/")
+    body: bytes = at.client("s3").get_object(Bucket=bucket, Key=key)["Body"].read()
+    return body.decode()
+
+
+def _update_nested(physical: str, props: dict[str, Any], at: Place) -> None:
+    given = {key: str(value) for key, value in props.get("Parameters", {}).items()}
+    at.engine.update_nested(physical, _nested_body(props, at), given, at.tags)
+
+
 def _nested(props: dict[str, Any], at: Place) -> Made:
     """A stack in a stack, made at once: its parent waits for it anyway."""
-    bucket, _, key = props["TemplateURL"].split("/", 3)[3].partition("/")
-    body = at.client("s3").get_object(Bucket=bucket, Key=key)["Body"].read().decode()
+    body = _nested_body(props, at)
     name = f"{at.stack}-{at.logical}-{uuid.uuid4().hex[:12].upper()}"
     stack = at.engine.nested(
         name, body, {key: str(value) for key, value in props.get("Parameters", {}).items()}, at.tags
@@ -160,8 +202,9 @@ def _nested(props: dict[str, Any], at: Place) -> Made:
 
 
 _register(
-    "AWS::CloudFormation::Stack", _nested, lambda physical, props, at: at.engine.remove_nested(physical), seconds=120.0
-)
+    "AWS::CloudFormation::Stack", _nested, lambda physical, props, at: at.engine.remove_nested(physical),
+    seconds=120.0, update=_update_nested, mutable=frozenset({"Tags", "TemplateURL", "Parameters"}),
+)  # fmt: skip
 
 
 def _wait(props: dict[str, Any], at: Place) -> Made:
@@ -169,25 +212,92 @@ def _wait(props: dict[str, Any], at: Place) -> Made:
     return at.unique, {"Data": json.dumps({"head": "configured"})}
 
 
-def _start_static_nodes(at: Place) -> None:
-    """The head node starts the nodes that are always up."""
+def start_fleet(at: Place) -> None:
+    """What the head node does when it is up: its nodes start, and its table says so."""
+    set_fleet(at, "RUNNING")
+    at.engine.heads[at.stack] = at
+    reconcile(at)
+
+
+def set_fleet(at: Place, status: str) -> None:
+    item = {"Id": {"S": "COMPUTE_FLEET"}, "Data": {"M": {"status": {"S": status}}}}
+    at.client("dynamodb").put_item(TableName=f"parallelcluster-{at.stack}", Item=item)
+
+
+def fleet(at: Place) -> str:
+    key = {"Id": {"S": "COMPUTE_FLEET"}}
+    row = at.client("dynamodb").get_item(TableName=f"parallelcluster-{at.stack}", Key=key)
+    return str(row["Item"]["Data"]["M"]["status"]["S"])
+
+
+def manage_fleet(at: Place) -> None:
+    """What clustermgtd does once a minute: stop or start the nodes as it was asked to."""
+    status = fleet(at)
+    if status == "STOP_REQUESTED":
+        _terminate_nodes(at, at.stack)
+        set_fleet(at, "STOPPED")
+    elif status == "START_REQUESTED":
+        set_fleet(at, "RUNNING")
+        reconcile(at)
+
+
+def reconcile(at: Place) -> None:
+    """Start the nodes that are always up and not there; end those that the configuration no longer has."""
     stack = at.engine.named(at.stack)
     if "ResourcesS3Bucket" not in stack.values:
         return
     key = f"{stack.values['ArtifactS3RootDirectory']}/configs/cluster-config.yaml"
     text = at.client("s3").get_object(Bucket=stack.values["ResourcesS3Bucket"], Key=key)["Body"].read()
-    for queue in yaml.safe_load(text)["Scheduling"]["SlurmQueues"]:
-        for resource in queue["ComputeResources"]:
-            template = next(
-                (
-                    id
-                    for id, data in at.engine.launch_data.items()
-                    if _is_for(data, at.stack, queue["Name"], resource["Name"])
-                ),
-                None,
-            )
-            if template and resource.get("MinCount", 0):
-                launch(at, template, {}, resource["MinCount"])  # no stack makes them, so none tags them
+    wanted = {
+        (queue["Name"], resource["Name"]): resource.get("MinCount", 0)
+        for queue in yaml.safe_load(text)["Scheduling"]["SlurmQueues"]
+        for resource in queue["ComputeResources"]
+    }
+    there = _nodes(at, at.stack)
+    for place, ids in there.items():
+        if extra := ids[wanted.get(place, 0) :]:
+            terminate(at, extra)
+    for (queue, name), count in wanted.items():
+        missing = count - len(there.get((queue, name), []))
+        found = (id for id, data in at.engine.launch_data.items() if _is_for(data, at.stack, queue, name))
+        if missing > 0 and (template := next(found, None)):
+            try:
+                launch(at, template, {}, missing)  # no stack makes them, so none tags them
+            except NoCapacity as error:
+                _log(at, f"ERROR - Encountered exception when launching instances for nodes: {error}")
+
+
+def _nodes(at: Place, cluster: str) -> dict[tuple[str, str], list[str]]:
+    """(queue, compute resource) -> instances that are there."""
+    filters = [
+        {"Name": "tag:parallelcluster:cluster-name", "Values": [cluster]},
+        {"Name": "tag:parallelcluster:node-type", "Values": ["Compute"]},
+        {"Name": "instance-state-name", "Values": ["pending", "running"]},
+    ]
+    nodes: dict[tuple[str, str], list[str]] = {}
+    for row in at.client("ec2").describe_instances(Filters=filters)["Reservations"]:
+        for one in row["Instances"]:
+            tags = {tag["Key"]: tag["Value"] for tag in one["Tags"]}
+            place = (tags["parallelcluster:queue-name"], tags["parallelcluster:compute-resource-name"])
+            nodes.setdefault(place, []).append(one["InstanceId"])
+    return nodes
+
+
+def _terminate_nodes(at: Place, cluster: str) -> None:
+    if ids := [id for group in _nodes(at, cluster).values() for id in group]:
+        terminate(at, ids)
+
+
+def _log(at: Place, line: str) -> None:
+    """A line in the log of the daemon that starts nodes, as the head node sends it to CloudWatch."""
+    logs, stream = at.client("logs"), "ip-10-0-0-1.i-00000000000000001.clustermgtd"
+    found = logs.describe_log_groups(logGroupNamePrefix=f"/aws/parallelcluster/{at.stack}-")["logGroups"]
+    group = found[0]["logGroupName"] if found else f"/aws/parallelcluster/{at.stack}-standin"
+    if not found:
+        logs.create_log_group(logGroupName=group, tags=at.tags)
+    logs.create_log_stream(logGroupName=group, logStreamName=stream)
+    moment = int(at.engine.clock.now() * 1000)
+    logs.put_log_events(logGroupName=group, logStreamName=stream, logEvents=[{"timestamp": moment, "message": line}])
 
 
 def _is_for(data: dict[str, Any], cluster: str, queue: str, resource: str) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from standin.cluster_resources import terminate
-from standin.resources import Made, Place, _register
+from standin.resources import Made, Place, _register, recorded
 from trainwright.catalog.instances import instance
 
 IMAGE = "ami-12c6146b"
@@ -206,6 +206,7 @@ def _drop_identity(physical: str, props: dict[str, Any], at: Place) -> None:
 
 
 _register("AWS::EKS::PodIdentityAssociation", _identity, _drop_identity)
+recorded("AWS::EKS::AccessEntry")
 
 
 def install(patched: Callable[[Any, str, Callable[[Any], Any]], None], world: Callable[[], Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from trainwright.platforms.apply.remove import Removal
 from trainwright.platforms.apply.steps import Step, run
 from trainwright.platforms.eks.apply.build import EksBuild
 from trainwright.platforms.eks.apply.remove import EksRemoval
+from trainwright.platforms.hyperpod.eks_apply import HyperPodEksBuild, HyperPodEksRemoval
 from trainwright.platforms.parallelcluster.apply.build import ParallelClusterBuild
 from trainwright.platforms.parallelcluster.apply.remove import ParallelClusterRemoval
 from trainwright.platforms.plan.tree import ClusterPlan, make_plan
@@ -73,11 +75,38 @@ storage:
 kubernetes: {namespace: train}
 """
 
+HYPERPOD_EKS = """
+name: cut
+platform: hyperpod-eks
+region: us-east-2
+zone: use2-az3
+queues:
+  - {name: train, instance: p5.48xlarge, count: 2}
+storage:
+  - {mount: /fsx, lustre: {capacity: 1.2TiB, throughput: 250}, bucket: "s3://the-data"}
+hyperpod: {health_checks: [stress]}
+kubernetes: {namespace: kubeflow}
+"""
+
 ACCOUNT = Account(REGION)  # its clients serve all tests of a process
 
 
 class Cut(BaseException):
     """The process ends here, as by kill -9: nothing of ours may catch it."""
+
+
+def _publish_image() -> None:
+    """ParallelCluster's own image in the region, which moto does not have."""
+    from moto.ec2.models import ec2_backends
+    from moto.ec2.models.amis import Ami
+
+    from judges.moto_extended import _image
+
+    backend = ec2_backends["123456789012"][REGION]
+    name = "aws-parallelcluster-3.16.1-ubuntu-2204-lts-hvm-x86_64-202606010000"
+    row = _image("ami-0aa00000000000000", name, "x86_64", "247102896272")
+    moment = {"creation_date": datetime(2026, 6, 1, tzinfo=UTC)}
+    backend.amis[row["ami_id"]] = Ami(backend, **{**row, **moment}, owner_alias="amazon")
 
 
 class Cloud:
@@ -92,6 +121,7 @@ class Cloud:
         s3 = world.client("s3", REGION)
         s3.create_bucket(Bucket="the-data", CreateBucketConfiguration={"LocationConstraint": REGION})
         world.reserve("cr-0a1b2c3d4e5f67890", "p5.48xlarge", "use2-az3", 2, REGION)
+        _publish_image()
 
     def planned(self, folder: Path, text: str = SPEC) -> ClusterPlan:
         path = folder / "cut.yaml"
@@ -102,15 +132,17 @@ class Cloud:
     def build(self, plan: ClusterPlan, **more: Any) -> Build:
         if plan.spec.platform == "parallelcluster":
             return ParallelClusterBuild(plan, self.account, StandInTool(self.account), **more)
-        if plan.spec.platform == "eks":
-            return EksBuild(plan, self.account, programs=self.programs, **more)
+        if plan.spec.platform in ("eks", "hyperpod-eks"):
+            kind = EksBuild if plan.spec.platform == "eks" else HyperPodEksBuild
+            return kind(plan, self.account, programs=self.programs, **more)
         return self._platform(plan).build(plan, self.account, more.get("force", False), print)
 
     def removal(self, plan: ClusterPlan) -> Removal:
         if plan.spec.platform == "parallelcluster":
             return ParallelClusterRemoval("cut", self.account, StandInTool(self.account))
-        if plan.spec.platform == "eks":
-            return EksRemoval("cut", self.account, programs=self.programs)
+        if plan.spec.platform in ("eks", "hyperpod-eks"):
+            kind = EksRemoval if plan.spec.platform == "eks" else HyperPodEksRemoval
+            return kind("cut", self.account, programs=self.programs)
         return self._platform(plan).removal("cut", self.account, print)
 
     def _platform(self, plan: ClusterPlan) -> AwsPlatform:

@@ -62,9 +62,9 @@ def _require(props: dict[str, Any], at: Place) -> None:
         _require_scripts(group.get("LifeCycleConfig"), props, at)
     cluster = props.get("Orchestrator", {}).get("Eks", {}).get("ClusterArn")
     if cluster is not None:
-        status = at.client("eks").describe_cluster(name=cluster.rpartition("/")[2])["cluster"]["status"]
-        if status != "ACTIVE":
-            raise ValueError(f"EKS cluster {cluster} is {status}")
+        found = at.engine.eks.find(cluster.rpartition("/")[2])
+        if found.releases.get("hyperpod-dependencies", {}).get("status") != "deployed":
+            raise ValueError("HyperPod's chart is not installed on the EKS cluster: its nodes would not be watched")
 
 
 def _require_scripts(config: dict[str, Any] | None, props: dict[str, Any], at: Place) -> None:

@@ -145,6 +145,14 @@ def prepare_account(server: Server, spec: Spec) -> None:
                 "reserve", id=target, instance=queue.instance, zone_id=ids[spec.zone or zones[0]["ZoneName"]],
                 count=queue.count.max, region=region, **more,
             )  # fmt: skip
+        if kind == "group" and target and queue.count:
+            members = [f"cr-0{number}1b2c3d4e5f67890" for number in range(2)]
+            for id in members:
+                server.control(
+                    "reserve", id=id, instance=queue.instance, zone_id=ids[str(spec.zone)],
+                    count=queue.count.max // 2, region=region,
+                )  # fmt: skip
+            server.control("group", name=target.rpartition("/")[2], reservations=members)
     if spec.software.image.startswith("ami-"):
         tags = {"version": "3.16.1", "build_status": "available", "os": spec.software.os}
         rows = [{"Key": f"parallelcluster:{key}", "Value": value} for key, value in tags.items()]

@@ -26,8 +26,8 @@ def main() -> None:
             (tool.create if asked.verb == "create-cluster" else tool.update)(asked.cluster_name, config)
         elif asked.verb == "delete-cluster":
             tool.delete(asked.cluster_name)
-        elif asked.verb == "describe-compute-fleet":
-            print(json.dumps({"status": "STOPPED"}))
+        elif asked.verb == "update-compute-fleet":
+            tool.fleet(asked.cluster_name, asked.status)
     except BuildFailed as error:
         print(json.dumps({"message": error.what}))
         sys.exit(1)

@@ -23,8 +23,13 @@ CUSTOM = {
     "LocalQueue": "kueue",
     "ResourceFlavor": "kueue",
     "PrometheusRule": "kube-prometheus-stack",
+    "NodePool": "karpenter",
+    "EC2NodeClass": "karpenter",
 }
-KINDS = {"services": "Service", "pvc": "PersistentVolumeClaim", "pv": "PersistentVolume", "pods": "Pod"}
+KINDS = {
+    "services": "Service", "pvc": "PersistentVolumeClaim", "pv": "PersistentVolume", "pods": "Pod",
+    "nodepools.karpenter.sh": "NodePool",
+}  # fmt: skip
 ACCOUNT = "123456789012"
 
 
@@ -62,7 +67,7 @@ class Refused(Exception):
 class StandInPrograms:
     """The three programs in this process. Each start is counted, and can be cut, as a call of AWS is."""
 
-    def __init__(self, world: World, region: str, names: Sequence[str] = ("kubectl", "helm")) -> None:
+    def __init__(self, world: World, region: str, names: Sequence[str] = ("kubectl", "helm", "git")) -> None:
         self.world, self.region, self.names = world, region, names
 
     def has(self, name: str) -> bool:
@@ -70,6 +75,9 @@ class StandInPrograms:
 
     def start(self, words: Sequence[str], text: str = "", environment: Mapping[str, str] | None = None) -> Result:
         program, *rest = words
+        if program == "git" or rest[:1] == ["dependency"]:  # a chart's repository, and the charts it depends on
+            Path(rest[-1]).mkdir(parents=True, exist_ok=True)
+            return Result()
         path = (environment or {}).get("KUBECONFIG", "")
         cluster = yaml.safe_load(Path(path).read_text())["current-context"].removeprefix("trainwright-") if path else ""
         config = Path(rest[rest.index("-f") + 1]).read_text() if program == "eksctl" else ""
@@ -107,7 +115,7 @@ class StandInPrograms:
             return self._apply(cluster, words[-1], text)
         if verb == "get":
             kind = KINDS.get(words[1])
-            if kind is None:
+            if kind is None or CUSTOM.get(kind, "kueue") not in {"kueue", *cluster.releases}:
                 raise Refused(f"the server doesn't have a resource type {words[1]!r}")
             wanted = dict([words[words.index("-l") + 1].split("=")]) if "-l" in words else {}
             rows = [o for (k, _, _), o in cluster.objects.items() if k == kind]
@@ -163,6 +171,8 @@ class StandInPrograms:
             if str(old.get("status", "")).startswith("pending"):
                 raise Refused("UPGRADE FAILED: another operation (install/upgrade/rollback) is in progress")
             values, version = json.loads(text), words[words.index("--version") + 1]
+            if words[3].startswith("/"):  # a folder: helm reads name and version in it
+                chart, version = "hyperpod-helm-chart", "0.1.0"
             row = {"name": release, "chart": f"{chart}-{version}", "values": values, "status": "pending-install"}
             cluster.releases[release] = row
             self._watch("helm", "working", "before")  # ended here, the release stays as it is
@@ -201,9 +211,11 @@ class StandInPrograms:
                 raise Refused("one or more podidentityassociation already exist")
             role = {"Type": "AWS::IAM::Role", "Properties": {"AssumeRolePolicyDocument": {}}}
             stack = f"eksctl-{name}-podidentityrole-{'-'.join(pair)}"
-            if not any(s.name == stack and s.deleted is None for s in region.stacks.values()):
-                body = json.dumps({"Resources": {"RoleARN": role}})
-                region.create(stack, body, {}, dict(config["metadata"]["tags"]), "", True)
+            if any(s.name == stack and s.deleted is None for s in region.stacks.values()):
+                raise Refused(f"creating CloudFormation stack {stack!r}: AlreadyExistsException")
+            region.create(
+                stack, json.dumps({"Resources": {"RoleARN": role}}), {}, dict(config["metadata"]["tags"]), "", True
+            )
             self._cluster(name).identities.append(pair)
             self._cluster(name).objects["ServiceAccount", *pair] = {"metadata": {"name": pair[1]}}
         return Result()
@@ -252,6 +264,9 @@ def _node_group(config: dict[str, Any], group: dict[str, Any], cluster: Cluster)
 def main() -> None:
     """One of the programs as a command: its words go to the stand-in's process."""
     program, *words = sys.argv[1:]
+    if program == "git" or words[:1] == ["dependency"]:
+        Path(words[-1]).mkdir(parents=True, exist_ok=True)
+        return
     path = os.environ.get("KUBECONFIG", "")
     kubeconfig = yaml.safe_load(Path(path).read_text()) if path else {"current-context": ""}
     asked = {

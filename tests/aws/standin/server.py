@@ -1,7 +1,7 @@
 """The stand-in as a process of its own, so that a command line can be killed against it and its state stays. Run as
 `python -m standin.server READY_FILE SCALE`; it takes a free port and writes it to the file, and ends with its input.
 
-Beside AWS it answers /standin/: faults (POST), reserve (POST), calls (GET), census (GET), hold (POST)."""
+Beside AWS it answers /standin/: faults (POST), reserve (POST), group (POST), calls (GET), census (GET), hold (POST)."""
 
 from __future__ import annotations
 
@@ -55,6 +55,10 @@ class Front:
                 return {}
             if what == "reserve":
                 self.world.reserve(**asked)
+                return {}
+            if what == "group":
+                rows = [self.world.reservations[id]["CapacityReservationArn"] for id in asked["reservations"]]
+                self.world.group_members[asked["name"]] = rows
                 return {}
             if what == "calls":
                 return faults.calls

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from standin import cluster_resources, database_resources  # noqa: F401  # they add their types
+from standin import cluster_resources, database_resources  # noqa: F401  # adds its types
 from standin.batch import Batch
 from standin.clock import Clock
 from standin.eks import Eks
@@ -87,6 +87,9 @@ class Region:
         self.fsx = Fsx(clock, name, ACCOUNT, client)
         self.stacks: dict[str, Stack] = {}  # by id
         self.launch_data: dict[str, dict[str, Any]] = {}  # of launch templates, by id
+        self.reserved: dict[str, list[str]] = {}  # capacity reservation -> instances that were started in it
+        self.heads: dict[str, Place] = {}  # cluster -> its head node, which starts and stops nodes
+        self._managed = clock.now()
         self._moment = clock.now()
         self.hyperpod: dict[str, PodCluster] = {}  # by name
         self.eks = Eks()
@@ -111,6 +114,10 @@ class Region:
                 stack.work = None
         self._moment = now
         self.fsx.tick()
+        if self.heads and now - self._managed >= self.clock.takes(60.0):
+            self._managed = now
+            for head in list(self.heads.values()):
+                cluster_resources.manage_fleet(head)
         self.batch.settle()
 
     def _begin(self, stack: Stack, work: Iterator[float]) -> None:
@@ -190,6 +197,17 @@ class Region:
         self._event(stack, None, "CREATE_IN_PROGRESS")
         list(self._create(stack))
         return stack
+
+    def update_nested(self, id: str, body: str, given: dict[str, str], tags: dict[str, str]) -> None:
+        stack = self.stacks[id]
+        template, values = self._parsed(body, given)
+        before = (stack.body, stack.template, stack.given, stack.values, stack.tags)
+        stack.body, stack.template, stack.given, stack.values, stack.tags = body, template, given, values, tags
+        self._set(stack, "UPDATE_IN_PROGRESS")
+        list(self._update(stack, before))
+        if stack.status != "UPDATE_COMPLETE":
+            failed = next(event for event in stack.events if event["ResourceStatus"].endswith("_FAILED"))
+            raise ValueError(f"Embedded stack {id} was not updated: {failed.get('ResourceStatusReason')}")
 
     def remove_nested(self, id: str) -> None:
         stack = self.stacks[id]
@@ -388,6 +406,9 @@ class Region:
                 yield from self._remove(stack, one)
         stack.outputs = self._scope(stack).outputs()
         self._set(stack, "UPDATE_COMPLETE")
+        head = self.heads.get(stack.name)
+        if head is not None and cluster_resources.fleet(head) == "RUNNING":
+            cluster_resources.reconcile(head)
 
     def _update_one(self, stack: Stack, logical: str) -> Iterator[float]:
         declared = stack.template["Resources"][logical]

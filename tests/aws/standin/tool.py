@@ -25,6 +25,14 @@ def template(name: str, config: dict[str, Any]) -> dict[str, Any]:
     artifacts = {n: {"Ref": n} for n in ("ResourcesS3Bucket", "ArtifactS3RootDirectory")}
     resources = {
         "Cleanup": _custom(Action="DELETE_S3_ARTIFACTS", **artifacts),
+        "ComputeTable": {
+            "Type": "AWS::DynamoDB::Table",
+            "Properties": {
+                "TableName": f"parallelcluster-{name}", "BillingMode": "PAY_PER_REQUEST",
+                "AttributeDefinitions": [{"AttributeName": "Id", "AttributeType": "S"}],
+                "KeySchema": [{"AttributeName": "Id", "KeyType": "HASH"}],
+            },
+        },
         "HeadNodeENI": {"Type": "AWS::EC2::NetworkInterface", "Properties": card},
         "HeadNodeLaunchTemplate": _launch_template(
             {"NetworkInterfaceId": {"Ref": "HeadNodeENI"}}, head["InstanceType"],
@@ -56,9 +64,11 @@ def _compute(name: str, config: dict[str, Any], groups: list[str]) -> dict[str, 
         for place, part in enumerate(queue["ComputeResources"]):
             names = {"parallelcluster:queue-name": queue["Name"], "parallelcluster:compute-resource-name": part["Name"]}
             instance = part.get("InstanceType") or part["Instances"][0]["InstanceType"]
-            made[f"ComputeTemplate{number}x{place}"] = _launch_template(
-                card, instance, _tags(name, config, "Compute", **names)
-            )
+            template = _launch_template(card, instance, _tags(name, config, "Compute", **names))
+            if target := part.get("CapacityReservationTarget"):
+                reserved = {"CapacityReservationTarget": target}
+                template["Properties"]["LaunchTemplateData"]["CapacityReservationSpecification"] = reserved
+            made[f"ComputeTemplate{number}x{place}"] = template
     return made
 
 
@@ -87,7 +97,9 @@ class StandInTool:
 
     def __init__(self, account: Account) -> None:
         self.account = account
-        self.stopped = False
+
+    def ready(self) -> None:
+        pass
 
     def create(self, name: str, config: str) -> None:
         client = self.account.client("cloudformation")
@@ -109,21 +121,22 @@ class StandInTool:
         self.account.client("cloudformation").delete_stack(StackName=name)
 
     def fleet(self, name: str, status: str) -> None:
-        self.stopped = status == "STOP_REQUESTED"
-
-    def fleet_status(self, name: str) -> str:
-        return "STOPPED" if self.stopped else "RUNNING"
+        self.account.client("dynamodb").update_item(
+            TableName=f"parallelcluster-{name}", Key={"Id": {"S": "COMPUTE_FLEET"}},
+            UpdateExpression="set #data.#status = :status",
+            ExpressionAttributeNames={"#data": "Data", "#status": "status"},
+            ExpressionAttributeValues={":status": {"S": status}},
+        )  # fmt: skip
 
     def _upload(self, name: str, config: str) -> list[dict[str, str]]:
-        import hashlib
-
         s3, folder = self.account.client("s3"), f"parallelcluster/3.16.1/clusters/{name}-0123456789abcdef"
         bucket = pcluster_bucket("123456789012", self.account.region)
         if bucket not in [row["Name"] for row in s3.list_buckets()["Buckets"]]:
             place = {"CreateBucketConfiguration": {"LocationConstraint": self.account.region}}
             s3.create_bucket(Bucket=bucket, **(place if self.account.region != "us-east-1" else {}))
-        s3.put_object(Bucket=bucket, Key=f"{folder}/configs/cluster-config.yaml", Body=config.encode())
-        version = hashlib.sha256(config.encode()).hexdigest()[:16]
+            s3.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
+        key = f"{folder}/configs/cluster-config.yaml"
+        version = s3.put_object(Bucket=bucket, Key=key, Body=config.encode())["VersionId"]
         values = {"ResourcesS3Bucket": bucket, "ArtifactS3RootDirectory": folder, "ConfigVersion": version}
         return [{"ParameterKey": key, "ParameterValue": value} for key, value in values.items()]
 

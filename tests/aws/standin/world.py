@@ -27,6 +27,7 @@ class World:
         self.placement_groups: dict[str, dict[str, Any]] = {}
         self.group_members: dict[str, list[str]] = {}
         self.quotas: dict[str, float] = {}
+        self.fsx_quotas: dict[str, float] = {}
         self.kubernetes = ""  # where a cluster of EKS says that its API is
         self.authority = "bm8gYXV0aG9yaXR5"
         self.hold_jobs = False  # of Batch: they run until somebody terminates them

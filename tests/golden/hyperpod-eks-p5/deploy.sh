@@ -60,12 +60,12 @@ fi
 clusters=$("${aws[@]}" eks list-clusters --query "clusters[?@=='$cluster']")
 if [ -z "$clusters" ]; then
   echo "eksctl create cluster; it takes 15 to 25 minutes" >&2
-  eksctl create cluster -f .deployed/cluster.yaml --install-nvidia-plugin=false --kubeconfig "$KUBECONFIG"
+  eksctl create cluster -f .deployed/cluster.yaml --install-nvidia-plugin=false --install-neuron-plugin=false --kubeconfig "$KUBECONFIG"
 else
   owner=$("${aws[@]}" eks describe-cluster --name "$cluster" --query 'cluster.tags."trainwright:cluster"')
   [ "$owner" = "$cluster" ] || { echo "error: $cluster exists and was not made by this plan" >&2; exit 1; }
   eksctl utils write-kubeconfig --region "$region" --cluster "$cluster" --kubeconfig "$KUBECONFIG"
-  eksctl create nodegroup -f .deployed/cluster.yaml --install-nvidia-plugin=false
+  eksctl create nodegroup -f .deployed/cluster.yaml --install-nvidia-plugin=false --install-neuron-plugin=false
 fi
 kubectl wait --for=condition=Ready node -l eks.amazonaws.com/nodegroup=system --timeout=10m
 
@@ -89,6 +89,8 @@ install_chart() {
       --create-namespace --values - --wait --timeout 10m
 }
 
+# eksctl installs an EFA plugin of its own with node groups that have EFA: two would take each other's place on a node.
+kubectl delete daemonset --namespace kube-system aws-efa-k8s-device-plugin-daemonset --ignore-not-found
 install_chart hyperpod-dependencies # HyperPod's health agent, deep health checks, job restarts, device plugins and operators; before its nodes join
 install_chart kueue # a job starts when all its nodes are there, or waits in a queue: no half-started jobs holding GPUs
 for file in .deployed/kubernetes/*.yaml; do

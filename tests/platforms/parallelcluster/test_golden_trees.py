@@ -93,7 +93,7 @@ def test_the_header_has_the_price_of_the_plan(example: Path) -> None:
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
 def test_every_reference_is_an_output_of_a_stack_of_the_plan(example: Path) -> None:
     plan = plan_of(example)
-    outputs = {stack.key: template(stack.template).outputs for stack in plan.stacks}
+    outputs = {stack.key: template(stack.template).outputs for stack in (*plan.stacks, *plan.own_stacks)}
     for text in plan.files.values():
         for stack, output in references(text):
             assert output in outputs[stack]

@@ -236,3 +236,30 @@ def test_s3_shows_a_checkpoint_only_when_it_is_whole(s3, tmp_path):
     assert manifest.step == 2
     assert torch.equal(state["model"]["w"], values(2))
     assert json.loads(store.remote.read(f"{step_name(2)}/{NAME}"))["trainer"] == {"seen": 2}
+
+
+def save_again_and_again(folder: str, shape: tuple[int, ...]) -> list[str]:
+    """Three saves with other values; what ranks send to plan each of them."""
+    from pathlib import Path
+
+    from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
+
+    sent, plan = [], DefaultSavePlanner.create_local_plan
+
+    def noted(self):
+        made = plan(self)
+        sent.append("a plan" if made.usable else "nothing")
+        return made
+
+    DefaultSavePlanner.create_local_plan = noted
+    saves = saver(Path(folder))
+    for step in (1, 2, 3):
+        saves.save_now(step, sharded_state(step, shape), {})
+    return sent
+
+
+def test_plans_are_sent_once(tmp_path):
+    assert run_ranks(save_again_and_again, 2, str(tmp_path), (2,)) == [["a plan", "nothing", "nothing"]] * 2
+    for step, tensor in run_ranks(load_sharded, 1, str(tmp_path), ()):
+        assert step == 3
+        assert torch.equal(torch.tensor(tensor), values(3))

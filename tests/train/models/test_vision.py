@@ -177,3 +177,36 @@ def test_arrays_are_read_as_numpy_writes_them(tmp_path):
         numpy.save(tmp_path / "a.npy", array)
         wanted = array if dtype == "uint8" else array >> 8
         assert read_npy(tmp_path / "a.npy").tolist() == wanted.tolist()
+
+
+def test_stochastic_depth_leaves_out_what_the_numbers_say():
+    """An image without any layer keeps its embedding; the others do not notice; kept parts are scaled up."""
+    from trainwright.train.models.vision import VisionTransformer
+    from trainwright.train.objectives.dino import Dino
+
+    shape = replace(SHAPE, vocab=0)
+    model = random_model(shape)
+    large, small = torch.randn(2, 3, 28, 28), torch.randn(3, 3, 14, 14)
+    keep = torch.ones(3, 2, 5)
+    plain = torch.cat(model.features([large, small]))
+    assert torch.allclose(torch.cat(model.features([large, small], keep)), plain, atol=1e-6)
+    keep[:, :, 3] = 0
+    keep[1, 0, 0] = 2.0
+    got = torch.cat(model.features([large, small], keep))
+    assert torch.allclose(got[[1, 2, 4]], plain[[1, 2, 4]], atol=1e-5)
+    assert torch.allclose(got[3], model.norm(model.embedded(small)[1, 0]), atol=1e-5)
+    x = model.embedded(large[:1])
+    for number, block in enumerate(model.layers()):
+        attended = block.attention(block.attention_norm(x), None, ((1, x.shape[1]),))
+        x = x + attended * (2.0 if number == 1 else 1.0)
+        x = x + block.mlp(block.mlp_norm(x))
+    assert torch.allclose(got[0], model.norm(x[0, 0]), atol=1e-5)
+    assert isinstance(model, VisionTransformer)
+
+    objective = Dino(shape, TrainConfig(drop_path=0.5, local_crops=2))
+    dice = torch.rand(4000, objective.depth_numbers, generator=torch.Generator().manual_seed(0))
+    kept = objective.kept(dice)
+    assert kept.shape == (3, 2, 4 * 4000)
+    assert bool((kept[0] == 1).all())
+    assert torch.allclose(kept.mean((1, 2)), torch.ones(3), atol=0.02)
+    assert float((kept[2] == 0).float().mean()) == pytest.approx(0.5, abs=0.02)

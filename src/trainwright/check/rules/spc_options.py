@@ -24,7 +24,8 @@ def framework_takes_the_options(file: File) -> Iterator[Problem]:
 
     Checked for Megatron-LM, Megatron-DeepSpeed, torchtitan, BioNeMo, DINO, fairseq, verl, MaxText, neuronx-distributed
     and others, which are known by their script or module: an unknown option, a value that is no number where one is
-    needed, a choice that does not exist. An option that only resembles a known one is an error.
+    needed, a choice that does not exist. An option that only resembles a known one is an error. So are the `args` of a
+    job whose recipe names a framework.
 
     Why: the parser of the framework stops every rank, after the wait in the queue and the start of the container.
 
@@ -40,14 +41,29 @@ def framework_takes_the_options(file: File) -> Iterator[Problem]:
         for index, job in enumerate(spec.loaded.spec.jobs):
             placed = [(word, ("jobs", index, *path)) for word, path in _words(job)]
             framework, start = framework_of([word for word, _ in placed])
+            if job.recipe:
+                framework, start = _framework_of_recipe(job.recipe), 0
             for mistake in check_options(framework, [word for word, _ in placed[start:]]):
                 level: Level = "error" if mistake.fix.startswith("did you mean") else "warning"
                 span = spec.loaded.span(*placed[start + mistake.index][1])
                 yield problem(span, mistake.what, mistake.fix, level=level)
 
 
+def _framework_of_recipe(name: str) -> str:
+    """The framework whose options the `args` of a job are, by a recipe that comes with us; empty for our trainer."""
+    from trainwright.jobs.frameworks import known_framework
+    from trainwright.recipes.load import DEBUG, is_shipped, recipe
+
+    if not is_shipped(name.removesuffix(DEBUG)):
+        return ""
+    known = known_framework(recipe(name))
+    return known.flags or "" if known is not None else ""
+
+
 def _words(job: Job) -> list[tuple[str, Path]]:
     """What a rank runs, each word with its place: also inside `bash -c '...; exec command'`."""
+    if job.recipe:
+        return _args(job)
     if job.script:
         return [("python", ("script",)), (job.script, ("script",)), *_args(job)]
     words: list[tuple[str, Path]] = [(word, ("command", at)) for at, word in enumerate(job.command)]

@@ -13,6 +13,7 @@ from trainwright.aws.s3 import BucketApi
 from trainwright.aws.session import Account
 from trainwright.errors import UserError
 from trainwright.platforms.apply.base import DEFAULT_PLATFORM
+from trainwright.platforms.apply.preflight import Question
 from trainwright.platforms.apply.stack_steps import StackOrder, StackUp
 from trainwright.platforms.apply.steps import Step
 from trainwright.platforms.plan.difference import Difference, difference
@@ -70,6 +71,10 @@ class Build:
         """Everything to make, in the order of the list; what needs nothing of another goes side by side. `stop_nodes`:
         a change needs the compute nodes stopped."""
         return self.stack_steps()
+
+    def questions(self) -> list[Question]:
+        """What only this platform asks AWS before anything is made, each with its title."""
+        return []
 
     def stack_steps(self) -> list[Step]:
         """The plan's stacks; each needs those whose outputs it names."""

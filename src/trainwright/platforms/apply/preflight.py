@@ -1,46 +1,55 @@
 """What `up` asks AWS before it makes anything: who is calling, whether the machines are offered in the zone, quotas,
-reservations and their dates, linked buckets. Read-only. The rules of `check --aws` run beside it."""
+reservations, linked buckets. Read-only; a platform adds questions of its own. The rules of `check --aws` run beside
+it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
 
-from trainwright.aws.s3 import BucketApi
 from trainwright.aws.session import Account, AwsRefused, aws_errors
 from trainwright.catalog.instances import instance
-from trainwright.catalog.regions import zone_kind
-from trainwright.spec.model import Queue, Spec
+from trainwright.platforms.apply.answers import Answer, Place, place_of
+from trainwright.platforms.apply.preflight_capacity import reservations
+from trainwright.platforms.apply.preflight_storage import buckets, file_system_quotas
+from trainwright.spec.model import Spec
+
+if TYPE_CHECKING:
+    from trainwright.platforms.plan.tree import ClusterPlan
 
 # Service Quotas: vCPUs of running on-demand instances, by the first letters of the type.
 QUOTAS = {
     "p": "L-417A185B", "g": "L-DB2E81BA", "vt": "L-DB2E81BA", "trn": "L-2C3B7624", "inf": "L-1945791B",
     "c": "L-1216C47A", "m": "L-1216C47A", "r": "L-1216C47A", "t": "L-1216C47A", "hpc": "L-F7808C92",
 }  # fmt: skip
-SOON = timedelta(hours=24)
 
 
-@dataclass(frozen=True)
-class Answer:
-    """One question and its verdict: pass, warn, fail or skip."""
-
-    question: str
-    verdict: str
-    words: str
+Question = tuple[str, Callable[[], Iterable[Answer]]]
 
 
-def preflight(account: Account, spec: Spec) -> list[Answer]:
-    """Every answer. Where a question may not be asked (no permission), it is skipped and says so."""
+def preflight(account: Account, plan: ClusterPlan, own: Iterable[Question] = ()) -> list[Answer]:
+    """Every answer. Where a question may not be asked (no permission), it is skipped and says so. `own`: what the
+    platform asks."""
     number, who = account.identity()
     answers = [Answer("credentials", "pass", f"account {number}, {who}")]
-    for question, ask in (
-        ("zone", _zone), ("offering", _offerings), ("quota", _quotas), ("reservation", _reservations),
-        ("bucket", _buckets),
-    ):  # fmt: skip
+    spec, place = plan.spec, Place()
+
+    def zone() -> Iterator[Answer]:
+        nonlocal place
+        place = place_of(account, plan)
+        yield from _zone(account, spec, place)
+
+    questions: tuple[Question, ...] = (
+        ("zone", zone),
+        ("offering", lambda: _offerings(account, spec, place)),
+        ("quota", lambda: _quotas(account, spec)),
+        ("reservation", lambda: reservations(account, spec, place)),
+        ("bucket", lambda: buckets(account, spec)),
+        ("file systems", lambda: file_system_quotas(account, plan)),
+    )
+    for question, ask in (*questions, *own):
         try:
-            answers += ask(account, spec)
+            answers += ask()
         except AwsRefused as error:
             if "AccessDenied" not in error.code and error.code != "UnauthorizedOperation":
                 raise
@@ -48,24 +57,22 @@ def preflight(account: Account, spec: Spec) -> list[Answer]:
     return answers
 
 
-def _zone(account: Account, spec: Spec) -> Iterator[Answer]:
-    if spec.zone is None or spec.network.private_subnet is not None:
-        return
-    with aws_errors("zones"):
-        rows = account.client("ec2").describe_availability_zones()["AvailabilityZones"]
-    names = {row["ZoneId"]: row["ZoneName"] for row in rows}
-    pairs = {**names, **{name: id for id, name in names.items()}}
-    if spec.zone not in pairs:
-        yield Answer("zone", "fail", f"{account.region} has no zone {spec.zone}; it has {', '.join(sorted(names))}")
-    else:
-        yield Answer("zone", "pass", f"{spec.zone} is {pairs[spec.zone]} in this account")
+def _zone(account: Account, spec: Spec, place: Place) -> Iterator[Answer]:
+    wanted, subnet = spec.zone, spec.network.private_subnet
+    if subnet is not None and place.id and wanted not in (None, place.id, place.name):
+        yield Answer("zone", "fail", f"subnet {subnet} is in {place.id} ({place.name}), and the spec says {wanted}")
+    elif place.id:
+        why = "" if wanted else f": {'the subnet' if subnet else 'the network'} is there; the spec names no zone"
+        yield Answer("zone", "pass", f"{place.id} is {place.name} in this account{why}")
+    elif wanted is not None and place.known:
+        known = ", ".join(sorted(place.known))
+        yield Answer("zone", "fail", f"{account.region} has no zone {wanted}; it has {known}")
 
 
-def _offerings(account: Account, spec: Spec) -> Iterator[Answer]:
+def _offerings(account: Account, spec: Spec, at: Place) -> Iterator[Answer]:
     heads = {str(spec.head.instance)} if spec.platform in ("parallelcluster", "hyperpod") else set()
     wanted = {str(queue.instance) for queue in spec.queues} | heads
-    kind = {"id": "availability-zone-id", "name": "availability-zone"}.get(zone_kind(spec.zone or "") or "", "region")
-    place = spec.zone if kind != "region" and spec.zone else account.region
+    kind, place = ("availability-zone-id", at.id) if at.id else ("region", account.region)
     filters = [{"Name": "instance-type", "Values": sorted(wanted)}, {"Name": "location", "Values": [place]}]
     with aws_errors("instance type offerings"):
         pages = account.client("ec2").get_paginator("describe_instance_type_offerings")
@@ -104,44 +111,3 @@ def _quota_code(name: str) -> str | None:
     letters = "".join(letter for letter in family if letter.isalpha() or letter == "-").split("-")[0]
     starts = [start for start in sorted(QUOTAS, key=len, reverse=True) if letters.startswith(start)]
     return QUOTAS[starts[0]] if starts else None
-
-
-def _reservations(account: Account, spec: Spec) -> Iterator[Answer]:
-    for queue in spec.queues:
-        for id in reservation_ids(queue):
-            with aws_errors(f"reservation {id}"):
-                ec2 = account.client("ec2")
-                (row,) = ec2.describe_capacity_reservations(CapacityReservationIds=[id])["CapacityReservations"]
-            yield _judged(row, queue)
-
-
-def reservation_ids(queue: Queue) -> tuple[str, ...]:
-    if queue.capacity.reservations:
-        return queue.capacity.reservations
-    return (queue.capacity.id,) if queue.capacity.kind in ("reservation", "block") and queue.capacity.id else ()
-
-
-def _judged(row: dict[str, Any], queue: Queue) -> Answer:
-    """The state and dates of a reservation; its type, zone and size are judged by `check --aws`."""
-    id, state, now = row["CapacityReservationId"], row["State"], datetime.now(UTC)
-    start, end = row.get("StartDate"), row.get("EndDate")
-    if state in ("expired", "cancelled", "failed", "payment-failed"):
-        return Answer("reservation", "fail", f"{id} of queue {queue.name} is {state}")
-    if state != "active":
-        return Answer(
-            "reservation", "warn", f"{id} is {state}{f', it starts at {start:%Y-%m-%d %H:%M} UTC' if start else ''}"
-        )
-    if end is not None and end - now < SOON:
-        return Answer("reservation", "warn", f"{id} ends at {end:%Y-%m-%d %H:%M} UTC, in less than a day")
-    words = f"{row['TotalInstanceCount']} x {row['InstanceType']}, {row['AvailableInstanceCount']} free"
-    return Answer("reservation", "pass", f"{id}: {words}")
-
-
-def _buckets(account: Account, spec: Spec) -> Iterator[Answer]:
-    api = BucketApi(account)
-    for item in spec.storage:
-        if item.bucket is not None:
-            name = item.bucket.removeprefix("s3://").split("/")[0]
-            there = api.exists(name)
-            words = f"{item.bucket} for {item.mount}" + ("" if there else " does not exist")
-            yield Answer("bucket", "pass" if there else "fail", words)

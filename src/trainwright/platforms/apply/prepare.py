@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from trainwright.aws.cloudformation import Stack
+from trainwright.aws.cloudformation import Stack, StackApi
 from trainwright.aws.facts import AwsFacts
 from trainwright.aws.session import Account
 from trainwright.check.facts import KeyPair
 from trainwright.check.gate import require_clean
+from trainwright.platforms.apply.answers import Answer
 from trainwright.platforms.apply.build import Build, refuse_impossible
-from trainwright.platforms.apply.preflight import Answer, preflight
+from trainwright.platforms.apply.preflight import preflight
 from trainwright.platforms.apply.steps import BuildFailed, Step
+from trainwright.platforms.apply.zones import with_deployed_zones
 from trainwright.platforms.plan.difference import Difference
 from trainwright.platforms.plan.tree import ClusterPlan, make_plan
 from trainwright.spec.load import LoadedSpec
@@ -66,12 +68,13 @@ def prepare(loaded: LoadedSpec, begin: Callable[[ClusterPlan, Account], Build], 
     platform's own build of a plan."""
     plan = make_plan(loaded)
     account = Account(plan.spec.region or "")
-    answers = preflight(account, plan.spec)
+    plan = with_deployed_zones(plan, StackApi(account))
+    build = begin(plan, account)
+    answers = preflight(account, plan, build.questions())
     failures = [answer.words for answer in answers if answer.verdict == "fail"]
     if failures:
         raise BuildFailed("AWS cannot make this cluster: " + "; ".join(failures), where=loaded.path)
     require_clean(loaded, facts={"aws": FactsOfUp(account)})
-    build = begin(plan, account)
     existing = build.existing()
     changes = build.changes(existing)
     stop = refuse_impossible(changes, force)

@@ -22,13 +22,13 @@ HOLDS_DATA = {
 }
 NETWORK = "network"
 SHOWN_JOBS = 10
-SHARED = (*HOLDS_DATA, NETWORK, "capacity")
+SHARED = (*HOLDS_DATA, NETWORK, "capacity", "directory", "karpenter")
 LOOKS = 60  # at network interfaces that should go: about twenty minutes
 IN_THE_NETWORK = ("lustre", "openzfs", "accounting")
 
 
 def kind_of(key: str) -> str:
-    """network, bucket, lustre, openzfs, accounting, capacity: the template of a stack, from its key."""
+    """network, bucket, lustre, openzfs, accounting, capacity, karpenter: the template of a stack, from its key."""
     return key.split("-")[0]
 
 
@@ -40,7 +40,7 @@ class JobsOnCluster(UserError):
     def __init__(self, cluster: str, jobs: Sequence[str]) -> None:
         more = f" and {len(jobs) - SHOWN_JOBS} more" if len(jobs) > SHOWN_JOBS else ""
         super().__init__(
-            f"cluster {cluster} has {len(jobs)} jobs that wait or run: {'; '.join(jobs[:SHOWN_JOBS])}{more}",
+            f"jobs wait or run on cluster {cluster} ({len(jobs)}): {'; '.join(jobs[:SHOWN_JOBS])}{more}",
             fix="wait until they are over, `trainwright cancel` them, or `down --force`",
         )
 

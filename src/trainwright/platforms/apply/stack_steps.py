@@ -193,8 +193,9 @@ class StackDown(Step):
 
 def failed(api: StackApi, stack: Stack, name: str) -> BuildFailed:
     """What went wrong, from the stack's own history."""
-    event = first_failure(api.events(stack.id))
-    verb = "be deleted" if "DELETE" in stack.status else "be created"
+    event = first_failure(api.events(stack.id), stack.name)
+    verbs = {"DELETE": "be deleted", "UPDATE": "be changed"}
+    verb = next((words for start, words in verbs.items() if stack.status.startswith(start)), "be created")
     if event is None:
         return BuildFailed(f"stack {name} could not {verb}: {stack.reason or stack.status}", where=name)
     return BuildFailed(

@@ -16,7 +16,7 @@ LONGEST_PAUSE = 20.0
 PATIENCE = 15 * 60.0  # seconds without an answer of AWS before a run gives up
 
 
-BUSY = ("creating", "changing", "removing", "rolling back", "stopping")
+BUSY = ("creating", "changing", "removing", "rolling back", "stopping", "starting")
 
 
 class Clock(Protocol):

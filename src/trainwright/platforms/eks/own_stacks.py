@@ -6,6 +6,7 @@ from __future__ import annotations
 from trainwright.catalog.instances import InstanceType, instance
 from trainwright.catalog.versions import version_set
 from trainwright.platforms.containers import service_account
+from trainwright.platforms.eks.karpenter import karpenter_stack
 from trainwright.platforms.eks.nodegroups import SYSTEM, SYSTEM_INSTANCE, SYSTEM_NODES, start_size
 from trainwright.platforms.setting import Setting, gib
 from trainwright.platforms.wiring import StackPlan, Wiring
@@ -18,6 +19,7 @@ OWN = (CONTROL, NODES, ADDONS)  # keys: control, nodes-QUEUE, addons
 def own_stacks(setting: Setting, wiring: Wiring) -> tuple[StackPlan, ...]:
     """In the order in which they can be made."""
     spec = setting.spec
+    brought = spec.queues if spec.platform == "eks" else ()  # HyperPod brings the nodes that train
     control = StackPlan(
         CONTROL,
         "eks-cluster",
@@ -29,7 +31,7 @@ def own_stacks(setting: Setting, wiring: Wiring) -> tuple[StackPlan, ...]:
         },
         "control plane and roles",
     )
-    queues = [queue for queue in spec.queues if queue.provisioner in ("managed", "self-managed")]
+    queues = [queue for queue in brought if queue.provisioner in ("managed", "self-managed")]
     groups = [_system(control, wiring), *(_nodes(setting, queue, control, wiring) for queue in queues)]
     return (control, *groups, _addons(spec, control))
 
@@ -107,6 +109,12 @@ def _addons(spec: Spec, control: StackPlan) -> StackPlan:
             "Buckets": ",".join(f"arn:aws:s3:::{bucket}" for bucket in buckets),
             "Objects": ",".join(f"arn:aws:s3:::{bucket}/*" for bucket in buckets),
         }
+    nodes = karpenter_stack(spec)
+    if nodes is not None:
+        rights |= {
+            "KarpenterRole": nodes.output("ControllerRoleArn"),
+            "KarpenterNodeRole": nodes.output("NodeRoleArn"),
+        }
     return StackPlan(
-        ADDONS, "eks-addons", {"Cluster": control.output("Cluster"), **drivers, **rights}, "add-ons, rights of jobs"
+        ADDONS, "eks-addons", {"Cluster": control.output("Cluster"), **drivers, **rights}, "add-ons, rights of pods"
     )

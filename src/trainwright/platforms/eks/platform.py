@@ -79,6 +79,21 @@ def reach(name: str, spec: Spec | None, region: str | None, also: Path | None = 
     return keep(cluster, place)
 
 
-class HyperPodEksPlatform(KubernetesOnAws):
+class HyperPodEksPlatform(EksPlatform):
     name = "hyperpod-eks"
     label_prefix = "ml."  # HyperPod labels its nodes with the service's name of the instance type
+
+    def build(self, plan: ClusterPlan, account: Account, force: bool, say: Say) -> Build:
+        from trainwright.platforms.hyperpod.eks_apply import HyperPodEksBuild
+
+        return HyperPodEksBuild(plan, account, force=force)
+
+    def removal(self, cluster: str, account: Account, say: Say) -> Removal:
+        from trainwright.platforms.hyperpod.eks_apply import HyperPodEksRemoval
+
+        return HyperPodEksRemoval(cluster, account)
+
+    def reader(self, cluster: str, account: Account) -> StatusReader:
+        from trainwright.platforms.hyperpod.eks_apply import HyperPodEksStatus
+
+        return HyperPodEksStatus(account, cluster)

@@ -56,18 +56,11 @@ class FilledUploads(Uploads):
         return super().advance()
 
 
-class HyperPodBuild(Build):
-    """One plan of HyperPod on its way to AWS."""
+class WithHyperPod(Build):
+    """What both kinds of HyperPod add to a build: the scripts that nodes fetch, and the cluster's stack."""
 
     def names(self) -> dict[str, str]:
         return {**super().names(), KEY: f"{self.name}-{KEY}"}
-
-    def steps(self, stop_nodes: bool = False) -> list[Step]:
-        steps = [*self.stack_steps(), self.scripts_step()]
-        key = self.plan.spec.head.key
-        if key is not None:
-            steps.append(KeyPair("key", f"key pair {key}", account=self.account, name=key, tags=self.tags))
-        return [*steps, self.cluster_step(tuple(step.key for step in steps))]
 
     def scripts_step(self) -> FilledUploads:
         title = f"{len(self.plan.scripts)} files that nodes fetch"
@@ -108,6 +101,22 @@ class HyperPodBuild(Build):
         return {CLUSTER_FILE: self.stacks.template(cluster.name)}, {CLUSTER_FILE: planned}
 
 
+class HyperPodBuild(WithHyperPod):
+    """One plan of HyperPod with Slurm on its way to AWS."""
+
+    def steps(self, stop_nodes: bool = False) -> list[Step]:
+        steps = [*self.stack_steps(), self.scripts_step()]
+        key = self.plan.spec.head.key
+        if key is not None:
+            steps.append(KeyPair("key", f"key pair {key}", account=self.account, name=key, tags=self.tags))
+        return [*steps, self.cluster_step(tuple(step.key for step in steps))]
+
+
+def hyperpod_stacks(name: str, stacks: Mapping[str, Stack]) -> dict[str, Stack]:
+    """Key -> stack of what only HyperPod has, out of all stacks of a cluster by their name."""
+    return {key: stacks[f"{name}-{key}"] for key in (KEY, ROLE) if f"{name}-{key}" in stacks}
+
+
 @dataclass
 class HyperPodRemoval(Removal):
     """One cluster of HyperPod on its way out: the cluster, then its role and key, then the shared stacks."""
@@ -119,7 +128,7 @@ class HyperPodRemoval(Removal):
         return f"CloudWatch, /aws/sagemaker/Clusters/{self.name}/*"
 
     def own_stacks(self, stacks: Mapping[str, Stack]) -> dict[str, Stack]:
-        return {key: stacks[f"{self.name}-{key}"] for key in (KEY, ROLE) if f"{self.name}-{key}" in stacks}
+        return hyperpod_stacks(self.name, stacks)
 
     def require_idle(self, existing: Mapping[str, Stack], force: bool) -> None:
         """Jobs are refused unless `force`. A controller that cannot be asked must not keep a cluster alive."""
@@ -152,7 +161,7 @@ class HyperPodStatus(StatusReader):
     platform = "hyperpod"
 
     def own(self, stacks: Mapping[str, Stack]) -> dict[str, Stack]:
-        return {key: stacks[f"{self.name}-{key}"] for key in (KEY, ROLE) if f"{self.name}-{key}" in stacks}
+        return hyperpod_stacks(self.name, stacks)
 
     @cached_property
     def cluster(self) -> HyperPodCluster | None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from trainwright.jobs.resolved import ResolvedJob
 from trainwright.jobs.run_folder import FOLDER, plan_runs
 from trainwright.platforms.base import platform_named
+from trainwright.schedulers.base import Launch
 from trainwright.schedulers.launch import Place, launch_of
 from trainwright.schedulers.slurm import SlurmScheduler
 
@@ -19,7 +20,9 @@ def job_scripts(jobs: tuple[ResolvedJob, ...], code: str = "") -> dict[str, str]
         scheduler = SlurmScheduler(cluster=job.spec.name, python="python3", hyperpod=job.spec.platform == "hyperpod")
         folder = Path(plan_runs(job.spec)) / job.name
         place = Place(folder, "python3", python_path="" if job.runtime.container else code)
-        scripts[f"jobs/{job.name}.sbatch"] = scheduler.render(launch_of(job, place)).text
+        launch = launch_of(job, place)
+        scripts[f"jobs/{job.name}.sbatch"] = scheduler.render(launch).text
+        scripts |= _beside(job, launch)
     return scripts
 
 
@@ -28,6 +31,13 @@ def container_jobs(jobs: tuple[ResolvedJob, ...]) -> dict[str, str]:
     files: dict[str, str] = {}
     for job in jobs:
         scheduler = platform_named(job.spec.platform).preview(job.spec, job.job)
-        script = scheduler.render(launch_of(job, Place(Path(job.run_root or FOLDER) / job.name, "python3")))
+        launch = launch_of(job, Place(Path(job.run_root or FOLDER) / job.name, "python3"))
+        script = scheduler.render(launch)
         files[f"jobs/{job.name}{Path(script.filename).suffix}"] = script.text
+        files |= _beside(job, launch)
     return files
+
+
+def _beside(job: ResolvedJob, launch: Launch) -> dict[str, str]:
+    """The configuration and programs of another framework, which `submit` puts into the folder of the run's code."""
+    return {f"jobs/{job.name}/{Path(path).name}": text for path, text in launch.files}

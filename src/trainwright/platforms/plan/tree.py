@@ -121,11 +121,17 @@ def _eks(setting: Setting, source: str, defaults: tuple[Default, ...], jobs: tup
 
     wiring = eks_wiring(setting)
     own = own_stacks(setting, wiring)
-    files = eks_files(setting, source, wiring)
-    for stack in own:
-        made = _stack_files(stack, setting.spec)
-        files |= {name.replace("stacks/", "without-eksctl/"): text for name, text in made.items()}
+    files = {**eks_files(setting, source, wiring), **_without_eksctl(own, setting.spec)}
     return replace(_of_containers(setting, source, defaults, jobs, wiring, files), own_stacks=own)
+
+
+def _without_eksctl(own: tuple[StackPlan, ...], spec: Spec) -> dict[str, str]:
+    """The stacks that take the place of cluster.yaml, in a folder of their own: deploy.sh does not deploy them."""
+    files: dict[str, str] = {}
+    for stack in own:
+        made = _stack_files(stack, spec)
+        files |= {name.replace("stacks/", "without-eksctl/"): text for name, text in made.items()}
+    return files
 
 
 def _batch(setting: Setting, source: str, defaults: tuple[Default, ...], jobs: tuple[ResolvedJob, ...]) -> ClusterPlan:
@@ -177,12 +183,14 @@ def _hyperpod(
 def _hyperpod_eks(
     setting: Setting, source: str, defaults: tuple[Default, ...], jobs: tuple[ResolvedJob, ...]
 ) -> ClusterPlan:
+    from trainwright.platforms.eks.own_stacks import own_stacks
     from trainwright.platforms.hyperpod.eks_plan import hyperpod_eks_files, hyperpod_eks_wiring
 
     wiring = hyperpod_eks_wiring(setting)
-    made = hyperpod_eks_files(setting, source, wiring)
-    plan = _of_containers(setting, source, defaults, jobs, wiring, made.files)
-    return replace(plan, scripts=made.keys)
+    made, own = hyperpod_eks_files(setting, source, wiring), own_stacks(setting, wiring)
+    files = {**made.files, **_without_eksctl(own, setting.spec)}
+    plan = _of_containers(setting, source, defaults, jobs, wiring, files)
+    return replace(plan, scripts=made.keys, own_stacks=own)
 
 
 def _stack_files(stack: StackPlan, spec: Spec) -> dict[str, str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import hf_models
 import run
-from entry_common import learning_rate, options, parsed, rows, samples_of
+from entry_common import learning_rate, options, parsed, remove_old, rows, samples_of, saved_steps
 
 
 def main() -> None:
@@ -68,13 +68,8 @@ def save(accelerator: object, folder: Path, step: int, keep: int) -> None:
         target = folder / f"step-{step}"
         shutil.rmtree(target, ignore_errors=True)
         unfinished.rename(target)
-        for old in sorted(saved_steps(folder))[:-keep]:
-            shutil.rmtree(folder / f"step-{old}")
+        remove_old(folder, keep)
     accelerator.wait_for_everyone()  # type: ignore[attr-defined]
-
-
-def saved_steps(folder: Path) -> list[int]:
-    return [int(path.name.removeprefix("step-")) for path in folder.glob("step-*")]
 
 
 def resume(accelerator: object, folder: Path) -> int:

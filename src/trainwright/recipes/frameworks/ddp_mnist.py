@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import gzip
 import os
+from argparse import Namespace
 from pathlib import Path
 
 import run
 import torch
 import torch.distributed as dist
-from entry_common import is_builtin, learning_rate, options, parsed, samples_of
+from entry_common import is_builtin, learning_rate, options, parsed, remove_old, samples_of, saved_steps
 from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
@@ -33,8 +34,7 @@ def main() -> None:
     network = nn.Sequential(nn.Flatten(), nn.Linear(784, width), nn.ReLU(), nn.Linear(width, 10))
     model = DistributedDataParallel(network.to(device))
     optimizer = torch.optim.AdamW(model.parameters(), lr=given.lr, weight_decay=given.weight_decay)
-    newest = given.checkpoint / "last.pt"
-    done = load(newest, model, optimizer, device) if newest.exists() else 0
+    done = load(given.checkpoint, model, optimizer, device)
 
     for step in range(done + 1, given.steps + 1):
         mine = samples_of(step, len(labels), given)
@@ -51,24 +51,29 @@ def main() -> None:
         run.progress(step, mean.item() / here.world_size, total=given.steps, lr=optimizer.param_groups[0]["lr"])
         stop = run.should_stop()
         if stop or step % given.checkpoint_steps == 0 or step == given.steps:
-            save(newest, model, optimizer, step)
+            save(given, model, optimizer, step)
         if stop and step < given.steps:
             run.exit_saved()
     run.finish(given.steps)
     dist.destroy_process_group()
 
 
-def save(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> None:
-    """Rank 0 writes beside the old file and then replaces it: a kill leaves one of the two whole."""
+def save(given: Namespace, model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> None:
+    """Rank 0 writes under another name and then renames: a file with a step's name is whole."""
     if dist.get_rank() == 0:
-        unfinished = path.with_suffix(".part")
+        unfinished = given.checkpoint / "unfinished.pt"
         torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step}, unfinished)
-        os.replace(unfinished, path)
+        os.replace(unfinished, given.checkpoint / f"step-{step}.pt")
+        remove_old(given.checkpoint, given.keep, ".pt")
     dist.barrier()
 
 
-def load(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.device) -> int:
-    state = torch.load(path, map_location=device)
+def load(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.device) -> int:
+    """Fill model and optimizer from the newest checkpoint; the number of steps that are done."""
+    steps = saved_steps(folder, ".pt")
+    if not steps:
+        return 0
+    state = torch.load(folder / f"step-{steps[-1]}.pt", map_location=device)
     model.load_state_dict(state["model"])
     optimizer.load_state_dict(state["optimizer"])
     return int(state["step"])

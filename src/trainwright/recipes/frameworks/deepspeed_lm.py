@@ -8,7 +8,7 @@ from typing import Any
 
 import hf_models
 import run
-from entry_common import learning_rate, options, parsed, rows, samples_of
+from entry_common import learning_rate, options, parsed, remove_old, rows, samples_of
 
 
 def config(given: argparse.Namespace, gpu: bool) -> dict[str, Any]:
@@ -70,6 +70,8 @@ def main() -> None:
         if stop or step % given.checkpoint_steps == 0 or step == given.steps:
             # Every rank saves its part; `latest` is written last and names a whole checkpoint.
             engine.save_checkpoint(str(given.checkpoint), tag=f"step-{step}", client_state={"step": step})
+            if run.place().rank == 0:
+                remove_old(given.checkpoint, given.keep)
         if stop and step < given.steps:
             run.exit_saved()
     run.finish(given.steps)

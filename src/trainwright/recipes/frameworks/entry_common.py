@@ -9,6 +9,7 @@ import json
 import math
 import os
 import random
+import shutil
 import sysconfig
 from collections.abc import Iterator
 from functools import lru_cache
@@ -123,6 +124,20 @@ def byte_sequences(given: argparse.Namespace) -> list[bytes]:
     text = b"\n".join(str(row["text"]).encode() for row in rows(given.data, "stdlib"))
     length = given.sequence + 1
     return [text[start : start + length] for start in range(0, len(text) - length, length)]
+
+
+def saved_steps(folder: Path, ending: str = "") -> list[int]:
+    """The steps of the checkpoints in a folder: `step-N` with an ending, or with a file inside that whole ones have."""
+    return sorted(
+        int(path.relative_to(folder).parts[0][5:].partition(".")[0]) for path in folder.glob(f"step-*{ending}")
+    )
+
+
+def remove_old(folder: Path, keep: int, ending: str = "") -> None:
+    """Leave the newest checkpoints; one rank does this."""
+    for step in saved_steps(folder, ending)[:-keep]:
+        old = folder / f"step-{step}{'' if ending.startswith('/') else ending}"
+        shutil.rmtree(old) if old.is_dir() else old.unlink()
 
 
 def samples_of(step: int, count: int, given: argparse.Namespace) -> list[int]:

@@ -3,7 +3,6 @@ are sharded too (DCP), and a restart loads weights and optimizer, not only the s
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +11,11 @@ import run
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
-from entry_common import learning_rate, options, parsed, rows, samples_of
+from entry_common import learning_rate, options, parsed, remove_old, rows, samples_of, saved_steps
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+WHOLE = "/.metadata"  # DCP writes it last: a folder that has it is whole
 
 
 def main() -> None:
@@ -69,22 +70,16 @@ def one_step(step: int, model: Any, optimizer: Any, data: Any, device: torch.dev
 
 
 def save(folder: Path, model: Any, optimizer: Any, step: int, keep: int) -> None:
-    """DCP writes .metadata last: a folder that has it is whole."""
     weights, state = get_state_dict(model, optimizer)
     dcp.save({"model": weights, "optimizer": state}, checkpoint_id=str(folder / f"step-{step}"))
     if dist.get_rank() == 0:
-        for old in saved_steps(folder)[:-keep]:
-            shutil.rmtree(folder / f"step-{old}")
+        remove_old(folder, keep, WHOLE)
     dist.barrier()
-
-
-def saved_steps(folder: Path) -> list[int]:
-    return sorted(int(path.parent.name.removeprefix("step-")) for path in folder.glob("step-*/.metadata"))
 
 
 def load(folder: Path, model: Any, optimizer: Any) -> int:
     """Fill the state of this model from the newest checkpoint; the number of steps that are done."""
-    steps = saved_steps(folder)
+    steps = saved_steps(folder, WHOLE)
     if not steps:
         return 0
     weights, state = get_state_dict(model, optimizer)  # DCP fills only the keys it is given

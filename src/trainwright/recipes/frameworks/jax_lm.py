@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import run
-from entry_common import byte_sequences, learning_rate, options, parsed, samples_of
+from entry_common import byte_sequences, learning_rate, options, parsed, remove_old, samples_of, saved_steps
 
 
 def main() -> None:
@@ -33,8 +33,9 @@ def main() -> None:
     whole, split = NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec("data"))
 
     data = [np.frombuffer(text, np.uint8) for text in byte_sequences(given)]
-    newest = given.checkpoint / "last.npz"
-    done, state = load(newest) if newest.exists() else (0, start_state(given))
+    steps = saved_steps(given.checkpoint, ".npz")
+    done = steps[-1] if steps else 0
+    state = load(given.checkpoint / f"step-{done}.npz") if done else start_state(given)
     state = jax.tree.map(lambda value: jax.make_array_from_callback(value.shape, whole, lambda at: value[at]), state)
     update = jax.jit(partial(adam_step, given=given), donate_argnums=0)
 
@@ -46,7 +47,7 @@ def main() -> None:
         run.progress(step, float(loss), total=given.steps, lr=lr)
         stop = agreed_stop(run.should_stop(), here.world_size)
         if stop or step % given.checkpoint_steps == 0 or step == given.steps:
-            save(newest, state, step)
+            save(given, state, step)
         if stop and step < given.steps:
             run.exit_saved()
     run.finish(given.steps)
@@ -104,23 +105,23 @@ def agreed_stop(stop: bool, processes: int) -> bool:
     return bool(process_allgather(np.array(stop)).any())
 
 
-def save(path: Path, state: Any, step: int) -> None:
-    """The state is the same everywhere: process 0 writes it beside the old file and then replaces it."""
+def save(given: Any, state: Any, step: int) -> None:
+    """The state is the same everywhere: process 0 writes it under another name and then renames the file."""
     if run.place().rank == 0:
         parts = {f"{kind}/{name}": np.asarray(value) for kind, group in state.items() for name, value in group.items()}
-        unfinished = path.with_suffix(".part.npz")
-        np.savez(unfinished, step=step, **parts)
-        os.replace(unfinished, path)
+        unfinished = given.checkpoint / "unfinished.npz"
+        np.savez(unfinished, **parts)
+        os.replace(unfinished, given.checkpoint / f"step-{step}.npz")
+        remove_old(given.checkpoint, given.keep, ".npz")
 
 
-def load(path: Path) -> tuple[int, dict[str, Any]]:
+def load(path: Path) -> dict[str, Any]:
+    state: dict[str, Any] = {}
     with np.load(path) as stored:
-        state: dict[str, Any] = {}
         for key in stored.files:
-            if key != "step":
-                kind, _, name = key.partition("/")
-                state.setdefault(kind, {})[name] = stored[key]
-        return int(stored["step"]), state
+            kind, _, name = key.partition("/")
+            state.setdefault(kind, {})[name] = stored[key]
+    return state
 
 
 if __name__ == "__main__":

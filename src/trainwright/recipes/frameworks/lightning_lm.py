@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import hf_models
 import run
-from entry_common import learning_rate, options, parsed, rows, samples_of
+from entry_common import learning_rate, options, parsed, remove_old, rows, samples_of, saved_steps
 
 
 def main() -> None:
@@ -40,7 +39,7 @@ def main() -> None:
     )
     texts = [str(row["text"]) for row in rows(given.data, "stdlib")]
     data = hf_models.sequences(texts, hf_models.tokenizer(given.model), given.sequence)
-    steps = saved_steps(given.checkpoint)
+    steps = saved_steps(given.checkpoint, ".ckpt")
     module = module_of(given)
     newest = str(given.checkpoint / f"step-{steps[-1]}.ckpt") if steps else None
     trainer.fit(module, Batches(data, given, module), ckpt_path=newest)
@@ -64,16 +63,11 @@ class Batches:
                 yield torch.tensor([self.data[i]["input_ids"] for i in mine[start : start + self.given.micro_batch]])
 
 
-def saved_steps(folder: Path) -> list[int]:
-    return sorted(int(path.stem.removeprefix("step-")) for path in folder.glob("step-*.ckpt"))
-
-
 def save(trainer: Any, given: Any) -> None:
     """Lightning writes the file whole or not at all; the oldest ones go."""
     trainer.save_checkpoint(given.checkpoint / f"step-{trainer.global_step}.ckpt")
     if trainer.is_global_zero:
-        for old in saved_steps(given.checkpoint)[: -given.keep]:
-            (given.checkpoint / f"step-{old}.ckpt").unlink()
+        remove_old(given.checkpoint, given.keep, ".ckpt")
 
 
 def module_of(given: Any) -> Any:

@@ -83,7 +83,7 @@ def describe_file(path: Path) -> File:
 
 def shape_in(manifest: Manifest) -> ModelShape:
     """The shape of the model that a checkpoint holds. Earlier versions did not save the context."""
-    saved = {key: value for key, value in manifest.model.items() if key != "lora_rank"}
+    saved = {key: value for key, value in manifest.model.items() if key not in ("lora_rank", "optimizer")}
     if "context" not in saved:
         saved["context"] = lookup(str(saved["name"])).context
     return shape_from(str(saved["name"]), saved)

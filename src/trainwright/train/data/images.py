@@ -102,7 +102,7 @@ def _class(tar: tarfile.TarFile, member: tarfile.TarInfo) -> str:
     assert content is not None
     number = content.read().decode("ascii", "replace").strip()
     if not number.isdecimal():
-        raise UserError(f"the class is {number!r}, not a number", where=f"{tar.name}: {member.name}")
+        raise UserError(f"the class is {number!r}, not a number", where=f"{tar.name!s}: {member.name}")
     return f"{int(number):09d}"
 
 

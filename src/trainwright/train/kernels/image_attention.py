@@ -23,7 +23,9 @@ def attend_images(qkv: Tensor, groups: Groups) -> Tensor:
 
 def _attend_plain(qkv: Tensor, groups: Groups) -> Tensor:
     parts = []
-    for (images, tokens), own in zip(groups, qkv.split([images * tokens for images, tokens in groups]), strict=True):
+    for (images, tokens), own in zip(
+        groups, torch.split(qkv, [images * tokens for images, tokens in groups]), strict=True
+    ):
         q, k, v = own.view(images, tokens, *own.shape[1:]).permute(3, 0, 2, 1, 4)
         parts.append(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(0, 1))
     return torch.cat(parts)

@@ -60,12 +60,15 @@ class EncoderBlock(nn.Module):
         self.mlp_norm = norm(shape)
         self.mlp = MLP(shape)
 
-    def forward(self, x: Tensor, cos_sin: Angles | None, mask: AttentionMask) -> Tensor:
+    def forward(self, x: Tensor, cos_sin: Angles | None, mask: AttentionMask, keep: Tensor | None = None) -> Tensor:
+        """`keep`, of stochastic depth, multiplies what attention and MLP add, [2, tokens, 1]."""
         if self.post_norm:
             x = self.attention_norm(x + self.attention(self.gather_tokens(x), cos_sin, mask))
             return self.mlp_norm(x + self.mlp(self.gather_tokens(x)))
-        x = x + self.attention(self.gather_tokens(self.attention_norm(x)), cos_sin, mask)
-        return x + self.mlp(self.gather_tokens(self.mlp_norm(x)))
+        attended = self.attention(self.gather_tokens(self.attention_norm(x)), cos_sin, mask)
+        x = x + (attended if keep is None else attended * keep[0])
+        y = self.mlp(self.gather_tokens(self.mlp_norm(x)))
+        return x + (y if keep is None else y * keep[1])
 
     # Tensor parallelism replaces it: between layers a rank then holds a slice of the sequence.
     gather_tokens: Callable[[Tensor], Tensor] = staticmethod(lambda x: x)

@@ -34,8 +34,9 @@ def frequencies(shape: ModelShape) -> Tensor:
     if len(shape.rope_scaling) == 1:  # linear
         return plain / shape.rope_scaling[0]
     if len(shape.rope_scaling) >= YARN:
+        factor, fast, slow, context = shape.rope_scaling[:4]
         rounded = len(shape.rope_scaling) == YARN
-        return yarn_scaled(plain, width, shape.rope_theta, *shape.rope_scaling[:4], rounded)
+        return yarn_scaled(plain, width, shape.rope_theta, factor, fast, slow, context, rounded)
     return llama3_scaled(plain, *shape.rope_scaling)
 
 

@@ -72,13 +72,15 @@ class VisionTransformer(nn.Module):
             return logits  # type: ignore[no-any-return]
         return F.cross_entropy(logits.float(), inputs.targets, reduction="sum", ignore_index=IGNORED) * inputs.scale
 
-    def features(self, groups: Sequence[Tensor]) -> list[Tensor]:
-        """The class token's last state of every image, for each group of images of one size."""
+    def features(self, groups: Sequence[Tensor], keep: Tensor | None = None) -> list[Tensor]:
+        """The class token's last state of every image, for each group of images of one size. `keep` [layers, 2, images]
+        multiplies what attention and MLP of a layer add to an image (stochastic depth)."""
         tokens = [self.embedded(images) for images in groups]
         sizes: Groups = tuple((x.shape[0], x.shape[1]) for x in tokens)
         x = torch.cat([part.flatten(0, 1) for part in tokens])[None]
-        for block in self.layers():
-            x = block(x, None, sizes)
+        by_token = None if keep is None else spread_images(keep, sizes).to(x.dtype)
+        for number, block in enumerate(self.layers()):
+            x = block(x, None, sizes) if by_token is None else block(x, None, sizes, by_token[number])
         states, begin = [], 0
         for images, count in sizes:
             states.append(x[0, begin : begin + images * count : count])
@@ -104,6 +106,15 @@ class VisionTransformer(nn.Module):
         grid = table[1:].float().view(1, side, side, -1).permute(0, 3, 1, 2)
         grid = F.interpolate(grid, size=(rows, columns), mode="bicubic", align_corners=False)
         return torch.cat([table[:1], grid.flatten(2)[0].t().to(table.dtype)])
+
+
+def spread_images(values: Tensor, groups: Groups) -> Tensor:
+    """A value per image [..., images], for each of its tokens: [..., tokens, 1]."""
+    parts = torch.split(values, [images for images, _ in groups], dim=-1)
+    wide = [
+        part[..., None].expand(*part.shape, tokens).flatten(-2) for part, (_, tokens) in zip(parts, groups, strict=True)
+    ]
+    return torch.cat(wide, dim=-1)[..., None]
 
 
 MODEL = VisionTransformer

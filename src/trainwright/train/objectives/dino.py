@@ -45,6 +45,7 @@ class DinoInputs:
     counts: Tensor  # [b], which images count
     scale: Tensor
     sums: Tensor | None = None  # [prototypes + 1], to which the teacher's outputs and their number are added
+    keep: Tensor | None = None  # [layers, 2, crops x b], stochastic depth of the student
     features: bool = False  # give the teacher's features of the images instead of the loss
 
 
@@ -72,8 +73,8 @@ class Branch(nn.Module):
         self.backbone = VisionTransformer(shape, classes=False)
         self.head = DinoHead(shape, prototypes)
 
-    def forward(self, crops: Sequence[Tensor]) -> Tensor:
-        return self.head(torch.cat(self.backbone.features(crops)))  # type: ignore[no-any-return]
+    def forward(self, crops: Sequence[Tensor], keep: Tensor | None = None) -> Tensor:
+        return self.head(torch.cat(self.backbone.features(crops, keep)))  # type: ignore[no-any-return]
 
 
 class StudentAndTeacher(nn.Module):
@@ -97,7 +98,7 @@ class StudentAndTeacher(nn.Module):
                 inputs.sums[:-1] += goal.sum(0, dtype=torch.float32)
                 inputs.sums[-1] += len(goal)
         images = len(inputs.counts)
-        output = self.student(crops)
+        output = self.student(crops, inputs.keep)
         student, teacher = output.view(-1, images, output.shape[-1]), goal.view(GLOBALS, images, -1)
         loss = self.loss(student, teacher, inputs.centre, inputs.temperature)
         return (loss * inputs.counts).sum() * inputs.scale
@@ -138,10 +139,15 @@ class Dino(Objective):
     def open_data(self, names: Sequence[str], options: Options, cache: Path | None, held: bool) -> Any:
         side = self.shape.image * 8 // 7
         source = open_images(names[0], self.shape.channels, side)
-        numbers = PER_CROP * len(self.crops)
+        numbers = PER_CROP * len(self.crops) + (self.depth_numbers if self.options.drop_path else 0)
         samples = ImageSamples(source, self.shape.channels, side, numbers, options, held)
         self.training = self.training or samples
         return samples
+
+    @property
+    def depth_numbers(self) -> int:
+        """Random numbers of a sample for stochastic depth: for attention and MLP of each layer, for each crop."""
+        return 2 * self.shape.layers * len(self.crops)
 
     @property
     def tokens_per_sample(self) -> int:
@@ -161,11 +167,19 @@ class Dino(Objective):
 
     def inputs(self, batch: ImageBatch, layout: Layout, scale: Tensor) -> tuple[list[Tensor], DinoInputs]:
         sums = self.sums if torch.is_grad_enabled() else None
-        inputs = DinoInputs(self.centre, self.heat, batch.counts, scale, sums)
-        return self.cropped(batch), inputs
+        training = self.options.drop_path and torch.is_grad_enabled()
+        keep = self.kept(batch.dice[:, PER_CROP * len(self.crops) :]) if training else None
+        return self.cropped(batch), DinoInputs(self.centre, self.heat, batch.counts, scale, sums, keep)
+
+    def kept(self, dice: Tensor) -> Tensor:
+        """Stochastic depth (arXiv 1603.09382): the chance to be left out rises linearly with the layer; what is kept is
+        scaled up in turn."""
+        rates = torch.linspace(0, self.options.drop_path, self.shape.layers, device=dice.device)[:, None, None]
+        numbers = dice.view(len(dice), len(self.crops), self.shape.layers, 2).permute(2, 3, 1, 0).flatten(2)
+        return (numbers >= rates) / (1 - rates)
 
     def cropped(self, batch: ImageBatch) -> list[Tensor]:
-        dice = batch.dice.view(len(batch.dice), -1, PER_CROP).unbind(1)
+        dice = batch.dice[:, : PER_CROP * len(self.crops)].view(len(batch.dice), -1, PER_CROP).unbind(1)
         parts = [self.crop(batch.images, d, kind, self.dtype) for d, kind in zip(dice, self.crops, strict=True)]
         groups = [torch.cat(parts[:GLOBALS])]
         return [*groups, torch.cat(parts[GLOBALS:])] if len(parts) > GLOBALS else groups

@@ -82,10 +82,10 @@ def in_sequence(x: Tensor, ranks: int) -> Tensor:
 
 def _to_heads(x: Tensor, ranks: int, group: Any) -> Tensor:
     """All heads of this rank's tokens, to this rank's heads of all tokens."""
-    parts = x.unflatten(1, (ranks, -1)).transpose(0, 1)
+    parts = x.view(x.shape[0], ranks, -1, *x.shape[2:]).transpose(0, 1)
     return exchange(parts, [1] * ranks, [1] * ranks, group).permute(1, 2, 0, 3, 4).flatten(2, 3)
 
 
 def _to_tokens(x: Tensor, ranks: int, group: Any) -> Tensor:
-    parts = x.unflatten(2, (ranks, -1)).permute(2, 0, 1, 3, 4)
+    parts = x.view(*x.shape[:2], ranks, -1, x.shape[3]).permute(2, 0, 1, 3, 4)
     return exchange(parts, [1] * ranks, [1] * ranks, group).transpose(0, 1).flatten(1, 2)

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 
+from trainwright.train.lora import LoRALinear
 from trainwright.train.loss import chunked_cross_entropy
 from trainwright.train.models.decoder import Attention, Block, Decoder
 from trainwright.train.models.latent import LatentAttention
@@ -49,6 +50,34 @@ class RowLinear(Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         y = reduce_scatter(self.product(x, slice_of(self.weight), None), 1, self.group)
+        return y if self.bias is None else y + copy_of(self.bias)
+
+
+class ColumnLoRA(LoRALinear):
+    """A slice of the output columns, with the rows of B for them; every rank has the whole of A."""
+
+    group: Any
+
+    def local_adapters(self) -> tuple[Tensor, Tensor]:
+        return copy_of(self.lora_a), slice_of(self.lora_b)
+
+    def frozen(self, x: Tensor) -> Tensor:
+        return self.product(x, slice_of(self.weight), None if self.bias is None else slice_of(self.bias))
+
+
+class RowLoRA(LoRALinear):
+    """A slice of the input columns, with the columns of A for them; both products are parts of one sum."""
+
+    group: Any
+
+    def local_adapters(self) -> tuple[Tensor, Tensor]:
+        return slice_of(self.lora_a), copy_of(self.lora_b)
+
+    def frozen(self, x: Tensor) -> Tensor:
+        return self.product(x, slice_of(self.weight), None)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = reduce_scatter(super().forward(x), 1, self.group)
         return y if self.bias is None else y + copy_of(self.bias)
 
 
@@ -186,7 +215,7 @@ def _apply_block(block: Block, layout: Layout) -> None:
     mlp = block.mlp.shared if isinstance(block.mlp, MoE) else block.mlp
     if mlp is not None:
         _columns([mlp.gate, mlp.up], layout)
-        _swap(mlp.down, RowLinear, layout, weight=1)
+        _rows(mlp.down, layout)
 
 
 class SlicedHeads(Attention):
@@ -206,7 +235,7 @@ def _apply_attention(attention: Attention, layout: Layout) -> None:
         elif norm is not None:
             _swap(norm, LocalRMSNorm, layout)
     _columns([attention.qkv], layout)
-    _swap(attention.out, RowLinear, layout, weight=1)
+    _rows(attention.out, layout)
 
 
 def _apply_latent(attention: LatentAttention, layout: Layout) -> None:
@@ -217,13 +246,25 @@ def _apply_latent(attention: LatentAttention, layout: Layout) -> None:
         if hasattr(attention, name):
             _swap(getattr(attention, name), LocalRMSNorm, layout)
     _columns([attention.q, attention.kv], layout)
-    _swap(attention.out, RowLinear, layout, weight=1)
+    _rows(attention.out, layout)
 
 
 def _columns(layers: list[Linear | None], layout: Layout) -> None:
     for layer in layers:
-        if layer is not None:
+        if isinstance(layer, LoRALinear):
+            if layer.groups is not None:
+                heads, *rest = layer.groups
+                layer.groups = (heads // layout.plan.tp, rest[0], rest[1])
+            _swap(layer, ColumnLoRA, layout, weight=0, bias=0, lora_b=0)
+        elif layer is not None:
             _swap(layer, ColumnLinear, layout, weight=0, bias=0)
+
+
+def _rows(layer: Linear, layout: Layout) -> None:
+    if isinstance(layer, LoRALinear):
+        _swap(layer, RowLoRA, layout, weight=1, lora_a=1)
+    else:
+        _swap(layer, RowLinear, layout, weight=1)
 
 
 def _swap(module: Any, kind: type, layout: Layout, **split: int) -> Any:
@@ -232,7 +273,8 @@ def _swap(module: Any, kind: type, layout: Layout, **split: int) -> Any:
     module.group = layout.tensor_group
     for name, param in list(module.named_parameters(recurse=False)):
         placement = Shard(split[name]) if name in split else Replicate()
-        module.register_parameter(name, nn.Parameter(_part(param, placement, layout)))
+        part = nn.Parameter(_part(param, placement, layout), requires_grad=param.requires_grad)
+        module.register_parameter(name, part)
     return module
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -19,7 +19,6 @@ from trainwright.platforms.eks.apply.eksctl import EksctlCommand, EksctlStack, s
 from trainwright.platforms.eks.apply.kube_steps import ChartUp, KubeconfigUp, Leftovers, apply_words
 from trainwright.platforms.eks.apply.programs import Command, Programs, RealPrograms, require
 from trainwright.platforms.eks.charts import manifests
-from trainwright.platforms.eks.karpenter import karpenter_queues
 from trainwright.platforms.eks.nodegroups import SYSTEM
 from trainwright.platforms.eks.own_stacks import ADDONS, CONTROL, NODES
 from trainwright.platforms.setting import Setting
@@ -55,9 +54,6 @@ class EksBuild(Build):
     def require(self) -> None:
         tools = ["kubectl", "helm", *(["eksctl"] if self.by_eksctl else [])]
         require(self.programs, tools, "the cluster's charts and objects are installed with them")
-        if not self.by_eksctl and (queues := karpenter_queues(self.plan.spec)):
-            why = f"the nodes of {queues[0].name} come from Karpenter, whose rights eksctl sets up"
-            require(self.programs, ["eksctl"], why)
 
     def planned(self) -> tuple[StackPlan, ...]:
         return self.plan.stacks if self.by_eksctl else (*self.plan.stacks, *self.plan.own_stacks)
@@ -93,7 +89,8 @@ class EksBuild(Build):
             who = (one["namespace"], one["serviceAccountName"])
             wanted = partial(self._lacks_rights, *who)
             title = f"rights of {'/'.join(who)} (eksctl)"
-            steps.append(self._command(f"identity-{who[1]}", title, groups, "podidentityassociation", wanted))
+            left = f"eksctl-{self.name}-podidentityrole-{'-'.join(who)}"
+            steps.append(self._command(f"identity-{who[1]}", title, groups, "podidentityassociation", wanted, left))
         return steps
 
     def _lacks_rights(self, namespace: str, account: str) -> bool:
@@ -105,9 +102,12 @@ class EksBuild(Build):
             group=group[0] if group else "",
         )  # fmt: skip
 
-    def _command(self, key: str, title: str, needs: tuple[str, ...], noun: str, wanted: Callable[[], bool]) -> Step:
+    def _command(
+        self, key: str, title: str, needs: tuple[str, ...], noun: str, wanted: Callable[[], bool], leftover: str = ""
+    ) -> Step:
         return EksctlCommand(
-            key, title, needs, programs=self.programs, noun=noun, config=self.config, wanted=wanted
+            key, title, needs, programs=self.programs, noun=noun, config=self.config, wanted=wanted,
+            stacks=self.stacks, leftover=leftover,
         )  # fmt: skip
 
     # What runs on it
@@ -134,15 +134,20 @@ class EksBuild(Build):
         for manifest in manifests(Setting(self.plan.spec)):
             then(f"manifest-{manifest['name']}", f"manifest {manifest['name']}", apply_words(manifest["url"]))
         for chart in json.loads(self.plan.files["charts.json"]):
-            chain.append(
-                ChartUp(
-                    f"chart-{chart['name']}", f"chart {chart['name']} {chart['version']}", (chain[-1].key,),
-                    programs=self.programs, chart=chart, kubeconfig=self.kubeconfig,
-                )
-            )  # fmt: skip
+            chain += self.chart_steps(chart, chain[-1].key)
         for file in sorted(name for name in self.plan.files if name.startswith("kubernetes/")):
             then(f"objects-{Path(file).stem}", f"objects of {file}", apply_words("-"), partial(self._text, file))
         return chain
+
+    def chart_steps(self, chart: Mapping[str, Any], after: str) -> list[Step]:
+        """What installs one chart, after a step."""
+        title = f"chart {chart['name']} {chart['version']}"
+        return [
+            ChartUp(
+                f"chart-{chart['name']}", title, (after,), programs=self.programs, chart=chart,
+                kubeconfig=self.kubeconfig,
+            )
+        ]  # fmt: skip
 
     def _text(self, file: str) -> str:
         return fill(self.plan.files[file], self.outputs)

@@ -100,6 +100,8 @@ class EksctlCommand(Step):
     noun: str = field(kw_only=True)
     config: Callable[[], str] = field(kw_only=True)
     wanted: Callable[[], bool] = field(kw_only=True)
+    stacks: StackApi | None = field(kw_only=True, default=None)
+    leftover: str = field(kw_only=True, default="")  # a stack of an earlier life that eksctl would stumble over
     _running: Running | None = None
     _path: str = ""
 
@@ -108,6 +110,8 @@ class EksctlCommand(Step):
             if not self.wanted():
                 self.now("ready")
                 return True
+            if not self._cleared():
+                return False
             self._path = _file(self.config())
             self._running = self.programs.start(["eksctl", "create", self.noun, "-f", self._path])
             self.now("changing", f"eksctl create {self.noun}")
@@ -119,3 +123,13 @@ class EksctlCommand(Step):
             raise BuildFailed(f"eksctl create {self.noun} failed: {self._running.errors().strip()[-TAIL:]}")
         self.now("ready")
         return True
+
+    def _cleared(self) -> bool:
+        """Whether nothing of an earlier life of the cluster is in the way."""
+        stack = self.stacks.describe(self.leftover) if self.stacks is not None and self.leftover else None
+        if stack is None or self.stacks is None:
+            return True
+        if not stack.busy:
+            self.stacks.delete(stack.name)
+        self.now("removing", "what an earlier cluster left")
+        return False

@@ -105,7 +105,8 @@ class ChartUp(Step):
         return json.loads(answer(self.programs, words, self.kubeconfig) or "null") or {}
 
     def _wanted(self) -> str:
-        return f"{str(self.chart['chart']).rpartition('/')[2]}-{self.chart['version']}"
+        own = f"{str(self.chart['chart']).rpartition('/')[2]}-{self.chart['version']}"
+        return str(self.chart.get("release", own))
 
 
 def _install(chart: Mapping[str, Any]) -> list[str]:

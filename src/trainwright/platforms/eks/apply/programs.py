@@ -20,6 +20,7 @@ WHERE = {
     "kubectl": "https://kubernetes.io/docs/tasks/tools",
     "helm": "https://helm.sh/docs/intro/install",
     "eksctl": "https://eksctl.io/installation",
+    "git": "https://git-scm.com",
 }
 
 

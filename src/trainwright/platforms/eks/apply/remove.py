@@ -24,6 +24,7 @@ from trainwright.schedulers.kubernetes.own_config import context_of, own_kubecon
 
 EKSCTL = "eksctl"
 CONTROL_PLANES = (CONTROL, f"{EKSCTL}-cluster")
+ROLES = (f"{EKSCTL}-podidentityrole-", f"{EKSCTL}-addon-")
 VOLUMES = "volumes"
 OURS = "app.kubernetes.io/managed-by=trainwright"
 WHY = "`down` removes with it what Kubernetes made outside the stacks, such as load balancers and volumes"
@@ -103,11 +104,14 @@ class EksRemoval(Removal):
         if not own:
             return [Forgotten("forgotten", "what EKS forgets", removal=self)]
         first = KubernetesEmpty("kubernetes", "load balancers, volumes, machines of Karpenter", removal=self)
-        inner = [key for key in own if key not in CONTROL_PLANES]
+        # Roles of eksctl go after the cluster: as long as that is there, its pods and add-ons name them.
+        roles = [key for key in own if key.startswith(ROLES)]
+        inner = [key for key in own if key not in (*CONTROL_PLANES, *roles)]
         steps: list[Step] = [first, *(self._down(key, existing[key], (first.key,)) for key in inner)]
         after = tuple(step.key for step in steps)
         steps += [self._down(key, existing[key], after) for key in own if key in CONTROL_PLANES]
         needs = tuple(step.key for step in steps)
+        steps += [self._down(key, existing[key], needs) for key in roles]
         return [*steps, Forgotten("forgotten", "what EKS forgets", needs, removal=self)]
 
     def _down(self, key: str, stack: Stack, needs: tuple[str, ...]) -> StackDown:

@@ -6,13 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from trainwright.aws.cloudformation import Stack
+from trainwright.aws.fleet import FleetApi
 from trainwright.errors import UserError
 from trainwright.platforms.apply.build import Build, Files, without_header
+from trainwright.platforms.apply.preflight import Question
 from trainwright.platforms.apply.stack_steps import failed
 from trainwright.platforms.apply.steps import BuildFailed, Step
 from trainwright.platforms.apply.uploads import Uploads
-from trainwright.platforms.parallelcluster.apply.cluster_steps import ClusterUp, Tool, deployed_config
+from trainwright.platforms.parallelcluster.apply.cluster_steps import ClusterUp, Tool, ToolUp, deployed_config
+from trainwright.platforms.parallelcluster.apply.image import images
 from trainwright.platforms.parallelcluster.apply.key_pair import KeyPair
+from trainwright.platforms.parallelcluster.apply.pcluster import ability
 from trainwright.stacks.references import fill
 
 CLUSTER = "cluster"
@@ -27,8 +31,12 @@ class ParallelClusterBuild(Build):
     def names(self) -> dict[str, str]:
         return {**super().names(), CLUSTER: self.name}
 
+    def questions(self) -> list[Question]:
+        return [("image", lambda: images(self.account, self.plan.spec)), ("pcluster", ability)]
+
     def steps(self, stop_nodes: bool = False) -> list[Step]:
-        steps = self.stack_steps()
+        tool = ToolUp("pcluster", "pcluster", api=self.stacks, tool=self.tool, name=self.name)
+        steps = [tool, *self.stack_steps()]
         if self.plan.scripts:
             steps.append(self._uploads())
         if self.plan.spec.head.key is not None:
@@ -42,6 +50,7 @@ class ParallelClusterBuild(Build):
                 needs,
                 api=self.stacks,
                 buckets=self.buckets,
+                fleet=FleetApi(self.account),
                 tool=self.tool,
                 name=self.name,
                 config=self.config,
@@ -76,7 +85,7 @@ class ParallelClusterBuild(Build):
         explanation = explain(stack_texts(stack.name, self.account.region))
         if explanation is None:
             return plain
-        return BuildFailed(f"{explanation.paragraph} ({plain.what})", where=self.name, fix=plain.fix)
+        return BuildFailed(f"{plain.what.rstrip('.')}. {explanation.paragraph}", where=self.name, fix=plain.fix)
 
     def files_of(self, key: str) -> tuple[str, ...]:
         return ("cluster.yaml",) if key == CLUSTER else super().files_of(key)

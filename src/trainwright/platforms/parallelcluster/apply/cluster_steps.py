@@ -11,6 +11,7 @@ from typing import Protocol
 import yaml
 
 from trainwright.aws.cloudformation import BROKEN, Stack, StackApi
+from trainwright.aws.fleet import FleetApi
 from trainwright.aws.s3 import BucketApi
 from trainwright.aws.session import Account
 from trainwright.catalog.versions import version_set
@@ -18,10 +19,13 @@ from trainwright.platforms.apply.stack_steps import failed
 from trainwright.platforms.apply.steps import BuildFailed, Step
 
 CONFIG_FILE = "configs/cluster-config.yaml"  # where pcluster keeps the file it was given
+STOPPING, STARTING = ("STOP_REQUESTED", "STOPPING"), ("START_REQUESTED", "STARTING")  # states of a compute fleet
 
 
 class Tool(Protocol):
     """What of `pcluster` is used here."""
+
+    def ready(self) -> None: ...
 
     def create(self, name: str, config: str) -> None: ...
 
@@ -31,13 +35,31 @@ class Tool(Protocol):
 
     def fleet(self, name: str, status: str) -> None: ...
 
-    def fleet_status(self, name: str) -> str: ...
-
 
 def deployed_config(stack: Stack, buckets: BucketApi) -> str | None:
-    """The cluster file that the stack was made from, as pcluster keeps it in its own bucket."""
+    """The cluster file that the stack was made from, as pcluster keeps it in its own bucket. A newer version may be
+    there, of an update that was refused or ended before it began."""
     bucket, folder = stack.parameters.get("ResourcesS3Bucket"), stack.parameters.get("ArtifactS3RootDirectory")
-    return buckets.read(bucket, f"{folder}/{CONFIG_FILE}") if bucket and folder else None
+    if not bucket or not folder:
+        return None
+    return buckets.read(bucket, f"{folder}/{CONFIG_FILE}", stack.parameters.get("ConfigVersion", ""))
+
+
+@dataclass
+class ToolUp(Step):
+    """Install `pcluster` before the first resource is made, where there is no cluster yet: without it, what the stacks
+    make would be paid for and of no use."""
+
+    api: StackApi = field(kw_only=True)
+    tool: Tool = field(kw_only=True)
+    name: str = field(kw_only=True)
+
+    def advance(self) -> bool:
+        stack = self.api.describe(self.name)
+        if stack is None or not stack.usable:
+            self.tool.ready()
+        self.now("ready")
+        return True
 
 
 @dataclass
@@ -46,6 +68,7 @@ class ClusterUp(Step):
 
     api: StackApi = field(kw_only=True)
     buckets: BucketApi = field(kw_only=True)
+    fleet: FleetApi = field(kw_only=True)
     tool: Tool = field(kw_only=True)
     name: str = field(kw_only=True)
     config: Callable[[], str] = field(kw_only=True)
@@ -71,10 +94,21 @@ class ClusterUp(Step):
         if self._updated and stack.status == "UPDATE_ROLLBACK_COMPLETE":
             raise self.explain(stack)
         if self._same(deployed_config(stack, self.buckets)):
-            self.now("ready")
-            self.parts = {}
-            return True
+            return self._started()
         return self._update()
+
+    def _started(self) -> bool:
+        """The nodes of a cluster that is as it should be run too. An update that needs them stopped leaves them so,
+        and the run that began it may have been ended."""
+        status = self.fleet.status(self.name)
+        if status == "STOPPED":
+            self.tool.fleet(self.name, "START_REQUESTED")
+        if status in ("STOPPED", *STOPPING, *STARTING):
+            self.now("starting", "the compute nodes")
+            return False
+        self.now("ready", "protected mode: nodes failed to start too often" if status == "PROTECTED" else "")
+        self.parts = {}
+        return True
 
     def _create(self) -> None:
         """Two people may run this at once; the one who comes second finds the other's stack."""
@@ -102,8 +136,10 @@ class ClusterUp(Step):
         return deployed is not None and yaml.safe_load(deployed) == yaml.safe_load(self.config())
 
     def _update(self) -> bool:
-        if self.stop_fleet and self.tool.fleet_status(self.name) not in ("STOPPED", ""):
-            self.tool.fleet(self.name, "STOP_REQUESTED")
+        status = self.fleet.status(self.name) if self.stop_fleet else ""
+        if status not in ("STOPPED", ""):
+            if status not in STOPPING:
+                self.tool.fleet(self.name, "STOP_REQUESTED")
             self.now("stopping", "the compute nodes, for this change")
             return False
         self.tool.update(self.name, self.config())

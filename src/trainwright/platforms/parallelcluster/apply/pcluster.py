@@ -10,17 +10,19 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from trainwright.catalog.versions import version_set
 from trainwright.errors import UserError
+from trainwright.platforms.apply.answers import Answer
 from trainwright.platforms.apply.steps import BuildFailed
 
 PINS = Path(__file__).parents[1] / "data" / "pcluster.txt"
 STAMP = "trainwright-pins.txt"
+NO_NODE = "pcluster needs Node.js, which is not installed"
 
 
 def cache_folder() -> Path:
@@ -28,20 +30,36 @@ def cache_folder() -> Path:
     return Path(home) / "trainwright" / f"pcluster-{version_set('default').parallelcluster}"
 
 
+def is_installed() -> bool:
+    """Whether it is there with the present pins. The stamp is written last: an installation that was ended has none."""
+    stamp = cache_folder() / STAMP
+    return stamp.is_file() and stamp.read_text() == PINS.read_text()
+
+
 def program(say: Callable[[str], None]) -> Path:
     """The pinned `pcluster`, installed now if it is not there yet. Two runs at once wait for each other."""
     if not shutil.which("node"):
-        raise UserError("pcluster needs Node.js, which is not installed", fix="install nodejs 18 or newer")
+        raise UserError(NO_NODE, fix="install nodejs 18 or newer")
     folder = cache_folder()
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with folder.with_suffix(".lock").open("w") as lock:
+    with folder.with_name(f"{folder.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        stamp = folder / STAMP
-        if not stamp.is_file() or stamp.read_text() != PINS.read_text():
+        if not is_installed():
             say(f"installing pcluster {version_set('default').parallelcluster} in {folder}: about two minutes, once")
             _install(folder)
-            stamp.write_text(PINS.read_text())
+            (folder / STAMP).write_text(PINS.read_text())
     return folder / "bin" / "pcluster"
+
+
+def ability() -> Iterator[Answer]:
+    """Whether `pcluster` can run here: better known before the file systems are made than after."""
+    version = version_set("default").parallelcluster
+    if not shutil.which("node"):
+        yield Answer("pcluster", "fail", f"{NO_NODE}: install nodejs 18 or newer")
+    elif is_installed():
+        yield Answer("pcluster", "pass", f"{version}, in {cache_folder()}")
+    else:
+        yield Answer("pcluster", "pass", f"{version} will be installed in {cache_folder()}: about two minutes, once")
 
 
 def _install(folder: Path) -> None:
@@ -67,6 +85,9 @@ class Pcluster:
     region: str
     say: Callable[[str], None] = lambda words: None
 
+    def ready(self) -> None:
+        program(self.say)
+
     def create(self, name: str, config: str) -> None:
         self._with_config("create-cluster", name, config)
 
@@ -79,10 +100,6 @@ class Pcluster:
     def fleet(self, name: str, status: str) -> None:
         """Ask for START_REQUESTED or STOP_REQUESTED of the compute nodes."""
         self._run(["update-compute-fleet", "--region", self.region, "--cluster-name", name, "--status", status])
-
-    def fleet_status(self, name: str) -> str:
-        answer = self._run(["describe-compute-fleet", "--region", self.region, "--cluster-name", name])
-        return str(answer.get("status", ""))
 
     def _with_config(self, verb: str, name: str, config: str) -> None:
         with tempfile.TemporaryDirectory() as folder:
