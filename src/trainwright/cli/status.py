@@ -92,7 +92,10 @@ def _all_on_aws(region: str, as_json: bool) -> None:
 
     account = Account(region)
     places = [place for name in clusters(account) if (place := on_aws(name, region))]
-    rows = [row for place in places if (row := place.platform.reader(place.name, account).read())]
+    readers = [place.platform.reader(place.name, account) for place in places]
+    for reader in readers:
+        reader.patience = 0  # the table shows nothing that a scheduler knows
+    rows = [row for reader in readers if (row := reader.read())]
     if as_json:
         click.echo(json.dumps([dataclasses.asdict(row) for row in rows], indent=1, default=str))
     elif not rows:

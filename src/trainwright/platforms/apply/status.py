@@ -87,7 +87,7 @@ class StatusReader:
 
     account: Account
     name: str
-    patience: float = 1.5  # seconds that the scheduler gets to answer
+    patience: float = 1.5  # seconds that the scheduler gets to answer; 0: it is not asked
     platform: ClassVar[str] = ""
 
     def own(self, stacks: Mapping[str, Stack]) -> dict[str, Stack]:
@@ -133,7 +133,8 @@ class StatusReader:
         shared = {key: stack for key, stack in keyed.items() if kind_of(key) in SHARED}
         every = {**shared, **own}
         machines = self._machines()
-        answer = self.ask_scheduler(next((m for m in machines if self.is_head(m)), None))
+        head = next((m for m in machines if self.is_head(m)), None)
+        answer = self.ask_scheduler(head) if self.patience else lambda: None
         prices = {**dict(costs(shared, fsx)), **self.costs(own)}
         running = [(self._usd(m), m["LaunchTime"]) for m in machines if m["State"]["Name"] == "running"]
         spent = sum(usd * _hours(every[key].created, now) for key, usd in prices.items())
