@@ -113,7 +113,6 @@ def test_from_an_empty_account_and_back_with_the_real_pcluster(server: Server, t
         goes_through_a_job(server, head, file, spec)
         refuses_to_end_a_job(server, file)
     stands_safely(server, watcher, spec)
-    changes_while_it_is_up(server, file)
     server.killed("cluster p5-reservation: removing", "down", str(file), "--yes")
     kept = server.run("down", str(file), "--yes")
     assert "left: stack p5-reservation-lustre-fsx" in kept
@@ -121,37 +120,6 @@ def test_from_an_empty_account_and_back_with_the_real_pcluster(server: Server, t
     server.killed("lustre-fsx: removing", "down", str(file), "--yes", *data)
     assert "nothing of p5-reservation is left" in server.run("down", str(file), "--yes", *data)
     assert left(server, region) == {}
-
-
-def changes_while_it_is_up(server: Server, file: Path) -> None:
-    """A queue comes and goes by the real `pcluster update-cluster`, with its validators and its own idea of what needs
-    the nodes stopped; what cannot change is refused before anything happens."""
-    plain = file.read_text()
-    file.write_text(
-        plain.replace("queues:\n", "queues:\n  - {name: debug, instance: g5.2xlarge, count: {min: 0, max: 1}}\n")
-    )
-    assert "live     cluster.yaml Scheduling.SlurmQueues[debug]" in server.run("up", str(file), "--dry-run")
-    server.run("up", str(file), "--yes")
-    assert [queue["name"] for queue in json.loads(server.run("status", str(file), "--json"))["queues"]] == [
-        "debug",
-        "train",
-    ]
-    file.write_text(plain)
-    assert "needs the compute nodes stopped" in refused(server, "up", str(file), "--yes")
-    server.killed("cluster p5-reservation: stopping", "up", str(file), "--yes", "--force")
-    server.run("up", str(file), "--yes", "--force")
-    after = json.loads(server.run("status", str(file), "--json"))
-    assert [(queue["name"], queue["states"]) for queue in after["queues"]] == [("train", {"running": 4})]
-    words = ("up", str(file), "--yes", "--set", "head.instance=m5.4xlarge")
-    assert "cannot be changed on a cluster that is up" in refused(server, *words)
-
-
-def refused(server: Server, *words: str) -> str:
-    """What a command said that must not succeed."""
-    process = server.start(*words)
-    said, _ = process.communicate(timeout=240)
-    assert process.returncode in (1, 2), said
-    return said
 
 
 def refuses_to_end_a_job(server: Server, file: Path) -> None:
