@@ -1,6 +1,6 @@
 """Write the pins of what container images install (src/trainwright/images/pins): run it after a change of a framework's
 packages in catalog/data/families.toml, or of a set's torch. Needs uv. One file per framework and torch, every package
-with its version; what the managed runtime pins keeps that version."""
+with its version; what the managed runtime pins keeps that version. Names of frameworks: only those."""
 
 from __future__ import annotations
 
@@ -41,6 +41,9 @@ def main() -> None:
     written = set()
     for framework, torch in locked(families()):
         name = lock_name(framework, torch)
+        if sys.argv[1:] and framework.name not in sys.argv[1:]:
+            written.add(name)
+            continue
         print(name, file=sys.stderr)
         text = compile_pins(requirements(framework, torch))
         (FOLDER / name).write_text(f"# Made by tools/pin_images.py from families.toml.\n{text}")

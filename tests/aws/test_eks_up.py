@@ -123,4 +123,5 @@ def test_an_ended_run_of_eks_goes_on(cloud: Cloud, way: str) -> None:
 
 @pytest.mark.slow
 def test_an_ended_run_of_eks_goes_on_from_anywhere(cloud: Cloud, way: str) -> None:
-    assert cut(cloud, 14, seed=6, kept=1) >= 50
+    count = {"own": 14, "eksctl": 8}[way]
+    assert cut(cloud, count, seed=6, kept=1) >= 3.5 * count  # a later run makes a few calls less

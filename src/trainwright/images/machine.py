@@ -78,7 +78,8 @@ def _facts(base: str) -> dict[str, Any]:
 
 def first_system(base: str) -> str:
     """The operating system of a base where the user names none."""
-    return next(iter(_facts(base)["os"]))
+    systems: dict[str, Any] = _facts(base)["os"]
+    return next(iter(systems))
 
 
 def machine_files(image: Machine) -> dict[str, str]:

@@ -138,9 +138,13 @@ class StandInPrograms:
         return Result()
 
     def _delete(self, cluster: Cluster, words: list[str]) -> Result:
-        kind = {"service": "Service", "pvc": "PersistentVolumeClaim", "nodepool": "NodePool"}[words[1]]
+        kind = {"service": "Service", "pvc": "PersistentVolumeClaim", "nodepool": "NodePool", "daemonset": "DaemonSet"}[
+            words[1]
+        ]
         namespace = words[words.index("--namespace") + 1] if "--namespace" in words else ""
         gone = cluster.objects.pop((kind, namespace, words[2]), None)
+        if gone is None and "--ignore-not-found" in words:
+            return Result()
         if gone is None:
             raise Refused(f'{words[1]} "{words[2]}" not found')
         ec2 = self.world.client("ec2", self.region)

@@ -26,6 +26,8 @@ from trainwright.platforms.wiring import StackPlan
 from trainwright.schedulers.kubernetes.own_config import context_of, own_kubeconfig
 from trainwright.stacks.references import fill, references
 
+EFA_OF_EKSCTL = "aws-efa-k8s-device-plugin-daemonset"
+IN_SYSTEM = ("--namespace", "kube-system", "--ignore-not-found")
 READY = ["kubectl", "wait", "--for=condition=Ready", "node", "-l", f"eks.amazonaws.com/nodegroup={SYSTEM}"]
 
 
@@ -131,6 +133,8 @@ class EksBuild(Build):
         then("nodes-ready", "system nodes ready", [*READY, "--timeout=10m"])
         if first := self._first_objects():
             then("objects-first", "namespace and service account", apply_words("-"), lambda: first)
+        if self.by_eksctl:  # it installs an older EFA plugin beside that of the plan's charts
+            then("efa-plugin", "one EFA plugin", ["kubectl", "delete", "daemonset", EFA_OF_EKSCTL, *IN_SYSTEM])
         for manifest in manifests(Setting(self.plan.spec)):
             then(f"manifest-{manifest['name']}", f"manifest {manifest['name']}", apply_words(manifest["url"]))
         for chart in json.loads(self.plan.files["charts.json"]):
