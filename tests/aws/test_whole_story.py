@@ -84,6 +84,7 @@ def goes_through_a_job(server: Server, head: Head, file: Path, spec: Spec) -> No
 @pytest.mark.slow
 @pytest.mark.judge
 @pytest.mark.slurm
+@pytest.mark.timeout(900)  # a dozen runs of pcluster, each of which starts Node.js
 def test_from_an_empty_account_and_back_with_the_real_pcluster(server: Server, tmp_path: Path) -> None:
     real_pcluster(server)
     watcher = watch(server)
