@@ -44,7 +44,7 @@ system:
 
 # A browser looks at the pages that are tested; packer validates the machine images.
 system-tests:
-	@sh tools/system-packages.sh chromium fonts-dejavu-core jq packer prometheus prometheus-alertmanager slapd ldap-utils sssd-ldap libnss-sss libpam-sss
+	@sh tools/system-packages.sh chromium fonts-dejavu-core jq packer prometheus prometheus-alertmanager slapd ldap-utils sssd-ldap libnss-sss libpam-sss mariadb-server slurmdbd
 
 # The API server of the slow tests, built once into the user's cache; without it they are skipped, or fail in CI.
 .PHONY: kubernetes

@@ -25,7 +25,7 @@ planned lifecycle/node_facts.py 8b6043717586e7a9e3407da0765e97414d587f0a00ab2aba
 planned lifecycle/on_create.sh af3ed59e93febab2a2475c46c6ac5893b8cc48d6f6595f1b23e19c92195f55ae
 planned lifecycle/provisioning_parameters.json 3ddacd8e7aa6d2618b8c18fea20647d5be83f77eed24cc5cb94d026b349eb40d
 planned lifecycle/runtime.sh eb59ed45d7c2d3cafbc9b384bff8acbd30aca5f86527de99434689c94995e1f7
-planned lifecycle/slurm.sh 142eea3dbfd78008c785eec5fb8290fff53abdf8481492488831ce9c3ed59c4f
+planned lifecycle/slurm.sh 70755029105711ee7a4b7e8f69fc33b33c707409cc85bcd63eaf445b61e4b694
 planned lifecycle/storage.sh 9f2fde51bad01841fd88db708a89ca61b80290fc50819d311aeed57fa5166994
 planned lifecycle/users.sh 5ae27385d940f8c91076d422e46ea5f4161adcdb897e157cafd8f207d5bfc65c
 planned runtime/requirements.txt 521b8ac3cfea2ef599471b342052a394058d1d5172c22660a8220c1e539650f2
@@ -66,14 +66,14 @@ if grep -nE '^[^#]*stack-output:' .deployed/hyperpod.yaml .deployed/lifecycle/*;
 fi
 bucket=$("${aws[@]}" cloudformation describe-stacks --stack-name "$cluster-bucket" \
   --query "Stacks[0].Outputs[?OutputKey=='BucketName'].OutputValue")
-"${aws[@]}" s3 cp --only-show-errors .deployed/lifecycle/enroot.sh "s3://$bucket/"trainwright/hyperpod-p5/lifecycle-860a4646f3bd8716/enroot.sh
-"${aws[@]}" s3 cp --only-show-errors .deployed/lifecycle/node_facts.py "s3://$bucket/"trainwright/hyperpod-p5/lifecycle-860a4646f3bd8716/node_facts.py
-"${aws[@]}" s3 cp --only-show-errors .deployed/lifecycle/on_create.sh "s3://$bucket/"trainwright/hyperpod-p5/lifecycle-860a4646f3bd8716/on_create.sh
-"${aws[@]}" s3 cp --only-show-errors .deployed/lifecycle/provisioning_parameters.json "s3://$bucket/"trainwright/hyperpod-p5/lifecycle-860a4646f3bd8716/provisioning_parameters.json
-"${aws[@]}" s3 cp --only-show-errors .deployed/lifecycle/runtime.sh "s3://$bucket/"trainwright/hyperpod-p5/lifecycle-860a4646f3bd8716/runtime.sh
-"${aws[@]}" s3 cp --only-show-errors .deployed/lifecycle/slurm.sh "s3://$bucket/"trainwright/hyperpod-p5/lifecycle-860a4646f3bd8716/slurm.sh
-"${aws[@]}" s3 cp --only-show-errors .deployed/lifecycle/storage.sh "s3://$bucket/"trainwright/hyperpod-p5/lifecycle-860a4646f3bd8716/storage.sh
-"${aws[@]}" s3 cp --only-show-errors .deployed/lifecycle/users.sh "s3://$bucket/"trainwright/hyperpod-p5/lifecycle-860a4646f3bd8716/users.sh
+"${aws[@]}" s3 cp --only-show-errors .deployed/lifecycle/enroot.sh "s3://$bucket/"trainwright/hyperpod-p5/lifecycle-fec0cf59862eba69/enroot.sh
+"${aws[@]}" s3 cp --only-show-errors .deployed/lifecycle/node_facts.py "s3://$bucket/"trainwright/hyperpod-p5/lifecycle-fec0cf59862eba69/node_facts.py
+"${aws[@]}" s3 cp --only-show-errors .deployed/lifecycle/on_create.sh "s3://$bucket/"trainwright/hyperpod-p5/lifecycle-fec0cf59862eba69/on_create.sh
+"${aws[@]}" s3 cp --only-show-errors .deployed/lifecycle/provisioning_parameters.json "s3://$bucket/"trainwright/hyperpod-p5/lifecycle-fec0cf59862eba69/provisioning_parameters.json
+"${aws[@]}" s3 cp --only-show-errors .deployed/lifecycle/runtime.sh "s3://$bucket/"trainwright/hyperpod-p5/lifecycle-fec0cf59862eba69/runtime.sh
+"${aws[@]}" s3 cp --only-show-errors .deployed/lifecycle/slurm.sh "s3://$bucket/"trainwright/hyperpod-p5/lifecycle-fec0cf59862eba69/slurm.sh
+"${aws[@]}" s3 cp --only-show-errors .deployed/lifecycle/storage.sh "s3://$bucket/"trainwright/hyperpod-p5/lifecycle-fec0cf59862eba69/storage.sh
+"${aws[@]}" s3 cp --only-show-errors .deployed/lifecycle/users.sh "s3://$bucket/"trainwright/hyperpod-p5/lifecycle-fec0cf59862eba69/users.sh
 "${aws[@]}" s3 cp --only-show-errors .deployed/runtime/requirements.txt "s3://$bucket/"trainwright/hyperpod-p5/521b8ac3cfea2ef5/requirements.txt
 "${aws[@]}" s3 cp --only-show-errors .deployed/runtime/trainwright.zip "s3://$bucket/"trainwright/hyperpod-p5/1776f86fee37b7c7/trainwright.zip
 "${aws[@]}" s3 cp --only-show-errors .deployed/runtime/uv.txt "s3://$bucket/"trainwright/hyperpod-p5/836ac0c91c6cb60f/uv.txt

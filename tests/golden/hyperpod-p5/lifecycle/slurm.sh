@@ -59,6 +59,11 @@ grep -Eqi '^include[[:space:]]+([^[:space:]]*/)?accounting\.conf' "$etc/slurm.co
 # The password is read here and nowhere else: only Slurm's user may read the file.
 password=$(aws secretsmanager get-secret-value --region "${cfn_region:?}" --secret-id stack-output:accounting.PasswordSecretArn \
   --query SecretString --output text)
+case $password in *[[:space:]\"\'\#\\=]*)
+  echo "error: the password holds a blank, quote, #, = or backslash, which Slurm's files cannot hold" >&2
+  exit 1
+  ;;
+esac
 address=stack-output:accounting.Uri
 trust=
 case ${address%:*} in
@@ -87,5 +92,12 @@ StorageLoc=slurm_acct_hyperpod_p5
 $trust
 CONF
 daemon slurmdbd
+# A controller that is new and finds no database ends at once.
+waited=0
+until PATH=/opt/slurm/bin:$PATH sacctmgr --noheader show cluster > /dev/null 2>&1; do
+  [ "$waited" -lt 300 ] || { echo "error: slurmdbd does not answer; /var/log/slurmdbd.log has the reason" >&2; exit 1; }
+  sleep 2
+  waited=$((waited + 2))
+done
 systemctl disable --now slurmd 2> /dev/null || true
 daemon slurmctld
