@@ -25,7 +25,7 @@ RESULT = "TRAINWRIGHT_PROOFS"  # the file that the collecting process writes
 # Kinds of proof, the strongest first.
 KINDS = {
     "h200": "trained on an H200",
-    "cpu": "trained on CPU by the tests",
+    "cpu": "its debug size was trained on CPU by the tests",
     "parsed": "read by the framework's own parser",
     "options": "every option is one of the framework's table, with its type",
     "rendered": "rendered for every scheduler",

@@ -74,7 +74,7 @@ class Forks:
 
 
 def _what_matters(cloud: Cloud) -> dict[str, list[str]]:
-    """The census without flow logs: every network that was up leaves its own, by design. Ten minutes later: the FSx of the
+    """The census without flow logs: every network that was up leaves its own, by design. Ten minutes later: FSx of the
     stand-in has a time of its own, and may say CREATING of a link whose stack is made."""
     cloud.world.clock.sleep(600)
     return {kind: names for kind, names in cloud.census().items() if kind != "log group"}

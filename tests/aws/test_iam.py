@@ -179,6 +179,7 @@ def test_every_resource_of_our_stacks_has_its_calls_and_no_other_has() -> None:
             "capacity",
             "directory",
             "batch",
+            "karpenter",
             *EKS_STACKS,
         )
         for line in template(name).text.splitlines()

@@ -57,6 +57,7 @@ def test_an_update_that_never_began_is_not_taken_for_done(cloud: Cloud, tmp_path
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_an_ended_change_goes_on(cloud: Cloud, tmp_path: Path) -> None:
     plain, more = cloud.planned(tmp_path), cloud.planned(tmp_path, MORE)
     cloud.up(plain)

@@ -84,6 +84,7 @@ def goes_through_a_job(server: Server, head: Head, file: Path, spec: Spec) -> No
 @pytest.mark.slow
 @pytest.mark.judge
 @pytest.mark.slurm
+@pytest.mark.timeout(900)  # a dozen runs of pcluster, each of which starts Node.js
 def test_from_an_empty_account_and_back_with_the_real_pcluster(server: Server, tmp_path: Path) -> None:
     real_pcluster(server)
     watcher = watch(server)
@@ -182,7 +183,9 @@ def stands_safely(server: Server, watcher: Watcher, spec: Spec) -> None:
     assert [(kind, id) for kind, id, tags in resources if TAG not in tags] == []
     # A cluster that was down before left its logs and the secret of its database.
     own = [(kind, id, tags) for kind, id, tags in resources if tags[TAG] == spec.name]
-    assert {kind for kind, _, _ in own} >= EVERY_KIND
+    # A Lustre that the cluster itself makes is left out by the small pcluster.
+    managed = any(item.lustre is not None and item.lustre.managed for item in spec.storage)
+    assert {kind for kind, _, _ in own} >= EVERY_KIND - ({"file system"} if managed else set())
     assert {kind for kind, _, tags in resources if tags[TAG] != spec.name} <= {"log group", "secret"}
     for key, value in spec.tags.items():
         assert [(kind, id) for kind, id, tags in own if tags.get(key) != value] == []

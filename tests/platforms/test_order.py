@@ -122,6 +122,15 @@ def test_a_verb_that_a_platform_lacks_is_refused(verb: str, tmp_path: Path) -> N
     assert "docs/plan.md" in caught.value.fix
 
 
+@pytest.fixture
+def on_the_head_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ParallelCluster's file on its nodes says that this machine is one of them."""
+    file = tmp_path / "cfnconfig"
+    file.write_text(f"stack_name={SPEC['name']}\n")
+    monkeypatch.setattr("trainwright.platforms.parallelcluster.platform.CONFIGURATION", file)
+
+
+@pytest.mark.usefixtures("on_the_head_node")
 def test_data_that_is_only_on_the_head_node_points_there(spec: str) -> None:
     with pytest.raises(UserError, match="does not exist on this machine") as caught:
         CliRunner().invoke(cli, ["submit", spec, "one", "--set", "jobs.one.data=/fsx/tokens"], catch_exceptions=False)
@@ -137,6 +146,7 @@ def test_submit_prints_the_prediction_first(spec: str, recipe: str, message: str
     assert message not in done.stdout
 
 
+@pytest.mark.usefixtures("on_the_head_node")
 def test_a_head_node_puts_the_run_where_its_nodes_see_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Submitted on the head node itself: plan, dry run and submission name one folder, on the shared file system."""
     from trainwright.runs import submission

@@ -145,8 +145,8 @@ class Record:
         spent = max(self.timings.began - timings.began - timings.evaluating, 1e-9)
         state.productive += max(0.0, spent - timings.data_wait - timings.stall)
         if self.last is not None and timings.steps == 0:
-            # The last step of a GPU run, launched and mostly waited for in the interval before: the mean of both.
-            spent, count = spent + self.last.step_s, 2
+            # The last step of a GPU run was launched, and partly or wholly waited for, in the interval before.
+            spent = max(spent, self.last.step_s)
         speed = self.config.batch * self.tokens * count / spent
         self.last = Metrics(
             step=done.step,

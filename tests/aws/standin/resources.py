@@ -344,7 +344,7 @@ _register(
 
 def _role(props: dict[str, Any], at: Place) -> Made:
     iam = at.client("iam")
-    name = props.get("RoleName", at.unique[:64])
+    name = props.get("RoleName", f"{f'{at.stack}-{at.logical}'[:51]}-{uuid.uuid4().hex[:12]}")
     made = iam.create_role(
         RoleName=name, AssumeRolePolicyDocument=json.dumps(props["AssumeRolePolicyDocument"]), Tags=at.tag_list,
         Path=props.get("Path", "/"),
