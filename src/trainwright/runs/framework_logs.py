@@ -37,6 +37,7 @@ class LogReader:
         self._rest = ""
         self._known: dict[str, float] = {}  # what a start line said for all steps: total, epochs
         self._bar: tuple[int, int, float | None] | None = None  # the newest progress bar that no step has used
+        self._drawn = 0  # the step of the bar that the newest step line was paired with
         self._waiting: dict[str, float] | None = None  # a step line whose step a progress bar will tell
         self._recent: tuple[int, ...] = ()
         self._gap = 1
@@ -149,6 +150,12 @@ class LogReader:
 
     def _paired(self, values: dict[str, float], bar: tuple[int, int, float | None] | None) -> StepRecord | None:
         """A step line without a step, with the one a progress bar shows; else counted from the epoch, else by line."""
+        drawn, self._drawn = self._drawn, bar[0] if bar is not None else 0
+        if bar is not None and self.record is not None and bar[0] == drawn:
+            # Bars are drawn ten times a second at most: a second line of steps beside one is of a later step.
+            self._known["total"] = bar[1]
+            step = min(bar[1], self.record.step + max(1, self._gap))
+            return self._merged({**values, "step": float(step)}, "", estimated=True)
         if bar is not None:
             self._known["total"] = bar[1]
             values = {**values, "step": float(bar[0]), "total": float(bar[1])}
