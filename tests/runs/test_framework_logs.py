@@ -323,9 +323,12 @@ def test_a_long_log_is_read_quickly() -> None:
 
 def test_steps_that_are_faster_than_their_progress_bar_are_all_counted() -> None:
     line = "{{'loss': '{loss}', 'grad_norm': '1.0', 'learning_rate': '0.001', 'epoch': '0.1'}}"
-    bars = [1, 2, 2, 2, 5, 6]  # of six steps; two were not drawn
-    text = "".join(f"\r {step}%|#  | {step}/6 [00:00<00:00, 29.2it/s]\r" + line.format(loss=7 - at) + "\n"
-                   for at, step in enumerate(bars, 1))  # fmt: skip
-    assert [(record.step, record.loss) for record in read_log(text.splitlines(keepends=True))] == [
-        (1, 6), (2, 5), (3, 4), (4, 3), (5, 2), (6, 1),
-    ]  # fmt: skip
+    bar = "\r {step}%|#  | {step}/6 [00:00<00:00, 29.2it/s]"
+    text = bar.format(step=0)
+    for step in range(1, 7):  # tqdm draws at most ten bars a second, and one more below every line
+        fresh = bar.format(step=step) if step in (2, 5) else ""
+        text += f"{fresh}\r{line.format(loss=7 - step)}\n{bar.format(step=step)}"
+    records = read_log(text.splitlines(keepends=True))
+    assert [(record.step, record.loss, record.estimated) for record in records] == [
+        (step, 7 - step, False) for step in range(1, 7)
+    ]

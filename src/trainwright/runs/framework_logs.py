@@ -140,6 +140,8 @@ class LogReader:
         step, total = int(match[1][:13]), int(match[2][:13])
         if self._known.get("total", total) != total:
             return None  # the bar of an evaluation or of a download
+        if self._waiting is None and step in (0, self._drawn):
+            return None  # drawn before the first step, or once more below a step line that it has told
         rate = number_of(match[3]) if match[3] else None
         step_s = None if not rate else rate if match[4] == "s/it" else 1 / rate
         self._bar = (step, total, step_s)
@@ -150,14 +152,8 @@ class LogReader:
 
     def _paired(self, values: dict[str, float], bar: tuple[int, int, float | None] | None) -> StepRecord | None:
         """A step line without a step, with the one a progress bar shows; else counted from the epoch, else by line."""
-        drawn, self._drawn = self._drawn, bar[0] if bar is not None else 0
-        if bar is not None and self.record is not None and bar[0] == drawn:
-            # Bars are drawn ten times a second at most: a second line of steps beside one is of a later step.
-            self._known["total"] = bar[1]
-            step = min(bar[1], self.record.step + max(1, self._gap))
-            return self._merged({**values, "step": float(step)}, "", estimated=True)
         if bar is not None:
-            self._known["total"] = bar[1]
+            self._known["total"], self._drawn = bar[1], bar[0]
             values = {**values, "step": float(bar[0]), "total": float(bar[1])}
             if bar[2] is not None:
                 values["step_s"] = bar[2]
