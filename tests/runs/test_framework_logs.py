@@ -319,3 +319,16 @@ def test_a_long_log_is_read_quickly() -> None:
     seconds = time.process_time() - began
     assert count == 10_000
     assert 100_000 / seconds > 100_000, f"{100_000 / seconds:.0f} lines/s"
+
+
+def test_steps_that_are_faster_than_their_progress_bar_are_all_counted() -> None:
+    line = "{{'loss': '{loss}', 'grad_norm': '1.0', 'learning_rate': '0.001', 'epoch': '0.1'}}"
+    bar = "\r {step}%|#  | {step}/6 [00:00<00:00, 29.2it/s]"
+    text = bar.format(step=0)
+    for step in range(1, 7):  # tqdm draws at most ten bars a second, and one more below every line
+        fresh = bar.format(step=step) if step in (2, 5) else ""
+        text += f"{fresh}\r{line.format(loss=7 - step)}\n{bar.format(step=step)}"
+    records = read_log(text.splitlines(keepends=True))
+    assert [(record.step, record.loss, record.estimated) for record in records] == [
+        (step, 7 - step, False) for step in range(1, 7)
+    ]

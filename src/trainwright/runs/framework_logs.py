@@ -37,6 +37,7 @@ class LogReader:
         self._rest = ""
         self._known: dict[str, float] = {}  # what a start line said for all steps: total, epochs
         self._bar: tuple[int, int, float | None] | None = None  # the newest progress bar that no step has used
+        self._drawn = 0  # the step of the bar that the newest step line was paired with
         self._waiting: dict[str, float] | None = None  # a step line whose step a progress bar will tell
         self._recent: tuple[int, ...] = ()
         self._gap = 1
@@ -139,6 +140,8 @@ class LogReader:
         step, total = int(match[1][:13]), int(match[2][:13])
         if self._known.get("total", total) != total:
             return None  # the bar of an evaluation or of a download
+        if self._waiting is None and step in (0, self._drawn):
+            return None  # drawn before the first step, or once more below a step line that it has told
         rate = number_of(match[3]) if match[3] else None
         step_s = None if not rate else rate if match[4] == "s/it" else 1 / rate
         self._bar = (step, total, step_s)
@@ -150,7 +153,7 @@ class LogReader:
     def _paired(self, values: dict[str, float], bar: tuple[int, int, float | None] | None) -> StepRecord | None:
         """A step line without a step, with the one a progress bar shows; else counted from the epoch, else by line."""
         if bar is not None:
-            self._known["total"] = bar[1]
+            self._known["total"], self._drawn = bar[1], bar[0]
             values = {**values, "step": float(bar[0]), "total": float(bar[1])}
             if bar[2] is not None:
                 values["step_s"] = bar[2]
