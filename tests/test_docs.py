@@ -175,7 +175,8 @@ def test_generated_pages_are_current() -> None:
 
 
 def _parts(part: type[Part] = Part) -> list[type[Part]]:
-    public = [each for each in part.__subclasses__() if each.__module__ == Part.__module__ and each.__name__[0] != "_"]
+    own = [each for each in part.__subclasses__() if each.__module__.startswith("trainwright.spec.")]
+    public = [each for each in own if each.__name__[0] != "_"]
     return [each for sub in public for each in (sub, *_parts(sub))]
 
 

@@ -78,6 +78,12 @@ def _disturb(chance: random.Random, spec: dict[str, Any], platform: str) -> None
         for key in ("head", "accounting", "software", "monitoring"):
             if chance.random() < 0.8:
                 spec.pop(key, None)
+    if platform.startswith("hyperpod"):  # reservations, placement and volumes are EC2's, which HyperPod does not take
+        for queue in spec["queues"]:
+            for key in ("capacity", "placement"):
+                if chance.random() < 0.9:
+                    queue.pop(key, None)
+        spec["storage"] = [one for one in spec.get("storage", []) if "ebs" not in one or chance.random() < 0.1]
     if chance.random() < 0.15:
         spec["network"] = chance.choice(NETWORKS)
     if chance.random() < 0.15:
@@ -100,6 +106,8 @@ def _job(chance: random.Random, spec: dict[str, Any], number: int) -> dict[str, 
         job["script"] = "/fsx/train.py"
     if spec["platform"] in ("eks", "hyperpod-eks", "batch") and chance.random() < 0.85:
         job["container"] = "example.com/train:1"
+    if chance.random() < 0.25:  # a plain job, so that many are sound
+        return job
     choices: tuple[tuple[str, float, tuple[Any, ...]], ...] = (
         ("queue", 0.3, ("q0", "q1", "nosuch")),
         ("nodes", 0.5, (1, 2, 4, 9)),

@@ -14,7 +14,7 @@ from trainwright.check.finding import Finding
 from trainwright.check.gate import CheckFailed, check_loaded
 from trainwright.errors import UserError
 from trainwright.jobs.resolved import ResolvedJob
-from trainwright.platforms.plan.tree import make_plan
+from trainwright.platforms.plan.tree import PLANNED, make_plan
 from trainwright.predict.job import predict_job
 from trainwright.runs.request import SubmitRequest, order_for, requested_spec
 from trainwright.runs.submission import Planned, plan
@@ -60,7 +60,7 @@ def agreed(seeds: range, folder: Path, monkeypatch: pytest.MonkeyPatch) -> int:
 
 
 def _check_plan(seed: int, loaded: LoadedSpec, errors: set[Place]) -> None:
-    if loaded.spec.platform not in ("parallelcluster", "local"):
+    if loaded.spec.platform not in PLANNED:
         return
     if errors:
         with pytest.raises(CheckFailed) as refused:

@@ -50,6 +50,7 @@ class World:
             "lustre": self.lustre,
             "openzfs": self.openzfs,
             "accounting": self.accounting,
+            "directory": self.directory,
         }
         for stack in self.plan.stacks:
             self.made[stack.key] = makers[stack.template](stack)
@@ -174,6 +175,17 @@ class World:
             "UserName": "slurm",
             "PasswordSecretArn": secret["ARN"],
             "ClientSecurityGroup": group,
+        }
+
+    def directory(self, stack: StackPlan) -> dict[str, str]:
+        name = f"{self.plan.spec.name}-{uuid.uuid4().hex[:12]}"
+        secret = self.client("secretsmanager").create_secret(Name=name, SecretString="x" * 40)
+        return {
+            "Uri": "ldaps://10.1.0.9",
+            "Base": "dc=cluster,dc=internal",
+            "Reader": "cn=reader,dc=cluster,dc=internal",
+            "PasswordSecretArn": secret["ARN"],
+            "Certificate": "s3://a-bucket/trainwright/a/directory/ca.pem",
         }
 
     def key_pair(self) -> None:
