@@ -7,12 +7,13 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 PIP    := $(BIN)/python -m pip install -qq
 
-.PHONY: help demo test test-slow lint docs bench format clean
+.PHONY: help demo test test-slow test-long lint docs bench format clean
 
 help:
 	@echo "make demo   the main job on this machine: no account, no GPU"
 	@echo "make test   the test suite (about ten minutes on two cores)"
 	@echo "make test-slow  the tests that take longer; CI runs them too"
+	@echo "make test-long  what CI has no time for"
 	@echo "make lint   ruff, mypy, import-linter, generated pages up to date"
 	@echo "make docs   build the documentation, strictly"
 	@echo "make bench  the benchmarks, as ratios against named peers"
@@ -57,8 +58,14 @@ demo: $(VENV)/.base system
 test: $(VENV)/.dev .venvs/.made system-tests
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow and not gpu" $(ARGS)
 
+# Many of these wait more than they compute: one worker more than cores.
+test-slow: WORKERS := $(if $(filter 2,$(WORKERS)),3,$(WORKERS))
 test-slow: $(VENV)/.dev .venvs/.made system-tests kubernetes
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "slow and not gpu" $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "slow and not gpu and not long" $(ARGS)
+
+# What CI has no time for: an hour of two cores holds the rest.
+test-long: $(VENV)/.dev .venvs/.made system-tests
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m long $(ARGS)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -79,12 +79,15 @@ def test_a_framework_gives_the_losses_of_one_process(recipe: str, venv: str, one
 
 
 @pytest.mark.proves("cpu")
-@pytest.mark.parametrize("recipe", ["ddp-mnist", "jax-bytes", "deepspeed-llama3.1-8b-zero3"])
+@pytest.mark.parametrize(
+    "recipe", ["ddp-mnist", "jax-bytes", pytest.param("deepspeed-llama3.1-8b-zero3", marks=pytest.mark.long)]
+)
 def test_a_framework_trains_and_goes_on(recipe: str, venv: str) -> None:
     _falls_and_goes_on(recipe, venv)
 
 
 @pytest.mark.proves("cpu")
+@pytest.mark.long
 @pytest.mark.parametrize("recipe", ["hf-esm2-150m-ddp", "trl-llama3.1-8b-lora"])
 def test_the_trainers_own_log_is_understood(recipe: str, venv: str) -> None:
     first = _falls_and_goes_on(recipe, venv)
@@ -95,6 +98,7 @@ def test_the_trainers_own_log_is_understood(recipe: str, venv: str) -> None:
     assert {record.total for record in records} == {FIRST}
 
 
+@pytest.mark.long
 @pytest.mark.proves("trl-grpo-qwen2.5-0.5b", "cpu")
 def test_answers_are_rewarded(venv: str) -> None:
     trained = train("trl-grpo-qwen2.5-0.5b-debug", venv, "--steps", "30")
@@ -105,6 +109,7 @@ def test_answers_are_rewarded(venv: str) -> None:
 
 
 @pytest.mark.proves("cpu")
+@pytest.mark.long
 @pytest.mark.parametrize("recipe", ["hf-distillation", "nanovlm"])
 def test_a_loss_of_ones_own_falls(recipe: str, venv: str) -> None:
     trained = train(f"{recipe}-debug", venv, "--steps", str(FIRST))

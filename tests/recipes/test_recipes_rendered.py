@@ -111,6 +111,7 @@ def test_each_recipe_on_one_starter(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_every_recipe_on_every_starter(tmp_path: Path) -> None:
     jobs = [(name, starter) for name in all_names() for starter in starter_specs()]

@@ -10,7 +10,7 @@ from slurm_bench import Bench, metrics, report
 
 from trainwright.platforms.local import life
 
-pytestmark = [pytest.mark.slurm, pytest.mark.slow]
+pytestmark = [pytest.mark.slurm, pytest.mark.slow, pytest.mark.long]
 STEPS = 400
 
 

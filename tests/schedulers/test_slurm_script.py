@@ -15,7 +15,7 @@ from trainwright.catalog.capabilities import schedulers
 from trainwright.catalog.environment import EnvVar
 from trainwright.schedulers.base import Launch, assert_honoured
 from trainwright.schedulers.process import ProcessScheduler
-from trainwright.schedulers.slurm import SlurmScheduler, clock
+from trainwright.schedulers.slurm import SlurmScheduler, clock, pyxis_image
 
 PLAIN = Launch("train", ("python", "-m", "trainwright.train", "--steps", "10"), Path("/runs/a b"), nodes=4, processes=8)
 FULL = dataclasses.replace(
@@ -179,3 +179,19 @@ def test_the_notice_reaches_a_rank_that_still_starts_and_ends_none_that_already_
     assert not (tmp_path / "listens").exists()
     assert shell.wait(timeout=30) == 0
     assert saved.exists()
+
+
+@pytest.mark.parametrize(
+    ("image", "named"),
+    [
+        ("nvcr.io/nvidia/nemo:25.07", "nvcr.io#nvidia/nemo:25.07"),
+        ("localhost:5000/train:1", "localhost:5000#train:1"),
+        ("nvidia/cuda:12.8", "nvidia/cuda:12.8"),
+        ("nvcr.io#nvidia/nemo:25.07", "nvcr.io#nvidia/nemo:25.07"),
+        ("/fsx/images/train.sqsh", "/fsx/images/train.sqsh"),
+        ("./train.sqsh", "./train.sqsh"),
+        ("docker://nvcr.io#nvidia/nemo:1", "docker://nvcr.io#nvidia/nemo:1"),
+    ],
+)
+def test_an_image_is_named_as_enroot_names_it(image: str, named: str) -> None:
+    assert pyxis_image(image) == named

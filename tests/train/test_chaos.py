@@ -10,6 +10,7 @@ def test_three_kills(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_fifty_kills(tmp_path):
     deaths = survive(tmp_path, CASES[0], kills=50, steps=140, seed=20)

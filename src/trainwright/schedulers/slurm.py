@@ -197,7 +197,14 @@ def step_options(job: Launch, hyperpod: bool = False) -> list[str]:
     if not job.container:
         return options
     mounts = ",".join(mount if ":" in mount else f"{mount}:{mount}" for mount in (*job.mounts, str(job.folder)))
-    return [*options, f"--container-image={job.container}", f"--container-mounts={mounts}"]
+    return [*options, f"--container-image={pyxis_image(job.container)}", f"--container-mounts={mounts}"]
+
+
+def pyxis_image(image: str) -> str:
+    """An image as enroot names it: the registry is followed by `#`; without one it asks Docker Hub."""
+    registry, slash, rest = image.partition("/")
+    named = slash and "#" not in image and "://" not in image and ("." in registry or ":" in registry)
+    return f"{registry}#{rest}" if named and registry not in ("", ".", "..") else image
 
 
 def clock(seconds: int) -> str:

@@ -9,14 +9,29 @@ cd "$(dirname "$0")"
 cluster=batch-p4d
 region=us-east-1
 aws=(aws --region "$region" --output text)
+known=" lustre-fsx "
+for word in "$@"; do
+  case $known in
+    *" $word "*) ;;
+    *)
+      echo "usage: ./undeploy.sh [NAME...] removes the cluster; what holds data goes only by name: lustre-fsx" >&2
+      exit 2
+      ;;
+  esac
+done
 named=" $* "
+
+# there KEY: whether the stack exists. An answer that cannot be had ends the script: it is not "no".
+there() {
+  local found
+  found=$("${aws[@]}" cloudformation list-stacks \
+    --query "StackSummaries[?StackName=='$cluster-$1' && StackStatus!='DELETE_COMPLETE'].StackStatus") || exit 1
+  [ -n "$found" ]
+}
 
 # remove KEY: one stack, if it is there, and wait until it is gone.
 remove() {
-  local found
-  found=$("${aws[@]}" cloudformation list-stacks \
-    --query "StackSummaries[?StackName=='$cluster-$1' && StackStatus!='DELETE_COMPLETE'].StackStatus")
-  [ -n "$found" ] || return 0
+  there "$1" || return 0
   data_of "$1"
   echo "deleting stack $cluster-$1" >&2
   "${aws[@]}" cloudformation delete-stack --stack-name "$cluster-$1"
@@ -68,10 +83,10 @@ state_of() {
 
 # keep KEY: a stack that holds data is only removed by name, and its data with it.
 keep() {
-  case $named in
-    *" $1 "*) remove "$1" ;;
-    *) echo "kept: $cluster-$1 (it holds data and goes on costing; ./undeploy.sh $1 deletes it)" >&2; left=1 ;;
-  esac
+  case $named in *" $1 "*) remove "$1"; return ;; esac
+  there "$1" || return 0
+  echo "kept: $cluster-$1 (it holds data and goes on costing; ./undeploy.sh $1 deletes it)" >&2
+  [ "$1" = bucket ] || left=1 # a bucket is in no network
 }
 
 left=0

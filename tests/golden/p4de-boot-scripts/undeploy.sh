@@ -8,6 +8,16 @@ cd "$(dirname "$0")"
 cluster=p4de-boot-scripts
 region=us-west-2
 aws=(aws --region "$region" --output text)
+known=" bucket lustre-fsx "
+for word in "$@"; do
+  case $known in
+    *" $word "*) ;;
+    *)
+      echo "usage: ./undeploy.sh [NAME...] removes the cluster; what holds data goes only by name: bucket lustre-fsx" >&2
+      exit 2
+      ;;
+  esac
+done
 named=" $* "
 
 # cluster_state: the cluster's status, or `none`. An answer that cannot be had ends the script: it is not "none".
@@ -28,12 +38,17 @@ if [ "$state" != none ]; then
   done
 fi
 
-# remove KEY: one stack, if it is there, and wait until it is gone.
-remove() {
+# there KEY: whether the stack exists. An answer that cannot be had ends the script: it is not "no".
+there() {
   local found
   found=$("${aws[@]}" cloudformation list-stacks \
-    --query "StackSummaries[?StackName=='$cluster-$1' && StackStatus!='DELETE_COMPLETE'].StackStatus")
-  [ -n "$found" ] || return 0
+    --query "StackSummaries[?StackName=='$cluster-$1' && StackStatus!='DELETE_COMPLETE'].StackStatus") || exit 1
+  [ -n "$found" ]
+}
+
+# remove KEY: one stack, if it is there, and wait until it is gone.
+remove() {
+  there "$1" || return 0
   data_of "$1"
   echo "deleting stack $cluster-$1" >&2
   "${aws[@]}" cloudformation delete-stack --stack-name "$cluster-$1"
@@ -85,10 +100,10 @@ state_of() {
 
 # keep KEY: a stack that holds data is only removed by name, and its data with it.
 keep() {
-  case $named in
-    *" $1 "*) remove "$1" ;;
-    *) echo "kept: $cluster-$1 (it holds data and goes on costing; ./undeploy.sh $1 deletes it)" >&2; left=1 ;;
-  esac
+  case $named in *" $1 "*) remove "$1"; return ;; esac
+  there "$1" || return 0
+  echo "kept: $cluster-$1 (it holds data and goes on costing; ./undeploy.sh $1 deletes it)" >&2
+  [ "$1" = bucket ] || left=1 # a bucket is in no network
 }
 
 left=0

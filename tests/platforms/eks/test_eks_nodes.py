@@ -83,7 +83,8 @@ def test_nodes_of_karpenter_are_what_a_training_needs(tmp_path: Path) -> None:
     # Kueue's flavor names the label that the pool puts on its nodes, and jobs tolerate its taint.
     made = objects(plan)
     [flavor] = [item for item in made if item["kind"] == "ResourceFlavor"]
-    assert flavor["spec"]["nodeLabels"] == pool["template"]["metadata"]["labels"]
+    labels = pool["template"]["metadata"]["labels"]
+    assert labels == {**flavor["spec"]["nodeLabels"], "nvidia.com/gpu.present": "true"}
     [job] = [item for item in made if item["kind"] == "PyTorchJob"]
     pod = job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]
     assert pod["tolerations"][0]["key"] == node["taints"][0]["key"]

@@ -195,3 +195,14 @@ def test_the_table_of_keys_is_what_botocore_says() -> None:
     made = subprocess.run(["python", str(ROOT / "tools/hyperpod_keys.py")], capture_output=True, text=True, check=True)
     kept = (ROOT / "src/trainwright/check/data/hyperpod_keys.csv").read_text()
     assert made.stdout.splitlines()[2:] == kept.splitlines()[2:]
+
+
+def test_the_control_plane_shares_the_group_of_hyperpods_nodes() -> None:
+    """They have no other group: without it no node could reach the API of EKS, and none would join."""
+    plan = make_plan(load(ROOT / "examples/hyperpod-eks-p5.yaml"))
+    group = yaml.safe_load(plan.files["cluster.yaml"])["vpc"]["controlPlaneSecurityGroupIDs"]
+    nodes = plan.files["hyperpod.yaml"]
+    assert group == ["stack-output:network.SecurityGroup"]
+    assert group[0] in nodes
+    control = next(stack for stack in plan.own_stacks if stack.key == "control")
+    assert control.parameters["SecurityGroup"] == group[0]

@@ -132,3 +132,13 @@ def test_no_answer_is_not_taken_for_no_cluster(plan: Path, script: str) -> None:
     calls = (plan.parent / "account" / "calls").read_text()
     assert calls.count("create-cluster") == 1
     assert "delete-stack" not in calls
+
+
+@pytest.mark.parametrize("word", ["--help", "lustre-fxs", "--dry-run"])
+@pytest.mark.parametrize("golden", ["p5-reservation", "eks-g5", "batch-p4d", "hyperpod-p5", "hyperpod-eks-p5"])
+def test_a_word_that_is_no_stack_removes_nothing(golden: str, word: str) -> None:
+    """Nothing is asked of AWS either: the script knows its own words."""
+    script = Path(__file__).parents[2] / "golden" / golden / "undeploy.sh"
+    done = subprocess.run(["bash", str(script), word], capture_output=True, text=True, env={"PATH": "/nowhere:/bin"})
+    assert done.returncode == 2
+    assert "usage: ./undeploy.sh" in done.stderr

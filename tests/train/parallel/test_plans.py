@@ -108,7 +108,10 @@ def test_tied_and_documents_under_two(model, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.shows("plans")
-@pytest.mark.parametrize("model", [GPT, "falcon-40b-debug", "mistral-7b-v0.1-debug"])
+@pytest.mark.parametrize(
+    "model",
+    [GPT, *(pytest.param(each, marks=pytest.mark.long) for each in ("falcon-40b-debug", "mistral-7b-v0.1-debug"))],
+)
 def test_tied_and_documents_under_four(model, tmp_path):
     check(4, [{"model": model, "plan": plan, "documents": True} for plan in FOUR], tmp_path)
 

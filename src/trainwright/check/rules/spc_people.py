@@ -9,6 +9,13 @@ from trainwright.check.model import CheckedSpec, File
 from trainwright.check.registry import Problem, rule
 from trainwright.check.rules.spc_cluster import at
 
+# Accounts and groups that nodes have already.
+RESERVED = frozenset(
+    ("root", "daemon", "bin", "sys", "sync", "mail", "www-data", "nobody", "sshd", "munge", "slurm", "slurmdbd",
+     "ubuntu",
+     "ec2-user", "rocky", "centos", "admin", "adm", "sudo", "wheel", "docker", "kvm", "video", "render", "disk", "lxd",
+     "pcluster-admin", "sagemaker")
+)  # fmt: skip
 LONGEST = 4096  # characters of a stack's parameter
 PER_USER = 40  # characters of a user's row beside the name and the keys
 
@@ -51,7 +58,10 @@ def _twice(spec: CheckedSpec) -> Iterator[Problem]:
     names = Counter(user.name for user in spec.full.users)
     numbers = Counter(user.uid for user in spec.full.users)
     for index, user in enumerate(spec.full.users):
-        if names[user.name] > 1:
+        if user.name in RESERVED:
+            what = f"nodes have an account or group {user.name} of their own"
+            yield at(spec, "users", index, "name", what=what, fix="choose another name")
+        elif names[user.name] > 1:
             yield at(
                 spec, "users", index, "name", what=f"there are {names[user.name]} users {user.name}", fix="keep one"
             )

@@ -61,7 +61,15 @@ def _vpc(setting: Setting, ids: Ids, control_plane: tuple[str, ...]) -> dict[str
             "nodes reach the API inside the VPC; people reach it from outside, by their AWS identity",
         ),
         **({"publicAccessCIDRs": list(callers)} if callers else {}),
+        **_shared_group(setting, ids),
     }
+
+
+def _shared_group(setting: Setting, ids: Ids) -> dict[str, Any]:
+    """Nodes of HyperPod have the network's group only, so the control plane has it too: they reach each other."""
+    if setting.spec.platform != "hyperpod-eks" or ids.security_group is None:
+        return {}
+    return {"controlPlaneSecurityGroupIDs": [ids.security_group]}
 
 
 def addons(setting: Setting) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from trainwright.platforms.annotated import Why
-from trainwright.platforms.eks.nodegroups import GPU_TAINT, QUEUE_LABEL
+from trainwright.platforms.eks.nodegroups import GPU_TAINT, labels_of
 from trainwright.platforms.setting import Setting, gib
 from trainwright.platforms.wiring import Ids, StackPlan
 from trainwright.spec.model import Capacity, Queue, Spec
@@ -118,7 +118,7 @@ def _node_pool(setting: Setting, queue: Queue, ids: Ids, stack: StackPlan) -> Da
         "kind": "NodePool",
         "metadata": {"name": queue.name},
         "spec": {
-            "template": {"metadata": {"labels": {QUEUE_LABEL: queue.name}}, "spec": node},
+            "template": {"metadata": {"labels": labels_of(queue, machine)}, "spec": node},
             "limits": {"cpu": machine.vcpus * queue.count.max},  # as many nodes as the queue may have
             "disruption": {
                 "consolidationPolicy": "WhenEmpty",

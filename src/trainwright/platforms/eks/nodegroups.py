@@ -13,6 +13,7 @@ from trainwright.spec.model import Queue
 SYSTEM = "system"
 SYSTEM_INSTANCE, SYSTEM_NODES = "m5.large", 2
 QUEUE_LABEL = "trainwright/queue"
+GPU_LABEL = "nvidia.com/gpu.present"  # NVIDIA's device plugin runs on nodes that have it, and on no others
 GPU_TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
 
 # What nodeadm reads on Amazon Linux 2023: the node's own disks as one, under containers and their scratch folders.
@@ -39,6 +40,11 @@ def system_group(ids: Ids, tags: dict[str, str]) -> Any:
     return Why(group, "controllers and operators run here: they must not wait for, nor keep up, a GPU node")
 
 
+def labels_of(queue: Queue, machine: InstanceType) -> dict[str, str]:
+    """The labels of a queue's nodes."""
+    return {QUEUE_LABEL: queue.name, **({GPU_LABEL: "true"} if machine.is_gpu else {})}
+
+
 def node_group(setting: Setting, queue: Queue, ids: Ids, tags: dict[str, str]) -> dict[str, Any]:
     """One node group per queue."""
     managed = queue.provisioner == "managed"
@@ -51,7 +57,7 @@ def node_group(setting: Setting, queue: Queue, ids: Ids, tags: dict[str, str]) -
         "maxSize": queue.count.max,
         "desiredCapacity": Why(start_size(queue), _why_size(queue)),
         **_common(ids, gib(queue.root_volume), {**tags, "trainwright:queue": queue.name}),
-        "labels": {QUEUE_LABEL: queue.name},
+        "labels": labels_of(queue, machine),
     }
     if machine.is_gpu:
         group["taints"] = Why([GPU_TAINT], "only pods that ask for GPUs land here; training jobs tolerate it")

@@ -27,6 +27,7 @@ def own_stacks(setting: Setting, wiring: Wiring) -> tuple[StackPlan, ...]:
             "Name": spec.name,
             "Version": str(version_set("default").kubernetes),
             "Subnets": ",".join(wiring.zone_subnets),
+            **_shared_group(setting, wiring),
             **({"ApiFrom": ",".join(spec.kubernetes.api_from)} if spec.kubernetes.api_from else {}),
         },
         "control plane and roles",
@@ -34,6 +35,12 @@ def own_stacks(setting: Setting, wiring: Wiring) -> tuple[StackPlan, ...]:
     queues = [queue for queue in brought if queue.provisioner in ("managed", "self-managed")]
     groups = [_system(control, wiring), *(_nodes(setting, queue, control, wiring) for queue in queues)]
     return (control, *groups, _addons(spec, control))
+
+
+def _shared_group(setting: Setting, wiring: Wiring) -> dict[str, str]:
+    """Nodes of HyperPod have the network's group only, so the control plane has it too."""
+    shared = setting.spec.platform == "hyperpod-eks" and wiring.ids.security_group
+    return {"SecurityGroup": str(wiring.ids.security_group)} if shared else {}
 
 
 def _group(control: StackPlan, wiring: Wiring, name: str, machine: InstanceType) -> dict[str, str]:
