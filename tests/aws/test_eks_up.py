@@ -122,6 +122,7 @@ def test_an_ended_run_of_eks_goes_on(cloud: Cloud, way: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_an_ended_run_of_eks_goes_on_from_anywhere(cloud: Cloud, way: str) -> None:
     count = {"own": 14, "eksctl": 8}[way]
     assert cut(cloud, count, seed=6, kept=1) >= 3.5 * count  # a later run makes a few calls less

@@ -95,12 +95,14 @@ def test_on_eks_nodes_join_after_the_chart_and_leave_before_the_control_plane(cl
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_an_ended_run_of_hyperpod_on_eks_goes_on_from_anywhere(cloud: Cloud, tmp_path: Path) -> None:
     cloud.planned(tmp_path, HYPERPOD_EKS)
     assert cut(cloud, 14, seed=7, kept=1) >= 50
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_an_ended_run_of_hyperpod_goes_on_from_anywhere(cloud: Cloud, tmp_path: Path) -> None:
     cloud.planned(tmp_path, HYPERPOD)
     assert cut(cloud, 14, seed=6, kept=1) >= 50
