@@ -59,7 +59,7 @@ test: $(VENV)/.dev .venvs/.made system-tests
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow and not gpu" $(ARGS)
 
 # Many of these wait more than they compute: one worker more than cores.
-test-slow: WORKERS := $(if $(filter 2,$(WORKERS)),3,$(WORKERS))
+test-slow: WORKERS = 3
 test-slow: $(VENV)/.dev .venvs/.made system-tests kubernetes
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "slow and not gpu and not long" $(ARGS)
 

@@ -94,16 +94,17 @@ def test_an_unknown_place_gets_a_hint(theirs: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("platform", "more", "start"),
+    ("platform", "more", "parts"),
     [
-        ("parallelcluster", ["--host", "head"], "-m torch.distributed.run"),
-        ("hyperpod", ["--host", "head"], "-m torch.distributed.run"),
-        ("eks", [], "- torchrun"),
-        ("batch", [], "exec torchrun"),
+        # Pyxis parts a registry's host from the image's name by "#".
+        ("parallelcluster", ["--host", "head"], ["-m torch.distributed.run", "example.com#theirs:2"]),
+        ("hyperpod", ["--host", "head"], ["-m torch.distributed.run", "example.com#theirs:2"]),
+        ("eks", [], ["- torchrun", "example.com/theirs:2"]),
+        ("batch", [], ["exec torchrun", "example.com/theirs:2"]),
     ],
 )
 def test_it_runs_on_every_scheduler(
-    theirs: Path, tmp_path: Path, platform: str, more: list[str], start: str, monkeypatch: pytest.MonkeyPatch
+    theirs: Path, tmp_path: Path, platform: str, more: list[str], parts: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TRAINWRIGHT_HOME", str(tmp_path / "home"))
     spec = {
@@ -113,7 +114,7 @@ def test_it_runs_on_every_scheduler(
     (tmp_path / "spec.yaml").write_text(yaml.safe_dump(spec))
     done = CliRunner().invoke(cli, ["submit", str(tmp_path / "spec.yaml"), *more, "--dry-run"], catch_exceptions=False)
     assert done.exit_code == 0, done.output
-    for part in (start, "their.trainer", "--iterations=500", "example.com/theirs:2"):
+    for part in (*parts, "their.trainer", "--iterations=500"):
         assert part in done.stdout, part
 
 
