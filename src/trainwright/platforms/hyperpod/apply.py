@@ -137,7 +137,7 @@ class HyperPodRemoval(Removal):
         from trainwright.platforms.hyperpod.platform import slurm_on_controller
 
         try:
-            jobs = open_jobs(slurm_on_controller(self.name, self.account.region))
+            jobs = open_jobs(slurm_on_controller(self.name, self.account.region), self.say)
         except UserError as error:
             self.say(f"jobs on {self.name}: unknown ({error.what}); those that run are ended with it")
             return

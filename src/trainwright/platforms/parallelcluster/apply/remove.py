@@ -35,7 +35,7 @@ class ParallelClusterRemoval(Removal):
         if CLUSTER not in existing or force:
             return
         try:
-            jobs = jobs_on(self.name, self.account, existing[CLUSTER])
+            jobs = jobs_on(self.name, self.account, existing[CLUSTER], self.say)
         except UserError as error:
             self.say(f"jobs on {self.name}: unknown ({error.what}); those that run are ended with it")
             return
