@@ -185,8 +185,9 @@ class HyperPodStatus(StatusReader):
             return ()
         if self.cluster is None:
             return (f"HyperPod cluster {self.name} is gone, and its stack is not; `trainwright down` and `up` again",)
-        found = [f"HyperPod cluster {self.name} is {self.cluster.status}: {self.cluster.failure}"]
-        problems = found if self.cluster.status in ("Failed", "RollingBack") else []
+        problems = []
+        if self.cluster.status in ("Failed", "RollingBack"):
+            problems.append(f"HyperPod cluster {self.name} is {self.cluster.status}: {self.cluster.failure}")
         nodes = HyperPodApi(self.account).nodes(self.name)
         problems += [
             f"node {n.id} of {n.group}: {n.status} {n.message}".strip() for n in nodes if n.status in UNHEALTHY
