@@ -28,6 +28,7 @@ recorded("AWS::Events::Rule", Arn=_arn("events"))
 recorded("AWS::IAM::ManagedPolicy")
 recorded("AWS::IAM::InstanceProfile", seconds=60.0, Arn=_arn("iam"))
 recorded("AWS::Route53::HostedZone", seconds=60.0)
+recorded("AWS::Route53::RecordSet", seconds=60.0)
 recorded("AWS::CloudFormation::WaitConditionHandle")
 
 

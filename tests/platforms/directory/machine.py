@@ -75,7 +75,23 @@ def cloud() -> None:
     import boto3
 
     boto3.client("s3", region_name="us-east-1").create_bucket(Bucket="scripts")
-    boto3.client("secretsmanager", region_name="us-east-1").create_secret(Name="reader", SecretString="pass'word $x")
+    secrets = boto3.client("secretsmanager", region_name="us-east-1")
+    secrets.create_secret(Name="reader", SecretString="pass'word $x")
+    secrets.create_secret(Name="authority")
+    point_name_to("127.0.0.1")
+
+
+def point_name_to(address: str) -> None:
+    """The record that the stack keeps in the VPC's DNS."""
+    lines = [line for line in Path("/etc/hosts").read_text().splitlines() if PLAN["name"] not in line]
+    Path("/etc/hosts").write_text("\n".join([*lines, f"{address} {PLAN['name']}", ""]))
+
+
+def replace_server() -> None:
+    """Another machine in the place of the server: none of its files are left, and its address is another one."""
+    shell("kill $(cat /run/slapd/slapd.pid); while [ -e /run/slapd/slapd.pid ]; do sleep 0.05; done")
+    shell("rm -r /etc/ldap/trainwright /var/lib/ldap/trainwright-* /etc/default/slapd")
+    point_name_to("127.0.0.2")
 
 
 def until(text: str) -> str:
@@ -94,7 +110,8 @@ def main() -> None:
     cloud()
     shell(PLAN["server"])
     saw["plain"] = subprocess.call(["bash", "-c", "ldapsearch -x -H ldap://127.0.0.1 -b '' 2>/dev/null >&2"])
-    search = "LDAPTLS_CACERT=/etc/ldap/trainwright/ca.pem ldapsearch -x -H ldaps://127.0.0.1 -b dc=demo,dc=internal"
+    search = "LDAPTLS_CACERT=/etc/ldap/trainwright/ca.pem ldapsearch -x -H ldaps://NAME -b dc=demo,dc=internal"
+    search = search.replace("NAME", PLAN["name"])
     saw["anonymous"] = subprocess.run(["bash", "-c", search], capture_output=True, text=True).stdout
     shell("/usr/sbin/sshd -o PidFile=/run/sshd.pid -o ListenAddress=127.0.0.1 -o UsePAM=yes")
     shell(PLAN["join"])
@@ -109,6 +126,7 @@ def main() -> None:
     shell(PLAN["server"])
     saw["again"] = (WORK / "systemctl.log").read_text().removeprefix(before)
     saw["slurm"] = slurm()
+    replace_server()
     shell(PLAN["server_later"])
     # While the server starts again sssd is offline, for a minute as it comes: the test does not wait for that.
     shell("pkill -x sssd; while pgrep -x sssd; do sleep 0.05; done; rm -f /var/lib/sss/db/* /var/lib/sss/mc/*; sssd -D")

@@ -41,7 +41,7 @@ def commands(**values: str) -> str:
 
 def test_the_stack_carries_the_program_as_it_is() -> None:
     text = commands(
-        **dict.fromkeys(("AWS::Region", "Base", "Server.PrivateIp", "Password", "Bucket", "ClusterName", "Users"), "x")
+        **dict.fromkeys(("AWS::Region", "Base", "Password", "Authority", "Bucket", "ClusterName", "Users"), "x")
     )
     carried = text.split("python3 - << 'PROGRAM'\n", 1)[1].split("PROGRAM\n", 1)[0]
     assert carried == PROGRAM.read_text(encoding="utf-8")
@@ -66,15 +66,17 @@ def test_a_user_of_the_directory_signs_in_and_runs_a_job(work: Path) -> None:
         pytest.skip("needs root, for mounts and users of its own")
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "ada", "-f", work / "key"], check=True)
     key = " ".join((work / "key.pub").read_text().split()[:2])
+    name = "directory.demo.internal"
     stack = {
-        "AWS::Region": "us-east-1", "Base": "dc=demo,dc=internal", "Server.PrivateIp": "127.0.0.1",
-        "Password": "reader", "Bucket": "scripts", "ClusterName": "demo",
+        "AWS::Region": "us-east-1", "Base": "dc=demo,dc=internal", "Password": "reader",
+        "Authority": "authority", "Bucket": "scripts", "ClusterName": "demo",
     }  # fmt: skip
     access = DirectoryAccess(
-        "ldaps://127.0.0.1", "dc=demo,dc=internal", "cn=reader,dc=demo,dc=internal", "reader", CA,
+        f"ldaps://{name}", "dc=demo,dc=internal", "cn=reader,dc=demo,dc=internal", "reader", CA,
         "s3://scripts/trainwright/demo/directory/ca.pem",
     )  # fmt: skip
     plan = {
+        "name": name,
         "server": commands(**stack, Users=json.dumps({"ada": {"uid": 10001, "keys": [key]}})),
         "server_later": commands(**stack, Users=json.dumps({"grace": {"uid": 10002, "keys": []}})),
         "join": join_script(access, "us-east-1"),
@@ -106,5 +108,5 @@ def test_a_user_of_the_directory_signs_in_and_runs_a_job(work: Path) -> None:
     assert saw["ssh"].splitlines() == ["ada", "/home/ada"], "by key, into a home that was made for the user"
     assert saw["again"].split("\n")[:-1] == ["enable sssd", "start slapd"], "a second run starts nothing again"
     assert saw["slurm"].split() == ["ada", "10001"]
-    assert saw["later"].startswith("grace:*:10002:")
+    assert saw["later"].startswith("grace:*:10002:"), "a joined node trusts the server that replaced the first"
     assert saw["gone"] != 0, "a user that the spec no longer names is gone"

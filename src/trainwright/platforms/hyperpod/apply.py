@@ -129,7 +129,7 @@ class HyperPodRemoval(SlurmRemoval):
     def open_jobs(self, existing: Mapping[str, Stack]) -> list[str] | None:
         from trainwright.platforms.hyperpod.platform import slurm_on_controller
 
-        return open_jobs(slurm_on_controller(self.name, self.account.region)) if KEY in existing else None
+        return open_jobs(slurm_on_controller(self.name, self.account.region), self.say) if KEY in existing else None
 
     def own_steps(self, existing: Mapping[str, Stack]) -> list[Step]:
         steps: list[Step] = []

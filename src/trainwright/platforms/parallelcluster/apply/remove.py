@@ -27,7 +27,7 @@ class ParallelClusterRemoval(SlurmRemoval):
         return {CLUSTER: stacks[self.name]} if self.name in stacks else {}
 
     def open_jobs(self, existing: Mapping[str, Stack]) -> list[str] | None:
-        return jobs_on(self.name, self.account, existing[CLUSTER]) if CLUSTER in existing else None
+        return jobs_on(self.name, self.account, existing[CLUSTER], self.say) if CLUSTER in existing else None
 
     def own_steps(self, existing: Mapping[str, Stack]) -> list[Step]:
         steps: list[Step] = []
