@@ -59,6 +59,14 @@ def launcher_of(recipe: Recipe | None) -> Launcher:
     return STARTS[known.start] if known else "torchrun"
 
 
+def sends_files(recipe: Recipe | None) -> bool:
+    """Whether files of a framework go to the nodes with the run: its configuration, or programs of ours."""
+    known = known_framework(recipe)
+    if known is None or recipe is None or not isinstance(recipe.trainer, Foreign):
+        return False
+    return known.start == "ray" or bool(known.config or known.scripts or recipe.trainer.scripts)
+
+
 def framework_launch(job: ResolvedJob, folder: Path, code: Path, python: str = PYTHON) -> FrameworkLaunch:
     """The command, files and environment of a job; `code` is where its files lie on the nodes, `python` what they run
     Python by."""
