@@ -20,6 +20,7 @@ KINDS = {
     "cpu": "its debug size was trained on CPU by the tests",
     "parsed": "read by the framework's own parser",
     "options": "every option is one of the framework's table, with its type",
+    "memory": "options only, and from memory: the table that judges them is not from the framework's source",
     "rendered": "rendered for every scheduler",
 }
 
@@ -127,7 +128,9 @@ def _without_marks(this: Recipe) -> set[str]:
     if not isinstance(this.trainer, Foreign):
         return {"cpu"}  # tests/recipes/test_recipes_train.py trains each of ours
     known = this.trainer.known
-    return {"options"} if known is not None and known.flags else {"rendered"}
+    if known is None or not known.flags:
+        return {"rendered"}
+    return {"memory"} if known.options_from == "memory" else {"options"}
 
 
 def collect() -> dict[str, list[str]]:

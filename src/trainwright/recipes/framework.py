@@ -79,12 +79,17 @@ class Framework(Settings):
         description="Who starts the ranks: torchrun on every node, the scheduler (one task per rank), the program "
         "itself (once per node), or a Ray cluster over the nodes with one driver.",
     )
-    family: Literal["pytorch", "nemo", "megatron", "jax", "neuron"] = Field(
+    family: Literal["pytorch", "verl", "nemo", "megatron", "jax", "neuron"] = Field(
         description="The container family that holds it (`trainwright image container`)."
     )
     image: str | None = Field(None, description="Its name among the images of that family, where it is another one.")
     container: str | None = Field(None, description="The image it needs, where a job names none.")
     flags: str | None = Field(None, description="Its table among the known options, which `check` uses too.")
+    options_from: Literal["source", "memory"] = Field(
+        "source",
+        description="Where that table comes from: the framework's own source, or, in part, memory: then nothing has "
+        "judged the options.",
+    )
     log: str | None = Field(None, description="The format of its log, by the name of its reader.")
     profile: str | None = Field(None, description="The predictor's profile of it; without one it is not predicted.")
     config: str | None = Field(None, description="Name of its configuration file; `.toml`, `.json` or `.yaml`.")
