@@ -133,5 +133,7 @@ class Resolution:
         """The job; the first problem as an error where there is none. Verbs run `check` first, which names them all."""
         if self.job is None:
             first = self.problems[0]
-            raise UserError(first.what, where=self.loaded.where(*first.path), fix=first.fix)
+            raise UserError(
+                first.what, where=first.span.at("") if first.span else self.loaded.where(*first.path), fix=first.fix
+            )
         return self.job

@@ -93,6 +93,7 @@ class Framework(Settings):
     image: str | None = Field(None, description="Its name among the images of that family, where it is another one.")
     container: str | None = Field(None, description="The image it needs, where a job names none.")
     flags: str | None = Field(None, description="Its table among the known options, which `check` uses too.")
+    config_flags: str | None = Field(None, description="The table of its configuration file's keys, if another one.")
     log: str | None = Field(None, description="The format of its log, by the name of its reader.")
     profile: str | None = Field(None, description="The predictor's profile of it; without one it is not predicted.")
     config: str | None = Field(None, description="Name of its configuration file; `.toml`, `.json` or `.yaml`.")
