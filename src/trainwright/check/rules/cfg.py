@@ -15,7 +15,8 @@ from trainwright.spec.source import Node, Span
 
 _ID = r"\b(?:acl|ami|cr|eni|fs|fsvol|rtb|sg|subnet|vpc|ws)-"
 _LITERAL = re.compile(
-    rf"PLACEHOLDER_?\w*|<[A-Za-z][\w .-]*>|{_ID}[xX]{{3,}}\b|^{_ID}(?:id|ID)$|\bX{{4,}}\b|REMOVE_THIS_LINE\w*"
+    rf"PLACEHOLDER_?\w*|<[A-Za-z][\w .-]*>|^<[A-Za-z][^<>]*>$|{_ID}[xX]{{3,}}\b|{_ID}([A-Za-z])\1{{4,}}\b"
+    rf"|^{_ID}(?:id|ID)$|\bX{{4,}}\b|REMOVE_THIS_LINE\w*"
 )
 _FILTER_NAME = re.compile(rf"{_ID}id")
 _REAL_ID = re.compile(rf"{_ID}[0-9a-f]{{8,17}}\b")
@@ -92,7 +93,7 @@ def _in_values(file: File) -> tuple[list[tuple[Span, str]], dict[str, Span]]:
     placeholders: list[tuple[Span, str]] = []
     variables: dict[str, Span] = {}
     for node, shell in (pair for root in file.nodes for pair in _values(root, False)):
-        literal = _literal(node)
+        literal = placeholder_in(node)
         if file.format == "terraform" and _FILTER_NAME.fullmatch(literal):
             literal = ""  # the name of a filter: `name = "vpc-id"`
         if literal:
@@ -124,7 +125,8 @@ def _values(node: Node, shell: bool) -> Iterator[tuple[Node, bool]]:
             yield from _values(child, shell)
 
 
-def _literal(node: Node) -> str:
+def placeholder_in(node: Node) -> str:
+    """The placeholder that a value holds, or an empty string."""
     if node.text == "NA":
         return "NA"
     # Long text is a script or a policy, where `<` and X mean other things.
