@@ -104,7 +104,9 @@ def test_one_image_and_one_missing_name_are_one_finding(run) -> None:  # type: i
     [finding] = run("a.yaml", pods, "IMG003")
     assert finding.span.line == 7
     template = "AWSTemplateFormatVersion: '2010-09-09'\nResources:\n  Files:\n    Type: AWS::FSx::FileSystem\n"
-    template += "    Properties:\n      FileSystemType: LUSTRE\n      StorageCapacity: 1200\n      SubnetIds: [!Ref One]\n"
+    template += (
+        "    Properties:\n      FileSystemType: LUSTRE\n      StorageCapacity: 1200\n      SubnetIds: [!Ref One]\n"
+    )
     template += "      LustreConfiguration:\n        ImportPath: !Sub s3://${Bucket}/in\n"
     template += "        ExportPath: !Sub s3://${Bucket}/out\n"
     assert shown(run("b.yaml", template, "CFN001")) == ["error CFN001 8", "error CFN001 10"]
@@ -120,3 +122,23 @@ def test_job013_reads_the_options_of_sbatch(run) -> None:  # type: ignore[no-unt
         assert shown(run("b.sbatch", text.format(right), "JOB013")) == []
     [finding] = run("c.sbatch", text.format("--cpus_per_task=4"), "JOB013")
     assert "--cpus-per-task" in finding.fix
+
+
+def test_cfg003_takes_no_label_of_terraform_for_a_name(run) -> None:  # type: ignore[no-untyped-def]
+    text = 'resource "aws_eks_node_group" "gpu_nodes" {\n  cluster_name = "one"\n  node_group_name = "gpu"\n}\n'
+    assert shown(run("main.tf", text, "CFG003")) == []
+
+
+def test_slu005_asks_less_of_nodes_with_one_gpu(run) -> None:  # type: ignore[no-untyped-def]
+    text = "ClusterName=one\nGresTypes=gpu\nSelectType=select/cons_tres\nTaskPlugin=task/affinity\n"
+    text += "NodeName=n[1-4] CPUs=8 Gres=gpu:titan:{}\nPartitionName=main Nodes=n[1-4] Default=YES\n"
+    assert shown(run("slurm.conf", text.format(1), "SLU005")) == ["info SLU005 4"]
+    assert shown(run("slurm.conf", text.format(4), "SLU005")) == ["warning SLU005 4"]
+
+
+def test_shl001_finds_a_comment_after_the_backslash(run) -> None:  # type: ignore[no-untyped-def]
+    text = "#!/bin/bash\naccelerate launch \\\n  --num_processes=4 \\ # over all nodes\n  --num_machines=1 \\\n  train.py\n"
+    [finding] = run("a.sh", text, "SHL001")
+    assert finding.span.line == 3
+    assert "comment" in finding.message
+    assert shown(run("b.sh", text.replace(" # over all nodes", ""), "SHL001")) == []

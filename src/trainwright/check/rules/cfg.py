@@ -220,7 +220,7 @@ def queue_names_are_allowed(file: File) -> Iterator[Problem]:
     for cluster in file.clusters:
         strict = cluster.platform == "parallelcluster"
         queues = _first_of_each([q.name for q in cluster.queues]) if strict else [q.name for q in cluster.queues]
-        for name in queues:
+        for name in queues if file.format != "terraform" else ():  # there a label, or the key of a map
             yield from _name(name, strict, cluster.platform)
         yield from _repeated([name for name in queues if name is not None], "queue" if strict else "group")
         if strict:
