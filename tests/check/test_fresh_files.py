@@ -61,13 +61,17 @@ def test_placeholders_are_one_note_and_no_malformed_ids(run) -> None:  # type: i
     assert shown(run("b.yaml", prose, "CFG001", "CFG005")) == ["error CFG001 2"]
     wrong = CLUSTER.format(ami="ami-0a1b2c3d4e5f67890", subnet="sbnt-0a1b2c3d4e5f67890", key="me")
     assert shown(run("c.yaml", wrong, "CFG001", "CFG005")) == ["error CFG005 5", "error CFG005 11"]
+    asked = CLUSTER.format(ami="ami-0a1b2c3d4e5f67890", subnet="subnet-REPLACE_ME", key="me")
+    assert shown(run("d.yaml", asked, "CFG001", "CFG005")) == ["error CFG001 5"]
+    dashes = CLUSTER.format(ami="ami-0a1b2c3d4e5f67890", subnet="subnet-xx-xx-xx", key="me")
+    assert shown(run("e.yaml", dashes, "CFG001", "CFG005")) == ["error CFG001 5"]
 
 
 EKSCTL = """apiVersion: eksctl.io/v1alpha5
 kind: ClusterConfig
 metadata: {{name: one, region: us-west-2{version}}}
 managedNodeGroups:
-  - {{name: gpu, instanceType: p4d.24xlarge, availabilityZones: [us-west-2a], efaEnabled: true, privateNetworking: true}}
+  - {{name: gpu, instanceType: p4d.24xlarge, availabilityZones: [us-west-2a], efaEnabled: true}}
 """
 
 
@@ -137,8 +141,51 @@ def test_slu005_asks_less_of_nodes_with_one_gpu(run) -> None:  # type: ignore[no
 
 
 def test_shl001_finds_a_comment_after_the_backslash(run) -> None:  # type: ignore[no-untyped-def]
-    text = "#!/bin/bash\naccelerate launch \\\n  --num_processes=4 \\ # over all nodes\n  --num_machines=1 \\\n  train.py\n"
+    text = "#!/bin/bash\naccelerate launch \\\n  --num_processes=4 \\ # over all nodes\n"
+    text += "  --num_machines=1 \\\n  train.py\n"
     [finding] = run("a.sh", text, "SHL001")
     assert finding.span.line == 3
     assert "comment" in finding.message
     assert shown(run("b.sh", text.replace(" # over all nodes", ""), "SHL001")) == []
+
+
+QUEUE = """Region: us-east-2
+Image: {{Os: ubuntu2204}}
+HeadNode: {{InstanceType: m5.2xlarge, Networking: {{SubnetId: subnet-0a1b2c3d4e5f67890}}}}
+Scheduling:
+  Scheduler: slurm
+  SlurmQueues:
+    - Name: block
+      CapacityType: CAPACITY_BLOCK
+      {key}: cr-0a1b2c3d4e5f67890
+      Networking: {{SubnetIds: [subnet-0a1b2c3d4e5f67890], PlacementGroup: {{Enabled: false}}}}
+      ComputeResources: [{{Name: p4d, InstanceType: p4d.24xlarge, MinCount: 2, MaxCount: 2, Efa: {{Enabled: true}}}}]
+"""
+
+
+def test_cap001_leaves_an_id_under_a_wrong_key_to_cfg005(run) -> None:  # type: ignore[no-untyped-def]
+    assert shown(run("a.yaml", QUEUE.format(key="CapacityReservationId"), "CAP001", "CFG005")) == ["error CFG005 9"]
+    assert "error CAP001 8" in shown(run("b.yaml", QUEUE.format(key="Reservation"), "CAP001"))
+
+
+def test_k8s001_knows_that_kuberay_mounts_shared_memory(run) -> None:  # type: ignore[no-untyped-def]
+    worker = (
+        "{spec: {containers: [{name: w, image: 'rayproject/ray:2.9.0', resources: {limits: {nvidia.com/gpu: 4}}}]}}"
+    )
+    text = "apiVersion: ray.io/v1\nkind: RayCluster\nmetadata: {name: ray}\nspec:\n"
+    text += f"  headGroupSpec: {{template: {worker}}}\n"
+    assert shown(run("a.yaml", text, "K8S001")) == []
+
+
+@pytest.mark.parametrize(("deployment", "level"), [("SCRATCH_2", "info"), ("PERSISTENT_2", "warning")])
+def test_sto007_is_a_note_for_scratch(run, deployment: str, level: str) -> None:  # type: ignore[no-untyped-def]
+    storage = "SharedStorage:\n  - {Name: f, StorageType: FsxLustre, MountDir: /fsx, FsxLustreSettings: "
+    storage += f"{{StorageCapacity: 1200, DeploymentType: {deployment}}}}}\n"
+    [finding] = run("a.yaml", QUEUE.format(key="Reservation") + storage, "STO007")
+    assert finding.level == level
+
+
+@pytest.mark.parametrize("setting", ["IB_CUDA_SUPPORT=1", "LL_THRESHOLD=0", "CHECK_DISABLE=1", "DEBUG=debug"])
+def test_env002_knows_settings_that_nccl_does_not_read(run, setting: str) -> None:  # type: ignore[no-untyped-def]
+    text = f"#!/bin/bash\nexport NCCL_{setting}\ntorchrun --nproc_per_node=8 train.py\n"
+    assert shown(run("a.sh", text, "ENV002")) == ["warning ENV002 2"]

@@ -16,7 +16,8 @@ from trainwright.spec.source import Node, Span
 _ID = r"\b(?:acl|ami|cr|eni|fs|fsvol|rtb|sg|subnet|vpc|ws)-"
 _LITERAL = re.compile(
     rf"PLACEHOLDER_?\w*|<[A-Za-z][\w .-]*>|^<[A-Za-z][^<>]*>$|{_ID}[xX]{{3,}}\b|{_ID}([A-Za-z])\1{{4,}}\b"
-    rf"|^{_ID}(?:id|ID)$|\bX{{4,}}\b|REMOVE_THIS_LINE\w*"
+    rf"|{_ID}x{{2,}}(?:-x+)+|^{_ID}(?:id|ID)$|\bX{{4,}}\b|REMOVE_THIS_LINE\w*"
+    r"|\bREPLACE[_-](?:ME|WITH|THIS)\w*|\bCHANGE_?ME\b"
 )
 _FILTER_NAME = re.compile(rf"{_ID}id")
 _REAL_ID = re.compile(rf"{_ID}[0-9a-f]{{8,17}}\b")

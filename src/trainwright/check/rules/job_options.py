@@ -25,8 +25,8 @@ def options_exist(file: File) -> Iterator[Problem]:
     """The launcher and the trainer must have the options they are given.
 
     The options of torchrun, `accelerate launch` and the deepspeed launcher are compared with their argument parsers,
-    those of `#SBATCH` lines (plugins of a site add some), Megatron-LM (0.12 to 0.20) and of the Hugging Face Trainer as far as they look like typing mistakes. Where
-    the script lies beside its launcher and has a plain argparse parser, its own options are read.
+    those of sbatch, Megatron-LM (0.12 to 0.20) and of the Hugging Face Trainer as far as they look like typing
+    mistakes. Where the script lies beside its launcher and has a plain argparse parser, its own options are read.
 
     Why: the parser stops on every rank, after the nodes were allocated and the containers pulled; a parser that ignores
     unknown options trains with the default.

@@ -88,8 +88,9 @@ def rendezvous_can_be_reached(file: File) -> Iterator[Problem]:
     The endpoint needs a host that the other nodes can reach and a port between 1024 and 65535. `$RANDOM` gives 0 to
     32767, so one start in 32 picks a port that only root may open. Without a port, torchrun uses 29400, so two jobs
     that share a node collide; a job with whole nodes (`--exclusive`) is not reported. Localhost is a different machine
-    on every node. `--rdzv_backend=c10d` reads only `--rdzv_endpoint`, not `--master_addr`. A batch script runs on the first node only: torchrun on several nodes needs srun and an endpoint, and
-    --nnodes (1 by default) must equal the nodes of the job.
+    on every node. `--rdzv_backend=c10d` reads only `--rdzv_endpoint`, not `--master_addr`. A batch script runs on the
+    first node only: torchrun on several nodes needs srun and an endpoint, and --nnodes (1 by default) must equal the
+    nodes of the job.
 
     Why: the job hangs at its start, sometimes or always, with every GPU allocated.
 
