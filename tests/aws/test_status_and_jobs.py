@@ -40,12 +40,12 @@ def program(folder: Path, name: str, text: str) -> None:
 
 def removal(cloud: Cloud) -> tuple[ParallelClusterRemoval, list[str]]:
     said: list[str] = []
-    return ParallelClusterRemoval("cut", cloud.account, StandInTool(cloud.account), said.append), said
+    return ParallelClusterRemoval("cut", cloud.account, said.append, tool=StandInTool(cloud.account)), said
 
 
 def test_nodes_as_slurm_sees_them_stand_beside_their_machines(up: Cloud, tmp_path: Path) -> None:
     reader = ParallelClusterStatus(up.account, "cut")
-    first, second = [m["PrivateIpAddress"] for m in reader._machines() if not reader.is_head(m)]
+    first, second = [m["PrivateIpAddress"] for m in reader.machines() if not reader.is_head(m)]
     lines = [f"train-st-p5-1|train|mixed|{first}|none", f"train-st-p5-2|train|down*|{second}|Kill task failed",
              "train-dy-p5-1|train|idle~|train-dy-p5-1|none"]  # fmt: skip
     program(tmp_path, "ssh", "\n".join(f"echo '{line}'" for line in lines))

@@ -1,5 +1,5 @@
-"""What a changed parameter does to a stack that is deployed; the facts are in updates.csv. Some values may change in
-one direction only, or by large steps only: these are here, and what AWS would refuse counts as a replacement."""
+"""What a changed parameter does to a deployed stack; the facts are in updates.csv. Some values may change in one
+direction only, or by large steps only: these are here, and what AWS would refuse counts as a replacement."""
 
 from __future__ import annotations
 

@@ -4,23 +4,20 @@ of it signs in by key and runs a Slurm job."""
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
 import subprocess
-import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from inner_machine import machine_folder, run_inside
 from trainwright.platforms.directory.join import CA, DirectoryAccess, join_script
 from trainwright.spec.source import parse
 from trainwright.stacks.library import FOLDER as TEMPLATES
 from trainwright.stacks.library import template
 
-PROGRAMS = ("slapd", "slapadd", "sssd", "sshd", "slurmctld", "unshare", "tini")
+PROGRAMS = ("slapd", "slapadd", "sssd", "sshd", "slurmctld")
 PROGRAM = TEMPLATES.parent / "programs" / "directory_server.py"
 MACHINE = Path(__file__).with_name("machine.py")
 CLUSTER = """name: directory-test
@@ -49,21 +46,12 @@ def test_the_stack_carries_the_program_as_it_is() -> None:
 
 @pytest.fixture
 def work() -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix="twd"))
-    folder.chmod(0o755)
-    for name in ("etc", "log", "bin", "home"):
-        (folder / name).mkdir()
-    yield folder
-    shutil.rmtree(folder)
+    with machine_folder(*PROGRAMS) as folder:
+        yield folder
 
 
 @pytest.mark.slow
 def test_a_user_of_the_directory_signs_in_and_runs_a_job(work: Path) -> None:
-    path = f"{os.environ['PATH']}:/usr/sbin:/sbin"
-    if missing := [name for name in PROGRAMS if shutil.which(name, path=path) is None]:
-        pytest.skip(f"not installed: {', '.join(missing)}")
-    if os.geteuid() != 0:
-        pytest.skip("needs root, for mounts and users of its own")
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "ada", "-f", work / "key"], check=True)
     key = " ".join((work / "key.pub").read_text().split()[:2])
     name = "directory.demo.internal"
@@ -83,24 +71,7 @@ def test_a_user_of_the_directory_signs_in_and_runs_a_job(work: Path) -> None:
     }
     (work / "plan.json").write_text(json.dumps(plan))
     (work / "cluster.yaml").write_text(CLUSTER)
-    inside = [
-        "unshare",
-        "--mount",
-        "--net",
-        "--pid",
-        "--fork",
-        "--kill-child",
-        "--mount-proc",
-        "tini",
-        "--",
-        sys.executable,
-        str(MACHINE),
-        str(work),
-    ]
-    environment = {**os.environ, "PATH": path, "TRAINWRIGHT_HOME": str(work / "home")}
-    done = subprocess.run(inside, capture_output=True, text=True, timeout=300, env=environment)
-    assert done.returncode == 0, done.stderr[-4000:]
-    saw = json.loads(done.stdout.splitlines()[-1])
+    saw = run_inside(work, MACHINE)
     assert saw["plain"] != 0, "only TLS is answered"
     assert "dn: " not in saw["anonymous"], "nothing is shown to those who do not sign in"
     assert saw["passwd"] == "ada:*:10001:10001:ada:/home/ada:/bin/bash"

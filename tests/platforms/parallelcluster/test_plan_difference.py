@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -132,6 +133,18 @@ def test_writing_again_removes_old_files_and_refuses_other_folders(tmp_path: Pat
     (stranger / "thesis.tex").write_text("years of work")
     with pytest.raises(UserError, match="holds no plan"):
         earlier_files(stranger)
+
+
+def test_a_plan_for_another_platform_leaves_no_file_of_the_first(tmp_path: Path) -> None:
+    """Archives too, and folders that are empty then; what somebody else put there stays."""
+    folder = tmp_path / "plan"
+    write(make_plan(load(ROOT / "examples/p5-reservation.yaml")), folder, {}, None)
+    assert (folder / "runtime/trainwright.zip").is_file()
+    (folder / "scripts/mine.sh").write_text("mine")
+    write(make_plan(load(ROOT / "examples/eks-g5.yaml")), folder, {}, earlier_files(folder))
+    listed = {"plan.json", "scripts/mine.sh", *json.loads((folder / "plan.json").read_text())["files"]}
+    assert {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()} == listed
+    assert not (folder / "runtime").exists()
 
 
 @pytest.mark.parametrize("record", ["not json", "{}", '{"files": {"../../etc/passwd": "0"}}'])
