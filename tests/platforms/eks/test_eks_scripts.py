@@ -143,3 +143,12 @@ def test_removal_keeps_data_unless_it_is_named(plan: Path) -> None:
     }  # fmt: skip
     assert run(plan, "undeploy.sh", "lustre-fsx").returncode == 0
     assert not list((plan.parent / "account/stacks").iterdir())
+
+
+@pytest.mark.parametrize("example", ["eks-g5", "batch-p4d", "hyperpod-eks-p5"])
+def test_every_stack_carries_the_tags_of_the_spec(example: str) -> None:
+    """Also those with a blank, as one word of the shell."""
+    made = make_plan(load(ROOT / "examples" / f"{example}.yaml", ["tags={team: vision, cost center: a b}"]))
+    deploys = [line for line in made.files["deploy.sh"].splitlines() if "--tags" in line]
+    assert deploys
+    assert all("team=vision 'cost center=a b'" in line for line in deploys)

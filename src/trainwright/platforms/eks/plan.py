@@ -17,7 +17,7 @@ from trainwright.platforms.eks.karpenter import karpenter_queues, karpenter_stac
 from trainwright.platforms.eks.neuron import neuron_objects
 from trainwright.platforms.eks.objects import queue_objects, storage_objects
 from trainwright.platforms.monitoring.kubernetes import manifests as monitoring_manifests
-from trainwright.platforms.plan.deploy import HOLD_DATA, SCRIPTS
+from trainwright.platforms.plan.deploy import HOLD_DATA, SCRIPTS, stack_tags
 from trainwright.platforms.setting import Setting
 from trainwright.platforms.wiring import StackPlan, Wiring, wire
 from trainwright.shell_templates import shell_environment
@@ -66,7 +66,7 @@ def _scripts(setting: Setting, spec: Spec, stacks: tuple[StackPlan, ...], upload
     common = {"cluster": spec.name, "region": spec.region}
     deploy = engine.get_template("deploy.sh.j2").render(
         **common, stacks=keys, reasons={stack.key: stack.why for stack in stacks}, charts=charts(setting),
-        manifests=manifests(setting), namespace=spec.kubernetes.namespace, uploads=uploads,
+        manifests=manifests(setting), namespace=spec.kubernetes.namespace, uploads=uploads, tags=stack_tags(spec),
     )  # fmt: skip
     kept = [stack.key for stack in stacks if stack.template in HOLD_DATA]
     undeploy = engine.get_template("undeploy.sh.j2").render(
