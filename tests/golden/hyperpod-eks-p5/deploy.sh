@@ -24,6 +24,8 @@ cp cluster.yaml .deployed/
 cp stacks/*.parameters.json .deployed/stacks/
 cp kubernetes/*.yaml .deployed/kubernetes/
 
+cp -r eksctl .deployed/
+
 # planned FILE SHA256: the file is the one that was planned.
 planned() {
   echo "$2  $1" | sha256sum --check --quiet || { echo "error: $1 is not the file that was planned" >&2; exit 1; }
@@ -42,7 +44,7 @@ stack() {
   "${aws[@]}" cloudformation describe-stacks --stack-name "$name" \
     --query 'Stacks[0].Outputs[].[OutputKey,OutputValue]' |
     while read -r output value; do
-      sed -i "s|stack-output:$key\.$output\b|$value|g" .deployed/cluster.yaml .deployed/kubernetes/*.yaml .deployed/stacks/*.parameters.json .deployed/hyperpod.yaml .deployed/lifecycle/*
+      sed -i "s|stack-output:$key\.$output\b|$value|g" .deployed/cluster.yaml .deployed/kubernetes/*.yaml .deployed/stacks/*.parameters.json .deployed/eksctl/*.yaml .deployed/hyperpod.yaml .deployed/lifecycle/*
     done
 }
 
@@ -51,10 +53,18 @@ stack bucket # boot scripts are fetched from it; there is room for data
 stack lustre-fsx # the file system at /fsx; it outlives the cluster
 stack role # what the nodes may do in the account, the controller apart
 
-if grep -nE '^[^#]*stack-output:' .deployed/cluster.yaml .deployed/kubernetes/*.yaml; then
+if grep -rnE '^[^#]*stack-output:' .deployed/cluster.yaml .deployed/kubernetes .deployed/eksctl; then
   echo "error: the lines above refer to stacks that have no such output" >&2
   exit 1
 fi
+
+# identity NAMESPACE ACCOUNT FILE: the role of a service account, where it has none yet.
+identity() {
+  local there
+  there=$("${aws[@]}" eks list-pod-identity-associations --cluster-name "$cluster" --namespace "$1" \
+    --service-account "$2" --query 'associations[].associationId')
+  [ -n "$there" ] || eksctl create podidentityassociation -f "$3"
+}
 
 # An answer that cannot be had ends the script: it is not "no such cluster".
 clusters=$("${aws[@]}" eks list-clusters --query "clusters[?@=='$cluster']")
@@ -66,6 +76,8 @@ else
   [ "$owner" = "$cluster" ] || { echo "error: $cluster exists and was not made by this plan" >&2; exit 1; }
   eksctl utils write-kubeconfig --region "$region" --cluster "$cluster" --kubeconfig "$KUBECONFIG"
   eksctl create nodegroup -f .deployed/cluster.yaml --install-nvidia-plugin=false --install-neuron-plugin=false
+  eksctl create addon -f .deployed/cluster.yaml
+  identity kubeflow trainwright .deployed/eksctl/identity-trainwright.yaml
 fi
 kubectl wait --for=condition=Ready node -l eks.amazonaws.com/nodegroup=system --timeout=10m
 

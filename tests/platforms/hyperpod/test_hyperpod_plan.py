@@ -111,7 +111,7 @@ def test_on_eks_the_nodes_are_hyperpods_and_jobs_ask_for_healthy_ones() -> None:
     eks = yaml.safe_load(plan.files["cluster.yaml"])
     assert [group["name"] for group in eks["managedNodeGroups"]] == ["system"]
     assert groups(plan)["train"]["KubernetesConfig"]["Labels"] == {"trainwright/queue": "train"}
-    queues = list(yaml.safe_load_all(plan.files["kubernetes/queues.yaml"]))
+    _, *queues = yaml.safe_load_all(plan.files["kubernetes/queues.yaml"])  # the topology comes first
     assert queues[0]["spec"]["nodeLabels"] == groups(plan)["train"]["KubernetesConfig"]["Labels"]
     job = yaml.safe_load(plan.files["jobs/pretrain.yaml"])
     assert job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == queues[2]["metadata"]["name"]

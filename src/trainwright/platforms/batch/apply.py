@@ -82,10 +82,15 @@ class BatchRemoval(Removal):
         return {key: stack for key, stack in keyed.items() if kind_of(key) == KIND}
 
     def own_steps(self, existing: Mapping[str, Stack]) -> list[Step]:
-        return [self._queue_down(key, stack) for key, stack in existing.items() if kind_of(key) == KIND]
+        stacks = {key: stack for key, stack in existing.items() if kind_of(key) == KIND}
+        if not stacks:
+            return []
+        # First: a `down` that was ended finds the stacks, and so comes back to the definitions.
+        first = DefinitionsDown("definitions", "job definitions", api=self.queues, cluster=self.name)
+        return [first, *(self._queue_down(key, stack, (first.key,)) for key, stack in stacks.items())]
 
-    def _queue_down(self, key: str, stack: Stack) -> StackDown:
-        step = StackDown(key, f"stack {stack.name}", api=self.stacks, name=stack.name)
+    def _queue_down(self, key: str, stack: Stack, needs: tuple[str, ...]) -> StackDown:
+        step = StackDown(key, f"stack {stack.name}", needs, api=self.stacks, name=stack.name)
         step.before = lambda stack: self._drained(stack, step)
         return step
 
@@ -115,6 +120,20 @@ class BatchRemoval(Removal):
         if jobs:
             step.now("removing", f"{len(jobs)} jobs of {name} end")
         return not jobs
+
+
+@dataclass
+class DefinitionsDown(Step):
+    """Deregister what `submit` registered: a definition belongs to no stack. Jobs that still run keep theirs."""
+
+    api: BatchQueues = field(kw_only=True)
+    cluster: str = field(kw_only=True)
+
+    def advance(self) -> bool:
+        for definition in self.api.definitions(self.cluster):
+            self.api.deregister(definition)
+        self.now("gone")
+        return True
 
 
 class BatchStatus(StatusReader):
