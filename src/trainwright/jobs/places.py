@@ -72,7 +72,8 @@ def values(job: ResolvedJob, folder: Path | None = None, code: Path | None = Non
     assert training is not None
     plan = training.plan
     return {
-        "model": training.model, "data": training.data, "steps": training.steps, "sequence": training.sequence,
+        "model": training.model, "objective": training.objective, "data": training.data,
+        "steps": training.steps, "sequence": training.sequence,
         "precision": training.precision, "recompute": training.recompute, "samples": training.batch,
         "micro_batch": training.micro_batch or 1, "workers": job.job.workers,
         **{field.name: getattr(plan, field.name) for field in dataclasses.fields(plan)},
