@@ -189,3 +189,23 @@ def test_sto007_is_a_note_for_scratch(run, deployment: str, level: str) -> None:
 def test_env002_knows_settings_that_nccl_does_not_read(run, setting: str) -> None:  # type: ignore[no-untyped-def]
     text = f"#!/bin/bash\nexport NCCL_{setting}\ntorchrun --nproc_per_node=8 train.py\n"
     assert shown(run("a.sh", text, "ENV002")) == ["warning ENV002 2"]
+
+
+LUSTRE = """resource "aws_fsx_lustre_file_system" "data" {
+  storage_capacity = var.capacity
+  deployment_type = "SCRATCH_2"
+  subnet_ids = [var.subnet]
+}
+"""
+
+
+def test_terraform_variables_have_the_values_of_their_directory(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    assert shown(run("main.tf", LUSTRE, "STO001")) == []  # nothing says how large it is
+    (tmp_path / "variables.tf").write_text('variable "capacity" {\n  default = 1500\n}\n')
+    [finding] = run("main.tf", LUSTRE, "STO001")
+    assert finding.span.line == 2
+    assert "1,500" in finding.message or "1500" in finding.message
+    (tmp_path / "terraform.tfvars").write_text('capacity = 1200\nsubnet = "subnet-0a1b2c3d4e5f67890"\n')
+    assert shown(run("main.tf", LUSTRE, "STO001")) == []
+    (tmp_path / "more.auto.tfvars").write_text("capacity = 1300\n")
+    assert shown(run("main.tf", LUSTRE, "STO001")) == ["error STO001 2"]
