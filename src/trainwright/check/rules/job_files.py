@@ -78,8 +78,8 @@ def launcher_and_configuration_agree(file: File) -> Iterator[Problem]:
     against the nodes and GPUs of the job; DeepSpeed's `train_batch_size` against micro-batch × accumulation × ranks,
     and the values that the Hugging Face Trainer compares with its own arguments.
 
-    Why: the trainer stops at its start on every rank, after the nodes were allocated; accelerate starts a separate run
-    on each node.
+    Why: the trainer stops at its start on every rank, after the nodes were allocated (55 USD per hour for each
+    p5.48xlarge); accelerate starts a separate run on each node.
 
     Fix: change the one that is wrong; DeepSpeed takes "auto" for what the Trainer fills in.
 

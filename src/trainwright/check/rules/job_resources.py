@@ -20,7 +20,8 @@ def gpus_match_the_machine(file: File) -> Iterator[Problem]:
     processes of a node, so it runs as one task per node.
 
     Why: too many processes share a GPU and run out of memory or hang in NCCL; too few EFA cards leave most of the
-    network bandwidth unused; several torchruns on one node compete for the same ports and GPUs.
+    network unused (one of the 32 of a p5.48xlarge has 100 of 3,200 Gbps); several torchruns on one node compete for the
+    same ports and GPUs.
 
     Fix: use the counts of the instance type (`trainwright catalog show p5.48xlarge`), the same everywhere.
 
