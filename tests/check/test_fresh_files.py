@@ -209,3 +209,16 @@ def test_terraform_variables_have_the_values_of_their_directory(run, tmp_path: P
     assert shown(run("main.tf", LUSTRE, "STO001")) == []
     (tmp_path / "more.auto.tfvars").write_text("capacity = 1300\n")
     assert shown(run("main.tf", LUSTRE, "STO001")) == ["error STO001 2"]
+
+
+def test_job016_reads_the_script_that_srun_starts(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    batch = "#!/bin/bash\n#SBATCH --nodes=4\n#SBATCH --ntasks-per-node=1\n#SBATCH --gpus-per-node=4\n"
+    batch += "srun --label bash run.sh\n"
+    inner = "#!/bin/bash\ntorchrun --nnodes={} --nproc_per_node={} --rdzv_backend=c10d "
+    inner += "--rdzv_endpoint=$HEAD:29500 train.py\n"
+    (tmp_path / "run.sh").write_text(inner.format(2, 8))
+    assert shown(run("job.sbatch", batch, "JOB016")) == ["error JOB016 5", "error JOB016 5"]
+    (tmp_path / "run.sh").write_text(inner.format("$SLURM_NNODES", 4))
+    assert shown(run("job.sbatch", batch, "JOB016")) == []
+    (tmp_path / "run.sh").write_text(inner.format(2, 4))
+    assert shown(run("job.sbatch", batch.replace("srun", "srun -N 2"), "JOB016")) == []

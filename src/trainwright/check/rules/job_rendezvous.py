@@ -13,7 +13,7 @@ from trainwright.spec.source import Span
 
 _RANK_VARIABLES = {"SLURM_NODEID", "SLURM_PROCID", "SLURM_LOCALID"}
 _LOCAL_HOSTS = ("localhost", "127.0.0.1", "0.0.0.0")
-_CHOOSING = {"N", "nodes", "n", "ntasks", "w", "nodelist", "r", "relative", "x", "exclude"}  # srun on some nodes only
+CHOOSING = {"N", "nodes", "n", "ntasks", "w", "nodelist", "r", "relative", "x", "exclude"}  # srun on some nodes only
 _GPUS_OF_LARGE_NODES = 8  # a request for as many takes whole nodes on every type but p2.16xlarge
 _GPUS_OF_SMALL_NODES = 4
 _PORT = re.compile(r":(\d+|\$RANDOM)$")
@@ -201,7 +201,7 @@ def _given(job: Job, launch: Command) -> Value[int] | None:
     if job.pod is not None:
         return job.extra.get("replicas")
     runner = launch.runner
-    if runner is None or runner.program != "srun" or runner.options.keys() & _CHOOSING:
+    if runner is None or runner.program != "srun" or runner.options.keys() & CHOOSING:
         return None
     return whole(job.directives.get("nodes"))
 
