@@ -222,3 +222,11 @@ def test_job016_reads_the_script_that_srun_starts(run, tmp_path: Path) -> None: 
     assert shown(run("job.sbatch", batch, "JOB016")) == []
     (tmp_path / "run.sh").write_text(inner.format(2, 4))
     assert shown(run("job.sbatch", batch.replace("srun", "srun -N 2"), "JOB016")) == []
+
+
+@pytest.mark.parametrize(("deployment", "expected"), [("PERSISTENT_2", ["error STO002 4"]), ("PERSISTENT_1", [])])
+def test_sto002_knows_how_persistent_2_is_linked(run, deployment: str, expected: list[str]) -> None:  # type: ignore[no-untyped-def]
+    text = 'resource "aws_fsx_lustre_file_system" "data" {\n  storage_capacity = 2400\n'
+    text += f'  deployment_type = "{deployment}"\n  import_path = "s3://${{var.bucket}}"\n'
+    text += f"  per_unit_storage_throughput = {250 if deployment == 'PERSISTENT_2' else 200}\n}}\n"
+    assert shown(run("main.tf", text, "STO002")) == expected

@@ -72,9 +72,10 @@ def lustre_options_go_together(file: File) -> Iterator[Problem]:
     """Options of a Lustre file system must be compatible.
 
     Scratch takes no throughput, KMS key or backups; persistent needs a throughput; hard disks are PERSISTENT_1 only and
-    alone have a drive cache; a bucket is linked by data repository associations (at most 8) or by ImportPath, not both;
-    ExportPath, chunk size and auto-import need ImportPath; a file system linked by ImportPath has no backups. In
-    ParallelCluster an existing file system takes no settings, and a new one goes with queues of one subnet.
+    alone have a drive cache; a bucket is linked by data repository associations (at most 8) or by ImportPath, not both,
+    and with PERSISTENT_2 by associations only; ExportPath, chunk size and auto-import need ImportPath; a file system
+    linked by ImportPath has no backups. In ParallelCluster an existing file system takes no settings, and a new one
+    goes with queues of one subnet.
 
     Why: FSx refuses the file system, and the cluster or stack that contains it is rolled back.
 
@@ -133,6 +134,12 @@ def _by_deployment(storage: Storage, deployment: str) -> Iterator[Problem]:
                 storage.deployment,
                 f"{deployment} needs a throughput per TiB",
                 f"add PerUnitStorageThroughput: one of {rates}",
+            )
+        if deployment == "PERSISTENT_2" and storage.import_path is not None and not storage.links:
+            yield problem(
+                storage.import_path,
+                "PERSISTENT_2 takes no ImportPath: FSx refuses it",
+                "link the bucket by a data repository association",
             )
         return
     if find_lustre_rule(deployment) is None:
