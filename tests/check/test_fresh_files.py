@@ -230,3 +230,12 @@ def test_sto002_knows_how_persistent_2_is_linked(run, deployment: str, expected:
     text += f'  deployment_type = "{deployment}"\n  import_path = "s3://${{var.bucket}}"\n'
     text += f"  per_unit_storage_throughput = {250 if deployment == 'PERSISTENT_2' else 200}\n}}\n"
     assert shown(run("main.tf", text, "STO002")) == expected
+
+
+def test_job001_knows_that_deepspeed_counts_per_node(run) -> None:  # type: ignore[no-untyped-def]
+    text = (
+        "#!/bin/bash\ndeepspeed --num_gpus={} --num_nodes=8 --master_addr=$MASTER_ADDR train.py --deepspeed ds.json\n"
+    )
+    [finding] = run("a.sh", text.format(64), "JOB001")
+    assert finding.fix == "write --num_gpus=8"
+    assert shown(run("b.sh", text.format(8), "JOB001")) == []

@@ -39,6 +39,8 @@ def framework_takes_the_options(file: File) -> Iterator[Problem]:
 
     When to ignore: a fork or a newer version of the framework has the option.
     """
+    if not file.specs:
+        return  # a foreign file is checked without pydantic, which the imports below need
     from trainwright.catalog.framework_flags import check_options, framework_of
     from trainwright.check.recipe_options import recipe_problems
     from trainwright.jobs.select import recipe_path
