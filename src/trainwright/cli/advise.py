@@ -64,7 +64,7 @@ def command(
             where="--spec", fix="leave --spec out, and write the job with a recipe such as mixtral-8x7b",
         )  # fmt: skip
     for name in left_out(request.instances):
-        click.echo(f"{name} is left out: too little is published about Neuron kernels", err=True)
+        click.echo(f"{name} is left out: our trainer needs GPUs", err=True)
     advice = advise(request, calibrated())
     differences = what_ifs(advice.chosen, request) if sensitivity else []
     if picture:

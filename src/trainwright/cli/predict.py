@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 @click.option("--sequence", type=click.IntRange(min=1), help="Tokens per sequence (default: the model's context).")
 @click.option("--seq", type=click.IntRange(min=1), hidden=True)  # the name in earlier versions
 @click.option("--batch", help="Tokens per step, such as 4M (default: one sequence per data rank).")
+@click.option("--objective", default="", help="Such as mlm or dino (default: the usual one of that kind of model).")
 @click.option("--micro-batch", type=click.IntRange(min=1), help="Sequences (default: the fastest size that fits).")
 @click.option("--precision", type=click.Choice(["bf16", "fp8", "fp4", "fp32"]), default="bf16", show_default=True)
 @click.option("--trainer", default="trainwright", show_default=True, help="Profile, such as torchtitan or megatron.")
@@ -117,7 +118,7 @@ def _request(flags: dict[str, Any]) -> PredictRequest:
     from trainwright.catalog.regions import region
     from trainwright.predict.request import PredictRequest
 
-    same = ("model", "instance", "nodes", "micro_batch", "precision", "trainer", "recompute")
+    same = ("model", "instance", "nodes", "micro_batch", "objective", "precision", "trainer", "recompute")
     return PredictRequest(
         **{name: flags[name] for name in same}, sequence=flags["sequence"] or flags["seq"],
         batch_tokens=_count("--batch", flags["batch"]), tokens=_count("--tokens", flags["tokens"]),

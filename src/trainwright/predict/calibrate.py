@@ -27,6 +27,7 @@ SUSTAINED = {
     "sm_80": "matmul_sustained_ampere",
     "sm_90": "matmul_sustained_hopper",
     "sm_100": "matmul_sustained_blackwell",
+    "neuroncore": "matmul_sustained_neuron",
 }
 # Constants a run may move beside the matmul rate, and how uncertain published rows leave each (one sigma, log space).
 SHARED = {"overlap_contention": 0.5, "step_fixed": 0.5, "tp_overlap_hidden": 0.3, "alltoall_exposed": 0.3}
