@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainwright.predict.constants import Constants, constants
+from trainwright.predict.head import head_time
 from trainwright.predict.memory import memory
-from trainwright.predict.operators import head_time, layer_time
+from trainwright.predict.operators import layer_time
 from trainwright.predict.published.rows import measured, setup_of
 from trainwright.predict.setup import Setup
 from trainwright.predict.step import step_time

@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 @click.option("--micro-batch", type=click.IntRange(min=1), help="Sequences (default: the fastest size that fits).")
 @click.option("--precision", type=click.Choice(["bf16", "fp8", "fp4", "fp32"]), default="bf16", show_default=True)
 @click.option("--trainer", default="trainwright", show_default=True, help="Profile, such as torchtitan or megatron.")
+@click.option("--lora-rank", type=click.IntRange(min=1), help="Train LoRA adapters of this rank only.")
+@click.option("--base-bits", type=click.Choice(["16", "8", "4"]), default="16", help="Frozen weights; 4: QLoRA.")
+@click.option("--optimizer", type=click.Choice(["adamw", "adamw8bit", "muon"]), default="adamw", show_default=True)
 @click.option("--recompute", type=click.Choice(["none", "selective", "full"]), help="Default: the least that fits.")
 @click.option("--tokens", help="Tokens of the whole training, such as 15T: adds days and dollars.")
 @click.option("--region", default="us-east-1", show_default=True)
@@ -72,6 +75,8 @@ def command(
     constants = calibrated()
     _refuse_flags_beside_a_spec(ctx, words, flags["overrides"])
     predictions = _predictions(words, flags, constants)
+    if predictions[0].cluster:
+        constants = calibrated(predictions[0].cluster)
     if as_json:
         records = [p.to_dict() for p in predictions]
         click.echo(json.dumps(records if flags["compare"] else records[0], indent=2))
@@ -90,6 +95,7 @@ def _predictions(words: tuple[str, ...], flags: dict[str, Any], constants: Const
         from trainwright.cli.findings import show_findings
         from trainwright.jobs.resolve import resolve_job
         from trainwright.jobs.select import job_index
+        from trainwright.predict.calibrate import calibrated
         from trainwright.predict.job import predict_job
         from trainwright.spec.load import load
 
@@ -100,7 +106,7 @@ def _predictions(words: tuple[str, ...], flags: dict[str, Any], constants: Const
         assert node is not None
         loaded = loaded.with_jobs(node)
         show_findings(require_clean(loaded).findings)
-        return [predict_job(resolve_job(loaded).require(), constants)]
+        return [predict_job(resolve_job(loaded).require(), calibrated(loaded.spec.name))]
     if not flags["model"] or not flags["instance"]:
         raise UserError(
             "nothing to predict",
@@ -118,10 +124,13 @@ def _request(flags: dict[str, Any]) -> PredictRequest:
     from trainwright.catalog.regions import region
     from trainwright.predict.request import PredictRequest
 
-    same = ("model", "instance", "nodes", "micro_batch", "objective", "precision", "trainer", "recompute")
+    if flags["base_bits"] != "16" and not flags["lora_rank"]:
+        raise UserError("--base-bits goes with --lora-rank", fix="weights that are trained are not kept as codes")
+    same = ("model", "instance", "nodes", "micro_batch", "objective", "precision", "trainer", "recompute", "optimizer")
     return PredictRequest(
         **{name: flags[name] for name in same}, sequence=flags["sequence"] or flags["seq"],
         batch_tokens=_count("--batch", flags["batch"]), tokens=_count("--tokens", flags["tokens"]),
+        adapter_rank=flags["lora_rank"] or 0, base_bits=int(flags["base_bits"]),
         price_kind=flags["capacity"], region=region(flags["region"]).name,
     )  # fmt: skip
 
@@ -193,9 +202,10 @@ def _calibrate(folders: list[Path], as_json: bool) -> None:
         click.echo(json.dumps([asdict(change) for change in changes], indent=2))
         return
     for change in changes:
+        where = f"cluster {change.cluster}: " if change.cluster else ""
         click.echo(
-            f"{change.name}: {change.before:.4g} -> {change.after:.4g}; mean error on {change.measurements} measured "
-            f"{change.error_before:.1%} -> {change.error_after:.1%}"
+            f"{where}{change.name}: {change.before:.4g} -> {change.after:.4g}; mean error on "
+            f"{change.measurements} measured {change.error_before:.1%} -> {change.error_after:.1%}"
         )
         if change.sigmas > FAR:
             click.echo(

@@ -39,7 +39,8 @@ def predict_job(job: ResolvedJob, c: Constants | None = None) -> Prediction:
         )
     if job.placement.queue.instance is None:
         return predict_local(training.shape, training.plan, _local_batch(training), overrides().get(LOCAL, 1.0))
-    return predict(_request(job, training, training.shape, job.placement.queue.instance), c)
+    made = predict(_request(job, training, training.shape, job.placement.queue.instance), c)
+    return replace(made, cluster=job.spec.name)
 
 
 def is_known(job: ResolvedJob) -> bool:
@@ -58,7 +59,8 @@ def _local_batch(training: Training) -> Batch:
 
 def _request(job: ResolvedJob, training: Training, shape: ModelShape, instance: str) -> PredictRequest:
     trainer, plan, zero = _trainer(job, training.plan)
-    objective = objective_of(shape, training.objective or "", **_numbers(training.options))
+    own = training.objective or "" if job.trainer == "trainwright" else ""  # another trainer's words are not ours
+    objective = objective_of(shape, own, **_numbers(training.options))
     per_step = training.batch * tokens_per_sample(shape, training.sequence, objective)
     return PredictRequest(
         shape,
@@ -67,6 +69,9 @@ def _request(job: ResolvedJob, training: Training, shape: ModelShape, instance: 
         plan,
         trainer=trainer,
         zero=zero,
+        adapter_rank=training.adapters.rank,
+        base_bits=training.adapters.base_bits,
+        optimizer=training.optimizer.kind,
         gpus_per_node=job.placement.processes,
         sequence=training.sequence,
         sequences=training.batch,

@@ -42,7 +42,8 @@ def lay_out(request: PredictRequest, c: Constants) -> Setup:
     sequences = request.sequences or shared_sequences(request.batch_tokens, sample, plan.data)
     start = Setup(
         shape, machines, plan, Batch(sequence, 1, 1), trainer, request.precision,
-        zero_stage(plan, trainer) if zero is None else zero, objective=objective,
+        zero_stage(plan, trainer) if zero is None else zero, frozen=request.adapter_rank > 0, objective=objective,
+        adapter_rank=request.adapter_rank, base_bits=request.base_bits, optimizer=request.optimizer,
     )  # fmt: skip
     return choose_batch(start, sequences, request, c)
 

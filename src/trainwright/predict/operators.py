@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from trainwright.predict.constants import Constants
 from trainwright.predict.hardware import Device
-from trainwright.predict.objective import Pass, head_linears, passes
+from trainwright.predict.objective import Pass, passes
 from trainwright.predict.profiles import Profile
 from trainwright.predict.setup import Setup
 from trainwright.train.flops import score_width
@@ -319,32 +319,6 @@ def cast_bytes(work: LayerWork, c: Constants) -> float:
     each = c.fp8_cast_bytes if work.profile.fusion == "engine" else c.fp8_cast_bytes_compiled
     outputs = work.q + 2 * work.kv + work.gates * work.ffn + 2 * hidden
     return each * work.tokens * (2 * hidden + work.q + work.ffn + 0.5 * outputs)
-
-
-@lru_cache(maxsize=50_000)
-def head_time(
-    linears: tuple[tuple[int, int], ...], tokens: float, split: int, device: Device, profile: Profile, c: Constants
-) -> Pair:
-    """The output products and the loss. The head stays in 16 bits in every trainer we know."""
-    rate = trainer_matmul_rate(device, profile, "bf16", False, c)
-    *before, (columns, depth) = linears
-    vocab = columns / split
-    times = [linear_time(tokens, out, deep, rate, device.sms, c) for out, deep in (*before, (vocab, depth))]
-    forward, backward = sum(time[0] for time in times), sum(time[1] for time in times)
-    loss = c.traffic[profile.loss_fusion].loss
-    stream = device.bandwidth * c.memory_efficiency
-    return forward + tokens * vocab * loss[0] / stream, backward + tokens * vocab * loss[1] / stream
-
-
-def head_of(s: Setup, c: Constants) -> float:
-    """Seconds of one microbatch in the output head, forward and backward."""
-    linears, split = head_linears(s.shape, s.objective), s.plan.tp if s.profile.head_split else 1
-    rows = s.head_rows
-    if s.frozen_rows:
-        teacher = head_time(linears, s.frozen_rows, split, s.cluster.device, s.profile, c)[0]
-    else:
-        teacher = 0.0
-    return sum(head_time(linears, rows, split, s.cluster.device, s.profile, c)) * (1 + s.shape.mtp_layers) + teacher
 
 
 def optimizer_time(parameters: float, device: Device, profile: Profile, c: Constants) -> float:

@@ -68,6 +68,7 @@ class Prediction:
     train_usd: float | None
     storage_usd_month: float | None = None
     outside_evidence: list[str] = field(default_factory=list)
+    cluster: str = ""  # the spec's name, which a calibration by this run holds for
     setup: Setup | None = None  # None: measured on this machine, not computed
 
     @property
