@@ -3,16 +3,25 @@ with the programs of ours that start it run for real."""
 
 from __future__ import annotations
 
+import ast
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from resolving import resolved
+from trainwright.catalog.families import family_of
+from trainwright.images.locks import pins, torches
 from trainwright.jobs.frameworks import FrameworkLaunch, framework_launch
+from trainwright.recipes.framework import FOLDER as SCRIPTS
+from trainwright.recipes.framework import HELPER, script_text
+from trainwright.recipes.load import foreign_names, recipe
+from trainwright.recipes.model import Foreign
 
 FOLDER = Path("/fsx/runs/r-1")
+PACKAGES = {"PIL": "pillow", "yaml": "pyyaml", "huggingface_hub": "huggingface-hub"}  # module -> package
 
 
 def launched(recipe: str, nodes: int, instance: str = "p5.48xlarge", **job: Any) -> FrameworkLaunch:
@@ -26,3 +35,29 @@ def launched(recipe: str, nodes: int, instance: str = "p5.48xlarge", **job: Any)
 def test_nemo_2_runs_without_the_virtual_stages_of_its_recipes(recipe: str, nodes: int, size: int | None) -> None:
     file = json.loads(launched(recipe, nodes, "p6-b200.48xlarge").files["nemo2.json"])
     assert file["set"]["trainer"]["strategy"]["virtual_pipeline_model_parallel_size"] == size
+
+
+def modules_of(script: str) -> set[str]:
+    """What a program of ours imports of others, anywhere in it."""
+    tree = ast.parse(script_text(script))
+    names = {one.name for node in ast.walk(tree) if isinstance(node, ast.Import) for one in node.names}
+    names |= {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    first = {name.partition(".")[0] for name in names}
+    ours = {path.stem for path in SCRIPTS.glob("*.py")} | {HELPER.removesuffix(".py")}
+    return first - ours - sys.stdlib_module_names
+
+
+def test_images_hold_what_our_programs_import() -> None:
+    for name in foreign_names():
+        trainer = recipe(name).trainer
+        assert isinstance(trainer, Foreign)
+        assert trainer.known is not None
+        image = trainer.known.image or trainer.framework or ""
+        scripts = [one for one in (*trainer.known.scripts, *trainer.scripts) if one != HELPER]
+        if not scripts or family_of(image).nccl != "wheel":
+            continue  # the bases of others bring their own packages
+        wanted = {PACKAGES.get(module, module) for script in scripts for module in modules_of(script)}
+        wanted |= {"torchvision"} if "pillow" in wanted else set()  # transformers reads images by it
+        packages = family_of(image).framework(image)
+        for torch in torches(packages):
+            assert wanted - {package.lower() for package, _ in pins(packages, torch)} == set(), name
