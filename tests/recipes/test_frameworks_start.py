@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from resolving import resolved
+from resolving import resolution, resolved
 from trainwright.catalog.families import family_of
+from trainwright.errors import UserError
 from trainwright.images.locks import pins, torches
 from trainwright.jobs.frameworks import FrameworkLaunch, framework_launch
 from trainwright.recipes.framework import FOLDER as SCRIPTS
@@ -35,6 +36,17 @@ def launched(recipe: str, nodes: int, instance: str = "p5.48xlarge", **job: Any)
 def test_nemo_2_runs_without_the_virtual_stages_of_its_recipes(recipe: str, nodes: int, size: int | None) -> None:
     file = json.loads(launched(recipe, nodes, "p6-b200.48xlarge").files["nemo2.json"])
     assert file["set"]["trainer"]["strategy"]["virtual_pipeline_model_parallel_size"] == size
+
+
+def test_fairseq_keeps_no_checkpoint_per_epoch_and_says_which_16_bits(tmp_path: Path) -> None:
+    words = launched("fairseq-roberta-large", 2, "p4d.24xlarge").command
+    assert "--no-epoch-checkpoints" in words
+    assert "--fp16" in words
+    asked = resolution({"recipe": "fairseq-roberta-large", "precision": "bf16"}, 16, "p4d.24xlarge")
+    assert [one.what for one in asked.problems] == ["fairseq has no word for precision 'bf16'"]
+    (tmp_path / "ours.yaml").write_text("title: ours\nmodel: llama3.1-8b\nsteps: 1000\nprecision: fp16\n")
+    with pytest.raises(UserError, match="our trainer has no fp16"):
+        recipe(str(tmp_path / "ours.yaml"))
 
 
 def modules_of(script: str) -> set[str]:
