@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import json
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -73,3 +74,49 @@ def test_images_hold_what_our_programs_import() -> None:
         packages = family_of(image).framework(image)
         for torch in torches(packages):
             assert wanted - {package.lower() for package, _ in pins(packages, torch)} == set(), name
+
+
+# Reads its file as picotron's train.py does, with the same keys, imports and folder.
+PICOTRON = """
+import json, os, sys
+import wandb
+from flash_attn.flash_attn_interface import flash_attn_func
+from flash_attn.layers.rotary import apply_rotary_emb
+from flash_attn.ops.triton.layer_norm import layer_norm_fn
+from importlib.util import find_spec
+assert sys.argv[1] == "--config" and find_spec("flash_attn").loader is None
+config = json.load(open(sys.argv[2]))
+if config["environment"]["HF_TOKEN"] is None: raise ValueError("HF_TOKEN is not set")
+assert config["environment"]["FLASH_ATTEN"] == "0"
+assert config["training"]["max_tokens"] is None and config["dataset"]["subset_name"] is None
+weights = open(f"./hf_model_safetensors/{config['model']['name']}/model.safetensors").read()
+print(json.dumps([config["dataset"]["num_workers"], config["checkpoint"]["load_path"], weights]))
+"""
+HUB = """
+from pathlib import Path
+def snapshot_download(name, allow_patterns):
+    assert name == "HuggingFaceTB/SmolLM-1.7B" and "*.safetensors" in allow_patterns
+    return str(Path(__file__).parent / "snapshot")
+"""
+
+
+def test_picotron_finds_what_it_reads_at_its_start(tmp_path: Path) -> None:
+    config = json.loads(launched("picotron-smollm-1.7b", 1, workers=3).files["picotron.json"])
+    assert "num_workers" in json.loads(launched("picotron-smollm-1.7b", 1).files["picotron.json"])["dataset"]
+    config["checkpoint"]["save_dir"] = str(tmp_path / "checkpoints")
+    for part in ("tp0", "tp1"):
+        weights = tmp_path / "checkpoints" / "200" / f"weights_{part}.pth"
+        weights.parent.mkdir(parents=True, exist_ok=True)
+        weights.write_text("")
+    (tmp_path / "snapshot").mkdir()
+    (tmp_path / "snapshot" / "model.safetensors").write_text("weights")
+    texts = {"train.py": PICOTRON, "huggingface_hub.py": HUB, "wandb.py": "", "picotron.json": json.dumps(config)}
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    words = [sys.executable, SCRIPTS / "picotron_train.py", tmp_path / "train.py", tmp_path / "picotron.json"]
+    here = {"PYTHONPATH": str(tmp_path), "PATH": "/usr/bin:/bin"}
+    done = subprocess.run(words, cwd=tmp_path, env=here, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == [3, str(tmp_path / "checkpoints" / "200"), "weights"]
+    installed = dict(pins(family_of("picotron").framework("picotron"), "2.9.1"))
+    assert "wandb" in installed
