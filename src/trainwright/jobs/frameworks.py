@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from trainwright.catalog.environment import EnvVar
 from trainwright.jobs.foreign import PLACES, RECIPE_PLACES, Problem, is_stated, states, unknown_places
-from trainwright.jobs.places import SHAPE, filled, places_in, values
+from trainwright.jobs.places import NULL, SHAPE, filled, places_in, values
 from trainwright.recipes.config_text import config_text
 from trainwright.recipes.framework import Framework, Settings, script_text
 from trainwright.recipes.model import Foreign, Recipe
@@ -83,7 +83,8 @@ def framework_launch(job: ResolvedJob, folder: Path, code: Path, python: str = P
     files = {name: script_text(name) for name in (*own, *known.scripts, *trainer.scripts)}
     if known.config:
         keys = {key: filled(value, here) for key, value in settings.file.items()}
-        files[known.config] = config_text(known.config, {key: one for key, one in keys.items() if one is not None})
+        said = {key: one for key, one in keys.items() if one is not None or settings.file[key] == NULL}
+        files[known.config] = config_text(known.config, said)
     entry = [python if word == PYTHON else str(filled(word, here)) for word in trainer.entry or known.entry]
     options = [word for name, value in settings.options.items() for word in option_words(name, filled(value, here))]
     environment = tuple(

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from trainwright.jobs.resolved import OptimizerSettings, ResolvedJob, Training
     from trainwright.train.models.shape import ModelShape
 
+NULL = "{null}"  # in a configuration file: the key with null, where leaving it out means something else
 PLACE = re.compile(r"\{([a-z][a-z0-9_]*)\}")
 # What earlier versions called a place; recipes that say so still work.
 FORMER = {"tensor": "tp", "pipeline": "pp", "context": "cp", "micro": "micro_batch"}
@@ -29,7 +30,7 @@ DERIVED = (
     "ranks", "nodes", "processes", "dp", "local_batch", "accumulation", "tokens_per_step", "train_samples",
     "warmup_samples", "decay_steps", "decay_fraction", "warmup_fraction", "min_lr", "final",
     "weight_decay", "beta1", "beta2", "clip",
-    "checkpoint_folder", "folder", "run", "code", "config", "shared", *SHAPE,
+    "checkpoint_folder", "folder", "run", "code", "config", "shared", "null", *SHAPE,
 )  # fmt: skip
 
 
