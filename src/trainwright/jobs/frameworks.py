@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from trainwright.catalog.environment import EnvVar
-from trainwright.jobs.foreign import PLACES, Problem, is_stated, unknown_places
-from trainwright.jobs.places import SHAPE, filled, places_in, values
+from trainwright.jobs.foreign import PLACES, RECIPE_PLACES, Problem, is_stated, states, unknown_places
+from trainwright.jobs.places import NULL, SHAPE, filled, places_in, values
 from trainwright.recipes.config_text import config_text
 from trainwright.recipes.framework import Framework, Settings, script_text
 from trainwright.recipes.model import Foreign, Recipe
@@ -32,7 +32,7 @@ CARRIES = {
     "checkpoint_folder": "checkpoint", "decay_steps": "decay", "decay_fraction": "decay",
     "train_samples": "steps", "warmup_samples": "warmup", "warmup_fraction": "warmup",
     "tokens_per_step": "samples", "local_batch": "samples", "accumulation": "samples",
-    "dp": "replicate", "context_length": "sequence", **dict.fromkeys(SHAPE, "model"),
+    "dp": "replicate", "min_lr": "final", **dict.fromkeys(SHAPE, "model"),
 }  # fmt: skip
 OF_SHELL = re.compile(r"\$(NODE_RANK|RANK|LOCAL_RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT)\b")
 RAY = "ray_nodes.py"  # makes a Ray cluster of the nodes of a job, whose first node runs the driver
@@ -83,7 +83,8 @@ def framework_launch(job: ResolvedJob, folder: Path, code: Path, python: str = P
     files = {name: script_text(name) for name in (*own, *known.scripts, *trainer.scripts)}
     if known.config:
         keys = {key: filled(value, here) for key, value in settings.file.items()}
-        files[known.config] = config_text(known.config, {key: one for key, one in keys.items() if one is not None})
+        said = {key: one for key, one in keys.items() if one is not None or settings.file[key] == NULL}
+        files[known.config] = config_text(known.config, said)
     entry = [python if word == PYTHON else str(filled(word, here)) for word in trainer.entry or known.entry]
     options = [word for name, value in settings.options.items() for word in option_words(name, filled(value, here))]
     environment = tuple(
@@ -199,12 +200,36 @@ def unsaid(job: Job, recipe: Recipe, training: Training | None) -> Iterator[Prob
         if path == ("recompute",) and training is not None and training.recompute == "none":
             asked = False
         if asked and place not in used:
-            at = path if is_stated(job, path) else ("recipe",)
-            yield (
-                at, f"{known.title} has no option for `{'.'.join(path)}`",
-                "leave it out, or pass the framework's own option in `args`",
-            )  # fmt: skip
+            yield _no_option(known, path, ("recipe", *path) if not is_stated(job, path) else path)
+    for path, place in RECIPE_PLACES.items():
+        if _recipe_states(recipe, path) and place not in used:
+            yield _no_option(known, path, ("recipe", *path))
     yield from _without_word(job, recipe, training, known)
+
+
+def _no_option(known: Framework, path: tuple[str, ...], at: tuple[str, ...]) -> Problem:
+    name = ".".join(path)
+    return at, f"{known.title} has no option for `{name}`", "leave it out, or pass the framework's own option in `args`"
+
+
+def dropped(job: ResolvedJob) -> Iterator[Problem]:
+    """A problem for each value of the job that its other values keep from the framework: the steps of a decay, under a
+    schedule that has none."""
+    assert job.recipe is not None
+    trainer = job.recipe.trainer
+    assert isinstance(trainer, Foreign)
+    known = trainer.known
+    assert known is not None
+    settings = settings_of(known, trainer, values(job, Path("run"), Path("code")))
+    variables = [line.value for line in settings.env.values()]
+    texts = [trainer.entry or known.entry, settings.options, settings.file, variables]
+    used = {place for text in texts for place in places_in(text)} | set(known.when) | set(known.implied) | {"model"}
+    used |= {CARRIES[place] for place in used if place in CARRIES}
+    used |= {"micro_batch"} if "accumulation" in used else set()
+    for path, place in PLACES.items():
+        if path[0] != "parallel" and is_stated(job.job, path) and place not in used and job.job.recipe is not None:
+            what = f"`{'.'.join(path)}` does not reach {known.title} beside the job's other values"
+            yield path, what, "leave it out, or change what it goes with (a decay needs `schedule: wsd`)"
 
 
 def said_by(known: Framework, trainer: Foreign) -> set[str]:
@@ -218,14 +243,7 @@ def said_by(known: Framework, trainer: Foreign) -> set[str]:
 
 def _recipe_states(recipe: Recipe, path: tuple[str, ...]) -> bool:
     """Whether the recipe's file itself has the value. Every recipe has steps and checkpoints, by need or by default."""
-    if path[0] not in recipe.model_fields_set or path[0] in ("steps", "checkpoint"):
-        return False
-    part = getattr(recipe, path[0])
-    if len(path) > 1 and path[1] not in part.model_fields_set:
-        return False
-    if path[0] == "data" and recipe.data.startswith("builtin:"):
-        return False  # whatever the framework takes to try things out
-    return is_stated(recipe, path)  # type: ignore[arg-type]  # recipes name these values as jobs do
+    return path[0] not in ("steps", "checkpoint") and states(recipe, path)
 
 
 def _without_word(job: Job, recipe: Recipe, training: Training | None, known: Framework) -> Iterator[Problem]:

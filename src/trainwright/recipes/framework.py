@@ -3,9 +3,10 @@ each of our values reaches it. A recipe names it (`trainer: {framework: NAME}`) 
 
 The file maps the framework's own options to values. A value is a literal, or a text with places: `"{steps}"`,
 `"{checkpoint}/latest"`, `"{steps}ba"`. A text that is one place keeps the type of its value; an option whose place has
-no value is left out; null removes an option that an earlier part set; `true` is a switch without a value. There is no
-arithmetic in the file: what a framework derives from our values (accumulation, samples of the whole run, the learning
-rate at the end) is a place of its own, computed in `jobs/places.py`.
+no value is left out; null removes an option that an earlier part set, and `"{null}"` writes null into the configuration
+file; `true` is a switch without a value. There is no arithmetic in the file: what a framework derives from our values
+(accumulation, samples of the whole run, the learning rate at the end) is a place of its own, computed in
+`jobs/places.py`.
 
     options   words of the command line. The key is written as it is: `--seq-length` makes two words, `--port=` one,
               a key without dashes makes `key=value` (hydra, OmegaConf)

@@ -6,6 +6,7 @@ size over it."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -14,7 +15,7 @@ from trainwright.errors import UserError, did_you_mean
 from trainwright.recipes.model import Foreign, Recipe
 from trainwright.spec.job import Batch, Checkpoint
 from trainwright.spec.renamed import RECIPE, modernise
-from trainwright.spec.source import parse, read_text
+from trainwright.spec.source import Span, parse, read_text
 from trainwright.spec.validate import validated
 
 FOLDER = Path(__file__).with_name("data")
@@ -165,3 +166,8 @@ def _read(path: Path) -> Recipe:
         raise UserError(f"a recipe file holds one document, not {len(documents)}", where=str(path))
     modernise(documents[0], RECIPE)
     return validated(Recipe, documents[0], str(path))
+
+
+def place_in(path: Path, keys: tuple[str | int, ...]) -> Span:
+    """Where a recipe's file states a value, or the deepest part of it that it has."""
+    return replace(parse(read_text(path), str(path))[0].span_at(keys), file=str(path))

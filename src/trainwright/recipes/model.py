@@ -82,7 +82,9 @@ class Recipe(Part):
     )
     sequence: int = Field(2048, ge=1, description="Context length in tokens.")
     batch: Batch = Field(Batch(sequences=1), description="How much one step sees.")
-    precision: Literal["bf16", "fp8", "fp32"] = Field("bf16", description="Arithmetic of the matrix products.")
+    precision: Literal["bf16", "fp16", "fp8", "fp32"] = Field(
+        "bf16", description="Arithmetic of the matrix products; fp16 is for frameworks without bf16."
+    )
     recompute: Literal["none", "selective", "full"] = Field("none", description="Activation checkpointing.")
     optimizer: Optimization = Field(Optimization(lr=3e-4), description="Optimizer and schedule.")
     steps: Count = Field(description="Optimizer steps.")
@@ -105,6 +107,8 @@ class Recipe(Part):
             raise misplaced(what, "checkpoint", "steps")
         if self.trainer == "trainwright" and self.model is None:
             raise ValueError("a recipe for our trainer names a model")
+        if self.trainer == "trainwright" and self.precision == "fp16":
+            raise misplaced("our trainer has no fp16, which needs its loss scaled", "precision", fix="use bf16")
         for name, value in self.options.items():
             self._check_option(name, value)
         return self
