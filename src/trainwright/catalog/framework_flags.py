@@ -143,15 +143,15 @@ def _checked(framework: str, index: int, word: str, following: str | None) -> Op
         if option is None:
             return _unknown(framework, index, word, name)
         if equals:
-            return _value(option, index, word, value, joined=True)
-        return _value(option, index, word, following, joined=False)
+            return value_problem(option, index, word, value, joined=True)
+        return value_problem(option, index, word, following, joined=False)
     key = _KEY.fullmatch(word) if framework in KEYS else None
     if key is None:
         return None
     option = options_of(framework).get(key[1])
     if option is None:
         return None if word.startswith("+") else _unknown(framework, index, word, key[1])
-    return _value(option, index, word, key[2], joined=True) if option.kind != "flag" else None
+    return value_problem(option, index, word, key[2], joined=True) if option.kind != "flag" else None
 
 
 def _unknown(framework: str, index: int, word: str, name: str) -> OptionProblem | None:
@@ -165,7 +165,8 @@ def _unknown(framework: str, index: int, word: str, name: str) -> OptionProblem 
     return OptionProblem(index, word, f"{framework} has no option {name!r}", fix)
 
 
-def _value(option: Option, index: int, word: str, value: str | None, joined: bool) -> OptionProblem | None:
+def value_problem(option: Option, index: int, word: str, value: str | None, joined: bool) -> OptionProblem | None:
+    """What is wrong with an option's value; `joined`: it is written `name=value`."""
     if option.kind in ("flag", "switch"):
         if joined and word.startswith("--"):
             return OptionProblem(index, word, f"{option.name} takes no value", f"write {option.name} alone")
@@ -176,8 +177,8 @@ def _value(option: Option, index: int, word: str, value: str | None, joined: boo
         return OptionProblem(index, word, f"{option.name} needs a value", f"{option.name} VALUE") if numeric else None
     assert value is not None
     text = value.strip("'\"")
-    if "$" in text or not text:
-        return None
+    if "$" in text or "{" in text or not text:
+        return None  # filled in later
     if option.kind == "int" and not _INT.fullmatch(text):
         return OptionProblem(index, word, f"{option.name} takes a whole number, not {text!r}")
     if option.kind == "float" and not _FLOAT.fullmatch(text):

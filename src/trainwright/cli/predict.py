@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 @click.option("--micro-batch", type=click.IntRange(min=1), help="Sequences (default: the fastest size that fits).")
 @click.option("--precision", type=click.Choice(["bf16", "fp8", "fp4", "fp32"]), default="bf16", show_default=True)
 @click.option("--trainer", default="trainwright", show_default=True, help="Profile, such as torchtitan or megatron.")
+@click.option("--lora-rank", type=click.IntRange(min=1), help="Train LoRA adapters of this rank only.")
+@click.option("--base-bits", type=click.Choice(["16", "8", "4"]), default="16", help="Frozen weights; 4: QLoRA.")
+@click.option("--optimizer", type=click.Choice(["adamw", "adamw8bit", "muon"]), default="adamw", show_default=True)
 @click.option("--recompute", type=click.Choice(["none", "selective", "full"]), help="Default: the least that fits.")
 @click.option("--tokens", help="Tokens of the whole training, such as 15T: adds days and dollars.")
 @click.option("--region", default="us-east-1", show_default=True)
@@ -117,10 +120,13 @@ def _request(flags: dict[str, Any]) -> PredictRequest:
     from trainwright.catalog.regions import region
     from trainwright.predict.request import PredictRequest
 
-    same = ("model", "instance", "nodes", "micro_batch", "precision", "trainer", "recompute")
+    if flags["base_bits"] != "16" and not flags["lora_rank"]:
+        raise UserError("--base-bits goes with --lora-rank", fix="weights that are trained are not kept as codes")
+    same = ("model", "instance", "nodes", "micro_batch", "precision", "trainer", "recompute", "optimizer")
     return PredictRequest(
         **{name: flags[name] for name in same}, sequence=flags["sequence"] or flags["seq"],
         batch_tokens=_count("--batch", flags["batch"]), tokens=_count("--tokens", flags["tokens"]),
+        adapter_rank=flags["lora_rank"] or 0, base_bits=int(flags["base_bits"]),
         price_kind=flags["capacity"], region=region(flags["region"]).name,
     )  # fmt: skip
 

@@ -35,17 +35,7 @@ CARRIES = {
     "dp": "replicate", "context_length": "sequence", **dict.fromkeys(SHAPE, "model"),
 }  # fmt: skip
 OF_SHELL = re.compile(r"\$(NODE_RANK|RANK|LOCAL_RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT)\b")
-# A Ray cluster over the nodes of a job: the first node is its head and runs the driver; the others serve until it ends.
-RAY = """\
-if [ "$NODE_RANK" != 0 ]; then
-  until ray start --address="$MASTER_ADDR:$MASTER_PORT" --block; do sleep 5; done
-  exit 0
-fi
-trap 'ray stop > /dev/null' EXIT
-ray start --head --port="$MASTER_PORT" || exit
-until [ "$(ray status 2> /dev/null | grep -c '^ *1 node_')" -ge "$0" ]; do sleep 2; done
-"$@"
-"""
+RAY = "ray_nodes.py"  # makes a Ray cluster of the nodes of a job, whose first node runs the driver
 
 
 @dataclass(frozen=True)
@@ -69,6 +59,14 @@ def launcher_of(recipe: Recipe | None) -> Launcher:
     return STARTS[known.start] if known else "torchrun"
 
 
+def sends_files(recipe: Recipe | None) -> bool:
+    """Whether files of a framework go to the nodes with the run: its configuration, or programs of ours."""
+    known = known_framework(recipe)
+    if known is None or recipe is None or not isinstance(recipe.trainer, Foreign):
+        return False
+    return known.start == "ray" or bool(known.config or known.scripts or recipe.trainer.scripts)
+
+
 def framework_launch(job: ResolvedJob, folder: Path, code: Path, python: str = PYTHON) -> FrameworkLaunch:
     """The command, files and environment of a job; `code` is where its files lie on the nodes, `python` what they run
     Python by."""
@@ -81,7 +79,8 @@ def framework_launch(job: ResolvedJob, folder: Path, code: Path, python: str = P
     here = values(job, folder, code)
     here["config"] = str(code / known.config) if known.config else None
     settings = settings_of(known, trainer, here)
-    files = {name: script_text(name) for name in (*known.scripts, *trainer.scripts)}
+    own = [RAY] if known.start == "ray" else []
+    files = {name: script_text(name) for name in (*own, *known.scripts, *trainer.scripts)}
     if known.config:
         keys = {key: filled(value, here) for key, value in settings.file.items()}
         files[known.config] = config_text(known.config, {key: one for key, one in keys.items() if one is not None})
@@ -92,14 +91,19 @@ def framework_launch(job: ResolvedJob, folder: Path, code: Path, python: str = P
         for name, line in settings.env.items()
         if name not in job.job.env and name not in job.job.secrets
     )
-    command = _started(known, [*entry, *options, *job.job.args], job.placement.nodes)
+    words = [*entry, *options, *job.job.args]
+    ray = [python, str(code / RAY), str(job.placement.nodes)] if own else []
+    command = _started([*ray, *words])
     return FrameworkLaunch(command, tuple(options), files, environment)
 
 
-def _started(known: Framework, words: list[str], nodes: int) -> tuple[str, ...]:
+def driver_words(command: tuple[str, ...]) -> tuple[str, ...]:
+    """The driver of a command that makes its own Ray cluster; empty where it makes none."""
+    return command[3:] if len(command) > 3 and Path(command[1]).name == RAY else ()
+
+
+def _started(words: list[str]) -> tuple[str, ...]:
     """The words as the launcher runs them: through a shell where a word is one of its variables."""
-    if known.start == "ray":
-        return ("bash", "-c", RAY, str(nodes), *words)
     if not any(OF_SHELL.search(word) for word in words):
         return tuple(words)
     plain: list[str] = []

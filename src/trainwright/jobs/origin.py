@@ -6,6 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from trainwright.spec.source import Span
+
 Source = Literal["spec", "flag", "recipe", "catalog", "default"]
 
 
@@ -41,3 +43,4 @@ class JobProblem:
     path: tuple[str | int, ...]  # in the spec
     what: str
     fix: str = ""
+    span: Span | None = None  # its place in the recipe's file, where it stands there

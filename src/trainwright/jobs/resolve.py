@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from trainwright.catalog.capabilities import platforms, scheduler_of, schedulers
@@ -11,17 +12,18 @@ from trainwright.errors import UserError, did_you_mean
 from trainwright.jobs.command import own_words
 from trainwright.jobs.environment import RENDEZVOUS, job_environment
 from trainwright.jobs.foreign import unplaced
-from trainwright.jobs.frameworks import known_framework, launcher_of, unsaid
+from trainwright.jobs.frameworks import known_framework, launcher_of, sends_files, unsaid
 from trainwright.jobs.origin import Decision, JobProblem, Origin
 from trainwright.jobs.resolved import Placement, Resolution, ResolvedJob, Runtime, Trainer
 from trainwright.jobs.run_folder import run_root
 from trainwright.jobs.runtime import job_runtime
-from trainwright.jobs.select import job_index
+from trainwright.jobs.select import base_of, job_index, recipe_path
 from trainwright.jobs.training import TrainingResolver
 from trainwright.recipes.load import recipe as find_recipe
 from trainwright.recipes.model import Foreign, Recipe
 from trainwright.spec.defaults import resolve as fill_defaults
 from trainwright.spec.load import LoadedSpec
+from trainwright.spec.mistakes import SpecError
 from trainwright.spec.model import Queue
 
 
@@ -115,10 +117,7 @@ class JobResolver:
 
     def base(self, *path: str | int) -> Path:
         """What a relative path of the job starts from: this folder for a flag, else the folder of its file."""
-        node = self.loaded.node.get("jobs", self.index, *path)
-        if node is not None and node.span.source:
-            return Path.cwd()
-        return Path((node.span.file if node is not None else "") or self.loaded.path).parent.absolute()
+        return base_of(self.loaded, self.index, *path)
 
     # The parts of a job.
 
@@ -127,13 +126,16 @@ class JobResolver:
         if name is None:
             return None
         self.decide("recipe", name, "recipe")
-        if name.endswith((".yaml", ".yml")):
-            name = str(self.base("recipe") / name)
+        name = recipe_path(self.loaded, self.index) or name
         try:
             return find_recipe(name)
+        except SpecError as error:  # every mistake, at its line of the recipe's file
+            for mistake in error.mistakes:
+                span = replace(mistake.span, file=mistake.file)
+                self.problems.append(replace(self.problem("SPC004", ("recipe",), mistake.what, mistake.fix), span=span))
         except UserError as error:
             self.refuse("SPC004", "recipe", what=error.what, fix=error.fix)
-            return None
+        return None
 
     def _trainer(self, recipe: Recipe | None) -> Trainer:
         if self.job.script or self.job.command:
@@ -310,8 +312,7 @@ class JobResolver:
     def _packs_config(self, recipe: Recipe | None) -> bool:
         """A framework's configuration file goes to pods as code does; on Batch without a place in S3 the command of
         a node writes it."""
-        known = known_framework(recipe)
-        return known is not None and bool(known.config or known.scripts) and self._can_pack()
+        return sends_files(recipe) and self._can_pack()
 
     def _can_pack(self) -> bool:
         on_pods = not self.scheduler and scheduler_of(self.spec.platform).name == "kubernetes"

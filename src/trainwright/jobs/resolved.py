@@ -11,6 +11,7 @@ from typing import Literal
 from trainwright.catalog.environment import EnvVar
 from trainwright.catalog.instances import InstanceType
 from trainwright.errors import UserError
+from trainwright.jobs.adapters import NO_ADAPTERS, Adapters
 from trainwright.jobs.origin import Decision, JobProblem
 from trainwright.recipes.model import Recipe
 from trainwright.spec.job import Checkpoint, Job
@@ -50,6 +51,7 @@ class OptimizerSettings:
     betas: tuple[float, float] | None = None
     weight_decay: float | None = None
     clip: float | None = None
+    kind: str = "adamw"  # adamw | adamw8bit | muon
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +73,7 @@ class Training:
     data: str
     optimizer: OptimizerSettings
     checkpoint: Checkpoint | None
+    adapters: Adapters = NO_ADAPTERS
 
     @property
     def model_copy(self) -> str:
@@ -130,5 +133,7 @@ class Resolution:
         """The job; the first problem as an error where there is none. Verbs run `check` first, which names them all."""
         if self.job is None:
             first = self.problems[0]
-            raise UserError(first.what, where=self.loaded.where(*first.path), fix=first.fix)
+            raise UserError(
+                first.what, where=first.span.at("") if first.span else self.loaded.where(*first.path), fix=first.fix
+            )
         return self.job

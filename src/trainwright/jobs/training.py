@@ -10,6 +10,7 @@ from trainwright.catalog.accelerators import find_accelerator
 from trainwright.catalog.instances import InstanceType
 from trainwright.catalog.models import model as model_shape
 from trainwright.errors import UserError
+from trainwright.jobs.adapters import NO_ADAPTERS, Adapters, framework_adapters
 from trainwright.jobs.arguments import TrainerArguments, trainer_arguments
 from trainwright.jobs.batch import BatchResolver
 from trainwright.jobs.frameworks import framework_misfit, known_framework
@@ -78,6 +79,7 @@ class TrainingResolver:
             data=self._data(),
             optimizer=optimizer,
             checkpoint=checkpoint,
+            adapters=self._adapters(),
         )
 
     def value(self, name: str, stated: Any, of_recipe: Any, *path: str) -> Any:
@@ -267,7 +269,16 @@ class TrainingResolver:
         fixed = base.model_dump(include={"final", "betas", "weight_decay", "clip"}) if base else {}
         if self.ours:
             self._record_optimizer(base, schedule)
-        return OptimizerSettings(lr=lr, warmup=warmup, schedule=schedule, decay=value("decay", None), **fixed)
+        kind = self.value("optimizer", None, self.recipe.options.get("optimizer") if self.recipe else None) or "adamw"
+        rate = {"lr": lr, "warmup": warmup, "schedule": schedule, "decay": value("decay", None)}
+        return OptimizerSettings(**rate, **fixed, kind=str(kind))
+
+    def _adapters(self) -> Adapters:
+        """The adapters that are trained instead of the model, where job or recipe says so."""
+        if not self.ours:
+            return framework_adapters(self.recipe, self.job.args)
+        rank = self.value("lora_rank", None, self.recipe.options.get("lora_rank") if self.recipe else None)
+        return Adapters(int(rank)) if rank else NO_ADAPTERS
 
     def _record_optimizer(self, base: Optimization | None, schedule: str | None) -> None:
         """What a job does not state about its optimizer: arguments, the recipe, or the trainer's own defaults."""

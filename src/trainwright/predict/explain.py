@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from trainwright.predict.adapters import adapter_parameters, frozen_bytes
 from trainwright.predict.collectives import all_gather, all_reduce
 from trainwright.predict.constants import Constants
 from trainwright.predict.goodput import DAY, simulate
 from trainwright.predict.memory import activation_bytes, in_flight, layer_parameters, memory, stage_parameters
 from trainwright.predict.operators import attention_rates, mean_layer, trainer_matmul_rate
+from trainwright.predict.optimizers import saved_bytes
 from trainwright.predict.prediction import Prediction
 from trainwright.predict.setup import Setup
 from trainwright.predict.step import groups_of, step_time
@@ -37,7 +39,8 @@ def compute_terms(s: Setup, c: Constants) -> list[Term]:
     layer = mean_layer(s, c)
     rates = attention_rates(device, s.profile.attention, shape.width_per_head, s.attended, c)
     weights = (matmul_parameters(shape) - shape.hidden * shape.vocab * (1 + shape.mtp_layers)) / shape.layers
-    flops = 6 * weights * s.local_tokens / s.plan.tp
+    factor = 4 if s.frozen else 6  # frozen products have no weight gradients
+    flops = factor * weights * s.local_tokens / s.plan.tp
     ideal = flops / rate
     products = layer.products_forward + layer.products_backward
     elementwise = layer.elementwise_forward + layer.elementwise_backward
@@ -46,7 +49,7 @@ def compute_terms(s: Setup, c: Constants) -> list[Term]:
              f"= {s.local_tokens:,.0f}"),
         term("matmul rate", f"best measured x sustained {device.sustained(c):.3g} x clock {device.clock(c):.3g}",
              f"= {rate / 1e12:,.0f} TFLOP/s"),
-        term("products, one layer", f"6 x {weights / 1e6:,.1f} M",
+        term("products, one layer", f"{factor} x {weights / 1e6:,.1f} M",
              f"x {s.local_tokens:,.0f} / tp {s.plan.tp}",
              f"= {flops / 1e12:,.2f} TFLOP / matmul rate = {ideal * 1e3:.3f} ms;",
              f"with tiling and pipeline fill {products * 1e3:.3f} ms ({ideal / products:.0%})"),
@@ -93,7 +96,8 @@ def memory_terms(s: Setup, c: Constants) -> list[Term]:
     )
     return [
         term("memory: state", f"{sum(stage_parameters(s)) / 1e9:.2f} B parameters on this rank,",
-             f"{s.profile.state_bytes:g} bytes each,",
+             f"{frozen_bytes(s) if s.frozen else s.profile.state_bytes - saved_bytes(s):.3g} bytes each,",
+             *([f"{adapter_parameters(s) / 1e6:,.1f} M of adapters,"] if s.adapter_rank else []),
              f"ZeRO-{s.zero} over {s.plan.shard * s.plan.cp} = {used.state / G:.1f} GiB"),
         term("memory: activations", f"{kept / G:.3f} GiB per layer ({s.recompute})",
              f"x {s.shape.layers / s.plan.pp:.3g} layers",

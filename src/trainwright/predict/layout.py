@@ -39,7 +39,8 @@ def lay_out(request: PredictRequest, c: Constants) -> Setup:
     sequences = request.sequences or shared_sequences(request.batch_tokens, sequence, plan.data)
     start = Setup(
         shape, machines, plan, Batch(sequence, 1, 1), trainer, request.precision,
-        zero_stage(plan, trainer) if zero is None else zero,
+        zero_stage(plan, trainer) if zero is None else zero, frozen=request.adapter_rank > 0,
+        adapter_rank=request.adapter_rank, base_bits=request.base_bits, optimizer=request.optimizer,
     )  # fmt: skip
     return choose_batch(start, sequences, request, c)
 

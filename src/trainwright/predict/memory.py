@@ -6,8 +6,10 @@ import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from trainwright.predict.adapters import adapter_bytes, frozen_bytes, working_bytes
 from trainwright.predict.constants import Constants
 from trainwright.predict.hardware import GIB
+from trainwright.predict.optimizers import saved_bytes
 from trainwright.predict.setup import Setup
 from trainwright.train.models.shape import ModelShape, layer_kinds, mlp_parameters, parameter_count
 
@@ -126,6 +128,8 @@ def state_bytes(s: Setup) -> tuple[float, float]:
     plain, experts = stage_parameters(s)
     ranks = s.plan.shard * s.plan.cp
     kept = sharded_state(s, plain, ranks) + (sharded_state(s, experts, s.expert_replicas) if experts else 0.0)
+    if s.adapter_rank:
+        return kept + adapter_bytes(s), working_bytes(s, sum(layer_parameters(s)))
     if not s.frozen and (s.zero < 2 or ranks == 1):
         return kept, 0.0
     table = 0.0 if s.frozen else s.shape.vocab * s.shape.hidden / s.plan.tp * 2.0
@@ -136,20 +140,21 @@ def sharded_state(s: Setup, mine: float, ranks: float) -> float:
     """Bytes of weights, gradients and optimizer state for parameters that `ranks` data ranks share."""
     plan, profile = s.plan, s.profile
     if s.frozen:
-        return mine * 2.0 / (ranks if s.zero == 3 else 1)
+        return mine * frozen_bytes(s) / (ranks if s.zero == 3 else 1)
+    less = saved_bytes(s)
     if s.zero >= 2:
         whole = mine * 4.0 if profile.accumulate_whole and s.batch.count > 1 and ranks > 1 else 0.0
-        sharded = mine * (profile.state_bytes - (2.0 if whole else 0.0)) / ranks
+        sharded = mine * (profile.state_bytes - less - (2.0 if whole else 0.0)) / ranks
         kept = mine * 2.0 if s.zero == 2 else 0.0
         if plan.pp > 1 and s.zero == 3 and not profile.accumulate_whole:
             kept = mine * 6.0  # gathered weights and fp32 gradients stay whole between microbatches
         return sharded + whole + kept
     if s.zero == 1:
-        return mine * (profile.resident + (profile.state_bytes - profile.resident) / ranks)
+        return mine * (profile.resident + (profile.state_bytes - less - profile.resident) / ranks)
     if profile.alone_bytes:
         sums = 4.0 if s.batch.count > 1 else 0.0  # fp32 gradients while microbatches accumulate
-        return mine * (profile.alone_bytes + sums)
-    return mine * profile.state_bytes
+        return mine * (profile.alone_bytes - less + sums)
+    return mine * (profile.state_bytes - less)
 
 
 def memory(s: Setup, c: Constants) -> Memory:
@@ -177,7 +182,8 @@ def loss_bytes(s: Setup) -> float:
     """Logits and what the loss derives from them; in pieces: one piece and the head's gradient (fp32 and 16 bits)."""
     columns = s.shape.vocab / (s.plan.tp if s.profile.head_split else 1)
     if s.profile.loss == "pieces":
-        return min(s.local_tokens * columns * 2.0, PIECE) + columns * s.shape.hidden * 6.0
+        gradient = 0.0 if s.frozen else columns * s.shape.hidden * 6.0
+        return min(s.local_tokens * columns * 2.0, PIECE) + gradient
     return s.local_tokens * columns * LOGIT_BYTES[s.profile.loss or s.profile.fusion]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from trainwright.predict.adapters import adapter_parameters
 from trainwright.predict.memory import weights_of
 from trainwright.predict.setup import Setup
 
@@ -27,7 +28,7 @@ class Needs:
 
 def data_needs(s: Setup, tokens_per_s: float, interval_s: float, storage_gb_s: float | None = None) -> Needs:
     """A checkpoint is copied to host memory, which stalls the step, and written to storage while training goes on."""
-    size = 0.0 if s.frozen else checkpoint_gb(s)
+    size = checkpoint_gb(s)
     stall = stall_of(s)
     write = size / (0.5 * interval_s)
     read = tokens_per_s * TOKEN_BYTES / 1e9
@@ -44,7 +45,9 @@ def data_needs(s: Setup, tokens_per_s: float, interval_s: float, storage_gb_s: f
 
 
 def checkpoint_gb(s: Setup) -> float:
-    """Size of one checkpoint; FSDP keeps one copy of the weights, in fp32."""
+    """Size of one checkpoint; FSDP keeps one copy of the weights, in fp32. Frozen weights are not saved."""
+    if s.frozen:
+        return adapter_parameters(s) * STATE_BYTES / 1e9
     each = STATE_BYTES + (0.0 if s.profile.data == "fsdp" else COPY_BYTES)
     tables, plain, experts = weights_of(s.shape)
     return (tables + s.shape.layers * (plain + experts)) * each / 1e9

@@ -277,12 +277,16 @@ def cast_bytes(work: LayerWork, c: Constants) -> float:
 
 
 @lru_cache(maxsize=50_000)
-def head_time(shape: ModelShape, tokens: float, split: int, device: Device, profile: Profile, c: Constants) -> Pair:
-    """The output product and the loss. The head stays in 16 bits in every trainer we know."""
+def head_time(
+    shape: ModelShape, tokens: float, split: int, device: Device, profile: Profile, c: Constants, trained: bool = True
+) -> Pair:
+    """The output product and the loss. The head stays in 16 bits in every trainer we know; where it is not trained, its
+    backward has one product."""
     vocab = shape.vocab / split
-    forward, backward = linear_time(
-        tokens, vocab, shape.hidden, trainer_matmul_rate(device, profile, "bf16", False, c), device.sms, c
-    )
+    rate = trainer_matmul_rate(device, profile, "bf16", False, c)
+    forward, backward = linear_time(tokens, vocab, shape.hidden, rate, device.sms, c)
+    if not trained:
+        backward = matmul_time(tokens, shape.hidden, vocab, rate, device.sms, c)
     loss = c.traffic[profile.loss_fusion].loss
     stream = device.bandwidth * c.memory_efficiency
     return forward + tokens * vocab * loss[0] / stream, backward + tokens * vocab * loss[1] / stream

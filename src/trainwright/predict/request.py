@@ -23,6 +23,9 @@ class PredictRequest:
     precision: str = "bf16"
     trainer: str = "trainwright"  # a profile of profiles.toml
     zero: int | None = None  # ZeRO stage; None: the trainer's
+    adapter_rank: int = 0  # LoRA: only adapters of that rank are trained; 0: all weights
+    base_bits: int = 16  # of the frozen weights beside adapters: 4 for QLoRA
+    optimizer: str = "adamw"  # adamw | adamw8bit | muon
     recompute: str | None = None  # None: the least that fits
     tokens: float | None = None  # of the whole training: gives days and dollars
     region: str = "us-east-1"

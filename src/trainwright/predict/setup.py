@@ -38,6 +38,9 @@ class Setup:
     recompute: str = "none"  # none | selective | full
     recompute_part: float = 1.0  # share of the layers that recompute
     frozen: bool = False  # only adapters are trained: no weight gradients
+    adapter_rank: int = 0  # of those adapters, where it is known
+    base_bits: int = 16  # of a frozen weight: 4 for QLoRA
+    optimizer: str = "adamw"  # adamw | adamw8bit | muon
     balanced: bool = False  # every expert receives the same number of tokens, as benchmarks enforce
     packed: int = 0  # mean length of the documents packed into one sequence; 0: one document per sequence
 

@@ -12,7 +12,10 @@ from trainwright.predict.profiles import profile
 from trainwright.predict.setup import Batch, Setup, zero_stage
 from trainwright.train.parallel.plan import ParallelPlan, complete, parse_axes
 
-OPTIONS = ("precision", "zero", "rowwise", "recompute", "recompute_part", "frozen", "balanced", "packed")
+OPTIONS = (
+    "precision", "zero", "rowwise", "recompute", "recompute_part", "frozen", "adapter_rank", "base_bits", "optimizer",
+    "balanced", "packed",
+)  # fmt: skip
 
 
 def to_record(s: Setup) -> dict[str, Any]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 
+from trainwright.predict.adapters import adapter_parameters, adapter_reduction, with_adapters
 from trainwright.predict.collectives import Group, all_gather, all_reduce, all_to_all, group, reduce_scatter, send
 from trainwright.predict.constants import Constants
 from trainwright.predict.memory import layer_parameters, local_parameters
-from trainwright.predict.operators import LayerTime, Pair, head_time, mean_layer, optimizer_time
+from trainwright.predict.operators import LayerTime, Pair, head_time, mean_layer
+from trainwright.predict.optimizers import update_time
 from trainwright.predict.setup import Setup
 
 
@@ -39,7 +41,7 @@ def step_time(s: Setup, c: Constants) -> StepTime:
     """Predict one step."""
     plan, profile = s.plan, s.profile
     tensor, data, shard = groups_of(s)
-    layer = unbalanced(s, mean_layer(s, c))
+    layer = with_adapters(s, unbalanced(s, mean_layer(s, c)), sum(layer_parameters(s)), c)
     again = recomputed(s, layer)
     tp_forward, tp_backward, tp_hidden = tensor_parallel(s, tensor, c)
     tp_again = tp_forward * s.recompute_part if s.recompute == "full" else 0.0
@@ -49,7 +51,8 @@ def step_time(s: Setup, c: Constants) -> StepTime:
     ring, ring_behind = context_parallel(s, layer, idle, c)
     room = forward - ring_behind[0], backward - ring_behind[1]
     gathers, gathers_hidden = sharded_weights(s, shard, room, c)
-    head = sum(head_time(s.shape, s.local_tokens, plan.tp if profile.head_split else 1, s.cluster.device, profile, c))
+    split, trained = plan.tp if profile.head_split else 1, not s.adapter_rank
+    head = sum(head_time(s.shape, s.local_tokens, split, s.cluster.device, profile, c, trained))
     head *= 1 + s.shape.mtp_layers
     exchange = expert_parallel(s, c)
     moved = tp_forward + tp_backward + tp_again + ring + exchange
@@ -73,7 +76,7 @@ def step_time(s: Setup, c: Constants) -> StepTime:
         "bubble": (plan.pp - 1) / plan.virtual_stages * mean,
         "pipeline sends": pipeline_sends(s),
         "gradients": reduced,
-        "optimizer": 0.0 if s.frozen else optimizer_time(owned_parameters(s), s.cluster.device, profile, c),
+        "optimizer": update_time(s, owned_parameters(s), shard, c),
         "fixed": 0.0 if profile.ahead and s.cluster.gpus == 1 else c.step_fixed,
     }
     hidden = (gathers_hidden + tp_hidden) * layers_per_step + reduced_hidden
@@ -214,6 +217,8 @@ def pipeline_sends(s: Setup) -> float:
 
 def owned_parameters(s: Setup) -> float:
     """Parameters whose optimizer state this rank updates."""
+    if s.frozen:
+        return adapter_parameters(s) / s.plan.pp / (s.plan.shard * s.plan.cp if s.zero >= 1 else 1)
     plain, experts = local_parameters(s)
     return plain / (s.plan.shard * s.plan.cp) + experts / s.expert_replicas if s.zero >= 1 else plain + experts
 
@@ -227,7 +232,7 @@ def data_parallel(s: Setup, g: Group, room: Pair, c: Constants) -> Pair:
     """(exposed, hidden): gradient reduction once per step behind the last backward, and under ZeRO-1 the gather of the
     updated weights behind the next forward."""
     if g.ranks == 1 or s.frozen:
-        return 0.0, 0.0
+        return adapter_reduction(s, g), 0.0
     plain, experts = local_parameters(s)
     if s.zero >= 2:
         return replicas(s, plain + experts, room[1], c)

@@ -65,6 +65,14 @@ class DebugSettings(Settings):
     scripts: tuple[str, ...] = Field((), description="Programs of ours that go with the run for it.")
 
 
+class AdapterOptions(Part):
+    """The framework's options for LoRA, so that predictions know what is trained."""
+
+    rank: str = Field(description="The option that holds the rank of the adapters, or a word that stands for one.")
+    words: dict[str, int] = Field({}, description="The rank that each such word stands for.")
+    bits: str | None = Field(None, description="The option that holds the bits of a frozen weight.")
+
+
 class Framework(Settings):
     """How one framework is started, and how our values reach it."""
 
@@ -79,12 +87,18 @@ class Framework(Settings):
         description="Who starts the ranks: torchrun on every node, the scheduler (one task per rank), the program "
         "itself (once per node), or a Ray cluster over the nodes with one driver.",
     )
-    family: Literal["pytorch", "nemo", "megatron", "jax", "neuron"] = Field(
+    family: Literal["pytorch", "verl", "nemo", "megatron", "jax", "neuron"] = Field(
         description="The container family that holds it (`trainwright image container`)."
     )
     image: str | None = Field(None, description="Its name among the images of that family, where it is another one.")
     container: str | None = Field(None, description="The image it needs, where a job names none.")
     flags: str | None = Field(None, description="Its table among the known options, which `check` uses too.")
+    options_from: Literal["source", "memory"] = Field(
+        "source",
+        description="Where that table comes from: the framework's own source, or, in part, memory: then nothing has "
+        "judged the options.",
+    )
+    config_flags: str | None = Field(None, description="The table of its configuration file's keys, if another one.")
     log: str | None = Field(None, description="The format of its log, by the name of its reader.")
     profile: str | None = Field(None, description="The predictor's profile of it; without one it is not predicted.")
     config: str | None = Field(None, description="Name of its configuration file; `.toml`, `.json` or `.yaml`.")
@@ -92,6 +106,7 @@ class Framework(Settings):
     prepare: tuple[str, ...] = Field((), description="The command that prepares its data, words apart.")
     resume: str = Field("", description="What makes a job that comes back go on from its newest checkpoint.")
     implied: tuple[str, ...] = Field((), description="Places that it derives by itself and takes no option for.")
+    adapters: AdapterOptions | None = Field(None, description="Its options for LoRA.")
     copies_kv_heads: bool = Field(False, description="Whether it copies key-value heads that are fewer than tp.")
     ranks_per_device: dict[str, int] = Field(
         {}, description="Ranks per accelerator where it is not one: a Trainium chip has several cores."

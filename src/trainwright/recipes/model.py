@@ -8,10 +8,12 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from trainwright.errors import did_you_mean
 from trainwright.recipes.framework import DebugSettings, Framework, Settings, framework
 from trainwright.spec.job import Batch, Checkpoint, Parallel
 from trainwright.spec.part import Part
 from trainwright.spec.units import Count, CountOrZero
+from trainwright.spec.validate import misplaced
 from trainwright.train.config import TrainConfig
 
 
@@ -95,16 +97,34 @@ class Recipe(Part):
     @model_validator(mode="after")
     def _sensible(self) -> Recipe:
         if self.optimizer.warmup >= self.steps and self.optimizer.warmup:
-            raise ValueError(f"warmup ({self.optimizer.warmup}) is not shorter than the run ({self.steps} steps)")
+            what = f"warmup ({self.optimizer.warmup}) is not shorter than the run ({self.steps} steps)"
+            raise misplaced(what, "optimizer", "warmup")
         every = self.checkpoint.steps
         if every is not None and every > self.steps:
-            raise ValueError(f"no checkpoint is ever reached: every {every} steps of a run of {self.steps}")
+            what = f"no checkpoint is ever reached: every {every} steps of a run of {self.steps}"
+            raise misplaced(what, "checkpoint", "steps")
         if self.trainer == "trainwright" and self.model is None:
             raise ValueError("a recipe for our trainer names a model")
-        unknown = sorted(set(self.options) - {f.name for f in fields(TrainConfig)})
-        if unknown:
-            raise ValueError(f"our trainer has no option {unknown[0]!r}")
+        for name, value in self.options.items():
+            self._check_option(name, value)
         return self
+
+    def _check_option(self, name: str, value: str | bool | int | float) -> None:
+        """Our trainer has that option, and its value is of that kind."""
+        usual = {one.name: getattr(TrainConfig(), one.name) for one in fields(TrainConfig)}
+        if self.trainer != "trainwright":
+            what = f"`options` are those of our trainer, and {name!r} is given to another one"
+            raise misplaced(what, "options", name, fix="write it under `trainer.options`")
+        if name not in usual:
+            what = f"our trainer has no option {name!r}"
+            raise misplaced(what, "options", name, fix=did_you_mean(name, usual) or "see `trainwright train --help`")
+        kind = type(usual[name])
+        whole = kind is not float and isinstance(value, kind) and isinstance(value, bool) == (kind is bool)
+        number = kind is float and isinstance(value, int | float) and not isinstance(value, bool)
+        if usual[name] is not None and not whole and not number:
+            word = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}.get(kind)
+            if word is not None:
+                raise misplaced(f"{name} takes {word}, not {value!r}", "options", name)
 
     def spread(self, instance: str | None) -> Spread:
         """The parallel plan for an instance type: by its name, its family, or the default."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import PydanticCustomError
 
 from trainwright.errors import did_you_mean
 from trainwright.spec.mistakes import Mistake, SpecError
@@ -13,6 +14,12 @@ from trainwright.spec.source import Node
 
 M = TypeVar("M", bound=BaseModel)
 Path_ = tuple[str | int, ...]
+PLACED = "placed"
+
+
+def misplaced(what: str, *path: str, fix: str = "") -> PydanticCustomError:
+    """A mistake about the value at a path, found by a validator of the whole."""
+    return PydanticCustomError(PLACED, "{what}", {"what": what, "path": path, "fix": fix})
 
 
 def validated(model: type[M], node: Node, path: str, files: dict[int, str] | None = None) -> M:
@@ -47,6 +54,10 @@ def _mistake(model: type[BaseModel], root: Node, path: str, files: dict[int, str
         hint = did_you_mean(key, known)
         span = parent.key_span(key)
         return Mistake(file, span, f"unknown key {key!r}", hint or f"known keys here: {', '.join(known)}")
+    if kind == PLACED:  # a check of several values together names the key that it is about
+        at, text = tuple(error["ctx"]["path"]), str(error["msg"])
+        keyed = (root.get(*at[:-1]) or root).keys.get(str(at[-1]))
+        return Mistake(file, keyed or root.span_at(at), text, error["ctx"]["fix"])
     if kind == "missing":
         return Mistake(file, parent.span, f"{location[-1]!r} is missing", f"add `{location[-1]}:` here")
     if kind in ("model_type", "model_attributes_type"):

@@ -240,11 +240,11 @@ def install(patched: Callable[[Any, str, Callable[[Any], Any]], None], world: Ca
         return {"nodegroups": list(eks.find(self._get_param("name")).groups)}
 
     def group(self: Any, eks: Eks) -> dict[str, Any]:
-        found = eks.find(self._get_param("name")).groups.get(self._get_param("nodegroupName"))
-        if found is None:
-            raise EksError("ResourceNotFoundException", "No node group found")
-        size = {"minSize": found.least, "maxSize": found.most, "desiredSize": len(found.nodes)}
-        return {"nodegroup": {"nodegroupName": found.name, "status": "ACTIVE", "scalingConfig": size}}
+        node_group = eks.find(self._get_param("name")).groups.get(self._get_param("nodegroupName"))
+        if node_group is None:
+            raise EksError("ResourceNotFoundException", "No node group node_group")
+        size = {"minSize": node_group.least, "maxSize": node_group.most, "desiredSize": len(node_group.nodes)}
+        return {"nodegroup": {"nodegroupName": node_group.name, "status": "ACTIVE", "scalingConfig": size}}
 
     def identities(self: Any, eks: Eks) -> dict[str, Any]:
         pairs = eks.find(self._get_param("clusterName") or self._get_param("name")).identities

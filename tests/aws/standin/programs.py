@@ -202,8 +202,8 @@ class StandInPrograms:
             body, stack = _control_plane(config), f"eksctl-{name}-cluster"
         elif noun == "nodegroup":
             group = next(w.partition("=")[2] for w in words if w.startswith("--include="))
-            found = next(one for one in config["managedNodeGroups"] if one["name"] == group)
-            body, stack = _node_group(config, found, self._cluster(name)), f"eksctl-{name}-nodegroup-{group}"
+            wanted = next(one for one in config["managedNodeGroups"] if one["name"] == group)
+            body, stack = _node_group(config, wanted, self._cluster(name)), f"eksctl-{name}-nodegroup-{group}"
         elif noun == "addon":
             for addon in config["addons"]:
                 add_addon(self._cluster(name), addon["name"])

@@ -30,7 +30,7 @@ cp -r eksctl .deployed/
 planned() {
   echo "$2  $1" | sha256sum --check --quiet || { echo "error: $1 is not the file that was planned" >&2; exit 1; }
 }
-planned lifecycle/on_create.sh 11bddcecd03ab28f488342460be5cf80bce81cd97b51eb160920828bc6845137
+planned lifecycle/on_create.sh 2fff4cad6a9acbc88507fb7977e4a1ca14a1df68ac34a0b6b2c4994e5b4e2315
 cp hyperpod.yaml .deployed/
 cp -r lifecycle .deployed/
 
@@ -51,7 +51,7 @@ stack() {
 stack network # the spec names no network
 stack bucket # boot scripts are fetched from it; there is room for data
 stack lustre-fsx # the file system at /fsx; it outlives the cluster
-stack role # what the nodes may do in the account
+stack role # what the nodes may do in the account, the controller apart
 
 if grep -rnE '^[^#]*stack-output:' .deployed/cluster.yaml .deployed/kubernetes .deployed/eksctl; then
   echo "error: the lines above refer to stacks that have no such output" >&2
@@ -111,7 +111,7 @@ done
 
 bucket=$("${aws[@]}" cloudformation describe-stacks --stack-name "$cluster-bucket" \
   --query "Stacks[0].Outputs[?OutputKey=='BucketName'].OutputValue")
-"${aws[@]}" s3 cp --only-show-errors .deployed/lifecycle/on_create.sh "s3://$bucket/"trainwright/hyperpod-eks-p5/lifecycle-b819cbb57f405fe9/on_create.sh
+"${aws[@]}" s3 cp --only-show-errors .deployed/lifecycle/on_create.sh "s3://$bucket/"trainwright/hyperpod-eks-p5/lifecycle-4d4eaef49986a90e/on_create.sh
 echo "stack $cluster-hyperpod; a new cluster takes 10 to 30 minutes, more with deep health checks" >&2
 "${aws[@]}" cloudformation deploy --stack-name "$cluster-hyperpod" --template-file .deployed/hyperpod.yaml \
   --no-fail-on-empty-changeset --tags "trainwright:cluster=$cluster" >&2

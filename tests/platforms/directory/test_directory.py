@@ -4,23 +4,20 @@ of it signs in by key and runs a Slurm job."""
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
 import subprocess
-import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from inner_machine import machine_folder, run_inside
 from trainwright.platforms.directory.join import CA, DirectoryAccess, join_script
 from trainwright.spec.source import parse
 from trainwright.stacks.library import FOLDER as TEMPLATES
 from trainwright.stacks.library import template
 
-PROGRAMS = ("slapd", "slapadd", "sssd", "sshd", "slurmctld", "unshare", "tini")
+PROGRAMS = ("slapd", "slapadd", "sssd", "sshd", "slurmctld")
 PROGRAM = TEMPLATES.parent / "programs" / "directory_server.py"
 MACHINE = Path(__file__).with_name("machine.py")
 CLUSTER = """name: directory-test
@@ -41,7 +38,7 @@ def commands(**values: str) -> str:
 
 def test_the_stack_carries_the_program_as_it_is() -> None:
     text = commands(
-        **dict.fromkeys(("AWS::Region", "Base", "Server.PrivateIp", "Password", "Bucket", "ClusterName", "Users"), "x")
+        **dict.fromkeys(("AWS::Region", "Base", "Password", "Authority", "Bucket", "ClusterName", "Users"), "x")
     )
     carried = text.split("python3 - << 'PROGRAM'\n", 1)[1].split("PROGRAM\n", 1)[0]
     assert carried == PROGRAM.read_text(encoding="utf-8")
@@ -49,56 +46,32 @@ def test_the_stack_carries_the_program_as_it_is() -> None:
 
 @pytest.fixture
 def work() -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix="twd"))
-    folder.chmod(0o755)
-    for name in ("etc", "log", "bin", "home"):
-        (folder / name).mkdir()
-    yield folder
-    shutil.rmtree(folder)
+    with machine_folder(*PROGRAMS) as folder:
+        yield folder
 
 
 @pytest.mark.slow
 def test_a_user_of_the_directory_signs_in_and_runs_a_job(work: Path) -> None:
-    path = f"{os.environ['PATH']}:/usr/sbin:/sbin"
-    if missing := [name for name in PROGRAMS if shutil.which(name, path=path) is None]:
-        pytest.skip(f"not installed: {', '.join(missing)}")
-    if os.geteuid() != 0:
-        pytest.skip("needs root, for mounts and users of its own")
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "ada", "-f", work / "key"], check=True)
     key = " ".join((work / "key.pub").read_text().split()[:2])
+    name = "directory.demo.internal"
     stack = {
-        "AWS::Region": "us-east-1", "Base": "dc=demo,dc=internal", "Server.PrivateIp": "127.0.0.1",
-        "Password": "reader", "Bucket": "scripts", "ClusterName": "demo",
+        "AWS::Region": "us-east-1", "Base": "dc=demo,dc=internal", "Password": "reader",
+        "Authority": "authority", "Bucket": "scripts", "ClusterName": "demo",
     }  # fmt: skip
     access = DirectoryAccess(
-        "ldaps://127.0.0.1", "dc=demo,dc=internal", "cn=reader,dc=demo,dc=internal", "reader", CA,
+        f"ldaps://{name}", "dc=demo,dc=internal", "cn=reader,dc=demo,dc=internal", "reader", CA,
         "s3://scripts/trainwright/demo/directory/ca.pem",
     )  # fmt: skip
     plan = {
+        "name": name,
         "server": commands(**stack, Users=json.dumps({"ada": {"uid": 10001, "keys": [key]}})),
         "server_later": commands(**stack, Users=json.dumps({"grace": {"uid": 10002, "keys": []}})),
         "join": join_script(access, "us-east-1"),
     }
     (work / "plan.json").write_text(json.dumps(plan))
     (work / "cluster.yaml").write_text(CLUSTER)
-    inside = [
-        "unshare",
-        "--mount",
-        "--net",
-        "--pid",
-        "--fork",
-        "--kill-child",
-        "--mount-proc",
-        "tini",
-        "--",
-        sys.executable,
-        str(MACHINE),
-        str(work),
-    ]
-    environment = {**os.environ, "PATH": path, "TRAINWRIGHT_HOME": str(work / "home")}
-    done = subprocess.run(inside, capture_output=True, text=True, timeout=300, env=environment)
-    assert done.returncode == 0, done.stderr[-4000:]
-    saw = json.loads(done.stdout.splitlines()[-1])
+    saw = run_inside(work, MACHINE)
     assert saw["plain"] != 0, "only TLS is answered"
     assert "dn: " not in saw["anonymous"], "nothing is shown to those who do not sign in"
     assert saw["passwd"] == "ada:*:10001:10001:ada:/home/ada:/bin/bash"
@@ -106,5 +79,5 @@ def test_a_user_of_the_directory_signs_in_and_runs_a_job(work: Path) -> None:
     assert saw["ssh"].splitlines() == ["ada", "/home/ada"], "by key, into a home that was made for the user"
     assert saw["again"].split("\n")[:-1] == ["enable sssd", "start slapd"], "a second run starts nothing again"
     assert saw["slurm"].split() == ["ada", "10001"]
-    assert saw["later"].startswith("grace:*:10002:")
+    assert saw["later"].startswith("grace:*:10002:"), "a joined node trusts the server that replaced the first"
     assert saw["gone"] != 0, "a user that the spec no longer names is gone"

@@ -93,6 +93,8 @@ def test_groups_follow_the_queues() -> None:
         OUTPUTS["SecurityGroup"],
         "sg-0c0c0c0c0c0c0c0c0",
     ]
+    roles = {name: group["ExecutionRole"].rpartition("/")[2] for name, group in made.items()}
+    assert roles == {"controller": "controller", "train": "nodes"}
     assert {group["LifeCycleConfig"]["OnCreate"] for group in made.values()} == {"on_create.sh"}
     many = plan_of(ROOT / "examples/hyperpod-p5.yaml", tuple(MANY))
     spot = groups(many)["a"]
@@ -173,6 +175,9 @@ def test_the_plan_says_what_a_change_does_to_a_cluster_that_is_up(change: str, e
         ({"platform": "parallelcluster", "users": "[{name: a, uid: 5001}]"}, "makes no accounts by itself"),
         ({"storage": "[{mount: /a, ebs: {capacity: 100GiB}}]"}, "share no volume"),
         ({"storage": "[{mount: /a, efs: {}}]"}, "makes no EFS"),
+        ({"queues": f"[{{name: q, instance: p5.48xlarge, count: 2, capacity: {{plan: '{PLAN}'}}}}]",
+          "region": "us-west-2"}, "is in us-east-2, not us-west-2"),
+        ({"head": "{instance: c5d.2xlarge}"}, "does not offer c5d.2xlarge as a controller"),
         ({"software": "{os: alinux2023}"}, "no 'alinux2023'"),
         ({"network": "{vpc: vpc-1, public_subnet: subnet-1, private_subnet: subnet-2}"}, "need a security group"),
     ],

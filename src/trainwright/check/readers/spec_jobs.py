@@ -55,7 +55,9 @@ class _Reader:
             setattr(job, field, self.decided(name))
         for axis in ("shard", "replicate"):  # an axis that takes what is left is nobody's mistake
             setattr(job, axis, self.decided(axis) if self._states("parallel", axis) else None)
-        job.refusals = [Refusal(p.code, self.loaded.span(*p.path), p.what, p.fix) for p in self.resolution.problems]
+        job.refusals = [
+            Refusal(p.code, p.span or self.loaded.span(*p.path), p.what, p.fix) for p in self.resolution.problems
+        ]
         self._checkpoint(job)
         for field in ("command", "args"):
             words = [Value(a, self.span(field, i), a) for i, a in enumerate(getattr(written, field) or ())]

@@ -51,7 +51,11 @@ def counts_fit_the_capacity(file: File) -> Iterator[Problem]:
                 "use on-demand capacity, or leave the reservation out",
                 level="warning",
             )
-        if known(queue.capacity) == "block" and queue.capacity is not None and not _reserved(queue):
+        # An id that stands under a wrong key is CFG005's.
+        named = (
+            any(queue.reservation is not None for queue in cluster.queues) or "CapacityReservationId" not in file.text
+        )
+        if known(queue.capacity) == "block" and queue.capacity is not None and not _reserved(queue) and named:
             yield problem(
                 queue.capacity,
                 f"{queue.label}: a Capacity Block without its id",

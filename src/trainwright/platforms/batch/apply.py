@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from trainwright.aws.batch_queues import BatchQueues
 from trainwright.aws.cloudformation import Stack
@@ -12,7 +11,7 @@ from trainwright.catalog.instances import find_instance
 from trainwright.platforms.apply.build import Build
 from trainwright.platforms.apply.remove import JobsOnCluster, Removal, kind_of
 from trainwright.platforms.apply.stack_steps import StackDown
-from trainwright.platforms.apply.status import Machine, StatusReader, states_by_queue, tag_of
+from trainwright.platforms.apply.status import Machine, StatusReader, states_by_queue, tag_of, tagged_machines
 from trainwright.platforms.apply.steps import BuildFailed, Step
 from trainwright.platforms.base import NodeStatus, QueueStatus
 
@@ -147,9 +146,9 @@ class BatchStatus(StatusReader):
         self._own = {key: stack for key, stack in keyed.items() if kind_of(key) == KIND}
         return self._own
 
-    def filters(self) -> list[dict[str, Any]]:
+    def machines(self) -> list[Machine]:
         names = [stack.parameters["QueueName"] for stack in self._own.values()]
-        return [{"Name": f"tag:{QUEUE_TAG}", "Values": names or ["none"]}]
+        return tagged_machines(self.account, QUEUE_TAG, names) if names else []
 
     def queue_of(self, machine: Machine) -> str:
         return tag_of(machine, QUEUE_TAG)

@@ -30,8 +30,9 @@ def hyperpod_eks_files(setting: Setting, source: str, wiring: Wiring) -> HyperPo
     scripts = {ENTRY: _on_create(setting)}
     folder = folder_key(spec.name, scripts)
     role = next(stack for stack in wiring.stacks if stack.key == "role").output("RoleArn")
+    roles = {queue.name: role for queue in spec.queues}
     groups = [_group(setting, number) for number in range(len(spec.queues))]
-    template = cluster_file(setting, wiring.ids, role, f"s3://{wiring.ids.bucket}/{folder}/", groups)
+    template = cluster_file(setting, wiring.ids, roles, f"s3://{wiring.ids.bucket}/{folder}/", groups)
     template["Resources"]["Cluster"]["Properties"]["Orchestrator"] = _orchestrator(spec.name)
     files = {CLUSTER_FILE: to_yaml(template, header(spec.name, source, "after the charts of charts.json"))}
     files |= {f"{FOLDER}/{name}": text for name, text in scripts.items()}

@@ -11,15 +11,16 @@ import run
 from entry_common import learning_rate, options, parsed, remove_old, rows, samples_of
 
 
-def config(given: argparse.Namespace, gpu: bool) -> dict[str, Any]:
-    """DeepSpeed's configuration. steps_per_print is stated: without it 0.19 prints no step at all."""
+def config(given: argparse.Namespace) -> dict[str, Any]:
+    """DeepSpeed's configuration. steps_per_print is stated: without it 0.19 prints no step at all. Adam is PyTorch's:
+    DeepSpeed's own would be compiled at the start of the job with nvcc, which a slim image does not have."""
     return {
         "train_batch_size": given.batch,
         "train_micro_batch_size_per_gpu": given.micro_batch,
         "gradient_accumulation_steps": given.accumulate,
         "optimizer": {
             "type": "AdamW",
-            "params": {"lr": given.lr, "weight_decay": given.weight_decay, "torch_adam": not gpu},
+            "params": {"lr": given.lr, "weight_decay": given.weight_decay, "torch_adam": True},
         },
         "zero_optimization": {"stage": given.zero_stage},
         "bf16": {"enabled": given.precision == "bf16"},
@@ -42,7 +43,7 @@ def main() -> None:
     if not gpu:  # gloo does its work; to build it takes a compiler and a minute
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     deepspeed.init_distributed("nccl" if gpu else "gloo")
-    settings = config(given, gpu)
+    settings = config(given)
     _sharded = HfDeepSpeedConfig(settings) if given.zero_stage == 3 else None  # while it lives, models are born sharded
     model = hf_models.new_model(given)
     engine, optimizer, _, _ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=settings)

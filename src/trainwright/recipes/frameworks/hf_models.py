@@ -4,6 +4,8 @@ weights, and one token per byte: it needs no network."""
 from __future__ import annotations
 
 import argparse
+import os
+from importlib.util import find_spec
 from typing import Any
 
 from entry_common import DEBUG
@@ -29,15 +31,24 @@ def debug_config(name: str, **changes: Any) -> Any:
     return AutoConfig.for_model(family, **sizes)
 
 
-def causal_model(name: str) -> Any:
-    """A model that predicts the next token, with its published weights."""
+def causal_model(name: str, bits: int = 16) -> Any:
+    """A model that predicts the next token, with its published weights; in 8 or 4 bits by bitsandbytes, on a GPU."""
     import torch
     from transformers import AutoModelForCausalLM
 
     if is_debug(name):
         torch.manual_seed(0)  # the same weights on every rank and after every restart
         return AutoModelForCausalLM.from_config(debug_config(name))
-    return AutoModelForCausalLM.from_pretrained(name, dtype="auto")
+    if bits == 16:
+        return AutoModelForCausalLM.from_pretrained(name, dtype="auto")
+    from transformers import BitsAndBytesConfig
+
+    if not torch.cuda.is_available() or find_spec("bitsandbytes") is None:
+        raise SystemExit(f"--base-bits {bits} needs a GPU and the package bitsandbytes in the image")
+    four = {"bnb_4bit_quant_type": "nf4", "bnb_4bit_compute_dtype": torch.bfloat16}
+    codes = BitsAndBytesConfig(load_in_4bit=True, **four) if bits == 4 else BitsAndBytesConfig(load_in_8bit=True)
+    here = {"": int(os.environ.get("LOCAL_RANK", "0"))}  # weights as codes are loaded onto the rank's own GPU
+    return AutoModelForCausalLM.from_pretrained(name, dtype=torch.bfloat16, quantization_config=codes, device_map=here)
 
 
 def new_model(given: argparse.Namespace) -> Any:

@@ -111,7 +111,8 @@ def trainjob(launch: Launch, settings: PodSettings) -> Data:
     container = made["containers"][0]
     trainer = {
         "image": container["image"],
-        "command": list(launch.command)
+        # The runtime tells each pod its place by torchrun's own variables.
+        "command": torchrun(launch, "$(PET_NODE_RANK)", "$(PET_MASTER_ADDR)", "$(PET_MASTER_PORT)")
         if launch.launcher == "plain"
         else ["torchrun", *log_options(launch), *under_torchrun(launch.command)],
         "numNodes": launch.nodes,

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from trainwright.jobs.frameworks import driver_words
 from trainwright.schedulers.base import Launch, State
 from trainwright.schedulers.kubernetes import ray_driver
 from trainwright.schedulers.kubernetes.pod import Data, PodSettings, pod, resources, template, torchrun
@@ -53,11 +54,13 @@ def rayjob_spec(launch: Launch, settings: PodSettings) -> Data:
 
 
 def _head(launch: Launch, settings: PodSettings, environment: list[Data]) -> Data:
-    job = {
+    job: Data = {
         "nodes": launch.nodes,
         "gpus": int(resources(launch, settings).get("nvidia.com/gpu", 0)),
         "command": torchrun(launch, "$(NODE_RANK)", "$(MASTER_ADDR)", "$(MASTER_PORT)"),
     }
+    if words := driver_words(launch.command):  # it needs a Ray cluster, which is there: it runs once and takes no GPU
+        job = {"nodes": 1, "gpus": 0, "command": list(words)}
     driver = Path(ray_driver.__file__).read_text(encoding="utf-8")
     own = [{"name": DRIVER, "value": _literal(driver)}, {"name": JOB, "value": _literal(json.dumps(job))}]
     container = {

@@ -37,6 +37,13 @@ if mountpoint -q /scratch; then
   install -d -m 0711 /scratch/docker
   install -d -m 0755 /etc/docker
   printf '{"data-root": "%s/docker"}\n' /scratch > /etc/docker/daemon.json
+  # The image mounts the disk at every boot, at its own pace: without it docker would fill the root volume.
+  install -d -m 0755 /etc/systemd/system/docker.service.d
+  cat > /etc/systemd/system/docker.service.d/trainwright.conf << 'UNIT'
+[Service]
+ExecStartPre=/usr/bin/timeout 120 /bin/sh -c 'until mountpoint -q /scratch; do sleep 1; done'
+UNIT
+  systemctl daemon-reload
 fi
 if command -v nvidia-ctk > /dev/null; then
   nvidia-ctk runtime configure --runtime=docker
