@@ -147,7 +147,7 @@ def layer_time(work: LayerWork, c: Constants) -> LayerTime:
         cast = cast_bytes(work, c)
         moved = (moved[0] + cast * 0.5, moved[1] + cast * 0.5)
     rate = work.device.bandwidth * c.memory_efficiency
-    kernels = KERNELS.get(work.profile.fusion, FUSED_KERNELS)
+    kernels: Pair = KERNELS.get(work.profile.fusion, FUSED_KERNELS)
     if work.memory:
         kernels = (kernels[0] * 1.4, kernels[1] * 1.4)  # a norm, three products and attention more
     more = c.expert_kernels if work.shape.experts else 0.0
