@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from resolving import resolution, resolved
 from trainwright.catalog.families import family_of
@@ -18,7 +19,7 @@ from trainwright.errors import UserError
 from trainwright.images.locks import pins, torches
 from trainwright.jobs.frameworks import FrameworkLaunch, framework_launch
 from trainwright.recipes.framework import FOLDER as SCRIPTS
-from trainwright.recipes.framework import HELPER, script_text
+from trainwright.recipes.framework import HELPER, framework, script_text
 from trainwright.recipes.load import foreign_names, recipe
 from trainwright.recipes.model import Foreign
 
@@ -120,3 +121,20 @@ def test_picotron_finds_what_it_reads_at_its_start(tmp_path: Path) -> None:
     assert json.loads(done.stdout) == [3, str(tmp_path / "checkpoints" / "200"), "weights"]
     installed = dict(pins(family_of("picotron").framework("picotron"), "2.9.1"))
     assert "wandb" in installed
+
+
+@pytest.mark.parametrize("size", ["1b", "7b-debug"])
+def test_llm_foundry_needs_nothing_that_its_image_lacks(size: str) -> None:
+    known = framework("llm-foundry")
+    launch = launched(f"llm-foundry-mpt-{size}", 1, workers=2)
+    file = yaml.safe_load(launch.files["llm-foundry.yaml"])
+    image = family_of("llm-foundry").framework("llm-foundry")
+    installed = dict(pins(image, image.torch))
+    assert "llm-foundry" in installed
+    assert "flash-attn" not in installed
+    assert (file["model"]["attn_config"]["attn_impl"], file["model"]["loss_fn"]) == ("torch", "torch_crossentropy")
+    assert file["train_loader"]["num_workers"] == 2
+    usual = yaml.safe_load(launched(f"llm-foundry-mpt-{size}", 1).files["llm-foundry.yaml"])
+    assert usual["train_loader"]["num_workers"] > 0  # it is read without a default
+    assert known.container is None  # the images of its authors hold what it needs and not llm-foundry itself
+    assert known.prepare[0] == "llmfoundry"
