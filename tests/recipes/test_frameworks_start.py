@@ -138,3 +138,30 @@ def test_llm_foundry_needs_nothing_that_its_image_lacks(size: str) -> None:
     assert usual["train_loader"]["num_workers"] > 0  # it is read without a default
     assert known.container is None  # the images of its authors hold what it needs and not llm-foundry itself
     assert known.prepare[0] == "llmfoundry"
+
+
+def test_a_fine_tuning_starts_from_its_weights_and_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+    launch = launched("megatron-deepspeed-llama2-7b-finetune", 1)
+    assert "--finetune" not in launch.command
+    (tmp_path / "megatron_finetune.py").write_text(launch.files["megatron_finetune.py"])
+    (tmp_path / "train.py").write_text("import json, sys\nprint(json.dumps(sys.argv[1:]))\n")
+    at = launch.command.index("/opt/megatron-deepspeed/finetune_llama.py")
+    assert launch.command[at - 1] == f"{FOLDER}/code/megatron_finetune.py"
+    assert launch.command[at + 1].endswith("/models/llama2-7b-megads-tp4-pp2")
+    weights, own = tmp_path / "weights", tmp_path / "checkpoints"
+    rest = [word.replace(f"{FOLDER}/checkpoints", str(own)) for word in launch.command[at + 2 :]]
+
+    def started() -> subprocess.CompletedProcess[str]:
+        words = [sys.executable, tmp_path / "megatron_finetune.py", tmp_path / "train.py", weights, *rest]
+        return subprocess.run(words, capture_output=True, text=True, check=False)
+
+    first = started()
+    assert first.returncode == 1
+    assert f"no weights in {weights}" in first.stderr  # and not random ones
+    for folder in (weights, own):
+        folder.mkdir()
+        (folder / "latest").write_text("global_step0")
+        words = json.loads(started().stdout)
+        assert words[words.index("--load") + 1] == str(folder)
+        assert words[words.index("--save") + 1] == str(own)
+        assert ("--finetune" in words) == (folder == weights)
