@@ -73,12 +73,13 @@ def values(job: ResolvedJob, folder: Path | None = None, code: Path | None = Non
     assert training is not None
     plan = training.plan
     return {
-        "model": training.model, "data": training.data, "steps": training.steps, "sequence": training.sequence,
+        "model": training.model, "objective": training.objective, "data": training.data,
+        "steps": training.steps, "sequence": training.sequence,
         "precision": training.precision, "recompute": training.recompute, "samples": training.batch,
         "micro_batch": training.micro_batch or 1, "workers": job.job.workers,
         **{field.name: getattr(plan, field.name) for field in dataclasses.fields(plan)},
         "ranks": job.ranks, "nodes": job.placement.nodes, "processes": job.placement.processes,
-        **_batch(training), **_optimizer(training.optimizer, training), **_shape(training.shape, plan.tp),
+        **_batch(training), **_optimizer(training.optimizer, training), **shape_values(training.shape, plan.tp),
         **_checkpoint(training.checkpoint, folder), **_folders(folder, code),
         "shared": shared_root(job.spec).removesuffix("/trainwright"),
     }  # fmt: skip
@@ -120,7 +121,8 @@ def _share(part: int | None, whole: int | None) -> float | None:
     return float(f"{part / whole:.6g}") if part is not None and whole else None
 
 
-def _shape(shape: ModelShape | None, tp: int) -> dict[str, Any]:
+def shape_values(shape: ModelShape | None, tp: int) -> dict[str, Any]:
+    """The places of a model's shape."""
     if shape is None:
         return dict.fromkeys(SHAPE)
     other = {

@@ -43,7 +43,6 @@ class Foreign(Settings):
     entry: tuple[str, ...] = Field((), description="Another program of the framework than its usual one.")
     container: str | None = Field(None, description="The image it needs.")
     scripts: tuple[str, ...] = Field((), description="Further programs of ours that go with the run.")
-    prepare: tuple[str, ...] = Field((), description="The command that prepares its data, words apart.")
     debug: DebugSettings = Field(DebugSettings(), description="Options of the debug size.")
 
     @model_validator(mode="after")

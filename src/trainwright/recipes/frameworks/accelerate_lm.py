@@ -23,7 +23,9 @@ def main() -> None:
         mixed_precision="bf16" if given.precision == "bf16" else "no",
     )  # fmt: skip
     model = hf_models.new_model(given)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=given.lr, weight_decay=given.weight_decay)
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=given.lr, betas=(given.beta1, given.beta2), weight_decay=given.weight_decay
+    )
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda done: learning_rate(done + 1, given) / given.lr)
     # The schedule is not prepared: accelerate would advance it once per rank.
     model, optimizer = accelerator.prepare(model, optimizer)

@@ -20,7 +20,12 @@ def config(given: argparse.Namespace) -> dict[str, Any]:
         "gradient_accumulation_steps": given.accumulate,
         "optimizer": {
             "type": "AdamW",
-            "params": {"lr": given.lr, "weight_decay": given.weight_decay, "torch_adam": True},
+            "params": {
+                "lr": given.lr,
+                "betas": [given.beta1, given.beta2],
+                "weight_decay": given.weight_decay,
+                "torch_adam": True,
+            },
         },
         "zero_optimization": {"stage": given.zero_stage},
         "bf16": {"enabled": given.precision == "bf16"},

@@ -38,6 +38,8 @@ def options(what: str) -> argparse.ArgumentParser:
     parser.add_argument("--schedule", choices=("cosine", "linear", "constant"), default="cosine")
     parser.add_argument("--final", type=float, default=0.1, help="learning rate at the end, as a share of the peak")
     parser.add_argument("--weight-decay", type=float, default=0.1)
+    parser.add_argument("--beta1", type=float, default=0.9, help="decay rate of AdamW's first moment")
+    parser.add_argument("--beta2", type=float, default=0.95, help="decay rate of AdamW's second moment")
     parser.add_argument("--clip", type=float, default=1.0, help="largest gradient norm")
     parser.add_argument("--checkpoint", type=Path, default=None, help="folder of the checkpoints")
     parser.add_argument("--checkpoint-steps", type=int, default=50, help="steps between checkpoints")

@@ -29,7 +29,9 @@ def main() -> None:
     data = hf_models.sequences(texts, hf_models.tokenizer(given.model), given.sequence)
 
     model = sharded(hf_models.new_model(given).to(device), given.precision)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=given.lr, weight_decay=given.weight_decay)
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=given.lr, betas=(given.beta1, given.beta2), weight_decay=given.weight_decay
+    )
     done = load(given.checkpoint, model, optimizer)
     for step in range(done + 1, given.steps + 1):
         loss = one_step(step, model, optimizer, data, device, given)

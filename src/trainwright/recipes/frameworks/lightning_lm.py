@@ -86,7 +86,9 @@ def module_of(given: Any) -> Any:
             return loss
 
         def configure_optimizers(self) -> Any:
-            optimizer = torch.optim.AdamW(self.parameters(), lr=given.lr, weight_decay=given.weight_decay)
+            optimizer = torch.optim.AdamW(
+                self.parameters(), lr=given.lr, betas=(given.beta1, given.beta2), weight_decay=given.weight_decay
+            )
             schedule = torch.optim.lr_scheduler.LambdaLR(
                 optimizer, lambda done: learning_rate(done + 1, given) / given.lr
             )
