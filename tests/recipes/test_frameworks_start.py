@@ -165,3 +165,26 @@ def test_a_fine_tuning_starts_from_its_weights_and_goes_on_from_its_checkpoint(t
         assert words[words.index("--load") + 1] == str(folder)
         assert words[words.index("--save") + 1] == str(own)
         assert ("--finetune" in words) == (folder == weights)
+
+
+def test_verl_shares_layers_and_answers_as_its_engines_can() -> None:
+    stage = "++actor_rollout_ref.actor.megatron.override_transformer_config.num_layers_in_{}_pipeline_stage"
+    words = launched("verl-qwen3-235b-grpo", 4, "p5en.48xlarge").command
+    assert {f"{stage.format('first')}=11", f"{stage.format('last')}=11"} <= set(words)  # 94 layers: 6 x 12 between
+    even = launched("verl-qwen3-235b-grpo", 4, "p5en.48xlarge", parallel={"pp": 2, "tp": 4, "ep": 4, "replicate": 4})
+    assert not [word for word in even.command if "pipeline_stage" in word]
+    assert "ppo_mini_batch_size=128" in " ".join(launched("verl-qwen3-8b-grpo", 4).command)
+    assert launched("verl-qwen3-8b-grpo", 8)
+    prompts = "actor_rollout_ref.actor.ppo_mini_batch_size"
+
+    def problem(*args: str, recipe: str = "verl-qwen3-8b-grpo", **job: Any) -> str:
+        [one] = resolution({"recipe": recipe, "args": [*args], **job}, 32, "p5en.48xlarge").problems
+        return one.what
+
+    assert problem(f"{prompts}=16") == "16 prompts with 5 answers cannot be shared by 32 data ranks"
+    assert problem(f"{prompts}=96") == "1024 prompts per step are not whole updates of 96"
+    assert problem(batch={"micro_batch": 8}) == "20 answers of a data rank are not whole micro-batches of 8"
+    stages = {"pp": 8, "tp": 4, "ep": 4, "virtual_stages": 2}
+    assert problem(recipe="verl-qwen3-235b-grpo", parallel=stages).endswith("split into 16 (pp x virtual_stages)")
+    debug = resolved({"recipe": "verl-qwen3-8b-grpo-debug"})
+    assert f"{prompts}=8" in framework_launch(debug, FOLDER, FOLDER).command  # a step of 8 prompts
