@@ -12,8 +12,7 @@ from trainwright.errors import UserError, did_you_mean
 from trainwright.jobs.command import own_words
 from trainwright.jobs.environment import RENDEZVOUS, job_environment
 from trainwright.jobs.foreign import unplaced
-from trainwright.jobs.frameworks import dropped, known_framework, launcher_of, unsaid
-from trainwright.jobs.frameworks import known_framework, launcher_of, sends_files, unsaid
+from trainwright.jobs.frameworks import dropped, known_framework, launcher_of, sends_files, unsaid
 from trainwright.jobs.origin import Decision, JobProblem, Origin
 from trainwright.jobs.resolved import Placement, Resolution, ResolvedJob, Runtime, Trainer
 from trainwright.jobs.run_folder import run_root

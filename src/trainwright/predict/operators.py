@@ -147,11 +147,10 @@ def layer_time(work: LayerWork, c: Constants) -> LayerTime:
         cast = cast_bytes(work, c)
         moved = (moved[0] + cast * 0.5, moved[1] + cast * 0.5)
     rate = work.device.bandwidth * c.memory_efficiency
-    kernels = KERNELS.get(work.profile.fusion, FUSED_KERNELS)
-    if work.memory:
-        kernels = (kernels[0] * 1.4, kernels[1] * 1.4)  # a norm, three products and attention more
-    more = c.expert_kernels if work.shape.experts else 0.0
-    return LayerTime(*products, *attention, moved[0] / rate, moved[1] / rate, kernels[0] + more, kernels[1] + more)
+    grown = 1.4 if work.memory else 1.0  # a norm, three products and attention more
+    experts = c.expert_kernels if work.shape.experts else 0.0
+    forward, backward = (count * grown + experts for count in KERNELS.get(work.profile.fusion, FUSED_KERNELS))
+    return LayerTime(*products, *attention, moved[0] / rate, moved[1] / rate, forward, backward)
 
 
 def matmul_time(m: float, n: float, k: float, rate: float, sms: int, c: Constants, groups: float = 1.0) -> float:
