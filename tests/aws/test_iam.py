@@ -113,7 +113,8 @@ def test_every_call_for_the_other_platforms_is_allowed(cloud: Cloud, tmp_path: P
         with inside():
             batch = cloud.account.client("batch")
             container = {"image": "i", "vcpus": 1, "memory": 512}
-            batch.register_job_definition(jobDefinitionName="j", type="container", containerProperties=container)
+            own = {"type": "container", "containerProperties": container, "tags": {"trainwright:cluster": "cut"}}
+            batch.register_job_definition(jobDefinitionName="j", **own)
             batch.submit_job(jobName="j", jobQueue="cut-train", jobDefinition="j")
     if plan.spec.platform == "hyperpod":
         way_to("cut", REGION)
