@@ -5,29 +5,22 @@ alone where a parameter `name` or `recipe` is the recipe's name. Tests are only 
 from __future__ import annotations
 
 import csv
-import json
-import os
-import subprocess
-import sys
-import tempfile
-from pathlib import Path
-from typing import Any
+
+from collected_marks import ROOT, marks
 
 from trainwright.recipes.framework import framework, frameworks
 from trainwright.recipes.load import DEBUG, all_names, recipe
 from trainwright.recipes.model import Foreign, Recipe
 
-ROOT = Path(__file__).parents[1]
 CASES = ROOT / "tests/recipes/reference_cases.csv"
 MEASURED = ROOT / "benchmarks/data/frameworks.csv"
-MARK = "mark.proves("
-RESULT = "TRAINWRIGHT_PROOFS"  # the file that the collecting process writes
 # Kinds of proof, the strongest first.
 KINDS = {
     "h200": "trained on an H200",
     "cpu": "its debug size was trained on CPU by the tests",
     "parsed": "read by the framework's own parser",
     "options": "every option is one of the framework's table, with its type",
+    "memory": "options only, and from memory: the table that judges them is not from the framework's source",
     "rendered": "rendered for every scheduler",
 }
 
@@ -135,36 +128,19 @@ def _without_marks(this: Recipe) -> set[str]:
     if not isinstance(this.trainer, Foreign):
         return {"cpu"}  # tests/recipes/test_recipes_train.py trains each of ours
     known = this.trainer.known
-    return {"options"} if known is not None and known.flags else {"rendered"}
+    if known is None or not known.flags:
+        return {"rendered"}
+    return {"memory"} if known.options_from == "memory" else {"options"}
 
 
 def collect() -> dict[str, list[str]]:
-    """Recipe -> kinds of proof, from a pytest that only collects."""
-    files = sorted(str(path) for path in ROOT.glob("tests/**/test_*.py") if MARK in path.read_text(encoding="utf-8"))
-    if not files:
-        return {}
-    with tempfile.TemporaryDirectory() as folder:
-        result = Path(folder) / "proofs.json"
-        path = os.pathsep.join([str(Path(__file__).parent), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
-        environment = {**os.environ, RESULT: str(result), "PYTHONPATH": path}
-        words = ["--collect-only", "-q", "-p", "framework_recipes", "-p", "no:cacheprovider", "-n", "0"]
-        command = [sys.executable, "-m", "pytest", *words, *files]
-        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-        if done.returncode or not result.exists():
-            raise RuntimeError(f"the tests cannot be collected:\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
-        return json.loads(result.read_text(encoding="utf-8"))
-
-
-def pytest_collection_finish(session: Any) -> None:
-    """The plugin's part, in the collecting process."""
+    """Recipe -> kinds of proof, from the tests' marks."""
     proven: dict[str, list[str]] = {}
     known = set(all_names())
-    for item in session.items:
-        for mark in item.iter_markers("proves"):
-            *named, kind = mark.args
-            values = item.callspec.params if hasattr(item, "callspec") else {}
-            for name in named or [str(values.get("name") or values.get("recipe"))]:
-                if kind not in KINDS or not ({name, name.removesuffix(DEBUG)} & known):
-                    raise ValueError(f"{item.nodeid} proves {name!r} by {kind!r}: no such recipe or kind")
-                proven.setdefault(name, []).append(kind)
-    Path(os.environ[RESULT]).write_text(json.dumps(proven), encoding="utf-8")
+    for mark in marks("proves"):
+        *named, kind = mark.words
+        for name in named or [mark.parameters.get("name") or mark.parameters.get("recipe") or ""]:
+            if kind not in KINDS or not ({name, name.removesuffix(DEBUG)} & known):
+                raise ValueError(f"{mark.test} proves {name!r} by {kind!r}: no such recipe or kind")
+            proven.setdefault(name, []).append(kind)
+    return proven

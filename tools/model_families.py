@@ -4,16 +4,10 @@ shows with `@pytest.mark.shows("parity", "export")`; its families are those of i
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-import tempfile
-from pathlib import Path
-from typing import Any
+from collected_marks import Mark, marks
 
-ROOT = Path(__file__).parents[1]
-MARK = "mark.shows("
+from trainwright.train.models.shape import is_published, lookup
+
 COLUMNS = {
     "parity": "logits (or outputs) and, where trained, gradients equal those of an independent implementation",
     "export": "weights are written for that implementation and read back without a change",
@@ -22,7 +16,7 @@ COLUMNS = {
     "resume": "a stopped run ends with the weights of one that was not stopped, bit for bit",
     "predict": "the predictor knows the published shapes, with the trainer's parameters",
 }
-RESULT = "TRAINWRIGHT_FAMILIES"  # the file that the collecting process writes
+PARAMETERS = ("family", "kind", "model", "name")  # of a test, that may name its family
 
 
 def families_page() -> str:
@@ -39,41 +33,22 @@ def families_page() -> str:
 
 
 def collect() -> dict[str, dict[str, list[str]]]:
-    """Family -> column -> tests, from a pytest that only collects."""
-    files = sorted(str(path) for path in ROOT.glob("tests/**/test_*.py") if MARK in path.read_text(encoding="utf-8"))
-    with tempfile.TemporaryDirectory() as folder:
-        result = Path(folder) / "families.json"
-        path = os.pathsep.join([str(Path(__file__).parent), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
-        environment = {**os.environ, RESULT: str(result), "PYTHONPATH": path}
-        words = ["--collect-only", "-q", "-p", "model_families", "-p", "no:cacheprovider", "-n", "0"]
-        command = [sys.executable, "-m", "pytest", *words, *files]
-        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-        if done.returncode or not result.exists():
-            raise RuntimeError(f"the tests cannot be collected:\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
-        return json.loads(result.read_text(encoding="utf-8"))
-
-
-def pytest_collection_finish(session: Any) -> None:
-    """The plugin's part, in the collecting process."""
+    """Family -> column -> tests, from the tests' marks."""
     shown: dict[str, dict[str, list[str]]] = {}
-    for item in session.items:
-        for mark in item.iter_markers("shows"):
-            for family in _families(item, mark):
-                for column in mark.args:
-                    if column not in COLUMNS:
-                        raise ValueError(f"{item.nodeid} shows {column!r}; the columns are {', '.join(COLUMNS)}")
-                    shown.setdefault(family, {}).setdefault(column, []).append(item.nodeid)
-    Path(os.environ[RESULT]).write_text(json.dumps(shown), encoding="utf-8")
+    for mark in marks("shows"):
+        for family in _families(mark):
+            for column in mark.words:
+                if column not in COLUMNS:
+                    raise ValueError(f"{mark.test} shows {column!r}; the columns are {', '.join(COLUMNS)}")
+                shown.setdefault(family, {}).setdefault(column, []).append(mark.test)
+    return shown
 
 
-def _families(item: Any, mark: Any) -> list[str]:
+def _families(mark: Mark) -> list[str]:
     """The families that the mark names, or the one of the test's parameter: a family, a model, or a word of its own."""
-    from trainwright.train.models.shape import is_published, lookup
-
-    if "families" in mark.kwargs:
-        return list(mark.kwargs["families"])
-    values = item.callspec.params if hasattr(item, "callspec") else {}
-    word = next((str(values[name]) for name in ("family", "kind", "model", "name") if name in values), "")
+    if "families" in mark.options:
+        return mark.options["families"]
+    word = next((mark.parameters[name] for name in PARAMETERS if name in mark.parameters), "")
     if not word:
-        raise ValueError(f"{item.nodeid} names no family: a parameter `family`, `kind` or `model`, or families=(...)")
+        raise ValueError(f"{mark.test} names no family: a parameter `family`, `kind` or `model`, or families=(...)")
     return [lookup(word).family if is_published(word) else word]

@@ -63,6 +63,7 @@ def write_folder(
     names = [*texts, *archives]
     for name in names:
         inside(folder, name, record, option)
+    gone = sorted(_recorded(folder, record) - set(names)) if earlier is not None else []
     aside = folder.with_name(f".{folder.name}.{os.urandom(4).hex()}")
     try:
         for name, text in texts.items():
@@ -71,10 +72,14 @@ def write_folder(
         for name, content in archives.items():
             (aside / name).parent.mkdir(parents=True, exist_ok=True)
             (aside / name).write_bytes(content)
-        gone = sorted(set(earlier or {}) - set(files))
         _put_in_place(aside, folder, names, [inside(folder, name, record, option) for name in gone])
     finally:
         shutil.rmtree(aside, ignore_errors=True)
+
+
+def _recorded(folder: Path, record: str) -> set[str]:
+    """Every file that the record in a folder names, archives too: these we wrote, and no others."""
+    return {str(name) for name in json.loads(_text(folder / record))["files"]}
 
 
 def _put_in_place(aside: Path, folder: Path, names: list[str], gone: list[Path]) -> None:
@@ -87,6 +92,10 @@ def _put_in_place(aside: Path, folder: Path, names: list[str], gone: list[Path])
         (aside / name).replace(folder / name)
     for path in gone:
         path.unlink(missing_ok=True)
+        for parent in path.parents:
+            if parent == folder or not parent.is_dir() or any(parent.iterdir()):
+                break
+            parent.rmdir()
 
 
 def inside(folder: Path, name: str, record: str, option: str) -> Path:

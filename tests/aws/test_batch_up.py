@@ -22,8 +22,12 @@ CONTAINER = {
 
 
 def submit(cloud: Cloud, queue: str = "cut-train") -> str:
+    """As `submit` does: the definition carries the cluster's name. Beside it one of somebody else's."""
     batch = cloud.account.client("batch")
-    made = batch.register_job_definition(jobDefinitionName="j", type="container", containerProperties=CONTAINER)
+    for name, tags in (("others", {}), ("j", {"trainwright:cluster": "cut"})):
+        made = batch.register_job_definition(
+            jobDefinitionName=name, type="container", containerProperties=CONTAINER, tags=tags
+        )
     return str(batch.submit_job(jobName="j", jobQueue=queue, jobDefinition=made["jobDefinitionArn"])["jobId"])
 
 
@@ -52,6 +56,8 @@ def test_a_queue_comes_up_takes_jobs_and_goes(cloud: Cloud, tmp_path: Path) -> N
     batch = cloud.account.client("batch")
     assert batch.describe_jobs(jobs=[job])["jobs"][0]["status"] == "FAILED"
     assert [name.split()[0] for name in cloud.census()["stack"]] == ["cut-lustre-fsx", "cut-network"]
+    left = batch.describe_job_definitions(status="ACTIVE")["jobDefinitions"]
+    assert [row["jobDefinitionName"] for row in left] == ["others"]
     cloud.down()
     assert (cloud.census()["stack"], cloud.census()["vpc"]) == ([], [])
 

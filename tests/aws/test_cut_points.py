@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import random
+import select
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +25,7 @@ class Forks:
         self.cloud, self.chosen, self.after, self.expected = cloud, chosen, after, expected
         self.first = cloud.calls()
         self.failed: list[str] = []
-        self.running: dict[int, str] = {}
+        self.running: dict[int, tuple[int, str]] = {}  # a descriptor of the child -> its process id, its cut point
         self.count = 0
 
     def watch(self, number: int, service: str, action: str, when: str) -> None:
@@ -37,15 +38,18 @@ class Forks:
             self.cloud.world.faults.watch = None
             os.environ["TRAINWRIGHT_HOME"] += f"-{os.getpid()}"  # as if on another machine: AWS holds the state
             raise Cut(name)
-        self.running[pid] = name
+        self.running[os.pidfd_open(pid)] = (pid, name)
         if len(self.running) >= CHILDREN:
             self.reap()
 
     def reap(self) -> None:
-        pid, status = os.wait()
-        name = self.running.pop(pid)
-        if status != 0:
-            self.failed.append(name)
+        """Wait for one of these children; the process may have others, which are not ours to wait for."""
+        ended, _, _ = select.select(list(self.running), [], [])
+        for descriptor in ended:
+            pid, name = self.running.pop(descriptor)
+            os.close(descriptor)
+            if os.waitpid(pid, 0)[1] != 0:
+                self.failed.append(name)
 
     def run(self, work: Callable[[], object]) -> None:
         self.cloud.world.faults.watch = self.watch

@@ -78,6 +78,20 @@ def test_a_cluster_comes_up_and_goes_with_all_that_kubernetes_made(cloud: Cloud,
     assert left == {"bucket": ["the-data x1"]}, "load balancer, volume, forgotten interface and group are gone"
 
 
+def test_forced_jobs_end_before_the_claim_that_they_use(cloud: Cloud, tmp_path: Path) -> None:
+    cloud.planned(tmp_path, EKS)
+    cloud.up()
+    uses = {"volumes": [{"persistentVolumeClaim": {"claimName": "fsx"}}]}
+    add(cloud, "PyTorchJob", "run-1", spec={})
+    add(cloud, "Pod", "run-1-master-0", spec=uses, status={"phase": "Running"})
+    add(cloud, "Pod", "notebook", spec=uses, status={"phase": "Pending"})
+    cluster(cloud).objects["Pod", "train", "notebook"]["metadata"]["labels"] = {}
+    with pytest.raises(JobsOnCluster, match=r"train/run-1-master-0 .*train/notebook"):
+        cloud.down()
+    cloud.down(force=True)
+    assert cloud.census()["stack"] == []
+
+
 def test_the_way_that_was_begun_is_kept(cloud: Cloud, tmp_path: Path) -> None:
     plan = cloud.planned(tmp_path, EKS)
     build = EksBuild(plan, cloud.account, programs=cloud.programs)
@@ -105,6 +119,21 @@ def test_a_change_of_the_spec_changes_a_node_group(cloud: Cloud, tmp_path: Path)
     assert cloud.census()["node group"][1] == "cut/train 1-4 1 x1"
 
 
+def test_a_cluster_that_gets_karpenter_later_lets_its_nodes_join(cloud: Cloud, tmp_path: Path) -> None:
+    """eksctl refuses to make what is there already, so each right is asked for by itself."""
+    cloud.programs = StandInPrograms(cloud.world, REGION, WAYS["eksctl"])
+    cloud.planned(tmp_path, EKS)
+    cloud.up()
+    assert cluster(cloud).identities == [("train", "trainwright")]
+    more = EKS.replace("queues:\n", "queues:\n  - {name: more, instance: g5.8xlarge, count: {min: 0, max: 2}}\n")
+    cloud.planned(tmp_path, more)
+    for _ in range(2):
+        cloud.up()
+    assert cluster(cloud).identities == [("train", "trainwright"), ("kube-system", "karpenter")]
+    [entry] = cluster(cloud).access
+    assert "role/" in entry
+
+
 def test_a_failed_node_group_is_named_and_made_on_the_next_run(cloud: Cloud, way: str) -> None:
     from standin.faults import Failure
 
@@ -124,5 +153,4 @@ def test_an_ended_run_of_eks_goes_on(cloud: Cloud, way: str) -> None:
 @pytest.mark.slow
 @pytest.mark.long
 def test_an_ended_run_of_eks_goes_on_from_anywhere(cloud: Cloud, way: str) -> None:
-    count = {"own": 14, "eksctl": 8}[way]
-    assert cut(cloud, count, seed=6, kept=1) >= 3.5 * count  # a later run makes a few calls less
+    assert cut(cloud, 14, seed=6, kept=1) >= 50  # a later run makes a few calls less

@@ -11,20 +11,21 @@ from typing import Any
 import botocore.session
 import pytest
 from click.testing import CliRunner
-from standin.harness import BATCH, EKS, REGION, SPEC, Cloud
+from standin.harness import BATCH, EKS, HYPERPOD, HYPERPOD_EKS, REGION, SPEC, Cloud
 from standin.tool import StandInTool
 from standin.world import inside
 
 from trainwright.aws import offerings
+from trainwright.aws.cloudformation import CLUSTER_TAG
 from trainwright.aws.cluster_logs import stack_texts
 from trainwright.aws.head_node import find_head
 from trainwright.cli.main import cli
-from trainwright.errors import UserError
 from trainwright.platforms.apply.base import aws_platform
 from trainwright.platforms.apply.prepare import prepare
 from trainwright.platforms.apply.status import clusters
 from trainwright.platforms.apply.steps import run
-from trainwright.platforms.iam.policy import LARGEST, needed, node_policies, person_policies, rules
+from trainwright.platforms.hyperpod.platform import way_to
+from trainwright.platforms.iam.policy import HYPERPOD_CLUSTER, LARGEST, needed, node_policies, person_policies, rules
 from trainwright.platforms.parallelcluster.apply.build import ParallelClusterBuild
 from trainwright.platforms.parallelcluster.apply.status import ParallelClusterStatus
 from trainwright.platforms.plan.tree import ClusterPlan, make_plan
@@ -32,7 +33,10 @@ from trainwright.spec.load import load
 from trainwright.stacks.library import template
 
 ROOT = Path(__file__).parents[2]
-EXAMPLES = [ROOT / "examples" / f"{name}.yaml" for name in ("p5-reservation", "monitored", "roberta", "vision-g4dn")]
+EXAMPLES = [
+    ROOT / "examples" / f"{name}.yaml"
+    for name in ("p5-reservation", "monitored", "roberta", "vision-g4dn", "hyperpod-p5")
+]
 # Calls whose permission has another name than the operation.
 NAMES = {
     "s3:HeadBucket": ["s3:ListBucket"],
@@ -97,8 +101,8 @@ def called(cloud: Cloud, tmp_path: Path) -> tuple[ClusterPlan, set[str]]:
     return plan, {f"{_prefix(call['service'])}:{call['action']}" for call in calls}
 
 
-@pytest.mark.parametrize("text", [BATCH, EKS], ids=["batch", "eks"])
-def test_every_call_for_batch_and_eks_is_allowed(cloud: Cloud, tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize("text", [BATCH, EKS, HYPERPOD, HYPERPOD_EKS], ids=["batch", "eks", "hyperpod", "hyperpod-eks"])
+def test_every_call_for_the_other_platforms_is_allowed(cloud: Cloud, tmp_path: Path, text: str) -> None:
     plan = cloud.planned(tmp_path, text)
     before = len(cloud.world.faults.calls)
     cloud.up()
@@ -110,18 +114,34 @@ def test_every_call_for_batch_and_eks_is_allowed(cloud: Cloud, tmp_path: Path, t
         with inside():
             batch = cloud.account.client("batch")
             container = {"image": "i", "vcpus": 1, "memory": 512}
-            batch.register_job_definition(jobDefinitionName="j", type="container", containerProperties=container)
+            batch.register_job_definition(
+                jobDefinitionName="j", type="container", containerProperties=container, tags={CLUSTER_TAG: "cut"}
+            )
             batch.submit_job(jobName="j", jobQueue="cut-train", jobDefinition="j")
+    if plan.spec.platform == "hyperpod":
+        way_to("cut", REGION)
     cloud.down(force=True)
-    calls = [call for call in cloud.world.faults.calls[before:] if call["service"] not in ("kubectl", "helm")]
+    programs = ("kubectl", "helm", "git")
+    calls = [call for call in cloud.world.faults.calls[before:] if call["service"] not in programs]
     wanted = permissions({f"{_prefix(call['service'])}:{call['action']}" for call in calls})
     policies = person_policies(plan)
     assert wanted - allowed(policies) == set()
-    specific = {action for rule in needed(plan) if rule.when in ("batch", "eks") for action in rule.actions}
+    own = [
+        rule for rule in needed(plan) if rule.by == "ours" and rule.when in ("batch", "eks", "hyperpod", "controller")
+    ]
+    specific = {action for rule in own for action in rule.actions} - set(ELSEWHERE)
     # Opening a compute environment that somebody closed, and a group that EKS left, are other tests'.
     assert specific - wanted <= {"batch:UpdateComputeEnvironment", "ec2:DeleteSecurityGroup"}
-    assert not any(action.startswith(("ssm:", "route53:", "lambda:")) for action in allowed(policies))
+    assert not any(action.startswith(("route53:", "lambda:")) for action in allowed(policies))
     nodes = node_policies(plan)
+    if plan.spec.platform.startswith("hyperpod"):
+        assert {"sagemaker:CreateCluster", "iam:PassRole"} <= allowed(policies)
+        assert ("ssm:StartSession" in allowed(policies)) == (plan.spec.platform == "hyperpod")
+        assert set(nodes) == (
+            {"nodes", "controller"} if plan.spec.platform == "hyperpod" else {"nodes", "system nodes", "jobs"}
+        )
+        return
+    assert not any(action.startswith("ssm:") for action in allowed(policies))
     assert any(name.endswith("/AmazonSSMManagedInstanceCore") for name in nodes["nodes"]["managed"])
     if plan.spec.platform == "eks":
         objects, buckets = nodes["jobs"]["policy"]["Statement"]
@@ -180,13 +200,14 @@ def test_every_resource_of_our_stacks_has_its_calls_and_no_other_has() -> None:
             "directory",
             "batch",
             "karpenter",
+            "role",
             *EKS_STACKS,
         )
         for line in template(name).text.splitlines()
         if line.startswith("    Type: AWS::") and not line.endswith("::Id")
     }
     ruled = {rule.by for rule in rules()} - {"ours", "pcluster"}
-    assert ruled == types
+    assert ruled == types | {HYPERPOD_CLUSTER}, "HyperPod's own template is written with the plan"
 
 
 def test_every_action_is_one_that_aws_has() -> None:
@@ -223,9 +244,14 @@ def test_the_verb_prints_policies() -> None:
     assert set(json.loads(done.stdout)) == {"person", "nodes", "calls"}
 
 
-@pytest.mark.parametrize("example", ["hyperpod-p5", "hyperpod-eks-p5"])
-def test_a_platform_whose_calls_are_not_known_is_said(example: str) -> None:
-    plan = make_plan(load(ROOT / "examples" / f"{example}.yaml"))
-    for policies in (person_policies, node_policies):
-        with pytest.raises(UserError, match="are not known yet"):
-            policies(plan)
+def test_only_the_controller_of_hyperpod_reads_the_password_of_the_database() -> None:
+    nodes = node_policies(make_plan(load(ROOT / "examples" / "hyperpod-p5.yaml")))
+    assert set(nodes) == {"nodes", "controller"}
+    readers = {
+        who for who, role in nodes.items() for statement in role["policy"]["Statement"]
+        if "secretsmanager:GetSecretValue" in statement["Action"]
+    }  # fmt: skip
+    assert readers == {"controller"}
+    for role in nodes.values():
+        assert any(name.endswith("/AmazonSageMakerClusterInstanceRolePolicy") for name in role["managed"])
+        assert any("trainwright/hyperpod-p5/*" in str(s["Resource"]) for s in role["policy"]["Statement"])

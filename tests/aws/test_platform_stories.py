@@ -3,12 +3,14 @@ stand-in; some of them are killed on the way."""
 
 from __future__ import annotations
 
+import base64
+import contextlib
 import json
 import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,16 @@ from standin.outside import ROOT, Server, left, prepare_account, stand_in
 from trainwright.spec.defaults import resolve
 from trainwright.spec.load import load
 
-sys.path.insert(0, str(ROOT / "tests" / "schedulers" / "kubernetes"))
+sys.path[:0] = [str(ROOT / "tests" / "schedulers" / "kubernetes"), str(ROOT / "tests" / "control_plane")]
+# It ends when it is cancelled.
+WAITS = """
+jobs:
+  - name: hello
+    command: [python3, -u, -c, "import os, signal; print('step 1 of node', os.environ['NODE_RANK']); signal.pause()"]
+    launcher: plain
+    nodes: 2
+    container: registry.example.com/train:2026.11
+"""
 
 
 @pytest.fixture
@@ -27,11 +38,12 @@ def server(tmp_path: Path) -> Iterator[Server]:
         yield started
 
 
-def begin(server: Server, folder: Path, starter: str) -> Path:
-    """init, check, plan and a dry run, which leave the account as it was."""
+def begin(server: Server, folder: Path, starter: str, jobs: str = "") -> Path:
+    """init, check, plan and a dry run, which leave the account as it was. `jobs`: in place of the starter's."""
     file = folder / "spec.yaml"
     server.run("init", starter, "-o", str(file))
-    file.write_text(file.read_text() + f"runs: {folder / 'runs'}\n")
+    text = file.read_text().partition("\njobs:")[0] + jobs if jobs else file.read_text()
+    file.write_text(text + f"runs: {folder / 'runs'}\n")
     prepare_account(server, resolve(load(file).spec)[0])
     server.run("check", str(file))
     server.run("plan", str(file), "-o", str(folder / "plan"))
@@ -79,7 +91,8 @@ def test_batch_from_a_starter_and_back(server: Server, tmp_path: Path) -> None:
     server.run("submit", str(file))
     busy = server.start("down", str(file), "--yes")
     output, _ = busy.communicate(timeout=240)
-    assert (busy.returncode, "1 jobs that wait or run: batch-p4d-train: pretrain" in output) == (1, True)
+    assert busy.returncode == 1
+    assert "jobs wait or run on cluster batch-p4d (1): batch-p4d-train: pretrain" in output
     assert left(server, region) == whole
     server.killed("batch-train: removing", "down", str(file), "--yes", "--force")
     kept = server.run("down", "batch-p4d", "--region", region, "--yes", "--force")
@@ -114,12 +127,34 @@ def install(server: Server, folder: Path, *names: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # the first test that asks for the API server may build it
 @pytest.mark.parametrize("way", ["own", "eksctl"])
 def test_eks_from_a_starter_and_back(server: Server, tmp_path: Path, kubernetes: Any, way: str) -> None:
-    endpoint = f"http://127.0.0.1:{kubernetes.server_port}"
-    server.control("kubernetes", endpoint=endpoint, authority="bm9uZQ==")
+    """By stacks of our own, jobs go to a real API server, where there is one, with tokens as EKS takes them; by eksctl
+    to a stub."""
+    with contextlib.ExitStack() as stack:
+        real = real_api(stack, tmp_path / "api") if way == "own" else None
+        _eks_story(server, tmp_path, kubernetes, real, way)
+
+
+def real_api(stack: contextlib.ExitStack, folder: Path) -> Any:
+    from api_server import ApiServerMissing
+    from eks_api import eks_api
+
+    try:
+        return stack.enter_context(eks_api(folder, "eks-g5"))
+    except ApiServerMissing as missing:
+        if os.environ.get("CI"):
+            pytest.fail(str(missing))
+        return None
+
+
+def _eks_story(server: Server, tmp_path: Path, kubernetes: Any, real: Any, way: str) -> None:
+    endpoint = real.server if real else f"http://127.0.0.1:{kubernetes.server_port}"
+    authority = base64.b64encode(real.certificate.read_bytes()).decode() if real else "bm9uZQ=="
+    server.control("kubernetes", endpoint=endpoint, authority=authority)
     install(server, tmp_path / "bin", "kubectl", "helm", *(["eksctl"] if way == "eksctl" else []))
-    file = begin(server, tmp_path, "eks-g5")
+    file = begin(server, tmp_path, "eks-g5", WAITS if real else "")
     region = region_of(file)
     lines = ("control: creating", "chart kueue 0.19.2: creating") if way == "own" else ("node group system",)
     for line in lines:
@@ -134,17 +169,39 @@ def test_eks_from_a_starter_and_back(server: Server, tmp_path: Path, kubernetes:
     assert (status["state"], status["platform"]) == ("running", "eks")
 
     run = server.run("submit", str(file)).splitlines()[-1].strip()
-    [path] = [path for path in kubernetes.objects if path.endswith(f"pytorchjobs/{run}")]
-    kubernetes.pods.append(pod(f"{run}-master-0"))
-    kubernetes.logs[f"{run}-master-0"] = "2026-11-15T00:00:01.000000001Z [rank0]:step 1\n"
-    assert "step 1" in server.run("logs", run)
-    assert kubernetes.objects[path]["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "train"
+    if real:
+        _lives(server, file, real, run)
+    else:
+        [path] = [path for path in kubernetes.objects if path.endswith(f"pytorchjobs/{run}")]
+        kubernetes.pods.append(pod(f"{run}-master-0"))
+        kubernetes.logs[f"{run}-master-0"] = "2026-11-15T00:00:01.000000001Z [rank0]:step 1\n"
+        assert "step 1" in server.run("logs", run)
+        assert kubernetes.objects[path]["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "train"
 
     server.killed("removing", "down", str(file), "--yes")
     gone = server.run("down", str(file), "--yes", "--delete-data", "lustre-fsx")
     assert "nothing of eks-g5 is left" in gone
     assert left(server, region) == {}
     assert not list((tmp_path / "home" / "kube").iterdir())
+
+
+def _lives(server: Server, file: Path, real: Any, run: str) -> None:
+    """A job on the real API server: it starts on two nodes, is listed, says something, and is cancelled."""
+    path = f"/apis/kubeflow.org/v1/namespaces/default/pytorchjobs/{run}"
+    status, job = real.request("GET", path)
+    assert (status, job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"]) == (200, "train")
+    until(lambda: all(f"step 1 of node {node}" in server.run("logs", run) for node in (0, 1)))
+    until(lambda: [row["state"] for row in json.loads(server.run("jobs", str(file), "--json"))] == ["running"])
+    assert (real.folder / "fsx/trainwright/runs").stat().st_mode & 0o7777 == 0o1777, "any user of an image may write"
+    server.run("cancel", run)
+    until(lambda: real.request("GET", path)[0] == 404)
+
+
+def until(seen: Callable[[], bool]) -> None:
+    """Each look is a command of its own, so there is nothing to wait for between them."""
+    end = time.monotonic() + 120
+    while not seen():
+        assert time.monotonic() < end
 
 
 @pytest.mark.slow

@@ -35,8 +35,8 @@ def asked(cloud: Cloud, question: str) -> list[Answer]:
     """The answers to one question about the plan of this test."""
     assert cloud.plan is not None
     build = ParallelClusterBuild(cloud.plan, cloud.account, StandInTool(cloud.account))
-    found = preflight(cloud.account, cloud.plan, build.questions())
-    return [answer for answer in found if answer.question == question]
+    given = preflight(cloud.account, cloud.plan, build.questions())
+    return [answer for answer in given if answer.question == question]
 
 
 def test_an_account_that_has_all_of_it(cloud: Cloud, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@ that does not answer. ssh is a small program here; tests/aws/test_whole_story.py
 
 from __future__ import annotations
 
+import socket
 import time
 from pathlib import Path
 
@@ -13,8 +14,11 @@ from standin.tool import StandInTool
 from trainwright.cli.status import show_aws
 from trainwright.platforms.apply.remove import JobsOnCluster
 from trainwright.platforms.apply.status import StatusReader, clusters
+from trainwright.platforms.parallelcluster.apply import slurm
 from trainwright.platforms.parallelcluster.apply.remove import ParallelClusterRemoval
 from trainwright.platforms.parallelcluster.apply.status import ParallelClusterStatus
+from trainwright.schedulers.shell import Shell, Unreachable
+from trainwright.schedulers.slurm import SlurmScheduler
 
 
 @pytest.fixture
@@ -36,12 +40,12 @@ def program(folder: Path, name: str, text: str) -> None:
 
 def removal(cloud: Cloud) -> tuple[ParallelClusterRemoval, list[str]]:
     said: list[str] = []
-    return ParallelClusterRemoval("cut", cloud.account, StandInTool(cloud.account), said.append), said
+    return ParallelClusterRemoval("cut", cloud.account, said.append, tool=StandInTool(cloud.account)), said
 
 
 def test_nodes_as_slurm_sees_them_stand_beside_their_machines(up: Cloud, tmp_path: Path) -> None:
     reader = ParallelClusterStatus(up.account, "cut")
-    first, second = [m["PrivateIpAddress"] for m in reader._machines() if not reader.is_head(m)]
+    first, second = [m["PrivateIpAddress"] for m in reader.machines() if not reader.is_head(m)]
     lines = [f"train-st-p5-1|train|mixed|{first}|none", f"train-st-p5-2|train|down*|{second}|Kill task failed",
              "train-dy-p5-1|train|idle~|train-dy-p5-1|none"]  # fmt: skip
     program(tmp_path, "ssh", "\n".join(f"echo '{line}'" for line in lines))
@@ -82,11 +86,22 @@ def test_down_lists_the_jobs_before_it_asks(up: Cloud, tmp_path: Path) -> None:
     program(tmp_path, "ssh", "true")
     idle, said = removal(up)
     idle.require_idle(existing, force=False)
-    assert said == ["jobs on cut: none"]
+    assert said == ["jobs on cut: asking its Slurm, for at most 40 s", "jobs on cut: none"]
     program(tmp_path, "ssh", "echo 'Connection timed out' >&2; exit 255")
     lost, said = removal(up)
     lost.require_idle(existing, force=False)
-    assert said[0].startswith("jobs on cut: unknown (cannot reach cut")
+    assert said[1].startswith("jobs on cut: unknown (cannot reach cut")
+
+
+def test_down_does_not_wait_for_a_head_node_that_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes the connection and is silent, as a node that hangs; ssh is the real one."""
+    monkeypatch.setattr(slurm, "CONNECT", 1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        shell = Shell("127.0.0.1", ssh_options=("-p", str(silent.getsockname()[1]), "-o", "ControlMaster=no"))
+        began = time.monotonic()
+        with pytest.raises(Unreachable, match=r"cannot reach cut \(127\.0\.0\.1\)"):
+            slurm.open_jobs(SlurmScheduler(shell, "cut"), lambda words: None)
+    assert time.monotonic() - began < 20
 
 
 @pytest.mark.slow

@@ -42,8 +42,9 @@ def free_ports(count: int) -> list[int]:
 class ControlPlane:
     """The processes of one control plane, and a kubeconfig for it."""
 
-    def __init__(self, folder: Path, built: Path) -> None:
-        self.folder, self.built = folder, built
+    def __init__(self, folder: Path, built: Path, authenticator: str = "") -> None:
+        """`authenticator`: address of the service that knows the users behind tokens, beside the one of the tests."""
+        self.folder, self.built, self.authenticator = folder, built, authenticator
         self.kubeconfig = folder / "kubeconfig"
         self.processes: list[subprocess.Popen[bytes]] = []
         for attempt in range(STARTS):
@@ -74,6 +75,7 @@ class ControlPlane:
             f"--token-auth-file={data / 'tokens'}", "--authorization-mode=AlwaysAllow", "--allow-privileged",
             "--disable-admission-plugins=ServiceAccount", "--service-account-issuer=https://127.0.0.1",
             f"--service-account-key-file={key}", f"--service-account-signing-key-file={key}",
+            *self._asks_about_tokens(data / "authenticator"),
         )  # fmt: skip
         self._write_kubeconfig(api, data / "certificates/apiserver.crt")
         self._wait()
@@ -82,6 +84,17 @@ class ControlPlane:
             "kube-controller-manager", f"--kubeconfig={self.kubeconfig}", "--controllers=garbagecollector",
             "--leader-elect=false", "--bind-address=127.0.0.1", "--secure-port=0", "--port=0",
         )  # fmt: skip
+
+    def _asks_about_tokens(self, path: Path) -> list[str]:
+        if not self.authenticator:
+            return []
+        config = {
+            "apiVersion": "v1", "kind": "Config", "current-context": "here",
+            "clusters": [{"name": "c", "cluster": {"server": self.authenticator}}],
+            "users": [{"name": "u"}], "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u"}}],
+        }  # fmt: skip
+        path.write_text(yaml.safe_dump(config))
+        return [f"--authentication-token-webhook-config-file={path}", "--authentication-token-webhook-version=v1"]
 
     def _run(self, program: str, *words: str | Path) -> None:
         log = (self.folder / f"{program}.log").open("ab")

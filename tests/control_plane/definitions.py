@@ -54,11 +54,11 @@ def plural_of(kind: str) -> str:
     return f"{word}es" if word.endswith("class") else f"{word}s"
 
 
-def install(plane: ControlPlane) -> list[str]:
-    """Every definition, and the wait until its kind is served; the kinds."""
+def install(plane: ControlPlane, only: tuple[str, ...] = ()) -> list[str]:
+    """Every definition, or those of some kinds, and the wait until its kind is served; the kinds."""
     kinds = []
     for path in sorted(SCHEMAS.glob("*_*_*.json")):
-        if path.stem.startswith("eksctl"):
+        if path.stem.startswith("eksctl") or (only and path.stem.rpartition("_")[2] not in only):
             continue  # a file of eksctl's own, no object of a cluster
         status, answer = apply(plane, definition(path))
         assert status in (200, 201), (path.name, str(answer)[:1000])

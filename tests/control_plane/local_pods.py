@@ -31,8 +31,9 @@ Data = dict[str, Any]
 class Node:
     """One node of the cluster; `see` is told about every pod that was added, changed or deleted."""
 
-    def __init__(self, plane: ControlPlane, folder: Path) -> None:
+    def __init__(self, plane: ControlPlane, folder: Path, claims: dict[str, Path] | None = None) -> None:
         self.plane, self.folder = plane, folder
+        self.claims = claims or {}  # claim -> folder here
         self.pods: dict[str, LocalPod] = {}
         self.may_delete = threading.Event()  # cleared: pods that are being deleted stay as long
         self.may_delete.set()
@@ -138,7 +139,8 @@ class LocalPod:
         return self.process.wait()
 
     def _volumes(self, spec: Data) -> dict[str, str]:
-        """Volume -> folder here; a claim is the same folder on this machine, and so is /dev/shm."""
+        """Volume -> folder here. A claim is the folder that the node says, else the same one on this machine, as is
+        /dev/shm."""
         folders: dict[str, str] = {}
         for volume in spec.get("volumes", ()):
             here = self.folder / volume["name"]
@@ -147,8 +149,9 @@ class LocalPod:
                 kept = self._read("configmaps", volume["configMap"]["name"]).get("binaryData", {})
                 for name, data in kept.items():
                     (here / name).write_bytes(base64.b64decode(data))
-            same = "persistentVolumeClaim" in volume or volume["name"] == "shm"
-            folders[volume["name"]] = "" if same else str(here)
+            claim = volume.get("persistentVolumeClaim", {}).get("claimName", "")
+            same = claim or volume["name"] == "shm"
+            folders[volume["name"]] = str(self.node.claims.get(claim, "")) if same else str(here)
         return folders
 
     def _value(self, line: Data) -> str:

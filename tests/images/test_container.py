@@ -138,7 +138,7 @@ def test_every_framework_of_the_recipes_has_an_image_of_its_version() -> None:
         version = wanted.version.split()[-1]
         assert version.removeprefix("v") in stated or name in ("nemo1", "megatron-bridge", "optimum-neuron"), name
         if image.folder:
-            assert any(image.folder in word for word in wanted.entry), name
+            assert any(image.folder in word for word in (*wanted.entry, *wanted.prepare)), name
     for name in names():
         trainer = recipe(name).trainer
         if trainer != "trainwright" and trainer.framework not in {None, *WITHOUT_IMAGE}:
@@ -199,6 +199,7 @@ def test_the_verb_writes_again_and_refuses_other_folders(tmp_path: Path) -> None
 STAND_IN = """#!/bin/sh
 echo "$(basename "$0") $*" >>"$CALLS"
 case "$(basename "$0") $*" in
+  "docker buildx imagetools inspect"*) echo "sha256:$(echo "$4" | cksum | cut -d' ' -f1)" ;;
   "aws sts"*) echo 123456789012 ;;
   "aws ecr describe-images"*) test -e "$CALLS.pushed" ;;
   "aws ecr describe-repositories"*) test -e "$CALLS.made" ;;
@@ -238,10 +239,8 @@ def test_the_script_builds_and_pushes_a_tag_once(cluster: tuple[Path, Path, dict
     script = ["bash", str(folder / "build.sh")]
     assert subprocess.run(script, env=env, capture_output=True, check=False).returncode == 0
     text = calls.read_text()
-    assert (
-        "docker buildx build --load --platform linux/amd64 --provenance=false --tag trainwright/jax-jax:default-"
-        in text
-    )
+    assert "docker buildx build --load --platform linux/amd64 --provenance=false --build-arg BASE=docker.io/" in text
+    assert " --tag trainwright/jax-jax:default-" in text
     assert "--image-tag-mutability IMMUTABLE --image-scanning-configuration scanOnPush=true" in text
     assert text.count("docker push 123456789012.dkr.ecr.us-east-2.amazonaws.com/trainwright/jax-jax:default-") == 1
     again = subprocess.run([*script, "push"], env=env, capture_output=True, text=True, check=False)
@@ -249,6 +248,39 @@ def test_the_script_builds_and_pushes_a_tag_once(cluster: tuple[Path, Path, dict
     assert calls.read_text().count("docker push") == 1
     wrong = subprocess.run([*script, "remove"], env=env, capture_output=True, text=True, check=False)
     assert (wrong.returncode, "./build.sh squash" in wrong.stderr) == (2, True)
+
+
+def test_a_base_keeps_the_digest_of_the_first_build(cluster: tuple[Path, Path, dict[str, str]]) -> None:
+    folder, calls, env = cluster
+    for _ in range(2):
+        done = subprocess.run(["bash", str(folder / "build.sh"), "build"], env=env, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+    text = calls.read_text()
+    assert text.count("imagetools inspect docker.io/nvidia/cuda:13.0.2-base-ubuntu24.04") == 1
+    assert text.count("imagetools inspect") == 2  # the base, and the image that native code is compiled in
+    locked = dict(line.split() for line in (folder / "bases.lock").read_text().splitlines())
+    digest = locked["docker.io/nvidia/cuda:13.0.2-base-ubuntu24.04"]
+    assert text.count(f"BASE=docker.io/nvidia/cuda:13.0.2-base-ubuntu24.04@{digest}") == 2
+    assert text.count(f"--label org.opencontainers.image.base.digest={digest}") == 2
+    (folder / "bases.lock").unlink()
+    (folder / "bin/docker").write_text("#!/bin/sh\nexit 0\n")  # a registry without an answer
+    done = subprocess.run(["bash", str(folder / "build.sh"), "build"], env=env, capture_output=True, text=True)
+    assert (done.returncode, "names no digest" in done.stderr) == (1, True)
+
+
+def test_an_image_that_compiles_at_run_time_has_a_compiler(written: dict[str, Path]) -> None:
+    """Triton and DeepSpeed build modules in C and C++ when a job starts, against Python's headers."""
+    for name in ("deepspeed-default", "torchtitan-default", "trl-default", "trainwright-newest"):
+        text = (written[f"pytorch-{name}"] / "Dockerfile").read_text()
+        [installed] = re.findall(r"install -y --no-install-recommends (ca-certificates curl .*) \\", text)
+        assert {"g++", "python3-dev"} <= set(installed.split()), name
+        # the stage that installs them is below the one that runs
+        parents = {stage: parent for parent, stage in re.findall(r"(?m)^FROM (\S+) AS (\S+)$", text)}
+        assert (parents["runtime"], parents["fabric"]) == ("fabric", "system")
+        # a job's files are written there by the user that runs
+        assert "install -d -o trainer -g trainer /trainwright /trainwright/code" in text
+    assert "echo /opt/maxtext/src > " in (written["jax-maxtext-default"] / "Dockerfile").read_text()
+    assert "torchao==" in (written["pytorch-torchtitan-default"] / "requirements.txt").read_text()  # float8
 
 
 def test_two_nodes_import_one_image_once(cluster: tuple[Path, Path, dict[str, str]]) -> None:

@@ -28,7 +28,7 @@ def main() -> None:
     out = csv.writer(sys.stdout, lineterminator="\n")
     out.writerow(["path", "policy"])
     for row in walk(ClusterSchema(cluster_name="x"), ""):
-        if not row[0].startswith(("DevSettings", "DirectoryService", "LoginNodes", "DeploymentSettings")):
+        if not row[0].startswith(("DevSettings", "LoginNodes", "DeploymentSettings")):
             out.writerow(row)
 
 

@@ -181,7 +181,7 @@ class World:
         name = f"{self.plan.spec.name}-{uuid.uuid4().hex[:12]}"
         secret = self.client("secretsmanager").create_secret(Name=name, SecretString="x" * 40)
         return {
-            "Uri": "ldaps://10.1.0.9",
+            "Uri": "ldaps://directory.a.internal",
             "Base": "dc=cluster,dc=internal",
             "Reader": "cn=reader,dc=cluster,dc=internal",
             "PasswordSecretArn": secret["ARN"],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import boto3
@@ -59,6 +60,27 @@ def test_the_definition_asks_for_the_whole_machine() -> None:
     assert {limit["name"]: limit["hardLimit"] for limit in container["ulimits"]}["memlock"] == -1
     assert container["mountPoints"][1] == {"sourceVolume": "data-1", "containerPath": "/data"}
     assert made["timeout"] == {"attemptDurationSeconds": 7200}
+
+
+def test_any_user_of_an_image_can_unpack_the_code() -> None:
+    """A folder of the image would be root's; and a tmpfs that forbids execution loads no library."""
+    sent = replace(LAUNCH, code="/trainwright/code", code_store="s3://b/c", folder=Path("/fsx/run"))
+    [group] = json.loads(scheduler().render(sent).text)["nodeProperties"]["nodeRangeProperties"]
+    [folder] = group["container"]["linuxParameters"]["tmpfs"]
+    assert folder["containerPath"] == "/trainwright"
+    assert {"rw", "exec"} <= set(folder["mountOptions"])
+
+
+def test_a_definition_says_whose_it_is_and_what_is_not_tried_again() -> None:
+    made = json.loads(replace(scheduler(), cluster="c").render(LAUNCH).text)
+    assert made["tags"] == {"trainwright:cluster": "c"}
+    assert {"onExitCode": "2", "action": "EXIT"} in made["retryStrategy"]["evaluateOnExit"]
+
+
+def test_a_queue_without_efa_has_no_devices_of_it() -> None:
+    """Docker starts no container with a device that the node does not have."""
+    [group] = json.loads(replace(scheduler(), efa=False).render(LAUNCH).text)["nodeProperties"]["nodeRangeProperties"]
+    assert group["container"]["linuxParameters"]["devices"] == []
 
 
 def test_the_command_quotes_and_passes_shellcheck(tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ DATA_BEARING = {
     "AWS::FSx::DataRepositoryAssociation": {"Retain"},
 }
 
-# The password of a server that is made anew with the stack.
-HOLDS_NOTHING = {("directory", "Password")}
+# Password and certificate authority of servers that go with the stack.
+HOLDS_NOTHING = {("directory", "Password"), ("directory", "Authority")}
 
 
 def resources(name: str) -> dict[str, Node]:

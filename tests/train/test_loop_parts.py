@@ -3,6 +3,8 @@
 import http.server
 import io
 import math
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -130,3 +132,11 @@ def test_help_names_every_option_and_the_exit_codes():
     text = parser().format_help()
     for word in ("--checkpoint-every", "--on-nan", "exit status", "75", "builtin:stdlib"):
         assert word in text
+
+
+def test_peak_memory_is_not_that_of_the_process_that_started_this_one():
+    """A big launcher's memory was reported as that of each of its ranks: getrusage keeps it across exec."""
+    rank = "import torch; from trainwright.train.metrics import memory_gb; print(memory_gb(torch.device('cpu')))"
+    launcher = f"import subprocess, sys; held = b'x' * (1 << 30); subprocess.run([sys.executable, '-c', {rank!r}])"
+    done = subprocess.run([sys.executable, "-c", launcher], check=True, capture_output=True, text=True)
+    assert 0.05 < float(done.stdout) < 0.9

@@ -8,6 +8,8 @@ from typing import Any
 
 from trainwright.aws.session import aws_errors, client
 
+CLUSTER_TAG = "trainwright:cluster"  # on everything that is made for a cluster
+
 
 @dataclass(frozen=True)
 class BatchApi:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from trainwright.aws.batch import CLUSTER_TAG
 from trainwright.aws.session import Account, AwsRefused, aws_errors
 
 LIVE = ("SUBMITTED", "PENDING", "RUNNABLE", "STARTING", "RUNNING")
@@ -80,6 +81,17 @@ class BatchQueues:
     def terminate(self, job: str, reason: str) -> None:
         with aws_errors(f"job {job}"):
             self._client.terminate_job(jobId=job, reason=reason)
+
+    def definitions(self, cluster: str) -> list[str]:
+        """The ARNs of the job definitions that `submit` registered for a cluster, by their tag."""
+        pages = self._client.get_paginator("describe_job_definitions").paginate(status="ACTIVE")
+        with aws_errors("job definitions"):
+            rows = [row for page in pages for row in page["jobDefinitions"]]
+        return [row["jobDefinitionArn"] for row in rows if (row.get("tags") or {}).get(CLUSTER_TAG) == cluster]
+
+    def deregister(self, definition: str) -> None:
+        with aws_errors(f"job definition {definition}"):
+            self._client.deregister_job_definition(jobDefinition=definition)
 
     def _update(self, kind: str, name: str, call: Any) -> None:
         try:

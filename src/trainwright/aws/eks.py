@@ -80,6 +80,12 @@ class EksApi:
             )["associations"]
         return bool(rows)
 
+    def principals(self, cluster: str) -> set[str]:
+        """The roles and users that have an access entry."""
+        with aws_errors(f"EKS cluster {cluster}"):
+            pages = self._client.get_paginator("list_access_entries").paginate(clusterName=cluster)
+            return {str(name) for page in pages for name in page["accessEntries"]}
+
     @property
     def _client(self) -> Any:
         return self.account.client("eks")

@@ -20,6 +20,7 @@ class FrameworkImage:
     git: str = ""  # a source tree that it is started from
     commit: str = ""
     folder: str = ""
+    path: str = ""  # of its Python packages in that tree, where no program of it is beside them
     torch: str = ""  # where it does not run with the set's
     set: str = "default"  # the version set it runs with
     base: str = ""  # where it needs another image than the family's
@@ -38,6 +39,7 @@ class Family:
     frameworks: Mapping[str, FrameworkImage]
     source: str
     date: str
+    system: tuple[str, ...] = ()  # packages of the distribution that jobs need
 
     def framework(self, name: str) -> FrameworkImage:
         """A framework of this family; a wrong name is a UserError."""
@@ -59,7 +61,8 @@ def _family(name: str, table: dict[str, Any]) -> Family:
         key: FrameworkImage(key, tuple(row["packages"]), **{k: v for k, v in row.items() if k != "packages"})
         for key, row in table["frameworks"].items()
     }
-    return Family(name=name, **{**table, "frameworks": frameworks})
+    system = tuple(table.get("system", ()))
+    return Family(name=name, **{**table, "frameworks": frameworks, "system": system})
 
 
 def family(name: str) -> Family:

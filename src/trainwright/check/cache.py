@@ -40,22 +40,25 @@ class Cache:
 
     def get(self, path: str) -> Result | None:
         """The stored result of an unchanged file."""
-        entry = self.entries.get(os.path.abspath(path))
-        if path == "-" or entry is None or entry["key"] != self.key(path):
+        full = os.path.abspath(path)
+        entry = self.entries.get(full)
+        if path == "-" or entry is None or entry["key"] != self.key(full):
             return None
-        findings = [_finding(row, path) for row in entry["findings"]]
-        texts = {path: Path(path).read_text(encoding="utf-8", errors="replace")} if findings else {}
         return Result(
-            findings, files=entry["files"], unread=[path] if entry["unread"] else [], ignored=entry["ignored"],
-            texts=texts, templates=entry["templates"],
-        )  # fmt: skip
+            [_finding(row, path) for row in entry["findings"]],
+            files=entry["files"],
+            unread=[path] if entry["unread"] else [],
+            ignored=entry["ignored"],
+            templates=entry["templates"],
+        )
 
     def put(self, path: str, result: Result) -> None:
         if path == "-" or any(finding.file != path for finding in result.findings):
             return
         self.changed = True
-        self.entries[os.path.abspath(path)] = {
-            "key": self.key(path), "files": result.files, "unread": bool(result.unread), "ignored": result.ignored,
+        full = os.path.abspath(path)
+        self.entries[full] = {
+            "key": self.key(full), "files": result.files, "unread": bool(result.unread), "ignored": result.ignored,
             "templates": result.templates, "findings": [_row(finding) for finding in result.findings],
         }  # fmt: skip
 
@@ -68,9 +71,9 @@ class Cache:
         except OSError:
             return  # a read-only home costs time, not correctness
 
-    def key(self, path: str) -> str:
-        folder = os.path.dirname(os.path.abspath(path))
-        return f"{_stamp(path)} {self.fingerprint(folder)} {self.fingerprint(os.path.dirname(folder))}"
+    def key(self, full: str) -> str:
+        folder = os.path.dirname(full)
+        return f"{_stamp(full)} {self.fingerprint(folder)} {self.fingerprint(os.path.dirname(folder))}"
 
     def fingerprint(self, folder: str) -> str:
         if folder not in self.folders:

@@ -45,7 +45,7 @@ def render(result: Result, rules: dict[str, Rule], colour: bool, width: int | No
         why = finding.why or reason(rules.get(finding.code))
         why = "" if why in shown_reasons else why
         shown_reasons.add(why)
-        blocks.append("\n".join(_block(finding, result.texts.get(finding.file, ""), why, paint, width)))
+        blocks.append("\n".join(_block(finding, result.text_of(finding.file), why, paint, width)))
     return "\n\n".join([*blocks, summary(result, len(rules), paint)])
 
 

@@ -36,7 +36,7 @@ def _below(path: str, config: Config) -> Iterator[str]:
         )
         for name in sorted(names):
             full = os.path.normpath(os.path.join(folder, name))
-            if looks_readable(Path(name)) and is_regular(full) and not _excluded(folder, name, config):
+            if looks_readable(name) and is_regular(full) and not _excluded(folder, name, config):
                 yield full
 
 

@@ -118,58 +118,60 @@ def print_cluster(
 
     reader = platform.reader(name, account)
     reader.patience = patience or reader.patience
-    found = reader.read()
-    if found is None:
+    cluster = reader.read()
+    if cluster is None:
         fix = f"`trainwright status --all --region {account.region}`"
         raise UserError(f"nothing of cluster {name} is in {account.region}", fix=fix)
-    click.echo(json.dumps(dataclasses.asdict(found), indent=1, default=str) if as_json else show_aws(found, with_nodes))
-    return found.state
+    click.echo(
+        json.dumps(dataclasses.asdict(cluster), indent=1, default=str) if as_json else show_aws(cluster, with_nodes)
+    )
+    return cluster.state
 
 
-def show_aws(found: AwsCluster, with_nodes: bool = False) -> str:
+def show_aws(cluster: AwsCluster, with_nodes: bool = False) -> str:
     """A cluster on AWS, a table for each kind of part."""
-    parts = [f"{found.name}: {found.state}, platform {found.platform}, {found.region}"]
-    parts += [f"  {problem}" for problem in found.problems]
-    parts.append(columns(("STACK", "STATE"), [(row.stack, row.state) for row in found.stacks]))
-    if found.head:
+    parts = [f"{cluster.name}: {cluster.state}, platform {cluster.platform}, {cluster.region}"]
+    parts += [f"  {problem}" for problem in cluster.problems]
+    parts.append(columns(("STACK", "STATE"), [(row.stack, row.state) for row in cluster.stacks]))
+    if cluster.head:
         parts.append(
-            columns(("HEAD NODE", "STATE", "ADDRESS"), [(found.head.name, found.head.state, found.head.address)])
+            columns(("HEAD NODE", "STATE", "ADDRESS"), [(cluster.head.name, cluster.head.state, cluster.head.address)])
         )
-    if found.queues:
-        parts.append(_aws_queues(found))
-    if found.file_systems:
-        systems = [(f.id, f.kind, f.state, f"{f.capacity_gib:,} GiB", "; ".join(f.links)) for f in found.file_systems]
+    if cluster.queues:
+        parts.append(_aws_queues(cluster))
+    if cluster.file_systems:
+        systems = [(f.id, f.kind, f.state, f"{f.capacity_gib:,} GiB", "; ".join(f.links)) for f in cluster.file_systems]
         parts.append(columns(("FILE SYSTEM", "KIND", "STATE", "SIZE", "LINKS"), systems))
-    if found.reservations:
-        held = [(r.id, r.state, f"{r.used} of {r.total}") for r in found.reservations]
+    if cluster.reservations:
+        held = [(r.id, r.state, f"{r.used} of {r.total}") for r in cluster.reservations]
         parts.append(columns(("RESERVATION", "STATE", "IN USE"), held))
     if with_nodes:
-        parts.append(_aws_nodes(found))
-    spent = f"about ${found.usd_since_start:,.2f} since the start (what runs now, at list prices)"
-    cost = f"${found.usd_hour:,.2f} an hour now, {spent}"
+        parts.append(_aws_nodes(cluster))
+    spent = f"about ${cluster.usd_since_start:,.2f} since the start (what runs now, at list prices)"
+    cost = f"${cluster.usd_hour:,.2f} an hour now, {spent}"
     return "\n".join([*parts, cost])
 
 
-def _aws_queues(found: AwsCluster) -> str:
+def _aws_queues(cluster: AwsCluster) -> str:
     """The queues: their machines by EC2's state and, where the scheduler was asked, by its own."""
     from trainwright.platforms.apply.status import states_by_queue
 
-    rows = [(q.name, f"{q.least}-{q.most}", q.cpus, q.gpus, _counts(q.states) or "none up") for q in found.queues]
+    rows = [(q.name, f"{q.least}-{q.most}", q.cpus, q.gpus, _counts(q.states) or "none up") for q in cluster.queues]
     heads = ("QUEUE", "NODES", "CPUS", "GPUS", "STATE")
-    if found.scheduler is None:
+    if cluster.scheduler is None:
         return columns(heads, rows)
-    if found.scheduler.unknown:
-        return f"{columns((*heads[:-1], 'EC2'), rows)}\nnodes in Slurm: unknown ({found.scheduler.unknown})"
-    states = states_by_queue(found.scheduler.nodes)
+    if cluster.scheduler.unknown:
+        return f"{columns((*heads[:-1], 'EC2'), rows)}\nnodes in Slurm: unknown ({cluster.scheduler.unknown})"
+    states = states_by_queue(cluster.scheduler.nodes)
     both = [(*row, _counts(states.get(row[0], {})) or "none") for row in rows]
     return columns((*heads[:-1], "EC2", "SLURM"), both)
 
 
-def _aws_nodes(found: AwsCluster) -> str:
+def _aws_nodes(cluster: AwsCluster) -> str:
     """A line for each machine, with the node that the scheduler has at its address, then the nodes without one."""
-    known = {node.address: node for node in found.scheduler.nodes} if found.scheduler else {}
+    known = {node.address: node for node in cluster.scheduler.nodes} if cluster.scheduler else {}
     rows = []
-    for node in found.nodes:
+    for node in cluster.nodes:
         there = known.pop(node.address, None)
         names = (there.name, there.state) if there else ("", "")
         rows.append((node.name, node.queue, node.state, node.address, *names, (there and there.reason) or node.reason))

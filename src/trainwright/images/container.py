@@ -31,6 +31,7 @@ LIBRARIES = (
     "/opt/amazon/efa/lib", "/opt/amazon/ofi-nccl/lib", "/opt/amazon/ofi-nccl/lib/x86_64-linux-gnu",
     "/opt/amazon/openmpi5/lib", "/opt/gdrcopy/lib",
 )  # fmt: skip
+SYSTEM = ("ca-certificates", "curl", "gnupg")
 FABRIC = ("efa", "libfabric", "ofi_nccl", "gdrcopy", "nccl_tests")  # what an image for NVIDIA GPUs takes from the set
 _REPOSITORY = re.compile(r"[a-z0-9]+(?:[._-][a-z0-9]+)*(?:/[a-z0-9]+(?:[._-][a-z0-9]+)*)*")
 REGION = re.compile(r"[a-z]{2}(-[a-z]+)+-\d")
@@ -120,7 +121,10 @@ def container_files(image: Container) -> tuple[dict[str, str], dict[str, bytes]]
         files["requirements-cpu.txt"] = _requirements((n, v) for n, v in image.packages() if not GPU_ONLY.match(n))
     files[SBOM] = json.dumps(bill_of_materials(image.name, components(image)), indent=2) + "\n"
     files["Dockerfile"] = dockerfile(image)
-    values = {"repository": image.name, "region": image.region, "squash": image.squash, "cpu": bool(image.torch)}
+    values = {
+        "repository": image.name, "region": image.region, "squash": image.squash, "cpu": bool(image.torch),
+        "base": image.base, "compiled_in": image.build if image.family.accelerator == "nvidia" else "",
+    }  # fmt: skip
     name = tag(files, archives, image)
     files["build.sh"] = _engine().get_template("build.sh").render(name=image.name, tag=name, **values)
     return files, archives
@@ -153,7 +157,7 @@ def dockerfile(image: Container) -> str:
     text: str = _engine().get_template("Dockerfile").render(
         title=image.family.title, framework=image.framework, set=image.set, base=image.base,
         build=image.build if fabric else "", stages=", ".join(stages), own_python=own, fabric=fabric,
-        system_packages="ca-certificates curl gnupg" + (" python3 python3-venv" if own else ""),
+        system_packages=" ".join([*SYSTEM, *(["python3", "python3-venv"] if own else []), *image.family.system]),
         packages=image.packages(), node_side=image.framework.name == OURS, content=_content(image), efa_key=EFA_KEY,
         nccl_home="/opt/nccl" if own else "/usr", labels=_labels(image),
         library_path=":".join([*LIBRARIES, *(["/opt/nccl/lib"] if own else [])]),
@@ -178,13 +182,16 @@ def _content(image: Container) -> str:
     if image.framework.git:
         folder = image.framework.folder
         lines += [f"COPY --from=source --chown=trainer:trainer {folder} {folder}"]
+    if image.framework.path:  # not by PYTHONPATH, which a job sets
+        site = '"$(python3 -c \'import sysconfig; print(sysconfig.get_path("purelib"))\')"'
+        lines += [f"RUN echo {image.framework.path} > {site}/framework.pth"]
     return "\n".join([*lines, f"COPY {SBOM} /opt/{SBOM}"])
 
 
 def _labels(image: Container) -> str:
     labels = {
         "org.opencontainers.image.title": image.name,
-        "org.opencontainers.image.base.name": image.base,
+        "org.opencontainers.image.base.name": image.base.partition("@")[0],
         "trainwright.version": __version__,
         "trainwright.family": image.family.name,
         "trainwright.framework": image.framework.name,

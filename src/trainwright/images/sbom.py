@@ -30,10 +30,13 @@ class Component:
 
     @classmethod
     def image(cls, reference: str) -> Component:
-        """A container image by its full reference, `registry/name:tag`."""
-        path, _, tag = reference.rpartition(":")
+        """A container image by its full reference, `registry/name:tag` or `registry/name:tag@sha256:…`."""
+        tagged, _, digest = reference.partition("@")
+        path, _, tag = tagged.rpartition(":")
         registry, _, name = path.partition("/")
-        return cls("container", path, tag, f"pkg:docker/{name}@{quote(tag, safe='')}?repository_url={registry}")
+        version = quote(digest or tag, safe="")
+        more = f"&tag={tag}" if digest else ""
+        return cls("container", path, digest or tag, f"pkg:docker/{name}@{version}?repository_url={registry}{more}")
 
     @classmethod
     def repository(cls, address: str, commit: str) -> Component:

@@ -7,15 +7,14 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from trainwright.catalog.environment import EnvVar
 from trainwright.jobs.foreign import PLACES, RECIPE_PLACES, Problem, is_stated, states, unknown_places
-from trainwright.jobs.places import SHAPE, filled, places_in, values
+from trainwright.jobs.places import NULL, SHAPE, filled, places_in, values
 from trainwright.recipes.config_text import config_text
-from trainwright.recipes.framework import Framework, Settings, script_text
+from trainwright.recipes.framework import Framework, Settings, matching, script_text
 from trainwright.recipes.model import Foreign, Recipe
 from trainwright.spec.job import Job
 from trainwright.train.models.shape import ModelShape
@@ -35,17 +34,9 @@ CARRIES = {
     "dp": "replicate", "min_lr": "final", **dict.fromkeys(SHAPE, "model"),
 }  # fmt: skip
 OF_SHELL = re.compile(r"\$(NODE_RANK|RANK|LOCAL_RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT)\b")
-# A Ray cluster over the nodes of a job: the first node is its head and runs the driver; the others serve until it ends.
-RAY = """\
-if [ "$NODE_RANK" != 0 ]; then
-  until ray start --address="$MASTER_ADDR:$MASTER_PORT" --block; do sleep 5; done
-  exit 0
-fi
-trap 'ray stop > /dev/null' EXIT
-ray start --head --port="$MASTER_PORT" || exit
-until [ "$(ray status 2> /dev/null | grep -c '^ *1 node_')" -ge "$0" ]; do sleep 2; done
-"$@"
-"""
+RUN = Path("/the-run")  # stands for a run's folder where there is none yet
+OF_IMAGES = ("/opt/", "/usr/", "/tmp/", "/workspace/")  # folders of the image or of the node, not of the cluster
+RAY = "ray_nodes.py"  # makes a Ray cluster of the nodes of a job, whose first node runs the driver
 
 
 @dataclass(frozen=True)
@@ -56,6 +47,33 @@ class FrameworkLaunch:
     options: tuple[str, ...]  # the words of the command that come from our values
     files: Mapping[str, str]  # name -> text; they lie in the folder of the run's code
     environment: tuple[EnvVar, ...]
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What a job reads that must be on the cluster before it starts."""
+
+    paths: tuple[str, ...] = ()
+    prepare: str = ""  # the command that makes it, for a shell; empty where none is known
+
+    def __str__(self) -> str:
+        if not self.paths:
+            return ""
+        return f"reads {', '.join(self.paths)}" + (f"; made by: {self.prepare}" if self.prepare else "")
+
+
+def inputs_of(job: ResolvedJob) -> Inputs:
+    """The files and folders of the cluster that a job's options name; none for our trainer, which tells itself."""
+    if job.recipe is None or known_framework(job.recipe) is None:
+        return Inputs()
+    here, settings = _settings(job, RUN, RUN)
+    entry = _entry(job.recipe)
+    texts = [filled(value, here) for value in (*entry, *settings.options.values(), *settings.file.values())]
+    words = [word for text in texts if isinstance(text, str) for word in text.split()]
+    paths = [word for word in words if word.startswith("/") and not word.startswith((*OF_IMAGES, str(RUN)))]
+    paths = [path for path in paths if "/cache/" not in path]  # written by the job itself
+    prepare = shlex.join(str(word) for word in filled(settings.prepare, here) if word is not None)
+    return Inputs(tuple(dict.fromkeys(paths)), prepare)
 
 
 def known_framework(recipe: Recipe | None) -> Framework | None:
@@ -69,6 +87,14 @@ def launcher_of(recipe: Recipe | None) -> Launcher:
     return STARTS[known.start] if known else "torchrun"
 
 
+def sends_files(recipe: Recipe | None) -> bool:
+    """Whether files of a framework go to the nodes with the run: its configuration, or programs of ours."""
+    known = known_framework(recipe)
+    if known is None or recipe is None or not isinstance(recipe.trainer, Foreign):
+        return False
+    return known.start == "ray" or bool(known.config or known.scripts or recipe.trainer.scripts)
+
+
 def framework_launch(job: ResolvedJob, folder: Path, code: Path, python: str = PYTHON) -> FrameworkLaunch:
     """The command, files and environment of a job; `code` is where its files lie on the nodes, `python` what they run
     Python by."""
@@ -78,28 +104,50 @@ def framework_launch(job: ResolvedJob, folder: Path, code: Path, python: str = P
     assert isinstance(trainer, Foreign)
     known = trainer.known
     assert known is not None
-    here = values(job, folder, code)
-    here["config"] = str(code / known.config) if known.config else None
-    settings = settings_of(known, trainer, here)
-    files = {name: script_text(name) for name in (*known.scripts, *trainer.scripts)}
+    here, settings = _settings(job, folder, code)
+    own = [RAY] if known.start == "ray" else []
+    files = {name: script_text(name) for name in (*own, *known.scripts, *trainer.scripts)}
     if known.config:
         keys = {key: filled(value, here) for key, value in settings.file.items()}
-        files[known.config] = config_text(known.config, {key: one for key, one in keys.items() if one is not None})
-    entry = [python if word == PYTHON else str(filled(word, here)) for word in trainer.entry or known.entry]
+        said = {key: one for key, one in keys.items() if one is not None or settings.file[key] == NULL}
+        files[known.config] = config_text(known.config, said)
+    entry = [python if word == PYTHON else str(filled(word, here)) for word in _entry(recipe)]
     options = [word for name, value in settings.options.items() for word in option_words(name, filled(value, here))]
     environment = tuple(
         EnvVar(name, str(filled(line.value, here)), line.why)
         for name, line in settings.env.items()
         if name not in job.job.env and name not in job.job.secrets
     )
-    command = _started(known, [*entry, *options, *job.job.args], job.placement.nodes)
+    words = [*entry, *options, *job.job.args]
+    ray = [python, str(code / RAY), str(job.placement.nodes)] if own else []
+    command = _started([*ray, *words])
     return FrameworkLaunch(command, tuple(options), files, environment)
 
 
-def _started(known: Framework, words: list[str], nodes: int) -> tuple[str, ...]:
+def _settings(job: ResolvedJob, folder: Path, code: Path) -> tuple[dict[str, Any], Settings]:
+    """The values of a job's places, and its settings with the places still in them."""
+    assert job.recipe is not None
+    assert isinstance(job.recipe.trainer, Foreign)
+    known = job.recipe.trainer.known
+    assert known is not None
+    here = values(job, folder, code)
+    here["config"] = str(code / known.config) if known.config else None
+    return here, settings_of(known, job.recipe.trainer, here)
+
+
+def _entry(recipe: Recipe) -> tuple[str, ...]:
+    assert isinstance(recipe.trainer, Foreign)
+    assert recipe.trainer.known is not None
+    return recipe.trainer.entry or recipe.trainer.known.entry
+
+
+def driver_words(command: tuple[str, ...]) -> tuple[str, ...]:
+    """The driver of a command that makes its own Ray cluster; empty where it makes none."""
+    return command[3:] if len(command) > 3 and Path(command[1]).name == RAY else ()
+
+
+def _started(words: list[str]) -> tuple[str, ...]:
     """The words as the launcher runs them: through a shell where a word is one of its variables."""
-    if known.start == "ray":
-        return ("bash", "-c", RAY, str(nodes), *words)
     if not any(OF_SHELL.search(word) for word in words):
         return tuple(words)
     plain: list[str] = []
@@ -125,12 +173,12 @@ def quote_but_variables(word: str) -> str:
 
 def settings_of(known: Framework, trainer: Foreign, here: Mapping[str, Any]) -> Settings:
     """All settings of a job, later parts over earlier ones; what is null is left out."""
-    settings = Settings(options=known.options, file=known.file, env=known.env)
-    model = _matching(known.models, here.get("model"))
+    settings = Settings(options=known.options, file=known.file, env=known.env, prepare=known.prepare)
+    model = matching(known.models, here.get("model"))
     if model is not None:
         settings = model.over(settings)
     for place, by_value in known.when.items():
-        chosen = _matching(by_value, here.get(place))
+        chosen = matching(by_value, here.get(place))
         if chosen is not None:
             settings = chosen.over(settings)
     settings = trainer.over(settings)
@@ -138,19 +186,8 @@ def settings_of(known: Framework, trainer: Foreign, here: Mapping[str, Any]) -> 
         options={name: value for name, value in settings.options.items() if value is not None},
         file={name: value for name, value in settings.file.items() if value is not None},
         env=settings.env,
+        prepare=settings.prepare,
     )
-
-
-def _matching(by_value: Mapping[str, Settings], value: Any) -> Settings | None:
-    if value is None:
-        return None
-    for pattern, settings in by_value.items():
-        if pattern == ">1":
-            if isinstance(value, int | float) and value > 1:
-                return settings
-        elif fnmatchcase(str(value), pattern):
-            return settings
-    return None
 
 
 def option_words(name: str, value: Any) -> list[str]:
@@ -251,7 +288,7 @@ def _without_word(job: Job, recipe: Recipe, training: Training | None, known: Fr
     words = {**known.when, **({"model": known.models} if known.models else {})}
     paths = {place: path for path, place in PLACES.items()}
     for place, value in own.items():
-        if place in words and value is not None and _matching(words[place], value) is None:
+        if place in words and value is not None and matching(words[place], value) is None:
             at = paths[place] if is_stated(job, paths[place]) else ("recipe",)
             some = ", ".join(words[place])
             yield at, f"{known.title} has no word for {place} {value!r}", f"it has: {some}"
@@ -263,6 +300,9 @@ def framework_misfit(known: Framework, plan: ParallelPlan, shape: ModelShape, se
     if plan.ep > 1 and shape.experts and (shape.experts % plan.ep or plan.data * plan.tp * plan.cp % plan.ep):
         ranks = plan.data * plan.tp * plan.cp
         return f"ep={plan.ep} divides not both {shape.experts} experts and the {ranks} ranks of a stage"
+    stages = plan.pp * plan.virtual_stages
+    if "last_stage_layers" in places_in(known.options) and plan.virtual_stages > 1 and shape.layers % stages:
+        return f"{shape.layers} layers cannot be split into {stages} (pp x virtual_stages)"
     if known.copies_kv_heads:
         shape = replace(shape, kv_heads=shape.heads)
     spread = replace(plan, ep=1) if shape.experts else plan

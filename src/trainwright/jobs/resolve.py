@@ -12,7 +12,7 @@ from trainwright.errors import UserError, did_you_mean
 from trainwright.jobs.command import own_words
 from trainwright.jobs.environment import RENDEZVOUS, job_environment
 from trainwright.jobs.foreign import unplaced
-from trainwright.jobs.frameworks import dropped, known_framework, launcher_of, unsaid
+from trainwright.jobs.frameworks import dropped, known_framework, launcher_of, sends_files, unsaid
 from trainwright.jobs.origin import Decision, JobProblem, Origin
 from trainwright.jobs.resolved import Placement, Resolution, ResolvedJob, Runtime, Trainer
 from trainwright.jobs.run_folder import run_root
@@ -325,8 +325,7 @@ class JobResolver:
     def _packs_config(self, recipe: Recipe | None) -> bool:
         """A framework's configuration file goes to pods as code does; on Batch without a place in S3 the command of
         a node writes it."""
-        known = known_framework(recipe)
-        return known is not None and bool(known.config or known.scripts) and self._can_pack()
+        return sends_files(recipe) and self._can_pack()
 
     def _can_pack(self) -> bool:
         on_pods = not self.scheduler and scheduler_of(self.spec.platform).name == "kubernetes"

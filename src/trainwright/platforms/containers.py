@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from trainwright.aws.batch import BatchApi
+from trainwright.catalog.instances import find_instance
 from trainwright.schedulers.batch import BatchScheduler
 from trainwright.schedulers.kubernetes.pod import PodSettings
 from trainwright.schedulers.kubernetes.scheduler import KubernetesScheduler
@@ -15,6 +16,9 @@ HEALTH = "sagemaker.amazonaws.com/node-health-status"
 DEEP_HEALTH = "sagemaker.amazonaws.com/deep-health-check-status"
 # HyperPod starts the job again on a healthy node; our trainer goes on from its last checkpoint.
 RESUMED = {"sagemaker.amazonaws.com/enable-job-auto-resume": "true", "sagemaker.amazonaws.com/job-max-retry-count": "5"}
+# What EC2 tells of a node's place in the network (DescribeInstanceTopology), for these types and of whole machines.
+LAYERS = tuple(f"topology.k8s.aws/network-node-layer-{number}" for number in (1, 2, 3))
+IN_TOPOLOGY = ("p4d", "p5", "p6", "trn")
 SHARED = frozenset({"lustre", "openzfs", "efs"})
 
 
@@ -42,8 +46,22 @@ def kubernetes_scheduler(spec: Spec, job: Job, prefix: str = "") -> KubernetesSc
         gang=said.gang or "",
         node_labels=_healthy(spec),
         annotations=RESUMED if spec.platform == "hyperpod-eks" else {},
+        efa=queue.efa is not False,
+        shared=tuple(i.mount for i in spec.storage if spec.platform in OURS and i.lustre and i.lustre.id is None),
+        topology=next(reversed(network_layers(spec, queue)), ""),
     )
     return KubernetesScheduler(settings, job.kind or said.kind, said.context, spec.name)
+
+
+def network_layers(spec: Spec, queue: Queue) -> tuple[str, ...]:
+    """The labels that say where in the network a queue's nodes are, the widest part first; none where nodes lack them,
+    or come only with a job: Kueue admits by topology what fits on nodes that are there."""
+    type_ = find_instance((queue.instance or "").removeprefix("ml."))
+    if spec.platform not in OURS or type_ is None or not type_.name.startswith(IN_TOPOLOGY) or type_.efa_cards < 4:
+        return ()
+    if spec.platform == "eks" and node_provisioner(queue)[0] == "karpenter":
+        return ()
+    return LAYERS
 
 
 def _healthy(spec: Spec) -> dict[str, str]:
@@ -74,4 +92,5 @@ def batch_scheduler(spec: Spec, job: Job) -> BatchScheduler:
         spec.name,
         said.job_role or "",
         said.execution_role or "",
+        queue.efa is not False,
     )

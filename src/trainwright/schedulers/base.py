@@ -14,6 +14,7 @@ from trainwright.errors import UserError
 from trainwright.schedulers.shell import Shell
 from trainwright.shell_templates import in_control
 
+POD_CODE = "/trainwright/code"  # where a container finds the code of the run
 SAVED = 75  # the exit status that says: everything is saved, start me again
 
 State = Literal[

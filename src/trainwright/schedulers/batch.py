@@ -15,9 +15,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from trainwright.aws.batch import BatchApi
+from trainwright.aws.batch import CLUSTER_TAG, BatchApi
 from trainwright.catalog.instances import InstanceType, instance
-from trainwright.schedulers.base import JobIdentity, JobStatus, Launch, RunsImages, Script, State, assert_honoured
+from trainwright.schedulers.base import (
+    POD_CODE,
+    JobIdentity,
+    JobStatus,
+    Launch,
+    RunsImages,
+    Script,
+    State,
+    assert_honoured,
+)
 from trainwright.schedulers.batch_code import CODE_REGION, CODE_SHA256, fetch_command
 from trainwright.schedulers.logs import by_rank
 from trainwright.schedulers.shell import Shell
@@ -27,6 +36,14 @@ _LIVE = ("SUBMITTED", "PENDING", "RUNNABLE", "STARTING", "RUNNING")
 _STATES: dict[str, State] = {
     "SUBMITTED": "pending", "PENDING": "pending", "RUNNABLE": "pending", "STARTING": "pending", "RUNNING": "running",
     "SUCCEEDED": "completed", "FAILED": "failed",
+}  # fmt: skip
+
+# What another start would not change: wrong options, and an image that is not there. Every other end is tried again.
+FINAL = [{"onExitCode": "2", "action": "EXIT"}, {"onReason": "CannotPullContainer*", "action": "EXIT"}]
+# Where the code of a run is unpacked. A folder of the image would belong to root, and images of ours run as another
+# user; anybody may write to a tmpfs. Libraries of the code are loaded from it, which Docker forbids without `exec`.
+CODE_FOLDER = {
+    "containerPath": str(Path(POD_CODE).parent), "size": 1024, "mountOptions": ["rw", "exec", "nosuid", "nodev"],
 }  # fmt: skip
 
 
@@ -40,6 +57,7 @@ class BatchScheduler(RunsImages):
     cluster: str = ""
     job_role: str = ""
     execution_role: str = ""
+    efa: bool = True  # whether the nodes of the queue have the EFA devices of their type
     shell: Shell = field(default_factory=Shell)
     name = "batch"
 
@@ -53,7 +71,9 @@ class BatchScheduler(RunsImages):
         assert_honoured(launch, self.name)
         assert launch.container, "check: SPC004"
         assert self.execution_role or not launch.secrets, "check: SPC004"
-        made = definition(launch, instance(self.instance))
+        made = definition(launch, instance(self.instance), self.efa)
+        if self.cluster:
+            made["tags"] = {CLUSTER_TAG: self.cluster}  # `down` deregisters what carries it
         roles = {"jobRoleArn": self.job_role, "executionRoleArn": self.execution_role}
         for group in made["nodeProperties"]["nodeRangeProperties"]:
             group["container"] |= {name: role for name, role in roles.items() if role}
@@ -126,7 +146,7 @@ class BatchScheduler(RunsImages):
         )
 
 
-def definition(launch: Launch, type_: InstanceType) -> dict[str, Any]:
+def definition(launch: Launch, type_: InstanceType, efa: bool = True) -> dict[str, Any]:
     """The multi-node parallel job definition."""
     made: dict[str, Any] = {
         "jobDefinitionName": re.sub(r"[^A-Za-z0-9_-]", "-", launch.name)[:128],
@@ -134,22 +154,22 @@ def definition(launch: Launch, type_: InstanceType) -> dict[str, Any]:
         "nodeProperties": {
             "mainNode": 0,
             "numNodes": launch.nodes,
-            "nodeRangeProperties": [{"targetNodes": "0:", "container": _container(launch, type_)}],
+            "nodeRangeProperties": [{"targetNodes": "0:", "container": _container(launch, type_, efa)}],
         },
-        "retryStrategy": {"attempts": 1 + (launch.retries if launch.requeue else 0)},
+        "retryStrategy": {"attempts": 1 + (launch.retries if launch.requeue else 0), "evaluateOnExit": FINAL},
     }
     if launch.time is not None:
         made["timeout"] = {"attemptDurationSeconds": max(60, launch.time)}  # Batch takes no less than a minute
     return made
 
 
-def _container(launch: Launch, type_: InstanceType) -> dict[str, Any]:
+def _container(launch: Launch, type_: InstanceType, efa: bool) -> dict[str, Any]:
     memory = type_.memory_mib * 9 // 10  # the rest is the host's and the agent's
     asked = [{"type": "VCPU", "value": str(type_.vcpus)}, {"type": "MEMORY", "value": str(memory)}]
     if type_.is_gpu:
         asked.append({"type": "GPU", "value": str(launch.gpus or type_.accelerator_count)})
     # EFA shows itself as one verbs device per card; NCCL maps all memory it registers, and shares the rest in /dev/shm.
-    devices = [f"/dev/infiniband/uverbs{card}" for card in range(type_.efa_cards)]
+    devices = [f"/dev/infiniband/uverbs{card}" for card in range(type_.efa_cards if efa else 0)]
     devices += [f"/dev/neuron{chip}" for chip in range(type_.accelerator_count if type_.is_neuron else 0)]
     mounts = [(f"data-{number}", *mount.partition(":")[::2]) for number, mount in enumerate(launch.mounts)]
     return {
@@ -168,6 +188,7 @@ def _container(launch: Launch, type_: InstanceType) -> dict[str, Any]:
             "devices": [
                 {"hostPath": d, "containerPath": d, "permissions": ["READ", "WRITE", "MKNOD"]} for d in devices
             ],
+            **({"tmpfs": [CODE_FOLDER]} if launch.code or launch.files else {}),
         },
         "volumes": [{"name": name, "host": {"sourcePath": host}} for name, host, _ in mounts],
         "mountPoints": [{"sourceVolume": n, "containerPath": inside or host} for n, host, inside in mounts],

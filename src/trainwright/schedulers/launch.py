@@ -11,9 +11,8 @@ from trainwright.jobs.command import rank_command
 from trainwright.jobs.environment import with_interface
 from trainwright.jobs.frameworks import FrameworkLaunch, framework_launch, known_framework, launcher_of
 from trainwright.jobs.resolved import ResolvedJob
-from trainwright.schedulers.base import Launch, SecretEnv
+from trainwright.schedulers.base import POD_CODE, Launch, SecretEnv
 
-POD_CODE = "/trainwright/code"  # of a pod
 CHECKPOINTS = "TRAINWRIGHT_CHECKPOINTS"  # where a script finds its checkpoints, and those of the run it continues
 
 

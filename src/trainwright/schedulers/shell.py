@@ -49,6 +49,7 @@ class Shell:
     prefix: tuple[str, ...] = ()
     env: tuple[tuple[str, str], ...] = ()
     ssh_options: tuple[str, ...] = ()
+    patience: float = 120.0  # seconds that a command may take
 
     @property
     def remote(self) -> bool:
@@ -67,8 +68,8 @@ class Shell:
         """Of the command as this machine runs it; what is meant for a remote command travels in its words."""
         return dict(os.environ) if self.remote else {**os.environ, **dict(self.env)}
 
-    def run(self, command: Sequence[str], text: str = "", timeout: float = 120.0) -> Done:
-        done = self._run(command, text.encode(), timeout)
+    def run(self, command: Sequence[str], text: str = "", timeout: float | None = None) -> Done:
+        done = self._run(command, text.encode(), self.patience if timeout is None else timeout)
         return Done(done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))
 
     def output(self, command: Sequence[str], text: str = "") -> str:

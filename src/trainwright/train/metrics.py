@@ -3,6 +3,7 @@ Weights & Biases on request. train/flops.py defines MFU."""
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import math
@@ -55,7 +56,13 @@ def memory_gb(device: torch.device) -> float:
     """Peak memory: allocated by torch on a GPU, or resident in the process."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 1e9
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
+    # Not getrusage where it can be helped: on Linux it may give the peak of the process that started this one.
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024 / 1e9
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9
 
 
 def versions(device: torch.device) -> dict[str, str]:

@@ -347,8 +347,8 @@ def _ec2() -> None:
         row, used = world().reservations[id], 0
         for region in world().regions.values():
             if ids := region.reserved.get(id):
-                found = region.client("ec2").describe_instances(InstanceIds=ids)["Reservations"]
-                used += sum(one["State"]["Name"] != "terminated" for each in found for one in each["Instances"])
+                rows = region.client("ec2").describe_instances(InstanceIds=ids)["Reservations"]
+                used += sum(one["State"]["Name"] != "terminated" for each in rows for one in each["Instances"])
         return int(row["AvailableInstanceCount"]) - used
 
     def create_group(self: Any) -> Any:
@@ -410,8 +410,8 @@ def _groups_and_quotas() -> None:
 
     def configuration(self: Any) -> str:
         name = self._get_param("Group").rpartition("/")[2]
-        found = self.resourcegroups_backend.get_group_configuration(group_name=name)
-        return json.dumps({"GroupConfiguration": {"Configuration": found, "Status": "UPDATE_COMPLETE"}})
+        groups = self.resourcegroups_backend.get_group_configuration(group_name=name)
+        return json.dumps({"GroupConfiguration": {"Configuration": groups, "Status": "UPDATE_COMPLETE"}})
 
     def quota(self: Any) -> str:
         code = self._get_param("QuotaCode")

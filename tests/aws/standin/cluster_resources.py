@@ -28,6 +28,7 @@ recorded("AWS::Events::Rule", Arn=_arn("events"))
 recorded("AWS::IAM::ManagedPolicy")
 recorded("AWS::IAM::InstanceProfile", seconds=60.0, Arn=_arn("iam"))
 recorded("AWS::Route53::HostedZone", seconds=60.0)
+recorded("AWS::Route53::RecordSet", seconds=60.0)
 recorded("AWS::CloudFormation::WaitConditionHandle")
 
 
@@ -166,8 +167,8 @@ def _cleanup(physical: str, props: dict[str, Any], at: Place) -> None:
     """What ParallelCluster's own Lambda function does when a cluster is deleted."""
     if props.get("Action") == "DELETE_S3_ARTIFACTS":
         s3, bucket = at.client("s3"), props["ResourcesS3Bucket"]
-        found = s3.list_object_versions(Bucket=bucket, Prefix=props["ArtifactS3RootDirectory"])
-        for row in [*found.get("Versions", []), *found.get("DeleteMarkers", [])]:
+        page = s3.list_object_versions(Bucket=bucket, Prefix=props["ArtifactS3RootDirectory"])
+        for row in [*page.get("Versions", []), *page.get("DeleteMarkers", [])]:
             s3.delete_object(Bucket=bucket, Key=row["Key"], VersionId=row["VersionId"])
     if props.get("Action") == "TERMINATE_EC2_INSTANCES":
         _terminate_nodes(at, props["StackName"])
@@ -259,8 +260,8 @@ def reconcile(at: Place) -> None:
             terminate(at, extra)
     for (queue, name), count in wanted.items():
         missing = count - len(there.get((queue, name), []))
-        found = (id for id, data in at.engine.launch_data.items() if _is_for(data, at.stack, queue, name))
-        if missing > 0 and (template := next(found, None)):
+        templates = (id for id, data in at.engine.launch_data.items() if _is_for(data, at.stack, queue, name))
+        if missing > 0 and (template := next(templates, None)):
             try:
                 launch(at, template, {}, missing)  # no stack makes them, so none tags them
             except NoCapacity as error:
@@ -291,9 +292,9 @@ def _terminate_nodes(at: Place, cluster: str) -> None:
 def _log(at: Place, line: str) -> None:
     """A line in the log of the daemon that starts nodes, as the head node sends it to CloudWatch."""
     logs, stream = at.client("logs"), "ip-10-0-0-1.i-00000000000000001.clustermgtd"
-    found = logs.describe_log_groups(logGroupNamePrefix=f"/aws/parallelcluster/{at.stack}-")["logGroups"]
-    group = found[0]["logGroupName"] if found else f"/aws/parallelcluster/{at.stack}-standin"
-    if not found:
+    groups = logs.describe_log_groups(logGroupNamePrefix=f"/aws/parallelcluster/{at.stack}-")["logGroups"]
+    group = groups[0]["logGroupName"] if groups else f"/aws/parallelcluster/{at.stack}-standin"
+    if not groups:
         logs.create_log_group(logGroupName=group, tags=at.tags)
     logs.create_log_stream(logGroupName=group, logStreamName=stream)
     moment = int(at.engine.clock.now() * 1000)

@@ -42,6 +42,7 @@ class Cluster:
     groups: dict[str, Group] = field(default_factory=dict)
     addons: list[str] = field(default_factory=list)
     identities: list[tuple[str, str]] = field(default_factory=list)
+    access: list[str] = field(default_factory=list)  # principals with an entry
     objects: dict[tuple[str, str, str], dict[str, Any]] = field(default_factory=dict)  # kind, namespace, name
     releases: dict[str, dict[str, Any]] = field(default_factory=dict)
     status: str = "ACTIVE"
@@ -239,21 +240,26 @@ def install(patched: Callable[[Any, str, Callable[[Any], Any]], None], world: Ca
         return {"nodegroups": list(eks.find(self._get_param("name")).groups)}
 
     def group(self: Any, eks: Eks) -> dict[str, Any]:
-        found = eks.find(self._get_param("name")).groups.get(self._get_param("nodegroupName"))
-        if found is None:
-            raise EksError("ResourceNotFoundException", "No node group found")
-        size = {"minSize": found.least, "maxSize": found.most, "desiredSize": len(found.nodes)}
-        return {"nodegroup": {"nodegroupName": found.name, "status": "ACTIVE", "scalingConfig": size}}
+        node_group = eks.find(self._get_param("name")).groups.get(self._get_param("nodegroupName"))
+        if node_group is None:
+            raise EksError("ResourceNotFoundException", "No node group node_group")
+        size = {"minSize": node_group.least, "maxSize": node_group.most, "desiredSize": len(node_group.nodes)}
+        return {"nodegroup": {"nodegroupName": node_group.name, "status": "ACTIVE", "scalingConfig": size}}
 
     def identities(self: Any, eks: Eks) -> dict[str, Any]:
         pairs = eks.find(self._get_param("clusterName") or self._get_param("name")).identities
         asked = self._get_param("namespace"), self._get_param("serviceAccount")
         return {"associations": [{"namespace": n, "serviceAccount": a} for n, a in pairs if (n, a) == asked]}
 
+    def access(self: Any, eks: Eks) -> dict[str, Any]:
+        return {"accessEntries": eks.find(self._get_param("clusterName") or self._get_param("name")).access}
+
     for name, function in {
+        "list_access_entries": access,
         "describe_cluster": describe, "list_nodegroups": groups, "describe_nodegroup": group,
         "list_pod_identity_associations": identities,
         "list_clusters": lambda self, eks: {"clusters": list(eks.clusters)},
     }.items():  # fmt: skip
         patched(EKSResponse, name, action(function))
-    urls.url_paths["{0}/clusters/(?P<name>[^/]+)/pod-identity-associations$"] = urls.response.dispatch
+    for path in ("pod-identity-associations", "access-entries"):
+        urls.url_paths[f"{{0}}/clusters/(?P<name>[^/]+)/{path}$"] = urls.response.dispatch

@@ -79,7 +79,7 @@ def open_rules(server: Server, region: str, named: tuple[str, ...]) -> list[str]
     vpcs = {row["VpcId"] for row in ec2.describe_vpcs()["Vpcs"] if not row["IsDefault"]}
     groups = [row for row in ec2.describe_security_groups()["SecurityGroups"] if row["VpcId"] in vpcs]
     own = {(row["VpcId"], row["GroupId"]) for row in groups}
-    found = []
+    open_doors = []
     for group in groups:
         for rule in group["IpPermissions"]:
             sources = [row["CidrIp"] for row in rule.get("IpRanges", [])]
@@ -88,25 +88,25 @@ def open_rules(server: Server, region: str, named: tuple[str, ...]) -> list[str]
             sources = [source for source in sources if source not in named]
             pairs = [row["GroupId"] for row in rule.get("UserIdGroupPairs", [])]
             sources += [pair for pair in pairs if (group["VpcId"], pair) not in own]
-            found += [f"{group['GroupName']} lets {source} in" for source in sources]
-    return found
+            open_doors += [f"{group['GroupName']} lets {source} in" for source in sources]
+    return open_doors
 
 
 def weak_buckets(server: Server, region: str) -> list[str]:
     """What a bucket of ours lacks: all public access blocked, encryption, TLS for everyone."""
-    s3, found = server.client("s3", region), []
+    s3, weak = server.client("s3", region), []
     for bucket in own_buckets(server, region):
         block = s3.get_public_access_block(Bucket=bucket)["PublicAccessBlockConfiguration"]
         rules = s3.get_bucket_encryption(Bucket=bucket)["ServerSideEncryptionConfiguration"]["Rules"]
         statements = json.loads(s3.get_bucket_policy(Bucket=bucket)["Policy"])["Statement"]
         switches = ("BlockPublicAcls", "BlockPublicPolicy", "IgnorePublicAcls", "RestrictPublicBuckets")
         if not all(block.get(switch) for switch in switches):
-            found.append(f"{bucket} can be public")
+            weak.append(f"{bucket} can be public")
         if not any(rule["ApplyServerSideEncryptionByDefault"]["SSEAlgorithm"] for rule in rules):
-            found.append(f"{bucket} is not encrypted")
+            weak.append(f"{bucket} is not encrypted")
         if not any(_refuses_plain_text(statement, bucket) for statement in statements):
-            found.append(f"{bucket} answers without TLS")
-    return found
+            weak.append(f"{bucket} answers without TLS")
+    return weak
 
 
 def _refuses_plain_text(statement: dict[str, Any], bucket: str) -> bool:

@@ -139,7 +139,7 @@ class Cloud:
 
     def removal(self, plan: ClusterPlan) -> Removal:
         if plan.spec.platform == "parallelcluster":
-            return ParallelClusterRemoval("cut", self.account, StandInTool(self.account))
+            return ParallelClusterRemoval("cut", self.account, tool=StandInTool(self.account))
         if plan.spec.platform in ("eks", "hyperpod-eks"):
             kind = EksRemoval if plan.spec.platform == "eks" else HyperPodEksRemoval
             return kind("cut", self.account, programs=self.programs)

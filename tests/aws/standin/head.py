@@ -8,7 +8,6 @@ import os
 import shutil
 import socket
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,23 +15,12 @@ from pathlib import Path
 
 import pytest
 
+from session_relay import relay
 from standin.outside import Server
 from trainwright.platforms.local import life
 from trainwright.platforms.local.cluster import LocalCluster, LocalQueue
 from trainwright.platforms.local.daemons import missing_programs
 
-RELAY = """#!{python} -IS
-import os, socket, sys, threading
-open({calls!r}, "a").write(" ".join(sys.argv[1:]) + "\\n")
-there = socket.create_connection(("127.0.0.1", {port}))
-def back():
-    while data := there.recv(65536):
-        os.write(1, data)
-    os._exit(0)
-threading.Thread(target=back, daemon=True).start()
-while data := os.read(0, 65536):
-    there.sendall(data)
-"""
 SLURM = ("sbatch", "squeue", "sinfo", "scontrol", "srun", "sacct", "scancel")
 QUEUES = tuple(LocalQueue(name, 1, cpus=192, gpus=8) for name in ("train", "infer", "vision"))
 
@@ -100,7 +88,7 @@ def _programs(folder: Path, port: int) -> None:
     own = {
         # There is no user `ubuntu` on this machine.
         "ssh": f'#!/bin/sh\nexec {shutil.which("ssh")} -o User=root "$@"\n',
-        "aws": RELAY.format(python=sys.executable, calls=str(folder / "sessions"), port=port),
+        "aws": relay(folder / "sessions", port),
         "session-manager-plugin": "#!/bin/sh\n",
     }
     for name, text in own.items():

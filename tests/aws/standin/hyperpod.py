@@ -62,8 +62,8 @@ def _require(props: dict[str, Any], at: Place) -> None:
         _require_scripts(group.get("LifeCycleConfig"), props, at)
     cluster = props.get("Orchestrator", {}).get("Eks", {}).get("ClusterArn")
     if cluster is not None:
-        found = at.engine.eks.find(cluster.rpartition("/")[2])
-        if found.releases.get("hyperpod-dependencies", {}).get("status") != "deployed":
+        eks = at.engine.eks.find(cluster.rpartition("/")[2])
+        if eks.releases.get("hyperpod-dependencies", {}).get("status") != "deployed":
             raise ValueError("HyperPod's chart is not installed on the EKS cluster: its nodes would not be watched")
 
 

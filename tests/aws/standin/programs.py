@@ -22,13 +22,18 @@ CUSTOM = {
     "ClusterQueue": "kueue",
     "LocalQueue": "kueue",
     "ResourceFlavor": "kueue",
+    "Topology": "kueue",
     "PrometheusRule": "kube-prometheus-stack",
     "NodePool": "karpenter",
     "EC2NodeClass": "karpenter",
 }
 KINDS = {
     "services": "Service", "pvc": "PersistentVolumeClaim", "pv": "PersistentVolume", "pods": "Pod",
-    "nodepools.karpenter.sh": "NodePool",
+    "nodepools.karpenter.sh": "NodePool", "pytorchjobs.kubeflow.org": "PyTorchJob",
+}  # fmt: skip
+DELETED = {
+    "service": "Service", "pvc": "PersistentVolumeClaim", "nodepool": "NodePool", "daemonset": "DaemonSet",
+    "pod": "Pod", "pytorchjobs.kubeflow.org": "PyTorchJob",
 }  # fmt: skip
 ACCOUNT = "123456789012"
 
@@ -138,15 +143,19 @@ class StandInPrograms:
         return Result()
 
     def _delete(self, cluster: Cluster, words: list[str]) -> Result:
-        kind = {"service": "Service", "pvc": "PersistentVolumeClaim", "nodepool": "NodePool", "daemonset": "DaemonSet"}[
-            words[1]
-        ]
+        kind = DELETED[words[1]]
         namespace = words[words.index("--namespace") + 1] if "--namespace" in words else ""
+        if kind == "PersistentVolumeClaim" and any(
+            _uses(o, words[2]) for (k, *_), o in cluster.objects.items() if k == "Pod"
+        ):
+            raise Refused(f"timed out waiting for the condition on persistentvolumeclaims/{words[2]}")
         gone = cluster.objects.pop((kind, namespace, words[2]), None)
         if gone is None and "--ignore-not-found" in words:
             return Result()
         if gone is None:
             raise Refused(f'{words[1]} "{words[2]}" not found')
+        for key in [key for key in cluster.objects if kind == "PyTorchJob" and key[2].startswith(f"{words[2]}-")]:
+            del cluster.objects[key]  # its pods
         ec2 = self.world.client("ec2", self.region)
         for interface in gone.get("interfaces", []):  # those of the load balancer
             ec2.delete_network_interface(NetworkInterfaceId=interface)
@@ -193,11 +202,17 @@ class StandInPrograms:
             body, stack = _control_plane(config), f"eksctl-{name}-cluster"
         elif noun == "nodegroup":
             group = next(w.partition("=")[2] for w in words if w.startswith("--include="))
-            found = next(one for one in config["managedNodeGroups"] if one["name"] == group)
-            body, stack = _node_group(config, found, self._cluster(name)), f"eksctl-{name}-nodegroup-{group}"
+            wanted = next(one for one in config["managedNodeGroups"] if one["name"] == group)
+            body, stack = _node_group(config, wanted, self._cluster(name)), f"eksctl-{name}-nodegroup-{group}"
         elif noun == "addon":
             for addon in config["addons"]:
                 add_addon(self._cluster(name), addon["name"])
+            return Result()
+        elif noun == "accessentry":
+            for entry in config["accessConfig"]["accessEntries"]:
+                if entry["principalARN"] in self._cluster(name).access:
+                    raise Refused("access entry already exists")
+                self._cluster(name).access.append(entry["principalARN"])
             return Result()
         else:
             return self._identities(config)
@@ -223,6 +238,11 @@ class StandInPrograms:
             self._cluster(name).identities.append(pair)
             self._cluster(name).objects["ServiceAccount", *pair] = {"metadata": {"name": pair[1]}}
         return Result()
+
+
+def _uses(pod: dict[str, Any], claim: str) -> bool:
+    volumes = pod["spec"].get("volumes", [])
+    return any(volume.get("persistentVolumeClaim", {}).get("claimName") == claim for volume in volumes)
 
 
 def _control_plane(config: dict[str, Any]) -> dict[str, Any]:

@@ -82,13 +82,13 @@ class _Inside:
         self._client = client
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._client, name)
-        if not callable(found):
-            return found
+        member = getattr(self._client, name)
+        if not callable(member):
+            return member
 
         def call(*args: Any, **kwargs: Any) -> Any:
             with inside():
-                return found(*args, **kwargs)
+                return member(*args, **kwargs)
 
         return call
 

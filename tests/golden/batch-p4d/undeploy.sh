@@ -21,6 +21,13 @@ for word in "$@"; do
 done
 named=" $* "
 
+# Job definitions that `trainwright submit` registered for this cluster are in no stack.
+"${aws[@]}" batch describe-job-definitions --status ACTIVE \
+  --query "jobDefinitions[?tags.\"trainwright:cluster\"=='$cluster'].[jobDefinitionArn]" |
+  while read -r definition; do
+    [ "$definition" = None ] || "${aws[@]}" batch deregister-job-definition --job-definition "$definition"
+  done
+
 # there KEY: whether the stack exists. An answer that cannot be had ends the script: it is not "no".
 there() {
   local found
@@ -53,7 +60,12 @@ data_of() {
         *) "${aws[@]}" fsx delete-file-system --file-system-id "$id" --open-zfs-configuration \
           SkipFinalBackup=true,Options=DELETE_CHILD_VOLUMES_AND_SNAPSHOTS > /dev/null ;;
       esac
-      while [ -n "$(state_of "$id")" ]; do sleep 20; done
+      for _ in {1..180}; do # an hour
+        [ -n "$(state_of "$id")" ] || return 0
+        sleep 20
+      done
+      echo "error: file system $id is still $(state_of "$id") after an hour; run this again when it is gone" >&2
+      exit 1
       ;;
     bucket)
       id=$(output_of "$1" BucketName)

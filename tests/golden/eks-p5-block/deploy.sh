@@ -24,6 +24,8 @@ cp cluster.yaml .deployed/
 cp stacks/*.parameters.json .deployed/stacks/
 cp kubernetes/*.yaml .deployed/kubernetes/
 
+cp -r eksctl .deployed/
+
 # stack KEY: create or update one stack, then put its outputs where the plan refers to them.
 stack() {
   local key=$1 name=$cluster-$1
@@ -34,17 +36,25 @@ stack() {
   "${aws[@]}" cloudformation describe-stacks --stack-name "$name" \
     --query 'Stacks[0].Outputs[].[OutputKey,OutputValue]' |
     while read -r output value; do
-      sed -i "s|stack-output:$key\.$output\b|$value|g" .deployed/cluster.yaml .deployed/kubernetes/*.yaml .deployed/stacks/*.parameters.json
+      sed -i "s|stack-output:$key\.$output\b|$value|g" .deployed/cluster.yaml .deployed/kubernetes/*.yaml .deployed/stacks/*.parameters.json .deployed/eksctl/*.yaml
     done
 }
 
 stack network # the spec names no network
 stack lustre-fsx # the file system at /fsx; it outlives the cluster
 
-if grep -nE '^[^#]*stack-output:' .deployed/cluster.yaml .deployed/kubernetes/*.yaml; then
+if grep -rnE '^[^#]*stack-output:' .deployed/cluster.yaml .deployed/kubernetes .deployed/eksctl; then
   echo "error: the lines above refer to stacks that have no such output" >&2
   exit 1
 fi
+
+# identity NAMESPACE ACCOUNT FILE: the role of a service account, where it has none yet.
+identity() {
+  local there
+  there=$("${aws[@]}" eks list-pod-identity-associations --cluster-name "$cluster" --namespace "$1" \
+    --service-account "$2" --query 'associations[].associationId')
+  [ -n "$there" ] || eksctl create podidentityassociation -f "$3"
+}
 
 # An answer that cannot be had ends the script: it is not "no such cluster".
 clusters=$("${aws[@]}" eks list-clusters --query "clusters[?@=='$cluster']")
@@ -56,6 +66,8 @@ else
   [ "$owner" = "$cluster" ] || { echo "error: $cluster exists and was not made by this plan" >&2; exit 1; }
   eksctl utils write-kubeconfig --region "$region" --cluster "$cluster" --kubeconfig "$KUBECONFIG"
   eksctl create nodegroup -f .deployed/cluster.yaml --install-nvidia-plugin=false --install-neuron-plugin=false
+  eksctl create addon -f .deployed/cluster.yaml
+  identity default trainwright .deployed/eksctl/identity-trainwright.yaml
 fi
 kubectl wait --for=condition=Ready node -l eks.amazonaws.com/nodegroup=system --timeout=10m
 

@@ -2,6 +2,7 @@
 # Removes what deploy.sh of this plan made: jobs and volumes first, then the cluster, then its stacks in reverse order.
 # Written by `trainwright plan`.
 # Stacks that hold data are kept unless they are named, and then their data is deleted: ./undeploy.sh lustre-fsx
+# Jobs that wait or run end it before anything is removed, unless they are named too: ./undeploy.sh jobs
 set -euo pipefail
 shopt -s inherit_errexit
 cd "$(dirname "$0")"
@@ -9,17 +10,40 @@ cd "$(dirname "$0")"
 cluster=eks-p5-block
 region=us-east-2
 aws=(aws --region "$region" --output text)
-known=" lustre-fsx volumes "
+known=" lustre-fsx jobs volumes "
 for word in "$@"; do
   case $known in
     *" $word "*) ;;
     *)
-      echo "usage: ./undeploy.sh [NAME...] removes the cluster; what holds data goes only by name: lustre-fsx volumes" >&2
+      echo "usage: ./undeploy.sh [NAME...] removes the cluster; jobs and what holds data go only by name: lustre-fsx jobs volumes" >&2
       exit 2
       ;;
   esac
 done
 named=" $* "
+
+# listed WORD...: objects of the cluster as JSON. An API that does not answer ends the script.
+listed() {
+  kubectl get "$@" -o json --request-timeout 60s
+}
+
+# busy_pods: the pods that have not ended and are of a job of trainwright or use a claim.
+busy_pods() {
+  listed pods --all-namespaces |
+    jq -r '.items[] | select(.status.phase != "Succeeded" and .status.phase != "Failed")
+      | select(.metadata.labels["app.kubernetes.io/managed-by"] == "trainwright"
+          or ([.spec.volumes[]? | select(.persistentVolumeClaim)] | length > 0))
+      | "\(.metadata.namespace)/\(.metadata.name) (\(.status.phase))"'
+}
+
+# delete_jobs: the jobs of trainwright, of every kind that the cluster knows, and wait until their pods are gone.
+delete_jobs() {
+  listed crd | jq -r '.items[].metadata.name' | { grep -xF -e pytorchjobs.kubeflow.org -e jobsets.jobset.x-k8s.io -e trainjobs.trainer.kubeflow.org -e mpijobs.kubeflow.org -e rayjobs.ray.io || true; } |
+    while read -r kind; do
+      kubectl delete "$kind" --all-namespaces -l app.kubernetes.io/managed-by=trainwright \
+        --cascade=foreground --wait --timeout 10m
+    done
+}
 
 # An answer that cannot be had ends the script: it is not "no such cluster".
 clusters=$("${aws[@]}" eks list-clusters --query "clusters[?@=='$cluster']")
@@ -29,23 +53,32 @@ if [ -n "$clusters" ]; then
   install -d -m 0700 .deployed
   export KUBECONFIG=$PWD/.deployed/kubeconfig
   eksctl utils write-kubeconfig --region "$region" --cluster "$cluster" --kubeconfig "$KUBECONFIG"
+  # A claim stays as long as a pod uses it, so jobs go first.
+  busy=$(busy_pods)
+  if [ -n "$busy" ] && [[ $named = *" jobs "* ]]; then
+    delete_jobs
+    busy=$(busy_pods)
+  fi
+  if [ -n "$busy" ]; then
+    printf 'error: these pods train, or use a volume; ./undeploy.sh jobs ends the jobs of trainwright:\n%s\n' "$busy" >&2
+    exit 1
+  fi
   # Claims whose volume would be deleted with them belong to somebody: they are shown, and end this script.
-  claims=$(kubectl get pv -o json |
-    jq -r '.items[] | select(.spec.persistentVolumeReclaimPolicy == "Delete") | .spec.claimRef.name // empty')
+  claims=$(listed pv | jq -r '.items[] | select(.spec.persistentVolumeReclaimPolicy == "Delete") | .spec.claimRef.name // empty')
   if [ -n "$claims" ] && [[ $named != *" volumes "* ]]; then
     printf 'error: these claims hold volumes that would be deleted; ./undeploy.sh volumes does so:\n%s\n' "$claims" >&2
     exit 1
   fi
   # What Kubernetes made outside the cluster's stacks would be left behind: load balancers and their network interfaces.
-  kubectl get services --all-namespaces -o json |
+  listed services --all-namespaces |
     jq -r '.items[] | select(.spec.type == "LoadBalancer") | "\(.metadata.namespace) \(.metadata.name)"' |
     while read -r namespace service; do
       kubectl delete service --namespace "$namespace" "$service" --wait --timeout 5m
     done
-  kubectl get pvc --all-namespaces -o json |
+  listed pvc --all-namespaces |
     jq -r '.items[] | "\(.metadata.namespace) \(.metadata.name)"' |
     while read -r namespace claim; do
-      kubectl delete pvc --namespace "$namespace" "$claim" --wait --timeout 10m
+      kubectl delete pvc --namespace "$namespace" "$claim" --wait --timeout 5m
     done
   echo "deleting cluster $cluster; this takes about 15 minutes" >&2
   eksctl delete cluster --region "$region" --name "$cluster" --wait --disable-nodegroup-eviction
@@ -83,7 +116,12 @@ data_of() {
         *) "${aws[@]}" fsx delete-file-system --file-system-id "$id" --open-zfs-configuration \
           SkipFinalBackup=true,Options=DELETE_CHILD_VOLUMES_AND_SNAPSHOTS > /dev/null ;;
       esac
-      while [ -n "$(state_of "$id")" ]; do sleep 20; done
+      for _ in {1..180}; do # an hour
+        [ -n "$(state_of "$id")" ] || return 0
+        sleep 20
+      done
+      echo "error: file system $id is still $(state_of "$id") after an hour; run this again when it is gone" >&2
+      exit 1
       ;;
     bucket)
       id=$(output_of "$1" BucketName)

@@ -41,7 +41,7 @@ stack() {
 stack network # the spec names no network
 stack lustre-fsx # the file system at /fsx; it outlives the cluster
 
-if grep -nE '^[^#]*stack-output:' .deployed/cluster.yaml .deployed/kubernetes/*.yaml; then
+if grep -rnE '^[^#]*stack-output:' .deployed/cluster.yaml .deployed/kubernetes; then
   echo "error: the lines above refer to stacks that have no such output" >&2
   exit 1
 fi
@@ -56,6 +56,7 @@ else
   [ "$owner" = "$cluster" ] || { echo "error: $cluster exists and was not made by this plan" >&2; exit 1; }
   eksctl utils write-kubeconfig --region "$region" --cluster "$cluster" --kubeconfig "$KUBECONFIG"
   eksctl create nodegroup -f .deployed/cluster.yaml --install-nvidia-plugin=false --install-neuron-plugin=false
+  eksctl create addon -f .deployed/cluster.yaml
 fi
 kubectl wait --for=condition=Ready node -l eks.amazonaws.com/nodegroup=system --timeout=10m
 

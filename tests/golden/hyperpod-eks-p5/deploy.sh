@@ -24,11 +24,13 @@ cp cluster.yaml .deployed/
 cp stacks/*.parameters.json .deployed/stacks/
 cp kubernetes/*.yaml .deployed/kubernetes/
 
+cp -r eksctl .deployed/
+
 # planned FILE SHA256: the file is the one that was planned.
 planned() {
   echo "$2  $1" | sha256sum --check --quiet || { echo "error: $1 is not the file that was planned" >&2; exit 1; }
 }
-planned lifecycle/on_create.sh 11bddcecd03ab28f488342460be5cf80bce81cd97b51eb160920828bc6845137
+planned lifecycle/on_create.sh 2fff4cad6a9acbc88507fb7977e4a1ca14a1df68ac34a0b6b2c4994e5b4e2315
 cp hyperpod.yaml .deployed/
 cp -r lifecycle .deployed/
 
@@ -42,19 +44,27 @@ stack() {
   "${aws[@]}" cloudformation describe-stacks --stack-name "$name" \
     --query 'Stacks[0].Outputs[].[OutputKey,OutputValue]' |
     while read -r output value; do
-      sed -i "s|stack-output:$key\.$output\b|$value|g" .deployed/cluster.yaml .deployed/kubernetes/*.yaml .deployed/stacks/*.parameters.json .deployed/hyperpod.yaml .deployed/lifecycle/*
+      sed -i "s|stack-output:$key\.$output\b|$value|g" .deployed/cluster.yaml .deployed/kubernetes/*.yaml .deployed/stacks/*.parameters.json .deployed/eksctl/*.yaml .deployed/hyperpod.yaml .deployed/lifecycle/*
     done
 }
 
 stack network # the spec names no network
 stack bucket # boot scripts are fetched from it; there is room for data
 stack lustre-fsx # the file system at /fsx; it outlives the cluster
-stack role # what the nodes may do in the account
+stack role # what the nodes may do in the account, the controller apart
 
-if grep -nE '^[^#]*stack-output:' .deployed/cluster.yaml .deployed/kubernetes/*.yaml; then
+if grep -rnE '^[^#]*stack-output:' .deployed/cluster.yaml .deployed/kubernetes .deployed/eksctl; then
   echo "error: the lines above refer to stacks that have no such output" >&2
   exit 1
 fi
+
+# identity NAMESPACE ACCOUNT FILE: the role of a service account, where it has none yet.
+identity() {
+  local there
+  there=$("${aws[@]}" eks list-pod-identity-associations --cluster-name "$cluster" --namespace "$1" \
+    --service-account "$2" --query 'associations[].associationId')
+  [ -n "$there" ] || eksctl create podidentityassociation -f "$3"
+}
 
 # An answer that cannot be had ends the script: it is not "no such cluster".
 clusters=$("${aws[@]}" eks list-clusters --query "clusters[?@=='$cluster']")
@@ -66,6 +76,8 @@ else
   [ "$owner" = "$cluster" ] || { echo "error: $cluster exists and was not made by this plan" >&2; exit 1; }
   eksctl utils write-kubeconfig --region "$region" --cluster "$cluster" --kubeconfig "$KUBECONFIG"
   eksctl create nodegroup -f .deployed/cluster.yaml --install-nvidia-plugin=false --install-neuron-plugin=false
+  eksctl create addon -f .deployed/cluster.yaml
+  identity kubeflow trainwright .deployed/eksctl/identity-trainwright.yaml
 fi
 kubectl wait --for=condition=Ready node -l eks.amazonaws.com/nodegroup=system --timeout=10m
 
@@ -99,7 +111,7 @@ done
 
 bucket=$("${aws[@]}" cloudformation describe-stacks --stack-name "$cluster-bucket" \
   --query "Stacks[0].Outputs[?OutputKey=='BucketName'].OutputValue")
-"${aws[@]}" s3 cp --only-show-errors .deployed/lifecycle/on_create.sh "s3://$bucket/"trainwright/hyperpod-eks-p5/lifecycle-b819cbb57f405fe9/on_create.sh
+"${aws[@]}" s3 cp --only-show-errors .deployed/lifecycle/on_create.sh "s3://$bucket/"trainwright/hyperpod-eks-p5/lifecycle-4d4eaef49986a90e/on_create.sh
 echo "stack $cluster-hyperpod; a new cluster takes 10 to 30 minutes, more with deep health checks" >&2
 "${aws[@]}" cloudformation deploy --stack-name "$cluster-hyperpod" --template-file .deployed/hyperpod.yaml \
   --no-fail-on-empty-changeset --tags "trainwright:cluster=$cluster" >&2

@@ -70,7 +70,12 @@ data_of() {
         *) "${aws[@]}" fsx delete-file-system --file-system-id "$id" --open-zfs-configuration \
           SkipFinalBackup=true,Options=DELETE_CHILD_VOLUMES_AND_SNAPSHOTS > /dev/null ;;
       esac
-      while [ -n "$(state_of "$id")" ]; do sleep 20; done
+      for _ in {1..180}; do # an hour
+        [ -n "$(state_of "$id")" ] || return 0
+        sleep 20
+      done
+      echo "error: file system $id is still $(state_of "$id") after an hour; run this again when it is gone" >&2
+      exit 1
       ;;
     bucket)
       id=$(output_of "$1" BucketName)

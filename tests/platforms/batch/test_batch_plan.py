@@ -110,6 +110,7 @@ def test_the_boot_script_is_right_and_stripes_disks(tmp_path: Path) -> None:
     assert "mdadm --create /dev/md0 --level=0 --raid-devices=2 /dev/nvme1n1 /dev/nvme2n1" in calls
     assert "mount -o noatime,discard /dev/md0 /scratch" in calls
     assert "mount -t lustre -o noatime,flock fs.fsx@tcp:/abcd /fsx" in calls
+    assert "chmod 1777 /fsx /fsx/trainwright /fsx/trainwright/runs" in calls, "images need not run as root"
     assert "shutdown" not in calls
     (tmp_path / "mount").write_text("#!/bin/bash\nexit 1\n")
     assert subprocess.run(["bash", str(tmp_path / "boot.sh")], env=here, cwd=tmp_path).returncode != 0

@@ -1,5 +1,5 @@
-"""A small machine inside this one, for the test beside it: own mounts, network and processes, a stand-in of systemd
-and of the AWS command line. Everything else is real: the LDAP server, sssd, sshd, Slurm. Prints what it saw as JSON."""
+"""The inner machine of the test beside it, with stand-ins of systemd and of the AWS command line. Everything else is
+real: the LDAP server, sssd, sshd, Slurm."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
+
+from inner_machine import private, programs, shell, until
 
 WORK = Path(sys.argv[1])
 PLAN = json.loads((WORK / "plan.json").read_text())
@@ -37,32 +38,16 @@ else:
 """
 
 
-def shell(text: str, **options: object) -> str:
-    done = subprocess.run(["bash", "-c", text], capture_output=True, text=True, timeout=120, **options)  # type: ignore[call-overload]
-    if done.returncode:
-        raise SystemExit(f"{text[:200]}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
-    return str(done.stdout).strip()
-
-
 def furnish() -> None:
     """Private copies of every folder that the scripts write to."""
-    shell("ip link set lo up")
-    for name, folder in (("etc", "/etc"), ("log", "/var/log")):
-        shell(f"cp -a {folder}/. {WORK}/{name}; mount --bind {WORK}/{name} {folder}", env={**os.environ})
-    for folder in ("/var/lib/sss", "/var/lib/ldap", "/run", "/home"):
-        shell(f"mount -t tmpfs none {folder}")
+    private(WORK, ["/var/lib/sss", "/var/lib/ldap", "/run", "/home"])
     for folder in ("db", "pipes/private", "mc", "pubconf", "gpo_cache", "keytabs", "secrets"):
         Path("/var/lib/sss", folder).mkdir(parents=True)
     shell("mkdir -p /run/sshd /run/slapd /var/log/sssd && chown openldap: /run/slapd && chmod 755 /var/lib/ldap")
     shell("rm -rf /etc/sssd/sssd.conf /etc/ldap/trainwright; sed -i 's/ *\\bsss\\b//' /etc/nsswitch.conf")
-    for name, text in (
-        ("systemctl", SYSTEMCTL.replace("WORK", str(WORK))),
-        ("aws", AWS.replace("PYTHON", sys.executable)),
-    ):
-        path = WORK / "bin" / name
-        path.write_text(text)
-        path.chmod(0o755)
-    os.environ["PATH"] = f"{WORK}/bin:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    aws = AWS.replace("PYTHON", sys.executable)
+    programs(WORK, {"systemctl": SYSTEMCTL.replace("WORK", str(WORK)), "aws": aws})
 
 
 def cloud() -> None:
@@ -75,17 +60,23 @@ def cloud() -> None:
     import boto3
 
     boto3.client("s3", region_name="us-east-1").create_bucket(Bucket="scripts")
-    boto3.client("secretsmanager", region_name="us-east-1").create_secret(Name="reader", SecretString="pass'word $x")
+    secrets = boto3.client("secretsmanager", region_name="us-east-1")
+    secrets.create_secret(Name="reader", SecretString="pass'word $x")
+    secrets.create_secret(Name="authority")
+    point_name_to("127.0.0.1")
 
 
-def until(text: str) -> str:
-    """What a command says once it succeeds."""
-    for _ in range(100):
-        done = subprocess.run(["bash", "-c", text], capture_output=True, text=True, timeout=60)
-        if done.returncode == 0:
-            return done.stdout.strip()
-        time.sleep(0.1)
-    raise SystemExit(f"never: {text}\n{done.stderr}")
+def point_name_to(address: str) -> None:
+    """The record that the stack keeps in the VPC's DNS."""
+    lines = [line for line in Path("/etc/hosts").read_text().splitlines() if PLAN["name"] not in line]
+    Path("/etc/hosts").write_text("\n".join([*lines, f"{address} {PLAN['name']}", ""]))
+
+
+def replace_server() -> None:
+    """Another machine in the place of the server: none of its files are left, and its address is another one."""
+    shell("kill $(cat /run/slapd/slapd.pid); while [ -e /run/slapd/slapd.pid ]; do sleep 0.05; done")
+    shell("rm -r /etc/ldap/trainwright /var/lib/ldap/trainwright-* /etc/default/slapd")
+    point_name_to("127.0.0.2")
 
 
 def main() -> None:
@@ -94,7 +85,8 @@ def main() -> None:
     cloud()
     shell(PLAN["server"])
     saw["plain"] = subprocess.call(["bash", "-c", "ldapsearch -x -H ldap://127.0.0.1 -b '' 2>/dev/null >&2"])
-    search = "LDAPTLS_CACERT=/etc/ldap/trainwright/ca.pem ldapsearch -x -H ldaps://127.0.0.1 -b dc=demo,dc=internal"
+    search = "LDAPTLS_CACERT=/etc/ldap/trainwright/ca.pem ldapsearch -x -H ldaps://NAME -b dc=demo,dc=internal"
+    search = search.replace("NAME", PLAN["name"])
     saw["anonymous"] = subprocess.run(["bash", "-c", search], capture_output=True, text=True).stdout
     shell("/usr/sbin/sshd -o PidFile=/run/sshd.pid -o ListenAddress=127.0.0.1 -o UsePAM=yes")
     shell(PLAN["join"])
@@ -109,6 +101,7 @@ def main() -> None:
     shell(PLAN["server"])
     saw["again"] = (WORK / "systemctl.log").read_text().removeprefix(before)
     saw["slurm"] = slurm()
+    replace_server()
     shell(PLAN["server_later"])
     # While the server starts again sssd is offline, for a minute as it comes: the test does not wait for that.
     shell("pkill -x sssd; while pgrep -x sssd; do sleep 0.05; done; rm -f /var/lib/sss/db/* /var/lib/sss/mc/*; sssd -D")

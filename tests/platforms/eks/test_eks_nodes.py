@@ -131,6 +131,24 @@ def test_every_queue_has_one_owner_of_its_nodes(tmp_path: Path, queue: str, grou
     assert sum(item["kind"] == "NodePool" for item in objects(plan)) == pools
 
 
+def test_kueue_knows_where_nodes_are_that_say_so(tmp_path: Path) -> None:
+    """Not where nodes come only with a job: Kueue admits by topology what fits on nodes that are there."""
+    plan = planned(tmp_path, "instance: p5.48xlarge, count: 4")
+    made = objects(plan)
+    [topology] = [item for item in made if item["kind"] == "Topology"]
+    jsonschema.validate(topology, schema("kueue.x-k8s.io_v1beta2_Topology"))
+    labels = [level["nodeLabel"] for level in topology["spec"]["levels"]]
+    assert labels == [*(f"topology.k8s.aws/network-node-layer-{n}" for n in (1, 2, 3)), "kubernetes.io/hostname"]
+    [flavor] = [item for item in made if item["kind"] == "ResourceFlavor"]
+    assert flavor["spec"]["topologyName"] == topology["metadata"]["name"]
+    [job] = [item for item in made if item["kind"] == "PyTorchJob"]
+    notes = job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["metadata"]["annotations"]
+    assert list(notes.values()) == [labels[2]]
+    for queue in ("instance: p5.48xlarge, count: {min: 0, max: 4}", "instance: g5.8xlarge, count: 4"):
+        text = json.dumps(objects(planned(tmp_path, queue)))
+        assert "opology" not in text.replace("topologyKey", "")
+
+
 def test_a_self_managed_group_buys_spot_in_its_own_words(tmp_path: Path) -> None:
     plan = planned(tmp_path, "instance: p4d.24xlarge, count: 2, capacity: spot, provisioner: self-managed")
     [group] = cluster(plan)["nodeGroups"]

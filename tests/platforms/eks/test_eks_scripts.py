@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from trainwright.platforms.plan.tree import make_plan, write
+from trainwright.platforms.plan.tree import earlier_files, make_plan, write
 from trainwright.spec.load import load
 
 ROOT = Path(__file__).parents[3]
@@ -23,6 +23,9 @@ case "$1 $2" in
   "cloudformation deploy") touch "$ACCOUNT/stacks/$4" ;;
   "cloudformation describe-stacks")
     case $* in
+      *NodeRoleArn*) echo arn:aws:iam::111122223333:role/nodes ;;
+      *-karpenter*) printf 'NodeRoleArn\tarn:aws:iam::111122223333:role/nodes\nControllerRoleArn\tarn:c\n'
+        printf 'NodeProfileName\tprofile\nPlacementGroup\tgroup\n' ;;
       *-network*) printf 'Vpc\tvpc-1\nPrivateSubnet\tsubnet-2\nPrivateSubnet2\tsubnet-3\nSecurityGroup\tsg-1\n' ;;
       *-lustre*) printf 'FileSystemId\tfs-1\nDnsName\tfs-1.fsx\nMountName\tabcd\n' ;;
     esac ;;
@@ -32,6 +35,7 @@ case "$1 $2" in
   "eks list-clusters")
     [ ! -e "$ACCOUNT/no-answer" ] || { echo "expired token" >&2; exit 1; }
     [ ! -e "$ACCOUNT/cluster" ] || echo eks-p5-block ;;
+  "eks list-pod-identity-associations" | "eks list-access-entries") cat "$ACCOUNT/rights" 2> /dev/null || true ;;
   "eks describe-cluster") cat "$ACCOUNT/owner" ;;
 esac
 """
@@ -46,7 +50,13 @@ KUBECTL = r"""#!/bin/bash
 echo "kubectl $*" >> "$ACCOUNT/calls"
 case "$1 $2" in
   "get pv") cat "$ACCOUNT/volumes" 2> /dev/null || echo '{"items": []}' ;;
-  "get services" | "get pvc") echo '{"items": []}' ;;
+  "get services") echo '{"items": []}' ;;
+  "get pods") cat "$ACCOUNT/pods" 2> /dev/null || echo '{"items": []}' ;;
+  "get pvc") echo '{"items": [{"metadata": {"namespace": "default", "name": "fsx"}}]}' ;;
+  "get crd") echo '{"items": [{"metadata": {"name": "pytorchjobs.kubeflow.org"}}]}' ;;
+  "delete pytorchjobs.kubeflow.org") rm "$ACCOUNT/pods" ;;
+  "delete pvc") # one that a pod uses stays until the pod has ended
+    [ ! -e "$ACCOUNT/pods" ] || { echo "error: timed out waiting for the condition" >&2; exit 1; } ;;
   "apply --server-side") [ "$3" = -k ] || [[ $4 = http* ]] || cat "$4" >> "$ACCOUNT/objects" ;;
 esac
 """
@@ -109,6 +119,25 @@ def test_a_plan_is_deployed_in_order_with_real_ids(plan: Path) -> None:
     assert sum(line.startswith("eksctl create cluster") for line in calls(plan)) == 1
 
 
+def test_a_cluster_that_gets_karpenter_later_gets_what_it_needs(plan: Path) -> None:
+    """Add-ons, the role of its service account and the entry by which its nodes join; what is there is left alone."""
+    assert run(plan, "deploy.sh").returncode == 0
+    (plan.parent / "account/calls").unlink()
+    later = make_plan(load(ROOT / "examples" / "eks-g5.yaml", ["name=eks-p5-block"]))
+    write(later, plan, {}, earlier_files(plan))
+    done = run(plan, "deploy.sh")
+    assert done.returncode == 0, done.stderr
+    made = [line.split()[2] for line in calls(plan) if line.startswith("eksctl create")]
+    assert made == ["nodegroup", "addon", "podidentityassociation", "accessentry"]
+    entry = yaml.safe_load((plan / ".deployed/eksctl/access.yaml").read_text())["accessConfig"]["accessEntries"]
+    assert entry == [{"principalARN": "arn:aws:iam::111122223333:role/nodes", "type": "EC2_LINUX"}]
+    (plan.parent / "account/calls").unlink()
+    (plan.parent / "account/rights").write_text("there\n")
+    assert run(plan, "deploy.sh").returncode == 0
+    made = [line.split()[2] for line in calls(plan) if line.startswith("eksctl create")]
+    assert made == ["nodegroup", "addon"], "eksctl itself leaves alone the groups and add-ons that are there"
+
+
 def test_somebody_elses_cluster_is_neither_changed_nor_removed(plan: Path) -> None:
     (plan.parent / "account/cluster").touch()
     (plan.parent / "account/owner").write_text("None\n")
@@ -143,3 +172,39 @@ def test_removal_keeps_data_unless_it_is_named(plan: Path) -> None:
     }  # fmt: skip
     assert run(plan, "undeploy.sh", "lustre-fsx").returncode == 0
     assert not list((plan.parent / "account/stacks").iterdir())
+
+
+POD = """{"items": [
+  {"metadata": {"namespace": "default", "name": "run-1-master-0",
+    "labels": {"app.kubernetes.io/managed-by": "trainwright"}}, "spec": {}, "status": {"phase": "Running"}},
+  {"metadata": {"namespace": "lab", "name": "old"}, "status": {"phase": "Succeeded"},
+    "spec": {"volumes": [{"persistentVolumeClaim": {"claimName": "fsx"}}]}},
+  {"metadata": {"namespace": "lab", "name": "notebook"}, "status": {"phase": "Pending"},
+    "spec": {"volumes": [{"persistentVolumeClaim": {"claimName": "fsx"}}]}}]}"""
+
+
+def test_jobs_are_named_before_anything_is_removed_and_go_first_when_asked(plan: Path) -> None:
+    """A claim that a pod uses is not deleted: kubectl would wait for it."""
+    assert run(plan, "deploy.sh").returncode == 0
+    (plan.parent / "account/pods").write_text(POD)
+    done = run(plan, "undeploy.sh")
+    assert done.returncode == 1
+    assert "default/run-1-master-0 (Running)\nlab/notebook (Pending)\n" in done.stderr
+    assert "lab/old" not in done.stderr
+    assert not any(line.startswith("kubectl delete pvc") for line in calls(plan))
+    done = run(plan, "undeploy.sh", "jobs")
+    assert done.returncode == 0, done.stderr
+    words = [" ".join(line.split()[:3]) for line in calls(plan)]
+    order = ["kubectl delete pytorchjobs.kubeflow.org", "kubectl delete pvc", "eksctl delete cluster"]
+    assert [words.index(word) for word in order] == sorted(words.index(word) for word in order)
+    waits = [line for line in calls(plan) if " --wait" in line and line.startswith("kubectl")]
+    assert all("--timeout" in line for line in waits)
+
+
+@pytest.mark.parametrize("example", ["eks-g5", "batch-p4d", "hyperpod-eks-p5"])
+def test_every_stack_carries_the_tags_of_the_spec(example: str) -> None:
+    """Also those with a blank, as one word of the shell."""
+    made = make_plan(load(ROOT / "examples" / f"{example}.yaml", ["tags={team: vision, cost center: a b}"]))
+    deploys = [line for line in made.files["deploy.sh"].splitlines() if "--tags" in line]
+    assert deploys
+    assert all("team=vision 'cost center=a b'" in line for line in deploys)

@@ -1,5 +1,5 @@
-"""A head node inside this machine, for the test beside it: own mounts, network and processes, stand-ins of systemd and
-of the AWS command line. MariaDB, munge, slurmdbd and Slurm are real. Prints what it saw as JSON."""
+"""The inner machine of the test beside it: a head node with stand-ins of systemd and of the AWS command line. MariaDB,
+munge, slurmdbd and Slurm are real."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ import json
 import os
 import subprocess
 import sys
-import time
+from functools import partial
 from pathlib import Path
 
+import inner_machine
+from inner_machine import private, programs, shell
+
 WORK = Path(sys.argv[1])
+until = partial(inner_machine.until, logs=["/var/log/slurmdbd.log", "/var/log/slurmctld.log"])
 PASSWORD = "$HOME-`x`-%s*"
 CONF = "/opt/slurm/etc/slurm.conf"
 SYSTEMCTL = f"""#!/bin/bash
@@ -44,42 +48,17 @@ PartitionName=train Nodes=ALL Default=YES State=UP
 """
 
 
-def shell(text: str, **options: object) -> str:
-    done = subprocess.run(["bash", "-c", text], capture_output=True, text=True, timeout=120, **options)  # type: ignore[call-overload]
-    if done.returncode:
-        raise SystemExit(f"{text[:300]}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
-    return str(done.stdout).strip()
-
-
-def until(text: str) -> str:
-    """What a command says once it succeeds."""
-    for _ in range(150):
-        done = subprocess.run(["bash", "-c", text], capture_output=True, text=True, timeout=60)
-        if done.returncode == 0:
-            return done.stdout.strip()
-        time.sleep(0.2)
-    logs = shell("tail -n 15 /var/log/slurmdbd.log /var/log/slurmctld.log 2>&1 || true")
-    raise SystemExit(f"never: {text}\n{done.stdout}{done.stderr}\n{logs}")
-
-
 def furnish() -> None:
+    private(WORK, ["/run", "/opt"])
     # Slurm looks for an address of the machine beside loopback before it listens.
-    shell("ip link set lo up; ip link add eth0 type veth peer name eth1")
-    shell("ip addr add 127.77.0.1/24 dev eth0; ip link set eth0 up")
-    for name, folder in (("etc", "/etc"), ("log", "/var/log")):
-        shell(f"cp -a {folder}/. {WORK}/{name}; mount --bind {WORK}/{name} {folder}")
-    shell("mount -t tmpfs none /run && mount -t tmpfs none /opt")
+    shell("ip link add eth0 type veth peer name eth1 && ip addr add 127.77.0.1/24 dev eth0 && ip link set eth0 up")
     shell("mkdir -p /run/munge /run/mysqld /opt/slurm/etc /etc/trainwright")
     shell("chown munge: /run/munge && chown mysql: /run/mysqld")
     shell(f"mkdir -p {WORK}/state {WORK}/spool && chown slurm: {WORK}/state")
     Path(CONF).write_text(AGENT)
     Path("/etc/trainwright/node").write_text("cfn_node_type=HeadNode\ncfn_region=us-east-1\nnode_address=127.0.0.1\n")
-    for name, text in (("systemctl", SYSTEMCTL), ("aws", f"#!/bin/sh\ncat {WORK}/password\n")):
-        path = WORK / "bin" / name
-        path.write_text(text)
-        path.chmod(0o755)
+    programs(WORK, {"systemctl": SYSTEMCTL, "aws": f"#!/bin/sh\ncat {WORK}/password\n"})
     (WORK / "password").write_text(PASSWORD + "\n")
-    os.environ["PATH"] = f"{WORK}/bin:{os.environ['PATH']}"
     os.environ["SLURM_CONF"] = CONF
 
 

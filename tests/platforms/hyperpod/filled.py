@@ -11,6 +11,7 @@ OUTPUTS = {
     "PasswordSecretArn": "arn:aws:secretsmanager:us-east-2:111122223333:secret:db-AbCdEf",
     "SecurityGroup": "sg-0a0a0a0a0a0a0a0a0", "ClientSecurityGroup": "sg-0c0c0c0c0c0c0c0c0",
     "PrivateSubnet": "subnet-0a0a0a0a0a0a0a0a0", "RoleArn": "arn:aws:iam::111122223333:role/nodes",
+    "ControllerRoleArn": "arn:aws:iam::111122223333:role/controller",
 }  # fmt: skip
 
 

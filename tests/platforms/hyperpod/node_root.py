@@ -40,6 +40,7 @@ esac""",
     "make": 'if [ "${@: -1}" = install ]; then install -D -m 0755 /bin/true /usr/local/lib/slurm/spank_pyxis.so; fi',
     # The folder that stands for the file server, under the name of the mount folder.
     "mount": """[ ! -e "$SHARED/broken" ] || exit 32
+if [ "$1" = --bind ]; then exec /bin/mount "$@"; fi
 if grep -q " $1 none bind" /etc/fstab; then exec /bin/mount "$1"; fi
 grep -q " $1 " /etc/fstab && mkdir -p "$SHARED$1" && exec /bin/mount --bind "$SHARED$1" "$1\"""",
 }

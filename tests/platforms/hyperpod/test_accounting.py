@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
-import subprocess
-import sys
-import tempfile
 from pathlib import Path
 
 import pytest
 
+from inner_machine import machine_folder, run_inside
 from trainwright.platforms.hyperpod.lifecycle import lifecycle_files
 from trainwright.platforms.setting import Setting
 from trainwright.platforms.wiring import wire
@@ -19,7 +14,7 @@ from trainwright.spec.defaults import resolve
 from trainwright.spec.load import load_text
 
 MACHINE = Path(__file__).with_name("accounting_machine.py")
-PROGRAMS = ("mariadbd", "mariadb-install-db", "slurmdbd", "slurmctld", "munged", "unshare", "tini")
+PROGRAMS = ("mariadbd", "mariadb-install-db", "slurmdbd", "slurmctld", "munged")
 SPEC = """name: hp
 platform: hyperpod
 region: us-east-1
@@ -31,28 +26,11 @@ accounting: {uri: "127.0.0.1:3306", user: slurm, secret: "arn:aws:secretsmanager
 
 @pytest.mark.slow
 def test_slurm_keeps_its_jobs_in_the_database() -> None:
-    path = f"{os.environ['PATH']}:/usr/sbin:/sbin"
-    if missing := [name for name in PROGRAMS if shutil.which(name, path=path) is None]:
-        pytest.skip(f"not installed: {', '.join(missing)}")
-    if os.geteuid() != 0:
-        pytest.skip("needs root, for mounts and users of its own")
     setting = Setting(resolve(load_text(SPEC, "spec").spec)[0])
     wiring = wire(setting, bucket=True, cluster_owns_lustre=False)
-    work = Path(tempfile.mkdtemp(prefix="twa"))
-    try:
-        work.chmod(0o755)
-        for name in ("etc", "log", "bin"):
-            (work / name).mkdir()
+    with machine_folder(*PROGRAMS) as work:
         (work / "slurm.sh").write_text(lifecycle_files(setting, wiring.ids, wiring.stacks)["slurm.sh"])
-        inside = ["unshare", "--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", "tini", "--"]
-        done = subprocess.run(
-            [*inside, sys.executable, str(MACHINE), str(work)], capture_output=True, text=True, timeout=240,
-            env={**os.environ, "PATH": path},
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr[-4000:]
-    finally:
-        shutil.rmtree(work)
-    saw = json.loads(done.stdout.splitlines()[-1])
+        saw = run_inside(work, MACHINE)
     assert saw["refused"][0] == 1
     assert "Slurm's files cannot hold" in saw["refused"][1]
     assert saw["mode"] == "600 slurm", "the password is for Slurm's user alone"

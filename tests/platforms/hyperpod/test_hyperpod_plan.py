@@ -93,12 +93,25 @@ def test_groups_follow_the_queues() -> None:
         OUTPUTS["SecurityGroup"],
         "sg-0c0c0c0c0c0c0c0c0",
     ]
+    roles = {name: group["ExecutionRole"].rpartition("/")[2] for name, group in made.items()}
+    assert roles == {"controller": "controller", "train": "nodes"}
     assert {group["LifeCycleConfig"]["OnCreate"] for group in made.values()} == {"on_create.sh"}
     many = plan_of(ROOT / "examples/hyperpod-p5.yaml", tuple(MANY))
     spot = groups(many)["a"]
     assert (spot["InstanceCount"], spot["MinInstanceCount"], spot["CapacityRequirements"]) == (8, 2, {"Spot": {}})
     assert properties(many)["NodeProvisioningMode"] == "Continuous"
     assert "OnStartDeepHealthChecks" not in groups(many)["cpu"], "there is no accelerator to check"
+
+
+@pytest.mark.parametrize("example", ["hyperpod-p5", "hyperpod-eks-p5"])
+def test_nodes_may_fetch_the_scripts_that_the_spec_names(example: str) -> None:
+    plan = plan_of(ROOT / f"examples/{example}.yaml", ("queues.train.scripts=[{source: 's3://my-tools/setup.sh'}]",))
+    role = next(stack for stack in plan.stacks if stack.key == "role")
+    assert "arn:aws:s3:::my-tools/setup.sh" in role.parameters["ReadBuckets"].split(",")
+    entry = f"lifecycle/{groups(plan)['train']['LifeCycleConfig']['OnCreate']}"
+    assert "own s3://my-tools/setup.sh" in plan.files[entry]
+    if example == "hyperpod-eks-p5":
+        assert "my-tools" not in plan.files["lifecycle/on_create.sh"], "nodes of other queues run only what is theirs"
 
 
 def test_on_eks_the_nodes_are_hyperpods_and_jobs_ask_for_healthy_ones() -> None:
@@ -109,7 +122,7 @@ def test_on_eks_the_nodes_are_hyperpods_and_jobs_ask_for_healthy_ones() -> None:
     eks = yaml.safe_load(plan.files["cluster.yaml"])
     assert [group["name"] for group in eks["managedNodeGroups"]] == ["system"]
     assert groups(plan)["train"]["KubernetesConfig"]["Labels"] == {"trainwright/queue": "train"}
-    queues = list(yaml.safe_load_all(plan.files["kubernetes/queues.yaml"]))
+    _, *queues = yaml.safe_load_all(plan.files["kubernetes/queues.yaml"])  # the topology comes first
     assert queues[0]["spec"]["nodeLabels"] == groups(plan)["train"]["KubernetesConfig"]["Labels"]
     job = yaml.safe_load(plan.files["jobs/pretrain.yaml"])
     assert job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == queues[2]["metadata"]["name"]
@@ -173,6 +186,9 @@ def test_the_plan_says_what_a_change_does_to_a_cluster_that_is_up(change: str, e
         ({"platform": "parallelcluster", "users": "[{name: a, uid: 5001}]"}, "makes no accounts by itself"),
         ({"storage": "[{mount: /a, ebs: {capacity: 100GiB}}]"}, "share no volume"),
         ({"storage": "[{mount: /a, efs: {}}]"}, "makes no EFS"),
+        ({"queues": f"[{{name: q, instance: p5.48xlarge, count: 2, capacity: {{plan: '{PLAN}'}}}}]",
+          "region": "us-west-2"}, "is in us-east-2, not us-west-2"),
+        ({"head": "{instance: c5d.2xlarge}"}, "does not offer c5d.2xlarge as a controller"),
         ({"software": "{os: alinux2023}"}, "no 'alinux2023'"),
         ({"network": "{vpc: vpc-1, public_subnet: subnet-1, private_subnet: subnet-2}"}, "need a security group"),
     ],

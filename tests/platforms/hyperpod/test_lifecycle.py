@@ -109,6 +109,8 @@ def _head_is_right(head: Node) -> None:
 def _worker_is_right(worker: Node) -> None:
     options = worker.folder / "upper/etc/trainwright/slurmd"
     assert options.read_text() == "SLURMD_OPTIONS=--conf-server 10.1.0.10\n"
+    unit = worker.folder / "upper/etc/systemd/system/slurmd.service.d/trainwright.conf"
+    assert "RequiresMountsFor=/fsx /home\n" in unit.read_text(), "a rebooted node takes jobs once it has its data"
     calls = worker.calls("systemctl")
     assert "restart slurmd" in calls
     assert "restart slurmctld" not in calls
@@ -130,6 +132,24 @@ def test_a_node_without_its_data_fails_and_takes_no_jobs(nodes: tuple[Node, Node
     assert worker.lifecycle().returncode == 0, "the same node, tried again"
 
 
+def test_lustre_is_mounted_after_its_client_is_set_up_for_efa() -> None:
+    efa = ("storage=[{mount: /fsx, lustre: {capacity: 38.4TiB, throughput: 1000, efa: true}}]", "jobs=[]")
+    options = "noatime,flock,_netdev,nofail"
+    for changes, tail in (((), ""), (efa, ",x-systemd.after=configure-efa-fsx-lustre-client.service")):
+        script = make_plan(load(ROOT / "examples/hyperpod-p5.yaml", changes)).files["lifecycle/storage.sh"]
+        assert f" /fsx lustre {options}{tail}\n" in script
+
+
+def test_an_account_of_the_image_under_other_numbers_fails_the_node(nodes: tuple[Node, Node]) -> None:
+    _, worker = nodes
+    assert worker.run("groupadd --gid 7000 alice; useradd --uid 5001 --gid alice alice").returncode == 0
+    done = worker.lifecycle()
+    assert done.returncode != 0
+    words = "error: the user alice has uid 5001 and gid 7000 on this node; the spec gives both the number 5001"
+    assert words in done.stdout
+    assert "restart slurmd" not in worker.calls("systemctl"), "it takes no jobs"
+
+
 def test_a_node_of_no_group_says_so(nodes: tuple[Node, Node]) -> None:
     _, worker = nodes
     done = worker.run('ADDRESS=10.9.9.9; export ADDRESS; bash "$FILES/lifecycle/on_create.sh"')
@@ -137,18 +157,27 @@ def test_a_node_of_no_group_says_so(nodes: tuple[Node, Node]) -> None:
     assert "no instance group has a node with one of the addresses 10.9.9.9, 172.17.0.1" in done.stdout
 
 
-def test_on_eks_images_and_pods_go_to_the_large_disk(nodes: tuple[Node, Node]) -> None:
+def test_on_eks_images_and_pods_go_to_the_large_disk_at_every_boot(nodes: tuple[Node, Node]) -> None:
     node = nodes[1]
     script = make_plan(load(ROOT / "examples/hyperpod-eks-p5.yaml")).files["lifecycle/on_create.sh"]
     (node.files / "on_create.sh").write_text(script)
-    done = node.run("""set -e
-mkdir -p /opt/sagemaker /var/lib/containerd && echo kept > /var/lib/containerd/image
-/bin/mount -t tmpfs tmpfs /opt/sagemaker
+    disk = 'set -e; mkdir -p "$SHARED/disk" /opt/sagemaker; /bin/mount --bind "$SHARED/disk" /opt/sagemaker\n'
+    done = node.run(f"""{disk}mkdir -p /var/lib/containerd && echo kept > /var/lib/containerd/image
 for run in first second; do bash "$FILES/on_create.sh"; done
-mountpoint -q /var/lib/kubelet; cat /opt/sagemaker/trainwright/-var-lib-containerd/image; grep -c bind /etc/fstab""")
+mountpoint -q /var/lib/kubelet; cat /opt/sagemaker/trainwright/-var-lib-containerd/image
+echo pulled > /var/lib/containerd/image""")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.split()[-2:] == ["kept", "2"]
+    assert done.stdout.split()[-1] == "kept"
     assert node.calls("systemctl").count("stop kubelet containerd") == 1, "pods run by then"
+    assert "enable trainwright-disks.service" in node.calls("systemctl")
+    unit = (node.folder / "upper/etc/systemd/system/trainwright-disks.service").read_text().splitlines()
+    assert "Before=containerd.service kubelet.service" in unit
+    assert "RequiredBy=containerd.service kubelet.service" in unit
+    assert "After=dlami-nvme.service" in unit
+    (command,) = (line.removeprefix("ExecStart=") for line in unit if line.startswith("ExecStart="))
+    done = node.run(f"{disk}{command}; mountpoint -q /var/lib/kubelet; cat /var/lib/containerd/image")  # a reboot
+    assert (done.returncode, done.stdout) == (0, "pulled\n"), done.stderr
+    assert node.run(f"set -e; {command}").returncode != 0, "without the disk containerd must not start on the small one"
 
 
 HOSTILE = "x$(touch pwned)`id`'\"; rm -rf $HOME #"

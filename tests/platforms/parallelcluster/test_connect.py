@@ -7,7 +7,6 @@ import os
 import shutil
 import socket
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -19,6 +18,7 @@ import pytest
 from click.testing import CliRunner
 from moto import mock_aws
 
+from session_relay import relay
 from trainwright.aws.head_node import HeadNode
 from trainwright.cli import connect
 from trainwright.cli.main import cli
@@ -38,18 +38,6 @@ head: {key: my-key}
 software: {runtime: none}
 runs: RUNS
 jobs: [{name: hello, command: [bash, -c, "echo hello from the node"], launcher: plain, nodes: 1, requeue: false}]
-"""
-RELAY = """#!{python}
-import os, socket, sys, threading
-open({calls!r}, "a").write(" ".join(sys.argv[1:]) + "\\n")
-there = socket.create_connection(("127.0.0.1", {port}))
-def back():
-    while data := there.recv(65536):
-        os.write(1, data)
-    os._exit(0)
-threading.Thread(target=back, daemon=True).start()
-while data := os.read(0, 65536):
-    there.sendall(data)
 """
 
 
@@ -122,7 +110,7 @@ def far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     )
     (folder / "bin").mkdir()
     for name in ("aws", "session-manager-plugin"):
-        (folder / "bin" / name).write_text(RELAY.format(python=sys.executable, calls=str(folder / "calls"), port=port))
+        (folder / "bin" / name).write_text(relay(folder / "calls", port))
         (folder / "bin" / name).chmod(0o755)
     os.makedirs("/run/sshd", exist_ok=True)
     daemon = subprocess.Popen(

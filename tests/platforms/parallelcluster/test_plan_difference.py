@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from trainwright.errors import UserError
+from trainwright.platforms.apply.build import refuse_impossible
 from trainwright.platforms.parallelcluster.updates import effect_of, policy_of
 from trainwright.platforms.plan.difference import Difference, difference
 from trainwright.platforms.plan.tree import earlier_files, make_plan, write
 from trainwright.spec.load import load
 from trainwright.stacks.library import template, template_names
-from trainwright.stacks.updates import parameter_effects
+from trainwright.stacks.updates import parameter_effect, parameter_effects
 
 ROOT = Path(__file__).parents[3]
 TRAIN = "Scheduling.SlurmQueues[train]"
@@ -78,6 +80,35 @@ def test_every_parameter_of_every_template_has_its_effect() -> None:
     assert set(parameter_effects()) == known
 
 
+@pytest.mark.parametrize(
+    ("stack", "parameter", "old", "new", "effect", "words"),
+    [
+        ("lustre", "Capacity", "9600", "4800", "replace", "never shrinks"),
+        ("lustre", "Capacity", "9600", "12000", "live", "6 hours"),
+        ("openzfs", "Capacity", "1000", "900", "replace", "never shrinks"),
+        ("openzfs", "Capacity", "1000", "1099", "replace", "to 1100 GiB at least"),
+        ("openzfs", "Capacity", "1000", "1100", "live", "6 hours"),
+        ("eks-cluster", "Version", "1.33", "1.34", "live", "nodes keep theirs"),
+        ("eks-cluster", "Version", "1.33", "1.35", "replace", "1.34 first"),
+        ("eks-cluster", "Version", "1.33", "1.32", "replace", "never goes back"),
+    ],
+)
+def test_what_can_only_grow_is_not_called_live(
+    stack: str, parameter: str, old: str, new: str, effect: str, words: str
+) -> None:
+    kind, say = parameter_effect(stack, parameter, {parameter: old}, {parameter: new})
+    assert (kind, words in say) == (effect, True), say
+
+
+def test_a_smaller_file_system_of_a_plan_is_refused() -> None:
+    example = ROOT / "examples" / "p5-reservation.yaml"
+    large, small = (make_plan(load(example, [f"storage.0.lustre.capacity={size}"])) for size in ("9.6TiB", "4.8TiB"))
+    shrunk = difference(large.files, small.files)
+    assert effects(shrunk)["Capacity"] == "replace"
+    with pytest.raises(UserError, match="FSx never shrinks"):
+        refuse_impossible(shrunk, force=True)
+
+
 def test_a_field_the_table_lacks_has_its_parents_policy() -> None:
     path = "Scheduling.SlurmQueues[a].ComputeResources[b].CustomSlurmSettings.Sockets"
     assert policy_of(path) == "SUPPORTED"
@@ -102,6 +133,18 @@ def test_writing_again_removes_old_files_and_refuses_other_folders(tmp_path: Pat
     (stranger / "thesis.tex").write_text("years of work")
     with pytest.raises(UserError, match="holds no plan"):
         earlier_files(stranger)
+
+
+def test_a_plan_for_another_platform_leaves_no_file_of_the_first(tmp_path: Path) -> None:
+    """Archives too, and folders that are empty then; what somebody else put there stays."""
+    folder = tmp_path / "plan"
+    write(make_plan(load(ROOT / "examples/p5-reservation.yaml")), folder, {}, None)
+    assert (folder / "runtime/trainwright.zip").is_file()
+    (folder / "scripts/mine.sh").write_text("mine")
+    write(make_plan(load(ROOT / "examples/eks-g5.yaml")), folder, {}, earlier_files(folder))
+    listed = {"plan.json", "scripts/mine.sh", *json.loads((folder / "plan.json").read_text())["files"]}
+    assert {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()} == listed
+    assert not (folder / "runtime").exists()
 
 
 @pytest.mark.parametrize("record", ["not json", "{}", '{"files": {"../../etc/passwd": "0"}}'])

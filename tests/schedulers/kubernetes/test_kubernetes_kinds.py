@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,8 @@ from trainwright.schedulers.kubernetes.pod import LONGEST, PodSettings, object_n
 from trainwright.schedulers.kubernetes.ray import ray_state
 from trainwright.schedulers.kubernetes.scheduler import KubernetesScheduler
 
+SOURCE = Path(__file__).parents[3] / "src"
+NODES = ("pytorch", "node", "worker", "ray-worker")
 GROUNDS = PodSettings(
     namespace="training",
     instance="p5.48xlarge",
@@ -228,6 +231,61 @@ def test_a_rayjob_has_one_worker_per_node_and_a_driver_that_survives_every_shell
     done = subprocess.run(["bash", "-c", spec["entrypoint"]], env=here, capture_output=True, text=True, check=True)
     assert done.stdout == "__main__\n"
     compile(env["TRAINWRIGHT_RAY_DRIVER"].replace("$$(", "$("), "driver", "exec")
+
+
+def test_ranks_of_a_rayjob_are_signalled_before_ray_and_have_time_to_save(tmp_path: Path) -> None:
+    """Kubernetes would signal Ray, which kills them. The hooks are run here as the kubelet runs them: the node's
+    signals the command that the driver started, and both wait until it has ended."""
+    cluster = manifest("rayjob")["spec"]["rayClusterSpec"]
+    node = cluster["workerGroupSpecs"][0]["template"]["spec"]
+    head = cluster["headGroupSpec"]["template"]["spec"]
+    assert node["terminationGracePeriodSeconds"] == head["terminationGracePeriodSeconds"] == LAUNCH.grace
+    saves = "import signal, sys; signal.signal(signal.SIGTERM, lambda *_: (print('saved'), sys.exit(75)))"
+    rank = [sys.executable, "-c", f"{saves}; print('ready', flush=True)\nwhile True: signal.pause()"]
+    here = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(SOURCE)}
+    program = (
+        "import os, sys; from trainwright.schedulers.kubernetes.ray_driver import Node, note\n"
+        "note('driver', os.getpid())\n"
+        "for said in Node().run(sys.argv[1:], {}): print(said, flush=True)"
+    )
+    words = [sys.executable, "-c", program, *rank]
+    with subprocess.Popen(words, env=here, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True) as driver:
+        assert driver.stdout is not None
+        assert driver.stdout.readline() == "ready\n"
+        hooks = [pod["containers"][0]["lifecycle"]["preStop"]["exec"]["command"] for pod in (head, node)]
+        waiting = subprocess.Popen(hooks[0], env=here)
+        assert subprocess.run(hooks[1], env=here, timeout=60, check=True)
+        assert driver.communicate(timeout=60)[0] == "saved\n75\n"
+        assert waiting.wait(60) == 0
+
+
+def test_a_pod_of_ours_can_write_whoever_it_runs_as() -> None:
+    """A file system that the plan made begins with root as its owner; EFA locks more memory than others may."""
+    settings = replace(GROUNDS, shared=("/fsx",))
+    one = replace(LAUNCH, nodes=1)
+    for kind in ("pytorchjob", "jobset", "mpijob", "rayjob"):
+        spec = next(p for p in pods(manifest(kind, one, settings)) if p["containers"][0]["name"] in NODES)
+        [first] = spec["initContainers"]
+        assert first["securityContext"] == {"runAsUser": 0}
+        assert first["command"][2].endswith("chmod 1777 /fsx /fsx/trainwright /fsx/trainwright/runs")
+        user = spec["containers"][0].get("securityContext", {}).get("runAsUser")
+        assert user == (0 if kind == "mpijob" else None), "sshd and its keys are root's"
+    for spec in pods(manifest("pytorchjob")):
+        assert spec["containers"][0]["securityContext"] == {"runAsUser": 0, "capabilities": {"add": ["IPC_LOCK"]}}
+        assert "initContainers" not in spec, "somebody else's file system is not touched"
+
+
+def test_a_queue_without_efa_is_asked_for_none() -> None:
+    asked = pods(manifest("pytorchjob", settings=replace(GROUNDS, efa=False)))[0]["containers"][0]["resources"]
+    assert set(asked["limits"]) == {"nvidia.com/gpu"}
+
+
+@pytest.mark.parametrize("kind", ["pytorchjob", "jobset", "trainjob", "mpijob", "rayjob"])
+def test_the_nodes_of_a_job_should_be_near_each_other(kind: str) -> None:
+    layer = "topology.k8s.aws/network-node-layer-3"
+    text = json.dumps(manifest(kind, settings=replace(GROUNDS, topology=layer)))
+    assert text.count(f'"kueue.x-k8s.io/podset-preferred-topology": "{layer}"') == (2 if kind == "pytorchjob" else 1)
+    assert layer not in json.dumps(manifest(kind, replace(LAUNCH, nodes=1), replace(GROUNDS, topology=layer)))
 
 
 @pytest.mark.parametrize(

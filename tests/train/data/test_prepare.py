@@ -371,9 +371,10 @@ def test_one_40_mb_text_file_fits_in_little_memory(tmp_path):
     (tmp_path / "b.txt").write_text(text[:1_000_000], encoding="utf-8")
     main(["prepare", str(tmp_path / "b.txt"), "-o", str(tmp_path / "small"), "--train-bpe", "2000", "--workers", "1"])
     code = (
-        "import sys, resource; from pathlib import Path; from trainwright.train.data.prepare import prepare\n"
+        "import sys, torch; from pathlib import Path; from trainwright.train.data.prepare import prepare\n"
+        "from trainwright.train.metrics import memory_gb\n"
         "m = prepare([sys.argv[1]], Path(sys.argv[2]), sys.argv[3], shard_bytes=8 << 20, workers=1, quiet=True)\n"
-        "print(len(m.shards), m.documents, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)"
+        "print(len(m.shards), m.documents, int(1000 * memory_gb(torch.device('cpu'))))"
     )
     words = [sys.executable, "-c", code, str(tmp_path / "a.txt"), str(tmp_path / "out")]
     out = subprocess.run(

@@ -281,5 +281,24 @@ def test_an_empty_source_a_target_inside_it_and_a_folder_in_the_way_are_refused(
         move("preload", str(source), "--checksums", str(tmp_path / "none"))
 
 
+def test_a_file_of_checksums_is_read_whole_or_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A line that is no checksum, and a file that is not there, passed without a word."""
+    folder, sums = tmp_path / "data", tmp_path / "sums"
+    folder.mkdir()
+    (folder / "a").write_text("x")
+    good = hashlib.sha256(b"x").hexdigest()
+    for line in (f"{good}  ./a", f"{good.upper()} *a"):
+        sums.write_text(f"# of the data\n\n{line}\n")
+        assert move("preload", str(folder), "--checksums", str(sums)) == 0
+    sums.write_text(f"{good}  a\n{good}  b\n")
+    assert move("preload", str(folder), "--checksums", str(sums)) == 1
+    assert "b: named by the checksums, and not there" in capsys.readouterr().out
+    for line in (good, f"{good[:40]}  a", f"MD5 (a) = {good[:32]}"):
+        sums.write_text(f"{good}  a\n{line}\n")
+        with pytest.raises(UserError, match="is no checksum of sha256sum") as caught:
+            move("preload", str(folder), "--checksums", str(sums))
+        assert caught.value.where == f"{sums}:2"
+
+
 def move(*words: str) -> int:
     return data_main(list(words))

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib
 import re
+from os.path import splitext
 from pathlib import PurePath
 from typing import Protocol, cast
 
@@ -133,12 +134,12 @@ def _textual_kind(inner: str, text: str) -> str | None:
     return None
 
 
-def looks_readable(path: PurePath) -> bool:
-    """Whether a walk should open the file at all."""
-    name = without_suffix(path.name).lower()
+def looks_readable(name: str) -> bool:
+    """Whether a walk should open a file of this name at all."""
+    name = without_suffix(name).lower()
     if name.endswith(".conf"):
         return any(word in name for word in ("slurm", "gres", "topology"))
-    return PurePath(name).suffix in CANDIDATE_SUFFIXES or name.startswith("dockerfile") or name.endswith(".dockerfile")
+    return splitext(name)[1] in CANDIDATE_SUFFIXES or name.startswith("dockerfile") or name.endswith(".dockerfile")
 
 
 class Reader(Protocol):

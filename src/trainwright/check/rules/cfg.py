@@ -15,7 +15,9 @@ from trainwright.spec.source import Node, Span
 
 _ID = r"\b(?:acl|ami|cr|eni|fs|fsvol|rtb|sg|subnet|vpc|ws)-"
 _LITERAL = re.compile(
-    rf"PLACEHOLDER_?\w*|<[A-Za-z][\w .-]*>|{_ID}[xX]{{3,}}\b|^{_ID}(?:id|ID)$|\bX{{4,}}\b|REMOVE_THIS_LINE\w*"
+    rf"PLACEHOLDER_?\w*|<[A-Za-z][\w .-]*>|^<[A-Za-z][^<>]*>$|{_ID}[xX]{{3,}}\b|{_ID}([A-Za-z])\1{{4,}}\b"
+    rf"|{_ID}x{{2,}}(?:-x+)+|^{_ID}(?:id|ID)$|\bX{{4,}}\b|REMOVE_THIS_LINE\w*"
+    r"|\bREPLACE[_-](?:ME|WITH|THIS)\w*|\bCHANGE_?ME\b"
 )
 _FILTER_NAME = re.compile(rf"{_ID}id")
 _REAL_ID = re.compile(rf"{_ID}[0-9a-f]{{8,17}}\b")
@@ -92,7 +94,7 @@ def _in_values(file: File) -> tuple[list[tuple[Span, str]], dict[str, Span]]:
     placeholders: list[tuple[Span, str]] = []
     variables: dict[str, Span] = {}
     for node, shell in (pair for root in file.nodes for pair in _values(root, False)):
-        literal = _literal(node)
+        literal = placeholder_in(node)
         if file.format == "terraform" and _FILTER_NAME.fullmatch(literal):
             literal = ""  # the name of a filter: `name = "vpc-id"`
         if literal:
@@ -124,7 +126,8 @@ def _values(node: Node, shell: bool) -> Iterator[tuple[Node, bool]]:
             yield from _values(child, shell)
 
 
-def _literal(node: Node) -> str:
+def placeholder_in(node: Node) -> str:
+    """The placeholder that a value holds, or an empty string."""
     if node.text == "NA":
         return "NA"
     # Long text is a script or a policy, where `<` and X mean other things.
@@ -218,7 +221,7 @@ def queue_names_are_allowed(file: File) -> Iterator[Problem]:
     for cluster in file.clusters:
         strict = cluster.platform == "parallelcluster"
         queues = _first_of_each([q.name for q in cluster.queues]) if strict else [q.name for q in cluster.queues]
-        for name in queues:
+        for name in queues if file.format != "terraform" else ():  # there a label, or the key of a map
             yield from _name(name, strict, cluster.platform)
         yield from _repeated([name for name in queues if name is not None], "queue" if strict else "group")
         if strict:

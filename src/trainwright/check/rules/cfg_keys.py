@@ -10,6 +10,7 @@ from trainwright.check.model import File
 from trainwright.check.pcluster_schema import Key, Version, keys_of, refusals, refused, text, version_of, versions
 from trainwright.check.readers.values import to_int, value_of
 from trainwright.check.registry import Problem, problem, rule
+from trainwright.check.rules.cfg import placeholder_in
 from trainwright.errors import did_you_mean
 from trainwright.spec.source import Node, Span
 
@@ -130,5 +131,5 @@ def _scalar(name: str, node: Node, key: Key, version: Version) -> Iterator[Probl
         )
     elif key.least is not None and number is not None and number < key.least:
         yield problem(node, f"{name} cannot be {number}", f"write {key.least} or more")
-    elif key.id and not re.fullmatch(rf"{key.id}-[0-9a-z]{{8,}}", node.text):
+    elif key.id and not re.fullmatch(rf"{key.id}-[0-9a-z]{{8,}}", node.text) and not placeholder_in(node):
         yield problem(node, f"{node.text!r} is not a valid id for {name}", f"write {key.id}-…")

@@ -175,13 +175,15 @@ def _unresolved(template: Template) -> Iterator[Problem]:
     if template.root.get("Transform") is not None or any(name.startswith("Fn::") for name in names):
         return
     known = names | set(template.parameters)
+    reported: set[str] = set()
     for section in ("Resources", "Outputs"):
         part = template.root.get(section)
         for owner, node in part.items() if part is not None else ():
             own = node.get("Properties") if section == "Resources" else None
             inside = {id(one) for one in own.walk()} if own is not None else set()
             for one, name in _references(node):
-                if name not in known:
+                if name not in known and name not in reported:
+                    reported.add(name)
                     hint = did_you_mean(name, known) or "add it, or correct the name"
                     yield problem(one, f"{owner}: {name!r} is not defined in this template", hint)
                 elif name == owner and id(one) in inside:

@@ -21,6 +21,7 @@ _USES_NCCL = re.compile(r"nccl|torch|deepspeed|accelerate|megatron", re.IGNORECA
 _RDMA_CORE = ("RDMAV_FORK_SAFE", "RDMAV_HUGEPAGES_SAFE", "RDMAV_ALLOW_DISASSOC_DESTROY")
 _MANY_NODES = 16  # from here, one line per rank and channel fills the log
 _DEFAULT_BUFFER = 4 * 2**20
+_GPUS_WITH_NVLINK = 8  # nodes of an unknown type with as many GPUs mostly have NVLink
 _NOTE = re.compile(
     r"bench|measur|busbw|faster|slower|GB/s|Gbps|tok(ens)?/s|\d\s*%|because|hang|issue|#\d+|https?://|debug", re.I
 )
@@ -34,9 +35,11 @@ def variables_fit_the_versions(file: File) -> Iterator[Problem]:
     NCCL_PROTO=simple belong to aws-ofi-nccl before 1.6, FI_EFA_USE_DEVICE_RDMA to plugins before 1.7, FI_EFA_FORK_SAFE
     to kernels before 5.15, FI_EFA_SET_CUDA_SYNC_MEMOPS=0 to EFA installers before 1.29.1. RDMAV_* breaks on new
     kernels, FI_EFA_ENABLE_SHM_TRANSFER has no effect, NCCL's socket settings have no effect over EFA. Where the file
-    does not state the version, only what is wrong for every version is reported.
+    does not state the version, only what is wrong for every version is reported. NCCL_P2P_DISABLE=1 is an error where
+    the instance type has NVLink, a warning for eight GPUs of an unknown type, else a note.
 
-    Why: some abort the job, some cost bandwidth, the rest hide the few that matter.
+    Why: some abort the job, the rest hide the few that matter, and some cost bandwidth: without NVLink two H200 of a
+    node exchange 55 GB/s over PCIe instead of 396.
 
     Fix: remove it. `trainwright plan --explain` computes the variables that the versions need.
 
@@ -85,9 +88,9 @@ def _judged(file: File, setting: Setting, level: str) -> Iterator[Problem]:
         shown = f"={value}" if entry.value else ""
         yield problem(
             variable.value if entry.value and variable.value.value else variable.span,
-            f"{variable.name}{shown}: {_complaint(entry, value)}",
+            f"{variable.name}{shown}: {_complaint(entry, value, setting)}",
             fix,
-            level=_level(entry),
+            level=_level(entry, setting),
             edit=edit,
         )
         return
@@ -99,7 +102,9 @@ def _misspelled(variable: EnvVar) -> Problem:
     return problem(variable.span, message, f"remove it ({hint})" if hint else "remove it", level="warning")
 
 
-def _complaint(entry: EnvRule, value: str) -> str:
+def _complaint(entry: EnvRule, value: str, setting: Setting) -> str:
+    if entry.variable == "NCCL_P2P_DISABLE" and setting.type_ is None:
+        return f"where the GPUs have NVLink, {entry.complaint}"
     if entry.variable != "NCCL_BUFFSIZE" or not value.isdecimal():
         return entry.complaint
     if int(value) < _DEFAULT_BUFFER:
@@ -124,7 +129,10 @@ def _excused(entry: EnvRule, setting: Setting) -> bool:
     return setting.is_benchmark or _NOTE.search(setting.variable.comment) is not None
 
 
-def _level(entry: EnvRule) -> Level | None:
+def _level(entry: EnvRule, setting: Setting) -> Level | None:
+    if entry.variable == "NCCL_P2P_DISABLE" and setting.type_ is None:  # cards without NVLink often need it
+        gpus = setting.job.gpus_per_node if setting.job is not None else []
+        return "warning" if any(count.known and count.value >= _GPUS_WITH_NVLINK for count in gpus) else "info"
     if entry.variable in _HARMLESS or (entry.variable, entry.value) == ("NCCL_DEBUG", "INFO"):
         return "info"
     return {"noise": "warning", "measure": "info"}.get(entry.verdict)  # type: ignore[return-value]

@@ -162,7 +162,8 @@ def images_are_pinned(file: File) -> Iterator[Problem]:
 
     When to ignore: the image is built and used on the same machine, and never pushed.
     """
-    yield from once([*(p for image in _images(file) for p in _unpinned(image)), *_contradictions(file)])
+    images = {image.value: image for image in reversed(list(_images(file)))}  # the first place of each
+    yield from once([*(p for image in images.values() for p in _unpinned(image)), *_contradictions(file)])
 
 
 def _images(file: File) -> Iterator[Value[str]]:

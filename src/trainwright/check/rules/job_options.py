@@ -8,7 +8,7 @@ from pathlib import Path
 
 from trainwright.check.finding import Edit
 from trainwright.check.job_sizes import once
-from trainwright.check.model import Command, File, Job, Value
+from trainwright.check.model import Command, File, Job, ShellScript, Value
 from trainwright.check.options import Options, megatron, options_of_script, split, table
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.spec.source import Span
@@ -16,6 +16,7 @@ from trainwright.spec.source import Span
 _MEGATRON_SCRIPT = re.compile(r"pretrain_(gpt|bert|t5|mamba|ict|retro)\.py$")
 _FIXED_CHECKPOINT = re.compile(r"checkpoint-\d+/?$")
 _PYTHON = re.compile(r"python3?(\.\d+)?$")
+_NEAR_MISS = 0.85
 _HUGGING_FACE = 3  # so many options of TrainingArguments show that a script takes them
 
 
@@ -24,11 +25,11 @@ def options_exist(file: File) -> Iterator[Problem]:
     """The launcher and the trainer must have the options they are given.
 
     The options of torchrun, `accelerate launch` and the deepspeed launcher are compared with their argument parsers,
-    those of Megatron-LM (0.12 to 0.20) and of the Hugging Face Trainer as far as they look like typing mistakes. Where
-    the script lies beside its launcher and has a plain argparse parser, its own options are read.
+    those of sbatch, Megatron-LM (0.12 to 0.20) and of the Hugging Face Trainer as far as they look like typing
+    mistakes. Where the script lies beside its launcher and has a plain argparse parser, its own options are read.
 
-    Why: the parser stops on every rank, after the nodes were allocated and the containers pulled; a parser that ignores
-    unknown options trains with the default.
+    Why: the parser stops on every rank, after the nodes were allocated (55 USD per hour for each p5.48xlarge) and the
+    containers pulled; a parser that ignores unknown options trains with the default.
 
     Fix: the option that the message proposes.
 
@@ -41,6 +42,19 @@ def options_exist(file: File) -> Iterator[Problem]:
     commands = [command for script in file.scripts if script.kind != "dockerfile" for command in script.commands]
     commands += [job.launch for job in file.jobs if job.launch is not None]
     yield from once(p for command in commands for p in _unknown(file, command))
+    yield from once(p for script in file.scripts for p in _unknown_directives(script))
+
+
+def _unknown_directives(script: ShellScript) -> Iterator[Problem]:
+    """A site's plugins add options of their own to sbatch: only a near miss is reported."""
+    known = table()["sbatch"]
+    for name, value in script.directives:
+        option = f"--{name}"
+        if len(name) == 1 or any(other.startswith(option) for other in known.takes_value):
+            continue
+        near = known.nearest(option, _NEAR_MISS)
+        if near and value.key is not None:
+            yield problem(value.key, f"sbatch has no option {option}, and refuses the script", f"did you mean {near}?")
 
 
 def _unknown(file: File, command: Command) -> Iterator[Problem]:

@@ -13,7 +13,7 @@ from trainwright.spec.source import Span
 
 _RANK_VARIABLES = {"SLURM_NODEID", "SLURM_PROCID", "SLURM_LOCALID"}
 _LOCAL_HOSTS = ("localhost", "127.0.0.1", "0.0.0.0")
-_CHOOSING = {"N", "nodes", "n", "ntasks", "w", "nodelist", "r", "relative", "x", "exclude"}  # srun on some nodes only
+CHOOSING = {"N", "nodes", "n", "ntasks", "w", "nodelist", "r", "relative", "x", "exclude"}  # srun on some nodes only
 _GPUS_OF_LARGE_NODES = 8  # a request for as many takes whole nodes on every type but p2.16xlarge
 _GPUS_OF_SMALL_NODES = 4
 _PORT = re.compile(r":(\d+|\$RANDOM)$")
@@ -88,10 +88,12 @@ def rendezvous_can_be_reached(file: File) -> Iterator[Problem]:
     The endpoint needs a host that the other nodes can reach and a port between 1024 and 65535. `$RANDOM` gives 0 to
     32767, so one start in 32 picks a port that only root may open. Without a port, torchrun uses 29400, so two jobs
     that share a node collide; a job with whole nodes (`--exclusive`) is not reported. Localhost is a different machine
-    on every node. A batch script runs on the first node only: torchrun on several nodes needs srun and an endpoint, and
-    --nnodes (1 by default) must equal the nodes of the job.
+    on every node. `--rdzv_backend=c10d` reads only `--rdzv_endpoint`, not `--master_addr`. A batch script runs on the
+    first node only: torchrun on several nodes needs srun and an endpoint, and --nnodes (1 by default) must equal the
+    nodes of the job.
 
-    Why: the job hangs at its start, sometimes or always, with every GPU allocated.
+    Why: the job hangs at its start, sometimes or always, with every GPU allocated: torchrun gives up after 10 minutes
+    (c10d) or 15 (static), and 16 p5.48xlarge cost 15 USD per minute.
 
     Fix: `--rdzv_endpoint=$head:$port` with the first host of the job and a port derived from the job id: `port=$((10000
     + SLURM_JOB_ID % 50000))`.
@@ -105,6 +107,15 @@ def rendezvous_can_be_reached(file: File) -> Iterator[Problem]:
 
 def _rendezvous(job: Job) -> Iterator[Problem]:
     endpoint, address = job.extra.get("endpoint"), job.extra.get("master_address")
+    backend = job.launch.options.get("rdzv_backend") if job.launch is not None and _all_known(job) else None
+    if backend is not None and backend.value == "c10d" and endpoint is None and address is not None and multi_node(job):
+        yield problem(
+            backend,
+            "c10d takes no --master_addr: without --rdzv_endpoint every node waits on its own localhost:29400",
+            "write --rdzv_endpoint=$MASTER_ADDR:$MASTER_PORT instead of --master_addr and --master_port",
+            level="error",
+        )
+        return
     for value in (endpoint, address):
         host = value.value.rpartition(":")[0] or value.value if value is not None else ""
         if value is not None and multi_node(job) and host in _LOCAL_HOSTS:
@@ -190,7 +201,7 @@ def _given(job: Job, launch: Command) -> Value[int] | None:
     if job.pod is not None:
         return job.extra.get("replicas")
     runner = launch.runner
-    if runner is None or runner.program != "srun" or runner.options.keys() & _CHOOSING:
+    if runner is None or runner.program != "srun" or runner.options.keys() & CHOOSING:
         return None
     return whole(job.directives.get("nodes"))
 

@@ -127,7 +127,7 @@ def _shared_memory(pod: Pod, container: Container) -> Iterator[Problem]:
     gpus = container.limits.get(GPU) or container.requests.get(GPU)
     if gpus is None or not gpus.known or not gpus.value.isdecimal() or int(gpus.value) < 2 or pod.host_ipc:
         return
-    if pod.kind in ("TrainJob", "values"):
+    if pod.kind in ("TrainJob", "values") or pod.kind.startswith("Ray"):  # KubeRay mounts /dev/shm in memory itself
         return
     name = next((volume for path, volume in container.mounts if path.value.rstrip("/") == "/dev/shm"), None)
     volume = next((v for v in pod.volumes if v.name.value == name), None)

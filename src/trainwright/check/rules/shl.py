@@ -23,7 +23,7 @@ _GIVEN = re.compile(
 _NAME = re.compile(r"\$\{?([A-Za-z_]\w*)")
 _REQUIREMENT = re.compile(r"[A-Za-z][\w.-]*(\[[\w,]+\])?==\d")
 _SHORT_NAME, _LONG_NAME, _RESEMBLES = 4, 5, 0.85
-_TRAILING_BLANK = re.compile(r"(?<!\\)\\[ \t]+$")
+_TRAILING_BLANK = re.compile(r"(?<!\\)\\[ \t]+(?=$|#)")
 
 
 @rule("SHL001", "warning")
@@ -174,11 +174,12 @@ def _continuations(file: File, script: ShellScript) -> Iterator[Problem]:
         following = lines[number] if number < len(lines) else ""
         blank = _TRAILING_BLANK.search(line)
         if blank is not None and re.match(r"\s*-", following):
-            at = Span(number, blank.start() + 2, number, blank.end() + 1)
+            what = "blank" if blank.end() == len(line) else "comment"
+            at = Span(number, blank.start() + 2, number, len(line) + 1)
             yield problem(
-                Span(number, blank.start() + 1, number, blank.end() + 1),
-                "a blank after the backslash ends the command here; the next line runs as a command of its own",
-                "remove the blank",
+                Span(number, blank.start() + 1, number, len(line) + 1),
+                f"a {what} after the backslash ends the command here; the next line runs as a command of its own",
+                f"remove the {what}",
                 edit=Edit(at, ""),
             )
         elif line.endswith("\\") and following.lstrip().startswith("#") and _option_after(lines, number):

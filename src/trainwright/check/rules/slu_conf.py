@@ -54,7 +54,7 @@ def gpu_nodes_are_scheduled(file: File) -> Iterator[Problem]:
 
     Source: Slurm, generic resource scheduling (gres.html) and the manual page of cgroup.conf.
 
-    When to ignore: every job gets whole nodes.
+    When to ignore: every job gets whole nodes. On nodes with one GPU the missing task/cgroup is a note.
     """
     if file.format != "slurm.conf":
         return
@@ -70,6 +70,7 @@ def gpu_nodes_are_scheduled(file: File) -> Iterator[Problem]:
             task,
             f"TaskPlugin={task.value}: a job sees the GPUs of other jobs on its node",
             "add task/cgroup, and ConstrainDevices=yes to cgroup.conf",
+            level="info" if all(match is None or match[0].endswith(":1") for match in map(_gpu, nodes)) else None,
         )
 
 

@@ -15,7 +15,7 @@ PLACES = ("parallel", "batch", "recipe", "model", "name")  # what a finding stan
 CLEARLY = 1.15  # predicted memory differs from published memory by about a tenth
 
 
-@rule("SPC014", "warning")
+@rule("SPC015", "warning")
 def job_fits_in_memory(file: File) -> Iterator[Problem]:
     """A job must fit in the memory of its GPUs.
 

@@ -39,6 +39,8 @@ def framework_takes_the_options(file: File) -> Iterator[Problem]:
 
     When to ignore: a fork or a newer version of the framework has the option.
     """
+    if not file.specs:  # what a job is resolved by takes long to import
+        return
     from trainwright.catalog.framework_flags import check_options, framework_of
     from trainwright.check.recipe_options import recipe_problems
     from trainwright.jobs.select import recipe_path
@@ -136,6 +138,8 @@ def script_gets_no_values(file: File) -> Iterator[Problem]:
 
     When to ignore: they say what `args` say, so that `predict` knows the run.
     """
+    if not file.specs:  # what a job is resolved by takes long to import
+        return
     from trainwright.jobs.select import recipe_path
 
     for spec in file.specs:

@@ -26,9 +26,10 @@ def data_outlives_the_stack(file: File) -> Iterator[Problem]:
 
     File systems and buckets are deleted with their stack unless their DeletionPolicy is Retain (or Snapshot). A Lustre
     file system that exports to a bucket may be deleted (a link exports only with an AutoExportPolicy); a scratch file
-    system without a bucket should not hold the checkpoints of a job.
+    system without a bucket should not hold the checkpoints of a job. That a scratch file system goes with its cluster
+    is a note.
 
-    Why: `delete-cluster` or a failed update deletes weeks of checkpoints.
+    Why: `delete-cluster` or a failed update deletes weeks of checkpoints; one of a 70B model is 920 GB.
 
     Fix: `DeletionPolicy: Retain`, or link a bucket.
 
@@ -68,11 +69,14 @@ def _deleted(file: File, storage: Storage) -> Iterator[Problem]:
     goes = f"this {_WORDS[storage.kind]} and its data are deleted with the {owner}"
     if storage.kind == "bucket":  # CloudFormation does not delete a bucket that holds something
         goes = "deleting the stack deletes this bucket, or fails while it holds data"
-    yield problem(
-        at,
-        f"{name}: {goes}",
-        "set DeletionPolicy: Retain",
-    )
+    scratch = storage.kind == "lustre" and _is_scratch(storage)
+    yield problem(at, f"{name}: {goes}", "set DeletionPolicy: Retain", level="info" if scratch else None)
+
+
+def _is_scratch(storage: Storage) -> bool:
+    """Made for temporary data: by its deployment type, which is SCRATCH_1 where none is stated."""
+    deployment = storage.deployment
+    return deployment is None or (deployment.known and deployment.value.startswith("SCRATCH"))
 
 
 def _scratch_checkpoints(file: File) -> Iterator[Problem]:

@@ -9,6 +9,8 @@
 #   ./build.sh squash    on a cluster node with enroot: from ECR to the shared file system, one import at a time
 #   ./build.sh           build and push
 #
+# A tag of a base image may be given to another image later. The digest that it has at the first build is kept in
+# bases.lock beside this script, every build uses it, and the image has it as a label. Remove the file to take newer ones.
 # REPOSITORY, REGION, SQUASH_FOLDER and PIP_CONF (a pip.conf with an index of your own) may be set in the environment.
 set -euo pipefail
 
@@ -28,12 +30,35 @@ registry() {
   printf '%s.dkr.ecr.%s.amazonaws.com' "$account" "$region"
 }
 
+# pinned IMAGE: the same image by its digest
+pinned() {
+  local digest
+  if [[ $1 == *@sha256:* ]]; then
+    printf '%s' "$1"
+    return
+  fi
+  touch "$here/bases.lock"
+  digest=$(awk -v image="$1" '$1 == image { print $2 }' "$here/bases.lock")
+  if [ -z "$digest" ]; then
+    digest=$(docker buildx imagetools inspect "$1" --format '{% raw %}{{.Manifest.Digest}}{% endraw %}')
+    [[ $digest == sha256:* ]] || { say "the registry names no digest of $1"; exit 1; }
+    printf '%s %s\n' "$1" "$digest" >>"$here/bases.lock"
+  fi
+  printf '%s@%s' "$1" "$digest"
+}
+
 # build TAG OPTION...
 build() {
-  local secret=()
+  local secret=() base
   [ -z "${PIP_CONF:-}" ] || secret=(--secret "id=pip,src=$PIP_CONF")
+  base=$(pinned {{ base }})
+  local bases=(--build-arg "BASE=$base" --label "org.opencontainers.image.base.digest=${base#*@}")
+{% if compiled_in %}
+  base=$(pinned {{ compiled_in }})
+  bases+=(--build-arg "BUILD=$base" --label "trainwright.build.digest=${base#*@}")
+{% endif %}
   # --provenance=false: enroot reads plain images, not the index that attestations are kept in.
-  docker buildx build --load --platform linux/amd64 --provenance=false "${secret[@]}" "${@:2}" \
+  docker buildx build --load --platform linux/amd64 --provenance=false "${secret[@]}" "${bases[@]}" "${@:2}" \
     --tag "$repository:$1" --file "$here/Dockerfile" "$here"
 }
 
@@ -104,7 +129,7 @@ case "${1:-all}" in
     push
     ;;
   *)
-    sed -n '2,10s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
+    sed -n '2,12s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
     exit 2
     ;;
 esac

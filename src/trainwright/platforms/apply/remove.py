@@ -3,6 +3,7 @@ the data goes first, and its stack after it: CloudFormation cannot delete a secu
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -11,6 +12,7 @@ from trainwright.aws.fsx import FsxApi
 from trainwright.aws.s3 import BucketApi
 from trainwright.aws.session import Account, aws_errors
 from trainwright.errors import UserError, did_you_mean
+from trainwright.platforms.apply.base import Say
 from trainwright.platforms.apply.stack_steps import StackDown
 from trainwright.platforms.apply.steps import BuildFailed, Step
 
@@ -170,6 +172,31 @@ class Removal:
                     fix="remove what uses them (instances, endpoints, other file systems), then run `down` again",
                 )
         return not left
+
+
+@dataclass
+class SlurmRemoval(Removal, ABC):
+    """One whose jobs a machine of the cluster lists. A machine that cannot be asked must not keep a cluster alive: it
+    is said, and the question that follows is the user's."""
+
+    say: Say = lambda words: None
+
+    @abstractmethod
+    def open_jobs(self, existing: Mapping[str, Stack]) -> list[str] | None:
+        """The jobs that wait or run; None where there is no cluster."""
+
+    def require_idle(self, existing: Mapping[str, Stack], force: bool) -> None:
+        if force:
+            return
+        try:
+            jobs = self.open_jobs(existing)
+        except UserError as error:
+            self.say(f"jobs on {self.name}: unknown ({error.what}); those that run are ended with it")
+            return
+        if jobs:
+            raise JobsOnCluster(self.name, jobs)
+        if jobs is not None:
+            self.say(f"jobs on {self.name}: none")
 
 
 def _is_nat(row: dict[str, object]) -> bool:

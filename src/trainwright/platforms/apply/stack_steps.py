@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -36,11 +37,33 @@ class StackOrder:
 
 
 @dataclass
-class StackUp(Step):
+class StackStep(Step):
+    """A step that follows one stack: at its parts while it is under way, and at the whole in between."""
+
+    api: StackApi = field(kw_only=True)
+    _id: str = ""  # while it is under way
+
+    @property
+    @abstractmethod
+    def stack_name(self) -> str: ...
+
+    @abstractmethod
+    def act(self, stack: Stack | None) -> bool:
+        """Do what the stack, as it is now, calls for; True when the step is over."""
+
+    def advance(self) -> bool:
+        if self._id and self.peek(lambda: self.api.part_states(self._id)):
+            return False
+        stack = self.api.describe(self.stack_name)
+        self._id = stack.id if stack is not None and stack.busy else ""
+        return self.act(stack)
+
+
+@dataclass
+class StackUp(StackStep):
     """Create a stack, or change it to what is ordered. `lost` says whether what the stack should hold is `gone`, or on
     its way (`going`): a `down` was ended half-way."""
 
-    api: StackApi = field(kw_only=True)
     order: StackOrder = field(kw_only=True)
     outputs: dict[str, dict[str, str]] = field(
         kw_only=True
@@ -49,13 +72,12 @@ class StackUp(Step):
     force: bool = field(kw_only=True, default=False)
     _created_here: bool = False
     _deleted_here: bool = False
-    _id: str = ""  # while it is under way
 
-    def advance(self) -> bool:
-        if self._id and self.peek(lambda: self.api.part_states(self._id)):
-            return False
-        stack = self.api.describe(self.order.name)
-        self._id = stack.id if stack is not None and stack.busy else ""
+    @property
+    def stack_name(self) -> str:
+        return self.order.name
+
+    def act(self, stack: Stack | None) -> bool:
         if stack is None:
             return self._create()
         if stack.busy:
@@ -156,21 +178,19 @@ class StackUp(Step):
 
 
 @dataclass
-class StackDown(Step):
+class StackDown(StackStep):
     """Remove a stack and wait until it is gone. `before` removes what must be gone first and says when it is."""
 
-    api: StackApi = field(kw_only=True)
     name: str = field(kw_only=True)
     before: Callable[[Stack], bool] = field(kw_only=True, default=lambda stack: True)
     blocked: int = 0  # how often something else was in the way
     _deleted_here: bool = False
-    _id: str = ""
 
-    def advance(self) -> bool:
-        if self._id and self.peek(lambda: self.api.part_states(self._id)):
-            return False
-        stack = self.api.describe(self.name)
-        self._id = stack.id if stack is not None and stack.busy else ""
+    @property
+    def stack_name(self) -> str:
+        return self.name
+
+    def act(self, stack: Stack | None) -> bool:
         if stack is None:
             self.now("gone")
             return True

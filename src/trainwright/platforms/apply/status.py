@@ -3,6 +3,7 @@ reservations, and what it has cost since it was made. A platform's own reader sa
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -82,8 +83,8 @@ def clusters(account: Account) -> list[str]:
 
 
 @dataclass
-class StatusReader:
-    """Reads one cluster. `own`, `filters`, `queue_of`, `queues` and `reservation_ids` are the platform's part."""
+class StatusReader(ABC):
+    """Reads one cluster. `machines`, `queue_of`, `queues` and the hooks with a default are the platform's part."""
 
     account: Account
     name: str
@@ -94,18 +95,18 @@ class StatusReader:
         """Key -> stack of what only this platform makes, out of all stacks of the cluster by their name."""
         return {}
 
-    def filters(self) -> list[dict[str, Any]]:
-        """What EC2 is asked for the cluster's machines."""
-        raise NotImplementedError
+    @abstractmethod
+    def machines(self) -> list[Machine]:
+        """The cluster's machines, in EC2's words."""
+
+    @abstractmethod
+    def queue_of(self, machine: Machine) -> str: ...
+
+    @abstractmethod
+    def queues(self, own: Mapping[str, Stack], nodes: Sequence[NodeStatus]) -> tuple[QueueStatus, ...]: ...
 
     def is_head(self, machine: Machine) -> bool:
         return False
-
-    def queue_of(self, machine: Machine) -> str:
-        raise NotImplementedError
-
-    def queues(self, own: Mapping[str, Stack], nodes: Sequence[NodeStatus]) -> tuple[QueueStatus, ...]:
-        raise NotImplementedError
 
     def reservation_ids(self, own: Mapping[str, Stack]) -> list[str]:
         return []
@@ -132,7 +133,7 @@ class StatusReader:
         keyed = {s.name.removeprefix(f"{self.name}-"): s for s in stacks if s.name.startswith(f"{self.name}-")}
         shared = {key: stack for key, stack in keyed.items() if kind_of(key) in SHARED}
         every = {**shared, **own}
-        machines = self._machines()
+        machines = self.machines()
         head = next((m for m in machines if self.is_head(m)), None)
         answer = self.ask_scheduler(head) if self.patience else lambda: None
         prices = {**dict(costs(shared, fsx)), **self.costs(own)}
@@ -159,13 +160,6 @@ class StatusReader:
             problems=(*broken, *self.problems(own)),
         )
 
-    def _machines(self) -> list[Machine]:
-        filters = [*self.filters(), {"Name": "instance-state-name", "Values": list(LIVE)}]
-        with aws_errors("instances"):
-            pages = self.account.client("ec2").get_paginator("describe_instances")
-            rows = pages.paginate(Filters=filters, PaginationConfig={"PageSize": PAGE})
-            return [machine for page in rows for group in page["Reservations"] for machine in group["Instances"]]
-
     def _node(self, machine: Machine) -> NodeStatus:
         reason = machine.get("StateReason", {}).get("Message", "")
         address = machine.get("PublicIpAddress") or machine.get("PrivateIpAddress", "")
@@ -175,6 +169,15 @@ class StatusReader:
         kind = "spot" if machine.get("InstanceLifecycle") == "spot" else "on-demand"
         offer = price(machine["InstanceType"], self.account.region, kind)
         return offer.usd_hour if offer else 0.0
+
+
+def tagged_machines(account: Account, tag: str, values: Sequence[str]) -> list[Machine]:
+    """The machines that are not terminated and have one of these values as that tag."""
+    filters = [{"Name": f"tag:{tag}", "Values": values}, {"Name": "instance-state-name", "Values": LIVE}]
+    with aws_errors("instances"):
+        pages = account.client("ec2").get_paginator("describe_instances")
+        rows = pages.paginate(Filters=filters, PaginationConfig={"PageSize": PAGE})
+        return [machine for page in rows for group in page["Reservations"] for machine in group["Instances"]]
 
 
 def tag_of(machine: Machine, key: str) -> str:

@@ -4,6 +4,7 @@ the next thing, so a step can begin anywhere. Steps that do not need each other 
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -32,7 +33,7 @@ class BuildFailed(UserError):
 
 
 @dataclass
-class Step:
+class Step(ABC):
     """One thing to make or remove. `advance` does what can be done now and returns True when the step is over."""
 
     key: str
@@ -46,8 +47,8 @@ class Step:
     _pause: float = FIRST_PAUSE
     _peek: bool = False
 
-    def advance(self) -> bool:
-        raise NotImplementedError
+    @abstractmethod
+    def advance(self) -> bool: ...
 
     def now(self, state: str, detail: str = "") -> None:
         """Note a state; a new one is looked at again soon, an old one less and less often."""

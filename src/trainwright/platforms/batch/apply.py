@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from trainwright.aws.batch_queues import BatchQueues
 from trainwright.aws.cloudformation import Stack
@@ -12,7 +11,7 @@ from trainwright.catalog.instances import find_instance
 from trainwright.platforms.apply.build import Build
 from trainwright.platforms.apply.remove import JobsOnCluster, Removal, kind_of
 from trainwright.platforms.apply.stack_steps import StackDown
-from trainwright.platforms.apply.status import Machine, StatusReader, states_by_queue, tag_of
+from trainwright.platforms.apply.status import Machine, StatusReader, states_by_queue, tag_of, tagged_machines
 from trainwright.platforms.apply.steps import BuildFailed, Step
 from trainwright.platforms.base import NodeStatus, QueueStatus
 
@@ -83,10 +82,15 @@ class BatchRemoval(Removal):
         return {key: stack for key, stack in keyed.items() if kind_of(key) == KIND}
 
     def own_steps(self, existing: Mapping[str, Stack]) -> list[Step]:
-        return [self._queue_down(key, stack) for key, stack in existing.items() if kind_of(key) == KIND]
+        stacks = {key: stack for key, stack in existing.items() if kind_of(key) == KIND}
+        if not stacks:
+            return []
+        # First: a `down` that was ended finds the stacks, and so comes back to the definitions.
+        first = DefinitionsDown("definitions", "job definitions", api=self.queues, cluster=self.name)
+        return [first, *(self._queue_down(key, stack, (first.key,)) for key, stack in stacks.items())]
 
-    def _queue_down(self, key: str, stack: Stack) -> StackDown:
-        step = StackDown(key, f"stack {stack.name}", api=self.stacks, name=stack.name)
+    def _queue_down(self, key: str, stack: Stack, needs: tuple[str, ...]) -> StackDown:
+        step = StackDown(key, f"stack {stack.name}", needs, api=self.stacks, name=stack.name)
         step.before = lambda stack: self._drained(stack, step)
         return step
 
@@ -118,6 +122,20 @@ class BatchRemoval(Removal):
         return not jobs
 
 
+@dataclass
+class DefinitionsDown(Step):
+    """Deregister what `submit` registered: a definition belongs to no stack. Jobs that still run keep theirs."""
+
+    api: BatchQueues = field(kw_only=True)
+    cluster: str = field(kw_only=True)
+
+    def advance(self) -> bool:
+        for definition in self.api.definitions(self.cluster):
+            self.api.deregister(definition)
+        self.now("gone")
+        return True
+
+
 class BatchStatus(StatusReader):
     """Queues as Batch sees them. Its machines carry the queue's name as a tag."""
 
@@ -128,9 +146,9 @@ class BatchStatus(StatusReader):
         self._own = {key: stack for key, stack in keyed.items() if kind_of(key) == KIND}
         return self._own
 
-    def filters(self) -> list[dict[str, Any]]:
+    def machines(self) -> list[Machine]:
         names = [stack.parameters["QueueName"] for stack in self._own.values()]
-        return [{"Name": f"tag:{QUEUE_TAG}", "Values": names or ["none"]}]
+        return tagged_machines(self.account, QUEUE_TAG, names) if names else []
 
     def queue_of(self, machine: Machine) -> str:
         return tag_of(machine, QUEUE_TAG)

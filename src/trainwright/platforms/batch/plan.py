@@ -8,7 +8,7 @@ from pathlib import Path
 
 from trainwright.catalog.instances import InstanceType
 from trainwright.catalog.versions import version_set
-from trainwright.platforms.plan.deploy import HOLD_DATA, SCRIPTS
+from trainwright.platforms.plan.deploy import HOLD_DATA, SCRIPTS, stack_tags
 from trainwright.platforms.setting import Setting, gib
 from trainwright.platforms.wiring import Ids, StackPlan, Wiring, wire
 from trainwright.shell_templates import shell_environment
@@ -84,6 +84,8 @@ def batch_scripts(setting: Setting, stacks: tuple[StackPlan, ...]) -> dict[str, 
     reasons = {stack.key: stack.why for stack in stacks}
     kept = [stack.key for stack in stacks if stack.template in HOLD_DATA]
     return {
-        "deploy.sh": engine.get_template("deploy.sh.j2").render(**common, stacks=keys, reasons=reasons),
+        "deploy.sh": engine.get_template("deploy.sh.j2").render(
+            **common, stacks=keys, reasons=reasons, tags=stack_tags(setting.spec)
+        ),
         "undeploy.sh": engine.get_template("undeploy.sh.j2").render(**common, removed=keys[::-1], kept=kept),
     }

@@ -11,26 +11,25 @@ from trainwright.platforms.eks.karpenter import access_entry, karpenter_stack, p
 from trainwright.platforms.eks.nodegroups import node_group, system_group
 from trainwright.platforms.setting import Setting
 from trainwright.platforms.wiring import Ids
+from trainwright.spec.model import Spec
 
 LOG_DAYS = 30
+ACCESS_FILE = "eksctl/access.yaml"
 
 
 def cluster_file(setting: Setting, ids: Ids, control_plane: tuple[str, ...]) -> dict[str, Any]:
     """The whole ClusterConfig. `control_plane`: the private subnets of two zones that EKS asks for."""
     spec = setting.spec
-    tags = {**spec.tags, "trainwright:cluster": spec.name}
+    tags = _tags(spec)
     version = str(version_set("default").kubernetes)
-    karpenter = karpenter_stack(spec)
-    entries = {"accessEntries": [access_entry(karpenter)]} if karpenter else {}
-    of_karpenter = [pod_identity(karpenter)] if karpenter else []
     return {
         "apiVersion": "eksctl.io/v1alpha5",
         "kind": "ClusterConfig",
         "metadata": {"name": spec.name, "region": spec.region, "version": Why(version, _WHY_VERSION), "tags": tags},
         "upgradePolicy": Why({"supportType": "STANDARD"}, "no paid extended support without a decision"),
-        "accessConfig": {"authenticationMode": "API_AND_CONFIG_MAP", **entries},
+        "accessConfig": _access(setting),
         "vpc": _vpc(setting, ids, control_plane),
-        "iam": {"withOIDC": False, "podIdentityAssociations": [*_identities(setting), *of_karpenter]},
+        "iam": {"withOIDC": False, "podIdentityAssociations": _identities(setting)},
         "addonsConfig": {"autoApplyPodIdentityAssociations": True},
         "addons": addons(setting),
         "managedNodeGroups": [system_group(ids, tags), *_groups(setting, ids, tags, "managed")],
@@ -39,6 +38,37 @@ def cluster_file(setting: Setting, ids: Ids, control_plane: tuple[str, ...]) -> 
             "clusterLogging": {"enableTypes": ["api", "authenticator", "scheduler"], "logRetentionInDays": LOG_DAYS}
         },
     }
+
+
+def additions(setting: Setting) -> dict[str, dict[str, Any]]:
+    """File of the plan -> what eksctl adds to a cluster that was made before the spec asked for it. One file each:
+    eksctl makes everything that a file names, or refuses all of it for the one that is there."""
+    spec = setting.spec
+    head: dict[str, Any] = {
+        "apiVersion": "eksctl.io/v1alpha5",
+        "kind": "ClusterConfig",
+        "metadata": {"name": spec.name, "region": spec.region, "tags": _tags(spec)},
+    }
+    files: dict[str, dict[str, Any]] = {}
+    for one in _identities(setting):
+        files[identity_file(one["serviceAccountName"])] = {**head, "iam": {"podIdentityAssociations": [one]}}
+    if "accessEntries" in _access(setting):
+        files[ACCESS_FILE] = {**head, "accessConfig": _access(setting)}
+    return files
+
+
+def identity_file(account: str) -> str:
+    return f"eksctl/identity-{account}.yaml"
+
+
+def _tags(spec: Spec) -> dict[str, str]:
+    return {**spec.tags, "trainwright:cluster": spec.name}
+
+
+def _access(setting: Setting) -> dict[str, Any]:
+    karpenter = karpenter_stack(setting.spec)
+    entries = {"accessEntries": [access_entry(karpenter)]} if karpenter else {}
+    return {"authenticationMode": "API_AND_CONFIG_MAP", **entries}
 
 
 _WHY_VERSION = "in standard support; node images and charts of this plan are of the same set"
@@ -82,6 +112,11 @@ def addons(setting: Setting) -> list[dict[str, Any]]:
 
 
 def _identities(setting: Setting) -> list[dict[str, Any]]:
+    karpenter = karpenter_stack(setting.spec)
+    return [*_of_jobs(setting), *([pod_identity(karpenter)] if karpenter else [])]
+
+
+def _of_jobs(setting: Setting) -> list[dict[str, Any]]:
     """Pods of training jobs may read and write the buckets that the spec links, and nothing else."""
     spec = setting.spec
     buckets = sorted({item.bucket.removeprefix("s3://").partition("/")[0] for item in spec.storage if item.bucket})

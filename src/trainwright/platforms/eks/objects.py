@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainwright.platforms.containers import claim_name
+from trainwright.platforms.containers import claim_name, network_layers
 from trainwright.platforms.eks.nodegroups import QUEUE_LABEL
 from trainwright.platforms.setting import Setting, gib, lustre_gib
 from trainwright.platforms.wiring import Ids, StackPlan
@@ -74,11 +74,16 @@ def _volume(setting: Setting, item: Storage, source: Data) -> list[Data]:
 
 
 def queue_objects(setting: Setting) -> list[Data]:
-    """One flavor, cluster queue and local queue per queue of the spec: a job is admitted whole or waits."""
-    objects: list[Data] = []
+    """One flavor, cluster queue and local queue per queue of the spec: a job is admitted whole or waits. A topology,
+    where nodes say where in the network they are: the nodes of a job are then as near to each other as they can be."""
+    spec = setting.spec
+    layers = next((found for queue in spec.queues if (found := network_layers(spec, queue))), ())
+    objects = [_topology(spec.name, layers)] if layers else []
     for queue in setting.spec.queues:
         name = f"{setting.spec.name}-{queue.name}"
         flavor: Data = {"nodeLabels": {QUEUE_LABEL: queue.name}}
+        if network_layers(spec, queue):
+            flavor["topologyName"] = spec.name
         if setting.queue_instance(queue).is_gpu:
             flavor["tolerations"] = [GPU_TOLERATION]
         quota = _quota(setting, queue, name)
@@ -93,6 +98,11 @@ def queue_objects(setting: Setting) -> list[Data]:
             },
         ]  # fmt: skip
     return objects
+
+
+def _topology(name: str, layers: tuple[str, ...]) -> Data:
+    levels = [{"nodeLabel": label} for label in (*layers, "kubernetes.io/hostname")]
+    return {"apiVersion": KUEUE, "kind": "Topology", "metadata": {"name": name}, "spec": {"levels": levels}}
 
 
 def _quota(setting: Setting, queue: Queue, flavor: str) -> Data:

@@ -12,14 +12,15 @@ import yaml
 
 from trainwright.platforms.annotated import plain, to_yaml
 from trainwright.platforms.eks.charts import charts, manifests
-from trainwright.platforms.eks.cluster_file import cluster_file, header
+from trainwright.platforms.eks.cluster_file import ACCESS_FILE, additions, cluster_file, header
 from trainwright.platforms.eks.karpenter import karpenter_queues, karpenter_stack, node_objects
 from trainwright.platforms.eks.neuron import neuron_objects
 from trainwright.platforms.eks.objects import queue_objects, storage_objects
 from trainwright.platforms.monitoring.kubernetes import manifests as monitoring_manifests
-from trainwright.platforms.plan.deploy import HOLD_DATA, SCRIPTS
+from trainwright.platforms.plan.deploy import HOLD_DATA, SCRIPTS, stack_tags
 from trainwright.platforms.setting import Setting
 from trainwright.platforms.wiring import StackPlan, Wiring, wire
+from trainwright.schedulers.kubernetes.kinds import KINDS
 from trainwright.shell_templates import shell_environment
 from trainwright.spec.model import Spec
 
@@ -42,6 +43,8 @@ def eks_files(setting: Setting, source: str, wiring: Wiring, uploads: Sequence[U
         "charts.json": json.dumps(plain(charts(setting)), indent=2) + "\n",
         "kubernetes/queues.yaml": _documents(queue_objects(setting)),
     }
+    more = additions(setting)
+    files |= {name: to_yaml(data, _ADDED) for name, data in more.items()}
     nodes = node_objects(setting, wiring.ids, karpenter_stack(spec))
     if nodes:
         files["kubernetes/karpenter.yaml"] = _documents(nodes)
@@ -53,20 +56,35 @@ def eks_files(setting: Setting, source: str, wiring: Wiring, uploads: Sequence[U
         files["kubernetes/storage.yaml"] = _documents(volumes)
     if spec.monitoring:
         files["kubernetes/monitoring.yaml"] = _documents(monitoring_manifests())
-    return files | _scripts(setting, spec, wiring.stacks, uploads)
+    return files | _scripts(setting, spec, wiring.stacks, uploads, more)
+
+
+_ADDED = (
+    "What deploy.sh adds to a cluster that was made before the spec asked for it; a new one has it of cluster.yaml."
+)
 
 
 def _documents(objects: Sequence[Mapping[str, Any]]) -> str:
     return yaml.safe_dump_all(objects, sort_keys=False, width=120)
 
 
-def _scripts(setting: Setting, spec: Spec, stacks: tuple[StackPlan, ...], uploads: Sequence[Upload]) -> dict[str, str]:
+def _scripts(
+    setting: Setting,
+    spec: Spec,
+    stacks: tuple[StackPlan, ...],
+    uploads: Sequence[Upload],
+    more: Mapping[str, Mapping[str, Any]],
+) -> dict[str, str]:
     engine = shell_environment([Path(__file__).parent / "scripts", SCRIPTS], trim_blocks=True, lstrip_blocks=True)
     keys = [stack.key for stack in stacks]
     common = {"cluster": spec.name, "region": spec.region}
     deploy = engine.get_template("deploy.sh.j2").render(
         **common, stacks=keys, reasons={stack.key: stack.why for stack in stacks}, charts=charts(setting),
-        manifests=manifests(setting), namespace=spec.kubernetes.namespace, uploads=uploads,
+        manifests=manifests(setting), namespace=spec.kubernetes.namespace, uploads=uploads, tags=stack_tags(spec),
+        access=ACCESS_FILE if ACCESS_FILE in more else "", identities=[
+            (name, one["namespace"], one["serviceAccountName"])
+            for name, data in more.items() for one in data.get("iam", {}).get("podIdentityAssociations", ())
+        ],
     )  # fmt: skip
     kept = [stack.key for stack in stacks if stack.template in HOLD_DATA]
     undeploy = engine.get_template("undeploy.sh.j2").render(
@@ -74,6 +92,7 @@ def _scripts(setting: Setting, spec: Spec, stacks: tuple[StackPlan, ...], upload
         removed=keys[::-1],
         kept=kept,
         karpenter=bool(karpenter_queues(spec)),
+        kinds=[f"{kind.plural}.{kind.group}" for kind in KINDS.values()],
         first=["hyperpod"] if uploads else [],
     )
     return {"deploy.sh": deploy, "undeploy.sh": undeploy}

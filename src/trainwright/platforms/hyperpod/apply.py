@@ -12,9 +12,8 @@ from trainwright.aws.cloudformation import Stack
 from trainwright.aws.hyperpod import HyperPodApi, HyperPodCluster, HyperPodNode
 from trainwright.catalog.instances import find_instance
 from trainwright.errors import UserError
-from trainwright.platforms.apply.base import Say
 from trainwright.platforms.apply.build import Build, Files, without_header
-from trainwright.platforms.apply.remove import JobsOnCluster, Removal
+from trainwright.platforms.apply.remove import SlurmRemoval
 from trainwright.platforms.apply.stack_steps import StackDown, StackOrder, StackUp
 from trainwright.platforms.apply.status import Machine, SchedulerState, StatusReader, states_by_queue
 from trainwright.platforms.apply.steps import Step
@@ -117,11 +116,8 @@ def hyperpod_stacks(name: str, stacks: Mapping[str, Stack]) -> dict[str, Stack]:
     return {key: stacks[f"{name}-{key}"] for key in (KEY, ROLE) if f"{name}-{key}" in stacks}
 
 
-@dataclass
-class HyperPodRemoval(Removal):
+class HyperPodRemoval(SlurmRemoval):
     """One cluster of HyperPod on its way out: the cluster, then its role and key, then the shared stacks."""
-
-    say: Say = lambda words: None
 
     @property
     def logs(self) -> str:
@@ -130,20 +126,10 @@ class HyperPodRemoval(Removal):
     def own_stacks(self, stacks: Mapping[str, Stack]) -> dict[str, Stack]:
         return hyperpod_stacks(self.name, stacks)
 
-    def require_idle(self, existing: Mapping[str, Stack], force: bool) -> None:
-        """Jobs are refused unless `force`. A controller that cannot be asked must not keep a cluster alive."""
-        if KEY not in existing or force:
-            return
+    def open_jobs(self, existing: Mapping[str, Stack]) -> list[str] | None:
         from trainwright.platforms.hyperpod.platform import slurm_on_controller
 
-        try:
-            jobs = open_jobs(slurm_on_controller(self.name, self.account.region))
-        except UserError as error:
-            self.say(f"jobs on {self.name}: unknown ({error.what}); those that run are ended with it")
-            return
-        if jobs:
-            raise JobsOnCluster(self.name, jobs)
-        self.say(f"jobs on {self.name}: none")
+        return open_jobs(slurm_on_controller(self.name, self.account.region), self.say) if KEY in existing else None
 
     def own_steps(self, existing: Mapping[str, Stack]) -> list[Step]:
         steps: list[Step] = []
@@ -167,7 +153,7 @@ class HyperPodStatus(StatusReader):
     def cluster(self) -> HyperPodCluster | None:
         return HyperPodApi(self.account).cluster(self.name)
 
-    def _machines(self) -> list[Machine]:
+    def machines(self) -> list[Machine]:
         """In the words of EC2, which the rest reads."""
         return [_machine(node) for node in HyperPodApi(self.account).nodes(self.name)]
 
@@ -199,8 +185,9 @@ class HyperPodStatus(StatusReader):
             return ()
         if self.cluster is None:
             return (f"HyperPod cluster {self.name} is gone, and its stack is not; `trainwright down` and `up` again",)
-        found = [f"HyperPod cluster {self.name} is {self.cluster.status}: {self.cluster.failure}"]
-        problems = found if self.cluster.status in ("Failed", "RollingBack") else []
+        problems = []
+        if self.cluster.status in ("Failed", "RollingBack"):
+            problems.append(f"HyperPod cluster {self.name} is {self.cluster.status}: {self.cluster.failure}")
         nodes = HyperPodApi(self.account).nodes(self.name)
         problems += [
             f"node {n.id} of {n.group}: {n.status} {n.message}".strip() for n in nodes if n.status in UNHEALTHY

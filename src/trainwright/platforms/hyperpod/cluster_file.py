@@ -4,6 +4,7 @@ SageMaker's CreateCluster, name by name."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from trainwright.platforms.annotated import Why
@@ -16,14 +17,18 @@ ENTRY = "on_create.sh"
 CHECKS = {"stress": "InstanceStress", "connectivity": "InstanceConnectivity"}
 
 
-def cluster_file(setting: Setting, ids: Ids, role: str, source: str, groups: list[dict[str, Any]]) -> dict[str, Any]:
-    """The whole template. `role`: the nodes' role; `source`: the folder of the lifecycle scripts; `groups`: instance
-    groups that differ by orchestrator, which get what all groups have."""
+def cluster_file(
+    setting: Setting,
+    ids: Ids,
+    roles: Mapping[str, str | Why],
+    source: str,
+    groups: list[dict[str, Any]],
+    entries: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """The whole template. `roles`: by the name of an instance group; `source`: the folder of the lifecycle scripts;
+    `groups`: instance groups that differ by orchestrator, which get what all groups have; `entries`: groups whose nodes
+    run another script of the folder first than ENTRY."""
     spec = setting.spec
-    common = {
-        "ExecutionRole": role,
-        "LifeCycleConfig": {"SourceS3Uri": source, "OnCreate": ENTRY},
-    }
     assert ids.security_group is not None, "check: SPC007"
     continuous = any(is_continuous(queue) for queue in spec.queues)
     properties: dict[str, Any] = {
@@ -34,7 +39,17 @@ def cluster_file(setting: Setting, ids: Ids, role: str, source: str, groups: lis
         },
         "NodeRecovery": _recovery(spec.hyperpod.recovery),
         **({"NodeProvisioningMode": Why("Continuous", _WHY_CONTINUOUS)} if continuous else {}),
-        "InstanceGroups": [{**group, **common} for group in groups],
+        "InstanceGroups": [
+            {
+                **group,
+                "ExecutionRole": roles[group["InstanceGroupName"]],
+                "LifeCycleConfig": {
+                    "SourceS3Uri": source,
+                    "OnCreate": (entries or {}).get(group["InstanceGroupName"], ENTRY),
+                },
+            }
+            for group in groups
+        ],
         "Tags": [{"Key": key, "Value": value} for key, value in _tags(setting).items()],
     }
     return {

@@ -124,8 +124,8 @@ class HyperPodEksStatus(EksStatus):
     def own(self, stacks: Mapping[str, Stack]) -> dict[str, Stack]:
         return {**super().own(stacks), **hyperpod_stacks(self.name, stacks)}
 
-    def _machines(self) -> list[Machine]:
-        return [*super()._machines(), *self._hyperpod._machines()]
+    def machines(self) -> list[Machine]:
+        return [*super().machines(), *self._hyperpod.machines()]
 
     def queue_of(self, machine: Machine) -> str:
         return str(machine["Group"]) if "Group" in machine else super().queue_of(machine)

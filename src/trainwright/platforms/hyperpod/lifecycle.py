@@ -27,6 +27,10 @@ FOLDER = "lifecycle"
 FACTS = "node_facts.py"
 PARAMETERS = "provisioning_parameters.json"
 NODE_FILE = "/etc/trainwright/node"  # what a node is, written by the entry script
+LUSTRE_OPTIONS = ("noatime", "flock", "_netdev", "nofail")
+EFA_CLIENT = (
+    "configure-efa-fsx-lustre-client.service"  # AWS's set-up of the client, at every boot; mounts come after it
+)
 DISK = "/opt/sagemaker"  # where HyperPod mounts a node's second disk
 
 
@@ -91,7 +95,8 @@ def lifecycle_steps(setting: Setting, ids: Ids, stacks: tuple[StackPlan, ...]) -
         steps.append(LifecycleStep("storage.sh", _storage(spec, ids, stacks), "file systems, now and at every boot"))
     steps.append(LifecycleStep("users.sh", _users(spec), "accounts under the same numbers on every node"))
     if ids.directory is not None:
-        text = join_script(ids.directory, spec.region or "")
+        homes = _homes(spec)
+        text = join_script(ids.directory, spec.region or "", "" if homes == "/home" else homes)
         steps.append(LifecycleStep("directory.sh", text, "users and their ssh keys from the directory"))
     if "docker" in runtimes:
         text = _render("docker.sh.j2", scratch=scratch, os=spec.software.os, pins=pins()["docker"])
@@ -115,7 +120,10 @@ def lifecycle_steps(setting: Setting, ids: Ids, stacks: tuple[StackPlan, ...]) -
 def _storage(spec: Spec, ids: Ids, stacks: tuple[StackPlan, ...]) -> str:
     by_key = {stack.key: stack for stack in stacks}
     mounts = [_mount(item, ids, by_key) for item in spec.storage]
-    return _render("storage.sh.j2", mounts=mounts, nfs=any(m["kind"] in ("openzfs", "efs") for m in mounts))
+    efa = any(item.lustre is not None and item.lustre.efa for item in spec.storage)
+    options = [*LUSTRE_OPTIONS, *([f"x-systemd.after={EFA_CLIENT}"] if efa else [])]
+    nfs = any(mount["kind"] in ("openzfs", "efs") for mount in mounts)
+    return _render("storage.sh.j2", mounts=mounts, nfs=nfs, lustre=",".join(options))
 
 
 def _mount(item: Storage, ids: Ids, stacks: dict[str, StackPlan]) -> dict[str, str]:
@@ -127,13 +135,19 @@ def _mount(item: Storage, ids: Ids, stacks: dict[str, StackPlan]) -> dict[str, s
 
 
 def _users(spec: Spec) -> str:
-    shared = any(item.mount == "/home" for item in spec.storage)
-    homes = "/home" if shared else f"{shared_root(spec).removesuffix('/trainwright')}/home"
     return _render(
         "users.sh.j2",
         users=[] if spec.directory else [user.model_dump() for user in spec.users],
-        homes=homes,
+        homes=_homes(spec),
         head_key=spec.head.key,
+    )
+
+
+def _homes(spec: Spec) -> str:
+    """The folder of people's homes, which all nodes share."""
+    first = shared_root(spec).removesuffix("/trainwright")
+    return (
+        "/home" if any(folder == "/home" for folder in (first, *(s.mount for s in spec.storage))) else f"{first}/home"
     )
 
 
@@ -143,7 +157,8 @@ def _slurm(spec: Spec, ids: Ids) -> str:
         settings |= {"JobCompType": "jobcomp/filetxt", "JobCompLoc": f"{COMPLETIONS}/completed.log"}
     database = {**ids.database, "database": f"slurm_acct_{re.sub('[^a-z0-9]', '_', spec.name.lower())}"}
     lines = [f"{name}={value}" for name, value in settings.items()]
-    return _render("slurm.sh.j2", settings=lines, accounting=database if ids.database else None)
+    mounts = [item.mount for item in spec.storage if item.nvme is None]  # not every node has disks of its own
+    return _render("slurm.sh.j2", settings=lines, accounting=database if ids.database else None, mounts=mounts)
 
 
 def _own(spec: Spec) -> list[tuple[str, str, tuple[str, ...]]]:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trainwright.jobs.runtime import managed_runtime
-from trainwright.platforms.annotated import to_yaml
-from trainwright.platforms.hyperpod.cluster_file import cluster_file, controller_group, header, queue_group
+from trainwright.platforms.annotated import Why, to_yaml
+from trainwright.platforms.hyperpod.cluster_file import CONTROLLER, cluster_file, controller_group, header, queue_group
 from trainwright.platforms.hyperpod.lifecycle import FOLDER, folder_key, lifecycle_files
 from trainwright.platforms.parallelcluster.access import job_buckets, partition_of
 from trainwright.platforms.parallelcluster.runtime import shipment
@@ -44,6 +44,8 @@ def role_stack(setting: Setting, wiring: Wiring, orchestrator: str) -> StackPlan
     buckets = {name: f"arn:{partition}:s3:::{name}" for name in job_buckets(setting)}
     written = [f"{buckets[name]}/*" for name, write in job_buckets(setting).items() if write]
     reads = [arn for bucket in buckets.values() for arn in (bucket, f"{bucket}/*")]
+    own = [script.source for scripts in (spec.head.scripts, *(q.scripts for q in spec.queues)) for script in scripts]
+    reads += [f"arn:{partition}:s3:::{source.removeprefix('s3://')}" for source in own if source.startswith("s3://")]
     parameters = {
         "ClusterName": spec.name,
         "Bucket": str(wiring.ids.bucket),
@@ -54,7 +56,7 @@ def role_stack(setting: Setting, wiring: Wiring, orchestrator: str) -> StackPlan
         **({"WriteBuckets": ",".join(written)} if written else {}),
         **({"RemoteWrite": "true"} if spec.monitoring and spec.monitoring.remote_write else {}),
     }
-    return StackPlan("role", "role", parameters, "what the nodes may do in the account")
+    return StackPlan("role", "role", parameters, "what the nodes may do in the account, the controller apart")
 
 
 def hyperpod_files(setting: Setting, source: str, wiring: Wiring) -> HyperPodFiles:
@@ -62,9 +64,8 @@ def hyperpod_files(setting: Setting, source: str, wiring: Wiring) -> HyperPodFil
     spec = setting.spec
     scripts = lifecycle_files(setting, wiring.ids, wiring.stacks)
     folder = folder_key(spec.name, scripts)
-    role = next(stack for stack in wiring.stacks if stack.key == "role").output("RoleArn")
     groups = [controller_group(setting, wiring.ids), *(queue_group(setting, queue) for queue in spec.queues)]
-    template = cluster_file(setting, wiring.ids, role, f"s3://{wiring.ids.bucket}/{folder}/", groups)
+    template = cluster_file(setting, wiring.ids, _roles(setting, wiring), f"s3://{wiring.ids.bucket}/{folder}/", groups)
     ship = shipment(setting) if managed_runtime(spec) else None
     files = {CLUSTER_FILE: to_yaml(template, header(spec.name, source, "after the lifecycle scripts were uploaded"))}
     files |= {f"{FOLDER}/{name}": text for name, text in sorted(scripts.items())}
@@ -73,6 +74,14 @@ def hyperpod_files(setting: Setting, source: str, wiring: Wiring) -> HyperPodFil
     archives = ship.archives if ship else {}
     files |= _deploy_scripts(setting, wiring.stacks, uploads_of(files, archives, keys))
     return HyperPodFiles(files, keys, archives, ship.code if ship else "")
+
+
+def _roles(setting: Setting, wiring: Wiring) -> dict[str, str | Why]:
+    """Instance group -> role. Jobs use that of their nodes."""
+    stack = next(stack for stack in wiring.stacks if stack.key == "role")
+    why = "jobs run under the other one, which cannot read the password of the database"
+    controller = Why(stack.output("ControllerRoleArn"), why)
+    return {CONTROLLER: controller, **{queue.name: stack.output("RoleArn") for queue in setting.spec.queues}}
 
 
 def uploads_of(

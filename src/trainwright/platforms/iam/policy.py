@@ -13,12 +13,20 @@ from typing import Any
 
 import yaml
 
-from trainwright.errors import UserError
+from trainwright.platforms.iam.roles import StackRoles
 from trainwright.platforms.parallelcluster.access import partition_of
 from trainwright.platforms.plan.tree import ClusterPlan
 from trainwright.spec.model import Spec
 from trainwright.stacks.library import template
 
+HYPERPOD_CLUSTER = "AWS::SageMaker::Cluster"
+# Template -> role in it -> who has it.
+ROLES = {
+    "batch": {"NodeRole": "nodes"},
+    "role": {"Role": "nodes", "ControllerRole": "controller"},
+    "eks-cluster": {"NodeRole": "nodes"},
+    "eks-addons": {"JobRole": "jobs"},
+}
 LARGEST = 6144  # characters of a managed policy, without white space
 WITHOUT_REGION = (
     "iam",
@@ -69,26 +77,21 @@ def features(plan: ClusterPlan) -> frozenset[str]:
         "directory": spec.directory is not None,
         "head node": spec.platform in ("parallelcluster", "hyperpod"),
         "batch": spec.platform == "batch",
-        "eks": spec.platform == "eks",
+        "eks": spec.platform in ("eks", "hyperpod-eks"),
+        "hyperpod": spec.platform in ("hyperpod", "hyperpod-eks"),
+        "controller": spec.platform == "hyperpod",
+        "training plan": "plan" in capacities,
     }
     return frozenset(name for name, there in said.items() if there)
 
 
 def needed(plan: ClusterPlan) -> list[Rule]:
     """The rules of this plan: ours, pcluster's, and those of the resources in its stacks."""
-    _refuse_unknown(plan)
     there = features(plan)
     callers = {kind for stack in (*plan.stacks, *plan.own_stacks) for kind in _types(stack.template)} | {"ours"}
     callers |= {"pcluster"} if plan.spec.platform == "parallelcluster" else set()
+    callers |= {HYPERPOD_CLUSTER} if "hyperpod" in there else set()  # its template is written with the plan
     return [rule for rule in rules() if rule.by in callers and (not rule.when or rule.when in there)]
-
-
-def _refuse_unknown(plan: ClusterPlan) -> None:
-    if plan.spec.platform.startswith("hyperpod"):
-        raise UserError(
-            f"the calls of a plan for platform {plan.spec.platform} are not known yet",
-            fix="`iam` knows parallelcluster, batch and eks; the stacks and deploy.sh of the plan show what is made",
-        )
 
 
 def person_policies(plan: ClusterPlan, account: str = "*") -> list[dict[str, Any]]:
@@ -112,7 +115,6 @@ def person_policies(plan: ClusterPlan, account: str = "*") -> list[dict[str, Any
 def node_policies(plan: ClusterPlan) -> dict[str, dict[str, Any]]:
     """What the plan lets its nodes do: of a ParallelCluster by head node and queue, beside its own role; of the others
     by the roles of their stacks."""
-    _refuse_unknown(plan)
     if plan.spec.platform != "parallelcluster":
         return _roles(plan)
     cluster = yaml.safe_load(plan.files["cluster.yaml"])
@@ -123,20 +125,15 @@ def node_policies(plan: ClusterPlan) -> dict[str, dict[str, Any]]:
 
 
 def _roles(plan: ClusterPlan) -> dict[str, dict[str, Any]]:
-    """Who -> policies of the roles that nodes and jobs of Batch and EKS have."""
-    partition = partition_of(plan.spec.region or "")
-    whose = {"batch": ("nodes", "NodeRole"), "eks-cluster": ("nodes", "NodeRole"), "eks-addons": ("jobs", "JobRole")}
+    """Who -> policies of the roles that nodes and jobs have where our own stacks make them."""
     roles: dict[str, dict[str, Any]] = {}
     for stack in (*plan.stacks, *plan.own_stacks):
-        if stack.template not in whose or ("ServiceAccount" not in stack.parameters and stack.template == "eks-addons"):
+        if stack.template == "eks-addons" and "ServiceAccount" not in stack.parameters:
             continue
-        who, logical = whose[stack.template]
-        role = yaml.load(template(stack.template).text, _Plain)["Resources"][logical]["Properties"]
-        managed = [arn.replace("${AWS::Partition}", partition) for arn in role.get("ManagedPolicyArns", ())]
-        policies = [policy["PolicyDocument"] for policy in role.get("Policies", ())]
-        lists = {name: value.split(",") for name, value in stack.parameters.items()}
-        statements = [{**one, "Resource": lists[one["Resource"]]} for policy in policies for one in policy["Statement"]]
-        roles[who] = {"managed": managed, "policy": {"Version": "2012-10-17", "Statement": statements}}
+        for logical, who in ROLES.get(stack.template, {}).items():
+            role = StackRoles(stack, plan.spec.region or "").role(logical)
+            # HyperPod's nodes run the jobs; the small ones of EKS beside them run controllers.
+            roles |= {who if who not in roles else "system nodes": role} if role is not None else {}
     return roles
 
 
@@ -161,19 +158,6 @@ class _Loader(yaml.SafeLoader):
 
 
 _Loader.add_multi_constructor("!", lambda loader, tag, node: None)
-
-
-class _Plain(yaml.SafeLoader):
-    """Reads a template with the words of its functions: `!Ref Objects` is Objects."""
-
-
-def _word(loader: yaml.SafeLoader, tag: str, node: yaml.Node) -> Any:
-    if isinstance(node, yaml.ScalarNode):
-        return loader.construct_scalar(node)
-    return loader.construct_sequence(node, deep=True) if isinstance(node, yaml.SequenceNode) else None
-
-
-_Plain.add_multi_constructor("!", _word)
 
 
 def _words(spec: Spec, account: str) -> dict[str, str]:

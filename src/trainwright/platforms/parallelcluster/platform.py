@@ -62,7 +62,7 @@ class ParallelClusterPlatform(DeployedSlurm):
         from trainwright.platforms.parallelcluster.apply.pcluster import Pcluster
         from trainwright.platforms.parallelcluster.apply.remove import ParallelClusterRemoval
 
-        return ParallelClusterRemoval(cluster, account, Pcluster(account.region, say), say)
+        return ParallelClusterRemoval(cluster, account, say, tool=Pcluster(account.region, say))
 
     def reader(self, cluster: str, account: Account) -> StatusReader:
         from trainwright.platforms.parallelcluster.apply.status import ParallelClusterStatus

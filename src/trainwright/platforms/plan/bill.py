@@ -225,7 +225,9 @@ def _stack(stack: StackPlan, region: str) -> list[Line]:
     if stack.template == "directory":
         server = price(DIRECTORY_SERVER, region)
         usd, day = (server.usd_hour, server.date) if server else (None, "")
-        return [Line("directory", DIRECTORY_SERVER, 1, 1, usd, day, "" if server else "about a cent an hour")]
+        name = "and $0.50 per month for its name in the VPC"
+        note = name if server else f"about a cent an hour, {name}"
+        return [Line("directory", DIRECTORY_SERVER, 1, 1, usd, day, note)]
     return []
 
 

@@ -16,6 +16,11 @@ SCRIPTS = Path(__file__).parent / "scripts"
 HOLD_DATA = ("bucket", "lustre", "openzfs", "accounting")  # templates whose stacks are removed only by name
 
 
+def stack_tags(spec: Spec) -> list[str]:
+    """The tags of a spec as `aws cloudformation deploy` takes them."""
+    return [f"{key}={value}" for key, value in spec.tags.items()]
+
+
 def deploy_scripts(
     spec: Spec, stacks: Sequence[StackPlan], contents: Mapping[str, bytes], scripts: Mapping[str, str]
 ) -> dict[str, str]:
@@ -27,7 +32,7 @@ def deploy_scripts(
     deploy = engine.get_template("deploy.sh.j2").render(
         **common, version=version_set("default").parallelcluster, stacks=keys,
         reasons={stack.key: stack.why for stack in stacks}, uploads=uploads,
-        tags=[f"{key}={value}" for key, value in spec.tags.items()],
+        tags=stack_tags(spec),
     )  # fmt: skip
     kept = [stack.key for stack in stacks if stack.template in HOLD_DATA]
     undeploy = engine.get_template("undeploy.sh.j2").render(**common, removed=keys[::-1], kept=kept)

@@ -13,7 +13,7 @@ import yaml
 from trainwright.errors import UserError
 from trainwright.platforms.hyperpod.updates import effect_of as hyperpod_effect
 from trainwright.platforms.parallelcluster.updates import Effect, effect_of
-from trainwright.stacks.updates import parameter_effects
+from trainwright.stacks.updates import parameter_effect
 
 _NAMES = ("Name", "Key", "BucketName", "Policy", "Script", "InstanceGroupName")
 _CLUSTERS = ("cluster.yaml", "hyperpod.yaml")
@@ -172,5 +172,5 @@ def _parameters(name: str, old: str, new: str) -> Iterator[Change]:
     template = _TEMPLATES.get(kind, kind)
     for parameter in dict.fromkeys([*before, *after]):
         if before.get(parameter) != after.get(parameter):
-            effect, say = parameter_effects()[template, parameter]
+            effect, say = parameter_effect(template, parameter, before, after)
             yield Change(name, parameter, before.get(parameter), after.get(parameter), effect, say)

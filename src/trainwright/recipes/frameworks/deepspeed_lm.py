@@ -8,11 +8,12 @@ from typing import Any
 
 import hf_models
 import run
-from entry_common import learning_rate, options, parsed, remove_old, rows, samples_of
+from entry_common import learning_rate, options, parsed, remove_old, samples_of
 
 
-def config(given: argparse.Namespace, gpu: bool) -> dict[str, Any]:
-    """DeepSpeed's configuration. steps_per_print is stated: without it 0.19 prints no step at all."""
+def config(given: argparse.Namespace) -> dict[str, Any]:
+    """DeepSpeed's configuration. steps_per_print is stated: without it 0.19 prints no step at all. Adam is PyTorch's:
+    DeepSpeed's own would be compiled at the start of the job with nvcc, which a slim image does not have."""
     return {
         "train_batch_size": given.batch,
         "train_micro_batch_size_per_gpu": given.micro_batch,
@@ -23,7 +24,7 @@ def config(given: argparse.Namespace, gpu: bool) -> dict[str, Any]:
                 "lr": given.lr,
                 "betas": [given.beta1, given.beta2],
                 "weight_decay": given.weight_decay,
-                "torch_adam": not gpu,
+                "torch_adam": True,
             },
         },
         "zero_optimization": {"stage": given.zero_stage},
@@ -47,12 +48,11 @@ def main() -> None:
     if not gpu:  # gloo does its work; to build it takes a compiler and a minute
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     deepspeed.init_distributed("nccl" if gpu else "gloo")
-    settings = config(given, gpu)
+    settings = config(given)
     _sharded = HfDeepSpeedConfig(settings) if given.zero_stage == 3 else None  # while it lives, models are born sharded
     model = hf_models.new_model(given)
     engine, optimizer, _, _ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=settings)
-    texts = [str(row["text"]) for row in rows(given.data, "stdlib")]
-    data = hf_models.sequences(texts, hf_models.tokenizer(given.model), given.sequence)
+    data = hf_models.sequences(given, hf_models.tokenizer(given.model))
 
     first = resume(engine, given) + 1
     for step in range(first, given.steps + 1):

@@ -26,9 +26,9 @@ def main() -> None:
     if not os.environ.get("CUDA_VISIBLE_DEVICES"):
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
     if here.world_size > 1:
-        jax.distributed.initialize(
-            f"{here.master_addr}:{coordinator_port(here.master_port)}", here.world_size, here.rank
-        )
+        coordinator = f"{here.master_addr}:{coordinator_port(here.master_port)}"
+        # Every rank sees all GPUs of its node, and JAX would take them all.
+        jax.distributed.initialize(coordinator, here.world_size, here.rank, local_device_ids=[here.local_rank])
     mesh = Mesh(np.array(jax.devices()), ("data",))
     whole, split = NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec("data"))
 

@@ -14,9 +14,9 @@ from trainwright.schedulers.kubernetes.pod import (
     labels,
     object_name,
     pod,
-    pod_labels,
     resources,
     secrets,
+    template,
     torchrun,
 )
 from trainwright.schedulers.kubernetes.ray import rayjob_spec
@@ -58,10 +58,6 @@ def _head(kind: str, api: str, launch: Launch, settings: PodSettings) -> Data:
     return {"apiVersion": api, "kind": kind, "metadata": meta}
 
 
-def _template(launch: Launch, spec: Data, component: str = "node") -> Data:
-    return {"metadata": {"labels": pod_labels(launch, component)}, "spec": spec}
-
-
 def _gang(settings: PodSettings, pods: int) -> Data:
     """All pods or none: the operator makes the PodGroup and names its scheduler in every pod."""
     return {"schedulingPolicy": {"minAvailable": pods}} if settings.gang else {}
@@ -73,7 +69,7 @@ def pytorchjob(launch: Launch, settings: PodSettings) -> Data:
     restart = "OnFailure" if launch.requeue else "Never"
     replica = {
         "restartPolicy": restart,
-        "template": _template(launch, pod(launch, settings, "pytorch", command, restart)),
+        "template": template(launch, settings, pod(launch, settings, "pytorch", command, restart)),
     }
     replicas: Data = {"Master": {"replicas": 1, **replica}}
     if launch.nodes > 1:
@@ -97,7 +93,7 @@ def jobset(launch: Launch, settings: PodSettings) -> Data:
         "completions": launch.nodes,
         "completionMode": "Indexed",
         "backoffLimit": 0,  # one lost pod means the whole set starts again, together
-        "template": _template(launch, pod(launch, settings, "node", command, "Never")),
+        "template": template(launch, settings, pod(launch, settings, "node", command, "Never")),
     }
     if launch.time is not None:
         job["activeDeadlineSeconds"] = launch.time
@@ -115,7 +111,8 @@ def trainjob(launch: Launch, settings: PodSettings) -> Data:
     container = made["containers"][0]
     trainer = {
         "image": container["image"],
-        "command": list(launch.command)
+        # The runtime tells each pod its place by torchrun's own variables.
+        "command": torchrun(launch, "$(PET_NODE_RANK)", "$(PET_MASTER_ADDR)", "$(PET_MASTER_PORT)")
         if launch.launcher == "plain"
         else ["torchrun", *log_options(launch), *under_torchrun(launch.command)],
         "numNodes": launch.nodes,
@@ -135,8 +132,8 @@ def trainjob(launch: Launch, settings: PodSettings) -> Data:
     mine: Data = {key: made[key] for key in (*carried, "volumes") if key in made}
     same = ("volumeMounts", "securityContext")
     mine["containers"] = [{"name": "node", **{key: container[key] for key in same if key in container}}]
-    template = {"metadata": {"labels": pod_labels(launch)}, "spec": mine}
-    patch = {"replicatedJobs": [{"name": "node", "template": {"spec": {"template": template}}}]}
+    pods = template(launch, settings, mine)
+    patch = {"replicatedJobs": [{"name": "node", "template": {"spec": {"template": pods}}}]}
     spec: Data = {
         "runtimeRef": {"name": "torch-distributed"},
         "trainer": trainer,
@@ -160,14 +157,17 @@ def mpijob(launch: Launch, settings: PodSettings) -> Data:
     rank = ["bash", "-c", MPI_RANK, "rank", f"{object_name(launch)}-worker-0.{object_name(launch)}", str(PORT)]
     restart = "OnFailure" if launch.requeue else "Never"
     first = {"name": "launcher", "image": launch.container, "command": [*mpirun, *rank, *launch.command]}
-    launcher = {"restartPolicy": restart, "containers": [{**first, "env": secrets(launch)}]}
+    # The operator puts the keys into root's folder with root as their owner, and sshd changes users: both run as root.
+    root = {"runAsUser": 0}
+    launcher = {"restartPolicy": restart, "containers": [{**first, "env": secrets(launch), "securityContext": root}]}
     worker = pod(launch, settings, "worker", ["/usr/sbin/sshd", "-De"], restart)
+    worker["containers"][0]["securityContext"] = {**worker["containers"][0].get("securityContext", {}), **root}
     spec: Data = {
         "slotsPerWorker": launch.processes,
         "runPolicy": {"cleanPodPolicy": "Running", "backoffLimit": launch.retries if launch.requeue else 0},
         "mpiReplicaSpecs": {
-            "Launcher": {"replicas": 1, "template": _template(launch, launcher, "launcher")},
-            "Worker": {"replicas": launch.nodes, "template": _template(launch, worker)},
+            "Launcher": {"replicas": 1, "template": template(launch, settings, launcher, "launcher")},
+            "Worker": {"replicas": launch.nodes, "template": template(launch, settings, worker)},
         },
     }
     if launch.time is not None:

@@ -4,6 +4,7 @@ is around it. Everything here is data; nothing is text pasted together."""
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,11 +19,13 @@ Data = dict[str, Any]
 # What the EFA provider may map for its bounce buffers, as AWS's own examples request; EKS's image for GPUs reserves it.
 HUGE_PAGES = "5120Mi"
 
+EFA = "vpc.amazonaws.com/efa"
 GPU_TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}  # of nodes kept for GPU pods
 FETCH = Path(fetch_code.__file__).read_text()
 CODE_URL, CODE_SHA256 = "TRAINWRIGHT_CODE_URL", "TRAINWRIGHT_CODE_SHA256"
 ARCHIVES, ARCHIVE = "/trainwright/archive", "code.tar.gz"
 INSTANCE, COMPONENT = "app.kubernetes.io/instance", "app.kubernetes.io/component"  # operators change other labels
+TOPOLOGY = "kueue.x-k8s.io/podset-preferred-topology"  # the nearest part that has room; wider where it has not
 LONGEST = 45  # of 63 letters; the rest is for -worker-1023 and what the controllers put behind a pod's name
 
 
@@ -41,6 +44,11 @@ class PodSettings:
     gang: str = ""  # gang scheduler of the operator, where it has one
     node_labels: Mapping[str, str] = field(default_factory=dict)  # what nodes must carry beside their type
     annotations: Mapping[str, str] = field(default_factory=dict)  # of a job that comes back after a fault
+    efa: bool = True  # whether nodes have the EFA devices of their type
+    shared: tuple[
+        str, ...
+    ] = ()  # mounts of file systems that a plan of ours made, which begin with root as their owner
+    topology: str = ""  # label of the part of the network that the nodes of a job should share
 
     @property
     def type(self) -> InstanceType | None:
@@ -58,8 +66,9 @@ def container(launch: Launch, settings: PodSettings, name: str, command: list[st
     made["volumeMounts"] = [{"name": "shm", "mountPath": "/dev/shm"}, *_mounts(launch, settings)]
     if launch.code:
         made["volumeMounts"].append({"name": "code", "mountPath": launch.code})
-    if settings.type is not None and settings.type.efa_cards:
-        made["securityContext"] = {"capabilities": {"add": ["IPC_LOCK"]}}
+    if EFA in asked:
+        # EFA registers more memory than other users may lock, and a capability that is added reaches root alone.
+        made["securityContext"] = {"runAsUser": 0, "capabilities": {"add": ["IPC_LOCK"]}}
     return made
 
 
@@ -93,8 +102,8 @@ def resources(launch: Launch, settings: PodSettings) -> dict[str, str]:
         asked["nvidia.com/gpu"] = str(launch.gpus or type_.accelerator_count)
     else:
         asked["cpu"] = str(max(1, type_.vcpus - 2))  # two are left for the system's own pods
-    if type_.efa_cards and launch.nodes > 1:
-        asked["vpc.amazonaws.com/efa"] = str(type_.efa_cards)
+    if type_.efa_cards and settings.efa and launch.nodes > 1:
+        asked[EFA] = str(type_.efa_cards)
         if type_.is_gpu and settings.huge_pages:
             asked["hugepages-2Mi"] = HUGE_PAGES
         asked["memory"] = f"{type_.memory_mib * 8 // 10}Mi"  # huge pages need a memory request beside them
@@ -144,6 +153,26 @@ def unpack(launch: Launch, settings: PodSettings) -> Data:
     return {"name": "code", "image": launch.container, "command": ["sh", "-c", script], "volumeMounts": mounts}
 
 
+def _open_folders(launch: Launch, settings: PodSettings) -> list[Data]:
+    """Lets every user write where a file system of ours is mounted: it begins with root as its owner, and images need
+    not run as root. As with /tmp, nobody removes what is another's."""
+    mounts = [mount for mount, folder in zip(_mounts(launch, settings), _folders(launch, settings), strict=True)
+              if folder.partition(":")[0] in settings.shared]  # fmt: skip
+    if not mounts:
+        return []
+    folders = [f"{mount['mountPath']}{rest}" for mount in mounts for rest in ("", "/trainwright", "/trainwright/runs")]
+    script = f"mkdir -p {shlex.join(folders)} && chmod 1777 {shlex.join(folders)}"
+    return [
+        {
+            "name": "folders",
+            "image": launch.container,
+            "command": ["sh", "-c", script],
+            "securityContext": {"runAsUser": 0},
+            "volumeMounts": mounts,
+        }
+    ]
+
+
 def pod(launch: Launch, settings: PodSettings, name: str, command: list[str], restart: str) -> Data:
     """The pod's specification."""
     spec: Data = {"restartPolicy": restart, "containers": [container(launch, settings, name, command)]}
@@ -157,8 +186,9 @@ def pod(launch: Launch, settings: PodSettings, name: str, command: list[str], re
         spec["affinity"] = _one_per_node(launch)
     if settings.service_account:
         spec["serviceAccountName"] = settings.service_account
-    if launch.code:
-        spec["initContainers"] = [unpack(launch, settings)]
+    first = [*_open_folders(launch, settings), *([unpack(launch, settings)] if launch.code else [])]
+    if first:
+        spec["initContainers"] = first
     spec["volumes"] = volumes(launch, settings)
     return spec
 
@@ -189,6 +219,14 @@ def labels(launch: Launch) -> dict[str, str]:
 
 def pod_labels(launch: Launch, component: str = "node") -> dict[str, str]:
     return {**labels(launch), COMPONENT: component}
+
+
+def template(launch: Launch, settings: PodSettings, spec: Data, component: str = "node") -> Data:
+    """A pod's template: its labels, and where in the network Kueue should put the pods that train."""
+    meta: Data = {"labels": pod_labels(launch, component)}
+    if settings.topology and launch.nodes > 1 and component == "node":
+        meta["annotations"] = {TOPOLOGY: settings.topology}
+    return {"metadata": meta, "spec": spec}
 
 
 def torchrun(launch: Launch, node_rank: str, master: str, port: str) -> list[str]:

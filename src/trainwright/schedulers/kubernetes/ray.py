@@ -6,9 +6,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from trainwright.jobs.frameworks import driver_words
 from trainwright.schedulers.base import Launch, State
 from trainwright.schedulers.kubernetes import ray_driver
-from trainwright.schedulers.kubernetes.pod import Data, PodSettings, pod, pod_labels, resources, torchrun
+from trainwright.schedulers.kubernetes.pod import Data, PodSettings, pod, resources, template, torchrun
 
 DRIVER, JOB = "TRAINWRIGHT_RAY_DRIVER", "TRAINWRIGHT_RAY_JOB"
 # `ray job submit` splits and joins words by other rules than a shell's: a long text with quotes does not survive it.
@@ -26,22 +27,23 @@ def rayjob_spec(launch: Launch, settings: PodSettings) -> Data:
     worker = pod(launch, settings, "ray-worker", [], "Never")
     main = worker["containers"][0]
     del main["command"]  # KubeRay starts Ray in it
+    main["lifecycle"] = _before_the_end("node", "kill -TERM $pid; ")
     spec: Data = {
         "entrypoint": ENTRYPOINT,
         "submissionMode": "K8sJobMode",
-        "submitterPodTemplate": _template(launch, _submitter(launch), "launcher"),
+        "submitterPodTemplate": template(launch, settings, _submitter(launch), "launcher"),
         "shutdownAfterJobFinishes": True,
         "backoffLimit": launch.retries if launch.requeue else 0,  # each retry has a new Ray cluster
         "rayClusterSpec": {
             "headGroupSpec": {
                 # Without processors of its own the head runs no rank.
                 "rayStartParams": {"num-cpus": "0", "num-gpus": "0", "dashboard-host": "0.0.0.0"},
-                "template": _template(launch, _head(launch, settings, main["env"]), "head"),
+                "template": template(launch, settings, _head(launch, settings, main["env"]), "head"),
             },
             "workerGroupSpecs": [
                 {
                     "groupName": "node", "replicas": launch.nodes, "minReplicas": launch.nodes,
-                    "maxReplicas": launch.nodes, "rayStartParams": {}, "template": _template(launch, worker),
+                    "maxReplicas": launch.nodes, "rayStartParams": {}, "template": template(launch, settings, worker),
                 }
             ],
         },
@@ -51,16 +53,14 @@ def rayjob_spec(launch: Launch, settings: PodSettings) -> Data:
     return spec
 
 
-def _template(launch: Launch, spec: Data, component: str = "node") -> Data:
-    return {"metadata": {"labels": pod_labels(launch, component)}, "spec": spec}
-
-
 def _head(launch: Launch, settings: PodSettings, environment: list[Data]) -> Data:
-    job = {
+    job: Data = {
         "nodes": launch.nodes,
         "gpus": int(resources(launch, settings).get("nvidia.com/gpu", 0)),
         "command": torchrun(launch, "$(NODE_RANK)", "$(MASTER_ADDR)", "$(MASTER_PORT)"),
     }
+    if words := driver_words(launch.command):  # it needs a Ray cluster, which is there: it runs once and takes no GPU
+        job = {"nodes": 1, "gpus": 0, "command": list(words)}
     driver = Path(ray_driver.__file__).read_text(encoding="utf-8")
     own = [{"name": DRIVER, "value": _literal(driver)}, {"name": JOB, "value": _literal(json.dumps(job))}]
     container = {
@@ -69,7 +69,16 @@ def _head(launch: Launch, settings: PodSettings, environment: list[Data]) -> Dat
         "env": [*environment, *own],
         "resources": {"requests": dict(HEAD), "limits": dict(HEAD)},
     }
-    return {"containers": [container]}
+    container["lifecycle"] = _before_the_end("driver", "")  # Ray goes with its head: the nodes save first
+    return {"containers": [container], "terminationGracePeriodSeconds": launch.grace}
+
+
+def _before_the_end(process: str, notice: str) -> Data:
+    """What Kubernetes runs before it signals a pod that it ends. The signal would reach Ray alone, which kills the
+    ranks: they get it here, as in every other kind of job, and the grace period to save."""
+    find = f"pid=$(cat ${{TMPDIR:-/tmp}}/trainwright-{process}.pid) || exit 0; "
+    wait = "while kill -0 $pid 2> /dev/null; do sleep 1; done"
+    return {"preStop": {"exec": {"command": ["sh", "-c", find + notice + wait]}}}
 
 
 def _literal(text: str) -> str:

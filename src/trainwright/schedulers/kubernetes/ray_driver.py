@@ -11,6 +11,7 @@ import queue
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -37,15 +38,23 @@ class Node:
         process = subprocess.Popen(
             words, env={**os.environ, **environment}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
+        note("node", process.pid)
         assert process.stdout is not None
         for line in process.stdout:
             yield line.rstrip("\n")
         yield process.wait()
 
 
+def note(process: str, pid: int) -> None:
+    """Leaves the id of a process where the pod's preStop hook looks for it."""
+    with open(os.path.join(tempfile.gettempdir(), f"trainwright-{process}.pid"), "w", encoding="ascii") as file:
+        file.write(str(pid))
+
+
 def main(nodes: int, gpus: int, command: list[str]) -> int:
     ray: Any = importlib.import_module("ray")
     placing: Any = importlib.import_module("ray.util.placement_group")
+    note("driver", os.getpid())
     ray.init(address="auto", log_to_driver=False)
     whole = {"CPU": 1, **({"GPU": gpus} if gpus else {})}
     group = placing.placement_group([whole] * nodes, strategy="STRICT_SPREAD")

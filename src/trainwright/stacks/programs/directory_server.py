@@ -1,6 +1,7 @@
 """Makes this machine an LDAP server that holds exactly the users it is given: TLS only, keys instead of passwords, read
-by one account. Nothing is kept beside what the stack says, so the machine may be replaced at any time. Safe to run
-again: it runs once a day, and whenever the users change. The stack `directory` carries this file as it is."""
+by one account. Nothing is kept beside what the stack says: its certificate authority is in a secret of the stack, so
+nodes trust the machine that replaces this one. Safe to run again: it runs once a day, and whenever the users change.
+The stack `directory` carries this file as it is."""
 
 from __future__ import annotations
 
@@ -105,25 +106,39 @@ def write(path: Path, text: str, mode: int = 0o644) -> bool:
     return True
 
 
-def certificates(address: str) -> bool:
-    """A certificate authority of this machine's own, and a certificate for its address; renewed before it ends."""
-    ca, ca_key, server, server_key = (HOME / name for name in ("ca.pem", "ca.key", "server.pem", "server.key"))
-    if not ca.exists():
+def authority(secrets: Any, name: str) -> dict[str, str]:
+    """The certificate authority of the stack, with its key: made by the first server, kept for the next ones."""
+    try:
+        return dict(json.loads(secrets.get_secret_value(SecretId=name)["SecretString"]))
+    except secrets.exceptions.ResourceNotFoundException:  # the stack makes the secret without a value
+        pass
+    certificate, key = HOME / "ca.pem", HOME / "ca.key"
+    if not (certificate.exists() and key.exists()):
         run("openssl", "req", "-x509", *NEW_KEY, "-days", str(CA_DAYS), "-subj",
-            "/CN=Trainwright directory", "-keyout", str(ca_key), "-out", str(ca))  # fmt: skip
-    kind = "IP" if address.replace(".", "").isdigit() else "DNS"
-    wanted = f"subjectAltName={kind}:{address}"
-    marker = HOME / "server.for"
+            "/CN=Trainwright directory", "-keyout", str(key), "-out", str(certificate))  # fmt: skip
+    made = {"certificate": certificate.read_text(), "key": key.read_text()}
+    secrets.put_secret_value(SecretId=name, SecretString=json.dumps(made))
+    return made
+
+
+def certificates(name: str, ca: dict[str, str]) -> bool:
+    """A certificate for the server's name from the stack's authority; renewed before it ends."""
+    authority_file, authority_key = HOME / "ca.pem", HOME / "ca.key"
+    server, server_key, marker = HOME / "server.pem", HOME / "server.key", HOME / "server.for"
+    write(authority_file, ca["certificate"])
+    write(authority_key, ca["key"], 0o600)
+    extension = f"subjectAltName=DNS:{name}"
+    wanted = f"{extension} {hashlib.sha256(ca['certificate'].encode()).hexdigest()}"
     fresh = server.exists() and marker.exists() and marker.read_text() == wanted
     ends = ["openssl", "x509", "-checkend", str(RENEW_SECONDS), "-noout", "-in", str(server)]
     if fresh and subprocess.run(ends, check=False, capture_output=True).returncode == 0:
         return False
     with tempfile.TemporaryDirectory() as folder:
         request, extensions = Path(folder, "request"), Path(folder, "extensions")
-        extensions.write_text(wanted)
-        run("openssl", "req", *NEW_KEY, "-subj", f"/CN={address}", "-keyout", str(server_key), "-out", str(request))
-        run("openssl", "x509", "-req", "-in", str(request), "-CA", str(ca), "-CAkey", str(ca_key), "-CAcreateserial",
-            "-days", str(SERVER_DAYS), "-extfile", str(extensions), "-out", str(server))  # fmt: skip
+        extensions.write_text(extension)
+        run("openssl", "req", *NEW_KEY, "-subj", "/CN=directory", "-keyout", str(server_key), "-out", str(request))
+        run("openssl", "x509", "-req", "-in", str(request), "-CA", str(authority_file), "-CAkey", str(authority_key),
+            "-CAcreateserial", "-days", str(SERVER_DAYS), "-extfile", str(extensions), "-out", str(server))  # fmt: skip
     marker.write_text(wanted)
     return True
 
@@ -150,11 +165,9 @@ def settings(base: str, folder: Path) -> str:
     return SLAPD.format(schemas=SYSTEM_SCHEMAS, home=HOME, run=RUN, data=folder, base=base)
 
 
-def serve(base: str, users: dict[str, Any], password: str, address: str) -> bool:
+def serve(base: str, users: dict[str, Any], password: str, name: str, ca: dict[str, str]) -> bool:
     """Everything on this machine but the daemon; True where it must be started again."""
-    HOME.mkdir(parents=True, exist_ok=True)
-    HOME.chmod(0o750)
-    renewed = certificates(address)
+    renewed = certificates(name, ca)
     write(HOME / "openssh-lpk.schema", SCHEMA)
     folder = database(base, users, password)
     changed = write(HOME / "slapd.conf", settings(base, folder), 0o640)
@@ -171,21 +184,22 @@ def serve(base: str, users: dict[str, Any], password: str, address: str) -> bool
 def main() -> None:
     import boto3
 
-    base, address = os.environ["DIRECTORY_BASE"], os.environ["DIRECTORY_ADDRESS"]
+    base, name = os.environ["DIRECTORY_BASE"], os.environ["DIRECTORY_NAME"]
     users = json.loads(os.environ["DIRECTORY_USERS"])
     region = os.environ["DIRECTORY_REGION"]
+    HOME.mkdir(parents=True, exist_ok=True)
+    HOME.chmod(0o750)
     secrets = boto3.client("secretsmanager", region_name=region)
     password = secrets.get_secret_value(SecretId=os.environ["DIRECTORY_SECRET"])["SecretString"]
-    changed = serve(base, users, password, address)
-    defaults = (
-        f"SLAPD_CONF={HOME}/slapd.conf\nSLAPD_USER=openldap\nSLAPD_GROUP=openldap\nSLAPD_SERVICES=ldaps://{address}/\n"
-    )
+    ca = authority(secrets, os.environ["DIRECTORY_AUTHORITY"])
+    changed = serve(base, users, password, name, ca)
+    defaults = f"SLAPD_CONF={HOME}/slapd.conf\nSLAPD_USER=openldap\nSLAPD_GROUP=openldap\nSLAPD_SERVICES=ldaps:///\n"
     changed = write(Path("/etc/default/slapd"), defaults) or changed
     run("systemctl", "restart" if changed else "start", "slapd")
-    bucket = os.environ["DIRECTORY_BUCKET"]
-    body = (HOME / "ca.pem").read_bytes()
-    boto3.client("s3", region_name=region).put_object(Bucket=bucket, Key=os.environ["DIRECTORY_CA"], Body=body)
-    print(f"{len(users)} users of {base} at ldaps://{address}")
+    boto3.client("s3", region_name=region).put_object(
+        Bucket=os.environ["DIRECTORY_BUCKET"], Key=os.environ["DIRECTORY_CA"], Body=ca["certificate"].encode()
+    )
+    print(f"{len(users)} users of {base} at ldaps://{name}")
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import time
@@ -18,6 +19,7 @@ from trainwright.train.data.progress import Progress
 
 AT_ONCE = 64  # files per call of lfs
 POLL = 0.5  # seconds between two looks at a state
+_CHECKSUM = re.compile(r"([0-9a-fA-F]{64}) [ *](.+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +80,16 @@ def preload(folder: Path, workers: int, checksums: dict[str, str], quiet: bool =
             for _ in pool.map(lambda group: _lfs("hsm_restore", group), _groups(released)):
                 pass
         _wait(released, lambda state: not state.released, quiet)
-    problems: dict[str, str] = {}
+    there = {str(path.relative_to(folder)) for path in paths}
+    missing = [name for name in checksums if name not in there]
+    problems = {str(folder / name): "named by the checksums, and not there" for name in missing}
     with ThreadPoolExecutor(workers) as pool:
         for path, problem in zip(paths, pool.map(lambda p: _read(p, folder, checksums, progress), paths), strict=True):
             if problem:
                 problems[str(path)] = problem
     if not quiet:
         progress.close()
-    return Moved(len(paths), sum(path.stat().st_size for path in paths), already, problems)
+    return Moved(len(paths) + len(missing), sum(path.stat().st_size for path in paths), already, problems)
 
 
 def release(folder: Path, workers: int, quiet: bool = False) -> Moved:
@@ -116,8 +120,16 @@ def read_checksums(path: Path | None) -> dict[str, str]:
     """A file as `sha256sum` writes it: digest, two blanks, name relative to the folder."""
     if path is None:
         return {}
-    lines = path.read_text(encoding="utf-8").splitlines()
-    return {line[66:].removeprefix("./"): line[:64] for line in lines if len(line) > 66}
+    checksums = {}
+    for number, line in enumerate(path.read_text(encoding="utf-8", errors="surrogateescape").splitlines(), 1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        parts = _CHECKSUM.fullmatch(line)
+        if parts is None:
+            fix = "each line is 64 hexadecimal digits, two blanks and a name relative to the folder"
+            raise UserError(f"{line[:80]!r} is no checksum of sha256sum", where=f"{path}:{number}", fix=fix)
+        checksums[parts[2].removeprefix("./")] = parts[1].lower()
+    return checksums
 
 
 def _why_not(state: HsmState) -> str:

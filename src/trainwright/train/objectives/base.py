@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from trainwright.train.engine import Engine
 
 
-class Objective:
+class Objective(ABC):
     """How a batch becomes a loss. `settings` is the run's configuration, or None for a bare engine."""
 
     kinds: ClassVar[tuple[str, ...]] = ()  # the kinds of model it trains
@@ -61,9 +62,9 @@ class Objective:
         """How many terms of a batch the mean loss is over."""
         return (batch.targets != IGNORED).sum()
 
+    @abstractmethod
     def inputs(self, batch: Any, layout: Layout, scale: Tensor) -> tuple[Any, Any]:
         """The two arguments of the module for a batch on the device; the loss is to be multiplied by `scale`."""
-        raise NotImplementedError
 
     # State beside the model, and what happens around an update.
 

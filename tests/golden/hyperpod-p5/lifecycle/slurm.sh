@@ -31,7 +31,11 @@ daemon() {
 
 if [ "${cfn_node_type:?}" != HeadNode ]; then
   put /etc/trainwright/slurmd 0644 root <<< "SLURMD_OPTIONS=--conf-server ${controllers:?}"
+  # After a reboot too: a node without its data must not take jobs.
   put /etc/systemd/system/slurmd.service.d/trainwright.conf 0644 root <<'UNIT'
+[Unit]
+RequiresMountsFor=/fsx /home
+
 [Service]
 EnvironmentFile=/etc/trainwright/slurmd
 UNIT

@@ -28,7 +28,9 @@ entry() {
 }
 
 if ! command -v mount.nfs4 > /dev/null; then
-  DEBIAN_FRONTEND=noninteractive apt-get -y -q -o DPkg::Lock::Timeout=600 -o Acquire::Retries=5 install nfs-common
+  export DEBIAN_FRONTEND=noninteractive
+  apt-get -y -q -o DPkg::Lock::Timeout=600 -o Acquire::Retries=5 update
+  apt-get -y -q -o DPkg::Lock::Timeout=600 -o Acquire::Retries=5 install nfs-common
 fi
 
 entry stack-output:lustre-fsx.DnsName@tcp:/stack-output:lustre-fsx.MountName /fsx lustre noatime,flock,_netdev,nofail

@@ -7,12 +7,14 @@ shopt -s inherit_errexit
 # shellcheck source=/dev/null
 . /etc/trainwright/node
 
-# account NAME UID HOME: a user and the group of the same name.
+# account NAME NUMBER HOME: a user and the group of the same name. Files on shared storage belong to numbers, so an account of
+# the image that has others must not stand in for it.
 account() {
   getent group "$1" > /dev/null || groupadd --gid "$2" "$1"
   getent passwd "$1" > /dev/null || useradd --uid "$2" --gid "$1" --home-dir "$3" --no-create-home --shell /bin/bash "$1"
-  if [ "$(id -u "$1")" != "$2" ]; then
-    echo "error: $1 has the number $(id -u "$1") on this node, and not $2" >&2
+  if [ "$(id -u "$1"):$(id -g "$1")" != "$2:$2" ]; then
+    echo "error: the user $1 has uid $(id -u "$1") and gid $(id -g "$1") on this node; the spec gives both the number $2:" \
+      "use another name, or an image without this account" >&2
     return 1
   fi
 }

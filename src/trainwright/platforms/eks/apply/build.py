@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from trainwright.platforms.eks.apply.eksctl import EksctlCommand, EksctlStack, s
 from trainwright.platforms.eks.apply.kube_steps import ChartUp, KubeconfigUp, Leftovers, apply_words
 from trainwright.platforms.eks.apply.programs import Command, Programs, RealPrograms, require
 from trainwright.platforms.eks.charts import manifests
+from trainwright.platforms.eks.cluster_file import ACCESS_FILE, identity_file
 from trainwright.platforms.eks.nodegroups import SYSTEM
 from trainwright.platforms.eks.own_stacks import ADDONS, CONTROL, NODES
 from trainwright.platforms.setting import Setting
@@ -92,8 +93,18 @@ class EksBuild(Build):
             wanted = partial(self._lacks_rights, *who)
             title = f"rights of {'/'.join(who)} (eksctl)"
             left = f"eksctl-{self.name}-podidentityrole-{'-'.join(who)}"
-            steps.append(self._command(f"identity-{who[1]}", title, groups, "podidentityassociation", wanted, left))
+            step = self._command(f"identity-{who[1]}", title, groups, "podidentityassociation", wanted, left)
+            steps.append(replace(step, config=partial(self._text, identity_file(who[1]))))
+        if ACCESS_FILE in self.plan.files:
+            step = self._command(
+                "access", "nodes of Karpenter may join (eksctl)", groups, "accessentry", self._lacks_access
+            )
+            steps.append(replace(step, config=partial(self._text, ACCESS_FILE)))
         return steps
+
+    def _lacks_access(self) -> bool:
+        [entry] = yaml.safe_load(self._text(ACCESS_FILE))["accessConfig"]["accessEntries"]
+        return entry["principalARN"] not in EksApi(self.account).principals(self.name)
 
     def _lacks_rights(self, namespace: str, account: str) -> bool:
         return not EksApi(self.account).has_identity(self.name, namespace, account)
@@ -106,7 +117,7 @@ class EksBuild(Build):
 
     def _command(
         self, key: str, title: str, needs: tuple[str, ...], noun: str, wanted: Callable[[], bool], leftover: str = ""
-    ) -> Step:
+    ) -> EksctlCommand:
         return EksctlCommand(
             key, title, needs, programs=self.programs, noun=noun, config=self.config, wanted=wanted,
             stacks=self.stacks, leftover=leftover,

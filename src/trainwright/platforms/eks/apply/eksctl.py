@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainwright.aws.cloudformation import BROKEN, Stack, StackApi
-from trainwright.platforms.apply.stack_steps import failed
+from trainwright.platforms.apply.stack_steps import StackStep, failed
 from trainwright.platforms.apply.steps import BuildFailed, Step
 from trainwright.platforms.eks.apply.programs import TAIL, Programs, Running
 
@@ -31,10 +31,9 @@ def _file(config: str) -> str:
 
 
 @dataclass
-class EksctlStack(Step):
+class EksctlStack(StackStep):
     """The control plane, or one node group, as a stack that eksctl makes."""
 
-    api: StackApi = field(kw_only=True)
     programs: Programs = field(kw_only=True)
     cluster: str = field(kw_only=True)
     config: Callable[[], str] = field(kw_only=True)
@@ -42,13 +41,12 @@ class EksctlStack(Step):
     _running: Running | None = None
     _path: str = ""
     _begun: bool = False
-    _id: str = ""
 
-    def advance(self) -> bool:
-        if self._id and self.peek(lambda: self.api.part_states(self._id)):
-            return False
-        stack = self.api.describe(stack_name(self.cluster, self.group))
-        self._id = stack.id if stack is not None and stack.busy else ""
+    @property
+    def stack_name(self) -> str:
+        return stack_name(self.cluster, self.group)
+
+    def act(self, stack: Stack | None) -> bool:
         if self._running is not None and not self._ended(self._running, stack):
             return False
         if stack is None:

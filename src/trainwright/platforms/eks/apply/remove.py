@@ -4,7 +4,7 @@ volumes, machines of Karpenter), node groups, control plane, interfaces and grou
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,15 +20,24 @@ from trainwright.platforms.apply.steps import BuildFailed, Step
 from trainwright.platforms.eks import kubeconfig
 from trainwright.platforms.eks.apply.programs import Programs, RealPrograms, answer, require
 from trainwright.platforms.eks.own_stacks import CONTROL, OWN
+from trainwright.schedulers.kubernetes.kinds import KINDS
 from trainwright.schedulers.kubernetes.own_config import context_of, own_kubeconfig
 
 EKSCTL = "eksctl"
 CONTROL_PLANES = (CONTROL, f"{EKSCTL}-cluster")
 ROLES = (f"{EKSCTL}-podidentityrole-", f"{EKSCTL}-addon-")
 VOLUMES = "volumes"
-OURS = "app.kubernetes.io/managed-by=trainwright"
+MANAGED_BY, US = "app.kubernetes.io/managed-by", "trainwright"
 WHY = "`down` removes with it what Kubernetes made outside the stacks, such as load balancers and volumes"
-DELETE = ["--wait", "--timeout=10m"]
+DELETE = ["--wait", "--cascade=foreground", "--timeout=10m"]
+
+
+def _is_ours(pod: Mapping[str, Any]) -> bool:
+    return bool((pod["metadata"].get("labels") or {}).get(MANAGED_BY) == US)
+
+
+def _uses_claim(pod: Mapping[str, Any]) -> bool:
+    return any("persistentVolumeClaim" in volume for volume in pod["spec"].get("volumes") or ())
 
 
 @dataclass
@@ -57,20 +66,31 @@ class EksRemoval(Removal):
         return kubeconfig.keep(cluster, self.account.region)
 
     def _items(self, path: Path, *words: str) -> list[dict[str, Any]]:
-        text = answer(self.programs, ["kubectl", "get", *words, "--all-namespaces", "-o", "json"], path)
+        """Objects of the cluster; none of a kind that it does not know."""
+        asked = ["kubectl", "get", *words, "--all-namespaces", "-o", "json", "--request-timeout=60s"]
+        try:
+            text = answer(self.programs, asked, path)
+        except BuildFailed as error:
+            if "the server doesn't have a resource type" in error.what:
+                return []
+            raise
         return list(json.loads(text or "{}").get("items", []))
+
+    def _busy(self, path: Path) -> list[dict[str, Any]]:
+        """The pods that have not ended and are of a job of ours or use a claim, which stays as long as they do."""
+        pods = [p for p in self._items(path, "pods") if p.get("status", {}).get("phase") in ("Pending", "Running")]
+        return [pod for pod in pods if _is_ours(pod) or _uses_claim(pod)]
 
     def require_idle(self, existing: Mapping[str, Stack], force: bool) -> None:
         """With `force`, a cluster whose API does not answer is removed too."""
         try:
             path = self._reach()
-            pods = self._items(path, "pods", "-l", OURS) if path else []
+            live = self._busy(path) if path else []
         except (BuildFailed, UserError):
             if not force:
                 raise
             self._without_kubernetes = True
             return
-        live = [pod for pod in pods if pod.get("status", {}).get("phase") in ("Pending", "Running")]
         if live and not force:
             lines = [f"{p['metadata']['namespace']}/{p['metadata']['name']} ({p['status']['phase']})" for p in live]
             raise JobsOnCluster(self.name, lines)
@@ -139,12 +159,7 @@ class KubernetesEmpty(Step):
         if path is None:
             self.now("gone")
             return True
-        services = [s for s in removal._items(path, "services") if s["spec"].get("type") == "LoadBalancer"]
-        for kind, items in (
-            ("service", services),
-            ("pvc", removal._items(path, "pvc")),
-            ("nodepool", self._node_pools(path)),
-        ):
+        for kind, items in self._in_order(path):
             for item in items:
                 meta = item["metadata"]
                 words = ["kubectl", "delete", kind, meta["name"], *DELETE]
@@ -153,13 +168,18 @@ class KubernetesEmpty(Step):
         self.now("gone")
         return True
 
-    def _node_pools(self, path: Path) -> list[dict[str, Any]]:
-        try:
-            return self.removal._items(path, "nodepools.karpenter.sh")
-        except BuildFailed as error:
-            if "the server doesn't have a resource type" in error.what:
-                return []
-            raise
+    def _in_order(self, path: Path) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+        """Kinds and their objects, each looked up when those before are gone. Jobs that `--force` ends go before the
+        claims that their pods use."""
+        removal = self.removal
+        if removal._busy(path):
+            for kind in KINDS.values():
+                name = f"{kind.plural}.{kind.group}"
+                yield name, removal._items(path, name, "-l", f"{MANAGED_BY}={US}")
+            yield "pod", removal._busy(path)
+        yield "service", [s for s in removal._items(path, "services") if s["spec"].get("type") == "LoadBalancer"]
+        yield "pvc", removal._items(path, "pvc")
+        yield "nodepool", removal._items(path, "nodepools.karpenter.sh")
 
 
 @dataclass

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any
 
 from trainwright.aws.cloudformation import Stack
 from trainwright.aws.eks import EksApi, NodeGroup
 from trainwright.catalog.instances import find_instance
 from trainwright.catalog.storage import unit_price
-from trainwright.platforms.apply.status import Machine, StatusReader, states_by_queue, tag_of
+from trainwright.platforms.apply.status import Machine, StatusReader, states_by_queue, tag_of, tagged_machines
 from trainwright.platforms.base import NodeStatus, QueueStatus
 from trainwright.platforms.eks.apply.remove import CONTROL_PLANES, EksRemoval
 from trainwright.platforms.eks.own_stacks import NODES
@@ -28,8 +27,8 @@ class EksStatus(StatusReader):
     def _groups(self) -> list[NodeGroup]:
         return EksApi(self.account).node_groups(self.name)
 
-    def filters(self) -> list[dict[str, Any]]:
-        return [{"Name": "tag:eks:cluster-name", "Values": [self.name]}]
+    def machines(self) -> list[Machine]:
+        return tagged_machines(self.account, "eks:cluster-name", [self.name])
 
     def queue_of(self, machine: Machine) -> str:
         return tag_of(machine, "eks:nodegroup-name")

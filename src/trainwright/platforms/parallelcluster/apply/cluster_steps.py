@@ -15,7 +15,7 @@ from trainwright.aws.fleet import FleetApi
 from trainwright.aws.s3 import BucketApi
 from trainwright.aws.session import Account
 from trainwright.catalog.versions import version_set
-from trainwright.platforms.apply.stack_steps import failed
+from trainwright.platforms.apply.stack_steps import StackStep, failed
 from trainwright.platforms.apply.steps import BuildFailed, Step
 
 CONFIG_FILE = "configs/cluster-config.yaml"  # where pcluster keeps the file it was given
@@ -63,10 +63,9 @@ class ToolUp(Step):
 
 
 @dataclass
-class ClusterUp(Step):
+class ClusterUp(StackStep):
     """Create the cluster or update it. `config` is asked for when all stacks before it are there."""
 
-    api: StackApi = field(kw_only=True)
     buckets: BucketApi = field(kw_only=True)
     fleet: FleetApi = field(kw_only=True)
     tool: Tool = field(kw_only=True)
@@ -76,13 +75,12 @@ class ClusterUp(Step):
     explain: Callable[[Stack], BuildFailed] = field(kw_only=True)
     _begun: bool = False
     _updated: bool = False
-    _id: str = ""
 
-    def advance(self) -> bool:
-        if self._id and self.peek(lambda: self.api.part_states(self._id)):
-            return False
-        stack = self.api.describe(self.name)
-        self._id = stack.id if stack is not None and stack.busy else ""
+    @property
+    def stack_name(self) -> str:
+        return self.name
+
+    def act(self, stack: Stack | None) -> bool:
         if stack is None:
             self.now("creating", "pcluster create-cluster: 10 to 20 minutes")
             self._create()

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from trainwright.aws.cloudformation import Stack
-from trainwright.errors import UserError
-from trainwright.platforms.apply.base import Say
-from trainwright.platforms.apply.remove import JobsOnCluster, Removal
+from trainwright.platforms.apply.remove import SlurmRemoval
 from trainwright.platforms.apply.steps import Step
 from trainwright.platforms.parallelcluster.apply.cluster_steps import ArtifactsDown, ClusterDown, Tool
 from trainwright.platforms.parallelcluster.apply.key_pair import KeyPairsDown
@@ -18,9 +16,8 @@ CLUSTER = "cluster"
 
 
 @dataclass
-class ParallelClusterRemoval(Removal):
-    tool: Tool
-    say: Say = lambda words: None
+class ParallelClusterRemoval(SlurmRemoval):
+    tool: Tool = field(kw_only=True)
 
     @property
     def logs(self) -> str:
@@ -29,19 +26,8 @@ class ParallelClusterRemoval(Removal):
     def own_stacks(self, stacks: Mapping[str, Stack]) -> dict[str, Stack]:
         return {CLUSTER: stacks[self.name]} if self.name in stacks else {}
 
-    def require_idle(self, existing: Mapping[str, Stack], force: bool) -> None:
-        """Jobs are refused unless `force`. A head node that cannot be asked must not keep a cluster alive: it is said,
-        and the question that follows is the user's."""
-        if CLUSTER not in existing or force:
-            return
-        try:
-            jobs = jobs_on(self.name, self.account, existing[CLUSTER])
-        except UserError as error:
-            self.say(f"jobs on {self.name}: unknown ({error.what}); those that run are ended with it")
-            return
-        if jobs:
-            raise JobsOnCluster(self.name, jobs)
-        self.say(f"jobs on {self.name}: none")
+    def open_jobs(self, existing: Mapping[str, Stack]) -> list[str] | None:
+        return jobs_on(self.name, self.account, existing[CLUSTER], self.say) if CLUSTER in existing else None
 
     def own_steps(self, existing: Mapping[str, Stack]) -> list[Step]:
         steps: list[Step] = []

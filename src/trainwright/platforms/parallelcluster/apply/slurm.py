@@ -6,6 +6,7 @@ from __future__ import annotations
 import subprocess
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import yaml
@@ -15,11 +16,13 @@ from trainwright.aws.s3 import BucketApi
 from trainwright.aws.session import Account
 from trainwright.errors import UserError
 from trainwright.exporters.slurm import node_state
+from trainwright.platforms.apply.base import Say
 from trainwright.platforms.apply.status import SchedulerState
 from trainwright.platforms.base import NodeStatus
 from trainwright.platforms.parallelcluster.apply.cluster_steps import deployed_config
 from trainwright.schedulers.slurm import SlurmScheduler
 
+CONNECT, PATIENCE = 15, 40.0  # seconds: to reach the head node, and to have its answer
 NODES = ("sinfo", "--noheader", "--Node", "--format=%N|%R|%T|%o|%E")
 
 
@@ -72,12 +75,16 @@ def _node(line: str) -> NodeStatus:
     return NodeStatus(name, queue, node_state(state), "" if reason == "none" else reason, address)
 
 
-def jobs_on(name: str, account: Account, cluster: Stack | None) -> list[str]:
+def jobs_on(name: str, account: Account, cluster: Stack | None, say: Say) -> list[str]:
     """A line for each job that waits or runs; UserError where that cannot be known."""
-    return open_jobs(slurm_of(name, account, config_of(cluster, account)))
+    return open_jobs(slurm_of(name, account, config_of(cluster, account)), say)
 
 
-def open_jobs(slurm: SlurmScheduler) -> list[str]:
-    """A line for each job that waits or runs; UserError where that cannot be known."""
-    jobs = slurm.jobs()
+def open_jobs(slurm: SlurmScheduler, say: Say) -> list[str]:
+    """A line for each job that waits or runs; UserError where that cannot be known. A head node that is gone must not
+    keep `down` waiting."""
+    say(f"jobs on {slurm.cluster}: asking its Slurm, for at most {PATIENCE:g} s")
+    connect = ("-o", f"ConnectTimeout={CONNECT}", "-o", "ConnectionAttempts=1")
+    shell = replace(slurm.shell, patience=PATIENCE, ssh_options=(*slurm.shell.ssh_options, *connect))
+    jobs = replace(slurm, shell=shell).jobs()
     return [f"{job.id} {job.name} ({job.queue}, {job.state})" for job in jobs if not job.over]

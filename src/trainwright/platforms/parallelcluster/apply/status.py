@@ -7,7 +7,14 @@ from functools import cached_property
 from typing import Any
 
 from trainwright.aws.cloudformation import Stack
-from trainwright.platforms.apply.status import Machine, SchedulerState, StatusReader, states_by_queue, tag_of
+from trainwright.platforms.apply.status import (
+    Machine,
+    SchedulerState,
+    StatusReader,
+    states_by_queue,
+    tag_of,
+    tagged_machines,
+)
 from trainwright.platforms.base import NodeStatus, QueueStatus
 from trainwright.platforms.parallelcluster.apply.slurm import ask_nodes, config_of, slurm_of
 
@@ -20,8 +27,8 @@ class ParallelClusterStatus(StatusReader):
         self._cluster = stacks.get(self.name)
         return {"cluster": self._cluster} if self._cluster is not None else {}
 
-    def filters(self) -> list[dict[str, Any]]:
-        return [{"Name": "tag:parallelcluster:cluster-name", "Values": [self.name]}]
+    def machines(self) -> list[Machine]:
+        return tagged_machines(self.account, "parallelcluster:cluster-name", [self.name])
 
     def is_head(self, machine: Machine) -> bool:
         return tag_of(machine, "parallelcluster:node-type") == "HeadNode"

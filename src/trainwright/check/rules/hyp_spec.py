@@ -1,0 +1,62 @@
+"""HYP: what a spec asks of HyperPod and SageMaker does not have: training plans of another region, controller types."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainwright.catalog.instances import find_instance
+from trainwright.check.hyperpod_schema import hyperpod_types
+from trainwright.check.model import File
+from trainwright.check.registry import Problem, rule
+from trainwright.check.rules.spc_cluster import HYPERPOD, at
+
+
+@rule("HYP004", "error")
+def training_plan_is_in_the_region(file: File) -> Iterator[Problem]:
+    """A queue's training plan must be one of the cluster's region.
+
+    The region is the fourth part of the plan's ARN: `arn:aws:sagemaker:REGION:ACCOUNT:training-plan/NAME`.
+
+    Why: SageMaker refuses the instance group, after network, file systems and database were created.
+
+    Fix: set `region` to that of the plan, or name a plan of this region.
+
+    Source: SageMaker, training plans: a plan reserves capacity in one zone of one region.
+
+    When to ignore: never; `plan` and `up` stop at it.
+    """
+    for spec in file.specs:
+        for index, queue in enumerate(spec.full.queues):
+            if queue.capacity.kind != "plan" or spec.full.platform not in HYPERPOD or not spec.full.region:
+                continue
+            place = (queue.capacity.id or "").split(":")[3]
+            if place != spec.full.region:
+                what = f"the training plan of queue {queue.name!r} is in {place or 'no region'}, not {spec.full.region}"
+                fix = (
+                    f"write `region: {place}`, or name a plan of {spec.full.region}" if place else "write the whole ARN"
+                )
+                yield at(spec, "queues", index, "capacity", what=what, fix=fix)
+
+
+@rule("HYP005", "error")
+def controller_is_a_type_of_hyperpod(file: File) -> Iterator[Problem]:
+    """The controller of HyperPod with Slurm must be of a type that SageMaker offers there.
+
+    `head.instance` becomes the instance group `controller`, as `ml.TYPE`; HyperPod has fewer types than EC2.
+
+    Why: SageMaker refuses the whole cluster, after network, file systems and database were created.
+
+    Fix: take a type of the list in the message, or leave `head.instance` out.
+
+    Source: SageMaker CreateCluster, the values of `ClusterInstanceType`.
+
+    When to ignore: the type is newer than the table, whose date `trainwright catalog` shows.
+    """
+    for spec in file.specs:
+        machine = find_instance(spec.full.head.instance or "")
+        if spec.full.platform != "hyperpod" or machine is None or f"ml.{machine.name}" in hyperpod_types():
+            continue
+        family = machine.name.partition(".")[0]
+        same = [name.removeprefix("ml.") for name in hyperpod_types() if name.startswith(f"ml.{family}.")]
+        fix = f"take one of {', '.join(same)}" if same else "take one such as m5.2xlarge, or leave `head.instance` out"
+        yield at(spec, "head", "instance", what=f"HyperPod does not offer {machine.name} as a controller", fix=fix)
