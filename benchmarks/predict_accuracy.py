@@ -23,6 +23,7 @@ from predict_fit import (
     FREE_ATTENTION,
     FREE_EXPERTS,
     FREE_MEMORY,
+    FREE_NEURON,
     Point,
     Vector,
     errors,
@@ -33,6 +34,7 @@ from predict_fit import (
     read,
     setups,
     split_experts,
+    split_neuron,
     timed,
     weighed,
 )
@@ -141,10 +143,12 @@ def report_speed(
     seen: Callable[[Point], Collection[Kind]],
     new_source: bool = False,
 ) -> None:
-    """Dense rows by group, then mixtures of experts by source."""
+    """Dense rows by group, then mixtures of experts by source, then Neuron chips."""
     place = {id(p): e for p, e in zip(chosen, log, strict=True)}
-    dense, experts = split_experts(chosen, constants())
-    errors_of = {name: np.array([place[id(p)] for p in rows]) for name, rows in (("dense", dense), ("moe", experts))}
+    on_gpus, neuron = split_neuron(chosen, constants())
+    dense, experts = split_experts(on_gpus, constants())
+    tables = (("dense", dense), ("moe", experts), ("neuron", neuron))
+    errors_of = {name: np.array([place[id(p)] for p in rows]) for name, rows in tables}
     print(title)
     by_group(dense, errors_of["dense"], lambda p: p.group)
     print(f"  {'dense, all':44s} {summary(errors_of['dense'])}")
@@ -155,9 +159,11 @@ def report_speed(
     if experts:
         by_group(experts, errors_of["moe"], lambda p: p.source)
         print(f"  {'mixture of experts, all':44s} {summary(errors_of['moe'])}")
+    if neuron:
+        print(f"  {'Neuron chips':44s} {summary(errors_of['neuron'])}")
     ranks = sweeps(dense, errors_of["dense"])
     print(f"  rank correlation within {len(ranks)} sweeps: mean {np.mean(list(ranks.values())):.3f}")
-    for name, rows in (("dense", dense), ("moe", experts)):
+    for name, rows in tables:
         if rows:
             inside = covered(rows, errors_of[name], seen, new_source)
             groups = {p.group for p in rows}
@@ -222,7 +228,7 @@ def constants_page() -> str:
 
 def report_fit(chosen: Sequence[Point], write: bool) -> None:
     best = fit(chosen)
-    for name in (*FREE, *FREE_EXPERTS, *FREE_MEMORY):
+    for name in (*FREE, *FREE_EXPERTS, *FREE_NEURON, *FREE_MEMORY):
         print(f"{name:32s} {getattr(best, name):.3g}   shipped {getattr(constants(), name):.3g}")
     for key in FREE_ATTENTION:
         rates = tuple(round(rate, 3) for rate in best.attention[key])
@@ -242,7 +248,7 @@ def report_fit(chosen: Sequence[Point], write: bool) -> None:
 def write_fit(best: Constants) -> None:
     """Replaces the fitted values in constants.toml and leaves its text alone."""
     text = CONSTANTS_FILE.read_text(encoding="utf-8")
-    for name in (*FREE, *FREE_EXPERTS, *FREE_MEMORY):
+    for name in (*FREE, *FREE_EXPERTS, *FREE_NEURON, *FREE_MEMORY):
         text = re.sub(rf"(\[{name}\]\nvalue = )\S+", rf"\g<1>{float(f'{getattr(best, name):.3g}')}", text)
     for kernel, arch in FREE_ATTENTION:
         forward, backward = best.attention[kernel, arch]

@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainwright.predict.constants import Constants, constants
+from trainwright.predict.head import head_time
 from trainwright.predict.memory import memory
-from trainwright.predict.operators import head_time, layer_time
+from trainwright.predict.operators import layer_time
 from trainwright.predict.published.rows import measured, setup_of
 from trainwright.predict.setup import Setup
 from trainwright.predict.step import step_time
@@ -46,6 +47,7 @@ FREE_ATTENTION = {
     ("flash2", "sm_80"): ((0.595, 0.518), 0.1), ("flash2", "sm_100"): ((0.25, 0.2), 0.2),
     ("cudnn", "sm_100"): ((0.5, 0.4), 0.3), ("cudnn", "sm_103"): ((0.6, 0.5), 0.3),
 }  # fmt: skip
+FREE_NEURON = {"matmul_sustained_neuron": (0.7, 0.3)}
 FREE_MEMORY = {"fragmentation": (0.03, 0.7), "context_gib": (1.0, 0.5)}
 SHARES = ("overlap_reach", "tp_overlap_hidden", "async_tp_hidden", "alltoall_exposed")  # never above 0.97
 ROUNDS = 6
@@ -92,7 +94,7 @@ def speeds(jobs: Sequence[Setup], c: Constants) -> Vector:
     """Predicted tokens/s per GPU of each."""
     layer_time.cache_clear()
     head_time.cache_clear()
-    return np.array([s.tokens / step_time(s, c).total / s.cluster.gpus for s in jobs])
+    return np.array([s.tokens / step_time(s, c).total / s.cluster.gpus * s.cluster.device.ranks for s in jobs])
 
 
 def errors(chosen: Sequence[Point], c: Constants) -> Vector:
@@ -151,14 +153,19 @@ def fit(chosen: Sequence[Point], rounds: int = ROUNDS) -> Constants:
     used = weighed(chosen)
     x = solve(lambda v: memory_errors(used, moved(constants(), FREE_MEMORY, v)), FREE_MEMORY.values(), used, rounds)
     base = moved(constants(), FREE_MEMORY, x)
-    dense, experts = split_experts(timed(chosen), base)
+    on_gpus, on_neuron = split_neuron(timed(chosen), base)
+    dense, experts = split_experts(on_gpus, base)
     free = (*FREE.values(), *FREE_ATTENTION.values())
     x = solve(speed_residuals(dense, base, with_vector), free, dense, rounds)
     base = with_vector(base, x)
     x = solve(
         speed_residuals(experts, base, lambda c, v: moved(c, FREE_EXPERTS, v)), FREE_EXPERTS.values(), experts, rounds
     )
-    return moved(base, FREE_EXPERTS, x)
+    base = moved(base, FREE_EXPERTS, x)
+    x = solve(
+        speed_residuals(on_neuron, base, lambda c, v: moved(c, FREE_NEURON, v)), FREE_NEURON.values(), on_neuron, rounds
+    )
+    return moved(base, FREE_NEURON, x)
 
 
 def speed_residuals(
@@ -175,6 +182,15 @@ def split_experts(chosen: Sequence[Point], c: Constants) -> tuple[list[Point], l
     return (
         [p for p, is_sparse in zip(chosen, sparse, strict=True) if not is_sparse],
         [p for p, is_sparse in zip(chosen, sparse, strict=True) if is_sparse],
+    )
+
+
+def split_neuron(chosen: Sequence[Point], c: Constants) -> tuple[list[Point], list[Point]]:
+    """(on GPUs, on Neuron chips, of which one source has published a few runs that scatter)"""
+    neuron = [s.cluster.device.family == "neuroncore" for s in setups(chosen, c)]
+    return (
+        [p for p, is_neuron in zip(chosen, neuron, strict=True) if not is_neuron],
+        [p for p, is_neuron in zip(chosen, neuron, strict=True) if is_neuron],
     )
 
 

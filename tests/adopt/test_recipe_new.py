@@ -21,17 +21,21 @@ MEGATRON = (
     "--num-layers 36 --hidden-size 4096 --num-attention-heads 32 --seq-length 2048 --tensor-model-parallel-size 4 "
     "--pipeline-model-parallel-size 2 --micro-batch-size 1 --global-batch-size 288 --train-iters 5000 --lr 6e-05 "
     "--min-lr 6e-06 --lr-decay-style cosine --lr-warmup-iters 100 --clip-grad 1.0 --bf16 --recompute-activations "
-    "--data-path /fsx/data/text_document --save-interval 250 --swiglu --init-method-std 0.01"
+    "--data-path /fsx/data/text_document --save-interval 250 --init-method-std 0.01"
 )
 
 
 def made(script: str, folder: Path) -> dict[str, object]:
+    return made_with_notes(script, folder)[0]
+
+
+def made_with_notes(script: str, folder: Path) -> tuple[dict[str, object], str]:
     (folder / "train.sbatch").write_text(HEAD + script + "\n")
-    words = ["recipes", "new", "--from", str(folder / "train.sbatch"), "-o", str(folder / "mine.yaml")]
+    words = ["recipes", "new", "--from", str(folder / "train.sbatch"), "-o", str(folder / "mine.yaml"), "--force"]
     done = CliRunner().invoke(cli, words, catch_exceptions=False)
     assert done.exit_code == 0, done.output
     content: dict[str, object] = yaml.safe_load((folder / "mine.yaml").read_text())
-    return content
+    return content, done.stderr
 
 
 def test_the_recipe_makes_the_options_again(tmp_path: Path) -> None:
@@ -42,6 +46,63 @@ def test_the_recipe_makes_the_options_again(tmp_path: Path) -> None:
     words = " ".join(framework_launch(job, tmp_path, tmp_path).options) + " "
     for option in MEGATRON.split(" --"):
         assert f"--{option.removeprefix('--')} " in words, option
+
+
+PROGRAM = "srun torchrun --nproc_per_node=8 --nnodes=2 /opt/megatron-lm/pretrain_gpt.py"
+LLAMA = (
+    "--num-layers 32 --hidden-size 4096 --num-attention-heads 32 --group-query-attention --num-query-groups 8 "
+    "--ffn-hidden-size 14336 --swiglu --normalization RMSNorm --position-embedding-type rope --disable-bias-linear "
+    "--untie-embeddings-and-output-weights --seq-length 8192 --train-iters 5000 --micro-batch-size 1 "
+    "--global-batch-size 128 --lr 3e-4 --bf16"
+)
+
+
+def rendered(folder: Path) -> str:
+    job = resolved({"recipe": str(folder / "mine.yaml")}, 16, "p4de.24xlarge")
+    return " ".join(framework_launch(job, folder, folder).options) + " "
+
+
+def test_a_model_is_matched_by_all_that_is_stated(tmp_path: Path) -> None:
+    """Llama 3 and 3.1 have one shape, and other models the same layers, width and heads."""
+    recipe, notes = made_with_notes(f"{PROGRAM} {LLAMA} --data-path /fsx/a --rotary-base 500000", tmp_path)
+    assert recipe["model"].startswith("llama3")
+    assert "not certain" in notes
+    assert "would fit too" in notes
+    assert "not stated: vocab" in notes
+    other = LLAMA.replace("14336", "14337")
+    recipe, notes = made_with_notes(f"{PROGRAM} {other} --data-path /fsx/a", tmp_path)
+    assert "model" not in recipe
+    assert "none of the catalog has" in notes
+    assert "--ffn-hidden-size 14337 " in rendered(tmp_path)
+    assert "--num-layers 32 " in rendered(tmp_path)
+    plain = LLAMA.replace("--group-query-attention --num-query-groups 8 ", "")
+    assert "model" not in made(f"{PROGRAM} {plain} --data-path /fsx/a", tmp_path)  # no model has 14336 without groups
+
+
+def test_data_of_the_script_is_never_replaced_by_samples(tmp_path: Path) -> None:
+    recipe, notes = made_with_notes(f"{PROGRAM} {LLAMA} --data-path 0.3 /fsx/a 0.7 /fsx/b", tmp_path)
+    assert recipe["data"] == "/fsx/a"
+    assert "blend of 2 parts" in notes
+    assert "--data-path 0.3 /fsx/a 0.7 /fsx/b " in rendered(tmp_path)
+    assert "--mock-data" not in rendered(tmp_path)
+    _, notes = made_with_notes(f"{PROGRAM} {LLAMA} --train-data-path /fsx/a --valid-data-path /fsx/b", tmp_path)
+    assert "--mock-data" in notes
+    assert "--mock-data" not in rendered(tmp_path)
+    assert "--train-data-path /fsx/a " in rendered(tmp_path)
+
+
+def test_what_is_not_carried_is_named(tmp_path: Path) -> None:
+    script = f"#SBATCH --comment=x\nexport NCCL_DEBUG=INFO\n{PROGRAM} stray {LLAMA} --data-path /fsx/a"
+    recipe, notes = made_with_notes(script, tmp_path)
+    for words in (
+        "env (NCCL_DEBUG)",
+        "nodes (2)",
+        "--comment=x",
+        "not understood, kept as words of the program: stray",
+    ):
+        assert words in notes, notes
+    assert recipe["trainer"]["entry"][-1] == "stray"
+    assert "without our values" in made_with_notes(f"{PROGRAM} {LLAMA} --vocab-size $VOCAB", tmp_path)[1]
 
 
 def test_another_program_stays_a_command(tmp_path: Path) -> None:

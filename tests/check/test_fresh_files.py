@@ -189,3 +189,53 @@ def test_sto007_is_a_note_for_scratch(run, deployment: str, level: str) -> None:
 def test_env002_knows_settings_that_nccl_does_not_read(run, setting: str) -> None:  # type: ignore[no-untyped-def]
     text = f"#!/bin/bash\nexport NCCL_{setting}\ntorchrun --nproc_per_node=8 train.py\n"
     assert shown(run("a.sh", text, "ENV002")) == ["warning ENV002 2"]
+
+
+LUSTRE = """resource "aws_fsx_lustre_file_system" "data" {
+  storage_capacity = var.capacity
+  deployment_type = "SCRATCH_2"
+  subnet_ids = [var.subnet]
+}
+"""
+
+
+def test_terraform_variables_have_the_values_of_their_directory(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    assert shown(run("main.tf", LUSTRE, "STO001")) == []  # nothing says how large it is
+    (tmp_path / "variables.tf").write_text('variable "capacity" {\n  default = 1500\n}\n')
+    [finding] = run("main.tf", LUSTRE, "STO001")
+    assert finding.span.line == 2
+    assert "1,500" in finding.message or "1500" in finding.message
+    (tmp_path / "terraform.tfvars").write_text('capacity = 1200\nsubnet = "subnet-0a1b2c3d4e5f67890"\n')
+    assert shown(run("main.tf", LUSTRE, "STO001")) == []
+    (tmp_path / "more.auto.tfvars").write_text("capacity = 1300\n")
+    assert shown(run("main.tf", LUSTRE, "STO001")) == ["error STO001 2"]
+
+
+def test_job016_reads_the_script_that_srun_starts(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    batch = "#!/bin/bash\n#SBATCH --nodes=4\n#SBATCH --ntasks-per-node=1\n#SBATCH --gpus-per-node=4\n"
+    batch += "srun --label bash run.sh\n"
+    inner = "#!/bin/bash\ntorchrun --nnodes={} --nproc_per_node={} --rdzv_backend=c10d "
+    inner += "--rdzv_endpoint=$HEAD:29500 train.py\n"
+    (tmp_path / "run.sh").write_text(inner.format(2, 8))
+    assert shown(run("job.sbatch", batch, "JOB016")) == ["error JOB016 5", "error JOB016 5"]
+    (tmp_path / "run.sh").write_text(inner.format("$SLURM_NNODES", 4))
+    assert shown(run("job.sbatch", batch, "JOB016")) == []
+    (tmp_path / "run.sh").write_text(inner.format(2, 4))
+    assert shown(run("job.sbatch", batch.replace("srun", "srun -N 2"), "JOB016")) == []
+
+
+@pytest.mark.parametrize(("deployment", "expected"), [("PERSISTENT_2", ["error STO002 4"]), ("PERSISTENT_1", [])])
+def test_sto002_knows_how_persistent_2_is_linked(run, deployment: str, expected: list[str]) -> None:  # type: ignore[no-untyped-def]
+    text = 'resource "aws_fsx_lustre_file_system" "data" {\n  storage_capacity = 2400\n'
+    text += f'  deployment_type = "{deployment}"\n  import_path = "s3://${{var.bucket}}"\n'
+    text += f"  per_unit_storage_throughput = {250 if deployment == 'PERSISTENT_2' else 200}\n}}\n"
+    assert shown(run("main.tf", text, "STO002")) == expected
+
+
+def test_job001_knows_that_deepspeed_counts_per_node(run) -> None:  # type: ignore[no-untyped-def]
+    text = (
+        "#!/bin/bash\ndeepspeed --num_gpus={} --num_nodes=8 --master_addr=$MASTER_ADDR train.py --deepspeed ds.json\n"
+    )
+    [finding] = run("a.sh", text.format(64), "JOB001")
+    assert finding.fix == "write --num_gpus=8"
+    assert shown(run("b.sh", text.format(8), "JOB001")) == []

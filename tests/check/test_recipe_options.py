@@ -95,3 +95,18 @@ def test_the_recipes_that_come_with_us_have_no_such_mistake():
                 pairs = keys.items() if table is not None else ()
                 wrong += [(name, key, told) for key, value in pairs if (told := option_problem(table, key, value))]
     assert [one for one in wrong if one[2][2] != "info"] == []
+
+
+def test_a_value_that_the_framework_cannot_be_given_stands_at_its_line(findings):
+    told = findings("optimizer:\n  lr: 1.0e-4\n  betas: [0.9, 0.99]\ntrainer: {framework: picotron}\n")
+    assert [one[:3] for one in told if "no option for `optimizer.betas`" in one[3]] == [("error", "mine.yaml", 8)]
+
+
+def test_what_a_command_of_a_recipe_does_not_get_is_noted(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    command = "trainer: {command: [python, their.py, --lr, '{lr}', --b1, '{beta1}']}\n"
+    Path("mine.yaml").write_text(f"{HEAD}{command}optimizer: {{lr: 1.0e-4, betas: [0.9, 0.99], clip: 0.5}}\n")
+    Path("spec.yaml").write_text(SPEC.replace("args: [ARGS]", "steps: 1000"))
+    told = [f for f in check_loaded(load("spec.yaml")).findings if f.code == "SPC012"]
+    assert [(f.file, f.span.line) for f in told] == [("mine.yaml", 4)]
+    assert "`sequence`, `batch.sequences`, `batch.micro_batch`, `optimizer.clip`" in told[0].message

@@ -277,6 +277,9 @@ def test_an_image_that_compiles_at_run_time_has_a_compiler(written: dict[str, Pa
         # the stage that installs them is below the one that runs
         parents = {stage: parent for parent, stage in re.findall(r"(?m)^FROM (\S+) AS (\S+)$", text)}
         assert (parents["runtime"], parents["fabric"]) == ("fabric", "system")
+        # a job's files are written there by the user that runs
+        assert "install -d -o trainer -g trainer /trainwright /trainwright/code" in text
+    assert "echo /opt/maxtext/src > " in (written["jax-maxtext-default"] / "Dockerfile").read_text()
     assert "torchao==" in (written["pytorch-torchtitan-default"] / "requirements.txt").read_text()  # float8
 
 

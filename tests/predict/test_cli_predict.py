@@ -106,7 +106,6 @@ def test_what_does_not_fit_fails_and_offers_the_nearest_that_does():
             "p5 is a family: p5.48xlarge, p5.4xlarge",
         ),
         (["--model", "llama3-8b", "--instance", "m5.large"], "no accelerator", "p or g"),
-        (["--model", "llama3-8b", "--instance", "trn1.32xlarge"], "too little is published", "with GPUs"),
         (["--model", "llama3-8b", "--instance", "p5.48xlarge", "--trainer", "torchtitn"], "no trainer", "torchtitan"),
         (["--model", "llama3-8b", "--instance", "p5.48xlarge", "--batch", "many"], "not a quantity", "4M"),
         ([], "nothing to predict", "--model"),
@@ -184,6 +183,26 @@ def test_calibration_moves_one_number_and_the_next_prediction_with_it(tmp_path: 
     assert NEW_SOURCE not in record["outside_evidence"]
     other = json.loads(run("--model", "llama3-8b", "--instance", "p4de.24xlarge", "--json").stdout)
     assert NEW_SOURCE in other["outside_evidence"], "runs on one generation say nothing of another"
+
+
+def test_what_a_run_of_a_cluster_teaches_holds_for_that_cluster(tmp_path: Path):
+    slow = make_run(tmp_path / "a", 0.9)
+    record = json.loads((slow / "prediction.json").read_text(encoding="utf-8"))
+    (slow / "prediction.json").write_text(json.dumps({**record, "cluster": "alpha"}), encoding="utf-8")
+    assert "cluster alpha: matmul_sustained_hopper" in run("--calibrate", str(slow)).stdout
+    spec = """
+    {name: NAME, platform: parallelcluster, region: us-east-1, head: {instance: m5.2xlarge, key: k},
+     queues: [{name: train, instance: p5.48xlarge, count: 2}], storage: [{mount: /fsx, lustre: {}}],
+     jobs: [{name: j, model: llama3-8b, nodes: 2, parallel: {shard: 16}, sequence: 8192, steps: 10,
+             batch: {sequences: 128, micro_batch: 1}, data: /fsx/data}]}"""
+    rates, seen = {}, {}
+    for name in ("alpha", "beta"):
+        (tmp_path / f"{name}.yaml").write_text(spec.replace("NAME", name), encoding="utf-8")
+        said = json.loads(run(str(tmp_path / f"{name}.yaml"), "--json").stdout)
+        assert said["cluster"] == name
+        rates[name], seen[name] = said["tokens_per_s"], NEW_SOURCE not in said["outside_evidence"]
+    assert rates["alpha"] == pytest.approx(rates["beta"] * 0.9, rel=0.02)
+    assert seen == {"alpha": True, "beta": False}
 
 
 def test_calibration_keeps_what_the_runs_do_not_inform(tmp_path: Path):
@@ -349,7 +368,7 @@ def test_a_deadline_that_cannot_be_met_names_what_can():
 
 
 def test_neuron_alone_is_refused_honestly():
-    with pytest.raises(UserError, match="too little is published"):
+    with pytest.raises(UserError, match="our trainer needs GPUs"):
         CliRunner().invoke(
             advise_command, ["--model", "llama3-8b", "--tokens", "1T", "--instances", "trn2"], catch_exceptions=False
         )

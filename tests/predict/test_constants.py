@@ -62,7 +62,7 @@ def test_the_constants_are_few():
     assert len(fitted) <= 24
 
 
-BYTES = ("grad_bytes", "state_bytes", "alone_bytes", "fp8_bytes", "resident", "around")
+BYTES = ("grad_bytes", "state_bytes", "alone_bytes", "fp8_bytes", "resident", "around", "around_layernorm")
 
 
 def test_profiles_hold_switches_and_bytes_not_factors():

@@ -103,9 +103,12 @@ def rows_of_our_trainer() -> list[dict[str, str]]:
 
 @pytest.mark.parametrize("row", rows_of_our_trainer(), ids=lambda row: row["id"])
 def test_our_own_benchmark_on_the_h200_is_predicted(row):
-    """`benchmarks/train_gpu.py --quick`: three shapes, bf16 and float8, with and without recomputation."""
+    """`benchmarks/train_gpu.py --quick`: three shapes, bf16 and float8, with and without recomputation; and the
+    encoders, T5 and DINO of `benchmarks/train_families.py`."""
     said = answer(row, C)
-    assert said["tokens_per_s_per_gpu"] == pytest.approx(float(row["tokens_per_s_per_gpu"]), rel=0.09)
+    assert said["tokens_per_s_per_gpu"] == pytest.approx(
+        float(row["tokens_per_s_per_gpu"]), rel=0.12 if row["objective"] else 0.09
+    )
     assert said["mem_gib_per_gpu"] == pytest.approx(float(row["mem_gib_per_gpu"]), rel=0.11)
 
 

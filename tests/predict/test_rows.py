@@ -139,7 +139,6 @@ def test_what_ran_out_of_memory_is_not_said_to_fit():
     ("change", "reason"),
     [
         ({"model": "Mixtral MoE", "ep": "8"}, "mixture of experts"),
-        ({"gpu": "Trainium1 chip"}, "Neuron"),
         ({"gpu": "B200 (power limited)"}, "power limit"),
         ({"tp": "3"}, "does not divide"),
         ({"notes": "QLoRA"}, "quantised"),

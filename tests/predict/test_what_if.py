@@ -42,3 +42,11 @@ def test_the_command_prints_and_draws_it(tmp_path: Path) -> None:
     assert {"days", "dollars", "p5e.48xlarge"} <= set(texts)
     rows = json.loads(CliRunner().invoke(cli, [*words, "--json"], catch_exceptions=False).stdout)["what_if"]
     assert rows[0]["name"] == "as predicted"
+
+
+def test_advice_names_the_zones_and_stays_within_what_is_sold_at_once():
+    words = ["advise", "--model", "llama3-8b", "--tokens", "1T", "--instances", "p5", "--json"]
+    record = json.loads(CliRunner().invoke(cli, words, catch_exceptions=False).stdout)
+    assert max(offer["nodes"] for offer in record["front"]) <= 64
+    assert all(zone.startswith("use1-az") for zone in record["zones"])
+    assert record["zones"]

@@ -19,7 +19,7 @@ from resolving import loaded, resolution, resolved
 from trainwright.catalog.families import family_of
 from trainwright.catalog.framework_flags import check_options, find_option, options_of
 from trainwright.cli.main import cli
-from trainwright.jobs.frameworks import framework_launch, option_words, quote_but_variables
+from trainwright.jobs.frameworks import framework_launch, inputs_of, option_words, quote_but_variables
 from trainwright.jobs.resolve import resolve_job
 from trainwright.recipes.config_text import config_text, nested
 from trainwright.recipes.framework import framework, frameworks
@@ -87,6 +87,26 @@ def test_a_recipe_gives_options_of_the_right_type(name: str) -> None:
             assert check_options(known.flags, words) == []
     assert "{" not in " ".join(launch.command).replace("${", "")
     assert "None" not in launch.command
+
+
+@pytest.mark.parametrize("name", foreign_names())
+def test_a_job_names_what_it_reads_and_how_it_is_made(name: str) -> None:
+    """The command stood in the recipe, and nobody ever saw it."""
+    inputs = inputs_of(resolve_job(loaded(written_for(name)), "j").require())
+    data = recipe(name).data
+    if data.startswith("/") and name != "nemo1-gpt3-5b-pile":  # whose file blends data sets in words of its own
+        assert any(data in path for path in inputs.paths), inputs
+    assert "{" not in inputs.prepare
+
+
+def test_the_command_that_prepares_a_job_is_shown() -> None:
+    name, assets = "torchtitan-qwen3-30b-a3b", "/fsx/assets/Qwen3-30B-A3B"
+    spec = {**written_for(name), "storage": [{"mount": "/fsx", "lustre": {}}]}
+    inputs = inputs_of(resolve_job(loaded(spec), "j").require())
+    download = "hf download Qwen/Qwen3-30B-A3B --include 'tokenizer*' --local-dir "
+    assert str(inputs) == f"reads {assets}, /fsx/data/c4; made by: {download}{assets}"
+    shown = CliRunner().invoke(cli, ["recipes", "show", name], catch_exceptions=False)
+    assert f"# Prepare: {download}{{shared}}/assets/Qwen3-30B-A3B\n" in shown.output
 
 
 def written_for(name: str) -> dict[str, Any]:

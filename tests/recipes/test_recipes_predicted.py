@@ -13,7 +13,7 @@ from trainwright.predict.job import predict_job
 from trainwright.recipes.load import FOLDER, header, names, recipe
 from trainwright.train.models.shape import lookup
 
-# The predictor knows neither crops nor adapters: their recipes say what was measured, or what the paper says.
+# Recipes that say what was measured, or what the paper says.
 UNPREDICTED = ("cpu-ddp", "dino-vit-s-16", "dino-vit-b-16", "llama3-8b-lora")
 NAMED = [name for name in names() if name not in UNPREDICTED]
 SPEED = re.compile(r"about ([\d,]+) tokens/s per GPU on (\d+) x (\S+), predicted")

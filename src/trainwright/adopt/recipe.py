@@ -3,18 +3,23 @@ turns our values into its options; what is left stays an option of the framework
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from trainwright.catalog.framework_flags import framework_of
-from trainwright.catalog.models import known_shapes
+from trainwright.catalog.models import ModelShape, known_shapes
 from trainwright.errors import UserError
-from trainwright.jobs.places import PLACE, SHAPE
+from trainwright.jobs.places import PLACE, SHAPE, places_in, shape_values
 from trainwright.recipes.framework import Framework, framework, frameworks
 
 AXES = ("tp", "pp", "cp", "ep", "virtual_stages")
 CHOICES = ("precision", "recompute", "schedule")  # values that are words: each stands for some options
-SHAPED = ("layers", "hidden", "heads")  # what tells a model from another
+SHAPED = ("layers", "hidden", "heads")  # without these no model is looked for
+CONTEXT = ("context_length", "kv_copies", "family")  # of a run or of our catalog, not of a model's shape
+WORDS = ("position", "norm", "activation", "tied", "bias")  # of a shape: each stands for some options
+ABSENT = ("query_groups", "experts")  # what a model has not where the options do not state it
 STEPS = 1_000
 FIELDS = {  # places that a recipe has a field for
     "steps", "sequence", "samples", "micro_batch", "lr", "min_lr", "warmup", "weight_decay", "clip", "beta1", "beta2",
@@ -22,23 +27,55 @@ FIELDS = {  # places that a recipe has a field for
 }  # fmt: skip
 
 
-def recipe_of(job: Mapping[str, Any], title: str) -> dict[str, Any]:
-    """A recipe file's content for a job of an adopted spec."""
+@dataclass(frozen=True, slots=True)
+class AdoptedRecipe:
+    """A recipe file's content, and what a reader must know of it: what was not understood, chosen or left behind."""
+
+    content: dict[str, Any]
+    notes: list[str]
+
+
+def recipe_of(job: Mapping[str, Any], title: str) -> AdoptedRecipe:
+    """The recipe of a job of an adopted spec."""
     command = [*map(str, job.get("command", ())), *map(str, job.get("args", ()))]
     if not command:
         raise UserError("the file runs a script of its own: there is no command to make a recipe of",
                         fix="`trainwright adopt` makes a job of it")  # fmt: skip
     name, known, start = _known(command)
     container = {"container": job["container"]} if job.get("container") else {}
+    notes = list(_left_behind(job))
     if known is None:
         trainer: dict[str, Any] = {"command": command, **container}
-        return {"title": title, "trainer": trainer, "steps": STEPS, "checkpoint": {"steps": STEPS}}
-    given = _options(command[start:])
-    values = _values(known, given)
+        shell = command[:2] == ["bash", "-c"]
+        why = (
+            "it needs a shell, for variables that the script does not set" if shell else "of no framework that we know"
+        )
+        notes.append(f"the command is kept as it is, without our values: {why}")
+        content = {"title": title, "trainer": trainer, "steps": STEPS, "checkpoint": {"steps": STEPS}}
+        return AdoptedRecipe(content, [*notes, f"steps: not stated in our words, {STEPS} is written"])
+    words, given = _options(command[start:])
+    values = _values(known, given, notes)
     left = {option: value for option, value in given.items() if not _is_said(known, option, given, values)}
-    entry = {"entry": command[:start]} if command[:start] != list(known.entry) else {}
-    trainer = {"framework": name, **entry, **container, **({"options": left} if left else {})}
-    return {"title": title, **_fields(values), "trainer": trainer}
+    left |= _data_options(known, given, values, notes)
+    entry = command[:start] if command[:start] != list(known.entry) else []
+    if words:
+        entry = [*(entry or command[:start]), *words]
+        notes.append(f"not understood, kept as words of the program: {' '.join(words)}")
+    notes += [f"{option}: {value!r} is set by the shell, which a recipe has not: write its value"
+              for option, value in given.items() if "$" in str(value)]  # fmt: skip
+    if "steps" not in values:
+        notes.append(f"steps: not stated, {STEPS} is written")
+    trainer = {"framework": name, **({"entry": entry} if entry else {}), **container}
+    trainer |= {"options": left} if left else {}
+    return AdoptedRecipe({"title": title, **_fields(values), "trainer": trainer}, notes)
+
+
+def _left_behind(job: Mapping[str, Any]) -> Iterator[str]:
+    """What the job says and no recipe holds: it belongs to the job that names the recipe."""
+    for key in sorted(set(job) - {"name", "command", "args", "container", "launcher"}):
+        value = job[key]
+        shown = ", ".join(value) if isinstance(value, dict) else value
+        yield f"{key} ({shown}) is no part of a recipe: state it in the job"
 
 
 def _known(command: list[str]) -> tuple[str, Framework | None, int]:
@@ -51,9 +88,11 @@ def _known(command: list[str]) -> tuple[str, Framework | None, int]:
     return "", None, 0
 
 
-def _options(words: list[str]) -> dict[str, Any]:
-    """Options by name: a switch is true, `--name value` and `key=value` have one value, or several."""
+def _options(words: list[str]) -> tuple[list[str], dict[str, Any]]:
+    """Words without an option, and options by name: a switch is true, `--name value` and `key=value` have one value, or
+    several."""
     options: dict[str, Any] = {}
+    plain: list[str] = []
     at = 0
     while at < len(words):
         name, equals, value = words[at].partition("=")
@@ -61,26 +100,30 @@ def _options(words: list[str]) -> dict[str, Any]:
         if equals:
             options[name] = value
             continue
+        if not name.startswith("-"):
+            plain.append(name)
+            continue
         taken = []
         while at < len(words) and not words[at].startswith("--"):
             taken.append(words[at])
             at += 1
         options[name] = True if not taken else taken[0] if len(taken) == 1 else taken
-    return options
+    return plain, options
 
 
-def _values(known: Framework, given: Mapping[str, Any]) -> dict[str, Any]:
+def _values(known: Framework, given: Mapping[str, Any], notes: list[str]) -> dict[str, Any]:
     """Our values, by place, as the options give them."""
     values: dict[str, Any] = {}
     for part in known.parts():
         for option, text in part.options.items():
             place = PLACE.fullmatch(text) if isinstance(text, str) else None
-            if place and option in given and place[1] not in values and not isinstance(given[option], bool | list):
+            usable = option in given and not isinstance(given[option], bool | list) and "$" not in str(given[option])
+            if place and usable and place[1] not in values:
                 values[place[1]] = _number(given[option])
     for choice in CHOICES:
         if word := _choice(known, choice, given):
             values[choice] = word
-    model = _model(values)
+    model = _model(known, values, {place: _choice(known, place, given) for place in WORDS}, notes)
     return {**values, **({"model": model} if model else {})}
 
 
@@ -98,13 +141,60 @@ def _same(given: Any, value: Any) -> bool:
     return given is not None and (given is value or str(given) == str(value))
 
 
-def _model(values: Mapping[str, Any]) -> str:
-    """The model of the catalog with that shape, where the options say it."""
+def _model(known: Framework, values: Mapping[str, Any], words: Mapping[str, str], notes: list[str]) -> str:
+    """The model of the catalog with the shape that the options state, all of it. Where several have it, the first;
+    where none has it, none: the options stay those of the framework."""
     if not all(name in values for name in SHAPED):
+        notes.append("model: the options do not state a shape; name the model, so that it can be predicted")
         return ""
-    wanted = tuple(values[name] for name in SHAPED)
-    return next((name for name, shape in known_shapes().items()
-                 if (shape.layers, shape.hidden, shape.heads) == wanted), "")  # fmt: skip
+    stated = {place: value for place, value in values.items() if place in SHAPE and place not in CONTEXT}
+    stated |= {place: word for place, word in words.items() if word and word != "*"}
+    places = {place for part in known.parts() for place in places_in(part.options)}
+    absent = {place: None for place in ABSENT if place in places and place not in stated}
+    fitting = [name for name, shape in known_shapes().items() if _has(shape, {**stated, **absent})]
+    sizes = ", ".join(f"{place} {value}" for place, value in stated.items())
+    if not fitting:
+        notes.append(f"model: none of the catalog has {sizes}: its options stay those of {known.title}, and it cannot "
+                     "be predicted")  # fmt: skip
+        return ""
+    unsaid = [place for place in ("ffn", "vocab") if place not in stated]
+    if len(fitting) > 1 or unsaid:
+        others = f"; {', '.join(fitting[1:])} would fit too" if fitting[1:] else ""
+        missing = f"; not stated: {', '.join(unsaid)}" if unsaid else ""
+        notes.append(f"model: {fitting[0]} by {sizes}, which is not certain{others}{missing}")
+    return fitting[0]
+
+
+def _has(shape: ModelShape, stated: Mapping[str, Any]) -> bool:
+    own = shape_values(shape, 1)
+    return all(_same_number(own[place], value) for place, value in stated.items())
+
+
+def _same_number(own: Any, stated: Any) -> bool:
+    if isinstance(own, int | float) and not isinstance(own, bool) and isinstance(stated, int | float):
+        return math.isclose(own, stated, rel_tol=1e-6)
+    return str(own) == str(stated)
+
+
+def _data_options(
+    known: Framework, given: Mapping[str, Any], values: dict[str, Any], notes: list[str]
+) -> dict[str, Any]:
+    """What keeps the framework from its own sample data where the script has data that is no single path of ours: a
+    blend of several, or another option. Sets the recipe's `data` to the first path of a blend."""
+    sample = next((part.options for word, part in known.when.get("data", {}).items() if word.startswith("builtin")), {})
+    marks = [option for option, value in sample.items() if value is True]
+    if "data" in values or not marks or any(option in given for option in marks):
+        return {}
+    carriers = [option for part in known.parts() for option, text in part.options.items() if text == "{data}"]
+    blend = next(((option, given[option]) for option in carriers if isinstance(given.get(option), list)), None)
+    if blend is not None:
+        paths = [word for word in blend[1] if isinstance(_number(word), str)]
+        values["data"] = paths[0]
+        notes.append(f"data: {blend[0]} is a blend of {len(paths)} parts, kept as an option of the framework; `data` "
+                     "names the first of them only")  # fmt: skip
+        return {}
+    notes.append(f"data: no single path in the options; {', '.join(marks)} of the framework's file is left out")
+    return dict.fromkeys(marks)
 
 
 def _is_said(known: Framework, option: str, given: Mapping[str, Any], values: Mapping[str, Any]) -> bool:

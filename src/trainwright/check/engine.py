@@ -52,6 +52,15 @@ class Result:
         self.templates += other.templates
         self.texts |= other.texts
 
+    def text_of(self, path: str) -> str:
+        """What was read of a file with findings; where its result comes from the cache, what is there now."""
+        if path not in self.texts:
+            try:
+                self.texts[path] = Path(path).read_text(encoding="utf-8", errors="replace")
+            except OSError:
+                return ""
+        return self.texts[path]
+
     def sort(self) -> None:
         self.findings.sort(key=lambda f: (f.file, f.span.line, f.span.column, f.code))
 

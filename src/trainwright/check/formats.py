@@ -52,7 +52,7 @@ def as_gitlab(result: Result) -> str:
     seen: Counter[str] = Counter()
     rows = []
     for finding in result.findings:
-        mark = fingerprint(finding, result.texts.get(finding.file, ""))
+        mark = fingerprint(finding, result.text_of(finding.file))
         seen[mark] += 1
         rows.append(
             {

@@ -28,7 +28,7 @@ def fingerprint(finding: Finding, text: str) -> str:
 
 def write_baseline(path: Path, result: Result) -> None:
     """Record every finding, so that later calls report only others."""
-    counts = Counter(fingerprint(f, result.texts.get(f.file, "")) for f in result.findings)
+    counts = Counter(fingerprint(f, result.text_of(f.file)) for f in result.findings)
     write_whole(path, json.dumps({"version": 1, "findings": dict(sorted(counts.items()))}, indent=1) + "\n")
 
 
@@ -42,7 +42,7 @@ def only_new(path: Path, result: Result) -> int:
         ) from error
     new = []
     for finding in result.findings:
-        mark = fingerprint(finding, result.texts.get(finding.file, ""))
+        mark = fingerprint(finding, result.text_of(finding.file))
         if known[mark] > 0:
             known[mark] -= 1
         else:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from trainwright.check.engine import Result
 from trainwright.check.finding import Finding
@@ -46,18 +45,8 @@ def render(result: Result, rules: dict[str, Rule], colour: bool, width: int | No
         why = finding.why or reason(rules.get(finding.code))
         why = "" if why in shown_reasons else why
         shown_reasons.add(why)
-        blocks.append("\n".join(_block(finding, _text_of(result, finding.file), why, paint, width)))
+        blocks.append("\n".join(_block(finding, result.text_of(finding.file), why, paint, width)))
     return "\n\n".join([*blocks, summary(result, len(rules), paint)])
-
-
-def _text_of(result: Result, path: str) -> str:
-    """What was read, or, where the result comes from the cache, what is there."""
-    if path not in result.texts:
-        try:
-            result.texts[path] = Path(path).read_text(encoding="utf-8", errors="replace")
-        except OSError:
-            return ""
-    return result.texts[path]
 
 
 def _grouped(result: Result, rules: dict[str, Rule], paint: Paint) -> str:

@@ -34,7 +34,10 @@ if TYPE_CHECKING:
 @click.option("--seq", type=click.IntRange(min=1), hidden=True)  # the name in earlier versions
 @click.option("--batch", default="4194304", show_default=True, help="Tokens per step.")
 @click.option("--precision", type=click.Choice(["bf16", "fp8"]), default="bf16", show_default=True)
-@click.option("--nodes", type=click.IntRange(min=1, max=12_500), default=512, show_default=True, help="Maximum.")
+@click.option(
+    "--nodes", type=click.IntRange(min=1, max=12_500), default=64, show_default=True,
+    help="Maximum. More than the default, a capacity block's size, is sold by agreement.",
+)  # fmt: skip
 @click.option("--what-if", "sensitivity", is_flag=True, help="Show the chosen offer slower, interrupted, and dearer.")
 @click.option("--svg", "picture", type=click.Path(path_type=Path), help="Draw the front of cost against time there.")
 @click.option("--spec", "spec_file", type=click.Path(path_type=Path), help="Write the chosen offer there, as a spec.")
@@ -64,7 +67,7 @@ def command(
             where="--spec", fix="leave --spec out, and write the job with a recipe such as mixtral-8x7b",
         )  # fmt: skip
     for name in left_out(request.instances):
-        click.echo(f"{name} is left out: too little is published about Neuron kernels", err=True)
+        click.echo(f"{name} is left out: our trainer needs GPUs", err=True)
     advice = advise(request, calibrated())
     differences = what_ifs(advice.chosen, request) if sensitivity else []
     if picture:
@@ -74,7 +77,8 @@ def command(
     if as_json:
         record = {
             "candidates": advice.candidates, "fitting": advice.fitting, "why": advice.why,
-            "chosen": _record(advice.chosen), "front": [_record(o) for o in advice.front],
+            "chosen": _record(advice.chosen), "zones": _zones(advice.chosen, request),
+            "front": [_record(o) for o in advice.front],
             "runners_up": [{**_record(o), "why_not": why} for o, why in advice.runners_up],
             **({"what_if": [asdict(row) for row in differences]} if sensitivity else {}),
             "spec": None if request.shape.experts else spec_of(advice.chosen, request.tokens, request.region, platform),
@@ -112,6 +116,15 @@ def _print(advice: Advice, request: AdviceRequest, differences: list[WhatIf], pl
     click.echo(
         f"it takes at most {_duration(chosen.latest_days)} with a probability of 90 %, 0.25 h of start-up included"
     )
+    zones = _zones(chosen, request)
+    if zones is not None:
+        from trainwright.catalog.offerings import offerings_date
+
+        where = ", ".join(zones) or "no zone"
+        click.echo(
+            f"supply: {chosen.instance} is offered in {where} ({offerings_date()}); offered is not available: "
+            f"reserve {chosen.nodes}, or ask for a quota of so many"
+        )
     if differences:
         click.echo("\nwhat if")
         late = {None: "", True: "", False: "after the deadline"}
@@ -125,6 +138,13 @@ def _print(advice: Advice, request: AdviceRequest, differences: list[WhatIf], pl
     else:
         click.echo(f"\nspec\n{text_of(advice.chosen, request.tokens, request.region, platform)}")
     click.echo(f"{advice.candidates:,} candidates, {advice.fitting:,} of them fit and have a price", err=True)
+
+
+def _zones(offer: Offer, request: AdviceRequest) -> tuple[str, ...] | None:
+    """The zones of the region that offer the instance type; None where that is not known."""
+    from trainwright.catalog.offerings import offered_zones
+
+    return offered_zones(offer.instance, request.region)
 
 
 def _cells(o: Offer) -> tuple[str, ...]:

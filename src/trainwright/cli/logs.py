@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 @click.option("-n", "--tail", type=click.IntRange(1), metavar="LINES", help="Only the last lines of each log.")
 def command(run: str, follow_it: bool, rank: int | None, tail: int | None) -> None:
     """Print the logs of RUN (a run, a job id, or `last`), each line with the rank it comes from."""
+    from trainwright.report.log_text import for_stream
     from trainwright.runs import reach, store
 
     if follow_it and tail:
@@ -35,7 +36,7 @@ def command(run: str, follow_it: bool, rank: int | None, tail: int | None) -> No
     lines = reach.log_lines(chosen, rank)
     for line in ends(lines, tail) if tail else lines:
         empty = False
-        click.echo(line)
+        click.echo(for_stream(line, sys.stdout))
     if empty:
         said = "nothing was printed" if rank is None else f"rank {rank} printed nothing"
         click.echo(f"{said}; {chosen.name} has {chosen.ranks} ranks and is {reach.run_state(chosen).state}", err=True)
@@ -77,6 +78,7 @@ def _with_bar(run: Run, scheduler: Scheduler, rank: int | None, pause: float) ->
 
 def _plainly(run: Run, scheduler: Scheduler, rank: int | None, pause: float) -> JobStatus:
     """Not on a terminal: stderr gets the states and, at the end, how far the run came. The steps are in the log."""
+    from trainwright.report.log_text import for_stream
     from trainwright.runs.follow import follow
 
     last: list[str] = [""]
@@ -87,7 +89,7 @@ def _plainly(run: Run, scheduler: Scheduler, rank: int | None, pause: float) -> 
             click.echo(words if not (status.over and progress.step) else progress.line(), err=True)
         last[0] = words
 
-    return follow(run, scheduler, rank, click.echo, show, pause)
+    return follow(run, scheduler, rank, lambda text: click.echo(for_stream(text, sys.stdout)), show, pause)
 
 
 def show_cause(run: Run, status: JobStatus) -> None:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 @click.option("--sequence", type=click.IntRange(min=1), help="Tokens per sequence (default: the model's context).")
 @click.option("--seq", type=click.IntRange(min=1), hidden=True)  # the name in earlier versions
 @click.option("--batch", help="Tokens per step, such as 4M (default: one sequence per data rank).")
+@click.option("--objective", default="", help="Such as mlm or dino (default: the usual one of that kind of model).")
 @click.option("--micro-batch", type=click.IntRange(min=1), help="Sequences (default: the fastest size that fits).")
 @click.option("--precision", type=click.Choice(["bf16", "fp8", "fp4", "fp32"]), default="bf16", show_default=True)
 @click.option("--trainer", default="trainwright", show_default=True, help="Profile, such as torchtitan or megatron.")
@@ -74,6 +75,8 @@ def command(
     constants = calibrated()
     _refuse_flags_beside_a_spec(ctx, words, flags["overrides"])
     predictions = _predictions(words, flags, constants)
+    if predictions[0].cluster:
+        constants = calibrated(predictions[0].cluster)
     if as_json:
         records = [p.to_dict() for p in predictions]
         click.echo(json.dumps(records if flags["compare"] else records[0], indent=2))
@@ -92,6 +95,7 @@ def _predictions(words: tuple[str, ...], flags: dict[str, Any], constants: Const
         from trainwright.cli.findings import show_findings
         from trainwright.jobs.resolve import resolve_job
         from trainwright.jobs.select import job_index
+        from trainwright.predict.calibrate import calibrated
         from trainwright.predict.job import predict_job
         from trainwright.spec.load import load
 
@@ -102,7 +106,7 @@ def _predictions(words: tuple[str, ...], flags: dict[str, Any], constants: Const
         assert node is not None
         loaded = loaded.with_jobs(node)
         show_findings(require_clean(loaded).findings)
-        return [predict_job(resolve_job(loaded).require(), constants)]
+        return [predict_job(resolve_job(loaded).require(), calibrated(loaded.spec.name))]
     if not flags["model"] or not flags["instance"]:
         raise UserError(
             "nothing to predict",
@@ -122,7 +126,7 @@ def _request(flags: dict[str, Any]) -> PredictRequest:
 
     if flags["base_bits"] != "16" and not flags["lora_rank"]:
         raise UserError("--base-bits goes with --lora-rank", fix="weights that are trained are not kept as codes")
-    same = ("model", "instance", "nodes", "micro_batch", "precision", "trainer", "recompute", "optimizer")
+    same = ("model", "instance", "nodes", "micro_batch", "objective", "precision", "trainer", "recompute", "optimizer")
     return PredictRequest(
         **{name: flags[name] for name in same}, sequence=flags["sequence"] or flags["seq"],
         batch_tokens=_count("--batch", flags["batch"]), tokens=_count("--tokens", flags["tokens"]),
@@ -198,9 +202,10 @@ def _calibrate(folders: list[Path], as_json: bool) -> None:
         click.echo(json.dumps([asdict(change) for change in changes], indent=2))
         return
     for change in changes:
+        where = f"cluster {change.cluster}: " if change.cluster else ""
         click.echo(
-            f"{change.name}: {change.before:.4g} -> {change.after:.4g}; mean error on {change.measurements} measured "
-            f"{change.error_before:.1%} -> {change.error_after:.1%}"
+            f"{where}{change.name}: {change.before:.4g} -> {change.after:.4g}; mean error on "
+            f"{change.measurements} measured {change.error_before:.1%} -> {change.error_after:.1%}"
         )
         if change.sigmas > FAR:
             click.echo(

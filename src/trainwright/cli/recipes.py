@@ -119,13 +119,17 @@ def new(source: str, out: str | None, force: bool) -> None:
 
     if out and Path(out).exists() and not force:
         raise UserError(f"{out} is there already", fix="name another file with -o, or overwrite it with --force")
-    job = adopt([source]).spec["jobs"][0]
-    content = recipe_of(job, f"{job['name']}, from {Path(source).name}")
+    adoption = adopt([source])
+    job = adoption.spec["jobs"][0]
+    adopted = recipe_of(job, f"{job['name']}, from {Path(source).name}")
+    content = adopted.content
     Recipe.model_validate(content)
     text = yaml.safe_dump(content, sort_keys=False, width=110)
     if out:
         write_text(Path(out), text)
     click.echo(out if out else text.rstrip())
+    for note in (*adopted.notes, *(f"{one.what} ({one.where}): {one.why}" for one in adoption.dropped)):
+        click.echo(f"note: {note}", err=True)
     if "framework" in content["trainer"]:
         click.echo(
             "what the framework's file adds to your options: `trainwright submit --recipe … --dry-run`", err=True

@@ -109,6 +109,7 @@ def command(
     from trainwright.cli.findings import show_findings
     from trainwright.cli.logs import watch
     from trainwright.jobs.explain import explain_job
+    from trainwright.jobs.frameworks import inputs_of
     from trainwright.runs import submission
     from trainwright.runs.request import SubmitRequest, order_for
 
@@ -124,8 +125,9 @@ def command(
     show_findings(order.findings)
     planned = submission.plan(order)
     prediction = submission.predicted(order)
-    if expected := expectation(prediction):
-        click.echo(expected, err=True)
+    for line in (expectation(prediction), str(inputs_of(order.job))):
+        if line:
+            click.echo(line, err=True)
     if as_json and (dry_run or explain_it):
         click.echo(json.dumps(preview(order, planned, prediction), indent=1))
         return
@@ -154,9 +156,11 @@ def _show_run(run: Run, planned: Planned, as_json: bool) -> None:
 def preview(order: Order, planned: Planned, prediction: dict[str, Any] | None) -> dict[str, Any]:
     """What `--dry-run --json` and `--explain --json` print."""
     from trainwright.jobs.explain import record
+    from trainwright.jobs.frameworks import inputs_of
 
     return {
         "resolved": record(order.job),
+        "inputs": dataclasses.asdict(inputs_of(order.job)),
         "script": planned.script.text,
         "files": dict(planned.launch.files),
         "findings": [finding.row() for finding in order.findings],

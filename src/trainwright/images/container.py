@@ -182,6 +182,9 @@ def _content(image: Container) -> str:
     if image.framework.git:
         folder = image.framework.folder
         lines += [f"COPY --from=source --chown=trainer:trainer {folder} {folder}"]
+    if image.framework.path:  # not by PYTHONPATH, which a job sets
+        site = '"$(python3 -c \'import sysconfig; print(sysconfig.get_path("purelib"))\')"'
+        lines += [f"RUN echo {image.framework.path} > {site}/framework.pth"]
     return "\n".join([*lines, f"COPY {SBOM} /opt/{SBOM}"])
 
 

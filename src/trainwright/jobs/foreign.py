@@ -38,6 +38,14 @@ PLACES: dict[Path, str] = {
     ("checkpoint", "steps"): "checkpoint_steps",
     ("checkpoint", "keep"): "checkpoint_keep",
     ("workers",): "workers",
+    ("objective",): "objective",
+}
+# What only a recipe may state.
+RECIPE_PLACES: dict[Path, str] = {
+    ("optimizer", "final"): "final",
+    ("optimizer", "betas"): "beta1",
+    ("optimizer", "weight_decay"): "weight_decay",
+    ("optimizer", "clip"): "clip",
 }
 KNOWN = (*dict.fromkeys(PLACES.values()), *DERIVED)
 
@@ -55,6 +63,33 @@ def unplaced(job: Job, recipe: Recipe) -> Iterator[Problem]:
             )
     yield from unknown_places(f"the command of recipe {job.recipe!r}", used)
     yield from without_value(job, recipe, used)
+
+
+def unplaced_of_recipe(recipe: Recipe) -> list[Path]:
+    """What a recipe states, and its own command has no place for. Steps and checkpoints every recipe has; an axis is
+    part of the plan, which the ranks and the other axes give too."""
+    if not isinstance(recipe.trainer, Foreign) or not recipe.trainer.command:
+        return []
+    used = places_in(recipe.trainer.command)
+    carried = {"min_lr": "final", "local_batch": "samples", "accumulation": "samples", "tokens_per_step": "samples"}
+    used |= {carried[place] for place in used if place in carried}
+    skipped = ("steps", "checkpoint", "parallel", "model")
+    return [
+        path for path, place in {**PLACES, **RECIPE_PLACES}.items()
+        if path[0] not in skipped and place not in used and states(recipe, path)
+    ]  # fmt: skip
+
+
+def states(recipe: Recipe, path: Path) -> bool:
+    """Whether the recipe's file itself has the value."""
+    if path[0] not in recipe.model_fields_set:
+        return False
+    part = getattr(recipe, path[0])
+    if len(path) > 1 and path[1] not in part.model_fields_set:
+        return False
+    if path[0] == "data" and recipe.data.startswith("builtin:"):
+        return False  # whatever the framework takes to try things out
+    return is_stated(recipe, path)
 
 
 def unknown_places(where: str, used: set[str]) -> Iterator[Problem]:
@@ -84,7 +119,7 @@ def _saving(stated: Checkpoint | None, base: Checkpoint) -> dict[str, Any]:
     return {**base.model_dump(exclude=replaced), **dict.fromkeys(replaced), **own}
 
 
-def is_stated(job: Job, path: Path) -> bool:
+def is_stated(job: Job | Recipe, path: Path) -> bool:
     """Whether a job states a value; an axis of 1 asks for nothing."""
     value: Any = job
     for name in path:

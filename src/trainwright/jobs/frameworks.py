@@ -7,15 +7,14 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from trainwright.catalog.environment import EnvVar
-from trainwright.jobs.foreign import PLACES, Problem, is_stated, unknown_places
-from trainwright.jobs.places import SHAPE, filled, places_in, values
+from trainwright.jobs.foreign import PLACES, RECIPE_PLACES, Problem, is_stated, states, unknown_places
+from trainwright.jobs.places import NULL, SHAPE, filled, places_in, values
 from trainwright.recipes.config_text import config_text
-from trainwright.recipes.framework import Framework, Settings, script_text
+from trainwright.recipes.framework import Framework, Settings, matching, script_text
 from trainwright.recipes.model import Foreign, Recipe
 from trainwright.spec.job import Job
 from trainwright.train.models.shape import ModelShape
@@ -32,9 +31,11 @@ CARRIES = {
     "checkpoint_folder": "checkpoint", "decay_steps": "decay", "decay_fraction": "decay",
     "train_samples": "steps", "warmup_samples": "warmup", "warmup_fraction": "warmup",
     "tokens_per_step": "samples", "local_batch": "samples", "accumulation": "samples",
-    "dp": "replicate", "context_length": "sequence", **dict.fromkeys(SHAPE, "model"),
+    "dp": "replicate", "min_lr": "final", **dict.fromkeys(SHAPE, "model"),
 }  # fmt: skip
 OF_SHELL = re.compile(r"\$(NODE_RANK|RANK|LOCAL_RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT)\b")
+RUN = Path("/the-run")  # stands for a run's folder where there is none yet
+OF_IMAGES = ("/opt/", "/usr/", "/tmp/", "/workspace/")  # folders of the image or of the node, not of the cluster
 RAY = "ray_nodes.py"  # makes a Ray cluster of the nodes of a job, whose first node runs the driver
 
 
@@ -46,6 +47,33 @@ class FrameworkLaunch:
     options: tuple[str, ...]  # the words of the command that come from our values
     files: Mapping[str, str]  # name -> text; they lie in the folder of the run's code
     environment: tuple[EnvVar, ...]
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What a job reads that must be on the cluster before it starts."""
+
+    paths: tuple[str, ...] = ()
+    prepare: str = ""  # the command that makes it, for a shell; empty where none is known
+
+    def __str__(self) -> str:
+        if not self.paths:
+            return ""
+        return f"reads {', '.join(self.paths)}" + (f"; made by: {self.prepare}" if self.prepare else "")
+
+
+def inputs_of(job: ResolvedJob) -> Inputs:
+    """The files and folders of the cluster that a job's options name; none for our trainer, which tells itself."""
+    if job.recipe is None or known_framework(job.recipe) is None:
+        return Inputs()
+    here, settings = _settings(job, RUN, RUN)
+    entry = _entry(job.recipe)
+    texts = [filled(value, here) for value in (*entry, *settings.options.values(), *settings.file.values())]
+    words = [word for text in texts if isinstance(text, str) for word in text.split()]
+    paths = [word for word in words if word.startswith("/") and not word.startswith((*OF_IMAGES, str(RUN)))]
+    paths = [path for path in paths if "/cache/" not in path]  # written by the job itself
+    prepare = shlex.join(str(word) for word in filled(settings.prepare, here) if word is not None)
+    return Inputs(tuple(dict.fromkeys(paths)), prepare)
 
 
 def known_framework(recipe: Recipe | None) -> Framework | None:
@@ -76,15 +104,14 @@ def framework_launch(job: ResolvedJob, folder: Path, code: Path, python: str = P
     assert isinstance(trainer, Foreign)
     known = trainer.known
     assert known is not None
-    here = values(job, folder, code)
-    here["config"] = str(code / known.config) if known.config else None
-    settings = settings_of(known, trainer, here)
+    here, settings = _settings(job, folder, code)
     own = [RAY] if known.start == "ray" else []
     files = {name: script_text(name) for name in (*own, *known.scripts, *trainer.scripts)}
     if known.config:
         keys = {key: filled(value, here) for key, value in settings.file.items()}
-        files[known.config] = config_text(known.config, {key: one for key, one in keys.items() if one is not None})
-    entry = [python if word == PYTHON else str(filled(word, here)) for word in trainer.entry or known.entry]
+        said = {key: one for key, one in keys.items() if one is not None or settings.file[key] == NULL}
+        files[known.config] = config_text(known.config, said)
+    entry = [python if word == PYTHON else str(filled(word, here)) for word in _entry(recipe)]
     options = [word for name, value in settings.options.items() for word in option_words(name, filled(value, here))]
     environment = tuple(
         EnvVar(name, str(filled(line.value, here)), line.why)
@@ -95,6 +122,23 @@ def framework_launch(job: ResolvedJob, folder: Path, code: Path, python: str = P
     ray = [python, str(code / RAY), str(job.placement.nodes)] if own else []
     command = _started([*ray, *words])
     return FrameworkLaunch(command, tuple(options), files, environment)
+
+
+def _settings(job: ResolvedJob, folder: Path, code: Path) -> tuple[dict[str, Any], Settings]:
+    """The values of a job's places, and its settings with the places still in them."""
+    assert job.recipe is not None
+    assert isinstance(job.recipe.trainer, Foreign)
+    known = job.recipe.trainer.known
+    assert known is not None
+    here = values(job, folder, code)
+    here["config"] = str(code / known.config) if known.config else None
+    return here, settings_of(known, job.recipe.trainer, here)
+
+
+def _entry(recipe: Recipe) -> tuple[str, ...]:
+    assert isinstance(recipe.trainer, Foreign)
+    assert recipe.trainer.known is not None
+    return recipe.trainer.entry or recipe.trainer.known.entry
 
 
 def driver_words(command: tuple[str, ...]) -> tuple[str, ...]:
@@ -129,12 +173,12 @@ def quote_but_variables(word: str) -> str:
 
 def settings_of(known: Framework, trainer: Foreign, here: Mapping[str, Any]) -> Settings:
     """All settings of a job, later parts over earlier ones; what is null is left out."""
-    settings = Settings(options=known.options, file=known.file, env=known.env)
-    model = _matching(known.models, here.get("model"))
+    settings = Settings(options=known.options, file=known.file, env=known.env, prepare=known.prepare)
+    model = matching(known.models, here.get("model"))
     if model is not None:
         settings = model.over(settings)
     for place, by_value in known.when.items():
-        chosen = _matching(by_value, here.get(place))
+        chosen = matching(by_value, here.get(place))
         if chosen is not None:
             settings = chosen.over(settings)
     settings = trainer.over(settings)
@@ -142,19 +186,8 @@ def settings_of(known: Framework, trainer: Foreign, here: Mapping[str, Any]) -> 
         options={name: value for name, value in settings.options.items() if value is not None},
         file={name: value for name, value in settings.file.items() if value is not None},
         env=settings.env,
+        prepare=settings.prepare,
     )
-
-
-def _matching(by_value: Mapping[str, Settings], value: Any) -> Settings | None:
-    if value is None:
-        return None
-    for pattern, settings in by_value.items():
-        if pattern == ">1":
-            if isinstance(value, int | float) and value > 1:
-                return settings
-        elif fnmatchcase(str(value), pattern):
-            return settings
-    return None
 
 
 def option_words(name: str, value: Any) -> list[str]:
@@ -199,12 +232,36 @@ def unsaid(job: Job, recipe: Recipe, training: Training | None) -> Iterator[Prob
         if path == ("recompute",) and training is not None and training.recompute == "none":
             asked = False
         if asked and place not in used:
-            at = path if is_stated(job, path) else ("recipe",)
-            yield (
-                at, f"{known.title} has no option for `{'.'.join(path)}`",
-                "leave it out, or pass the framework's own option in `args`",
-            )  # fmt: skip
+            yield _no_option(known, path, ("recipe", *path) if not is_stated(job, path) else path)
+    for path, place in RECIPE_PLACES.items():
+        if _recipe_states(recipe, path) and place not in used:
+            yield _no_option(known, path, ("recipe", *path))
     yield from _without_word(job, recipe, training, known)
+
+
+def _no_option(known: Framework, path: tuple[str, ...], at: tuple[str, ...]) -> Problem:
+    name = ".".join(path)
+    return at, f"{known.title} has no option for `{name}`", "leave it out, or pass the framework's own option in `args`"
+
+
+def dropped(job: ResolvedJob) -> Iterator[Problem]:
+    """A problem for each value of the job that its other values keep from the framework: the steps of a decay, under a
+    schedule that has none."""
+    assert job.recipe is not None
+    trainer = job.recipe.trainer
+    assert isinstance(trainer, Foreign)
+    known = trainer.known
+    assert known is not None
+    settings = settings_of(known, trainer, values(job, Path("run"), Path("code")))
+    variables = [line.value for line in settings.env.values()]
+    texts = [trainer.entry or known.entry, settings.options, settings.file, variables]
+    used = {place for text in texts for place in places_in(text)} | set(known.when) | set(known.implied) | {"model"}
+    used |= {CARRIES[place] for place in used if place in CARRIES}
+    used |= {"micro_batch"} if "accumulation" in used else set()
+    for path, place in PLACES.items():
+        if path[0] != "parallel" and is_stated(job.job, path) and place not in used and job.job.recipe is not None:
+            what = f"`{'.'.join(path)}` does not reach {known.title} beside the job's other values"
+            yield path, what, "leave it out, or change what it goes with (a decay needs `schedule: wsd`)"
 
 
 def said_by(known: Framework, trainer: Foreign) -> set[str]:
@@ -218,14 +275,7 @@ def said_by(known: Framework, trainer: Foreign) -> set[str]:
 
 def _recipe_states(recipe: Recipe, path: tuple[str, ...]) -> bool:
     """Whether the recipe's file itself has the value. Every recipe has steps and checkpoints, by need or by default."""
-    if path[0] not in recipe.model_fields_set or path[0] in ("steps", "checkpoint"):
-        return False
-    part = getattr(recipe, path[0])
-    if len(path) > 1 and path[1] not in part.model_fields_set:
-        return False
-    if path[0] == "data" and recipe.data.startswith("builtin:"):
-        return False  # whatever the framework takes to try things out
-    return is_stated(recipe, path)  # type: ignore[arg-type]  # recipes name these values as jobs do
+    return path[0] not in ("steps", "checkpoint") and states(recipe, path)
 
 
 def _without_word(job: Job, recipe: Recipe, training: Training | None, known: Framework) -> Iterator[Problem]:
@@ -238,7 +288,7 @@ def _without_word(job: Job, recipe: Recipe, training: Training | None, known: Fr
     words = {**known.when, **({"model": known.models} if known.models else {})}
     paths = {place: path for path, place in PLACES.items()}
     for place, value in own.items():
-        if place in words and value is not None and _matching(words[place], value) is None:
+        if place in words and value is not None and matching(words[place], value) is None:
             at = paths[place] if is_stated(job, paths[place]) else ("recipe",)
             some = ", ".join(words[place])
             yield at, f"{known.title} has no word for {place} {value!r}", f"it has: {some}"
@@ -250,6 +300,9 @@ def framework_misfit(known: Framework, plan: ParallelPlan, shape: ModelShape, se
     if plan.ep > 1 and shape.experts and (shape.experts % plan.ep or plan.data * plan.tp * plan.cp % plan.ep):
         ranks = plan.data * plan.tp * plan.cp
         return f"ep={plan.ep} divides not both {shape.experts} experts and the {ranks} ranks of a stage"
+    stages = plan.pp * plan.virtual_stages
+    if "last_stage_layers" in places_in(known.options) and plan.virtual_stages > 1 and shape.layers % stages:
+        return f"{shape.layers} layers cannot be split into {stages} (pp x virtual_stages)"
     if known.copies_kv_heads:
         shape = replace(shape, kv_heads=shape.heads)
     spread = replace(plan, ep=1) if shape.experts else plan

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from trainwright.jobs.resolved import OptimizerSettings, ResolvedJob, Training
     from trainwright.train.models.shape import ModelShape
 
+NULL = "{null}"  # in a configuration file: the key with null, where leaving it out means something else
 PLACE = re.compile(r"\{([a-z][a-z0-9_]*)\}")
 # What earlier versions called a place; recipes that say so still work.
 FORMER = {"tensor": "tp", "pipeline": "pp", "context": "cp", "micro": "micro_batch"}
@@ -29,7 +30,8 @@ DERIVED = (
     "ranks", "nodes", "processes", "dp", "local_batch", "accumulation", "tokens_per_step", "train_samples",
     "warmup_samples", "decay_steps", "decay_fraction", "warmup_fraction", "min_lr", "final",
     "weight_decay", "beta1", "beta2", "clip",
-    "checkpoint_folder", "folder", "run", "code", "config", "shared", *SHAPE,
+    "checkpoint_folder", "folder", "run", "code", "config", "shared", "null",
+    "first_stage_layers", "last_stage_layers", *SHAPE,
 )  # fmt: skip
 
 
@@ -72,13 +74,14 @@ def values(job: ResolvedJob, folder: Path | None = None, code: Path | None = Non
     assert training is not None
     plan = training.plan
     return {
-        "model": training.model, "data": training.data, "steps": training.steps, "sequence": training.sequence,
+        "model": training.model, "objective": training.objective, "data": training.data,
+        "steps": training.steps, "sequence": training.sequence,
         "precision": training.precision, "recompute": training.recompute, "samples": training.batch,
         "micro_batch": training.micro_batch or 1, "workers": job.job.workers,
         **{field.name: getattr(plan, field.name) for field in dataclasses.fields(plan)},
         "ranks": job.ranks, "nodes": job.placement.nodes, "processes": job.placement.processes,
-        **_batch(training), **_optimizer(training.optimizer, training), **_shape(training.shape, plan.tp),
-        **_checkpoint(training.checkpoint, folder), **_folders(folder, code),
+        **_batch(training), **_optimizer(training.optimizer, training), **shape_values(training.shape, plan.tp),
+        **_stages(training.shape, plan.pp), **_checkpoint(training.checkpoint, folder), **_folders(folder, code),
         "shared": shared_root(job.spec).removesuffix("/trainwright"),
     }  # fmt: skip
 
@@ -119,7 +122,8 @@ def _share(part: int | None, whole: int | None) -> float | None:
     return float(f"{part / whole:.6g}") if part is not None and whole else None
 
 
-def _shape(shape: ModelShape | None, tp: int) -> dict[str, Any]:
+def shape_values(shape: ModelShape | None, tp: int) -> dict[str, Any]:
+    """The places of a model's shape."""
     if shape is None:
         return dict.fromkeys(SHAPE)
     other = {
@@ -130,6 +134,17 @@ def _shape(shape: ModelShape | None, tp: int) -> dict[str, Any]:
         "context_length": shape.context, "head_dim": shape.width_per_head,
     }  # fmt: skip
     return {name: other[name] if name in other else getattr(shape, name) for name in SHAPE}
+
+
+def _stages(shape: ModelShape | None, pp: int) -> dict[str, int]:
+    """The layers of the first and the last pipeline stage, where they cannot be shared out evenly: Megatron gives all
+    stages between them the same number. The ends hold the embedding and the loss, and so have fewer."""
+    if shape is None or shape.layers % pp == 0:
+        return {}
+    between = -(-shape.layers // pp)
+    between -= shape.layers - between * (pp - 2) < 2
+    ends = shape.layers - between * (pp - 2)
+    return {"first_stage_layers": ends - ends // 2, "last_stage_layers": ends // 2}
 
 
 def _checkpoint(checkpoint: Checkpoint | None, folder: Path | None) -> dict[str, Any]:

@@ -12,13 +12,14 @@ from trainwright.errors import UserError, did_you_mean
 from trainwright.jobs.command import own_words
 from trainwright.jobs.environment import RENDEZVOUS, job_environment
 from trainwright.jobs.foreign import unplaced
-from trainwright.jobs.frameworks import known_framework, launcher_of, sends_files, unsaid
+from trainwright.jobs.frameworks import dropped, known_framework, launcher_of, sends_files, unsaid
 from trainwright.jobs.origin import Decision, JobProblem, Origin
 from trainwright.jobs.resolved import Placement, Resolution, ResolvedJob, Runtime, Trainer
 from trainwright.jobs.run_folder import run_root
 from trainwright.jobs.runtime import job_runtime
 from trainwright.jobs.select import base_of, job_index, recipe_path
 from trainwright.jobs.training import TrainingResolver
+from trainwright.recipes.load import place_in
 from trainwright.recipes.load import recipe as find_recipe
 from trainwright.recipes.model import Foreign, Recipe
 from trainwright.spec.defaults import resolve as fill_defaults
@@ -65,7 +66,7 @@ class JobResolver:
         if recipe is not None and trainer == "foreign":
             known = known_framework(recipe)
             lost = unsaid(self.job, recipe, training) if known else unplaced(self.job, recipe)
-            self.problems += [self.problem("SPC004", *each) for each in lost]
+            self.problems += [self._lost(*each) for each in lost]
         if self.problems or placement is None:
             return Resolution(self.loaded, None, self._causes(), self.decisions)
         cpus, own_network = placement.cpus, not self.ships_code
@@ -83,7 +84,19 @@ class JobResolver:
             base=self._command_base() if self.job.command else self.base("script"),
             decisions=self.decisions,
         )
+        if trainer == "foreign" and known_framework(recipe) is not None:
+            self.problems += [self._lost(*each) for each in dropped(resolved)]
+        if self.problems:
+            return Resolution(self.loaded, None, self._causes(), self.decisions)
         return Resolution(self.loaded, resolved, (), self.decisions)
+
+    def _lost(self, path: tuple[str | int, ...], what: str, fix: str) -> JobProblem:
+        """A value that does not reach the trainer; one of a user's recipe stands at its line there."""
+        if path[0] != "recipe" or len(path) == 1:
+            return self.problem("SPC004", path, what, fix)
+        file = recipe_path(self.loaded, self.index)
+        problem = self.problem("SPC004", path[:1], what, fix)
+        return replace(problem, span=place_in(Path(file), path[1:])) if file else problem
 
     def _causes(self) -> tuple[JobProblem, ...]:
         """The problems without those that follow from another: on a wrong number of nodes no plan divides."""

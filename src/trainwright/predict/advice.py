@@ -51,7 +51,7 @@ def advise(request: AdviceRequest, c: Constants | None = None) -> Advice:
             fix="try another --region, more --nodes, --precision fp8, or other --instances",
         )
     front = pareto(fitting)
-    chosen, why = choose(front, request.deadline_days, request.budget)
+    chosen, why = choose(front, request.deadline_days, request.budget, request.max_nodes)
     return Advice(front, chosen, why, runners_up(fitting, chosen, c), candidates, len(fitting))
 
 
@@ -66,7 +66,9 @@ def pareto(fitting: list[Offer]) -> list[Offer]:
     return front
 
 
-def choose(front: list[Offer], deadline: float | None, budget: float | None) -> tuple[Offer, str]:
+def choose(
+    front: list[Offer], deadline: float | None, budget: float | None, most: int | None = None
+) -> tuple[Offer, str]:
     if deadline is not None or budget is not None:
         allowed = [
             o for o in front if (deadline is None or o.latest_days <= deadline) and (budget is None or o.usd <= budget)
@@ -77,7 +79,8 @@ def choose(front: list[Offer], deadline: float | None, budget: float | None) -> 
                 "no offer meets the deadline and the budget",
                 fix=f"the fastest takes {fastest.days:.1f} days (at most {fastest.latest_days:.1f} with a "
                 f"probability of 90 %) for ${fastest.usd:,.0f}; the cheapest "
-                f"${cheapest.usd:,.0f} in {cheapest.days:.1f} days",
+                f"${cheapest.usd:,.0f} in {cheapest.days:.1f} days"
+                + (f"; at most {most} instances were searched, --nodes sets another limit" if most else ""),
             )
         if deadline is not None:
             return soonest(allowed), f"the cheapest that ends within {deadline:g} days with a probability of 90 %"

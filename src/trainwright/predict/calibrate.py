@@ -27,6 +27,7 @@ SUSTAINED = {
     "sm_80": "matmul_sustained_ampere",
     "sm_90": "matmul_sustained_hopper",
     "sm_100": "matmul_sustained_blackwell",
+    "neuroncore": "matmul_sustained_neuron",
 }
 # Constants a run may move beside the matmul rate, and how uncertain published rows leave each (one sigma, log space).
 SHARED = {"overlap_contention": 0.5, "step_fixed": 0.5, "tp_overlap_hidden": 0.3, "alltoall_exposed": 0.3}
@@ -39,6 +40,7 @@ SMALL = 0.005  # a change below this share is not kept
 FAR = 2.0  # sigmas beyond which a value contradicts the published rows
 LOCAL = "local_pace"
 RUNS = "calibrated_by_runs"
+CLUSTERS = "clusters"  # in the settings: what the runs of one cluster gave, by the name of its spec
 WARM_UP = 0.2  # share of a run's lines, at its start, that is ignored
 
 
@@ -50,6 +52,7 @@ class Run:
     predicted_tokens_per_s: float
     tokens_per_s: float
     terms: dict[str, float] = field(default_factory=dict)  # seconds per step, where the run was profiled
+    cluster: str = ""  # the spec's name; empty: not known, and what the run teaches holds everywhere
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,7 @@ class Change:
     error_after: float
     measurements: int
     sigmas: float = 0.0  # how far the value is from what published rows give
+    cluster: str = ""  # where it holds; empty: everywhere
 
 
 def settings_file() -> Path:
@@ -70,19 +74,24 @@ def settings_file() -> Path:
     return Path(home) / "trainwright" / "predict.json"
 
 
-def overrides() -> dict[str, float]:
-    """The constants in the user's settings; a file that somebody edited into something else is a UserError."""
-    path, values = settings_file(), _settings()
-    known = [LOCAL, *scalar_names()]
+def overrides(cluster: str = "") -> dict[str, float]:
+    """The constants in the user's settings, those of the cluster over the general ones; a file that somebody edited
+    into something else is a UserError."""
+    values = _settings()
+    return {**_numbers(values), **_numbers(values.get(CLUSTERS, {}).get(cluster, {}))}
+
+
+def _numbers(values: dict[str, Any]) -> dict[str, float]:
+    path, known = settings_file(), [LOCAL, *scalar_names()]
     for name, value in values.items():
-        if name == RUNS:
+        if name in (RUNS, CLUSTERS):
             continue
         if name not in known:
             raise _broken(path, f"the predictor has no constant {name!r}", did_you_mean(name, known))
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if not (number and math.isfinite(value) and value > 0):
             raise _broken(path, f"{name} is {value!r}, not a number above 0")
-    return {name: value for name, value in values.items() if name != RUNS}
+    return {name: value for name, value in values.items() if name not in (RUNS, CLUSTERS)}
 
 
 def _settings() -> dict[str, Any]:
@@ -95,9 +104,13 @@ def _settings() -> dict[str, Any]:
         raise _broken(path, f"the predictor's settings are not JSON: {error}") from error
     if not isinstance(values, dict):
         raise _broken(path, "the predictor's settings are not a JSON object")
-    families = values.get(RUNS, [])
-    if not (isinstance(families, list) and all(family in SUSTAINED for family in families)):
-        raise _broken(path, f"{RUNS} is {families!r}, not a list of {', '.join(SUSTAINED)}")
+    clusters = values.get(CLUSTERS, {})
+    if not (isinstance(clusters, dict) and all(isinstance(own, dict) for own in clusters.values())):
+        raise _broken(path, f"{CLUSTERS} is not a JSON object of JSON objects")
+    for part in (values, *clusters.values()):
+        families = part.get(RUNS, [])
+        if not (isinstance(families, list) and all(family in SUSTAINED for family in families)):
+            raise _broken(path, f"{RUNS} is {families!r}, not a list of {', '.join(SUSTAINED)}")
     return values
 
 
@@ -106,10 +119,11 @@ def _broken(path: Path, what: str, hint: str = "") -> UserError:
     return UserError(what, where=str(path), fix=f"{hint} Or {again}" if hint else again)
 
 
-def calibrated() -> Constants:
-    """The shipped constants, overridden by the user's own."""
-    values = {name: value for name, value in overrides().items() if name != LOCAL}
-    families = frozenset(_settings().get(RUNS, []))
+def calibrated(cluster: str = "") -> Constants:
+    """The shipped constants, overridden by the user's own and by what the runs of that cluster gave."""
+    values = {name: value for name, value in overrides(cluster).items() if name != LOCAL}
+    settings = _settings()
+    families = frozenset([*settings.get(RUNS, []), *settings.get(CLUSTERS, {}).get(cluster, {}).get(RUNS, [])])
     return (
         replace(constants().with_values(**values), calibrated_by_runs=families) if values or families else constants()
     )
@@ -139,7 +153,8 @@ def read_run(folder: Path) -> Run:
     terms = calibration_terms(folder)
     # Waiting for data is no property of the machine: without it the step would have taken less.
     waited = terms.get("data wait", 0.0) / sum(terms.values()) if terms else 0.0
-    return Run(from_record(record), float(record["tokens_per_s"]), statistics.median(kept) / (1 - waited), terms)
+    measured = statistics.median(kept) / (1 - waited)
+    return Run(from_record(record), float(record["tokens_per_s"]), measured, terms, record.get("cluster", ""))
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,12 +194,33 @@ def log_errors(runs: list[tuple[Setup, float]], c: Constants) -> list[float]:
 
 
 def calibrate(paths: list[Path]) -> list[Change]:
-    """Fit what run folders and `bench device` files inform, by GPU generation, and keep it in the user's settings."""
+    """Fit what run folders and `bench device` files inform, by cluster and GPU generation, and keep it in the user's
+    settings."""
     runs = [read_run(path) for path in paths if not path.is_file()]
     rates = [read_device(path) for path in paths if path.is_file()]
-    values: dict[str, Any] = dict(overrides())
-    families = set(_settings().get(RUNS, []))
-    changes = []
+    settings = _settings()
+    changes: list[Change] = []
+    for cluster in sorted({run.cluster for run in runs if run.setup is not None} | ({""} if rates else set())):
+        of_cluster = [run for run in runs if run.cluster == cluster and run.setup is not None]
+        own = settings.setdefault(CLUSTERS, {}).setdefault(cluster, {}) if cluster else settings
+        changed, families = calibrate_cluster(cluster, of_cluster, [] if cluster else rates)
+        changes += changed
+        own |= {change.name: change.after for change in changed}
+        own |= {RUNS: sorted({*own.get(RUNS, []), *families})} if families else {}
+    on_cpu = [math.log(r.tokens_per_s / r.predicted_tokens_per_s) for r in runs if r.setup is None]
+    if on_cpu:
+        changes.append(fit_local(on_cpu, settings.get(LOCAL, 1.0)))
+        settings[LOCAL] = changes[-1].after
+    path = settings_file()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+    return changes
+
+
+def calibrate_cluster(cluster: str, runs: list[Run], rates: list[DeviceRate]) -> tuple[list[Change], set[str]]:
+    """What the runs of one cluster change, and the GPU generations that they ran on."""
+    changes: list[Change] = []
+    families: set[str] = set()
     computed = [(r.setup, r.tokens_per_s) for r in runs if r.setup is not None]
     profiled = [(r.setup, r.terms) for r in runs if r.setup is not None and r.terms]
     for family, name in SUSTAINED.items():
@@ -192,16 +228,10 @@ def calibrate(paths: list[Path]) -> list[Change]:
         measured = [rate.log_ratio for rate in rates if rate.family == family]
         if of_family or measured:
             of_profiles = [(s, terms) for s, terms in profiled if s.cluster.device.family == family]
-            changes += fit_constants({name: SUSTAINED_SIGMA, **SHARED}, of_family, measured, of_profiles)
+            prior = {name: SUSTAINED_SIGMA, **SHARED}
+            changes += fit_constants(prior, of_family, measured, of_profiles, cluster)
         families |= {family} if of_family else set()
-    on_cpu = [math.log(r.tokens_per_s / r.predicted_tokens_per_s) for r in runs if r.setup is None]
-    if on_cpu:
-        changes.append(fit_local(on_cpu, values.get(LOCAL, 1.0)))
-    values |= {change.name: change.after for change in changes} | ({RUNS: sorted(families)} if families else {})
-    path = settings_file()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
-    return changes
+    return changes, families
 
 
 def fit_local(log: list[float], before: float) -> Change:
@@ -220,6 +250,7 @@ def fit_constants(
     runs: list[tuple[Setup, float]],
     device_rates: list[float] | None = None,
     profiles: Sequence[tuple[Setup, dict[str, float]]] = (),
+    cluster: str = "",
 ) -> list[Change]:
     """The most likely values given measurements and prior: a Kalman update per measurement. A constant that hardly
     affects them keeps its value. `device_rates` are measured over assumed rates of the first constant, in log space."""
@@ -234,14 +265,16 @@ def fit_constants(
             # A term that hardly counts says little, and one that was not predicted says nothing.
             if (
                 terms.get(term, 0.0) > 0.02 * sum(terms.values())
-                and predicted_term(step_time(s, calibrated()), term) > 0
+                and predicted_term(step_time(s, calibrated(cluster)), term) > 0
             ):
                 observe = partial(log_term, s, term)
                 x, spread = updated(x, spread, names, observe, math.log(terms[term]), PROFILE_NOISE)
     for s, rate in runs:
         x, spread = updated(x, spread, names, partial(log_speed, s), math.log(rate), NOISE)
-    start = calibrated()
-    kept = {n: v for n, v in moved(names, x).items() if abs(v / getattr(constants(), n) - 1) > SMALL}
+    start, general = calibrated(cluster), overrides() if cluster else {}
+    kept = {
+        n: v for n, v in moved(names, x).items() if abs(v / getattr(constants(), n) - 1) > SMALL or n in general
+    }  # of a cluster also what agrees with the shipped value, where the general one does not
     old, new = log_errors(runs, start), log_errors(runs, constants().with_values(**kept))
     first, rates = names[0], device_rates or []
     for errors, value in ((old, getattr(start, first)), (new, kept.get(first, getattr(constants(), first)))):
@@ -249,7 +282,7 @@ def fit_constants(
     return [
         Change(
             name, float(getattr(start, name)), value, mean_size(old), mean_size(new), len(old),
-            abs(math.log(value / getattr(constants(), name))) / prior[name],
+            abs(math.log(value / getattr(constants(), name))) / prior[name], cluster,
         )
         for name, value in kept.items()
     ]  # fmt: skip

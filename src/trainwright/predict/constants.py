@@ -30,6 +30,7 @@ class Constants:
     matmul_sustained_ampere: float
     matmul_sustained_hopper: float
     matmul_sustained_blackwell: float
+    matmul_sustained_neuron: float
     early_kernels: float
     matmul_k_half: float
     matmul_start: float

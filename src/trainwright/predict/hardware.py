@@ -38,10 +38,13 @@ class Device:
     sms: int
     watts: float
     rated_watts: float  # the power limit at which best_bf16 and best_fp8 were measured
+    ranks: int = 1  # ranks per chip; every other field is one rank's share
 
     @property
     def family(self) -> str:
         """The kernel family: sm_103 runs what sm_100 runs, sm_86 and sm_89 what sm_80 runs."""
+        if self.arch.startswith("neuron"):
+            return "neuroncore"
         major = self.arch.removeprefix("sm_")
         return {"86": "sm_80", "89": "sm_80", "103": "sm_100", "120": "sm_100", "75": "sm_70"}.get(major, self.arch)
 
@@ -53,6 +56,8 @@ class Device:
         """Share of the best matmul rate that a long run sustains, by generation."""
         if self.family == "sm_90":
             return c.matmul_sustained_hopper
+        if self.family == "neuroncore":
+            return c.matmul_sustained_neuron
         return c.matmul_sustained_blackwell if self.family == "sm_100" else c.matmul_sustained_ampere
 
     def matmul_rate(self, precision: str, c: Constants) -> float:
@@ -65,7 +70,7 @@ class Device:
         elif precision == "fp32":
             best = self.bf16 / 2 * c.matmul_unmeasured_bf16  # TF32 runs at half the 16-bit rate
         else:
-            best = self.best_bf16 or self.bf16 * c.matmul_unmeasured_bf16
+            best = self.best_bf16 or self.bf16 * (1.0 if self.family == "neuroncore" else c.matmul_unmeasured_bf16)
         return best * kept
 
 
@@ -136,21 +141,23 @@ def device(name: str) -> Device:
     base = {**_extras().get(chip.name, {}), **extra}
     peaks = peak_rates()[name]
     same = peaks.mfu == peak_rates()[chip.name].mfu  # else what was measured on that chip says nothing of this one
+    ranks = int(base.get("ranks", 1))
     return Device(
         name=name,
         arch=str(base.get("arch", chip.arch)),
-        bf16=peaks.mfu,
-        fp8=peaks.fp8,
-        fp4=peaks.fp4,
+        bf16=peaks.mfu / ranks,
+        fp8=peaks.fp8 / ranks,
+        fp4=peaks.fp4 / ranks,
         best_bf16=(chip.mamf_bf16_tflops or 0) * TERA if same else 0.0,
         best_fp8=(chip.mamf_fp8_tflops or 0) * TERA if same else 0.0,
-        memory=float(base.get("memory_gib", chip.memory_gib)) * GIB,
-        bandwidth=float(base.get("memory_gb_s", chip.memory_gb_s)) * GB,
-        nvlink=float(base.get("nvlink_gb_s", chip.nvlink_gb_s)) * GB,
-        domain=int(base.get("domain", 8)),
+        memory=float(base.get("memory_gib", chip.memory_gib)) * GIB / ranks,
+        bandwidth=float(base.get("memory_gb_s", chip.memory_gb_s)) * GB / ranks,
+        nvlink=float(base.get("nvlink_gb_s", chip.nvlink_gb_s)) * GB / ranks,
+        domain=int(base.get("domain", 8)) * ranks,
         sms=int(base.get("sms", 100)),
         watts=float(base.get("tdp_watts", chip.tdp_watts)),
         rated_watts=float(chip.tdp_watts),
+        ranks=ranks,
     )
 
 
@@ -170,6 +177,8 @@ PCIE_GB_S = {"sm_90": 55.0, "sm_100": 55.0, "sm_103": 55.0}
 
 def inner_link(chip: Device, per_node: int) -> Link:
     """NVLink where the device has it. Four GPUs of an HGX-4 board are linked pair by pair, without a switch."""
+    if chip.family == "neuroncore":
+        return fabric("neuronlink", chip.nvlink / GB)
     if not chip.nvlink:
         return fabric("pcie", PCIE_GB_S.get(chip.family, 26.0))
     if chip.family == "sm_90" and per_node > 4:
@@ -184,17 +193,18 @@ def cluster_of(kind: InstanceType, nodes: int, per_node: int | None = None) -> C
     if not kind.accelerator or not kind.accelerator_count:
         raise UserError(f"{kind.name} has no accelerator", fix="choose one of the p or g families")
     chip = device(kind.accelerator)
+    ranks = kind.accelerator_count * chip.ranks
     if kind.family in ("p4d", "p4de"):
         network = "efa-1"
     elif kind.family.startswith(("p5en", "p6")):
         network = "efa-3"
     else:
         network = "efa" if kind.efa_cards else "ethernet"
-    per_rank = kind.network_gbps / 8 / kind.accelerator_count
+    per_rank = kind.network_gbps / 8 / ranks
     return Cluster(
-        device=chip if kind.family.startswith("p6e") else replace(chip, domain=kind.accelerator_count),
-        gpus=nodes * (per_node or kind.accelerator_count),
-        per_node=per_node or kind.accelerator_count,
+        device=chip if kind.family.startswith("p6e") else replace(chip, domain=ranks),
+        gpus=nodes * (per_node or ranks),
+        per_node=per_node or ranks,
         inside=inner_link(chip, kind.accelerator_count),
         between=fabric(network, per_rank),
         instance=kind.name,

@@ -3,6 +3,7 @@ to."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from trainwright.catalog.storage import lustre_monthly_usd
@@ -12,6 +13,7 @@ from trainwright.jobs.resolved import ResolvedJob, Training
 from trainwright.predict.calibrate import LOCAL, overrides
 from trainwright.predict.constants import Constants
 from trainwright.predict.local import is_probed, predict_local
+from trainwright.predict.objective import objective_of, tokens_per_sample
 from trainwright.predict.prediction import Prediction, predict
 from trainwright.predict.profiles import profile
 from trainwright.predict.request import PredictRequest
@@ -37,7 +39,8 @@ def predict_job(job: ResolvedJob, c: Constants | None = None) -> Prediction:
         )
     if job.placement.queue.instance is None:
         return predict_local(training.shape, training.plan, _local_batch(training), overrides().get(LOCAL, 1.0))
-    return predict(_request(job, training, training.shape, job.placement.queue.instance), c)
+    made = predict(_request(job, training, training.shape, job.placement.queue.instance), c)
+    return replace(made, cluster=job.spec.name)
 
 
 def is_known(job: ResolvedJob) -> bool:
@@ -55,8 +58,10 @@ def _local_batch(training: Training) -> Batch:
 
 
 def _request(job: ResolvedJob, training: Training, shape: ModelShape, instance: str) -> PredictRequest:
-    steps = training.steps
     trainer, plan, zero = _trainer(job, training.plan)
+    own = training.objective or "" if job.trainer == "trainwright" else ""  # another trainer's words are not ours
+    objective = objective_of(shape, own, **_numbers(training.options))
+    per_step = training.batch * tokens_per_sample(shape, training.sequence, objective)
     return PredictRequest(
         shape,
         instance,
@@ -73,13 +78,18 @@ def _request(job: ResolvedJob, training: Training, shape: ModelShape, instance: 
         micro_batch=training.micro_batch,  # None: the trainer takes as much as fits
         precision=training.precision or "bf16",
         recompute=training.recompute,
-        tokens=float(steps * training.tokens_per_step) if steps else None,
+        objective=objective,
+        tokens=float(training.steps * per_step) if training.steps else None,
         region=job.spec.region or "us-east-1",
         price_kind=PRICE_KIND.get(job.placement.queue.capacity.kind, "on-demand"),
         storage_gb_s=storage_gb_s(job),
         storage_usd_month=storage_usd_month(job.spec),
         checkpoint_s=training.checkpoint.every if training.checkpoint else None,
     )
+
+
+def _numbers(options: Mapping[str, str | bool | int | float]) -> dict[str, float]:
+    return {name: float(value) for name, value in options.items() if isinstance(value, int | float)}
 
 
 def _trainer(job: ResolvedJob, plan: ParallelPlan) -> tuple[str, ParallelPlan, int | None]:

@@ -3,6 +3,7 @@ the recomputation that were left open."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from trainwright.catalog.models import model
@@ -10,6 +11,7 @@ from trainwright.errors import UserError
 from trainwright.predict.constants import Constants
 from trainwright.predict.hardware import Device, cluster
 from trainwright.predict.memory import TIGHT, least_recompute, memory
+from trainwright.predict.objective import Objective, objective_of, tokens_per_sample
 from trainwright.predict.profiles import profile
 from trainwright.predict.request import PredictRequest
 from trainwright.predict.setup import Batch, Setup, zero_stage
@@ -18,6 +20,7 @@ from trainwright.train.models.shape import ModelShape
 from trainwright.train.parallel.plan import ParallelPlan, complete, parse_axes
 
 MICRO_BATCHES = (512, 256, 128, 64, 32, 16, 8, 4, 2, 1)
+OWN, NEURON = "trainwright", "neuronx"  # our trainer needs GPUs
 ZERO_STAGES = ("0", "1", "2", "3")
 
 
@@ -25,21 +28,21 @@ def lay_out(request: PredictRequest, c: Constants) -> Setup:
     """The job of a request with nothing left open."""
     shape = model(request.model) if isinstance(request.model, str) else request.model
     machines = cluster(request.instance, request.nodes, request.gpus_per_node)
-    if machines.device.arch.startswith("neuron"):
-        raise UserError(
-            f"{request.instance} cannot be predicted: too little is published about Neuron kernels",
-            fix="name an instance type with GPUs",
-        )
     refuse_precision(machines.device, request.precision)
-    trainer = profile(request.trainer)
+    neuron = machines.device.family == "neuroncore"
+    trainer = profile(NEURON if neuron and request.trainer == OWN else request.trainer)
     plan, zero = read_plan(request.plan, machines.gpus)
     zero = request.zero if request.zero is not None else zero
-    sequence = request.sequence or shape.context
-    refuse_misfit(plan, shape, sequence)
-    sequences = request.sequences or shared_sequences(request.batch_tokens, sequence, plan.data)
+    sequence = request.sequence or shape.longest_sequence
+    refuse_misfit(plan, replace(shape, kv_heads=shape.heads) if trainer.copies_kv_heads else shape, sequence)
+    objective = (
+        request.objective if isinstance(request.objective, Objective) else objective_of(shape, request.objective)
+    )
+    sample = tokens_per_sample(shape, sequence, objective)
+    sequences = request.sequences or shared_sequences(request.batch_tokens, sample, plan.data)
     start = Setup(
         shape, machines, plan, Batch(sequence, 1, 1), trainer, request.precision,
-        zero_stage(plan, trainer) if zero is None else zero, frozen=request.adapter_rank > 0,
+        zero_stage(plan, trainer) if zero is None else zero, frozen=request.adapter_rank > 0, objective=objective,
         adapter_rank=request.adapter_rank, base_bits=request.base_bits, optimizer=request.optimizer,
     )  # fmt: skip
     return choose_batch(start, sequences, request, c)
@@ -92,7 +95,7 @@ def refuse_misfit(plan: ParallelPlan, shape: ModelShape, sequence: int) -> None:
 def shared_sequences(tokens: int | None, sequence: int, ranks: int) -> int:
     """A batch in tokens is a target: the nearest number of sequences that the data ranks can share in microbatches."""
     share = (tokens or ranks * sequence) / sequence / ranks
-    unit = 1 if share < 3 else 2 if share < 8 else 4
+    unit = 1 if share < 3 else 2 if share < 8 else 2 ** max(2, math.floor(math.log2(share / 4)))
     return max(1, round(share / unit) * unit) * ranks
 
 
@@ -104,7 +107,7 @@ def choose_batch(s: Setup, sequences: int, request: PredictRequest, c: Constants
         raise UserError(
             f"a batch of {sequences} sequences does not divide over {s.plan.data} data ranks",
             where="--batch",
-            fix=f"--batch {near * s.batch.sequence} (tokens), that is {near} sequences",
+            fix=f"--batch {near * s.sample_tokens} (tokens), that is {near} sequences",
         )
     options = []
     for size in (request.micro_batch,) if request.micro_batch else MICRO_BATCHES:

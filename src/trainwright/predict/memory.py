@@ -6,18 +6,21 @@ import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from trainwright.catalog.models import parameter_count
 from trainwright.predict.adapters import adapter_bytes, frozen_bytes, working_bytes
 from trainwright.predict.constants import Constants
 from trainwright.predict.hardware import GIB
+from trainwright.predict.objective import head_linears, head_parameters
 from trainwright.predict.optimizers import saved_bytes
 from trainwright.predict.setup import Setup
-from trainwright.train.models.shape import ModelShape, layer_kinds, mlp_parameters, parameter_count
+from trainwright.train.models.shape import ModelShape, layer_kinds, mlp_parameters
 
 # Bytes per logit at the peak of the loss: 16-bit logits, an fp32 copy, its softmax, both gradients, less what is fused.
 LOGIT_BYTES = {"eager": 14.0, "native": 14.0, "compiled": 6.5, "engine": 6.0, "fused": 4.0, "chunked": 2.0}
 SELECTIVE = 0.45  # share of a layer's activations kept by per-operator checkpointing: attention, every second product
 FP4 = 0.5  # share kept of the inputs of products under fp4 training: 4 bits and scales
 FP8 = {"engine": 0.85}  # the same under fp8, where a profile has no fp8_bytes
+TEACHER = {"dino": 6.0, "dpo": 6.0}  # bytes per parameter of a model that is not trained: fp32 and a 16-bit copy
 PIECE = 2.0 * GIB  # of 16-bit logits that a loss computed in pieces holds at once
 # Shares of a GPU's memory. A job is planned to stay under TIGHT; above it the answer is never a plain yes. Published
 # runs went further: an unstated recomputation is assumed to aim at ROW_TIGHT, and beyond ROW_LIMIT a row does not fit.
@@ -62,7 +65,8 @@ def kept_per_token(s: Setup, shape: ModelShape, policy: str, norms: int) -> floa
     mlp = (6.0 if gated else 4.0) * visited + 2.0 * h * shape.experts_per_token
     attention = 2.0 * attention_width(shape)
     eager = (8.0 * h + (4.0 * shape.ffn if gated else 0)) if s.profile.fusion == "eager" else 0.0
-    kept = s.profile.around * h / norms + (attention + mlp) / tp * narrow
+    layernorm = s.profile.around_layernorm if shape.norm == "layernorm" else 0.0
+    kept = (layernorm or s.profile.around) * h / norms + (attention + mlp) / tp * narrow
     if policy == "selective" and s.profile.selective == "products":
         return kept * SELECTIVE
     if policy == "selective" and s.profile.selective == "elementwise":
@@ -109,7 +113,8 @@ def local_parameters(s: Setup) -> tuple[float, float]:
     """(plain, experts): parameters of the mean stage on one rank."""
     plain, experts = layer_parameters(s)
     layers = s.shape.layers / s.plan.pp
-    return plain * layers + weights_of(s.shape)[0] / (s.plan.tp * s.plan.pp), experts * layers
+    around = weights_of(s.shape)[0] + head_parameters(s.shape, s.objective)
+    return plain * layers + around / (s.plan.tp * s.plan.pp), experts * layers
 
 
 def stage_parameters(s: Setup) -> tuple[float, float]:
@@ -130,6 +135,7 @@ def state_bytes(s: Setup) -> tuple[float, float]:
     kept = sharded_state(s, plain, ranks) + (sharded_state(s, experts, s.expert_replicas) if experts else 0.0)
     if s.adapter_rank:
         return kept + adapter_bytes(s), working_bytes(s, sum(layer_parameters(s)))
+    kept += TEACHER.get(s.objective.name, 0.0) * (plain + experts) / (ranks if s.zero == 3 else 1)
     if not s.frozen and (s.zero < 2 or ranks == 1):
         return kept, 0.0
     table = 0.0 if s.frozen else s.shape.vocab * s.shape.hidden / s.plan.tp * 2.0
@@ -180,11 +186,13 @@ def memory(s: Setup, c: Constants) -> Memory:
 
 def loss_bytes(s: Setup) -> float:
     """Logits and what the loss derives from them; in pieces: one piece and the head's gradient (fp32 and 16 bits)."""
-    columns = s.shape.vocab / (s.plan.tp if s.profile.head_split else 1)
-    if s.profile.loss == "pieces":
-        gradient = 0.0 if s.frozen else columns * s.shape.hidden * 6.0
-        return min(s.local_tokens * columns * 2.0, PIECE) + gradient
-    return s.local_tokens * columns * LOGIT_BYTES[s.profile.loss or s.profile.fusion]
+    columns, depth = head_linears(s.shape, s.objective)[-1]
+    mine, dino = columns / (s.plan.tp if s.profile.head_split else 1), s.objective.name == "dino"
+    if s.profile.loss == "pieces" and not dino:
+        gradient = 0.0 if s.frozen else mine * depth * 6.0
+        return min(s.head_rows * mine * 2.0, PIECE) + gradient
+    kind = s.profile.loss_fusion if dino else s.profile.loss or s.profile.fusion
+    return s.head_rows * mine * LOGIT_BYTES[kind]
 
 
 def least_recompute(s: Setup, c: Constants, limit: float = TIGHT) -> Setup:

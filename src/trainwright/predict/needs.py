@@ -6,9 +6,12 @@ from dataclasses import dataclass
 
 from trainwright.predict.adapters import adapter_parameters
 from trainwright.predict.memory import weights_of
+from trainwright.predict.objective import head_parameters
 from trainwright.predict.setup import Setup
 
 TOKEN_BYTES = 4.0
+IMAGE_BYTES = 110e3  # of a JPEG of ImageNet, on average
+TEACHER_BYTES = 4.0  # DINO's teacher, in fp32
 STATE_BYTES = 12.0  # per parameter: fp32 weights and two fp32 moments (14.8 GB measured for the 1.24 B of Llama 3.2 1B)
 COPY_BYTES = 2.0  # trainers that keep 16-bit weights beside the fp32 ones save both
 STAGING_GB_S = 8.0  # GPU to pinned host memory, per GPU, several ranks at once
@@ -31,7 +34,8 @@ def data_needs(s: Setup, tokens_per_s: float, interval_s: float, storage_gb_s: f
     size = checkpoint_gb(s)
     stall = stall_of(s)
     write = size / (0.5 * interval_s)
-    read = tokens_per_s * TOKEN_BYTES / 1e9
+    each = IMAGE_BYTES / s.sample_tokens if s.shape.kind == "vision" else TOKEN_BYTES
+    read = tokens_per_s * each / 1e9
     if storage_gb_s is None:
         return Needs(read, size, stall, write, None, "")
     enough = storage_gb_s >= write + read
@@ -50,7 +54,9 @@ def checkpoint_gb(s: Setup) -> float:
         return adapter_parameters(s) * STATE_BYTES / 1e9
     each = STATE_BYTES + (0.0 if s.profile.data == "fsdp" else COPY_BYTES)
     tables, plain, experts = weights_of(s.shape)
-    return (tables + s.shape.layers * (plain + experts)) * each / 1e9
+    each += TEACHER_BYTES if s.objective.name == "dino" else 0.0
+    around = tables + head_parameters(s.shape, s.objective)
+    return (around + s.shape.layers * (plain + experts)) * each / 1e9
 
 
 def stall_of(s: Setup) -> float:

@@ -4,11 +4,12 @@ attention by kernel, everything else by the bytes it moves."""
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 
 from trainwright.predict.constants import Constants
 from trainwright.predict.hardware import Device
+from trainwright.predict.objective import Pass, passes
 from trainwright.predict.profiles import Profile
 from trainwright.predict.setup import Setup
 from trainwright.train.flops import score_width
@@ -30,7 +31,9 @@ class LayerWork:
 
     shape: ModelShape
     tokens: float
-    attended: int  # tokens back that attention reaches
+    spans: tuple[tuple[float, float], ...]  # (share of the tokens, length of a sequence that costs as much)
+    causal: bool
+    memory: float  # tokens of an encoder that each sequence attends to as well; 0: none
     tp: int
     sequence_parallel: bool  # norms and residuals are split over the tensor-parallel ranks too
     device: Device
@@ -98,22 +101,35 @@ class LayerTime:
 
 
 def mean_layer(s: Setup, c: Constants) -> LayerTime:
-    """The mean over the kinds of layers of a model."""
-    kinds = [
-        (layers / s.shape.layers, layer_time(layer_work(s, shape, c), c)) for layers, shape in layer_kinds(s.shape)
-    ]
-    if len(kinds) == 1:
-        return kinds[0][1]
-    return LayerTime(*(sum(share * getattr(time, f.name) for share, time in kinds) for f in fields(LayerTime)))
+    """The mean over the kinds of layers of a model, for all passes of the objective; an encoder and a decoder layer of
+    T5 count as one."""
+    times = []
+    for one in passes(s.shape, s.batch.sequence, s.objective):
+        for layers, shape in layer_kinds(s.shape):
+            time = layer_time(layer_work(s, shape, one, c), c)
+            times.append((layers / s.shape.layers, time if one.backward else forward_only(time)))
+    if len(times) == 1:
+        return times[0][1]
+    return LayerTime(*(sum(share * getattr(time, f.name) for share, time in times) for f in fields(LayerTime)))
 
 
-def layer_work(s: Setup, shape: ModelShape, c: Constants) -> LayerWork:
-    """The work of one layer of that shape, a kind of the setup's model."""
+def forward_only(time: LayerTime) -> LayerTime:
+    """A teacher or a reference is not trained."""
+    return replace(time, **{f.name: 0.0 for f in fields(LayerTime) if f.name.endswith("_backward")})
+
+
+def layer_work(s: Setup, shape: ModelShape, one: Pass, c: Constants) -> LayerWork:
+    """The work of one layer of that shape, a kind of the setup's model, in one pass."""
     split = s.profile.sequence and s.plan.tp > 1
     uneven = c.expert_imbalance if s.plan.ep > 1 and not s.balanced else 1.0
+    spans: tuple[tuple[float, float], ...]
+    spans = tuple((tokens / one.tokens, length) for tokens, length in one.spans)
+    if shape.kind == "decoder":
+        spans = tuple(window_spans(shape, s.attended))
     return LayerWork(
-        shape, s.local_tokens, s.attended, s.plan.tp, split, s.cluster.device, s.profile, s.precision, s.rowwise,
-        s.frozen, s.expert_tp, shape.experts / s.plan.ep, s.plan.cp, uneven,
+        shape, s.batch.micro * one.tokens / s.plan.cp, spans, one.causal, s.batch.micro * one.memory, s.plan.tp, split,
+        s.cluster.device, s.profile, s.precision, s.rowwise, s.frozen, s.expert_tp, shape.experts / s.plan.ep,
+        s.plan.cp, uneven,
     )  # fmt: skip
 
 
@@ -122,14 +138,19 @@ def layer_time(work: LayerWork, c: Constants) -> LayerTime:
     """One layer, forward and backward, on one rank."""
     products = layer_matmuls(work, c)
     attention = layer_attention(work, c)
+    if work.memory:
+        more, scores = cross_attention(work, c)
+        products = (products[0] + more[0], products[1] + more[1])
+        attention = (attention[0] + scores[0], attention[1] + scores[1])
     moved = elementwise_bytes(work, c)
     if work.precision in ("fp8", "fp4"):
         cast = cast_bytes(work, c)
         moved = (moved[0] + cast * 0.5, moved[1] + cast * 0.5)
     rate = work.device.bandwidth * c.memory_efficiency
-    kernels = KERNELS.get(work.profile.fusion, FUSED_KERNELS)
-    more = c.expert_kernels if work.shape.experts else 0.0
-    return LayerTime(*products, *attention, moved[0] / rate, moved[1] / rate, kernels[0] + more, kernels[1] + more)
+    grown = 1.4 if work.memory else 1.0  # a norm, three products and attention more
+    experts = c.expert_kernels if work.shape.experts else 0.0
+    forward, backward = (count * grown + experts for count in KERNELS.get(work.profile.fusion, FUSED_KERNELS))
+    return LayerTime(*products, *attention, moved[0] / rate, moved[1] / rate, forward, backward)
 
 
 def matmul_time(m: float, n: float, k: float, rate: float, sms: int, c: Constants, groups: float = 1.0) -> float:
@@ -218,23 +239,45 @@ def attention_rates(device: Device, kernel: str, width: int, seq: float, c: Cons
     )
 
 
+def attention_kernel(work: LayerWork) -> str:
+    """cuDNN has no kernel for T5's learned distances; torch's own reaches the rate of FlashAttention-2."""
+    return "flash2" if work.shape.position == "relative" else work.profile.attention
+
+
 def layer_attention(work: LayerWork, c: Constants) -> Pair:
     """Scores and their product with the values. Causal masks halve the work; a window limits it."""
     if work.profile.attention == "unfused":
         return unfused_attention(work, c)
     shape = work.shape
     forward = backward = 0.0
-    for share, span in spans(shape, work.attended):
+    for share, span in work.spans:
         scores = work.tokens * span * shape.heads / work.tp * score_width(shape)
-        scores *= share * (2.0 if shape.kind == "decoder" else 4.0)
-        rates = attention_rates(work.device, work.profile.attention, shape.width_per_head, span / work.cp, c)
+        scores *= share * (2.0 if work.causal else 4.0)
+        rates = attention_rates(work.device, attention_kernel(work), shape.width_per_head, span / work.cp, c)
         forward, backward = forward + scores / rates[0], backward + 2.5 * scores / rates[1]
     return forward, backward
 
 
-def spans(shape: ModelShape, attended: int) -> list[tuple[float, int]]:
+def cross_attention(work: LayerWork, c: Constants) -> tuple[Pair, Pair]:
+    """(products, scores) of a decoder's queries over the encoder's states: keys and values are computed of those."""
+    shape, sms = work.shape, work.device.sms
+    rate = trainer_matmul_rate(work.device, work.profile, work.precision, work.rowwise, c)
+    sides = [
+        (work.tokens, work.q, shape.hidden),
+        (work.memory, 2 * work.q, shape.hidden),
+        (work.tokens, shape.hidden, work.q),
+    ]
+    times = [linear_time(tokens, out, deep, rate, sms, c) for tokens, out, deep in sides]
+    length = sum(share * span for share, span in work.spans)
+    flops = 4.0 * work.memory * length * work.q
+    rates = attention_rates(work.device, attention_kernel(work), shape.width_per_head, length, c)
+    products = sum(time[0] for time in times), sum(time[1] for time in times)
+    return products, (flops / rates[0], 2.5 * flops / rates[1])
+
+
+def window_spans(shape: ModelShape, attended: int) -> list[tuple[float, int]]:
     """(share of the layers, length) of a causal sequence that costs as much as the layer's mask."""
-    if not shape.window or shape.kind != "decoder":
+    if not shape.window:
         return [(1.0, attended)]
     share = shape.window_layers / shape.layers if shape.window_layers else 1.0
     windowed = (share, min(attended, 2 * shape.window))
@@ -243,9 +286,10 @@ def spans(shape: ModelShape, attended: int) -> list[tuple[float, int]]:
 
 def unfused_attention(work: LayerWork, c: Constants) -> Pair:
     """Scores in memory: two batched products over the full square, and a softmax and dropout that read and write it."""
-    flops = 4.0 * work.tokens * work.attended * work.q
+    attended = sum(share * span for share, span in work.spans)
+    flops = 4.0 * work.tokens * attended * work.q
     rate = work.device.matmul_rate("bf16", c) * 0.55
-    elements = work.shape.heads / work.tp * work.tokens * work.attended
+    elements = work.shape.heads / work.tp * work.tokens * attended
     moved = elements * c.unfused_bytes / (work.device.bandwidth * c.memory_efficiency)
     return flops / rate + moved, 2.0 * flops / rate + 1.3 * moved
 
@@ -274,22 +318,6 @@ def cast_bytes(work: LayerWork, c: Constants) -> float:
     each = c.fp8_cast_bytes if work.profile.fusion == "engine" else c.fp8_cast_bytes_compiled
     outputs = work.q + 2 * work.kv + work.gates * work.ffn + 2 * hidden
     return each * work.tokens * (2 * hidden + work.q + work.ffn + 0.5 * outputs)
-
-
-@lru_cache(maxsize=50_000)
-def head_time(
-    shape: ModelShape, tokens: float, split: int, device: Device, profile: Profile, c: Constants, trained: bool = True
-) -> Pair:
-    """The output product and the loss. The head stays in 16 bits in every trainer we know; where it is not trained, its
-    backward has one product."""
-    vocab = shape.vocab / split
-    rate = trainer_matmul_rate(device, profile, "bf16", False, c)
-    forward, backward = linear_time(tokens, vocab, shape.hidden, rate, device.sms, c)
-    if not trained:
-        backward = matmul_time(tokens, shape.hidden, vocab, rate, device.sms, c)
-    loss = c.traffic[profile.loss_fusion].loss
-    stream = device.bandwidth * c.memory_efficiency
-    return forward + tokens * vocab * loss[0] / stream, backward + tokens * vocab * loss[1] / stream
 
 
 def optimizer_time(parameters: float, device: Device, profile: Profile, c: Constants) -> float:

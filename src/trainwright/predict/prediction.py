@@ -13,11 +13,12 @@ from trainwright.predict.hardware import GIB
 from trainwright.predict.layout import lay_out
 from trainwright.predict.memory import TIGHT, Memory, memory
 from trainwright.predict.needs import Needs, data_needs, stall_of
+from trainwright.predict.objective import model_flops
 from trainwright.predict.request import PredictRequest
 from trainwright.predict.setup import Setup
 from trainwright.predict.setup_record import to_record
 from trainwright.predict.step import step_time
-from trainwright.train.flops import flops_per_token, mfu
+from trainwright.train.flops import mfu
 
 COMMUNICATION = (
     "tensor parallel",
@@ -67,7 +68,22 @@ class Prediction:
     train_usd: float | None
     storage_usd_month: float | None = None
     outside_evidence: list[str] = field(default_factory=list)
+    cluster: str = ""  # the spec's name, which a calibration by this run holds for
     setup: Setup | None = None  # None: measured on this machine, not computed
+
+    @property
+    def unit(self) -> str:
+        """What a rank runs on."""
+        return "NeuronCore" if self.setup and self.setup.cluster.device.family == "neuroncore" else "GPU"
+
+    @property
+    def counts_images(self) -> bool:
+        return self.setup is not None and self.setup.shape.kind == "vision"
+
+    @property
+    def sample_tokens(self) -> int:
+        """Tokens that are trained per sample."""
+        return self.setup.sample_tokens if self.setup else self.sequence
 
     @property
     def stages(self) -> int:
@@ -103,7 +119,7 @@ def prediction_of(s: Setup, request: PredictRequest, c: Constants) -> Prediction
         precision=s.precision, trainer=s.profile.name, recompute=recompute_text(s), sequence=s.batch.sequence,
         micro_batch=s.batch.micro, microbatches=s.batch.count, tokens_per_step=s.tokens, step_time_s=step.total,
         tokens_per_s=rate, tokens_per_s_per_gpu=rate / s.cluster.gpus, low=low, high=high,
-        mfu=mfu(rate, flops_per_token(s.shape, s.batch.sequence), s.cluster.device.bf16 * s.cluster.gpus),
+        mfu=mfu(rate, model_flops(s.shape, s.batch.sequence, s.objective), s.cluster.device.bf16 * s.cluster.gpus),
         memory_gib=used.gib, memory_limit_gib=limit / GIB, fits=verdict(used.total, limit),
         exposed_communication_s=sum(step.parts[name] for name in COMMUNICATION),
         hidden_communication_s=step.hidden, bubble_s=step.parts["bubble"], parts=step.parts,

@@ -30,6 +30,7 @@ class Profile:
     state_bytes: float = 16.0
     alone_bytes: float = 0.0
     around: float = 8.0
+    around_layernorm: float = 0.0
     fp8_bytes: float = 0.0
     resident: float = 6.0
     accumulate_whole: bool = False
@@ -43,6 +44,7 @@ class Profile:
     default_recompute: str = ""
     recompute_layers: bool = False
     balanced_context: bool = False
+    copies_kv_heads: bool = False
 
     @property
     def loss_fusion(self) -> str:

@@ -34,17 +34,18 @@ def bar(share: float) -> str:
 
 
 def headline(p: Prediction) -> str:
-    where, unit = (f"{p.nodes} x {p.instance}", "GPUs") if p.instance else ("this machine", "processes")
+    where, unit = (f"{p.nodes} x {p.instance}", f"{p.unit}s") if p.instance else ("this machine", "processes")
+    sample = f"images of {p.sample_tokens} tokens in all crops" if p.counts_images else f"sequences of {p.sequence}"
     return (
         f"{p.model} on {where} ({p.gpus} {unit}), plan {p.plan}, {p.precision}, trainer {p.trainer}\n"
-        f"{count(p.tokens_per_step)} tokens per step: sequences of {p.sequence}, microbatch {p.micro_batch} x "
+        f"{count(p.tokens_per_step)} tokens per step: {sample}, microbatch {p.micro_batch} x "
         f"{p.microbatches}, recompute {p.recompute}"
     )
 
 
 def facts(p: Prediction) -> list[tuple[str, str]]:
     """(name, value) of each line of the answer."""
-    one = "GPU" if p.instance else "process"
+    one = p.unit if p.instance else "process"
     low, high = p.step_time_s * p.tokens_per_s_per_gpu / p.high, p.step_time_s * p.tokens_per_s_per_gpu / p.low
     lines = [
         ("step", f"{seconds(p.step_time_s)}  ({seconds(low)} to {seconds(high)}, 80 % interval)"),
@@ -52,6 +53,7 @@ def facts(p: Prediction) -> list[tuple[str, str]]:
             "tokens/s",
             f"{p.tokens_per_s:,.0f}, {p.tokens_per_s_per_gpu:,.0f} per {one}  ({p.low:,.0f} to {p.high:,.0f})",
         ),
+        *([("images/s", f"{p.tokens_per_s / p.sample_tokens:,.0f}")] if p.counts_images else []),
         ("MFU", f"{p.mfu:.1%}" + ("" if p.precision in ("bf16", "fp32") else " of the 16-bit peak")),
         ("memory", f"{p.memory_gib:.1f} of {p.memory_limit_gib:.1f} GiB per {one}: {FITS[p.fits]}"),
         ("communication", f"{seconds(p.exposed_communication_s)} exposed, {seconds(p.hidden_communication_s)} hidden"),

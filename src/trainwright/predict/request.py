@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from trainwright.predict.objective import Objective
 from trainwright.train.models.shape import ModelShape
 from trainwright.train.parallel.plan import ParallelPlan
 
@@ -20,6 +21,7 @@ class PredictRequest:
     batch_tokens: int | None = None  # per step, rounded to what the data ranks can share; None: one sequence each
     sequences: int | None = None  # per step, exactly; takes precedence over batch_tokens
     micro_batch: int | None = None  # sequences; None: the fastest that fits
+    objective: Objective | str = ""  # empty: the usual one of that kind of model
     precision: str = "bf16"
     trainer: str = "trainwright"  # a profile of profiles.toml
     zero: int | None = None  # ZeRO stage; None: the trainer's
@@ -54,4 +56,4 @@ class AdviceRequest:
 
     @property
     def sequence_length(self) -> int:
-        return self.sequence or min(self.shape.context, 8192)
+        return self.sequence or min(self.shape.longest_sequence, 8192)

@@ -16,8 +16,10 @@ from trainwright.predict.cost import BLOCK_SIZES, training_days, training_usd
 from trainwright.predict.evidence import half_width, outside
 from trainwright.predict.goodput import best_interval, failures_per_node_day, goodput
 from trainwright.predict.hardware import GIB, Cluster, cluster_of
+from trainwright.predict.layout import shared_sequences
 from trainwright.predict.memory import TIGHT, least_recompute, memory
 from trainwright.predict.needs import file_system, stall_of
+from trainwright.predict.objective import objective_of, tokens_per_sample
 from trainwright.predict.profiles import profile
 from trainwright.predict.request import AdviceRequest
 from trainwright.predict.setup import Batch, Setup, zero_stage
@@ -27,7 +29,8 @@ from trainwright.train.parallel.plan import ParallelPlan
 
 DAY = 86_400.0
 GIB_PER_TIB = 1024
-MICRO_BATCHES = (1, 2, 4, 8, 16)
+MICRO_BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+MICRO_TOKENS = 131_072  # a larger microbatch gains nothing
 BATCH_SLACK = 0.1  # a plan may change the batch by this share; more would change the training
 FAMILIES = ("p4d", "p4de", "p5", "p5e", "p5en", "p6-b200", "p6-b300")
 SINGLE_GPU = ("g6e.2xlarge", "p5.4xlarge")  # for trainings that need no more
@@ -83,14 +86,14 @@ def chosen_types(names: Sequence[str]) -> list[InstanceType]:
     neuron = [i.name for i in types if i.is_neuron]
     if neuron and len(neuron) == len(types):
         raise UserError(
-            f"{', '.join(neuron)} cannot be predicted: too little is published about Neuron kernels",
-            where="--instances", fix="add a GPU family; Neuron types are left out of the search",
+            f"{', '.join(neuron)} cannot be advised: our trainer needs GPUs",
+            where="--instances", fix="add a GPU family; `trainwright predict --instance` predicts Neuron types",
         )  # fmt: skip
     return [i for i in types if not i.is_neuron]
 
 
 def left_out(names: Sequence[str]) -> list[str]:
-    """Requested Neuron families, which the search leaves out because too little is published about their kernels."""
+    """Requested Neuron families, which the search leaves out: our trainer, which a written spec runs, needs GPUs."""
     neuron = {i.family for i in instances() if i.is_neuron} | {i.name for i in instances() if i.is_neuron}
     return [name for name in names if name in neuron]
 
@@ -118,7 +121,7 @@ def plans(shape: ModelShape, cluster: Cluster, sequence: int) -> Iterator[Parall
                 for virtual in (v for v in ((1, 2, 4) if pp > 1 else (1,)) if v == 1 or shape.layers % (pp * v) == 0):
                     whole = ParallelPlan(shard=data, tp=tp, pp=pp, cp=cp, virtual_stages=virtual)
                     for plan in (replace(whole, ep=ep) for ep in expert_splits(shape, data)):
-                        if plan.misfit(shape, sequence):
+                        if plan.misfit(shape, sequence) or (shape.kind != "decoder" and plan.unsupported(shape)):
                             continue
                         yield plan
                         node = inner // tp
@@ -151,13 +154,15 @@ def batches(request: AdviceRequest, machines: Cluster, plan: ParallelPlan) -> It
     trainer = profile(trainer_for(request.shape))
     zero = zero_stage(plan, trainer)
     length = request.sequence_length
-    sequences = max(1, round(request.batch_tokens / length))
-    share = round(sequences / plan.data)
+    objective = objective_of(request.shape)
+    sample = tokens_per_sample(request.shape, length, objective)
+    sequences = max(1, round(request.batch_tokens / sample))
+    share = shared_sequences(request.batch_tokens, sample, plan.data) // plan.data
     if abs(share * plan.data - sequences) > BATCH_SLACK * sequences:
         return
-    for micro in (m for m in MICRO_BATCHES if share % m == 0):
+    for micro in (m for m in MICRO_BATCHES if share % m == 0 and (m <= 16 or m * sample <= MICRO_TOKENS)):
         batch = Batch(length, micro, share // micro)
-        yield Setup(request.shape, machines, plan, batch, trainer, request.precision, zero)
+        yield Setup(request.shape, machines, plan, batch, trainer, request.precision, zero, objective=objective)
 
 
 def trainer_for(shape: ModelShape) -> str:

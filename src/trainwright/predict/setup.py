@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trainwright.predict.hardware import Cluster
+from trainwright.predict.objective import GLOBAL_CROPS, NEXT_TOKEN, Objective, head_tokens, tokens_per_sample
 from trainwright.predict.profiles import Profile
 from trainwright.train.models.shape import ModelShape
 from trainwright.train.parallel.plan import ParallelPlan
@@ -42,17 +43,34 @@ class Setup:
     base_bits: int = 16  # of a frozen weight: 4 for QLoRA
     optimizer: str = "adamw"  # adamw | adamw8bit | muon
     balanced: bool = False  # every expert receives the same number of tokens, as benchmarks enforce
+    objective: Objective = NEXT_TOKEN
     packed: int = 0  # mean length of the documents packed into one sequence; 0: one document per sequence
 
     @property
     def tokens(self) -> int:
         """Tokens of one step, over all GPUs."""
-        return self.batch.sequences(self.plan) * self.batch.sequence
+        return self.batch.sequences(self.plan) * self.sample_tokens
+
+    @property
+    def sample_tokens(self) -> int:
+        """Tokens that are trained per sample: a sequence, both sides of T5, the crops of an image."""
+        return tokens_per_sample(self.shape, self.batch.sequence, self.objective)
 
     @property
     def local_tokens(self) -> float:
         """Tokens of one microbatch on one rank; context parallelism splits the sequence."""
-        return self.batch.micro * self.batch.sequence / self.plan.cp
+        return self.batch.micro * self.sample_tokens / self.plan.cp
+
+    @property
+    def head_rows(self) -> float:
+        """Rows of one microbatch that go through the output head on one rank."""
+        return self.batch.micro * head_tokens(self.shape, self.batch.sequence, self.objective) / self.plan.cp
+
+    @property
+    def frozen_rows(self) -> float:
+        """As `head_rows`, of a teacher or a reference: forward only."""
+        share = {"dino": GLOBAL_CROPS / (GLOBAL_CROPS + self.objective.local_crops), "dpo": 1.0}
+        return self.head_rows * share.get(self.objective.name, 0.0)
 
     @property
     def expert_tp(self) -> int:

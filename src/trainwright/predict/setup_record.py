@@ -8,6 +8,7 @@ from typing import Any
 
 from trainwright.catalog.models import model, shape_from
 from trainwright.predict.hardware import cluster
+from trainwright.predict.objective import Objective, objective_of
 from trainwright.predict.profiles import profile
 from trainwright.predict.setup import Batch, Setup, zero_stage
 from trainwright.train.parallel.plan import ParallelPlan, complete, parse_axes
@@ -28,6 +29,7 @@ def to_record(s: Setup) -> dict[str, Any]:
         "plan": asdict(s.plan),
         "batch": asdict(s.batch),
         "trainer": s.profile.name,
+        "objective": asdict(s.objective),
         **{name: getattr(s, name) for name in OPTIONS},
     }
 
@@ -37,13 +39,16 @@ def from_record(prediction: Mapping[str, Any]) -> Setup | None:
     record = prediction.get("setup")
     if record is None:
         return _from_earlier_version(prediction) if prediction.get("instance") else None
-    shape = dict(record["shape"])
+    fields = dict(record["shape"])
+    shape = shape_from(fields.pop("name"), fields)
+    objective = Objective(**record["objective"]) if "objective" in record else objective_of(shape)
     return Setup(
-        shape_from(shape.pop("name"), shape),
+        shape,
         cluster(record["instance"], record["nodes"], record["gpus_per_node"]),
         ParallelPlan(**record["plan"]),
         Batch(**record["batch"]),
         profile(record["trainer"]),
+        objective=objective,
         **{name: record[name] for name in OPTIONS if name in record},
     )
 

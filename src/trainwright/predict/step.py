@@ -8,8 +8,10 @@ from dataclasses import dataclass, field, replace
 from trainwright.predict.adapters import adapter_parameters, adapter_reduction, with_adapters
 from trainwright.predict.collectives import Group, all_gather, all_reduce, all_to_all, group, reduce_scatter, send
 from trainwright.predict.constants import Constants
+from trainwright.predict.head import head_of
 from trainwright.predict.memory import layer_parameters, local_parameters
-from trainwright.predict.operators import LayerTime, Pair, head_time, mean_layer
+from trainwright.predict.objective import crop_bytes
+from trainwright.predict.operators import LayerTime, Pair, mean_layer
 from trainwright.predict.optimizers import update_time
 from trainwright.predict.setup import Setup
 
@@ -51,9 +53,7 @@ def step_time(s: Setup, c: Constants) -> StepTime:
     ring, ring_behind = context_parallel(s, layer, idle, c)
     room = forward - ring_behind[0], backward - ring_behind[1]
     gathers, gathers_hidden = sharded_weights(s, shard, room, c)
-    split, trained = plan.tp if profile.head_split else 1, not s.adapter_rank
-    head = sum(head_time(s.shape, s.local_tokens, split, s.cluster.device, profile, c, trained))
-    head *= 1 + s.shape.mtp_layers
+    head = head_of(s, c)
     exchange = expert_parallel(s, c)
     moved = tp_forward + tp_backward + tp_again + ring + exchange
     slow, mean = stages(s, forward + backward + moved + gathers, head)
@@ -71,6 +71,7 @@ def step_time(s: Setup, c: Constants) -> StepTime:
     scaled = {name: value * layers_per_step for name, value in parts.items()}
     scaled["head"] = head * s.batch.count / plan.pp
     scaled["imbalance"] = s.batch.count * slow - sum(scaled.values())
+    scaled["elementwise"] += s.batch.count * crops(s, c)
     reduced, reduced_hidden = data_parallel(s, data, room, c)
     scaled |= {
         "bubble": (plan.pp - 1) / plan.virtual_stages * mean,
@@ -81,6 +82,11 @@ def step_time(s: Setup, c: Constants) -> StepTime:
     }
     hidden = (gathers_hidden + tp_hidden) * layers_per_step + reduced_hidden
     return StepTime(sum(scaled.values()), scaled, hidden, slow)
+
+
+def crops(s: Setup, c: Constants) -> float:
+    """Images are cropped, blurred and coloured on the GPU."""
+    return s.batch.micro * crop_bytes(s.shape, s.objective) / (s.cluster.device.bandwidth * c.memory_efficiency)
 
 
 def unbalanced(s: Setup, layer: LayerTime) -> LayerTime:
@@ -99,7 +105,8 @@ def attention_and_products(layer: LayerTime) -> float:
 
 def launch(s: Setup, c: Constants) -> float:
     """Host seconds per kernel. A compiled block launches fewer kernels, but pays for its guards and wrappers."""
-    if s.profile.graphs:
+    recorded = s.profile.ahead and s.cluster.gpus == 1 and s.shape.kind == "vision"  # our trainer replays such a step
+    if s.profile.graphs or recorded:
         return 0.0
     return c.launch_eager * {"compiled": 1.8, "engine": 0.6}.get(s.profile.fusion, 1.0)
 

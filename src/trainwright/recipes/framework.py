@@ -3,24 +3,28 @@ each of our values reaches it. A recipe names it (`trainer: {framework: NAME}`) 
 
 The file maps the framework's own options to values. A value is a literal, or a text with places: `"{steps}"`,
 `"{checkpoint}/latest"`, `"{steps}ba"`. A text that is one place keeps the type of its value; an option whose place has
-no value is left out; null removes an option that an earlier part set; `true` is a switch without a value. There is no
-arithmetic in the file: what a framework derives from our values (accumulation, samples of the whole run, the learning
-rate at the end) is a place of its own, computed in `jobs/places.py`.
+no value is left out; null removes an option that an earlier part set, and `"{null}"` writes null into the configuration
+file; `true` is a switch without a value. There is no arithmetic in the file: what a framework derives from our values
+(accumulation, samples of the whole run, the learning rate at the end) is a place of its own, computed in
+`jobs/places.py`.
 
     options   words of the command line. The key is written as it is: `--seq-length` makes two words, `--port=` one,
               a key without dashes makes `key=value` (hydra, OmegaConf)
     file      keys of the configuration file, dots for nesting. `config:` names the file, and its ending the format
     env       environment variables, each with its reason
-    models    the same three, by model (a pattern such as `llama3*`): its name or sizes in the framework's words
-    when      the same three, by place and value: `when: {precision: {fp8: …}, tp: {">1": …}, data: {"builtin:*": …}}`.
+    prepare   the command that makes what it reads; `submit --dry-run` and `recipes show` print it
+    models    the same four, by model (a pattern such as `llama3*`): its name or sizes in the framework's words
+    when      the same four, by place and value: `when: {precision: {fp8: …}, tp: {">1": …}, data: {"builtin:*": …}}`.
               The first pattern that matches counts. A text that matches none cannot be said to this framework
-    debug     the same three, for the debug size, and another `entry` where it needs one
+    debug     the same four, for the debug size, and another `entry` where it needs one
     scripts   programs of ours for a framework that is a library: files beside this one, `{code}/NAME.py` on the nodes
 
 Later parts win: the framework's own, models, when, then the recipe's trainer, then the arguments of the job."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -50,12 +54,14 @@ class Settings(Part):
     options: dict[str, Value] = Field({}, description="Words of the command line.")
     file: dict[str, Value] = Field({}, description="Keys of the configuration file, dots for nesting.")
     env: dict[str, Variable] = Field({}, description="Environment variables, each with its reason.")
+    prepare: tuple[str, ...] = Field((), description="The command that makes what it reads, words apart, with places.")
 
     def over(self, base: Settings) -> Settings:
         """These settings over others, key by key."""
         return Settings(
-            options={**base.options, **self.options}, file={**base.file, **self.file}, env={**base.env, **self.env}
-        )
+            options={**base.options, **self.options}, file={**base.file, **self.file}, env={**base.env, **self.env},
+            prepare=self.prepare or base.prepare,
+        )  # fmt: skip
 
 
 class DebugSettings(Settings):
@@ -71,6 +77,13 @@ class AdapterOptions(Part):
     rank: str = Field(description="The option that holds the rank of the adapters, or a word that stands for one.")
     words: dict[str, int] = Field({}, description="The rank that each such word stands for.")
     bits: str | None = Field(None, description="The option that holds the bits of a frozen weight.")
+
+
+class MiniBatchOptions(Part):
+    """The options of a framework that shares answers out over its data ranks: a misfit is refused before it runs."""
+
+    prompts: str = Field(description="The option that holds the prompts of one update.")
+    answers: str = Field(description="The option that holds the answers to each prompt.")
 
 
 class Framework(Settings):
@@ -103,10 +116,10 @@ class Framework(Settings):
     profile: str | None = Field(None, description="The predictor's profile of it; without one it is not predicted.")
     config: str | None = Field(None, description="Name of its configuration file; `.toml`, `.json` or `.yaml`.")
     scripts: tuple[str, ...] = Field((), description="Programs of ours beside this file that go with the run.")
-    prepare: tuple[str, ...] = Field((), description="The command that prepares its data, words apart.")
     resume: str = Field("", description="What makes a job that comes back go on from its newest checkpoint.")
     implied: tuple[str, ...] = Field((), description="Places that it derives by itself and takes no option for.")
     adapters: AdapterOptions | None = Field(None, description="Its options for LoRA.")
+    mini_batch: MiniBatchOptions | None = Field(None, description="Its options for the size of an update.")
     copies_kv_heads: bool = Field(False, description="Whether it copies key-value heads that are fewer than tp.")
     ranks_per_device: dict[str, int] = Field(
         {}, description="Ranks per accelerator where it is not one: a Trainium chip has several cores."
@@ -118,6 +131,19 @@ class Framework(Settings):
     def parts(self) -> list[Settings]:
         """Everything that may set an option."""
         return [self, *self.models.values(), *(one for by in self.when.values() for one in by.values())]
+
+
+def matching(by_value: Mapping[str, Settings], value: Any) -> Settings | None:
+    """The settings of the first pattern that a value matches."""
+    if value is None:
+        return None
+    for pattern, settings in by_value.items():
+        if pattern == ">1":
+            if isinstance(value, int | float) and value > 1:
+                return settings
+        elif fnmatchcase(str(value), pattern):
+            return settings
+    return None
 
 
 def script_text(name: str) -> str:

@@ -6,20 +6,25 @@ size over it."""
 
 from __future__ import annotations
 
+import re
+import shlex
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
 from trainwright.errors import UserError, did_you_mean
+from trainwright.recipes.framework import Settings, matching
 from trainwright.recipes.model import Foreign, Recipe
 from trainwright.spec.job import Batch, Checkpoint
 from trainwright.spec.renamed import RECIPE, modernise
-from trainwright.spec.source import parse, read_text
+from trainwright.spec.source import Span, parse, read_text
 from trainwright.spec.validate import validated
 
 FOLDER = Path(__file__).with_name("data")
 FOREIGN = Path(__file__).with_name("foreign")
 DEBUG = "-debug"
+_PLAIN = re.compile(r"[\w@%+=:,./{}-]+")  # a word that the shell leaves as it is, braces around one name included
 AXES = ("tp", "pp", "cp", "ep", "virtual_stages")  # of a plan that the debug size does without
 STDLIB = "builtin:stdlib"
 # What an objective, or a family of models, tries things out on where it is not plain text.
@@ -96,7 +101,8 @@ def header(name: str) -> str:
     if name.removesuffix(DEBUG) in _foreign_files():
         this = recipe(name)
         run = f"Run:     trainwright submit --recipe {name} SPEC"
-        return "\n".join([this.title, run, f"Needs:   {this.hardware}", f"Expect:  {this.expected}"])
+        prepare = [f"Prepare: {line}"] if (line := _prepare(this)) else []
+        return "\n".join([this.title, run, f"Needs:   {this.hardware}", *prepare, f"Expect:  {this.expected}"])
     path = FOLDER / f"{name.removesuffix(DEBUG)}.yaml" if "/" not in name and not name.endswith(".yaml") else Path(name)
     lines = []
     for line in read_text(path).splitlines():
@@ -104,6 +110,19 @@ def header(name: str) -> str:
             break
         lines.append(line.removeprefix("#").strip())
     return "\n".join(lines)
+
+
+def _prepare(this: Recipe) -> str:
+    """The command that makes what the recipe's framework reads, with the places that only a cluster fills."""
+    assert isinstance(this.trainer, Foreign)
+    known = this.trainer.known
+    parts: list[Settings | None] = [this.trainer]
+    if known is not None:
+        parts += [matching(known.when.get("data", {}), this.data), matching(known.models, this.model), known]
+    words = next((part.prepare for part in parts if part is not None and part.prepare), ())
+    here = {"{model}": this.model or "", "{data}": this.data}
+    filled = [re.sub(r"\{(model|data)\}", lambda place: here[place[0]], word) for word in words]
+    return " ".join(word if _PLAIN.fullmatch(word) else shlex.quote(word) for word in filled)
 
 
 def debug(full: Recipe) -> Recipe:
@@ -165,3 +184,8 @@ def _read(path: Path) -> Recipe:
         raise UserError(f"a recipe file holds one document, not {len(documents)}", where=str(path))
     modernise(documents[0], RECIPE)
     return validated(Recipe, documents[0], str(path))
+
+
+def place_in(path: Path, keys: tuple[str | int, ...]) -> Span:
+    """Where a recipe's file states a value, or the deepest part of it that it has."""
+    return replace(parse(read_text(path), str(path))[0].span_at(keys), file=str(path))

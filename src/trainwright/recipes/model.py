@@ -43,7 +43,6 @@ class Foreign(Settings):
     entry: tuple[str, ...] = Field((), description="Another program of the framework than its usual one.")
     container: str | None = Field(None, description="The image it needs.")
     scripts: tuple[str, ...] = Field((), description="Further programs of ours that go with the run.")
-    prepare: tuple[str, ...] = Field((), description="The command that prepares its data, words apart.")
     debug: DebugSettings = Field(DebugSettings(), description="Options of the debug size.")
 
     @model_validator(mode="after")
@@ -82,7 +81,9 @@ class Recipe(Part):
     )
     sequence: int = Field(2048, ge=1, description="Context length in tokens.")
     batch: Batch = Field(Batch(sequences=1), description="How much one step sees.")
-    precision: Literal["bf16", "fp8", "fp32"] = Field("bf16", description="Arithmetic of the matrix products.")
+    precision: Literal["bf16", "fp16", "fp8", "fp32"] = Field(
+        "bf16", description="Arithmetic of the matrix products; fp16 is for frameworks without bf16."
+    )
     recompute: Literal["none", "selective", "full"] = Field("none", description="Activation checkpointing.")
     optimizer: Optimization = Field(Optimization(lr=3e-4), description="Optimizer and schedule.")
     steps: Count = Field(description="Optimizer steps.")
@@ -105,6 +106,8 @@ class Recipe(Part):
             raise misplaced(what, "checkpoint", "steps")
         if self.trainer == "trainwright" and self.model is None:
             raise ValueError("a recipe for our trainer names a model")
+        if self.trainer == "trainwright" and self.precision == "fp16":
+            raise misplaced("our trainer has no fp16, which needs its loss scaled", "precision", fix="use bf16")
         for name, value in self.options.items():
             self._check_option(name, value)
         return self

@@ -10,6 +10,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
 from rich.text import Text
 
+from trainwright.report.log_text import safe_text
 from trainwright.runs.progress import Progress
 from trainwright.schedulers.base import JobStatus
 
@@ -36,7 +37,7 @@ class RunBar:
         if self.words and STEP_LINE.match(text) and sys.stdout.isatty():
             return  # the bar says it
         if sys.stdout.isatty():
-            self.live.console.print(Text(text), soft_wrap=True)
+            self.live.console.print(Text.from_ansi(safe_text(text)), soft_wrap=True)
         else:
             print(text, flush=True)
 

@@ -203,7 +203,7 @@ def predicted(order: Order) -> dict[str, Any] | None:
     if not is_known(order.job):
         return None
     try:
-        return predict_job(order.job, calibrated()).to_dict()
+        return predict_job(order.job, calibrated(order.job.spec.name)).to_dict()
     except UserError as error:  # a model or a machine that the predictor does not know may still train
         return {"unavailable": str(error)}
 

@@ -59,8 +59,8 @@ bucket=$("${aws[@]}" cloudformation describe-stacks --stack-name "$cluster-bucke
 upload runtime/requirements.txt 521b8ac3cfea2ef599471b342052a394058d1d5172c22660a8220c1e539650f2 trainwright/monitored/521b8ac3cfea2ef5/requirements.txt
 upload runtime/trainwright.zip 1776f86fee37b7c7fb70f4d0d3cb93be123676405e632e1e636d91a8935111d9 trainwright/monitored/1776f86fee37b7c7/trainwright.zip
 upload runtime/uv.txt 836ac0c91c6cb60f6c1d36bde3bfd4a2c9c21b19c40f360b1fac8e838f613006 trainwright/monitored/836ac0c91c6cb60f/uv.txt
-upload scripts/head.sh 1c8aa86e0f66815b53987424fcd1f9948bf727e7a5417f461b58c24a44831890 trainwright/monitored/head/head.sh
-upload scripts/monitoring.sh 50eef496d4fa6feca7746e10aa7690a87a65ed1fe96d19b7b90a589043abe24b trainwright/monitored/50eef496d4fa6fec/monitoring.sh
+upload scripts/head.sh a4befd677e199bf93c6acc2246d3f5b837862acae8933d38d7aa479093155fbe trainwright/monitored/head/head.sh
+upload scripts/monitoring.sh c9d3adba0eb352cb91aa96beb47538cbc300c086b72d688a19c45208196654d7 trainwright/monitored/c9d3adba0eb352cb/monitoring.sh
 upload scripts/runtime.sh c400cf0dd8d812df4272f71da6cdabbd981c22c7c4b9e2d5e8f64eba34c15058 trainwright/monitored/c400cf0dd8d812df/runtime.sh
 
 if grep -nE '^[^#]*stack-output:' .deployed/cluster.yaml; then

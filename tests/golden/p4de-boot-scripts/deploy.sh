@@ -58,9 +58,9 @@ upload runtime/requirements.txt 521b8ac3cfea2ef599471b342052a394058d1d5172c22660
 upload runtime/trainwright.zip 1776f86fee37b7c7fb70f4d0d3cb93be123676405e632e1e636d91a8935111d9 trainwright/p4de-boot-scripts/1776f86fee37b7c7/trainwright.zip
 upload runtime/uv.txt 836ac0c91c6cb60f6c1d36bde3bfd4a2c9c21b19c40f360b1fac8e838f613006 trainwright/p4de-boot-scripts/836ac0c91c6cb60f/uv.txt
 upload scripts/completions.sh 1483186b0ab758f0db5a3e73c33256c51200925fc4e72dfb36039f473e38a332 trainwright/p4de-boot-scripts/1483186b0ab758f0/completions.sh
-upload scripts/docker.sh 3f6a9982931d0be9b45e14b5aca743b81a1ea3a13f6c972086b5f22ff1a6e617 trainwright/p4de-boot-scripts/3f6a9982931d0be9/docker.sh
+upload scripts/docker.sh 7635149ec0644463dabe9ff124c86c6f7771b4f0d3d55e764e22db20938f4eb2 trainwright/p4de-boot-scripts/7635149ec0644463/docker.sh
 upload scripts/enroot.sh 4af186c20f31091b58dc3baccf7bd44eba923b9d66432182a6850a0cde7d737e trainwright/p4de-boot-scripts/4af186c20f31091b/enroot.sh
-upload scripts/head.sh 4f7f3aeb15c36dac2aaea490236e15fda8937bc5a8dbbf58874198afef14d640 trainwright/p4de-boot-scripts/head/head.sh
+upload scripts/head.sh 979ef1603b45b1f90746a719d41084f2d89fab60b965f5443b9d96abd2b81d91 trainwright/p4de-boot-scripts/head/head.sh
 upload scripts/runtime.sh c400cf0dd8d812df4272f71da6cdabbd981c22c7c4b9e2d5e8f64eba34c15058 trainwright/p4de-boot-scripts/c400cf0dd8d812df/runtime.sh
 
 if grep -nE '^[^#]*stack-output:' .deployed/cluster.yaml; then

@@ -103,6 +103,17 @@ def test_groups_follow_the_queues() -> None:
     assert "OnStartDeepHealthChecks" not in groups(many)["cpu"], "there is no accelerator to check"
 
 
+@pytest.mark.parametrize("example", ["hyperpod-p5", "hyperpod-eks-p5"])
+def test_nodes_may_fetch_the_scripts_that_the_spec_names(example: str) -> None:
+    plan = plan_of(ROOT / f"examples/{example}.yaml", ("queues.train.scripts=[{source: 's3://my-tools/setup.sh'}]",))
+    role = next(stack for stack in plan.stacks if stack.key == "role")
+    assert "arn:aws:s3:::my-tools/setup.sh" in role.parameters["ReadBuckets"].split(",")
+    entry = f"lifecycle/{groups(plan)['train']['LifeCycleConfig']['OnCreate']}"
+    assert "own s3://my-tools/setup.sh" in plan.files[entry]
+    if example == "hyperpod-eks-p5":
+        assert "my-tools" not in plan.files["lifecycle/on_create.sh"], "nodes of other queues run only what is theirs"
+
+
 def test_on_eks_the_nodes_are_hyperpods_and_jobs_ask_for_healthy_ones() -> None:
     plan = plan_of(ROOT / "examples/hyperpod-eks-p5.yaml")
     assert properties(plan)["Orchestrator"] == {

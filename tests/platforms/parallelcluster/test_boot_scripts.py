@@ -118,6 +118,7 @@ def test_docker_is_pinned() -> None:
     script = make_plan(load(ROOT / "examples" / "p4de-boot-scripts.yaml")).files["scripts/docker.sh"]
     assert re.search(r'engine="5:\d+\.\d+\.\d+-1~ubuntu', script)
     assert "apt-mark hold docker-ce" in script
+    assert "deb/amd64" not in script, "nodes with Grace have another architecture"
 
 
 LUSTRE = """\

@@ -37,9 +37,17 @@ def parse_hcl(text: str, name: str) -> list[Block]:
     return _Parser(text, name).blocks()
 
 
+def parse_tfvars(text: str, name: str) -> dict[str, Node]:
+    """The values that a .tfvars file assigns."""
+    parser = _Parser(text, name)
+    parser.blocks()
+    return parser.assigned
+
+
 class _Parser:
     def __init__(self, text: str, name: str) -> None:
         self.text, self.name, self.at, self.count = text, name, 0, 0
+        self.assigned: dict[str, Node] = {}  # at the top level: of a .tfvars file
         self.starts = [0, *(match.end() for match in re.finditer("\n", text))]
 
     def blocks(self) -> list[Block]:
@@ -48,9 +56,9 @@ class _Parser:
             start = self.at
             kind = self.word()
             self.blank(inline=True)
-            if self.text.startswith("=", self.at):  # a .tfvars file
+            if self.text.startswith("=", self.at):
                 self.at += 1
-                self.expression(0)
+                self.assigned[kind] = self.expression(0)
                 continue
             labels = self.labels()
             blocks.append(Block(kind, labels, self.body(0), self.span(start, start + len(kind))))

@@ -27,7 +27,8 @@ def counts_fit_the_capacity(file: File) -> Iterator[Problem]:
     option: not every type has a spot market or Capacity Blocks. A reservation holds on-demand capacity, which spot
     instances do not use (a warning).
 
-    Why: the cluster is refused, or (a block without its id) on-demand nodes are requested and never start.
+    Why: the cluster is refused, or (a block without its id) on-demand nodes are requested and never start, while the
+    block is paid in advance: 47.76 USD per hour for each p5.48xlarge.
 
     Fix: make MaxCount at least MinCount; for a block set both to the block's size and name its id.
 
@@ -167,7 +168,8 @@ def reservation_matches_the_queue(file: File, aws: AwsFacts) -> Iterator[Problem
     The reservation exists and is active, holds the queue's instance type, is in the zone of its subnet, is large enough
     for every queue that uses it, and is a Capacity Block exactly where the queue says so.
 
-    Why: otherwise the nodes never start, or start on demand beside a reservation that is paid for.
+    Why: otherwise the nodes never start, or start on demand beside a reservation that is paid for: 55 USD per hour more
+    for each p5.48xlarge (us-east-2, August 2026).
 
     Fix: name the reservation that fits, or change type, subnet or count.
 

@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from trainwright.check.beside import file_beside
-from trainwright.check.job_sizes import World, once, world
+from trainwright.check.job_sizes import World, is_torchrun, once, world
 from trainwright.check.model import Command, File, Job, Value, known
+from trainwright.check.readers.arguments import whole
 from trainwright.check.readers.values import int_at, text_at
 from trainwright.check.registry import Problem, problem, rule
+from trainwright.check.rules.job_rendezvous import CHOOSING
 from trainwright.check.rules.job_training import batch_problems, spread_problems
 from trainwright.spec.source import Node
 
@@ -76,10 +78,11 @@ def launcher_and_configuration_agree(file: File) -> Iterator[Problem]:
     Where the file lies beside the launcher it is read: the parallel sizes and batches of a torchtitan, NeMo or
     llm-foundry configuration against the launcher's ranks; the machines and processes of an accelerate configuration
     against the nodes and GPUs of the job; DeepSpeed's `train_batch_size` against micro-batch × accumulation × ranks,
-    and the values that the Hugging Face Trainer compares with its own arguments.
+    and the values that the Hugging Face Trainer compares with its own arguments. The nodes and GPUs of a batch script
+    are compared with the torchrun of a script that its srun starts.
 
-    Why: the trainer stops at its start on every rank, after the nodes were allocated; accelerate starts a separate run
-    on each node.
+    Why: the trainer stops at its start on every rank, after the nodes were allocated (55 USD per hour for each
+    p5.48xlarge); accelerate starts a separate run on each node.
 
     Fix: change the one that is wrong; DeepSpeed takes "auto" for what the Trainer fills in.
 
@@ -91,6 +94,7 @@ def launcher_and_configuration_agree(file: File) -> Iterator[Problem]:
     if file.path == "<stdin>":
         return
     yield from once(p for job in file.jobs if job.launch is not None for p in _against_config(file, job, job.launch))
+    yield from once(p for job in file.jobs if job.launch is None for p in _against_script(file, job))
 
 
 def _against_config(file: File, job: Job, launch: Command) -> Iterator[Problem]:
@@ -107,6 +111,38 @@ def _against_config(file: File, job: Job, launch: Command) -> Iterator[Problem]:
                 yield from _accelerate_launch(job, launch, at, stated)
             elif trainer != "Hugging Face":
                 yield from _sizes(job, at, stated)
+
+
+def _against_script(file: File, job: Job) -> Iterator[Problem]:
+    """A batch script and the script that its srun starts on every node."""
+    for command in job.script.commands if job.script is not None else ():
+        runner = command.runner
+        if not command.inside_srun or runner is None or runner.options.keys() & CHOOSING:
+            continue
+        at = next((word for word in command.words[:2] if word.known and word.value.endswith(".sh")), None)
+        other = file_beside(file.path, at.value.removeprefix("./")) if at is not None else None
+        if at is not None and other is not None:
+            yield from (p for inner in other.jobs for p in _torchrun_inside(job, at, inner.launch))
+
+
+def _torchrun_inside(job: Job, at: Value[str], launch: Command | None) -> Iterator[Problem]:
+    if launch is None or not is_torchrun(launch) or launch.conditional or launch.runner is not None:
+        return
+    waited, given = whole(launch.options.get("nnodes")), known(job.nodes)
+    if waited is not None and waited.known and given is not None and waited.value != given:
+        yield problem(
+            at,
+            f"{at.value}, line {waited.span.line}: torchrun is told {waited.value} nodes, and {given} start it",
+            f"write --nnodes={given} there, or --nnodes=$SLURM_NNODES",
+        )
+    each, gpus = whole(launch.options.get("nproc_per_node")), [count for count in job.gpus_per_node if count.known]
+    if each is not None and each.known and gpus and each.value > gpus[0].value:
+        yield problem(
+            at,
+            f"{at.value}, line {each.span.line}: {each.value} processes per node, and the job requests "
+            f"{gpus[0].value} GPUs per node",
+            f"write --nproc_per_node={gpus[0].value} there, or request {each.value} GPUs",
+        )
 
 
 def _sizes(job: Job, at: Value[str], stated: Job) -> Iterator[Problem]:

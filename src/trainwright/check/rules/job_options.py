@@ -28,8 +28,8 @@ def options_exist(file: File) -> Iterator[Problem]:
     those of sbatch, Megatron-LM (0.12 to 0.20) and of the Hugging Face Trainer as far as they look like typing
     mistakes. Where the script lies beside its launcher and has a plain argparse parser, its own options are read.
 
-    Why: the parser stops on every rank, after the nodes were allocated and the containers pulled; a parser that ignores
-    unknown options trains with the default.
+    Why: the parser stops on every rank, after the nodes were allocated (55 USD per hour for each p5.48xlarge) and the
+    containers pulled; a parser that ignores unknown options trains with the default.
 
     Fix: the option that the message proposes.
 

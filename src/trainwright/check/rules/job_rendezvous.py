@@ -13,7 +13,7 @@ from trainwright.spec.source import Span
 
 _RANK_VARIABLES = {"SLURM_NODEID", "SLURM_PROCID", "SLURM_LOCALID"}
 _LOCAL_HOSTS = ("localhost", "127.0.0.1", "0.0.0.0")
-_CHOOSING = {"N", "nodes", "n", "ntasks", "w", "nodelist", "r", "relative", "x", "exclude"}  # srun on some nodes only
+CHOOSING = {"N", "nodes", "n", "ntasks", "w", "nodelist", "r", "relative", "x", "exclude"}  # srun on some nodes only
 _GPUS_OF_LARGE_NODES = 8  # a request for as many takes whole nodes on every type but p2.16xlarge
 _GPUS_OF_SMALL_NODES = 4
 _PORT = re.compile(r":(\d+|\$RANDOM)$")
@@ -92,7 +92,8 @@ def rendezvous_can_be_reached(file: File) -> Iterator[Problem]:
     first node only: torchrun on several nodes needs srun and an endpoint, and --nnodes (1 by default) must equal the
     nodes of the job.
 
-    Why: the job hangs at its start, sometimes or always, with every GPU allocated.
+    Why: the job hangs at its start, sometimes or always, with every GPU allocated: torchrun gives up after 10 minutes
+    (c10d) or 15 (static), and 16 p5.48xlarge cost 15 USD per minute.
 
     Fix: `--rdzv_endpoint=$head:$port` with the first host of the job and a port derived from the job id: `port=$((10000
     + SLURM_JOB_ID % 50000))`.
@@ -200,7 +201,7 @@ def _given(job: Job, launch: Command) -> Value[int] | None:
     if job.pod is not None:
         return job.extra.get("replicas")
     runner = launch.runner
-    if runner is None or runner.program != "srun" or runner.options.keys() & _CHOOSING:
+    if runner is None or runner.program != "srun" or runner.options.keys() & CHOOSING:
         return None
     return whole(job.directives.get("nodes"))
 

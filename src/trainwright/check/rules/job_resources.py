@@ -7,7 +7,10 @@ from collections.abc import Iterator
 from trainwright.catalog.instances import InstanceType
 from trainwright.check.job_sizes import is_torchrun, multi_node, once, processes, type_of
 from trainwright.check.model import File, Job, known
+from trainwright.check.readers.arguments import whole
 from trainwright.check.registry import Problem, problem, rule
+
+_MOST_GPUS = 16  # of one node
 
 
 @rule("JOB001", "error")
@@ -20,7 +23,8 @@ def gpus_match_the_machine(file: File) -> Iterator[Problem]:
     processes of a node, so it runs as one task per node.
 
     Why: too many processes share a GPU and run out of memory or hang in NCCL; too few EFA cards leave most of the
-    network bandwidth unused; several torchruns on one node compete for the same ports and GPUs.
+    network unused (one of the 32 of a p5.48xlarge has 100 of 3,200 Gbps); several torchruns on one node compete for the
+    same ports and GPUs.
 
     Fix: use the counts of the instance type (`trainwright catalog show p5.48xlarge`), the same everywhere.
 
@@ -40,6 +44,7 @@ def _counts(job: Job) -> Iterator[Problem]:
             return
     yield from _against_each_other(job)
     yield from _torchrun_tasks(job)
+    yield from _deepspeed_gpus(job)
     ranks, nodes, slots = job.extra.get("ranks"), known(job.nodes), known(job.processes_per_node)
     if ranks is not None and ranks.known and nodes and slots and int(ranks.value) > nodes * slots:
         yield problem(
@@ -47,6 +52,21 @@ def _counts(job: Job) -> Iterator[Problem]:
             f"{ranks.value} ranks, but {nodes} workers with {slots} slots each hold {nodes * slots}",
             f"start {nodes * slots} ranks, or add workers",
         )
+
+
+def _deepspeed_gpus(job: Job) -> Iterator[Problem]:
+    """The deepspeed launcher counts the GPUs of one node, where others count those of all nodes."""
+    launch = job.launch
+    if launch is None or launch.program != "deepspeed":
+        return
+    gpus, nodes = whole(launch.options.get("num_gpus")), whole(launch.options.get("num_nodes"))
+    if gpus is None or nodes is None or not gpus.known or not nodes.known or gpus.value <= _MOST_GPUS:
+        return
+    yield problem(
+        gpus,
+        f"--num_gpus counts the GPUs of one node, and no node has {gpus.value}",
+        f"write --num_gpus={gpus.value // nodes.value}" if nodes.value > 1 else "write the GPUs of one node",
+    )
 
 
 def _against_machine(job: Job, type_: InstanceType) -> Iterator[Problem]:

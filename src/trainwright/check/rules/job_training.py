@@ -20,7 +20,7 @@ def parallel_sizes_fit(file: File) -> Iterator[Problem]:
     parallelism across nodes works, slowly (a warning).
 
     Why: the trainer stops at its start, after the nodes were allocated, or communicates over the slow network in every
-    layer.
+    layer: the 400 Gbps that each GPU of a P5 node has between nodes are a ninth of its 450 GB/s of NVLink.
 
     Fix: choose sizes whose product divides nodes × processes, and divisors of the model's dimensions.
 

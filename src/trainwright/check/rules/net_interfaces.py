@@ -26,7 +26,8 @@ def interfaces_fit_the_cards(file: File) -> Iterator[Problem]:
     As many EFA interfaces as the type has EFA cards, one per card; card 0 starts at device index 0, the other cards at
     1 (at 0 only where a card takes a single interface); and no public address once there are several.
 
-    Why: instances fail to start, or start with part of the bandwidth that is paid for.
+    Why: instances fail to start, or start with part of the bandwidth that is paid for: each of the 32 cards of a
+    p5.48xlarge, and of the 4 of a p4d.24xlarge, has 100 Gbps.
 
     Fix: one interface per card: NetworkCardIndex 0 with DeviceIndex 0, each further card with DeviceIndex 1 and
     `efa-only`.

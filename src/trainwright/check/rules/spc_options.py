@@ -39,6 +39,8 @@ def framework_takes_the_options(file: File) -> Iterator[Problem]:
 
     When to ignore: a fork or a newer version of the framework has the option.
     """
+    if not file.specs:  # what a job is resolved by takes long to import
+        return
     from trainwright.catalog.framework_flags import check_options, framework_of
     from trainwright.check.recipe_options import recipe_problems
     from trainwright.jobs.select import recipe_path
@@ -126,7 +128,7 @@ def script_gets_no_values(file: File) -> Iterator[Problem]:
     """Values beside a job's `script` or `command` are for checks and predictions: the script does not get them.
 
     Reported once per job, at the first of them: `steps`, `batch`, `sequence`, `parallel`, `precision`, `recompute`,
-    `optimizer`, `data`.
+    `optimizer`, `data`. The same of what a recipe file of your own states beside a `command` that has no place for it.
 
     Why: a script runs with its own defaults, whatever stands there, and the run is not what the file says.
 
@@ -136,8 +138,15 @@ def script_gets_no_values(file: File) -> Iterator[Problem]:
 
     When to ignore: they say what `args` say, so that `predict` knows the run.
     """
+    if not file.specs:  # what a job is resolved by takes long to import
+        return
+    from trainwright.jobs.select import recipe_path
+
     for spec in file.specs:
         for index, job in enumerate(spec.loaded.spec.jobs):
+            path = recipe_path(spec.loaded, index)
+            if path and (recipe := _recipe(path)) is not None:
+                yield from _unplaced(path, recipe)
             stated = [name for name in NOT_PASSED if getattr(job, name) is not None]
             if not stated or not (job.script or job.command):
                 continue
@@ -145,3 +154,16 @@ def script_gets_no_values(file: File) -> Iterator[Problem]:
             kind, names = "script" if job.script else "command", ", ".join(f"`{name}`" for name in stated)
             what = f"the {kind} of job {job.name!r} does not get {names}: only checks and predictions read them"
             yield problem(min(spans, key=lambda span: (span.line, span.column)), what, "pass them in `args` or `env`")
+
+
+def _unplaced(path: str, recipe: Recipe) -> Iterator[Problem]:
+    """What a recipe states, and its own command does not get."""
+    from trainwright.jobs.foreign import unplaced_of_recipe
+    from trainwright.recipes.load import place_in
+
+    lost = unplaced_of_recipe(recipe)
+    if lost:
+        names = ", ".join(f"`{'.'.join(one)}`" for one in lost)
+        what = f"the command of the recipe has no place for {names}: only checks and predictions read them"
+        fix = "put its {place} into the command"
+        yield problem(place_in(Path(path), lost[0]), what, fix)

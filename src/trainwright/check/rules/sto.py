@@ -72,9 +72,10 @@ def lustre_options_go_together(file: File) -> Iterator[Problem]:
     """Options of a Lustre file system must be compatible.
 
     Scratch takes no throughput, KMS key or backups; persistent needs a throughput; hard disks are PERSISTENT_1 only and
-    alone have a drive cache; a bucket is linked by data repository associations (at most 8) or by ImportPath, not both;
-    ExportPath, chunk size and auto-import need ImportPath; a file system linked by ImportPath has no backups. In
-    ParallelCluster an existing file system takes no settings, and a new one goes with queues of one subnet.
+    alone have a drive cache; a bucket is linked by data repository associations (at most 8) or by ImportPath, not both,
+    and with PERSISTENT_2 by associations only; ExportPath, chunk size and auto-import need ImportPath; a file system
+    linked by ImportPath has no backups. In ParallelCluster an existing file system takes no settings, and a new one
+    goes with queues of one subnet.
 
     Why: FSx refuses the file system, and the cluster or stack that contains it is rolled back.
 
@@ -134,6 +135,12 @@ def _by_deployment(storage: Storage, deployment: str) -> Iterator[Problem]:
                 f"{deployment} needs a throughput per TiB",
                 f"add PerUnitStorageThroughput: one of {rates}",
             )
+        if deployment == "PERSISTENT_2" and storage.import_path is not None and not storage.links:
+            yield problem(
+                storage.import_path,
+                "PERSISTENT_2 takes no ImportPath: FSx refuses it",
+                "link the bucket by a data repository association",
+            )
         return
     if find_lustre_rule(deployment) is None:
         return  # with a misspelled deployment type the rest is unknown
@@ -190,7 +197,8 @@ def storage_keeps_up_with_the_gpus(file: File) -> Iterator[Problem]:
     MB/s per accelerator, input for images and video is too slow, and saving the state of the accelerators takes over an
     hour. Where the file holds the job too, a checkpoint must be written before the next one is due.
 
-    Why: GPUs wait for data, at the price of GPUs.
+    Why: GPUs wait for data, at the price of GPUs: 6.88 USD per hour for each H100 of a p5.48xlarge (us-east-2, August
+    2026).
 
     Fix: choose a higher throughput per TiB or a larger file system.
 

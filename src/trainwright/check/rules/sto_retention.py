@@ -29,7 +29,7 @@ def data_outlives_the_stack(file: File) -> Iterator[Problem]:
     system without a bucket should not hold the checkpoints of a job. That a scratch file system goes with its cluster
     is a note.
 
-    Why: `delete-cluster` or a failed update deletes weeks of checkpoints.
+    Why: `delete-cluster` or a failed update deletes weeks of checkpoints; one of a 70B model is 920 GB.
 
     Fix: `DeletionPolicy: Retain`, or link a bucket.
 

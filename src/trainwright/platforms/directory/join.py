@@ -63,9 +63,10 @@ def users_json(users: Sequence[User]) -> str:
     return json.dumps(people, separators=(",", ":"))
 
 
-def join_script(access: DirectoryAccess, region: str) -> str:
-    """The script that joins a node whose platform knows nothing of directories: certificate, sssd, keys for sshd."""
-    return _script(access, region, certificate=access.ca_object, sssd=True, keys=True)
+def join_script(access: DirectoryAccess, region: str, homes: str = "") -> str:
+    """The script that joins a node whose platform knows nothing of directories: certificate, sssd, keys for sshd.
+    `homes`: shared folder of the homes, where /home is each node's own."""
+    return _script(access, region, certificate=access.ca_object, sssd=True, keys=True, homes=homes)
 
 
 def certificate_script(cluster: str, region: str) -> str:
@@ -83,10 +84,12 @@ def certificate_key(cluster: str) -> str:
     return f"trainwright/{cluster}/directory/ca.pem"
 
 
-def _script(access: DirectoryAccess, region: str, *, certificate: str, sssd: bool, keys: bool) -> str:
+def _script(access: DirectoryAccess, region: str, *, certificate: str, sssd: bool, keys: bool, homes: str = "") -> str:
     engine = shell_environment(SCRIPTS, trim_blocks=True, lstrip_blocks=True)
     lines = ["[sssd]", "services = nss, pam, ssh", "domains = default", "", "[domain/default]"]
     lines += [f"{name} = {value}" for name, value in access.sssd().items()]
+    lines += [f"override_homedir = {homes}/%u"] if homes else []
     return engine.get_template("join.sh.j2").render(
-        region=region, ca=access.ca, certificate=certificate, secret=access.secret, sssd=sssd, keys=keys, lines=lines
-    )
+        region=region, ca=access.ca, certificate=certificate, secret=access.secret, sssd=sssd, keys=keys, lines=lines,
+        homes=homes,
+    )  # fmt: skip

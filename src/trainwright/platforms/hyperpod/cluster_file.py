@@ -18,12 +18,17 @@ CHECKS = {"stress": "InstanceStress", "connectivity": "InstanceConnectivity"}
 
 
 def cluster_file(
-    setting: Setting, ids: Ids, roles: Mapping[str, str | Why], source: str, groups: list[dict[str, Any]]
+    setting: Setting,
+    ids: Ids,
+    roles: Mapping[str, str | Why],
+    source: str,
+    groups: list[dict[str, Any]],
+    entries: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """The whole template. `roles`: by the name of an instance group; `source`: the folder of the lifecycle scripts;
-    `groups`: instance groups that differ by orchestrator, which get what all groups have."""
+    `groups`: instance groups that differ by orchestrator, which get what all groups have; `entries`: groups whose nodes
+    run another script of the folder first than ENTRY."""
     spec = setting.spec
-    scripts = {"LifeCycleConfig": {"SourceS3Uri": source, "OnCreate": ENTRY}}
     assert ids.security_group is not None, "check: SPC007"
     continuous = any(is_continuous(queue) for queue in spec.queues)
     properties: dict[str, Any] = {
@@ -35,7 +40,15 @@ def cluster_file(
         "NodeRecovery": _recovery(spec.hyperpod.recovery),
         **({"NodeProvisioningMode": Why("Continuous", _WHY_CONTINUOUS)} if continuous else {}),
         "InstanceGroups": [
-            {**group, "ExecutionRole": roles[group["InstanceGroupName"]], **scripts} for group in groups
+            {
+                **group,
+                "ExecutionRole": roles[group["InstanceGroupName"]],
+                "LifeCycleConfig": {
+                    "SourceS3Uri": source,
+                    "OnCreate": (entries or {}).get(group["InstanceGroupName"], ENTRY),
+                },
+            }
+            for group in groups
         ],
         "Tags": [{"Key": key, "Value": value} for key, value in _tags(setting).items()],
     }

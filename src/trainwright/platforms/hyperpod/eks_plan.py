@@ -3,6 +3,7 @@ HyperPod cluster whose nodes join it. HyperPod's chart stands on it before the f
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from trainwright.platforms.hyperpod.plan import CLUSTER_FILE, HyperPodFiles, rol
 from trainwright.platforms.setting import Setting
 from trainwright.platforms.wiring import Wiring, wire
 from trainwright.shell_templates import shell_environment
+from trainwright.spec.model import Script
 
 
 def hyperpod_eks_wiring(setting: Setting) -> Wiring:
@@ -27,12 +29,15 @@ def hyperpod_eks_wiring(setting: Setting) -> Wiring:
 def hyperpod_eks_files(setting: Setting, source: str, wiring: Wiring) -> HyperPodFiles:
     """Everything but the stacks and the jobs."""
     spec = setting.spec
-    scripts = {ENTRY: _on_create(setting)}
+    # Nodes of EKS do not know their group: a queue with scripts of its own has its own entry.
+    entries = {queue.name: f"on_create-{queue.name}.sh" for queue in spec.queues if queue.scripts}
+    scripts = {ENTRY: _on_create(spec.name, ())}
+    scripts |= {entries[queue.name]: _on_create(spec.name, queue.scripts) for queue in spec.queues if queue.scripts}
     folder = folder_key(spec.name, scripts)
     role = next(stack for stack in wiring.stacks if stack.key == "role").output("RoleArn")
     roles = {queue.name: role for queue in spec.queues}
     groups = [_group(setting, number) for number in range(len(spec.queues))]
-    template = cluster_file(setting, wiring.ids, roles, f"s3://{wiring.ids.bucket}/{folder}/", groups)
+    template = cluster_file(setting, wiring.ids, roles, f"s3://{wiring.ids.bucket}/{folder}/", groups, entries)
     template["Resources"]["Cluster"]["Properties"]["Orchestrator"] = _orchestrator(spec.name)
     files = {CLUSTER_FILE: to_yaml(template, header(spec.name, source, "after the charts of charts.json"))}
     files |= {f"{FOLDER}/{name}": text for name, text in scripts.items()}
@@ -51,7 +56,7 @@ def _orchestrator(name: str) -> Why:
     return Why({"Eks": {"ClusterArn": arn}}, "the cluster of cluster.yaml; its charts stand before nodes join")
 
 
-def _on_create(setting: Setting) -> str:
+def _on_create(cluster: str, scripts: Sequence[Script]) -> str:
     engine = shell_environment(Path(__file__).parent / "scripts", trim_blocks=True, lstrip_blocks=True)
-    own = [(script.source, script.args) for queue in setting.spec.queues for script in queue.scripts]
-    return engine.get_template("eks_on_create.sh.j2").render(cluster=setting.spec.name, own=own)
+    own = [(script.source, script.args) for script in scripts]
+    return engine.get_template("eks_on_create.sh.j2").render(cluster=cluster, own=own)

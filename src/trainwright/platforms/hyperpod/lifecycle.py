@@ -95,7 +95,8 @@ def lifecycle_steps(setting: Setting, ids: Ids, stacks: tuple[StackPlan, ...]) -
         steps.append(LifecycleStep("storage.sh", _storage(spec, ids, stacks), "file systems, now and at every boot"))
     steps.append(LifecycleStep("users.sh", _users(spec), "accounts under the same numbers on every node"))
     if ids.directory is not None:
-        text = join_script(ids.directory, spec.region or "")
+        homes = _homes(spec)
+        text = join_script(ids.directory, spec.region or "", "" if homes == "/home" else homes)
         steps.append(LifecycleStep("directory.sh", text, "users and their ssh keys from the directory"))
     if "docker" in runtimes:
         text = _render("docker.sh.j2", scratch=scratch, os=spec.software.os, pins=pins()["docker"])
@@ -134,13 +135,19 @@ def _mount(item: Storage, ids: Ids, stacks: dict[str, StackPlan]) -> dict[str, s
 
 
 def _users(spec: Spec) -> str:
-    shared = any(item.mount == "/home" for item in spec.storage)
-    homes = "/home" if shared else f"{shared_root(spec).removesuffix('/trainwright')}/home"
     return _render(
         "users.sh.j2",
         users=[] if spec.directory else [user.model_dump() for user in spec.users],
-        homes=homes,
+        homes=_homes(spec),
         head_key=spec.head.key,
+    )
+
+
+def _homes(spec: Spec) -> str:
+    """The folder of people's homes, which all nodes share."""
+    first = shared_root(spec).removesuffix("/trainwright")
+    return (
+        "/home" if any(folder == "/home" for folder in (first, *(s.mount for s in spec.storage))) else f"{first}/home"
     )
 
 

@@ -44,6 +44,8 @@ def role_stack(setting: Setting, wiring: Wiring, orchestrator: str) -> StackPlan
     buckets = {name: f"arn:{partition}:s3:::{name}" for name in job_buckets(setting)}
     written = [f"{buckets[name]}/*" for name, write in job_buckets(setting).items() if write]
     reads = [arn for bucket in buckets.values() for arn in (bucket, f"{bucket}/*")]
+    own = [script.source for scripts in (spec.head.scripts, *(q.scripts for q in spec.queues)) for script in scripts]
+    reads += [f"arn:{partition}:s3:::{source.removeprefix('s3://')}" for source in own if source.startswith("s3://")]
     parameters = {
         "ClusterName": spec.name,
         "Bucket": str(wiring.ids.bucket),

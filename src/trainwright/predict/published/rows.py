@@ -9,6 +9,7 @@ from trainwright.predict.constants import Constants
 from trainwright.predict.evidence import interval, published_sources
 from trainwright.predict.hardware import Cluster
 from trainwright.predict.memory import ROW_TIGHT, fits, least_recompute, memory
+from trainwright.predict.objective import objective_of
 from trainwright.predict.profiles import Profile
 from trainwright.predict.published.row_trainer import profile_of
 from trainwright.predict.published.rowshape import cluster_of_row, number, shape_of_row, whole
@@ -113,6 +114,7 @@ def setup_of(row: Row, c: Constants) -> RowSetup:
     setup = Setup(
         shape, cluster, plan, batch_of(row, plan, trainer), trainer, precision_of(precision), zero,
         rowwise="rowwise" in precision.lower(), frozen="lora" in text_of(row), balanced="balance" in text_of(row),
+        objective=objective_of(shape, row.get("objective", "")),
     )  # fmt: skip
     if plan.data > 1 and zero == 0 and trainer.data == "fsdp" and not fits(setup, c):
         sharded = replace(plan, replicate=1, shard=plan.data)
@@ -149,8 +151,6 @@ def not_covered(row: Row, shape: ModelShape | None, cluster: Cluster | None) -> 
         return f"a mixture of experts, but the experts of {row.get('model', '')!r} are not known"
     if cluster is None:
         return f"accelerator {row.get('gpu', '')!r} or the number of GPUs is not known"
-    if cluster.device.arch.startswith("neuron"):
-        return "too little is published about Neuron kernels"
     if re.search(r"power[ -]limited", row.get("gpu", "").lower()):
         return "the power limit is not stated"
     if "hf trainer" in text_of(row) and "lora" in text_of(row):
@@ -175,13 +175,14 @@ def answer(row: Row, c: Constants) -> dict[str, object]:
         return {"id": row.get("id", ""), "covered": False, "reason": job.reason, **empty}
     s = job.setup
     step = step_time(s, c).total
-    rate = s.tokens / step / s.cluster.gpus
+    chip = s.cluster.device.ranks
+    rate = s.tokens / step / s.cluster.gpus * chip  # tables count chips; a Neuron chip has several ranks
     low, high = interval(rate, s, step, row.get("source_repo_or_doc", "") not in published_sources())
     stated = whole(row.get("global_batch_seqs"))
-    stated_step = stated * s.batch.sequence / (rate * s.cluster.gpus) if stated else step
+    stated_step = stated * s.sample_tokens / (rate * s.cluster.gpus / chip) if stated else step
     return {
         "id": row.get("id", ""), "covered": True, "reason": "", "tokens_per_s_per_gpu": rate,
-        "step_time_s": stated_step, "mem_gib_per_gpu": memory(s, c).gib, "low": low, "high": high,
+        "step_time_s": stated_step, "mem_gib_per_gpu": memory(s, c).gib * chip, "low": low, "high": high,
     }  # fmt: skip
 
 
@@ -206,7 +207,7 @@ def measured(row: Row) -> float | None:
     shape, cluster = shape_of_row(row), cluster_of_row(row)
     if not (flops or share) or not sequence or shape is None or cluster is None:
         return None
-    rate = flops * TERA if flops else (share or 0.0) * cluster.device.bf16
+    rate = flops * TERA if flops else (share or 0.0) * cluster.device.bf16 * cluster.device.ranks
     return rate / flops_of_source(row, shape, int(sequence))
 
 

@@ -87,12 +87,12 @@ def network_of(text: str, chip: Device, per_node: int) -> tuple[str, float]:
 
 def cluster_of_row(row: dict[str, str]) -> Cluster | None:
     chip = chip_of(row.get("gpu", ""))
-    gpus = whole(row.get("num_gpus"))
+    gpus = whole(row.get("num_gpus")) * (chip.ranks if chip else 1)
     if chip is None or gpus < 1:
         return None
-    per_node = whole(row.get("gpus_per_node")) or min(8, gpus)
+    per_node = whole(row.get("gpus_per_node")) * chip.ranks or min(8, gpus)
     kind, rate = network_of(row.get("interconnect", ""), chip, per_node)
-    if chip.domain <= 8:
+    if chip.domain <= 8 or chip.ranks > 1:
         chip = replace(chip, domain=per_node)
     return Cluster(chip, gpus, per_node, inner_link(chip, per_node), fabric(kind, rate))
 

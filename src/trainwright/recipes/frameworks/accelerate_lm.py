@@ -8,7 +8,7 @@ from pathlib import Path
 
 import hf_models
 import run
-from entry_common import learning_rate, options, parsed, remove_old, rows, samples_of, saved_steps
+from entry_common import learning_rate, options, parsed, remove_old, samples_of, saved_steps
 
 
 def main() -> None:
@@ -23,14 +23,15 @@ def main() -> None:
         mixed_precision="bf16" if given.precision == "bf16" else "no",
     )  # fmt: skip
     model = hf_models.new_model(given)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=given.lr, weight_decay=given.weight_decay)
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=given.lr, betas=(given.beta1, given.beta2), weight_decay=given.weight_decay
+    )
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda done: learning_rate(done + 1, given) / given.lr)
     # The schedule is not prepared: accelerate would advance it once per rank.
     model, optimizer = accelerator.prepare(model, optimizer)
     accelerator.register_for_checkpointing(schedule)
     tokens = hf_models.tokenizer(given.model)
-    texts = [str(row["text"]) for row in rows(given.data, "stdlib")]
-    data = hf_models.sequences(texts, tokens, given.sequence)
+    data = hf_models.sequences(given, tokens)
 
     first = resume(accelerator, given.checkpoint) + 1
     for step in range(first, given.steps + 1):

@@ -33,7 +33,9 @@ def main() -> None:
     width = 256 if given.model == "mlp" else 32
     network = nn.Sequential(nn.Flatten(), nn.Linear(784, width), nn.ReLU(), nn.Linear(width, 10))
     model = DistributedDataParallel(network.to(device))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=given.lr, weight_decay=given.weight_decay)
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=given.lr, betas=(given.beta1, given.beta2), weight_decay=given.weight_decay
+    )
     done = load(given.checkpoint, model, optimizer, device)
 
     for step in range(done + 1, given.steps + 1):

@@ -24,7 +24,10 @@ def arguments(given: argparse.Namespace) -> dict[str, Any]:
     cpu = not torch.cuda.is_available()
     if cpu and given.fsdp:
         raise SystemExit("--fsdp needs GPUs: on CPUs accelerate ignores it and replicates the weights")
-    shapes = {"cosine": "cosine_with_min_lr", "linear": "linear", "constant": "constant_with_warmup"}
+    # Its own linear schedule ends at zero, whatever the job says: a decay over the whole run does not.
+    shapes = {"cosine": "cosine_with_min_lr", "linear": "warmup_stable_decay", "constant": "constant_with_warmup"}
+    down = {"num_decay_steps": given.steps - given.warmup, "decay_type": "linear", "min_lr_ratio": given.final}
+    kwargs = {"cosine": {"min_lr_rate": given.final}, "linear": down, "constant": {}}
     return {
         "output_dir": str(given.checkpoint),
         "max_steps": given.steps,
@@ -32,9 +35,11 @@ def arguments(given: argparse.Namespace) -> dict[str, Any]:
         "gradient_accumulation_steps": given.accumulate,
         "learning_rate": given.lr,
         "lr_scheduler_type": shapes[given.schedule],
-        "lr_scheduler_kwargs": {"min_lr_rate": given.final} if given.schedule == "cosine" else {},
+        "lr_scheduler_kwargs": kwargs[given.schedule],
         "warmup_steps": given.warmup,
         "weight_decay": given.weight_decay,
+        "adam_beta1": given.beta1,
+        "adam_beta2": given.beta2,
         "max_grad_norm": given.clip,
         "gradient_checkpointing": given.recompute == "full",
         "save_strategy": "steps",

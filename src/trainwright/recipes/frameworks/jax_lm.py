@@ -26,9 +26,9 @@ def main() -> None:
     if not os.environ.get("CUDA_VISIBLE_DEVICES"):
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
     if here.world_size > 1:
-        jax.distributed.initialize(
-            f"{here.master_addr}:{coordinator_port(here.master_port)}", here.world_size, here.rank
-        )
+        coordinator = f"{here.master_addr}:{coordinator_port(here.master_port)}"
+        # Every rank sees all GPUs of its node, and JAX would take them all.
+        jax.distributed.initialize(coordinator, here.world_size, here.rank, local_device_ids=[here.local_rank])
     mesh = Mesh(np.array(jax.devices()), ("data",))
     whole, split = NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec("data"))
 
@@ -86,11 +86,12 @@ def adam_step(state: Any, batch: Any, lr: float, step: int, *, given: Any) -> tu
     loss, slopes = jax.value_and_grad(loss_of)(state["weights"])
     norm = jnp.sqrt(sum(jnp.sum(g * g) for g in jax.tree.leaves(slopes)))
     slopes = jax.tree.map(lambda g: g * jnp.minimum(1.0, given.clip / norm), slopes)
-    first = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, state["first"], slopes)
-    second = jax.tree.map(lambda v, g: 0.95 * v + 0.05 * g * g, state["second"], slopes)
+    one, two = given.beta1, given.beta2
+    first = jax.tree.map(lambda m, g: one * m + (1 - one) * g, state["first"], slopes)
+    second = jax.tree.map(lambda v, g: two * v + (1 - two) * g * g, state["second"], slopes)
     decay = 1 - lr * given.weight_decay
     weights = jax.tree.map(
-        lambda w, m, v: decay * w - lr * (m / (1 - 0.9**step)) / (jnp.sqrt(v / (1 - 0.95**step)) + 1e-8),
+        lambda w, m, v: decay * w - lr * (m / (1 - one**step)) / (jnp.sqrt(v / (1 - two**step)) + 1e-8),
         state["weights"], first, second,
     )  # fmt: skip
     return {"weights": weights, "first": first, "second": second}, loss

@@ -19,4 +19,4 @@ run() {
   bash "$work/script" "$from"
 }
 run c400cf0dd8d812df/runtime.sh c400cf0dd8d812df4272f71da6cdabbd981c22c7c4b9e2d5e8f64eba34c15058
-run 50eef496d4fa6fec/monitoring.sh 50eef496d4fa6feca7746e10aa7690a87a65ed1fe96d19b7b90a589043abe24b
+run c9d3adba0eb352cb/monitoring.sh c9d3adba0eb352cb91aa96beb47538cbc300c086b72d688a19c45208196654d7

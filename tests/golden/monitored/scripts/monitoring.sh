@@ -100,7 +100,7 @@ install_grafana() {
     > /etc/apt/sources.list.d/grafana.list
   "${apt[@]}" update && "${apt[@]}" install grafana=12.1.1 || return 1
   apt-mark hold grafana
-  install -d -m 0700 /etc/trainwright
+  install -d -m 0755 /etc/trainwright # others read their files there
   [ -s /etc/trainwright/grafana-password ] ||
     (umask 077 && head -c 18 /dev/urandom | base64 > /etc/trainwright/grafana-password)
   install -d /etc/systemd/system/grafana-server.service.d

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Installs Docker 27.5.1 and, on nodes with NVIDIA GPUs, the container toolkit 1.19.1-1. Runs once a node, as
-# root, when the node has been configured.
+# Installs Docker 27.5.1 unless the image has one, and on nodes with NVIDIA GPUs the container toolkit 1.19.1-1.
+# Runs once a node, as root, when the node has been configured.
 set -euo pipefail
 
 # shellcheck source=/dev/null
@@ -9,21 +9,23 @@ set -euo pipefail
 # Another boot step may hold the package lock, and a mirror may stumble: wait and retry rather than lose the node.
 apt=(apt-get -y -q -o DPkg::Lock::Timeout=600 -o Acquire::Retries=5)
 export DEBIAN_FRONTEND=noninteractive
-codename=$(. /etc/os-release && echo "$VERSION_CODENAME")
-release=$(. /etc/os-release && echo "$VERSION_ID")
-
 install -d -m 0755 /etc/apt/keyrings
-curl -fsSL --retry 5 https://download.docker.com/linux/ubuntu/gpg -o /etc/apt/keyrings/docker.asc
-echo "deb [arch=$(dpkg --print-architecture) signed-by=/etc/apt/keyrings/docker.asc]" \
-  "https://download.docker.com/linux/ubuntu $codename stable" > /etc/apt/sources.list.d/docker.list
-"${apt[@]}" update
-engine="5:27.5.1-1~ubuntu.$release~$codename"
-"${apt[@]}" install "docker-ce=$engine" "docker-ce-cli=$engine" "containerd.io=1.7.25-1"
-apt-mark hold docker-ce docker-ce-cli containerd.io
-
+# An image with its own docker keeps it: apt would refuse to replace a newer one.
+if ! command -v dockerd > /dev/null; then
+  codename=$(. /etc/os-release && echo "$VERSION_CODENAME")
+  release=$(. /etc/os-release && echo "$VERSION_ID")
+  curl -fsSL --retry 5 https://download.docker.com/linux/ubuntu/gpg -o /etc/apt/keyrings/docker.asc
+  echo "deb [arch=$(dpkg --print-architecture) signed-by=/etc/apt/keyrings/docker.asc]" \
+    "https://download.docker.com/linux/ubuntu $codename stable" > /etc/apt/sources.list.d/docker.list
+  "${apt[@]}" update
+  engine="5:27.5.1-1~ubuntu.$release~$codename"
+  "${apt[@]}" install "docker-ce=$engine" "docker-ce-cli=$engine" "containerd.io=1.7.25-1"
+  apt-mark hold docker-ce docker-ce-cli containerd.io
+fi
 if [ -e /dev/nvidia0 ] && ! command -v nvidia-ctk > /dev/null; then
   curl -fsSL --retry 5 https://nvidia.github.io/libnvidia-container/gpgkey -o /etc/apt/keyrings/nvidia.asc
-  echo "deb [signed-by=/etc/apt/keyrings/nvidia.asc] https://nvidia.github.io/libnvidia-container/stable/deb/amd64 /" \
+  echo "deb [signed-by=/etc/apt/keyrings/nvidia.asc]" \
+    "https://nvidia.github.io/libnvidia-container/stable/deb/$(dpkg --print-architecture) /" \
     > /etc/apt/sources.list.d/nvidia-container-toolkit.list
   "${apt[@]}" update
   # The four depend on each other's exact version: pinned one by one, apt fails once the repository moves on.

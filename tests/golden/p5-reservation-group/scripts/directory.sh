@@ -11,7 +11,16 @@ AuthorizedKeysCommandUser nobody
 CONF
 if ! cmp -s /etc/ssh/sshd_config.d/50-trainwright-directory.conf.new /etc/ssh/sshd_config.d/50-trainwright-directory.conf; then
   mv /etc/ssh/sshd_config.d/50-trainwright-directory.conf.new /etc/ssh/sshd_config.d/50-trainwright-directory.conf
-  systemctl enable --now sssd-ssh.socket
+  # Where sssd starts this responder itself, the socket refuses to start.
+  grep -Eqs '^[[:space:]]*services[[:space:]]*=.*\bssh\b' /etc/sssd/sssd.conf || systemctl enable --now sssd-ssh.socket
   systemctl reload ssh || systemctl reload sshd
 fi
 rm -f /etc/ssh/sshd_config.d/50-trainwright-directory.conf.new
+# Ubuntu's images give sshd the command of EC2 Instance Connect on its command line, where it outweighs that file.
+connect=systemd/system/ssh.service.d/ec2-instance-connect.conf
+if [ -e "/usr/lib/$connect" ] && [ ! -e "/etc/$connect" ]; then
+  install -d -m 0755 "$(dirname "/etc/$connect")"
+  ln -s /dev/null "/etc/$connect"
+  systemctl daemon-reload
+  systemctl restart ssh
+fi

@@ -18,6 +18,6 @@ run() {
   echo "$2  $work/script" | sha256sum --check --quiet
   bash "$work/script" "$from"
 }
-run fe1b73918d3ce9b4/directory.sh fe1b73918d3ce9b49e7f4a2af94197734b570af35428c1591c6cc07a937a696e
+run 4c94f74591e1f040/directory.sh 4c94f74591e1f0405cf7396781165ebc82cee53b9cb437cb553176bb49d1c411
 run 4af186c20f31091b/enroot.sh 4af186c20f31091b58dc3baccf7bd44eba923b9d66432182a6850a0cde7d737e
 run c400cf0dd8d812df/runtime.sh c400cf0dd8d812df4272f71da6cdabbd981c22c7c4b9e2d5e8f64eba34c15058

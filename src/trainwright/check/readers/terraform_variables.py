@@ -1,0 +1,94 @@
+"""Values of Terraform's variables: what terraform.tfvars and *.auto.tfvars beside a file set, else the default that a
+file of the same directory declares. A rule then sees `var.instance_type` as the value it will have."""
+
+from __future__ import annotations
+
+import os
+import re
+from functools import lru_cache
+from pathlib import Path
+
+from trainwright.check.readers.hcl_source import Block, parse_hcl, parse_tfvars
+from trainwright.spec.source import Node, SourceError, Span, read_text
+
+_REFERENCE = re.compile(r"\$\{var\.([A-Za-z_][\w-]*)\}$")
+_LARGEST = 2**20
+
+
+def fill_in(blocks: list[Block], path: str) -> None:
+    """Replace references to variables by their values, as far as the directory states them."""
+    references = [node for block in blocks for node in block.body.walk() if _name(node)]
+    if not references:
+        return
+    values = {**_beside(path), **_defaults(blocks)} | _assigned(path)
+    for node in references:
+        value = values.get(_name(node))
+        if value is not None and value.value is not None:
+            copy = _moved(value, node.span)
+            node.value, node.text, node.tag, node.keys = copy.value, copy.text, copy.tag, copy.keys
+
+
+def _name(node: Node) -> str:
+    match = _REFERENCE.match(node.text) if node.is_scalar and node.tag == "expression" else None
+    return match[1] if match is not None else ""
+
+
+def _moved(node: Node, span: Span) -> Node:
+    """The same value, at the place of the reference: its own place is in another file."""
+    value = node.value
+    if node.is_list:
+        value = [_moved(one, span) for one in value]
+    elif node.is_map:
+        value = {key: _moved(one, span) for key, one in value.items()}
+    return Node(value, span, node.text, node.tag, dict.fromkeys(node.keys, span))
+
+
+def _defaults(blocks: list[Block]) -> dict[str, Node]:
+    variables = (block for block in blocks if block.kind == "variable" and block.labels)
+    return {block.name: default for block in variables if (default := block.body.get("default")) is not None}
+
+
+def _beside(path: str) -> dict[str, Node]:
+    """Defaults that other files of the directory declare."""
+    values: dict[str, Node] = {}
+    for name in _files(path, ".tf"):
+        values |= _read_defaults(name, os.stat(name).st_mtime_ns)
+    return values
+
+
+def _assigned(path: str) -> dict[str, Node]:
+    """What the files of values set, in the order in which Terraform reads them."""
+    names = [name for name in _files(path, "terraform.tfvars") if name.endswith("/terraform.tfvars")]
+    values: dict[str, Node] = {}
+    for name in [*names, *_files(path, ".auto.tfvars")]:
+        values |= _read_values(name, os.stat(name).st_mtime_ns)
+    return values
+
+
+def _files(path: str, suffix: str) -> list[str]:
+    folder = os.path.dirname(os.path.abspath(path))
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(
+                one.path
+                for one in entries
+                if one.name.endswith(suffix) and one.is_file() and one.stat().st_size < _LARGEST
+            )
+    except OSError:
+        return []
+
+
+@lru_cache(maxsize=256)
+def _read_defaults(path: str, _changed: int) -> dict[str, Node]:
+    try:
+        return _defaults(parse_hcl(read_text(Path(path)), path))
+    except SourceError:
+        return {}  # reported where that file itself is checked
+
+
+@lru_cache(maxsize=64)
+def _read_values(path: str, _changed: int) -> dict[str, Node]:
+    try:
+        return parse_tfvars(read_text(Path(path)), path)
+    except SourceError:
+        return {}
