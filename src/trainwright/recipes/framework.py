@@ -100,7 +100,7 @@ class Framework(Settings):
         description="Who starts the ranks: torchrun on every node, the scheduler (one task per rank), the program "
         "itself (once per node), or a Ray cluster over the nodes with one driver.",
     )
-    family: Literal["pytorch", "verl", "nemo", "megatron", "jax", "neuron"] = Field(
+    family: Literal["pytorch", "verl", "nemo", "megatron", "jax", "maxtext", "neuron"] = Field(
         description="The container family that holds it (`trainwright image container`)."
     )
     image: str | None = Field(None, description="Its name among the images of that family, where it is another one.")
