@@ -110,6 +110,19 @@ def test_another_program_stays_a_command(tmp_path: Path) -> None:
     assert recipe["trainer"] == {"command": ["python", "/opt/their/train.py", "--width", "5"]}
 
 
+TITAN = "srun torchrun --nproc_per_node=8 --nnodes=2 -m torchtitan.train --job.config_file /fsx/8b.toml"
+
+
+def test_steps_of_a_kept_command_are_the_scripts(tmp_path: Path) -> None:
+    stated = f"{TITAN} --training.steps 500 --checkpoint.interval 50"
+    for script in (stated, f"{stated} --job.description $WHAT"):  # the second one is run by a shell
+        recipe, notes = made_with_notes(script, tmp_path)
+        assert (recipe["steps"], recipe["checkpoint"]) == (500, {"steps": 50})
+        assert "steps: not stated" not in notes
+    recipe, notes = made_with_notes(f"{TITAN} --training.steps $STEPS", tmp_path)
+    assert "steps: not stated" in notes
+
+
 @pytest.mark.parametrize("words", [["list", "--framework", "verl"], ["list", "--model", "esm2"], ["frameworks"]])
 def test_lists(words: list[str]) -> None:
     done = CliRunner().invoke(cli, ["recipes", *words], catch_exceptions=False)

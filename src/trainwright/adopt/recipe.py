@@ -4,6 +4,7 @@ turns our values into its options; what is left stays an option of the framework
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -45,14 +46,7 @@ def recipe_of(job: Mapping[str, Any], title: str) -> AdoptedRecipe:
     container = {"container": job["container"]} if job.get("container") else {}
     notes = list(_left_behind(job))
     if known is None:
-        trainer: dict[str, Any] = {"command": command, **container}
-        shell = command[:2] == ["bash", "-c"]
-        why = (
-            "it needs a shell, for variables that the script does not set" if shell else "of no framework that we know"
-        )
-        notes.append(f"the command is kept as it is, without our values: {why}")
-        content = {"title": title, "trainer": trainer, "steps": STEPS, "checkpoint": {"steps": STEPS}}
-        return AdoptedRecipe(content, [*notes, f"steps: not stated in our words, {STEPS} is written"])
+        return _kept({"command": command, **container}, title, notes)
     words, given = _options(command[start:])
     values = _values(known, given, notes)
     left = {option: value for option, value in given.items() if not _is_said(known, option, given, values)}
@@ -68,6 +62,47 @@ def recipe_of(job: Mapping[str, Any], title: str) -> AdoptedRecipe:
     trainer = {"framework": name, **({"entry": entry} if entry else {}), **container}
     trainer |= {"options": left} if left else {}
     return AdoptedRecipe({"title": title, **_fields(values), "trainer": trainer}, notes)
+
+
+def _kept(trainer: dict[str, Any], title: str, notes: list[str]) -> AdoptedRecipe:
+    """The recipe of a program that keeps its command, with the steps that the command states."""
+    command = trainer["command"]
+    shell = command[:2] == ["bash", "-c"]
+    words = _shell_words(command[2]) if shell else command
+    flags, start = framework_of(words)
+    why = "of no framework that we know"
+    if shell:
+        why = "it needs a shell, for variables that the script does not set"
+    elif flags:
+        why = f"options of {flags} that have no values of ours"
+    notes = [*notes, f"the command is kept as it is, without our values: {why}"]
+    stated = _stated_numbers(flags, _options(words[start:])[1]) if flags else {}
+    if "steps" not in stated:
+        notes.append(f"steps: not stated in our words, {STEPS} is written")
+    steps = stated.get("steps", STEPS)
+    checkpoint = {"steps": min(stated.get("checkpoint_steps", steps), steps)}
+    return AdoptedRecipe({"title": title, "trainer": trainer, "steps": steps, "checkpoint": checkpoint}, notes)
+
+
+def _shell_words(line: str) -> list[str]:
+    """The words of a shell's line; none where only a shell can tell them apart (a here-document)."""
+    try:
+        return shlex.split(line)
+    except ValueError:
+        return []
+
+
+def _stated_numbers(flags: str, given: Mapping[str, Any]) -> dict[str, int]:
+    """The whole numbers that a command states, by our names for them; keys of a framework's file are options too."""
+    stated: dict[str, int] = {}
+    for known in map(framework, frameworks()):
+        for part in known.parts() if known.flags == flags else ():
+            for name, text in [*part.options.items(), *part.file.items()]:
+                place = PLACE.fullmatch(text) if isinstance(text, str) else None
+                number = _number(given.get(name, given.get(f"--{name}")))
+                if place and type(number) is int and number > 0:
+                    stated.setdefault(place[1], number)
+    return stated
 
 
 def _left_behind(job: Mapping[str, Any]) -> Iterator[str]:
