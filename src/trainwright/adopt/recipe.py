@@ -7,6 +7,7 @@ import math
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from trainwright.catalog.framework_flags import framework_of
@@ -45,8 +46,10 @@ def recipe_of(job: Mapping[str, Any], title: str) -> AdoptedRecipe:
     name, known, start = _known(command)
     container = {"container": job["container"]} if job.get("container") else {}
     notes = list(_left_behind(job))
-    if known is None:
-        return _kept({"command": command, **container}, title, notes)
+    if known is None or (known.start == "torchrun" and _own_launcher(job, command)):
+        launcher = {"launcher": job["launcher"]} if job.get("launcher") not in (None, "torchrun") else {}
+        trainer: dict[str, Any] = {"command": command, **launcher, **container}
+        return _kept(trainer, title, notes, _own_launcher(job, command))
     words, given = _options(command[start:])
     values = _values(known, given, notes)
     left = {option: value for option, value in given.items() if not _is_said(known, option, given, values)}
@@ -64,7 +67,13 @@ def recipe_of(job: Mapping[str, Any], title: str) -> AdoptedRecipe:
     return AdoptedRecipe({"title": title, **_fields(values), "trainer": trainer}, notes)
 
 
-def _kept(trainer: dict[str, Any], title: str, notes: list[str]) -> AdoptedRecipe:
+def _own_launcher(job: Mapping[str, Any], command: list[str]) -> str:
+    """The program that starts the ranks of a node itself; empty where the job's launcher does."""
+    program = Path(command[0]).name
+    return program if job.get("launcher") == "plain" and not program.startswith(("python", "bash")) else ""
+
+
+def _kept(trainer: dict[str, Any], title: str, notes: list[str], own_launcher: str) -> AdoptedRecipe:
     """The recipe of a program that keeps its command, with the steps that the command states."""
     command = trainer["command"]
     shell = command[:2] == ["bash", "-c"]
@@ -73,6 +82,8 @@ def _kept(trainer: dict[str, Any], title: str, notes: list[str]) -> AdoptedRecip
     why = "of no framework that we know"
     if shell:
         why = "it needs a shell, for variables that the script does not set"
+    elif own_launcher:
+        why = f"{own_launcher} starts its ranks"
     elif flags:
         why = f"options of {flags} that have no values of ours"
     notes = [*notes, f"the command is kept as it is, without our values: {why}"]
