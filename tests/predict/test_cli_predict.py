@@ -18,6 +18,7 @@ from trainwright.predict import PredictRequest, predict
 from trainwright.predict.constants import constants
 from trainwright.predict.evidence import NEW_SOURCE
 from trainwright.predict.hardware import device
+from trainwright.spec.starters import starters
 
 DATA = Path(__file__).parents[2] / "benchmarks" / "data"
 ISSUE = ["--model", "llama3-70b", "--instance", "p5.48xlarge", "--nodes", "16", "--parallel", "shard=16,tp=8",
@@ -84,6 +85,15 @@ def test_the_picture_has_a_lane_for_every_stage(tmp_path: Path):
     boxes = list(tree.iter("{http://www.w3.org/2000/svg}rect"))
     assert len(boxes) > 4 * 2 * 8
     assert all(float(box.get("x", "-1")) >= 0 for box in boxes)
+
+
+@pytest.mark.parametrize("starter", [starter.name for starter in starters()])
+def test_every_job_of_a_starter_fits_in_memory(starter: str):
+    path = Path(__file__).parents[2] / "examples" / f"{starter}.yaml"
+    spec = yaml.safe_load(path.read_text())
+    for job in spec.get("jobs", ()):
+        if "recipe" in job or "model" in job:  # of another program's model nothing is known
+            run(str(path), job["name"])
 
 
 def test_what_does_not_fit_fails_and_offers_the_nearest_that_does():

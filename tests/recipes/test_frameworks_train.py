@@ -45,7 +45,7 @@ def one_process() -> list[float]:
     )  # fmt: skip
     data = hf_models.sequences(given, hf_models.tokenizer(given.model))
     model = hf_models.new_model(given)
-    optimizer = torch.optim.AdamW(model.parameters(), weight_decay=0.1)
+    optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.95), weight_decay=0.1)
     losses = []
     for step in range(1, LAST + 1):
         optimizer.param_groups[0]["lr"] = entry_common.learning_rate(step, given)

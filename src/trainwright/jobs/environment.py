@@ -4,6 +4,7 @@ there is no EFA, nothing of EFA is set."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from trainwright.catalog.environment import EnvVar, environment
 from trainwright.catalog.instances import InstanceType
@@ -22,10 +23,13 @@ def job_environment(
     cpus: int = 1,
     versions: Mapping[str, Version] | None = None,
     own_network: bool = False,
+    efa: bool = True,
 ) -> tuple[EnvVar, ...]:
-    """What the ranks of a job start with: computed lines first, then the user's, which win."""
+    """What the ranks of a job start with: computed lines first, then the user's, which win. `efa`: whether
+    the nodes have the EFA cards of their type."""
     lines = [_threads(cpus)] if cpus else []  # where it is not known, the job's script counts
     if instance is not None:
+        instance = instance if efa else replace(instance, efa_cards=0)
         lines += environment(instance, versions if versions is not None else version_set().versions())
     if own_network:
         lines = [_POD_CARD if line.name == _POD_CARD.name else line for line in lines]

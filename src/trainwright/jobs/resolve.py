@@ -69,7 +69,7 @@ class JobResolver:
             self.problems += [self._lost(*each) for each in lost]
         if self.problems or placement is None:
             return Resolution(self.loaded, None, self._causes(), self.decisions)
-        cpus, own_network = placement.cpus, not self.ships_code
+        cpus, own_network, efa = placement.cpus, not self.ships_code, placement.queue.efa is not False
         resolved = ResolvedJob(
             name=self.job.name,
             spec=self.spec,
@@ -79,7 +79,7 @@ class JobResolver:
             placement=placement,
             training=training,
             runtime=self._runtime(recipe, trainer, placement),
-            environment=job_environment(placement.instance, self.job.texts, cpus, own_network=own_network),
+            environment=job_environment(placement.instance, self.job.texts, cpus, own_network=own_network, efa=efa),
             run_root=run_root(self.spec),
             base=self._command_base() if self.job.command else self.base("script"),
             decisions=self.decisions,

@@ -26,7 +26,7 @@ planned lifecycle/on_create.sh af3ed59e93febab2a2475c46c6ac5893b8cc48d6f6595f1b2
 planned lifecycle/provisioning_parameters.json 3ddacd8e7aa6d2618b8c18fea20647d5be83f77eed24cc5cb94d026b349eb40d
 planned lifecycle/runtime.sh eb59ed45d7c2d3cafbc9b384bff8acbd30aca5f86527de99434689c94995e1f7
 planned lifecycle/slurm.sh 381d0917e64232be90d13804ae9e62b6f1a57f9efc8a3f4cbff40803bf8902b1
-planned lifecycle/storage.sh 3b8354900d40d84286bdea5934d3c66c3fb2a3f9c8f82ee4e704e1cae282d3cf
+planned lifecycle/storage.sh 06bb3053fd197f15a1a8b8a87248f60092cee26a44cda673904e02d0c38ddc19
 planned lifecycle/users.sh 562647703be8494cdf309cde55dabf7a81dffa69722bf32e754dae92960f74d3
 planned runtime/requirements.txt 521b8ac3cfea2ef599471b342052a394058d1d5172c22660a8220c1e539650f2
 planned runtime/trainwright.zip 1776f86fee37b7c7fb70f4d0d3cb93be123676405e632e1e636d91a8935111d9
@@ -66,14 +66,14 @@ if grep -nE '^[^#]*stack-output:' .deployed/hyperpod.yaml .deployed/lifecycle/*;
 fi
 bucket=$("${aws[@]}" cloudformation describe-stacks --stack-name "$cluster-bucket" \
   --query "Stacks[0].Outputs[?OutputKey=='BucketName'].OutputValue")
-"${aws[@]}" s3 cp --only-show-errors .deployed/lifecycle/enroot.sh "s3://$bucket/"trainwright/hyperpod-p5/lifecycle-75ac12cea5588760/enroot.sh
-"${aws[@]}" s3 cp --only-show-errors .deployed/lifecycle/node_facts.py "s3://$bucket/"trainwright/hyperpod-p5/lifecycle-75ac12cea5588760/node_facts.py
-"${aws[@]}" s3 cp --only-show-errors .deployed/lifecycle/on_create.sh "s3://$bucket/"trainwright/hyperpod-p5/lifecycle-75ac12cea5588760/on_create.sh
-"${aws[@]}" s3 cp --only-show-errors .deployed/lifecycle/provisioning_parameters.json "s3://$bucket/"trainwright/hyperpod-p5/lifecycle-75ac12cea5588760/provisioning_parameters.json
-"${aws[@]}" s3 cp --only-show-errors .deployed/lifecycle/runtime.sh "s3://$bucket/"trainwright/hyperpod-p5/lifecycle-75ac12cea5588760/runtime.sh
-"${aws[@]}" s3 cp --only-show-errors .deployed/lifecycle/slurm.sh "s3://$bucket/"trainwright/hyperpod-p5/lifecycle-75ac12cea5588760/slurm.sh
-"${aws[@]}" s3 cp --only-show-errors .deployed/lifecycle/storage.sh "s3://$bucket/"trainwright/hyperpod-p5/lifecycle-75ac12cea5588760/storage.sh
-"${aws[@]}" s3 cp --only-show-errors .deployed/lifecycle/users.sh "s3://$bucket/"trainwright/hyperpod-p5/lifecycle-75ac12cea5588760/users.sh
+"${aws[@]}" s3 cp --only-show-errors .deployed/lifecycle/enroot.sh "s3://$bucket/"trainwright/hyperpod-p5/lifecycle-92b406d678ffda18/enroot.sh
+"${aws[@]}" s3 cp --only-show-errors .deployed/lifecycle/node_facts.py "s3://$bucket/"trainwright/hyperpod-p5/lifecycle-92b406d678ffda18/node_facts.py
+"${aws[@]}" s3 cp --only-show-errors .deployed/lifecycle/on_create.sh "s3://$bucket/"trainwright/hyperpod-p5/lifecycle-92b406d678ffda18/on_create.sh
+"${aws[@]}" s3 cp --only-show-errors .deployed/lifecycle/provisioning_parameters.json "s3://$bucket/"trainwright/hyperpod-p5/lifecycle-92b406d678ffda18/provisioning_parameters.json
+"${aws[@]}" s3 cp --only-show-errors .deployed/lifecycle/runtime.sh "s3://$bucket/"trainwright/hyperpod-p5/lifecycle-92b406d678ffda18/runtime.sh
+"${aws[@]}" s3 cp --only-show-errors .deployed/lifecycle/slurm.sh "s3://$bucket/"trainwright/hyperpod-p5/lifecycle-92b406d678ffda18/slurm.sh
+"${aws[@]}" s3 cp --only-show-errors .deployed/lifecycle/storage.sh "s3://$bucket/"trainwright/hyperpod-p5/lifecycle-92b406d678ffda18/storage.sh
+"${aws[@]}" s3 cp --only-show-errors .deployed/lifecycle/users.sh "s3://$bucket/"trainwright/hyperpod-p5/lifecycle-92b406d678ffda18/users.sh
 "${aws[@]}" s3 cp --only-show-errors .deployed/runtime/requirements.txt "s3://$bucket/"trainwright/hyperpod-p5/521b8ac3cfea2ef5/requirements.txt
 "${aws[@]}" s3 cp --only-show-errors .deployed/runtime/trainwright.zip "s3://$bucket/"trainwright/hyperpod-p5/1776f86fee37b7c7/trainwright.zip
 "${aws[@]}" s3 cp --only-show-errors .deployed/runtime/uv.txt "s3://$bucket/"trainwright/hyperpod-p5/836ac0c91c6cb60f/uv.txt

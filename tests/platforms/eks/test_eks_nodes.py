@@ -93,6 +93,16 @@ def test_nodes_of_karpenter_are_what_a_training_needs(tmp_path: Path) -> None:
     assert "hugepages-2Mi" not in asked, "Karpenter knows no type that has them, and starts no node"
 
 
+@pytest.mark.parametrize("count", ["4", "{min: 0, max: 4}"])
+def test_nothing_of_a_queue_without_efa_asks_for_it(tmp_path: Path, count: str) -> None:
+    plan = planned(tmp_path, f"instance: p5.48xlarge, count: {count}, efa: false")
+    assert {"PyTorchJob", "ClusterQueue"} <= {item["kind"] for item in objects(plan)}
+    text = json.dumps([*objects(plan), cluster(plan), json.loads(plan.files["charts.json"])])
+    assert "vpc.amazonaws.com/efa" not in text
+    assert '"FI_' not in text, "libfabric would look for cards that are not there"
+    assert "efa-device-plugin" not in text
+
+
 def test_the_cluster_knows_karpenter(tmp_path: Path) -> None:
     plan = planned(tmp_path, "instance: g5.8xlarge, count: {min: 0, max: 8}")
     config = cluster(plan)

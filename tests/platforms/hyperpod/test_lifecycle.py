@@ -59,6 +59,7 @@ def test_both_nodes_come_up_and_a_second_run_changes_nothing(nodes: tuple[Node, 
         _accounts(node)
     _head_is_right(head)
     _worker_is_right(worker)
+    _users_may_write(head)
     for node in (head, worker):
         before, shared = node.state(), _files(node.shared)
         node.forget_calls()
@@ -66,6 +67,7 @@ def test_both_nodes_come_up_and_a_second_run_changes_nothing(nodes: tuple[Node, 
         assert done.returncode == 0, done.stdout + done.stderr
         assert node.state() == before
         assert _files(node.shared) == shared
+        assert (node.shared / "fsx").stat().st_mode & 0o7777 == 0o750
         assert not any(call.startswith("restart slurm") for call in node.calls("systemctl")), "jobs would be lost"
         assert not node.calls("git") + node.calls("make"), "nothing is built twice"
 
@@ -104,6 +106,13 @@ def _head_is_right(head: Node) -> None:
     assert "restart --no-block trainwright-runtime" in calls
     assert any("prometheus" in call for call in calls)
     assert list(head.shared.glob("fsx/trainwright/code/*/trainwright/train/loop.py"))
+
+
+def _users_may_write(head: Node) -> None:
+    """A new file system belongs to root; the starter's job saves to /fsx/checkpoints."""
+    modes = [(head.shared / folder).stat().st_mode & 0o7777 for folder in ("fsx", "home")]
+    assert modes == [0o1777, 0o755]
+    (head.shared / "fsx").chmod(0o750)  # an administrator's own choice, which the second run leaves
 
 
 def _worker_is_right(worker: Node) -> None:

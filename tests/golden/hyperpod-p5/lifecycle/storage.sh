@@ -27,6 +27,12 @@ entry() {
   return 1
 }
 
+# open_to_users FOLDER: a new file system belongs to root, and jobs save where its users say. As with /tmp, nobody removes
+# what is another's. Modes that somebody has chosen stay.
+open_to_users() {
+  if [ "${cfn_node_type:?}" = HeadNode ] && [ "$(stat -c '%u %a' "$1")" = "0 755" ]; then chmod 1777 "$1"; fi
+}
+
 if ! command -v mount.nfs4 > /dev/null; then
   export DEBIAN_FRONTEND=noninteractive
   apt-get -y -q -o DPkg::Lock::Timeout=600 -o Acquire::Retries=5 update
@@ -34,6 +40,7 @@ if ! command -v mount.nfs4 > /dev/null; then
 fi
 
 entry stack-output:lustre-fsx.DnsName@tcp:/stack-output:lustre-fsx.MountName /fsx lustre noatime,flock,_netdev,nofail
+open_to_users /fsx
 
 entry stack-output:openzfs-home.DnsName:/fsx /home nfs4 nfsvers=4.2,nconnect=16,noatime,_netdev,nofail
 
