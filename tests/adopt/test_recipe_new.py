@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 
 import pytest
@@ -108,6 +110,54 @@ def test_what_is_not_carried_is_named(tmp_path: Path) -> None:
 def test_another_program_stays_a_command(tmp_path: Path) -> None:
     recipe = made("srun torchrun --nproc_per_node=8 --nnodes=2 /opt/their/train.py --width 5", tmp_path)
     assert recipe["trainer"] == {"command": ["python", "/opt/their/train.py", "--width", "5"]}
+
+
+TITAN = "srun torchrun --nproc_per_node=8 --nnodes=2 -m torchtitan.train --job.config_file /fsx/8b.toml"
+
+
+def test_steps_of_a_kept_command_are_the_scripts(tmp_path: Path) -> None:
+    stated = f"{TITAN} --training.steps 500 --checkpoint.interval 50"
+    for script in (stated, f"{stated} --job.description $WHAT"):  # the second one is run by a shell
+        recipe, notes = made_with_notes(script, tmp_path)
+        assert (recipe["steps"], recipe["checkpoint"]) == (500, {"steps": 50})
+        assert "steps: not stated" not in notes
+    recipe, notes = made_with_notes(f"{TITAN} --training.steps $STEPS", tmp_path)
+    assert "steps: not stated" in notes
+
+
+ACCELERATE = 'srun accelerate launch --num_machines 2 --machine_rank "$SLURM_NODEID" /opt/their/train.py --width 5'
+
+
+@pytest.mark.parametrize(("platform", "more"), [("parallelcluster", ["--host", "head"]), ("eks", []), ("batch", [])])
+def test_a_launcher_of_its_own_is_started_once_per_node(
+    platform: str, more: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRAINWRIGHT_HOME", str(tmp_path / "home"))
+    assert made(ACCELERATE, tmp_path)["trainer"]["launcher"] == "plain"
+    spec = {
+        "name": "c", "platform": platform, "queues": [{"name": "train", "instance": "p5.48xlarge", "count": 2}],
+        "storage": [{"mount": "/fsx", "lustre": {}}],
+        "jobs": [{"name": "j", "recipe": str(tmp_path / "mine.yaml"), "container": "example.com/t:1"}],
+    }  # fmt: skip
+    (tmp_path / "spec.yaml").write_text(yaml.safe_dump(spec))
+    words = ["submit", str(tmp_path / "spec.yaml"), *more, "--dry-run", "--json"]
+    done = CliRunner().invoke(cli, words, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    script = json.loads(done.stdout)["script"]
+    assert "torchrun" not in script
+    assert "NODE_RANK=" in script
+    assert "accelerate launch" in script
+    if platform == "parallelcluster":
+        assert re.findall(r"--ntasks-per-node[= ](\d+)", script) == ["1"]
+
+
+def test_a_launcher_of_its_own_stays_before_a_known_program(tmp_path: Path) -> None:
+    """Megatron is started by torchrun: eight `accelerate launch` per node would be started."""
+    script = f"srun accelerate launch --num_machines 2 /opt/megatron-lm/pretrain_gpt.py {MEGATRON}"
+    recipe, notes = made_with_notes(script, tmp_path)
+    assert recipe["trainer"]["command"][:2] == ["accelerate", "launch"]
+    assert (recipe["trainer"]["launcher"], recipe["steps"]) == ("plain", 5000)
+    assert "without our values: accelerate starts its ranks" in notes
 
 
 @pytest.mark.parametrize("words", [["list", "--framework", "verl"], ["list", "--model", "esm2"], ["frameworks"]])

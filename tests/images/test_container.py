@@ -138,7 +138,8 @@ def test_every_framework_of_the_recipes_has_an_image_of_its_version() -> None:
         version = wanted.version.split()[-1]
         assert version.removeprefix("v") in stated or name in ("nemo1", "megatron-bridge", "optimum-neuron"), name
         if image.folder:
-            assert any(image.folder in word for word in (*wanted.entry, *wanted.prepare)), name
+            words = [*wanted.entry, *(word for part in wanted.parts() for word in part.prepare)]
+            assert any(image.folder in word for word in words), name
     for name in names():
         trainer = recipe(name).trainer
         if trainer != "trainwright" and trainer.framework not in {None, *WITHOUT_IMAGE}:
@@ -288,6 +289,18 @@ def test_maxtext_runs_in_an_image_that_holds_all_it_imports(written: dict[str, P
     [base] = re.findall(r"(?m)^ARG BASE=(\S+)$", (written["maxtext-maxtext-default"] / "Dockerfile").read_text())
     assert re.fullmatch(r"ghcr\.io/nvidia/jax:maxtext-\d{4}-\d\d-\d\d", base)
     assert known.container == base
+
+
+def test_neuron_programs_find_what_they_import(written: dict[str, Path]) -> None:
+    """The Llama scripts of neuronx-distributed import modules of the folder above theirs; optimum-neuron alone brings
+    neither TRL, in the one version that it takes, nor PEFT."""
+    for name in ("neuronx-distributed", "neuronx-distributed-pp"):
+        above = str(Path(described(name).entry[-1]).parent.parent)
+        assert f"echo {above} > " in (written["neuron-neuronx-distributed-default"] / "Dockerfile").read_text()
+    needed = (written["neuron-neuronx-distributed-default"] / "requirements.txt").read_text()
+    assert {"transformers", "datasets", "tensorboard"} <= set(re.findall(r"(?m)^([a-z-]+)==", needed))
+    installed = (written["neuron-optimum-neuron-default"] / "requirements.txt").read_text().split()
+    assert {"optimum-neuron==0.3.0", "trl==0.11.4", "peft==0.16.0"} <= set(installed)
 
 
 def test_two_nodes_import_one_image_once(cluster: tuple[Path, Path, dict[str, str]]) -> None:

@@ -188,3 +188,54 @@ def test_verl_shares_layers_and_answers_as_its_engines_can() -> None:
     assert problem(recipe="verl-qwen3-235b-grpo", parallel=stages).endswith("split into 16 (pp x virtual_stages)")
     debug = resolved({"recipe": "verl-qwen3-8b-grpo-debug"})
     assert f"{prompts}=8" in framework_launch(debug, FOLDER, FOLDER).command  # a step of 8 prompts
+
+
+# optimum-neuron's names and signatures: 0.3.0, which its image has, and later ones.
+OPTIMUM = """
+from dataclasses import dataclass, make_dataclass
+import sys
+NeuronTrainingArguments = dataclass(type("NeuronTrainingArguments", (), {
+    "trn_config": None, "output_dir": "out", "to_dict": lambda self: {"output_dir": "out"}}))
+class NeuronHfArgumentParser:
+    def __init__(self, kinds): self.kinds = kinds
+    def parse_args_into_dataclasses(self): return self.kinds[0]("model", "data", 2048), self.kinds[1]()
+NeuronSFTConfig = make_dataclass("NeuronSFTConfig", ["output_dir", "LENGTH", "packing"])
+class NeuronSFTTrainer:
+    def __init__(self, model, args, peft_config, TOKENIZER, train_dataset, formatting_func):
+        print(args.LENGTH, TOKENIZER.pad_token)
+    def train(self, resume_from_checkpoint): print(resume_from_checkpoint)
+    def save_model(self): pass
+"""
+ANYTHING = """
+class AutoTokenizer:
+    pad_token, eos_token, from_pretrained = None, "end", classmethod(lambda cls, path: cls())
+class NeuronModelForCausalLM:
+    from_pretrained = classmethod(lambda cls, *words, **values: cls())
+LoraConfig = load_dataset = lambda *words, **values: None
+get_last_checkpoint = lambda folder: f"{folder}/checkpoint-100"
+bfloat16 = None
+"""
+
+
+@pytest.mark.parametrize(("length", "tokenizer"), [("max_seq_length", "tokenizer"), ("max_length", "processing_class")])
+def test_optimum_neuron_is_called_by_the_names_of_its_version(tmp_path: Path, length: str, tokenizer: str) -> None:
+    others = (
+        "torch",
+        "datasets",
+        "peft",
+        "transformers",
+        "transformers/trainer_utils",
+        "optimum/neuron/models/training",
+    )
+    for package in (*others, "optimum", "optimum/neuron", "optimum/neuron/models"):
+        text = ANYTHING if package in others else ""
+        text = (
+            OPTIMUM.replace("LENGTH", length).replace("TOKENIZER", tokenizer) if package == "optimum/neuron" else text
+        )
+        (tmp_path / package).mkdir(parents=True, exist_ok=True)
+        (tmp_path / package / "__init__.py").write_text(text)
+    here = {"PYTHONPATH": str(tmp_path), "PATH": "/usr/bin:/bin"}
+    words = [sys.executable, SCRIPTS / "optimum_neuron_lora.py"]
+    done = subprocess.run(words, env=here, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["2048 end", "out/checkpoint-100"]

@@ -4,8 +4,10 @@ turns our values into its options; what is left stays an option of the framework
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from trainwright.catalog.framework_flags import framework_of
@@ -44,15 +46,10 @@ def recipe_of(job: Mapping[str, Any], title: str) -> AdoptedRecipe:
     name, known, start = _known(command)
     container = {"container": job["container"]} if job.get("container") else {}
     notes = list(_left_behind(job))
-    if known is None:
-        trainer: dict[str, Any] = {"command": command, **container}
-        shell = command[:2] == ["bash", "-c"]
-        why = (
-            "it needs a shell, for variables that the script does not set" if shell else "of no framework that we know"
-        )
-        notes.append(f"the command is kept as it is, without our values: {why}")
-        content = {"title": title, "trainer": trainer, "steps": STEPS, "checkpoint": {"steps": STEPS}}
-        return AdoptedRecipe(content, [*notes, f"steps: not stated in our words, {STEPS} is written"])
+    if known is None or (known.start == "torchrun" and _own_launcher(job, command)):
+        launcher = {"launcher": job["launcher"]} if job.get("launcher") not in (None, "torchrun") else {}
+        trainer: dict[str, Any] = {"command": command, **launcher, **container}
+        return _kept(trainer, title, notes, _own_launcher(job, command))
     words, given = _options(command[start:])
     values = _values(known, given, notes)
     left = {option: value for option, value in given.items() if not _is_said(known, option, given, values)}
@@ -68,6 +65,55 @@ def recipe_of(job: Mapping[str, Any], title: str) -> AdoptedRecipe:
     trainer = {"framework": name, **({"entry": entry} if entry else {}), **container}
     trainer |= {"options": left} if left else {}
     return AdoptedRecipe({"title": title, **_fields(values), "trainer": trainer}, notes)
+
+
+def _own_launcher(job: Mapping[str, Any], command: list[str]) -> str:
+    """The program that starts the ranks of a node itself; empty where the job's launcher does."""
+    program = Path(command[0]).name
+    return program if job.get("launcher") == "plain" and not program.startswith(("python", "bash")) else ""
+
+
+def _kept(trainer: dict[str, Any], title: str, notes: list[str], own_launcher: str) -> AdoptedRecipe:
+    """The recipe of a program that keeps its command, with the steps that the command states."""
+    command = trainer["command"]
+    shell = command[:2] == ["bash", "-c"]
+    words = _shell_words(command[2]) if shell else command
+    flags, start = framework_of(words)
+    why = "of no framework that we know"
+    if shell:
+        why = "it needs a shell, for variables that the script does not set"
+    elif own_launcher:
+        why = f"{own_launcher} starts its ranks"
+    elif flags:
+        why = f"options of {flags} that have no values of ours"
+    notes = [*notes, f"the command is kept as it is, without our values: {why}"]
+    stated = _stated_numbers(flags, _options(words[start:])[1]) if flags else {}
+    if "steps" not in stated:
+        notes.append(f"steps: not stated in our words, {STEPS} is written")
+    steps = stated.get("steps", STEPS)
+    checkpoint = {"steps": min(stated.get("checkpoint_steps", steps), steps)}
+    return AdoptedRecipe({"title": title, "trainer": trainer, "steps": steps, "checkpoint": checkpoint}, notes)
+
+
+def _shell_words(line: str) -> list[str]:
+    """The words of a shell's line; none where only a shell can tell them apart (a here-document)."""
+    try:
+        return shlex.split(line)
+    except ValueError:
+        return []
+
+
+def _stated_numbers(flags: str, given: Mapping[str, Any]) -> dict[str, int]:
+    """The whole numbers that a command states, by our names for them; keys of a framework's file are options too."""
+    stated: dict[str, int] = {}
+    for known in map(framework, frameworks()):
+        for part in known.parts() if known.flags == flags else ():
+            for name, text in [*part.options.items(), *part.file.items()]:
+                place = PLACE.fullmatch(text) if isinstance(text, str) else None
+                number = _number(given.get(name, given.get(f"--{name}")))
+                if place and type(number) is int and number > 0:
+                    stated.setdefault(place[1], number)
+    return stated
 
 
 def _left_behind(job: Mapping[str, Any]) -> Iterator[str]:

@@ -20,7 +20,7 @@ class FrameworkImage:
     git: str = ""  # a source tree that it is started from
     commit: str = ""
     folder: str = ""
-    path: str = ""  # of its Python packages in that tree, where no program of it is beside them
+    path: str = ""  # of its Python modules in that tree, where they are not beside its programs
     torch: str = ""  # where it does not run with the set's
     set: str = "default"  # the version set it runs with
     base: str = ""  # where it needs another image than the family's

@@ -84,7 +84,8 @@ def known_framework(recipe: Recipe | None) -> Framework | None:
 def launcher_of(recipe: Recipe | None) -> Launcher:
     """How a recipe of another trainer starts its ranks."""
     known = known_framework(recipe)
-    return STARTS[known.start] if known else "torchrun"
+    stated = recipe.trainer.launcher if recipe is not None and isinstance(recipe.trainer, Foreign) else None
+    return STARTS[known.start] if known else stated or "torchrun"
 
 
 def sends_files(recipe: Recipe | None) -> bool:

@@ -342,7 +342,7 @@ class JobResolver:
         if scheduler == "slurm" and (trainer == "trainwright" or launcher_of(recipe) == "srun"):
             launcher, why = "srun", "one Slurm task per rank"
         elif launcher_of(recipe) == "plain":
-            launcher, why = "plain", "the framework's own launcher, once per node"
+            launcher, why = "plain", "a launcher of its own, once per node"
         elif scheduler == "process":
             launcher, origin = "none", Origin("default", why="each rank is started as a process of this machine")
         self.decide("launcher", launcher, "launcher", otherwise=Origin("default", why=why), origin=origin)

@@ -40,6 +40,10 @@ class Foreign(Settings):
 
     framework: str | None = Field(None, description="A known framework (`trainwright recipes frameworks`).")
     command: tuple[str, ...] = Field((), description="Or any command: what each rank runs, words apart.")
+    launcher: Literal["torchrun", "srun", "plain"] | None = Field(
+        None,
+        description="How a command starts: torchrun (default), srun (one Slurm task per rank), plain (once per node).",
+    )
     entry: tuple[str, ...] = Field((), description="Another program of the framework than its usual one.")
     container: str | None = Field(None, description="The image it needs.")
     scripts: tuple[str, ...] = Field((), description="Further programs of ours that go with the run.")
@@ -49,7 +53,9 @@ class Foreign(Settings):
     def _framework_or_command(self) -> Foreign:
         if bool(self.framework) == bool(self.command):
             raise ValueError("another trainer is a `framework` or a `command`, and one of them")
-        own = self.model_fields_set - {"command", "container", "framework"}
+        if self.framework and self.launcher:
+            raise ValueError("'launcher' goes with `command`; a framework says itself how it is started")
+        own = self.model_fields_set - {"command", "container", "framework", "launcher"}
         if self.command and own:
             raise ValueError(f"{sorted(own)[0]!r} goes with `framework`; a command has its options in it")
         return self

@@ -3,7 +3,9 @@ every script of the Hugging Face Trainer, and it goes on from its newest checkpo
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from inspect import signature
+from typing import Any
 
 
 @dataclass
@@ -25,6 +27,15 @@ def as_text(sample: dict[str, str]) -> str:
     return "\n\n".join([*parts, f"### Answer\n{sample['response']}"])
 
 
+def by_version(
+    config: type[Any], trainer: type[Any], sequence: int, tokenizer: Any
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The length and the tokenizer by the names that the installed version has for them: TRL renamed both."""
+    length = "max_length" if "max_length" in {one.name for one in fields(config)} else "max_seq_length"
+    reader = "processing_class" if "processing_class" in signature(trainer).parameters else "tokenizer"
+    return {length: sequence}, {reader: tokenizer}
+
+
 def main() -> None:
     import torch
     from datasets import load_dataset
@@ -38,13 +49,14 @@ def main() -> None:
     tokenizer = AutoTokenizer.from_pretrained(own.model_path)
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
     model = NeuronModelForCausalLM.from_pretrained(own.model_path, training.trn_config, torch_dtype=torch.bfloat16)
+    length, reader = by_version(NeuronSFTConfig, NeuronSFTTrainer, own.sequence, tokenizer)
     trainer = NeuronSFTTrainer(
         model=model,
-        args=NeuronSFTConfig(max_length=own.sequence, packing=True, **training.to_dict()),
+        args=NeuronSFTConfig(packing=True, **length, **training.to_dict()),
         peft_config=LoraConfig(
             r=own.adapter_rank, lora_alpha=own.adapter_alpha, target_modules="all-linear", task_type="CAUSAL_LM"
         ),
-        processing_class=tokenizer,
+        **reader,
         train_dataset=load_dataset("json", data_files=own.dataset_path, split="train"),
         formatting_func=as_text,
     )
