@@ -16,6 +16,7 @@ from standin.tool import StandInTool
 from standin.world import inside
 
 from trainwright.aws import offerings
+from trainwright.aws.cloudformation import CLUSTER_TAG
 from trainwright.aws.cluster_logs import stack_texts
 from trainwright.aws.head_node import find_head
 from trainwright.cli.main import cli
@@ -113,7 +114,9 @@ def test_every_call_for_the_other_platforms_is_allowed(cloud: Cloud, tmp_path: P
         with inside():
             batch = cloud.account.client("batch")
             container = {"image": "i", "vcpus": 1, "memory": 512}
-            batch.register_job_definition(jobDefinitionName="j", type="container", containerProperties=container)
+            batch.register_job_definition(
+                jobDefinitionName="j", type="container", containerProperties=container, tags={CLUSTER_TAG: "cut"}
+            )
             batch.submit_job(jobName="j", jobQueue="cut-train", jobDefinition="j")
     if plan.spec.platform == "hyperpod":
         way_to("cut", REGION)

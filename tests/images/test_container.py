@@ -279,8 +279,15 @@ def test_an_image_that_compiles_at_run_time_has_a_compiler(written: dict[str, Pa
         assert (parents["runtime"], parents["fabric"]) == ("fabric", "system")
         # a job's files are written there by the user that runs
         assert "install -d -o trainer -g trainer /trainwright /trainwright/code" in text
-    assert "echo /opt/maxtext/src > " in (written["jax-maxtext-default"] / "Dockerfile").read_text()
     assert "torchao==" in (written["pytorch-torchtitan-default"] / "requirements.txt").read_text()  # float8
+
+
+def test_maxtext_runs_in_an_image_that_holds_all_it_imports(written: dict[str, Path]) -> None:
+    """TensorFlow, pathwaysutils and Transformer Engine: NVIDIA's image of one day has them, and MaxText installed."""
+    known = described("maxtext")
+    [base] = re.findall(r"(?m)^ARG BASE=(\S+)$", (written["maxtext-maxtext-default"] / "Dockerfile").read_text())
+    assert re.fullmatch(r"ghcr\.io/nvidia/jax:maxtext-\d{4}-\d\d-\d\d", base)
+    assert known.container == base
 
 
 def test_two_nodes_import_one_image_once(cluster: tuple[Path, Path, dict[str, str]]) -> None:

@@ -33,7 +33,8 @@ def rows(accuracy: ModuleType) -> list:
 
 @pytest.fixture(scope="module")
 def dense(accuracy: ModuleType, rows: list) -> tuple[list, np.ndarray]:
-    points, _ = accuracy.split_experts(accuracy.timed(rows), constants())
+    on_gpus, _ = accuracy.split_neuron(accuracy.timed(rows), constants())
+    points, _ = accuracy.split_experts(on_gpus, constants())
     return points, accuracy.errors(points, constants())
 
 
@@ -131,7 +132,7 @@ def test_what_ran_is_seldom_said_not_to_fit(accuracy):
 
 def test_every_constant_fitted_to_training_rows_is_refitted(accuracy):
     """A constant that a fit leaves alone would carry the source that is left out into its own judgement."""
-    free = {*accuracy.FREE, *accuracy.FREE_EXPERTS, *accuracy.FREE_MEMORY}
+    free = {*accuracy.FREE, *accuracy.FREE_EXPERTS, *accuracy.FREE_NEURON, *accuracy.FREE_MEMORY}
     from_training = {k for k, v in table().items() if "training" in str(v.get("from", "")) and "value" in v}
     assert from_training == free
     rates = table()["attention"]
@@ -142,7 +143,7 @@ def test_every_constant_fitted_to_training_rows_is_refitted(accuracy):
 @pytest.mark.slow
 def test_the_shipped_constants_are_what_the_fit_gives(accuracy, rows):
     best = accuracy.fit(rows)
-    for name in (*accuracy.FREE, *accuracy.FREE_EXPERTS, *accuracy.FREE_MEMORY):
+    for name in (*accuracy.FREE, *accuracy.FREE_EXPERTS, *accuracy.FREE_NEURON, *accuracy.FREE_MEMORY):
         assert getattr(constants(), name) == pytest.approx(getattr(best, name), rel=0.03), name
     for key in accuracy.FREE_ATTENTION:
         assert constants().attention[key] == pytest.approx(best.attention[key], rel=0.03), key

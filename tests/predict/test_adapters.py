@@ -76,3 +76,9 @@ def test_other_optimizers_of_our_own_h200(optimizer, gib, update_s):
     assert said.parts["optimizer"] == pytest.approx(update_s, rel=0.05)
     expected = gib or 13.8 - 4 * 0.973e9 / 2**30  # no second moment of the matrices of the blocks
     assert said.memory_parts_gib["state"] == pytest.approx(expected, rel=0.01)
+
+
+def test_a_zero_stage_that_is_an_option_shares_the_state():
+    first, third = (predict_job(resolved(f"deepspeed-llama3.1-8b-zero{stage}")) for stage in (1, 3))
+    assert (first.setup.zero, third.setup.zero) == (1, 3)
+    assert third.memory_parts_gib["state"] < first.memory_parts_gib["state"] < 8.03e9 * 16 / 2**30

@@ -6,6 +6,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import math
 import re
 import tomllib
 from pathlib import Path
@@ -222,3 +223,20 @@ def test_its_image_and_its_log_are_known(name: str) -> None:
 
 def test_names_are_unique() -> None:
     assert len(set(all_names())) == len(all_names())
+
+
+MESHES = [(4, {}), (4, {"replicate": 2}), (4, {"tp": 2, "pp": 2}), (1, {})]  # nodes, and what a job asks for
+
+
+@pytest.mark.parametrize(("nodes", "plan"), MESHES)
+def test_maxtext_spreads_its_mesh_over_all_nodes(nodes: int, plan: dict[str, int]) -> None:
+    """MaxText takes a node for a slice: its DCN axes multiply to the nodes, its ICI axes to the GPUs of one, and one of
+    each may be left open by -1."""
+    job = resolved({"recipe": "maxtext-llama3.1-8b", **({"parallel": plan} if plan else {})}, 8 * nodes, "p5.48xlarge")
+    given = dict(word.split("=", 1) for word in framework_launch(job, FOLDER, FOLDER).options)
+    for network, total in (("dcn", nodes), ("ici", 8)):
+        axes = [int(value) for key, value in given.items() if re.fullmatch(rf"{network}_\w+_parallelism", key)]
+        stated = math.prod(axis for axis in axes if axis != -1)
+        assert axes.count(-1) == 1, network
+        assert total % stated == 0, network
+    assert given["dcn_fsdp_parallelism"] == "-1"  # what is sharded is sharded over the nodes too

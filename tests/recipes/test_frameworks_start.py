@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from resolving import resolution, resolved
 from trainwright.catalog.families import family_of
@@ -18,7 +19,7 @@ from trainwright.errors import UserError
 from trainwright.images.locks import pins, torches
 from trainwright.jobs.frameworks import FrameworkLaunch, framework_launch
 from trainwright.recipes.framework import FOLDER as SCRIPTS
-from trainwright.recipes.framework import HELPER, script_text
+from trainwright.recipes.framework import HELPER, framework, script_text
 from trainwright.recipes.load import foreign_names, recipe
 from trainwright.recipes.model import Foreign
 
@@ -120,3 +121,70 @@ def test_picotron_finds_what_it_reads_at_its_start(tmp_path: Path) -> None:
     assert json.loads(done.stdout) == [3, str(tmp_path / "checkpoints" / "200"), "weights"]
     installed = dict(pins(family_of("picotron").framework("picotron"), "2.9.1"))
     assert "wandb" in installed
+
+
+@pytest.mark.parametrize("size", ["1b", "7b-debug"])
+def test_llm_foundry_needs_nothing_that_its_image_lacks(size: str) -> None:
+    known = framework("llm-foundry")
+    launch = launched(f"llm-foundry-mpt-{size}", 1, workers=2)
+    file = yaml.safe_load(launch.files["llm-foundry.yaml"])
+    image = family_of("llm-foundry").framework("llm-foundry")
+    installed = dict(pins(image, image.torch))
+    assert "llm-foundry" in installed
+    assert "flash-attn" not in installed
+    assert (file["model"]["attn_config"]["attn_impl"], file["model"]["loss_fn"]) == ("torch", "torch_crossentropy")
+    assert file["train_loader"]["num_workers"] == 2
+    usual = yaml.safe_load(launched(f"llm-foundry-mpt-{size}", 1).files["llm-foundry.yaml"])
+    assert usual["train_loader"]["num_workers"] > 0  # it is read without a default
+    assert known.container is None  # the images of its authors hold what it needs and not llm-foundry itself
+    assert known.prepare[0] == "llmfoundry"
+
+
+def test_a_fine_tuning_starts_from_its_weights_and_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+    launch = launched("megatron-deepspeed-llama2-7b-finetune", 1)
+    assert "--finetune" not in launch.command
+    (tmp_path / "megatron_finetune.py").write_text(launch.files["megatron_finetune.py"])
+    (tmp_path / "train.py").write_text("import json, sys\nprint(json.dumps(sys.argv[1:]))\n")
+    at = launch.command.index("/opt/megatron-deepspeed/finetune_llama.py")
+    assert launch.command[at - 1] == f"{FOLDER}/code/megatron_finetune.py"
+    assert launch.command[at + 1].endswith("/models/llama2-7b-megads-tp4-pp2")
+    weights, own = tmp_path / "weights", tmp_path / "checkpoints"
+    rest = [word.replace(f"{FOLDER}/checkpoints", str(own)) for word in launch.command[at + 2 :]]
+
+    def started() -> subprocess.CompletedProcess[str]:
+        words = [sys.executable, tmp_path / "megatron_finetune.py", tmp_path / "train.py", weights, *rest]
+        return subprocess.run(words, capture_output=True, text=True, check=False)
+
+    first = started()
+    assert first.returncode == 1
+    assert f"no weights in {weights}" in first.stderr  # and not random ones
+    for folder in (weights, own):
+        folder.mkdir()
+        (folder / "latest").write_text("global_step0")
+        words = json.loads(started().stdout)
+        assert words[words.index("--load") + 1] == str(folder)
+        assert words[words.index("--save") + 1] == str(own)
+        assert ("--finetune" in words) == (folder == weights)
+
+
+def test_verl_shares_layers_and_answers_as_its_engines_can() -> None:
+    stage = "++actor_rollout_ref.actor.megatron.override_transformer_config.num_layers_in_{}_pipeline_stage"
+    words = launched("verl-qwen3-235b-grpo", 4, "p5en.48xlarge").command
+    assert {f"{stage.format('first')}=11", f"{stage.format('last')}=11"} <= set(words)  # 94 layers: 6 x 12 between
+    even = launched("verl-qwen3-235b-grpo", 4, "p5en.48xlarge", parallel={"pp": 2, "tp": 4, "ep": 4, "replicate": 4})
+    assert not [word for word in even.command if "pipeline_stage" in word]
+    assert "ppo_mini_batch_size=128" in " ".join(launched("verl-qwen3-8b-grpo", 4).command)
+    assert launched("verl-qwen3-8b-grpo", 8)
+    prompts = "actor_rollout_ref.actor.ppo_mini_batch_size"
+
+    def problem(*args: str, recipe: str = "verl-qwen3-8b-grpo", **job: Any) -> str:
+        [one] = resolution({"recipe": recipe, "args": [*args], **job}, 32, "p5en.48xlarge").problems
+        return one.what
+
+    assert problem(f"{prompts}=16") == "16 prompts with 5 answers cannot be shared by 32 data ranks"
+    assert problem(f"{prompts}=96") == "1024 prompts per step are not whole updates of 96"
+    assert problem(batch={"micro_batch": 8}) == "20 answers of a data rank are not whole micro-batches of 8"
+    stages = {"pp": 8, "tp": 4, "ep": 4, "virtual_stages": 2}
+    assert problem(recipe="verl-qwen3-235b-grpo", parallel=stages).endswith("split into 16 (pp x virtual_stages)")
+    debug = resolved({"recipe": "verl-qwen3-8b-grpo-debug"})
+    assert f"{prompts}=8" in framework_launch(debug, FOLDER, FOLDER).command  # a step of 8 prompts

@@ -43,10 +43,9 @@ def one_process() -> list[float]:
         model="llama-debug", data="builtin:stdlib", steps=LAST, sequence=128, batch=8, lr=1e-3, warmup=2,
         schedule="constant", final=0.1, seed=0, recompute="none",
     )  # fmt: skip
-    texts = [str(row["text"]) for row in entry_common.rows(given.data, "stdlib")]
-    data = hf_models.sequences(texts, hf_models.tokenizer(given.model), given.sequence)
+    data = hf_models.sequences(given, hf_models.tokenizer(given.model))
     model = hf_models.new_model(given)
-    optimizer = torch.optim.AdamW(model.parameters(), weight_decay=0.1)
+    optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.95), weight_decay=0.1)
     losses = []
     for step in range(1, LAST + 1):
         optimizer.param_groups[0]["lr"] = entry_common.learning_rate(step, given)

@@ -28,14 +28,14 @@ def framework_adapters(recipe: Recipe | None, args: Sequence[str]) -> Adapters:
     if not isinstance(trainer, Foreign) or known is None or known.adapters is None:
         return NO_ADAPTERS
     settings = trainer.over(known)
-    written = {**settings.file, **settings.options, **_given(args)}
+    written = {**settings.file, **settings.options, **given_options(args)}
     word = str(written.get(known.adapters.rank) or 0)
     rank = known.adapters.words.get(word) or (int(word) if word.isdigit() else 0)
     bits = str(written.get(known.adapters.bits or "") or 16)
     return Adapters(rank, int(bits) if bits.isdigit() else 16)
 
 
-def _given(args: Sequence[str]) -> dict[str, str]:
+def given_options(args: Sequence[str]) -> dict[str, str]:
     """The options among a job's arguments: `--name value`, `--name=value` and `key=value`."""
     joined = {name: value for name, equals, value in (word.partition("=") for word in args) if equals}
     apart = {name: value for name, value in pairwise(args) if name.startswith("--")}

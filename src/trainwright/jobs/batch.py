@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from trainwright.jobs.adapters import given_options
 from trainwright.jobs.frameworks import known_framework
+from trainwright.recipes.model import Foreign
 from trainwright.spec.job import Batch
 from trainwright.train.parallel.plan import ParallelPlan
 
@@ -46,6 +48,7 @@ class BatchResolver:
             return batch, self.wanted
         micro = self._micro_batch(batch)
         self._check_interleaving(batch, micro or 1)
+        self._check_mini_batch(batch, micro or 1)
         return batch, micro
 
     def _refuse(self, what: str, fix: str, *path: str) -> None:
@@ -107,3 +110,25 @@ class BatchResolver:
                 f"{count} micro-batches cannot be interleaved over {plan.pp} pipeline ranks",
                 f"a batch of {enough} sequences, or virtual_stages: 1",
             )
+
+    def _check_mini_batch(self, batch: int, micro: int) -> None:
+        """Reinforcement learning updates the model several times per step, with all answers to some of the prompts."""
+        known, trainer = known_framework(self.recipe), self.recipe.trainer if self.recipe else None
+        if known is None or known.mini_batch is None or not isinstance(trainer, Foreign):
+            return
+        own, names = given_options(self.job.args), known.mini_batch
+        written = {**known.options, **trainer.options, **own}
+        prompts, answers = str(written.get(names.prompts)), str(written.get(names.answers))
+        if not prompts.isdigit() or not answers.isdigit():
+            return  # the framework's own, or as large as the step
+        share, left = divmod(int(prompts) * int(answers), self.plan.data)
+        if left or not share:
+            what = f"{prompts} prompts with {answers} answers cannot be shared by {self.plan.data} data ranks"
+        elif share % micro:
+            what = f"{share} answers of a data rank are not whole micro-batches of {micro}"
+        elif batch % int(prompts):
+            what = f"{batch} prompts per step are not whole updates of {prompts}"
+        else:
+            return
+        fix = f"pass another `{names.prompts}=` in `args`"
+        self._refuse(what, fix, *(("args",) if own.keys() & {names.prompts, names.answers} else ()))

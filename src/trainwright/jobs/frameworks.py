@@ -300,6 +300,9 @@ def framework_misfit(known: Framework, plan: ParallelPlan, shape: ModelShape, se
     if plan.ep > 1 and shape.experts and (shape.experts % plan.ep or plan.data * plan.tp * plan.cp % plan.ep):
         ranks = plan.data * plan.tp * plan.cp
         return f"ep={plan.ep} divides not both {shape.experts} experts and the {ranks} ranks of a stage"
+    stages = plan.pp * plan.virtual_stages
+    if "last_stage_layers" in places_in(known.options) and plan.virtual_stages > 1 and shape.layers % stages:
+        return f"{shape.layers} layers cannot be split into {stages} (pp x virtual_stages)"
     if known.copies_kv_heads:
         shape = replace(shape, kv_heads=shape.heads)
     spread = replace(plan, ep=1) if shape.experts else plan

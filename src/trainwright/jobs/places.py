@@ -30,7 +30,8 @@ DERIVED = (
     "ranks", "nodes", "processes", "dp", "local_batch", "accumulation", "tokens_per_step", "train_samples",
     "warmup_samples", "decay_steps", "decay_fraction", "warmup_fraction", "min_lr", "final",
     "weight_decay", "beta1", "beta2", "clip",
-    "checkpoint_folder", "folder", "run", "code", "config", "shared", "null", *SHAPE,
+    "checkpoint_folder", "folder", "run", "code", "config", "shared", "null",
+    "first_stage_layers", "last_stage_layers", *SHAPE,
 )  # fmt: skip
 
 
@@ -80,7 +81,7 @@ def values(job: ResolvedJob, folder: Path | None = None, code: Path | None = Non
         **{field.name: getattr(plan, field.name) for field in dataclasses.fields(plan)},
         "ranks": job.ranks, "nodes": job.placement.nodes, "processes": job.placement.processes,
         **_batch(training), **_optimizer(training.optimizer, training), **shape_values(training.shape, plan.tp),
-        **_checkpoint(training.checkpoint, folder), **_folders(folder, code),
+        **_stages(training.shape, plan.pp), **_checkpoint(training.checkpoint, folder), **_folders(folder, code),
         "shared": shared_root(job.spec).removesuffix("/trainwright"),
     }  # fmt: skip
 
@@ -133,6 +134,17 @@ def shape_values(shape: ModelShape | None, tp: int) -> dict[str, Any]:
         "context_length": shape.context, "head_dim": shape.width_per_head,
     }  # fmt: skip
     return {name: other[name] if name in other else getattr(shape, name) for name in SHAPE}
+
+
+def _stages(shape: ModelShape | None, pp: int) -> dict[str, int]:
+    """The layers of the first and the last pipeline stage, where they cannot be shared out evenly: Megatron gives all
+    stages between them the same number. The ends hold the embedding and the loss, and so have fewer."""
+    if shape is None or shape.layers % pp == 0:
+        return {}
+    between = -(-shape.layers // pp)
+    between -= shape.layers - between * (pp - 2) < 2
+    ends = shape.layers - between * (pp - 2)
+    return {"first_stage_layers": ends - ends // 2, "last_stage_layers": ends // 2}
 
 
 def _checkpoint(checkpoint: Checkpoint | None, folder: Path | None) -> dict[str, Any]:

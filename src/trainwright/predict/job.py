@@ -18,6 +18,7 @@ from trainwright.predict.prediction import Prediction, predict
 from trainwright.predict.profiles import profile
 from trainwright.predict.request import PredictRequest
 from trainwright.predict.setup import Batch
+from trainwright.recipes.model import Foreign
 from trainwright.spec.model import Spec
 from trainwright.train.models.shape import ModelShape
 from trainwright.train.parallel.plan import ParallelPlan
@@ -99,11 +100,23 @@ def _trainer(job: ResolvedJob, plan: ParallelPlan) -> tuple[str, ParallelPlan, i
         return "trainwright", plan, None
     if known.profile is None:
         raise UserError(f"{known.title} is not modelled", fix="a framework with `profile:` in its file is")
+    stage = _zero_stage(job)
+    if stage:
+        return known.profile, plan if plan.shard > 1 else replace(plan, shard=plan.replicate, replicate=1), stage
     if profile(known.profile).data != "zero1":
         return known.profile, plan, None
     if plan.shard > 1:
         return known.profile, plan, 3
     return known.profile, replace(plan, shard=plan.replicate, replicate=1), None
+
+
+def _zero_stage(job: ResolvedJob) -> int:
+    """The ZeRO stage that a framework takes as an option, beside replicas of the model; 0 where it has none."""
+    trainer = job.recipe.trainer if job.recipe is not None else None
+    if not isinstance(trainer, Foreign) or trainer.known is None:
+        return 0
+    stage = trainer.over(trainer.known).options.get("--zero-stage", 0)
+    return stage if isinstance(stage, int) and trainer.framework == "deepspeed" else 0
 
 
 def storage_gb_s(job: ResolvedJob) -> float | None:

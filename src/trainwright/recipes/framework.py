@@ -79,6 +79,13 @@ class AdapterOptions(Part):
     bits: str | None = Field(None, description="The option that holds the bits of a frozen weight.")
 
 
+class MiniBatchOptions(Part):
+    """The options of a framework that shares answers out over its data ranks: a misfit is refused before it runs."""
+
+    prompts: str = Field(description="The option that holds the prompts of one update.")
+    answers: str = Field(description="The option that holds the answers to each prompt.")
+
+
 class Framework(Settings):
     """How one framework is started, and how our values reach it."""
 
@@ -93,7 +100,7 @@ class Framework(Settings):
         description="Who starts the ranks: torchrun on every node, the scheduler (one task per rank), the program "
         "itself (once per node), or a Ray cluster over the nodes with one driver.",
     )
-    family: Literal["pytorch", "verl", "nemo", "megatron", "jax", "neuron"] = Field(
+    family: Literal["pytorch", "verl", "nemo", "megatron", "jax", "maxtext", "neuron"] = Field(
         description="The container family that holds it (`trainwright image container`)."
     )
     image: str | None = Field(None, description="Its name among the images of that family, where it is another one.")
@@ -112,6 +119,7 @@ class Framework(Settings):
     resume: str = Field("", description="What makes a job that comes back go on from its newest checkpoint.")
     implied: tuple[str, ...] = Field((), description="Places that it derives by itself and takes no option for.")
     adapters: AdapterOptions | None = Field(None, description="Its options for LoRA.")
+    mini_batch: MiniBatchOptions | None = Field(None, description="Its options for the size of an update.")
     copies_kv_heads: bool = Field(False, description="Whether it copies key-value heads that are fewer than tp.")
     ranks_per_device: dict[str, int] = Field(
         {}, description="Ranks per accelerator where it is not one: a Trainium chip has several cores."

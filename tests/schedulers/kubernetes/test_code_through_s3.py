@@ -52,7 +52,7 @@ def submit(tmp_path: Path, place: str, api: Api, monkeypatch: pytest.MonkeyPatch
 def init(api: Api, name: str, pod: Path) -> subprocess.CompletedProcess[str]:
     """What the kubelet does: the init container's command with its secrets, in folders of this machine."""
     spec = api.objects[f"{JOBS}/{name}"]["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]
-    [before] = spec["initContainers"]
+    before = spec["initContainers"][-1]  # after the one that opens the folders
     volumes = {volume["name"] for volume in spec["volumes"]}
     assert {mount["name"] for mount in before["volumeMounts"]} <= volumes
     assert any(mount["mountPath"] == "/fsx" for mount in before["volumeMounts"])

@@ -204,7 +204,7 @@ def test_an_own_script_reaches_the_pods_and_a_resumed_run(
         assert kept["metadata"]["ownerReferences"][0]["kind"] == "PyTorchJob"
         (folder / "code.tar.gz").write_bytes(base64.b64decode(kept["binaryData"]["code.tar.gz"]))
         pod = api.objects[f"{JOBS}/{name}"]["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]
-        [before], [container] = pod["initContainers"], pod["containers"]
+        before, [container] = pod["initContainers"][-1], pod["containers"]
         mounts = {mount["name"] for mount in before["volumeMounts"]}
         assert mounts <= {volume["name"] for volume in pod["volumes"]}
         assert {"name": "code", "mountPath": "/trainwright/code"} in container["volumeMounts"]

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
+from typing import TYPE_CHECKING
 
 from trainwright.check.model import CheckedSpec, File
 from trainwright.check.registry import Problem, problem, rule
-from trainwright.spec.job import Job
+
+if TYPE_CHECKING:
+    from trainwright.spec.job import Job
 
 PLATFORMS = ("parallelcluster", "hyperpod")  # whose nodes run jobs without a container, from images that we know
 

@@ -138,6 +138,8 @@ def script_gets_no_values(file: File) -> Iterator[Problem]:
 
     When to ignore: they say what `args` say, so that `predict` knows the run.
     """
+    if not file.specs:  # what a job is resolved by takes long to import
+        return
     from trainwright.jobs.select import recipe_path
 
     for spec in file.specs:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import hf_models
 import run
-from entry_common import learning_rate, options, parsed, remove_old, rows, samples_of, saved_steps
+from entry_common import learning_rate, options, parsed, remove_old, samples_of, saved_steps
 
 
 def main() -> None:
@@ -31,8 +31,7 @@ def main() -> None:
     model, optimizer = accelerator.prepare(model, optimizer)
     accelerator.register_for_checkpointing(schedule)
     tokens = hf_models.tokenizer(given.model)
-    texts = [str(row["text"]) for row in rows(given.data, "stdlib")]
-    data = hf_models.sequences(texts, tokens, given.sequence)
+    data = hf_models.sequences(given, tokens)
 
     first = resume(accelerator, given.checkpoint) + 1
     for step in range(first, given.steps + 1):

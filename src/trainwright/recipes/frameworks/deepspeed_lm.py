@@ -8,7 +8,7 @@ from typing import Any
 
 import hf_models
 import run
-from entry_common import learning_rate, options, parsed, remove_old, rows, samples_of
+from entry_common import learning_rate, options, parsed, remove_old, samples_of
 
 
 def config(given: argparse.Namespace) -> dict[str, Any]:
@@ -52,8 +52,7 @@ def main() -> None:
     _sharded = HfDeepSpeedConfig(settings) if given.zero_stage == 3 else None  # while it lives, models are born sharded
     model = hf_models.new_model(given)
     engine, optimizer, _, _ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=settings)
-    texts = [str(row["text"]) for row in rows(given.data, "stdlib")]
-    data = hf_models.sequences(texts, hf_models.tokenizer(given.model), given.sequence)
+    data = hf_models.sequences(given, hf_models.tokenizer(given.model))
 
     first = resume(engine, given) + 1
     for step in range(first, given.steps + 1):

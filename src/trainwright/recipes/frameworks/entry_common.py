@@ -5,8 +5,12 @@ from __future__ import annotations
 
 import argparse
 import ast
+import bisect
+import gzip
+import itertools
 import json
 import math
+import mmap
 import os
 import random
 import shutil
@@ -19,6 +23,11 @@ import run
 
 BUILTIN = "builtin:"
 DEBUG = "-debug"  # a model name that ends so has random weights and a size for a laptop
+MANIFEST = "manifest.json"  # of token shards that `trainwright data prepare` made
+TYPES = {"uint16": "H", "uint32": "I"}
+ROWS = (".jsonl", ".jsonl.gz", ".json.gz")
+LARGEST = 2 << 30  # bytes of rows: every rank reads them all, and holds them in memory
+SHUFFLED = 1_000_000  # samples of an epoch whose order is a list
 RESIDUES = "LAGVSERTIDPKQNFYMHWC"
 
 
@@ -26,7 +35,7 @@ def options(what: str) -> argparse.ArgumentParser:
     """The options every entry has."""
     parser = argparse.ArgumentParser(description=what)
     parser.add_argument("--model", required=True, help="name or folder of a model; NAME-debug: tiny, random weights")
-    parser.add_argument("--data", default="", help="a .jsonl file or a folder of them; default: built-in data")
+    parser.add_argument("--data", default="", help="a folder of token shards, or of .jsonl files; default: built-in")
     parser.add_argument("--steps", type=int, required=True, help="optimizer steps")
     parser.add_argument("--sequence", type=int, default=128, help="tokens of a sequence")
     parser.add_argument("--batch", type=int, required=True, help="sequences per step, of all ranks together")
@@ -82,14 +91,58 @@ def rows(data: str, builtin: str) -> list[dict[str, object]]:
     """The rows of a .jsonl file, of all such files in a folder, or of a built-in data set: text, chats, proteins."""
     if not is_builtin(data):
         path = Path(data)
-        files = sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
+        files = sorted(file for file in path.rglob("*") if file.name.endswith(ROWS)) if path.is_dir() else [path]
         if not files:
-            raise SystemExit(f"{data} holds no .jsonl file")
-        return [json.loads(line) for file in files for line in file.read_text(encoding="utf-8").splitlines() if line]
+            raise SystemExit(f"{data} holds no file that ends in {', '.join(ROWS)}")
+        size = sum(file.stat().st_size for file in files)
+        if size > LARGEST:
+            raise SystemExit(
+                f"{data} holds {size / 1e9:.0f} GB of rows, which every rank would read whole\n"
+                f"  fix: of text, `trainwright data prepare {data} -o FOLDER --tokenizer FILE`, then --data FOLDER"
+            )
+        return [json.loads(line) for file in files for line in _lines(file)]
     name = data.removeprefix(BUILTIN) or builtin
     if name not in MAKERS:
         raise SystemExit(f"no built-in data {data!r}; there are: {', '.join(MAKERS)}")
     return list(MAKERS[name]())
+
+
+def _lines(file: Path) -> Iterator[str]:
+    opened = gzip.open if file.suffix == ".gz" else open
+    with opened(file, "rt", encoding="utf-8") as reader:
+        yield from (line for line in reader if line.strip())
+
+
+def is_prepared(data: str) -> bool:
+    """Whether it is a folder of token shards."""
+    return not is_builtin(data) and (Path(data) / MANIFEST).is_file()
+
+
+class TokenShards:
+    """The sequences of a prepared folder, each read from disk when it is asked for."""
+
+    def __init__(self, folder: Path, length: int) -> None:
+        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        if manifest.get("format") != "trainwright-tokens" or manifest.get("rows"):
+            raise SystemExit(f"{folder} holds no token shards of text; `trainwright data show {folder}` says what")
+        self.length, self.vocab = length, int(manifest["tokenizer"]["vocab"])
+        self.shards = []
+        for shard in manifest["shards"]:
+            with (folder / f"{shard['name']}.bin").open("rb") as file:
+                if shard["tokens"]:
+                    whole = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+                    self.shards.append(memoryview(whole).cast(TYPES[manifest["dtype"]]))
+        self.ends = list(itertools.accumulate(len(shard) // length for shard in self.shards))
+
+    def __len__(self) -> int:
+        return self.ends[-1] if self.ends else 0
+
+    def __getitem__(self, index: int) -> dict[str, list[int]]:
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        number = bisect.bisect_right(self.ends, index)
+        start = (index - (self.ends[number - 1] if number else 0)) * self.length
+        return {"input_ids": self.shards[number][start : start + self.length].tolist()}
 
 
 def _texts() -> Iterator[dict[str, object]]:
@@ -150,8 +203,25 @@ def samples_of(step: int, count: int, given: argparse.Namespace) -> list[int]:
     if not per_epoch:
         raise SystemExit(f"{count} samples are fewer than one batch of {given.batch}")
     epoch, position = divmod(step - 1, per_epoch)
-    mine = _order(count, given.seed + epoch)[position * given.batch : (position + 1) * given.batch]
-    return mine[here.rank :: here.world_size]
+    places = range(position * given.batch, (position + 1) * given.batch)[here.rank :: here.world_size]
+    if count > SHUFFLED:
+        return [_permuted(place, count, given.seed + epoch) for place in places]
+    order = _order(count, given.seed + epoch)
+    return [order[place] for place in places]
+
+
+def _permuted(place: int, count: int, seed: int) -> int:
+    """Where a permutation of so many samples puts one, without a list of them: four rounds that mix the two halves of
+    its bits, again while the result lies beyond the end."""
+    half = max(1, (count.bit_length() + 1) // 2)
+    mask = (1 << half) - 1
+    while True:
+        left, right = place >> half, place & mask
+        for turn in range(4):
+            left, right = right, left ^ (random.Random(f"{seed}/{turn}/{right}").getrandbits(half))
+        place = left << half | right
+        if place < count:
+            return place
 
 
 @lru_cache(maxsize=1)

@@ -11,7 +11,7 @@ import run
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
-from entry_common import learning_rate, options, parsed, remove_old, rows, samples_of, saved_steps
+from entry_common import learning_rate, options, parsed, remove_old, samples_of, saved_steps
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
@@ -25,8 +25,7 @@ def main() -> None:
     here = run.place()
     device = torch.device("cuda", here.local_rank) if gpu else torch.device("cpu")
     dist.init_process_group("nccl" if gpu else "gloo")
-    texts = [str(row["text"]) for row in rows(given.data, "stdlib")]
-    data = hf_models.sequences(texts, hf_models.tokenizer(given.model), given.sequence)
+    data = hf_models.sequences(given, hf_models.tokenizer(given.model))
 
     model = sharded(hf_models.new_model(given).to(device), given.precision)
     optimizer = torch.optim.AdamW(

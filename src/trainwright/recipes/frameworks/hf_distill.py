@@ -7,7 +7,7 @@ from typing import Any
 
 import hf_models
 import hf_training
-from entry_common import parsed, rows
+from entry_common import parsed
 
 
 def main() -> None:
@@ -24,11 +24,10 @@ def main() -> None:
             return distillation_loss(self, model, inputs, return_outputs)
 
     tokenizer = hf_models.tokenizer(given.model)
-    texts = [str(row["text"]) for row in rows(given.data, "stdlib")]
     trainer = Distillation(
         model=hf_models.causal_model(given.model),
         args=TrainingArguments(**hf_training.arguments(given)),
-        train_dataset=hf_models.sequences(texts, tokenizer, given.sequence),
+        train_dataset=hf_models.sequences(given, tokenizer),
         data_collator=DataCollatorForLanguageModeling(tokenizer, mlm=False),
     )
     trainer.teacher = hf_models.causal_model(given.teacher).to(trainer.args.device).eval().requires_grad_(False)

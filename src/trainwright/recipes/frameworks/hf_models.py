@@ -6,9 +6,10 @@ from __future__ import annotations
 import argparse
 import os
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
-from entry_common import DEBUG
+from entry_common import DEBUG, TokenShards, is_prepared, rows
 
 SMALL = {
     "vocab_size": 384, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128,
@@ -88,7 +89,17 @@ def byte_tokenizer() -> Any:
     return PreTrainedTokenizerFast(tokenizer_object=core, pad_token=special[0], eos_token=special[1])
 
 
-def sequences(texts: list[str], tokens: Any, length: int) -> list[dict[str, list[int]]]:
-    """Texts joined by the end token and cut into sequences of equal length; what is left at the end is dropped."""
+def sequences(given: argparse.Namespace, tokens: Any) -> Any:
+    """The data of a language model as sequences of equal length: token shards, or texts joined by the end token and
+    cut; what is left at the end is dropped."""
+    length = given.sequence
+    if is_prepared(given.data):
+        shards = TokenShards(Path(given.data), length)
+        if shards.vocab > len(tokens):
+            raise SystemExit(
+                f"{given.data} was made by a tokenizer of {shards.vocab} words, that of {given.model} has {len(tokens)}"
+            )
+        return shards
+    texts = [str(row["text"]) for row in rows(given.data, "stdlib")]
     joined = [number for text in texts for number in (*tokens(text)["input_ids"], tokens.eos_token_id)]
     return [{"input_ids": joined[at : at + length]} for at in range(0, len(joined) - length + 1, length)]

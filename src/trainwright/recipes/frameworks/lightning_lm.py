@@ -6,7 +6,7 @@ from typing import Any
 
 import hf_models
 import run
-from entry_common import learning_rate, options, parsed, remove_old, rows, samples_of, saved_steps
+from entry_common import learning_rate, options, parsed, remove_old, samples_of, saved_steps
 
 
 def main() -> None:
@@ -37,8 +37,7 @@ def main() -> None:
         enable_progress_bar=False,
         enable_model_summary=False,
     )
-    texts = [str(row["text"]) for row in rows(given.data, "stdlib")]
-    data = hf_models.sequences(texts, hf_models.tokenizer(given.model), given.sequence)
+    data = hf_models.sequences(given, hf_models.tokenizer(given.model))
     steps = saved_steps(given.checkpoint, ".ckpt")
     module = module_of(given)
     newest = str(given.checkpoint / f"step-{steps[-1]}.ckpt") if steps else None

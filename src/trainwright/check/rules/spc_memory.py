@@ -1,0 +1,75 @@
+"""SPC: a job whose memory is predicted to be more than its GPUs have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from trainwright.check.model import File
+from trainwright.check.registry import Problem, problem, rule
+
+if TYPE_CHECKING:  # pydantic comes with it; a foreign file is checked without it
+    from trainwright.jobs.resolved import ResolvedJob
+
+PLACES = ("parallel", "batch", "recipe", "model", "name")  # what a finding stands at, the first that the job states
+CLEARLY = 1.15  # predicted memory differs from published memory by about a tenth
+
+
+@rule("SPC015", "warning")
+def job_fits_in_memory(file: File) -> Iterator[Problem]:
+    """A job must fit in the memory of its GPUs.
+
+    Weights, gradients, optimizer state, activations and logits are predicted as `trainwright predict` does, for
+    trainers that it covers. Reported only where the prediction is at least 15 % above what the GPU has; nearer to it,
+    `predict` says that it is tight.
+
+    Why: every rank ends with an out-of-memory error, after the wait in the queue.
+
+    Fix: the nearest plan that fits, as the finding says: shard or split the model further, a smaller micro-batch, more
+    recomputation, or more nodes.
+
+    Source: `trainwright predict` (docs/predict/model.md); published memory scatters by about 10 %.
+
+    When to ignore: the trainer offloads, or was seen to fit.
+    """
+    for spec in file.specs:
+        for index, resolution in enumerate(spec.jobs):
+            told = _too_large(resolution.job) if resolution.job is not None else None
+            if told is not None:
+                written = [key for key in PLACES if spec.loaded.node.get("jobs", index, key) is not None]
+                yield problem(spec.loaded.span("jobs", index, written[0]), *told)
+
+
+def _too_large(job: ResolvedJob) -> tuple[str, str] | None:
+    """(what, fix) of a job that clearly does not fit; None where it does, or where it cannot be predicted."""
+    if job.trainer == "script" or job.training is None or job.training.shape is None or _offloads(job):
+        return None
+    if job.placement.instance is None or not job.placement.instance.gpus:
+        return None
+    from trainwright.errors import UserError
+    from trainwright.predict.constants import constants
+    from trainwright.predict.job import predict_job
+    from trainwright.predict.suggest import nearest_that_fits
+
+    try:
+        said = predict_job(job)
+    except UserError:
+        return None  # a trainer or an accelerator that is not covered
+    if said.memory_gib < CLEARLY * said.memory_limit_gib or said.setup is None:
+        return None
+    parts = ", ".join(f"{name} {size:.0f}" for name, size in said.memory_parts_gib.items() if size >= 1)
+    what = (
+        f"job {job.name!r} needs about {said.memory_gib:.0f} GiB per GPU ({parts}), and a GPU of {said.instance} has "
+        f"{said.memory_limit_gib:.0f}"
+    )
+    nearest = nearest_that_fits(said.setup, constants())
+    return what, f"the nearest that fits: {nearest.keys}" if nearest else "a larger GPU, or a smaller model or sequence"
+
+
+def _offloads(job: ResolvedJob) -> bool:
+    """Whether state goes to host memory, which the prediction does not count."""
+    trainer = job.recipe.trainer if job.recipe is not None else None
+    foreign = {} if trainer is None or isinstance(trainer, str) else {**trainer.options, **trainer.file}
+    settings = {**foreign, **(job.training.options if job.training is not None else {})}
+    words = [*job.job.args, *(name for name, value in settings.items() if value not in (None, False))]
+    return any("offload" in word for word in words)
