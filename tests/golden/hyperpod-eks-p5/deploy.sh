@@ -1,7 +1,7 @@
 #!/bin/bash
 # Deploys this plan, and nothing else: its stacks in order, the EKS cluster, then charts and objects. Written by
 # `trainwright plan`. Safe to run again: what is there already is updated or left as it is.
-# Needs the AWS command line 2, eksctl, kubectl, helm and jq. Copies of the plan's files with the ids of what was created are
+# Needs the AWS command line 2, eksctl, kubectl, helm, jq and git. Copies of the plan's files with the ids of what was created are
 # kept under .deployed/, and so is the kubeconfig: your own is not touched.
 set -euo pipefail
 shopt -s inherit_errexit
@@ -12,7 +12,7 @@ region=us-east-2
 aws=(aws --region "$region" --output text)
 export KUBECONFIG=$PWD/.deployed/kubeconfig
 
-for program in aws eksctl kubectl helm jq; do
+for program in aws eksctl kubectl helm jq git; do
   command -v "$program" > /dev/null || { echo "error: $program is not installed" >&2; exit 2; }
 done
 account=$("${aws[@]}" sts get-caller-identity --query Account)
@@ -53,7 +53,7 @@ stack bucket # boot scripts are fetched from it; there is room for data
 stack lustre-fsx # the file system at /fsx; it outlives the cluster
 stack role # what the nodes may do in the account, the controller apart
 
-if grep -rnE '^[^#]*stack-output:' .deployed/cluster.yaml .deployed/kubernetes .deployed/eksctl; then
+if grep -rnE '^[^#]*stack-output:' .deployed/cluster.yaml .deployed/kubernetes .deployed/eksctl .deployed/hyperpod.yaml .deployed/lifecycle; then
   echo "error: the lines above refer to stacks that have no such output" >&2
   exit 1
 fi

@@ -89,6 +89,8 @@ if [ -n "$clusters" ]; then
   remove_first hyperpod
   echo "deleting cluster $cluster; this takes about 15 minutes" >&2
   eksctl delete cluster --region "$region" --name "$cluster" --wait --disable-nodegroup-eviction
+else
+  remove_first hyperpod # the cluster may have gone without it
 fi
 
 # there KEY: whether the stack exists. An answer that cannot be had ends the script: it is not "no".

@@ -103,6 +103,13 @@ def test_nothing_of_a_queue_without_efa_asks_for_it(tmp_path: Path, count: str) 
     assert "efa-device-plugin" not in text
 
 
+def test_the_starter_of_trainium_starts_a_process_on_every_neuron_core() -> None:
+    [job] = [item for item in objects(make_plan(load(ROOT / "examples/eks-trn1.yaml"))) if item["kind"] == "PyTorchJob"]
+    [node] = job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"]
+    assert node["resources"]["requests"]["aws.amazon.com/neuron"] == "16"
+    assert "--nproc-per-node=32" in node["command"], "a chip of trn1 has two cores"
+
+
 def test_the_cluster_knows_karpenter(tmp_path: Path) -> None:
     plan = planned(tmp_path, "instance: g5.8xlarge, count: {min: 0, max: 8}")
     config = cluster(plan)

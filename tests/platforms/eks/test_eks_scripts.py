@@ -201,6 +201,26 @@ def test_jobs_are_named_before_anything_is_removed_and_go_first_when_asked(plan:
     assert all("--timeout" in line for line in waits)
 
 
+def test_hyperpod_goes_where_its_eks_cluster_is_gone_already(plan: Path) -> None:
+    write(make_plan(load(ROOT / "examples" / "hyperpod-eks-p5.yaml")), plan.parent / "pod", {}, None)
+    for key in ("hyperpod", "role"):
+        (plan.parent / "account/stacks" / f"hyperpod-eks-p5-{key}").touch()
+    done = run(plan.parent / "pod", "undeploy.sh")
+    assert done.returncode == 0, done.stderr
+    deleted = [line.rpartition("-")[2] for line in calls(plan) if "delete-stack" in line]
+    assert deleted == ["hyperpod", "role"], "its nodes use the role"
+
+
+def test_what_hyperpod_lacks_is_said_before_the_cluster_is_made(plan: Path) -> None:
+    write(make_plan(load(ROOT / "examples" / "hyperpod-eks-p5.yaml")), plan.parent / "pod", {}, None)
+    done = run(plan.parent / "pod", "deploy.sh")  # these stacks give no role and no bucket
+    assert done.returncode == 1, done.stderr
+    assert ".deployed/hyperpod.yaml:" in done.stdout
+    assert not any(line.startswith("eksctl") for line in calls(plan))
+    assert "helm jq git; do" in (plan.parent / "pod/deploy.sh").read_text(), "its chart is in a repository"
+    assert "helm jq; do" in (plan / "deploy.sh").read_text()
+
+
 @pytest.mark.parametrize("example", ["eks-g5", "batch-p4d", "hyperpod-eks-p5"])
 def test_every_stack_carries_the_tags_of_the_spec(example: str) -> None:
     """Also those with a blank, as one word of the shell."""
