@@ -16,7 +16,11 @@ import yaml
 from deployed_text import as_deployed
 from trainwright.check.gate import CheckFailed
 from trainwright.platforms.eks.nodegroups import QUEUE_LABEL
+from trainwright.platforms.eks.own_stacks import own_stacks
 from trainwright.platforms.plan.tree import ClusterPlan, make_plan
+from trainwright.platforms.setting import Setting
+from trainwright.platforms.wiring import wire
+from trainwright.spec.defaults import resolve
 from trainwright.spec.load import load
 
 ROOT = Path(__file__).parents[3]
@@ -162,3 +166,22 @@ def test_what_eks_cannot_do_is_found_before_anything_is_written(
     tmp_path: Path, changes: dict[str, str], words: str
 ) -> None:
     assert words in broken(tmp_path, **changes)
+
+
+def test_hyperpod_gets_no_newer_kubernetes_than_it_takes() -> None:
+    """SageMaker would refuse the cluster, twenty minutes after EKS made it."""
+    setting = Setting(resolve(load(ROOT / "examples/hyperpod-eks-p5.yaml").spec)[0])
+    assert cluster(plan_of(ROOT / "examples/hyperpod-eks-p5.yaml"))["metadata"]["version"] == "1.34"
+    control = own_stacks(setting, wire(setting, bucket=True, cluster_owns_lustre=False))[0]
+    assert control.parameters["Version"] == "1.34"
+
+
+def test_a_monitored_cluster_with_gpus_gets_nvidias_exporter_on_those_nodes(tmp_path: Path) -> None:
+    text = (ROOT / "examples/eks-g5.yaml").read_text()
+    (tmp_path / "spec.yaml").write_text(text + "\nmonitoring: true\n")
+    charts = json.loads(make_plan(load(tmp_path / "spec.yaml")).files["charts.json"])
+    names = [chart["name"] for chart in charts]
+    assert names.index("kube-prometheus-stack") < names.index("dcgm-exporter"), "which brings the kind ServiceMonitor"
+    [exporter] = [chart for chart in charts if chart["name"] == "dcgm-exporter"]
+    assert exporter["values"]["nodeSelector"] == {"nvidia.com/gpu.present": "true"}
+    assert exporter["values"]["serviceMonitor"]["enabled"] is True

@@ -9,6 +9,7 @@ from typing import Any
 
 from trainwright.platforms.eks.karpenter import chart_values as karpenter_values
 from trainwright.platforms.eks.karpenter import karpenter_queues
+from trainwright.platforms.eks.nodegroups import GPU_LABEL
 from trainwright.platforms.monitoring.kubernetes import chart_values
 from trainwright.platforms.setting import Setting
 from trainwright.schedulers.kubernetes.pod import GPU_TOLERATION
@@ -28,6 +29,8 @@ def needs(setting: Setting) -> set[str]:
     words = {"always", spec.kubernetes.kind, *(job.kind for job in spec.jobs if job.kind)}
     words |= {"monitoring"} if spec.monitoring else set()
     words |= {"gpu"} if any(machine.is_gpu for machine in machines) else set()
+    # HyperPod's nodes are labelled by HyperPod, in words of its own: there the exporter of ours is all.
+    words |= {"gpu-monitoring"} if words >= {"gpu", "monitoring"} and spec.platform == "eks" else set()
     words |= {"efa"} if any(queue.efa for queue in spec.queues) else set()
     words |= {"karpenter"} if karpenter_queues(spec) else set()
     return (words - IN_HYPERPODS_CHART) | {"hyperpod"} if spec.platform == "hyperpod-eks" else words
@@ -48,6 +51,9 @@ def _values(chart: str, setting: Setting) -> dict[str, Any]:
     """The few values that differ from a chart's own: plugins run on the tainted nodes, on every type of the spec."""
     if chart == "nvidia-device-plugin":
         return {"tolerations": [GPU_TOLERATION]}
+    if chart == "dcgm-exporter":
+        where = {"tolerations": [GPU_TOLERATION], "nodeSelector": {GPU_LABEL: "true"}}
+        return {**where, "serviceMonitor": {"enabled": True, "interval": "15s"}}
     if chart == "aws-efa-k8s-device-plugin":
         types = sorted({setting.queue_instance(queue).name for queue in setting.spec.queues if queue.efa})
         return {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from trainwright.catalog.version_numbers import parse_version
 from trainwright.catalog.versions import version_set
 from trainwright.platforms.annotated import Why
 from trainwright.platforms.containers import service_account
@@ -14,14 +15,22 @@ from trainwright.platforms.wiring import Ids
 from trainwright.spec.model import Spec
 
 LOG_DAYS = 30
+# What SageMaker documents; its standard support on EKS ends on 2026-12-02.
+NEWEST_OF_HYPERPOD = parse_version("1.34")
 ACCESS_FILE = "eksctl/access.yaml"
+
+
+def kubernetes_version(spec: Spec) -> str:
+    """The version of the control plane: the version set's, or the newest that HyperPod takes."""
+    version = version_set("default").kubernetes
+    return str(min(version, NEWEST_OF_HYPERPOD) if spec.platform == "hyperpod-eks" else version)
 
 
 def cluster_file(setting: Setting, ids: Ids, control_plane: tuple[str, ...]) -> dict[str, Any]:
     """The whole ClusterConfig. `control_plane`: the private subnets of two zones that EKS asks for."""
     spec = setting.spec
     tags = _tags(spec)
-    version = str(version_set("default").kubernetes)
+    version = kubernetes_version(spec)
     return {
         "apiVersion": "eksctl.io/v1alpha5",
         "kind": "ClusterConfig",

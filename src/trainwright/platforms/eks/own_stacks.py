@@ -4,8 +4,8 @@ plan's cluster.yaml asks of eksctl."""
 from __future__ import annotations
 
 from trainwright.catalog.instances import InstanceType, instance
-from trainwright.catalog.versions import version_set
 from trainwright.platforms.containers import service_account
+from trainwright.platforms.eks.cluster_file import kubernetes_version
 from trainwright.platforms.eks.karpenter import karpenter_stack
 from trainwright.platforms.eks.nodegroups import SYSTEM, SYSTEM_INSTANCE, SYSTEM_NODES, start_size
 from trainwright.platforms.setting import Setting, gib
@@ -25,7 +25,7 @@ def own_stacks(setting: Setting, wiring: Wiring) -> tuple[StackPlan, ...]:
         "eks-cluster",
         {
             "Name": spec.name,
-            "Version": str(version_set("default").kubernetes),
+            "Version": kubernetes_version(spec),
             "Subnets": ",".join(wiring.zone_subnets),
             **_shared_group(setting, wiring),
             **({"ApiFrom": ",".join(spec.kubernetes.api_from)} if spec.kubernetes.api_from else {}),

@@ -43,6 +43,7 @@ def chart_values(cluster: str, monitoring: Monitoring) -> dict[str, Any]:
         "externalLabels": {"cluster": cluster},
         "retention": f"{monitoring.retention_days}d",
         "podMonitorSelectorNilUsesHelmValues": False,
+        "serviceMonitorSelectorNilUsesHelmValues": False,
         "ruleSelectorNilUsesHelmValues": False,
         **({"remoteWrite": remote} if remote else {}),
     }
