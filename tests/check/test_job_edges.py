@@ -146,7 +146,8 @@ jobs: [{name: run, model: llama3-8b, data: /fsx/data, nodes: 2, %s}]
         ("recipe: llama3-8b, steps: 100", []),  # the recipe's warm-up is shortened with the run
         ("recipe: llama3-8b, steps: 100, optimizer: {warmup: 200}", ["JOB005"]),
         ("steps: 100, optimizer: {warmup: 10}", []),
-        ("sequence: 16384", ["JOB004"]),
+        ("sequence: 16384", ["SPC015", "JOB004"]),  # twice the tokens of a micro-batch do not fit either
+        ("sequence: 16384, recompute: full", ["JOB004"]),
     ],
 )
 def test_specs_are_judged_as_our_trainer_would(tmp_path: Path, job: str, found: list[str]) -> None:

@@ -109,7 +109,7 @@ def _check_prediction(name: str, job: ResolvedJob) -> None:
     if job.placement.queue.instance is None:
         return  # on this machine a prediction is a measurement
     at, training = job.placement.instance, job.training
-    if training is None or training.shape is None or at is None or not at.accelerator_count or at.is_neuron:
+    if training is None or training.shape is None or at is None or not at.accelerator_count:
         with pytest.raises(UserError):
             predict_job(job)
         return
