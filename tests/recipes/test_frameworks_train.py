@@ -65,7 +65,7 @@ def one_process() -> list[float]:
     "recipe",
     [
         "fsdp2-llama3.2-1b", "accelerate-llama3.2-1b", "lightning-llama3.2-1b", "deepspeed-llama3.1-8b-zero1",
-        "deepspeed-llama3.1-8b-zero2",
+        pytest.param("deepspeed-llama3.1-8b-zero2", marks=pytest.mark.long),
     ],
 )  # fmt: skip
 def test_a_framework_gives_the_losses_of_one_process(recipe: str, venv: str, one_process: list[float]) -> None:

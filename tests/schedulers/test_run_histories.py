@@ -178,6 +178,7 @@ class RealHistories(Histories):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_five_hundred_histories_on_the_model() -> None:
     run_state_machine_as_test(

@@ -79,7 +79,11 @@ def test_plans_of_two_with_experts(tmp_path):
 @pytest.mark.shows("plans")
 @pytest.mark.parametrize(
     ("model", "plans"),
-    [(MIXTRAL, EXPERTS_FOUR), (DEEPSEEK, ["shard=2,tp=2,ep=2"]), (GPT_OSS, ["shard=2,tp=2,ep=2", "shard=4,ep=2"])],
+    [
+        (MIXTRAL, EXPERTS_FOUR),
+        (DEEPSEEK, ["shard=2,tp=2,ep=2"]),
+        pytest.param(GPT_OSS, ["shard=2,tp=2,ep=2", "shard=4,ep=2"], marks=pytest.mark.long),
+    ],
 )
 def test_plans_of_four_with_experts(model, plans, tmp_path):
     check(4, [{"model": model, "plan": plan, "documents": True, "steps": 5} for plan in plans], tmp_path)
@@ -96,13 +100,14 @@ def test_plans_of_two_for_every_other_family(models, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_plans_of_four(tmp_path):
     check(4, [{"model": LLAMA, "plan": plan} for plan in FOUR], tmp_path)
 
 
 @pytest.mark.slow
 @pytest.mark.shows("plans")
-@pytest.mark.parametrize("model", [GPT, MPT])
+@pytest.mark.parametrize("model", [GPT, pytest.param(MPT, marks=pytest.mark.long)])
 def test_tied_and_documents_under_two(model, tmp_path):
     check(2, [{"model": model, "plan": plan, "documents": True} for plan in TWO], tmp_path)
 
@@ -111,7 +116,7 @@ def test_tied_and_documents_under_two(model, tmp_path):
 @pytest.mark.shows("plans")
 @pytest.mark.parametrize(
     "model",
-    [GPT, *(pytest.param(each, marks=pytest.mark.long) for each in ("falcon-40b-debug", "mistral-7b-v0.1-debug"))],
+    [pytest.param(each, marks=pytest.mark.long) for each in (GPT, "falcon-40b-debug", "mistral-7b-v0.1-debug")],
 )
 def test_tied_and_documents_under_four(model, tmp_path):
     check(4, [{"model": model, "plan": plan, "documents": True} for plan in FOUR], tmp_path)
@@ -143,6 +148,7 @@ def test_checkpoints_move_between_plans_of_four(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_options_under_plans(tmp_path):
     cases = [
         {"model": LLAMA, "plan": "shard=2", "options": {"offload_optimizer": True}},
@@ -162,6 +168,7 @@ def test_options_under_plans(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_bf16_under_plans_follows_fp32(tmp_path):
     plans = ["shard=2", "tensor=2", "pipeline=2", "context=2"]
     cases = [{"model": LLAMA, "plan": plan, "options": {"precision": "bf16"}} for plan in plans]
