@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from trainwright.schedulers.base import Launch
 from trainwright.schedulers.kubernetes.pod import (
+    FOLDERS,
     INSTANCE,
     Data,
     PodSettings,
@@ -129,7 +130,9 @@ def trainjob(launch: Launch, settings: PodSettings) -> Data:
         "serviceAccountName",
         "initContainers",
     )
-    mine: Data = {key: made[key] for key in (*carried, "volumes") if key in made}
+    # A TrainJob may only change containers of its runtime: there is no first one that could open the shared folders.
+    made["initContainers"] = [one for one in made.get("initContainers", ()) if one["name"] != FOLDERS]
+    mine: Data = {key: made[key] for key in (*carried, "volumes") if made.get(key)}
     same = ("volumeMounts", "securityContext")
     mine["containers"] = [{"name": "node", **{key: container[key] for key in same if key in container}}]
     pods = template(launch, settings, mine)

@@ -153,6 +153,9 @@ def unpack(launch: Launch, settings: PodSettings) -> Data:
     return {"name": "code", "image": launch.container, "command": ["sh", "-c", script], "volumeMounts": mounts}
 
 
+FOLDERS = "folders"  # the container that opens shared folders to every user
+
+
 def _open_folders(launch: Launch, settings: PodSettings) -> list[Data]:
     """Lets every user write where a file system of ours is mounted: it begins with root as its owner, and images need
     not run as root. As with /tmp, nobody removes what is another's."""
@@ -164,7 +167,7 @@ def _open_folders(launch: Launch, settings: PodSettings) -> list[Data]:
     script = f"mkdir -p {shlex.join(folders)} && chmod 1777 {shlex.join(folders)}"
     return [
         {
-            "name": "folders",
+            "name": FOLDERS,
             "image": launch.container,
             "command": ["sh", "-c", script],
             "securityContext": {"runAsUser": 0},
