@@ -11,7 +11,7 @@ from torch import nn
 
 from trainwright.train.adamw8bit import AdamW8bit
 from trainwright.train.backend import choose_backend
-from trainwright.train.lora import apply_lora, initial_adapter, is_adapter, join_adapters
+from trainwright.train.lora import apply_lora, initial_adapter, is_adapter
 from trainwright.train.models.attention import ROW_STEPS
 from trainwright.train.muon import Muon
 from trainwright.train.objectives.base import Objective
@@ -111,6 +111,4 @@ def _stage(
     model.to_empty(device=device)
     for buffer in model.buffers():
         buffer.zero_()
-    if options.lora is not None and plan.world == 1 and device.type == "cuda" and options.precision == "bf16":
-        join_adapters(model)
     return model

@@ -32,7 +32,6 @@ class StepGraph:
         self.step, self.params = step, params
         self.seen: dict[Any, int] = {}
         self.recordings: dict[Any, Recording] = {}
-        self.copies: Any = None  # the stream on which batches come to the device while the step before still runs
 
     def __call__(self, batch: Any, kernels: Hashable, device: torch.device) -> Losses:
         """`kernels` is what decides, beside the shapes of the batch, which kernels a step runs."""
@@ -58,24 +57,13 @@ class StepGraph:
         return Recording(graph, batch, losses, grads)
 
     def _replay(self, recording: Recording, batch: Any) -> Losses:
-        for target, source in zip(_tensors(recording.batch), self._moved(batch), strict=True):
+        for target, source in zip(_tensors(recording.batch), _tensors(batch), strict=True):
             target.copy_(source, non_blocking=True)
         recording.graph.replay()
         for name, grad in recording.grads.items():
             self.params[name].grad = grad
         loss, tokens = recording.losses
         return loss.clone(), tokens.clone()  # they are read later, when the next replay may have begun
-
-    def _moved(self, batch: Any) -> list[Tensor]:
-        """The tensors of a batch on the device, copied there beside what is running."""
-        here = torch.cuda.current_stream()
-        self.copies = self.copies or torch.cuda.Stream()
-        with torch.cuda.stream(self.copies):
-            moved = [tensor.to(here.device, non_blocking=True) for tensor in _tensors(batch)]
-        here.wait_stream(self.copies)
-        for tensor in moved:
-            tensor.record_stream(here)
-        return moved
 
 
 def _fits(device: torch.device) -> bool:

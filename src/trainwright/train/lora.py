@@ -13,7 +13,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from trainwright.train.kernels.adapted_product import adapted_product, room_for
 from trainwright.train.models.decoder import Attention, Linear
 from trainwright.train.models.initialise import generator_of
 
@@ -38,18 +37,14 @@ class LoRALinear(Linear):
     scale: float
     groups: tuple[int, int, int] | None  # key-value heads, queries per key-value head, width of a head
     enabled: bool = True
-    whole: Tensor | None = None  # the matrix of which the weight is a part, see kernels/adapted_product.py
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.enabled:
             return self.frozen(x)
         a, b = self.local_adapters()
         # B with zeros where an output does not belong to an adapter: one product serves queries, keys and values.
-        wide = self.scale * (b if self.groups is None else spread(b, self.groups))
-        if self.whole is None:
-            return self.frozen(x) + F.linear(F.linear(x, a), wide)
-        y = adapted_product(x, self.whole, a, wide)
-        return y if self.bias is None else y + self.bias
+        wide = b if self.groups is None else spread(b, self.groups)
+        return self.frozen(x) + F.linear(F.linear(x, a), self.scale * wide)
 
     def frozen(self, x: Tensor) -> Tensor:
         return self.product(x, self.weight, self.bias)
@@ -91,15 +86,6 @@ def apply_lora(model: Any, options: LoRAOptions) -> None:
                     fused = isinstance(module, Attention) and name == "qkv"
                     groups = (_kv_heads(layer, module), module.group, module.width) if fused else None
                     _adapt(layer, options, groups)
-
-
-def join_adapters(model: Any) -> None:
-    """Give the weights of an allocated model room for their adapters beside them: one product then serves both."""
-    for layer in model.modules():
-        if isinstance(layer, LoRALinear):
-            (outer, inner), room = layer.weight.shape, room_for(layer.lora_a.shape[0])
-            layer.whole = layer.weight.new_zeros(outer + room, inner + room)
-            layer.weight = nn.Parameter(layer.whole[:outer, :inner], requires_grad=False)
 
 
 def _kv_heads(layer: nn.Linear, attention: Attention) -> int:
