@@ -13,6 +13,7 @@ from trainwright.errors import UserError, did_you_mean
 
 _SKIPPED_FOLDERS = {
     ".git", ".github", ".venv", "node_modules", "__pycache__", ".terraform", "site-packages", ".mypy_cache",
+    "fixtures", "testdata", "test_data", "test_templates",  # input of tests, wrong on purpose
 }  # fmt: skip
 
 

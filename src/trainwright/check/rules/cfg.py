@@ -35,8 +35,9 @@ def nothing_left_to_fill_in(file: File) -> Iterator[Problem]:
 
     `PLACEHOLDER_SUBNET`, `<your-key>`, `cr-xxxxxxxx`, `cr-id`, `XXXX`, `NA` and `REMOVE_THIS_LINE` are notes to the
     person who deploys. All placeholders of a file are one finding, at the first of them. `${VAR}` in a cluster file is
-    a template that `envsubst` has to fill in first. What is visibly a template (its name says so, or most of its ids
-    are placeholders or variables) is reported as information.
+    a template that `envsubst` has to fill in first. It is an error in a file that
+    was filled in: one with ids of its own, where a placeholder was forgotten. What is visibly a template (its name says
+    so, or it has more placeholders than ids) is reported as information.
 
     Why: the tool that reads the file takes the placeholder for the value and reports a different error much later.
 
@@ -84,7 +85,10 @@ def _is_template(file: File, placeholders: list[tuple[Span, str]], variables: di
     if re.search(r"(^|/)examples?/", path):
         return True
     texts = {text for _, text in placeholders} | set(variables)
-    return len(texts) > 1 and len(texts) > len(set(_REAL_ID.findall(file.text)))
+    real = set(_REAL_ID.findall(file.text))
+    if file.format == "spec":
+        return len(texts) > 1 and len(texts) > len(real)
+    return len(texts) > len(real)  # a file that was filled in has ids, and one of them was forgotten
 
 
 def _in_values(file: File) -> tuple[list[tuple[Span, str]], dict[str, Span]]:

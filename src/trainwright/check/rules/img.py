@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from trainwright.catalog.version_numbers import find_version
@@ -56,9 +57,22 @@ def sources_are_pinned(file: File) -> Iterator[Problem]:
 
     When to ignore: the repository is your own and its branch is frozen.
     """
-    problems = [p for script in file.boot_scripts for p in _mutable(script.source, "boot script")]
+    problems = list(_branches([script.source for script in file.boot_scripts]))
     problems += [p for script in file.scripts for p in [*_downloads(script), *_clones(script)]]
     yield from once(problems)
+
+
+def _branches(sources: list[Value[str]]) -> Iterator[Problem]:
+    """Boot scripts from a branch: one finding per branch of a repository, at the first of its scripts."""
+    places: dict[str, list[Value[str]]] = {}
+    for source in sources:
+        match = _BRANCH.search(source.value)
+        if match is not None:
+            places.setdefault(source.value[: match.end()], []).append(source)
+    for first, *others in places.values():
+        lines = sorted({one.span.line for one in others} - {first.span.line})
+        more = f" (and on line{'s' if len(lines) > 1 else ''} {', '.join(map(str, lines))})" if lines else ""
+        yield from (replace(p, message=p.message + more) for p in _mutable(first, "boot script"))
 
 
 def _mutable(source: Value[str], what: str) -> Iterator[Problem]:

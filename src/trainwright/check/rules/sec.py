@@ -134,14 +134,15 @@ def access_is_narrow(file: File) -> Iterator[Problem]:
         places.setdefault(value.value.rsplit("/", 1)[-1], []).append(value)
     for name in broad.keys() & places.keys():
         first, *others = places[name]
-        more = f" (and on lines {', '.join(str(one.span.line) for one in others)})" if others else ""
-        yield problem(first, f"{name} grants these nodes far more than they need{more}", broad[name])
-    for policy in file.policies:
-        if policy.kind != "managed":
-            whose = "the endpoint's policy" if policy.kind == "endpoint" else "this policy"
+        yield problem(first, f"{name} grants these nodes far more than they need{_also(others)}", broad[name])
+    for kind, whose in (("endpoint", "the endpoint's policy"), ("inline", "this policy")):
+        open_ones = [policy.name for policy in file.policies if policy.kind == kind]
+        if kind == "inline" and not _concerns_nodes(file):
+            continue
+        if open_ones:
             yield problem(
-                policy.name,
-                f"{whose} allows every action on every resource",
+                open_ones[0],
+                f"{whose} allows every action on every resource{_also(open_ones[1:])}",
                 "name the buckets and actions that nodes need",
             )
     for cluster in file.clusters:
@@ -157,6 +158,15 @@ def access_is_narrow(file: File) -> Iterator[Problem]:
         yield problem(at, f"{', '.join(dict.fromkeys(names))}: {what} to the whole internet", fix)
 
 
+def _also(others: list[Value[str]]) -> str:
+    return f" (and on lines {', '.join(str(one.span.line) for one in others)})" if others else ""
+
+
+def _concerns_nodes(file: File) -> bool:
+    """Whether a template's roles are those of nodes: others may need everything."""
+    return file.format != "cloudformation" or _FOR_NODES.search(file.text) is not None
+
+
 def _policies(file: File) -> Iterator[Value[str]]:
     reported: set[Span] = set()
     for cluster in file.clusters:
@@ -166,7 +176,7 @@ def _policies(file: File) -> Iterator[Value[str]]:
                 if value.span not in reported:
                     reported.add(value.span)
                     yield value
-    if file.format != "cloudformation" or _FOR_NODES.search(file.text):  # other roles may need everything
+    if _concerns_nodes(file):
         yield from (policy.name for policy in file.policies if policy.kind == "managed")
 
 
