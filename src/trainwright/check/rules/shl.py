@@ -56,10 +56,12 @@ def shell_does_what_it_says(file: File) -> Iterator[Problem]:
 
 
 def _redirects(script: ShellScript) -> Iterator[Problem]:
-    by_line = {span.line: (span, text) for span, text in reversed(script.version_redirects)}  # the first of each
-    for span, text in by_line.values():
+    for span, text, more in script.version_redirects:
         what = f"writes to a file named {text[1:]!r}" if text.startswith(">") else f"reads a file named {text[1:]!r}"
-        yield problem(span, f"without quotes the shell {what}, and pip sees no version", "quote the requirement")
+        others = f" (and {more} more in this command)" if more else ""
+        yield problem(
+            span, f"without quotes the shell {what}, and pip sees no version{others}", "quote the requirement"
+        )
 
 
 def _requirements(script: ShellScript) -> Iterator[Problem]:
