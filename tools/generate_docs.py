@@ -7,6 +7,7 @@ import argparse
 import csv
 import sys
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 from framework_recipes import frameworks_page
@@ -45,12 +46,18 @@ def page(rules: list[Rule]) -> str:
     parts = [
         f"# {rule.code}",
         f"**{title}**",
-        f"Level: {rule.level}. Needs: {needs}.",
+        f"Level: {rule.level}. Needs: {needs}. {_seen(rule.code)}".strip(),
         body.strip(),
         *_example(rule.code),
     ]
     silence = f"Silence it on one line with `# trainwright: ignore[{rule.code}] the reason`."
     return "\n\n".join([*parts, silence]) + "\n"
+
+
+def _seen(code: str) -> str:
+    """How the rule's findings on public files were judged."""
+    useful = useful_findings()[code]
+    return f"Findings on public files that a person judged useful: {useful}." if useful else ""
 
 
 def _example(code: str) -> list[str]:
@@ -114,6 +121,7 @@ def unseen(rules: list[Rule]) -> list[str]:
     ]
 
 
+@cache
 def useful_findings() -> Counter[str]:
     """Findings on public files that were judged useful, by rule. A finding may be in both tables: it counts once."""
     places = set()

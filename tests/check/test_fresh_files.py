@@ -318,3 +318,34 @@ def test_tfvars_are_compared_with_the_variables_above_them(tmp_path: Path) -> No
     values.write_text('node_count = 4\nnode_cuont = 16\ntoken = "hf_' + "aB3" * 11 + 'c"\n')
     found = check([str(tmp_path)]).findings
     assert {f"{finding.code} {finding.span.line}" for finding in found} == {"TFM002 2", "TFM002 3", "SEC003 3"}
+
+
+POOL = """apiVersion: karpenter.sh/v1
+kind: NodePool
+metadata: {{name: ml-training}}
+spec:
+  template:
+    spec:
+      requirements: [{{key: node.kubernetes.io/instance-type, operator: In, values: [p5.48xlarge, p4d.24xlarge]}}]
+{more}"""
+
+
+def test_k8s003_knows_the_default_policy_of_karpenter(run) -> None:  # type: ignore[no-untyped-def]
+    assert shown(run("a.yaml", POOL.format(more=""), "K8S003")) == ["warning K8S003 3"]
+    assert run("b.yaml", POOL.format(more="  disruption: {consolidationPolicy: WhenEmpty}\n"), "K8S003") == []
+    assert run("c.yaml", POOL.format(more="  disruption: {budgets: [{nodes: '0'}]}\n"), "K8S003") == []
+
+
+def test_tfm001_asks_for_efa_where_nodes_train(run) -> None:  # type: ignore[no-untyped-def]
+    group = 'module "eks" {\n  eks_managed_node_groups = {\n    %s = {\n      instance_types = ["p4d.24xlarge"]\n'
+    group += '      ami_type = "AL2023_x86_64_NVIDIA"\n      max_size = 2\n    }\n  }\n}\n'
+    assert shown(run("a.tf", group % "training", "TFM001")) == ["warning TFM001 4"]
+    assert run("b.tf", group % "gpu-inference", "TFM001") == []
+
+
+def test_a_type_of_cloudformation_is_no_placeholder(run) -> None:  # type: ignore[no-untyped-def]
+    text = "AWSTemplateFormatVersion: '2010-09-09'\nParameters:\n  Zone:\n"
+    text += "    Type: AWS::SSM::Parameter::Value<String>\n    Default: /zone\n"
+    text += "Resources:\n  Group:\n    Type: AWS::EC2::SecurityGroup\n    Properties:\n"
+    text += "      GroupDescription: nodes\n      VpcId: vpc-0a1b2c3d4e5f67890\n"
+    assert run("a.yaml", text, "CFG001") == []

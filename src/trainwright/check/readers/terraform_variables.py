@@ -95,9 +95,9 @@ def _read_values(path: str, _changed: int) -> dict[str, Node]:
 
 
 def declared(path: str) -> frozenset[str]:
-    """The variables that the configuration of a .tfvars file declares: of its directory, or of the nearest one above
-    it that has any (`-var-file=environments/prod.tfvars`)."""
-    for folder in Path(os.path.abspath(path)).parents[:3]:
+    """The variables that the configuration of a .tfvars file declares: of its directory, or of the one above it
+    (`-var-file=environments/prod.tfvars`)."""
+    for folder in Path(os.path.abspath(path)).parents[:2]:  # what the cache watches
         names = [name for file in _files(str(folder / "x"), ".tf") for name in _names(file, os.stat(file).st_mtime_ns)]
         if names:
             return frozenset(names)

@@ -12,7 +12,7 @@ from trainwright.spec.source import Node, Span
 
 _ID = r"\b(?:acl|ami|cr|eni|fs|fsvol|rtb|sg|subnet|vpc|ws)-"
 _LITERAL = re.compile(
-    rf"PLACEHOLDER_?\w*|<[A-Za-z][\w .-]*>|^<[A-Za-z][^<>]*>$|{_ID}[xX]{{3,}}\b|{_ID}([A-Za-z])\1{{4,}}\b"
+    rf"PLACEHOLDER_?\w*|(?<!\w)<[A-Za-z][\w .-]*>|^<[A-Za-z][^<>]*>$|{_ID}[xX]{{3,}}\b|{_ID}([A-Za-z])\1{{4,}}\b"
     rf"|{_ID}x{{2,}}(?:-x+)+|^{_ID}(?:id|ID)$|\bX{{4,}}\b|REMOVE_THIS_LINE\w*"
     r"|\bREPLACE[_-](?:ME|WITH|THIS)\w*|\bCHANGE_?ME\b"
 )

@@ -16,6 +16,7 @@ _WITHOUT_DRIVER = {
     "BOTTLEROCKET_ARM_64",
 }  # fmt: skip
 _TRAINING_CARDS = 4
+_SERVES = re.compile(r"infer|serv", re.IGNORECASE)  # one node answers a request
 _EFA = re.compile(r"(?<![a-z])efa(?![a-z])", re.IGNORECASE)  # the word, not a part of "default"
 
 
@@ -73,6 +74,7 @@ def _efa(file: File, queue: Queue) -> Iterator[Problem]:
         or largest is None
         or largest < 2
         or _EFA.search(file.text)
+        or _SERVES.search(queue.label)
     ):
         return
     for value, type_ in machines(queue):
@@ -90,8 +92,7 @@ def _efa(file: File, queue: Queue) -> Iterator[Problem]:
 def values_have_a_variable(file: File) -> Iterator[Problem]:
     """A value in a .tfvars file must be of a variable that the configuration declares.
 
-    The `variable` blocks are those of the .tf files in the same directory, or in the nearest directory above it that
-    has any.
+    The `variable` blocks are those of the .tf files in the same directory or, where it has none, in the one above it.
 
     Why: Terraform prints one warning among the lines of a plan and goes on with the default: a misspelled `node_count =
     16` deploys the default of 2.
