@@ -2,7 +2,7 @@
 seen once, and the weights at the end are, to the bit, those of a run that nobody disturbed."""
 
 import pytest
-from chaos import CASES, survive
+from chaos import CASES, Case, survive
 
 
 def test_three_kills(tmp_path):
@@ -23,3 +23,9 @@ def test_fifty_kills(tmp_path):
 def test_kills_of_other_families_and_plans(case, tmp_path):
     """The rest is in benchmarks/kills.py."""
     survive(tmp_path, case, kills=4, steps=16, seed=3)
+
+
+@pytest.mark.slow
+def test_kills_under_the_zero_bubble_schedule(tmp_path):
+    case = Case("llama3.2-1b-debug", "pp=2", options={"pipeline_schedule": "zero-bubble"})
+    survive(tmp_path, case, kills=2, steps=8, seed=4)

@@ -63,7 +63,8 @@ def build(objective: Objective, plan: ParallelPlan, options: EngineOptions, devi
         else:
             local(param).copy_(value)
     wire = torch.float32 if options.precision == "fp32" else torch.bfloat16
-    runner = SingleStage(stages[0], here) if plan.pp == 1 else Pipeline(stages, here, wire)
+    zero_bubble = options.pipeline_schedule == "zero-bubble"
+    runner = SingleStage(stages[0], here) if plan.pp == 1 else Pipeline(stages, here, wire, zero_bubble)
     gradients = Gradients(here, params, shape.tied)
     if options.lora is not None:
         count, whole = (sum(p.numel() for p in group.values()) for group in (params, everything))
