@@ -3,6 +3,7 @@ rank's part, and initial values written tensor by tensor."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -26,10 +27,16 @@ from trainwright.train.parallel.pipeline import Pipeline, SingleStage, stage_lay
 from trainwright.train.parallel.plan import ParallelPlan
 from trainwright.train.parallel.tensor import apply_tensor
 from trainwright.train.parallel.tensor_encoder import apply_tensor_encoder
+from trainwright.train.parallel.tensor_seq2seq import apply_tensor_seq2seq
 
 if TYPE_CHECKING:
     from trainwright.train.engine import EngineOptions
 
+TENSOR: dict[str, Callable[[Any, Layout], None]] = {
+    "decoder": apply_tensor,
+    "encoder": apply_tensor_encoder,
+    "encoder-decoder": apply_tensor_seq2seq,
+}
 OPTIMIZERS: dict[str, type[AdamW]] = {"adamw": AdamW, "adamw8bit": AdamW8bit, "muon": Muon}
 
 
@@ -91,7 +98,7 @@ def _stage(
     if objective.shape.experts:
         apply_experts(model, here)
     if plan.tp > 1:
-        (apply_tensor_encoder if objective.shape.kind == "encoder" else apply_tensor)(model, here)
+        TENSOR[objective.shape.kind](model, here)
     if plan.cp > 1:
         apply_context(model, here)
     if options.precision == "fp8":
