@@ -104,14 +104,18 @@ def _environment(props: dict[str, Any], at: Place) -> Made:
         raise ValueError("CLIENT_ERROR - instanceRole must be an instance profile")
     if int(resources["MinvCpus"]) > int(resources["MaxvCpus"]):
         raise ValueError("minvCpus must be less than or equal to maxvCpus")
-    card = at.engine.launch_data[resources["LaunchTemplate"]["LaunchTemplateId"]]["NetworkInterfaces"][0]
+    cards = at.engine.launch_data[resources["LaunchTemplate"]["LaunchTemplateId"]].get("NetworkInterfaces", [])
+    if cards and "SecurityGroupIds" in resources:
+        raise ValueError("Error executing request, Exception : Either compute environment Security Groups or Network "
+                         "Interfaces in Launch template are exclusively allowed")  # fmt: skip
+    groups = cards[0]["Groups"] if cards else resources["SecurityGroupIds"]
     part = batch.make(batch.environments, "compute-environment", at.unique[-60:], props)
     machine = instance(resources["InstanceTypes"][0])
     count = -(-int(resources["MinvCpus"]) // machine.vcpus)
     if count:
         tags = [{"Key": key, "Value": value} for key, value in resources.get("Tags", {}).items()]
         made = at.client("ec2").run_instances(
-            ImageId=IMAGE, InstanceType=machine.name, SubnetId=resources["Subnets"][0], SecurityGroupIds=card["Groups"],
+            ImageId=IMAGE, InstanceType=machine.name, SubnetId=resources["Subnets"][0], SecurityGroupIds=groups,
             MinCount=count, MaxCount=count, TagSpecifications=[{"ResourceType": "instance", "Tags": tags}],
         )["Instances"]  # fmt: skip
         part.nodes = [one["InstanceId"] for one in made]
