@@ -34,13 +34,24 @@ def submit(cloud: Cloud, queue: str = "cut-train") -> str:
     return str(batch.submit_job(jobName="j", jobQueue=queue, jobDefinition=made["jobDefinitionArn"])["jobId"])
 
 
+def assert_tagged(cloud: Cloud) -> None:
+    """The tags of the spec are on the machine and its disk, which no stack makes; the queue's name stays its name."""
+    ec2, wanted = cloud.account.client("ec2"), {"team": "research", "trainwright:cluster": "cut", "Name": "cut-train"}
+    [machine] = ec2.describe_instances()["Reservations"][0]["Instances"]
+    [disk] = [row["Ebs"]["VolumeId"] for row in machine["BlockDeviceMappings"]]
+    [volume] = ec2.describe_volumes(VolumeIds=[disk])["Volumes"]
+    for row in (machine, volume):
+        assert wanted.items() <= {tag["Key"]: tag["Value"] for tag in row["Tags"]}.items()
+
+
 def test_a_queue_comes_up_takes_jobs_and_goes(cloud: Cloud, tmp_path: Path) -> None:
-    cloud.planned(tmp_path, BATCH)
+    cloud.planned(tmp_path, BATCH + "tags: {team: research, Name: ours}\n")
     steps = cloud.up()
     assert [step.key for step in steps][-2:] == ["queue-cut-train", "queue-cut-small"]
     whole = cloud.census()
     assert whole["job queue"] == ["cut-small ENABLED VALID x1", "cut-train ENABLED VALID x1"]
     assert whole["instance"] == ["p5.48xlarge running x1"]
+    assert_tagged(cloud)
     status = BatchStatus(cloud.account, "cut").read()
     assert status is not None
     assert (status.state, status.problems, status.platform) == ("running", (), "batch")

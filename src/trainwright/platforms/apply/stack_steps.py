@@ -33,7 +33,7 @@ class StackOrder:
 
     @property
     def body(self) -> str:
-        return template(self.template).text
+        return template(self.template).tagged(self.tags)
 
 
 @dataclass
