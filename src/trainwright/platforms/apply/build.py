@@ -53,6 +53,11 @@ class Build:
         """What a user should know of the way in which it is made."""
         return ()
 
+    @property
+    def left_to_do(self) -> tuple[str, ...]:
+        """What the user has to do later, after everything is made."""
+        return ()
+
     def require(self) -> None:
         """Refuse where this machine lacks what the steps need."""
 

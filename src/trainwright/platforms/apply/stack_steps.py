@@ -71,6 +71,7 @@ class StackUp(StackStep):
     lost: Callable[[Stack], str] = field(kw_only=True, default=lambda stack: "")
     force: bool = field(kw_only=True, default=False)
     _created_here: bool = False
+    _changed_here: bool = False
     _deleted_here: bool = False
 
     @property
@@ -87,6 +88,8 @@ class StackUp(StackStep):
             return self._restart(stack)
         if not stack.usable:
             raise BuildFailed(f"stack {stack.name} is {stack.status}: {stack.reason}", fix="look at it in the console")
+        if self._changed_here and stack.status == "UPDATE_ROLLBACK_COMPLETE":
+            raise failed(self.api, stack, self.order.name)  # the same change again would fail again, for ever
         if lost := self.lost(stack):
             return self._remove_rest(stack, lost)
         if self._unchanged(stack):
@@ -173,6 +176,7 @@ class StackUp(StackStep):
                 fix="undo the change of the spec, or use another `mount` for a second file system",
             )
         self.api.execute(stack.name, title)
+        self._changed_here = True
         self.now("changing", ", ".join(change.resource for change in changes))
         return False
 
