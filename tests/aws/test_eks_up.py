@@ -42,6 +42,12 @@ def add(cloud: Cloud, kind: str, name: str, **more: Any) -> None:
     cluster(cloud).objects[kind, "train", name] = {"metadata": meta, **more}
 
 
+def tags_of(queue: str) -> list[dict[str, str]]:
+    """The tags that Karpenter and eksctl put on the nodes of a queue: those of the plan."""
+    tags = {"trainwright:cluster": "cut", "trainwright:queue": queue}
+    return [{"Key": key, "Value": value} for key, value in tags.items()]
+
+
 def test_a_cluster_comes_up_and_goes_with_all_that_kubernetes_made(cloud: Cloud, way: str) -> None:
     cloud.up()
     whole = cloud.census()
@@ -168,9 +174,11 @@ def test_nodes_of_a_self_managed_group_on_a_block_are_counted_by_their_tags(clou
         cloud.planned(tmp_path, BLOCK.replace("count:", "provisioner: self-managed, efa: false, count:")).spec,
     )
     assert sizes.to_scale() == {"train": 1}
-    tags = [{"Key": "trainwright:cluster", "Value": "cut"}, {"Key": "trainwright:queue", "Value": "train"}]
     cloud.world.client("ec2", REGION).run_instances(
-        ImageId=IMAGE, MinCount=1, MaxCount=1, TagSpecifications=[{"ResourceType": "instance", "Tags": tags}]
+        ImageId=IMAGE,
+        MinCount=1,
+        MaxCount=1,
+        TagSpecifications=[{"ResourceType": "instance", "Tags": tags_of("train")}],
     )
     assert sizes.to_scale() == {}
 
@@ -197,6 +205,15 @@ def test_a_cluster_that_gets_karpenter_later_lets_its_nodes_join(cloud: Cloud, t
     assert cluster(cloud).identities == [("train", "trainwright"), ("kube-system", "karpenter")]
     [entry] = cluster(cloud).access
     assert "role/" in entry
+    cloud.world.client("ec2", REGION).run_instances(
+        ImageId=IMAGE, InstanceType="g5.8xlarge", MinCount=2, MaxCount=2,
+        TagSpecifications=[{"ResourceType": "instance", "Tags": tags_of("more")}],
+    )  # fmt: skip
+    status = EksStatus(cloud.account, "cut").read()
+    assert status is not None
+    assert [(queue.name, queue.gpus, queue.states) for queue in status.queues] == [
+        ("system", 0, {"running": 2}), ("train", 8, {"running": 1}), ("more", 1, {"running": 2}),
+    ], "those of Karpenter are seen, and paid for"  # fmt: skip
 
 
 def test_a_failed_node_group_is_named_and_made_on_the_next_run(cloud: Cloud, way: str) -> None:
