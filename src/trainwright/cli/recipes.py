@@ -109,13 +109,14 @@ def show(name: str, as_json: bool) -> None:
 @click.option("--force", is_flag=True, help="Overwrite the file if it is there.")
 def new(source: str, out: str | None, force: bool) -> None:
     """Make a recipe of a job script: the options of a framework that we know become values of the recipe."""
-    import yaml
-
     from trainwright.adopt.files import adopt
     from trainwright.adopt.recipe import recipe_of
+    from trainwright.adopt.write import exact_yaml
     from trainwright.errors import UserError
     from trainwright.files import write_text
     from trainwright.recipes.model import Recipe
+    from trainwright.spec.source import parse
+    from trainwright.spec.validate import validated
 
     if out and Path(out).exists() and not force:
         raise UserError(f"{out} is there already", fix="name another file with -o, or overwrite it with --force")
@@ -123,8 +124,8 @@ def new(source: str, out: str | None, force: bool) -> None:
     job = adoption.spec["jobs"][0]
     adopted = recipe_of(job, f"{job['name']}, from {Path(source).name}")
     content = adopted.content
-    Recipe.model_validate(content)
-    text = yaml.safe_dump(content, sort_keys=False, width=110)
+    text = exact_yaml(content)
+    validated(Recipe, parse(text, source)[0], source)  # as `submit` will read it
     if out:
         write_text(Path(out), text)
     click.echo(out if out else text.rstrip())

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from trainwright.catalog.environment import EnvVar
 from trainwright.jobs.foreign import PLACES, RECIPE_PLACES, Problem, is_stated, states, unknown_places
+from trainwright.jobs.framework_models import unsaid_model
 from trainwright.jobs.places import NULL, SHAPE, filled, places_in, values
 from trainwright.recipes.config_text import config_text
 from trainwright.recipes.framework import Framework, Settings, matching, script_text
@@ -31,7 +32,7 @@ CARRIES = {
     "checkpoint_folder": "checkpoint", "decay_steps": "decay", "decay_fraction": "decay",
     "train_samples": "steps", "warmup_samples": "warmup", "warmup_fraction": "warmup",
     "tokens_per_step": "samples", "local_batch": "samples", "accumulation": "samples",
-    "dp": "replicate", "min_lr": "final", **dict.fromkeys(SHAPE, "model"),
+    "dp": "replicate", "min_lr": "final", "decay_per_step": "weight_decay", **dict.fromkeys(SHAPE, "model"),
 }  # fmt: skip
 OF_SHELL = re.compile(r"\$(NODE_RANK|RANK|LOCAL_RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT)\b")
 RUN = Path("/the-run")  # stands for a run's folder where there is none yet
@@ -238,6 +239,9 @@ def unsaid(job: Job, recipe: Recipe, training: Training | None) -> Iterator[Prob
         if _recipe_states(recipe, path) and place not in used:
             yield _no_option(known, path, ("recipe", *path))
     yield from _without_word(job, recipe, training, known)
+    yield from _on_s3(job, training, known)
+    for path, what, fix in unsaid_model(known, training):
+        yield path if is_stated(job, path) else ("recipe", *path), what, fix
 
 
 def _no_option(known: Framework, path: tuple[str, ...], at: tuple[str, ...]) -> Problem:
@@ -293,6 +297,18 @@ def _without_word(job: Job, recipe: Recipe, training: Training | None, known: Fr
             at = paths[place] if is_stated(job, paths[place]) else ("recipe",)
             some = ", ".join(words[place])
             yield at, f"{known.title} has no word for {place} {value!r}", f"it has: {some}"
+
+
+def _on_s3(job: Job, training: Training | None, known: Framework) -> Iterator[Problem]:
+    """Addresses of S3 that the framework would take for paths."""
+    if training is None:
+        return
+    to = training.checkpoint.to if training.checkpoint else None
+    for kind, value, path in (("data", training.data, ("data",)), ("checkpoint", to, ("checkpoint", "to"))):
+        if value and value.startswith("s3://") and kind not in known.s3:
+            at = path if is_stated(job, path) else ("recipe", *path)
+            fix = "name a folder of the cluster's file system; a Lustre linked to the bucket shows its objects there"
+            yield at, f"{known.title} cannot open {value}: it reads paths", fix
 
 
 def framework_misfit(known: Framework, plan: ParallelPlan, shape: ModelShape, sequence: int) -> str:

@@ -90,11 +90,12 @@ def _own_lines(resolved: ResolvedJob, place: Place, code: Path) -> list[EnvVar]:
 
 
 def _checkpoints(resolved: ResolvedJob) -> list[EnvVar]:
-    """Where a script or another trainer keeps its checkpoints, in its own words or in the job's."""
-    stated = resolved.job.checkpoint.to if resolved.job.checkpoint else None
+    """Where a script or another trainer keeps its checkpoints, in its own words, in the job's or in the recipe's."""
+    checkpoint = resolved.training.checkpoint if resolved.training else resolved.job.checkpoint
+    stated = checkpoint.to if checkpoint else None
     if resolved.trainer == "trainwright" or not stated or CHECKPOINTS in resolved.job.env:
         return []
-    return [EnvVar(CHECKPOINTS, stated, "the job's `checkpoint: to`")]
+    return [EnvVar(CHECKPOINTS, stated, "`checkpoint: to` of the job or its recipe")]
 
 
 def _shipped_lines(resolved: ResolvedJob, place: Place, code: Path) -> list[EnvVar]:
