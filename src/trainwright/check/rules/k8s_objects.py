@@ -59,9 +59,10 @@ def jobs_and_queues_are_whole(file: File) -> Iterator[Problem]:
 def node_pools_suit_training(file: File) -> Iterator[Problem]:
     """A Karpenter node pool for training must not move its pods, spread over zones, or name capacity it cannot use.
 
-    For pools whose types have at least four EFA cards: a consolidation policy that empties underused nodes, without a
-    budget that forbids it; several zones; `reserved` capacity with an EC2NodeClass in the same file that selects no
-    reservation; an EC2NodeClass whose image is the latest one, whichever that is.
+    For pools whose types have at least four EFA cards: a consolidation policy that empties underused nodes (in
+    `karpenter.sh/v1` also the default), without a budget that forbids it; several zones; `reserved` capacity with an
+    EC2NodeClass in the same file that selects no reservation; an EC2NodeClass whose image is the latest one, whichever
+    that is.
 
     Why: moving one pod stops the whole job, and every GPU of it restarts from the last checkpoint. EFA works inside one
     subnet only, so ranks in two zones talk over TCP, with 100 instead of 3,200 Gbps on p5.48xlarge. Karpenter never
@@ -259,6 +260,13 @@ def _pool(root: Node, classes: dict[str, Node]) -> Iterator[Problem]:
             policy,
             f"{policy.value} moves pods off underused nodes: one move restarts the whole training job",
             'write WhenEmpty, or a budget with nodes: "0"',
+        )
+    name = text_at(root, "metadata", "name")
+    if policy is None and name is not None and not still and _text(root, "apiVersion") == "karpenter.sh/v1":
+        yield problem(
+            name,
+            "no consolidationPolicy: the default moves pods off underused nodes, and one move restarts the whole job",
+            "add disruption: {consolidationPolicy: WhenEmpty, consolidateAfter: 10m}",
         )
     zones = wanted.get(_ZONE, [])
     if len(zones) > 1:
