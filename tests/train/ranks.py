@@ -15,8 +15,9 @@ from typing import Any
 
 context = multiprocessing.get_context("forkserver")
 context.set_forkserver_preload(
-    ["pytest", "torch._dynamo", "torch.distributed.fsdp", "torch.distributed.tensor", "trainwright.train.loop"]
-)
+    ["pytest", "torch._dynamo", "torch.distributed.fsdp", "torch.distributed.tensor", "trainwright.train.loop",
+     "frozen_heap"]
+)  # fmt: skip
 
 
 def free_ports(count: int) -> list[int]:
