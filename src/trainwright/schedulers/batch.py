@@ -58,6 +58,7 @@ class BatchScheduler(RunsImages):
     job_role: str = ""
     execution_role: str = ""
     efa: bool = True  # whether the nodes of the queue have the EFA devices of their type
+    tags: Mapping[str, str] = field(default_factory=dict)  # of the spec
     shell: Shell = field(default_factory=Shell)
     name = "batch"
 
@@ -73,7 +74,8 @@ class BatchScheduler(RunsImages):
         assert self.execution_role or not launch.secrets, "check: SPC004"
         made = definition(launch, instance(self.instance), self.efa)
         if self.cluster:
-            made["tags"] = {CLUSTER_TAG: self.cluster}  # `down` deregisters what carries it
+            made["tags"] = {**self.tags, CLUSTER_TAG: self.cluster}  # `down` deregisters what carries the cluster's
+            made["propagateTags"] = True  # to the tasks, by which ECS and the bill know the job
         roles = {"jobRoleArn": self.job_role, "executionRoleArn": self.execution_role}
         for group in made["nodeProperties"]["nodeRangeProperties"]:
             group["container"] |= {name: role for name, role in roles.items() if role}

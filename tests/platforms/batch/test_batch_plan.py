@@ -118,10 +118,14 @@ def test_the_boot_script_is_right_and_stripes_disks(tmp_path: Path) -> None:
 
 
 def test_security_groups_stand_in_one_place() -> None:
-    """Interfaces of a launch template name their groups; named again beside the subnets, Batch refuses both."""
+    """Batch refuses groups beside the subnets while the launch template has network interfaces, and jobs without EFA
+    get no group of ours unless they stand there."""
     for example in EXAMPLES:
         assert "SecurityGroupIds" not in reading(plan_of(example)).properties("ComputeEnvironment")["ComputeResources"]
         assert all(each["Groups"] for each in launch(plan_of(example))["NetworkInterfaces"])
+    plain = Reading("batch", SecurityGroup="sg-1")
+    assert plain.properties("ComputeEnvironment")["ComputeResources"]["SecurityGroupIds"] == ["sg-1"]
+    assert "NetworkInterfaces" not in plain.properties("LaunchTemplate")["LaunchTemplateData"]
 
 
 def test_the_image_is_never_the_path_of_an_ssm_parameter() -> None:
