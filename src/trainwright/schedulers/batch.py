@@ -30,7 +30,7 @@ from trainwright.schedulers.base import (
 from trainwright.schedulers.batch_code import CODE_REGION, CODE_SHA256, fetch_command
 from trainwright.schedulers.logs import by_rank
 from trainwright.schedulers.shell import Shell
-from trainwright.schedulers.torchrun import PORT, log_options, under_torchrun
+from trainwright.schedulers.torchrun import PORT, log_options, stop_forwarder, under_torchrun
 
 _LIVE = ("SUBMITTED", "PENDING", "RUNNABLE", "STARTING", "RUNNING")
 _STATES: dict[str, State] = {
@@ -225,7 +225,7 @@ def _ranks(launch: Launch) -> str:
             f'NODE_RANK="$AWS_BATCH_JOB_NODE_INDEX" exec {shlex.join(launch.command)}'
         )
     return (
-        'exec torchrun --nnodes="$AWS_BATCH_JOB_NUM_NODES" '
+        f'exec {stop_forwarder()} torchrun --nnodes="$AWS_BATCH_JOB_NUM_NODES" '
         f"--nproc-per-node={launch.processes} "
         '--node-rank="$AWS_BATCH_JOB_NODE_INDEX" '
         f'--master-addr="${{AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS:-{own}}}" '

@@ -12,6 +12,7 @@ from trainwright.jobs.environment import with_interface
 from trainwright.jobs.frameworks import FrameworkLaunch, framework_launch, known_framework, launcher_of
 from trainwright.jobs.resolved import ResolvedJob
 from trainwright.schedulers.base import POD_CODE, Launch, SecretEnv
+from trainwright.schedulers.torchrun import SHUTDOWN_TIMEOUT
 
 CHECKPOINTS = "TRAINWRIGHT_CHECKPOINTS"  # where a script finds its checkpoints, and those of the run it continues
 
@@ -105,6 +106,7 @@ def _shipped_lines(resolved: ResolvedJob, place: Place, code: Path) -> list[EnvV
             *([sent] if resolved.runtime.packs_code and "PYTHONPATH" not in resolved.job.env else []),
             EnvVar("TRAINWRIGHT_RUN", str(place.folder), "the run folder: metrics, events and checkpoints go there"),
             EnvVar("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "[rank${rank}]:", "tells the ranks of a node's log apart"),
+            EnvVar(SHUTDOWN_TIMEOUT, str(Launch.grace), "seconds that torchrun leaves its ranks to save"),
         ]
     path = f"{code}:{resolved.job.texts.get('PYTHONPATH') or place.python_path}".rstrip(":")
     return [EnvVar("PYTHONPATH", path, "the code that was shipped with the run comes first")]

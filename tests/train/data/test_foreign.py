@@ -19,6 +19,7 @@ from trainwright.train.data.batch import IGNORED
 from trainwright.train.data.format import write_durably
 from trainwright.train.data.image_samples import open_images
 from trainwright.train.data.loader import Loader, Options, SampleId, open_samples
+from trainwright.train.data.s3 import Bucket
 from trainwright.train.data.source import open_files
 
 HERE = Path(__file__).with_name("foreign")
@@ -109,6 +110,28 @@ def test_a_damaged_file_is_named(name, message, tmp_path):
     shutil.copytree(HERE / name, tmp_path / "data")
     with pytest.raises(UserError, match=message):
         open_files(damage(tmp_path / "data", name))
+
+
+@pytest.mark.parametrize("name", ["megatron", "mds-bytes", "arrow"])
+def test_data_in_s3_is_copied_once_and_read(name, s3, tmp_path):
+    bucket = Bucket(s3)
+    for path in (HERE / name).iterdir():
+        bucket.write(f"set/{path.name}", path.read_bytes())
+    uri = f"{s3}/set/text" if name == "megatron" else f"{s3}/set"
+    for _ in range(2):
+        files = open_files(uri, tmp_path, vocab=1000)
+        tokens = [(files.tokens(s)[0 : s.tokens].long() & 0xFFFF).tolist() for s in files.manifest.shards]
+        assert [t for shard in tokens for t in shard] == [t for document in EXPECTED[name] for t in document]
+        for path in (HERE / name).iterdir():
+            bucket.write(f"set/{path.name}", path.read_bytes())  # the same content: the copy stays
+    assert len(list(tmp_path.glob("foreign-*/.complete"))) == 1
+
+
+def test_what_is_no_data_set_is_not_copied_from_s3(s3, tmp_path):
+    Bucket(s3).write("texts/part-0.jsonl", b"{}")
+    with pytest.raises(UserError, match=r"no manifest\.json"):
+        open_files(f"{s3}/texts", tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 def packed_mds(folder: Path, compression: str, pack) -> Path:

@@ -13,7 +13,7 @@ from typing import Any
 from trainwright.catalog.instances import InstanceType, find_instance
 from trainwright.schedulers import fetch_code
 from trainwright.schedulers.base import Launch
-from trainwright.schedulers.torchrun import log_options, under_torchrun
+from trainwright.schedulers.torchrun import before_stop, log_options, under_torchrun
 
 Data = dict[str, Any]
 # What the EFA provider may map for its bounce buffers, as AWS's own examples request; EKS's image for GPUs reserves it.
@@ -190,6 +190,8 @@ def pod(launch: Launch, settings: PodSettings, name: str, command: list[str], re
     """The pod's specification."""
     spec: Data = {"restartPolicy": restart, "containers": [container(launch, settings, name, command)]}
     spec["terminationGracePeriodSeconds"] = launch.grace  # time to save after SIGTERM
+    if command[:1] == ["torchrun"]:  # which would kill its ranks after 30 s
+        spec["containers"][0]["lifecycle"] = {"preStop": {"exec": {"command": before_stop()}}}
     if settings.instance:
         type_label = {"node.kubernetes.io/instance-type": settings.node_type or settings.instance}
         spec["nodeSelector"] = {**type_label, **settings.node_labels}
