@@ -68,6 +68,19 @@ def test_check_finds_nothing_in_any_image(written: dict[str, Path]) -> None:
         assert [str(finding) for finding in check([str(folder)]).findings] == [], name
 
 
+def test_no_mount_of_a_cluster_hides_the_working_folder(written: dict[str, Path]) -> None:
+    """enroot enters WORKDIR after the mounts and ends the container where it is missing: `/home` of the cluster hides
+    what an image has there, and so does every other folder that a spec may mount."""
+    mountable = ("/home", "/fsx", "/shared", "/scratch", "/data", "/mnt", "/efs", "/tmp")
+    for name, folder in written.items():
+        text = (folder / "Dockerfile").read_text()
+        last = re.findall(r"(?m)^WORKDIR (\S+)$", text)[-1]
+        [home] = re.findall(r"useradd .*--home-dir (\S+)", text)
+        assert (last, home) == ("/trainwright", "/trainwright"), name
+        assert not any(last.startswith(place) for place in mountable)
+        assert f"install -d -o trainer -g trainer {last} " in text
+
+
 def test_the_bill_of_materials_is_cyclonedx_and_complete(written: dict[str, Path]) -> None:
     validator = JsonStrictValidator(SchemaVersion.V1_6)
     for name, folder in written.items():
