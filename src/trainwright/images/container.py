@@ -35,7 +35,7 @@ SYSTEM = ("ca-certificates", "curl", "gnupg")
 FABRIC = ("efa", "libfabric", "ofi_nccl", "gdrcopy", "nccl_tests")  # what an image for NVIDIA GPUs takes from the set
 MISSING = (
     "import sys; from importlib.util import find_spec; "
-    'missing = [name for name in sys.argv[1:] if not find_spec(name)]; '
+    "missing = [name for name in sys.argv[1:] if not find_spec(name)]; "
     'sys.exit(f"not installed: {missing}" if missing else 0)'
 )
 _REPOSITORY = re.compile(r"[a-z0-9]+(?:[._-][a-z0-9]+)*(?:/[a-z0-9]+(?:[._-][a-z0-9]+)*)*")
