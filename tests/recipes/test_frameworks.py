@@ -20,6 +20,7 @@ from click.testing import CliRunner
 from resolving import loaded, resolution, resolved
 from trainwright.catalog.families import family_of
 from trainwright.catalog.framework_flags import check_options, find_option, options_of
+from trainwright.check.engine import check
 from trainwright.cli.main import cli
 from trainwright.jobs.frameworks import framework_launch, option_words, quote_but_variables
 from trainwright.jobs.inputs import inputs_of, makes
@@ -297,3 +298,18 @@ def test_maxtext_spreads_its_mesh_over_all_nodes(nodes: int, plan: dict[str, int
         assert axes.count(-1) == 1, network
         assert total % stated == 0, network
     assert given["dcn_fsdp_parallelism"] == "-1"  # what is sharded is sharded over the nodes too
+
+
+@pytest.mark.parametrize(
+    "name", ["nemo2-h100-llama3-8b", "bionemo-esm2-650m", "megatron-bridge-llama3-8b", "maxtext-llama3.1-8b"]
+)
+def test_the_stock_image_of_a_vendor_is_noted(name: str, tmp_path: Path) -> None:
+    """Its EFA libraries and plugin are none of a version set, and nothing said so."""
+    spec = {**written_for(name), "region": "us-east-2"}
+    (tmp_path / "trainwright.yaml").write_text(yaml.safe_dump(spec))
+    [note] = [one for one in check([str(tmp_path)]).findings if one.code == "SPC014"]
+    assert (note.level, recipe(name).trainer.image in note.message) == ("info", True)
+    assert f"trainwright image container --for {name}" in note.fix
+    spec["jobs"] = [{**spec["jobs"][0], "container": "example.com/ours:1"}]
+    (tmp_path / "trainwright.yaml").write_text(yaml.safe_dump(spec))
+    assert [one for one in check([str(tmp_path)]).findings if one.code == "SPC014"] == []
