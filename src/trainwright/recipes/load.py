@@ -48,6 +48,16 @@ def all_names() -> list[str]:
     return [*names(), *foreign_names()]
 
 
+def hardware_words(text: str) -> set[str]:
+    """What stands for some hardware in a recipe: the text itself, or the accelerators of the instances it names."""
+    from trainwright.catalog.instances import find_instance, instance_names
+
+    wanted = text.lower()
+    named = [name for name in instance_names() if wanted and (name == wanted or name.startswith(f"{wanted}."))]
+    chips = {kind.accelerator for name in named if (kind := find_instance(name)) and kind.accelerator}
+    return {wanted, *(chip.partition("-")[0] for chip in chips)}
+
+
 @cache
 def _foreign_files() -> dict[str, tuple[Path, str]]:
     """Recipe -> its file, and the size in it that it is."""
