@@ -121,8 +121,8 @@ def test_collectives_are_within_the_goals(accuracy):
 def test_memory_is_near_what_was_published(accuracy, rows):
     log = accuracy.memory_errors(accuracy.weighed(rows), constants())
     assert len(log) > 75
-    assert np.median(size(log)) <= 0.06
-    assert size(log).mean() <= 0.095
+    assert np.median(size(log)) <= 0.035
+    assert size(log).mean() <= 0.06
 
 
 def test_what_ran_is_seldom_said_not_to_fit(accuracy):

@@ -113,8 +113,13 @@ def local_parameters(s: Setup) -> tuple[float, float]:
     """(plain, experts): parameters of the mean stage on one rank."""
     plain, experts = layer_parameters(s)
     layers = s.shape.layers / s.plan.pp
-    around = weights_of(s.shape)[0] + head_parameters(s.shape, s.objective)
-    return plain * layers + around / (s.plan.tp * s.plan.pp), experts * layers
+    around = (weights_of(s.shape)[0] + head_parameters(s.shape, s.objective)) / s.plan.tp + whole_head(s)
+    return plain * layers + around / s.plan.pp, experts * layers
+
+
+def whole_head(s: Setup) -> float:
+    """Parameters that a rank has more of where tensor parallelism does not split the output head."""
+    return 0.0 if s.profile.head_split else s.shape.vocab * s.shape.hidden * (1 - 1 / s.plan.tp)
 
 
 def stage_parameters(s: Setup) -> tuple[float, float]:
@@ -160,6 +165,8 @@ def sharded_state(s: Setup, mine: float, ranks: float) -> float:
     if profile.alone_bytes:
         sums = 4.0 if s.batch.count > 1 else 0.0  # fp32 gradients while microbatches accumulate
         return mine * (profile.alone_bytes - less + sums)
+    if profile.accumulate_whole and s.batch.count > 1 and s.cluster.gpus > 1:
+        return mine * (profile.state_bytes - less + 2.0)  # wrapped as if there were data ranks: fp32 gradients
     return mine * (profile.state_bytes - less)
 
 
