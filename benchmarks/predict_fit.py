@@ -29,8 +29,8 @@ OUTLIERS = {  # flagged in performance-notes section 8: kept out of the score, a
     "foundry-179", "foundry-068", "foundry-121", "dgxc-116", "dgxc-117", "kempner-027", "kempner-039", "mbridge-021",
     "mbridge-022",
 }  # fmt: skip
-# Memory that the row's own facts contradict: full fine-tuning of 3.8 B parameters with AdamW in less than its state, and in
-# less than LoRA of the same model; logs whose batch the table took from a default configuration that was changed (it
+# Memory that the row's own facts contradict: full fine-tuning of 3.8 B parameters with AdamW in less than its state and
+# in less than LoRA of the same model; logs whose batch the table took from a default configuration that was changed (it
 # ends at step 1000, the log shows step 1990). Their speed counts.
 MEMORY_OUTLIERS = {"litgpt-004", "aws-001", "aws-002"}
 # (prior, one sigma in log space): papers, data sheets, our own operators; never a published training row.
@@ -82,10 +82,7 @@ def points() -> list[Point]:
     every_row = [*read("published_training.csv"), *read("h200_trainer.csv")]
     rows = [row for row in every_row if "quality=C" not in row["notes"]]
     covered = [row for row in rows if row["id"] not in OUTLIERS and setup_of(row, constants()).setup is not None]
-    every = [
-        Point(row, row["source_repo_or_doc"], measured(row), memory_of(row))
-        for row in covered
-    ]
+    every = [Point(row, row["source_repo_or_doc"], measured(row), memory_of(row)) for row in covered]
     return [p for p in every if p.truth or p.memory_gib]
 
 

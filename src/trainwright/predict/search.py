@@ -17,8 +17,8 @@ from trainwright.predict.evidence import half_width, outside
 from trainwright.predict.goodput import best_interval, failures_per_node_day, goodput
 from trainwright.predict.hardware import GIB, Cluster, cluster_of
 from trainwright.predict.layout import shared_sequences
-from trainwright.predict.memory import TIGHT, least_recompute, memory
-from trainwright.predict.needs import file_system, stall_of
+from trainwright.predict.memory import TIGHT, recompute_choice
+from trainwright.predict.needs import checkpoint_gb, file_system, stall_of
 from trainwright.predict.objective import objective_of, tokens_per_sample
 from trainwright.predict.profiles import profile
 from trainwright.predict.request import AdviceRequest
@@ -175,11 +175,11 @@ def priced_if_fits(
     plain: Setup, request: AdviceRequest, prices: Mapping[str, Price | None], c: Constants
 ) -> Iterator[Offer | None]:
     """Offers of the job with the least recomputation that fits, by the rule of `predict`; None for what has none."""
-    s = least_recompute(plain, c)
-    used = memory(s, c).total
-    if used > TIGHT * s.cluster.device.memory:
+    policy, part, used = recompute_choice(plain, c)
+    if used > TIGHT * plain.cluster.device.memory:
         yield from (None for _ in prices)
         return
+    s = plain if policy == "none" else replace(plain, recompute=policy, recompute_part=part)
     step = step_time(s, c).total
     for way, listed in prices.items():
         yield None if listed is None else priced(s, way, listed.usd_hour, step, request, used)
@@ -190,10 +190,11 @@ def priced(
 ) -> Offer:
     """The offer of a job. `failures`: per node and day, where they are not the usual ones of that way to buy."""
     nodes, rate = s.cluster.nodes, s.tokens / step
-    failures, stall = failures or failures_per_node_day(way), stall_of(s)
+    failures, checkpoint = failures or failures_per_node_day(way), checkpoint_gb(s)
+    stall = stall_of(s, checkpoint)
     interval = max(60.0, round(best_interval(stall, DAY / (failures * nodes)) / 60) * 60.0)
     effective = goodput(nodes, stall, interval, failure_rate=failures).effective
-    files = file_system(s, rate, interval)
+    files = file_system(s, checkpoint, interval)
     days = training_days(request.tokens, rate * effective)
     monthly = lustre_monthly_usd(round(files[0] * GIB_PER_TIB), files[1], request.region, "PERSISTENT_2") or 0.0
     usd = training_usd(usd_hour * nodes, days, way, monthly)
