@@ -38,13 +38,17 @@ class Advice:
 def advise(request: AdviceRequest, c: Constants | None = None) -> Advice:
     """Search and choose: the cheapest that meets the deadline, the fastest within the budget, or the best balance."""
     c = c or constants()
-    fitting: list[Offer] = []
-    candidates = 0
-    for kind in chosen_types(request.instances):
-        for offer in offers(request, kind, c):
-            candidates += 1
-            if offer is not None:
-                fitting.append(offer)
+    return advice_of(search(request, c), request, c)
+
+
+def search(request: AdviceRequest, c: Constants) -> list[Offer | None]:
+    """Every candidate; None for one that does not fit or has no price. Neither deadline nor budget changes them."""
+    return [offer for kind in chosen_types(request.instances) for offer in offers(request, kind, c)]
+
+
+def advice_of(searched: list[Offer | None], request: AdviceRequest, c: Constants) -> Advice:
+    """Chooses among the candidates of a search."""
+    fitting, candidates = [offer for offer in searched if offer is not None], len(searched)
     if not fitting:
         raise NoOffer(
             f"none of {candidates:,} candidates fits {request.shape.name} and has a price in {request.region}",
@@ -108,9 +112,10 @@ def runners_up(fitting: list[Offer], chosen: Offer, c: Constants) -> list[tuple[
         known = best.get(key)
         if known is None or score < (known.days if same else known.days * known.usd):
             best[key] = offer
-    rest = [o for o in best.values() if o.setup != chosen.setup]
-    rest.sort(key=lambda o: o.days * o.usd)
-    return [(o, drawback(o, chosen, c)) for o in rest[:RUNNERS_UP]]
+    rest = sorted((o for o in best.values() if o.setup != chosen.setup), key=lambda o: o.days * o.usd)
+    elsewhere = [o for o in rest if not same_machines(o, chosen)]
+    plans = [o for o in rest if same_machines(o, chosen)][: max(RUNNERS_UP // 2, RUNNERS_UP - len(elsewhere))]
+    return [(o, drawback(o, chosen, c)) for o in (*elsewhere[: RUNNERS_UP - len(plans)], *plans)]
 
 
 def same_machines(offer: Offer, chosen: Offer) -> bool:

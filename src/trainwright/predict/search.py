@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import NormalDist
 
 from trainwright.catalog.instances import InstanceType, instances
 from trainwright.catalog.prices import Price, price
@@ -28,6 +29,7 @@ from trainwright.train.models.shape import ModelShape
 from trainwright.train.parallel.plan import ParallelPlan
 
 DAY = 86_400.0
+DECILE = NormalDist().inv_cdf(0.9)  # the half width of an 80 % interval, in sigmas
 GIB_PER_TIB = 1024
 MICRO_BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 MICRO_TOKENS = 131_072  # a larger microbatch gains nothing
@@ -55,6 +57,11 @@ class Offer:
     def latest_days(self) -> float:
         """The upper end of the 80 % interval: the training takes longer with a probability of 10 %."""
         return self.days * math.exp(half_width(outside(self.setup, self.step_s)))
+
+    def probability_within(self, days: float) -> float:
+        """That the training ends within so many days: errors of the prediction are log-normal."""
+        sigma = half_width(outside(self.setup, self.step_s)) / DECILE
+        return NormalDist().cdf(math.log(days / self.days) / sigma)
 
     @property
     def instance(self) -> str:
@@ -185,6 +192,11 @@ def priced_if_fits(
         yield None if listed is None else priced(s, way, listed.usd_hour, step, request, used)
 
 
+def whole_steps(tokens: float, s: Setup) -> int:
+    """Steps of the job that train about so many tokens."""
+    return max(1, round(tokens / s.tokens))
+
+
 def priced(
     s: Setup, way: str, usd_hour: float, step: float, request: AdviceRequest, used: float, failures: float | None = None
 ) -> Offer:
@@ -195,7 +207,7 @@ def priced(
     interval = max(60.0, round(best_interval(stall, DAY / (failures * nodes)) / 60) * 60.0)
     effective = goodput(nodes, stall, interval, failure_rate=failures).effective
     files = file_system(s, checkpoint, interval)
-    days = training_days(request.tokens, rate * effective)
+    days = training_days(whole_steps(request.tokens, s) * s.tokens, rate * effective)
     monthly = lustre_monthly_usd(round(files[0] * GIB_PER_TIB), files[1], request.region, "PERSISTENT_2") or 0.0
     usd = training_usd(usd_hour * nodes, days, way, monthly)
     return Offer(s, way, rate, effective, days, usd, used / GIB, step, interval, files)
