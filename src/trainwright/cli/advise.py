@@ -44,7 +44,9 @@ if TYPE_CHECKING:
     help="Maximum. More than the default, a capacity block's size, is sold by agreement.",
 )  # fmt: skip
 @click.option("--explain", is_flag=True, help="Show by which factors each alternative is behind the chosen offer.")
-@click.option("--what-if", "sensitivity", is_flag=True, help="Show the chosen offer slower, interrupted, dearer, cheaper.")
+@click.option(
+    "--what-if", "sensitivity", is_flag=True, help="Show the chosen offer slower, interrupted, dearer, cheaper."
+)
 @click.option("--svg", "picture", type=click.Path(path_type=Path), help="Draw the front of cost against time there.")
 @click.option("--spec", "spec_file", type=click.Path(path_type=Path), help="Write the chosen offer there, as a spec.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
