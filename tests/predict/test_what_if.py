@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from trainwright.cli.main import cli
 from trainwright.errors import UserError
-from trainwright.predict.advice import advise
+from trainwright.predict.advice import advise, block_risk
 from trainwright.predict.advice_explain import alternatives
 from trainwright.predict.constants import constants
 from trainwright.predict.request import AdviceRequest
@@ -110,3 +110,12 @@ def test_a_shape_that_is_only_published_is_advised_without_a_spec(tmp_path: Path
     assert "x MFU" in done.stdout
     refused = CliRunner().invoke(cli, [*words, "--spec", str(tmp_path / "a.yaml")])
     assert isinstance(refused.exception, UserError)
+
+
+def test_a_block_that_may_end_first_is_named(request_of: AdviceRequest) -> None:
+    chosen = advise(replace(request_of, max_nodes=2, tokens=2e10, price_kinds=("capacity-block",))).chosen
+    tight, ample = replace(chosen, days=0.98), replace(chosen, days=0.5)
+    assert "a block of 1 d ends before the training with a probability of 4" in block_risk(tight)
+    assert "buy 2 d" in block_risk(tight)
+    assert block_risk(ample) == ""
+    assert block_risk(replace(tight, kind="on-demand")) == ""

@@ -86,7 +86,7 @@ def _one(
     as_json: bool,
 ) -> None:
     from trainwright.files import write_text
-    from trainwright.predict.advice import advise
+    from trainwright.predict.advice import advise, block_risk
     from trainwright.predict.advice_explain import alternatives
     from trainwright.predict.advice_spec import no_spec_reason, spec_of, text_of
     from trainwright.predict.calibrate import calibrated
@@ -110,6 +110,7 @@ def _one(
         record = {
             "candidates": advice.candidates, "fitting": advice.fitting, "why": advice.why,
             "chosen": _record(advice.chosen), "zones": _zones(advice.chosen, request),
+            "block_risk": block_risk(advice.chosen),
             "front": [_record(o) for o in advice.front],
             "runners_up": [{**_record(o), "why_not": why} for o, why in advice.runners_up],
             **({"what_if": [asdict(row) for row in differences]} if shown["what_if"] else {}),
@@ -197,6 +198,7 @@ def _print(
     advice: Advice, request: AdviceRequest, differences: list[WhatIf], others: list[Alternative], platform: str
 ) -> None:
     from trainwright.cli.table import columns
+    from trainwright.predict.advice import block_risk
     from trainwright.predict.advice_explain import lines
     from trainwright.predict.advice_spec import no_spec_reason, text_of
 
@@ -209,6 +211,8 @@ def _print(
         f"it takes at most {_duration(chosen.latest_days)} with a probability of 90 %, 0.25 h of start-up included"
         + _in_time(chosen, request)
     )
+    if risk := block_risk(chosen):
+        click.echo(risk)
     zones = _zones(chosen, request)
     if zones is not None:
         from trainwright.catalog.offerings import offerings_date

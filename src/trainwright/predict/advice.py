@@ -6,11 +6,13 @@ from dataclasses import dataclass
 
 from trainwright.errors import UserError
 from trainwright.predict.constants import Constants, constants
+from trainwright.predict.cost import billed_days
 from trainwright.predict.request import AdviceRequest
 from trainwright.predict.search import Offer, chosen_types, offers
 from trainwright.predict.step import step_time
 
 RUNNERS_UP = 8
+LATE = 0.1  # a probability that deserves a word
 EQUAL_COST = 0.02  # less than the predictor can tell apart
 OVERHEADS = (
     "tensor parallel", "weight gathers", "bubble", "recompute", "gradients", "imbalance", "context parallel",
@@ -133,6 +135,20 @@ def drawback(offer: Offer, chosen: Offer, c: Constants) -> str:
     if money >= 1:
         return f"{1 / time:.1f}x as fast, but {money:.1f}x the cost"
     return f"{1 - money:.0%} cheaper, but {time:.1f}x the time"
+
+
+def block_risk(offer: Offer) -> str:
+    """What to do about a capacity block that may end before the training does; empty where that is unlikely."""
+    if offer.kind != "capacity-block":
+        return ""
+    bought = billed_days(offer.days, offer.kind)
+    chance, longer = 1 - offer.probability_within(bought), billed_days(offer.latest_days, offer.kind)
+    if chance <= LATE:
+        return ""
+    return (
+        f"a block of {bought:g} d ends before the training with a probability of {chance:.0%}: buy {longer:g} d, or "
+        "the last checkpoint is what remains"
+    )
 
 
 def largest_overhead(offer: Offer, c: Constants) -> str:
