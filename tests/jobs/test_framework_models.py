@@ -15,6 +15,7 @@ from trainwright.jobs.places import places_in
 from trainwright.jobs.resolve import resolve_job
 from trainwright.recipes.framework import framework, frameworks
 from trainwright.schedulers.launch import Place, launch_of
+from trainwright.schedulers.slurm import SlurmScheduler
 from trainwright.spec.load import load
 from trainwright.train.models.shape import lookup
 
@@ -99,3 +100,13 @@ def test_this_machine_runs_no_image_and_needs_none_of_a_recipe(recipe: str) -> N
     words = ["submit", "--recipe", recipe, "--scheduler", "process", "--processes", "2", "--dry-run"]
     done = CliRunner().invoke(cli, words, catch_exceptions=False)
     assert done.exit_code == 0, done.output
+
+
+def test_a_trainer_that_saves_when_stopped_is_stopped_early_enough(tmp_path: Path) -> None:
+    """Megatron-LM looks at the signal once per step, and its first checkpoint may be hours away."""
+    saves = resolved(tmp_path, "megatron-lm").require()
+    script = SlurmScheduler().render(launch_of(saves, Place(Path("/fsx/runs/j"), "python3"))).text
+    before = script.split("scancel --signal=TERM")[0]
+    assert "- 300))" in before
+    assert "-newermt" not in before, "it is asked to save whether or not it has saved before"
+    assert "TORCH_ELASTIC_SHUTDOWN_TIMEOUT=270" in script

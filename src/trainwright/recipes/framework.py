@@ -120,6 +120,7 @@ class Framework(Settings):
     implied: tuple[str, ...] = Field((), description="Places that it derives by itself and takes no option for.")
     adapters: AdapterOptions | None = Field(None, description="Its options for LoRA.")
     mini_batch: MiniBatchOptions | None = Field(None, description="Its options for the size of an update.")
+    saves_on_term: bool = Field(False, description="Whether it saves on SIGTERM, after its step, and ends.")
     s3: tuple[Literal["data", "checkpoint"], ...] = Field((), description="What it reads from S3 by its address.")
     spells_shape: bool = Field(False, description="Whether it is told a model's sizes one by one, not its name.")
     copies_kv_heads: bool = Field(False, description="Whether it copies key-value heads that are fewer than tp.")

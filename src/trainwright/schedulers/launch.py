@@ -53,6 +53,7 @@ def launch_of(resolved: ResolvedJob, place: Place) -> Launch:
         launcher=job.launcher or ("srun" if resolved.trainer == "trainwright" else launcher_of(resolved.recipe)),
         array=job.array or "",
         time=int(job.time) if job.time else None,
+        saves_on_term=_saves_on_term(resolved),
         requeue=job.requeue,
         # Nodes of a local cluster are shared unless the spec says otherwise: it is there to try things out.
         exclusive=at.queue.exclusive and (bool(at.queue.instance) or "exclusive" in at.queue.model_fields_set),
@@ -72,6 +73,11 @@ def launch_of(resolved: ResolvedJob, place: Place) -> Launch:
         code_store=runtime.code_store,
         health=job.health,
     )
+
+
+def _saves_on_term(resolved: ResolvedJob) -> bool:
+    known = known_framework(resolved.recipe) if resolved.trainer == "foreign" else None
+    return known is not None and known.saves_on_term
 
 
 def framework_code(resolved: ResolvedJob, place: Place) -> Path:
