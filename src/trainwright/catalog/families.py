@@ -17,6 +17,7 @@ class FrameworkImage:
 
     name: str
     packages: tuple[str, ...]  # of a package index; `torch` alone is the version set's
+    imports: tuple[str, ...] = ()  # modules that its programs import; a build without one of them ends
     git: str = ""  # a source tree that it is started from
     commit: str = ""
     folder: str = ""
@@ -58,7 +59,7 @@ def families() -> Mapping[str, Family]:
 
 def _family(name: str, table: dict[str, Any]) -> Family:
     frameworks = {
-        key: FrameworkImage(key, tuple(row["packages"]), **{k: v for k, v in row.items() if k != "packages"})
+        key: FrameworkImage(key, **{k: tuple(v) if isinstance(v, list) else v for k, v in row.items()})
         for key, row in table["frameworks"].items()
     }
     system = tuple(table.get("system", ()))

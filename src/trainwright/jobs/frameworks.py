@@ -50,33 +50,6 @@ class FrameworkLaunch:
     environment: tuple[EnvVar, ...]
 
 
-@dataclass(frozen=True)
-class Inputs:
-    """What a job reads that must be on the cluster before it starts."""
-
-    paths: tuple[str, ...] = ()
-    prepare: str = ""  # the command that makes it, for a shell; empty where none is known
-
-    def __str__(self) -> str:
-        if not self.paths:
-            return ""
-        return f"reads {', '.join(self.paths)}" + (f"; made by: {self.prepare}" if self.prepare else "")
-
-
-def inputs_of(job: ResolvedJob) -> Inputs:
-    """The files and folders of the cluster that a job's options name; none for our trainer, which tells itself."""
-    if job.recipe is None or known_framework(job.recipe) is None:
-        return Inputs()
-    here, settings = _settings(job, RUN, RUN)
-    entry = _entry(job.recipe)
-    texts = [filled(value, here) for value in (*entry, *settings.options.values(), *settings.file.values())]
-    words = [word for text in texts if isinstance(text, str) for word in text.split()]
-    paths = [word for word in words if word.startswith("/") and not word.startswith((*OF_IMAGES, str(RUN)))]
-    paths = [path for path in paths if "/cache/" not in path]  # written by the job itself
-    prepare = shlex.join(str(word) for word in filled(settings.prepare, here) if word is not None)
-    return Inputs(tuple(dict.fromkeys(paths)), prepare)
-
-
 def known_framework(recipe: Recipe | None) -> Framework | None:
     """The framework of a recipe; None for our trainer and for a plain command."""
     return recipe.trainer.known if recipe is not None and isinstance(recipe.trainer, Foreign) else None

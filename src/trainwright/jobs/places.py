@@ -30,7 +30,7 @@ DERIVED = (
     "ranks", "nodes", "processes", "dp", "local_batch", "accumulation", "tokens_per_step", "train_samples",
     "warmup_samples", "decay_steps", "decay_fraction", "warmup_fraction", "min_lr", "final",
     "weight_decay", "decay_per_step", "beta1", "beta2", "clip",
-    "checkpoint_folder", "folder", "run", "code", "config", "shared", "null",
+    "checkpoint_folder", "folder", "run", "code", "config", "shared", "null", "data_prefix",
     "first_stage_layers", "last_stage_layers", *SHAPE,
 )  # fmt: skip
 
@@ -75,6 +75,7 @@ def values(job: ResolvedJob, folder: Path | None = None, code: Path | None = Non
     plan = training.plan
     return {
         "model": training.model, "objective": training.objective, "data": training.data,
+        "data_prefix": data_prefix(training.data),
         "steps": training.steps, "sequence": training.sequence,
         "precision": training.precision, "recompute": training.recompute, "samples": training.batch,
         "micro_batch": training.micro_batch or 1, "workers": job.job.workers,
@@ -84,6 +85,11 @@ def values(job: ResolvedJob, folder: Path | None = None, code: Path | None = Non
         **_stages(training.shape, plan.pp), **_checkpoint(training.checkpoint, folder), **_folders(folder, code),
         "shared": shared_root(job.spec).removesuffix("/trainwright"),
     }  # fmt: skip
+
+
+def data_prefix(data: str | None) -> str | None:
+    """What Megatron's preprocessing is given to make the data: it adds the key of the text and `document`."""
+    return data.removesuffix("_text_document") if data and data.endswith("_text_document") else None
 
 
 def _batch(training: Training) -> dict[str, Any]:

@@ -70,7 +70,8 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         if weight_grad is not None:
             rounded = torch.empty_like(weight_grad, dtype=hidden_grad.dtype)
             torch.mul(weight_grad, upstream, out=rounded)
-        return hidden_grad.mul_(upstream), rounded, None, None, None, None, None
+        torch._foreach_mul_([hidden_grad], upstream)  # several times faster than mul_ by a tensor
+        return hidden_grad, rounded, None, None, None, None, None
 
 
 def _aligned(weight: Tensor) -> Tensor:

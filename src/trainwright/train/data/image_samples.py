@@ -166,6 +166,7 @@ class ImageSamples:
         self.first, self.count = (total - kept, kept) if held else (0, total - kept)
         if self.count < 1:
             raise UserError(f"holding out {options.holdout:.2%} of {total:,} images leaves none", where=source.where)
+        self.orders: dict[int, Permutation] = {}
         self.pool = ThreadPoolExecutor(max(1, min(16, len(os.sched_getaffinity(0)) // 2)))
 
     @property
@@ -182,11 +183,17 @@ class ImageSamples:
     def locate(self, n: int) -> SampleId:
         epoch, place = divmod(n, self.count)
         if self.options.shuffle:
-            place = Permutation(self.count, self.options.seed, 0, epoch)(place)
+            place = self.order(epoch)(place)
         return SampleId(0, epoch, self.spread(self.first + place))
 
-    def batch(self, ids: Sequence[SampleId]) -> ImageBatch:
-        images = torch.empty(len(ids), self.channels, self.side, self.side, dtype=torch.uint8)
+    def order(self, epoch: int) -> Permutation:
+        if epoch not in self.orders:
+            self.orders = {e: order for e, order in self.orders.items() if e >= epoch - 1}
+            self.orders[epoch] = Permutation(self.count, self.options.seed, 0, epoch)
+        return self.orders[epoch]
+
+    def batch(self, ids: Sequence[SampleId], pinned: bool = False) -> ImageBatch:
+        images = torch.empty(len(ids), self.channels, self.side, self.side, dtype=torch.uint8, pin_memory=pinned)
         read = self.source.read
         if self.source.in_memory:
             for image, which in zip(images, ids, strict=True):
@@ -197,4 +204,5 @@ class ImageSamples:
         return ImageBatch(images, torch.tensor([self.source.labels[which.sample] for which in ids]), dice)
 
     def grouped_batch(self, ids: Sequence[SampleId]) -> ImageBatch:
-        return self.batch(ids)
+        """Written where a GPU copies it from: fresh memory and a second copy take longer than the images themselves."""
+        return self.batch(ids, pinned=torch.cuda.is_available())

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 import torch.nn.functional as F
@@ -103,9 +104,17 @@ class VisionTransformer(nn.Module):
         side = round((len(table) - 1) ** 0.5)
         if (rows, columns) == (side, side):
             return table
-        grid = table[1:].float().view(1, side, side, -1).permute(0, 3, 1, 2)
-        grid = F.interpolate(grid, size=(rows, columns), mode="bicubic", align_corners=False)
-        return torch.cat([table[:1], grid.flatten(2)[0].t().to(table.dtype)])
+        grid = interpolation(side, rows, columns, table.device) @ table[1:].float()
+        return torch.cat([table[:1], grid.to(table.dtype)])
+
+
+@lru_cache(maxsize=8)
+def interpolation(side: int, rows: int, columns: int, device: torch.device) -> Tensor:
+    """Bicubic interpolation from side x side to rows x columns as one matrix [rows x columns, side x side]: torch's
+    kernels for it are made for large images."""
+    every = torch.eye(side * side).view(1, side * side, side, side)
+    wide = F.interpolate(every, size=(rows, columns), mode="bicubic", align_corners=False)
+    return wide[0].flatten(1).t().contiguous().to(device)
 
 
 def spread_images(values: Tensor, groups: Groups) -> Tensor:
