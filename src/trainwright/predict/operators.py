@@ -55,8 +55,7 @@ class LayerWork:
 
     @property
     def chunks(self) -> int:
-        """Parts into which context parallelism cuts a sequence: two per rank, an early and a late one, where it
-        balances the causal mask."""
+        """Parts into which context parallelism cuts a sequence: two per rank where it balances the causal mask."""
         return self.cp * 2 if self.cp > 1 and self.profile.balanced_context else self.cp
 
     @property
@@ -82,8 +81,7 @@ class LayerWork:
 
     @property
     def fused_experts(self) -> bool:
-        """Grouped products that gather, quantise and activate their rows themselves; there are such kernels for
-        Blackwell."""
+        """Whether grouped products gather, quantise and activate their rows themselves: kernels for Blackwell."""
         return self.profile.fused_experts and self.device.family == "sm_100" and bool(self.shape.experts)
 
     @property
@@ -323,8 +321,8 @@ def elementwise_bytes(work: LayerWork, c: Constants) -> Pair:
     shape, fusion = work.shape, work.profile.fusion
     traffic = c.traffic[fusion]
     hidden = shape.hidden / (work.tp if work.sequence_parallel else 1)
-    permuted = shape.experts_per_token * shape.hidden / work.tp * c.expert_permute_bytes
-    permuted *= not work.fused_experts
+    moved = 0.0 if work.fused_experts else c.expert_permute_bytes
+    permuted = shape.experts_per_token * shape.hidden / work.tp * moved
     norm = traffic.norm if shape.norm == "rmsnorm" else c.traffic["native" if fusion == "eager" else fusion].norm
     activation = traffic.gated if shape.gated else traffic.plain
     rotary = traffic.rope if shape.position == "rope" else (0.0, 0.0)
