@@ -99,6 +99,18 @@ def summary(rows: list[dict]) -> str:
     return "\n".join(lines)
 
 
+def table(rows: list[dict]) -> str:
+    """CSV: runs and kills of each family and plan, by the moment of the kill."""
+    moments = sorted({death.split("@")[0] for row in rows for death in row.get("deaths", ())})
+    lines = [["case", "runs", "failed", "kills", *moments]]
+    for case in sorted({row["case"] for row in rows}):
+        own = [row for row in rows if row["case"] == case]
+        deaths = Counter(death.split("@")[0] for row in own for death in row.get("deaths", ()))
+        counts = [len(own), sum(not row["ok"] for row in own), deaths.total(), *(deaths[moment] for moment in moments)]
+        lines.append([case, *map(str, counts)])
+    return "".join(",".join(f'"{cell}"' if "," in cell else cell for cell in line) + "\n" for line in lines)
+
+
 def read_log(path: Path) -> list[dict]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
@@ -111,6 +123,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=1e9)
     parser.add_argument("--first", type=int, default=0, help="number of the first run: another one, other seeds")
     parser.add_argument("--log", type=Path, default=Path("kills.jsonl"))
+    parser.add_argument("--table", type=Path, help="write what the log holds as CSV, by family and moment")
     args = parser.parse_args()
     rows, end = read_log(args.log), time.monotonic() + 60 * args.minutes
     first = max([args.first, *(row["run"] + 1 for row in rows if row["run"] >= args.first)])
@@ -125,6 +138,8 @@ def main() -> int:
         process.join()
     rows = read_log(args.log)
     print(summary(rows))
+    if args.table:
+        args.table.write_text(table(rows))
     return 0 if all(row["ok"] for row in rows) else 1
 
 

@@ -24,6 +24,8 @@ from predict_fit import (
     FREE_EXPERTS,
     FREE_MEMORY,
     FREE_NEURON,
+    NEAR_ROUNDS,
+    Fit,
     Point,
     Vector,
     errors,
@@ -42,6 +44,7 @@ from predict_fit import (
 from trainwright.predict.constants import CONSTANTS_FILE, Constants, constants, table
 from trainwright.predict.evidence import Kind, half_width, kind_of, outside
 from trainwright.predict.memory import memory
+from trainwright.predict.published.row_trainer import year_of
 from trainwright.predict.published.rows import precision_of, published_flops_per_token, setup_of
 from trainwright.predict.published.rows_collectives import answer_collective
 from trainwright.predict.setup import Setup
@@ -83,12 +86,12 @@ def spearman(a: Vector, b: Vector) -> float:
 
 
 def sweeps(chosen: Sequence[Point], log: Vector) -> dict[str, float]:
-    """Rank correlation within each sweep: one table, model, GPU and precision, five or more distinct settings that
-    span more than 10 %. Runs of the same setting are one point."""
+    """Rank correlation within each sweep: one table, release, model, GPU and precision, five or more distinct settings
+    that span more than 10 %. Runs of the same setting are one point."""
     tables: dict[str, dict[float, list[float]]] = defaultdict(lambda: defaultdict(list))
     for p, e in zip(chosen, log, strict=True):
         source = p.row.get("path_or_url", "").split(":")[0]
-        key = f"{source} {p.row['model']} {p.row['gpu'][:9]} {precision_of(p.row['precision'])}"
+        key = f"{source} {year_of(p.row)} {p.row['model']} {p.row['gpu'][:9]} {precision_of(p.row['precision'])}"
         tables[key][round((p.truth or 1.0) * math.exp(e), 6)].append(p.truth or 1.0)
     correlations = {}
     for key, settings in tables.items():
@@ -124,15 +127,17 @@ def kinds(chosen: Sequence[Point]) -> set[Kind]:
     return {kind_of(s) for s in setups(chosen, constants())}
 
 
-def part_errors(chosen: Sequence[Point]) -> Vector:
+def part_errors(chosen: Sequence[Point], whole: Fit) -> Vector:
     """Each of five random parts against a fit to the other four: rows whose neighbours were seen."""
     speed = timed(chosen)
     part = np.random.default_rng(0).integers(0, PARTS, len(speed))
     log = np.zeros(len(speed))
     for number in range(PARTS):
         held = part == number
-        best = fit([p for p, out in zip(speed, held, strict=True) if not out] + [p for p in chosen if not p.truth])
-        log[held] = errors([p for p, out in zip(speed, held, strict=True) if out], best)
+        seen = [p for p, out in zip(speed, held, strict=True) if not out] + [p for p in chosen if not p.truth]
+        log[held] = errors(
+            [p for p, out in zip(speed, held, strict=True) if out], fit(seen, NEAR_ROUNDS, whole).constants
+        )
     return log
 
 
@@ -174,15 +179,16 @@ def report_speed(
             )
 
 
-def collective_errors() -> Vector:
+def collective_rows() -> list[dict[str, str]]:
     """Rows with a size. A figure printed with one digit (0.01 GB/s) is too coarse to compare with, and is left out."""
-    log = []
-    for row in read("published_collectives.csv"):
-        made = answer_collective(row)
-        exact = len(row["busbw_gbps"].replace(".", "").strip("0")) > 1
-        if made["covered"] and exact and row["bytes"] and "quality=C" not in row["notes"]:
-            log.append(math.log(float(str(made["busbw_gb_s"])) / float(row["busbw_gbps"])))
-    return np.array(log)
+    rows = [r for r in read("published_collectives.csv") if r["bytes"] and "quality=C" not in r["notes"]]
+    exact = [row for row in rows if len(row["busbw_gbps"].replace(".", "").strip("0")) > 1]
+    return [row for row in exact if answer_collective(row)["covered"]]
+
+
+def collective_errors() -> Vector:
+    made = [(float(str(answer_collective(row)["busbw_gb_s"])), row) for row in collective_rows()]
+    return np.array([math.log(rate / float(row["busbw_gbps"])) for rate, row in made])
 
 
 def false_misfits(c: Constants) -> tuple[int, int]:
@@ -227,7 +233,7 @@ def constants_page() -> str:
 
 
 def report_fit(chosen: Sequence[Point], write: bool) -> None:
-    best = fit(chosen)
+    best = fit(chosen).constants
     for name in (*FREE, *FREE_EXPERTS, *FREE_NEURON, *FREE_MEMORY):
         print(f"{name:32s} {getattr(best, name):.3g}   shipped {getattr(constants(), name):.3g}")
     for key in FREE_ATTENTION:
@@ -269,11 +275,12 @@ def main() -> None:
     if flags.fit:
         report_fit(chosen, flags.write)
     elif flags.leave_out:
-        log, memory_log, _ = left_out(chosen)
+        whole = fit(chosen)
+        log, memory_log, _ = left_out(chosen, whole)
         others = {g: kinds([p for p in speed if p.group != g]) for g in {p.group for p in speed}}
         report_speed("each source against a fit without it", speed, log, lambda p: others[p.group], True)
         every = kinds(speed)
-        report_speed("each fifth against a fit to the rest", speed, part_errors(chosen), lambda _: every)
+        report_speed("each fifth against a fit to the rest", speed, part_errors(chosen, whole), lambda _: every)
         report_rest(memory_log)
     else:
         every = kinds(speed)

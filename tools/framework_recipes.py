@@ -40,8 +40,7 @@ def frameworks_page() -> str:
         "`python benchmarks/frameworks.py --write` trains these at their debug size: two CPU processes through",
         "`trainwright submit`, then ten steps more through `trainwright resume`. Seconds are wall time on two cores",
         "that were shared with other work. FSDP2, accelerate, Lightning and ZeRO 1 and 2 train one model on the same",
-        "data: each must give the losses of one process (`tests/recipes/test_frameworks_train.py`). The figures are",
-        "from before the recipes' betas (0.9, 0.95) reached these programs: AdamW had PyTorch's own (0.9, 0.999).", "",
+        "data: each must give the losses of one process (`tests/recipes/test_frameworks_train.py`).", "",
         *_measured_table(),
     ]  # fmt: skip
     return "\n".join(lines) + "\n"

@@ -7,6 +7,7 @@ import argparse
 import csv
 import sys
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 from framework_recipes import frameworks_page
@@ -22,7 +23,8 @@ DOCS = Path(__file__).parents[1] / "docs"
 FAMILIES_PAGE = Path("train/families.md")
 FRAMEWORKS_PAGE = Path("frameworks.md")
 SCHEDULERS_PAGE = Path("run/schedulers.md")
-JUDGEMENTS = Path(__file__).parents[1] / "tests/check/corpus/judgements.csv"
+CORPUS = Path(__file__).parents[1] / "tests/check/corpus"
+JUDGEMENTS = (CORPUS / "judgements.csv", CORPUS / "first_sight.csv")
 FOLDERS = ("rules", "reference", "reference/verbs")  # all pages in them are written here
 FAMILIES = {
     "BEN": "Benchmarks", "CAP": "Capacity", "CFG": "Configuration", "CFN": "CloudFormation", "DSP": "DeepSpeed",
@@ -32,7 +34,7 @@ FAMILIES = {
 }  # fmt: skip
 LANGUAGES = {
     ".yaml": "yaml", ".json": "json", ".sh": "bash", ".sbatch": "bash", ".dockerfile": "dockerfile",
-    ".conf": "ini", ".tf": "hcl",
+    ".conf": "ini", ".tf": "hcl", ".tfvars": "hcl",
 }  # fmt: skip
 
 
@@ -44,12 +46,18 @@ def page(rules: list[Rule]) -> str:
     parts = [
         f"# {rule.code}",
         f"**{title}**",
-        f"Level: {rule.level}. Needs: {needs}.",
+        f"Level: {rule.level}. Needs: {needs}. {_seen(rule.code)}".strip(),
         body.strip(),
         *_example(rule.code),
     ]
     silence = f"Silence it on one line with `# trainwright: ignore[{rule.code}] the reason`."
     return "\n\n".join([*parts, silence]) + "\n"
+
+
+def _seen(code: str) -> str:
+    """How the rule's findings on public files were judged."""
+    useful = useful_findings()[code]
+    return f"Findings on public files that a person judged useful: {useful}." if useful else ""
 
 
 def _example(code: str) -> list[str]:
@@ -73,8 +81,9 @@ def table(rules: list[Rule]) -> str:
         "# Rules",
         "",
         "Written from the rules by `make docs`. `trainwright check --explain CODE` prints a page. The last column",
-        "counts the findings on public files that a person judged useful (`tests/check/corpus/judgements.csv`); a rule",
-        "without a number has been seen only on its examples and on mistakes that were planted.",
+        "counts the findings on public files that a person judged useful (`tests/check/corpus/`).",
+        "",
+        *unseen(rules),
         "",
     ]
     judged = useful_findings()
@@ -95,10 +104,32 @@ def table(rules: list[Rule]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def unseen(rules: list[Rule]) -> list[str]:
+    """The rules that no public file has shown to be useful, by the reason."""
+    judged = useful_findings()
+    without = [rule for rule in rules if not judged[rule.code]]
+    needing = {rule.code for rule in all_rules() if rule.needs == "offline"}
+    own = [rule.code for rule in without if rule.code.startswith("SPC")]
+    facts = [rule.code for rule in without if rule.code not in needing]
+    others = [rule.code for rule in without if rule.code not in {*own, *facts}]
+    return [
+        "Rules without a number were seen only on their examples and on planted mistakes:",
+        "",
+        f"- about our own spec, which no public file is: {', '.join(own)};",
+        f"- about facts of AWS or of a node, which no file holds: {', '.join(facts)};",
+        f"- not yet met in a public file: {', '.join(others)}.",
+    ]
+
+
+@cache
 def useful_findings() -> Counter[str]:
-    """Findings on public files that were judged useful, by rule."""
-    with JUDGEMENTS.open(encoding="utf-8") as file:
-        return Counter(row["code"] for row in csv.DictReader(file) if row["verdict"] == "useful")
+    """Findings on public files that were judged useful, by rule. A finding may be in both tables: it counts once."""
+    places = set()
+    for table_ in JUDGEMENTS:
+        with table_.open(encoding="utf-8") as file:
+            useful = (row for row in csv.DictReader(file) if row["verdict"] == "useful")
+            places |= {(row["digest"], row["line"], row["code"]) for row in useful}
+    return Counter(code for _, _, code in places)
 
 
 def rule_pages() -> dict[str, str]:

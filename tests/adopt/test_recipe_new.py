@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from resolving import resolved
 from trainwright.cli.main import cli
+from trainwright.errors import UserError
 from trainwright.jobs.frameworks import framework_launch
 
 HEAD = """#!/bin/bash
@@ -165,3 +166,59 @@ def test_lists(words: list[str]) -> None:
     done = CliRunner().invoke(cli, ["recipes", *words], catch_exceptions=False)
     assert done.exit_code == 0
     assert len(done.stdout.splitlines()) > 2
+
+
+def test_words_that_look_like_numbers_stay_words(tmp_path: Path) -> None:
+    recipe = made("srun torchrun --nproc_per_node 8 train.py --lr 3e-4 --eps 1e-8 --name 007 --e 1E5", tmp_path)
+    command = recipe["trainer"]["command"]
+    assert [word for word in command if not isinstance(word, str)] == []
+    job = resolved({"recipe": str(tmp_path / "mine.yaml")}, 16, "p4de.24xlarge")
+    assert list(job.recipe.trainer.command)[-8:] == ["--lr", "3e-4", "--eps", "1e-8", "--name", "007", "--e", "1E5"]
+
+
+def test_what_the_script_leaves_at_the_frameworks_default_stays_there(tmp_path: Path) -> None:
+    _, notes = made_with_notes(f"{PROGRAM} {LLAMA}", tmp_path)
+    job = resolved({"recipe": str(tmp_path / "mine.yaml")}, 16, "p4de.24xlarge")
+    options = framework_launch(job, tmp_path, tmp_path).options
+    assert not {"--attention-dropout", "--hidden-dropout", "--use-distributed-optimizer"} & set(options)
+    assert "--attention-dropout" in notes
+    assert {"--exit-signal-handler", "--log-interval", "--save"} <= set(options)
+
+
+def test_the_model_that_most_people_mean_is_named_first(tmp_path: Path) -> None:
+    shape = "--num-layers 32 --hidden-size 4096 --num-attention-heads 32 --ffn-hidden-size 11008 --swiglu"
+    rest = "--normalization RMSNorm --position-embedding-type rope --disable-bias-linear --train-iters 10 --bf16"
+    assert made(f"{PROGRAM} {shape} {rest} --untie-embeddings-and-output-weights", tmp_path)["model"] == "llama2-7b"
+
+
+def test_a_launcher_for_all_nodes_becomes_one_per_node(tmp_path: Path) -> None:
+    line = "deepspeed --hostfile hosts --num_nodes 2 --num_gpus 8 --master_port 29500 train.py --deepspeed --lr 3e-4"
+    trainer = made(line, tmp_path)["trainer"]
+    assert trainer == {"command": ["python", "train.py", "--deepspeed", "--lr", "3e-4"]}
+
+
+def test_the_numbers_of_a_trainers_own_options_are_kept(tmp_path: Path) -> None:
+    line = "srun torchrun --nproc_per_node 8 --nnodes 2 run_clm.py --max_steps 1000 --save_steps 200"
+    recipe = made(line, tmp_path)
+    assert (recipe["steps"], recipe["checkpoint"]) == (1000, {"steps": 200})
+
+
+def test_a_cluster_of_ray_is_not_made_a_plain_command(tmp_path: Path) -> None:
+    (tmp_path / "ray.sbatch").write_text(
+        HEAD + "srun --nodes=1 ray start --head --port=6379 --block &\n"
+        "srun --overlap --nodes=1 python3 -m verl.trainer.main_ppo trainer.nnodes=2\n"
+    )
+    done = CliRunner().invoke(cli, ["recipes", "new", "--from", str(tmp_path / "ray.sbatch")])
+    assert isinstance(done.exception, UserError)
+    assert "Ray cluster" in done.exception.what
+
+
+def test_a_schedule_that_the_framework_has_no_word_for_is_not_written(tmp_path: Path) -> None:
+    line = (
+        "srun torchrun --nproc_per_node 32 tp_zero1_llama_hf_pretrain.py --model_path /fsx/config_8b --data_dir /fsx/w "
+        "--tensor_parallel_size 32 --batch_size 1 --max_steps 1000 --warmup_steps 100 --lr 1.5e-4 --seq_len 8192 "
+        "--checkpoint_freq 5000"
+    )
+    recipe, notes = made_with_notes(line, tmp_path)
+    assert recipe["optimizer"]["schedule"] == "linear"
+    assert "every 5000 steps would be none in 1000" in notes

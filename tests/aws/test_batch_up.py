@@ -14,6 +14,9 @@ from trainwright.platforms.apply.remove import JobsOnCluster
 from trainwright.platforms.apply.steps import BuildFailed
 from trainwright.platforms.apply.target import on_aws
 from trainwright.platforms.batch.apply import BatchStatus
+from trainwright.platforms.batch.default_group import ask_default_group, closed_default_group
+from trainwright.spec.defaults import resolve
+from trainwright.spec.load import load
 
 CONTAINER = {
     "image": "i", "command": ["true"],
@@ -31,13 +34,24 @@ def submit(cloud: Cloud, queue: str = "cut-train") -> str:
     return str(batch.submit_job(jobName="j", jobQueue=queue, jobDefinition=made["jobDefinitionArn"])["jobId"])
 
 
+def assert_tagged(cloud: Cloud) -> None:
+    """The tags of the spec are on the machine and its disk, which no stack makes; the queue's name stays its name."""
+    ec2, wanted = cloud.account.client("ec2"), {"team": "research", "trainwright:cluster": "cut", "Name": "cut-train"}
+    [machine] = ec2.describe_instances()["Reservations"][0]["Instances"]
+    [disk] = [row["Ebs"]["VolumeId"] for row in machine["BlockDeviceMappings"]]
+    [volume] = ec2.describe_volumes(VolumeIds=[disk])["Volumes"]
+    for row in (machine, volume):
+        assert wanted.items() <= {tag["Key"]: tag["Value"] for tag in row["Tags"]}.items()
+
+
 def test_a_queue_comes_up_takes_jobs_and_goes(cloud: Cloud, tmp_path: Path) -> None:
-    cloud.planned(tmp_path, BATCH)
+    cloud.planned(tmp_path, BATCH + "tags: {team: research, Name: ours}\n")
     steps = cloud.up()
     assert [step.key for step in steps][-2:] == ["queue-cut-train", "queue-cut-small"]
     whole = cloud.census()
     assert whole["job queue"] == ["cut-small ENABLED VALID x1", "cut-train ENABLED VALID x1"]
     assert whole["instance"] == ["p5.48xlarge running x1"]
+    assert_tagged(cloud)
     status = BatchStatus(cloud.account, "cut").read()
     assert status is not None
     assert (status.state, status.problems, status.platform) == ("running", (), "batch")
@@ -107,6 +121,26 @@ def test_an_invalid_compute_environment_is_named(cloud: Cloud, tmp_path: Path) -
         part.status = "INVALID"
     with pytest.raises(BuildFailed, match="compute environment of cut-train is invalid"):
         cloud.up()
+
+
+def test_a_closed_default_group_is_found_before_jobs_wait_for_each_other(cloud: Cloud, tmp_path: Path) -> None:
+    """Containers of EFA queues get the default group of the VPC; policies of many accounts empty it."""
+    cloud.planned(tmp_path, BATCH)
+    cloud.up()
+    ec2 = cloud.account.client("ec2")
+    [subnet] = {row["SubnetId"] for row in ec2.describe_subnets()["Subnets"] if row["CidrBlock"] == "10.1.0.0/17"}
+    assert closed_default_group(cloud.account, subnet) == ""
+    [group] = [row for row in ec2.describe_security_groups()["SecurityGroups"]
+               if row["GroupName"] == "default" and row["IpPermissions"]]  # fmt: skip
+    ec2.revoke_security_group_ingress(GroupId=group["GroupId"], IpPermissions=group["IpPermissions"])
+    with pytest.raises(BuildFailed, match=f"jobs of cut-train would wait for each other: {group['GroupId']}"):
+        cloud.up()
+    existing = f"network: {{private_subnet: {subnet}, public_subnet: {subnet}, vpc: v-1, security_group: sg-1}}\n"
+    (tmp_path / "existing.yaml").write_text(BATCH + existing)
+    spec = load(tmp_path / "existing.yaml").spec
+    [answer] = ask_default_group(cloud.account, resolve(spec)[0])
+    assert answer.verdict == "fail"
+    assert f"--source-group {group['GroupId']}" in answer.words
 
 
 def test_an_ended_run_of_batch_goes_on(cloud: Cloud, tmp_path: Path) -> None:

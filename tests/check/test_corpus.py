@@ -1,13 +1,15 @@
 """Findings on public files, judged by a person: useful, noise or false. The judgements are kept, not the files; where
 those are at hand (a directory named by TRAINWRIGHT_CORPUS), every finding on a judged file must be a judged one, and
 what was judged useful must still be found. `set`: `tuned` findings shaped the rules, `kept` ones are on files that no
-rule was changed for."""
+rule was changed for. first_sight.csv keeps what was judged before the rules were corrected: sets A (to look at) to E,
+each of files that no rule had seen."""
 
 from __future__ import annotations
 
 import csv
 import hashlib
 import os
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -17,6 +19,8 @@ from trainwright.check.engine import check, codes
 
 TABLE = Path(__file__).parent / "corpus" / "judgements.csv"
 ROWS = list(csv.DictReader(TABLE.open(encoding="utf-8")))
+FIRST = list(csv.DictReader((TABLE.parent / "first_sight.csv").open(encoding="utf-8")))
+MANUAL = Path(__file__).parents[2] / "docs/check.md"
 
 
 def digest(text: str) -> str:
@@ -42,6 +46,15 @@ def test_precision(part: str) -> None:
     rows = [row for row in ROWS if row["set"] == part]
     assert share("useful", rows) >= 0.90
     assert share("false", rows) <= 0.01
+
+
+def test_the_manual_states_what_was_seen_at_first_sight() -> None:
+    assert {row["verdict"] for row in FIRST} <= {"useful", "noise", "false"}
+    assert all(row["why"] for row in FIRST)
+    stated = re.findall(r"^\| ([A-E]) \|[^|]*\| (\d+) \| (\d+) \| (\d+) \| (\d+) \|$", MANUAL.read_text(), re.MULTILINE)
+    rows = {name: Counter(row["verdict"] for row in FIRST if row["set"] == name) for name in "ABCDE"}
+    counted = [(name, c.total(), c["useful"], c["noise"], c["false"]) for name, c in rows.items()]
+    assert [(name, *map(int, numbers)) for name, *numbers in stated] == counted
 
 
 def corpus() -> dict[str, Path]:

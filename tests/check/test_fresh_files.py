@@ -77,7 +77,7 @@ managedNodeGroups:
 
 def test_eks001_knows_a_file_that_adds_groups_to_a_cluster(run) -> None:  # type: ignore[no-untyped-def]
     assert shown(run("a.yaml", EKSCTL.format(version=""), "EKS001")) == []
-    assert shown(run("b.yaml", EKSCTL.format(version=', version: "1.34"'), "EKS001")) == ["warning EKS001 5"]
+    assert shown(run("b.yaml", EKSCTL.format(version=', version: "1.34"'), "EKS001")) == ["info EKS001 5"]
 
 
 TORCHRUN = """#!/bin/bash
@@ -113,7 +113,8 @@ def test_one_image_and_one_missing_name_are_one_finding(run) -> None:  # type: i
     )
     template += "      LustreConfiguration:\n        ImportPath: !Sub s3://${Bucket}/in\n"
     template += "        ExportPath: !Sub s3://${Bucket}/out\n"
-    assert shown(run("b.yaml", template, "CFN001")) == ["error CFN001 8", "error CFN001 10"]
+    [finding] = run("b.yaml", template, "CFN001")
+    assert (finding.span.line, "'Bucket'" in finding.message) == (8, True)
 
 
 def test_job013_reads_the_options_of_sbatch(run) -> None:  # type: ignore[no-untyped-def]
@@ -239,3 +240,112 @@ def test_job001_knows_that_deepspeed_counts_per_node(run) -> None:  # type: igno
     [finding] = run("a.sh", text.format(64), "JOB001")
     assert finding.fix == "write --num_gpus=8"
     assert shown(run("b.sh", text.format(8), "JOB001")) == []
+
+
+PIP = """FROM nvidia/cuda:12.4.1-devel-ubuntu22.04
+RUN pip install torch>=2.4 \\
+    accelerate>=0.29
+"""
+WIDE = """AWSTemplateFormatVersion: '2010-09-09'
+Resources:
+  Role:
+    Type: AWS::IAM::Role
+    Properties:
+      AssumeRolePolicyDocument:
+        Statement: [{{Effect: Allow, Principal: {{Service: {service}}}, Action: "sts:AssumeRole"}}]
+      Policies:
+        - PolicyName: one
+          PolicyDocument: {{Statement: [{{Effect: Allow, Action: "*", Resource: "*"}}]}}
+        - PolicyName: two
+          PolicyDocument: {{Statement: [{{Effect: Allow, Action: "*", Resource: "*"}}]}}
+"""
+
+
+def test_one_cause_is_one_finding(run) -> None:  # type: ignore[no-untyped-def]
+    [finding] = run("Dockerfile", PIP, "SHL001")
+    assert (finding.span.line, "1 more" in finding.message) == (2, True)
+    scripts = CLUSTER.format(ami="ami-0a1b2c3d4e5f67890", subnet="subnet-0a1b2c3d4e5f67890", key="me").replace(
+        "  Ssh:",
+        "  CustomActions:\n    OnNodeConfigured:\n      Sequence:\n"
+        "        - Script: https://raw.githubusercontent.com/o/r/main/a.sh\n"
+        "        - Script: https://raw.githubusercontent.com/o/r/main/b.sh\n"
+        "        - Script: https://raw.githubusercontent.com/o/other/main/c.sh\n  Ssh:",
+    )
+    first, second = run("a.yaml", scripts, "IMG002")
+    assert (first.span.line, "line 10" in first.message, second.span.line) == (9, True, 11)
+    [finding] = run("b.yaml", WIDE.format(service="ec2.amazonaws.com"), "SEC004")
+    assert (finding.span.line, "lines 12" in finding.message) == (10, True)
+
+
+def test_templates_that_are_not_of_clusters_are_left_to_others(run) -> None:  # type: ignore[no-untyped-def]
+    assert run("a.yaml", WIDE.format(service="cloudformation.amazonaws.com"), "SEC004") == []
+    queue = "AWSTemplateFormatVersion: '2010-09-09'\nResources:\n  Tasks:\n    Type: {}\n"
+    queue += "    Properties:\n      Tags: [{{Key: a, Value: !Ref Nowhere}}]\n"
+    assert run("b.yaml", queue.format("AWS::SQS::Queue"), "CFN001") == []
+    assert shown(run("c.yaml", queue.format("AWS::EFS::FileSystem"), "CFN001")) == ["error CFN001 6"]
+    part = queue.format("AWS::EFS::FileSystem").split("\n", 1)[1]  # of a template, in a manual
+    assert shown(run("d.yaml", part, "CFN001")) == ["info CFN001 5"]
+
+
+def test_stand_ins_of_jinja_are_not_variables(run) -> None:  # type: ignore[no-untyped-def]
+    text = '#!/bin/bash\n#SBATCH --nodes=1\nn=0\nuntil [ "$n" -ge {{retries}} ]\ndo\n  srun a.sh && break\ndone\n'
+    assert run("run.sh.jinja2", text, "SHL001") == []
+    pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec:\n  containers:\n    - name: a\n"
+    pod += "      image: {{registry}}/trainer:latest\n      resources: {limits: {nvidia.com/gpu: 1}}\n"
+    [finding] = run("pod.yaml.j2", pod, "IMG003")
+    assert "{{…}}/trainer:latest" in finding.message
+
+
+def test_a_placeholder_is_an_error_where_the_rest_was_filled_in(run) -> None:  # type: ignore[no-untyped-def]
+    text = "compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\n"
+    text += "main_process_ip: <INSERT_IP>\nnum_machines: 2\nnum_processes: 16\n"
+    assert shown(run("a.yaml", text, "CFG001")) == ["info CFG001 3"]
+
+
+def test_input_of_tests_is_not_searched(tmp_path: Path) -> None:
+    for folder in ("tests/resources", "fixtures", "jobs"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "Dockerfile").write_text(PIP)
+    found = check([str(tmp_path)], Selection(select=("SHL001",))).findings
+    assert [Path(finding.file).parent.name for finding in found] == ["jobs"]
+    assert check([str(tmp_path / "fixtures/Dockerfile")], Selection(select=("SHL001",))).findings
+
+
+def test_tfvars_are_compared_with_the_variables_above_them(tmp_path: Path) -> None:
+    (tmp_path / "main.tf").write_text('variable "node_count" {\n  default = 2\n}\n')
+    (tmp_path / "environments").mkdir()
+    values = tmp_path / "environments/prod.tfvars"
+    values.write_text('node_count = 4\nnode_cuont = 16\ntoken = "hf_' + "aB3" * 11 + 'c"\n')
+    found = check([str(tmp_path)]).findings
+    assert {f"{finding.code} {finding.span.line}" for finding in found} == {"TFM002 2", "TFM002 3", "SEC003 3"}
+
+
+POOL = """apiVersion: karpenter.sh/v1
+kind: NodePool
+metadata: {{name: ml-training}}
+spec:
+  template:
+    spec:
+      requirements: [{{key: node.kubernetes.io/instance-type, operator: In, values: [p5.48xlarge, p4d.24xlarge]}}]
+{more}"""
+
+
+def test_k8s003_knows_the_default_policy_of_karpenter(run) -> None:  # type: ignore[no-untyped-def]
+    assert shown(run("a.yaml", POOL.format(more=""), "K8S003")) == ["warning K8S003 3"]
+    assert run("b.yaml", POOL.format(more="  disruption: {consolidationPolicy: WhenEmpty}\n"), "K8S003") == []
+    assert run("c.yaml", POOL.format(more="  disruption: {budgets: [{nodes: '0'}]}\n"), "K8S003") == []
+
+
+def test_tfm001_asks_for_efa_where_nodes_train(run) -> None:  # type: ignore[no-untyped-def]
+    group = 'module "eks" {\n  eks_managed_node_groups = {\n    %s = {\n      instance_types = ["p4d.24xlarge"]\n'
+    group += '      ami_type = "AL2023_x86_64_NVIDIA"\n      max_size = 2\n    }\n  }\n}\n'
+    assert shown(run("a.tf", group % "training", "TFM001")) == ["warning TFM001 4"]
+    assert run("b.tf", group % "gpu-inference", "TFM001") == []
+
+
+def test_a_type_of_cloudformation_is_no_placeholder(run) -> None:  # type: ignore[no-untyped-def]
+    text = "AWSTemplateFormatVersion: '2010-09-09'\nParameters:\n  Zone:\n"
+    text += "    Type: AWS::SSM::Parameter::Value<String>\n    Default: /zone\n"
+    text += "Resources:\n  Group:\n    Type: AWS::EC2::SecurityGroup\n    Properties:\n"
+    text += "      GroupDescription: nodes\n      VpcId: vpc-0a1b2c3d4e5f67890\n"
+    assert run("a.yaml", text, "CFG001") == []

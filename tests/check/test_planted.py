@@ -113,6 +113,7 @@ PLANTED = {
         ("consolidationPolicy: WhenEmpty", "consolidationPolicy: WhenEmptyOrUnderutilized"),
         ("[us-east-2a]", "[us-east-2a, us-east-2b, us-east-2c]"),
         ("  capacityReservationSelectorTerms: [{id: cr-0a1b2c3d4e5f67890}]\n", ""),
+        ("al2023@v20250801", "al2023@latest"),
     ],
     "../../../src/trainwright/check/examples/JOB015/good.accelerate.yaml": [
         ("num_processes: 32", "num_processes: 31"),

@@ -13,6 +13,10 @@ from definitions import apply
 
 from deployed_text import as_deployed
 from trainwright.platforms.plan.tree import make_plan
+from trainwright.schedulers.base import Launch
+from trainwright.schedulers.kubernetes.kinds import KINDS
+from trainwright.schedulers.kubernetes.pod import PodSettings
+from trainwright.schedulers.kubernetes.scheduler import KubernetesScheduler
 from trainwright.spec.load import load
 
 ROOT = Path(__file__).parents[2]
@@ -81,6 +85,16 @@ def namespace(plane: ControlPlane) -> None:
 def test_every_kind_of_job_is_taken(plane: ControlPlane) -> None:
     items = [item for path in JOBS for item in documents(path.read_text())]
     assert {item["kind"] for item in items} == {"PyTorchJob", "JobSet", "TrainJob", "MPIJob", "RayJob"}
+    assert [problem for item in items for problem in problems(plane, item)] == []
+
+
+@pytest.mark.parametrize("store", ["", "s3://bucket/code"])
+def test_every_kind_of_job_with_code_of_its_own_is_taken(plane: ControlPlane, store: str) -> None:
+    code = {"code": "/trainwright/code", "code_store": store}
+    launch = Launch("own", ("python3", "train.py"), Path("/fsx/run"), nodes=2, container="i", **code)
+    settings = PodSettings(namespace="training", claims={"/fsx": "fsx"}, shared=("/fsx",))
+    items = [item for kind in KINDS for item in documents(KubernetesScheduler(settings, kind).render(launch).text)]
+    assert len(items) == len(KINDS)
     assert [problem for item in items for problem in problems(plane, item)] == []
 
 

@@ -68,6 +68,18 @@ def test_check_finds_nothing_in_any_image(written: dict[str, Path]) -> None:
         assert [str(finding) for finding in check([str(folder)]).findings] == [], name
 
 
+def test_no_mount_of_a_cluster_hides_the_working_folder(written: dict[str, Path]) -> None:
+    """enroot enters WORKDIR after the mounts and ends the container where it is missing: `/home` of the cluster hides
+    what an image has there, and so does every other folder that a spec may mount."""
+    mountable = ("/home", "/fsx", "/shared", "/scratch", "/data", "/mnt", "/efs", "/tmp")
+    for name, folder in written.items():
+        text = (folder / "Dockerfile").read_text()
+        last = re.findall(r"(?m)^WORKDIR (\S+)$", text)[-1]
+        [home] = re.findall(r"useradd .*--home-dir (\S+)", text)
+        assert (last, home) == ("/trainer", "/trainer"), name  # not /trainwright: Batch puts a small tmpfs there
+        assert not any(last.startswith(place) for place in mountable)
+
+
 def test_the_bill_of_materials_is_cyclonedx_and_complete(written: dict[str, Path]) -> None:
     validator = JsonStrictValidator(SchemaVersion.V1_6)
     for name, folder in written.items():
@@ -122,6 +134,12 @@ def test_a_recipe_has_its_framework_image() -> None:
         choose(None, "pytorhc", None)
     with pytest.raises(UserError, match="family jax holds no framework"):
         choose(None, "jax", "nemo")
+    for name in ("fairseq-roberta-large", "paxml-lm-cloud-2b"):
+        with pytest.raises(UserError, match="no image of ours holds") as refused:
+            image_of_recipe(name)
+        assert "`container:`" in str(refused.value.fix)
+    shown = CliRunner().invoke(command, ["container", "--help"]).output
+    assert all(name in shown for name in families())
 
 
 # paxml and fairseq need a jax and an omegaconf that no image of today can hold; their recipes take a container by name.
@@ -239,6 +257,8 @@ def test_the_script_builds_and_pushes_a_tag_once(cluster: tuple[Path, Path, dict
     folder, calls, env = cluster
     script = ["bash", str(folder / "build.sh")]
     assert subprocess.run(script, env=env, capture_output=True, check=False).returncode == 0
+    # bash 3.2 of macOS takes an empty array for an unset variable
+    assert re.findall(r' "\$\{secret\[@\]\}" ', (folder / "build.sh").read_text()) == []
     text = calls.read_text()
     assert "docker buildx build --load --platform linux/amd64 --provenance=false --build-arg BASE=docker.io/" in text
     assert " --tag trainwright/jax-jax:default-" in text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,25 @@ def test_a_parallelcluster_image_carries_the_tag_that_clusters_ask_for() -> None
     assert config["Build"]["Installation"]["NvidiaSoftware"]["Enabled"] is True  # without it, no enroot and no pyxis
     assert config["Build"]["ParentImage"] == "arn:aws:imagebuilder:us-east-2:aws:image/amazon-linux-2023-x86/x.x.x"
     assert config["Build"]["Components"] == [{"Type": "script", "Value": "s3://my-bucket/a/apply.sh"}]
+
+
+def test_an_image_is_tagged_with_what_is_installed_and_not_with_the_driver_of_the_base() -> None:
+    """The roles take any driver from 580 on; the tag said 580.126.09 of every one."""
+    for base in ("parallelcluster", "dlami", "eks", "neuron"):
+        files = machine_files(Machine(base, first_system(base), version_set()))
+        tags = set(re.findall(r'"trainwright:(\w+)" =', files["image.pkr.hcl"]))
+        assert not tags & {"driver", "cuda", "torch", "nccl"}
+        assert {"set", "version", "efa"} <= tags
+        assert ("enroot" in tags) == (base == "dlami")  # ParallelCluster's base has its own
+    [parallelcluster, applied] = [
+        yaml.safe_load(
+            machine_files(Machine("parallelcluster", "alinux2023", version_set(), bucket=b))["build-image.yaml"]
+        )
+        for b in ("", "s3://my-bucket/a")
+    ]
+    assert {tag["Key"] for tag in parallelcluster["Image"]["Tags"]} == {"trainwright:set", "trainwright:version"}
+    assert "trainwright:efa" in {tag["Key"] for tag in applied["Image"]["Tags"]}  # the roles are applied
+    assert "/etc/trainwright-driver" in files["ansible/roles/nvidia/tasks/main.yml"]
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ def layered(name: str) -> Path:
     with (folder.parent / f".{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         stamp = folder / "trainwright-pins.txt"
-        below = sysconfig.get_path("purelib")
+        below = str(Path(sysconfig.get_path("purelib")).resolve())  # a linked .venv is the same environment
         wanted = f"{pins.read_text()}# over {below}\n"
         if not stamp.is_file() or stamp.read_text() != wanted:
             _install(folder, pins, below)

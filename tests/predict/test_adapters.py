@@ -32,7 +32,7 @@ jobs: [{name: tune, recipe: RECIPE, ARGS}]
 def test_lora_of_our_own_h200(trainer, precision, tokens_per_s, gib):
     """docs/train/objectives.md: Llama 3 8B, rank 16; `torch` is HF PEFT in eager mode."""
     said = predict(replace(ONE_H200, trainer=trainer, precision=precision))
-    assert said.tokens_per_s == pytest.approx(tokens_per_s, rel=0.04)
+    assert said.tokens_per_s == pytest.approx(tokens_per_s, rel=0.05)
     assert gib is None or said.memory_gib == pytest.approx(gib, rel=0.11)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import random
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -12,13 +13,16 @@ import yaml
 from click.testing import CliRunner
 
 from trainwright.cli.advise import command as advise_command
+from trainwright.cli.check import command as check_command
 from trainwright.cli.predict import command as predict_command
 from trainwright.errors import UserError
 from trainwright.predict import PredictRequest, predict
+from trainwright.predict.advice import NoOffer
 from trainwright.predict.constants import constants
 from trainwright.predict.evidence import NEW_SOURCE
 from trainwright.predict.hardware import device
 from trainwright.spec.starters import starters
+from trainwright.train.models.shape import shapes
 
 DATA = Path(__file__).parents[2] / "benchmarks" / "data"
 ISSUE = ["--model", "llama3-70b", "--instance", "p5.48xlarge", "--nodes", "16", "--parallel", "shard=16,tp=8",
@@ -396,7 +400,7 @@ def test_a_hundred_thousand_candidates_are_searched_quickly():
     start = time.process_time()
     found = advise(AdviceRequest(model("llama3-70b"), 15e12, price_kinds=KINDS))
     assert found.candidates >= 70_000
-    assert (time.process_time() - start) / found.candidates * 100_000 < 8.0
+    assert (time.process_time() - start) / found.candidates * 100_000 < 6.5
 
 
 @pytest.mark.parametrize(
@@ -422,17 +426,41 @@ def test_a_picture_in_a_new_folder_is_written(tmp_path: Path):
     assert path.is_file()
 
 
+def sampled_questions(seed: int, count: int) -> list[list[str]]:
+    """Questions to `advise` for models that our trainer has: decoders, encoders, vision, T5; every way to buy."""
+    rng = random.Random(seed)
+    names = sorted(name for name, shape in shapes().items() if not shape.experts)
+    return [
+        [
+            "--model", rng.choice(names), "--tokens", rng.choice(["90M", "300M", "20B", "1T"]),
+            "--capacity", rng.choice(["on-demand", "spot", "capacity-block"]), "--nodes", rng.choice(["2", "4"]),
+            "--instances", rng.choice(["p5en", "p5e,g6e.2xlarge", "p4d,p5en", "p5.4xlarge,p5e"]),
+            "--precision", rng.choice(["bf16", "fp8"]), "--region", rng.choice(["us-east-1", "us-east-2", "us-west-2"]),
+            "--platform", rng.choice(["parallelcluster", "eks", "batch", "hyperpod", "hyperpod-eks"]),
+        ]
+        for _ in range(count)
+    ]  # fmt: skip
+
+
 ADVICE = [
     ["--model", "llama3-8b", "--tokens", "20B", "--capacity", "spot", "--instances", "p5,p5en"],
     ["--model", "llama3-8b", "--tokens", "20B", "--capacity", "capacity-block", "--instances", "p5e,p5en"],
     ["--model", "llama3.1-405b", "--tokens", "20B", "--instances", "p5en", "--nodes", "64"],
+    ["--model", "qwen3-4b", "--tokens", "300M", "--instances", "g5.48xlarge", "--nodes", "4"],  # 71.5 steps
+    ["--model", "t5-v1.1-small", "--tokens", "1B", "--instances", "p5en", "--nodes", "2"],  # 6 heads of 64 in 512
+    *sampled_questions(seed=16, count=6),
 ]
 
 
-@pytest.mark.parametrize("words", ADVICE, ids=["spot", "block", "405b"])
+@pytest.mark.parametrize("words", ADVICE, ids=[f"{i}-{words[1]}" for i, words in enumerate(ADVICE)])
 def test_advice_and_the_prediction_of_its_spec_agree(words, tmp_path: Path):
     spec = tmp_path / "advised.yaml"
-    chosen = json.loads(run(*words, "--json", "--spec", str(spec), of=advise_command).stdout)["chosen"]
+    try:
+        chosen = json.loads(run(*words, "--json", "--spec", str(spec), of=advise_command).stdout)["chosen"]
+    except NoOffer:
+        return  # no price there, or too large: an answer too
+    findings = json.loads(CliRunner().invoke(check_command, [str(spec), "--format", "json"]).stdout)
+    assert findings == []
     record = json.loads(run(str(spec), "--json").stdout)
     assert record["step_time_s"] == pytest.approx(chosen["step_time_s"], rel=1e-6)
     assert record["train_days"] == pytest.approx(chosen["days"], rel=0.005)

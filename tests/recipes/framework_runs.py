@@ -33,8 +33,8 @@ class Trained:
     @property
     def rows(self) -> list[dict[str, float]]:
         """The lines of progress, one per step."""
-        lines = (self.run.folder / "metrics.jsonl").read_text().splitlines()
-        return [json.loads(line) for line in lines]
+        path = self.run.folder / "metrics.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
     @property
     def steps(self) -> list[int]:

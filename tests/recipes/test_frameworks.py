@@ -4,11 +4,12 @@ and a job runs under every scheduler with its configuration file."""
 from __future__ import annotations
 
 import base64
-import gzip
 import json
 import math
 import re
+import shlex
 import tomllib
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,14 @@ from click.testing import CliRunner
 from resolving import loaded, resolution, resolved
 from trainwright.catalog.families import family_of
 from trainwright.catalog.framework_flags import check_options, find_option, options_of
+from trainwright.check.engine import check
 from trainwright.cli.main import cli
-from trainwright.jobs.frameworks import framework_launch, inputs_of, option_words, quote_but_variables
+from trainwright.jobs.frameworks import framework_launch, option_words, quote_but_variables
+from trainwright.jobs.inputs import inputs_of, makes
 from trainwright.jobs.resolve import resolve_job
 from trainwright.recipes.config_text import config_text, nested
 from trainwright.recipes.framework import framework, frameworks
-from trainwright.recipes.load import all_names, foreign_names, recipe
+from trainwright.recipes.load import all_names, foreign_names, header, recipe
 from trainwright.recipes.model import Foreign
 from trainwright.runs.log_formats import formats
 
@@ -95,9 +98,64 @@ def test_a_job_names_what_it_reads_and_how_it_is_made(name: str) -> None:
     """The command stood in the recipe, and nobody ever saw it."""
     inputs = inputs_of(resolve_job(loaded(written_for(name)), "j").require())
     data = recipe(name).data
-    if data.startswith("/") and name != "nemo1-gpt3-5b-pile":  # whose file blends data sets in words of its own
+    if data.startswith("/"):
         assert any(data in path for path in inputs.paths), inputs
     assert "{" not in inputs.prepare
+    assert not any("checkpoints" in path for path in inputs.paths)  # which the job writes
+    steps = re.split(r" && (?=hf|torchrun)", inputs.prepare) if inputs.prepare else []
+    assert all(makes(shlex.split(step), inputs.paths) for step in steps), inputs
+    stated = recipe(name).trainer.known.prepare
+    if "{data_prefix}" in stated and not data.startswith("builtin:"):
+        prefix = re.findall(r"--output-prefix (\S+)", inputs.prepare)
+        assert not prefix or f"{prefix[0]}_text_document" in inputs.paths, inputs
+
+
+FIRST = {recipe(name).trainer.framework: name for name in foreign_names()}  # one recipe per framework
+
+
+@pytest.mark.parametrize("name", [FIRST[name] for name in FIRST if name])
+def test_a_debug_size_on_mock_data_needs_no_tokenizer(name: str) -> None:
+    debug = recipe(f"{name}-debug")
+    shown = header(f"{name}-debug")
+    inputs = inputs_of(resolve_job(loaded(written_for(f"{name}-debug")), "j").require())
+    if debug.data.startswith("builtin:") and not inputs.paths:  # some frameworks have no data of their own
+        for text in (shown, inputs.prepare):
+            assert "tokenizer" not in text, text
+            assert "builtin:" not in text.partition("Prepare:")[2], text
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("megatron-lm-llama2-7b", "--output-prefix /fsx/data/llama2/c4 "),
+        ("megatron-deepspeed-gpt3-7.5b", "--output-prefix /fsx/data/oscar/gpt "),
+        ("neuronx-distributed-llama3-8b", " /fsx/data/wikicorpus_llama3_tokenized_8k"),
+        ("bionemo-esm2-650m", " /fsx/data/uniref"),
+        ("fairseq-roberta-large", "--destdir /fsx/data/wikitext-103/data-bin "),
+        (
+            "optimum-neuron-llama3-8b-lora",
+            "-15k.jsonl --repo-type dataset --local-dir /fsx/data; a gated",
+        ),
+        ("trl-llama3.1-8b-lora", "downloads meta-llama/Llama-3.1-8B; a gated repository needs HF_TOKEN"),
+        ("hf-distillation", "downloads meta-llama/Llama-3.2-1B, meta-llama/Llama-3.1-8B; a gated"),
+        ("nanovlm", "downloads llava-hf/llava-1.5-7b-hf"),
+        ("nemo2-b200-llama3-70b-lora", "reads /fsx/nemo; made by: env NEMO_HOME=/fsx/nemo python3 -c "),
+    ],
+)
+def test_what_is_made_or_downloaded_is_what_the_job_reads(name: str, says: str) -> None:
+    spec = {**written_for(name), "storage": [{"mount": "/fsx", "lustre": {}}]}
+    text = str(inputs_of(resolve_job(loaded(spec), "j").require()))
+    assert says in text, text
+    assert ("HF_TOKEN" in text) == ("meta-llama/" in text)
+
+
+def test_a_path_with_a_space_is_one_path_and_a_checkpoint_is_not_read() -> None:
+    spec = {**written_for("megatron-lm-llama2-7b"), "storage": [{"mount": "/fsx", "lustre": {}}]}
+    own = {"data": "/fsx/my data/c4_text_document", "checkpoint": {"to": "/fsx/ck pt", "steps": 10}}
+    spec["jobs"] = [{**spec["jobs"][0], **own}]
+    inputs = inputs_of(resolve_job(loaded(spec), "j").require())
+    assert inputs.paths == ("/fsx/my data/c4_text_document", "/fsx/tokenizers/llama2-7b")
+    assert "--output-prefix '/fsx/my data/c4' " in inputs.prepare
 
 
 def test_the_command_that_prepares_a_job_is_shown() -> None:
@@ -150,9 +208,9 @@ def test_torchtitan_starts_with_its_file_under_every_scheduler(
     assert values["checkpoint"]["interval"] == 11
     if platform == "batch":  # no file system is written to from here: the node's command does it
         command = json.loads(shown["script"])["nodeProperties"]["nodeRangeProperties"][0]["container"]["command"][2]
-        packed = re.search(r"printf %s (\S+)", command)
-        assert packed is not None
-        assert gzip.decompress(base64.b64decode(packed[1])).decode() == text
+        words = shlex.split(command)
+        files = json.loads(zlib.decompress(base64.b85decode(words[words.index("-c") + 2])))
+        assert files == {path: text}
 
 
 def test_what_the_framework_cannot_say_is_refused() -> None:
@@ -240,3 +298,18 @@ def test_maxtext_spreads_its_mesh_over_all_nodes(nodes: int, plan: dict[str, int
         assert axes.count(-1) == 1, network
         assert total % stated == 0, network
     assert given["dcn_fsdp_parallelism"] == "-1"  # what is sharded is sharded over the nodes too
+
+
+@pytest.mark.parametrize(
+    "name", ["nemo2-h100-llama3-8b", "bionemo-esm2-650m", "megatron-bridge-llama3-8b", "maxtext-llama3.1-8b"]
+)
+def test_the_stock_image_of_a_vendor_is_noted(name: str, tmp_path: Path) -> None:
+    """Its EFA libraries and plugin are none of a version set, and nothing said so."""
+    spec = {**written_for(name), "region": "us-east-2"}
+    (tmp_path / "trainwright.yaml").write_text(yaml.safe_dump(spec))
+    [note] = [one for one in check([str(tmp_path)]).findings if one.code == "SPC014"]
+    assert (note.level, recipe(name).trainer.image in note.message) == ("info", True)
+    assert f"trainwright image container --for {name}" in note.fix
+    spec["jobs"] = [{**spec["jobs"][0], "container": "example.com/ours:1"}]
+    (tmp_path / "trainwright.yaml").write_text(yaml.safe_dump(spec))
+    assert [one for one in check([str(tmp_path)]).findings if one.code == "SPC014"] == []

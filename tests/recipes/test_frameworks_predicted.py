@@ -16,7 +16,7 @@ from trainwright.recipes.framework import framework, frameworks
 from trainwright.recipes.load import foreign_names
 
 # Adapters are predicted as if all weights were trained; and a plan whose experts are spread over context ranks too.
-UNPREDICTED = ("lora", "nemo2-b200-mixtral-8x22b", "deepspeed-llama3.1-8b-zero1")
+UNPREDICTED = ("lora", "distillation", "grpo", "nemo2-b200-mixtral-8x22b", "deepspeed-llama3.1-8b-zero1")
 PUBLISHED = {"torchtitan-llama3.1-8b": 6_785, "torchtitan-llama3.1-8b-float8": 7_865}  # tokens/s per GPU, 4 x p5
 
 
@@ -53,3 +53,8 @@ def test_published_figures_are_near(name: str) -> None:
 def test_what_is_not_modelled_says_so() -> None:
     with pytest.raises(UserError, match="verl is not modelled"):
         predict_job(job_of("verl-qwen3-8b-grpo"))
+    # Only the student's steps, and only the update of a policy, were counted.
+    with pytest.raises(UserError, match=r"the teacher of a distillation .* is not modelled"):
+        predict_job(job_of("hf-distillation"))
+    with pytest.raises(UserError, match=r"the generation of answers \(GRPO\) is not modelled"):
+        predict_job(job_of("trl-grpo-qwen2.5-7b"))

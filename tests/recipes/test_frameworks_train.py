@@ -3,7 +3,6 @@ same model on the same data gives the loss curve of one process, whichever frame
 
 from __future__ import annotations
 
-import math
 import sys
 from argparse import Namespace
 from pathlib import Path
@@ -79,8 +78,12 @@ def test_a_framework_gives_the_losses_of_one_process(recipe: str, venv: str, one
 
 @pytest.mark.proves("cpu")
 @pytest.mark.parametrize(
-    "recipe", ["ddp-mnist", "jax-bytes", pytest.param("deepspeed-llama3.1-8b-zero3", marks=pytest.mark.long)]
-)
+    "recipe",
+    [
+        "ddp-mnist", "jax-bytes", "nanovlm",
+        *(pytest.param(name, marks=pytest.mark.long) for name in ("deepspeed-llama3.1-8b-zero3", "hf-distillation")),
+    ],
+)  # fmt: skip
 def test_a_framework_trains_and_goes_on(recipe: str, venv: str) -> None:
     _falls_and_goes_on(recipe, venv)
 
@@ -89,7 +92,7 @@ def test_a_framework_trains_and_goes_on(recipe: str, venv: str) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("recipe", ["hf-esm2-150m-ddp", "trl-llama3.1-8b-lora"])
 def test_the_trainers_own_log_is_understood(recipe: str, venv: str) -> None:
-    first = _falls_and_goes_on(recipe, venv)
+    first = _falls_and_goes_on(recipe, venv, within=0.1 if "esm2" in recipe else 2e-4)  # masks are drawn anew
     records = first.log()
     assert [record.step for record in records] == first.steps
     assert {record.framework for record in records} == {"hf-trainer"}
@@ -107,20 +110,13 @@ def test_answers_are_rewarded(venv: str) -> None:
     assert sum(rewards[-10:]) > 2 * sum(rewards[:10]), "answers that were rewarded come more often"
 
 
-@pytest.mark.proves("cpu")
-@pytest.mark.long
-@pytest.mark.parametrize("recipe", ["hf-distillation", "nanovlm"])
-def test_a_loss_of_ones_own_falls(recipe: str, venv: str) -> None:
-    trained = train(f"{recipe}-debug", venv, "--steps", str(FIRST))
-    assert trained.steps == list(range(1, FIRST + 1))
-    assert trained.losses[-1] < trained.losses[0] - 0.1
-
-
-def _falls_and_goes_on(recipe: str, venv: str) -> Trained:
+def _falls_and_goes_on(recipe: str, venv: str, within: float = 2e-4) -> Trained:
+    """A run that was interrupted has the losses of one that was not, and one that has ended takes no step more."""
     first = train(f"{recipe}-debug", venv, "--steps", str(FIRST))
     further = resume(first, venv, "--steps", str(LAST))
-    assert first.steps + further.steps == list(range(1, LAST + 1))
-    losses = first.losses + further.losses
-    assert all(map(math.isfinite, losses))
-    assert min(losses[FIRST:]) < losses[0]
+    whole = train(f"{recipe}-debug", venv, "--steps", str(LAST))
+    assert first.steps + further.steps == whole.steps == list(range(1, LAST + 1))
+    assert first.losses + further.losses == pytest.approx(whole.losses, abs=within)
+    assert min(whole.losses[FIRST:]) < whole.losses[0]
+    assert resume(further, venv, "--steps", str(LAST)).steps == []
     return first

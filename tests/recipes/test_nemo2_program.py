@@ -92,9 +92,9 @@ def settings_of(recipe: str, **job: Any) -> dict[str, Any]:
 
 
 def test_real_data_takes_the_data_module_that_reads_it(program: ModuleType) -> None:
-    recipe = program.build(settings_of("nemo2-llama-180m-custom", data="/fsx/data/mine/text_document"), [])
+    recipe = program.build(settings_of("nemo2-llama-180m-custom", data="/fsx/data/mine/mine_text_document"), [])
     assert recipe.data.target is tokens
-    assert recipe.data.paths == ["/fsx/data/mine/text_document"]
+    assert recipe.data.paths == ["/fsx/data/mine/mine_text_document"]
     assert recipe.data.tokenizer.pretrained_model_name.endswith("/models/llama-180m")
     assert (recipe.data.seq_length, recipe.data.global_batch_size) == (1024, 512)
     mock = program.build(settings_of("nemo2-llama-180m"), [])

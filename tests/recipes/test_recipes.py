@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -103,3 +104,17 @@ def test_a_recipe_shows_its_times_as_people_write_them() -> None:
     shown = CliRunner().invoke(cli, ["recipes", "show", "llama3.1-8b"]).stdout
     assert "every: 15min" in shown
     assert [format_seconds(s) for s in (90, 900, 7200, 86_400, 0.5)] == ["90s", "15min", "2h", "1d", "0.5s"]
+
+
+def test_the_list_is_asked_for_by_framework_and_instance() -> None:
+    def ask(*words: str) -> Any:
+        return CliRunner().invoke(cli, ["recipes", *words])
+
+    assert ask().output == ask("list").output
+    for wanted in ("p5", "P5", "p5.48xlarge", "h100"):
+        rows = json.loads(ask("list", "--hardware", wanted, "--json").stdout)
+        assert rows
+        assert all("H100" in row["hardware"] for row in rows)
+    wrong = ask("list", "--framework", "megatronlm")
+    assert isinstance(wrong.exception, UserError)
+    assert "megatron-lm" in str(wrong.exception.fix)

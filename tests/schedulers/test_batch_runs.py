@@ -23,7 +23,7 @@ from trainwright.cli.main import cli
 from trainwright.runs import request, store, submission
 from trainwright.schedulers import batch
 from trainwright.schedulers.base import Launch
-from trainwright.schedulers.torchrun import PORT
+from trainwright.schedulers.torchrun import PORT, SHUTDOWN_TIMEOUT, before_stop
 
 SECRET = "arn:aws:secretsmanager:us-east-1:123456789012:secret:hugging-face"
 ROLE = "arn:aws:iam::123456789012:role"
@@ -142,3 +142,47 @@ def test_the_containers_command_trains_over_two_nodes(tmp_path: Path) -> None:
     steps = [json.loads(line)["step"] for line in (launch.folder / "metrics.jsonl").read_text().splitlines()]
     assert steps == [1, 2]
     assert list((launch.folder / "logs").rglob("stdout.log")), "the ranks' output stays in the run folder"
+
+
+SLOW_TO_SAVE = """
+import os, signal, sys, threading
+def stop(*_):
+    threading.Event().wait(3)
+    open(sys.argv[1], "w").close()
+    os._exit(0)
+signal.signal(signal.SIGTERM, stop)
+with open(sys.argv[2], "w") as ready:
+    ready.write("ready")
+signal.pause()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["Batch", "Kubernetes"])
+def test_ranks_have_longer_to_save_than_torchrun_gives_them(tmp_path: Path, way: str) -> None:
+    """This torchrun kills ranks one second after SIGTERM, as others do after 30; saving takes three. The ranks get the
+    signal in its place: from the container's command on Batch, from the hook before the stop on Kubernetes."""
+    (tmp_path / "train.py").write_text(SLOW_TO_SAVE)
+    os.mkfifo(tmp_path / "ready")
+    rank = ("python3", str(tmp_path / "train.py"), str(tmp_path / "saved"), str(tmp_path / "ready"))
+    launch = Launch("job", rank, tmp_path / "run", nodes=1, processes=1, container="i")
+    words = batch.command(launch).replace(f"={PORT} ", f"={free_port()} ")
+    given = {
+        **os.environ, "AWS_BATCH_JOB_NUM_NODES": "1", "AWS_BATCH_JOB_NODE_INDEX": "0", SHUTDOWN_TIMEOUT: "1",
+        "AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS": "127.0.0.1",
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+    }  # fmt: skip
+    node = subprocess.Popen(["bash", "-c", words], env=given)
+    try:
+        assert (tmp_path / "ready").read_text() == "ready"
+        if way == "Batch":
+            node.terminate()
+        else:
+            agent = Path(f"/proc/{node.pid}/task/{node.pid}/children").read_text().strip()
+            hook = [word.replace("/proc/1/", f"/proc/{agent}/") for word in before_stop()]
+            subprocess.run(hook, timeout=120)
+            assert (tmp_path / "saved").exists(), "the hook holds the stop back until the ranks have ended"
+        assert node.wait(timeout=120) == 0
+    finally:
+        node.kill()
+    assert (tmp_path / "saved").exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import subprocess
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from trainwright.catalog.environment import EnvVar
 from trainwright.errors import UserError
 from trainwright.schedulers.base import JobIdentity, Launch
 from trainwright.schedulers.batch import BatchScheduler, command
+from trainwright.schedulers.batch_code import write_command
 
 LAUNCH = Launch(
     "pretrain",
@@ -47,6 +49,26 @@ def queue(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 def scheduler(queue: str = "train", instance: str = "p5.48xlarge") -> BatchScheduler:
     return BatchScheduler(queue, instance)
+
+
+def test_files_of_a_framework_are_written_by_the_command(tmp_path: Path) -> None:
+    texts = {str(tmp_path / "code/it's a.py"): "print('ä')\n" * 9, str(tmp_path / "code/b/config.toml"): "x = 1\n"}
+    first = write_command(replace(LAUNCH, files=tuple(texts.items())))
+    subprocess.run(["bash", "-c", first], check=True)
+    assert {path: Path(path).read_text(encoding="utf-8") for path in texts} == texts
+
+
+def test_a_definition_that_batch_would_refuse_is_refused_here() -> None:
+    """Batch answers with a validation error when the job is sent, long after a dry run said that all was well."""
+    noise = "".join(hashlib.sha256(bytes([n % 256, n // 256])).hexdigest() for n in range(600))
+    large = replace(LAUNCH, files=(("/trainwright/code/a.py", noise),))
+    with pytest.raises(UserError, match=r"has \d\d,\d{3} bytes, and AWS Batch takes 24,576") as refused:
+        scheduler().render(large)
+    assert "batch: {code: s3://" in str(refused.value.fix)
+    assert len(scheduler().render(replace(large, files=(("/trainwright/code/a.py", noise[:9000]),))).text)
+    with pytest.raises(UserError, match="bytes") as refused:
+        scheduler().render(replace(LAUNCH, code="/x", code_store="s3://b/c", environment=(EnvVar("A", noise, "b"),)))
+    assert "shorten" in str(refused.value.fix)
 
 
 def test_the_definition_asks_for_the_whole_machine() -> None:

@@ -103,6 +103,15 @@ def test_a_script_finds_the_checkpoints_of_the_run_it_continues(home: Path) -> N
     assert launch.command[1].endswith("/code/train.py")
 
 
+def test_a_run_goes_on_where_its_recipe_keeps_checkpoints(home: Path) -> None:
+    run = past_run("failed", step=None)
+    kept = home / "shared check points"
+    (kept / "step-00000012").mkdir(parents=True)
+    (run.folder / "resolved.json").write_text(json.dumps({"values": {"checkpoint to": {"value": str(kept)}}}))
+    resumption = prepare(run, ResumeRequest())
+    assert (resumption.step, resumption.checkpoints) == (12, str(kept))
+
+
 def test_an_unknown_run_is_resumed_only_by_force(home: Path) -> None:
     run = past_run("running")
     (run.folder / "last_seen.json").unlink()

@@ -42,7 +42,9 @@ class Case:
     options: dict[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        return f"{self.model.removesuffix('-debug')} {self.plan or 'single'}"
+        words = [self.options[name] for name in ("objective", "pipeline_schedule") if name in self.options]
+        words += ["LoRA"] if "lora_rank" in self.options else []
+        return " ".join([self.model.removesuffix("-debug"), *words, self.plan or "single"])
 
 
 LORA = {"objective": "sft", "lora_rank": 4, "base": "random"}
@@ -64,6 +66,8 @@ CASES = [
     Case("llama3.2-1b-debug", world=1, data="builtin:chats", options={**LORA, "sequence": 64}),
     Case("llama3.2-1b-debug", "shard=2", data="builtin:pairs",
          options={"objective": "dpo", "base": "random", "sequence": 64}),
+    Case("llama3.2-1b-debug", "pp=2", options={"pipeline_schedule": "zero-bubble"}),
+    Case("t5-v1.1-small-debug", "tp=2"),
 ]  # fmt: skip
 # How a rank dies. `count` is drawn from 1..most, so that the same moment is met early and late in a start.
 MOMENTS = {

@@ -14,7 +14,7 @@ from trainwright.train.config import TrainConfig
 
 DATA_PLANS = ("shard=2", "replicate=2")
 PLANS = {"bert": (*DATA_PLANS, "tp=2"), "roberta": (*DATA_PLANS, "tp=2"), "esm2": (*DATA_PLANS, "tp=2"),
-         "lora": (*DATA_PLANS, "tp=2")}  # fmt: skip
+         "t5": (*DATA_PLANS, "tp=2"), "lora": (*DATA_PLANS, "tp=2")}  # fmt: skip
 CASES = {
     "roberta": {"model": "roberta-base-debug", "objective": "mlm"},
     "bert": {"model": "bert-base-debug", "objective": "mlm"},

@@ -7,8 +7,11 @@ from dataclasses import replace
 import pytest
 
 from trainwright.catalog.accelerators import accelerators
+from trainwright.predict.objective import model_flops, objective_of
+from trainwright.train.config import TrainConfig
 from trainwright.train.flops import flops_per_token, keys_per_token, matmul_parameters, mfu, peak_rates, rates_of_device
 from trainwright.train.models.shape import lookup, parameter_count
+from trainwright.train.objectives.dpo import DirectPreference
 
 
 def test_flops_of_a_llama_by_hand():
@@ -41,6 +44,15 @@ def test_attention_is_counted_as_it_is_masked():
     assert keys_per_token(windowed, 8192) == pytest.approx(exact, rel=1e-3)
     assert keys_per_token(windowed, 2048) == 1024
     assert keys_per_token(lookup("bert-base"), 512) == 512
+
+
+def test_preference_pairs_attend_within_one_answer():
+    shape = lookup("llama3-8b")
+    config = TrainConfig(model="llama3-8b", objective="dpo", base="x", sequence=4096)
+    assert DirectPreference(shape, config).tokens_per_sample == 2 * 4096
+    trained = DirectPreference(shape, config).flops_per_token()
+    assert trained == pytest.approx(flops_per_token(shape, 4096) * 4 / 3)
+    assert trained == pytest.approx(model_flops(shape, 4096, objective_of(shape, "dpo")))
 
 
 def test_mfu_is_model_flops_over_the_peak_of_all_devices():

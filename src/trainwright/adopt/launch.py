@@ -35,6 +35,10 @@ OWN_LAUNCHERS: dict[str, dict[str, str]] = {
         "master_port": "port", "hostfile": "hostfile",
     },
 }  # fmt: skip
+# With a hostfile, deepspeed starts the ranks of all nodes from one of them: torchrun takes its place.
+_DEEPSPEED_FLAGS = {"no_ssh", "no_ssh_check", "no_local_rank", "force_multi", "bind_cores_to_rank"}
+_DEEPSPEED_SIZES = {"num_nodes": "nnodes", "num_gpus": "nproc_per_node"}
+_DEEPSPEED_MEETING = {"hostfile", "H", "master_addr", "master_port", "node_rank", "launcher", "ssh_port"}
 _PYTHON = re.compile(r"python3?(\.\d+)?")
 
 
@@ -73,6 +77,8 @@ def _taken_apart(command: Command) -> Launched:
             return _torchrun(rest[2:])
         if rest[1].value.startswith("accelerate.commands"):
             return _own_launcher("accelerate", words)
+    if program == "deepspeed" and any(re.match(r"(--hostfile|-H)\b", word.value) for word in rest):
+        return _deepspeed(rest)
     if program in OWN_LAUNCHERS and not (program == "accelerate" and (not rest or rest[0].value != "launch")):
         return _own_launcher(program, words)
     return Launched("srun", words)
@@ -112,6 +118,27 @@ def _torchrun_option(launched: Launched, name: str, value: Value[str]) -> None:
         launched.replaced.append((f"--{name}", value))
     else:
         launched.lost.append((f"--{name}", value))
+
+
+def _deepspeed(words: Words) -> Launched:
+    launched = Launched("torchrun", [])
+    index = 0
+    while index < len(words) and words[index].value.startswith("-"):
+        word = words[index]
+        name, equals, _ = word.value.lstrip("-").partition("=")
+        if name in ("module", "no_python"):
+            module = [word.meaning("-m")] if name == "module" else []
+            launched.words = [*([_python(word)] if module else []), *module, *words[index + 1 :]]
+            return launched
+        alone = bool(equals) or name in _DEEPSPEED_FLAGS
+        value = _after_equals(word) if equals else word if alone else words[min(index + 1, len(words) - 1)]
+        if name in _DEEPSPEED_MEETING:
+            launched.replaced.append((f"--{name}", value))
+        else:
+            _torchrun_option(launched, _DEEPSPEED_SIZES.get(name, name), value)
+        index += 1 if alone else 2
+    launched.words = [_python(words[index]), *words[index:]] if index < len(words) else []
+    return launched
 
 
 def _python(near: Value[str]) -> Value[str]:

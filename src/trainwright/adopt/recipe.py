@@ -4,6 +4,7 @@ turns our values into its options; what is left stays an option of the framework
 from __future__ import annotations
 
 import math
+import re
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -23,6 +24,11 @@ CONTEXT = ("context_length", "kv_copies", "family")  # of a run or of our catalo
 WORDS = ("position", "norm", "activation", "tied", "bias")  # of a shape: each stands for some options
 ABSENT = ("query_groups", "experts")  # what a model has not where the options do not state it
 STEPS = 1_000
+# Options that the framework's file adds and a script's recipe keeps: what `logs`, `resume` and time limits rely on.
+KEPT = re.compile(r"log|signal|timeout|^--(save|load|ckpt)", re.I)
+# What programs around the Trainer of Hugging Face, and those of Neuron, call the numbers of a run.
+USUAL = {"--max_steps": "steps", "--save_steps": "checkpoint_steps", "--checkpoint_freq": "checkpoint_steps"}
+WIDESPREAD = ("llama2", "llama3", "gpt", "mixtral", "qwen")  # named first where several models have one shape
 FIELDS = {  # places that a recipe has a field for
     "steps", "sequence", "samples", "micro_batch", "lr", "min_lr", "warmup", "weight_decay", "clip", "beta1", "beta2",
     "checkpoint_steps", "data", *AXES,
@@ -54,6 +60,8 @@ def recipe_of(job: Mapping[str, Any], title: str) -> AdoptedRecipe:
     values = _values(known, given, notes)
     left = {option: value for option, value in given.items() if not _is_said(known, option, given, values)}
     left |= _data_options(known, given, values, notes)
+    left |= _unasked(known, given, notes)
+    values = {**values, **_schedule(known, values, notes)}
     entry = command[:start] if command[:start] != list(known.entry) else []
     if words:
         entry = [*(entry or command[:start]), *words]
@@ -64,7 +72,7 @@ def recipe_of(job: Mapping[str, Any], title: str) -> AdoptedRecipe:
         notes.append(f"steps: not stated, {STEPS} is written")
     trainer = {"framework": name, **({"entry": entry} if entry else {}), **container}
     trainer |= {"options": left} if left else {}
-    return AdoptedRecipe({"title": title, **_fields(values), "trainer": trainer}, notes)
+    return AdoptedRecipe({"title": title, **_fields(values, notes), "trainer": trainer}, notes)
 
 
 def _own_launcher(job: Mapping[str, Any], command: list[str]) -> str:
@@ -87,12 +95,40 @@ def _kept(trainer: dict[str, Any], title: str, notes: list[str], own_launcher: s
     elif flags:
         why = f"options of {flags} that have no values of ours"
     notes = [*notes, f"the command is kept as it is, without our values: {why}"]
-    stated = _stated_numbers(flags, _options(words[start:])[1]) if flags else {}
+    given = _options(words[start:])[1]
+    usual = {place: number for option, place in USUAL.items() if type(number := _number(given.get(option))) is int}
+    stated = {**usual, **(_stated_numbers(flags, given) if flags else {})}
     if "steps" not in stated:
         notes.append(f"steps: not stated in our words, {STEPS} is written")
     steps = stated.get("steps", STEPS)
-    checkpoint = {"steps": min(stated.get("checkpoint_steps", steps), steps)}
+    checkpoint = {"steps": _reached(stated.get("checkpoint_steps", steps), steps, notes)}
     return AdoptedRecipe({"title": title, "trainer": trainer, "steps": steps, "checkpoint": checkpoint}, notes)
+
+
+def _reached(every: int, steps: int, notes: list[str]) -> int:
+    """A checkpoint's interval that the run reaches."""
+    if every > steps:
+        notes.append(f"checkpoint: every {every} steps would be none in {steps}: {steps} is written")
+    return min(every, steps)
+
+
+def _unasked(known: Framework, given: Mapping[str, Any], notes: list[str]) -> dict[str, None]:
+    """Options with a value of the framework's file that the script leaves at the framework's own: not set here either,
+    so that the recipe trains what the script does."""
+    literal = [option for option, value in known.options.items() if value is not None and not places_in(value)]
+    added = [option for option in literal if option not in given and not KEPT.search(option)]
+    if added:
+        notes.append(f"not set, as in the script: {', '.join(added)}")
+    return dict.fromkeys(added)
+
+
+def _schedule(known: Framework, values: Mapping[str, Any], notes: list[str]) -> dict[str, str]:
+    """The one schedule of a framework that takes no option for it."""
+    words = known.when.get("schedule", {})
+    if "schedule" in values or "lr" not in values or len(words) != 1:
+        return {}
+    notes.append(f"schedule: {next(iter(words))}, the only one of {known.title}")
+    return {"schedule": next(iter(words))}
 
 
 def _shell_words(line: str) -> list[str]:
@@ -198,6 +234,7 @@ def _model(known: Framework, values: Mapping[str, Any], words: Mapping[str, str]
     places = {place for part in known.parts() for place in places_in(part.options)}
     absent = {place: None for place in ABSENT if place in places and place not in stated}
     fitting = [name for name, shape in known_shapes().items() if _has(shape, {**stated, **absent})]
+    fitting.sort(key=lambda name: not name.startswith(WIDESPREAD))
     sizes = ", ".join(f"{place} {value}" for place, value in stated.items())
     if not fitting:
         notes.append(f"model: none of the catalog has {sizes}: its options stay those of {known.title}, and it cannot "
@@ -260,7 +297,7 @@ def _is_said(known: Framework, option: str, given: Mapping[str, Any], values: Ma
     return False
 
 
-def _fields(values: Mapping[str, Any]) -> dict[str, Any]:
+def _fields(values: Mapping[str, Any], notes: list[str]) -> dict[str, Any]:
     """The fields of a recipe, without those that nothing was said about."""
     lr, lowest = values.get("lr"), values.get("min_lr")
     optimizer = {key: values[key] for key in ("lr", "warmup", "schedule", "weight_decay", "clip") if key in values}
@@ -280,7 +317,7 @@ def _fields(values: Mapping[str, Any]) -> dict[str, Any]:
         "recompute": values.get("recompute"),
         "optimizer": optimizer if "lr" in optimizer else None,
         "steps": steps,
-        "checkpoint": {"steps": min(int(values.get("checkpoint_steps", steps)), int(steps))},
+        "checkpoint": {"steps": _reached(int(values.get("checkpoint_steps", steps)), int(steps), notes)},
         "data": values.get("data"),
     }
     return {name: value for name, value in fields.items() if value not in (None, {})}

@@ -13,6 +13,7 @@ from trainwright.adopt.shell import assignment, command_words, in_shell, needed,
 from trainwright.adopt.slurm_sizes import STEPS, BatchScript, Sizes
 from trainwright.adopt.tables import PROVIDED, is_secret, table
 from trainwright.check.model import Command, EnvVar, File, Value
+from trainwright.errors import UserError
 from trainwright.spec.source import Span
 from trainwright.spec.units import format_seconds
 
@@ -29,7 +30,15 @@ _TIME = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?")
 
 def adopt_script(file: File) -> Adoption:
     """The spec of a batch script, with a note on each of its lines that has a meaning."""
-    return _Script(file).adopted()
+    script = _Script(file)
+    ray = next((one for one in script.script.commands if one.program == "ray" and "start" in _texts(one)), None)
+    if ray is not None:
+        raise UserError(
+            "the script makes a Ray cluster of its nodes before it trains, which a job's one command cannot",
+            where=f"{file.path}:{ray.span.line}",
+            fix="recipes of verl make that cluster themselves: `trainwright recipes list --framework verl`",
+        )
+    return script.adopted()
 
 
 class _Script:

@@ -29,8 +29,13 @@ def spec_text(adoption: Adoption) -> str:
     if adoption.assumed:
         lines.append("# To look at:")
         lines += [f"#   {note.what}: {note.why}" for note in adoption.assumed]
-    body: str = yaml.dump(adoption.spec, Dumper=_Exact, sort_keys=False, width=110, allow_unicode=True)
-    return "\n".join(lines) + "\n" + body
+    return "\n".join(lines) + "\n" + exact_yaml(adoption.spec)
+
+
+def exact_yaml(content: dict[str, Any]) -> str:
+    """YAML that every reader reads as it was meant."""
+    text: str = yaml.dump(content, Dumper=_Exact, sort_keys=False, width=110, allow_unicode=True)
+    return text
 
 
 def notes_text(adoption: Adoption) -> str:

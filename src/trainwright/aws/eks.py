@@ -26,6 +26,7 @@ class NodeGroup:
     most: int
     instance: str
     issues: tuple[str, ...] = ()
+    desired: int = 0  # nodes that it should have now
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,10 @@ class EksApi:
             f"{one.get('code')}: {one.get('message')}" for one in (row.get("health") or {}).get("issues", ())
         )
         kinds = row.get("instanceTypes") or [""]
-        return NodeGroup(name, row["status"], size.get("minSize", 0), size.get("maxSize", 0), kinds[0], issues)
+        return NodeGroup(
+            name, row["status"], size.get("minSize", 0), size.get("maxSize", 0), kinds[0], issues,
+            size.get("desiredSize", 0),
+        )  # fmt: skip
 
     def has_identity(self, cluster: str, namespace: str, account: str) -> bool:
         """Whether a service account has a role by pod identity."""

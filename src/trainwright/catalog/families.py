@@ -17,6 +17,7 @@ class FrameworkImage:
 
     name: str
     packages: tuple[str, ...]  # of a package index; `torch` alone is the version set's
+    imports: tuple[str, ...] = ()  # modules that its programs import; a build without one of them ends
     git: str = ""  # a source tree that it is started from
     commit: str = ""
     folder: str = ""
@@ -57,10 +58,7 @@ def families() -> Mapping[str, Family]:
 
 
 def _family(name: str, table: dict[str, Any]) -> Family:
-    frameworks = {
-        key: FrameworkImage(key, tuple(row["packages"]), **{k: v for k, v in row.items() if k != "packages"})
-        for key, row in table["frameworks"].items()
-    }
+    frameworks = {key: FrameworkImage(key, **_frozen(row)) for key, row in table["frameworks"].items()}
     system = tuple(table.get("system", ()))
     return Family(name=name, **{**table, "frameworks": frameworks, "system": system})
 
@@ -81,3 +79,7 @@ def family_of(framework: str) -> Family:
     known = [name for one in families().values() for name in one.frameworks]
     fix = did_you_mean(framework, known) or f"there are: {', '.join(known)}"
     raise UserError(f"no container family holds {framework!r}", fix=fix)
+
+
+def _frozen(row: dict[str, Any]) -> dict[str, Any]:
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in row.items()}

@@ -65,6 +65,7 @@ class VersionSet:
     slurm: Version
     kubernetes: Version
     efa_k8s_plugin: Version
+    eks_image: str  # of EKS's own images for nodes: the date in their names
     date: str
     source: str
 
@@ -83,7 +84,9 @@ def version_set(name: str = "default") -> VersionSet:
     tables: dict[str, dict[str, Any]] = shipped_toml("versions.toml")["set"]
     if name not in tables:
         raise UserError(f"no version set {name!r}", fix=did_you_mean(name, tables) or f"one of {', '.join(tables)}")
-    row: dict[str, Any] = {k: v if k in ("date", "source") else parse_version(v) for k, v in tables[name].items()}
+    row: dict[str, Any] = {
+        k: v if k in ("eks_image", "date", "source") else parse_version(v) for k, v in tables[name].items()
+    }
     return VersionSet(name=name, **row)
 
 

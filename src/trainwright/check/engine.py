@@ -15,6 +15,7 @@ from trainwright.check.finding import Finding, Skip
 from trainwright.check.input import read_input
 from trainwright.check.model import File
 from trainwright.check.readers.recognise import read_file
+from trainwright.check.readers.templates import STAND_IN, is_template
 from trainwright.check.registry import Rule, all_rules
 from trainwright.check.walk import files
 from trainwright.errors import UserError, did_you_mean
@@ -200,6 +201,8 @@ def _run_rules(
     result.files += 1
     result.templates += file.template
     findings = [f for rule in rules for f in run_rule(rule, file, facts.get(rule.needs))]
+    if is_template(file.text):
+        findings = [replace(f, message=STAND_IN.sub("{{…}}", f.message)) for f in findings]
     _add(findings, file.text, file.path, selection, config, result)
 
 

@@ -148,7 +148,8 @@ class ShellScript:
     comments: dict[int, str] = field(default_factory=dict)  # by line
     sources_others: bool = False  # sources another script, which may set anything
     stray_braces: list[Span] = field(default_factory=list)
-    version_redirects: list[tuple[Span, str]] = field(default_factory=list)  # `pip install x>=1`: a file named `=1`
+    # `pip install x>=1`: a file named `=1`; the first of a command, and how many more it has
+    version_redirects: list[tuple[Span, str, int]] = field(default_factory=list)
 
 
 @dataclass(slots=True)

@@ -43,7 +43,7 @@ def sets(as_json: bool) -> None:
 
 @command.command()
 @click.option("--for", "recipe", metavar="RECIPE", help="The image that a recipe runs in.")
-@click.option("--family", metavar="FAMILY", help="Or a family: pytorch, verl, megatron, nemo, jax, neuron.")
+@click.option("--family", metavar="FAMILY", help="Or a family: pytorch, verl, megatron, nemo, jax, maxtext, neuron.")
 @click.option("--framework", metavar="NAME", help="And a framework of it; default: its first.")
 @click.option("--set", "set_", metavar="SET", help="The version set. Default: the one that the framework runs with.")
 @click.option(

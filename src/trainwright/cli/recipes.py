@@ -12,28 +12,38 @@ if TYPE_CHECKING:
     from trainwright.recipes.model import Recipe
 
 
-@click.group()
-def command() -> None:
+@click.group(invoke_without_command=True)
+@click.pass_context
+def command(context: click.Context) -> None:
     """List the training jobs that come with Trainwright, show one, or make one of a job script.
 
-    A file of your own works wherever a recipe's name does.
+    A file of your own works wherever a recipe's name does. Without a command: the list.
     """
+    if context.invoked_subcommand is None:
+        context.invoke(list_)
 
 
 @command.command("list")
 @click.option("--framework", metavar="NAME", help="Only recipes of this framework; `trainwright` for our trainer.")
 @click.option("--model", metavar="TEXT", help="Only recipes whose model has this in its name.")
-@click.option("--hardware", metavar="TEXT", help="Only recipes whose hardware has this in its name, such as H100.")
+@click.option("--hardware", metavar="TEXT", help="Only recipes for this hardware, such as H100 or p5.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def list_(framework: str | None, model: str | None, hardware: str | None, as_json: bool) -> None:
     """List the recipes, by framework."""
-    from trainwright.recipes.load import all_names, recipe
+    from trainwright.errors import UserError, did_you_mean
+    from trainwright.recipes.load import all_names, hardware_words, recipe
 
     rows = [row(name, recipe(name)) for name in all_names()]
+    known = sorted({str(one["framework"]) for one in rows})
+    if framework is not None and framework not in known:
+        raise UserError(
+            f"no framework {framework!r}", fix=did_you_mean(framework, known) or f"one of {', '.join(known)}"
+        )
+    words = hardware_words(hardware or "")
     rows = [
         one for one in rows
         if framework in (None, one["framework"]) and (model or "").lower() in str(one["model"] or "").lower()
-        and (hardware or "").lower() in str(one["hardware"]).lower()
+        and any(word in str(one["hardware"]).lower() for word in words)
     ]  # fmt: skip
     if as_json:
         click.echo(json.dumps(rows, indent=2))
@@ -109,13 +119,14 @@ def show(name: str, as_json: bool) -> None:
 @click.option("--force", is_flag=True, help="Overwrite the file if it is there.")
 def new(source: str, out: str | None, force: bool) -> None:
     """Make a recipe of a job script: the options of a framework that we know become values of the recipe."""
-    import yaml
-
     from trainwright.adopt.files import adopt
     from trainwright.adopt.recipe import recipe_of
+    from trainwright.adopt.write import exact_yaml
     from trainwright.errors import UserError
     from trainwright.files import write_text
     from trainwright.recipes.model import Recipe
+    from trainwright.spec.source import parse
+    from trainwright.spec.validate import validated
 
     if out and Path(out).exists() and not force:
         raise UserError(f"{out} is there already", fix="name another file with -o, or overwrite it with --force")
@@ -123,8 +134,8 @@ def new(source: str, out: str | None, force: bool) -> None:
     job = adoption.spec["jobs"][0]
     adopted = recipe_of(job, f"{job['name']}, from {Path(source).name}")
     content = adopted.content
-    Recipe.model_validate(content)
-    text = yaml.safe_dump(content, sort_keys=False, width=110)
+    text = exact_yaml(content)
+    validated(Recipe, parse(text, source)[0], source)  # as `submit` will read it
     if out:
         write_text(Path(out), text)
     click.echo(out if out else text.rstrip())

@@ -109,7 +109,7 @@ def command(
     from trainwright.cli.findings import show_findings
     from trainwright.cli.logs import watch
     from trainwright.jobs.explain import explain_job
-    from trainwright.jobs.frameworks import inputs_of
+    from trainwright.jobs.inputs import inputs_of
     from trainwright.runs import submission
     from trainwright.runs.request import SubmitRequest, order_for
 
@@ -156,7 +156,7 @@ def _show_run(run: Run, planned: Planned, as_json: bool) -> None:
 def preview(order: Order, planned: Planned, prediction: dict[str, Any] | None) -> dict[str, Any]:
     """What `--dry-run --json` and `--explain --json` print."""
     from trainwright.jobs.explain import record
-    from trainwright.jobs.frameworks import inputs_of
+    from trainwright.jobs.inputs import inputs_of
 
     return {
         "resolved": record(order.job),

@@ -78,4 +78,6 @@ def _on_aws(platform: AwsPlatform, checked: LoadedSpec, force: bool, yes: bool, 
         click.echo(f"log: {view.path}", err=True)
         run(prepared.steps, view)
     click.echo(f"cluster {prepared.build.name} is up after {time.monotonic() - began:.1f} s", err=True)
+    for words in prepared.build.left_to_do:
+        click.echo(words, err=True)
     print_cluster(platform, prepared.build.account, prepared.build.name, as_json)

@@ -33,6 +33,11 @@ LIBRARIES = (
 )  # fmt: skip
 SYSTEM = ("ca-certificates", "curl", "gnupg")
 FABRIC = ("efa", "libfabric", "ofi_nccl", "gdrcopy", "nccl_tests")  # what an image for NVIDIA GPUs takes from the set
+MISSING = (
+    "import sys; from importlib.util import find_spec; "
+    "missing = [name for name in sys.argv[1:] if not find_spec(name)]; "
+    'sys.exit(f"not installed: {missing}" if missing else 0)'
+)
 _REPOSITORY = re.compile(r"[a-z0-9]+(?:[._-][a-z0-9]+)*(?:/[a-z0-9]+(?:[._-][a-z0-9]+)*)*")
 REGION = re.compile(r"[a-z]{2}(-[a-z]+)+-\d")
 
@@ -185,6 +190,11 @@ def _content(image: Container) -> str:
     if image.framework.path:  # not by PYTHONPATH, which a job sets
         site = '"$(python3 -c \'import sysconfig; print(sysconfig.get_path("purelib"))\')"'
         lines += [f"RUN echo {image.framework.path} > {site}/framework.pth"]
+    if image.framework.imports:  # looked up and not imported: a machine that builds has no GPU
+        lines += [
+            "# Stop here where a program of the recipes would miss a module.",
+            f"RUN python3 -c '{MISSING}' {' '.join(image.framework.imports)}",
+        ]
     return "\n".join([*lines, f"COPY {SBOM} /opt/{SBOM}"])
 
 

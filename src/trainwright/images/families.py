@@ -37,5 +37,11 @@ def image_of_recipe(name: str) -> tuple[Family, FrameworkImage]:
             f"recipe {name!r} runs a command of its own, and nothing says what it needs installed",
             fix="name the image with --family and --framework",
         )
+    if not any(framework in one.frameworks for one in families().values()):
+        raise UserError(
+            f"no image of ours holds {framework}: its last version needs packages that no longer install together",
+            fix=f"build an image with {known.title if known else framework} {known.version if known else ''} yourself, "
+            "and name it with `container:` in the job",
+        )
     holder = family_of(framework)
     return holder, holder.framework(framework)

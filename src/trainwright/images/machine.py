@@ -144,15 +144,27 @@ def build_image(image: Machine) -> dict[str, Any]:
         policy = "arn:aws:iam::aws:policy/AmazonS3ReadOnlyAccess"
         build["Components"] = [{"Type": "script", "Value": f"{image.bucket}/apply.sh"}]
         build["Iam"] = {"AdditionalIamPolicies": [{"Policy": policy}]}
-    tags = [{"Key": key, "Value": value} for key, value in _tags(image).items() if key.startswith(OWN)]
+    tags = [{"Key": key, "Value": value} for key, value in _tags(image, bool(image.bucket)).items()]
+    tags = [tag for tag in tags if tag["Key"].startswith(OWN)]
     volume = {"Size": VOLUME_GIB, "Encrypted": True}
     return {"Region": image.region, "Build": build, "Image": {"Tags": tags, "RootVolume": volume}}
 
 
-def _tags(image: Machine) -> dict[str, str]:
-    names = ("driver", "cuda", "efa", "ofi_nccl", "enroot") if image.facts["accelerator"] == "nvidia" else ("efa",)
+def installed(image: Machine) -> dict[str, str]:
+    """What the roles install in the set's version. Driver and CUDA are the base's, which is only required to be new
+    enough: /etc/trainwright-driver says which driver was found."""
+    names = ["efa"]
+    if image.facts["accelerator"] == "nvidia":
+        names += ["ofi_nccl"]  # the EFA installer brings it
+        names += ["container_toolkit"] if image.facts["containers"] != "none" else []
+        names += ["enroot"] if image.facts["containers"] == "enroot" and image.base != "parallelcluster" else []
+    return {name: str(image.set.versions()[name]) for name in names}
+
+
+def _tags(image: Machine, roles: bool = True) -> dict[str, str]:
+    """Only what is known of the image; without the roles it is the parent's."""
     tags = {"Name": image.name, f"{OWN}set": image.set.name, f"{OWN}version": __version__}
-    tags |= {f"{OWN}{name}": str(image.set.versions()[name]) for name in names}
+    tags |= {f"{OWN}{name}": version for name, version in (installed(image) if roles else {}).items()}
     if image.base == "parallelcluster":  # an image without these is refused when a cluster is created
         tags |= {"parallelcluster:version": str(image.set.parallelcluster), "parallelcluster:os": image.os}
     return tags
@@ -180,7 +192,7 @@ def record(image: Machine, files: Mapping[str, str]) -> dict[str, Any]:
         "base": image.source_name,
         "os": image.os,
         "set": {"name": image.set.name, "date": image.set.date, "source": image.set.source},
-        "versions": {name: str(version) for name, version in image.set.versions().items()},
+        "versions": installed(image),
         "files": digests(files),
     }
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from trainwright.catalog.environment import EnvVar
 from trainwright.jobs.foreign import PLACES, RECIPE_PLACES, Problem, is_stated, states, unknown_places
+from trainwright.jobs.framework_models import unsaid_model
 from trainwright.jobs.places import NULL, SHAPE, filled, places_in, values
 from trainwright.recipes.config_text import config_text
 from trainwright.recipes.framework import Framework, Settings, matching, script_text
@@ -31,7 +32,7 @@ CARRIES = {
     "checkpoint_folder": "checkpoint", "decay_steps": "decay", "decay_fraction": "decay",
     "train_samples": "steps", "warmup_samples": "warmup", "warmup_fraction": "warmup",
     "tokens_per_step": "samples", "local_batch": "samples", "accumulation": "samples",
-    "dp": "replicate", "min_lr": "final", **dict.fromkeys(SHAPE, "model"),
+    "dp": "replicate", "min_lr": "final", "decay_per_step": "weight_decay", **dict.fromkeys(SHAPE, "model"),
 }  # fmt: skip
 OF_SHELL = re.compile(r"\$(NODE_RANK|RANK|LOCAL_RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT)\b")
 RUN = Path("/the-run")  # stands for a run's folder where there is none yet
@@ -47,33 +48,6 @@ class FrameworkLaunch:
     options: tuple[str, ...]  # the words of the command that come from our values
     files: Mapping[str, str]  # name -> text; they lie in the folder of the run's code
     environment: tuple[EnvVar, ...]
-
-
-@dataclass(frozen=True)
-class Inputs:
-    """What a job reads that must be on the cluster before it starts."""
-
-    paths: tuple[str, ...] = ()
-    prepare: str = ""  # the command that makes it, for a shell; empty where none is known
-
-    def __str__(self) -> str:
-        if not self.paths:
-            return ""
-        return f"reads {', '.join(self.paths)}" + (f"; made by: {self.prepare}" if self.prepare else "")
-
-
-def inputs_of(job: ResolvedJob) -> Inputs:
-    """The files and folders of the cluster that a job's options name; none for our trainer, which tells itself."""
-    if job.recipe is None or known_framework(job.recipe) is None:
-        return Inputs()
-    here, settings = _settings(job, RUN, RUN)
-    entry = _entry(job.recipe)
-    texts = [filled(value, here) for value in (*entry, *settings.options.values(), *settings.file.values())]
-    words = [word for text in texts if isinstance(text, str) for word in text.split()]
-    paths = [word for word in words if word.startswith("/") and not word.startswith((*OF_IMAGES, str(RUN)))]
-    paths = [path for path in paths if "/cache/" not in path]  # written by the job itself
-    prepare = shlex.join(str(word) for word in filled(settings.prepare, here) if word is not None)
-    return Inputs(tuple(dict.fromkeys(paths)), prepare)
 
 
 def known_framework(recipe: Recipe | None) -> Framework | None:
@@ -238,6 +212,9 @@ def unsaid(job: Job, recipe: Recipe, training: Training | None) -> Iterator[Prob
         if _recipe_states(recipe, path) and place not in used:
             yield _no_option(known, path, ("recipe", *path))
     yield from _without_word(job, recipe, training, known)
+    yield from _on_s3(job, training, known)
+    for path, what, fix in unsaid_model(known, training):
+        yield path if is_stated(job, path) else ("recipe", *path), what, fix
 
 
 def _no_option(known: Framework, path: tuple[str, ...], at: tuple[str, ...]) -> Problem:
@@ -293,6 +270,18 @@ def _without_word(job: Job, recipe: Recipe, training: Training | None, known: Fr
             at = paths[place] if is_stated(job, paths[place]) else ("recipe",)
             some = ", ".join(words[place])
             yield at, f"{known.title} has no word for {place} {value!r}", f"it has: {some}"
+
+
+def _on_s3(job: Job, training: Training | None, known: Framework) -> Iterator[Problem]:
+    """Addresses of S3 that the framework would take for paths."""
+    if training is None:
+        return
+    to = training.checkpoint.to if training.checkpoint else None
+    for kind, value, path in (("data", training.data, ("data",)), ("checkpoint", to, ("checkpoint", "to"))):
+        if value and value.startswith("s3://") and kind not in known.s3:
+            at = path if is_stated(job, path) else ("recipe", *path)
+            fix = "name a folder of the cluster's file system; a Lustre linked to the bucket shows its objects there"
+            yield at, f"{known.title} cannot open {value}: it reads paths", fix
 
 
 def framework_misfit(known: Framework, plan: ParallelPlan, shape: ModelShape, sequence: int) -> str:

@@ -23,14 +23,14 @@ FORMER = {"tensor": "tp", "pipeline": "pp", "context": "cp", "micro": "micro_bat
 SHAPE = (
     "layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "context_length", "head_dim", "experts",
     "experts_per_token", "rope_theta", "norm_eps", "query_groups", "family", "activation", "norm", "position", "tied",
-    "bias", "kv_copies",
+    "bias", "kv_copies", "qk_norm", "qkv_bias", "rope_factor",
 )  # fmt: skip
 # Places that follow from others, or from where the job runs.
 DERIVED = (
     "ranks", "nodes", "processes", "dp", "local_batch", "accumulation", "tokens_per_step", "train_samples",
     "warmup_samples", "decay_steps", "decay_fraction", "warmup_fraction", "min_lr", "final",
-    "weight_decay", "beta1", "beta2", "clip",
-    "checkpoint_folder", "folder", "run", "code", "config", "shared", "null",
+    "weight_decay", "decay_per_step", "beta1", "beta2", "clip",
+    "checkpoint_folder", "folder", "run", "code", "config", "shared", "null", "data_prefix",
     "first_stage_layers", "last_stage_layers", *SHAPE,
 )  # fmt: skip
 
@@ -75,6 +75,7 @@ def values(job: ResolvedJob, folder: Path | None = None, code: Path | None = Non
     plan = training.plan
     return {
         "model": training.model, "objective": training.objective, "data": training.data,
+        "data_prefix": data_prefix(training.data),
         "steps": training.steps, "sequence": training.sequence,
         "precision": training.precision, "recompute": training.recompute, "samples": training.batch,
         "micro_batch": training.micro_batch or 1, "workers": job.job.workers,
@@ -84,6 +85,11 @@ def values(job: ResolvedJob, folder: Path | None = None, code: Path | None = Non
         **_stages(training.shape, plan.pp), **_checkpoint(training.checkpoint, folder), **_folders(folder, code),
         "shared": shared_root(job.spec).removesuffix("/trainwright"),
     }  # fmt: skip
+
+
+def data_prefix(data: str | None) -> str | None:
+    """What Megatron's preprocessing is given to make the data: it adds the key of the text and `document`."""
+    return data.removesuffix("_text_document") if data and data.endswith("_text_document") else None
 
 
 def _batch(training: Training) -> dict[str, Any]:
@@ -107,15 +113,19 @@ def _optimizer(optimizer: OptimizerSettings, training: Training) -> dict[str, An
     tail = optimizer.decay
     if tail is None and optimizer.schedule == "wsd" and training.steps:
         tail = max(1, training.steps // 10)  # as our trainer does
-    lowest = optimizer.lr * optimizer.final if optimizer.lr is not None and optimizer.final is not None else None
     return {
         "lr": optimizer.lr, "warmup": optimizer.warmup, "schedule": optimizer.schedule, "decay": optimizer.decay,
         # Over the whole run unless the job says so: a rate that never decays is a common mistake.
         "decay_steps": tail or training.steps,
         "decay_fraction": _share(tail, training.steps),
-        "final": optimizer.final, "min_lr": float(f"{lowest:.6g}") if lowest is not None else None,
-        "weight_decay": optimizer.weight_decay, "clip": optimizer.clip, "beta1": beta1, "beta2": beta2,
+        "final": optimizer.final, "min_lr": _product(optimizer.lr, optimizer.final),
+        "weight_decay": optimizer.weight_decay, "decay_per_step": _product(optimizer.lr, optimizer.weight_decay),
+        "clip": optimizer.clip, "beta1": beta1, "beta2": beta2,
     }  # fmt: skip
+
+
+def _product(one: float | None, other: float | None) -> float | None:
+    return float(f"{one * other:.6g}") if one is not None and other is not None else None
 
 
 def _share(part: int | None, whole: int | None) -> float | None:
@@ -129,6 +139,8 @@ def shape_values(shape: ModelShape | None, tp: int) -> dict[str, Any]:
     other = {
         "experts": shape.experts or None, "experts_per_token": shape.experts_per_token or None,
         "rope_theta": int(shape.rope_theta) if shape.rope_theta.is_integer() else shape.rope_theta,
+        # Llama 3.1 stretches its positions by four numbers, of which frameworks take the first.
+        "rope_factor": shape.rope_scaling[0] if shape.rope_scaling and len(shape.rope_scaling) == 4 else None,
         "query_groups": shape.kv_heads if shape.kv_heads < shape.heads else None,
         "kv_copies": max(1, tp // shape.kv_heads),
         "context_length": shape.context, "head_dim": shape.width_per_head,

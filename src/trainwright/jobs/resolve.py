@@ -51,7 +51,8 @@ class JobResolver:
         self.defaults = {default.path: default for default in defaults}
         self.problems: list[JobProblem] = []
         self.decisions: dict[str, Decision] = {}
-        self.ships_code = (schedulers()[scheduler] if scheduler else scheduler_of(self.spec.platform)).ships_code
+        self.runs_on = schedulers()[scheduler] if scheduler else scheduler_of(self.spec.platform)
+        self.ships_code = self.runs_on.ships_code
 
     def resolution(self) -> Resolution:
         recipe = self._recipe()
@@ -292,7 +293,9 @@ class JobResolver:
 
     def _runtime(self, recipe: Recipe | None, trainer: Trainer, placement: Placement) -> Runtime:
         foreign = recipe.trainer if recipe is not None and isinstance(recipe.trainer, Foreign) else None
-        container = self.job.container or (foreign.image if foreign else None) or ""
+        # Where nothing runs images, a recipe's is left out; a job that asks for one is refused (SPC001).
+        bare = any(path[-1] == "container" for path in self.runs_on.cannot)
+        container = self.job.container or (foreign.image if foreign and not bare else None) or ""
         if container:
             self.decide("container", container, "container", otherwise=Origin("recipe", self.job.recipe or ""))
         named = {mount.partition(":")[0] for mount in self.job.mounts}

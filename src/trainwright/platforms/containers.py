@@ -93,4 +93,5 @@ def batch_scheduler(spec: Spec, job: Job) -> BatchScheduler:
         said.job_role or "",
         said.execution_role or "",
         queue.efa is not False,
+        spec.tags,
     )

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 
 from trainwright.errors import UserError
 from trainwright.predict.constants import Constants, constants
+from trainwright.predict.cost import billed_days
 from trainwright.predict.request import AdviceRequest
 from trainwright.predict.search import Offer, chosen_types, offers
 from trainwright.predict.step import step_time
 
 RUNNERS_UP = 8
+LATE = 0.1  # a probability that deserves a word
 EQUAL_COST = 0.02  # less than the predictor can tell apart
 OVERHEADS = (
     "tensor parallel", "weight gathers", "bubble", "recompute", "gradients", "imbalance", "context parallel",
@@ -38,13 +40,17 @@ class Advice:
 def advise(request: AdviceRequest, c: Constants | None = None) -> Advice:
     """Search and choose: the cheapest that meets the deadline, the fastest within the budget, or the best balance."""
     c = c or constants()
-    fitting: list[Offer] = []
-    candidates = 0
-    for kind in chosen_types(request.instances):
-        for offer in offers(request, kind, c):
-            candidates += 1
-            if offer is not None:
-                fitting.append(offer)
+    return advice_of(search(request, c), request, c)
+
+
+def search(request: AdviceRequest, c: Constants) -> list[Offer | None]:
+    """Every candidate; None for one that does not fit or has no price. Neither deadline nor budget changes them."""
+    return [offer for kind in chosen_types(request.instances) for offer in offers(request, kind, c)]
+
+
+def advice_of(searched: list[Offer | None], request: AdviceRequest, c: Constants) -> Advice:
+    """Chooses among the candidates of a search."""
+    fitting, candidates = [offer for offer in searched if offer is not None], len(searched)
     if not fitting:
         raise NoOffer(
             f"none of {candidates:,} candidates fits {request.shape.name} and has a price in {request.region}",
@@ -108,9 +114,10 @@ def runners_up(fitting: list[Offer], chosen: Offer, c: Constants) -> list[tuple[
         known = best.get(key)
         if known is None or score < (known.days if same else known.days * known.usd):
             best[key] = offer
-    rest = [o for o in best.values() if o.setup != chosen.setup]
-    rest.sort(key=lambda o: o.days * o.usd)
-    return [(o, drawback(o, chosen, c)) for o in rest[:RUNNERS_UP]]
+    rest = sorted((o for o in best.values() if o.setup != chosen.setup), key=lambda o: o.days * o.usd)
+    elsewhere = [o for o in rest if not same_machines(o, chosen)]
+    plans = [o for o in rest if same_machines(o, chosen)][: max(RUNNERS_UP // 2, RUNNERS_UP - len(elsewhere))]
+    return [(o, drawback(o, chosen, c)) for o in (*elsewhere[: RUNNERS_UP - len(plans)], *plans)]
 
 
 def same_machines(offer: Offer, chosen: Offer) -> bool:
@@ -128,6 +135,20 @@ def drawback(offer: Offer, chosen: Offer, c: Constants) -> str:
     if money >= 1:
         return f"{1 / time:.1f}x as fast, but {money:.1f}x the cost"
     return f"{1 - money:.0%} cheaper, but {time:.1f}x the time"
+
+
+def block_risk(offer: Offer) -> str:
+    """What to do about a capacity block that may end before the training does; empty where that is unlikely."""
+    if offer.kind != "capacity-block":
+        return ""
+    bought = billed_days(offer.days, offer.kind)
+    chance, longer = 1 - offer.probability_within(bought), billed_days(offer.latest_days, offer.kind)
+    if chance <= LATE:
+        return ""
+    return (
+        f"a block of {bought:g} d ends before the training with a probability of {chance:.0%}: buy {longer:g} d, or "
+        "the last checkpoint is what remains"
+    )
 
 
 def largest_overhead(offer: Offer, c: Constants) -> str:

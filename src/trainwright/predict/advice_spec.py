@@ -9,13 +9,24 @@ from typing import Any
 
 import yaml
 
-from trainwright.predict.search import Offer
+from trainwright.catalog.models import find_model
+from trainwright.predict.search import Offer, whole_steps
+from trainwright.train.models.shape import DEBUG, ModelShape, shapes
 
 PLATFORMS = ("parallelcluster", "eks", "batch", "hyperpod", "hyperpod-eks")
 CAPACITY: dict[str, Any] = {"spot": "spot", "capacity-block": {"block": "cr-00000000000000000"}}
 RUN_IMAGES = ("eks", "batch", "hyperpod-eks")
 IMAGE = "registry.example.com/trainwright:0.1.0"
 TRAINING_PLAN = "arn:aws:sagemaker:{region}:000000000000:training-plan/my-plan"
+
+
+def no_spec_reason(shape: ModelShape) -> str:
+    """Why an offer for this model cannot be written as a spec, which our trainer runs; empty where it can."""
+    if shape.experts:
+        return "offers for a mixture of experts are predicted for Megatron"
+    if find_model(shape.name) is not None and shape.name.removesuffix(DEBUG) not in shapes():
+        return f"{shape.name} is known by its published shape only, our trainer does not have it"
+    return ""
 
 
 def spec_of(offer: Offer, tokens: float, region: str, platform: str = "parallelcluster") -> dict[str, Any]:
@@ -45,7 +56,7 @@ def spec_of(offer: Offer, tokens: float, region: str, platform: str = "parallelc
                 "sequence": s.batch.sequence,
                 "precision": s.precision,
                 "recompute": s.recompute,
-                "steps": max(1, round(tokens / s.tokens)),
+                "steps": whole_steps(tokens, s),
                 "checkpoint": {"every": f"{offer.checkpoint_s / 60:.0f}min", "to": "/fsx/checkpoints"},
                 "data": "/fsx/data",
                 **({"container": IMAGE} if platform in RUN_IMAGES else {}),

@@ -64,6 +64,14 @@ def ring_steps(ranks: int) -> float:
     return ranks - 1 if ranks <= RING_RANKS else (RING_RANKS - 1) * (1 + math.log2(ranks / RING_RANKS))
 
 
+def broadcasts(size: float, g: Group) -> float:
+    """Every rank in turn sends its part of `size` bytes to all others, in chunks along a chain of the ranks."""
+    if g.domains == 1 or size <= 0:
+        return all_gather(size, g)
+    wire = size / (g.between.rate * g.per_domain * g.between.ring_efficiency)
+    return g.ranks * pipelined(g.between.start, wire / g.ranks, g.between.hop * (g.ranks - 1))
+
+
 def reduce_scatter(size: float, g: Group) -> float:
     return all_gather(size, g)
 

@@ -55,7 +55,7 @@ class Constants:
     fp8_cast_bytes_compiled: float
     fp8_rowwise: float
     step_fixed: float
-    broadcast_each: float
+    straggler_doubling: float
     grouped_matmul: float
     expert_imbalance: float
     expert_permute_bytes: float

@@ -17,7 +17,7 @@ from trainwright.predict.setup import Setup
 BASE = 0.075
 NEW_SOURCE = "no run of this cluster was seen; `predict --calibrate` narrows the interval"
 WIDER = {
-    NEW_SOURCE: 0.10,
+    NEW_SOURCE: 0.08,
     "no published row of this trainer": 0.03,
     "no published row of this trainer on this accelerator": 0.03,
     "no published row with this precision on this generation": 0.08,
@@ -26,7 +26,7 @@ WIDER = {
     "4-bit training": 0.04,
     "a Blackwell accelerator, whose software is still changing": 0.04,
     "context parallelism with unequal shares of the causal mask": 0.10,
-    "a mixture of experts": 0.30,
+    "a mixture of experts": 0.20,
     "a model that is not a decoder": 0.20,
     "Neuron: the published runs scatter": 0.40,
     "a pipeline": 0.02,

@@ -25,6 +25,11 @@ from trainwright.train.parallel.plan import ParallelPlan
 
 MB = 1e6
 TIB = 2**40
+# Options of recipes that take time and memory beside the training of one model.
+NOT_MODELLED = {
+    "--teacher": "the teacher of a distillation (its forward pass and its weights)",
+    "--generations": "the generation of answers (GRPO)",
+}
 PRICE_KIND = {"spot": "spot", "block": "capacity-block"}
 
 
@@ -100,6 +105,9 @@ def _trainer(job: ResolvedJob, plan: ParallelPlan) -> tuple[str, ParallelPlan, i
         return "trainwright", plan, None
     if known.profile is None:
         raise UserError(f"{known.title} is not modelled", fix="a framework with `profile:` in its file is")
+    for option, beside in NOT_MODELLED.items():
+        if _option(job, option) is not None:
+            raise UserError(f"{beside} is not modelled beside the training steps", fix="measure a short run instead")
     stage = _zero_stage(job)
     if stage:
         return known.profile, plan if plan.shard > 1 else replace(plan, shard=plan.replicate, replicate=1), stage
@@ -112,11 +120,17 @@ def _trainer(job: ResolvedJob, plan: ParallelPlan) -> tuple[str, ParallelPlan, i
 
 def _zero_stage(job: ResolvedJob) -> int:
     """The ZeRO stage that a framework takes as an option, beside replicas of the model; 0 where it has none."""
+    stage = _option(job, "--zero-stage")
+    trainer = job.recipe.trainer if job.recipe is not None else None
+    return stage if isinstance(stage, int) and isinstance(trainer, Foreign) and trainer.framework == "deepspeed" else 0
+
+
+def _option(job: ResolvedJob, name: str) -> object:
+    """An option that the recipe of another framework, or its file, sets."""
     trainer = job.recipe.trainer if job.recipe is not None else None
     if not isinstance(trainer, Foreign) or trainer.known is None:
-        return 0
-    stage = trainer.over(trainer.known).options.get("--zero-stage", 0)
-    return stage if isinstance(stage, int) and trainer.framework == "deepspeed" else 0
+        return None
+    return trainer.over(trainer.known).options.get(name)
 
 
 def storage_gb_s(job: ResolvedJob) -> float | None:

@@ -113,8 +113,13 @@ def local_parameters(s: Setup) -> tuple[float, float]:
     """(plain, experts): parameters of the mean stage on one rank."""
     plain, experts = layer_parameters(s)
     layers = s.shape.layers / s.plan.pp
-    around = weights_of(s.shape)[0] + head_parameters(s.shape, s.objective)
-    return plain * layers + around / (s.plan.tp * s.plan.pp), experts * layers
+    around = (weights_of(s.shape)[0] + head_parameters(s.shape, s.objective)) / s.plan.tp + whole_head(s)
+    return plain * layers + around / s.plan.pp, experts * layers
+
+
+def whole_head(s: Setup) -> float:
+    """Parameters that a rank has more of where tensor parallelism does not split the output head."""
+    return 0.0 if s.profile.head_split else s.shape.vocab * s.shape.hidden * (1 - 1 / s.plan.tp)
 
 
 def stage_parameters(s: Setup) -> tuple[float, float]:
@@ -160,26 +165,38 @@ def sharded_state(s: Setup, mine: float, ranks: float) -> float:
     if profile.alone_bytes:
         sums = 4.0 if s.batch.count > 1 else 0.0  # fp32 gradients while microbatches accumulate
         return mine * (profile.alone_bytes - less + sums)
+    if profile.accumulate_whole and s.batch.count > 1 and s.cluster.gpus > 1:
+        return mine * (profile.state_bytes - less + 2.0)  # wrapped as if there were data ranks: fp32 gradients
     return mine * (profile.state_bytes - less)
 
 
 def memory(s: Setup, c: Constants) -> Memory:
     """The GPU that needs the most: the first stage holds the most microbatches, the last one the logits."""
-    state, gathered = state_bytes(s)
-    shape, plan = s.shape, s.plan
-    layers = math.ceil(shape.layers / plan.pp)
-    kept = activation_bytes(s, s.recompute)
-    if s.recompute == "none" or s.recompute_part >= 1.0:
+    return recomputing(s, s.recompute, s.recompute_part, fixed_bytes(s), c)
+
+
+def fixed_bytes(s: Setup) -> tuple[float, float, float, float]:
+    """(state, gathered weights, logits, activations of the mean layer): what recomputation does not change."""
+    return *state_bytes(s), loss_bytes(s), activation_bytes(s, "none")
+
+
+def recomputing(s: Setup, policy: str, part: float, fixed: tuple[float, float, float, float], c: Constants) -> Memory:
+    """Memory where `part` of the layers recompute by that policy."""
+    state, gathered, logits, whole = fixed
+    plan = s.plan
+    layers = math.ceil(s.shape.layers / plan.pp)
+    kept = whole if policy == "none" else activation_bytes(s, policy)
+    if policy == "none" or part >= 1.0:
         acts = kept * layers
     else:
-        acts = layers * (kept * s.recompute_part + activation_bytes(s, "none") * (1 - s.recompute_part))
-    working = activation_bytes(s, "none") if s.recompute != "none" else 0.0
+        acts = layers * (kept * part + whole * (1 - part))
+    working = whole if policy != "none" else 0.0
     if plan.tp > 1 and s.profile.sequence:
-        working += 4.0 * s.local_tokens * shape.hidden * 2.0  # inputs and gradients gathered for the products
-    acts = acts * in_flight(s) + working
-    logits = loss_bytes(s)
+        working += 4.0 * s.local_tokens * s.shape.hidden * 2.0  # inputs and gradients gathered for the products
+    waiting = in_flight(s)
+    acts = acts * waiting + working
     if plan.pp > 1:
-        logits = max(0.0, logits - (in_flight(s) - 1) * kept * layers)
+        logits = max(0.0, logits - (waiting - 1) * kept * layers)
     used = state + gathered + acts + logits
     return Memory(state, gathered, acts, logits, used * c.fragmentation + c.context_gib * GIB)
 
@@ -196,24 +213,29 @@ def loss_bytes(s: Setup) -> float:
 
 
 def least_recompute(s: Setup, c: Constants, limit: float = TIGHT) -> Setup:
-    """The least recomputation that fits: none; elementwise work only, where the trainer can; as many layers as needed,
-    where the trainer can choose them; or all layers."""
+    """The job with the least recomputation that fits."""
+    policy, part, _ = recompute_choice(s, c, limit)
+    return s if (s.recompute, s.recompute_part) == (policy, part) else replace(s, recompute=policy, recompute_part=part)
+
+
+def recompute_choice(s: Setup, c: Constants, limit: float = TIGHT) -> tuple[str, float, float]:
+    """(policy, share of the layers, bytes used) of the least recomputation that fits: none; elementwise work only,
+    where the trainer can; as many layers as needed, where the trainer can choose them; or all layers."""
     room = s.cluster.device.memory * limit
-    plain = replace(s, recompute="none", recompute_part=1.0)
-    if memory(plain, c).total <= room:
-        return plain
-    cheap = replace(s, recompute="selective", recompute_part=1.0)
-    if s.profile.selective == "elementwise" and memory(cheap, c).total <= room:
-        return cheap
-    whole = replace(s, recompute="full", recompute_part=1.0)
-    most, least = memory(plain, c).total, memory(whole, c).total
-    if least >= room:
-        return whole
-    if not s.profile.recompute_layers:
-        return whole
-    part = (most - room) / (most - least)
+    fixed = fixed_bytes(s)
+    most = recomputing(s, "none", 1.0, fixed, c).total
+    if most <= room:
+        return "none", 1.0, most
+    if s.profile.selective == "elementwise":
+        cheap = recomputing(s, "selective", 1.0, fixed, c).total
+        if cheap <= room:
+            return "selective", 1.0, cheap
+    least = recomputing(s, "full", 1.0, fixed, c).total
+    if least >= room or not s.profile.recompute_layers:
+        return "full", 1.0, least
     step = 1.0 / max(1, math.ceil(s.shape.layers / s.plan.pp))
-    return replace(s, recompute="full", recompute_part=min(1.0, math.ceil(part / step) * step))
+    part = min(1.0, math.ceil((most - room) / (most - least) / step) * step)
+    return "full", part, recomputing(s, "full", part, fixed, c).total
 
 
 def fits(s: Setup, c: Constants) -> bool:

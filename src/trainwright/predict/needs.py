@@ -59,9 +59,10 @@ def checkpoint_gb(s: Setup) -> float:
     return (around + s.shape.layers * (plain + experts)) * each / 1e9
 
 
-def stall_of(s: Setup) -> float:
-    """Seconds a step waits while its state is copied to the host: each GPU copies its own part."""
-    size = checkpoint_gb(s)
+def stall_of(s: Setup, size: float | None = None) -> float:
+    """Seconds a step waits while its state (`size` GB, where that is computed) is copied to the host: each GPU copies
+    its own part."""
+    size = checkpoint_gb(s) if size is None else size
     owners = s.plan.tp * s.plan.pp * (s.plan.shard * s.plan.cp if s.zero else 1)
     return 1.0 + size / owners / STAGING_GB_S
 
@@ -71,11 +72,10 @@ TIB_STEP = 2.4
 READ_GB_S = 0.015  # per GPU, below which `check` warns that GPUs may wait for data (STO003)
 
 
-def file_system(s: Setup, tokens_per_s: float, interval_s: float) -> tuple[float, int]:
-    """The smallest Lustre that holds three checkpoints and writes one in time: (TiB, MB/s per TiB)."""
-    needs = data_needs(s, tokens_per_s, interval_s)
-    write = max(needs.write_gb_s, READ_GB_S * s.cluster.gpus)
-    size = max(1, -(-3 * needs.checkpoint_gb / 1100 // TIB_STEP)) * TIB_STEP
+def file_system(s: Setup, checkpoint: float, interval_s: float) -> tuple[float, int]:
+    """The smallest Lustre that holds three checkpoints (of so many GB) and writes one in time: (TiB, MB/s per TiB)."""
+    write = max(checkpoint / (0.5 * interval_s), READ_GB_S * s.cluster.gpus)
+    size = max(1, -(-3 * checkpoint / 1100 // TIB_STEP)) * TIB_STEP
     for throughput in MB_PER_TIB:
         if size * throughput / 1e3 >= write:
             return size, throughput

@@ -23,6 +23,8 @@ MERGE_BYTES = 10.0  # context parallelism adds each part of the attention output
 POWER_BOUND = 0.5  # share of peak from which an attention kernel draws enough power to meet the card's limit
 KERNELS = {"eager": (38, 80), "native": (24, 48)}  # launches per layer; other fusion levels: FUSED_KERNELS
 FUSED_KERNELS = (16, 30)
+FIRST_SHIPPED = {"sm_80": 2020.4, "sm_90": 2022.8, "sm_100": 2024.9}  # volume shipments of each generation
+LEARNING_YEARS = 0.8
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,11 @@ class LayerWork:
         return self.tokens * self.shape.experts_per_token * self.expert_tp / self.tp * self.imbalance
 
     @property
+    def chunks(self) -> int:
+        """Parts into which context parallelism cuts a sequence: two per rank where it balances the causal mask."""
+        return self.cp * 2 if self.cp > 1 and self.profile.balanced_context else self.cp
+
+    @property
     def q(self) -> float:
         """Width of the queries on this rank."""
         return self.shape.heads * self.shape.width_per_head / self.tp
@@ -71,6 +78,11 @@ class LayerWork:
         """Columns of the MLPs that one token visits, on this rank."""
         shape = self.shape
         return (shape.ffn * shape.experts_per_token + shape.shared_ffn if shape.experts else shape.ffn) / self.tp
+
+    @property
+    def fused_experts(self) -> bool:
+        """Whether grouped products gather, quantise and activate their rows themselves: kernels for Blackwell."""
+        return self.profile.fused_experts and self.device.family == "sm_100" and bool(self.shape.experts)
 
     @property
     def gates(self) -> int:
@@ -176,9 +188,16 @@ def linear_time(
 def trainer_matmul_rate(device: Device, profile: Profile, precision: str, rowwise: bool, c: Constants) -> float:
     """The matmul rate this trainer can reach: old libraries and row-wise scales reach less of the device's."""
     rate = device.matmul_rate(precision, c)
-    if profile.early and device.family != "sm_80":
-        rate *= c.early_kernels
+    rate *= library_progress(device, profile, c)
     return rate * c.fp8_rowwise if rowwise else rate
+
+
+def library_progress(device: Device, profile: Profile, c: Constants) -> float:
+    """Share of today's rate that libraries of the trainer's release reach: least when a generation is new."""
+    first = FIRST_SHIPPED.get(device.family)
+    if not profile.released or first is None:
+        return 1.0
+    return 1.0 - (1.0 - c.early_kernels) * math.exp(-max(0.0, profile.released - first) / LEARNING_YEARS)
 
 
 def layer_matmuls(work: LayerWork, c: Constants) -> Pair:
@@ -240,20 +259,23 @@ def attention_rates(device: Device, kernel: str, width: int, seq: float, c: Cons
 
 
 def attention_kernel(work: LayerWork) -> str:
-    """cuDNN has no kernel for T5's learned distances; torch's own reaches the rate of FlashAttention-2."""
+    """cuDNN has no kernel for T5's learned distances; torch's own reaches the rate of FlashAttention-2. Attention
+    with sinks had no fused kernel for a while."""
+    if work.shape.sinks and not work.profile.fused_sinks:
+        return "unfused"
     return "flash2" if work.shape.position == "relative" else work.profile.attention
 
 
 def layer_attention(work: LayerWork, c: Constants) -> Pair:
     """Scores and their product with the values. Causal masks halve the work; a window limits it."""
-    if work.profile.attention == "unfused":
+    if attention_kernel(work) == "unfused":
         return unfused_attention(work, c)
     shape = work.shape
     forward = backward = 0.0
     for share, span in work.spans:
         scores = work.tokens * span * shape.heads / work.tp * score_width(shape)
         scores *= share * (2.0 if work.causal else 4.0)
-        rates = attention_rates(work.device, attention_kernel(work), shape.width_per_head, span / work.cp, c)
+        rates = attention_rates(work.device, attention_kernel(work), shape.width_per_head, span / work.chunks, c)
         forward, backward = forward + scores / rates[0], backward + 2.5 * scores / rates[1]
     return forward, backward
 
@@ -299,7 +321,8 @@ def elementwise_bytes(work: LayerWork, c: Constants) -> Pair:
     shape, fusion = work.shape, work.profile.fusion
     traffic = c.traffic[fusion]
     hidden = shape.hidden / (work.tp if work.sequence_parallel else 1)
-    permuted = shape.experts_per_token * shape.hidden / work.tp * c.expert_permute_bytes
+    moved = 0.0 if work.fused_experts else c.expert_permute_bytes
+    permuted = shape.experts_per_token * shape.hidden / work.tp * moved
     norm = traffic.norm if shape.norm == "rmsnorm" else c.traffic["native" if fusion == "eager" else fusion].norm
     activation = traffic.gated if shape.gated else traffic.plain
     rotary = traffic.rope if shape.position == "rope" else (0.0, 0.0)
@@ -316,8 +339,9 @@ def cast_bytes(work: LayerWork, c: Constants) -> float:
     """Bytes moved to quantise the inputs of the products, forward and backward together."""
     hidden = work.shape.hidden / (work.tp if work.sequence_parallel else 1)  # quantised before it is gathered
     each = c.fp8_cast_bytes if work.profile.fusion == "engine" else c.fp8_cast_bytes_compiled
-    outputs = work.q + 2 * work.kv + work.gates * work.ffn + 2 * hidden
-    return each * work.tokens * (2 * hidden + work.q + work.ffn + 0.5 * outputs)
+    ffn = work.shape.shared_ffn / work.tp if work.fused_experts else work.ffn
+    outputs = work.q + 2 * work.kv + work.gates * ffn + 2 * hidden
+    return each * work.tokens * (2 * hidden + work.q + ffn + 0.5 * outputs)
 
 
 def optimizer_time(parameters: float, device: Device, profile: Profile, c: Constants) -> float:

@@ -37,13 +37,17 @@ class Profile:
     broadcast: bool = False
     ahead: bool = False
     graphs: bool = False
-    early: bool = False
+    released: float = 0.0
     flat: bool = False
     weights_stay: bool = False
     loss: str = ""
     default_recompute: str = ""
     recompute_layers: bool = False
     balanced_context: bool = False
+    early_stop: bool = True
+    fused_experts: bool = False
+    fused_sinks: bool = True
+    batch_first: bool = True
     copies_kv_heads: bool = False
 
     @property

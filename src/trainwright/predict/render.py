@@ -12,7 +12,7 @@ LABELS = {
     "recompute": "recomputation", "tensor parallel": "tensor parallel", "context parallel": "context parallel",
     "expert parallel": "expert parallel", "weight gathers": "weight gathers", "gradients": "gradient reduction",
     "pipeline sends": "pipeline sends", "bubble": "pipeline bubble", "imbalance": "uneven stages",
-    "optimizer": "optimizer", "fixed": "fixed cost",
+    "optimizer": "optimizer", "fixed": "fixed cost", "stragglers": "wait for slow nodes",
 }  # fmt: skip
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import NormalDist
 
 from trainwright.catalog.instances import InstanceType, instances
 from trainwright.catalog.prices import Price, price
@@ -17,8 +18,8 @@ from trainwright.predict.evidence import half_width, outside
 from trainwright.predict.goodput import best_interval, failures_per_node_day, goodput
 from trainwright.predict.hardware import GIB, Cluster, cluster_of
 from trainwright.predict.layout import shared_sequences
-from trainwright.predict.memory import TIGHT, least_recompute, memory
-from trainwright.predict.needs import file_system, stall_of
+from trainwright.predict.memory import TIGHT, recompute_choice
+from trainwright.predict.needs import checkpoint_gb, file_system, stall_of
 from trainwright.predict.objective import objective_of, tokens_per_sample
 from trainwright.predict.profiles import profile
 from trainwright.predict.request import AdviceRequest
@@ -28,6 +29,7 @@ from trainwright.train.models.shape import ModelShape
 from trainwright.train.parallel.plan import ParallelPlan
 
 DAY = 86_400.0
+DECILE = NormalDist().inv_cdf(0.9)  # the half width of an 80 % interval, in sigmas
 GIB_PER_TIB = 1024
 MICRO_BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 MICRO_TOKENS = 131_072  # a larger microbatch gains nothing
@@ -55,6 +57,11 @@ class Offer:
     def latest_days(self) -> float:
         """The upper end of the 80 % interval: the training takes longer with a probability of 10 %."""
         return self.days * math.exp(half_width(outside(self.setup, self.step_s)))
+
+    def probability_within(self, days: float) -> float:
+        """That the training ends within so many days: errors of the prediction are log-normal."""
+        sigma = half_width(outside(self.setup, self.step_s)) / DECILE
+        return NormalDist().cdf(math.log(days / self.days) / sigma)
 
     @property
     def instance(self) -> str:
@@ -175,14 +182,19 @@ def priced_if_fits(
     plain: Setup, request: AdviceRequest, prices: Mapping[str, Price | None], c: Constants
 ) -> Iterator[Offer | None]:
     """Offers of the job with the least recomputation that fits, by the rule of `predict`; None for what has none."""
-    s = least_recompute(plain, c)
-    used = memory(s, c).total
-    if used > TIGHT * s.cluster.device.memory:
+    policy, part, used = recompute_choice(plain, c)
+    if used > TIGHT * plain.cluster.device.memory:
         yield from (None for _ in prices)
         return
+    s = plain if policy == "none" else replace(plain, recompute=policy, recompute_part=part)
     step = step_time(s, c).total
     for way, listed in prices.items():
         yield None if listed is None else priced(s, way, listed.usd_hour, step, request, used)
+
+
+def whole_steps(tokens: float, s: Setup) -> int:
+    """Steps of the job that train about so many tokens."""
+    return max(1, round(tokens / s.tokens))
 
 
 def priced(
@@ -190,11 +202,12 @@ def priced(
 ) -> Offer:
     """The offer of a job. `failures`: per node and day, where they are not the usual ones of that way to buy."""
     nodes, rate = s.cluster.nodes, s.tokens / step
-    failures, stall = failures or failures_per_node_day(way), stall_of(s)
+    failures, checkpoint = failures or failures_per_node_day(way), checkpoint_gb(s)
+    stall = stall_of(s, checkpoint)
     interval = max(60.0, round(best_interval(stall, DAY / (failures * nodes)) / 60) * 60.0)
     effective = goodput(nodes, stall, interval, failure_rate=failures).effective
-    files = file_system(s, rate, interval)
-    days = training_days(request.tokens, rate * effective)
+    files = file_system(s, checkpoint, interval)
+    days = training_days(whole_steps(request.tokens, s) * s.tokens, rate * effective)
     monthly = lustre_monthly_usd(round(files[0] * GIB_PER_TIB), files[1], request.region, "PERSISTENT_2") or 0.0
     usd = training_usd(usd_hour * nodes, days, way, monthly)
     return Offer(s, way, rate, effective, days, usd, used / GIB, step, interval, files)

@@ -6,7 +6,16 @@ import math
 from dataclasses import dataclass, field, replace
 
 from trainwright.predict.adapters import adapter_parameters, adapter_reduction, with_adapters
-from trainwright.predict.collectives import Group, all_gather, all_reduce, all_to_all, group, reduce_scatter, send
+from trainwright.predict.collectives import (
+    Group,
+    all_gather,
+    all_reduce,
+    all_to_all,
+    broadcasts,
+    group,
+    reduce_scatter,
+    send,
+)
 from trainwright.predict.constants import Constants
 from trainwright.predict.head import head_of
 from trainwright.predict.memory import layer_parameters, local_parameters
@@ -14,6 +23,7 @@ from trainwright.predict.objective import crop_bytes
 from trainwright.predict.operators import LayerTime, Pair, mean_layer
 from trainwright.predict.optimizers import update_time
 from trainwright.predict.setup import Setup
+from trainwright.train.models.shape import ModelShape
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +90,7 @@ def step_time(s: Setup, c: Constants) -> StepTime:
         "optimizer": update_time(s, owned_parameters(s), shard, c),
         "fixed": 0.0 if profile.ahead and s.cluster.gpus == 1 else c.step_fixed,
     }
+    scaled["stragglers"] = c.straggler_doubling * math.log2(s.cluster.nodes) * sum(scaled.values())
     hidden = (gathers_hidden + tp_hidden) * layers_per_step + reduced_hidden
     return StepTime(sum(scaled.values()), scaled, hidden, slow)
 
@@ -114,15 +125,24 @@ def launch(s: Setup, c: Constants) -> float:
 def recomputed(s: Setup, layer: LayerTime) -> float:
     """Forward work repeated in the backward, per layer."""
     if s.recompute == "full":
-        return layer.forward * s.recompute_part
+        last = last_product_share(s.shape) if s.profile.early_stop else 0.0
+        return (layer.forward - last * layer.products_forward) * s.recompute_part
     if s.recompute == "selective" and s.profile.selective == "products":
-        return (0.5 * layer.products_forward + layer.elementwise_forward) * s.recompute_part
+        kept = 0.5 if s.precision in ("bf16", "fp32") else 0.0  # the list of what is kept has no quantised products
+        return ((1 - kept) * layer.products_forward + layer.elementwise_forward) * s.recompute_part
     if s.recompute == "selective" and s.profile.selective == "elementwise":
         # A compiled block keeps little of that anyway: its backward kernels recompute it.
         return 0.0 if s.profile.fusion == "compiled" else layer.elementwise_forward * s.recompute_part
     if s.recompute == "selective" and s.profile.attention == "unfused":
         return layer.attention_forward
     return 0.0
+
+
+def last_product_share(shape: ModelShape) -> float:
+    """Share of a layer's products in the last one, whose output the backward does not need."""
+    width = shape.ffn * shape.experts_per_token + shape.shared_ffn if shape.experts else shape.ffn
+    around = 2 * (shape.heads + shape.kv_heads) * shape.width_per_head
+    return width / (width * (3 if shape.gated else 2) + around)
 
 
 def tensor_parallel(s: Setup, g: Group, c: Constants) -> tuple[float, float, float]:
@@ -132,11 +152,14 @@ def tensor_parallel(s: Setup, g: Group, c: Constants) -> tuple[float, float, flo
     size = s.local_tokens * s.shape.hidden * 2.0
     if s.profile.sequence:
         narrow = 0.5 if s.precision in ("fp8", "fp4") and s.profile.fusion == "engine" else 1.0  # quantised, then sent
-        one = all_gather(size * narrow, g) + reduce_scatter(size, g)
+        copied = 2.0 * size / (s.cluster.device.bandwidth * c.memory_efficiency)
+        copies = copied if s.profile.batch_first and s.batch.micro > 1 else 0.0
+        one = all_gather(size * narrow, g) + reduce_scatter(size, g) + 2 * copies
         gathered_again = all_gather(size * narrow, g) if s.profile.tp_overlap == "buffers" else 0.0
     else:
         one, gathered_again = all_reduce(size, g), 0.0
     hidden = {"buffers": c.tp_overlap_hidden, "async": c.async_tp_hidden}.get(s.profile.tp_overlap, 0.0)
+    hidden *= 1 - 1 / s.plan.tp  # one chunk of the pipeline stays exposed, of as many as there are ranks
     forward, backward = 2.0 * one, 2.0 * one + gathered_again
     return forward * (1 - hidden), backward * (1 - hidden), (forward + backward) * hidden
 
@@ -251,8 +274,8 @@ def data_parallel(s: Setup, g: Group, room: Pair, c: Constants) -> Pair:
         gather = all_gather(plain * 2.0, owners) + all_gather(experts * 2.0, copies)
         if s.plan.replicate == 1:
             reduce = reduce_scatter(plain * width, g) + reduce_scatter(experts * width, copies)
-        if s.profile.broadcast and owners.domains > 1:
-            gather += c.broadcast_each * owners.ranks
+        if s.profile.broadcast:
+            gather = broadcasts(plain * 2.0, owners) + all_gather(experts * 2.0, copies)
     if not s.profile.data_overlap:
         return reduce + gather, 0.0
     layers = s.shape.layers / s.plan.pp

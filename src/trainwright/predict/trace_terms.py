@@ -20,7 +20,7 @@ TERMS: dict[str, tuple[str, ...]] = {
     "attention": ("attention",),
     "elementwise": ("elementwise",),
     "optimizer": ("optimizer",),
-    "exposed communication": COMMUNICATION,
+    "exposed communication": (*COMMUNICATION, "stragglers"),
     "data wait": (),
     "idle": ("fixed", "bubble", "imbalance"),
 }

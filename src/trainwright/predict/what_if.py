@@ -12,7 +12,7 @@ from trainwright.predict.request import AdviceRequest
 from trainwright.predict.search import Offer, priced
 
 SLOWER = 0.9
-DEARER = 1.2
+DEARER, CHEAPER = 1.2, 0.8
 INTERRUPTIONS_PER_DAY = 2.0
 
 
@@ -23,7 +23,8 @@ class WhatIf:
     name: str
     days: float
     usd: float
-    meets_deadline: bool | None  # None without a deadline
+    meets_deadline: bool | None  # as predicted for that case; None without a deadline
+    in_time: float | None  # the probability that it does
 
 
 def what_ifs(offer: Offer, request: AdviceRequest) -> list[WhatIf]:
@@ -37,12 +38,15 @@ def what_ifs(offer: Offer, request: AdviceRequest) -> list[WhatIf]:
             offer.setup, offer.kind, listed.usd_hour * dearer, offer.step_s / speed, request, offer.memory_gib * GIB,
             failures,
         )  # fmt: skip
-        meets = None if request.deadline_days is None else other.days <= request.deadline_days
-        return WhatIf(name, other.days, other.usd, meets)
+        if request.deadline_days is None:
+            return WhatIf(name, other.days, other.usd, None, None)
+        chance = other.probability_within(request.deadline_days)
+        return WhatIf(name, other.days, other.usd, other.days <= request.deadline_days, chance)
 
     return [
         changed("as predicted"),
         changed(f"{1 - SLOWER:.0%} lower MFU", speed=SLOWER),
         changed(f"interrupted {INTERRUPTIONS_PER_DAY:g} times per day", failures=INTERRUPTIONS_PER_DAY / offer.nodes),
         changed(f"price {DEARER - 1:.0%} higher", dearer=DEARER),
+        changed(f"price {1 - CHEAPER:.0%} lower", dearer=CHEAPER),
     ]

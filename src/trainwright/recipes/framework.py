@@ -12,7 +12,8 @@ file; `true` is a switch without a value. There is no arithmetic in the file: wh
               a key without dashes makes `key=value` (hydra, OmegaConf)
     file      keys of the configuration file, dots for nesting. `config:` names the file, and its ending the format
     env       environment variables, each with its reason
-    prepare   the command that makes what it reads; `submit --dry-run` and `recipes show` print it
+    prepare   the command that makes what it reads, or several with the word `&&` between them; `submit --dry-run` and
+              `recipes show` print it
     models    the same four, by model (a pattern such as `llama3*`): its name or sizes in the framework's words
     when      the same four, by place and value: `when: {precision: {fp8: …}, tp: {">1": …}, data: {"builtin:*": …}}`.
               The first pattern that matches counts. A text that matches none cannot be said to this framework
@@ -23,7 +24,9 @@ Later parts win: the framework's own, models, when, then the recipe's trainer, t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+import shlex
+from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
@@ -38,6 +41,7 @@ from trainwright.spec.validate import validated
 
 FOLDER = Path(__file__).with_name("frameworks")
 HELPER = "run.py"
+_PLAIN = re.compile(r"[\w@%+=:,./{}-]+")  # a word that the shell leaves as it is, braces around one name included
 Value = Annotated[Any, Field(description="A literal, a text with places, a list or a mapping of those, or null.")]
 
 
@@ -120,6 +124,9 @@ class Framework(Settings):
     implied: tuple[str, ...] = Field((), description="Places that it derives by itself and takes no option for.")
     adapters: AdapterOptions | None = Field(None, description="Its options for LoRA.")
     mini_batch: MiniBatchOptions | None = Field(None, description="Its options for the size of an update.")
+    saves_on_term: bool = Field(False, description="Whether it saves on SIGTERM, after its step, and ends.")
+    s3: tuple[Literal["data", "checkpoint"], ...] = Field((), description="What it reads from S3 by its address.")
+    spells_shape: bool = Field(False, description="Whether it is told a model's sizes one by one, not its name.")
     copies_kv_heads: bool = Field(False, description="Whether it copies key-value heads that are fewer than tp.")
     ranks_per_device: dict[str, int] = Field(
         {}, description="Ranks per accelerator where it is not one: a Trainium chip has several cores."
@@ -144,6 +151,11 @@ def matching(by_value: Mapping[str, Settings], value: Any) -> Settings | None:
         elif fnmatchcase(str(value), pattern):
             return settings
     return None
+
+
+def shell_line(words: Iterable[str]) -> str:
+    """The words of a preparation as a shell takes them; `&&` between two commands, and the braces of a place, stay."""
+    return " ".join(word if word == "&&" or _PLAIN.fullmatch(word) else shlex.quote(word) for word in words)
 
 
 def script_text(name: str) -> str:

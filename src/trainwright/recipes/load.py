@@ -7,14 +7,13 @@ size over it."""
 from __future__ import annotations
 
 import re
-import shlex
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
 from trainwright.errors import UserError, did_you_mean
-from trainwright.recipes.framework import Settings, matching
+from trainwright.recipes.framework import Settings, matching, shell_line
 from trainwright.recipes.model import Foreign, Recipe
 from trainwright.spec.job import Batch, Checkpoint
 from trainwright.spec.renamed import RECIPE, modernise
@@ -24,7 +23,6 @@ from trainwright.spec.validate import validated
 FOLDER = Path(__file__).with_name("data")
 FOREIGN = Path(__file__).with_name("foreign")
 DEBUG = "-debug"
-_PLAIN = re.compile(r"[\w@%+=:,./{}-]+")  # a word that the shell leaves as it is, braces around one name included
 AXES = ("tp", "pp", "cp", "ep", "virtual_stages")  # of a plan that the debug size does without
 STDLIB = "builtin:stdlib"
 # What an objective, or a family of models, tries things out on where it is not plain text.
@@ -48,6 +46,16 @@ def foreign_names() -> list[str]:
 
 def all_names() -> list[str]:
     return [*names(), *foreign_names()]
+
+
+def hardware_words(text: str) -> set[str]:
+    """What stands for some hardware in a recipe: the text itself, or the accelerators of the instances it names."""
+    from trainwright.catalog.instances import find_instance, instance_names
+
+    wanted = text.lower()
+    named = [name for name in instance_names() if wanted and (name == wanted or name.startswith(f"{wanted}."))]
+    chips = {kind.accelerator for name in named if (kind := find_instance(name)) and kind.accelerator}
+    return {wanted, *(chip.partition("-")[0] for chip in chips)}
 
 
 @cache
@@ -113,16 +121,19 @@ def header(name: str) -> str:
 
 
 def _prepare(this: Recipe) -> str:
-    """The command that makes what the recipe's framework reads, with the places that only a cluster fills."""
+    """The commands that make what the recipe's framework reads, with the places that only a cluster fills. On built-in
+    data nothing is prepared but what the framework's file says for them."""
     assert isinstance(this.trainer, Foreign)
     known = this.trainer.known
-    parts: list[Settings | None] = [this.trainer]
+    builtin = this.data.startswith("builtin:")
+    small = (this.model or "").endswith(DEBUG)  # whose weights are random
+    parts: list[Settings | None] = [None if small else this.trainer]
     if known is not None:
-        parts += [matching(known.when.get("data", {}), this.data), matching(known.models, this.model), known]
+        parts += [matching(known.when.get("data", {}), this.data), matching(known.models, this.model)]
+        parts += [] if builtin else [known]
     words = next((part.prepare for part in parts if part is not None and part.prepare), ())
-    here = {"{model}": this.model or "", "{data}": this.data}
-    filled = [re.sub(r"\{(model|data)\}", lambda place: here[place[0]], word) for word in words]
-    return " ".join(word if _PLAIN.fullmatch(word) else shlex.quote(word) for word in filled)
+    here = {"{model}": this.model or "", "{data}": this.data, "{data_prefix}": this.data.removesuffix("_text_document")}
+    return shell_line(re.sub(r"\{(model|data|data_prefix)\}", lambda place: here[place[0]], word) for word in words)
 
 
 def debug(full: Recipe) -> Recipe:

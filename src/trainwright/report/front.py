@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from trainwright.predict.advice import Advice
+from trainwright.predict.sweep import Answer
 from trainwright.report.curve import Axes, Curve, svg
 
 
@@ -15,3 +18,16 @@ def front_picture(model: str, advice: Advice) -> str:
     chosen = advice.chosen
     curves.append(Curve(f"chosen: {chosen.nodes} nodes", [(chosen.days, chosen.usd)]))
     return svg(Axes(f"{model}: what it costs to be done by then", "days", "dollars"), curves)
+
+
+def sweep_picture(answers: Sequence[Answer]) -> str:
+    """The fronts of several questions in one picture: a curve per model and number of tokens, the chosen offers
+    marked."""
+    curves: dict[str, Curve] = {}
+    for one in answers:
+        if one.advice is None:
+            continue
+        front = sorted((offer.days, offer.usd) for offer in one.advice.front)
+        curves.setdefault(one.question, Curve(one.question, front))
+    chosen = [Curve(f"chosen: {one.label}", [(a.chosen.days, a.chosen.usd)]) for one in answers if (a := one.advice)]
+    return svg(Axes("what it costs to be done by then", "days", "dollars"), [*curves.values(), *chosen])

@@ -3,6 +3,7 @@ the old one, on the same or another cluster, queue or number of nodes."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from dataclasses import dataclass, replace
@@ -124,10 +125,17 @@ def resumed_spec(run: Run, request: ResumeRequest) -> LoadedSpec:
 
 
 def checkpoint_place(run: Run) -> str:
-    """Where the run wrote its checkpoints: what its job said, or its run folder."""
+    """Where the run wrote its checkpoints: what its job said, or its recipe, or its run folder."""
     job = load(run.folder / "spec.yaml").spec.jobs[0]
     stated = job.texts.get(CHECKPOINTS) or (job.checkpoint.to if job.checkpoint else None)
-    return stated or f"{run.where}/checkpoints"
+    return stated or _resolved(run, "checkpoint to") or f"{run.where}/checkpoints"
+
+
+def _resolved(run: Run, name: str) -> str:
+    """A value that the run's job came to; empty where there is none, or where an older run kept no such file."""
+    path = run.folder / "resolved.json"
+    values = json.loads(path.read_text(encoding="utf-8")).get("values", {}) if path.is_file() else {}
+    return str(values.get(name, {}).get("value", ""))
 
 
 def newest_step(place: str, shell: Shell) -> int | None:

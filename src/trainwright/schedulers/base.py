@@ -53,6 +53,7 @@ class Launch:
     array: str = ""
     time: int | None = None  # seconds
     grace: int = 120  # seconds before the time limit at which the ranks are signalled to save
+    saves_on_term: bool = False  # another trainer that writes a checkpoint when it gets SIGTERM, and ends
     requeue: bool = True
     retries: int = 3  # how often a crash after progress starts the job again
     exclusive: bool = False

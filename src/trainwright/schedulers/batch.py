@@ -3,8 +3,6 @@ node's address that Batch gives it."""
 
 from __future__ import annotations
 
-import base64
-import gzip
 import hashlib
 import json
 import re
@@ -17,6 +15,7 @@ from typing import Any
 
 from trainwright.aws.batch import CLUSTER_TAG, BatchApi
 from trainwright.catalog.instances import InstanceType, instance
+from trainwright.errors import UserError
 from trainwright.schedulers.base import (
     POD_CODE,
     JobIdentity,
@@ -27,10 +26,10 @@ from trainwright.schedulers.base import (
     State,
     assert_honoured,
 )
-from trainwright.schedulers.batch_code import CODE_REGION, CODE_SHA256, fetch_command
+from trainwright.schedulers.batch_code import CODE_REGION, CODE_SHA256, fetch_command, write_command
 from trainwright.schedulers.logs import by_rank
 from trainwright.schedulers.shell import Shell
-from trainwright.schedulers.torchrun import PORT, log_options, under_torchrun
+from trainwright.schedulers.torchrun import PORT, log_options, stop_forwarder, under_torchrun
 
 _LIVE = ("SUBMITTED", "PENDING", "RUNNABLE", "STARTING", "RUNNING")
 _STATES: dict[str, State] = {
@@ -38,6 +37,8 @@ _STATES: dict[str, State] = {
     "SUCCEEDED": "completed", "FAILED": "failed",
 }  # fmt: skip
 
+LARGEST = 24 * 2**10  # bytes of a job definition
+CODE_VARIABLES = 256  # what the checksum and the region of the code add when they are known
 # What another start would not change: wrong options, and an image that is not there. Every other end is tried again.
 FINAL = [{"onExitCode": "2", "action": "EXIT"}, {"onReason": "CannotPullContainer*", "action": "EXIT"}]
 # Where the code of a run is unpacked. A folder of the image would belong to root, and images of ours run as another
@@ -58,6 +59,7 @@ class BatchScheduler(RunsImages):
     job_role: str = ""
     execution_role: str = ""
     efa: bool = True  # whether the nodes of the queue have the EFA devices of their type
+    tags: Mapping[str, str] = field(default_factory=dict)  # of the spec
     shell: Shell = field(default_factory=Shell)
     name = "batch"
 
@@ -73,10 +75,12 @@ class BatchScheduler(RunsImages):
         assert self.execution_role or not launch.secrets, "check: SPC004"
         made = definition(launch, instance(self.instance), self.efa)
         if self.cluster:
-            made["tags"] = {CLUSTER_TAG: self.cluster}  # `down` deregisters what carries it
+            made["tags"] = {**self.tags, CLUSTER_TAG: self.cluster}  # `down` deregisters what carries the cluster's
+            made["propagateTags"] = True  # to the tasks, by which ECS and the bill know the job
         roles = {"jobRoleArn": self.job_role, "executionRoleArn": self.execution_role}
         for group in made["nodeProperties"]["nodeRangeProperties"]:
             group["container"] |= {name: role for name, role in roles.items() if role}
+        require_size(launch, made)
         return Script("job.json", json.dumps(made, indent=2) + "\n")
 
     def submit(self, launch: Launch, script: Script) -> JobIdentity:
@@ -146,6 +150,19 @@ class BatchScheduler(RunsImages):
         )
 
 
+def require_size(launch: Launch, made: dict[str, Any]) -> None:
+    """Refuse a definition that Batch would refuse, with what makes it smaller."""
+    size = len(json.dumps(made).encode()) + (CODE_VARIABLES if launch.code_store else 0)
+    if size <= LARGEST:
+        return
+    store = "keep the code in S3: `batch: {code: s3://BUCKET/FOLDER}` in the spec"
+    raise UserError(
+        f"the job definition has {size:,} bytes, and AWS Batch takes {LARGEST:,}",
+        where=f"job {launch.name}",
+        fix="shorten the arguments and `env:` of the job" if launch.code_store else store,
+    )
+
+
 def definition(launch: Launch, type_: InstanceType, efa: bool = True) -> dict[str, Any]:
     """The multi-node parallel job definition."""
     made: dict[str, Any] = {
@@ -197,21 +214,8 @@ def _container(launch: Launch, type_: InstanceType, efa: bool) -> dict[str, Any]
 
 def command(launch: Launch) -> str:
     """What every node runs; before it, the code of the run is fetched, or small files are written."""
-    first = fetch_command(launch) if launch.code_store else _write_files(launch)
+    first = fetch_command(launch) if launch.code_store else write_command(launch) if launch.files else ""
     return f"{first} && {_ranks(launch)}" if first else _ranks(launch)
-
-
-def _write_files(launch: Launch) -> str:
-    """Shell words that write the files of a framework; compressed, since a job definition holds 24 KiB."""
-    lines = []
-    for path, text in launch.files:
-        folder, packed = shlex.quote(str(Path(path).parent)), _packed(text)
-        lines.append(f"mkdir -p {folder} && printf %s {packed} | base64 -d | gzip -d > {shlex.quote(path)}")
-    return " && ".join(lines)
-
-
-def _packed(text: str) -> str:
-    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
 
 
 def _ranks(launch: Launch) -> str:
@@ -223,7 +227,7 @@ def _ranks(launch: Launch) -> str:
             f'NODE_RANK="$AWS_BATCH_JOB_NODE_INDEX" exec {shlex.join(launch.command)}'
         )
     return (
-        'exec torchrun --nnodes="$AWS_BATCH_JOB_NUM_NODES" '
+        f'exec {stop_forwarder()} torchrun --nnodes="$AWS_BATCH_JOB_NUM_NODES" '
         f"--nproc-per-node={launch.processes} "
         '--node-rank="$AWS_BATCH_JOB_NODE_INDEX" '
         f'--master-addr="${{AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS:-{own}}}" '

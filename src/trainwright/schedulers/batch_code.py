@@ -1,5 +1,6 @@
 """How a container of AWS Batch gets the code of a run: Python's standard library and our S3 client, which signs with
-the job's role, as one word of the command. The image needs neither boto3 nor the AWS command line."""
+the job's role, as one word of the command. The image needs neither boto3 nor the AWS command line. Without a place in
+S3, the small files of a framework are in the command itself."""
 
 from __future__ import annotations
 
@@ -21,6 +22,18 @@ import base64,json,sys,types,zlib
 for name,text in json.loads(zlib.decompress(base64.b64decode("{packed}"))).items():
     sys.modules[name]=types.ModuleType(name);exec(text,sys.modules[name].__dict__)
 sys.modules["trainwright.schedulers.fetch_code"].by_role(*sys.argv[1:])"""
+
+
+WRITE = """\
+import base64,json,os,sys,zlib
+for path,text in json.loads(zlib.decompress(base64.b85decode(sys.argv[1]))).items():
+    os.makedirs(os.path.dirname(path),exist_ok=True);open(path,"w",encoding="utf-8").write(text)"""
+
+
+def write_command(launch: Launch) -> str:
+    """Shell words that write the files of a framework. Compressed together, since our programs have much in common."""
+    packed = zlib.compress(json.dumps(dict(launch.files)).encode(), 9)
+    return shlex.join(["python3", "-c", WRITE, base64.b85encode(packed).decode()])
 
 
 def fetch_command(launch: Launch) -> str:

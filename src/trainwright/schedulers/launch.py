@@ -12,6 +12,7 @@ from trainwright.jobs.environment import with_interface
 from trainwright.jobs.frameworks import FrameworkLaunch, framework_launch, known_framework, launcher_of
 from trainwright.jobs.resolved import ResolvedJob
 from trainwright.schedulers.base import POD_CODE, Launch, SecretEnv
+from trainwright.schedulers.torchrun import SHUTDOWN_TIMEOUT
 
 CHECKPOINTS = "TRAINWRIGHT_CHECKPOINTS"  # where a script finds its checkpoints, and those of the run it continues
 
@@ -52,6 +53,7 @@ def launch_of(resolved: ResolvedJob, place: Place) -> Launch:
         launcher=job.launcher or ("srun" if resolved.trainer == "trainwright" else launcher_of(resolved.recipe)),
         array=job.array or "",
         time=int(job.time) if job.time else None,
+        saves_on_term=_saves_on_term(resolved),
         requeue=job.requeue,
         # Nodes of a local cluster are shared unless the spec says otherwise: it is there to try things out.
         exclusive=at.queue.exclusive and (bool(at.queue.instance) or "exclusive" in at.queue.model_fields_set),
@@ -73,6 +75,11 @@ def launch_of(resolved: ResolvedJob, place: Place) -> Launch:
     )
 
 
+def _saves_on_term(resolved: ResolvedJob) -> bool:
+    known = known_framework(resolved.recipe) if resolved.trainer == "foreign" else None
+    return known is not None and known.saves_on_term
+
+
 def framework_code(resolved: ResolvedJob, place: Place) -> Path:
     """Where the files of a framework lie on the nodes."""
     return place.folder / "code" if resolved.runtime.ships_code else Path(POD_CODE)
@@ -90,11 +97,12 @@ def _own_lines(resolved: ResolvedJob, place: Place, code: Path) -> list[EnvVar]:
 
 
 def _checkpoints(resolved: ResolvedJob) -> list[EnvVar]:
-    """Where a script or another trainer keeps its checkpoints, in its own words or in the job's."""
-    stated = resolved.job.checkpoint.to if resolved.job.checkpoint else None
+    """Where a script or another trainer keeps its checkpoints, in its own words, in the job's or in the recipe's."""
+    checkpoint = resolved.training.checkpoint if resolved.training else resolved.job.checkpoint
+    stated = checkpoint.to if checkpoint else None
     if resolved.trainer == "trainwright" or not stated or CHECKPOINTS in resolved.job.env:
         return []
-    return [EnvVar(CHECKPOINTS, stated, "the job's `checkpoint: to`")]
+    return [EnvVar(CHECKPOINTS, stated, "`checkpoint: to` of the job or its recipe")]
 
 
 def _shipped_lines(resolved: ResolvedJob, place: Place, code: Path) -> list[EnvVar]:
@@ -104,6 +112,7 @@ def _shipped_lines(resolved: ResolvedJob, place: Place, code: Path) -> list[EnvV
             *([sent] if resolved.runtime.packs_code and "PYTHONPATH" not in resolved.job.env else []),
             EnvVar("TRAINWRIGHT_RUN", str(place.folder), "the run folder: metrics, events and checkpoints go there"),
             EnvVar("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "[rank${rank}]:", "tells the ranks of a node's log apart"),
+            EnvVar(SHUTDOWN_TIMEOUT, str(Launch.grace), "seconds that torchrun leaves its ranks to save"),
         ]
     path = f"{code}:{resolved.job.texts.get('PYTHONPATH') or place.python_path}".rstrip(":")
     return [EnvVar("PYTHONPATH", path, "the code that was shipped with the run comes first")]

@@ -76,7 +76,7 @@ class ProcessScheduler:
         """End every process of the run, also those that left the group, and wait until none is there."""
         folder = home() / "runs" / job.id
         (folder / "cancelled").touch()
-        for sign, patience in ((signal.SIGTERM, 3.0), (signal.SIGKILL, 10.0)):
+        for sign, patience in ((signal.SIGTERM, Launch.grace), (signal.SIGKILL, 10)):
             deadline = time.monotonic() + patience
             for pid in members(folder):
                 with contextlib.suppress(ProcessLookupError):

@@ -60,7 +60,7 @@ class SlurmScheduler:
             rendezvous="127.0.0.1" if self.interface == "lo" else "",
             python="python3" if launch.container else python,
             saved=SAVED,
-            margin=min(60, launch.time // 4) if launch.time else 60,
+            margin=_margin(launch),
             health_command=f"{python} -m trainwright.health",
         )
         return Script("job.sbatch", text)
@@ -214,3 +214,10 @@ def clock(seconds: int) -> str:
     days, hours = divmod(hours, 24)
     day = f"{days}-" if days else ""
     return f"{day}{hours:02d}:{minutes:02d}:{rest:02d}"
+
+
+def _margin(launch: Launch) -> int:
+    """Seconds before the time limit at which ranks that ignore the notice are stopped. One that saves on SIGTERM ends
+    its step first, which may take a minute, and then writes."""
+    longest = 300 if launch.saves_on_term else 60
+    return min(longest, launch.time // 4) if launch.time else longest

@@ -3,6 +3,9 @@ that a plan can only name those that exist."""
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -11,6 +14,10 @@ from trainwright.errors import UserError, did_you_mean
 from trainwright.spec.source import Node, parse
 
 FOLDER = Path(__file__).with_name("templates")
+# CloudFormation puts the tags of a stack on what the stack makes, and not on the machines that a launch template starts
+# later. A template marks with this line each list of tags of such machines, their volumes and network interfaces.
+TAGS_FOLLOW = re.compile(r"^( *)# The cluster's tags follow\.\n", re.MULTILINE)
+OWN_KEY = re.compile(r'Key: "?([^",}\n]+)')
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +31,13 @@ class Template:
     required: frozenset[str]
     defaults: dict[str, str]  # of the parameters that have one
     outputs: dict[str, str]  # name -> description
+
+    def tagged(self, tags: Mapping[str, str]) -> str:
+        """The text with the tags of a cluster on its machines. A key that the template gives itself stays its own:
+        EC2 refuses a key that is there twice."""
+        own = set(OWN_KEY.findall(self.text))
+        rows = [f"- {{Key: {_quoted(k)}, Value: {_quoted(v)}}}\n" for k, v in tags.items() if k not in own]
+        return TAGS_FOLLOW.sub(lambda line: "".join(line[1] + row for row in rows), self.text)
 
 
 def template_names() -> tuple[str, ...]:
@@ -48,6 +62,10 @@ def template(name: str) -> Template:
         defaults={key: _text(node, "Default") for key, node in parameters.items() if key not in required},
         outputs={key: _text(node, "Description") for key, node in _section(root, "Outputs")},
     )
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
 
 
 def _section(root: Node, key: str) -> list[tuple[str, Node]]:

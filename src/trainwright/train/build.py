@@ -3,6 +3,7 @@ rank's part, and initial values written tensor by tensor."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -26,10 +27,16 @@ from trainwright.train.parallel.pipeline import Pipeline, SingleStage, stage_lay
 from trainwright.train.parallel.plan import ParallelPlan
 from trainwright.train.parallel.tensor import apply_tensor
 from trainwright.train.parallel.tensor_encoder import apply_tensor_encoder
+from trainwright.train.parallel.tensor_seq2seq import apply_tensor_seq2seq
 
 if TYPE_CHECKING:
     from trainwright.train.engine import EngineOptions
 
+TENSOR: dict[str, Callable[[Any, Layout], None]] = {
+    "decoder": apply_tensor,
+    "encoder": apply_tensor_encoder,
+    "encoder-decoder": apply_tensor_seq2seq,
+}
 OPTIMIZERS: dict[str, type[AdamW]] = {"adamw": AdamW, "adamw8bit": AdamW8bit, "muon": Muon}
 
 
@@ -63,7 +70,8 @@ def build(objective: Objective, plan: ParallelPlan, options: EngineOptions, devi
         else:
             local(param).copy_(value)
     wire = torch.float32 if options.precision == "fp32" else torch.bfloat16
-    runner = SingleStage(stages[0], here) if plan.pp == 1 else Pipeline(stages, here, wire)
+    zero_bubble = options.pipeline_schedule == "zero-bubble"
+    runner = SingleStage(stages[0], here) if plan.pp == 1 else Pipeline(stages, here, wire, zero_bubble)
     gradients = Gradients(here, params, shape.tied)
     if options.lora is not None:
         count, whole = (sum(p.numel() for p in group.values()) for group in (params, everything))
@@ -90,7 +98,7 @@ def _stage(
     if objective.shape.experts:
         apply_experts(model, here)
     if plan.tp > 1:
-        (apply_tensor_encoder if objective.shape.kind == "encoder" else apply_tensor)(model, here)
+        TENSOR[objective.shape.kind](model, here)
     if plan.cp > 1:
         apply_context(model, here)
     if options.precision == "fp8":

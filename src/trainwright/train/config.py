@@ -59,6 +59,7 @@ class TrainConfig:
     recompute: str = option("none", "how", "none, selective or full: recompute to save memory")
     attention: str = option("auto", "how", "auto, cudnn, flash, efficient or math")
     context: str = option("gather", "how", "cp: gather keys, or all-to-all (each rank attends for a part of the heads)")
+    pipeline_schedule: str = option("1f1b", "how", "pp: 1f1b, or zero-bubble (weight gradients fill the drain)")
     offload_optimizer: bool = option(False, "how", "keep optimizer state in host memory")
     device: str = option("", "how", "cuda or cpu (default: a GPU where there is one)")
     deterministic: bool = option(False, "how", "only deterministic kernels")
@@ -141,6 +142,7 @@ CHOICES = {
     "precision": ("", "fp32", "bf16", "fp8"),
     "recompute": ("none", "selective", "full"),
     "context": ("gather", "all-to-all"),
+    "pipeline_schedule": ("1f1b", "zero-bubble"),
     "attention": ("auto", "cudnn", "flash", "efficient", "math"),
     "optimizer": ("adamw", "adamw8bit", "muon"),
     "schedule": ("cosine", "linear", "wsd"),

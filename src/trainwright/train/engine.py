@@ -30,6 +30,7 @@ class EngineOptions:
     compile: bool = False
     recompute: str = "none"  # none | selective | full
     context: str = "gather"  # how context ranks meet the keys: gather | all-to-all
+    pipeline_schedule: str = "1f1b"  # 1f1b | zero-bubble
     attention: str = "auto"  # auto | cudnn | flash | efficient | math
     seed: int = 0
     max_norm: float = 1.0  # 0: no clipping

@@ -118,6 +118,9 @@ def require_trainable(config: TrainConfig, plan: ParallelPlan, shape: ModelShape
     if config.context == "all-to-all" and plan.cp > 1 and shape.kv_heads % (plan.tp * plan.cp):
         what = f"{shape.kv_heads} key-value heads cannot be exchanged between {plan.tp * plan.cp} ranks (tp x cp)"
         raise UserError(what, where=f"plan {plan}", fix="--context gather")
+    if splits_backward(config, plan) and (config.compile or config.recompute != "none"):
+        what = "the zero-bubble schedule cannot put off weight gradients of blocks that are compiled or recomputed"
+        raise UserError(what, where=f"plan {plan}", fix="--no-compile --recompute none, or --pipeline-schedule 1f1b")
     if config.objective == "dpo" and plan.tp * plan.pp * plan.cp > 1:
         what = "DPO trains a model beside its reference, and only shards or replicates them"
         raise UserError(what, where=f"plan {plan}", fix=f"shard={plan.world}")
@@ -127,6 +130,10 @@ def require_trainable(config: TrainConfig, plan: ParallelPlan, shape: ModelShape
         raise UserError("LoRA of an encoder has no tensor parallelism", where=f"plan {plan}", fix="shard or replicate")
 
 
+def splits_backward(config: TrainConfig, plan: ParallelPlan) -> bool:
+    return config.pipeline_schedule == "zero-bubble" and plan.pp > 1
+
+
 def plan_of(text: str, world: int) -> ParallelPlan:
     """The plan a text means for that many ranks: an open data axis takes the ranks that are left."""
     return complete(parse_axes(text), world) or ParallelPlan.parse(text)
@@ -134,6 +141,7 @@ def plan_of(text: str, world: int) -> ParallelPlan:
 
 def with_defaults(config: TrainConfig, shape: ModelShape, plan: ParallelPlan, world: World) -> TrainConfig:
     """Fill in the defaults that depend on the model and the machine."""
+    compiles = world.device.type == "cuda" and not splits_backward(config, plan)
     return replace(
         config,
         objective=name_for(config.objective, shape),
@@ -142,7 +150,7 @@ def with_defaults(config: TrainConfig, shape: ModelShape, plan: ParallelPlan, wo
         batch=config.batch or (config.micro_batch or 1) * plan.data * plan.pp,
         parallel=str(plan),
         precision=config.precision or ("bf16" if world.device.type == "cuda" else "fp32"),
-        compile=world.device.type == "cuda" if config.compile is None else config.compile,
+        compile=compiles if config.compile is None else config.compile,
         decay=config.decay or (max(1, config.steps // 10) if config.schedule == "wsd" else 0),
     )
 
@@ -175,6 +183,7 @@ def engine_options(config: TrainConfig) -> EngineOptions:
         compile=bool(config.compile),
         recompute=config.recompute,
         context=config.context,
+        pipeline_schedule=config.pipeline_schedule,
         attention=config.attention,
         seed=config.seed,
         max_norm=config.clip,

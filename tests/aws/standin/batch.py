@@ -104,18 +104,34 @@ def _environment(props: dict[str, Any], at: Place) -> Made:
         raise ValueError("CLIENT_ERROR - instanceRole must be an instance profile")
     if int(resources["MinvCpus"]) > int(resources["MaxvCpus"]):
         raise ValueError("minvCpus must be less than or equal to maxvCpus")
-    card = at.engine.launch_data[resources["LaunchTemplate"]["LaunchTemplateId"]]["NetworkInterfaces"][0]
+    data = at.engine.launch_data[resources["LaunchTemplate"]["LaunchTemplateId"]]
+    cards = data.get("NetworkInterfaces", [])
+    if cards and "SecurityGroupIds" in resources:
+        raise ValueError("Error executing request, Exception : Either compute environment Security Groups or Network "
+                         "Interfaces in Launch template are exclusively allowed")  # fmt: skip
+    groups = cards[0]["Groups"] if cards else resources["SecurityGroupIds"]
     part = batch.make(batch.environments, "compute-environment", at.unique[-60:], props)
     machine = instance(resources["InstanceTypes"][0])
     count = -(-int(resources["MinvCpus"]) // machine.vcpus)
     if count:
-        tags = [{"Key": key, "Value": value} for key, value in resources.get("Tags", {}).items()]
         made = at.client("ec2").run_instances(
-            ImageId=IMAGE, InstanceType=machine.name, SubnetId=resources["Subnets"][0], SecurityGroupIds=card["Groups"],
-            MinCount=count, MaxCount=count, TagSpecifications=[{"ResourceType": "instance", "Tags": tags}],
+            ImageId=IMAGE, InstanceType=machine.name, SubnetId=resources["Subnets"][0], SecurityGroupIds=groups,
+            MinCount=count, MaxCount=count, TagSpecifications=_machine_tags(data, resources),
         )["Instances"]  # fmt: skip
         part.nodes = [one["InstanceId"] for one in made]
     return part.arn, {"ComputeEnvironmentArn": part.arn}
+
+
+def _machine_tags(data: dict[str, Any], resources: dict[str, Any]) -> list[dict[str, Any]]:
+    """Those of the launch template, and on instances those of the environment, which win."""
+    rows = data["TagSpecifications"]
+    kinds = {row["ResourceType"]: {tag["Key"]: tag["Value"] for tag in row["Tags"]} for row in rows}
+    for row in rows:
+        if len(row["Tags"]) != len(kinds[row["ResourceType"]]):
+            raise ValueError("InvalidParameterValue: Duplicate tag key specified.")
+    kinds["instance"] |= resources.get("Tags", {})
+    return [{"ResourceType": kind, "Tags": [{"Key": key, "Value": value} for key, value in tags.items()]}
+            for kind, tags in kinds.items() if kind != "network-interface"]  # moto makes none  # fmt: skip
 
 
 def _close(batch: Batch, parts: dict[str, Part], name: str) -> None:

@@ -109,8 +109,21 @@ _register(
 )  # fmt: skip
 
 
+def start_nodes(at: Place, cluster: str, group: Group, count: int, props: dict[str, Any]) -> None:
+    if count <= 0:
+        return
+    card = at.engine.launch_data[props["LaunchTemplate"]["Id"]]["NetworkInterfaces"][0]
+    own = {"eks:cluster-name": cluster, "eks:nodegroup-name": group.name}
+    tags = [{"Key": key, "Value": value} for key, value in own.items()]
+    made = at.client("ec2").run_instances(
+        ImageId=IMAGE, InstanceType=group.kind, SubnetId=props["Subnets"][0], SecurityGroupIds=card["Groups"],
+        MinCount=count, MaxCount=count, TagSpecifications=[{"ResourceType": "instance", "Tags": tags}],
+    )["Instances"]  # fmt: skip
+    group.nodes += [one["InstanceId"] for one in made]
+
+
 def _nodegroup(props: dict[str, Any], at: Place) -> Made:
-    ec2, cluster = at.client("ec2"), at.engine.eks.find(props["ClusterName"])
+    cluster = at.engine.eks.find(props["ClusterName"])
     name, size = props["NodegroupName"], props["ScalingConfig"]
     if name in cluster.groups:
         raise EksError("ResourceInUseException", f"NodeGroup already exists with name {name}")
@@ -125,14 +138,7 @@ def _nodegroup(props: dict[str, Any], at: Place) -> Made:
         raise EksError("InvalidParameterException", f"{kind} has {instance(kind).network_cards} network cards")
     group = Group(name, int(size["MinSize"]), int(size["MaxSize"]), kind)
     count = int(size["DesiredSize"])
-    if count:
-        own = {"eks:cluster-name": cluster.name, "eks:nodegroup-name": name}
-        tags = [{"Key": key, "Value": value} for key, value in own.items()]
-        made = ec2.run_instances(
-            ImageId=IMAGE, InstanceType=kind, SubnetId=props["Subnets"][0], SecurityGroupIds=card["Groups"],
-            MinCount=count, MaxCount=count, TagSpecifications=[{"ResourceType": "instance", "Tags": tags}],
-        )["Instances"]  # fmt: skip
-        group.nodes = [one["InstanceId"] for one in made]
+    start_nodes(at, cluster.name, group, count, props)
     cluster.groups[name] = group
     return f"{cluster.name}/{name}", {"NodegroupName": name, "ClusterName": cluster.name}
 
@@ -154,14 +160,18 @@ def _drop_nodegroup(physical: str, props: dict[str, Any], at: Place) -> None:
         terminate(at, gone.nodes)
 
 
-def _scale(physical: str, props: dict[str, Any], at: Place) -> None:
-    name, _, group = physical.partition("/")
-    found, size = at.engine.eks.find(name).groups[group], props["ScalingConfig"]
-    found.least, found.most = int(size["MinSize"]), int(size["MaxSize"])
+def scale(physical: str, props: dict[str, Any], at: Place) -> None:
+    name, _, own = physical.partition("/")
+    group, size = at.engine.eks.find(name).groups[own], props["ScalingConfig"]
+    group.least, group.most, nodes = int(size["MinSize"]), int(size["MaxSize"]), int(size["DesiredSize"])
+    if ended := group.nodes[nodes:]:
+        terminate(at, ended)
+        del group.nodes[nodes:]
+    start_nodes(at, name, group, nodes - len(group.nodes), props)
 
 
 _register(
-    "AWS::EKS::Nodegroup", _nodegroup, _drop_nodegroup, seconds=180.0, deletion=240.0, update=_scale,
+    "AWS::EKS::Nodegroup", _nodegroup, _drop_nodegroup, seconds=180.0, deletion=240.0, update=scale,
     mutable=frozenset({"Tags", "ScalingConfig", "Labels", "Taints", "LaunchTemplate", "NodeRepairConfig"}),
 )  # fmt: skip
 

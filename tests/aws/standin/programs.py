@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from standin.eks import Cluster, EksError, add_addon
+from standin.eks import Cluster, EksError, add_addon, scale
 from standin.world import World, inside
 
 CUSTOM = {
@@ -85,7 +85,7 @@ class StandInPrograms:
             return Result()
         path = (environment or {}).get("KUBECONFIG", "")
         cluster = yaml.safe_load(Path(path).read_text())["current-context"].removeprefix("trainwright-") if path else ""
-        config = Path(rest[rest.index("-f") + 1]).read_text() if program == "eksctl" else ""
+        config = Path(rest[rest.index("-f") + 1]).read_text() if "-f" in rest and program == "eksctl" else ""
         self._watch(program, rest[0], "before")
         result = self.call(program, rest, text or config, cluster)
         self._watch(program, rest[0], "after")
@@ -196,6 +196,8 @@ class StandInPrograms:
     # eksctl
 
     def _eksctl(self, words: list[str], text: str, name: str) -> Result:
+        if words[0] == "scale":
+            return self._scale(dict(zip(words[2::2], words[3::2], strict=True)))
         config = yaml.safe_load(text)
         name, noun = config["metadata"]["name"], words[1]
         if noun == "cluster":
@@ -221,6 +223,17 @@ class StandInPrograms:
             raise Refused(f"creating CloudFormation stack {stack!r}: AlreadyExistsException")
         region.create(stack, json.dumps(body), {}, dict(config["metadata"]["tags"]), "", True)
         return Result(world=self.world, region=self.region, stack=stack)
+
+    def _scale(self, options: dict[str, str]) -> Result:
+        region, name, group = self.world.region(self.region), options["--cluster"], options["--name"]
+        assert options["--region"] == self.region
+        stack = region.find(f"eksctl-{name}-nodegroup-{group}")
+        [made] = [one for one in stack.resources.values() if one.kind == "AWS::EKS::Nodegroup"]
+        size = {**made.props["ScalingConfig"], "DesiredSize": int(options["--nodes"])}
+        if not size["MinSize"] <= size["DesiredSize"] <= size["MaxSize"]:
+            raise Refused(f"desired capacity {size['DesiredSize']} is not between the group's least and most")
+        scale(made.physical, {**made.props, "ScalingConfig": size}, region.place(stack, made.logical))
+        return Result()
 
     def _identities(self, config: dict[str, Any]) -> Result:
         name, region = config["metadata"]["name"], self.world.region(self.region)
@@ -298,9 +311,11 @@ def main() -> None:
         "text": sys.stdin.read() if "-" in words else "",
         "cluster": kubeconfig["current-context"].removeprefix("trainwright-"),
     }  # fmt: skip
-    if program == "eksctl":
+    if program == "eksctl" and "-f" in words:
         asked["text"] = Path(words[words.index("-f") + 1]).read_text()
         asked["region"] = yaml.safe_load(asked["text"])["metadata"]["region"]
+    elif program == "eksctl":
+        asked["region"] = words[words.index("--region") + 1]
     else:
         arguments = kubeconfig["users"][0]["user"]["exec"]["args"]
         asked["region"] = arguments[arguments.index("--region") + 1]

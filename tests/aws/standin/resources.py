@@ -97,7 +97,16 @@ def _vpc(props: dict[str, Any], at: Place) -> Made:
     vpc = ec2.create_vpc(CidrBlock=props["CidrBlock"], **_tags(props, at, "vpc"))["Vpc"]["VpcId"]
     for flag in ("EnableDnsSupport", "EnableDnsHostnames"):
         ec2.modify_vpc_attribute(VpcId=vpc, **{flag: {"Value": bool(props.get(flag, True))}})
+    _open_default_group(ec2, vpc)
     return vpc, {"VpcId": vpc}
+
+
+def _open_default_group(ec2: Any, vpc: str) -> None:
+    """As AWS makes it: its members reach each other. moto leaves that rule out."""
+    only = [{"Name": "vpc-id", "Values": [vpc]}, {"Name": "group-name", "Values": ["default"]}]
+    [group] = ec2.describe_security_groups(Filters=only)["SecurityGroups"]
+    itself = {"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": group["GroupId"]}]}
+    ec2.authorize_security_group_ingress(GroupId=group["GroupId"], IpPermissions=[itself])
 
 
 def _delete_vpc(physical: str, props: dict[str, Any], at: Place) -> None:

@@ -291,7 +291,7 @@ class Region:
             self._fail(stack, one, f"Template error: the stand-in has no resource type {one.kind}")
         try:
             one.props = self._scope(stack).value(declared.get("Properties", {}))
-            one.physical, one.attributes = HANDLERS[one.kind].create(one.props, self._place(stack, logical))
+            one.physical, one.attributes = HANDLERS[one.kind].create(one.props, self.place(stack, logical))
         except _Failed:
             raise
         except Exception as error:
@@ -370,7 +370,7 @@ class Region:
             if reason:
                 break
             try:
-                HANDLERS[one.kind].delete(one.physical, one.props, self._place(stack, one.logical))
+                HANDLERS[one.kind].delete(one.physical, one.props, self.place(stack, one.logical))
             except Exception as error:
                 if _is_missing(error):
                     reason = ""
@@ -426,9 +426,11 @@ class Region:
         handler = HANDLERS[old.kind]
         self._event(stack, old, "UPDATE_IN_PROGRESS")
         try:
+            if reason := self.faults.resource_failure(stack.name, logical, "update"):
+                raise StackError("ValidationError", reason)
             if not _immutable(changed, handler):
                 if handler.update:
-                    handler.update(old.physical, props, self._place(stack, logical))
+                    handler.update(old.physical, props, self.place(stack, logical))
                 old.props = props
             else:
                 keep = declared.get("UpdateReplacePolicy", "Delete") == "Retain"
@@ -436,7 +438,7 @@ class Region:
                 yield handler.seconds
                 self._finish(stack, made)
                 if not keep:
-                    handler.delete(old.physical, old.props, self._place(stack, logical))
+                    handler.delete(old.physical, old.props, self.place(stack, logical))
         except _Failed:
             raise
         except Exception as error:
@@ -495,7 +497,7 @@ class Region:
                 changes.append(_change("Remove", logical, old.kind, old.physical))
         return changes
 
-    def _place(self, stack: Stack, logical: str) -> Place:
+    def place(self, stack: Stack, logical: str) -> Place:
         return Place(self.name, ACCOUNT, self.client, self.fsx, stack.name, logical, stack.tags, self)
 
     def _set(self, stack: Stack, status: str, reason: str = "") -> None:

@@ -32,7 +32,7 @@ stack() {
   echo "stack $name" >&2
   "${aws[@]}" cloudformation deploy --stack-name "$name" --template-file "stacks/$key.yaml" \
     --parameter-overrides "file://.deployed/stacks/$key.parameters.json" --capabilities CAPABILITY_IAM \
-    --no-fail-on-empty-changeset --tags "trainwright:cluster=$cluster" >&2
+    --no-fail-on-empty-changeset --tags "trainwright:cluster=$cluster" trainwright:platform=eks >&2
   "${aws[@]}" cloudformation describe-stacks --stack-name "$name" \
     --query 'Stacks[0].Outputs[].[OutputKey,OutputValue]' |
     while read -r output value; do

@@ -40,7 +40,7 @@ stack() {
   echo "stack $name" >&2
   "${aws[@]}" cloudformation deploy --stack-name "$name" --template-file "stacks/$key.yaml" \
     --parameter-overrides "file://.deployed/stacks/$key.parameters.json" --capabilities CAPABILITY_IAM \
-    --no-fail-on-empty-changeset --tags "trainwright:cluster=$cluster" >&2
+    --no-fail-on-empty-changeset --tags "trainwright:cluster=$cluster" trainwright:platform=hyperpod-eks >&2
   "${aws[@]}" cloudformation describe-stacks --stack-name "$name" \
     --query 'Stacks[0].Outputs[].[OutputKey,OutputValue]' |
     while read -r output value; do
@@ -114,6 +114,6 @@ bucket=$("${aws[@]}" cloudformation describe-stacks --stack-name "$cluster-bucke
 "${aws[@]}" s3 cp --only-show-errors .deployed/lifecycle/on_create.sh "s3://$bucket/"trainwright/hyperpod-eks-p5/lifecycle-4d4eaef49986a90e/on_create.sh
 echo "stack $cluster-hyperpod; a new cluster takes 10 to 30 minutes, more with deep health checks" >&2
 "${aws[@]}" cloudformation deploy --stack-name "$cluster-hyperpod" --template-file .deployed/hyperpod.yaml \
-  --no-fail-on-empty-changeset --tags "trainwright:cluster=$cluster" >&2
+  --no-fail-on-empty-changeset --tags "trainwright:cluster=$cluster" trainwright:platform=hyperpod-eks >&2
 kubectl get nodes
 echo "kubeconfig: $KUBECONFIG" >&2

@@ -45,7 +45,7 @@ stack() {
   echo "stack $name" >&2
   "${aws[@]}" cloudformation deploy --stack-name "$name" --template-file "stacks/$key.yaml" \
     --parameter-overrides "file://.deployed/stacks/$key.parameters.json" --capabilities CAPABILITY_IAM \
-    --no-fail-on-empty-changeset --tags "trainwright:cluster=$cluster" >&2
+    --no-fail-on-empty-changeset --tags "trainwright:cluster=$cluster" trainwright:platform=hyperpod >&2
   "${aws[@]}" cloudformation describe-stacks --stack-name "$name" \
     --query 'Stacks[0].Outputs[].[OutputKey,OutputValue]' |
     while read -r output value; do
@@ -80,6 +80,6 @@ bucket=$("${aws[@]}" cloudformation describe-stacks --stack-name "$cluster-bucke
 
 echo "stack $cluster-hyperpod; a new cluster takes 10 to 30 minutes, more with deep health checks" >&2
 "${aws[@]}" cloudformation deploy --stack-name "$cluster-hyperpod" --template-file .deployed/hyperpod.yaml \
-  --no-fail-on-empty-changeset --tags "trainwright:cluster=$cluster" >&2
+  --no-fail-on-empty-changeset --tags "trainwright:cluster=$cluster" trainwright:platform=hyperpod >&2
 "${aws[@]}" sagemaker list-cluster-nodes --cluster-name "$cluster" \
   --query 'ClusterNodeSummaries[].[InstanceGroupName,InstanceId,InstanceStatus.Status]'

@@ -19,6 +19,7 @@ from stack_reading import Reading
 from trainwright.catalog.instances import instances
 from trainwright.check.gate import CheckFailed
 from trainwright.platforms.plan.tree import ClusterPlan, make_plan
+from trainwright.schedulers.base import Launch
 from trainwright.spec.load import load
 from trainwright.stacks.library import template
 
@@ -93,7 +94,8 @@ def boot_script(**parameters: str) -> str:
 
 def test_the_boot_script_is_right_and_stripes_disks(tmp_path: Path) -> None:
     text = boot_script(Scratch="/scratch", Cards="32", EfaInstaller="1.43.2", LustreDns="fs.fsx", LustreMount="abcd")
-    (tmp_path / "boot.sh").write_text(text)
+    (tmp_path / "ecs").mkdir()
+    (tmp_path / "boot.sh").write_text(text.replace("/etc/ecs", str(tmp_path / "ecs")))
     done = subprocess.run(
         ["shellcheck", "-s", "bash", "-e", "SC2050,SC2157", str(tmp_path / "boot.sh")], capture_output=True, text=True
     )
@@ -112,16 +114,21 @@ def test_the_boot_script_is_right_and_stripes_disks(tmp_path: Path) -> None:
     assert "mount -t lustre -o noatime,flock fs.fsx@tcp:/abcd /fsx" in calls
     assert "chmod 1777 /fsx /fsx/trainwright /fsx/trainwright/runs" in calls, "images need not run as root"
     assert "shutdown" not in calls
+    assert (tmp_path / "ecs" / "ecs.config").read_text() == f"ECS_CONTAINER_STOP_TIMEOUT={Launch.grace}s\n"
     (tmp_path / "mount").write_text("#!/bin/bash\nexit 1\n")
     assert subprocess.run(["bash", str(tmp_path / "boot.sh")], env=here, cwd=tmp_path).returncode != 0
     assert "shutdown -h now" in (tmp_path / "calls").read_text(), "a node without its data must not take jobs"
 
 
 def test_security_groups_stand_in_one_place() -> None:
-    """Interfaces of a launch template name their groups; named again beside the subnets, Batch refuses both."""
+    """Batch refuses groups beside the subnets while the launch template has network interfaces, and jobs without EFA
+    get no group of ours unless they stand there."""
     for example in EXAMPLES:
         assert "SecurityGroupIds" not in reading(plan_of(example)).properties("ComputeEnvironment")["ComputeResources"]
         assert all(each["Groups"] for each in launch(plan_of(example))["NetworkInterfaces"])
+    plain = Reading("batch", SecurityGroup="sg-1")
+    assert plain.properties("ComputeEnvironment")["ComputeResources"]["SecurityGroupIds"] == ["sg-1"]
+    assert "NetworkInterfaces" not in plain.properties("LaunchTemplate")["LaunchTemplateData"]
 
 
 def test_the_image_is_never_the_path_of_an_ssm_parameter() -> None:

@@ -4,16 +4,18 @@ and of Karpenter, and read as the machine that starts them reads them."""
 from __future__ import annotations
 
 import json
-from functools import cache
+import re
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
 import yaml
-from test_eks_plan import SCHEMAS, broken, cluster, objects, strict
+from test_eks_plan import broken, cluster, objects
 
+from crd_schema import SCHEMAS, crd_schema
 from deployed_text import as_deployed
+from trainwright.catalog.versions import version_set
 from trainwright.platforms.plan.tree import ClusterPlan, make_plan
 from trainwright.spec.load import load
 
@@ -31,18 +33,11 @@ def planned(tmp_path: Path, queue: str, **changes: str) -> ClusterPlan:
     return make_plan(load(tmp_path / "spec.yaml"))
 
 
-@cache
-def schema(kind: str) -> Any:
-    made = strict(json.loads((SCHEMAS / f"{kind}.json").read_text()))
-    made["properties"]["metadata"] = {"type": "object"}
-    return made
-
-
 def karpenter(plan: ClusterPlan) -> tuple[dict[str, Any], dict[str, Any]]:
     """The one EC2NodeClass and NodePool, as their own definitions take them."""
     node_class, pool = yaml.safe_load_all(as_deployed(plan.files["kubernetes/karpenter.yaml"]))
-    jsonschema.validate(node_class, schema("karpenter.k8s.aws_v1_EC2NodeClass"))
-    jsonschema.validate(pool, schema("karpenter.sh_v1_NodePool"))
+    jsonschema.validate(node_class, crd_schema("karpenter.k8s.aws_v1_EC2NodeClass"))
+    jsonschema.validate(pool, crd_schema("karpenter.sh_v1_NodePool"))
     return node_class["spec"], pool["spec"]
 
 
@@ -153,7 +148,7 @@ def test_kueue_knows_where_nodes_are_that_say_so(tmp_path: Path) -> None:
     plan = planned(tmp_path, "instance: p5.48xlarge, count: 4")
     made = objects(plan)
     [topology] = [item for item in made if item["kind"] == "Topology"]
-    jsonschema.validate(topology, schema("kueue.x-k8s.io_v1beta2_Topology"))
+    jsonschema.validate(topology, crd_schema("kueue.x-k8s.io_v1beta2_Topology"))
     labels = [level["nodeLabel"] for level in topology["spec"]["levels"]]
     assert labels == [*(f"topology.k8s.aws/network-node-layer-{n}" for n in (1, 2, 3)), "kubernetes.io/hostname"]
     [flavor] = [item for item in made if item["kind"] == "ResourceFlavor"]
@@ -199,3 +194,13 @@ def test_trainium_nodes_have_their_plugin_and_jobs_ask_for_what_it_offers(tmp_pa
 )
 def test_what_a_provisioner_cannot_do_is_found(tmp_path: Path, queue: str, words: str) -> None:
     assert words in broken(tmp_path, queues=f"[{{name: q, instance: p5.48xlarge, {queue}}}]")
+
+
+def test_nodes_of_karpenter_have_one_image_and_the_tags_of_the_spec(tmp_path: Path) -> None:
+    node_class, _ = karpenter(planned(tmp_path, "instance: g5.8xlarge, count: {min: 0, max: 2}", tags="{team: a}"))
+    assert node_class["amiSelectorTerms"] == [{"alias": f"al2023@{version_set().eks_image}"}]
+    assert re.fullmatch(r"v\d{8}", version_set().eks_image)
+    own = {"trainwright:cluster": "c", "trainwright:queue": "q"}
+    assert node_class["tags"] == {"team": "a", **own}, "Karpenter puts them on instances, volumes and interfaces"
+    groups = cluster(planned(tmp_path, "instance: p4d.24xlarge, count: 2", tags="{team: a}"))["managedNodeGroups"]
+    assert groups[1]["tags"] == {"team": "a", **own}, "and eksctl into its launch template"

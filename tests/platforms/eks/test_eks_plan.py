@@ -13,6 +13,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from crd_schema import SCHEMAS, crd_schema
 from deployed_text import as_deployed
 from trainwright.check.gate import CheckFailed
 from trainwright.platforms.eks.nodegroups import QUEUE_LABEL
@@ -26,7 +27,6 @@ from trainwright.spec.load import load
 ROOT = Path(__file__).parents[3]
 EXAMPLES = sorted((ROOT / "examples").glob("eks-*.yaml"))
 WITH_HYPERPOD = [*EXAMPLES, ROOT / "examples/hyperpod-eks-p5.yaml"]
-SCHEMAS = ROOT / "tests/judges/schemas"
 
 
 @cache
@@ -41,18 +41,6 @@ def cluster(plan: ClusterPlan) -> dict[str, Any]:
 def objects(plan: ClusterPlan) -> list[dict[str, Any]]:
     names = [name for name in plan.files if name.startswith(("kubernetes/", "jobs/"))]
     return [item for name in names for item in yaml.safe_load_all(as_deployed(plan.files[name]))]
-
-
-def strict(schema: Any) -> Any:
-    """The schema with unknown keys refused wherever it lists the known ones, as server-side apply does."""
-    if isinstance(schema, list):
-        return [strict(each) for each in schema]
-    if not isinstance(schema, dict):
-        return schema
-    closed = {key: strict(value) for key, value in schema.items()}
-    if isinstance(schema.get("properties"), dict) and "x-kubernetes-preserve-unknown-fields" not in schema:
-        closed.setdefault("additionalProperties", False)
-    return closed
 
 
 @pytest.mark.parametrize("example", WITH_HYPERPOD, ids=lambda path: path.stem)
@@ -72,10 +60,8 @@ def test_every_object_is_of_a_kind_that_takes_it(example: Path) -> None:
         if group in ("v1", "apps", "rbac.authorization.k8s.io"):
             kubernetes_validate.validate(item, "1.35", strict=True)
             continue
-        name = f"{item['apiVersion'].replace('/', '_')}_{item['kind']}.json"
-        schema = strict(json.loads((SCHEMAS / name).read_text()))
-        schema["properties"]["metadata"] = {"type": "object"}
-        jsonschema.validate(item, schema)
+        name = f"{item['apiVersion'].replace('/', '_')}_{item['kind']}"
+        jsonschema.validate(item, crd_schema(name))
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)

@@ -15,6 +15,7 @@ import pytest
 from trainwright.catalog.runtime import runtime_pins
 from trainwright.platforms.parallelcluster import monitoring, runtime
 from trainwright.platforms.plan.tree import ClusterPlan, make_plan, write
+from trainwright.platforms.tags import cluster_tags
 from trainwright.report.picture import picture
 from trainwright.spec.load import load
 from trainwright.spec.source import parse
@@ -51,7 +52,7 @@ def tree(plan: ClusterPlan, folder: Path) -> dict[str, str]:
             path.unlink()
     files = {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
     for stack in plan.stacks:
-        assert files.pop(f"stacks/{stack.key}.yaml") == template(stack.template).text
+        assert files.pop(f"stacks/{stack.key}.yaml") == template(stack.template).tagged(cluster_tags(plan.spec))
     facts = json.loads(files["plan.json"])
     for job in plan.spec.jobs:
         name = next(n for n in files if n.startswith(f"jobs/{job.name}."))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -11,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import kubernetes_validate
 import pytest
 import yaml
@@ -20,6 +23,7 @@ from kubeflow_trainer_api.models.io_k8s_apimachinery_pkg_api_resource_quantity i
 from kubeflow_trainer_api.models.jobset_v1alpha2_job_set import JobsetV1alpha2JobSet
 from kubeflow_trainer_api.models.trainer_v1alpha1_train_job import TrainerV1alpha1TrainJob
 
+from crd_schema import crd_schema
 from trainwright.catalog.environment import EnvVar
 from trainwright.errors import UserError
 from trainwright.schedulers.base import Launch
@@ -257,6 +261,10 @@ def test_ranks_of_a_rayjob_are_signalled_before_ray_and_have_time_to_save(tmp_pa
         assert subprocess.run(hooks[1], env=here, timeout=60, check=True)
         assert driver.communicate(timeout=60)[0] == "saved\n75\n"
         assert waiting.wait(60) == 0
+    (tmp_path / "never-began").mkdir()
+    for place in (tmp_path, tmp_path / "never-began"):  # a job that is over, and a pod that ends before it began
+        after = [subprocess.run(hook, env={**here, "TMPDIR": str(place)}, timeout=60).returncode for hook in hooks]
+        assert after == [0, 0], "the pod ends at once"
 
 
 def test_a_pod_of_ours_can_write_whoever_it_runs_as() -> None:
@@ -273,6 +281,41 @@ def test_a_pod_of_ours_can_write_whoever_it_runs_as() -> None:
     for spec in pods(manifest("pytorchjob")):
         assert spec["containers"][0]["securityContext"] == {"runAsUser": 0, "capabilities": {"add": ["IPC_LOCK"]}}
         assert "initContainers" not in spec, "somebody else's file system is not touched"
+
+
+@pytest.mark.parametrize("store", ["", "s3://bucket/code"])
+def test_a_trainjob_unpacks_its_code_itself(store: str, tmp_path: Path) -> None:
+    """Its definition takes no init container: the trainer's own command unpacks, and the ranks do not see how."""
+    run, code = tmp_path / "run", tmp_path / "code"
+    launch = replace(
+        LAUNCH, code=str(code), code_store=store, folder=run, launcher="plain",
+        command=("python3", "train.py", "--note", "a 'b' \"c\" $PATH"),
+    )  # fmt: skip
+    document = manifest("trainjob", launch)
+    jsonschema.validate(document, crd_schema("trainer.kubeflow.org_v1alpha1_TrainJob"))
+    [patch] = document["spec"]["runtimePatches"][0]["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
+    pod, trainer = patch["template"]["spec"]["template"]["spec"], document["spec"]["trainer"]
+    mounts = {mount["name"]: mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]}
+    assert mounts.keys() <= {volume["name"] for volume in pod["volumes"]}
+    assert mounts["code"] == str(code)
+
+    code.mkdir()
+    held = run if store else tmp_path / mounts["archive"].lstrip("/")
+    held.mkdir(parents=True)
+    script = (
+        "import os, sys; print(*(n for n in os.environ if n.startswith('TRAINWRIGHT_CODE')), *sys.argv[1:], sep='|')"
+    )
+    (tmp_path / "train.py").write_text(script)
+    subprocess.run(["tar", "-czf", held / "code.tar.gz", "-C", tmp_path, "train.py"], check=True)
+    secrets = {line["name"] for line in trainer["env"] if "CODE" in line["name"]}
+    assert secrets == ({"TRAINWRIGHT_CODE_URL", "TRAINWRIGHT_CODE_SHA256"} if store else set())
+    given = {"PET_NODE_RANK": "0", "PET_MASTER_ADDR": "here", "PET_MASTER_PORT": "1"}
+    words = [re.sub(r"\$\((\w+)\)", lambda name: given[name[1]], word) for word in trainer["command"]]
+    words = [word if store else word.replace("/trainwright/archive", str(held)) for word in words]
+    digest = hashlib.sha256((held / "code.tar.gz").read_bytes()).hexdigest()
+    here = {**os.environ, **dict.fromkeys(secrets, "http://127.0.0.1:1"), "TRAINWRIGHT_CODE_SHA256": digest}
+    done = subprocess.run(words, cwd=code, env=here, capture_output=True, text=True)
+    assert done.stdout == "--note|a 'b' \"c\" $PATH\n", done.stderr
 
 
 def test_a_queue_without_efa_is_asked_for_none() -> None:

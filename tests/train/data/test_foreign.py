@@ -1,6 +1,8 @@
 """Data that others prepared: the files were written by their own writers, and `expected.json` by their own readers
 (foreign/make.py). Same documents, same order, same resume as our own shards."""
 
+import bz2
+import gzip
 import json
 import shutil
 from dataclasses import replace
@@ -9,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import zstandard
 from single import interrupt_at, run, same, settings, weights
 
 from trainwright.errors import UserError
@@ -16,6 +19,7 @@ from trainwright.train.data.batch import IGNORED
 from trainwright.train.data.format import write_durably
 from trainwright.train.data.image_samples import open_images
 from trainwright.train.data.loader import Loader, Options, SampleId, open_samples
+from trainwright.train.data.s3 import Bucket
 from trainwright.train.data.source import open_files
 
 HERE = Path(__file__).with_name("foreign")
@@ -106,6 +110,64 @@ def test_a_damaged_file_is_named(name, message, tmp_path):
     shutil.copytree(HERE / name, tmp_path / "data")
     with pytest.raises(UserError, match=message):
         open_files(damage(tmp_path / "data", name))
+
+
+@pytest.mark.parametrize("name", ["megatron", "mds-bytes", "arrow"])
+def test_data_in_s3_is_copied_once_and_read(name, s3, tmp_path):
+    bucket = Bucket(s3)
+    for path in (HERE / name).iterdir():
+        bucket.write(f"set/{path.name}", path.read_bytes())
+    uri = f"{s3}/set/text" if name == "megatron" else f"{s3}/set"
+    for _ in range(2):
+        files = open_files(uri, tmp_path, vocab=1000)
+        tokens = [(files.tokens(s)[0 : s.tokens].long() & 0xFFFF).tolist() for s in files.manifest.shards]
+        assert [t for shard in tokens for t in shard] == [t for document in EXPECTED[name] for t in document]
+        for path in (HERE / name).iterdir():
+            bucket.write(f"set/{path.name}", path.read_bytes())  # the same content: the copy stays
+    assert len(list(tmp_path.glob("foreign-*/.complete"))) == 1
+
+
+def test_what_is_no_data_set_is_not_copied_from_s3(s3, tmp_path):
+    Bucket(s3).write("texts/part-0.jsonl", b"{}")
+    with pytest.raises(UserError, match=r"no manifest\.json"):
+        open_files(f"{s3}/texts", tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def packed_mds(folder: Path, compression: str, pack) -> Path:
+    """The data set of `mds-dynamic` with only compressed shards, as `MDSWriter(compression=...)` leaves it."""
+    shutil.copytree(HERE / "mds-dynamic", folder)
+    index = json.loads((folder / "index.json").read_text())
+    for shard in index["shards"]:
+        raw = folder / shard["raw_data"]["basename"]
+        packed = raw.with_name(f"{raw.name}.{compression.partition(':')[0]}")
+        packed.write_bytes(pack(raw.read_bytes()))
+        raw.unlink()
+        shard |= {"compression": compression, "zip_data": {"basename": packed.name, "bytes": packed.stat().st_size}}
+    write_durably(folder / "index.json", json.dumps(index).encode())
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("compression", "pack"),
+    [("zstd:7", zstandard.ZstdCompressor().compress), ("gz", gzip.compress), ("bz2:9", bz2.compress)],
+)
+def test_compressed_shards_are_unpacked_once(compression, pack, tmp_path):
+    folder = packed_mds(tmp_path / "data", compression, pack)
+    assert documents(str(folder)) == EXPECTED["mds-dynamic"]
+    raw = folder / "shard.00000.mds"
+    written = raw.stat().st_mtime_ns
+    assert documents(str(folder)) == EXPECTED["mds-dynamic"]
+    assert raw.stat().st_mtime_ns == written
+
+
+def test_compressed_shards_that_cannot_be_unpacked(tmp_path):
+    broken = packed_mds(tmp_path / "broken", "zstd", lambda raw: zstandard.ZstdCompressor().compress(raw)[:-5])
+    with pytest.raises(UserError, match="cannot decompress"):
+        open_files(str(broken))
+    assert not list(broken.glob("*.mds")), "so that it can be copied again"
+    with pytest.raises(UserError, match="compressed with snappy are not read"):
+        open_files(str(packed_mds(tmp_path / "other", "snappy", lambda raw: raw)))
 
 
 def test_what_cannot_be_read_says_why(tmp_path):

@@ -1,4 +1,4 @@
-"""The GELU of compiled code equals torch's in value and gradient; the interpolation matrix equals torch's bicubic one."""
+"""The GELU of compiled code and the interpolation matrix equal torch's, and steps share recordings only where they may."""
 
 import torch
 import torch.nn.functional as F

@@ -61,33 +61,55 @@ def test_longer_than_the_learned_positions():
         ParallelPlan().check(lookup("gpt2-124m"), 1, 2048, 8)
 
 
-@pytest.mark.parametrize(("ranks", "chunks", "microbatches"), [(2, 1, 4), (4, 1, 4), (4, 1, 2), (2, 2, 4), (4, 3, 8)])
-def test_schedules_finish_without_waiting_for_each_other(ranks, chunks, microbatches):
-    """Play the schedules of all ranks against each other: every action's input must come before it is needed."""
-    lists = [schedule(rank, ranks, chunks, microbatches) for rank in range(ranks)]
-    last, done, at = ranks * chunks - 1, set(), [0] * ranks
+def played(ranks: int, chunks: int, microbatches: int, zero_bubble: bool) -> float:
+    """Play the schedules of all ranks against each other: when the last one ends, in units of a stage's forward. Every
+    action's input must come before it is needed, and gradients of weights after their backward."""
+    lists = [schedule(rank, ranks, chunks, microbatches, zero_bubble) for rank in range(ranks)]
+    units = {"forward": 1, "backward": 1 if zero_bubble else 2, "weights": 1}
+    last, ends, at, clock = ranks * chunks - 1, {}, [0] * ranks, [0] * ranks
     while any(at[r] < len(lists[r]) for r in range(ranks)):
         moved = False
         for rank in range(ranks):
             while at[rank] < len(lists[rank]):
                 action = lists[rank][at[rank]]
                 stage = action.chunk * ranks + rank
-                needs = (True, stage - 1) if action.forward else (False, stage + 1) if stage < last else (True, stage)
-                if (*needs, action.microbatch) not in done and not (action.forward and stage == 0):
+                before, after = ("forward", stage - 1), ("backward", stage + 1) if stage < last else ("forward", stage)
+                needs = {"forward": before, "backward": after, "weights": ("backward", stage)}[action.kind]
+                if (*needs, action.microbatch) not in ends and not (action.kind == "forward" and stage == 0):
                     break
-                done.add((action.forward, stage, action.microbatch))
+                clock[rank] = max(clock[rank], ends.get((*needs, action.microbatch), 0)) + units[action.kind]
+                ends[action.kind, stage, action.microbatch] = clock[rank]
                 at[rank], moved = at[rank] + 1, True
         assert moved, f"stuck at {at}"
-    assert len(done) == 2 * ranks * chunks * microbatches
+    kinds = 3 if zero_bubble else 2
+    assert all(len(actions) == len(set(actions)) == kinds * chunks * microbatches for actions in lists)
+    return max(clock)
 
 
-def test_1f1b_keeps_few_microbatches_in_flight():
+@pytest.mark.parametrize("zero_bubble", [False, True])
+@pytest.mark.parametrize(("ranks", "chunks", "microbatches"), [(2, 1, 4), (4, 1, 4), (4, 1, 2), (2, 2, 4), (4, 3, 8)])
+def test_schedules_finish_without_waiting_for_each_other(ranks, chunks, microbatches, zero_bubble):
+    played(ranks, chunks, microbatches, zero_bubble)
+
+
+@pytest.mark.parametrize(("ranks", "microbatches"), [(2, 8), (4, 8), (8, 32)])
+def test_zero_bubble_leaves_a_third_of_the_bubble(ranks, microbatches):
+    work = 3 * microbatches
+    assert played(ranks, 1, microbatches, False) - work == 3 * (ranks - 1)
+    assert played(ranks, 1, microbatches, True) - work == ranks - 1
+    interleaved = [played(ranks, 2, microbatches, zero_bubble) - 2 * work for zero_bubble in (False, True)]
+    assert interleaved[1] < interleaved[0], "also where ranks hold several stages"
+
+
+@pytest.mark.parametrize("zero_bubble", [False, True])
+def test_few_microbatches_are_in_flight(zero_bubble):
+    """Under the zero-bubble schedule no rank holds more than the first one does under 1F1B."""
     for rank in range(4):
         flying = peak = 0
-        for action in schedule(rank, 4, 1, 16):
-            flying += 1 if action.forward else -1
+        for action in schedule(rank, 4, 1, 16, zero_bubble):
+            flying += {"forward": 1, "weights" if zero_bubble else "backward": -1}.get(action.kind, 0)
             peak = max(peak, flying)
-        assert peak == 4 - rank
+        assert peak == (4 if zero_bubble else 4 - rank)
 
 
 def test_interleaving_needs_whole_rounds():

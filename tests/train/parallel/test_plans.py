@@ -65,6 +65,21 @@ def test_plans_of_two(tmp_path):
     check(2, [{"model": LLAMA, "plan": plan} for plan in TWO], tmp_path)
 
 
+def test_the_zero_bubble_schedule(tmp_path):
+    options = {"pipeline_schedule": "zero-bubble"}
+    plans = ("pipeline=2", "pipeline=2,virtual=2")
+    cases = [{"model": model, "plan": plan, "steps": 6, "documents": True} for model in (LLAMA, GPT) for plan in plans]
+    check(2, [{**case, "options": options} for case in cases], tmp_path)
+
+
+@pytest.mark.slow
+def test_the_zero_bubble_schedule_with_other_plans(tmp_path):
+    options = {"pipeline_schedule": "zero-bubble"}
+    cases = [{"model": LLAMA, "plan": plan, "steps": 3} for plan in ("pp=2,shard=2", "pp=2,tp=2", "pp=2,cp=2", "pp=4")]
+    cases += [{"model": MIXTRAL, "plan": "shard=2,pp=2,ep=2", "steps": 3}]
+    check(4, [{**case, "options": options} for case in cases], tmp_path)
+
+
 @pytest.mark.shows("plans", families=("qwen3",))
 def test_plans_of_two_with_norms_on_queries_and_keys(tmp_path):
     check(2, [{"model": "qwen3-8b-debug", "plan": plan} for plan in ("tp=2", "cp=2", "pp=2")], tmp_path)

@@ -7,7 +7,7 @@ import re
 from bisect import bisect_right
 from dataclasses import dataclass
 
-from trainwright.spec.source import MAX_DEPTH, MAX_NODES, Node, SourceError, Span
+from trainwright.spec.source import MAX_DEPTH, MAX_NODES, WHOLE_FILE, Node, SourceError, Span
 
 _BLANK = re.compile(r"(?:[ \t\r\n]+|#[^\n]*|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
 _INLINE = re.compile(r"(?:[ \t\r]+|#[^\n]*|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
@@ -37,17 +37,18 @@ def parse_hcl(text: str, name: str) -> list[Block]:
     return _Parser(text, name).blocks()
 
 
-def parse_tfvars(text: str, name: str) -> dict[str, Node]:
-    """The values that a .tfvars file assigns."""
+def parse_tfvars(text: str, name: str) -> Node:
+    """The values that a .tfvars file assigns, as one map."""
     parser = _Parser(text, name)
     parser.blocks()
-    return parser.assigned
+    return Node(parser.assigned, WHOLE_FILE, keys=parser.names)
 
 
 class _Parser:
     def __init__(self, text: str, name: str) -> None:
         self.text, self.name, self.at, self.count = text, name, 0, 0
         self.assigned: dict[str, Node] = {}  # at the top level: of a .tfvars file
+        self.names: dict[str, Span] = {}
         self.starts = [0, *(match.end() for match in re.finditer("\n", text))]
 
     def blocks(self) -> list[Block]:
@@ -58,6 +59,7 @@ class _Parser:
             self.blank(inline=True)
             if self.text.startswith("=", self.at):
                 self.at += 1
+                self.names[kind] = self.span(start, start + len(kind))
                 self.assigned[kind] = self.expression(0)
                 continue
             labels = self.labels()

@@ -10,6 +10,7 @@ from pathlib import PurePath
 from typing import Protocol, cast
 
 from trainwright.check.model import File
+from trainwright.check.readers.hcl_source import parse_tfvars
 from trainwright.check.readers.json_source import parse_json
 from trainwright.check.readers.slurm_conf import kind_of as slurm_kind
 from trainwright.check.readers.templates import filled, is_template, without_suffix
@@ -41,7 +42,7 @@ TERRAFORM_MARKS = (
 _SPEC_WORDS = ("platform", "queues", "extends")
 _SPEC_KEY = re.compile(r"(?:^|[{,])\s*[\"']?(?:platform|queues|extends)[\"']?\s*:", re.MULTILINE)
 # Names worth opening when a folder is walked; an explicit file is always opened.
-CANDIDATE_SUFFIXES = _SHELL_SUFFIXES | _YAML_SUFFIXES | {".py", ".toml", ".tf"}
+CANDIDATE_SUFFIXES = _SHELL_SUFFIXES | _YAML_SUFFIXES | {".py", ".toml", ".tf", ".tfvars"}
 
 
 def read_file(path: str, text: str, named: bool = True) -> File | None:
@@ -69,6 +70,8 @@ def read_file(path: str, text: str, named: bool = True) -> File | None:
         file = File(path, text, "terraform")
         _reader("terraform").read(file)
         return file
+    if inner.endswith(".tfvars"):
+        return File(path, text, "tfvars", [parse_tfvars(text, path)])
     if not named and not _may_be_ours(text):
         return None
     template = is_template(text)

@@ -249,10 +249,11 @@ class _Follower:
         if not any(command.program in ("pip", "pip3") or _pip_module(command) for command in commands):
             return
         ends = {word.end for word in words}
-        for start, end in statement.redirects:
-            text = self.source.text[start:end]
-            if start in ends and _VERSION_REDIRECT.fullmatch(text):
-                self.script.version_redirects.append((self.source.span(start, end), text))
+        places = [(start, end) for start, end in statement.redirects if start in ends]
+        texts = [(place, self.source.text[place[0] : place[1]]) for place in places]
+        matching = [(place, text) for place, text in texts if _VERSION_REDIRECT.fullmatch(text)]
+        for place, text in matching[:1]:
+            self.script.version_redirects.append((self.source.span(*place), text, len(matching) - 1))
 
     def declare(self, words: list[Word]) -> None:
         exported = words[0].bare == "export" or any(

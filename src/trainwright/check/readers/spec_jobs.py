@@ -59,6 +59,9 @@ class _Reader:
             Refusal(p.code, p.span or self.loaded.span(*p.path), p.what, p.fix) for p in self.resolution.problems
         ]
         self._checkpoint(job)
+        training = self.resolution.job.training if self.resolution.job else None
+        if job.model is not None and training is not None and training.shape and training.shape.head_dim:
+            job.extra["head_width"] = Value(training.shape.head_dim, job.model.span)
         for field in ("command", "args"):
             words = [Value(a, self.span(field, i), a) for i, a in enumerate(getattr(written, field) or ())]
             if words:

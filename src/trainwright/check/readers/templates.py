@@ -14,6 +14,9 @@ _CLOSING = re.compile(r"end\w*$")
 _SUFFIX = re.compile(r"([.-])(tpl|tmpl|template|j2|jinja2?|in|envsubst|gotmpl)$", re.IGNORECASE)
 
 
+STAND_IN = re.compile(r"\$J{4,}")  # what `filled` writes for an expression
+
+
 def without_suffix(name: str) -> str:
     """A file name without what marks it as a template: `train.yaml-template` is `train.yaml`."""
     inner = _SUFFIX.sub("", name)

@@ -89,6 +89,25 @@ def _read_defaults(path: str, _changed: int) -> dict[str, Node]:
 @lru_cache(maxsize=64)
 def _read_values(path: str, _changed: int) -> dict[str, Node]:
     try:
-        return parse_tfvars(read_text(Path(path)), path)
+        return dict(parse_tfvars(read_text(Path(path)), path).items())
     except SourceError:
         return {}
+
+
+def declared(path: str) -> frozenset[str]:
+    """The variables that the configuration of a .tfvars file declares: of its directory, or of the one above it
+    (`-var-file=environments/prod.tfvars`)."""
+    for folder in Path(os.path.abspath(path)).parents[:2]:  # what the cache watches
+        names = [name for file in _files(str(folder / "x"), ".tf") for name in _names(file, os.stat(file).st_mtime_ns)]
+        if names:
+            return frozenset(names)
+    return frozenset()
+
+
+@lru_cache(maxsize=256)
+def _names(path: str, _changed: int) -> tuple[str, ...]:
+    try:
+        blocks = parse_hcl(read_text(Path(path)), path)
+    except SourceError:
+        return ()
+    return tuple(block.name for block in blocks if block.kind == "variable" and block.labels)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from trainwright.check.finding import Level
 from trainwright.check.model import File
 from trainwright.check.readers.cfn_template import Resource, Template, intrinsic, target, template_of
 from trainwright.check.registry import Problem, problem, rule
@@ -13,6 +14,11 @@ from trainwright.spec.source import Node
 
 _REFERRING = re.compile(r"(Id|Ids|Arn|Arns|GroupName|RoleName|Role|Roles|Bucket|Queue|Cluster)$")
 _OPTIONAL = re.compile(r"^\W*optional\b|[(\[]optional[)\]]|(?<!not )\boptional\W*$", re.IGNORECASE)
+# Of all other templates cfn-lint knows more.
+_OF_CLUSTERS = re.compile(
+    r"AWS::(FSx|EFS|Batch|EKS|SageMaker|AutoScaling|ParallelCluster|ImageBuilder)::|Custom::\w*[Cc]luster"
+    r"|AWS::EC2::(VPC|Subnet|LaunchTemplate|CapacityReservation|PlacementGroup|SecurityGroup|NatGateway|FlowLog)"
+)
 _LOGICAL = re.compile(r"[A-Za-z0-9]+")
 _IN_SUB = re.compile(r"\$\{([A-Za-z0-9]+)[.}]")
 
@@ -22,9 +28,10 @@ def template_means_what_it_says(file: File) -> Iterator[Problem]:
     """A template's references, conditions and parameters must be consistent.
 
     A property that should refer to another resource holds its logical id as plain text; a condition on a `Create…`
-    parameter omits the resource exactly when it is requested; a parameter described as optional has no default; a
-    parameter is never used (a note). A referenced name must exist in the template, and must not be the resource itself:
-    a security group cannot name itself inside its own rules.
+    parameter omits the resource exactly when it is requested. Templates of clusters (with a network, file systems,
+    launch templates, or nodes of Batch, EKS, SageMaker or an Auto Scaling group) are checked further: a parameter
+    described as optional has no default; a parameter is never used (a note); a referenced name must exist in the
+    template, and must not be the resource itself: a security group cannot name itself inside its own rules.
 
     Why: the stack deploys and flow logs go nowhere, or the placement group is missing where it was requested; an
     unknown name or a circular reference is refused.
@@ -41,9 +48,10 @@ def template_means_what_it_says(file: File) -> Iterator[Problem]:
         return
     yield from _plain_references(template)
     yield from _inverted(template)
-    yield from _parameters(template)
-    yield from _unresolved(template)
     yield from _image_paths(template)
+    if any(_OF_CLUSTERS.match(resource.type) for resource in template.resources.values()):
+        yield from _parameters(template)
+        yield from _unresolved(template)
 
 
 def _image_paths(template: Template) -> Iterator[Problem]:
@@ -175,23 +183,38 @@ def _unresolved(template: Template) -> Iterator[Problem]:
     if template.root.get("Transform") is not None or any(name.startswith("Fn::") for name in names):
         return
     known = names | set(template.parameters)
-    reported: set[str] = set()
+    missing: dict[str, tuple[Node, str]] = {}
     for section in ("Resources", "Outputs"):
         part = template.root.get(section)
         for owner, node in part.items() if part is not None else ():
             own = node.get("Properties") if section == "Resources" else None
             inside = {id(one) for one in own.walk()} if own is not None else set()
             for one, name in _references(node):
-                if name not in known and name not in reported:
-                    reported.add(name)
-                    hint = did_you_mean(name, known) or "add it, or correct the name"
-                    yield problem(one, f"{owner}: {name!r} is not defined in this template", hint)
+                if name not in known:
+                    missing.setdefault(name, (one, owner))
                 elif name == owner and id(one) in inside:
                     yield problem(
                         one,
                         f"{owner} refers to itself, a circular dependency that CloudFormation rejects",
                         _unwind(template, owner),
                     )
+    whole = bool(template.parameters) or template.root.get("AWSTemplateFormatVersion") is not None
+    yield from _missing(missing, known, None if whole else "info")
+
+
+def _missing(missing: dict[str, tuple[Node, str]], known: set[str], level: Level | None) -> Iterator[Problem]:
+    """Names that nothing defines: a name of its own where it resembles one that exists, the others together."""
+    strange = {name: place for name, place in missing.items() if not did_you_mean(name, known)}
+    for name, (node, owner) in missing.items():
+        if name not in strange:
+            what = f"{owner}: {name!r} is not defined in this template"
+            yield problem(node, what, did_you_mean(name, known), level=level)
+    if strange:
+        first, *others = strange
+        node, owner = strange[first]
+        more = f", and neither {'are' if len(others) > 1 else 'is'} {', '.join(map(repr, others))}" if others else ""
+        what = f"{owner}: {first!r} is not defined in this template{more}"
+        yield problem(node, what, "add it, or correct the name", level=level)  # without a header: part of a template
 
 
 def _references(node: Node) -> Iterator[tuple[Node, str]]:

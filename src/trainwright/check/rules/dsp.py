@@ -20,7 +20,8 @@ def deepspeed_configuration_is_consistent(file: File) -> Iterator[Problem]:
     stage is 0 to 3, and parameters are offloaded in stage 3 only (a warning); the warm-up is shorter than the schedule.
     A value of "auto" is unknown and not reported.
 
-    Why: DeepSpeed stops on every rank after the nodes were allocated, or ignores the setting.
+    Why: DeepSpeed stops on every rank after the nodes were allocated (55 USD per hour for each p5.48xlarge), or
+    ignores the setting.
 
     Fix: as the message says.
 

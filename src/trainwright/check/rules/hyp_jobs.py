@@ -20,7 +20,7 @@ def hyperpod_refuses_gpu_requests(file: File) -> Iterator[Problem]:
     `--auto-resume=1` exists on HyperPod alone. A script is taken as one for HyperPod when it uses that flag, its
     directories (/opt/sagemaker…) or says so in a comment.
 
-    Why: sbatch rejects the job, or srun does after the nodes were allocated.
+    Why: sbatch rejects the job, or srun does after the nodes were allocated (55 USD per hour for each p5.48xlarge).
 
     Fix: remove the request and add `--exclusive`; drop `--mpi=pmix`; drop `--auto-resume` elsewhere.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from trainwright.catalog.version_numbers import find_version
@@ -56,9 +57,22 @@ def sources_are_pinned(file: File) -> Iterator[Problem]:
 
     When to ignore: the repository is your own and its branch is frozen.
     """
-    problems = [p for script in file.boot_scripts for p in _mutable(script.source, "boot script")]
+    problems = list(_branches([script.source for script in file.boot_scripts]))
     problems += [p for script in file.scripts for p in [*_downloads(script), *_clones(script)]]
     yield from once(problems)
+
+
+def _branches(sources: list[Value[str]]) -> Iterator[Problem]:
+    """Boot scripts from a branch: one finding per branch of a repository, at the first of its scripts."""
+    places: dict[str, list[Value[str]]] = {}
+    for source in sources:
+        match = _BRANCH.search(source.value)
+        if match is not None:
+            places.setdefault(source.value[: match.end()], []).append(source)
+    for first, *others in places.values():
+        lines = sorted({one.span.line for one in others} - {first.span.line})
+        more = f" (and on line{'s' if len(lines) > 1 else ''} {', '.join(map(str, lines))})" if lines else ""
+        yield from (replace(p, message=p.message + more) for p in _mutable(first, "boot script"))
 
 
 def _mutable(source: Value[str], what: str) -> Iterator[Problem]:
@@ -237,7 +251,7 @@ def pins_match_the_node(file: File, node: NodeFacts) -> Iterator[Problem]:
     """The versions that an image pins should be those of the node.
 
     Why: the EFA driver of the node and the libfabric of the image are tested together; with versions far apart, NCCL
-    falls back to TCP.
+    falls back to TCP, with 100 instead of 3,200 Gbps on p5.48xlarge.
 
     Fix: build the image with the node's version, or update the node.
 
@@ -264,7 +278,8 @@ def containers_suit_efa(file: File) -> Iterator[Problem]:
     of NVIDIA's images must be removed. From outside, several GPUs need shared memory (`--shm-size` or `--ipc=host`),
     and libfabric needs huge pages (`hugepages-2Mi`) or FI_EFA_USE_HUGE_PAGE=0.
 
-    Why: the build fails on an unknown kernel; NCCL loads the wrong transport; data loaders fail with a bus error.
+    Why: the build fails on an unknown kernel; NCCL loads the wrong transport; data loaders fail with a bus error in
+    the 64 MiB of /dev/shm that Docker gives.
 
     Fix: see the finding.
 

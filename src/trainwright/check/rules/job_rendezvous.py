@@ -27,7 +27,8 @@ def node_rank_differs_by_node(file: File) -> Iterator[Problem]:
     `$SLURM_PROCID` among the arguments of srun: the batch script, which runs on the first node only, expands it to 0
     before srun starts the tasks.
 
-    Why: the rendezvous waits for ranks that never join, or the nodes train separately without an error.
+    Why: the rendezvous waits 10 minutes for ranks that never join (torch, `join_timeout` of 600 s), or the nodes train
+    separately without an error.
 
     Fix: let torchrun assign the rank (`--rdzv_backend=c10d`), or let the shell of each task expand the variable: `srun
     bash -c 'torchrun --node_rank $SLURM_NODEID …'`.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainwright.catalog.instances import find_instance
+from trainwright.catalog.versions import version_set
 from trainwright.check.job_sizes import once
 from trainwright.check.model import File, Value, known
 from trainwright.check.readers.values import bool_at, int_at, text_at, texts_at
@@ -20,6 +21,7 @@ _TYPE, _FAMILY = "node.kubernetes.io/instance-type", "karpenter.k8s.aws/instance
 _ZONE, _CAPACITY = "topology.kubernetes.io/zone", "karpenter.sh/capacity-type"
 _MOVING = ("WhenEmptyOrUnderutilized", "WhenUnderutilized")
 _TRAINING_CARDS = 4
+_PINNED_FAMILY = "al2023"
 
 
 @rule("K8S002", "error")
@@ -57,17 +59,20 @@ def jobs_and_queues_are_whole(file: File) -> Iterator[Problem]:
 def node_pools_suit_training(file: File) -> Iterator[Problem]:
     """A Karpenter node pool for training must not move its pods, spread over zones, or name capacity it cannot use.
 
-    For pools whose types have at least four EFA cards: a consolidation policy that empties underused nodes, without a
-    budget that forbids it; several zones; `reserved` capacity with an EC2NodeClass in the same file that selects no
-    reservation.
+    For pools whose types have at least four EFA cards: a consolidation policy that empties underused nodes (in
+    `karpenter.sh/v1` also the default), without a budget that forbids it; several zones; `reserved` capacity with an
+    EC2NodeClass in the same file that selects no reservation; an EC2NodeClass whose image is the latest one, whichever
+    that is.
 
     Why: moving one pod stops the whole job, and every GPU of it restarts from the last checkpoint. EFA works inside one
     subnet only, so ranks in two zones talk over TCP, with 100 instead of 3,200 Gbps on p5.48xlarge. Karpenter never
-    uses a reservation that no class selects.
+    uses a reservation that no class selects. With `@latest` a node that joins later has another driver and kernel than
+    the other nodes of its job.
 
-    Fix: `consolidationPolicy: WhenEmpty`; one zone; `capacityReservationSelectorTerms` in the EC2NodeClass.
+    Fix: `consolidationPolicy: WhenEmpty`; one zone; `capacityReservationSelectorTerms` in the EC2NodeClass; an alias
+    with a date.
 
-    Source: Karpenter 1.x, disruption and capacity reservations; EC2 user guide, EFA limitations.
+    Source: Karpenter 1.x, disruption, capacity reservations and amiSelectorTerms; EC2 user guide, EFA limitations.
 
     When to ignore: every training pod carries `karpenter.sh/do-not-disrupt`, or selects a zone itself.
     """
@@ -256,23 +261,43 @@ def _pool(root: Node, classes: dict[str, Node]) -> Iterator[Problem]:
             f"{policy.value} moves pods off underused nodes: one move restarts the whole training job",
             'write WhenEmpty, or a budget with nodes: "0"',
         )
+    name = text_at(root, "metadata", "name")
+    if policy is None and name is not None and not still and _text(root, "apiVersion") == "karpenter.sh/v1":
+        yield problem(
+            name,
+            "no consolidationPolicy: the default moves pods off underused nodes, and one move restarts the whole job",
+            "add disruption: {consolidationPolicy: WhenEmpty, consolidateAfter: 10m}",
+        )
     zones = wanted.get(_ZONE, [])
     if len(zones) > 1:
         yield problem(
             zones[1], "a job may be spread over several zones, and EFA works inside one only", "name one zone"
         )
-    reserved = next((value for value in wanted.get(_CAPACITY, []) if value.value == "reserved"), None)
     node_class = classes.get(_text(root.get("spec", "template", "spec", "nodeClassRef"), "name"))
-    if (
-        reserved is not None
-        and node_class is not None
-        and node_class.get("spec", "capacityReservationSelectorTerms") is None
-    ):
+    if node_class is not None:
+        yield from _class(node_class, wanted)
+
+
+def _class(node_class: Node, wanted: dict[str, list[Value[str]]]) -> Iterator[Problem]:
+    """The EC2NodeClass of a pool that trains."""
+    reserved = next((value for value in wanted.get(_CAPACITY, []) if value.value == "reserved"), None)
+    if reserved is not None and node_class.get("spec", "capacityReservationSelectorTerms") is None:
         yield problem(
             reserved,
             f"no reservation is selected by the EC2NodeClass {_text(node_class.get('metadata'), 'name')}",
             "add capacityReservationSelectorTerms to it",
         )
+    terms = node_class.get("spec", "amiSelectorTerms")
+    for term in terms.elements() if terms is not None else ():
+        alias = text_at(term, "alias")
+        if alias is not None and alias.value.endswith("@latest"):
+            family = alias.value.partition("@")[0]
+            pinned = f"{family}@{version_set().eks_image}" if family == _PINNED_FAMILY else f"{family}@vDATE"
+            yield problem(
+                alias,
+                f"{alias.value}: a node that joins later has another image than the other nodes of its job",
+                f"name one image, such as {pinned}",
+            )
 
 
 def _requirements(root: Node) -> dict[str, list[Value[str]]]:

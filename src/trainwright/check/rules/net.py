@@ -152,7 +152,8 @@ def efa_group_reaches_itself(file: File) -> Iterator[Problem]:
     EFA's own transport bypasses IP, and only rules that name the group itself admit it: an egress rule to 0.0.0.0/0
     does not replace the one to the group.
 
-    Why: nodes start, EFA devices are present, and the first collective hangs or falls back to TCP.
+    Why: nodes start, EFA devices are present, and the first collective hangs or falls back to TCP, with 100 instead of
+    3,200 Gbps on p5.48xlarge.
 
     Fix: add ingress -1 from the group and egress -1 to the group (as separate resources: a group cannot name itself
     while it is created).
@@ -191,7 +192,8 @@ def existing_efa_group_reaches_itself(file: File, aws: AwsFacts) -> Iterator[Pro
     One of the groups of EFA nodes has to name itself in an ingress and in an egress rule for all protocols. Groups that
     ParallelCluster only adds to its own are not reported: its own is right.
 
-    Why: nodes start, and the first collective hangs or falls back to TCP.
+    Why: nodes start, and the first collective hangs or falls back to TCP, with 100 instead of 3,200 Gbps on
+    p5.48xlarge.
 
     Fix: add both rules to the group.
 
@@ -270,7 +272,8 @@ def many_cards_take_no_public_address(file: File) -> Iterator[Problem]:
     EC2 assigns an automatic public address only to instances started with one interface. Types with several cards are
     started with one interface per card.
 
-    Why: nodes fail to start, one after another, until the queue is disabled.
+    Why: EC2 gives a public address only to a node with one interface, and p5.48xlarge has 32: nodes fail to start, one
+    after another, until the queue is disabled.
 
     Fix: put the nodes into a private subnet with a NAT gateway, and do not request public addresses.
 
@@ -297,7 +300,8 @@ def many_cards_in_a_private_subnet(file: File, aws: AwsFacts) -> Iterator[Proble
     A subnet may assign a public address to every instance by itself; instances with several interfaces are refused
     there.
 
-    Why: nodes fail to start, one after another, until the queue is disabled.
+    Why: EC2 gives a public address only to a node with one interface, and p5.48xlarge has 32: nodes fail to start, one
+    after another, until the queue is disabled.
 
     Fix: use a private subnet with a NAT gateway.
 

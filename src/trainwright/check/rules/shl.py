@@ -10,6 +10,7 @@ from pathlib import Path
 from trainwright.check.finding import Edit
 from trainwright.check.job_sizes import once
 from trainwright.check.model import Command, File, ShellScript, Value
+from trainwright.check.readers.templates import STAND_IN
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.spec.source import Span
 
@@ -55,9 +56,12 @@ def shell_does_what_it_says(file: File) -> Iterator[Problem]:
 
 
 def _redirects(script: ShellScript) -> Iterator[Problem]:
-    for span, text in script.version_redirects:
+    for span, text, more in script.version_redirects:
         what = f"writes to a file named {text[1:]!r}" if text.startswith(">") else f"reads a file named {text[1:]!r}"
-        yield problem(span, f"without quotes the shell {what}, and pip sees no version", "quote the requirement")
+        others = f" (and {more} more in this command)" if more else ""
+        yield problem(
+            span, f"without quotes the shell {what}, and pip sees no version{others}", "quote the requirement"
+        )
 
 
 def _requirements(script: ShellScript) -> Iterator[Problem]:
@@ -131,7 +135,7 @@ def _tests(script: ShellScript) -> Iterator[Problem]:
         for before, word, after in _neighbours(command):
             match = _VARIABLE.match(word.value)
             compared = before in _COMPARISONS or after in _COMPARISONS
-            if match is None or word.known or not compared:
+            if match is None or word.known or not compared or STAND_IN.match(word.value):
                 continue
             name = match[1]
             if name in script.assigned or _GIVEN.match(name) or re.search(rf"\b{name}\b", comments):

@@ -168,7 +168,8 @@ def sockets_are_stated(file: File) -> Iterator[Problem]:
     ParallelCluster describes each vCPU as a socket of its own. On nodes with two sockets, binding by socket or core
     then spreads a rank over both, away from its GPU. `CustomSlurmSettings` of the compute resource can correct it.
 
-    Why: ranks are bound to CPUs far from their GPU and network card.
+    Why: Slurm sees 192 sockets of one CPU on p5.48xlarge instead of 2 of 48 cores, and ranks are bound to CPUs far
+    from their GPU and network card.
 
     Fix: `CustomSlurmSettings: {Sockets: 2, CoresPerSocket: 48}` for p5, `{Sockets: 2, CoresPerSocket: 24}` for p4d and
     p4de.

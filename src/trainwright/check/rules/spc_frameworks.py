@@ -10,6 +10,7 @@ from trainwright.check.model import CheckedSpec, File
 from trainwright.check.registry import Problem, problem, rule
 
 if TYPE_CHECKING:
+    from trainwright.recipes.model import Foreign
     from trainwright.spec.job import Job
 
 PLATFORMS = ("parallelcluster", "hyperpod")  # whose nodes run jobs without a container, from images that we know
@@ -22,6 +23,9 @@ def framework_is_on_the_nodes(file: File) -> Iterator[Problem]:
     Nodes of ParallelCluster and HyperPod have PyTorch from the managed environment, and no Megatron-LM, NeMo, JAX or
     neuronx-distributed. An image of your own (`software: {image: ami-…}`), an environment of your own (`software:
     {runtime: /folder}`) and other platforms are not judged.
+
+    NeMo, Megatron-Bridge, BioNeMo and MaxText run in their vendor's image where a job names none. That one brings its
+    own EFA libraries and aws-ofi-nccl, or none, which no version set of ours states: a note says so.
 
     Why: every rank would stop with a missing module or program, after the wait in the queue.
 
@@ -40,21 +44,42 @@ def framework_is_on_the_nodes(file: File) -> Iterator[Problem]:
         ):
             for index, job in enumerate(spec.full.jobs):
                 yield from _missing(spec, index, job)
+        if spec.full.platform not in ("local", "existing"):
+            for index, job in enumerate(spec.full.jobs):
+                yield from _stock(spec, index, job)
 
 
-def _missing(spec: CheckedSpec, index: int, job: Job) -> Iterator[Problem]:
+def _foreign(job: Job) -> Foreign | None:
+    """The framework's part of the recipe of a job that names no image of its own."""
     from trainwright.errors import UserError
     from trainwright.recipes.load import recipe
     from trainwright.recipes.model import Foreign
 
     if not job.recipe or job.container:
-        return
+        return None
     try:
         trainer = recipe(job.recipe).trainer
     except UserError:
-        return  # SPC004 says so
-    known = trainer.known if isinstance(trainer, Foreign) else None
-    if not isinstance(trainer, Foreign) or known is None or trainer.image:
+        return None  # SPC004 says so
+    return trainer if isinstance(trainer, Foreign) and trainer.known is not None else None
+
+
+def _stock(spec: CheckedSpec, index: int, job: Job) -> Iterator[Problem]:
+    trainer = _foreign(job)
+    if trainer is None or not trainer.image:
+        return
+    yield problem(
+        spec.loaded.span("jobs", index, "recipe"),
+        f"job {job.name!r} runs in {trainer.image}, whose EFA libraries and plugin are not those of the version set",
+        f"`trainwright image container --for {job.recipe}` writes an image of it with those: name it with `container:`",
+        level="info",
+    )
+
+
+def _missing(spec: CheckedSpec, index: int, job: Job) -> Iterator[Problem]:
+    trainer = _foreign(job)
+    known = trainer.known if trainer is not None else None
+    if trainer is None or known is None or trainer.image:
         return
     name = known.image or trainer.framework or ""
     held = in_runtime(name)

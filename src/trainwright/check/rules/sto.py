@@ -285,7 +285,8 @@ def efa_lustre_is_whole(file: File) -> Iterator[Problem]:
     MB/s per TiB, 19,200 at 250, 9,600 at 500 and 4,800 at 1,000; and the clients need Ubuntu 22.04, Amazon Linux 2023
     or RHEL 9.
 
-    Why: FSx refuses the file system; with an older client, nodes mount it over TCP without the benefit.
+    Why: FSx refuses the file system; with an older client, nodes mount it over TCP, with at most 100 instead of 1,200
+    Gbps per node.
 
     Fix: as the message says, or disable EFA on the file system.
 

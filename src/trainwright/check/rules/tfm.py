@@ -1,4 +1,4 @@
-"""TFM: Terraform: EKS node groups with accelerators."""
+"""TFM: Terraform: EKS node groups with accelerators, and the values of variables."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ import re
 from collections.abc import Iterator
 
 from trainwright.check.model import File, Queue, known
+from trainwright.check.readers.terraform_variables import declared
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.tables import machines
+from trainwright.errors import did_you_mean
 
 _WITHOUT_DRIVER = {
     "AL2_x86_64", "AL2_ARM_64", "AL2023_x86_64_STANDARD", "AL2023_ARM_64_STANDARD", "BOTTLEROCKET_x86_64",
     "BOTTLEROCKET_ARM_64",
 }  # fmt: skip
 _TRAINING_CARDS = 4
+_SERVES = re.compile(r"infer|serv", re.IGNORECASE)  # one node answers a request
 _EFA = re.compile(r"(?<![a-z])efa(?![a-z])", re.IGNORECASE)  # the word, not a part of "default"
 
 
@@ -71,6 +74,7 @@ def _efa(file: File, queue: Queue) -> Iterator[Problem]:
         or largest is None
         or largest < 2
         or _EFA.search(file.text)
+        or _SERVES.search(queue.label)
     ):
         return
     for value, type_ in machines(queue):
@@ -82,3 +86,27 @@ def _efa(file: File, queue: Queue) -> Iterator[Problem]:
                 level="warning",
             )
             return
+
+
+@rule("TFM002", "warning")
+def values_have_a_variable(file: File) -> Iterator[Problem]:
+    """A value in a .tfvars file must be of a variable that the configuration declares.
+
+    The `variable` blocks are those of the .tf files in the same directory or, where it has none, in the one above it.
+
+    Why: Terraform prints one warning among the lines of a plan and goes on with the default: a misspelled `node_count =
+    16` deploys the default of 2.
+
+    Fix: correct the name, declare the variable, or remove the line.
+
+    Source: Terraform 1.9, "Value for undeclared variable".
+
+    When to ignore: one file of values serves several configurations on purpose.
+    """
+    if file.format != "tfvars" or file.path == "<stdin>":
+        return
+    names = declared(file.path)
+    for name, _ in file.nodes[0].items() if names else ():
+        if name not in names:
+            hint = did_you_mean(name, sorted(names)) or "declare the variable, or remove the line"
+            yield problem(file.nodes[0].key_span(name), f"no variable {name!r} is declared: the value is unused", hint)

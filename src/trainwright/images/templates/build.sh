@@ -58,7 +58,7 @@ build() {
   bases+=(--build-arg "BUILD=$base" --label "trainwright.build.digest=${base#*@}")
 {% endif %}
   # --provenance=false: enroot reads plain images, not the index that attestations are kept in.
-  docker buildx build --load --platform linux/amd64 --provenance=false "${secret[@]}" "${bases[@]}" "${@:2}" \
+  docker buildx build --load --platform linux/amd64 --provenance=false ${secret[@]+"${secret[@]}"} "${bases[@]}" "${@:2}" \
     --tag "$repository:$1" --file "$here/Dockerfile" "$here"
 }
 

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from trainwright.platforms.plan.tree import ClusterPlan
 
 Say = Callable[[str], None]
-DEFAULT_PLATFORM = "parallelcluster"  # of stacks that name none
 
 
 @runtime_checkable

@@ -7,17 +7,17 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from trainwright.aws.cloudformation import CLUSTER_TAG, PLATFORM_TAG, Stack, StackApi
+from trainwright.aws.cloudformation import Stack, StackApi
 from trainwright.aws.fsx import FsxApi
 from trainwright.aws.s3 import BucketApi
 from trainwright.aws.session import Account
 from trainwright.errors import UserError
-from trainwright.platforms.apply.base import DEFAULT_PLATFORM
 from trainwright.platforms.apply.preflight import Question
 from trainwright.platforms.apply.stack_steps import StackOrder, StackUp
 from trainwright.platforms.apply.steps import Step
 from trainwright.platforms.plan.difference import Difference, difference
 from trainwright.platforms.plan.tree import ClusterPlan
+from trainwright.platforms.tags import cluster_tags
 from trainwright.platforms.wiring import StackPlan
 from trainwright.stacks.references import references
 
@@ -46,12 +46,16 @@ class Build:
 
     @property
     def tags(self) -> dict[str, str]:
-        platform = {} if self.plan.spec.platform == DEFAULT_PLATFORM else {PLATFORM_TAG: self.plan.spec.platform}
-        return {**self.plan.spec.tags, CLUSTER_TAG: self.name, **platform}
+        return cluster_tags(self.plan.spec)
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What a user should know of the way in which it is made."""
+        return ()
+
+    @property
+    def left_to_do(self) -> tuple[str, ...]:
+        """What the user has to do later, after everything is made."""
         return ()
 
     def require(self) -> None:

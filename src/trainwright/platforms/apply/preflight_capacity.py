@@ -19,7 +19,7 @@ Row = dict[str, Any]
 def reservations(account: Account, spec: Spec, place: Place) -> Iterator[Answer]:
     """An answer for each reservation, and for the sum of those in a group."""
     for queue in spec.queues:
-        rows = [_reservation(account, id) for id in reservation_ids(account, queue)]
+        rows = [reservation(account, id) for id in reservation_ids(account, queue)]
         for row in rows:
             yield _judged(row, queue, place)
         if queue.capacity.kind == "group":
@@ -39,7 +39,8 @@ def reservation_ids(account: Account, queue: Queue) -> tuple[str, ...]:
     return (capacity.id,) if capacity.kind in ("reservation", "block") and capacity.id else ()
 
 
-def _reservation(account: Account, id: str) -> Row:
+def reservation(account: Account, id: str) -> Row:
+    """One reservation as EC2 shows it."""
     with aws_errors(f"reservation {id}"):
         rows = account.client("ec2").describe_capacity_reservations(CapacityReservationIds=[id])
     return dict(rows["CapacityReservations"][0])

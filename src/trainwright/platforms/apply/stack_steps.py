@@ -33,7 +33,7 @@ class StackOrder:
 
     @property
     def body(self) -> str:
-        return template(self.template).text
+        return template(self.template).tagged(self.tags)
 
 
 @dataclass
@@ -71,6 +71,8 @@ class StackUp(StackStep):
     lost: Callable[[Stack], str] = field(kw_only=True, default=lambda stack: "")
     force: bool = field(kw_only=True, default=False)
     _created_here: bool = False
+    _changes: int = 0  # that were begun here
+    _seen_changing: bool = False
     _deleted_here: bool = False
 
     @property
@@ -82,11 +84,14 @@ class StackUp(StackStep):
             return self._create()
         if stack.busy:
             self._created_here |= stack.status == "CREATE_IN_PROGRESS"
+            self._seen_changing |= self._changes > 0
             return self._wait(stack)
         if stack.status in BROKEN:
             return self._restart(stack)
         if not stack.usable:
             raise BuildFailed(f"stack {stack.name} is {stack.status}: {stack.reason}", fix="look at it in the console")
+        if stack.status == "UPDATE_ROLLBACK_COMPLETE" and self._change_failed():
+            raise failed(self.api, stack, self.order.name)
         if lost := self.lost(stack):
             return self._remove_rest(stack, lost)
         if self._unchanged(stack):
@@ -138,6 +143,11 @@ class StackUp(StackStep):
         self.now("removing", "what an earlier attempt left")
         return False
 
+    def _change_failed(self) -> bool:
+        """Whether a stack that is rolled back became so by a change of this run: it would fail again, for ever. Just
+        after a change is begun, AWS may still show how an earlier one ended."""
+        return self._seen_changing or self._changes > 1
+
     def _holds_data(self) -> bool:
         return any(kind in self.order.body for kind in DATA_KINDS)
 
@@ -173,6 +183,7 @@ class StackUp(StackStep):
                 fix="undo the change of the spec, or use another `mount` for a second file system",
             )
         self.api.execute(stack.name, title)
+        self._changes += 1
         self.now("changing", ", ".join(change.resource for change in changes))
         return False
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from trainwright.aws.cloudformation import PLATFORM_TAG, StackApi
 from trainwright.aws.session import Account
-from trainwright.platforms.apply.base import DEFAULT_PLATFORM, AwsPlatform, aws_platform
+from trainwright.platforms.apply.base import AwsPlatform, aws_platform
+from trainwright.platforms.tags import DEFAULT_PLATFORM
 
 
 @dataclass(frozen=True)

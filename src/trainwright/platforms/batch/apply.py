@@ -9,11 +9,20 @@ from trainwright.aws.batch_queues import BatchQueues
 from trainwright.aws.cloudformation import Stack
 from trainwright.catalog.instances import find_instance
 from trainwright.platforms.apply.build import Build
+from trainwright.platforms.apply.preflight import Question
 from trainwright.platforms.apply.remove import JobsOnCluster, Removal, kind_of
 from trainwright.platforms.apply.stack_steps import StackDown
 from trainwright.platforms.apply.status import Machine, StatusReader, states_by_queue, tag_of, tagged_machines
 from trainwright.platforms.apply.steps import BuildFailed, Step
 from trainwright.platforms.base import NodeStatus, QueueStatus
+from trainwright.platforms.batch.default_group import (
+    QUESTION,
+    ask_default_group,
+    closed_default_group,
+    how_to_open,
+    what_is_closed,
+)
+from trainwright.stacks.references import fill
 
 KIND = "batch"  # the stacks of queues are called batch-QUEUE
 QUEUE_TAG = "trainwright:queue"  # on the machines that a compute environment starts: the job queue's name
@@ -22,13 +31,17 @@ QUEUE_TAG = "trainwright:queue"  # on the machines that a compute environment st
 class BatchBuild(Build):
     """One plan of Batch on its way to AWS."""
 
+    def questions(self) -> list[Question]:
+        return [(QUESTION, lambda: ask_default_group(self.account, self.plan.spec))]
+
     def steps(self, stop_nodes: bool = False) -> list[Step]:
         steps = self.stack_steps()
         api = BatchQueues(self.account)
         for stack in [stack for stack in self.plan.stacks if stack.template == KIND]:
             name = stack.parameters["QueueName"]
+            subnet = stack.parameters["Subnet"] if "Cards" in stack.parameters else ""
             steps.append(QueueUp(f"queue-{name}", f"job queue {name}", (stack.key,), api=api, queue=name,
-                                 outputs=self.outputs, stack=stack.key))  # fmt: skip
+                                 outputs=self.outputs, stack=stack.key, efa_subnet=subnet))  # fmt: skip
         return steps
 
 
@@ -41,6 +54,7 @@ class QueueUp(Step):
     queue: str = field(kw_only=True)
     stack: str = field(kw_only=True)
     outputs: Mapping[str, Mapping[str, str]] = field(kw_only=True)
+    efa_subnet: str = field(kw_only=True, default="")  # of a queue with EFA, as the plan names it
 
     def advance(self) -> bool:
         environment = self.outputs[self.stack]["ComputeEnvironment"]
@@ -62,8 +76,17 @@ class QueueUp(Step):
                 switch(environment if title == "compute environment" else self.queue, "ENABLED")
                 self.now("changing", f"opening the {title}")
                 return False
+        self._require_open_group()
         self.now("ready")
         return True
+
+    def _require_open_group(self) -> None:
+        if not self.efa_subnet:
+            return
+        group = closed_default_group(self.api.account, fill(self.efa_subnet, self.outputs))
+        if group:
+            raise BuildFailed(f"jobs of {self.queue} would wait for each other: {what_is_closed(group)}",
+                              fix=how_to_open(group))  # fmt: skip
 
 
 class BatchRemoval(Removal):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from trainwright.catalog.versions import version_set
 from trainwright.platforms.annotated import Why
 from trainwright.platforms.eks.nodegroups import GPU_TAINT, labels_of
 from trainwright.platforms.setting import Setting, gib
@@ -63,7 +64,8 @@ def _node_class(setting: Setting, queue: Queue, ids: Ids, stack: StackPlan) -> D
     machine = setting.queue_instance(queue)
     root = {"volumeSize": f"{gib(queue.root_volume)}Gi", "volumeType": "gp3", "encrypted": True}
     made: Data = {
-        "amiSelectorTerms": [{"alias": "al2023@latest"}],
+        # Karpenter takes the variant for the queue's accelerator; a node that joins later has the same image.
+        "amiSelectorTerms": [{"alias": f"al2023@{version_set().eks_image}"}],
         "instanceProfile": stack.output("NodeProfileName"),
         "subnetSelectorTerms": [{"id": ids.private_subnets[0]}],
         # The group that EKS makes for the cluster, and the one that file systems let in.

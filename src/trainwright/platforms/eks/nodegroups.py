@@ -114,7 +114,7 @@ def start_size(queue: Queue) -> int:
 
 def _why_size(queue: Queue) -> str:
     if queue.capacity.kind == "block":
-        return "none until the block begins: raise it then (eksctl scale nodegroup), or launches fail until that day"
+        return "none until the block begins, or launches fail; from then on `trainwright up` starts the queue's nodes"
     assert queue.count is not None
     if queue.count.min == 0:
         return "none while there is no work: scale it before a job, or leave `provisioner` to Karpenter"

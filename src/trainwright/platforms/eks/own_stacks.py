@@ -64,7 +64,8 @@ def _image(machine: InstanceType) -> str:
 
 
 def _system(control: StackPlan, wiring: Wiring) -> StackPlan:
-    size = {"MinSize": str(SYSTEM_NODES), "MaxSize": str(SYSTEM_NODES + 1), "Disk": "50"}
+    nodes = str(SYSTEM_NODES)
+    size = {"MinSize": nodes, "DesiredSize": nodes, "MaxSize": str(SYSTEM_NODES + 1), "Disk": "50"}
     parameters = {**_group(control, wiring, SYSTEM, instance(SYSTEM_INSTANCE)), **size}
     return StackPlan(f"{NODES}-{SYSTEM}", "eks-nodes", parameters, "small nodes for controllers and operators")
 
@@ -76,6 +77,7 @@ def _nodes(setting: Setting, queue: Queue, control: StackPlan, wiring: Wiring) -
         **_group(control, wiring, queue.name, machine),
         "Queue": queue.name,
         "MinSize": str(start_size(queue)),
+        "DesiredSize": str(start_size(queue)),
         "MaxSize": str(queue.count.max),
         "Disk": str(gib(queue.root_volume)),
         **({"Gpu": "true"} if machine.is_gpu else {}),

@@ -14,7 +14,7 @@ from trainwright.platforms.hyperpod.cluster_file import CONTROLLER, cluster_file
 from trainwright.platforms.hyperpod.lifecycle import FOLDER, folder_key, lifecycle_files
 from trainwright.platforms.parallelcluster.access import job_buckets, partition_of
 from trainwright.platforms.parallelcluster.runtime import shipment
-from trainwright.platforms.plan.deploy import HOLD_DATA, SCRIPTS
+from trainwright.platforms.plan.deploy import HOLD_DATA, SCRIPTS, stack_tags
 from trainwright.platforms.setting import Setting
 from trainwright.platforms.wiring import StackPlan, Wiring, wire
 from trainwright.shell_templates import shell_environment
@@ -100,6 +100,8 @@ def _deploy_scripts(
     common = {"cluster": setting.spec.name, "region": setting.spec.region}
     reasons = {stack.key: stack.why for stack in stacks}
     kept = [stack.key for stack in stacks if stack.template in HOLD_DATA]
-    deploy = engine.get_template("deploy.sh.j2").render(**common, stacks=keys, reasons=reasons, uploads=uploads)
+    deploy = engine.get_template("deploy.sh.j2").render(
+        **common, stacks=keys, reasons=reasons, uploads=uploads, tags=stack_tags(setting.spec)
+    )
     undeploy = engine.get_template("undeploy.sh.j2").render(**common, removed=["hyperpod", *keys[::-1]], kept=kept)
     return {"deploy.sh": deploy, "undeploy.sh": undeploy}

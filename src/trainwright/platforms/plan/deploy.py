@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from trainwright.catalog.versions import version_set
+from trainwright.platforms.tags import platform_tag
 from trainwright.platforms.wiring import StackPlan
 from trainwright.shell_templates import shell_environment
 from trainwright.spec.model import Spec
@@ -17,8 +18,8 @@ HOLD_DATA = ("bucket", "lustre", "openzfs", "accounting")  # templates whose sta
 
 
 def stack_tags(spec: Spec) -> list[str]:
-    """The tags of a spec as `aws cloudformation deploy` takes them."""
-    return [f"{key}={value}" for key, value in spec.tags.items()]
+    """The tags of a spec as `aws cloudformation deploy` takes them; the script adds the cluster's name."""
+    return [f"{key}={value}" for key, value in {**spec.tags, **platform_tag(spec)}.items()]
 
 
 def deploy_scripts(

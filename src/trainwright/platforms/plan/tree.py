@@ -19,6 +19,7 @@ from trainwright.jobs.resolved import ResolvedJob
 from trainwright.platforms.annotated import to_yaml
 from trainwright.platforms.plan.bill import Bill, bill
 from trainwright.platforms.setting import Setting
+from trainwright.platforms.tags import cluster_tags
 from trainwright.platforms.wiring import StackPlan, Wiring, check_parameters, wire
 from trainwright.platforms.zones import Offers, choose_zones, zone_doubts
 from trainwright.spec.defaults import Default, resolve
@@ -197,7 +198,7 @@ def _stack_files(stack: StackPlan, spec: Spec) -> dict[str, str]:
     check_parameters(stack)
     parameters = [{"ParameterKey": k, "ParameterValue": v} for k, v in stack.parameters.items()]
     return {
-        f"stacks/{stack.key}.yaml": template(stack.template).text,
+        f"stacks/{stack.key}.yaml": template(stack.template).tagged(cluster_tags(spec)),
         f"stacks/{stack.key}.parameters.json": json.dumps(parameters, indent=2) + "\n",
     }
 

@@ -38,12 +38,15 @@ def year_of(row: dict[str, str]) -> float:
 
 def release_of(trainer: Profile, row: dict[str, str]) -> Profile:
     """The trainer as it was when the row was measured: Megatron before FlashAttention (mid 2022; fp16 dates a
-    table without a date); its CUDA graphs on Grace since late 2025; torchtitan before its loss was chunked (with 4-bit
-    formats), and before it was compiled (2025)."""
+    table without a date); its CUDA graphs on Grace since late 2025, its fused kernels for experts and for attention
+    with sinks since mid 2026; torchtitan before its loss was chunked (with 4-bit formats), and before it was compiled
+    (2025)."""
     year, path = year_of(row), row.get("path_or_url", "").lower()
     old = 0 < year < 2022.5 or row.get("precision", "").lower() == "fp16"
     if old and trainer.name.startswith("megatron"):
         return profile("megatron-classic")
+    if trainer.name == "megatron" and 0 < year < 2026.4:
+        trainer = replace(trainer, fused_experts=False, fused_sinks=False)
     if trainer.name == "megatron" and year >= 2025.8 and re.search(r"gb[23]00", row.get("gpu", "").lower()):
         return replace(trainer, graphs=True)
     if trainer.loss != "chunked" or "fp4" in path or year >= 2026:
@@ -59,6 +62,8 @@ def profile_of(row: dict[str, str]) -> Profile:
     if "hf trainer" in notes or "hf model" in notes:
         trainer = profile("torch")
     trainer = release_of(trainer, row)
+    if not trainer.released:
+        trainer = replace(trainer, released=year_of(row))
     compiled = row.get("compile", "").lower()
     if compiled == "yes" and trainer.fusion in ("eager", "native"):
         trainer = replace(trainer, fusion="compiled")

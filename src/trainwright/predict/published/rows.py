@@ -20,6 +20,7 @@ from trainwright.train.models.shape import ModelShape
 from trainwright.train.parallel.plan import ParallelPlan
 
 Row = dict[str, str]
+SHORT_DOCUMENT = 256  # tokens
 POLICIES = ("none", "selective", "full")
 
 
@@ -114,6 +115,7 @@ def setup_of(row: Row, c: Constants) -> RowSetup:
     setup = Setup(
         shape, cluster, plan, batch_of(row, plan, trainer), trainer, precision_of(precision), zero,
         rowwise="rowwise" in precision.lower(), frozen="lora" in text_of(row), balanced="balance" in text_of(row),
+        adapter_rank=rank_of(row), packed=packed_of(row, trainer),
         objective=objective_of(shape, row.get("objective", "")),
     )  # fmt: skip
     if plan.data > 1 and zero == 0 and trainer.data == "fsdp" and not fits(setup, c):
@@ -158,6 +160,18 @@ def not_covered(row: Row, shape: ModelShape | None, cluster: Cluster | None) -> 
     if "qlora" in text_of(row) or "offload" in text_of(row):
         return "quantised or offloaded training is not modelled"
     return ""
+
+
+def rank_of(row: Row) -> int:
+    """The adapters' rank; 16 where a row with adapters does not state it, 0 without adapters."""
+    stated = re.search(r"\br\s*=\s*(\d+)", row.get("notes", ""))
+    return (int(stated[1]) if stated else 16) if "lora" in text_of(row) else 0
+
+
+def packed_of(row: Row, trainer: Profile) -> int:
+    """Mean length of the packed documents: NeMo's recipes fine-tune on packed short questions and answers (SQuAD)."""
+    tuned = re.search(r"\b(sft|lora)\b", text_of(row))
+    return SHORT_DOCUMENT if tuned and trainer.name == "megatron" else 0
 
 
 def text_of(row: Row) -> str:

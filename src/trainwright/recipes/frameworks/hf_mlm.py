@@ -16,24 +16,26 @@ VOCABULARY = ["<cls>", "<pad>", "<eos>", "<unk>", *RESIDUES, "X", "B", "U", "Z",
 def main() -> None:
     given = parsed(hf_training.options(__doc__ or ""))
 
-    from transformers import (
-        AutoConfig,
-        AutoModelForMaskedLM,
-        DataCollatorForLanguageModeling,
-        Trainer,
-        TrainingArguments,
-    )
+    from transformers import DataCollatorForLanguageModeling, Trainer, TrainingArguments
 
     proteins = tokenizer(given)
     chains = [str(row["text"]) for row in rows(given.data, "proteins")]
-    config = _debug_config(given.model) if hf_models.is_debug(given.model) else AutoConfig.from_pretrained(given.model)
     trainer = Trainer(
-        model=AutoModelForMaskedLM.from_config(config),
+        model=new_model(given),
         args=TrainingArguments(**hf_training.arguments(given)),
         train_dataset=[proteins(chain, truncation=True, max_length=given.sequence) for chain in chains],
         data_collator=DataCollatorForLanguageModeling(proteins, mlm_probability=0.15),
     )
     hf_training.train(trainer)
+
+
+def new_model(given: Any) -> Any:
+    import torch
+    from transformers import AutoConfig, AutoModelForMaskedLM
+
+    torch.manual_seed(given.seed)  # the same weights on every rank and after every restart
+    config = _debug_config(given.model) if hf_models.is_debug(given.model) else AutoConfig.from_pretrained(given.model)
+    return AutoModelForMaskedLM.from_config(config)
 
 
 def _debug_config(name: str) -> Any:

@@ -61,18 +61,48 @@ def train(trainer: Any) -> None:
     run.listen()
     trainer.add_callback(_callback())
     newest = newest_checkpoint(Path(trainer.args.output_dir))
-    if newest is not None and trainer.is_world_process_zero():
-        print(f"resuming from {newest}", flush=True)
+    if newest is not None and step_of(newest) >= trainer.args.max_steps:
+        _end(step_of(newest))  # the Trainer would take one step more
+        return
+    if newest is not None:
+        _load_every_weight(trainer, newest)
+        if trainer.is_world_process_zero():
+            print(f"resuming from {newest}", flush=True)
     trainer.train(resume_from_checkpoint=None if newest is None else str(newest))
     if trainer.state.global_step < trainer.args.max_steps:
         run.exit_saved()
-    run.finish(trainer.state.global_step)
+    _end(trainer.state.global_step)
+
+
+def _end(step: int) -> None:
+    """Nothing of the process group is left to the interpreter's exit: threads that it finds then abort the process."""
+    import torch.distributed as dist
+
+    run.finish(step)
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def _load_every_weight(trainer: Any, checkpoint: Path) -> None:
+    """The Trainer saves some models (LLaVA, mixtures of experts) under the names of their published weights, finds none
+    of them again when it resumes, warns, and goes on with random weights. Then the model's own reader, which knows both
+    names, loads them; what still lacks a weight ends the run."""
+
+    def loaded(result: Any) -> None:
+        if result.missing_keys or result.unexpected_keys:
+            whole = type(trainer.model).from_pretrained(checkpoint, dtype="auto")
+            trainer.model.load_state_dict(whole.state_dict())
+
+    trainer._issue_warnings_after_load = loaded
 
 
 def newest_checkpoint(folder: Path) -> Path | None:
     """The newest checkpoint whose last file is there; one that a kill cut short is passed over."""
-    saved = {int(p.parent.name.rpartition("-")[2]): p.parent for p in folder.glob("checkpoint-*/trainer_state.json")}
-    return saved[max(saved)] if saved else None
+    return max((path.parent for path in folder.glob("checkpoint-*/trainer_state.json")), key=step_of, default=None)
+
+
+def step_of(checkpoint: Path) -> int:
+    return int(checkpoint.name.rpartition("-")[2])
 
 
 def _callback() -> Any:

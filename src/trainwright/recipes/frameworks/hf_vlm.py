@@ -54,6 +54,7 @@ def pretrained_pair(name: str) -> tuple[Any, Any]:
 
 def debug_pair(name: str) -> tuple[Any, Any]:
     """A tiny LLaVA of random weights: 32 x 32 pixels in patches of 8, and bytes as tokens."""
+    import torch
     from transformers import (
         CLIPImageProcessor,
         CLIPVisionConfig,
@@ -75,6 +76,7 @@ def debug_pair(name: str) -> tuple[Any, Any]:
         tokenizer=tokenizer, patch_size=8, vision_feature_select_strategy="default", image_token="<image>",
         num_additional_image_tokens=1,
     )  # fmt: skip
+    torch.manual_seed(0)  # the same weights on every rank and after every restart
     return processor, LlavaForConditionalGeneration(config)
 
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from trainwright.schedulers.base import Launch
 from trainwright.schedulers.kubernetes.pod import (
-    FOLDERS,
+    CODE_SHA256,
+    CODE_URL,
     INSTANCE,
     Data,
     PodSettings,
+    archive_mounts,
+    code_address,
     labels,
     object_name,
     pod,
@@ -19,6 +23,7 @@ from trainwright.schedulers.kubernetes.pod import (
     secrets,
     template,
     torchrun,
+    unpack_command,
 )
 from trainwright.schedulers.kubernetes.ray import rayjob_spec
 from trainwright.schedulers.torchrun import PORT, log_options, under_torchrun
@@ -107,34 +112,30 @@ def jobset(launch: Launch, settings: PodSettings) -> Data:
 
 
 def trainjob(launch: Launch, settings: PodSettings) -> Data:
-    """A Kubeflow Trainer v2 TrainJob on the stock `torch-distributed` runtime, which starts torchrun itself."""
+    """A Kubeflow Trainer v2 TrainJob on the stock `torch-distributed` runtime, which starts torchrun itself. It can
+    change the containers of its runtime and add none: no init container opens the shared folders or unpacks code."""
     made = pod(launch, settings, "node", list(launch.command), "Never")
     container = made["containers"][0]
+    # The runtime tells each pod its place by torchrun's own variables.
+    command = (
+        torchrun(launch, "$(PET_NODE_RANK)", "$(PET_MASTER_ADDR)", "$(PET_MASTER_PORT)")
+        if launch.launcher == "plain"
+        else ["torchrun", *log_options(launch), *under_torchrun(launch.command)]
+    )
     trainer = {
         "image": container["image"],
-        # The runtime tells each pod its place by torchrun's own variables.
-        "command": torchrun(launch, "$(PET_NODE_RANK)", "$(PET_MASTER_ADDR)", "$(PET_MASTER_PORT)")
-        if launch.launcher == "plain"
-        else ["torchrun", *log_options(launch), *under_torchrun(launch.command)],
+        "command": [*_after_unpacking(launch), *command],
         "numNodes": launch.nodes,
         "numProcPerNode": launch.processes,
-        "env": container["env"],
+        "env": [*container["env"], *code_address(launch)],
         "resourcesPerNode": {"requests": resources(launch, settings), "limits": resources(launch, settings)},
     }
     assert launch.requeue, "check: SPC004"
-    carried = (
-        "terminationGracePeriodSeconds",
-        "nodeSelector",
-        "tolerations",
-        "affinity",
-        "serviceAccountName",
-        "initContainers",
-    )
-    # A TrainJob may only change containers of its runtime: there is no first one that could open the shared folders.
-    made["initContainers"] = [one for one in made.get("initContainers", ()) if one["name"] != FOLDERS]
-    mine: Data = {key: made[key] for key in (*carried, "volumes") if made.get(key)}
-    same = ("volumeMounts", "securityContext")
-    mine["containers"] = [{"name": "node", **{key: container[key] for key in same if key in container}}]
+    carried = ("terminationGracePeriodSeconds", "nodeSelector", "tolerations", "affinity", "serviceAccountName")
+    mine: Data = {key: made[key] for key in (*carried, "volumes") if key in made}
+    mounts = [*container["volumeMounts"], *archive_mounts(launch)]
+    own = {"securityContext": container["securityContext"]} if "securityContext" in container else {}
+    mine["containers"] = [{"name": "node", "volumeMounts": mounts, **own}]
     pods = template(launch, settings, mine)
     patch = {"replicatedJobs": [{"name": "node", "template": {"spec": {"template": pods}}}]}
     spec: Data = {
@@ -147,6 +148,15 @@ def trainjob(launch: Launch, settings: PodSettings) -> Data:
     if launch.time is not None:
         spec["activeDeadlineSeconds"] = launch.time
     return {**_head("TrainJob", "trainer.kubeflow.org/v1alpha1", launch, settings), "spec": spec}
+
+
+def _after_unpacking(launch: Launch) -> list[str]:
+    """The words before a command that has to unpack the run's code itself. The ranks get neither the shell nor the
+    address of the code."""
+    if not launch.code:
+        return []
+    script = f'{shlex.join(unpack_command(launch))} && unset {CODE_URL} {CODE_SHA256} && exec "$@"'
+    return ["sh", "-c", script, "trainwright"]
 
 
 def mpijob(launch: Launch, settings: PodSettings) -> Data:

@@ -13,7 +13,7 @@ from typing import Any
 from trainwright.catalog.instances import InstanceType, find_instance
 from trainwright.schedulers import fetch_code
 from trainwright.schedulers.base import Launch
-from trainwright.schedulers.torchrun import log_options, under_torchrun
+from trainwright.schedulers.torchrun import before_stop, log_options, under_torchrun
 
 Data = dict[str, Any]
 # What the EFA provider may map for its bounce buffers, as AWS's own examples request; EKS's image for GPUs reserves it.
@@ -142,18 +142,28 @@ def volumes(launch: Launch, settings: PodSettings) -> list[Data]:
 
 def unpack(launch: Launch, settings: PodSettings) -> Data:
     """Puts the code of the run into the pod before the ranks start; a ConfigMap holds no folders."""
+    made: Data = {"name": "code", "image": launch.container, "command": unpack_command(launch)}
+    mounts = [{"name": "code", "mountPath": launch.code}]
+    if launch.code_store:  # the archive is kept with the run
+        return {**made, "env": code_address(launch), "volumeMounts": [*mounts, *_mounts(launch, settings)]}
+    return {**made, "volumeMounts": [*mounts, *archive_mounts(launch)]}
+
+
+def unpack_command(launch: Launch) -> list[str]:
+    assert launch.code
     if launch.code_store:
-        # The address is in the Secret of the run, for this container alone.
-        command = ["python3", "-c", FETCH, f"{launch.folder}/{ARCHIVE}", launch.code]
-        mounts = [{"name": "code", "mountPath": launch.code}, *_mounts(launch, settings)]
-        env = [_secret(name, object_name(launch), name) for name in (CODE_URL, CODE_SHA256)]
-        return {"name": "code", "image": launch.container, "command": command, "env": env, "volumeMounts": mounts}
-    script = f"tar -xzf {ARCHIVES}/{ARCHIVE} -C {launch.code}"
-    mounts = [{"name": "code", "mountPath": launch.code}, {"name": "archive", "mountPath": ARCHIVES}]
-    return {"name": "code", "image": launch.container, "command": ["sh", "-c", script], "volumeMounts": mounts}
+        return ["python3", "-c", FETCH, f"{launch.folder}/{ARCHIVE}", launch.code]
+    return ["tar", "-xzf", f"{ARCHIVES}/{ARCHIVE}", "-C", launch.code]
 
 
-FOLDERS = "folders"  # the container that opens shared folders to every user
+def code_address(launch: Launch) -> list[Data]:
+    """Where the code is in S3: a secret, for what unpacks it alone."""
+    return [_secret(name, object_name(launch), name) for name in (CODE_URL, CODE_SHA256)] if launch.code_store else []
+
+
+def archive_mounts(launch: Launch) -> list[Data]:
+    """The ConfigMap of the run with its code, where that is small."""
+    return [{"name": "archive", "mountPath": ARCHIVES}] if launch.code and not launch.code_store else []
 
 
 def _open_folders(launch: Launch, settings: PodSettings) -> list[Data]:
@@ -167,7 +177,7 @@ def _open_folders(launch: Launch, settings: PodSettings) -> list[Data]:
     script = f"mkdir -p {shlex.join(folders)} && chmod 1777 {shlex.join(folders)}"
     return [
         {
-            "name": FOLDERS,
+            "name": "folders",
             "image": launch.container,
             "command": ["sh", "-c", script],
             "securityContext": {"runAsUser": 0},
@@ -180,6 +190,8 @@ def pod(launch: Launch, settings: PodSettings, name: str, command: list[str], re
     """The pod's specification."""
     spec: Data = {"restartPolicy": restart, "containers": [container(launch, settings, name, command)]}
     spec["terminationGracePeriodSeconds"] = launch.grace  # time to save after SIGTERM
+    if command[:1] == ["torchrun"]:  # which would kill its ranks after 30 s
+        spec["containers"][0]["lifecycle"] = {"preStop": {"exec": {"command": before_stop()}}}
     if settings.instance:
         type_label = {"node.kubernetes.io/instance-type": settings.node_type or settings.instance}
         spec["nodeSelector"] = {**type_label, **settings.node_labels}

@@ -180,9 +180,7 @@ def open_files(name: str, cache: Path | None = None, vocab: int | None = None) -
     """A prepared data set by name: a folder, `s3://bucket/prefix`, `builtin:stdlib`, or what another tool prepared;
     `vocab` is the model's, for data without a tokenizer."""
     if name.startswith("s3://"):
-        from trainwright.train.data.cache import Bucket
-
-        return Bucket(name, cache or cache_home() / "s3")
+        return _open_bucket(name, cache or cache_home() / "s3", vocab)
     if name.startswith("builtin:"):
         if name == PROTEINS:
             return Folder(builtin_folder(name))
@@ -195,3 +193,16 @@ def open_files(name: str, cache: Path | None = None, vocab: int | None = None) -
     if not Path(name).is_dir():
         raise UserError("no such data folder", where=name, fix="prepare it with `trainwright data prepare`")
     return Folder(Path(name))
+
+
+def _open_bucket(uri: str, cache: Path, vocab: int | None) -> Files:
+    from trainwright.train.data import s3
+    from trainwright.train.data.cache import Bucket
+    from trainwright.train.data.foreign.remote import stage_foreign
+
+    if s3.Bucket(uri).size(MANIFEST) is None:
+        local = stage_foreign(uri, cache)
+        foreign = open_foreign(str(local), vocab) if local is not None else None
+        if foreign is not None:
+            return foreign
+    return Bucket(uri, cache)

@@ -98,3 +98,39 @@ class _Sum(torch.autograd.Function):
         total = grad.contiguous().clone()
         dist.all_reduce(total, group=ctx.group)
         return total, None
+
+
+def sum_gradients(x: Tensor, group: Any) -> Tensor:
+    """`x` as it is. Backward: the sum of all ranks' gradients."""
+    return _SumGradients.apply(x, group)  # type: ignore[no-untyped-call]
+
+
+def sum_values(x: Tensor, group: Any) -> Tensor:
+    """The sum over the ranks, on each of them, of which all compute the same from here. Backward: the gradient as it
+    is."""
+    return _SumValues.apply(x, group)  # type: ignore[no-untyped-call]
+
+
+class _SumGradients(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, group: Any) -> Tensor:
+        ctx.group = group
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        total = grad.contiguous().clone()
+        dist.all_reduce(total, group=ctx.group)
+        return total, None
+
+
+class _SumValues(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, group: Any) -> Tensor:
+        total = x.contiguous().clone()
+        dist.all_reduce(total, group=group)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        return grad, None

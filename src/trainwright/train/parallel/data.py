@@ -4,6 +4,7 @@ plain replication is the case of one shard."""
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import torch
 from torch import nn
@@ -74,3 +75,19 @@ def expect_backward(model: Decoder, layout: Layout, last: bool) -> None:
         model.set_is_last_backward(last)
         model.set_requires_gradient_sync(last)
         model.set_reshard_after_backward(last)
+
+
+def reduce_gradients(model: Decoder) -> None:
+    """What FSDP does after the last backward of a step, for gradients that were completed after all of them."""
+    if not isinstance(model, FSDPModule):
+        return
+    model.set_is_last_backward(True)
+    model.set_requires_gradient_sync(True)
+    model.set_reshard_after_backward(True)
+    root: Any = model._get_fsdp_state()
+    for state in reversed(root._state_ctx.all_states):
+        # torch 2.11 has one group of parameters per module, later versions a list.
+        for group in getattr(state, "_fsdp_param_groups", None) or [state._fsdp_param_group]:
+            if group is not None:
+                group.post_backward()
+    root._root_post_backward_final_callback()

@@ -1,5 +1,6 @@
-"""Pipeline parallelism: the 1F1B schedule, and the interleaved one where a rank holds several stages. The schedule is a
-plain list of actions. Each direction has its own process group, because transfers within one group are ordered."""
+"""Pipeline parallelism: the 1F1B schedule, the interleaved one where a rank holds several stages, and for both a
+zero-bubble variant. The schedule is a plain list of actions. Each direction has its own process group, because
+transfers within one group are ordered."""
 
 from __future__ import annotations
 
@@ -13,29 +14,43 @@ from torch import Tensor
 
 from trainwright.errors import UserError
 from trainwright.train.models.decoder import Decoder, ForwardInputs
-from trainwright.train.parallel.data import expect_backward
+from trainwright.train.parallel.data import expect_backward, reduce_gradients
 from trainwright.train.parallel.layout import Layout
+from trainwright.train.parallel.split_backward import Product, backward_input
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    forward: bool
+    kind: str  # forward | backward | weights (their gradients, where the backward leaves them out)
     chunk: int  # which of the rank's stages
     microbatch: int
 
 
-def schedule(rank: int, ranks: int, chunks: int, microbatches: int) -> list[Action]:
-    """What one rank does, in order: fill the pipeline, then one forward and one backward in cos_sin, then drain it."""
+def schedule(rank: int, ranks: int, chunks: int, microbatches: int, zero_bubble: bool = False) -> list[Action]:
+    """What one rank does, in order: fill the pipeline, then one forward and one backward in turn, then drain it.
+
+    With `zero_bubble`, a backward sends the gradient on before it computes those of its weights. Later stages put more
+    of these off, so that all hold as many activations as the first one, and do them while the pipeline drains: ZB-H1 of
+    arXiv 2401.10241, with a third of 1F1B's bubble where the three parts take as long."""
     if chunks > 1 and microbatches % ranks:
         fix = f"a --batch that makes {-(-microbatches // ranks) * ranks} micro-batches per data rank, or virtual=1"
         raise UserError(f"{microbatches} micro-batches cannot be interleaved over {ranks} pipeline ranks", fix=fix)
     total = microbatches * chunks
     ahead = ranks - rank - 1 if chunks == 1 else 2 * (ranks - rank - 1) + (chunks - 1) * ranks
     ahead = min(ahead, total)
-    forward = [Action(True, *_chunk_of(k, ranks, chunks)) for k in range(total)]
-    backward = [Action(False, chunks - 1 - c, m) for c, m in (_chunk_of(k, ranks, chunks) for k in range(total))]
+    forward = [Action("forward", *_chunk_of(k, ranks, chunks)) for k in range(total)]
+    backward = [Action("backward", chunks - 1 - c, m) for c, m in (_chunk_of(k, ranks, chunks) for k in range(total))]
     steady = [action for pair in zip(forward[ahead:], backward, strict=False) for action in pair]
-    return forward[:ahead] + steady + backward[total - ahead :]
+    actions = forward[:ahead] + steady + backward[total - ahead :]
+    return _with_weights(actions, backward, delay=rank) if zero_bubble else actions
+
+
+def _with_weights(actions: list[Action], backward: list[Action], delay: int) -> list[Action]:
+    """The same actions, with the weights of each backward after `delay` further ones."""
+    weights = [Action("weights", action.chunk, action.microbatch) for action in backward]
+    due = dict(zip(backward[delay:], weights, strict=False))
+    together = [each for action in actions for each in (action, due.get(action)) if each is not None]
+    return together + weights[max(0, len(weights) - delay) :]
 
 
 def _chunk_of(k: int, ranks: int, chunks: int) -> tuple[int, int]:
@@ -56,8 +71,8 @@ def stage_layers(stage: int, stages: int, layers: int) -> range:
 class Pipeline:
     """This rank's stages and its links to the previous and the next rank."""
 
-    def __init__(self, stages: list[Decoder], layout: Layout, dtype: torch.dtype) -> None:
-        self.stages, self.layout, self.dtype = stages, layout, dtype
+    def __init__(self, stages: list[Decoder], layout: Layout, dtype: torch.dtype, zero_bubble: bool = False) -> None:
+        self.stages, self.layout, self.dtype, self.zero_bubble = stages, layout, dtype, zero_bubble
         self.rank, self.ranks = layout.pipeline_rank, layout.plan.pp
         self.column: list[int] = layout.axis("pipeline").mesh.tolist()
         self.groups: dict[tuple[bool, bool], dist.ProcessGroup] = {}
@@ -68,13 +83,10 @@ class Pipeline:
     def train(self, microbatches: list[tuple[Tensor, ForwardInputs]], after: Callable[[], None] | None) -> list[Tensor]:
         """Forward and backward of all micro-batches; the losses, on the rank that has the last stage."""
         run = _PipelineStep(self, microbatches)
-        for action in schedule(self.rank, self.ranks, len(self.stages), len(microbatches)):
-            if action.forward:
-                run.forward(action.chunk, action.microbatch)
-            else:
-                run.backward(action.chunk, action.microbatch)
-                if after:
-                    after()
+        for action in schedule(self.rank, self.ranks, len(self.stages), len(microbatches), self.zero_bubble):
+            getattr(run, action.kind)(action.chunk, action.microbatch)
+            if after and action.kind != "forward":
+                after()
         run.finish()
         return run.losses
 
@@ -92,6 +104,7 @@ class _PipelineStep:
     def __init__(self, pipeline: Pipeline, microbatches: list[tuple[Tensor, ForwardInputs]]) -> None:
         self.pipeline, self.microbatches = pipeline, microbatches
         self.waiting: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
+        self.products: dict[tuple[int, int], list[Product]] = {}  # whose weight gradients are put off
         self.sending: list[tuple[Any, Tensor]] = []
         self.losses: list[Tensor] = []
         self.left = [len(microbatches)] * len(pipeline.stages)
@@ -111,11 +124,23 @@ class _PipelineStep:
     def backward(self, chunk: int, microbatch: int) -> None:
         stage = self.pipeline.stages[chunk]
         self.left[chunk] -= 1
-        expect_backward(stage, self.pipeline.layout, last=self.left[chunk] == 0)
+        last = self.left[chunk] == 0 and not self.pipeline.zero_bubble
+        expect_backward(stage, self.pipeline.layout, last)
         x, y = self.waiting.pop((chunk, microbatch))
-        torch.autograd.backward([y], None if stage.last else [self._receive(chunk, microbatch, False)])
+        grad = None if stage.last else self._receive(chunk, microbatch, False)
+        if self.pipeline.zero_bubble and x.requires_grad:
+            self.products[chunk, microbatch] = backward_input(y, grad, x)
+        else:
+            torch.autograd.backward([y], None if grad is None else [grad])
         if x.grad is not None:
             self._send(x.grad, chunk, microbatch, False)
+
+    def weights(self, chunk: int, microbatch: int) -> None:
+        """The weight gradients that a backward left out; after the last of a stage, its ranks add theirs up."""
+        for product in self.products.pop((chunk, microbatch), []):
+            product.complete()
+        if self.left[chunk] == 0 and not any(waiting == chunk for waiting, _ in self.products):
+            reduce_gradients(self.pipeline.stages[chunk])
 
     def finish(self) -> None:
         for work, _ in self.sending:

@@ -12,7 +12,7 @@ from trainwright.train.models.shape import ModelShape
 
 SINGLE = "single"
 # The axes that a kind of model has beside shard and replicate.
-AXES = {"decoder": ("tp", "pp", "cp"), "encoder": ("tp",), "encoder-decoder": (), "vision": ()}
+AXES = {"decoder": ("tp", "pp", "cp"), "encoder": ("tp",), "encoder-decoder": ("tp",), "vision": ()}
 # Other words for an axis, as users of other frameworks and of earlier versions write them.
 SYNONYMS = {
     "dp": "replicate", "ddp": "replicate", "fsdp": "shard", "tensor": "tp", "pipeline": "pp", "context": "cp",

@@ -136,7 +136,9 @@ class VocabularySlice(nn.Embedding):
         weight = slice_of(self.weight)
         index = tokens - self.first_row
         here = (index >= 0) & (index < weight.shape[0])
-        rows = F.embedding(index.clamp(0, weight.shape[0] - 1), weight) * here[..., None]
+        return self.combine(F.embedding(index.clamp(0, weight.shape[0] - 1), weight) * here[..., None])
+
+    def combine(self, rows: Tensor) -> Tensor:
         return reduce_scatter(rows, 1, self.group)
 
 

@@ -21,7 +21,7 @@ for ((attempt = 0; ; attempt++)); do
   event started 0
   began=$(date +%s)
   # torchrun takes a free port by itself, so any number of jobs fit on one machine.
-  python3 -m torch.distributed.run --standalone --nproc-per-node=2 --no-python \
+  TORCH_ELASTIC_SHUTDOWN_TIMEOUT=120 python3 -m torch.distributed.run --standalone --nproc-per-node=2 --no-python \
     bash -c 'exec "$@" >> "$TRAINWRIGHT_RUN/logs/rank-$RANK.log" 2>&1' rank \
     python3 -m trainwright.train \
   --model llama3.1-8b-debug \

@@ -13,11 +13,13 @@ import yaml
 
 from trainwright.aws.eks import EksApi
 from trainwright.platforms.apply.build import Build, without_header
+from trainwright.platforms.apply.stack_steps import StackOrder
 from trainwright.platforms.apply.steps import Step
 from trainwright.platforms.containers import service_account
 from trainwright.platforms.eks.apply.eksctl import EksctlCommand, EksctlStack, stack_name
 from trainwright.platforms.eks.apply.kube_steps import ChartUp, KubeconfigUp, Leftovers, apply_words
 from trainwright.platforms.eks.apply.programs import Command, Programs, RealPrograms, require
+from trainwright.platforms.eks.apply.sizes import GroupSizes
 from trainwright.platforms.eks.charts import manifests
 from trainwright.platforms.eks.cluster_file import ACCESS_FILE, identity_file
 from trainwright.platforms.eks.nodegroups import SYSTEM
@@ -28,6 +30,7 @@ from trainwright.schedulers.kubernetes.own_config import context_of, own_kubecon
 from trainwright.stacks.references import fill, references
 
 EFA_OF_EKSCTL = "aws-efa-k8s-device-plugin-daemonset"
+SCALE = "scale"  # keys: scale-QUEUE
 IN_SYSTEM = ("--namespace", "kube-system", "--ignore-not-found")
 READY = ["kubectl", "wait", "--for=condition=Ready", "node", "-l", f"eks.amazonaws.com/nodegroup={SYSTEM}"]
 
@@ -41,10 +44,14 @@ class EksBuild(Build):
     @cached_property
     def by_eksctl(self) -> bool:
         """Which of the two ways: the one on which the cluster was begun, else eksctl where it is installed."""
-        begun = {stack.name for stack in self.stacks.of_cluster(self.name)}
-        if stack_name(self.name) in begun:
+        if stack_name(self.name) in self._begun:
             return True
-        return f"{self.name}-{CONTROL}" not in begun and self.programs.has("eksctl")
+        return f"{self.name}-{CONTROL}" not in self._begun and self.programs.has("eksctl")
+
+    @cached_property
+    def _begun(self) -> set[str]:
+        """The names of the cluster's stacks that are there before this run."""
+        return {stack.name for stack in self.stacks.of_cluster(self.name)}
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -54,12 +61,29 @@ class EksBuild(Build):
         why = "it was begun so" if self.programs.has("eksctl") else "eksctl is not on this machine's path"
         return (f"by stacks of our own ({CONTROL}, {NODES}-…, {ADDONS}): {why}",)
 
+    @cached_property
+    def sizes(self) -> GroupSizes:
+        return GroupSizes(self.account, self.plan.spec)
+
+    @property
+    def left_to_do(self) -> tuple[str, ...]:
+        return self.sizes.waiting()
+
     def require(self) -> None:
         tools = ["kubectl", "helm", *(["eksctl"] if self.by_eksctl else [])]
         require(self.programs, tools, "the cluster's charts and objects are installed with them")
 
     def planned(self) -> tuple[StackPlan, ...]:
         return self.plan.stacks if self.by_eksctl else (*self.plan.stacks, *self.plan.own_stacks)
+
+    def orders(self) -> list[StackOrder]:
+        return [self._sized(order) if "DesiredSize" in order.parameters else order for order in super().orders()]
+
+    def _sized(self, order: StackOrder) -> StackOrder:
+        given = order.parameters
+        planned, least, most = (int(given[f"{name}Size"]) for name in ("Desired", "Min", "Max"))
+        size = self.sizes.desired(given["NodeGroup"], planned, least, most)
+        return replace(order, parameters={**given, "DesiredSize": str(size)})
 
     def needs_of(self, stack: StackPlan) -> tuple[str, ...]:
         nodes = (f"{NODES}-{SYSTEM}",) if stack.key == ADDONS else ()  # these add-ons are ready only on a node
@@ -76,8 +100,15 @@ class EksBuild(Build):
     # The cluster, by eksctl
 
     def config(self) -> str:
-        """cluster.yaml with the ids of what the stacks made."""
-        return fill(without_header(self.plan.files["cluster.yaml"]), self.outputs)
+        """cluster.yaml with the ids of what the stacks made, and the nodes of capacity blocks that have begun."""
+        text = fill(without_header(self.plan.files["cluster.yaml"]), self.outputs)
+        if not self.sizes.blocks:
+            return text
+        data = yaml.safe_load(text)
+        for group in (*data["managedNodeGroups"], *data.get("nodeGroups", [])):
+            sizes = (group["desiredCapacity"], group["minSize"], group["maxSize"])
+            group["desiredCapacity"] = self.sizes.desired(group["name"], *sizes)
+        return yaml.safe_dump(data, sort_keys=False)
 
     def _eksctl_steps(self) -> list[Step]:
         data = yaml.safe_load(self.plan.files["cluster.yaml"])
@@ -86,6 +117,7 @@ class EksBuild(Build):
         for group in (*data["managedNodeGroups"], *data.get("nodeGroups", [])):
             name = group["name"]
             steps.append(self._eksctl(f"{NODES}-{name}", f"node group {name} (eksctl)", (CONTROL,), (name,)))
+        steps += self._scale_steps()
         groups = tuple(step.key for step in steps)
         steps.append(self._command(ADDONS, "add-ons (eksctl)", groups, "addon", lambda: True))
         for one in data["iam"].get("podIdentityAssociations") or []:
@@ -101,6 +133,22 @@ class EksBuild(Build):
             )
             steps.append(replace(step, config=partial(self._text, ACCESS_FILE)))
         return steps
+
+    def _scale_steps(self) -> list[Step]:
+        """eksctl makes node groups from its file and changes none: their size is a command of its own."""
+        cluster = ["--region", self.account.region, "--cluster", self.name]
+        steps: list[Step] = []
+        for group, nodes in self.sizes.to_scale().items():
+            if stack_name(self.name, group) not in self._begun:
+                continue
+            words = ["eksctl", "scale", "nodegroup", *cluster, "--name", group, "--nodes", str(nodes)]
+            title = f"nodes of queue {group}: {nodes} (eksctl scale nodegroup)"
+            after = (f"{NODES}-{group}",)
+            steps.append(Command(f"{SCALE}-{group}", title, after, programs=self.programs, words=partial(list, words)))
+        return steps
+
+    def files_of(self, key: str) -> tuple[str, ...]:
+        return ("cluster.yaml",) if key.startswith(f"{SCALE}-") else super().files_of(key)
 
     def _lacks_access(self) -> bool:
         [entry] = yaml.safe_load(self._text(ACCESS_FILE))["accessConfig"]["accessEntries"]

@@ -3,9 +3,13 @@ sample's column `tokens` (or `input_ids`) is a document."""
 
 from __future__ import annotations
 
+import bz2
+import fcntl
+import gzip
 import json
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -16,6 +20,7 @@ from torch import Tensor
 
 from trainwright.errors import UserError
 from trainwright.train.data.foreign.rows import ForeignFiles, ForeignShard, RowTokens, signature_of, starts_of
+from trainwright.train.data.format import write_durably
 
 COLUMNS = ("tokens", "input_ids")
 TYPES = {"int16": torch.int16, "uint16": torch.uint16, "int32": torch.int32, "uint32": torch.uint32,
@@ -68,9 +73,7 @@ def _shard(folder: Path, shard: dict[str, Any]) -> ForeignShard:
 
     file = folder / shard["raw_data"]["basename"]
     if not file.is_file():
-        packed = f" ({shard['compression']})" if shard.get("compression") else ""
-        fix = "decompress the shards first: `streaming` keeps the raw files with keep_zip=False"
-        raise UserError(f"the shard is missing, or only its compressed form{packed} is here", where=str(file), fix=fix)
+        _unpack(folder, shard, file)
     if file.stat().st_size != shard["raw_data"]["bytes"]:
         due = shard["raw_data"]["bytes"]
         what = f"{file.stat().st_size:,} bytes, index.json says {due:,}"
@@ -84,6 +87,49 @@ def _shard(folder: Path, shard: dict[str, Any]) -> ForeignShard:
         return torch.frombuffer(content, dtype=column.kind, count=count, offset=begin)
 
     return ForeignShard(file.name, RowTokens(starts, row), starts, signature_of(json.dumps(shard), starts))
+
+
+def _unpack(folder: Path, shard: dict[str, Any], file: Path) -> None:
+    """Decompress a shard beside its compressed form, as `streaming` does."""
+    packed = folder / (shard.get("zip_data") or {"basename": file.name})["basename"]
+    if not packed.is_file():
+        raise UserError("the shard is missing", where=str(packed), fix="copy it again")
+    kind = str(shard["compression"]).partition(":")[0]
+    if kind not in UNPACKERS:
+        fix = f"{', '.join(UNPACKERS)}; or let `streaming` decompress the shards, with keep_zip=False"
+        raise UserError(f"shards compressed with {kind} are not read", where=str(packed), fix=fix)
+    with packed.open("rb") as handle:
+        with suppress(OSError):  # a file system without locks: then several ranks write the same file
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        if not file.is_file():
+            _write(file, UNPACKERS[kind], packed, shard["raw_data"]["bytes"])
+
+
+def _write(file: Path, unpack: Callable[[bytes], bytes], packed: Path, size: int) -> None:
+    try:
+        raw = unpack(packed.read_bytes())
+        if len(raw) != size:
+            raise ValueError(f"{len(raw):,} bytes, index.json says {size:,}")
+        write_durably(file, raw)
+    except PermissionError:
+        what = "cannot decompress: no right to write here"
+        raise UserError(what, where=str(file), fix="a copy in a folder of your own") from None
+    except (OSError, EOFError, ValueError) as error:
+        raise UserError(f"cannot decompress: {error}", where=str(packed), fix="copy it again") from None
+
+
+def _unzstd(packed: bytes) -> bytes:
+    try:
+        import zstandard
+    except ImportError:
+        raise UserError("MDS shards in zstd need the `zstandard` package", fix="pip install zstandard") from None
+    try:
+        return zstandard.ZstdDecompressor().decompressobj().decompress(packed)
+    except zstandard.ZstdError as error:
+        raise ValueError(error) from None
+
+
+UNPACKERS: dict[str, Callable[[bytes], bytes]] = {"zstd": _unzstd, "gz": gzip.decompress, "bz2": bz2.decompress}
 
 
 def _places(content: Any, column: Column) -> Iterator[tuple[int, int]]:

@@ -1,0 +1,2 @@
+region     = "us-west-2"
+node_count = 16

@@ -1,0 +1,4 @@
+variable "region" {}
+variable "node_count" {
+  default = 2
+}

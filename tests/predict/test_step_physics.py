@@ -1,0 +1,150 @@
+"""Each physical effect of the time model on its own: what it depends on, and what it leaves alone."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from trainwright.predict.collectives import all_gather, broadcasts, group
+from trainwright.predict.constants import constants
+from trainwright.predict.hardware import cluster, device
+from trainwright.predict.objective import passes
+from trainwright.predict.operators import layer_work, library_progress, mean_layer
+from trainwright.predict.profiles import profile, profiles
+from trainwright.predict.published.row_trainer import profile_of
+from trainwright.predict.published.rows import setup_of
+from trainwright.predict.setup import Batch, Setup
+from trainwright.predict.step import recomputed, step_time
+from trainwright.train.models.shape import shapes
+from trainwright.train.parallel.plan import ParallelPlan
+
+C = constants()
+
+
+def job(trainer: str = "megatron", nodes: int = 1, micro: int = 1, **axes: int) -> Setup:
+    machines = cluster("p5.48xlarge", nodes)
+    plan = ParallelPlan(**axes)
+    plan = replace(plan, replicate=machines.gpus // plan.world)
+    return Setup(shapes()["llama3-8b"], machines, plan, Batch(8192, micro, 8), profile(trainer), zero=0)
+
+
+def test_gradients_have_the_width_that_the_state_counts():
+    """ZeRO-1 keeps whole: 16-bit weights and the gradients, in the width in which they are reduced."""
+    whole = {name: p for name, p in profiles().items() if p.data == "zero1" and p.resident < p.state_bytes}
+    assert {"megatron", "megatron-lm", "neuronx", "internevo"} <= set(whole)
+    for name, trainer in whole.items():
+        assert trainer.resident == 2 + trainer.grad_bytes, name
+
+
+@pytest.mark.parametrize("overlap", ["buffers", "async"])
+def test_overlapped_tensor_parallelism_leaves_one_chunk_exposed(overlap):
+    def exposed(tp: int) -> float:
+        s = job(tp=tp)
+        both = [replace(s, profile=replace(s.profile, tp_overlap=how)) for how in (overlap, "none")]
+        return step_time(both[0], C).parts["tensor parallel"] / step_time(both[1], C).parts["tensor parallel"]
+
+    assert exposed(8) < exposed(4) < exposed(2) < (1.3 if overlap == "buffers" else 1)
+
+
+def test_slow_nodes_cost_the_same_share_for_every_doubling():
+    shares = []
+    for nodes in (1, 2, 4, 64):
+        step = step_time(job(nodes=nodes), C)
+        shares.append(step.parts["stragglers"] / (step.total - step.parts["stragglers"]))
+    assert shares[0] == 0
+    assert shares == pytest.approx([0, C.straggler_doubling, 2 * C.straggler_doubling, 6 * C.straggler_doubling])
+
+
+def test_libraries_improve_after_a_generation_is_shipped():
+    trainer = profile("megatron")
+    first, later = (replace(trainer, released=year) for year in (2025.0, 2026.5))
+    assert library_progress(device("b200"), trainer, C) == 1.0  # today's
+    assert library_progress(device("b200"), first, C) < library_progress(device("b200"), later, C) < 1.0
+    assert library_progress(device("a100-80"), first, C) == pytest.approx(1.0, abs=1e-3)
+
+
+def test_a_row_is_predicted_with_the_libraries_of_its_date():
+    row = {"model": "LLAMA3_8B", "source_repo_or_doc": "NVIDIA-NeMo/Megatron-Bridge", "notes": "container=25.09"}
+    assert profile_of(row).released == pytest.approx(2025 + 8 / 12)
+    assert profile_of({**row, "notes": ""}).released == 0
+
+
+def test_recomputation_that_stops_early_skips_the_last_product():
+    s = replace(job("torchtitan"), recompute="full")
+    layer = mean_layer(s, C)
+    whole = recomputed(replace(s, profile=replace(s.profile, early_stop=False)), layer)
+    assert whole == pytest.approx(layer.forward)
+    shape = s.shape
+    share = shape.ffn * shape.hidden / (3 * shape.ffn * shape.hidden + 2 * (32 + 8) * 128 * shape.hidden)
+    assert whole - recomputed(s, layer) == pytest.approx(share * layer.products_forward)
+
+
+def test_selective_recomputation_repeats_all_quantised_products():
+    s = replace(job("torchtitan"), recompute="selective")
+    layer = mean_layer(s, C)
+    more = recomputed(replace(s, precision="fp8"), layer) - recomputed(s, layer)
+    assert more == pytest.approx(0.5 * layer.products_forward)
+
+
+def test_gathers_along_the_sequence_are_copied_unless_it_comes_first():
+    def cost(trainer: str, micro: int) -> float:
+        s = job("torchtitan", micro=micro, tp=8)
+        s = replace(s, profile=replace(s.profile, batch_first=trainer == "torch"))
+        return step_time(s, C).parts["tensor parallel"]
+
+    assert cost("torch", 1) == cost("megatron", 1)
+    assert cost("torch", 4) > 1.1 * cost("megatron", 4)
+
+
+def test_balanced_context_parallelism_works_on_two_chunks_per_rank():
+    s = job(cp=2)
+    one = passes(s.shape, 8192, s.objective)[0]
+    assert layer_work(s, s.shape, one, C).chunks == 4
+    uneven = replace(s, profile=replace(s.profile, balanced_context=False))
+    assert layer_work(uneven, s.shape, one, C).chunks == 2
+
+
+def test_one_broadcast_per_owner_costs_the_same_for_every_owner():
+    """A chain that grows with the owners, filled with parts that shrink with them: 2 sqrt(hop x wire) each."""
+    size = 14e9
+    each = []
+    for nodes in (32, 128):
+        g = group(cluster("p4de.24xlarge", nodes), 8 * nodes, 1)
+        wire = size / (g.between.rate * 8 * g.between.ring_efficiency)
+        each.append((broadcasts(size, g) - wire) / g.ranks - g.between.start)
+        assert each[-1] == pytest.approx(2 * math.sqrt(g.between.hop * wire), rel=0.01)
+    assert each[0] == pytest.approx(each[1], rel=0.01)
+    inside = group(cluster("p4de.24xlarge", 1), 8, 1)
+    assert broadcasts(size, inside) == all_gather(size, inside)
+
+
+def test_fine_tuning_rows_have_adapters_and_packed_documents():
+    row = {
+        "model": "Llama-3-8B LoRA", "source_repo_or_doc": "NVIDIA/dgxc-benchmarking", "seq_len": "4096",
+        "gpu": "H100-SXM-80GB", "num_gpus": "8", "micro_batch": "1", "global_batch_seqs": "32", "notes": "LoRA r=8",
+    }  # fmt: skip
+    s = setup_of(row, C).setup
+    assert s is not None
+    assert (s.adapter_rank, s.frozen) == (8, True)
+    assert 0 < s.packed < 1024
+    tuned = setup_of({**row, "model": "Llama-3-8B SFT", "notes": ""}, C).setup
+    assert tuned is not None
+    assert (tuned.adapter_rank, tuned.packed) == (0, s.packed)
+    plain = setup_of({**row, "model": "Llama-3-8B", "notes": ""}, C).setup
+    assert plain is not None
+    assert (plain.adapter_rank, plain.packed) == (0, 0)
+
+
+def test_ten_thousand_gpus_do_not_drown_in_gathers():
+    """Rings beyond 512 ranks grow with the logarithm, and hybrid sharding is faster than one wide shard."""
+
+    def mfu(**axes: int) -> float:
+        s = job("torchtitan", nodes=2048, **axes)
+        s = replace(s, shape=shapes()["llama3.1-405b"], zero=3, recompute="full")
+        step = step_time(s, C)
+        return step.compute / step.total
+
+    assert mfu(tp=8, shard=2048) > 0.2
+    assert mfu(tp=8, shard=64) > mfu(tp=8, shard=2048)
