@@ -1,4 +1,4 @@
-"""The GELU of compiled code and the interpolation matrix equal torch's, and steps share recordings only where they may."""
+"""GELU of compiled code, the interpolation matrix, and which steps share a recording."""
 
 import torch
 import torch.nn.functional as F
