@@ -73,7 +73,9 @@ class Engine:
         self.loss = torch.zeros((), device=self.device)  # of the last forward and backward pass
         self.objective.attach(self)
         alone = self.device.type == "cuda" and plan.world == 1 and options.compile
-        self.graph = StepGraph(self._gradients, self.params) if alone else None
+        self.graph = StepGraph(self._gradients, self.params) if alone and self.objective.replayable else None
+        if self.graph:
+            self.notes.append("forward and backward are replayed as one CUDA graph")
 
     @property
     def data_rank(self) -> int:
@@ -95,9 +97,8 @@ class Engine:
     def forward_backward(self, microbatches: list[Any]) -> tuple[Tensor, Tensor]:
         """Gradients of the mean loss over the global batch, and (that loss, its tokens)."""
         self.objective.begin_step(self)
-        kernels = self.objective.replay_key(microbatches[0]) if self.graph and len(microbatches) == 1 else None
-        if self.graph and kernels is not None:
-            self.loss, tokens = self.graph(microbatches[0], kernels, self.device)
+        if self.graph and len(microbatches) == 1:
+            self.loss, tokens = self.graph(microbatches[0], self.device)
         else:
             self.loss, tokens = self._gradients([batch.to(self.device) for batch in microbatches])
         return self.loss, tokens

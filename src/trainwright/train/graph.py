@@ -3,7 +3,7 @@ of them one by one takes the host longer than the GPU needs to run them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -11,9 +11,6 @@ import torch
 from torch import Tensor, nn
 
 WARM = 3  # steps before the recording: kernels are compiled and chosen in them
-MOST = 5  # recordings; a batch that needs another one runs as it is
-# Of the GPU's memory, at the peak of a step: evaluation cannot use the memory of a recording, and needs its own.
-LARGEST = 0.45
 Losses = tuple[Tensor, Tensor]
 
 
@@ -33,25 +30,23 @@ class StepGraph:
         self.seen: dict[Any, int] = {}
         self.recordings: dict[Any, Recording] = {}
 
-    def __call__(self, batch: Any, kernels: Hashable, device: torch.device) -> Losses:
-        """`kernels` is what decides, beside the shapes of the batch, which kernels a step runs."""
-        key = kernels, _shapes(batch)
+    def __call__(self, batch: Any, device: torch.device) -> Losses:
+        key = _shapes(batch)
         if key in self.recordings:
             return self._replay(self.recordings[key], batch)
         self.seen[key] = self.seen.get(key, 0) + 1
         moved = batch.to(device)
-        if self.seen[key] <= WARM or len(self.recordings) == MOST or not _fits(device):
+        if self.seen[key] <= WARM or self.recordings:  # other shapes are rare: a last batch
             return self.step([moved])
         self.recordings[key] = self._record(moved)
         return self._replay(self.recordings[key], batch)
 
     def _record(self, batch: Any) -> Recording:
         torch.cuda.synchronize()
-        torch.cuda.empty_cache()  # the graphs have memory of their own, which they share: only one runs at a time
+        torch.cuda.empty_cache()  # the graph has memory of its own
         graph = torch.cuda.CUDAGraph()
-        pool = next((recording.graph.pool() for recording in self.recordings.values()), None)
         # Other threads (the loader pins memory) go on meanwhile.
-        with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
             losses = self.step([batch])
         grads = {name: param.grad for name, param in self.params.items() if param.grad is not None}
         return Recording(graph, batch, losses, grads)
@@ -64,11 +59,6 @@ class StepGraph:
             self.params[name].grad = grad
         loss, tokens = recording.losses
         return loss.clone(), tokens.clone()  # they are read later, when the next replay may have begun
-
-
-def _fits(device: torch.device) -> bool:
-    peak = torch.cuda.max_memory_allocated(device)
-    return peak <= LARGEST * torch.cuda.get_device_properties(device).total_memory
 
 
 def _tensors(batch: Any) -> list[Tensor]:

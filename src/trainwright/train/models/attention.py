@@ -72,16 +72,11 @@ def document_mask(layout: TokenLayout) -> AttentionMask:
     several, as it skips other documents. Each number of rows is compiled by itself, so it is rounded up."""
     assert layout.documents is not None
     batch = layout.documents.shape[0]
-    rows = document_rows(batch, layout.mixed_rows)
+    mixed = batch if layout.mixed_rows is None else layout.mixed_rows
+    rows = math.ceil(math.ceil(mixed * ROW_STEPS / batch) * batch / ROW_STEPS)
     if rows == 0:
         return CAUSAL
     return AttentionMask(blocks=block_mask(0, layout.first_rows(rows)), rows=None if rows == batch else rows)
-
-
-def document_rows(batch: int, mixed_rows: int | None) -> int:
-    """How many rows of a batch a block mask is made for."""
-    mixed = batch if mixed_rows is None else mixed_rows
-    return math.ceil(math.ceil(mixed * ROW_STEPS / batch) * batch / ROW_STEPS)
 
 
 def dense_mask(shape: ModelShape, layout: TokenLayout, slopes: Tensor | None) -> Tensor:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -23,14 +22,8 @@ def rotary_cos_sin(shape: ModelShape, positions: Tensor) -> Angles:
     if shape.window_theta:
         shapes.append(replace(shape, rope_theta=shape.window_theta, rope_scaling=None))
     size = yarn_magnitudes(shape)[0]
-    every = [positions[..., None].float() * _frequencies_on(s, positions.device) for s in shapes]
+    every = [positions[..., None].float() * frequencies(s).to(positions.device) for s in shapes]
     return tuple(part[:, :, None] * size for angles in every for part in (angles.cos(), angles.sin()))
-
-
-@lru_cache(maxsize=8)
-def _frequencies_on(shape: ModelShape, device: torch.device) -> Tensor:
-    """Kept on the device: a copy from the host makes it wait, and cannot be recorded in a CUDA graph."""
-    return frequencies(shape).to(device)
 
 
 def frequencies(shape: ModelShape) -> Tensor:

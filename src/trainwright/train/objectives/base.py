@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -29,6 +29,8 @@ class Objective(ABC):
 
     kinds: ClassVar[tuple[str, ...]] = ()  # the kinds of model it trains
     counts_samples: ClassVar[bool] = False  # the speed on the console counts samples (images), not tokens
+    # A step is the same kernels for every batch, and needs nothing of the host: a GPU may replay a recording of it.
+    replayable: ClassVar[bool] = False
 
     def __init__(self, shape: ModelShape, settings: TrainConfig | None = None) -> None:
         self.shape, self.settings = shape, settings
@@ -63,11 +65,6 @@ class Objective(ABC):
     @abstractmethod
     def inputs(self, batch: Any, layout: Layout, scale: Tensor) -> tuple[Any, Any]:
         """The two arguments of the module for a batch on the device; the loss is to be multiplied by `scale`."""
-
-    def replay_key(self, batch: Any) -> Hashable | None:
-        """Steps of equal keys and equal shapes run the same kernels and need nothing of the host: a GPU may replay a
-        recording of one for the others. None: not so."""
-        return None
 
     # State beside the model, and what happens around an update.
 

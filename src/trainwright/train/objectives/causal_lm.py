@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
 from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from trainwright.train.data.batch import Batch
-from trainwright.train.models.attention import attention_mask, document_rows
+from trainwright.train.models.attention import attention_mask
 from trainwright.train.models.decoder import ForwardInputs
 from trainwright.train.models.rotary import rotary_cos_sin
 from trainwright.train.objectives.base import Objective
@@ -23,13 +22,6 @@ if TYPE_CHECKING:
 
 class CausalLM(Objective):
     kinds = ("decoder",)
-
-    def replay_key(self, batch: Batch) -> Hashable | None:
-        """Experts get another number of tokens in every batch, and the slopes of ALiBi come from the host. Documents
-        have a kernel for each number of rows."""
-        if self.shape.experts or self.shape.position == "alibi":
-            return None
-        return "rows", 0 if batch.documents is None else document_rows(len(batch.tokens), batch.mixed_rows)
 
     def inputs(self, batch: Batch, layout: Layout, scale: Tensor) -> tuple[Tensor, ForwardInputs]:
         """This rank's tokens of a micro-batch, and what its blocks share."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,7 @@ BATCH, MOST = 64, 4096  # images per forward pass, and in all, when accuracy is 
 class Classification(Objective):
     kinds = ("vision",)
     counts_samples = True
+    replayable = True
 
     def open_data(self, names: Sequence[str], options: Options, cache: Path | None, held: bool) -> Any:
         side = self.shape.image * 8 // 7
@@ -44,9 +45,6 @@ class Classification(Objective):
 
     def flops_per_token(self) -> float:
         return flops_per_token(self.shape, self.shape.context)
-
-    def replay_key(self, batch: ImageBatch) -> Hashable:
-        return "classify"
 
     def count(self, batch: ImageBatch) -> Tensor:
         return batch.counts.sum()

@@ -4,7 +4,7 @@ average of it, gives the other large crop. No labels; evaluated by nearest neigh
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -119,6 +119,7 @@ def dino_loss(student: Tensor, teacher: Tensor, centre: Tensor, temperature: Ten
 class Dino(Objective):
     kinds = ("vision",)
     counts_samples = True
+    replayable = True
 
     def __init__(self, shape: ModelShape, settings: TrainConfig | None = None) -> None:
         from trainwright.train.config import TrainConfig
@@ -160,9 +161,6 @@ class Dino(Objective):
     def initial_value(self, name: str, size: torch.Size, seed: int, device: torch.device) -> Tensor:
         """The teacher starts as the student."""
         return normal(name.removeprefix(TEACHER).removeprefix(STUDENT), size, 0.02, seed, device)
-
-    def replay_key(self, batch: ImageBatch) -> Hashable:
-        return "dino"
 
     def count(self, batch: ImageBatch) -> Tensor:
         return batch.counts.sum()

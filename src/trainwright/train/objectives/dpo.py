@@ -102,9 +102,6 @@ class DirectPreference(CausalLM):
     def initial_value(self, name: str, size: torch.Size, seed: int, device: torch.device) -> Tensor:
         return super().initial_value(name.removeprefix(REFERENCE).removeprefix("policy."), size, seed, device)
 
-    def replay_key(self, batch: Batch) -> None:
-        """The reference may be the model itself without its adapters, which the host switches off."""
-
     def count(self, batch: Batch) -> Tensor:
         """Pairs, not tokens."""
         return (batch.targets[0::2] != IGNORED).any(1).sum()
