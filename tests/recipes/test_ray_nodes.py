@@ -145,6 +145,7 @@ def test_each_kind_of_a_kubernetes_job_tells_the_nodes_their_places(
         assert '"nodes": 1, "gpus": 0, "command": ["python3", "-m", "verl.trainer.main_ppo"' in script
         return
     [launched] = [line for line in commands(yaml.safe_load(script)) if any("ray_nodes.py" in word for word in line)]
+    launched = launched[launched.index("env") :]  # a TrainJob's command unpacks the code first
     assert [word.partition("=")[0] for word in launched[:4]] == ["env", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT"]
     assert launched[4:7] == ["python3", "/trainwright/code/ray_nodes.py", "4"]
 

@@ -100,7 +100,7 @@ def test_an_unknown_place_gets_a_hint(theirs: Path) -> None:
         ("parallelcluster", ["--host", "head"], ["-m torch.distributed.run", "example.com#theirs:2"]),
         ("hyperpod", ["--host", "head"], ["-m torch.distributed.run", "example.com#theirs:2"]),
         ("eks", [], ["- torchrun", "example.com/theirs:2"]),
-        ("batch", [], ["exec torchrun", "example.com/theirs:2"]),
+        ("batch", [], ["torchrun --nnodes", "example.com/theirs:2"]),
     ],
 )
 def test_it_runs_on_every_scheduler(
