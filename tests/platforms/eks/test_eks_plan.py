@@ -12,6 +12,7 @@ import jsonschema
 import kubernetes_validate
 import pytest
 import yaml
+from kubeflow_trainer_api.models.trainer_v1alpha1_cluster_training_runtime import TrainerV1alpha1ClusterTrainingRuntime
 
 from crd_schema import SCHEMAS, crd_schema
 from deployed_text import as_deployed
@@ -124,6 +125,24 @@ def test_charts_follow_what_the_spec_uses() -> None:
 
     assert names("eks-p5-block") == ["nvidia-device-plugin", "aws-efa-k8s-device-plugin", "kueue"]
     assert names("eks-trn1") == ["aws-efa-k8s-device-plugin", "kueue"]
+
+
+def test_every_kind_of_job_has_what_it_runs_on(tmp_path: Path) -> None:
+    """A TrainJob its runtime, one JobSet controller, and Kueue started after the kinds that it looks for."""
+    text = (ROOT / "examples/eks-g5.yaml").read_text()
+    spec = yaml.safe_load(text)
+    job = spec["jobs"][0]
+    spec["jobs"] = [{**job, "name": f"job-{kind}", "kind": kind} for kind in ("trainjob", "jobset", "rayjob")]
+    (tmp_path / "spec.yaml").write_text(yaml.safe_dump(spec))
+    plan = make_plan(load(tmp_path / "spec.yaml"))
+    runs = [yaml.safe_load(plan.files[name]) for name in plan.files if name.startswith("jobs/")]
+    [trainjob] = [run for run in runs if run["kind"] == "TrainJob"]
+    [runtime] = yaml.safe_load_all(plan.files["kubernetes/runtimes.yaml"])
+    assert TrainerV1alpha1ClusterTrainingRuntime.model_validate(runtime).to_dict() == runtime, "its CRD knows every key"
+    assert runtime["metadata"]["name"] == trainjob["spec"]["runtimeRef"]["name"]
+    charts = {chart["name"]: chart["values"] for chart in json.loads(plan.files["charts.json"])}
+    assert charts["kubeflow-trainer"] == {"jobset": {"install": False}}
+    assert {"jobset", "kubeflow-trainer", "kuberay-operator"} <= set(list(charts)[: list(charts).index("kueue")])
 
 
 def broken(tmp_path: Path, **changes: str) -> str:

@@ -62,6 +62,8 @@ def _values(chart: str, setting: Setting) -> dict[str, Any]:
         }
     if chart == "hyperpod-dependencies":
         return _hyperpod(setting)
+    if chart == "kubeflow-trainer" and "jobset" in needs(setting):
+        return {"jobset": {"install": False}}  # it would bring a second controller of the same kind
     if chart == "karpenter":
         return karpenter_values(setting.spec)
     if chart == "kube-prometheus-stack" and setting.spec.monitoring:

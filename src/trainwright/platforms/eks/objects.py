@@ -1,4 +1,5 @@
-"""Objects of the cluster itself: volumes for the spec's file systems, and Kueue's queues. `submit` makes the jobs."""
+"""Objects of the cluster itself: volumes for the spec's file systems, Kueue's queues and the runtime of TrainJobs.
+`submit` makes the jobs."""
 
 from __future__ import annotations
 
@@ -8,6 +9,8 @@ from trainwright.platforms.containers import claim_name, network_layers
 from trainwright.platforms.eks.nodegroups import QUEUE_LABEL
 from trainwright.platforms.setting import Setting, gib, lustre_gib
 from trainwright.platforms.wiring import Ids, StackPlan
+from trainwright.schedulers.base import Launch
+from trainwright.schedulers.kubernetes.kinds import TRAINJOB_RUNTIME
 from trainwright.schedulers.kubernetes.pod import GPU_TOLERATION
 from trainwright.spec.model import Queue, Storage
 
@@ -123,3 +126,25 @@ def _quota(setting: Setting, queue: Queue, flavor: str) -> Data:
         "queueingStrategy": "BestEffortFIFO",
         "resourceGroups": [{"coveredResources": list(amounts), "flavors": flavors}],
     }
+
+
+def runtime_objects() -> list[Data]:
+    """What TrainJobs run on. Trainer's chart has a runtime of this name too, left out by default: its container may not
+    be root, which EFA needs, and a pod that fails starts again alone while the others wait for it."""
+    job = {
+        "backoffLimit": 0,  # one lost pod means that all start again, together
+        "template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "node"}]}},
+    }
+    step = {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}}  # its command is the job's
+    jobset = {
+        "failurePolicy": {"maxRestarts": Launch.retries},
+        "replicatedJobs": [{"name": "node", "template": {"metadata": step, "spec": job}}],
+    }
+    return [
+        {
+            "apiVersion": "trainer.kubeflow.org/v1alpha1",
+            "kind": "ClusterTrainingRuntime",
+            "metadata": {"name": TRAINJOB_RUNTIME, "labels": {"trainer.kubeflow.org/framework": "torch"}},
+            "spec": {"mlPolicy": {"numNodes": 1, "torch": {}}, "template": {"spec": jobset}},
+        }
+    ]

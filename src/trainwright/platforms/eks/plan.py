@@ -11,11 +11,11 @@ from typing import Any
 import yaml
 
 from trainwright.platforms.annotated import plain, to_yaml
-from trainwright.platforms.eks.charts import charts, manifests
+from trainwright.platforms.eks.charts import charts, manifests, needs
 from trainwright.platforms.eks.cluster_file import ACCESS_FILE, additions, cluster_file, header
 from trainwright.platforms.eks.karpenter import karpenter_queues, karpenter_stack, node_objects
 from trainwright.platforms.eks.neuron import neuron_objects
-from trainwright.platforms.eks.objects import queue_objects, storage_objects
+from trainwright.platforms.eks.objects import queue_objects, runtime_objects, storage_objects
 from trainwright.platforms.monitoring.kubernetes import manifests as monitoring_manifests
 from trainwright.platforms.plan.deploy import HOLD_DATA, SCRIPTS, stack_tags
 from trainwright.platforms.setting import Setting
@@ -51,6 +51,8 @@ def eks_files(setting: Setting, source: str, wiring: Wiring, uploads: Sequence[U
     plugin = neuron_objects(setting)
     if plugin:
         files["kubernetes/neuron.yaml"] = _documents(plugin)
+    if "trainjob" in needs(setting):
+        files["kubernetes/runtimes.yaml"] = _documents(runtime_objects())
     volumes = storage_objects(setting, wiring.ids, wiring.stacks)
     if volumes:
         files["kubernetes/storage.yaml"] = _documents(volumes)

@@ -30,6 +30,7 @@ from trainwright.schedulers.torchrun import PORT, log_options, under_torchrun
 
 NODES, QUEUE = "trainwright/nodes", "trainwright/queue"
 KUEUE = "kueue.x-k8s.io/queue-name"  # Kueue suspends an object with this label until the queue admits all of its pods
+TRAINJOB_RUNTIME = "torch-distributed"  # the name of Trainer's own; plans make one of this name
 MPI_RANK = """\
 export RANK=$OMPI_COMM_WORLD_RANK WORLD_SIZE=$OMPI_COMM_WORLD_SIZE
 export LOCAL_RANK=$OMPI_COMM_WORLD_LOCAL_RANK LOCAL_WORLD_SIZE=$OMPI_COMM_WORLD_LOCAL_SIZE
@@ -112,7 +113,7 @@ def jobset(launch: Launch, settings: PodSettings) -> Data:
 
 
 def trainjob(launch: Launch, settings: PodSettings) -> Data:
-    """A Kubeflow Trainer v2 TrainJob on the stock `torch-distributed` runtime, which starts torchrun itself. It can
+    """A Kubeflow Trainer v2 TrainJob on the `torch-distributed` runtime, which starts torchrun itself. It can
     change the containers of its runtime and add none: no init container opens the shared folders or unpacks code."""
     made = pod(launch, settings, "node", list(launch.command), "Never")
     container = made["containers"][0]
@@ -139,7 +140,7 @@ def trainjob(launch: Launch, settings: PodSettings) -> Data:
     pods = template(launch, settings, mine)
     patch = {"replicatedJobs": [{"name": "node", "template": {"spec": {"template": pods}}}]}
     spec: Data = {
-        "runtimeRef": {"name": "torch-distributed"},
+        "runtimeRef": {"name": TRAINJOB_RUNTIME},
         "trainer": trainer,
         "runtimePatches": [
             {"manager": "trainwright", "trainingRuntimeSpec": {"template": {"spec": patch}}},
