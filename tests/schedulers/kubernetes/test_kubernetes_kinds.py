@@ -106,12 +106,10 @@ def test_the_crds_own_models_accept_jobset_and_trainjob() -> None:
         assert parsed.to_dict()["spec"].keys() >= document["spec"].keys(), "the model knows every key"
 
 
-def test_the_training_operator_accepts_pytorchjob_and_mpijob() -> None:
+def test_the_training_operator_accepts_pytorchjob() -> None:
     from kubeflow.training import models
 
-    known = {"pytorchjob": models.KubeflowOrgV1PyTorchJobSpec, "mpijob": models.KubeflowOrgV1MPIJobSpec}
-    for kind, model in known.items():
-        assert set(manifest(kind)["spec"]) <= set(model.attribute_map.values())
+    assert set(manifest("pytorchjob")["spec"]) <= set(models.KubeflowOrgV1PyTorchJobSpec.attribute_map.values())
     policy = manifest("pytorchjob")["spec"]["runPolicy"]
     assert set(policy) <= set(models.KubeflowOrgV1RunPolicy.attribute_map.values())
 
@@ -171,6 +169,27 @@ def test_an_objects_name_is_the_runs_as_dns_allows_it(run: str, name: str) -> No
     assert len(made) <= LONGEST
 
 
+def test_the_label_of_a_long_job_is_one_that_the_api_takes() -> None:
+    label = manifest("pytorchjob", replace(LAUNCH, name=f"{'a' * 62}-b"))["metadata"]["labels"][
+        "app.kubernetes.io/name"
+    ]
+    assert label == "a" * 62
+
+
+def test_the_end_of_its_time_does_not_start_a_jobset_again() -> None:
+    policy = manifest("jobset")["spec"]["failurePolicy"]
+    assert policy["maxRestarts"] == 3
+    [rule] = policy["rules"]
+    assert (rule["action"], rule["onJobFailureReasons"]) == ("FailJobSet", ["DeadlineExceeded"])
+    assert "rules" not in manifest("jobset", replace(LAUNCH, time=None))["spec"]["failurePolicy"]
+
+
+def test_mpirun_starts_after_the_workers() -> None:
+    spec = manifest("mpijob")["spec"]
+    assert spec["launcherCreationPolicy"] == "WaitForWorkersReady"
+    jsonschema.validate(manifest("mpijob"), crd_schema("kubeflow.org_v2beta1_MPIJob"))
+
+
 def test_a_secret_is_named_with_its_key() -> None:
     with pytest.raises(AssertionError, match="SPC004"):
         KubernetesScheduler(GROUNDS).render(replace(LAUNCH, secrets=(("HF_TOKEN", "hf_abc"),)))
@@ -199,7 +218,7 @@ def test_a_job_waits_in_the_kueue_of_the_cluster(kind: str) -> None:
     assert "kueue" not in str(manifest(kind)), "without Kueue nothing of it is written"
 
 
-@pytest.mark.parametrize(("kind", "pods"), [("pytorchjob", 4), ("mpijob", 5)])
+@pytest.mark.parametrize(("kind", "pods"), [("pytorchjob", 4), ("mpijob", 4)])
 def test_all_pods_start_or_none_where_the_operator_has_a_gang_scheduler(kind: str, pods: int) -> None:
     policy = manifest(kind, settings=replace(GROUNDS, gang="volcano"))["spec"]["runPolicy"]
     assert policy["schedulingPolicy"] == {"minAvailable": pods}

@@ -102,11 +102,16 @@ def jobset(launch: Launch, settings: PodSettings) -> Data:
         "backoffLimit": 0,  # one lost pod means the whole set starts again, together
         "template": template(launch, settings, pod(launch, settings, "node", command, "Never")),
     }
+    failures: Data = {"maxRestarts": launch.retries if launch.requeue else 0}
     if launch.time is not None:
         job["activeDeadlineSeconds"] = launch.time
+        # Without the rule the end of the time counts as a failure, after which the set starts again with all of it.
+        failures["rules"] = [
+            {"name": "time", "action": "FailJobSet", "onJobFailureReasons": ["DeadlineExceeded"]},
+        ]
     spec = {
         "network": {"enableDNSHostnames": True},
-        "failurePolicy": {"maxRestarts": launch.retries if launch.requeue else 0},
+        "failurePolicy": failures,
         "replicatedJobs": [{"name": "node", "replicas": 1, "template": {"spec": job}}],
     }
     return {**_head("JobSet", "jobset.x-k8s.io/v1alpha2", launch, settings), "spec": spec}
@@ -178,6 +183,7 @@ def mpijob(launch: Launch, settings: PodSettings) -> Data:
     worker["containers"][0]["securityContext"] = {**worker["containers"][0].get("securityContext", {}), **root}
     spec: Data = {
         "slotsPerWorker": launch.processes,
+        "launcherCreationPolicy": "WaitForWorkersReady",  # before that mpirun fails: no sshd answers, no name resolves
         "runPolicy": {"cleanPodPolicy": "Running", "backoffLimit": launch.retries if launch.requeue else 0},
         "mpiReplicaSpecs": {
             "Launcher": {"replicas": 1, "template": template(launch, settings, launcher, "launcher")},
@@ -186,7 +192,7 @@ def mpijob(launch: Launch, settings: PodSettings) -> Data:
     }
     if launch.time is not None:
         spec["runPolicy"]["activeDeadlineSeconds"] = launch.time
-    spec["runPolicy"] |= _gang(settings, launch.nodes + 1)  # the launcher is a pod too
+    spec["runPolicy"] |= _gang(settings, launch.nodes)  # the launcher comes when they run
     return {**_head("MPIJob", "kubeflow.org/v2beta1", launch, settings), "spec": spec}
 
 

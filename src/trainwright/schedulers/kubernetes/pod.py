@@ -28,6 +28,8 @@ INSTANCE, COMPONENT = "app.kubernetes.io/instance", "app.kubernetes.io/component
 TOPOLOGY = "kueue.x-k8s.io/podset-preferred-topology"  # the nearest part that has room; wider where it has not
 LONGEST = 45  # of 63 letters; the rest is for -worker-1023 and what the controllers put behind a pod's name
 
+LONGEST_LABEL = 63
+
 
 @dataclass(frozen=True)
 class PodSettings:
@@ -226,7 +228,7 @@ def object_name(launch: Launch) -> str:
 
 def labels(launch: Launch) -> dict[str, str]:
     return {
-        "app.kubernetes.io/name": launch.name,
+        "app.kubernetes.io/name": launch.name[:LONGEST_LABEL].rstrip("-_."),  # a label ends with a letter or a number
         INSTANCE: object_name(launch),
         "app.kubernetes.io/managed-by": "trainwright",
     }
