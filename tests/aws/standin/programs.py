@@ -131,6 +131,9 @@ class StandInPrograms:
         raise Refused(f"unknown command {verb}")
 
     def _apply(self, cluster: Cluster, source: str, text: str) -> Result:
+        folder = Path(source)
+        if folder.is_dir():  # of kustomize: its file names what it changes
+            [source] = yaml.safe_load((folder / "kustomization.yaml").read_text())["resources"]
         if source != "-":
             cluster.objects["Manifest", "", source] = {"metadata": {"name": source}}
             return Result()

@@ -72,7 +72,7 @@ fi
 kubectl wait --for=condition=Ready node -l eks.amazonaws.com/nodegroup=system --timeout=10m
 
 # the PyTorchJob kind of job
-kubectl apply --server-side -k 'github.com/kubeflow/training-operator/manifests/overlays/standalone?ref=v1.9.4'
+kubectl apply --server-side -k operators/training-operator
 # install NAME: a chart of charts.json, in its pinned version, with its values.
 install_chart() {
   local chart repo version namespace

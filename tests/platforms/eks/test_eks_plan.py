@@ -145,6 +145,19 @@ def test_every_kind_of_job_has_what_it_runs_on(tmp_path: Path) -> None:
     assert {"jobset", "kubeflow-trainer", "kuberay-operator"} <= set(list(charts)[: list(charts).index("kueue")])
 
 
+def test_mpijobs_belong_to_one_operator() -> None:
+    """The training operator has an MPIJob of its own, older one: its CRD is left out, and it does not look for it."""
+    plan = plan_of(ROOT / "examples/eks-g5.yaml")
+    made = yaml.safe_load(plan.files["operators/training-operator/kustomization.yaml"])
+    crd, operator = (yaml.safe_load(row["patch"]) for row in made["patches"])
+    assert (crd["$patch"], crd["metadata"]["name"]) == ("delete", "mpijobs.kubeflow.org")
+    assert operator[0]["value"] == ["--enable-scheme=pytorchjob"]
+    assert made["resources"][0].endswith("?ref=v1.9.4")
+    assert "kubectl apply --server-side -k operators/training-operator\n" in plan.files["deploy.sh"]
+    hyperpod = plan_of(ROOT / "examples/hyperpod-eks-p5.yaml").files
+    assert not [name for name in hyperpod if name.startswith("operators/")], "its own chart does it"
+
+
 def broken(tmp_path: Path, **changes: str) -> str:
     lines = {
         "name": "c", "platform": "eks", "region": "us-east-2",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from functools import cache
 from pathlib import Path
@@ -42,9 +43,32 @@ def charts(setting: Setting) -> list[dict[str, Any]]:
     return [{**chart, "values": _values(chart["name"], setting)} for chart in chosen]
 
 
-def manifests(setting: Setting) -> list[dict[str, str]]:
-    """What comes as plain manifests, applied by kubectl."""
-    return [manifest for manifest in _table()["manifest"] if manifest["when"] in needs(setting)]
+def manifests(setting: Setting) -> list[dict[str, Any]]:
+    """What comes as plain manifests, applied by kubectl: at their address, or with changes, of a folder of the plan."""
+    chosen = [manifest for manifest in _table()["manifest"] if manifest["when"] in needs(setting)]
+    return [{**row, "folder": f"operators/{row['name']}" if "without" in row else ""} for row in chosen]
+
+
+def kustomizations(setting: Setting) -> dict[str, dict[str, Any]]:
+    """File of the plan -> what it changes of a manifest: kinds that another operator owns, the operator's arguments."""
+    rows = [row for row in manifests(setting) if row["folder"]]
+    return {f"{row['folder']}/kustomization.yaml": _kustomization(row) for row in rows}
+
+
+def _kustomization(manifest: dict[str, Any]) -> dict[str, Any]:
+    crd = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"}
+    left_out = [{"$patch": "delete", **crd, "metadata": {"name": name}} for name in manifest["without"]]
+    arguments = {"op": "add", "path": "/spec/template/spec/containers/0/args", "value": manifest["arguments"]}
+    operator = {"kind": "Deployment", "name": manifest["name"]}
+    return {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": [manifest["url"]],
+        "patches": [
+            *({"patch": json.dumps(patch)} for patch in left_out),
+            {"target": operator, "patch": json.dumps([arguments])},
+        ],
+    }
 
 
 def _values(chart: str, setting: Setting) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from trainwright.platforms.annotated import plain, to_yaml
-from trainwright.platforms.eks.charts import charts, manifests, needs
+from trainwright.platforms.eks.charts import charts, kustomizations, manifests, needs
 from trainwright.platforms.eks.cluster_file import ACCESS_FILE, additions, cluster_file, header
 from trainwright.platforms.eks.karpenter import karpenter_queues, karpenter_stack, node_objects
 from trainwright.platforms.eks.neuron import neuron_objects
@@ -45,6 +45,7 @@ def eks_files(setting: Setting, source: str, wiring: Wiring, uploads: Sequence[U
     }
     more = additions(setting)
     files |= {name: to_yaml(data, _ADDED) for name, data in more.items()}
+    files |= {name: _documents([data]) for name, data in kustomizations(setting).items()}
     nodes = node_objects(setting, wiring.ids, karpenter_stack(spec))
     if nodes:
         files["kubernetes/karpenter.yaml"] = _documents(nodes)

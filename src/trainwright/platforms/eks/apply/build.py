@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import yaml
@@ -195,12 +196,25 @@ class EksBuild(Build):
         if self.by_eksctl:  # it installs an older EFA plugin beside that of the plan's charts
             then("efa-plugin", "one EFA plugin", ["kubectl", "delete", "daemonset", EFA_OF_EKSCTL, *IN_SYSTEM])
         for manifest in manifests(Setting(self.plan.spec)):
-            then(f"manifest-{manifest['name']}", f"manifest {manifest['name']}", apply_words(manifest["url"]))
+            source = (self._written(manifest["folder"]), "-k") if manifest["folder"] else (manifest["url"],)
+            then(f"manifest-{manifest['name']}", f"manifest {manifest['name']}", apply_words(*source))
         for chart in json.loads(self.plan.files["charts.json"]):
             chain += self.chart_steps(chart, chain[-1].key)
         for file in sorted(name for name in self.plan.files if name.startswith("kubernetes/")):
             then(f"objects-{Path(file).stem}", f"objects of {file}", apply_words("-"), partial(self._text, file))
         return chain
+
+    @cached_property
+    def _folder(self) -> TemporaryDirectory[str]:
+        return TemporaryDirectory(prefix="trainwright-")  # gone with the build
+
+    def _written(self, folder: str) -> str:
+        """A folder of the plan on this machine's disk: kubectl reads no kustomization of its standard input."""
+        place = Path(self._folder.name, folder)
+        place.mkdir(parents=True, exist_ok=True)
+        for name in (name for name in self.plan.files if name.startswith(f"{folder}/")):
+            (place / Path(name).name).write_text(self.plan.files[name], encoding="utf-8")
+        return str(place)
 
     def chart_steps(self, chart: Mapping[str, Any], after: str) -> list[Step]:
         """What installs one chart, after a step."""

@@ -116,6 +116,6 @@ def _install(chart: Mapping[str, Any]) -> list[str]:
     return [*words, *where, "--values", "-", "--wait", "--timeout", "10m"]
 
 
-def apply_words(source: str) -> list[str]:
-    """kubectl's words for a file, a folder of kustomize by its address, or standard input (`-`)."""
-    return ["kubectl", "apply", "--server-side", "--force-conflicts", "-k" if "?ref=" in source else "-f", source]
+def apply_words(source: str, how: str = "-f") -> list[str]:
+    """kubectl's words for a file or its address, standard input (`-`), or a folder of kustomize (`-k`)."""
+    return ["kubectl", "apply", "--server-side", "--force-conflicts", how, source]
