@@ -118,7 +118,7 @@ def test_the_cluster_knows_karpenter(tmp_path: Path) -> None:
     assert chart["values"]["settings"]["clusterName"] == "c"
     assert chart["values"]["settings"]["interruptionQueue"] == "c-karpenter"
     assert "QueueName: !Sub ${ClusterName}-karpenter" in plan.files["stacks/karpenter.yaml"]
-    order = [plan.files["undeploy.sh"].index(words) for words in ("delete nodepools", "eksctl delete cluster")]
+    order = [plan.files["undeploy.sh"].index(words) for words in ("nodepools.karpenter", "eksctl delete cluster")]
     assert order == sorted(order), "Karpenter ends its nodes while it still runs"
 
 

@@ -43,7 +43,9 @@ EKSCTL = r"""#!/bin/bash
 echo "eksctl $*" >> "$ACCOUNT/calls"
 case "$1 $2" in
   "create cluster") cp "$4" "$ACCOUNT/cluster"; echo eks-p5-block > "$ACCOUNT/owner" ;;
-  "delete cluster") rm "$ACCOUNT/cluster" ;;
+  "delete cluster")
+    [ ! -e "$ACCOUNT/machines" ] || { echo "nodes of Karpenter would run on" >&2; exit 1; }
+    rm "$ACCOUNT/cluster" ;;
 esac
 """
 KUBECTL = r"""#!/bin/bash
@@ -53,7 +55,12 @@ case "$1 $2" in
   "get services") echo '{"items": []}' ;;
   "get pods") cat "$ACCOUNT/pods" 2> /dev/null || echo '{"items": []}' ;;
   "get pvc") echo '{"items": [{"metadata": {"namespace": "default", "name": "fsx"}}]}' ;;
-  "get crd") echo '{"items": [{"metadata": {"name": "pytorchjobs.kubeflow.org"}}]}' ;;
+  "get crd")
+    for kind in pytorchjobs.kubeflow.org nodepools.karpenter.sh nodeclaims.karpenter.sh; do
+      jq -n --arg name "$kind" '{metadata: {name: $name}}'
+    done | jq -s '{items: .}' ;;
+  "delete nodepools.karpenter.sh") # its claims, and their machines, go in the background
+    [[ $* = *--cascade=foreground* ]] && rm -f "$ACCOUNT/machines" || true ;;
   "delete pytorchjobs.kubeflow.org") rm "$ACCOUNT/pods" ;;
   "delete pvc") # one that a pod uses stays until the pod has ended
     [ ! -e "$ACCOUNT/pods" ] || { echo "error: timed out waiting for the condition" >&2; exit 1; } ;;
@@ -199,6 +206,18 @@ def test_jobs_are_named_before_anything_is_removed_and_go_first_when_asked(plan:
     assert [words.index(word) for word in order] == sorted(words.index(word) for word in order)
     waits = [line for line in calls(plan) if " --wait" in line and line.startswith("kubectl")]
     assert all("--timeout" in line for line in waits)
+
+
+def test_nodes_of_karpenter_end_before_the_nodes_that_karpenter_runs_on(plan: Path) -> None:
+    """A pool is deleted at once, its nodes are not; a kind that was never installed is no error."""
+    later = make_plan(load(ROOT / "examples" / "eks-g5.yaml", ["name=eks-p5-block"]))
+    write(later, plan, {}, earlier_files(plan))
+    assert run(plan, "deploy.sh").returncode == 0
+    (plan.parent / "account/machines").touch()
+    done = run(plan, "undeploy.sh")
+    assert done.returncode == 0, done.stderr
+    deleted = [line.split()[2] for line in calls(plan) if line.startswith("kubectl delete") and "karpenter" in line]
+    assert deleted == ["nodepools.karpenter.sh", "nodeclaims.karpenter.sh"]
 
 
 def test_hyperpod_goes_where_its_eks_cluster_is_gone_already(plan: Path) -> None:

@@ -15,6 +15,8 @@ from trainwright.spec.model import Capacity, Queue, Spec
 Data = dict[str, Any]
 STACK = "karpenter"
 NAMESPACE, ACCOUNT = "kube-system", "karpenter"
+# In the order of removal: foreground deletion of a pool waits for its claims, a claim for its node, a class for both.
+KINDS = ("nodepools.karpenter.sh", "nodeclaims.karpenter.sh", "ec2nodeclasses.karpenter.k8s.aws")
 IDLE = "10m"  # longer than a job takes to start again, shorter than anybody wants to pay for
 
 

@@ -13,6 +13,7 @@ import yaml
 from trainwright.platforms.annotated import plain, to_yaml
 from trainwright.platforms.eks.charts import charts, manifests
 from trainwright.platforms.eks.cluster_file import ACCESS_FILE, additions, cluster_file, header
+from trainwright.platforms.eks.karpenter import KINDS as KARPENTER_KINDS
 from trainwright.platforms.eks.karpenter import karpenter_queues, karpenter_stack, node_objects
 from trainwright.platforms.eks.neuron import neuron_objects
 from trainwright.platforms.eks.objects import queue_objects, storage_objects
@@ -91,7 +92,7 @@ def _scripts(
         **common,
         removed=keys[::-1],
         kept=kept,
-        karpenter=bool(karpenter_queues(spec)),
+        karpenter=KARPENTER_KINDS if karpenter_queues(spec) else (),
         kinds=[f"{kind.plural}.{kind.group}" for kind in KINDS.values()],
         first=["hyperpod"] if uploads else [],
     )
