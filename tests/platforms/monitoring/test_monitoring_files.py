@@ -95,6 +95,12 @@ def test_an_eks_plan_with_monitoring_installs_all_of_it() -> None:
     assert chart["values"]["prometheus"]["prometheusSpec"]["retention"] == "7d"
     receivers = chart["values"]["alertmanager"]["config"]["receivers"]
     assert receivers[0]["webhook_configs"][0]["url"] == "http://10.0.0.9/x"
+    # The chart's own routes name the receiver "null", and Helm keeps what a plan does not replace.
+    assert chart["values"]["alertmanager"]["config"]["route"]["routes"] == []
+    assert [one["name"] for one in receivers] == ["on-call", "null"]
+    for hidden in ("kubeScheduler", "kubeControllerManager", "kubeEtcd"):
+        assert chart["values"][hidden] == {"enabled": False}
+    assert chart["values"]["prometheus"]["prometheusSpec"]["storageSpec"]["emptyDir"]["sizeLimit"]
     assert "install_chart kube-prometheus-stack" in files["deploy.sh"]
     without = make_plan(load(ROOT / "examples/eks-g5.yaml")).files
     assert "kubernetes/monitoring.yaml" not in without

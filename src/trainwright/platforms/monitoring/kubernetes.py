@@ -17,6 +17,9 @@ from trainwright.spec.model import Monitoring
 
 NAME = "trainwright-exporter"
 NAMESPACE = "monitoring"
+# Prometheus drops its oldest blocks before the kubelet evicts it for a full volume on a system node of 50 GiB.
+RETENTION_SIZE, VOLUME_SIZE = "8GB", "12Gi"
+HIDDEN = ("kubeScheduler", "kubeControllerManager", "kubeEtcd")  # EKS hides them: alerts would fire for ever
 LABELS = {"app.kubernetes.io/name": NAME, "app.kubernetes.io/part-of": "trainwright"}
 IMAGE = "public.ecr.aws/docker/library/python:3.12-slim"
 START = (
@@ -42,6 +45,8 @@ def chart_values(cluster: str, monitoring: Monitoring) -> dict[str, Any]:
     prometheus = {
         "externalLabels": {"cluster": cluster},
         "retention": f"{monitoring.retention_days}d",
+        "retentionSize": RETENTION_SIZE,
+        "storageSpec": {"emptyDir": {"sizeLimit": VOLUME_SIZE}},
         "podMonitorSelectorNilUsesHelmValues": False,
         "serviceMonitorSelectorNilUsesHelmValues": False,
         "ruleSelectorNilUsesHelmValues": False,
@@ -49,8 +54,24 @@ def chart_values(cluster: str, monitoring: Monitoring) -> dict[str, Any]:
     }
     return {
         "prometheus": {"prometheusSpec": prometheus},
-        "alertmanager": {"config": alertmanager_config(monitoring.alerts)},
-        "grafana": {"sidecar": {"dashboards": {"enabled": True, "searchNamespace": "ALL"}}},
+        "alertmanager": {"config": _alertmanager(monitoring)},
+        "grafana": {
+            # Without one the chart takes a password that everybody knows; an empty one makes it keep a random one.
+            "adminPassword": "",
+            "sidecar": {"dashboards": {"enabled": True, "searchNamespace": "ALL"}},
+        },
+        **{part: {"enabled": False} for part in HIDDEN},
+    }
+
+
+def _alertmanager(monitoring: Monitoring) -> dict[str, Any]:
+    """Helm merges this into the chart's own configuration, whose routes name a receiver "null": a list of ours
+    replaces them, and the receiver is there for whoever adds one. Without it the operator refuses the configuration."""
+    config = alertmanager_config(monitoring.alerts)
+    return {
+        **config,
+        "route": {**config["route"], "routes": []},
+        "receivers": [*config["receivers"], {"name": "null"}],
     }
 
 
