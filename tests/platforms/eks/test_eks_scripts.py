@@ -36,6 +36,8 @@ case "$1 $2" in
     [ ! -e "$ACCOUNT/no-answer" ] || { echo "expired token" >&2; exit 1; }
     [ ! -e "$ACCOUNT/cluster" ] || echo eks-p5-block ;;
   "eks list-pod-identity-associations" | "eks list-access-entries") cat "$ACCOUNT/rights" 2> /dev/null || true ;;
+  "ec2 describe-capacity-reservations")
+    cat "$ACCOUNT/block" 2> /dev/null || printf 'scheduled\t2026-12-01T11:30:00Z\n' ;;
   "eks describe-cluster") cat "$ACCOUNT/owner" ;;
 esac
 """
@@ -121,7 +123,12 @@ def test_a_plan_is_deployed_in_order_with_real_ids(plan: Path) -> None:
     volume = next(item for item in made if item["kind"] == "PersistentVolume")
     assert volume["spec"]["csi"]["volumeAttributes"] == {"dnsname": "fs-1.fsx", "mountname": "abcd"}
     assert "p5.48xlarge" in (plan.parent / "account/values").read_text()
+    scale = "eksctl scale nodegroup --region us-east-2 --cluster eks-p5-block --name train --nodes 4"
+    assert f"begins at 2026-12-01T11:30:00Z. Run then: {scale}" in done.stderr
+    assert scale not in calls(plan), "launches would fail"
+    (plan.parent / "account/block").write_text("active\t2026-12-01T11:30:00Z\n")
     again = run(plan, "deploy.sh")
+    assert scale in calls(plan)
     assert again.returncode == 0, again.stderr
     assert sum(line.startswith("eksctl create cluster") for line in calls(plan)) == 1
 
