@@ -25,7 +25,7 @@ case "$1 $2" in
     case $* in
       *NodeRoleArn*) echo arn:aws:iam::111122223333:role/nodes ;;
       *-karpenter*) printf 'NodeRoleArn\tarn:aws:iam::111122223333:role/nodes\nControllerRoleArn\tarn:c\n'
-        printf 'NodeProfileName\tprofile\nPlacementGroup\tgroup\n' ;;
+        printf 'NodeProfileName\tprofile\nPlacementGroup1\tgroup\n' ;;
       *-network*) printf 'Vpc\tvpc-1\nPrivateSubnet\tsubnet-2\nPrivateSubnet2\tsubnet-3\nSecurityGroup\tsg-1\n' ;;
       *-lustre*) printf 'FileSystemId\tfs-1\nDnsName\tfs-1.fsx\nMountName\tabcd\n' ;;
     esac ;;
