@@ -214,6 +214,10 @@ def test_a_cluster_that_gets_karpenter_later_lets_its_nodes_join(cloud: Cloud, t
     assert [(queue.name, queue.gpus, queue.states) for queue in status.queues] == [
         ("system", 0, {"running": 2}), ("train", 8, {"running": 1}), ("more", 1, {"running": 2}),
     ], "those of Karpenter are seen, and paid for"  # fmt: skip
+    add(cloud, "NodeClaim", "more-1")
+    cloud.programs.deleted.clear()
+    cloud.down()
+    assert cloud.programs.deleted[1:] == ["NodePool more", "NodeClaim more-1", "EC2NodeClass more"]
 
 
 def test_a_failed_node_group_is_named_and_made_on_the_next_run(cloud: Cloud, way: str) -> None:

@@ -108,11 +108,12 @@ def _checkpoints(resolved: ResolvedJob) -> list[EnvVar]:
 def _shipped_lines(resolved: ResolvedJob, place: Place, code: Path) -> list[EnvVar]:
     if not resolved.runtime.ships_code:
         sent = EnvVar("PYTHONPATH", POD_CODE, "the code that was sent with the run")
+        waits = EnvVar(SHUTDOWN_TIMEOUT, str(Launch.grace), "seconds that torchrun leaves its ranks to save")
         return [
             *([sent] if resolved.runtime.packs_code and "PYTHONPATH" not in resolved.job.env else []),
             EnvVar("TRAINWRIGHT_RUN", str(place.folder), "the run folder: metrics, events and checkpoints go there"),
             EnvVar("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "[rank${rank}]:", "tells the ranks of a node's log apart"),
-            EnvVar(SHUTDOWN_TIMEOUT, str(Launch.grace), "seconds that torchrun leaves its ranks to save"),
+            *([waits] if (resolved.job.launcher or launcher_of(resolved.recipe)) != "plain" else []),
         ]
     path = f"{code}:{resolved.job.texts.get('PYTHONPATH') or place.python_path}".rstrip(":")
     return [EnvVar("PYTHONPATH", path, "the code that was shipped with the run comes first")]

@@ -25,15 +25,17 @@ CUSTOM = {
     "Topology": "kueue",
     "PrometheusRule": "kube-prometheus-stack",
     "NodePool": "karpenter",
+    "NodeClaim": "karpenter",
     "EC2NodeClass": "karpenter",
 }
 KINDS = {
     "services": "Service", "pvc": "PersistentVolumeClaim", "pv": "PersistentVolume", "pods": "Pod",
-    "nodepools.karpenter.sh": "NodePool", "pytorchjobs.kubeflow.org": "PyTorchJob",
+    "nodepools.karpenter.sh": "NodePool", "nodeclaims.karpenter.sh": "NodeClaim",
+    "ec2nodeclasses.karpenter.k8s.aws": "EC2NodeClass", "pytorchjobs.kubeflow.org": "PyTorchJob",
 }  # fmt: skip
 DELETED = {
-    "service": "Service", "pvc": "PersistentVolumeClaim", "nodepool": "NodePool", "daemonset": "DaemonSet",
-    "pod": "Pod", "pytorchjobs.kubeflow.org": "PyTorchJob",
+    "service": "Service", "pvc": "PersistentVolumeClaim", "daemonset": "DaemonSet", "pod": "Pod",
+    **{name: kind for name, kind in KINDS.items() if "." in name},
 }  # fmt: skip
 ACCOUNT = "123456789012"
 
@@ -74,6 +76,7 @@ class StandInPrograms:
 
     def __init__(self, world: World, region: str, names: Sequence[str] = ("kubectl", "helm", "git")) -> None:
         self.world, self.region, self.names = world, region, names
+        self.deleted: list[str] = []
 
     def has(self, name: str) -> bool:
         return name in self.names
@@ -157,6 +160,7 @@ class StandInPrograms:
             return Result()
         if gone is None:
             raise Refused(f'{words[1]} "{words[2]}" not found')
+        self.deleted.append(f"{kind} {words[2]}")
         for key in [key for key in cluster.objects if kind == "PyTorchJob" and key[2].startswith(f"{words[2]}-")]:
             del cluster.objects[key]  # its pods
         ec2 = self.world.client("ec2", self.region)

@@ -80,8 +80,14 @@ if [ -n "$clusters" ]; then
     while read -r namespace claim; do
       kubectl delete pvc --namespace "$namespace" "$claim" --wait --timeout 5m
     done
-  # Karpenter's nodes are in no stack: it ends them itself, as long as it runs.
-  kubectl delete nodepools.karpenter.sh --all --wait --timeout 20m
+  # Karpenter's nodes are in no stack: it ends them itself, as long as it runs, so its nodes go before those it runs on.
+  # A pool alone is gone at once, while its nodes still run: each kind is waited for.
+  kinds=$(listed crd | jq -r '.items[].metadata.name')
+  for kind in nodepools.karpenter.sh nodeclaims.karpenter.sh ec2nodeclasses.karpenter.k8s.aws; do
+    case $'\n'$kinds$'\n' in
+      *$'\n'"$kind"$'\n'*) kubectl delete "$kind" --all --cascade=foreground --wait --timeout 20m ;;
+    esac
+  done
   echo "deleting cluster $cluster; this takes about 15 minutes" >&2
   eksctl delete cluster --region "$region" --name "$cluster" --wait --disable-nodegroup-eviction
 fi

@@ -93,5 +93,22 @@ install_chart kueue # a job starts when all its nodes are there, or waits in a q
 for file in .deployed/kubernetes/*.yaml; do
   kubectl apply --server-side -f "$file"
 done
+
+# block QUEUE RESERVATION NODES: a group on a capacity block has no nodes until the block has begun. They are started
+# where it has, and where fewer are there; else the command to run then is printed.
+block() {
+  local state start nodes
+  read -r state start < <("${aws[@]}" ec2 describe-capacity-reservations --capacity-reservation-ids "$2" \
+    --query 'CapacityReservations[0].[State,StartDate]') || { echo "error: no answer about capacity block $2" >&2; exit 1; }
+  nodes=$(kubectl get nodes -l "trainwright/queue=$1" -o name | wc -l)
+  local scale=(eksctl scale nodegroup --region "$region" --cluster "$cluster" --name "$1" --nodes "$3")
+  if [ "$state" != active ]; then
+    echo "queue $1 has no nodes yet: capacity block $2 is $state and begins at $start. Run then: ${scale[*]}" >&2
+  elif [ "$nodes" -lt "$3" ]; then
+    "${scale[@]}"
+  fi
+}
+
+block train cr-0b1c2d3e4f5a67891 4
 kubectl get nodes
 echo "kubeconfig: $KUBECONFIG" >&2

@@ -65,6 +65,21 @@ def test_karpenter_buys_what_the_queue_says(tmp_path: Path, capacity: str, kind:
     assert ("placementGroupSelector" in node_class) == (kind != "reserved"), "reserved capacity is placed already"
 
 
+def test_each_queue_of_karpenter_has_its_own_placement_group(tmp_path: Path) -> None:
+    """Nodes of one group are near each other: queues that share one would compete for the same spot of a zone."""
+    elastic = "instance: p5.48xlarge, count: {min: 0, max: 4}"
+    reserved = "{reservation: cr-0a1b2c3d4e5f67890}"
+    queues = f"[{{name: a, {elastic}}}, {{name: b, {elastic}, capacity: {reserved}}}, {{name: c, {elastic}}}]"
+    plan = planned(tmp_path, elastic, queues=queues, jobs="[]")
+    parts = [
+        one for one in yaml.safe_load_all(plan.files["kubernetes/karpenter.yaml"]) if one["kind"] == "EC2NodeClass"
+    ]
+    groups = [one["spec"].get("placementGroupSelector", {}).get("name") for one in parts]
+    assert groups == ["stack-output:karpenter.PlacementGroup1", None, "stack-output:karpenter.PlacementGroup2"]
+    rows = json.loads(plan.files["stacks/karpenter.parameters.json"])
+    assert "2" in str(rows), "and no more are made"
+
+
 def test_nodes_of_karpenter_are_what_a_training_needs(tmp_path: Path) -> None:
     plan = planned(tmp_path, "instance: p5.48xlarge, count: {min: 0, max: 4}")
     node_class, pool = karpenter(plan)
@@ -118,7 +133,7 @@ def test_the_cluster_knows_karpenter(tmp_path: Path) -> None:
     assert chart["values"]["settings"]["clusterName"] == "c"
     assert chart["values"]["settings"]["interruptionQueue"] == "c-karpenter"
     assert "QueueName: !Sub ${ClusterName}-karpenter" in plan.files["stacks/karpenter.yaml"]
-    order = [plan.files["undeploy.sh"].index(words) for words in ("delete nodepools", "eksctl delete cluster")]
+    order = [plan.files["undeploy.sh"].index(words) for words in ("nodepools.karpenter", "eksctl delete cluster")]
     assert order == sorted(order), "Karpenter ends its nodes while it still runs"
 
 

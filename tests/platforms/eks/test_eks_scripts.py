@@ -25,7 +25,7 @@ case "$1 $2" in
     case $* in
       *NodeRoleArn*) echo arn:aws:iam::111122223333:role/nodes ;;
       *-karpenter*) printf 'NodeRoleArn\tarn:aws:iam::111122223333:role/nodes\nControllerRoleArn\tarn:c\n'
-        printf 'NodeProfileName\tprofile\nPlacementGroup\tgroup\n' ;;
+        printf 'NodeProfileName\tprofile\nPlacementGroup1\tgroup\n' ;;
       *-network*) printf 'Vpc\tvpc-1\nPrivateSubnet\tsubnet-2\nPrivateSubnet2\tsubnet-3\nSecurityGroup\tsg-1\n' ;;
       *-lustre*) printf 'FileSystemId\tfs-1\nDnsName\tfs-1.fsx\nMountName\tabcd\n' ;;
     esac ;;
@@ -36,6 +36,8 @@ case "$1 $2" in
     [ ! -e "$ACCOUNT/no-answer" ] || { echo "expired token" >&2; exit 1; }
     [ ! -e "$ACCOUNT/cluster" ] || echo eks-p5-block ;;
   "eks list-pod-identity-associations" | "eks list-access-entries") cat "$ACCOUNT/rights" 2> /dev/null || true ;;
+  "ec2 describe-capacity-reservations")
+    cat "$ACCOUNT/block" 2> /dev/null || printf 'scheduled\t2026-12-01T11:30:00Z\n' ;;
   "eks describe-cluster") cat "$ACCOUNT/owner" ;;
 esac
 """
@@ -43,7 +45,9 @@ EKSCTL = r"""#!/bin/bash
 echo "eksctl $*" >> "$ACCOUNT/calls"
 case "$1 $2" in
   "create cluster") cp "$4" "$ACCOUNT/cluster"; echo eks-p5-block > "$ACCOUNT/owner" ;;
-  "delete cluster") rm "$ACCOUNT/cluster" ;;
+  "delete cluster")
+    [ ! -e "$ACCOUNT/machines" ] || { echo "nodes of Karpenter would run on" >&2; exit 1; }
+    rm "$ACCOUNT/cluster" ;;
 esac
 """
 KUBECTL = r"""#!/bin/bash
@@ -53,7 +57,12 @@ case "$1 $2" in
   "get services") echo '{"items": []}' ;;
   "get pods") cat "$ACCOUNT/pods" 2> /dev/null || echo '{"items": []}' ;;
   "get pvc") echo '{"items": [{"metadata": {"namespace": "default", "name": "fsx"}}]}' ;;
-  "get crd") echo '{"items": [{"metadata": {"name": "pytorchjobs.kubeflow.org"}}]}' ;;
+  "get crd")
+    for kind in pytorchjobs.kubeflow.org nodepools.karpenter.sh nodeclaims.karpenter.sh; do
+      jq -n --arg name "$kind" '{metadata: {name: $name}}'
+    done | jq -s '{items: .}' ;;
+  "delete nodepools.karpenter.sh") # its claims, and their machines, go in the background
+    [[ $* = *--cascade=foreground* ]] && rm -f "$ACCOUNT/machines" || true ;;
   "delete pytorchjobs.kubeflow.org") rm "$ACCOUNT/pods" ;;
   "delete pvc") # one that a pod uses stays until the pod has ended
     [ ! -e "$ACCOUNT/pods" ] || { echo "error: timed out waiting for the condition" >&2; exit 1; } ;;
@@ -114,7 +123,12 @@ def test_a_plan_is_deployed_in_order_with_real_ids(plan: Path) -> None:
     volume = next(item for item in made if item["kind"] == "PersistentVolume")
     assert volume["spec"]["csi"]["volumeAttributes"] == {"dnsname": "fs-1.fsx", "mountname": "abcd"}
     assert "p5.48xlarge" in (plan.parent / "account/values").read_text()
+    scale = "eksctl scale nodegroup --region us-east-2 --cluster eks-p5-block --name train --nodes 4"
+    assert f"begins at 2026-12-01T11:30:00Z. Run then: {scale}" in done.stderr
+    assert scale not in calls(plan), "launches would fail"
+    (plan.parent / "account/block").write_text("active\t2026-12-01T11:30:00Z\n")
     again = run(plan, "deploy.sh")
+    assert scale in calls(plan)
     assert again.returncode == 0, again.stderr
     assert sum(line.startswith("eksctl create cluster") for line in calls(plan)) == 1
 
@@ -199,6 +213,18 @@ def test_jobs_are_named_before_anything_is_removed_and_go_first_when_asked(plan:
     assert [words.index(word) for word in order] == sorted(words.index(word) for word in order)
     waits = [line for line in calls(plan) if " --wait" in line and line.startswith("kubectl")]
     assert all("--timeout" in line for line in waits)
+
+
+def test_nodes_of_karpenter_end_before_the_nodes_that_karpenter_runs_on(plan: Path) -> None:
+    """A pool is deleted at once, its nodes are not; a kind that was never installed is no error."""
+    later = make_plan(load(ROOT / "examples" / "eks-g5.yaml", ["name=eks-p5-block"]))
+    write(later, plan, {}, earlier_files(plan))
+    assert run(plan, "deploy.sh").returncode == 0
+    (plan.parent / "account/machines").touch()
+    done = run(plan, "undeploy.sh")
+    assert done.returncode == 0, done.stderr
+    deleted = [line.split()[2] for line in calls(plan) if line.startswith("kubectl delete") and "karpenter" in line]
+    assert deleted == ["nodepools.karpenter.sh", "nodeclaims.karpenter.sh"]
 
 
 def test_hyperpod_goes_where_its_eks_cluster_is_gone_already(plan: Path) -> None:

@@ -95,10 +95,36 @@ def test_an_eks_plan_with_monitoring_installs_all_of_it() -> None:
     assert chart["values"]["prometheus"]["prometheusSpec"]["retention"] == "7d"
     receivers = chart["values"]["alertmanager"]["config"]["receivers"]
     assert receivers[0]["webhook_configs"][0]["url"] == "http://10.0.0.9/x"
+    # The chart's own routes name the receiver "null", and Helm keeps what a plan does not replace.
+    assert chart["values"]["alertmanager"]["config"]["route"]["routes"] == []
+    assert [one["name"] for one in receivers] == ["on-call", "null"]
+    for hidden in ("kubeScheduler", "kubeControllerManager", "kubeEtcd"):
+        assert chart["values"][hidden] == {"enabled": False}
+    assert chart["values"]["prometheus"]["prometheusSpec"]["storageSpec"]["emptyDir"]["sizeLimit"]
     assert "install_chart kube-prometheus-stack" in files["deploy.sh"]
     without = make_plan(load(ROOT / "examples/eks-g5.yaml")).files
     assert "kubernetes/monitoring.yaml" not in without
     assert "kube-prometheus-stack" not in without["charts.json"]
+
+
+@pytest.mark.parametrize("example", ["eks-g5", "hyperpod-eks-p5"])
+def test_prometheus_on_eks_may_write_to_the_managed_workspace(example: str) -> None:
+    """With eksctl and without; another Prometheus asks for no role."""
+    from trainwright.platforms.plan.tree import make_plan
+    from trainwright.spec.load import load
+
+    address = "https://aps-workspaces.us-east-2.amazonaws.com/workspaces/ws-1/api/v1/remote_write"
+    files = make_plan(load(ROOT / f"examples/{example}.yaml", [f"monitoring={{remote_write: '{address}'}}"])).files
+    who = [one for one in yaml.safe_load(files["cluster.yaml"])["iam"]["podIdentityAssociations"]
+           if one["namespace"] == "monitoring"]  # fmt: skip
+    (chart,) = [chart for chart in json.loads(files["charts.json"]) if chart["name"] == "kube-prometheus-stack"]
+    assert [one["serviceAccountName"] for one in who] == [chart["values"]["prometheus"]["serviceAccount"]["name"]]
+    [statement] = who[0]["permissionPolicy"]["Statement"]
+    workspace = "arn:aws:aps:us-east-2:*:workspace/ws-1"
+    assert (statement["Action"], statement["Resource"]) == (["aps:RemoteWrite"], [workspace])
+    assert workspace in files["without-eksctl/addons.parameters.json"]
+    other = make_plan(load(ROOT / f"examples/{example}.yaml", ["monitoring={remote_write: 'http://10.0.0.9/w'}"])).files
+    assert "aps:RemoteWrite" not in other["cluster.yaml"]
 
 
 def test_the_relay_of_a_local_cluster_reaches_its_nodes_only() -> None:

@@ -10,6 +10,7 @@ from trainwright.platforms.annotated import Why
 from trainwright.platforms.containers import service_account
 from trainwright.platforms.eks.karpenter import access_entry, karpenter_stack, pod_identity
 from trainwright.platforms.eks.nodegroups import node_group, system_group
+from trainwright.platforms.monitoring.kubernetes import pod_identity as monitoring_identity
 from trainwright.platforms.setting import Setting
 from trainwright.platforms.wiring import Ids
 from trainwright.spec.model import Spec
@@ -122,7 +123,8 @@ def addons(setting: Setting) -> list[dict[str, Any]]:
 
 def _identities(setting: Setting) -> list[dict[str, Any]]:
     karpenter = karpenter_stack(setting.spec)
-    return [*_of_jobs(setting), *([pod_identity(karpenter)] if karpenter else [])]
+    metrics = monitoring_identity(setting.spec.monitoring)
+    return [*_of_jobs(setting), *([metrics] if metrics else []), *([pod_identity(karpenter)] if karpenter else [])]
 
 
 def _of_jobs(setting: Setting) -> list[dict[str, Any]]:

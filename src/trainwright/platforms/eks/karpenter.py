@@ -15,6 +15,9 @@ from trainwright.spec.model import Capacity, Queue, Spec
 Data = dict[str, Any]
 STACK = "karpenter"
 NAMESPACE, ACCOUNT = "kube-system", "karpenter"
+# In the order of removal: foreground deletion of a pool waits for its claims, a claim for its node, a class for both.
+KINDS = ("nodepools.karpenter.sh", "nodeclaims.karpenter.sh", "ec2nodeclasses.karpenter.k8s.aws")
+MOST_GROUPS = 8  # placement groups of the stack
 IDLE = "10m"  # longer than a job takes to start again, shorter than anybody wants to pay for
 
 
@@ -26,7 +29,14 @@ def karpenter_stack(spec: Spec) -> StackPlan | None:
     if not karpenter_queues(spec):
         return None
     names = ", ".join(queue.name for queue in karpenter_queues(spec))
-    return StackPlan(STACK, "karpenter", {"ClusterName": spec.name}, f"Karpenter starts the nodes of {names}")
+    groups = {"PlacementGroups": str(len(placed))} if (placed := _placed(spec)) else {}
+    parameters = {"ClusterName": spec.name, **groups}
+    return StackPlan(STACK, "karpenter", parameters, f"Karpenter starts the nodes of {names}")
+
+
+def _placed(spec: Spec) -> list[str]:
+    """The queues with a placement group of their own, as many as the stack can make; others have none."""
+    return [queue.name for queue in karpenter_queues(spec) if queue.placement is True][:MOST_GROUPS]
 
 
 def pod_identity(stack: StackPlan) -> Data:
@@ -80,9 +90,10 @@ def _node_class(setting: Setting, queue: Queue, ids: Ids, stack: StackPlan) -> D
     }
     if machine.nvme_gb > 0 and any(item.nvme is not None for item in spec.storage):
         made["instanceStorePolicy"] = "RAID0"
-    if queue.placement:
-        group = queue.placement if isinstance(queue.placement, str) else stack.output("PlacementGroup")
-        made["placementGroupSelector"] = {"name": group}
+    if isinstance(queue.placement, str):
+        made["placementGroupSelector"] = {"name": queue.placement}
+    elif queue.name in (placed := _placed(spec)):
+        made["placementGroupSelector"] = {"name": stack.output(f"PlacementGroup{placed.index(queue.name) + 1}")}
     reservations = reserved(queue.capacity)
     if reservations:
         made["capacityReservationSelectorTerms"] = [{"id": one} for one in reservations]

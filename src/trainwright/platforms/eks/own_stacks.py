@@ -8,6 +8,7 @@ from trainwright.platforms.containers import service_account
 from trainwright.platforms.eks.cluster_file import kubernetes_version
 from trainwright.platforms.eks.karpenter import karpenter_stack
 from trainwright.platforms.eks.nodegroups import SYSTEM, SYSTEM_INSTANCE, SYSTEM_NODES, start_size
+from trainwright.platforms.monitoring.prometheus import managed_workspace
 from trainwright.platforms.setting import Setting, gib
 from trainwright.platforms.wiring import StackPlan, Wiring
 from trainwright.spec.model import Queue, Spec
@@ -118,6 +119,9 @@ def _addons(spec: Spec, control: StackPlan) -> StackPlan:
             "Buckets": ",".join(f"arn:aws:s3:::{bucket}" for bucket in buckets),
             "Objects": ",".join(f"arn:aws:s3:::{bucket}/*" for bucket in buckets),
         }
+    workspace = managed_workspace(spec.monitoring.remote_write) if spec.monitoring else None
+    if workspace:
+        rights["MetricsWorkspace"] = workspace
     nodes = karpenter_stack(spec)
     if nodes is not None:
         rights |= {

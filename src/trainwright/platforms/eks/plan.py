@@ -13,6 +13,7 @@ import yaml
 from trainwright.platforms.annotated import plain, to_yaml
 from trainwright.platforms.eks.charts import charts, kustomizations, manifests, needs
 from trainwright.platforms.eks.cluster_file import ACCESS_FILE, additions, cluster_file, header
+from trainwright.platforms.eks.karpenter import KINDS as KARPENTER_KINDS
 from trainwright.platforms.eks.karpenter import karpenter_queues, karpenter_stack, node_objects
 from trainwright.platforms.eks.neuron import neuron_objects
 from trainwright.platforms.eks.objects import queue_objects, runtime_objects, storage_objects
@@ -84,7 +85,7 @@ def _scripts(
     deploy = engine.get_template("deploy.sh.j2").render(
         **common, stacks=keys, reasons={stack.key: stack.why for stack in stacks}, charts=charts(setting),
         manifests=manifests(setting), namespace=spec.kubernetes.namespace, uploads=uploads, tags=stack_tags(spec),
-        access=ACCESS_FILE if ACCESS_FILE in more else "", identities=[
+        blocks=_blocks(spec), access=ACCESS_FILE if ACCESS_FILE in more else "", identities=[
             (name, one["namespace"], one["serviceAccountName"])
             for name, data in more.items() for one in data.get("iam", {}).get("podIdentityAssociations", ())
         ],
@@ -94,8 +95,17 @@ def _scripts(
         **common,
         removed=keys[::-1],
         kept=kept,
-        karpenter=bool(karpenter_queues(spec)),
+        karpenter=KARPENTER_KINDS if karpenter_queues(spec) else (),
         kinds=[f"{kind.plural}.{kind.group}" for kind in KINDS.values()],
         first=["hyperpod"] if uploads else [],
     )
     return {"deploy.sh": deploy, "undeploy.sh": undeploy}
+
+
+def _blocks(spec: Spec) -> list[tuple[str, str, int]]:
+    """Queue, capacity block and nodes of each node group that waits for its block. A queue that keeps no node up gets
+    all that it may have: the block is paid for."""
+    if spec.platform != "eks":
+        return []
+    on_blocks = [q for q in spec.queues if q.capacity.kind == "block" and q.provisioner != "karpenter"]
+    return [(q.name, q.capacity.id, q.count.min or q.count.max) for q in on_blocks if q.capacity.id and q.count]

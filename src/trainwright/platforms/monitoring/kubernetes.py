@@ -11,12 +11,15 @@ from typing import Any
 from trainwright.node_side import node_files
 from trainwright.platforms.monitoring.alertmanager import alertmanager_config
 from trainwright.platforms.monitoring.dashboards import dashboard_files
-from trainwright.platforms.monitoring.prometheus import NODE_LABEL, PORT, prometheus_config
+from trainwright.platforms.monitoring.prometheus import NODE_LABEL, PORT, managed_workspace, prometheus_config
 from trainwright.platforms.monitoring.rules import rule_files
 from trainwright.spec.model import Monitoring
 
 NAME = "trainwright-exporter"
-NAMESPACE = "monitoring"
+NAMESPACE, ACCOUNT = "monitoring", "prometheus"  # of Prometheus itself, by which it has its role
+# Prometheus drops its oldest blocks before the kubelet evicts it for a full volume on a system node of 50 GiB.
+RETENTION_SIZE, VOLUME_SIZE = "8GB", "12Gi"
+HIDDEN = ("kubeScheduler", "kubeControllerManager", "kubeEtcd")  # EKS hides them: alerts would fire for ever
 LABELS = {"app.kubernetes.io/name": NAME, "app.kubernetes.io/part-of": "trainwright"}
 IMAGE = "public.ecr.aws/docker/library/python:3.12-slim"
 START = (
@@ -42,15 +45,48 @@ def chart_values(cluster: str, monitoring: Monitoring) -> dict[str, Any]:
     prometheus = {
         "externalLabels": {"cluster": cluster},
         "retention": f"{monitoring.retention_days}d",
+        "retentionSize": RETENTION_SIZE,
+        "storageSpec": {"emptyDir": {"sizeLimit": VOLUME_SIZE}},
         "podMonitorSelectorNilUsesHelmValues": False,
         "serviceMonitorSelectorNilUsesHelmValues": False,
         "ruleSelectorNilUsesHelmValues": False,
-        **({"remoteWrite": remote} if remote else {}),
+        **({"remoteWrite": remote, "podMetadata": _restarted_for(monitoring)} if remote else {}),
     }
     return {
-        "prometheus": {"prometheusSpec": prometheus},
-        "alertmanager": {"config": alertmanager_config(monitoring.alerts)},
-        "grafana": {"sidecar": {"dashboards": {"enabled": True, "searchNamespace": "ALL"}}},
+        "prometheus": {"serviceAccount": {"name": ACCOUNT}, "prometheusSpec": prometheus},
+        "alertmanager": {"config": _alertmanager(monitoring)},
+        "grafana": {
+            # Without one the chart takes a password that everybody knows; an empty one makes it keep a random one.
+            "adminPassword": "",
+            "sidecar": {"dashboards": {"enabled": True, "searchNamespace": "ALL"}},
+        },
+        **{part: {"enabled": False} for part in HIDDEN},
+    }
+
+
+def _restarted_for(monitoring: Monitoring) -> dict[str, Any]:
+    """A pod gets the role of its service account when it starts: another address needs another start."""
+    return {"annotations": {"trainwright/remote-write": monitoring.remote_write}}
+
+
+def pod_identity(monitoring: Monitoring | None) -> dict[str, Any] | None:
+    """The right of Prometheus to write to the managed workspace that the spec names; None where it names none."""
+    workspace = managed_workspace(monitoring.remote_write) if monitoring else None
+    if workspace is None:
+        return None
+    write = {"Effect": "Allow", "Action": ["aps:RemoteWrite"], "Resource": [workspace]}
+    policy = {"Version": "2012-10-17", "Statement": [write]}
+    return {"namespace": NAMESPACE, "serviceAccountName": ACCOUNT, "permissionPolicy": policy}
+
+
+def _alertmanager(monitoring: Monitoring) -> dict[str, Any]:
+    """Helm merges this into the chart's own configuration, whose routes name a receiver "null": a list of ours
+    replaces them, and the receiver is there for whoever adds one. Without it the operator refuses the configuration."""
+    config = alertmanager_config(monitoring.alerts)
+    return {
+        **config,
+        "route": {**config["route"], "routes": []},
+        "receivers": [*config["receivers"], {"name": "null"}],
     }
 
 

@@ -8,7 +8,7 @@ from typing import Any
 PORT = 9942  # of the node exporter, `trainwright.exporters`
 INTERVAL = "15s"
 NODE_LABEL = "node"
-MANAGED = re.compile(r"https://aps-workspaces\.([a-z0-9-]+)\.amazonaws\.com")
+MANAGED = re.compile(r"https://aps-workspaces\.([a-z0-9-]+)\.amazonaws\.com(?:/workspaces/([\w-]+))?")
 
 
 def prometheus_config(
@@ -37,6 +37,12 @@ def _remote(url: str) -> dict[str, Any]:
     """Amazon Managed Prometheus takes what is signed for its region, which its address names."""
     managed = MANAGED.match(url)
     return {"url": url, **({"sigv4": {"region": managed[1]}} if managed else {})}
+
+
+def managed_workspace(url: str | None) -> str | None:
+    """ARN of the workspace of Amazon Managed Prometheus that an address is of; None for every other address."""
+    managed = MANAGED.match(url or "")
+    return f"arn:aws:aps:{managed[1]}:*:workspace/{managed[2] or '*'}" if managed else None
 
 
 def from_files(path: str, refresh: str = "30s") -> dict[str, Any]:

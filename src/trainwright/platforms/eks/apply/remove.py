@@ -19,6 +19,7 @@ from trainwright.platforms.apply.stack_steps import StackDown
 from trainwright.platforms.apply.steps import BuildFailed, Step
 from trainwright.platforms.eks import kubeconfig
 from trainwright.platforms.eks.apply.programs import Programs, RealPrograms, answer, require
+from trainwright.platforms.eks.karpenter import KINDS as KARPENTER_KINDS
 from trainwright.platforms.eks.own_stacks import CONTROL, OWN
 from trainwright.schedulers.kubernetes.kinds import KINDS
 from trainwright.schedulers.kubernetes.own_config import context_of, own_kubeconfig
@@ -29,7 +30,7 @@ ROLES = (f"{EKSCTL}-podidentityrole-", f"{EKSCTL}-addon-")
 VOLUMES = "volumes"
 MANAGED_BY, US = "app.kubernetes.io/managed-by", "trainwright"
 WHY = "`down` removes with it what Kubernetes made outside the stacks, such as load balancers and volumes"
-DELETE = ["--wait", "--cascade=foreground", "--timeout=10m"]
+DELETE = ["--wait", "--cascade=foreground", "--timeout=20m", "--ignore-not-found"]
 
 
 def _is_ours(pod: Mapping[str, Any]) -> bool:
@@ -179,7 +180,8 @@ class KubernetesEmpty(Step):
             yield "pod", removal._busy(path)
         yield "service", [s for s in removal._items(path, "services") if s["spec"].get("type") == "LoadBalancer"]
         yield "pvc", removal._items(path, "pvc")
-        yield "nodepool", removal._items(path, "nodepools.karpenter.sh")
+        for name in KARPENTER_KINDS:
+            yield name, removal._items(path, name)
 
 
 @dataclass
