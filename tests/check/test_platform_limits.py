@@ -1,0 +1,40 @@
+"""What a platform cannot do is a finding at its line, never dropped from the plan (issue 13)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from trainwright.check.engine import check
+
+LUSTRE = "storage: [{mount: /fsx, lustre: {}}]"
+SLURM_JOB = "jobs: [{name: pretrain, recipe: llama3-8b}]"
+
+
+def findings(folder: Path, platform: str, queue: str, *lines: str, name: str = "llama") -> list[tuple[str, str, int]]:
+    """Code, level and line of every finding of errors and warnings in a spec of one queue."""
+    spec = folder / "trainwright.yaml"
+    head = [f"name: {name}", f"platform: {platform}", "region: us-east-2", f"queues: [{{{queue}}}]"]
+    spec.write_text("\n".join([*head, *lines]) + "\n")
+    return [(f.code, f.level, f.span.line) for f in check([str(spec)]).findings if f.level != "info"]
+
+
+P5 = "name: train, instance: p5.48xlarge, count: 2"
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ((SLURM_JOB,), [("SPC004", "error", 5)]),
+        ((SLURM_JOB, "runs: /shared/runs"), [("SPC004", "error", 5)]),  # the runtime would still be under /home
+        ((SLURM_JOB, "runs: /shared/runs", "software: {runtime: /shared/venv}"), []),
+        ((SLURM_JOB, LUSTRE), []),
+    ],
+)
+def test_jobs_of_hyperpod_need_shared_storage(
+    tmp_path: Path, lines: tuple[str, ...], expected: list[tuple[str, str, int]]
+) -> None:
+    """/home is local to each node there; ParallelCluster's head node shares it."""
+    assert findings(tmp_path, "hyperpod", P5, *lines) == expected
+    assert findings(tmp_path, "parallelcluster", P5, SLURM_JOB) == []
