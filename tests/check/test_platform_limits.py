@@ -38,3 +38,16 @@ def test_jobs_of_hyperpod_need_shared_storage(
     """/home is local to each node there; ParallelCluster's head node shares it."""
     assert findings(tmp_path, "hyperpod", P5, *lines) == expected
     assert findings(tmp_path, "parallelcluster", P5, SLURM_JOB) == []
+
+
+@pytest.mark.parametrize("platform", ["eks", "hyperpod-eks"])
+def test_names_are_ones_that_kubernetes_takes(tmp_path: Path, platform: str) -> None:
+    """The plan names volumes, queues and labels after them."""
+    place = "kubernetes: {namespace: hyperpod-ns-a}"
+    train, upper = P5, P5.replace("train", "Train")
+    assert findings(tmp_path, platform, train, LUSTRE, place, name="team-a") == []
+    assert findings(tmp_path, platform, train, LUSTRE, place, name="Team-A") == [("CFG002", "error", 1)]
+    assert findings(tmp_path, platform, train, LUSTRE, place, name="a" * 64) == [("CFG002", "error", 1)]
+    assert findings(tmp_path, platform, upper, LUSTRE, place) == [("CFG003", "error", 4)]
+    wrong = place.replace("ns-a", "ns_a")
+    assert findings(tmp_path, platform, train, LUSTRE, wrong) == [("SPC010", "error", 6)]
