@@ -51,3 +51,28 @@ def test_names_are_ones_that_kubernetes_takes(tmp_path: Path, platform: str) -> 
     assert findings(tmp_path, platform, upper, LUSTRE, place) == [("CFG003", "error", 4)]
     wrong = place.replace("ns-a", "ns_a")
     assert findings(tmp_path, platform, train, LUSTRE, wrong) == [("SPC010", "error", 6)]
+
+
+def test_trainium_on_batch_needs_an_image_with_its_driver(tmp_path: Path) -> None:
+    queue = "name: train, instance: trn1.32xlarge, count: 2"
+    assert findings(tmp_path, "batch", queue) == [("SPC008", "error", 4)]
+    assert findings(tmp_path, "batch", queue, "software: {image: ami-0123456789abcdef0}") == []
+    assert findings(tmp_path, "batch", P5) == []
+
+
+def test_a_node_group_of_eks_does_not_grow(tmp_path: Path) -> None:
+    """Only Karpenter starts nodes for waiting jobs; Kueue's quota is `max` in both cases."""
+    queue = "name: train, instance: p5.48xlarge, count: "
+    assert findings(tmp_path, "eks", f"{queue}{{min: 1, max: 4}}") == [("SPC006", "warning", 4)]
+    managed = f"{queue}{{min: 0, max: 4}}, provisioner: managed"
+    assert findings(tmp_path, "eks", managed) == [("SPC006", "warning", 4)]
+    assert findings(tmp_path, "eks", f"{queue}{{min: 0, max: 4}}") == []
+    assert findings(tmp_path, "eks", f"{queue}4") == []
+
+
+@pytest.mark.parametrize("platform", ["eks", "hyperpod-eks", "batch", "hyperpod", "parallelcluster"])
+def test_lustre_over_efa_where_nodes_set_it_up(tmp_path: Path, platform: str) -> None:
+    storage = "storage: [{mount: /fsx, lustre: {capacity: 38.4TiB, throughput: 1000, efa: true}}]"
+    place = "kubernetes: {namespace: kubeflow}"
+    expected = [] if platform in ("hyperpod", "parallelcluster") else [("SPC001", "error", 5)]
+    assert findings(tmp_path, platform, P5, storage, place) == expected
