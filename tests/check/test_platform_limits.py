@@ -70,9 +70,36 @@ def test_a_node_group_of_eks_does_not_grow(tmp_path: Path) -> None:
     assert findings(tmp_path, "eks", f"{queue}4") == []
 
 
+def test_hyperpod_starts_jobs_again_in_its_namespaces(tmp_path: Path) -> None:
+    job = "{name: a, recipe: llama3-8b, nodes: 2, container: 'registry.example.com/train:1'}"
+    lines = (LUSTRE, f"jobs: [{job}]", "kubernetes: {namespace: NAMESPACE}")
+
+    def named(namespace: str, *more: str) -> list[tuple[str, str, int]]:
+        text = [line.replace("NAMESPACE", namespace) for line in (*lines, *more)]
+        return [one for one in findings(tmp_path, "hyperpod-eks", P5, *text) if one[0].startswith("HYP")]
+
+    assert named("kubeflow") == named("hyperpod-ns-a") == []
+    assert named("team-a") == [("HYP006", "warning", 7)]
+    assert named("kubeflow, kind: jobset") == [("HYP006", "warning", 6)]
+
+
 @pytest.mark.parametrize("platform", ["eks", "hyperpod-eks", "batch", "hyperpod", "parallelcluster"])
 def test_lustre_over_efa_where_nodes_set_it_up(tmp_path: Path, platform: str) -> None:
     storage = "storage: [{mount: /fsx, lustre: {capacity: 38.4TiB, throughput: 1000, efa: true}}]"
     place = "kubernetes: {namespace: kubeflow}"
     expected = [] if platform in ("hyperpod", "parallelcluster") else [("SPC001", "error", 5)]
     assert findings(tmp_path, platform, P5, storage, place) == expected
+
+
+def test_groups_of_hyperpod_files_that_may_be_meant(tmp_path: Path) -> None:
+    """What a policy elsewhere may allow, and nodes of a plan that are to be spot too, are warnings."""
+    group = (
+        '{"InstanceGroupName": "train", "InstanceType": "ml.p5.48xlarge", "InstanceCount": 2, "ExecutionRole": '
+        '"arn:aws:iam::111122223333:role/r",\n"LifeCycleConfig": {"SourceS3Uri": "s3://ours/x/", "OnCreate": "a.sh"},\n'
+        '"TrainingPlanArn": "arn:aws:sagemaker:us-east-2:111122223333:training-plan/p",\n'
+        '"CapacityRequirements": {"Spot": {}}}'
+    )
+    file = tmp_path / "cluster-config.json"
+    file.write_text(f'{{"ClusterName": "c", "InstanceGroups": [{group}]}}')
+    reported = [(f.code, f.level, f.span.line) for f in check([str(file)]).findings if f.code.startswith("HYP")]
+    assert reported == [("HYP001", "warning", 2), ("HYP003", "warning", 4)]
