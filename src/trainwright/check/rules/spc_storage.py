@@ -14,6 +14,7 @@ from trainwright.check.rules.spc_cluster import at
 
 LABEL = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")  # RFC 1123; most objects may have several, joined by dots
 SUBDOMAIN = re.compile(rf"{LABEL.pattern}(\.{LABEL.pattern})*")
+NAMED = ("namespace", "kueue", "service_account")
 LONGEST_NAME = 63  # of a namespace, and of what a label of a pod repeats
 
 
@@ -167,8 +168,8 @@ def _kubernetes_names(spec: CheckedSpec) -> Iterator[Problem]:
     said = spec.full.kubernetes
     if platforms()[spec.full.platform].scheduler != "kubernetes":
         return
-    named = {("namespace",): said.namespace, ("kueue",): said.kueue, ("service_account",): said.service_account}
-    for path, name in {**named, **{("claims", mount): claim for mount, claim in said.claims.items()}}.items():
+    named: list[tuple[tuple[str, ...], str | None]] = [((key,), getattr(said, key)) for key in NAMED]
+    for path, name in [*named, *((("claims", mount), claim) for mount, claim in said.claims.items())]:
         pattern = LABEL if path == ("namespace",) else SUBDOMAIN
         if name and not (pattern.fullmatch(name) and len(name) <= LONGEST_NAME):
             what = f"{name!r} is no name that Kubernetes takes for `{path[0]}`"
