@@ -84,6 +84,8 @@ def _disturb(chance: random.Random, spec: dict[str, Any], platform: str) -> None
                 if chance.random() < 0.9:
                     queue.pop(key, None)
         spec["storage"] = [one for one in spec.get("storage", []) if "ebs" not in one or chance.random() < 0.1]
+        if spec["platform"] == "hyperpod":  # without it no job of theirs can start (SPC004)
+            spec["storage"] = spec["storage"] or [{"mount": "/fsx", "lustre": {}}]
     if chance.random() < 0.15:
         spec["network"] = chance.choice(NETWORKS)
     if chance.random() < 0.15:

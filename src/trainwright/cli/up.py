@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 @click.option("--dry-run", is_flag=True, help="Show what would be made and its price; make nothing (AWS).")
 @click.option("--json", "as_json", is_flag=True, help="Print the cluster as JSON.")
 def command(spec: str, overrides: tuple[str, ...], force: bool, yes: bool, dry_run: bool, as_json: bool) -> None:
-    """Make the cluster SPEC describes: on platform local a real Slurm in seconds; on parallelcluster, batch and eks
-    everything from the network to the nodes in an AWS account.
+    """Make the cluster SPEC describes: on platform local a real Slurm in seconds; on parallelcluster, hyperpod,
+    hyperpod-eks, batch and eks everything from the network to the nodes in an AWS account.
 
     Run it again at any time: it goes on from what is there, and changes what the spec changed."""
     from trainwright.platforms.apply.base import aws_platform

@@ -16,7 +16,7 @@ from trainwright.jobs.frameworks import dropped, known_framework, launcher_of, s
 from trainwright.jobs.origin import Decision, JobProblem, Origin
 from trainwright.jobs.resolved import Placement, Resolution, ResolvedJob, Runtime, Trainer
 from trainwright.jobs.run_folder import run_root
-from trainwright.jobs.runtime import job_runtime
+from trainwright.jobs.runtime import job_runtime, lacks_shared_folder
 from trainwright.jobs.select import base_of, job_index, recipe_path
 from trainwright.jobs.training import TrainingResolver
 from trainwright.recipes.load import place_in
@@ -232,8 +232,13 @@ class JobResolver:
             )  # fmt: skip
 
     def _image(self, recipe: Recipe | None) -> None:
-        """What a platform that runs images needs of a job."""
+        """What a platform that runs images needs of a job; and one that sends code along, of the nodes."""
         if self.ships_code:
+            if not self.scheduler and lacks_shared_folder(self.spec):
+                self.refuse(
+                    "SPC004", what="nodes of HyperPod share no folder of their own, for runs, code or the runtime",
+                    fix="add `storage: [{mount: /fsx, lustre: {}}]`",
+                )  # fmt: skip
             return
         if not (
             self.job.container or (recipe is not None and isinstance(recipe.trainer, Foreign) and recipe.trainer.image)

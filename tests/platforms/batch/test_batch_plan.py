@@ -120,6 +120,26 @@ def test_the_boot_script_is_right_and_stripes_disks(tmp_path: Path) -> None:
     assert "shutdown -h now" in (tmp_path / "calls").read_text(), "a node without its data must not take jobs"
 
 
+@pytest.mark.parametrize(
+    ("driver", "installs"),
+    [("exit 1", True), ("echo 2.13.0g", True), ("echo 2.17.2", True), ("echo 2.17.3g", False), ("echo 3.1.0", False)],
+)
+def test_a_node_with_an_older_efa_driver_gets_the_new_one(tmp_path: Path, driver: str, installs: bool) -> None:
+    """NVIDIA's driver 580 needs EFA's 2.17.3 to reach GPU memory; a kernel may bring an older module."""
+    text = boot_script(Cards="32", EfaInstaller="1.47.0")
+    (tmp_path / "boot.sh").write_text(text.replace("/etc/ecs", str(tmp_path)))
+    for name in (*QUIET, *ANSWERS):
+        (tmp_path / name).write_text(f'#!/bin/bash\necho "{name} $*" >> "$CALLS"\n{ANSWERS.get(name, ":")}\n')
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "modinfo").write_text(f"#!/bin/bash\n{driver}\n")
+    here = {
+        "PATH": f"{tmp_path}:/usr/bin:/bin", "CALLS": str(tmp_path / "calls"), "TMPDIR": str(tmp_path),
+        "STANDIN": str(tmp_path / "mdadm"),
+    }  # fmt: skip
+    assert subprocess.run(["bash", str(tmp_path / "boot.sh")], env=here, cwd=tmp_path).returncode == 0
+    assert ("aws-efa-installer-1.47.0" in (tmp_path / "calls").read_text()) == installs
+
+
 def test_security_groups_stand_in_one_place() -> None:
     """Batch refuses groups beside the subnets while the launch template has network interfaces, and jobs without EFA
     get no group of ours unless they stand there."""

@@ -17,7 +17,9 @@ _CLUSTER_NAMES = {
     "eks": (re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*"), 100),
     "hyperpod": (re.compile(r"[A-Za-z0-9](-*[A-Za-z0-9])*"), 63),
     "batch": (re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*"), 128),
+    "Kubernetes": (re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?"), 63),
 }
+_KUBERNETES = ("eks", "hyperpod-eks")  # a plan names objects of Kubernetes after the cluster and its queues
 
 
 @rule("CFG002", "error")
@@ -26,19 +28,23 @@ def cluster_name_is_allowed(file: File) -> Iterator[Problem]:
 
     ParallelCluster: a letter, then letters, digits and hyphens, at most 60; at most 40 with an accounting database,
     because Slurm puts the name into table names. EKS: letters, digits, hyphens and underscores, at most 100. HyperPod:
-    letters, digits and single hyphens inside, at most 63.
+    letters, digits and single hyphens inside, at most 63. A spec for EKS or HyperPod on EKS: lower-case letters, digits
+    and hyphens, at most 63, because the plan names volumes, queues and labels of Kubernetes after the cluster.
 
     Why: creation is refused, in the accounting case only after the head node is up.
 
     Fix: shorten the name, or replace the characters.
 
-    Source: ParallelCluster, ClusterNameValidator; EKS CreateCluster; SageMaker CreateCluster.
+    Source: ParallelCluster, ClusterNameValidator; EKS CreateCluster; SageMaker CreateCluster; RFC 1123, names of
+    Kubernetes objects.
 
     When to ignore: never; the service refuses the name.
     """
     for cluster in file.clusters:
         name = known(cluster.name)
         platform = {"hyperpod-eks": "hyperpod"}.get(cluster.platform, cluster.platform)
+        if file.specs and cluster.platform in _KUBERNETES:
+            platform = "Kubernetes"
         if name is None or cluster.name is None or platform not in _CLUSTER_NAMES:
             continue
         pattern, limit = _CLUSTER_NAMES[platform]
@@ -49,7 +55,8 @@ def cluster_name_is_allowed(file: File) -> Iterator[Problem]:
             yield problem(
                 cluster.name,
                 f"the cluster name {name!r} has characters that {platform} does not allow",
-                "use letters, digits and hyphens, and start with a letter",
+                f"use {'lower-case ' if platform == 'Kubernetes' else ''}letters, digits and hyphens, and start with a "
+                "letter",
             )
         elif len(name) > limit:
             yield problem(
@@ -72,13 +79,15 @@ def queue_names_are_allowed(file: File) -> Iterator[Problem]:
 
     ParallelCluster builds host names from them: lower-case letters, digits and hyphens, a letter first, at most 25
     characters, not `default`; at most 50 queues and 50 compute resources per cluster. EKS node groups and HyperPod
-    instance groups must have unique names too.
+    instance groups must have unique names too. A spec for EKS or HyperPod on EKS names queues in lower case, with
+    digits and hyphens: the plan makes a queue of Kueue with the same name.
 
     Why: the cluster is refused.
 
     Fix: rename the queue.
 
-    Source: ParallelCluster, NameValidator, DuplicateNameValidator, constants; eksctl schema; SageMaker CreateCluster.
+    Source: ParallelCluster, NameValidator, DuplicateNameValidator, constants; eksctl schema; SageMaker CreateCluster;
+    RFC 1123, names of Kubernetes objects.
 
     When to ignore: never; the platform refuses the name.
     """
@@ -86,7 +95,8 @@ def queue_names_are_allowed(file: File) -> Iterator[Problem]:
         strict = cluster.platform == "parallelcluster"
         queues = _first_of_each([q.name for q in cluster.queues]) if strict else [q.name for q in cluster.queues]
         for name in queues if file.format != "terraform" else ():  # there a label, or the key of a map
-            yield from _name(name, strict, cluster.platform)
+            lower = bool(file.specs) and cluster.platform in _KUBERNETES
+            yield from _kubernetes_name(name) if lower else _name(name, strict, cluster.platform)
         yield from _repeated([name for name in queues if name is not None], "queue" if strict else "group")
         if strict:
             yield from _resources(cluster, len(queues))
@@ -131,6 +141,13 @@ def _name(name: Value[str] | None, strict: bool, platform: str) -> Iterator[Prob
         yield problem(name, f"the name {name.value!r} is not allowed", f"use {letters}")
     elif len(name.value) > limit:
         yield problem(name, f"the name has {len(name.value)} characters; {limit} are allowed", "shorten it")
+
+
+def _kubernetes_name(name: Value[str] | None) -> Iterator[Problem]:
+    pattern, limit = _CLUSTER_NAMES["Kubernetes"]
+    if name is not None and name.known and not (pattern.fullmatch(name.value) and len(name.value) <= limit):
+        what = f"the name {name.value!r} is not one of Kubernetes, whose queue gets it"
+        yield problem(name, what, f"use lower-case letters, digits and hyphens, at most {limit}")
 
 
 def _repeated(names: list[Value[str]], what: str) -> Iterator[Problem]:

@@ -23,8 +23,8 @@ def hyperpod_files_agree(file: File) -> Iterator[Problem]:
 
     Groups that the provisioning parameters name exist in the cluster configuration, and the controller is not a worker;
     the Lustre DNS name and mount name are given both or not at all; lifecycle scripts are in a bucket whose name starts
-    with `sagemaker-`; instance types start with `ml.`; ThreadsPerCore is 1 or 2, NodeRecovery Automatic or None; at
-    most 100 groups.
+    with `sagemaker-` (a warning: the execution role may have a policy of its own); instance types start with `ml.`;
+    ThreadsPerCore is 1 or 2, NodeRecovery Automatic or None; at most 100 groups.
 
     Why: the cluster is created, the lifecycle scripts fail on every node, and everything is rolled back half an hour
     later.
@@ -91,7 +91,8 @@ def _group(file: File, queue: Queue) -> Iterator[Problem]:
         yield problem(
             scripts,
             f"{queue.label}: HyperPod's managed policy reads buckets named sagemaker-…, not {bucket[1]}",
-            "use a bucket whose name starts with sagemaker-",
+            "use a bucket whose name starts with sagemaker-, or give the execution role a policy for this one",
+            level="warning",  # the role is not in this file
         )
 
 

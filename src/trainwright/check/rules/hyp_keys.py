@@ -22,10 +22,11 @@ def hyperpod_knows_every_key(file: File) -> Iterator[Problem]:
     """HyperPod's files may only hold keys and values that SageMaker takes.
 
     Every key of `cluster-config.json` is one of CreateCluster (or UpdateCluster), with a value of its type, within its
-    bounds and choices; required keys are there. Beyond single keys: a group names an instance type or a list of them; a
-    lifecycle configuration has one entry script; the orchestrator is Slurm or EKS; groups that configure Slurm have
-    exactly one controller, at most one login group, and one partition per compute group; an accounting database goes
-    with continuous provisioning. `provisioning_parameters.json` is held to its own keys.
+    bounds and choices; required keys are there. Beyond single keys: a group names an instance type or a list of them,
+    and takes its nodes from a training plan or as spot (both: a warning); a lifecycle configuration has one entry
+    script; the orchestrator is Slurm or EKS; groups that configure Slurm have exactly one controller, at most one login
+    group, and one partition per compute group; an accounting database goes with continuous provisioning.
+    `provisioning_parameters.json` is held to its own keys.
 
     Why: the command line rejects the request, or the lifecycle scripts ignore a misspelt key on every node.
 
@@ -143,6 +144,11 @@ def _group(group: Node) -> Iterator[Problem]:
     scripts = group.get("LifeCycleConfig")
     if scripts is not None and scripts.get("OnCreate") is not None and scripts.get("OnInitComplete") is not None:
         yield problem(scripts.key_span("OnInitComplete"), "OnCreate and OnInitComplete exclude each other", "keep one")
+    if group.get("TrainingPlanArn") is not None and group.get("CapacityRequirements", "Spot") is not None:
+        yield problem(
+            group.key_span("CapacityRequirements"), "nodes come from the training plan or are spot, not both",
+            "keep the one that was bought", level="warning",
+        )  # fmt: skip
     least, count = int_at(group, "MinInstanceCount"), int_at(group, "InstanceCount")
     if least is not None and count is not None and least.known and count.known and least.value > count.value:
         yield problem(least, f"at least {least.value} of {count.value} nodes", "MinInstanceCount is at most the count")

@@ -1,4 +1,5 @@
-"""HYP: what a spec asks of HyperPod and SageMaker does not have: training plans of another region, controller types."""
+"""HYP: what a spec asks of HyperPod and SageMaker does not have: training plans of another region, controller types,
+jobs that come back in any namespace."""
 
 from __future__ import annotations
 
@@ -60,3 +61,34 @@ def controller_is_a_type_of_hyperpod(file: File) -> Iterator[Problem]:
         same = [name.removeprefix("ml.") for name in hyperpod_types() if name.startswith(f"ml.{family}.")]
         fix = f"take one of {', '.join(same)}" if same else "take one such as m5.2xlarge, or leave `head.instance` out"
         yield at(spec, "head", "instance", what=f"HyperPod does not offer {machine.name} as a controller", fix=fix)
+
+
+@rule("HYP006", "warning")
+def jobs_come_back_in_their_namespace(file: File) -> Iterator[Problem]:
+    """On HyperPod with EKS, jobs start again by themselves only as PyTorchJobs in certain namespaces.
+
+    HyperPod resumes a job on a healthy node after it replaced one, if the job is a PyTorchJob in the namespace
+    `kubeflow` or in one whose name starts with `hyperpod-`. Jobs elsewhere, and of other kinds, have the annotation
+    without effect.
+
+    Why: after a node was replaced, the job stays down until somebody submits it again, on nodes that are paid for.
+
+    Fix: set `kubernetes: {namespace: kubeflow}` (or a `hyperpod-…` one), and leave `kind` at pytorchjob.
+
+    Source: SageMaker HyperPod with EKS, job auto-resume.
+
+    When to ignore: the job's own controller restarts it: a JobSet or TrainJob with a restart policy.
+    """
+    for spec in file.specs:
+        if spec.full.platform != "hyperpod-eks":
+            continue
+        said, fix = spec.full.kubernetes, "write `kubernetes: {namespace: kubeflow}`, or one named hyperpod-…"
+        if said.namespace != "kubeflow" and not said.namespace.startswith("hyperpod-"):
+            path = ("kubernetes", "namespace") if spec.loaded.node.get("kubernetes", "namespace") else ("platform",)
+            what = f"HyperPod does not start jobs again in namespace {said.namespace!r}"
+            yield at(spec, *path, what=what, fix=fix)
+        for index, job in enumerate(spec.full.jobs):
+            kind = job.kind or said.kind
+            if kind != "pytorchjob":
+                what = f"HyperPod starts PyTorchJobs again, and job {job.name!r} is a {kind}"
+                yield at(spec, "jobs", index, *(("kind",) if job.kind else ()), what=what, fix="use kind: pytorchjob")

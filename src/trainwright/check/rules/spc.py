@@ -110,7 +110,8 @@ def job_can_be_started(file: File) -> Iterator[Problem]:
     """A job must say what it runs, in words that its trainer takes.
 
     The recipe and the model exist, the trainer has that kind of model and every option that the job or its `args`
-    state, a script can reach the nodes, and the environment leaves the rendezvous to the scheduler.
+    state, a script can reach the nodes, and the environment leaves the rendezvous to the scheduler. Where nodes share
+    nothing by themselves (EKS, Batch, HyperPod), the spec has shared storage for run folders.
 
     Why: the trainer would stop on every rank, after the wait in the queue; or never hear of what the job states.
 

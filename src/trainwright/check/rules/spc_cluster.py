@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 
 from trainwright.catalog.capabilities import platforms
 from trainwright.catalog.instances import find_instance, instance
+from trainwright.check.finding import Level
 from trainwright.check.hyperpod_schema import hyperpod_types
 from trainwright.check.model import CheckedSpec, File
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.errors import UserError
+from trainwright.spec.defaults import node_provisioner
 
 if TYPE_CHECKING:
     from trainwright.spec.model import Queue
@@ -27,9 +29,9 @@ DOCKER_SYSTEMS = ("ubuntu2204", "ubuntu2404", "alinux2023")
 MONITORING_SYSTEMS = ("ubuntu2204", "ubuntu2404")
 
 
-def at(spec: CheckedSpec, *path: str | int, what: str, fix: str = "") -> Problem:
-    """A problem at a path of the spec."""
-    return problem(spec.loaded.span(*path), what, fix)
+def at(spec: CheckedSpec, *path: str | int, what: str, fix: str = "", level: Level | None = None) -> Problem:
+    """A problem at a path of the spec; of its rule's level unless it says another."""
+    return problem(spec.loaded.span(*path), what, fix, level=level)
 
 
 @rule("SPC006", "error")
@@ -37,9 +39,11 @@ def queues_can_be_built(file: File) -> Iterator[Problem]:
     """A queue must name machines that exist, sold the way it asks for.
 
     On AWS a queue names an instance type of the catalog that is sold as its `capacity` says; a capacity block takes no
-    placement group; HyperPod gives whole nodes. A local cluster has at most 1,000 nodes.
+    placement group; HyperPod gives whole nodes. A local cluster has at most 1,000 nodes. On EKS only Karpenter starts
+    nodes for waiting jobs: a node group with `min` below `max` stays at `min` (a warning).
 
-    Why: the cluster would be created without these nodes, or not at all.
+    Why: the cluster would be created without these nodes, or not at all; Kueue admits jobs up to `max`, and their pods
+    would wait for nodes that nobody starts.
 
     Fix: as the finding says; `trainwright catalog list` names instance types, `catalog update` fetches newer ones.
 
@@ -132,8 +136,15 @@ def _on_eks(spec: CheckedSpec, index: int, queue: Queue) -> Iterator[Problem]:
 
 
 def _provisioner(spec: CheckedSpec, index: int, queue: Queue) -> Iterator[Problem]:
-    """What Karpenter and self-managed node groups cannot do."""
+    """What Karpenter, managed and self-managed node groups cannot do."""
     here, capacity = ("queues", index), queue.capacity
+    if node_provisioner(queue)[0] != "karpenter" and queue.count is not None and queue.count.min < queue.count.max:
+        yield at(
+            spec, *here, "count", level="warning",
+            what=f"nobody starts more than {queue.count.min} nodes: EKS does not grow a node group with waiting jobs",
+            fix=f"`count: {{min: 0, max: {queue.count.max}}}` with `provisioner: karpenter`, or "
+            f"`count: {queue.count.max}`",
+        )  # fmt: skip
     if queue.provisioner == "karpenter" and queue.count is not None and queue.count.min:
         yield at(
             spec, *here, "count", what=f"Karpenter keeps no node up without a job, the queue wants {queue.count.min}",
@@ -163,17 +174,22 @@ def _type(spec: CheckedSpec, name: str, *path: str | int) -> Iterator[Problem]:
 def software_can_be_installed(file: File) -> Iterator[Problem]:
     """Image, container runtime and access of a spec must be possible on its operating system.
 
-    Why: the head node would not come up, or open its ssh port to nobody.
+    Batch's own images have no Neuron driver: queues of Trainium need an image of your own.
+
+    Why: the head node would not come up, or open its ssh port to nobody; nodes would start without their accelerators.
 
     Fix: as the finding says.
 
-    Source: ParallelCluster, official images; the boot scripts under platforms/parallelcluster.
+    Source: ParallelCluster, official images; the boot scripts under platforms/parallelcluster; Batch, image types of
+    compute environments.
 
     When to ignore: never; `plan` stops at it.
     """
     for spec in file.specs:
         if spec.full.platform == "parallelcluster":
             yield from _software(spec)
+        if spec.full.platform == "batch":
+            yield from _neuron_driver(spec)
         yield from _ssh(spec)
 
 
@@ -195,6 +211,17 @@ def _software(spec: CheckedSpec) -> Iterator[Problem]:
             spec, "monitoring", what=f"the exporters are not installed on {software.os} by our scripts",
             fix=f"use {' or '.join(MONITORING_SYSTEMS)}",
         )  # fmt: skip
+
+
+def _neuron_driver(spec: CheckedSpec) -> Iterator[Problem]:
+    for index, queue in enumerate(spec.full.queues):
+        machine = find_instance(queue.instance or "")
+        if machine is not None and machine.is_neuron and not spec.full.software.image.startswith("ami-"):
+            yield at(
+                spec, "queues", index, "instance",
+                what=f"Batch's own image has no Neuron driver: no job sees the accelerators of {machine.name}",
+                fix="name an image for ECS that has it: `software: {image: ami-…}`",
+            )  # fmt: skip
 
 
 def _ssh(spec: CheckedSpec) -> Iterator[Problem]:

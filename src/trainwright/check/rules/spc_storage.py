@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from trainwright.catalog.capabilities import platforms
@@ -10,6 +11,11 @@ from trainwright.catalog.storage import openzfs_throughputs
 from trainwright.check.model import CheckedSpec, File
 from trainwright.check.registry import Problem, rule
 from trainwright.check.rules.spc_cluster import at
+
+LABEL = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")  # RFC 1123; most objects may have several, joined by dots
+SUBDOMAIN = re.compile(rf"{LABEL.pattern}(\.{LABEL.pattern})*")
+NAMED = ("namespace", "kueue", "service_account")
+LONGEST_NAME = 63  # of a namespace, and of what a label of a pod repeats
 
 
 @rule("SPC009", "error")
@@ -127,12 +133,14 @@ def services_are_named(file: File) -> Iterator[Problem]:
     """What a spec says about Kubernetes, Batch and its jobs must refer to parts that it has.
 
     Claims belong to folders that are mounted, Batch queues to queues of the spec, and no two jobs share a name.
+    Namespace, queue, service account and claims have names that Kubernetes takes: lower-case letters, digits, hyphens.
 
-    Why: a reference to nothing is dropped by the service, and a job that shares its name cannot be named.
+    Why: a reference to nothing is dropped by the service, a job that shares its name cannot be named, and Kubernetes
+    refuses every object with a wrong name, after the cluster was created.
 
     Fix: correct the name.
 
-    Source: the spec itself.
+    Source: the spec itself; RFC 1123, names of Kubernetes objects.
 
     When to ignore: never; `submit` stops at it.
     """
@@ -143,6 +151,7 @@ def services_are_named(file: File) -> Iterator[Problem]:
             if mount not in mounted:
                 what = f"kubernetes.claims names {mount}, which neither `storage` nor a job mounts"
                 yield at(spec, "kubernetes", "claims", mount, what=what, fix="add it to a job's `mounts`, or remove it")
+        yield from _kubernetes_names(spec)
         for name in full.batch.queues:
             if full.queue(name) is None:
                 what = f"batch.queues names {name!r}, which is no queue of the spec"
@@ -153,3 +162,16 @@ def services_are_named(file: File) -> Iterator[Problem]:
         for index, name in enumerate(names):
             if name in names[:index]:
                 yield at(spec, "jobs", index, "name", what=f"two jobs are called {name!r}", fix="rename one of them")
+
+
+def _kubernetes_names(spec: CheckedSpec) -> Iterator[Problem]:
+    said = spec.full.kubernetes
+    if platforms()[spec.full.platform].scheduler != "kubernetes":
+        return
+    named: list[tuple[tuple[str, ...], str | None]] = [((key,), getattr(said, key)) for key in NAMED]
+    for path, name in [*named, *((("claims", mount), claim) for mount, claim in said.claims.items())]:
+        pattern = LABEL if path == ("namespace",) else SUBDOMAIN
+        if name and not (pattern.fullmatch(name) and len(name) <= LONGEST_NAME):
+            what = f"{name!r} is no name that Kubernetes takes for `{path[0]}`"
+            fix = f"use lower-case letters, digits and hyphens, at most {LONGEST_NAME}"
+            yield at(spec, "kubernetes", *path, what=what, fix=fix)
