@@ -14,7 +14,6 @@ from trainwright.check.hyperpod_schema import hyperpod_types
 from trainwright.check.model import CheckedSpec, File
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.errors import UserError
-from trainwright.spec.defaults import node_provisioner
 
 if TYPE_CHECKING:
     from trainwright.spec.model import Queue
@@ -137,6 +136,8 @@ def _on_eks(spec: CheckedSpec, index: int, queue: Queue) -> Iterator[Problem]:
 
 def _provisioner(spec: CheckedSpec, index: int, queue: Queue) -> Iterator[Problem]:
     """What Karpenter, managed and self-managed node groups cannot do."""
+    from trainwright.spec.defaults import node_provisioner
+
     here, capacity = ("queues", index), queue.capacity
     if node_provisioner(queue)[0] != "karpenter" and queue.count is not None and queue.count.min < queue.count.max:
         yield at(
