@@ -10,13 +10,14 @@ from trainwright.catalog.capabilities import platforms, scheduler_of, schedulers
 from trainwright.catalog.instances import InstanceType, find_instance
 from trainwright.errors import UserError, did_you_mean
 from trainwright.jobs.command import own_words
+from trainwright.jobs.demands import check_demands
 from trainwright.jobs.environment import RENDEZVOUS, job_environment
 from trainwright.jobs.foreign import unplaced
 from trainwright.jobs.frameworks import dropped, known_framework, launcher_of, sends_files, unsaid
 from trainwright.jobs.origin import Decision, JobProblem, Origin
 from trainwright.jobs.resolved import Placement, Resolution, ResolvedJob, Runtime, Trainer
 from trainwright.jobs.run_folder import run_root
-from trainwright.jobs.runtime import job_runtime, lacks_shared_folder
+from trainwright.jobs.runtime import job_runtime
 from trainwright.jobs.select import base_of, job_index, recipe_path
 from trainwright.jobs.training import TrainingResolver
 from trainwright.recipes.load import place_in
@@ -60,7 +61,7 @@ class JobResolver:
         trainer = self._trainer(recipe)
         self._environment_names()
         self._script()
-        self._image(recipe)
+        check_demands(self, recipe)
         training = None
         if not (self.job.recipe and recipe is None):
             training = TrainingResolver(self, recipe, placement, trainer).training()
@@ -229,71 +230,6 @@ class JobResolver:
                 what=f"platform {self.spec.platform} runs images: the script {script} cannot be sent along",
                 fix="send it through S3 (`batch: {code: s3://bucket/prefix}`), or put it into the image and name it by "
                 "its full path there",
-            )  # fmt: skip
-
-    def _image(self, recipe: Recipe | None) -> None:
-        """What a platform that runs images needs of a job; and one that sends code along, of the nodes."""
-        if self.ships_code:
-            if not self.scheduler and lacks_shared_folder(self.spec):
-                self.refuse(
-                    "SPC004", what="nodes of HyperPod share no folder of their own, for runs, code or the runtime",
-                    fix="add `storage: [{mount: /fsx, lustre: {}}]`",
-                )  # fmt: skip
-            return
-        if not (
-            self.job.container or (recipe is not None and isinstance(recipe.trainer, Foreign) and recipe.trainer.image)
-        ):
-            self.refuse(
-                "SPC004", what=f"platform {self.spec.platform} runs images, and job {self.job.name!r} names none",
-                fix="add `container: image:tag`",
-            )  # fmt: skip
-        if not run_root(self.spec):
-            self.refuse(
-                "SPC004", what="there is no shared storage for the run folder: checkpoints would be lost with the pods",
-                fix="add `storage: [{mount: /fsx, lustre: {}}]`, or name a folder: `runs: /folder`",
-            )  # fmt: skip
-        self._kubernetes()
-        if self.spec.platform == "batch":
-            self._batch_secrets()
-
-    def _batch_secrets(self) -> None:
-        """Batch fetches the value of a secret itself, from the service that keeps it."""
-        for variable in self.job.referenced:
-            self.refuse(
-                "SPC004", "env", variable,
-                what=f"Batch takes no value of {variable} from here that is not written into the job definition",
-                fix=f"keep it in Secrets Manager or Parameter Store, and name it: `secrets: {{{variable}: arn:…}}`",
-            )  # fmt: skip
-        if self.job.secrets and not self.spec.batch.execution_role:
-            self.refuse(
-                "SPC004", "secrets", what="Batch fetches secrets with an execution role, and the spec names none",
-                fix="add `batch: {execution_role: arn:…}`",
-            )  # fmt: skip
-
-    def _kubernetes(self) -> None:
-        """What a job on Kubernetes states in the words of Kubernetes."""
-        if scheduler_of(self.spec.platform).name != "kubernetes":
-            return
-        for variable, reference in self.job.secrets.items():
-            name, _, key = reference.partition("/")
-            if not (name and key):
-                self.refuse(
-                    "SPC004", "secrets", variable, what=f"the secret {reference!r} of {variable} is not NAME/KEY",
-                    fix="name the Kubernetes Secret and the key in it, such as hugging-face/token",
-                )  # fmt: skip
-        kind = self.job.kind or self.spec.kubernetes.kind
-        title = {"jobset": "JobSet", "trainjob": "TrainJob", "rayjob": "RayJob"}.get(kind, "")
-        if self.spec.kubernetes.gang and title:
-            self.refuse(
-                "SPC004", *(("kind",) if self.job.kind else ()),
-                what=f"a {title} names no gang scheduler "
-                f"(`kubernetes: gang: {self.spec.kubernetes.gang}`)",
-                fix="let Kueue admit it as a whole: `kubernetes: {kueue: QUEUE}`, or use kind: pytorchjob",
-            )  # fmt: skip
-        if kind == "trainjob" and not self.job.requeue:
-            self.refuse(
-                "SPC004", "requeue", what="whether a TrainJob restarts is set by its runtime, not by the job",
-                fix="leave `requeue: false` out, or use kind: jobset",
             )  # fmt: skip
 
     def _runtime(self, recipe: Recipe | None, trainer: Trainer, placement: Placement) -> Runtime:
