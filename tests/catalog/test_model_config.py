@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from trainwright.cli.advise import command as advise_command
 from trainwright.errors import UserError
 from trainwright.predict import PredictRequest, predict
 from trainwright.train.flops import flops_per_token
-from trainwright.train.models.hf_config import config_of
+from trainwright.train.models.hf_config import config_of, shape_of
 from trainwright.train.models.shape import lookup, parameter_count
 
 # Qwen/Qwen2.5-72B, config.json; its card says 72.7 B parameters.
@@ -99,3 +100,26 @@ def test_a_mixture_with_latent_attention_has_its_published_size(tmp_path: Path) 
     shape = model_shape(str(path))
     assert parameter_count(shape) == parameter_count(known)
     assert flops_per_token(shape, 4096) == flops_per_token(known, 4096)
+
+
+@pytest.mark.parametrize("name", ["t5-base", "esm2-650m", "vit-s-16", "gpt-oss-20b", "gemma2-9b"])
+def test_what_the_trainer_reads_is_predicted_as_it_reads_it(name: str, tmp_path: Path) -> None:
+    path = write(tmp_path, config_of(lookup(name), "bfloat16"))
+    assert replace(model_shape(path), name="") == replace(lookup(path), name="")
+
+
+def test_a_shape_of_our_own_is_a_model_everywhere(tmp_path: Path) -> None:
+    """The one of docs/train/models.md."""
+    path = tmp_path / "mine.json"
+    sizes = {"layers": 2, "hidden": 64, "heads": 4, "kv_heads": 2, "ffn": 160, "vocab": 512, "context": 256}
+    path.write_text(json.dumps(sizes))
+    assert replace(model_shape(str(path)), name="mine") == lookup(str(path))
+    assert predict(PredictRequest(str(path), "p5.48xlarge", 1, sequence=256)).tokens_per_s > 0
+    config = config_of(lookup(str(path)), "float32")
+    assert shape_of(config, str(path)) == lookup(str(path))
+    path.write_text(json.dumps({**sizes, "hidden": 32, "head_dim": 16}))
+    with pytest.raises(UserError, match="hidden is 64, mine has 32"):
+        shape_of(config, str(path))
+    path.write_text(json.dumps({**sizes, "heigth": 3}))
+    with pytest.raises(UserError, match="heigth"):
+        model_shape(str(path))

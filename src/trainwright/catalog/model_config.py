@@ -1,13 +1,16 @@
-"""Reads the shape of a model that is not in the catalog from its Hugging Face `config.json`."""
+"""Reads the shape of a model that is not in the catalog from its file: as the trainer reads it, or, for decoders that
+only other trainers have, from the sizes in the Hugging Face `config.json`."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from trainwright.errors import UserError
 from trainwright.files import read_regular
+from trainwright.train.models.hf_config import FAMILIES, shape_of_file
 from trainwright.train.models.shape import ModelShape, shape_from
 
 # Our field -> the keys that configurations use for it, the commonest first.
@@ -24,15 +27,23 @@ GATED = ("silu", "swish")
 UNSUPPORTED = ("ssm_cfg", "state_size", "mamba_num_heads", "encoder_layers")
 
 
-def is_config(name: str) -> bool:
-    """Whether a model is named by a path: a JSON file, or a folder with a config.json."""
-    return name.endswith(".json") or Path(name, "config.json").is_file()
-
-
 def from_config(name: str) -> ModelShape:
-    """The shape described by a `config.json` or by the folder that holds one. The path becomes the model's name."""
+    """The shape described by a JSON file or by the folder that holds a config.json. The path becomes its name."""
     path = Path(name) if name.endswith(".json") else Path(name, "config.json")
     config = _read(path)
+    family = FAMILIES.get(str(config.get("model_type", "")))
+    try:
+        if family is not None or "layers" in config:  # the second: a shape of our own
+            mtp = int(config.get("num_nextn_predict_layers") or config.get("mtp_layers") or 0)
+            return replace(shape_of_file(path), name=name, mtp_layers=mtp)
+    except UserError:
+        # What our trainer does not compute, another may: a decoder's sizes are enough to predict it.
+        if family is None or family.features.get("kind", "decoder") != "decoder":
+            raise
+    return _from_sizes(config, name, path)
+
+
+def _from_sizes(config: dict[str, Any], name: str, path: Path) -> ModelShape:
     unsupported = next((key for key in UNSUPPORTED if config.get(key)), None)
     if unsupported is not None:
         raise UserError(

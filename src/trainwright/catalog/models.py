@@ -17,6 +17,7 @@ from trainwright.train.models.shape import (
     attention_parameters,
     block_parameters,
     debug_sibling,
+    is_file,
     lookup,
     mlp_parameters,
     norm_parameters,
@@ -65,7 +66,7 @@ def known_shapes() -> dict[str, ModelShape]:
 
 def model(name: str) -> ModelShape:
     """A model by its catalog name, by NAME-debug, or by the path of its config.json; a wrong name is a UserError."""
-    if model_config.is_config(name):
+    if is_file(name):
         return model_config.from_config(name)
     shape = find_model(name)
     if shape is None:

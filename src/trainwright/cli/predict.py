@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("words", nargs=-1, metavar="[SPEC [JOB]]")
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change one value of the spec.")
-@click.option("--model", help="Model, such as llama3-70b, or the path of a config.json.")
+@click.option("--model", help="Model, such as llama3-70b, or the path of a config.json or of a shape.")
 @click.option("--instance", help="EC2 instance type, such as p5.48xlarge.")
 @click.option("--nodes", type=click.IntRange(min=1), default=1, show_default=True)
 @click.option(

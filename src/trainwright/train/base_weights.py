@@ -37,11 +37,17 @@ def load_base(engine: Engine, base: str) -> None:
     if apart:
         raise UserError(f"the weights are not of {engine.shape.name}: {'; '.join(apart)}", where=base, fix="--model")
     for name, param in {**engine.params, **engine.frozen}.items():
-        plain = name.removeprefix(REFERENCE).removeprefix("policy.")
         if is_adapter(name):
             continue
-        part = part_of(read(plain), param)
+        part = part_of(read(_plain(name)), param)
         if name in engine.params:
             engine.optimizer.write(name, part.to(engine.device))
         else:
             local(param).copy_(part)
+    for name, bias in engine.balance.biases().items():  # buffers: no optimizer moves them, but the weights have them
+        bias.copy_(read(_plain(name)))
+
+
+def _plain(name: str) -> str:
+    """A parameter's name in the model itself, where the run has the model as policy and as reference."""
+    return name.removeprefix(REFERENCE).removeprefix("policy.")

@@ -78,6 +78,24 @@ def test_a_round_trip_through_the_folder_changes_nothing(name, tmp_path):
         assert torch.equal(read(parameter), value)
 
 
+@pytest.mark.parametrize("name", ["esm2-8m", "bert-base"])
+def test_norms_may_be_called_gamma_and_beta(name, tmp_path):
+    """As transformers 5 saves an ESM folder, and as BERT was published."""
+    safetensors = pytest.importorskip("safetensors.torch")
+    model = random_model(odd(name))
+    export(model, tmp_path / "hf")
+    file = tmp_path / "hf" / huggingface.WEIGHTS
+    old = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
+    tensors = safetensors.load_file(file)
+    for ours, theirs in old.items():
+        tensors = {key.replace(ours, theirs): value for key, value in tensors.items()}
+    assert any(key.endswith("LayerNorm.gamma") for key in tensors)
+    safetensors.save_file(tensors, file)
+    _, read = huggingface.read_folder(tmp_path / "hf")
+    for parameter, value in model.named_parameters():
+        assert torch.equal(read(parameter), value)
+
+
 @pytest.mark.parametrize("name", ["bert-large", "roberta-large", "esm2-650m"])
 def test_a_published_config_is_recognised(name):
     transformers = pytest.importorskip("transformers")

@@ -140,6 +140,13 @@ def test_import_trains_and_exports_what_it_was(tmp_path, capsys):
     assert float(engine.train_step([batch], 1e-3).loss) > 0
 
 
+@pytest.mark.parametrize("name", [n for n, s in shapes().items() if s.experts])
+def test_the_config_of_a_mixture_names_its_own_shape(name):
+    """Layers of multi-token prediction, which some were published with, have no weights here."""
+    config = json.loads(json.dumps(config_of(lookup(name), "float32")))
+    assert (shape_of(config, name).name, shape_of(config, "").hidden) == (name, lookup(name).hidden)
+
+
 @pytest.mark.parametrize("name", [n for n, s in shapes().items() if s.kind == "decoder" and not s.experts])
 def test_config_names_its_own_shape(name):
     config = json.loads(json.dumps(config_of(lookup(name), "float32")))

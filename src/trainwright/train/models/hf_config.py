@@ -16,7 +16,7 @@ from trainwright.train.models.hf_family import Config, Family
 from trainwright.train.models.hf_moe import MIXTURES
 from trainwright.train.models.hf_t5 import T5
 from trainwright.train.models.hf_vision import VISION
-from trainwright.train.models.shape import ModelShape, debug_sibling, shape_from, shapes
+from trainwright.train.models.shape import ModelShape, debug_sibling, lookup, shape_from, shapes
 
 FAMILIES = {**DENSE, **DECODERS, **MIXTURES, **ENCODERS, **VISION, **T5}
 OWN_FAMILIES = {"gpt3": "gpt2", "esm2": "esm"}  # families of the shape table that another model type writes
@@ -77,23 +77,25 @@ def shape_of(config: Config, name: str, where: str = "config.json") -> ModelShap
     known = {s.name: s for shape in shapes().values() for s in (shape, debug_sibling(shape))}
     if not name:
         return next((s for s in known.values() if not differences(s, own)), own)
-    if name not in known:
-        raise UserError(f"no model {name!r}", fix=did_you_mean(name, known) or "drop --model to use the config itself")
-    apart = differences(known[name], own)
+    wanted = lookup(name)
+    apart = differences(wanted, own)
     if apart:
         raise UserError(f"the config is not {name}: {'; '.join(apart)}", where=where, fix="another --model, or none")
-    return known[name]
+    return wanted
 
 
 def differences(shape: ModelShape, other: ModelShape) -> list[str]:
-    """Fields in which two models differ. The context may, unless each position has a parameter."""
-    free = {"name", "family", "source", *(() if shape.position == "learned" else ("context",))}
+    """Fields in which two models differ. The context may, unless each position has a parameter; and the layers of
+    multi-token prediction, which are not trained and so have no weights here."""
+    free = {"name", "family", "source", "mtp_layers", *(() if shape.position == "learned" else ("context",))}
     kinds = [OWN_FAMILIES.get(s.family, s.family) for s in (shape, other)]
     apart = [f"model type is {kinds[1]}, not {kinds[0]}"] if kinds[0] != kinds[1] else []
     for f in fields(ModelShape):
         mine, theirs = getattr(shape, f.name), getattr(other, f.name)
         if f.name == "head_dim":
             mine, theirs = shape.width_per_head, other.width_per_head
+        if f.name in ("router_groups", "router_top_groups"):  # one group of experts is no grouping
+            mine, theirs = max(mine, 1), max(theirs, 1)
         if f.name == "vocab" and shape.kind == "vision" and 0 in (mine, theirs):
             continue  # a backbone without its classifier
         if f.name not in free and mine != theirs:

@@ -89,3 +89,9 @@ ENCODERS: dict[str, Family] = {
                               "emb_layer_norm_before": False, "mask_token_id": 32}),
     ),
 }  # fmt: skip
+
+
+def spellings(name: str) -> tuple[str, ...]:
+    """The names a tensor may have: checkpoints that came from TensorFlow call a norm's parameters gamma and beta."""
+    old = name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta")
+    return (name,) if old == name else (name, old)

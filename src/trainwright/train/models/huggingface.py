@@ -24,6 +24,7 @@ from trainwright.train.checkpoint.manifest import Manifest, describe_file, read_
 from trainwright.train.checkpoint.stores import FolderStore, open_store, step_name
 from trainwright.train.models import model_class
 from trainwright.train.models.hf_config import config_of, shape_of
+from trainwright.train.models.hf_encoders import spellings
 from trainwright.train.models.hf_layout import Read, from_huggingface, to_huggingface
 from trainwright.train.models.hf_tokenizer import FILE as TOKENIZER
 from trainwright.train.models.hf_tokenizer import FOLDER as TOKENIZER_FOLDER
@@ -116,7 +117,7 @@ def read_folder(folder: Path, model: str = "") -> tuple[ModelShape, Callable[[st
 
     def theirs(name: str) -> Tensor:
         # Some writers leave the prefix of the model's own class out.
-        for candidate in (name, name.removeprefix("transformer."), name.removeprefix("model.")):
+        for candidate in (*spellings(name), name.removeprefix("transformer."), name.removeprefix("model.")):
             if candidate in where:
                 return where[candidate].read(candidate)
         raise UserError(f"tensor {name} is missing", where=str(folder))
@@ -267,7 +268,9 @@ def import_main(argv: list[str]) -> int:
     )
     parser.add_argument("folder", type=Path, help="a Hugging Face folder")
     parser.add_argument("run", type=Path, help="the run folder to begin")
-    parser.add_argument("--model", default="", help="the shape it must have; else the one that fits its config.json")
+    parser.add_argument(
+        "--model", default="", help="the model it must be, a name or a file; else what config.json says"
+    )
     args = parser.parse_args(argv)
     shape, read = read_folder(args.folder, args.model)
     written = write_checkpoint(shape, read, args.run)
