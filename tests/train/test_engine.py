@@ -158,3 +158,12 @@ def test_a_step_that_is_not_finite_leaves_the_weights_alone(precision):
     assert not torch.isfinite(built.optimizer_step(1e-3))
     after = built.state_dict()
     assert all(torch.equal(after[kind][k], v) for kind, values in before.items() for k, v in values.items())
+
+
+def test_the_loss_of_an_evaluation_does_not_depend_on_the_micro_batch():
+    """Three of four rows are without targets: as micro-batches of their own they add nothing to the mean."""
+    whole, built = batch(), engine()
+    whole.targets[1:] = IGNORED
+    parts = [rows(whole, slice(i, i + 1)) for i in range(4)]
+    assert built.evaluate(parts) == pytest.approx(built.evaluate([whole]), rel=1e-6)
+    assert built.evaluate(parts[1:]) == 0

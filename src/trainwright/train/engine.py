@@ -104,7 +104,7 @@ class Engine:
         return self.loss, tokens
 
     def _gradients(self, moved: list[Any]) -> tuple[Tensor, Tensor]:
-        tokens = self._global_tokens(moved)
+        tokens = self._global_tokens(moved).clamp(min=1)
         divisor = self.plan.data * self.plan.cp  # FSDP averages over these ranks, the loss is a sum
         inputs = [self.objective.inputs(batch, self.layout, divisor / tokens) for batch in moved]
         if self.shape.experts:
@@ -153,7 +153,7 @@ class Engine:
             moved = batch.to(self.device)
             count += self._global_tokens([moved])
             total += self._global_sum(self.runner.evaluate(self.objective.inputs(moved, self.layout, one)))
-        return float(total / count)
+        return float(total / count.clamp(min=1))
 
     def state_dict(self) -> dict:
         """What a checkpoint keeps, for torch.distributed.checkpoint: fp32 weights and optimizer state, named as in the
@@ -180,7 +180,7 @@ class Engine:
         count = torch.stack([self.objective.count(batch) for batch in microbatches]).sum()
         if self.plan.world > 1:
             dist.all_reduce(count)
-        return (count // (self.plan.world // self.plan.data)).clamp(min=1)
+        return count // (self.plan.world // self.plan.data)
 
     def _global_sum(self, losses: list[Tensor]) -> Tensor:
         """Losses exist on the last stage, once per tensor-parallel peer."""
