@@ -17,7 +17,7 @@ from trainwright.train.data.loader import (
     parse_mixture,
 )
 from trainwright.train.data.prepare import prepare
-from trainwright.train.data.source import widen
+from trainwright.train.data.source import outside, widen
 
 
 def corpus(folder, texts, name="data", shard_bytes=1 << 20):
@@ -213,16 +213,27 @@ def test_an_evaluation_sees_the_same_samples_on_any_number_of_ranks(data, count)
     assert seen(1, 1) == seen(1, 4) == seen(2, 2) == seen(3, 1) == seen(4, 2)
 
 
-def test_a_token_outside_the_vocabulary_is_named(tmp_path):
+@pytest.mark.parametrize(
+    "token", [9999, 32768, 65436]
+)  # as a signed number, the last is the value of an ignored target
+def test_a_token_outside_the_vocabulary_is_named(token, tmp_path):
     (tmp_path / "a.txt").write_text("some text " * 50)
     prepare([str(tmp_path / "a.txt")], tmp_path / "data", workers=1, quiet=True)
     with (tmp_path / "data" / "shard-00000.bin").open("r+b") as handle:
         handle.seek(20)
-        handle.write((9999).to_bytes(2, "little"))
+        handle.write(token.to_bytes(2, "little"))
     samples = open_samples([str(tmp_path / "data")], Options(64, shuffle=False))
-    with pytest.raises(UserError, match=r"token 9999 in samples \[0\], but the vocabulary has 257") as caught:
+    with pytest.raises(UserError, match=rf"token {token} in samples \[0\], but the vocabulary has 257") as caught:
         samples.batch([samples.locate(0)])
     assert "data verify" in caught.value.fix
+
+
+def test_tokens_are_compared_with_the_vocabulary_as_they_were_stored():
+    short, long = (lambda *v: torch.tensor(v, dtype=torch.uint16).view(torch.int16)), torch.tensor([5, -100]).int()
+    assert outside(short(0, 40_000, 5), 40_001) is None
+    assert outside(short(0, 65_535, 5), 40_001) == 65_535
+    assert outside(long, 200_000) == -100
+    assert outside(long[:1], 5) == 5
 
 
 @pytest.mark.parametrize(

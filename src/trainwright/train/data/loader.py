@@ -23,7 +23,7 @@ from trainwright.train.data.foreign.rows import UNNAMED
 from trainwright.train.data.format import TokenizerId
 from trainwright.train.data.mixture import Mixture
 from trainwright.train.data.shuffle import Permutation
-from trainwright.train.data.source import TokenSource, open_files, widen
+from trainwright.train.data.source import TokenSource, open_files, outside, widen
 
 S = TypeVar("S", bound="Samples")
 LONG_DOCUMENT = 400  # tokens; above this mean length numbering documents one by one is faster
@@ -130,7 +130,7 @@ class Samples:
         tokens, targets, positions, documents = torch.empty(4, rows, width, dtype=torch.int64)
         widen(stored[:, :-1], self.vocab, tokens)
         widen(stored[:, 1:], self.vocab, targets)
-        self._require_known(int(torch.maximum(tokens.amax(), targets.amax())), ids)
+        self._require_known(stored, ids)
         if not self.options.isolate:
             positions.copy_(torch.arange(width))
             return Batch(tokens, targets, positions)
@@ -141,12 +141,13 @@ class Samples:
         (number_one_by_one if long else number_at_once)(cuts, positions, documents)
         return Batch(tokens, targets, positions, documents)
 
-    def _require_known(self, largest: int, ids: Sequence[SampleId]) -> None:
-        """A token outside the vocabulary would fail inside a kernel, far from its cause."""
-        if largest >= self.vocab:
+    def _require_known(self, stored: Tensor, ids: Sequence[SampleId]) -> None:
+        """A token outside the vocabulary would fail inside a kernel, far from its cause, or count as ignored."""
+        wrong = outside(stored, self.vocab)
+        if wrong is not None:
             where = ", ".join(sorted({self.sources[which.source].files.where for which in ids}))
             raise UserError(
-                f"token {largest} in samples {[which.sample for which in ids]}, but the vocabulary has {self.vocab:,}",
+                f"token {wrong} in samples {[which.sample for which in ids]}, but the vocabulary has {self.vocab:,}",
                 where=where,
                 fix="`trainwright data verify` finds damaged files; prepare the data again",
             )

@@ -151,6 +151,16 @@ def widen(stored: Tensor, vocab: int, out: Tensor) -> Tensor:
     return out.bitwise_and_(0xFFFF) if stored.dtype == torch.int16 and vocab > 1 << 15 else out
 
 
+def outside(stored: Tensor, vocab: int) -> int | None:
+    """A stored token that the vocabulary does not have, if there is one."""
+    least, most = (int(bound) for bound in torch.aminmax(stored))
+    if least < 0 and stored.dtype == torch.int16:  # stored as 32768 or more
+        least, most = 0, int(stored.int().bitwise_and_(0xFFFF).amax())
+    if least < 0:
+        return least
+    return most if most >= vocab else None
+
+
 def cache_home() -> Path:
     """This machine's cache folder."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "trainwright"
