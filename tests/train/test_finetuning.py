@@ -14,8 +14,8 @@ from trainwright.errors import UserError
 from trainwright.train.config import TrainConfig
 from trainwright.train.data.batch import IGNORED
 from trainwright.train.data.chat import Rendered, open_template, packed, prepare_chats, prepare_pairs, render
-from trainwright.train.data.chat_samples import ChatSamples
-from trainwright.train.data.loader import Loader, Options, open_samples
+from trainwright.train.data.chat_samples import ChatSamples, PairSamples
+from trainwright.train.data.loader import Loader, Options, SampleId, open_samples
 from trainwright.train.models import huggingface
 from trainwright.train.models.initialise import initial_value
 from trainwright.train.models.shape import lookup
@@ -224,6 +224,12 @@ def test_dpo_follows_its_formula_step_by_step(lora, tmp_path):
     mine = transformers.AutoModelForCausalLM.from_pretrained(config.folder + "-hf", dtype=torch.float32)
     tokens = torch.randint(0, 300, (2, 20))
     assert torch.allclose(mine(tokens).logits, policy(tokens).logits, atol=1e-3)
+
+
+def test_both_answers_of_a_pair_start_at_position_0(tmp_path):
+    options = Options(2 * ROW, isolate=False)
+    batch = open_samples([pair_data(tmp_path)], options, kind=PairSamples).batch([SampleId(0, 0, 0), SampleId(0, 0, 1)])
+    assert torch.equal(batch.positions, torch.arange(ROW).expand(4, -1))
 
 
 def test_adapters_need_weights_and_their_own_checkpoints(tmp_path):

@@ -45,6 +45,8 @@ class PairSamples(ChatSamples):
         batch = super().batch(ids)
         tokens, targets, positions = (c.view(2 * len(ids), -1) for c in (batch.tokens, batch.targets, batch.positions))
         documents = None if batch.documents is None else batch.documents.view(2 * len(ids), -1)
+        if documents is None:  # counted over both rows so far
+            positions = positions % positions.shape[1]
         return PairBatch(tokens, targets, positions, documents)
 
 
