@@ -149,6 +149,18 @@ def test_dino_follows_the_paper_step_by_step(tmp_path):
     assert torch.allclose(objective.centre, centre, atol=1e-5)
 
 
+@pytest.mark.parametrize("mode", ["selective", "full"])
+def test_recomputation_keeps_stochastic_depth(mode):
+    settings = TrainConfig(
+        data=("builtin:textures",), objective="dino", steps=4, batch=2, prototypes=33, local_crops=1, drop_path=0.5
+    )
+    plain, recomputed = (engine_of(SHAPE, settings, recompute=kind) for kind in ("none", mode))
+    samples = plain.objective.open_data(settings.data, Options(16), None, False)
+    data = Loader(samples, 2, 2).step(0).microbatches
+    one, other = (engine.train_step(data, LR) for engine in (plain, recomputed))
+    assert (float(one.loss), float(one.grad_norm)) == (float(other.loss), float(other.grad_norm))
+
+
 def test_crops_are_those_of_a_resize_with_antialiasing():
     """The weights of one axis against torch's own resize of the cut-out window."""
     row = torch.rand(1, 1, 1, 40, generator=torch.Generator().manual_seed(3))

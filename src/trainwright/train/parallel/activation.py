@@ -44,10 +44,8 @@ def apply_checkpointing(model: Decoder, mode: str) -> None:
 
 
 def _recomputed(forward: Callable[..., Any], extra: dict[str, Any]) -> Callable[..., Any]:
-    def run(x: Tensor, cos_sin: Any, mask: Any) -> Any:
+    def run(x: Tensor, *others: Any) -> Any:
         # Only `x` is an argument: the compiler accepts only tensors there.
-        return checkpoint(
-            lambda x: forward(x, cos_sin, mask), x, use_reentrant=False, preserve_rng_state=False, **extra
-        )
+        return checkpoint(lambda x: forward(x, *others), x, use_reentrant=False, preserve_rng_state=False, **extra)
 
     return run
