@@ -52,6 +52,14 @@ def test_muon_updates_each_expert_by_itself_and_leaves_the_rest_to_adamw():
         assert torch.equal(trained(Muon, name, (8, 6)), trained(AdamW, name, (8, 6)))
 
 
+def test_biases_of_experts_do_not_decay():
+    """They are rows of one tensor, as matrices are."""
+    params = {name: nn.Parameter(torch.ones(4, 6)) for name in ("mlp.experts.down_bias", "mlp.experts.down")}
+    optimizer = AdamW(params, AdamWOptions(weight_decay=0.1))
+    optimizer.set_weight_decay(0.2)
+    assert [slot.decay for slot in optimizer.states.values()] == [0.0, 0.2]
+
+
 def test_codes_of_8_bits_are_those_of_the_paper():
     for signed in (True, False):
         values = code_values(signed, CPU)

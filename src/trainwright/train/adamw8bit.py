@@ -96,7 +96,7 @@ class AdamW8bit(AdamW):
     @torch.no_grad()
     def step(self, lr: float, grads: dict[str, Tensor], clip: Tensor) -> None:
         super().step(lr, {name: grad for name, grad in grads.items() if name not in self.codes}, clip)
-        for name in self.codes:
+        for name in [name for name in self.codes if name in grads]:
             with self._opened(name, keep=True):
                 self.update(lr, {name: grads[name]}, clip)
 

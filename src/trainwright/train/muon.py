@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from trainwright.train.optimizer import AdamW, ParameterState, as_dtensor_like, local, part_of
+from trainwright.train.optimizer import AdamW, ParameterState, as_dtensor_like, has_decay, local, part_of
 
 MOMENTUM, EPSILON = 0.95, 1e-7
 ROUNDS, COEFFICIENTS = 5, (3.4445, -4.7750, 2.0315)  # of the Newton-Schulz iteration
@@ -57,7 +57,7 @@ class Muon(AdamW):
 
 def is_matrix(name: str, param: Tensor) -> bool:
     """Whether Muon updates it: a matrix of a block, or one for each expert."""
-    return param.ndim > 1 and "blocks." in name and not any(word in name for word in ("router", "bias", "norm"))
+    return has_decay(name, param) and "blocks." in name and not any(word in name for word in ("router", "norm"))
 
 
 def orthogonal(matrix: Tensor) -> Tensor:

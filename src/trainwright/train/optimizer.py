@@ -33,6 +33,7 @@ class ParameterState:
     second: Tensor  # running mean of its square
     low: Tensor | None  # bf16 parameter: the low 16 bits of its fp32 master
     master: Tensor | None  # offloaded parameter: its master in host memory
+    begin: int = 0  # steps of the run before its first update
 
 
 Updates = list[tuple[ParameterState, Tensor]]  # a parameter and this rank's part of its gradient
@@ -61,6 +62,11 @@ def part_of(whole: Tensor, param: Tensor) -> Tensor:
     return whole
 
 
+def has_decay(name: str, param: Tensor) -> bool:
+    """Whether weight decay is for it: a matrix, not a norm or a bias (experts have theirs as rows of one tensor)."""
+    return param.ndim > 1 and not name.endswith("bias")
+
+
 class AdamW:
     """Decoupled weight decay on matrices only; the update is the same for every sharding."""
 
@@ -76,7 +82,7 @@ class AdamW:
         halved = part.dtype == torch.bfloat16 and not self.offload
         low = torch.zeros(part.shape, dtype=torch.int16, device=where) if halved else None
         master = part.to(where, torch.float32, copy=True) if self.offload else None
-        decays = param.ndim > 1
+        decays = has_decay(name, param)
         decay = self.options.weight_decay if decays else 0.0
         return ParameterState(param, decay, decays, first, second, low, master)
 
@@ -115,7 +121,7 @@ class AdamW:
         self.update(lr, grads, clip)
 
     def update(self, lr: float, grads: dict[str, Tensor], clip: Tensor) -> None:
-        """The update of the parameters that `grads` names."""
+        """The update of the parameters that `grads` names; the others stay as they are."""
         plain = []
         for name, grad in grads.items():
             slot = self.states[name]
@@ -136,7 +142,7 @@ class AdamW:
             beta2=beta2,
             eps=self.options.eps,
             decay=slot.decay,
-            step=self.steps,
+            step=self.steps - slot.begin,
         )
 
     def _step_fused(self, plain: Updates, lr: float, clip: Tensor) -> None:
@@ -156,14 +162,15 @@ class AdamW:
     def _fused(
         self, group: Updates, masters: list[Tensor], grads: list[Tensor], lr: float, decay: float, skip: Tensor
     ) -> None:
-        step = torch.tensor(float(self.steps), device=grads[0].device)
+        begins = {slot.begin for slot, _ in group}
+        step = {begin: torch.tensor(float(self.steps - begin), device=grads[0].device) for begin in begins}
         torch._fused_adamw_(
             masters,
             grads,
             [slot.first for slot, _ in group],
             [slot.second for slot, _ in group],
             [],
-            [step] * len(group),
+            [step[slot.begin] for slot, _ in group],
             lr=lr,
             beta1=self.options.betas[0],
             beta2=self.options.betas[1],

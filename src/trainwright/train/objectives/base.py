@@ -78,7 +78,8 @@ class Objective(ABC):
         """Called before the first micro-batch of a step."""
 
     def adjust(self, grads: dict[str, Tensor], engine: Engine) -> None:
-        """Called with the whole gradient before it is clipped."""
+        """Called with the whole gradient before it is clipped. A parameter whose gradient is taken out of it stays as
+        it is, without decay, and does not count in the norm."""
 
     def after_update(self, engine: Engine) -> None:
         """Called after each update of the weights."""

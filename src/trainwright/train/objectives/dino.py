@@ -4,6 +4,7 @@ average of it, gives the other large crop. No labels; evaluated by nearest neigh
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -188,6 +189,9 @@ class Dino(Objective):
 
     def attach(self, engine: Engine) -> None:
         self.optimizer = engine.optimizer
+        # The first steps leave it as it is: its moments, and their bias correction, begin after them.
+        steps = range(self.options.steps + 1)
+        self.optimizer.states[LAST].begin = bisect_left(steps, self.options.frozen_head, key=self.progress_at)
         pairs = {name: STUDENT + name.removeprefix(TEACHER) for name in engine.frozen}
         self.teacher = MovingAverage(engine.frozen, engine.optimizer, pairs)
         self.centre = torch.zeros(self.prototypes, device=engine.device)
@@ -211,7 +215,7 @@ class Dino(Objective):
 
     def adjust(self, grads: dict[str, Tensor], engine: Engine) -> None:
         if self.progress() < self.options.frozen_head:
-            grads[LAST].zero_()
+            del grads[LAST]
 
     def after_update(self, engine: Engine) -> None:
         """The teacher follows the student; its centre follows its outputs."""
@@ -230,7 +234,10 @@ class Dino(Objective):
 
     def progress(self) -> float:
         """The share of the steps that is done."""
-        return min(1.0, self.optimizer.steps / self.options.steps)
+        return self.progress_at(self.optimizer.steps)
+
+    def progress_at(self, step: int) -> float:
+        return min(1.0, step / self.options.steps)
 
     def temperature(self) -> float:
         share = min(1.0, self.progress() / TEMPERATURE_WARMUP)

@@ -32,13 +32,14 @@ class Gradients:
         return grads
 
     def norm(self, grads: dict[str, Tensor]) -> Tensor:
-        """The norm of the whole gradient over all ranks."""
+        """The norm of the whole gradient over all ranks; of what an objective took out of it, nothing counts."""
         device = next(iter(grads.values())).device
         wide = torch.float64 if device.type == "cpu" else torch.float32  # sums on a CPU are sequential and lose digits
         squares = torch.zeros((), dtype=wide, device=device)
         for share, names in self.shares.items():
-            norms = torch._foreach_norm([grads[name] for name in names], 2, dtype=wide)
-            squares += torch.stack(norms).square().sum() * share
+            parts = [grads[name] for name in names if name in grads]
+            if parts:
+                squares += torch.stack(torch._foreach_norm(parts, 2, dtype=wide)).square().sum() * share
         if self.layout.plan.world > 1:
             dist.all_reduce(squares)
         return squares.sqrt().float()
