@@ -374,8 +374,9 @@ def test_no_thread_outlives_a_run_that_failed_early(config, monkeypatch):
     monkeypatch.setattr(staging, "host_buffers", lambda *args: (gate.wait(30), take(*args))[1])
     timer = threading.Timer(0.3, gate.set)
     timer.start()
-    with pytest.raises(UserError, match="no complete checkpoint of step 77"):
+    with pytest.raises(UserError, match="no complete checkpoint of step 77") as caught:
         run(replace(config, resume="77"))
+    assert "leave out --resume" in caught.value.fix
     assert gate.is_set()
     assert "trainwright-alloc" not in {thread.name for thread in threading.enumerate()}
     timer.join()

@@ -72,7 +72,7 @@ class TrainConfig:
     schedule: str = option("cosine", "optimizer", "cosine, linear or wsd (warmup, stable, decay)")
     warmup: int = option(0, "optimizer", "steps of linear warmup")
     decay: int = option(0, "optimizer", "wsd: steps of the final decay (default: a tenth of all)")
-    min_lr: float = option(0.1, "optimizer", "where the schedule ends, as a share of the peak")
+    min_lr: float = option(0.1, "optimizer", "share of the peak that the rate falls to, one step after the last")
     weight_decay: float = option(0.1, "optimizer", "on matrices only")
     beta1: float = option(0.9, "optimizer", "AdamW's first moment")
     beta2: float = option(0.95, "optimizer", "AdamW's second moment")

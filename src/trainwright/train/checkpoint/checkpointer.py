@@ -7,7 +7,7 @@ import os
 import threading
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
@@ -203,7 +203,7 @@ class Checkpointer:
         if step is not None:
             if step not in steps:
                 what = notes.get(step) or f"no complete checkpoint of step {step}"
-                raise UserError(what, where=self.store.where, fix=f"one of {sorted(steps)}")
+                raise UserError(what, where=self.store.where, fix=other_steps(steps))
             steps, notes = [step], {}
         for candidate in steps:
             manifest = self._result_of_rank0(partial(self.store.manifest, candidate))
@@ -230,6 +230,13 @@ def portable(error: BaseException | None) -> BaseException | None:
     if error is None or isinstance(error, (OSError, UserError)):
         return error
     return RuntimeError(f"{type(error).__name__}: {error}")
+
+
+def other_steps(steps: Collection[int]) -> str:
+    """What to do where the wanted step has no checkpoint."""
+    if not steps:
+        return "there is no checkpoint: leave out --resume to begin at step 0, or give the --folder of the run"
+    return f"--resume with one of {', '.join(map(str, sorted(steps)))}"
 
 
 def disk_full(error: BaseException) -> bool:
