@@ -19,10 +19,11 @@ def collectives(folder: str) -> str:
     return str(dump_collectives(Path(folder), dist.get_rank()))
 
 
-def test_the_last_collectives_of_every_rank_are_written(tmp_path):
+def test_the_last_collectives_of_every_rank_are_written_without_warnings(tmp_path, capfd):
     settings: dict[str, str] = {}
     record_collectives(settings)
     paths = run_ranks(collectives, 2, str(tmp_path), **settings)
+    assert "deprecated" not in "".join(capfd.readouterr())
     assert len(set(paths)) == 2
     for path in paths:
         entries = pickle.loads(Path(path).read_bytes())["entries"]
@@ -34,7 +35,10 @@ def test_the_last_collectives_of_every_rank_are_written(tmp_path):
 def test_a_setting_of_the_user_is_kept():
     settings = {"TORCH_FR_BUFFER_SIZE": "7"}
     record_collectives(settings)
-    assert settings["TORCH_FR_BUFFER_SIZE"] == "7"
+    assert settings == {"TORCH_FR_BUFFER_SIZE": "7"}
+    former = {"TORCH_NCCL_TRACE_BUFFER_SIZE": "7"}
+    record_collectives(former)
+    assert former == {"TORCH_NCCL_TRACE_BUFFER_SIZE": "7"}
     assert "TORCH_FR_BUFFER_SIZE" not in os.environ
 
 

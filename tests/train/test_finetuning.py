@@ -16,6 +16,7 @@ from trainwright.train.data.batch import IGNORED
 from trainwright.train.data.chat import Rendered, open_template, packed, prepare_chats, prepare_pairs, render
 from trainwright.train.data.chat_samples import ChatSamples, PairSamples
 from trainwright.train.data.loader import Loader, Options, SampleId, open_samples
+from trainwright.train.data.tokenizer import train_bpe
 from trainwright.train.models import huggingface
 from trainwright.train.models.initialise import initial_value
 from trainwright.train.models.shape import lookup
@@ -94,9 +95,62 @@ def test_the_template_of_the_tokenizer_is_used(tmp_path):
     fast.save_pretrained(tmp_path / "tok")
     template = open_template(str(tmp_path / "tok"))
     messages = [{"role": "user", "content": "hi there"}, {"role": "assistant", "content": "you too"}]
-    got = render(template, messages, "here")
+    [got] = render(template, messages, "here")
     assert got.tokens == [2, 4, 5, 1, 3, 6, 7, 1]
     assert got.learned == [0, 0, 0, 0, 0, 1, 1, 1]
+
+
+def merging_bpe(path: Path) -> Path:
+    """A BPE with tokens for the end of a line and the indentation after it."""
+    train_bpe(["<|im_start|>assistant\n    return x\n\n\n        y\n"] * 50, 300, path)
+    return path
+
+
+INDENTED = [
+    {"role": "user", "content": "a body"}, {"role": "assistant", "content": "    return x\n"},
+    {"role": "user", "content": "more"}, {"role": "assistant", "content": "\n\n        y"},
+]  # fmt: skip
+
+
+def test_an_answer_that_would_merge_with_its_header_is_learned_whole(tmp_path):
+    tokenizers = pytest.importorskip("tokenizers")
+    path = merging_bpe(tmp_path / "tokenizer.json")
+    core = tokenizers.Tokenizer.from_file(str(path))
+    header = core.encode("<|im_start|>assistant\n").ids
+    assert core.encode("<|im_start|>assistant\n    return x\n").ids[: len(header)] != header
+    [got] = render(open_template(str(path)), INDENTED, "here")
+    assert (
+        core.decode([t for t, here in zip(got.tokens, got.learned, strict=True) if here])
+        == "    return x\n\n\n        y"
+    )
+    first = got.learned.index(1)
+    assert got.tokens[first - len(header) : first] == header  # as in the prompt when the model is used
+    (tmp_path / "rows.jsonl").write_text(
+        "\n" + json.dumps({"messages": INDENTED, "chosen": INDENTED, "rejected": INDENTED[:2]}) + "\n \n"
+    )
+    prepare_chats([str(tmp_path / "rows.jsonl")], tmp_path / "chats", str(path), 128)
+    prepare_pairs([str(tmp_path / "rows.jsonl")], tmp_path / "pairs", str(path), 128)
+
+
+def test_a_template_that_shortens_earlier_answers_teaches_each_as_the_last(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    core = pytest.importorskip("tokenizers").Tokenizer.from_file(str(merging_bpe(tmp_path / "bpe.json")))
+    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=core, eos_token="<|endoftext|>")
+    fast.chat_template = (
+        "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.role == 'assistant' and loop.last %}"
+        "<think></think>{% endif %}{{ m.content }}<|endoftext|>{% endfor %}"
+        "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+    )
+    fast.save_pretrained(tmp_path / "tok")
+    whole, first = render(open_template(str(tmp_path / "tok")), INDENTED, "here")
+
+    def learned(one):
+        return core.decode([t for t, m in zip(one.tokens, one.learned, strict=True) if m], skip_special_tokens=False)
+
+    assert learned(whole) == "<think></think>\n\n        y<|endoftext|>"
+    assert learned(first) == "<think></think>    return x\n<|endoftext|>"
+    shortened = core.decode(whole.tokens, skip_special_tokens=False)
+    assert "assistant\n    return x\n<|endoftext|>" in shortened  # the context of the second answer
 
 
 def test_rows_are_filled_without_cutting():

@@ -9,8 +9,10 @@ from torch import nn
 
 from trainwright.errors import UserError
 from trainwright.train.adamw8bit import BLOCK, AdamW8bit, Codes, code_values
+from trainwright.train.config import TrainConfig
 from trainwright.train.muon import Muon, orthogonal
 from trainwright.train.optimizer import AdamW, AdamWOptions
+from trainwright.train.setup import engine_options
 
 CPU = torch.device("cpu")
 
@@ -58,6 +60,20 @@ def test_biases_of_experts_do_not_decay():
     optimizer = AdamW(params, AdamWOptions(weight_decay=0.1))
     optimizer.set_weight_decay(0.2)
     assert [slot.decay for slot in optimizer.states.values()] == [0.0, 0.2]
+
+
+def test_epsilon_is_an_option_that_adamw_follows():
+    options = engine_options(TrainConfig(eps=0.05, beta2=0.98)).optimizer
+    ours, theirs = (nn.Parameter(gradients(99, (8, 6))) for _ in range(2))
+    optimizer, judge = AdamW({"w": ours}, options), torch.optim.AdamW([theirs], 0.02, (0.9, 0.98), 0.05, 0.1)
+    for step in range(3):
+        theirs.grad = gradients(step, (8, 6))
+        optimizer.step(0.02, {"w": theirs.grad}, torch.tensor(1.0))
+        judge.step()
+    assert torch.allclose(ours, theirs, atol=1e-6)
+    assert TrainConfig().eps == AdamWOptions().eps == 1e-8
+    with pytest.raises(UserError, match="--eps is 0"):
+        TrainConfig(eps=0.0)
 
 
 def test_codes_of_8_bits_are_those_of_the_paper():

@@ -76,6 +76,7 @@ class TrainConfig:
     weight_decay: float = option(0.1, "optimizer", "on matrices only")
     beta1: float = option(0.9, "optimizer", "AdamW's first moment")
     beta2: float = option(0.95, "optimizer", "AdamW's second moment")
+    eps: float = option(1e-8, "optimizer", "AdamW's epsilon, added to the root of the second moment", least=1e-15)
     clip: float = option(1.0, "optimizer", "largest norm of the gradient; 0: no clipping")
 
     prototypes: int = option(0, "vision", "DINO: outputs of the head (default: 65536; 1024 for a debug size)")

@@ -18,8 +18,9 @@ COLLECT_EVERY = 100  # steps
 
 def record_collectives(environment: dict[str, str] | os._Environ[str]) -> None:
     """Before the process group is made: torch's flight recorder, unless the user has set it."""
-    for name in ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"):  # newer and older torch
-        environment.setdefault(name, str(COLLECTIVES))
+    # Every torch we support reads the first name; the former one gives a warning on every rank.
+    if not {"TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"} & environment.keys():
+        environment["TORCH_FR_BUFFER_SIZE"] = str(COLLECTIVES)
 
 
 def record_allocations(device: torch.device) -> None:

@@ -187,7 +187,9 @@ def engine_options(config: TrainConfig) -> EngineOptions:
         attention=config.attention,
         seed=config.seed,
         max_norm=config.clip,
-        optimizer=AdamWOptions(config.optimizer, (config.beta1, config.beta2), weight_decay=config.weight_decay),
+        optimizer=AdamWOptions(
+            config.optimizer, (config.beta1, config.beta2), eps=config.eps, weight_decay=config.weight_decay
+        ),
         offload_optimizer=config.offload_optimizer,
         deterministic=config.deterministic,
         lora=LoRAOptions(config.lora_rank, config.lora_alpha) if config.lora_rank else None,

@@ -8,7 +8,8 @@ from __future__ import annotations
 import hashlib
 import json
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -42,8 +43,32 @@ class Template(Protocol):
 
     id: TokenizerId
 
-    def tokens(self, messages: Sequence[Message], answer_follows: bool) -> list[int]:
-        """The conversation so far; `answer_follows` adds what introduces the assistant's turn."""
+    def tokens(self, messages: Sequence[Message], turns: AbstractSet[int]) -> tuple[Rendered, set[int]]:
+        """The conversation with those of the assistant's `turns` learned that stand in it as they would if they were
+        its end; and which these are."""
+
+
+def encode_apart(encode: Callable[[str], list[int]], text: str, cuts: Sequence[int]) -> list[list[int]]:
+    """The tokens of a text, part by part. Where a token would span a cut, the parts are encoded apart: a prompt ends
+    at the cut when the model is used, so what it answers can only begin there."""
+    parts: list[list[int]] = []
+    begin, given, rest = 0, 0, encode(text)  # `rest` is of the text from `begin`; `given` of its tokens are in parts
+    last = 0
+    for cut in cuts:
+        head = encode(text[begin:cut])
+        if head[:given] != rest[:given]:  # what was given already depends on what follows
+            begin, given, head, rest = last, 0, encode(text[last:cut]), encode(text[last:])
+        parts.append(head[given:])
+        last, given = cut, len(head)
+        if rest[:given] != head:
+            begin, given, rest = cut, 0, encode(text[cut:])
+    return [*parts, rest[given:]]
+
+
+def joined(parts: Sequence[list[int]], learned: AbstractSet[int]) -> Rendered:
+    """Parts as one, of which those with these numbers are learned."""
+    mask = [int(number in learned) for number, part in enumerate(parts) for _ in part]
+    return Rendered([token for part in parts for token in part], mask)
 
 
 class PlainTemplate:
@@ -53,13 +78,18 @@ class PlainTemplate:
         self.tokenizer = open_tokenizer(tokenizer)
         self.id = self.tokenizer.id
 
-    def tokens(self, messages: Sequence[Message], answer_follows: bool) -> list[int]:
-        ids: list[int] = []
+    def tokens(self, messages: Sequence[Message], turns: AbstractSet[int]) -> tuple[Rendered, set[int]]:
+        parts: list[list[int]] = []
         for message in messages:
-            ids += [*self._text(f"<|im_start|>{message['role']}\n{message['content']}"), self.id.eos]
-        return [*ids, *self._text("<|im_start|>assistant\n")] if answer_follows else ids
+            head = f"<|im_start|>{message['role']}\n"
+            cut = len(head) if message["role"] == "assistant" else 0
+            before, after = encode_apart(self._text, head + message["content"], [cut])
+            parts += [before, [*after, self.id.eos]]
+        return joined(parts, {2 * turn + 1 for turn in turns}), set(turns)
 
     def _text(self, text: str) -> list[int]:
+        if not text:
+            return []
         dtype = "uint16" if self.id.vocab <= 1 << 16 else "uint32"
         raw = next(iter(self.tokenizer.encode([text], dtype)))
         ids = array("H" if dtype == "uint16" else "I")
@@ -80,9 +110,22 @@ class FolderTemplate:
         self.tokenizer: Any = AutoTokenizer.from_pretrained(str(folder))
         self.id = open_tokenizer(str(folder), self.tokenizer.eos_token or "").id
 
-    def tokens(self, messages: Sequence[Message], answer_follows: bool) -> list[int]:
-        options = {"tokenize": False, "add_generation_prompt": answer_follows}
-        text = self.tokenizer.apply_chat_template(list(messages), **options)
+    def tokens(self, messages: Sequence[Message], turns: AbstractSet[int]) -> tuple[Rendered, set[int]]:
+        text, cuts, learned = self._text(messages), list[int](), dict[int, int]()
+        for number in assistant_turns(messages):
+            before, after = self._text(messages[:number], prompt=True), self._text(messages[: number + 1])
+            if text.startswith(after) and after.startswith(before):
+                cuts += [len(before), len(after)]
+                learned[number] = len(cuts) - 1
+        here = turns & learned.keys()
+        return joined(encode_apart(self._encode, text, cuts), {learned[turn] for turn in here}), set(here)
+
+    def _text(self, messages: Sequence[Message], prompt: bool = False) -> str:
+        """The conversation so far; `prompt` adds what introduces the assistant's turn."""
+        options = {"tokenize": False, "add_generation_prompt": prompt}
+        return str(self.tokenizer.apply_chat_template(list(messages), **options))
+
+    def _encode(self, text: str) -> list[int]:
         return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
@@ -96,32 +139,38 @@ def open_template(tokenizer: str) -> Template:
     return FolderTemplate(folder) if own else PlainTemplate(tokenizer)
 
 
-def render(template: Template, messages: Sequence[Message], where: str) -> Rendered:
-    """Tokens of a conversation; learned is what the template adds when an assistant's message is added."""
-    whole = template.tokens(messages, answer_follows=False)
-    learned = [0] * len(whole)
-    for number, message in enumerate(messages):
-        if message["role"] != "assistant":
-            continue
-        before = template.tokens(messages[:number], answer_follows=True)
-        after = template.tokens(messages[: number + 1], answer_follows=False)
-        if whole[: len(before)] != before or whole[: len(after)] != after:
+def assistant_turns(messages: Sequence[Message]) -> list[int]:
+    return [number for number, message in enumerate(messages) if message["role"] == "assistant"]
+
+
+def render(template: Template, messages: Sequence[Message], where: str) -> list[Rendered]:
+    """A conversation with every answer learned. An answer that the template renders differently once others follow is
+    learned from a rendering of its own, in which it is the last: that is what the model sees when it answers."""
+    missing, end = set(assistant_turns(messages)), len(messages)
+    rendered, learned = template.tokens(messages, missing)
+    result = [rendered]
+    while missing := missing - learned:
+        if end == max(missing) + 1:
             raise UserError(
-                f"the chat template renders message {number} differently once others follow it", where=where,
-                fix="a template whose beginning does not depend on later messages",
+                f"the chat template does not introduce message {end - 1} as its generation prompt does", where=where,
+                fix="a template whose messages of the assistant begin with its generation prompt",
             )  # fmt: skip
-        learned[len(before) : len(after)] = [1] * (len(after) - len(before))
-    return Rendered(whole, learned)
+        end = max(missing) + 1
+        rendered, learned = template.tokens(messages[:end], missing)
+        result.append(rendered)
+    return result
 
 
 def conversations(inputs: Iterable[str], key: str = "messages") -> Iterator[tuple[Any, str]]:
-    """(value of `key`, where) of every line of JSONL files."""
+    """(value of `key`, where) of every line of JSONL files that is not blank."""
     for name in inputs:
         path = Path(name)
         if not path.is_file():
             raise UserError("no such file", where=name, fix="JSONL files with chats")
         with path.open(encoding="utf-8") as lines:
             for number, line in enumerate(lines, 1):
+                if not line.strip():
+                    continue
                 where = f"{name}: line {number}"
                 try:
                     row = json.loads(line)
@@ -167,7 +216,8 @@ def cut(one: Rendered, sequence: int) -> Rendered:
 def prepare_chats(inputs: list[str], folder: Path, tokenizer: str, sequence: int) -> Manifest:
     """Render and pack conversations into a prepared folder with rows of `sequence` tokens."""
     template = open_template(tokenizer)
-    rendered = (cut(render(template, valid(value, where), where), sequence) for value, where in conversations(inputs))
+    chats = ((valid(value, where), where) for value, where in conversations(inputs))
+    rendered = (cut(one, sequence) for messages, where in chats for one in render(template, messages, where))
     learned = (one for one in rendered if any(one.learned))
     return write_rows(packed(learned, sequence), folder, template.id, tokenizer, sequence, tuple(inputs))
 
@@ -192,9 +242,12 @@ def last_answer(template: Template, messages: list[Message], where: str) -> Rend
     """A conversation of which only the last message is learned."""
     if messages[-1]["role"] != "assistant":
         raise UserError("the last message is not the assistant's", where=where)
-    one = render(template, messages, where)
-    begin = len(template.tokens(messages[:-1], answer_follows=True))
-    return Rendered(one.tokens, [0] * begin + one.learned[begin:])
+    one, learned = template.tokens(messages, {len(messages) - 1})
+    if not learned:
+        raise UserError(
+            "the chat template does not introduce the last message as its generation prompt does", where=where
+        )
+    return one
 
 
 def write_rows(
