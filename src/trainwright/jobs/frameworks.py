@@ -79,14 +79,14 @@ def framework_launch(job: ResolvedJob, folder: Path, code: Path, python: str = P
     assert isinstance(trainer, Foreign)
     known = trainer.known
     assert known is not None
-    here, settings = _settings(job, folder, code)
+    here, settings = job_settings(job, folder, code)
     own = [RAY] if known.start == "ray" else []
     files = {name: script_text(name) for name in (*own, *known.scripts, *trainer.scripts)}
     if known.config:
         keys = {key: filled(value, here) for key, value in settings.file.items()}
         said = {key: one for key, one in keys.items() if one is not None or settings.file[key] == NULL}
         files[known.config] = config_text(known.config, said)
-    entry = [python if word == PYTHON else str(filled(word, here)) for word in _entry(recipe)]
+    entry = [python if word == PYTHON else str(filled(word, here)) for word in entry_of(recipe)]
     options = [word for name, value in settings.options.items() for word in option_words(name, filled(value, here))]
     environment = tuple(
         EnvVar(name, str(filled(line.value, here)), line.why)
@@ -99,7 +99,7 @@ def framework_launch(job: ResolvedJob, folder: Path, code: Path, python: str = P
     return FrameworkLaunch(command, tuple(options), files, environment)
 
 
-def _settings(job: ResolvedJob, folder: Path, code: Path) -> tuple[dict[str, Any], Settings]:
+def job_settings(job: ResolvedJob, folder: Path, code: Path) -> tuple[dict[str, Any], Settings]:
     """The values of a job's places, and its settings with the places still in them."""
     assert job.recipe is not None
     assert isinstance(job.recipe.trainer, Foreign)
@@ -110,7 +110,8 @@ def _settings(job: ResolvedJob, folder: Path, code: Path) -> tuple[dict[str, Any
     return here, settings_of(known, job.recipe.trainer, here)
 
 
-def _entry(recipe: Recipe) -> tuple[str, ...]:
+def entry_of(recipe: Recipe) -> tuple[str, ...]:
+    """The program of a recipe and its first words."""
     assert isinstance(recipe.trainer, Foreign)
     assert recipe.trainer.known is not None
     return recipe.trainer.entry or recipe.trainer.known.entry

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from trainwright.jobs.frameworks import OF_IMAGES, RUN, _entry, _settings, known_framework
+from trainwright.jobs.frameworks import OF_IMAGES, RUN, entry_of, job_settings, known_framework
 from trainwright.jobs.places import filled, places_in
 from trainwright.recipes.framework import shell_line
 
@@ -42,9 +42,9 @@ def inputs_of(job: ResolvedJob) -> Inputs:
     """The files, folders and repositories that a job's options name; none for our trainer, which tells itself."""
     if job.recipe is None or known_framework(job.recipe) is None:
         return Inputs()
-    here, settings = _settings(job, RUN, RUN)
+    here, settings = job_settings(job, RUN, RUN)
     variables = [line.value for line in settings.env.values()]
-    stated = [*_entry(job.recipe), *settings.options.values(), *settings.file.values(), *variables]
+    stated = [*entry_of(job.recipe), *settings.options.values(), *settings.file.values(), *variables]
     texts = [text for value in stated if not places_in(value) & WRITTEN for text in _texts(filled(value, here))]
     paths = tuple(dict.fromkeys(path for text in texts for path in _paths(text)))
     offline = any(name == "HF_HUB_OFFLINE" for name in settings.env)
