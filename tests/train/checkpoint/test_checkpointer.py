@@ -132,7 +132,7 @@ def test_an_absent_step_names_those_there_are(tmp_path):
     checkpointer.save_now(4, plain_state(4), {})
     with pytest.raises(UserError, match="step 5") as caught:
         checkpointer.load(plain_state(0), step=5)
-    assert "[4]" in caught.value.fix
+    assert caught.value.fix.endswith("one of 4")
 
 
 def test_no_room_is_an_error_before_the_first_step(tmp_path, monkeypatch):
