@@ -143,11 +143,13 @@ def weights(chosen: Sequence[Point]) -> Vector:
 
 
 def least_squares(
-    residuals: Callable[[Vector], Vector], sigma: Vector, weight: Vector, rounds: int, near: Stage | None = None
-) -> Stage:
+    residuals: Callable[[Vector], Vector], sigma: Vector, weight: Vector, rounds: int, near: Stage | None = None,
+    scale: float = 0.08,
+) -> Stage:  # fmt: skip
     """Robust Gauss-Newton around the prior at 0. `near`: a fit to nearly the same rows, to start from; its slope is
-    kept, which takes one evaluation per round instead of one per constant. The residuals are exact."""
-    scale, nudge = 0.08, 0.04
+    kept, which takes one evaluation per round instead of one per constant. The residuals are exact. Beyond `scale` a
+    residual counts by its size, not by its square."""
+    nudge = 0.04
     x = np.zeros(len(sigma)) if near is None else near.x
     slope = np.zeros((0, 0)) if near is None else near.slope
     for _ in range(rounds):

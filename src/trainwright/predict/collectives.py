@@ -87,7 +87,7 @@ def all_reduce(size: float, g: Group) -> float:
     inner = size * 2.0 * (local - 1) / local / (g.inner_rate * efficiency)
     if g.domains == 1:
         return pipelined(g.inside.start, inner, g.inside.pipeline)
-    node_rate = g.between.rate * g.per_domain * g.between.ring_efficiency
+    node_rate = g.between.rate * g.per_domain * g.between.reduce_efficiency
     outer = size * (1.0 if g.domains == 2 else passes) / node_rate
     start = g.between.start + g.between.start_per_doubling * math.log2(g.domains)
     return pipelined(start, max(inner, outer), g.between.pipeline * g.domains**g.between.pipeline_growth)
