@@ -104,3 +104,9 @@ def test_what_the_trainer_refuses_is_refused_before_the_queue(folder: Path) -> N
     (folder / "tiny.json").write_text(json.dumps({**config, "mystery": 3}))
     (problem,) = resolve_job(written(folder, model="tiny.json")).problems
     assert "unknown key 'mystery'" in problem.what
+
+
+@pytest.mark.parametrize("field", ["model", "recipe"])
+def test_a_name_longer_than_any_file_s_is_no_traceback(folder: Path, field: str) -> None:
+    (problem,) = resolve_job(written(folder, **{field: 5000 * "a"})).problems
+    assert problem.path == ("jobs", 0, field)

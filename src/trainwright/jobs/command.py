@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from os.path import isfile  # False for a name that no file system takes, where Path raises
 from pathlib import Path
 
 from trainwright.jobs.arguments import trainer_arguments
@@ -13,7 +14,7 @@ from trainwright.jobs.resolved import ResolvedJob, Training
 def rank_command(job: ResolvedJob, python: str, code: Path, folder: Path | None = None) -> tuple[str, ...]:
     """The command line of a rank; the launcher puts its rank and the rendezvous into the environment."""
     if job.job.command:
-        own = {word for word in job.runtime.carried if (job.base / word).is_file()}
+        own = {word for word in job.runtime.carried if isfile(job.base / word)}
         return (*(str(code / word) if word in own else word for word in job.job.command), *job.job.args)
     if job.job.script:
         script = Path(job.job.script)
@@ -27,7 +28,7 @@ def own_words(command: Sequence[str], base: Path) -> tuple[str, ...]:
     """The words of a command that name something of this machine's folder: a file below it, or its module (`-m`)."""
     return tuple(
         word for before, word in zip(("", *command), command, strict=False)
-        if _is_below(word) and ((base / word).is_file() or (before == "-m" and _is_module(base, word)))
+        if _is_below(word) and (isfile(base / word) or (before == "-m" and _is_module(base, word)))
     )  # fmt: skip
 
 
@@ -37,7 +38,7 @@ def _is_below(word: str) -> bool:
 
 def _is_module(base: Path, name: str) -> bool:
     path = base.joinpath(*name.split("."))
-    return path.with_name(f"{path.name}.py").is_file() or (path / "__main__.py").is_file()
+    return isfile(path.with_name(f"{path.name}.py")) or isfile(path / "__main__.py")
 
 
 def train_options(job: ResolvedJob, code: Path) -> list[str]:

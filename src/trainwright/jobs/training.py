@@ -3,6 +3,7 @@ own arguments."""
 
 from __future__ import annotations
 
+from os.path import isfile  # False for a name that no file system takes, where Path raises
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -124,14 +125,14 @@ class TrainingResolver:
         except UserError as error:
             if self.ours or self.job.model:
                 place = "args" if "model" in self.arguments.values else "model" if self.job.model else "recipe"
-                what = f"model {file}: {error.what}" if file is not None and not file.is_file() else error.what
+                what = f"model {file}: {error.what}" if file is not None and not isfile(file) else error.what
                 self.outer.refuse(MODEL, place, what=what, fix=error.fix)
             return model, None
 
     def _model_file(self, model: str) -> Path | None:
         """The file that describes the model, where it is not named by its name in the catalog."""
         path = self.outer.base("args" if "model" in self.arguments.values else "model") / model
-        file = path / "config.json" if (path / "config.json").is_file() else path
+        file = path / "config.json" if isfile(path / "config.json") else path
         return file if file != path or model.endswith(".json") else None
 
     def _travelling(self, model: str | None) -> Path | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from functools import cache
+from os.path import isfile  # False for a name that no file system takes, where Path raises
 from pathlib import Path
 from typing import Any, Literal
 
@@ -90,7 +91,7 @@ def recipe(name: str) -> Recipe:
 
 
 def is_shipped(name: str) -> bool:
-    return (FOLDER / f"{name}.yaml").is_file() or name in _foreign_files()
+    return isfile(FOLDER / f"{name}.yaml") or name in _foreign_files()
 
 
 def _foreign(name: str) -> Recipe:
@@ -186,7 +187,7 @@ def _debug_options(full: Recipe) -> dict[str, str | bool | int | float]:
 
 
 def _read(path: Path) -> Recipe:
-    if not path.is_file():
+    if not isfile(path):
         raise UserError(
             f"no recipe file {str(path)!r}", fix="`trainwright recipes list` shows the ones that come with us"
         )

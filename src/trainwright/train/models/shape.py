@@ -6,6 +6,7 @@ from __future__ import annotations
 import tomllib
 from dataclasses import dataclass, fields, replace
 from functools import cache
+from os.path import isfile  # False for a name that no file system takes, where Path raises
 from pathlib import Path
 from typing import Any
 
@@ -142,7 +143,7 @@ def is_published(name: str) -> bool:
 
 def is_file(name: str) -> bool:
     """Whether a model is named by a file instead of by its name in the catalogue."""
-    return name.endswith(".json") or (Path(name) / "config.json").is_file()
+    return name.endswith(".json") or isfile(Path(name) / "config.json")
 
 
 def debug_sibling(shape: ModelShape) -> ModelShape:
