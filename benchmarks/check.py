@@ -110,7 +110,7 @@ def timed(command: list[str], folder: str) -> Duration:
 def many_files(count: int) -> tuple[Duration, Duration, float]:
     """Times without and with a filled cache, and MiB of the largest process, for one call over so many files. The
     files are the examples of the rules, each copy with a line of its own, a hundred to a directory."""
-    sources = sorted(p for p in EXAMPLES.glob("*/*") if p.is_file() and p.suffix != ".expect")
+    sources = sorted(p for p in EXAMPLES.glob("*/*") if p.is_file() and p.suffix not in (".expect", ".pyc"))
     with tempfile.TemporaryDirectory() as folder:
         for number in range(count):
             source = sources[number % len(sources)]

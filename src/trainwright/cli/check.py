@@ -39,7 +39,7 @@ _FORMATS = ["text", "full", "json", "sarif", "github", "gitlab"]
 @click.option("--write-baseline", metavar="FILE", help="Record the findings as a baseline and exit with 0.")
 @click.option("--diff", "revision", metavar="REV", help="Report only findings on lines changed since a git revision.")
 @click.option("--statistics", is_flag=True, help="Print the number of findings per rule.")
-@click.option("-j", "--jobs", default=1, metavar="N", help="Processes for directories; 0: one per CPU.")
+@click.option("-j", "--jobs", default=0, metavar="N", help="Processes for directories; 0 (default): one per CPU.")
 @click.option("--cache/--no-cache", default=None, help="Reuse results of unchanged files (default: for directories).")
 @click.option("--skip-unknown", is_flag=True, help="Skip named files of other kinds, for hooks that pass all files.")
 @click.option("--aws", is_flag=True, help="Also run the rules that query AWS (needs credentials).")
