@@ -1,5 +1,5 @@
-"""Every dense decoder: the loss curve of transformers, step by step, on the same data, with torch's own AdamW. Mixtures of
-experts have theirs in test_moe.py."""
+"""Every dense decoder: the loss curve of transformers, step by step, on the same data, with torch's own AdamW. Those
+of mixtures of experts are in test_moe.py."""
 
 import sys
 from dataclasses import replace
