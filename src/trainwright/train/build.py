@@ -28,6 +28,7 @@ from trainwright.train.parallel.plan import ParallelPlan
 from trainwright.train.parallel.tensor import apply_tensor
 from trainwright.train.parallel.tensor_encoder import apply_tensor_encoder
 from trainwright.train.parallel.tensor_seq2seq import apply_tensor_seq2seq
+from trainwright.train.parallel.tensor_vision import apply_tensor_vision
 
 if TYPE_CHECKING:
     from trainwright.train.engine import EngineOptions
@@ -36,6 +37,7 @@ TENSOR: dict[str, Callable[[Any, Layout], None]] = {
     "decoder": apply_tensor,
     "encoder": apply_tensor_encoder,
     "encoder-decoder": apply_tensor_seq2seq,
+    "vision": apply_tensor_vision,
 }
 OPTIMIZERS: dict[str, type[AdamW]] = {"adamw": AdamW, "adamw8bit": AdamW8bit, "muon": Muon}
 
@@ -72,7 +74,7 @@ def build(objective: Objective, plan: ParallelPlan, options: EngineOptions, devi
     wire = torch.float32 if options.precision == "fp32" else torch.bfloat16
     zero_bubble = options.pipeline_schedule == "zero-bubble"
     runner = SingleStage(stages[0], here) if plan.pp == 1 else Pipeline(stages, here, wire, zero_bubble)
-    gradients = Gradients(here, params, shape.tied)
+    gradients = Gradients(here, params, shape.tied or shape.kind == "encoder")  # which has one table for both
     if options.lora is not None:
         count, whole = (sum(p.numel() for p in group.values()) for group in (params, everything))
         notes.append(f"LoRA: rank {options.lora.rank}, {count:,} of {whole:,} parameters are trained")
