@@ -3,20 +3,27 @@ documents that begin anywhere, windows, ALiBi, soft caps and sinks. All ranks ar
 that a replayed ring hands it; test_plans.py runs it on real processes."""
 
 import random
-from dataclasses import replace
 
 import pytest
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from trainwright.train.kernels.attention_blocks import Whole
-from trainwright.train.models.attention import alibi_slopes, attend, dense_mask
+from trainwright.train.models.attention import alibi_slopes
 from trainwright.train.models.block_mask import TokenLayout
-from trainwright.train.models.ring_mask import MIXED, SKIP, WHOLE, chunk_positions, piece, ring_mask
-from trainwright.train.models.shape import lookup
+from trainwright.train.models.ring_mask import (
+    MIXED,
+    SKIP,
+    WHOLE,
+    RingMask,
+    chunk_positions,
+    piece,
+    ring_mask,
+    with_blocks,
+)
 from trainwright.train.parallel.ring import KEYS, pack, ring_backward, ring_forward
-
-SHAPE = lookup("llama3.1-8b-debug")
 
 
 class Replay:
@@ -88,6 +95,7 @@ def play(case: dict, q, k, v, grad, documents, slopes=None, sinks=None):
     for rank, at in enumerate(places):
         layout = TokenLayout(at, index, documents, None if documents is None else documents[:, at])
         mask = ring_mask(case["window"], case["cap"], slopes, sinks is not None, layout, rank, ranks)
+        mask = with_blocks(mask, device) if case.get("flex") else mask
         mine = [x[:, :, at] for x in (q, k, v)]
         part, log_sum = ring_forward(*mine, mask, Replay(rank, blocks, sums))
         upstream, sum_grad = grad[:, :, at], torch.zeros_like(log_sum)
@@ -115,16 +123,91 @@ def tensors(case: dict, seed: int) -> list[torch.Tensor]:
     return [torch.randn(rows, h, length, w, generator=dice) for h, w in zip(heads, widths, strict=True)]
 
 
-@pytest.mark.parametrize("seeds", [range(0, 40), range(40, 80)], ids=str)
+def check(case: dict, seed: int) -> None:
+    q, k, v, grad = tensors(case, seed)
+    slopes = alibi_slopes(case["heads"]) if case["alibi"] else None
+    sinks = torch.randn(case["heads"]) if case["sinks"] else None
+    leaves = [x.clone().requires_grad_() for x in (q, k, v, *([sinks] if case["sinks"] else []))]
+    wanted = right(case, *leaves[:3], case["documents"], slopes, leaves[3] if case["sinks"] else None)
+    wanted = [wanted, *torch.autograd.grad(wanted, leaves, grad)]
+    got = play(case, q, k, v, grad, case["documents"], slopes, sinks)
+    for name, one, other in zip(("out", "q", "k", "v", "sinks"), got, wanted, strict=False):
+        torch.testing.assert_close(one, other, atol=2e-5, rtol=1e-4, msg=lambda m, n=name: f"{n} {case}: {m}")
+
+
+@pytest.mark.parametrize("seeds", [range(30), range(30, 60)], ids=["first", "second"])
 def test_any_case_is_attention_of_one_process(seeds):
     for seed in seeds:
+        check(random_case(seed), seed)
+
+
+def test_blocks_by_flex_attention_are_the_same():
+    """As a GPU computes windows, ALiBi, soft caps and sinks; here by the uncompiled form."""
+    for seed in range(6):
+        check({**random_case(seed), "flex": True}, seed)
+
+
+def masks(case: dict) -> list[RingMask]:
+    index, documents = torch.arange(case["length"]), case["documents"]
+    places = [chunk_positions(rank, case["ranks"], case["half"], index.device) for rank in range(case["ranks"])]
+    layouts = [TokenLayout(at, index, documents, None if documents is None else documents[:, at]) for at in places]
+    return [ring_mask(case["window"], 0.0, None, False, one, rank, case["ranks"]) for rank, one in enumerate(layouts)]
+
+
+def test_work_and_parts_say_what_is_visible():
+    """A block without a visible pair is skipped, one without a hidden pair needs no mask, and within the parts that a
+    kernel of variable lengths gets every pair (on the own tokens: every causal pair) is visible, and no other."""
+    kinds = set()
+    for seed in range(60):
         case = random_case(seed)
-        q, k, v, grad = tensors(case, seed)
-        slopes = alibi_slopes(case["heads"]) if case["alibi"] else None
-        sinks = torch.randn(case["heads"]) if case["sinks"] else None
-        leaves = [x.clone().requires_grad_() for x in (q, k, v, *([sinks] if case["sinks"] else []))]
-        wanted = right(case, *leaves[:3], case["documents"], slopes, leaves[3] if case["sinks"] else None)
-        wanted = [wanted, *torch.autograd.grad(wanted, leaves, grad)]
-        got = play(case, q, k, v, grad, case["documents"], slopes, sinks)
-        for name, one, other in zip(("out", "q", "k", "v", "sinks"), got, wanted, strict=False):
-            torch.testing.assert_close(one, other, atol=2e-5, rtol=1e-4, msg=lambda m, n=name, c=case: f"{n} {c}: {m}")
+        seen = sequence_mask(case, case["documents"]).expand(case["rows"], 1, -1, -1)[:, 0]
+        for mask in masks(case):
+            for owner, (kind, longest_query, longest_key, count) in enumerate(mask.plan):
+                span = piece(mask.rank, owner, mask.half)
+                at, keys = (chunk_positions(r, case["ranks"], mask.half, None) for r in (mask.rank, owner))
+                here = seen[:, at[span.queries]][:, :, keys[span.keys]]
+                causal = torch.ones_like(here).tril() if owner == mask.rank else torch.ones_like(here)
+                assert kind != SKIP or not here.any()
+                assert kind == SKIP or here.any() or case["window"]
+                assert kind != WHOLE or torch.equal(here, causal)
+                kinds.add(kind)
+                if kind == MIXED and not case["window"]:
+                    starts = [side[: count + 1].long() for side in mask.parts[owner]]
+                    assert [int(s.diff().max()) for s in starts] == [longest_query, longest_key]
+                    number = [torch.arange(count).repeat_interleave(s.diff()).view(case["rows"], -1) for s in starts]
+                    assert torch.equal(here, (number[0][:, :, None] == number[1][:, None, :]) & causal)
+    assert kinds == {SKIP, WHOLE, MIXED}
+
+
+class LiveBytes(TorchDispatchMode):
+    """The most bytes that tensors made under it held at once, and the most blocks of a size."""
+
+    def __init__(self, block: int) -> None:
+        super().__init__()
+        self.block, self.alive, self.most, self.most_blocks = block, {}, 0, 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        for storage in (one.untyped_storage() for one in tree_leaves(out) if isinstance(one, torch.Tensor)):
+            self.alive[storage._cdata] = StorageWeakRef(storage), storage.nbytes()
+        self.alive = {key: pair for key, pair in self.alive.items() if not pair[0].expired()}
+        sizes = [size for _, size in self.alive.values()]
+        self.most, self.most_blocks = max(self.most, sum(sizes)), max(self.most_blocks, sizes.count(self.block))
+        return out
+
+
+def test_a_rank_holds_two_blocks_beside_its_own_however_many_ranks_there_are():
+    peaks = []
+    for ranks in (2, 4, 8):
+        q, k, v, grad = (torch.randn(1, heads, 34, 5) for heads in (8, 1, 1, 8))
+        mask = RingMask(1, ranks, 17, torch.tensor([[WHOLE, 34, 34, 0]]).repeat(ranks, 1))
+        blocks, sums = [pack(k, v)] * ranks, [torch.zeros(340) for _ in range(ranks)]
+        with LiveBytes(4 * 340) as forward:
+            out, log_sum = ring_forward(q, k, v, mask, Replay(1, blocks, sums))
+        whole = Whole(out, log_sum, grad, torch.zeros_like(log_sum))
+        with LiveBytes(4 * 340) as backward:
+            ring_backward(q, k, v, whole, mask, Replay(1, blocks, sums))
+        assert forward.most_blocks == 2
+        assert backward.most_blocks == 4, "two of keys and values, two of their gradients"
+        peaks.append((forward.most, backward.most))
+    assert peaks[0] == peaks[1] == peaks[2]

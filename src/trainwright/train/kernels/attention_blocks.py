@@ -119,9 +119,7 @@ class FusedBlocks:
         none, sums = torch.zeros(2, dtype=torch.uint64, device=q.device), whole.log_sum  # no dropout: no random state
         if self.mask.plan[owner][0] == MIXED:
             tensors = [*map(packed, (grad, q, k, v, out)), sums.transpose(0, 1).flatten(1).contiguous()]
-            flat = aten._flash_attention_backward(
-                *tensors, *self._parts(owner), 0.0, causal, none, none, scale=scale
-            )
+            flat = aten._flash_attention_backward(*tensors, *self._parts(owner), 0.0, causal, none, none, scale=scale)
             grads = [g.unflatten(0, (len(q), -1)).transpose(1, 2) for g in flat]
         else:
             sizes = None, None, q.shape[2], k.shape[2], 0.0, causal

@@ -6,7 +6,7 @@ contiguous, so two different chunks of a row share at most one, which the querie
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -91,12 +91,13 @@ def ring_mask(
             work[owner, 0] = SKIP
         elif window and work[owner, 0] == WHOLE:
             work[owner, 0] = MIXED
-    if device.type != "cuda" or not (mask.special or sinks):
-        return mask
-    layouts = [mask.layout(owner, device) for owner in range(ranks)]
-    skipped = [row[0] == SKIP for row in work.tolist()]
-    blocks = tuple(None if skip else block_mask(window, one) for skip, one in zip(skipped, layouts, strict=True))
-    return RingMask(rank, ranks, half, work, layout.documents, None, window, cap, slopes, blocks)
+    return with_blocks(mask, device) if device.type == "cuda" and (mask.special or sinks) else mask
+
+
+def with_blocks(mask: RingMask, device: torch.device) -> RingMask:
+    """The mask with FlexAttention's masks of each piece."""
+    layouts = [None if mask.plan[owner][0] == SKIP else mask.layout(owner, device) for owner in range(mask.ranks)]
+    return replace(mask, blocks=tuple(None if one is None else block_mask(mask.window, one) for one in layouts))
 
 
 def nearest(mask: RingMask, owner: int) -> int:

@@ -116,8 +116,9 @@ def ring_backward(
         wait(transfers)
         here, spare = spare, here
     wait(sent)
-    keys, values = (by_token(x, x.shape[3], x.dtype).copy_(g) for x, g in zip((k, v), unpack(landing, k, v), strict=True))
-    return by_token(q, q.shape[3], q.dtype).copy_(query_grad), keys, values
+    moved = zip((q, k, v), (query_grad, *unpack(landing, k, v)), strict=True)
+    queries, keys, values = (by_token(x, x.shape[3], x.dtype).copy_(grad) for x, grad in moved)
+    return queries, keys, values
 
 
 @torch.library.custom_op("trainwright::ring_attention", mutates_args=())
