@@ -57,7 +57,7 @@ def build(objective: Objective, plan: ParallelPlan, options: EngineOptions, devi
     """Everything of an engine except the step itself."""
     shape = objective.shape
     notes = choose_backend(options, device)
-    here = layout(plan, device, options.context == "all-to-all")
+    here = layout(plan, device, options.context)
     dtype = torch.float32 if options.precision == "fp32" or here.sharded else torch.bfloat16
     stages = [_stage(objective, here, options, dtype, chunk, device) for chunk in range(plan.virtual_stages)]
     everything = {name: param for stage in stages for name, param in stage.named_parameters()}

@@ -58,7 +58,9 @@ class TrainConfig:
     compile: bool | None = option(None, "how", "compile each block (default: on a GPU)")
     recompute: str = option("none", "how", "none, selective or full: recompute to save memory")
     attention: str = option("auto", "how", "auto, cudnn, flash, efficient or math")
-    context: str = option("gather", "how", "cp: gather keys, or all-to-all (each rank attends for a part of the heads)")
+    context: str = option(
+        "gather", "how", "cp: gather all keys, all-to-all (a part of the heads per rank) or ring (keys travel)"
+    )
     pipeline_schedule: str = option("1f1b", "how", "pp: 1f1b, or zero-bubble (weight gradients fill the drain)")
     offload_optimizer: bool = option(False, "how", "keep optimizer state in host memory")
     device: str = option("", "how", "cuda or cpu (default: a GPU where there is one)")
@@ -142,7 +144,7 @@ CHOICES = {
     "objective": ("", *names()),
     "precision": ("", "fp32", "bf16", "fp8"),
     "recompute": ("none", "selective", "full"),
-    "context": ("gather", "all-to-all"),
+    "context": ("gather", "all-to-all", "ring"),
     "pipeline_schedule": ("1f1b", "zero-bubble"),
     "attention": ("auto", "cudnn", "flash", "efficient", "math"),
     "optimizer": ("adamw", "adamw8bit", "muon"),

@@ -29,7 +29,7 @@ class EngineOptions:
     precision: str = "fp32"  # fp32 | bf16 (fp32 master weights) | fp8 (bf16 with float8 products)
     compile: bool = False
     recompute: str = "none"  # none | selective | full
-    context: str = "gather"  # how context ranks meet the keys: gather | all-to-all
+    context: str = "gather"  # how context ranks meet the keys: gather | all-to-all | ring
     pipeline_schedule: str = "1f1b"  # 1f1b | zero-bubble
     attention: str = "auto"  # auto | cudnn | flash | efficient | math
     seed: int = 0
