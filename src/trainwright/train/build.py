@@ -23,6 +23,7 @@ from trainwright.train.parallel.data import apply_data
 from trainwright.train.parallel.expert import apply_experts
 from trainwright.train.parallel.gradients import Gradients
 from trainwright.train.parallel.layout import Layout, layout
+from trainwright.train.parallel.offload import ActivationOffload, apply_offload
 from trainwright.train.parallel.pipeline import Pipeline, SingleStage, stage_layers
 from trainwright.train.parallel.plan import ParallelPlan
 from trainwright.train.parallel.tensor import apply_tensor
@@ -50,6 +51,7 @@ class Built:
     frozen: dict[str, nn.Parameter]
     optimizer: AdamW
     gradients: Gradients
+    offload: ActivationOffload | None
     notes: list[str]
 
 
@@ -60,6 +62,10 @@ def build(objective: Objective, plan: ParallelPlan, options: EngineOptions, devi
     here = layout(plan, device, options.context)
     dtype = torch.float32 if options.precision == "fp32" or here.sharded else torch.bfloat16
     stages = [_stage(objective, here, options, dtype, chunk, device) for chunk in range(plan.virtual_stages)]
+    offload = ActivationOffload(device) if options.offload_activations else None
+    if offload is not None:
+        for stage in stages:
+            apply_offload(stage, options.offload_activations, offload)
     everything = {name: param for stage in stages for name, param in stage.named_parameters()}
     params = {name: param for name, param in everything.items() if param.requires_grad}
     frozen = {name: param for name, param in everything.items() if not param.requires_grad}
@@ -81,7 +87,7 @@ def build(objective: Objective, plan: ParallelPlan, options: EngineOptions, devi
     if options.optimizer.kind != "adamw":
         notes.append(f"optimizer: {optimizer.description()}")
     notes.append(f"plan: {plan} on {plan.world} rank{'s' if plan.world > 1 else ''}")
-    return Built(here, runner, params, frozen, optimizer, gradients, notes)
+    return Built(here, runner, params, frozen, optimizer, gradients, offload, notes)
 
 
 def _stage(

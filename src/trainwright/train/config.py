@@ -57,6 +57,9 @@ class TrainConfig:
     precision: str = option("", "how", "fp32, bf16 or fp8 (default: bf16 on a GPU, fp32 on a CPU)")
     compile: bool | None = option(None, "how", "compile each block (default: on a GPU)")
     recompute: str = option("none", "how", "none, selective or full: recompute to save memory")
+    offload_activations: float = option(
+        0.0, "how", "share of the layers whose saved activations wait in host memory; 1: all, 0: none"
+    )
     attention: str = option("auto", "how", "auto, cudnn, flash, efficient or math")
     context: str = option(
         "gather", "how", "cp: gather all keys, all-to-all (a part of the heads per rank) or ring (keys travel)"
@@ -126,6 +129,9 @@ class TrainConfig:
             value = getattr(self, share)
             if not value < 1:
                 raise UserError(f"--{share.replace('_', '-')} is {value}; it must be below 1", fix=f"--{share} {usual}")
+        if self.offload_activations > 1:
+            what = f"--offload-activations is {self.offload_activations}; it is a share of the layers, at most 1"
+            raise UserError(what, fix="--offload-activations 1")
         if self.min_lr > 1:
             raise UserError(f"--min-lr is {self.min_lr}; it is a share of --lr, at most 1", fix="--min-lr 0.1")
         if self.profile:

@@ -182,6 +182,7 @@ def engine_options(config: TrainConfig) -> EngineOptions:
         precision=config.precision,
         compile=bool(config.compile),
         recompute=config.recompute,
+        offload_activations=config.offload_activations,
         context=config.context,
         pipeline_schedule=config.pipeline_schedule,
         attention=config.attention,
