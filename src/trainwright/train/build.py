@@ -61,7 +61,7 @@ def build(objective: Objective, plan: ParallelPlan, options: EngineOptions, devi
     notes = choose_backend(options, device)
     here = layout(plan, device, options.context)
     dtype = torch.float32 if options.precision == "fp32" or here.sharded else torch.bfloat16
-    stages = [_stage(objective, here, options, dtype, chunk, device) for chunk in range(plan.virtual_stages)]
+    stages = [_stage(objective, here, options, dtype, chunk, device, notes) for chunk in range(plan.virtual_stages)]
     offload = ActivationOffload(device) if options.offload_activations else None
     if offload is not None:
         for stage in stages:
@@ -91,9 +91,15 @@ def build(objective: Objective, plan: ParallelPlan, options: EngineOptions, devi
 
 
 def _stage(
-    objective: Objective, here: Layout, options: EngineOptions, dtype: torch.dtype, chunk: int, device: torch.device
+    objective: Objective,
+    here: Layout,
+    options: EngineOptions,
+    dtype: torch.dtype,
+    chunk: int,
+    device: torch.device,
+    notes: list[str],
 ) -> Any:
-    """One pipeline stage of this rank, allocated but not initialised."""
+    """One pipeline stage of this rank, allocated but not initialised; lines for the log go to `notes`."""
     plan = here.plan
     number, stages = chunk * plan.pp + here.pipeline_rank, plan.pp * plan.virtual_stages
     with torch.device("meta"):
@@ -110,9 +116,11 @@ def _stage(
     if plan.cp > 1:
         apply_context(model, here)
     if options.precision == "fp8":
-        from trainwright.train.float8 import apply_float8
+        from trainwright.train.float8.layers import apply_float8
 
-        apply_float8(model)
+        note = apply_float8(model, options.float8)
+        if note not in notes:  # stages of one rank are alike
+            notes.append(note)
     apply_checkpointing(model, options.recompute)
     if options.compile:
         # Training, evaluation and each kind of attention mask have their own graph of a block.
