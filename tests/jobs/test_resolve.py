@@ -108,7 +108,9 @@ def test_a_constant_rate_is_a_line_that_does_not_fall() -> None:
     ("stated", "path"),
     [({"workers": 4}, ("workers",)), ({"parallel": {"ep": 2}}, ("parallel", "ep")),
      ({"objective": "dino"}, ("objective",)), ({"args": ["--stepz", "5"]}, ("args",)),
-     ({"env": {"RANK": "0"}}, ("env", "RANK"))],
+     ({"env": {"RANK": "0"}}, ("env", "RANK")), ({"objective": "dpo", "parallel": {"tp": 2}}, ("parallel", "tp")),
+     ({"recipe": "dino-vit-b-16", "parallel": {"pp": 2}}, ("parallel", "pp")),
+     ({"recipe": "roberta-large", "args": ["--lora-rank", "8"], "parallel": {"tp": 2}}, ("parallel", "tp"))],
 )  # fmt: skip
 def test_what_our_trainer_cannot_do_is_a_problem_at_its_place(stated: dict[str, Any], path: tuple[str, ...]) -> None:
     problems = resolution(job(**stated), 8, None).problems

@@ -60,7 +60,10 @@ class TrainingResolver:
         sequence = self._sequence(shape)
         steps = self.value("steps", self.job.steps, self.recipe.steps if self.recipe else None)
         optimizer, checkpoint = self._optimizer(steps), self._checkpoint()
-        plan = self._plan(shape, sequence, self.placement) if self.placement is not None else None
+        objective, adapters = self._objective(shape), self._adapters()
+        plan = None
+        if self.placement is not None:
+            plan = self._plan(shape, sequence, self.placement, objective or "", adapters)
         if plan is None:
             return None
         batch, micro_batch = BatchResolver(self, plan, sequence).batch()
@@ -68,7 +71,7 @@ class TrainingResolver:
             model=model,
             model_file=model_file,
             shape=shape,
-            objective=self._objective(shape),
+            objective=objective,
             options=dict(self.recipe.options) if self.recipe and self.ours else {},
             plan=plan,
             sequence=sequence,
@@ -80,7 +83,7 @@ class TrainingResolver:
             data=self._data(),
             optimizer=optimizer,
             checkpoint=checkpoint,
-            adapters=self._adapters(),
+            adapters=adapters,
         )
 
     def value(self, name: str, stated: Any, of_recipe: Any, *path: str) -> Any:
@@ -177,7 +180,9 @@ class TrainingResolver:
         self.default("sequence", longest, f"the model's context, at most {LONGEST_DEFAULT}")
         return longest
 
-    def _plan(self, shape: ModelShape | None, sequence: int, placement: Placement) -> ParallelPlan | None:
+    def _plan(
+        self, shape: ModelShape | None, sequence: int, placement: Placement, objective: str, adapters: Adapters
+    ) -> ParallelPlan | None:
         ranks = placement.ranks
         try:
             axes, rest = self._axes(placement.queue.instance)
@@ -196,14 +201,15 @@ class TrainingResolver:
             return None
         misfit = ""
         if shape is not None and self.ours:
-            misfit = plan.unsupported(shape) or plan.misfit(shape, sequence)
+            misfit = plan.unsupported(shape, objective, adapters.rank > 0) or plan.misfit(shape, sequence)
         elif shape is not None and (known := known_framework(self.recipe)) is not None:
             misfit = framework_misfit(known, plan, shape, sequence)
         if shape is not None and misfit:
             sizes = {axis: getattr(plan, axis) for axis in ("tp", "pp", "cp", "ep", "virtual_stages")}
             used = {axis: size for axis, size in sizes.items() if size > 1}
             path = self._plan_path(used) if used else ("sequence",)
-            self.outer.refuse(PLAN, *path, what=f"{shape.name}: {misfit}", fix=plan.fix(shape, ranks, sequence, 0))
+            fix = plan.fix(shape, ranks, sequence, 0) if plan.unsupported(shape) or plan.misfit(shape, sequence) else ""
+            self.outer.refuse(PLAN, *path, what=f"{shape.name}: {misfit}", fix=fix or f"shard={ranks}")
             return None
         for axis in ("replicate", "shard", "tp", "pp", "cp", "ep", "virtual_stages"):
             self.outer.decide(

@@ -122,13 +122,11 @@ def require_trainable(config: TrainConfig, plan: ParallelPlan, shape: ModelShape
     if splits_backward(config, plan) and (config.compile or config.recompute != "none"):
         what = "the zero-bubble schedule cannot put off weight gradients of blocks that are compiled or recomputed"
         raise UserError(what, where=f"plan {plan}", fix="--no-compile --recompute none, or --pipeline-schedule 1f1b")
-    if config.objective == "dpo" and plan.tp * plan.pp * plan.cp > 1:
-        what = "DPO trains a model beside its reference, and only shards or replicates them"
-        raise UserError(what, where=f"plan {plan}", fix=f"shard={plan.world}")
+    unsupported = plan.unsupported(shape, config.objective, config.lora_rank > 0)
+    if unsupported:
+        raise UserError(unsupported, where=f"plan {plan}", fix=f"shard={plan.world}")
     if config.lora_rank and not config.base:
         raise UserError("--lora-rank without the weights that it adapts", fix="--base FOLDER")
-    if config.lora_rank and plan.tp > 1 and shape.kind != "decoder":
-        raise UserError("LoRA of an encoder has no tensor parallelism", where=f"plan {plan}", fix="shard or replicate")
 
 
 def splits_backward(config: TrainConfig, plan: ParallelPlan) -> bool:

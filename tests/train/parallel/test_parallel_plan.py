@@ -56,6 +56,13 @@ def test_falcon_7b_has_no_even_slices():
         ParallelPlan(tp=2).check(lookup("falcon-7b"), 2, 2048, 8)
 
 
+def test_ranks_with_whole_sequences_need_not_divide_them():
+    assert ParallelPlan(tp=2).problem(lookup("vit-b-16"), 2, 197, 8) == ""
+    assert ParallelPlan(tp=2).problem(lookup("t5-v1.1-large"), 2, 511, 8) == ""
+    assert "511 tokens of a sequence" in ParallelPlan(tp=2).problem(lookup("roberta-large"), 2, 511, 8)
+    assert "vision models have only" in ParallelPlan(pp=2).problem(lookup("vit-b-16"), 2, 197, 8)
+
+
 def test_longer_than_the_learned_positions():
     with pytest.raises(UserError, match="2048 tokens, but gpt2-124m has 1024"):
         ParallelPlan().check(lookup("gpt2-124m"), 1, 2048, 8)
