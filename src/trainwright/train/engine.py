@@ -27,10 +27,11 @@ class EngineOptions:
     """How to compute; none of these changes the model."""
 
     precision: str = "fp32"  # fp32 | bf16 (fp32 master weights) | fp8 (bf16 with float8 products)
+    float8: str = "tensorwise"  # of fp8: tensorwise | rowwise | blockwise | mxfp8
     compile: bool = False
     recompute: str = "none"  # none | selective | full
     offload_activations: float = 0.0  # share of the layers whose saved activations wait in host memory
-    context: str = "gather"  # how context ranks meet the keys: gather | all-to-all
+    context: str = "gather"  # how context ranks meet the keys: gather | all-to-all | ring
     pipeline_schedule: str = "1f1b"  # 1f1b | zero-bubble
     attention: str = "auto"  # auto | cudnn | flash | efficient | math
     seed: int = 0
