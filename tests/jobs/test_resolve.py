@@ -54,6 +54,18 @@ def test_a_batch_in_tokens_is_shared_out_whole() -> None:
     assert training(job(batch={"sequences": 64}), 32, None).batch == 64
 
 
+def test_options_of_the_trainer_are_known_to_every_verb() -> None:
+    words = ["--offload-activations", "0.5", "--pipeline-schedule", "zero-bubble"]
+    plain = training(job(parallel={"pp": 2}, args=words, recompute="none"), 8, None)
+    assert (plain.offload_activations, plain.pipeline_schedule) == (0.5, "zero-bubble")
+    for wrong, how in (
+        (job(recompute="full", args=words), "recomputed"),
+        (job(args=[*words, "--compile"]), "compiled"),
+    ):
+        with pytest.raises(UserError, match=f"blocks that are {how}"):
+            resolved({"recompute": "none", **wrong, "parallel": {"pp": 2}}, 8, None)
+
+
 @pytest.mark.parametrize("name", names())
 def test_the_trainer_understands_every_recipe(name: str) -> None:
     config = options(job(recipe=name), 128 if name != "cpu-ddp" else 4, "p5.48xlarge")

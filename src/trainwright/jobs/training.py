@@ -22,6 +22,7 @@ from trainwright.spec.job import Checkpoint, Optimizer, Parallel
 from trainwright.train.config import TrainConfig
 from trainwright.train.models.shape import ModelShape, lookup
 from trainwright.train.objectives import name_for
+from trainwright.train.parallel.pipeline_schedule import schedule_conflict
 from trainwright.train.parallel.plan import ParallelPlan, complete, parse_axes
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ class TrainingResolver:
         if plan is None:
             return None
         batch, micro_batch = BatchResolver(self, plan, sequence).batch()
+        recompute = self._recompute()
         return Training(
             model=model,
             model_file=model_file,
@@ -78,12 +80,14 @@ class TrainingResolver:
             batch=batch,
             micro_batch=micro_batch,
             precision=self._precision(self.placement.instance if self.placement else None),
-            recompute=self._recompute(),
+            recompute=recompute,
             steps=steps,
             data=self._data(),
             optimizer=optimizer,
             checkpoint=checkpoint,
             adapters=adapters,
+            offload_activations=float(self._option("offload_activations") or 0.0),
+            pipeline_schedule=self._schedule(plan, recompute),
         )
 
     def value(self, name: str, stated: Any, of_recipe: Any, *path: str) -> Any:
@@ -255,6 +259,25 @@ class TrainingResolver:
             return "none"
         return str(value) if value is not None else None
 
+    def _schedule(self, plan: ParallelPlan, recompute: str | None) -> str:
+        """The schedule of a pipeline; refused as the trainer would refuse it when its ranks start."""
+        kind = str(self._option("pipeline_schedule") or TrainConfig().pipeline_schedule)
+        compiled = bool(self._option("compile"))
+        conflict = schedule_conflict(kind, plan, compiled, recompute or "none")
+        if conflict:
+            place = "args" if "pipeline_schedule" in self.arguments.values else "recipe"
+            self.outer.refuse(
+                PLAN, place, what=conflict,
+                fix="leave `recompute` and --compile out, or --pipeline-schedule 1f1b",
+            )  # fmt: skip
+        return kind
+
+    def _option(self, name: str) -> Any:
+        """An option of our trainer that has no key in a job: from its arguments, or the recipe's options."""
+        if not self.ours:
+            return None
+        return self.value(name, None, self.recipe.options.get(name) if self.recipe else None)
+
     def _data(self) -> str:
         value = self.value("data", self.job.data, self.recipe.data if self.recipe else None)
         if value is None:
@@ -284,7 +307,7 @@ class TrainingResolver:
         """The adapters that are trained instead of the model, where job or recipe says so."""
         if not self.ours:
             return framework_adapters(self.recipe, self.job.args)
-        rank = self.value("lora_rank", None, self.recipe.options.get("lora_rank") if self.recipe else None)
+        rank = self._option("lora_rank")
         return Adapters(int(rank)) if rank else NO_ADAPTERS
 
     def _record_optimizer(self, base: Optimization | None, schedule: str | None) -> None:

@@ -22,7 +22,8 @@ from trainwright.train.models.shape import ModelShape, lookup
 from trainwright.train.objectives import name_for, objective_for
 from trainwright.train.objectives.base import Objective
 from trainwright.train.optimizer import AdamWOptions
-from trainwright.train.parallel.pipeline import schedule as schedule_of
+from trainwright.train.parallel.pipeline_schedule import is_zero_bubble, schedule_conflict
+from trainwright.train.parallel.pipeline_schedule import schedule as schedule_of
 from trainwright.train.parallel.plan import ParallelPlan, complete, parse_axes
 from trainwright.train.schedule import Schedule
 from trainwright.train.world import World, broadcast_from_first, on_all_ranks
@@ -119,18 +120,15 @@ def require_trainable(config: TrainConfig, plan: ParallelPlan, shape: ModelShape
     if config.context == "all-to-all" and plan.cp > 1 and shape.kv_heads % (plan.tp * plan.cp):
         what = f"{shape.kv_heads} key-value heads cannot be exchanged between {plan.tp * plan.cp} ranks (tp x cp)"
         raise UserError(what, where=f"plan {plan}", fix="--context gather")
-    if splits_backward(config, plan) and (config.compile or config.recompute != "none"):
-        what = "the zero-bubble schedule cannot put off weight gradients of blocks that are compiled or recomputed"
-        raise UserError(what, where=f"plan {plan}", fix="--no-compile --recompute none, or --pipeline-schedule 1f1b")
+    conflict = schedule_conflict(config.pipeline_schedule, plan, bool(config.compile), config.recompute)
+    if conflict:
+        fix = "--no-compile --recompute none, or --pipeline-schedule 1f1b"
+        raise UserError(conflict, where=f"plan {plan}", fix=fix)
     unsupported = plan.unsupported(shape, config.objective, config.lora_rank > 0)
     if unsupported:
         raise UserError(unsupported, where=f"plan {plan}", fix=f"shard={plan.world}")
     if config.lora_rank and not config.base:
         raise UserError("--lora-rank without the weights that it adapts", fix="--base FOLDER")
-
-
-def splits_backward(config: TrainConfig, plan: ParallelPlan) -> bool:
-    return config.pipeline_schedule == "zero-bubble" and plan.pp > 1
 
 
 def plan_of(text: str, world: int) -> ParallelPlan:
@@ -140,7 +138,7 @@ def plan_of(text: str, world: int) -> ParallelPlan:
 
 def with_defaults(config: TrainConfig, shape: ModelShape, plan: ParallelPlan, world: World) -> TrainConfig:
     """Fill in the defaults that depend on the model and the machine."""
-    compiles = world.device.type == "cuda" and not splits_backward(config, plan)
+    compiles = world.device.type == "cuda" and not is_zero_bubble(config.pipeline_schedule, plan)
     return replace(
         config,
         objective=name_for(config.objective, shape),
