@@ -96,6 +96,21 @@ def test_activations_in_host_memory_under_plans(tmp_path):
         assert got == wanted, "bit for bit"
 
 
+def test_keys_travel_around_a_ring(tmp_path):
+    """Of two ranks, whose neighbours on both sides are the same; kept or recomputed."""
+    ring = {"model": LLAMA, "plan": "cp=2", "steps": 4, "documents": True}
+    check(2, [{**ring, "options": {"context": "ring", "recompute": mode}} for mode in ("none", "selective")], tmp_path)
+
+
+@pytest.mark.slow
+def test_keys_travel_around_a_ring_under_other_plans(tmp_path):
+    plans = ("cp=4", "cp=2,tp=2", "cp=2,pp=2", "cp=2,shard=2", "cp=2,replicate=2")
+    cases = [{"model": LLAMA, "plan": plan, "steps": 3, "documents": True} for plan in plans]
+    cases += [{"model": model, "plan": "cp=4", "steps": 2, "documents": True} for model in (MPT, GPT_OSS, DEEPSEEK)]
+    cases += [{"model": "gemma2-2b-debug", "plan": "cp=2,tp=2", "steps": 2, "documents": True}]
+    check(4, [{**case, "options": {"context": "ring"}} for case in cases], tmp_path)
+
+
 @pytest.mark.shows("plans", families=("qwen3",))
 def test_plans_of_two_with_norms_on_queries_and_keys(tmp_path):
     check(2, [{"model": "qwen3-8b-debug", "plan": plan} for plan in ("tp=2", "cp=2", "pp=2")], tmp_path)
