@@ -37,8 +37,8 @@ def symmetric_memory() -> Any:
 
 
 def require_peers(layout: Layout, device: torch.device) -> None:
-    """Tensor ranks are neighbours: they must be GPUs of one node that read each other's memory. A process that sees only
-    its own GPU cannot tell."""
+    """Tensor ranks are neighbours: they must be GPUs of one node that read each other's memory. A process that sees
+    only its own GPU cannot tell."""
     visible, own = torch.cuda.device_count(), device.index or 0
     if visible == 1:
         return
