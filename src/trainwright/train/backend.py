@@ -25,11 +25,13 @@ def choose_backend(options: EngineOptions, device: torch.device) -> list[str]:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS is deterministic only with this
         torch.use_deterministic_algorithms(True)
     kernel = _choose_attention(options, device)
+    offloaded = f"activations of {options.offload_activations:.0%} of the layers"
     how = "blocks compiled in the first step" if options.compile else "eager"
     return [
         f"attention: {kernel}",
         f"precision: {options.precision}{'' if options.precision == 'fp32' else ' with fp32 master weights'}, {how}",
         f"activation checkpointing: {options.recompute}"
+        + (f", {offloaded} in host memory" if options.offload_activations else "")
         + (", optimizer state in host memory" if options.offload_optimizer else ""),
     ]
 

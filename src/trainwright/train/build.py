@@ -25,11 +25,13 @@ from trainwright.train.parallel.data import apply_data
 from trainwright.train.parallel.expert import apply_experts
 from trainwright.train.parallel.gradients import Gradients
 from trainwright.train.parallel.layout import Layout, layout
+from trainwright.train.parallel.offload import ActivationOffload, apply_offload
 from trainwright.train.parallel.pipeline import Pipeline, SingleStage, stage_layers
 from trainwright.train.parallel.plan import ParallelPlan
 from trainwright.train.parallel.tensor import apply_tensor
 from trainwright.train.parallel.tensor_encoder import apply_tensor_encoder
 from trainwright.train.parallel.tensor_seq2seq import apply_tensor_seq2seq
+from trainwright.train.parallel.tensor_vision import apply_tensor_vision
 
 if TYPE_CHECKING:
     from trainwright.train.engine import EngineOptions
@@ -38,6 +40,7 @@ TENSOR: dict[str, Callable[[Any, Layout], None]] = {
     "decoder": apply_tensor,
     "encoder": apply_tensor_encoder,
     "encoder-decoder": apply_tensor_seq2seq,
+    "vision": apply_tensor_vision,
 }
 OPTIMIZERS: dict[str, type[AdamW]] = {"adamw": AdamW, "adamw8bit": AdamW8bit, "muon": Muon}
 
@@ -51,6 +54,7 @@ class Built:
     optimizer: AdamW
     gradients: Gradients
     gathered: GatheredWeights
+    offload: ActivationOffload | None
     notes: list[str]
 
 
@@ -58,9 +62,13 @@ def build(objective: Objective, plan: ParallelPlan, options: EngineOptions, devi
     """Everything of an engine except the step itself."""
     shape = objective.shape
     notes = choose_backend(options, device)
-    here = layout(plan, device, options.context == "all-to-all")
+    here = layout(plan, device, options.context)
     dtype = torch.float32 if options.precision == "fp32" or here.sharded else torch.bfloat16
     stages = [_stage(objective, here, options, dtype, chunk, device, notes) for chunk in range(plan.virtual_stages)]
+    offload = ActivationOffload(device) if options.offload_activations else None
+    if offload is not None:
+        for stage in stages:
+            apply_offload(stage, options.offload_activations, offload)
     everything = {name: param for stage in stages for name, param in stage.named_parameters()}
     params = {name: param for name, param in everything.items() if param.requires_grad}
     frozen = {name: param for name, param in everything.items() if not param.requires_grad}
@@ -75,7 +83,7 @@ def build(objective: Objective, plan: ParallelPlan, options: EngineOptions, devi
     wire = torch.float32 if options.precision == "fp32" else torch.bfloat16
     zero_bubble = options.pipeline_schedule == "zero-bubble"
     runner = SingleStage(stages[0], here) if plan.pp == 1 else Pipeline(stages, here, wire, zero_bubble)
-    gradients = Gradients(here, params, shape.tied)
+    gradients = Gradients(here, params, shape.tied or shape.kind == "encoder")  # which has one table for both
     if options.lora is not None:
         count, whole = (sum(p.numel() for p in group.values()) for group in (params, everything))
         notes.append(f"LoRA: rank {options.lora.rank}, {count:,} of {whole:,} parameters are trained")
@@ -86,7 +94,7 @@ def build(objective: Objective, plan: ParallelPlan, options: EngineOptions, devi
     gathered = GatheredWeights(stages if gathers else [], here)
     if gathers:
         notes.append(f"FSDP gathers {len(gathered.shards)} weights in float8")
-    return Built(here, runner, params, frozen, optimizer, gradients, gathered, notes)
+    return Built(here, runner, params, frozen, optimizer, gradients, gathered, offload, notes)
 
 
 def _stage(

@@ -60,9 +60,14 @@ class TrainConfig:
     float8_gather: bool = option(False, "how", "fp8, tensorwise: FSDP gathers weights in float8, half of the bytes")
     compile: bool | None = option(None, "how", "compile each block (default: on a GPU)")
     recompute: str = option("none", "how", "none, selective or full: recompute to save memory")
+    offload_activations: float = option(
+        0.0, "how", "share of the layers whose saved activations wait in host memory; 1: all, 0: none"
+    )
     attention: str = option("auto", "how", "auto, cudnn, flash, efficient or math")
     async_tp: bool = option(False, "how", "tp, compiled, bf16: overlap its collectives with products, over NVLink")
-    context: str = option("gather", "how", "cp: gather keys, or all-to-all (each rank attends for a part of the heads)")
+    context: str = option(
+        "gather", "how", "cp: gather all keys, all-to-all (a part of the heads per rank) or ring (keys travel)"
+    )
     pipeline_schedule: str = option("1f1b", "how", "pp: 1f1b, or zero-bubble (weight gradients fill the drain)")
     offload_optimizer: bool = option(False, "how", "keep optimizer state in host memory")
     device: str = option("", "how", "cuda or cpu (default: a GPU where there is one)")
@@ -128,6 +133,9 @@ class TrainConfig:
             value = getattr(self, share)
             if not value < 1:
                 raise UserError(f"--{share.replace('_', '-')} is {value}; it must be below 1", fix=f"--{share} {usual}")
+        if self.offload_activations > 1:
+            what = f"--offload-activations is {self.offload_activations}; it is a share of the layers, at most 1"
+            raise UserError(what, fix="--offload-activations 1")
         if self.min_lr > 1:
             raise UserError(f"--min-lr is {self.min_lr}; it is a share of --lr, at most 1", fix="--min-lr 0.1")
         if self.float8 and self.precision not in ("", "fp8"):
@@ -150,7 +158,7 @@ CHOICES = {
     "precision": ("", "fp32", "bf16", "fp8"),
     "float8": ("", *RECIPES),
     "recompute": ("none", "selective", "full"),
-    "context": ("gather", "all-to-all"),
+    "context": ("gather", "all-to-all", "ring"),
     "pipeline_schedule": ("1f1b", "zero-bubble"),
     "attention": ("auto", "cudnn", "flash", "efficient", "math"),
     "optimizer": ("adamw", "adamw8bit", "muon"),

@@ -215,6 +215,7 @@ def engine_options(config: TrainConfig) -> EngineOptions:
         compile=bool(config.compile),
         recompute=config.recompute,
         async_tp=config.async_tp,
+        offload_activations=config.offload_activations,
         context=config.context,
         pipeline_schedule=config.pipeline_schedule,
         attention=config.attention,

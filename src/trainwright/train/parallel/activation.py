@@ -14,6 +14,7 @@ from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selectiv
 from trainwright.train.float8.blockwise import blockwise_product
 from trainwright.train.float8.mxfp8 import mxfp8_product
 from trainwright.train.models.decoder import Decoder
+from trainwright.train.parallel import ring  # noqa: F401  registers its operator
 
 aten = torch.ops.aten
 # Matrix products and attention are expensive to recompute; norms, rotary and activations are cheap.
@@ -29,6 +30,7 @@ KEPT = {
     aten._scaled_dot_product_efficient_attention.default,
     aten._scaled_dot_product_flash_attention_for_cpu.default,
     torch.ops.higher_order.flex_attention,
+    torch.ops.trainwright.ring_attention.default,
 }
 
 
