@@ -12,12 +12,14 @@ from torch import nn
 
 from trainwright.train.adamw8bit import AdamW8bit
 from trainwright.train.backend import choose_backend
+from trainwright.train.float8.gather import GatheredWeights
 from trainwright.train.lora import apply_lora, initial_adapter, is_adapter
 from trainwright.train.models.attention import ROW_STEPS
 from trainwright.train.muon import Muon
 from trainwright.train.objectives.base import Objective
 from trainwright.train.optimizer import AdamW, local, part_of
 from trainwright.train.parallel.activation import apply_checkpointing
+from trainwright.train.parallel.async_tensor import enable_async
 from trainwright.train.parallel.context import apply_context
 from trainwright.train.parallel.data import apply_data
 from trainwright.train.parallel.expert import apply_experts
@@ -52,6 +54,7 @@ class Built:
     frozen: dict[str, nn.Parameter]
     optimizer: AdamW
     gradients: Gradients
+    gathered: GatheredWeights
     offload: ActivationOffload | None
     notes: list[str]
 
@@ -88,7 +91,11 @@ def build(objective: Objective, plan: ParallelPlan, options: EngineOptions, devi
     if options.optimizer.kind != "adamw":
         notes.append(f"optimizer: {optimizer.description()}")
     notes.append(f"plan: {plan} on {plan.world} rank{'s' if plan.world > 1 else ''}")
-    return Built(here, runner, params, frozen, optimizer, gradients, offload, notes)
+    gathers = options.float8_gather and here.plan.shard * here.plan.cp > 1
+    gathered = GatheredWeights(stages if gathers else [], here)
+    if gathers:
+        notes.append(f"FSDP gathers {len(gathered.shards)} weights in float8")
+    return Built(here, runner, params, frozen, optimizer, gradients, gathered, offload, notes)
 
 
 def _stage(
@@ -120,9 +127,11 @@ def _stage(
         from trainwright.train.float8.layers import apply_float8
 
         note = apply_float8(model, options.float8)
-        if note not in notes:  # stages of one rank are alike
-            notes.append(note)
+        notes += [] if note in notes else [note]  # the stages of one rank are alike
     apply_checkpointing(model, options.recompute)
+    if options.async_tp:
+        note = enable_async(here, device)
+        notes += [] if note in notes else [note]
     if options.compile:
         # Training, evaluation and each kind of attention mask have their own graph of a block.
         from torch._dynamo import config as dynamo

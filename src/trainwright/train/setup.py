@@ -104,6 +104,8 @@ def check(config: TrainConfig, world: World) -> Checked:
     schedule = Schedule(config.schedule, config.lr, config.steps, config.warmup, config.decay, config.min_lr)
     plan.check(shape, world.size, config.sequence, config.batch)
     require_trainable(config, plan, shape)
+    if config.async_tp:
+        require_async(config, plan, world.device.type)
     objective = objective_for(config, shape)
     samples = open_data(config, config.data, objective)
     eval_samples = open_eval_samples(config, objective)
@@ -120,6 +122,11 @@ def require_trainable(config: TrainConfig, plan: ParallelPlan, shape: ModelShape
     if config.context == "all-to-all" and plan.cp > 1 and shape.kv_heads % (plan.tp * plan.cp):
         what = f"{shape.kv_heads} key-value heads cannot be exchanged between {plan.tp * plan.cp} ranks (tp x cp)"
         raise UserError(what, where=f"plan {plan}", fix="--context gather")
+    if config.float8_gather and config.float8 != DEFAULT:
+        what = "only weights with one scale per tensor are gathered in float8"
+        raise UserError(what, where=f"--float8-gather with {scaling(config)}", fix=f"--float8 {DEFAULT}")
+    if config.float8_gather and plan.shard * plan.cp == 1:
+        raise UserError("--float8-gather, but no weights are sharded", where=f"plan {plan}", fix="--no-float8-gather")
     conflict = schedule_conflict(config.pipeline_schedule, plan, bool(config.compile), config.recompute)
     if conflict:
         fix = "--no-compile --recompute none, or --pipeline-schedule 1f1b"
@@ -129,6 +136,23 @@ def require_trainable(config: TrainConfig, plan: ParallelPlan, shape: ModelShape
         raise UserError(unsupported, where=f"plan {plan}", fix=f"shard={plan.world}")
     if config.lora_rank and not config.base:
         raise UserError("--lora-rank without the weights that it adapts", fix="--base FOLDER")
+
+
+def require_async(config: TrainConfig, plan: ParallelPlan, device: str) -> None:
+    """Refuse to overlap where there is nothing to overlap, or no compiler to do it."""
+    needs = {
+        "tensor parallelism, and tp is 1": plan.tp > 1,
+        "GPUs: a CPU has no symmetric memory": device == "cuda",
+        "compiled blocks": config.compile,
+        "precision bf16: the compiler does not split float8 products": config.precision == "bf16",
+    }
+    for need, met in needs.items():
+        if not met:
+            raise UserError(f"--async-tp needs {need}", where=f"plan {plan}", fix="--no-async-tp")
+
+
+def scaling(config: TrainConfig) -> str:
+    return f"--float8 {config.float8}" if config.float8 else f"--precision {config.precision}"
 
 
 def plan_of(text: str, world: int) -> ParallelPlan:
@@ -183,8 +207,10 @@ def engine_options(config: TrainConfig) -> EngineOptions:
     return EngineOptions(
         precision=config.precision,
         float8=config.float8 or DEFAULT,
+        float8_gather=config.float8_gather,
         compile=bool(config.compile),
         recompute=config.recompute,
+        async_tp=config.async_tp,
         offload_activations=config.offload_activations,
         context=config.context,
         pipeline_schedule=config.pipeline_schedule,
