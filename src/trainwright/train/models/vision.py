@@ -3,7 +3,7 @@ sizes (DINO's crops) run as one row of tokens, so that every product is large; o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -95,17 +95,20 @@ class VisionTransformer(nn.Module):
         patches = images.view(b, images.shape[1], rows, side, columns, side).permute(0, 2, 4, 1, 3, 5)
         x = self.patch(patches.reshape(b, rows * columns, -1).to(self.patch.weight.dtype))
         positions = self.positions_for(rows, columns)
-        cls = (self.cls + positions[:1]).expand(b, 1, -1)
+        cls = (self.local(self.cls) + positions[:1]).expand(b, 1, -1)
         return torch.cat([cls, x + positions[1:]], dim=1)
 
     def positions_for(self, rows: int, columns: int) -> Tensor:
         """The learned positions, interpolated where the image has another size than the model."""
-        table = self.positions
+        table = self.local(self.positions)
         side = round((len(table) - 1) ** 0.5)
         if (rows, columns) == (side, side):
             return table
         grid = interpolation(side, rows, columns, table.device) @ table[1:].float()
         return torch.cat([table[:1], grid.to(table.dtype)])
+
+    # Tensor parallelism replaces it: parameters are distributed tensors then.
+    local: Callable[[Tensor], Tensor] = staticmethod(lambda param: param)
 
 
 @lru_cache(maxsize=8)

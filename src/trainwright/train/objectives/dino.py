@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -63,7 +63,10 @@ class DinoHead(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         first, second, third = self.layers
         x = third(F.gelu(second(F.gelu(first(x)))))
-        return F.linear(F.normalize(x, dim=-1), F.normalize(self.last.weight, dim=-1))
+        return F.linear(F.normalize(x, dim=-1), F.normalize(self.local(self.last.weight), dim=-1))
+
+    # Tensor parallelism replaces it: parameters are distributed tensors then.
+    local: Callable[[Tensor], Tensor] = staticmethod(lambda param: param)
 
 
 class Branch(nn.Module):

@@ -11,7 +11,10 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
+from trainwright.train.float8.blockwise import blockwise_product
+from trainwright.train.float8.mxfp8 import mxfp8_product
 from trainwright.train.models.decoder import Decoder
+from trainwright.train.parallel import ring  # noqa: F401  registers its operator
 
 aten = torch.ops.aten
 # Matrix products and attention are expensive to recompute; norms, rotary and activations are cheap.
@@ -19,12 +22,15 @@ KEPT = {
     aten.mm.default,
     aten.addmm.default,
     aten._scaled_mm.default,
+    blockwise_product._opoverload,
+    mxfp8_product._opoverload,
     aten._grouped_mm.default,
     aten._scaled_dot_product_cudnn_attention.default,
     aten._scaled_dot_product_flash_attention.default,
     aten._scaled_dot_product_efficient_attention.default,
     aten._scaled_dot_product_flash_attention_for_cpu.default,
     torch.ops.higher_order.flex_attention,
+    torch.ops.trainwright.ring_attention.default,
 }
 
 
