@@ -27,27 +27,22 @@ _IN_SUB = re.compile(r"\$\{([A-Za-z0-9]+)[.}]")
 def template_means_what_it_says(file: File) -> Iterator[Problem]:
     """A template's references, conditions and parameters must be consistent.
 
-        A property that should refer to another resource holds its logical id as plain text; a condition on a `Create…`
-        parameter omits the resource exactly when it is requested. Templates of clusters (with a network, file systems,
-        launch templates, security groups, or nodes of Batch, EKS, SageMaker or an Auto Scaling group) are checked further:
-    <<<<<<< HEAD
-        a parameter described as optional has no default; a parameter is never used (a note); a referenced name must exist
-        in the template, and must not be the resource itself: a security group cannot name itself inside its own rules.
-    =======
-        a parameter described as optional has no default; a parameter is never used (a note); a referenced name must
-        exist in the template, and must not be the resource itself: a security group cannot name itself inside its own
-        rules.
-    >>>>>>> main
+    A property that should refer to another resource holds its logical id as plain text; a condition on a `Create…`
+    parameter omits the resource exactly when it is requested. Templates of clusters (with a network, file systems,
+    launch templates, security groups, or nodes of Batch, EKS, SageMaker or an Auto Scaling group) are checked further:
+    a parameter described as optional has no default; a parameter is never used (a note); a referenced name must
+    exist in the template, and must not be the resource itself: a security group cannot name itself inside its own
+    rules.
 
-        Why: the stack deploys and flow logs go nowhere, or the placement group is missing where it was requested; an
-        unknown name or a circular reference is refused.
+    Why: the stack deploys and flow logs go nowhere, or the placement group is missing where it was requested; an
+    unknown name or a circular reference is refused.
 
-        Fix: write `!Ref`, swap the branches, add `Default: ''`, remove the parameter; put a group's rules for itself into
-        separate resources.
+    Fix: write `!Ref`, swap the branches, add `Default: ''`, remove the parameter; put a group's rules for itself into
+    separate resources.
 
-        Source: the network and Batch templates of the reference architectures.
+    Source: the network and Batch templates of the reference architectures.
 
-        When to ignore: the parameter is kept so that existing deployments need no change.
+    When to ignore: the parameter is kept so that existing deployments need no change.
     """
     template = template_of(file)
     if template is None:

@@ -24,13 +24,15 @@ def job_fits_in_memory(file: File) -> Iterator[Problem]:
     `predict` says that it is tight. The same where activations that are offloaded need more than 80 % of a GPU's share
     of the host's memory.
 
-    Why: every rank ends with an out-of-memory error, after the wait in the queue.
+    Why: every rank ends with an out-of-memory error, after the wait in the queue. Adam in mixed precision needs 16
+    bytes per parameter before any activation: 128 GB for 8 billion, and an H100 has 80.
 
     Fix: the nearest plan that fits, as the finding says: shard or split the model further, a smaller micro-batch, more
     recomputation, or more nodes. For host memory: offload fewer layers, or recompute, so that only a layer's input is
     offloaded.
 
-    Source: `trainwright predict` (docs/predict/model.md); published memory scatters by about 10 %.
+    Source: `trainwright predict` (docs/predict/model.md); published memory scatters by about 10 %; ZeRO (2019),
+    memory of mixed precision.
 
     When to ignore: the trainer offloads, or was seen to fit.
     """
