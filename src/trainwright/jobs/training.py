@@ -22,7 +22,7 @@ from trainwright.spec.job import Checkpoint, Optimizer, Parallel
 from trainwright.train.config import TrainConfig
 from trainwright.train.models.shape import ModelShape, lookup
 from trainwright.train.objectives import name_for
-from trainwright.train.parallel.plan import ParallelPlan, complete, parse_axes
+from trainwright.train.parallel.plan import CONTEXTS, ParallelPlan, complete, parse_axes
 
 if TYPE_CHECKING:
     from trainwright.jobs.resolve import JobResolver
@@ -81,6 +81,7 @@ class TrainingResolver:
             optimizer=optimizer,
             checkpoint=checkpoint,
             adapters=self._adapters(),
+            context=self._context(plan, shape),
         )
 
     def value(self, name: str, stated: Any, of_recipe: Any, *path: str) -> Any:
@@ -210,6 +211,16 @@ class TrainingResolver:
                 axis, getattr(plan, axis), "parallel", axis, otherwise=self.outer.decisions["parallel"].origin
             )
         return plan
+
+    def _context(self, plan: ParallelPlan, shape: ModelShape | None) -> str:
+        """How context ranks of our trainer meet each other's keys."""
+        of_recipe = self.recipe.options.get("context") if self.recipe and self.ours else None
+        context = str(self.value("context", None, of_recipe) or CONTEXTS[0])
+        problem = plan.context_problem(context, shape) if shape is not None and self.ours else ""
+        if problem:
+            path = "args" if "context" in self.arguments.values else "recipe"
+            self.outer.refuse(PLAN, path, what=problem, fix="`--context ring`, or gather")
+        return context
 
     def _axes(self, instance: str | None) -> tuple[dict[str, int], str]:
         """The axes that are fixed, and the axis that takes the ranks which are left."""

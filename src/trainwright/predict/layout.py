@@ -18,7 +18,7 @@ from trainwright.predict.setup import Batch, Setup, zero_stage
 from trainwright.predict.step import step_time
 from trainwright.train.flops import trained_shape
 from trainwright.train.models.shape import ModelShape
-from trainwright.train.parallel.plan import ParallelPlan, complete, parse_axes
+from trainwright.train.parallel.plan import CONTEXTS, ParallelPlan, complete, parse_axes
 
 MICRO_BATCHES = (512, 256, 128, 64, 32, 16, 8, 4, 2, 1)
 OWN, NEURON = "trainwright", "neuronx"  # our trainer needs GPUs
@@ -47,8 +47,22 @@ def lay_out(request: PredictRequest, c: Constants) -> Setup:
         shape, machines, plan, Batch(sequence, 1, 1), trainer, request.precision,
         zero_stage(plan, trainer) if zero is None else zero, frozen=request.adapter_rank > 0, objective=objective,
         adapter_rank=request.adapter_rank, base_bits=request.base_bits, optimizer=request.optimizer,
+        context=context_kind(request.context, plan, shape, trainer),
     )  # fmt: skip
     return choose_batch(start, sequences, request, c)
+
+
+def context_kind(asked: str, plan: ParallelPlan, shape: ModelShape, trainer: Profile) -> str:
+    """How context ranks meet each other's keys: our trainer has three ways, the others are known for their rings."""
+    if not trainer.own:
+        if asked not in ("", "ring"):
+            raise UserError(f"--context {asked} is an option of our trainer", fix=f"leave it out for {trainer.name}")
+        return "ring"
+    kind = asked or CONTEXTS[0]
+    problem = plan.context_problem(kind, shape)
+    if problem:
+        raise UserError(problem, where=f"plan {plan}", fix="--context ring, or gather")
+    return kind
 
 
 def refuse_precision(chip: Device, precision: str) -> None:
