@@ -110,7 +110,7 @@ def play(case: dict, q, k, v, grad, documents, slopes=None, sinks=None):
                 scaled = leaves[0] * torch.sigmoid(leaves[1] - leaves[2][:, None])[..., None]
                 upstream, sum_grad, sink_grad = torch.autograd.grad(scaled, leaves, grad[:, :, at])
             share_grads.append(sink_grad)
-        out[:, :, at] = part if sinks is None else scaled.detach()
+        out[:, :, at] = part if sinks is None else scaled.detach().to(out.dtype)
         whole = Whole(part, log_sum, upstream, sum_grad)
         query[:, :, at] = ring_backward(*mine, whole, mask, Replay(rank, blocks, sums))[0]
     grads = [torch.zeros_like(x) for x in (k, v)]
