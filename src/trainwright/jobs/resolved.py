@@ -75,6 +75,8 @@ class Training:
     checkpoint: Checkpoint | None
     adapters: Adapters = NO_ADAPTERS
     context: str = CONTEXTS[0]  # how context ranks of our trainer meet each other's keys
+    offload_activations: float = 0.0  # share of the layers whose activations wait in host memory
+    pipeline_schedule: str = "1f1b"
 
     @property
     def model_copy(self) -> str:

@@ -56,11 +56,9 @@ class LayerWork:
 
     @property
     def chunks(self) -> int:
-        """Parts into which context parallelism cuts a sequence: two per rank where it balances the causal mask. Over
-        gathered keys each of a rank's two is one kernel; heads that were exchanged have whole sequences."""
-        if self.cp > 1 and self.context != "ring":
-            return 2 if self.context == "gather" else 1
-        return self.cp * 2 if self.cp > 1 and self.profile.balanced_context else self.cp
+        """Kernels' parts of a sequence: two per rank where a ring is balanced, two over gathered keys, or the whole."""
+        ring = self.cp * (2 if self.profile.balanced_context else 1)
+        return 1 if self.cp == 1 else {"gather": 2, "all-to-all": 1}.get(self.context, ring)
 
     @property
     def q(self) -> float:
