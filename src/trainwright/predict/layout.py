@@ -47,6 +47,7 @@ def lay_out(request: PredictRequest, c: Constants) -> Setup:
         shape, machines, plan, Batch(sequence, 1, 1), trainer, request.precision,
         zero_stage(plan, trainer) if zero is None else zero, frozen=request.adapter_rank > 0, objective=objective,
         adapter_rank=request.adapter_rank, base_bits=request.base_bits, optimizer=request.optimizer,
+        float8=request.float8, float8_gather=request.float8_gather,
     )  # fmt: skip
     return choose_batch(start, sequences, request, c)
 
