@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trainwright.catalog.accelerators import Accelerator
+from trainwright.catalog.accelerators import Accelerator, find_accelerator
 from trainwright.train.float8.recipes import DEFAULT, Capability, instead, lacking
 
 if TYPE_CHECKING:
@@ -13,9 +13,10 @@ if TYPE_CHECKING:
 FLOAT8 = "float8"
 
 
-def numbers(job: TrainingResolver, chip: Accelerator | None, rule: str) -> tuple[str | None, str | None]:
+def numbers(job: TrainingResolver, rule: str) -> tuple[str | None, str | None]:
     """(precision, float8 recipe); a recipe of scales means fp8. What the chip does not have is refused."""
-    recipe = job.recipe
+    recipe, instance = job.recipe, job.placement.instance if job.placement else None
+    chip = find_accelerator(instance.accelerator) if instance is not None and instance.accelerator else None
     scales = job.value(FLOAT8, job.job.float8, recipe.options.get(FLOAT8) if recipe and job.ours else None)
     asked = job.job.precision or ("fp8" if scales and (job.job.float8 or FLOAT8 in job.arguments.values) else None)
     precision = job.value("precision", asked, recipe.precision if recipe else None)

@@ -90,6 +90,8 @@ def _request(job: ResolvedJob, training: Training, shape: ModelShape, instance: 
         if job.trainer == "trainwright"
         else False,
         recompute=training.recompute,
+        offload_activations=training.offload_activations,
+        pipeline_schedule=training.pipeline_schedule,
         objective=objective,
         tokens=float(training.steps * per_step) if training.steps else None,
         region=job.spec.region or "us-east-1",

@@ -26,7 +26,8 @@ from trainwright.train.parallel.expert import apply_experts
 from trainwright.train.parallel.gradients import Gradients
 from trainwright.train.parallel.layout import Layout, layout
 from trainwright.train.parallel.offload import ActivationOffload, apply_offload
-from trainwright.train.parallel.pipeline import Pipeline, SingleStage, stage_layers
+from trainwright.train.parallel.pipeline import Pipeline, SingleStage
+from trainwright.train.parallel.pipeline_schedule import ZERO_BUBBLE, stage_layers
 from trainwright.train.parallel.plan import ParallelPlan
 from trainwright.train.parallel.tensor import apply_tensor
 from trainwright.train.parallel.tensor_encoder import apply_tensor_encoder
@@ -81,7 +82,7 @@ def build(objective: Objective, plan: ParallelPlan, options: EngineOptions, devi
         else:
             local(param).copy_(value)
     wire = torch.float32 if options.precision == "fp32" else torch.bfloat16
-    zero_bubble = options.pipeline_schedule == "zero-bubble"
+    zero_bubble = options.pipeline_schedule == ZERO_BUBBLE
     runner = SingleStage(stages[0], here) if plan.pp == 1 else Pipeline(stages, here, wire, zero_bubble)
     gradients = Gradients(here, params, shape.tied or shape.kind == "encoder")  # which has one table for both
     if options.lora is not None:

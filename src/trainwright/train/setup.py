@@ -22,7 +22,8 @@ from trainwright.train.models.shape import ModelShape, lookup
 from trainwright.train.objectives import name_for, objective_for
 from trainwright.train.objectives.base import Objective
 from trainwright.train.optimizer import AdamWOptions
-from trainwright.train.parallel.pipeline import schedule as schedule_of
+from trainwright.train.parallel.pipeline_schedule import is_zero_bubble, schedule_conflict
+from trainwright.train.parallel.pipeline_schedule import schedule as schedule_of
 from trainwright.train.parallel.plan import ParallelPlan, complete, parse_axes
 from trainwright.train.schedule import Schedule
 from trainwright.train.world import World, broadcast_from_first, on_all_ranks
@@ -126,16 +127,15 @@ def require_trainable(config: TrainConfig, plan: ParallelPlan, shape: ModelShape
         raise UserError(what, where=f"--float8-gather with {scaling(config)}", fix=f"--float8 {DEFAULT}")
     if config.float8_gather and plan.shard * plan.cp == 1:
         raise UserError("--float8-gather, but no weights are sharded", where=f"plan {plan}", fix="--no-float8-gather")
-    if splits_backward(config, plan) and (config.compile or config.recompute != "none"):
-        what = "the zero-bubble schedule cannot put off weight gradients of blocks that are compiled or recomputed"
-        raise UserError(what, where=f"plan {plan}", fix="--no-compile --recompute none, or --pipeline-schedule 1f1b")
-    if config.objective == "dpo" and plan.tp * plan.pp * plan.cp > 1:
-        what = "DPO trains a model beside its reference, and only shards or replicates them"
-        raise UserError(what, where=f"plan {plan}", fix=f"shard={plan.world}")
+    conflict = schedule_conflict(config.pipeline_schedule, plan, bool(config.compile), config.recompute)
+    if conflict:
+        fix = "--no-compile --recompute none, or --pipeline-schedule 1f1b"
+        raise UserError(conflict, where=f"plan {plan}", fix=fix)
+    unsupported = plan.unsupported(shape, config.objective, config.lora_rank > 0)
+    if unsupported:
+        raise UserError(unsupported, where=f"plan {plan}", fix=f"shard={plan.world}")
     if config.lora_rank and not config.base:
         raise UserError("--lora-rank without the weights that it adapts", fix="--base FOLDER")
-    if config.lora_rank and plan.tp > 1 and shape.kind != "decoder":
-        raise UserError("LoRA of an encoder has no tensor parallelism", where=f"plan {plan}", fix="shard or replicate")
 
 
 def require_async(config: TrainConfig, plan: ParallelPlan, device: str) -> None:
@@ -155,10 +155,6 @@ def scaling(config: TrainConfig) -> str:
     return f"--float8 {config.float8}" if config.float8 else f"--precision {config.precision}"
 
 
-def splits_backward(config: TrainConfig, plan: ParallelPlan) -> bool:
-    return config.pipeline_schedule == "zero-bubble" and plan.pp > 1
-
-
 def plan_of(text: str, world: int) -> ParallelPlan:
     """The plan a text means for that many ranks: an open data axis takes the ranks that are left."""
     return complete(parse_axes(text), world) or ParallelPlan.parse(text)
@@ -166,7 +162,7 @@ def plan_of(text: str, world: int) -> ParallelPlan:
 
 def with_defaults(config: TrainConfig, shape: ModelShape, plan: ParallelPlan, world: World) -> TrainConfig:
     """Fill in the defaults that depend on the model and the machine."""
-    compiles = world.device.type == "cuda" and not splits_backward(config, plan)
+    compiles = world.device.type == "cuda" and not is_zero_bubble(config.pipeline_schedule, plan)
     return replace(
         config,
         objective=name_for(config.objective, shape),
