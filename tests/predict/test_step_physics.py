@@ -198,7 +198,7 @@ def test_what_only_our_trainer_has_is_refused_beside_another():
 
 
 def test_our_float8_weights_travel_in_one_byte_on_request():
-    """torchtitan, compiled, gathers them so by itself; of our recipes only the tensorwise one was measured, and others say so."""
+    """torchtitan, compiled, does so by itself. Of our recipes only the tensorwise one was measured; others say so."""
     request = PredictRequest("llama3-8b", "p5.48xlarge", 16, sequence=2048, precision="fp8", micro_batch=1)
     plain = lay_out(request, C)
     gathered = lay_out(replace(request, float8_gather=True), C)
