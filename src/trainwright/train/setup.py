@@ -125,6 +125,9 @@ def require_trainable(config: TrainConfig, plan: ParallelPlan, shape: ModelShape
     if config.float8_gather and config.float8 != DEFAULT:
         what = "only weights with one scale per tensor are gathered in float8"
         raise UserError(what, where=f"--float8-gather with {scaling(config)}", fix=f"--float8 {DEFAULT}")
+    if config.float8_gather and config.offload_activations:
+        what = "gathered float8 weights would wait in host memory with the activations"
+        raise UserError(what, where="--offload-activations", fix="--no-float8-gather, or --offload-activations 0")
     if config.float8_gather and plan.shard * plan.cp == 1:
         raise UserError("--float8-gather, but no weights are sharded", where=f"plan {plan}", fix="--no-float8-gather")
     conflict = schedule_conflict(config.pipeline_schedule, plan, bool(config.compile), config.recompute)
