@@ -23,7 +23,9 @@ _RANK_WORDS = re.compile(
     r"|distributed|ddp|world_size|num_processes|num_nodes",  # also asked for: whether there is one process only
     re.IGNORECASE,
 )
-_OWN_FILE = re.compile(r"rank|tmp|temp|buf|bytesio|stream", re.IGNORECASE)  # a file that no other rank writes
+_OWN_FILE = re.compile(
+    r"rank|tmp|temp|buf|bytesio|stream|\binit\.", re.IGNORECASE
+)  # no other rank writes it, or none reads
 _NO_DATA = re.compile(r"init|setup|spawn|parallel|ddp|fsdp|print|log|main|train$|test$|reduce|barrier", re.IGNORECASE)
 _MAKES_DATA = re.compile(r"data|load|batch|iter|shard|split|stream", re.IGNORECASE)
 _RESUMES = re.compile(r"resume|snapshot|start_epoch|epochs_run|last_epoch|from_checkpoint", re.IGNORECASE)
@@ -202,13 +204,21 @@ def _guarded(script: _Script, node: ast.AST, depth: int = 0) -> bool:
         if isinstance(above, ast.FunctionDef):
             if any(_returns_early(statement) for statement in above.body):
                 return True
-            if _has_twin(script, above):
+            if _has_twin(script, above) or _is_overridden(script, above):
                 return True
             calls = [call for call in script.calls(above.name) if call is not node]
             if not calls or depth > 3:
                 return depth == 0  # nobody calls it here: who may call it elsewhere is not known
             return all(_guarded(script, call, depth + 1) for call in calls)
     return False
+
+
+def _is_overridden(script: _Script, function: ast.FunctionDef) -> bool:
+    """Whether another class's function of this name asks for the rank: that class is the one for several processes."""
+    same = [
+        n for n in script.parents if isinstance(n, ast.FunctionDef) and n.name == function.name and n is not function
+    ]
+    return any(_returns_early(statement) for one in same for statement in one.body)
 
 
 def _has_twin(script: _Script, function: ast.FunctionDef) -> bool:

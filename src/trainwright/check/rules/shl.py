@@ -23,6 +23,8 @@ _GIVEN = re.compile(
 )
 _NAME = re.compile(r"\$\{?([A-Za-z_]\w*)")
 _REQUIREMENT = re.compile(r"[A-Za-z][\w.-]*(\[[\w,]+\])?==\d")
+_DIGITS = re.compile(r"\d+")
+_FROM_OUTSIDE = 3  # names that nothing sets: the environment is meant to
 _SHORT_NAME, _LONG_NAME, _RESEMBLES = 4, 5, 0.85
 _FOLDER = re.compile(r"(?!__)[\w.%][\w./% +=,:-]*(?<!%)")  # relative, and no placeholder such as @LOGS or <logs>
 _TRAILING_BLANK = re.compile(r"(?<!\\)\\[ \t]+(?=$|#)")
@@ -57,9 +59,10 @@ def shell_does_what_it_says(file: File) -> Iterator[Problem]:
 
 
 def _redirects(script: ShellScript) -> Iterator[Problem]:
-    for span, text, more in script.version_redirects:
+    for span, text, more in script.version_redirects[:1]:
+        more += sum(1 + others for _, _, others in script.version_redirects[1:])
         what = f"writes to a file named {text[1:]!r}" if text.startswith(">") else f"reads a file named {text[1:]!r}"
-        others = f" (and {more} more in this command)" if more else ""
+        others = f" (and {more} more in this file)" if more else ""
         yield problem(
             span, f"without quotes the shell {what}, and pip sees no version{others}", "quote the requirement"
         )
@@ -96,7 +99,12 @@ def _misspelled(script: ShellScript) -> Iterator[Problem]:
                 near = near or (
                     difflib.get_close_matches(name, own, n=1, cutoff=_RESEMBLES) if len(name) >= _LONG_NAME else []
                 )
-                if near and _one_letter_apart(name, near[0]) and not _set_by_name(script, name):
+                if (
+                    near
+                    and _one_letter_apart(name, near[0])
+                    and not _set_by_name(script, name)
+                    and command.program != "echo"
+                ):
                     yield problem(word, f"${name} is never set; ${near[0]} is", f"write ${near[0]}")
 
 
@@ -118,16 +126,17 @@ def _one_letter_apart(one: str, other: str) -> bool:
     underscore before or behind the name."""
     if one.strip("_") == other.strip("_"):
         return False
-    if one.rstrip("0123456789") == other.rstrip("0123456789") or abs(len(one) - len(other)) > 1:
+    if _DIGITS.sub("", one) == _DIGITS.sub("", other) or abs(len(one) - len(other)) > 1:
         return False
     if _letters_swapped(one, other):
         return True
-    blocks = difflib.SequenceMatcher(None, one, other).get_matching_blocks()
-    return sum(block.size for block in blocks) >= max(len(one), len(other)) - 1
+    short, long = sorted((one, other), key=len)
+    same = next((i for i, pair in enumerate(zip(short, long, strict=False)) if pair[0] != pair[1]), len(short))
+    return long[same + 1 :] == (short[same + 1 :] if len(short) == len(long) else short[same:])
 
 
 def _tests(script: ShellScript) -> Iterator[Problem]:
-    if script.sources_others or not _is_launcher(script):
+    if script.sources_others or not _is_launcher(script) or len(_unset(script)) > _FROM_OUTSIDE:
         return
     comments = " ".join(script.comments.values())
     for command in script.commands:
@@ -135,7 +144,7 @@ def _tests(script: ShellScript) -> Iterator[Problem]:
             continue
         for before, word, after in _neighbours(command):
             match = _VARIABLE.match(word.value)
-            compared = before in _COMPARISONS or after in _COMPARISONS
+            compared = (before in _COMPARISONS or after in _COMPARISONS) and not _with_zero(command)
             if match is None or word.known or not compared or STAND_IN.match(word.value):
                 continue
             name = match[1]
@@ -143,6 +152,12 @@ def _tests(script: ShellScript) -> Iterator[Problem]:
                 continue
             hint = "Slurm calls it SLURM_JOB_NUM_NODES" if "NODES" in name else "set it, or give it a default"
             yield problem(word, f"${name} is compared, but nothing in the script sets it", hint)
+
+
+def _unset(script: ShellScript) -> set[str]:
+    words = (word for command in script.commands for word in command.words if not word.known)
+    names = {name for word in words for name in _NAME.findall(word.value)}
+    return {name for name in names if name not in script.assigned and not _GIVEN.match(name)}
 
 
 def _is_launcher(script: ShellScript) -> bool:
@@ -154,6 +169,11 @@ def _is_launcher(script: ShellScript) -> bool:
 
 def _is_test(command: Command) -> bool:
     return bool(command.words) and (command.program in ("[", "[[", "test") or command.words[-1].value == "]]")
+
+
+def _with_zero(command: Command) -> bool:
+    """`[[ $DEBUG -eq 0 ]]`: inside double brackets an unset variable is 0, which is meant."""
+    return command.words[-1].value == "]]" and any(word.value == "0" for word in command.words)
 
 
 def _neighbours(command: Command) -> Iterator[tuple[str, Value[str], str]]:

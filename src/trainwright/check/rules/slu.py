@@ -145,7 +145,7 @@ def _reaches(cluster: Cluster, database: Database, format: str) -> Iterator[Prob
 
 
 def _subnet_groups(file: File) -> Iterator[Problem]:
-    template = template_of(file)
+    template = template_of(file) if re.search(r"slurm|accounting", file.text, re.IGNORECASE) else None
     for resource in template.of("RDS::DBSubnetGroup") if template is not None else ():
         subnets = resource.get("SubnetIds")
         if subnets is None or not subnets.is_list or subnets.tag:
