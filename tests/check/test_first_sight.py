@@ -213,6 +213,10 @@ Resources:
 
 def test_a_bucket_for_logs_holds_no_data(run) -> None:  # type: ignore[no-untyped-def]
     assert run("a.yaml", BUCKET.format(name="NlbLogBucket"), "STO007") == []
+    named = BUCKET.format(name="S3Bucket").replace(
+        "::Bucket\n", "::Bucket\n    Properties: {BucketName: cfn-elblogs}\n"
+    )
+    assert run("a.yaml", named, "STO007") == []
     assert run("a.yaml", BUCKET.format(name="DataBucket"), "STO007") == ["warning STO007 3"]
 
 
