@@ -415,3 +415,77 @@ def test_groups_of_an_eks_cluster_are_in_no_partition(run, tmp_path: Path) -> No
     assert "warning HYP001 1" in run("cluster-config.json", json.dumps(HYPERPOD), "HYP001")
     eks = HYPERPOD | {"Orchestrator": {"Eks": {"ClusterArn": "arn:aws:eks:us-east-2:111122223333:cluster/ml"}}}
     assert "warning HYP001 1" not in run("cluster-config-eks.json", json.dumps(eks), "HYP001")
+
+
+def test_a_process_group_of_one_process_shares_nothing(run) -> None:  # type: ignore[no-untyped-def]
+    text = SCRIPT.format(body="loader = DataLoader(data, shuffle=True)\ntorch.save(a, 'a.pt')")
+    assert run("a.py", text, "PYT") == ["warning PYT001 4", "warning PYT002 5"]
+    assert run("a.py", text.replace('"nccl"', '"nccl", world_size=1, rank=0'), "PYT") == []
+
+
+def test_a_rank_is_asked_for_in_many_ways(run) -> None:  # type: ignore[no-untyped-def]
+    assert run("a.py", SCRIPT.format(body="if args.gpu == 0:\n    torch.save(a, 'a.pt')"), "PYT002") == []
+    body = (
+        "class A:\n    async def fit(self):\n        if self.is_master:\n            await self.save()\n"
+        "    async def save(self):\n        torch.save(a, 'a.pt')\n"
+    )
+    assert run("a.py", SCRIPT.format(body=body), "PYT002") == []
+    unguarded = body.replace("if self.is_master", "if epoch % 2")
+    assert run("a.py", SCRIPT.format(body=unguarded), "PYT002") == ["warning PYT002 9"]
+
+
+def test_a_download_of_weights_is_no_resume(run) -> None:  # type: ignore[no-untyped-def]
+    text = SCRIPT.format(body=RESUME.replace("if resume", "if snapshot_download").replace("{}", '{"model": m}'))
+    assert run("a.py", text, "PYT003") == []
+
+
+def test_programs_of_awk_and_arguments_of_builds_are_not_shell(run) -> None:  # type: ignore[no-untyped-def]
+    assert run("a.sh", "#!/bin/bash\nadded==0\n", "SHL001") == []
+    assert run("a.sh", "#!/bin/bash\ntorch==2.1\n", "SHL001") == ["warning SHL001 2"]
+    image = "FROM a:1\nARG SPARK_VERSION\nARG SPARKR_VERSION=3\nRUN get $SPARK_VERSION $SPARKR_VERSION\n"
+    assert run("Dockerfile", image, "SHL001") == []
+    assert run("a.sh", "#!/bin/bash\nDOCKERFILE=a\ndie no $DOCKERFFILE\n", "SHL001") == []
+
+
+def test_a_script_beside_it_may_make_the_log_directory(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    job = SBATCH.format(log="logs/%j.out")
+    assert run("a.sbatch", job, "SHL001") == ["warning SHL001 3"]
+    (tmp_path / "submit.sh").write_text("#!/bin/bash\nmkdir -p logs\nsbatch a.sbatch\n")
+    assert run("a.sbatch", job, "SHL001") == []
+
+
+def test_a_variable_of_the_file_beside_it_is_set(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    text = "#!/bin/bash\nGPUS_PER_NODE=${GPU_PER_NODE}\ntorchrun --nproc_per_node=$GPUS_PER_NODE a.py\n"
+    assert run("a.sh", text, "SHL001") == ["warning SHL001 2"] or run("a.sh", text, "SHL001") == ["warning SHL001 3"]
+    (tmp_path / "env.conf").write_text("export GPU_PER_NODE=8\n")
+    assert run("a.sh", text, "SHL001") == []
+
+
+def test_two_nodes_of_one_machine_share_localhost(run) -> None:  # type: ignore[no-untyped-def]
+    one = "CUDA_VISIBLE_DEVICES={g} torchrun --nnodes=2 --node-rank={r} --nproc-per-node=2 --master-addr=localhost a.py"
+    both = "#!/bin/bash\n" + one.format(g="0,1", r=0) + " &\n" + one.format(g="2,3", r=1) + "\n"
+    assert run("a.sh", both, "JOB009") == []
+    assert run("a.sh", "#!/bin/bash\n" + one.format(g="0,1", r=0) + "\n", "JOB009") == ["warning JOB009 2"]
+
+
+def test_extends_of_other_programs_is_no_spec(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("extends: _base.yaml\n")
+    (tmp_path / "_base.yaml").write_text("script: a.py\nargs: {x: 1}\n")
+    assert rows(tmp_path) == []
+
+
+def test_placeholders_in_braces_are_placeholders(run) -> None:  # type: ignore[no-untyped-def]
+    text = (
+        "Region: us-east-2\nImage: {Os: ubuntu2204, CustomAmi: '{GROMACS_AMI}'}\nHeadNode:\n  InstanceType: c5.xlarge\n"
+        "  Networking: {SubnetId: '{SUBNET_ID}'}\nScheduling:\n  Scheduler: slurm\n  SlurmQueues:\n  - Name: a\n"
+        "    Networking: {SubnetIds: ['{SUBNET_ID}']}\n"
+        "    ComputeResources: [{Name: b, InstanceType: c5.xlarge, MaxCount: 1}]\n"
+    )
+    assert not any(one.startswith("error") for one in run("a.yaml", text, "CFG"))
+
+
+def test_one_process_needs_no_shared_memory(run) -> None:  # type: ignore[no-untyped-def]
+    pod = POD.replace("WANDB_API_KEY", "X") % "x"
+    assert run("a.yaml", pod, "K8S001") == ["warning K8S001 10"]
+    assert run("a.yaml", pod + "        command: [python, train_jax.py]\n", "K8S001") == []
+    assert run("a.yaml", pod + "        command: [torchrun, train.py]\n", "K8S001") == ["warning K8S001 10"]

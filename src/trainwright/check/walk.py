@@ -18,7 +18,9 @@ _SKIPPED_FOLDERS = {
     "test", "tests", "__tests__", "fixtures", "__fixtures__", "testdata", "test_data", "test_templates",  # tests
 }  # fmt: skip
 # What is wrong on purpose, and input of tests outside their directories (`testStack.json`).
-_ON_PURPOSE = re.compile(r"(^|[-_.])(broken|invalid|insecure|vulnerable|malformed)([-_.]|$)|^test[A-Z_]")
+_ON_PURPOSE = re.compile(
+    r"(^|[-_.])(broken|invalid|insecure|vulnerable|malformed)([-_.]|$)|^test[A-Z_]|[-_]tests?$|^(checkov|tfsec|trivy)[-_]"
+)
 
 
 def files(paths: Sequence[str], config: Config) -> Iterator[tuple[str, bool]]:

@@ -162,6 +162,6 @@ def _level(entry: EnvRule, setting: Setting) -> Level | None:
         return "warning" if any(count.known and count.value >= _GPUS_WITH_NVLINK for count in gpus) else "info"
     if entry.variable in _HARMLESS or (entry.variable, entry.value) == ("NCCL_DEBUG", "INFO"):
         return "info"
-    if entry.variable == "NCCL_ASYNC_ERROR_HANDLING" and setting.value == "1":
-        return "info"  # what torch does without it
+    if entry.variable == "NCCL_ASYNC_ERROR_HANDLING":
+        return "info"  # torch reads the old name, and warns once
     return {"noise": "info", "measure": "info"}.get(entry.verdict)  # type: ignore[return-value]

@@ -55,7 +55,9 @@ def _section(node: Node, path: str, sections: Sections) -> Iterator[Problem]:
         key = keys.get(name)
         if key is None:
             where = f"in {path}" if path else "here"
-            level: Level | None = "info" if name.startswith("_") else None  # a comment, which a script may take out
+            level: Level | None = None
+            if name.startswith("_") or sections is PROVISIONING:
+                level = "info"  # a comment, which a script may take out; lifecycle scripts may read keys of their own
             fix = did_you_mean(name, keys) or "remove it"
             yield problem(node.key_span(name), f"unknown key {name!r} {where}", fix, level=level)
             continue

@@ -24,6 +24,8 @@ _GIVEN = re.compile(
 _NAME = re.compile(r"\$\{?([A-Za-z_]\w*)")
 _REQUIREMENT = re.compile(r"[A-Za-z][\w.-]*(\[[\w,]+\])?==\d")
 _DIGITS = re.compile(r"\d+")
+_MESSAGES = ("echo", "printf", "die", "log", "error", "fatal", "warn", "usage")
+_READ_BESIDE, _LARGEST = 20, 100_000  # files, bytes
 _FROM_OUTSIDE = 3  # names that nothing sets: the environment is meant to
 _SHORT_NAME, _LONG_NAME, _RESEMBLES = 4, 5, 0.85
 _FOLDER = re.compile(r"(?!__)[\w.%][\w./% +=,:-]*(?<!%)")  # relative, and no placeholder such as @LOGS or <logs>
@@ -52,7 +54,7 @@ def shell_does_what_it_says(file: File) -> Iterator[Problem]:
     cluster.
     """
     for script in file.scripts:
-        yield from once([*_redirects(script), *_requirements(script), *_misspelled(script)])
+        yield from once([*_redirects(script), *_requirements(script), *_misspelled(file, script)])
         if script.kind != "dockerfile":
             yield from once(
                 [*_tests(script), *_braces(script), *_continuations(file, script), *_directives(file, script)]
@@ -78,7 +80,7 @@ def _requirements(script: ShellScript) -> Iterator[Problem]:
                 "write pip install before it",
             )
     for variable in script.assignments:  # the shell takes `torch==2.1` for `torch` set to `=2.1`
-        if re.match(r"=\d", variable.value.value):
+        if re.match(r"=\d+\.\d", variable.value.value):
             yield problem(
                 variable.span,
                 f"{variable.name}={variable.value.value} is a requirement of pip, and sets a variable here",
@@ -86,7 +88,7 @@ def _requirements(script: ShellScript) -> Iterator[Problem]:
             )
 
 
-def _misspelled(script: ShellScript) -> Iterator[Problem]:
+def _misspelled(file: File, script: ShellScript) -> Iterator[Problem]:
     """Variables that nothing sets and that resemble one that is set."""
     if script.sources_others:
         return
@@ -100,12 +102,8 @@ def _misspelled(script: ShellScript) -> Iterator[Problem]:
                 near = near or (
                     difflib.get_close_matches(name, own, n=1, cutoff=_RESEMBLES) if len(name) >= _LONG_NAME else []
                 )
-                if (
-                    near
-                    and _one_letter_apart(name, near[0])
-                    and not _set_by_name(script, name)
-                    and command.program != "echo"
-                ):
+                meant = near and _one_letter_apart(name, near[0]) and command.program not in _MESSAGES
+                if meant and not _set_by_name(script, name) and not _set_beside(file.path, name):
                     yield problem(word, f"${name} is never set; ${near[0]} is", f"write ${near[0]}")
 
 
@@ -231,6 +229,26 @@ def _exists(script: Path, folder: str) -> bool:
     return any((place / folder).is_dir() for place in places)
 
 
+def _is_made_beside(script: Path, folder: str) -> bool:
+    """Whether another script of the directory makes it and submits jobs."""
+    wanted = re.compile(rf"mkdir (-p )?[\"']?(\./)?{re.escape(folder.removeprefix('./'))}")
+    for other in sorted(script.absolute().parent.glob("*.sh"))[:_READ_BESIDE]:
+        if other.name != script.name and other.stat().st_size < _LARGEST:
+            text = other.read_text(encoding="utf-8", errors="replace")
+            if "sbatch" in text and wanted.search(text):
+                return True
+    return False
+
+
+def _set_beside(path: str, name: str) -> bool:
+    """Whether a file of settings in the directory sets a variable (`env.conf`, which the user sources)."""
+    if path == "<stdin>":
+        return False
+    places = [place for pattern in ("*.conf", "*.env", ".env", "env*") for place in Path(path).parent.glob(pattern)]
+    small = [place for place in places[:_READ_BESIDE] if place.is_file() and place.stat().st_size < _LARGEST]
+    return any(re.search(rf"^\s*(export )?{name}=", p.read_text(errors="replace"), re.MULTILINE) for p in small)
+
+
 def _directives(file: File, script: ShellScript) -> Iterator[Problem]:
     if script.late_directives:
         first, *others = script.late_directives
@@ -249,7 +267,12 @@ def _directives(file: File, script: ShellScript) -> Iterator[Problem]:
         ):
             continue
         mentioned = any("mkdir" in text for text in script.comments.values())
-        if file.path == "<stdin>" or mentioned or _exists(Path(file.path), folder):
+        if (
+            file.path == "<stdin>"
+            or mentioned
+            or _exists(Path(file.path), folder)
+            or _is_made_beside(Path(file.path), folder)
+        ):
             continue
         yield problem(
             value,
