@@ -1,4 +1,4 @@
-"""IMG: what EFA needs of containers."""
+"""IMG: containers on nodes with EFA: what their image installs and what they get from outside."""
 
 from __future__ import annotations
 

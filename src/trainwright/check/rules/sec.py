@@ -132,7 +132,7 @@ def access_is_narrow(file: File) -> Iterator[Problem]:
 
     Source: IAM user guide, least privilege; configurations of public training repositories.
 
-    When to ignore: the port serves the public on purpose, such as a load balancer. Groups of a bastion are not
+    When to ignore: the port serves the public on purpose, such as a load balancer. A bastion is not
     reported.
     """
     broad = table("access")["broad_policies"]
