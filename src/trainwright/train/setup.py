@@ -119,9 +119,9 @@ def check(config: TrainConfig, world: World) -> Checked:
 def require_trainable(config: TrainConfig, plan: ParallelPlan, shape: ModelShape) -> None:
     """Refuse adapters without the weights that they adapt, and under plans that cut the layers they belong to; and
     heads that cannot be exchanged."""
-    if config.context == "all-to-all" and plan.cp > 1 and shape.kv_heads % (plan.tp * plan.cp):
-        what = f"{shape.kv_heads} key-value heads cannot be exchanged between {plan.tp * plan.cp} ranks (tp x cp)"
-        raise UserError(what, where=f"plan {plan}", fix="--context gather")
+    problem = plan.context_problem(config.context, shape)
+    if problem:
+        raise UserError(problem, where=f"plan {plan}", fix="--context ring, or gather")
     if config.float8_gather and config.float8 != DEFAULT:
         what = "only weights with one scale per tensor are gathered in float8"
         raise UserError(what, where=f"--float8-gather with {scaling(config)}", fix=f"--float8 {DEFAULT}")
