@@ -28,6 +28,7 @@ from trainwright.train.parallel.plan import ParallelPlan
 from trainwright.train.parallel.tensor import apply_tensor
 from trainwright.train.parallel.tensor_encoder import apply_tensor_encoder
 from trainwright.train.parallel.tensor_seq2seq import apply_tensor_seq2seq
+from trainwright.train.products import apply_chosen_products
 
 if TYPE_CHECKING:
     from trainwright.train.engine import EngineOptions
@@ -105,6 +106,8 @@ def _stage(
         from trainwright.train.float8 import apply_float8
 
         apply_float8(model)
+    elif _products_chosen(plan, options, device):
+        apply_chosen_products(model)
     apply_checkpointing(model, options.recompute)
     if options.compile:
         # Training, evaluation and each kind of attention mask have their own graph of a block.
@@ -120,3 +123,9 @@ def _stage(
     for buffer in model.buffers():
         buffer.zero_()
     return model
+
+
+def _products_chosen(plan: ParallelPlan, options: EngineOptions, device: torch.device) -> bool:
+    """Whether the algorithm of each product is chosen by its speed: not where a run must be the same bit by bit."""
+    fast = options.precision == "bf16" and options.compile and not options.deterministic
+    return fast and device.type == "cuda" and plan.tp == 1 and plan.pp == 1

@@ -23,7 +23,7 @@ from trainwright.train.data.multicrop import PER_CROP, CropOptions, centre_crop,
 from trainwright.train.models.decoder import Linear
 from trainwright.train.models.initialise import normal
 from trainwright.train.models.shape import ModelShape, attention_parameters, mlp_parameters
-from trainwright.train.models.vision import VisionTransformer
+from trainwright.train.models.vision import VisionTransformer, patches_of, with_positions
 from trainwright.train.neighbours import nearest_neighbour_accuracy
 from trainwright.train.objectives.base import Objective
 from trainwright.train.parallel.layout import Layout
@@ -117,6 +117,14 @@ def dino_loss(student: Tensor, teacher: Tensor, centre: Tensor, temperature: Ten
     return total / (GLOBALS * len(student) - GLOBALS)
 
 
+def compile_outside_blocks(model: StudentAndTeacher) -> None:
+    model.loss = torch.compile(dino_loss, dynamic=False)
+    for branch in (model.student, model.teacher):
+        branch.backbone.patches = torch.compile(patches_of, dynamic=False)
+        branch.backbone.assembled = torch.compile(with_positions, dynamic=False)
+        branch.head.forward = torch.compile(branch.head.forward, dynamic=False)  # type: ignore[method-assign]
+
+
 class Dino(Objective):
     kinds = ("vision",)
     counts_samples = True
@@ -181,7 +189,8 @@ class Dino(Objective):
 
     def cropped(self, batch: ImageBatch) -> list[Tensor]:
         dice = batch.dice[:, : PER_CROP * len(self.crops)].view(len(batch.dice), -1, PER_CROP).unbind(1)
-        parts = [self.crop(batch.images, d, kind, self.dtype) for d, kind in zip(dice, self.crops, strict=True)]
+        images = batch.images.to(self.dtype)
+        parts = [self.crop(images, d, kind, self.dtype) for d, kind in zip(dice, self.crops, strict=True)]
         groups = [torch.cat(parts[:GLOBALS])]
         return [*groups, torch.cat(parts[GLOBALS:])] if len(parts) > GLOBALS else groups
 
@@ -201,7 +210,8 @@ class Dino(Objective):
         self.crop = torch.compile(crop, dynamic=False) if engine.options.compile else crop
         if engine.options.compile:
             for model in engine.runner.stages:
-                model.loss = torch.compile(dino_loss, dynamic=False)
+                if model.loss is dino_loss:
+                    compile_outside_blocks(model)
 
     def based(self, engine: Engine) -> None:
         self.attach(engine)

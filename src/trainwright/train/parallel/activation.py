@@ -5,12 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from itertools import takewhile
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
+from trainwright.train.kernels import product
 from trainwright.train.models.decoder import Decoder
 
 aten = torch.ops.aten
@@ -18,6 +20,7 @@ aten = torch.ops.aten
 KEPT = {
     aten.mm.default,
     aten.addmm.default,
+    product.OPERATOR,
     aten._scaled_mm.default,
     aten._grouped_mm.default,
     aten._scaled_dot_product_cudnn_attention.default,
@@ -44,8 +47,12 @@ def apply_checkpointing(model: Decoder, mode: str) -> None:
 
 
 def _recomputed(forward: Callable[..., Any], extra: dict[str, Any]) -> Callable[..., Any]:
-    def run(x: Tensor, *others: Any) -> Any:
-        # Only `x` is an argument: the compiler accepts only tensors there.
-        return checkpoint(lambda x: forward(x, *others), x, use_reentrant=False, preserve_rng_state=False, **extra)
+    def run(*values: Any) -> Any:
+        # Only the states are arguments: the compiler accepts only tensors there.
+        states = list(takewhile(lambda value: isinstance(value, Tensor), values))
+        others = values[len(states) :]
+        return checkpoint(
+            lambda *states: forward(*states, *others), *states, use_reentrant=False, preserve_rng_state=False, **extra
+        )
 
     return run
