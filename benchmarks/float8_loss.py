@@ -2,8 +2,8 @@
 
     PYTHONPATH=src python3 benchmarks/float8_loss.py [--steps 200] [--json FILE]
 
-The text is Python's own standard library, as bytes. A third run, bf16 with other roundings (not compiled), shows how
-far two runs come apart by chance alone.
+The text is Python's own standard library, as bytes. Each float8 recipe that the card has is run. A last run, bf16 with
+other roundings (not compiled), shows how far two runs come apart by chance alone.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import torch
 
 from trainwright.train.data.batch import Batch
 from trainwright.train.engine import Engine, EngineOptions
+from trainwright.train.float8.recipes import RECIPES, lacking
 from trainwright.train.models.shape import lookup
 from trainwright.train.parallel.plan import ParallelPlan
 from trainwright.train.schedule import Schedule
@@ -28,7 +29,7 @@ ROWS, SEQ = 8, 2048
 LAST = 10  # steps that the loss at the end is the mean of
 RUNS = {
     "bf16": EngineOptions(precision="bf16", compile=True),
-    "fp8": EngineOptions(precision="fp8", compile=True),
+    **{name: EngineOptions(precision="fp8", float8=name, compile=True) for name in RECIPES},
     "bf16, not compiled": EngineOptions(precision="bf16"),
 }
 
@@ -61,6 +62,8 @@ def main() -> int:
         return 2
     curves = {}
     for name, options in RUNS.items():
+        if options.precision == "fp8" and lacking(options.float8, torch.cuda.get_device_capability()):
+            continue
         curves[name] = losses(options, args.steps)
         end = statistics.fmean(curves[name][-LAST:])
         gap = end / statistics.fmean(curves["bf16"][-LAST:]) - 1

@@ -110,7 +110,7 @@ def test_only_changed_lines_are_reported(project: Path) -> None:
     git("add", ".")
     git("commit", "-qm", "one")
     assert codes(".", "--diff", "HEAD") == []
-    (project / "jobs" / "run.sh").write_text(BAD + "torchrun --nproc_per_nodes=4 other.py\n")
+    (project / "jobs" / "run.sh").write_text(BAD + "torchrun --rdzv_backends=c10d other.py\n")
     (project / "jobs" / "new.sh").write_text(BAD)
     rows = json.loads(called(".", "--diff", "HEAD", "--format", "json")[1])
     assert [(Path(row["file"]).name, row["line"]) for row in rows] == [("new.sh", 2), ("run.sh", 3)]
@@ -191,7 +191,9 @@ def test_a_changed_neighbour_makes_the_cache_forget(project: Path) -> None:
 
 
 def test_many_findings_are_grouped(project: Path) -> None:
-    (project / "jobs" / "run.sh").write_text("#!/bin/bash\n" + BAD.split("\n", 1)[1] * 60)
+    (project / "jobs" / "run.sh").write_text(
+        "#!/bin/bash\n" + "".join(f"torchrun --nproc_per_nodes{i}=8 a.py\n" for i in range(60))
+    )
     _, output, _ = called("jobs")
     lines = output.splitlines()
     assert lines[0] == "jobs/run.sh"

@@ -26,6 +26,7 @@ jobs: [{name: tune, recipe: RECIPE, ARGS}]
 """
 
 
+@pytest.mark.shows("predict", families=("lora",))
 @pytest.mark.parametrize(("trainer", "precision", "tokens_per_s", "gib"), [
     ("trainwright", "bf16", 15_900, 54), ("trainwright", "fp8", 20_200, None), ("torch", "bf16", 10_800, 80),
 ])  # fmt: skip

@@ -1,13 +1,15 @@
-"""Encoders, T5 and vision transformers: the predictor counts a sample's tokens and FLOPs as the trainer does, and every
-shipped recipe of those models is predicted from its spec."""
+"""Encoders, T5, vision transformers and fine-tuning: the predictor counts a sample's tokens and FLOPs as the
+trainer does, and every shipped recipe of those models is predicted from its spec."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from click.testing import CliRunner
 
 from trainwright.cli.predict import command
 from trainwright.predict import PredictRequest, predict
+from trainwright.predict.evidence import UNMEASURED
 from trainwright.predict.objective import model_flops, objective_of, tokens_per_sample
 from trainwright.predict.setup_record import from_record
 from trainwright.train.config import TrainConfig
@@ -18,6 +20,7 @@ CASES = [
     ("roberta-large", "mlm", 512), ("esm2-650m", "mlm", 1024), ("t5-v1.1-large", "span_corruption", 512),
     ("t5-small", "span_corruption", 100), ("vit-s-16", "dino", 197), ("vit-h-14", "dino", 257),
     ("vit-s-16-debug", "dino", 17), ("vit-b-16", "classify", 197), ("llama3-8b", "causal_lm", 8192),
+    ("llama3-8b", "sft", 4096), ("llama3-8b", "dpo", 4096),
 ]  # fmt: skip
 SPEC = """
 name: families
@@ -30,10 +33,11 @@ jobs: [{name: pretrain, recipe: RECIPE, nodes: 2}]
 """
 
 
+@pytest.mark.shows("predict", families=("dino", "classify", "sft", "dpo"))
 @pytest.mark.parametrize(("model", "name", "sequence"), CASES)
 def test_tokens_and_flops_are_those_of_the_trainer(model, name, sequence):
     shape = lookup(model)
-    trained = objective_for(TrainConfig(model=model, objective=name, sequence=sequence), shape)
+    trained = objective_for(TrainConfig(model=model, objective=name, sequence=sequence, base="weights"), shape)
     own = objective_of(shape, name)
     assert tokens_per_sample(shape, sequence, own) == trained.tokens_per_sample
     assert model_flops(shape, sequence, own) == pytest.approx(trained.flops_per_token(), rel=1e-9)
@@ -73,3 +77,15 @@ def test_the_crops_of_an_image_cost_what_they_hold():
     )
     assert many.tokens_per_step / few.tokens_per_step == pytest.approx(690 / 197)
     assert 1.5 < many.step_time_s / few.step_time_s < 6
+
+
+def test_preference_pairs_cost_two_answers_and_the_forward_pass_of_the_reference():
+    request = PredictRequest("llama3-8b", "p5.48xlarge", 1, "shard=8", sequence=2048, sequences=32, micro_batch=1,
+                             recompute="full")  # fmt: skip
+    tuned, pairs = (predict(replace(request, objective=name)) for name in ("sft", "dpo"))
+    assert tuned.step_time_s == pytest.approx(predict(request).step_time_s)
+    assert 2 * 1.15 < pairs.step_time_s / tuned.step_time_s < 2 * 1.45
+    reference = pairs.memory_parts_gib["state"] - tuned.memory_parts_gib["state"]
+    assert reference == pytest.approx(6 * 8.03e9 / 8 / 2**30, rel=0.01)
+    assert UNMEASURED in pairs.outside_evidence
+    assert UNMEASURED not in tuned.outside_evidence

@@ -8,6 +8,8 @@ import torch.nn.functional as F
 
 from trainwright.train.data.batch import Batch
 from trainwright.train.engine import Engine, EngineOptions
+from trainwright.train.float8.layers import LAYERS
+from trainwright.train.float8.recipes import RECIPES, lacking
 from trainwright.train.kernels.adamw import adamw_split, join, split
 from trainwright.train.loss import IGNORED, chunked_cross_entropy
 from trainwright.train.models.shape import lookup
@@ -73,6 +75,50 @@ def test_compiled_blocks_train_as_eager_cpu_ones(precision, mode, documents):
         got, right = engine.train_step([batch], 1e-4), judge.train_step([batch], 1e-4)
         assert float(got.loss) == pytest.approx(float(right.loss), rel=5e-4 if precision == "bf16" else 2e-3)
         assert float(got.grad_norm) == pytest.approx(float(right.grad_norm), rel=0.01 if precision == "bf16" else 0.05)
+
+
+def of_this_card(recipe: str) -> str:
+    lack = lacking(recipe, torch.cuda.get_device_capability())
+    if lack:
+        pytest.skip(f"{recipe} needs {lack}")
+    return recipe
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("tokens", [256, 200])
+def test_float8_products_are_those_of_the_cpu(recipe, tokens):
+    """The hardware's products of matrices with an outlier, beside the same casts multiplied in fp32."""
+    layer = LAYERS[of_this_card(recipe)]
+    torch.manual_seed(0)
+    x, weight = torch.randn(tokens, 512).bfloat16(), (torch.randn(384, 512) / 50).bfloat16()
+    x[3, 5], upstream = 300, torch.randn(tokens, 384).bfloat16()
+    results = []
+    for device in ("cuda", "cpu"):
+        left, right = (t.to(device).requires_grad_() for t in (x, weight))
+        y = layer(left, right, None)
+        results.append(
+            [t.detach().cpu().double() for t in (y, *torch.autograd.grad(y, (left, right), upstream.to(device)))]
+        )
+    for got, wanted in zip(*results, strict=True):
+        # The forward accumulates in fewer bits where the recipe lets it.
+        assert float((got - wanted).norm() / wanted.norm()) < 5e-3
+
+
+@pytest.mark.parametrize("mode", ["none", "selective"])
+@pytest.mark.parametrize("recipe", [name for name in RECIPES if name != "tensorwise"])
+def test_compiled_float8_recipes_train_as_bf16(recipe, mode):
+    torch.manual_seed(0)
+    shape = replace(lookup("llama3.1-8b-debug"), hidden=256, ffn=512, heads=8, kv_heads=4, head_dim=32)
+    batch = random_batch(shape.vocab, documents=True)
+    curves = []
+    for precision in ("fp8", "bf16"):
+        options = EngineOptions(precision=precision, float8=of_this_card(recipe), compile=True, recompute=mode)
+        engine = Engine(shape, ParallelPlan(), options, "cuda")
+        curves.append([engine.train_step([batch], 1e-3) for _ in range(4)])
+    for got, right in zip(*curves, strict=True):
+        assert float(got.loss) == pytest.approx(float(right.loss), rel=4e-3)
+        assert float(got.grad_norm) == pytest.approx(float(right.grad_norm), rel=0.05)
+    assert float(got.loss) < 0.99 * float(curves[0][0].loss)
 
 
 @pytest.mark.parametrize("recompute", ["none", "selective"])

@@ -11,10 +11,15 @@ from ranks import run_ranks
 from single import corpus, interrupt_at, metrics, run, same, weights
 
 from trainwright.train.config import TrainConfig
+from trainwright.train.models.huggingface import export_main
+from trainwright.train.models.vision import ClassifierInputs
+from trainwright.train.parallel.plan import ParallelPlan
 
-DATA_PLANS = ("shard=2", "replicate=2")
-PLANS = {"bert": (*DATA_PLANS, "tp=2"), "roberta": (*DATA_PLANS, "tp=2"), "esm2": (*DATA_PLANS, "tp=2"),
-         "t5": (*DATA_PLANS, "tp=2"), "lora": (*DATA_PLANS, "tp=2")}  # fmt: skip
+PLANS = ("shard=2", "replicate=2", "tp=2")
+MORE_PLANS = {"classify": ("shard=2,tp=2",), "bert": ("pp=2",), "esm2": ("pp=2,tp=2",),
+              "roberta": ("pp=2", "pp=2,virtual=2")}  # fmt: skip
+WITH = {"bert": {"pipeline_schedule": "zero-bubble"}}  # without a pipeline it changes nothing
+LESS = {"dpo": ("tp=2",)}  # refused
 CASES = {
     "roberta": {"model": "roberta-base-debug", "objective": "mlm"},
     "bert": {"model": "bert-base-debug", "objective": "mlm"},
@@ -39,9 +44,11 @@ BUILT_IN = {
 }  # fmt: skip
 
 
-def cases(*fast: str) -> list:
-    """All cases; those that are not named run in the slow suite."""
-    return [name if name in fast else pytest.param(name, marks=pytest.mark.slow) for name in CASES]
+def cases(column: str, *fast: str) -> list:
+    """All cases, for a column of the table of families; those that are not named run in the slow suite."""
+    slow = {name: [] if name in fast else [pytest.mark.slow] for name in CASES}
+    backbone = {name: [pytest.mark.shows(column, families=("vit",))] for name in ("dino", "classify")}
+    return [pytest.param(name, marks=[*slow[name], *backbone.get(name, ())]) for name in CASES]
 
 
 def data_for(name: str, folder: Path) -> str:
@@ -66,7 +73,7 @@ def curve(values: dict) -> list:
 
 
 @pytest.mark.shows("resume")
-@pytest.mark.parametrize("name", cases("roberta", "dino", "lora"))
+@pytest.mark.parametrize("name", cases("resume", "roberta", "dino", "lora"))
 def test_a_stopped_run_resumes_exactly(name, tmp_path, monkeypatch):
     whole = config(name, tmp_path / "whole", data_for(name, tmp_path))
     _, straight = run(whole)
@@ -83,15 +90,36 @@ def test_a_stopped_run_resumes_exactly(name, tmp_path, monkeypatch):
 
 
 @pytest.mark.shows("plans")
-@pytest.mark.parametrize("name", cases("dino"))
+@pytest.mark.parametrize("name", cases("plans", "dino"))
 def test_every_plan_gives_the_curve_of_one_process(name, tmp_path):
     data = data_for(name, tmp_path)
     alone = config(name, tmp_path / "alone", data, checkpoint_every="never")
     run(alone)
     wanted = [(row["loss"], row["grad_norm"]) for row in metrics(alone)]
-    for plan in PLANS.get(name, DATA_PLANS):
+    for plan in (*(plan for plan in PLANS if plan not in LESS.get(name, ())), *MORE_PLANS.get(name, ())):
         folder = tmp_path / plan.replace("=", "")
-        values = json.loads(replace(alone, folder=str(folder), parallel=plan, micro_batch=2).to_json())
-        got = run_ranks(curve, 2, values)[0]
+        values = json.loads(
+            replace(alone, folder=str(folder), parallel=plan, micro_batch=2, **WITH.get(name, {})).to_json()
+        )
+        got = run_ranks(curve, ParallelPlan.parse(plan).world, values)[0]
         assert [loss for loss, _ in got] == pytest.approx([loss for loss, _ in wanted], rel=1e-5), plan
         assert [norm for _, norm in got] == pytest.approx([norm for _, norm in wanted], rel=1e-4), plan
+
+
+@pytest.mark.shows("export")
+@pytest.mark.parametrize("name", ["dino", "classify"])
+def test_transformers_computes_what_an_exported_vision_run_does(name, tmp_path, capsys):
+    """The classifier, or of DINO the teacher's backbone, which is what its nearest neighbours are found with."""
+    transformers = pytest.importorskip("transformers")
+    settings = config(name, tmp_path / "run", data_for(name, tmp_path), steps=2, checkpoint_every="2")
+    _, trainer = run(settings)
+    assert export_main([settings.folder, str(tmp_path / "hf")]) == 0
+    images = torch.rand(3, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    model = trainer.engine.runner.stages[0]
+    if name == "dino":
+        judge = transformers.AutoModel.from_pretrained(tmp_path / "hf", add_pooling_layer=False)
+        ours, theirs = model.teacher.backbone.features([images])[0], judge(images).last_hidden_state[:, 0]
+    else:
+        judge = transformers.AutoModelForImageClassification.from_pretrained(tmp_path / "hf")
+        ours, theirs = model(images, ClassifierInputs()), judge(images).logits
+    assert torch.allclose(ours, theirs, atol=1e-5)

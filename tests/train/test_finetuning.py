@@ -178,7 +178,7 @@ def packed_loss(batch):
     return loss
 
 
-@pytest.mark.shows("curve", families=("sft",))
+@pytest.mark.shows("parity", "export", "curve", families=("sft",))
 def test_sft_follows_transformers_step_by_step(tmp_path):
     transformers = pytest.importorskip("transformers")
     base, data = base_folder(tmp_path), chat_data(tmp_path)
@@ -188,6 +188,15 @@ def test_sft_follows_transformers_step_by_step(tmp_path):
     batches = rows_of([data], Options(4 * ROW), 5)
     theirs = peer_curve(judge, [packed_loss(batch) for batch in batches])
     assert [row["loss"] for row in metrics(config)] == pytest.approx(theirs, abs=2e-5)
+    assert_exported_as(judge, config)
+
+
+def assert_exported_as(judge, config):
+    """The weights that a run exports give the logits of a model that was trained beside it."""
+    assert huggingface.export_main([config.folder, config.folder + "-hf"]) == 0
+    mine = type(judge).from_pretrained(config.folder + "-hf", dtype=torch.float32)
+    tokens = torch.randint(0, 300, (2, 20))
+    assert torch.allclose(mine(tokens).logits, judge(tokens).logits, atol=1e-3)
 
 
 @pytest.mark.shows("parity", "export", "curve", families=("lora",))
@@ -240,7 +249,7 @@ def sequence_likelihood(model, row, targets):
     return logs[learned, targets[learned]].sum()
 
 
-@pytest.mark.shows("export", "curve", families=("dpo",))
+@pytest.mark.shows("parity", "export", "curve", families=("dpo",))
 @pytest.mark.parametrize("lora", [0, pytest.param(4, marks=pytest.mark.slow)])
 def test_dpo_follows_its_formula_step_by_step(lora, tmp_path):
     transformers = pytest.importorskip("transformers")
@@ -274,10 +283,7 @@ def test_dpo_follows_its_formula_step_by_step(lora, tmp_path):
         return of
 
     assert ours == pytest.approx(peer_curve(policy, [loss(batch) for batch in batches]), abs=2e-5)
-    huggingface.export_main([config.folder, config.folder + "-hf"])
-    mine = transformers.AutoModelForCausalLM.from_pretrained(config.folder + "-hf", dtype=torch.float32)
-    tokens = torch.randint(0, 300, (2, 20))
-    assert torch.allclose(mine(tokens).logits, policy(tokens).logits, atol=1e-3)
+    assert_exported_as(policy, config)
 
 
 def test_both_answers_of_a_pair_start_at_position_0(tmp_path):

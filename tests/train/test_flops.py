@@ -7,10 +7,14 @@ from dataclasses import replace
 import pytest
 
 from trainwright.catalog.accelerators import accelerators
+from trainwright.predict.constants import constants
+from trainwright.predict.layout import lay_out
 from trainwright.predict.objective import model_flops, objective_of
+from trainwright.predict.request import PredictRequest
 from trainwright.train.config import TrainConfig
 from trainwright.train.flops import flops_per_token, keys_per_token, matmul_parameters, mfu, peak_rates, rates_of_device
 from trainwright.train.models.shape import lookup, parameter_count
+from trainwright.train.objectives.causal_lm import CausalLM
 from trainwright.train.objectives.dpo import DirectPreference
 
 
@@ -34,6 +38,19 @@ def test_only_active_experts_count():
     dense = replace(mixtral, experts=0, experts_per_token=0)
     one_mlp = 3 * 4096 * 14336
     assert matmul_parameters(mixtral) - matmul_parameters(dense) == 32 * (one_mlp + 8 * 4096)
+
+
+def test_layers_of_multi_token_prediction_count_where_they_are_trained():
+    """DeepSeek V3 was published with one; our trainer has none of them, and says no FLOPs of it."""
+    shape = lookup("deepseek-v3")
+    without = replace(shape, mtp_layers=0)
+    assert flops_per_token(shape, 4096) > 1.02 * flops_per_token(without, 4096)
+    trained = CausalLM(shape, TrainConfig(model="deepseek-v3", sequence=4096)).flops_per_token()
+    assert trained == flops_per_token(without, 4096)
+    request = PredictRequest("deepseek-v3", "p5.48xlarge", 64, "shard=512,ep=64", sequence=4096)
+    ours, others = (lay_out(replace(request, trainer=name), constants()) for name in ("trainwright", "megatron"))
+    assert model_flops(ours.shape, 4096, ours.objective) == trained
+    assert others.shape.mtp_layers == 1
 
 
 def test_attention_is_counted_as_it_is_masked():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from functools import lru_cache
 from pathlib import Path
 
@@ -19,14 +20,18 @@ def file_beside(path: str, name: str) -> File | None:
     if not name or name.startswith(("/", "~", "$")) or "$" in name:
         return None
     folder = Path(os.path.abspath(path)).parent
-    for place in (folder, folder.parent):
-        candidate = place / name
-        try:
-            if candidate.is_file() and candidate.stat().st_size < _LARGEST:
-                return _read(str(candidate), candidate.stat().st_mtime_ns)
-        except OSError:
-            continue
-    return None
+    return file_at(str(folder / name)) or file_at(str(folder.parent / name))
+
+
+def file_at(path: str) -> File | None:
+    """The file of a path, read; None where there is none of a kind that is known."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    if not stat.S_ISREG(status.st_mode) or status.st_size >= _LARGEST:
+        return None
+    return _read(path, status.st_mtime_ns)
 
 
 @lru_cache(maxsize=64)

@@ -91,6 +91,7 @@ class Storage:
     efa: Value[bool] | None = None
     deletion_policy: Value[str] | None = None
     encrypted: Value[bool] | None = None
+    subnets: list[Value[str]] = field(default_factory=list)
 
 
 @dataclass(slots=True)

@@ -191,3 +191,4 @@ class Pod:
     host_network: bool = False
     host_ipc: bool = False
     mounted: set[str] = field(default_factory=set)  # volumes that any container mounts, init containers included
+    prepared: set[str] = field(default_factory=set)  # volumes that an init container mounts, and may fill

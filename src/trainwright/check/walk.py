@@ -13,9 +13,9 @@ from trainwright.errors import UserError, did_you_mean
 
 _SKIPPED_FOLDERS = {
     ".git", ".github", ".venv", "node_modules", "__pycache__", ".terraform", "site-packages", ".mypy_cache",
-    "fixtures", "testdata", "test_data", "test_templates",  # input of tests, wrong on purpose
+    ".buildkite", ".circleci", ".gitlab", ".azure-pipelines", ".jenkins",  # of build services, like .github
+    "test", "tests", "__tests__", "fixtures", "__fixtures__", "testdata", "test_data", "test_templates",  # tests
 }  # fmt: skip
-_INPUT_OF_TESTS = {"assets", "data", "resources", "templates"}  # below a directory named test or tests
 
 
 def files(paths: Sequence[str], config: Config) -> Iterator[tuple[str, bool]]:
@@ -34,18 +34,12 @@ def files(paths: Sequence[str], config: Config) -> Iterator[tuple[str, bool]]:
 def _below(path: str, config: Config) -> Iterator[str]:
     for folder, folders, names in os.walk(path):
         folders[:] = sorted(
-            name for name in folders if not _is_skipped(folder, name) and not _excluded(folder, name, config)
+            name for name in folders if name not in _SKIPPED_FOLDERS and not _excluded(folder, name, config)
         )
         for name in sorted(names):
             full = os.path.normpath(os.path.join(folder, name))
             if looks_readable(name) and is_regular(full) and not _excluded(folder, name, config):
                 yield full
-
-
-def _is_skipped(folder: str, name: str) -> bool:
-    if name in _SKIPPED_FOLDERS:
-        return True
-    return name in _INPUT_OF_TESTS and os.path.basename(folder) in ("test", "tests")
 
 
 def _excluded(folder: str, name: str, config: Config) -> bool:

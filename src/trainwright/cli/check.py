@@ -77,6 +77,10 @@ def command(paths: tuple[str, ...], explain: str | None, list_rules: bool, **opt
         write_baseline(Path(options["write_baseline"]), result)
         click.echo(f"{options['write_baseline']}: {len(result.findings)} findings recorded", err=True)
         return
+    if options["form"] in ("text", "full", "json"):
+        from trainwright.check.causes import merge_causes
+
+        merge_causes(result)
     _print(result, options, {rule.code: rule for rule in rules}, config.docs_url)
     sys.exit(1 if result.worst() in ("error", "warning") else 0)
 

@@ -66,7 +66,7 @@ def frozen_bytes(s: Setup) -> float:
     """Bytes of one frozen weight."""
     if s.base_bits in QUANTISED:
         return QUANTISED[s.base_bits]
-    ours = s.profile.name.startswith("trainwright")
+    ours = s.profile.own
     return SHARDED_BYTES if ours and s.zero == 3 and s.plan.shard * s.plan.cp > 1 else 2.0
 
 

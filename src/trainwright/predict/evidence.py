@@ -16,6 +16,7 @@ from trainwright.predict.setup import Setup
 # neighbours were in the fit, the others what a row adds to that where the fit has not seen its like.
 BASE = 0.075
 NEW_SOURCE = "no run of this cluster was seen; `predict --calibrate` narrows the interval"
+UNMEASURED = "preference pairs, of which no run was measured"
 WIDER = {
     NEW_SOURCE: 0.08,
     "no published row of this trainer": 0.03,
@@ -31,6 +32,7 @@ WIDER = {
     "Neuron: the published runs scatter": 0.40,
     "a pipeline": 0.02,
     "only adapters trained": 0.15,
+    UNMEASURED: 0.15,
     "weights sharded over more ranks than in any published row": 0.15,
     "more GPUs than any published row": 0.15,
     "sequences longer than any published row": 0.15,
@@ -77,6 +79,7 @@ def outside(s: Setup, step: float, seen: Collection[Kind] | None = None, new_sou
         "a model that is not a decoder": s.shape.kind != "decoder",
         "a pipeline": s.plan.pp > 1,
         "only adapters trained": s.frozen,
+        UNMEASURED: s.objective.name == "dpo",
         "weights sharded over more ranks than in any published row": s.zero >= 2 and s.plan.shard > MOST_SHARDS,
         "more GPUs than any published row": s.cluster.gpus > MOST_GPUS,
         "sequences longer than any published row": s.batch.sequence > LONGEST,

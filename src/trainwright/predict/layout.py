@@ -12,10 +12,11 @@ from trainwright.predict.constants import Constants
 from trainwright.predict.hardware import Device, cluster
 from trainwright.predict.memory import TIGHT, least_recompute, memory
 from trainwright.predict.objective import Objective, objective_of, tokens_per_sample
-from trainwright.predict.profiles import profile
+from trainwright.predict.profiles import Profile, profile
 from trainwright.predict.request import PredictRequest
 from trainwright.predict.setup import Batch, Setup, zero_stage
 from trainwright.predict.step import step_time
+from trainwright.train.flops import trained_shape
 from trainwright.train.models.shape import ModelShape
 from trainwright.train.parallel.plan import ParallelPlan, complete, parse_axes
 
@@ -31,10 +32,12 @@ def lay_out(request: PredictRequest, c: Constants) -> Setup:
     refuse_precision(machines.device, request.precision)
     neuron = machines.device.family == "neuroncore"
     trainer = profile(NEURON if neuron and request.trainer == OWN else request.trainer)
+    if trainer.own:
+        shape = trained_shape(shape)
     plan, zero = read_plan(request.plan, machines.gpus)
     zero = request.zero if request.zero is not None else zero
     sequence = request.sequence or shape.longest_sequence
-    refuse_misfit(plan, replace(shape, kv_heads=shape.heads) if trainer.copies_kv_heads else shape, sequence)
+    refuse_misfit(plan, replace(shape, kv_heads=shape.heads) if trainer.copies_kv_heads else shape, sequence, trainer)
     objective = (
         request.objective if isinstance(request.objective, Objective) else objective_of(shape, request.objective)
     )
@@ -86,8 +89,8 @@ def split_zero(text: str) -> tuple[str, int | None]:
     return ",".join(item for item in items if item.partition("=")[0].strip() != "zero"), int(stages[0])
 
 
-def refuse_misfit(plan: ParallelPlan, shape: ModelShape, sequence: int) -> None:
-    problem = plan.misfit(shape, sequence)
+def refuse_misfit(plan: ParallelPlan, shape: ModelShape, sequence: int, trainer: Profile) -> None:
+    problem = (plan.unsupported(shape) if trainer.own else "") or plan.misfit(shape, sequence)
     if problem:
         raise UserError(problem, where=f"plan {plan}", fix=plan.fix(shape, plan.world, sequence, 0))
 

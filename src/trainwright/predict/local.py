@@ -18,7 +18,7 @@ from trainwright.predict.needs import STATE_BYTES, Needs
 from trainwright.predict.prediction import Prediction
 from trainwright.predict.render import LABELS
 from trainwright.predict.setup import Batch
-from trainwright.train.flops import flops_per_token, mfu
+from trainwright.train.flops import flops_per_token, mfu, trained_shape
 from trainwright.train.models.shape import ModelShape, block_parameters, parameter_count
 from trainwright.train.parallel.plan import ParallelPlan
 
@@ -202,7 +202,7 @@ def local_prediction(
         recompute="none", sequence=batch.sequence, micro_batch=batch.micro, microbatches=batch.count,
         tokens_per_step=tokens, step_time_s=step, tokens_per_s=rate, tokens_per_s_per_gpu=rate / ranks,
         low=rate / ranks / (1 + width), high=rate / ranks * (1 + width),
-        mfu=mfu(rate, flops_per_token(shape, batch.sequence), peak), memory_gib=state,
+        mfu=mfu(rate, flops_per_token(trained_shape(shape), batch.sequence), peak), memory_gib=state,
         memory_limit_gib=MACHINE_GIB / ranks, fits="yes",
         exposed_communication_s=parts["gradients"], hidden_communication_s=0.0, bubble_s=0.0,
         parts={name: parts.get(name, 0.0) for name in LABELS}, memory_parts_gib={"state": state},

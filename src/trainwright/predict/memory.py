@@ -48,7 +48,7 @@ class Memory:
 
 def activation_bytes(s: Setup, policy: str) -> float:
     """Bytes that the mean layer keeps for the backward of one microbatch."""
-    norms = s.plan.tp if s.profile.sequence else 1
+    norms = s.plan.tp if s.splits_sequence else 1
     if policy == "full":
         return s.local_tokens * 2.0 * s.shape.hidden / norms
     kinds = layer_kinds(s.shape)
@@ -191,7 +191,7 @@ def recomputing(s: Setup, policy: str, part: float, fixed: tuple[float, float, f
     else:
         acts = layers * (kept * part + whole * (1 - part))
     working = whole if policy != "none" else 0.0
-    if plan.tp > 1 and s.profile.sequence:
+    if plan.tp > 1 and s.splits_sequence:
         working += 4.0 * s.local_tokens * s.shape.hidden * 2.0  # inputs and gradients gathered for the products
     waiting = in_flight(s)
     acts = acts * waiting + working

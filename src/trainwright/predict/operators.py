@@ -132,7 +132,7 @@ def forward_only(time: LayerTime) -> LayerTime:
 
 def layer_work(s: Setup, shape: ModelShape, one: Pass, c: Constants) -> LayerWork:
     """The work of one layer of that shape, a kind of the setup's model, in one pass."""
-    split = s.profile.sequence and s.plan.tp > 1
+    split = s.splits_sequence and s.plan.tp > 1
     uneven = c.expert_imbalance if s.plan.ep > 1 and not s.balanced else 1.0
     spans: tuple[tuple[float, float], ...]
     spans = tuple((tokens / one.tokens, length) for tokens, length in one.spans)

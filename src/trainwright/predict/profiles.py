@@ -55,6 +55,11 @@ class Profile:
         """The fusion level whose traffic the loss has: fused and chunked ones are one kernel, as a compiled one."""
         return "compiled" if self.loss in ("chunked", "pieces", "fused") else self.loss or self.fusion
 
+    @property
+    def own(self) -> bool:
+        """Whether it is this project's trainer, or a variant of it."""
+        return self.name.startswith("trainwright")
+
 
 @cache
 def profiles() -> dict[str, Profile]:

@@ -8,7 +8,7 @@ from trainwright.predict.hardware import Cluster
 from trainwright.predict.objective import GLOBAL_CROPS, NEXT_TOKEN, Objective, head_tokens, tokens_per_sample
 from trainwright.predict.profiles import Profile
 from trainwright.train.models.shape import ModelShape
-from trainwright.train.parallel.plan import ParallelPlan
+from trainwright.train.parallel.plan import WHOLE_SEQUENCES, ParallelPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +71,12 @@ class Setup:
         """As `head_rows`, of a teacher or a reference: forward only."""
         share = {"dino": GLOBAL_CROPS / (GLOBAL_CROPS + self.objective.local_crops), "dpo": 1.0}
         return self.head_rows * share.get(self.objective.name, 0.0)
+
+    @property
+    def splits_sequence(self) -> bool:
+        """Whether tensor-parallel ranks share the sequence between the products of a layer."""
+        whole = self.profile.own and self.shape.kind in WHOLE_SEQUENCES
+        return self.profile.sequence and not whole
 
     @property
     def expert_tp(self) -> int:

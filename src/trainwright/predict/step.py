@@ -150,7 +150,7 @@ def tensor_parallel(s: Setup, g: Group, c: Constants) -> tuple[float, float, flo
     if s.plan.tp == 1:
         return 0.0, 0.0, 0.0
     size = s.local_tokens * s.shape.hidden * 2.0
-    if s.profile.sequence:
+    if s.splits_sequence:
         narrow = 0.5 if s.precision in ("fp8", "fp4") and s.profile.fusion == "engine" else 1.0  # quantised, then sent
         copied = 2.0 * size / (s.cluster.device.bandwidth * c.memory_efficiency)
         copies = copied if s.profile.batch_first and s.batch.micro > 1 else 0.0

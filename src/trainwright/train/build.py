@@ -23,11 +23,13 @@ from trainwright.train.parallel.data import apply_data
 from trainwright.train.parallel.expert import apply_experts
 from trainwright.train.parallel.gradients import Gradients
 from trainwright.train.parallel.layout import Layout, layout
+from trainwright.train.parallel.offload import ActivationOffload, apply_offload
 from trainwright.train.parallel.pipeline import Pipeline, SingleStage, stage_layers
 from trainwright.train.parallel.plan import ParallelPlan
 from trainwright.train.parallel.tensor import apply_tensor
 from trainwright.train.parallel.tensor_encoder import apply_tensor_encoder
 from trainwright.train.parallel.tensor_seq2seq import apply_tensor_seq2seq
+from trainwright.train.parallel.tensor_vision import apply_tensor_vision
 from trainwright.train.products import apply_chosen_products
 
 if TYPE_CHECKING:
@@ -37,6 +39,7 @@ TENSOR: dict[str, Callable[[Any, Layout], None]] = {
     "decoder": apply_tensor,
     "encoder": apply_tensor_encoder,
     "encoder-decoder": apply_tensor_seq2seq,
+    "vision": apply_tensor_vision,
 }
 OPTIMIZERS: dict[str, type[AdamW]] = {"adamw": AdamW, "adamw8bit": AdamW8bit, "muon": Muon}
 
@@ -49,6 +52,7 @@ class Built:
     frozen: dict[str, nn.Parameter]
     optimizer: AdamW
     gradients: Gradients
+    offload: ActivationOffload | None
     notes: list[str]
 
 
@@ -56,9 +60,13 @@ def build(objective: Objective, plan: ParallelPlan, options: EngineOptions, devi
     """Everything of an engine except the step itself."""
     shape = objective.shape
     notes = choose_backend(options, device)
-    here = layout(plan, device, options.context == "all-to-all")
+    here = layout(plan, device, options.context)
     dtype = torch.float32 if options.precision == "fp32" or here.sharded else torch.bfloat16
-    stages = [_stage(objective, here, options, dtype, chunk, device) for chunk in range(plan.virtual_stages)]
+    stages = [_stage(objective, here, options, dtype, chunk, device, notes) for chunk in range(plan.virtual_stages)]
+    offload = ActivationOffload(device) if options.offload_activations else None
+    if offload is not None:
+        for stage in stages:
+            apply_offload(stage, options.offload_activations, offload)
     everything = {name: param for stage in stages for name, param in stage.named_parameters()}
     params = {name: param for name, param in everything.items() if param.requires_grad}
     frozen = {name: param for name, param in everything.items() if not param.requires_grad}
@@ -73,20 +81,26 @@ def build(objective: Objective, plan: ParallelPlan, options: EngineOptions, devi
     wire = torch.float32 if options.precision == "fp32" else torch.bfloat16
     zero_bubble = options.pipeline_schedule == "zero-bubble"
     runner = SingleStage(stages[0], here) if plan.pp == 1 else Pipeline(stages, here, wire, zero_bubble)
-    gradients = Gradients(here, params, shape.tied)
+    gradients = Gradients(here, params, shape.tied or shape.kind == "encoder")  # which has one table for both
     if options.lora is not None:
         count, whole = (sum(p.numel() for p in group.values()) for group in (params, everything))
         notes.append(f"LoRA: rank {options.lora.rank}, {count:,} of {whole:,} parameters are trained")
     if options.optimizer.kind != "adamw":
         notes.append(f"optimizer: {optimizer.description()}")
     notes.append(f"plan: {plan} on {plan.world} rank{'s' if plan.world > 1 else ''}")
-    return Built(here, runner, params, frozen, optimizer, gradients, notes)
+    return Built(here, runner, params, frozen, optimizer, gradients, offload, notes)
 
 
 def _stage(
-    objective: Objective, here: Layout, options: EngineOptions, dtype: torch.dtype, chunk: int, device: torch.device
+    objective: Objective,
+    here: Layout,
+    options: EngineOptions,
+    dtype: torch.dtype,
+    chunk: int,
+    device: torch.device,
+    notes: list[str],
 ) -> Any:
-    """One pipeline stage of this rank, allocated but not initialised."""
+    """One pipeline stage of this rank, allocated but not initialised; lines for the log go to `notes`."""
     plan = here.plan
     number, stages = chunk * plan.pp + here.pipeline_rank, plan.pp * plan.virtual_stages
     with torch.device("meta"):
@@ -103,9 +117,11 @@ def _stage(
     if plan.cp > 1:
         apply_context(model, here)
     if options.precision == "fp8":
-        from trainwright.train.float8 import apply_float8
+        from trainwright.train.float8.layers import apply_float8
 
-        apply_float8(model)
+        note = apply_float8(model, options.float8)
+        if note not in notes:  # stages of one rank are alike
+            notes.append(note)
     elif _products_chosen(plan, options, device):
         apply_chosen_products(model)
     apply_checkpointing(model, options.recompute)

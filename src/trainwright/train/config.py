@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from trainwright.errors import UserError, did_you_mean
+from trainwright.train.float8.recipes import RECIPES
 from trainwright.train.objectives import names
 from trainwright.train.profile import EXAMPLE, parse_request
 
@@ -55,10 +56,16 @@ class TrainConfig:
 
     parallel: str = option("", "how", "plan, such as shard=8,tp=2 (default: shard over all ranks)")
     precision: str = option("", "how", "fp32, bf16 or fp8 (default: bf16 on a GPU, fp32 on a CPU)")
+    float8: str = option("", "how", "scales of fp8: tensorwise (default), rowwise, blockwise or mxfp8; means fp8")
     compile: bool | None = option(None, "how", "compile each block (default: on a GPU)")
     recompute: str = option("none", "how", "none, selective or full: recompute to save memory")
+    offload_activations: float = option(
+        0.0, "how", "share of the layers whose saved activations wait in host memory; 1: all, 0: none"
+    )
     attention: str = option("auto", "how", "auto, cudnn, flash, efficient or math")
-    context: str = option("gather", "how", "cp: gather keys, or all-to-all (each rank attends for a part of the heads)")
+    context: str = option(
+        "gather", "how", "cp: gather all keys, all-to-all (a part of the heads per rank) or ring (keys travel)"
+    )
     pipeline_schedule: str = option("1f1b", "how", "pp: 1f1b, or zero-bubble (weight gradients fill the drain)")
     offload_optimizer: bool = option(False, "how", "keep optimizer state in host memory")
     device: str = option("", "how", "cuda or cpu (default: a GPU where there is one)")
@@ -124,8 +131,14 @@ class TrainConfig:
             value = getattr(self, share)
             if not value < 1:
                 raise UserError(f"--{share.replace('_', '-')} is {value}; it must be below 1", fix=f"--{share} {usual}")
+        if self.offload_activations > 1:
+            what = f"--offload-activations is {self.offload_activations}; it is a share of the layers, at most 1"
+            raise UserError(what, fix="--offload-activations 1")
         if self.min_lr > 1:
             raise UserError(f"--min-lr is {self.min_lr}; it is a share of --lr, at most 1", fix="--min-lr 0.1")
+        if self.float8 and self.precision not in ("", "fp8"):
+            what = f"--float8 {self.float8} with --precision {self.precision}"
+            raise UserError(what, fix="--precision fp8, or leave one of the two out")
         if self.profile:
             try:
                 parse_request(self.profile)
@@ -141,8 +154,9 @@ class TrainConfig:
 CHOICES = {
     "objective": ("", *names()),
     "precision": ("", "fp32", "bf16", "fp8"),
+    "float8": ("", *RECIPES),
     "recompute": ("none", "selective", "full"),
-    "context": ("gather", "all-to-all"),
+    "context": ("gather", "all-to-all", "ring"),
     "pipeline_schedule": ("1f1b", "zero-bubble"),
     "attention": ("auto", "cudnn", "flash", "efficient", "math"),
     "optimizer": ("adamw", "adamw8bit", "muon"),

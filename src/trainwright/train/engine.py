@@ -27,9 +27,11 @@ class EngineOptions:
     """How to compute; none of these changes the model."""
 
     precision: str = "fp32"  # fp32 | bf16 (fp32 master weights) | fp8 (bf16 with float8 products)
+    float8: str = "tensorwise"  # of fp8: tensorwise | rowwise | blockwise | mxfp8
     compile: bool = False
     recompute: str = "none"  # none | selective | full
-    context: str = "gather"  # how context ranks meet the keys: gather | all-to-all
+    offload_activations: float = 0.0  # share of the layers whose saved activations wait in host memory
+    context: str = "gather"  # how context ranks meet the keys: gather | all-to-all | ring
     pipeline_schedule: str = "1f1b"  # 1f1b | zero-bubble
     attention: str = "auto"  # auto | cudnn | flash | efficient | math
     seed: int = 0
@@ -66,13 +68,13 @@ class Engine:
         built = build(self.objective, plan, options, self.device)
         self.layout, self.runner, self.notes = built.layout, built.runner, built.notes
         self.params, self.frozen = built.params, built.frozen
-        self.optimizer, self.gradients = built.optimizer, built.gradients
+        self.optimizer, self.gradients, self.offload = built.optimizer, built.gradients, built.offload
         self.balance = ExpertBalance(shape, plan, self.runner.stages)
         self.sums: dict[str, Tensor] = {}  # fp32 gradient sums of several bf16 micro-batches
         self.collected: tuple[dict[str, Tensor], Tensor] | None = None  # gradients of all ranks, and their norm
         self.loss = torch.zeros((), device=self.device)  # of the last forward and backward pass
         self.objective.attach(self)
-        alone = self.device.type == "cuda" and plan.world == 1 and options.compile
+        alone = self.device.type == "cuda" and plan.world == 1 and options.compile and self.offload is None
         self.graph = StepGraph(self._gradients, self.params) if alone and self.objective.replayable else None
         if self.graph:
             self.notes.append("forward and backward are replayed as one CUDA graph")

@@ -58,6 +58,11 @@ def rates_of_device(torch_name: str) -> PeakRates | None:
     return max(matches, key=lambda match: match[0])[1] if matches else None
 
 
+def trained_shape(shape: ModelShape) -> ModelShape:
+    """What our trainer computes of a model: all but the layers of multi-token prediction."""
+    return replace(shape, mtp_layers=0) if shape.mtp_layers else shape
+
+
 def flops_per_token(shape: ModelShape, sequence: int) -> float:
     """Model FLOPs of one token, forward and backward."""
     layers = shape.layers + shape.mtp_layers

@@ -14,6 +14,7 @@ from trainwright.train.checkpoint.stores import FolderStore, open_store
 from trainwright.train.config import Interval, TrainConfig, parse_interval
 from trainwright.train.data.loader import Loader, Options, Samples
 from trainwright.train.engine import Engine, EngineOptions
+from trainwright.train.float8.recipes import DEFAULT
 from trainwright.train.lora import LoRAOptions
 from trainwright.train.metrics import require_trackers
 from trainwright.train.micro_batch import choose_micro_batch
@@ -149,10 +150,15 @@ def with_defaults(config: TrainConfig, shape: ModelShape, plan: ParallelPlan, wo
         sequence=config.sequence or min(shape.longest_sequence, LONGEST_DEFAULT),
         batch=config.batch or (config.micro_batch or 1) * plan.data * plan.pp,
         parallel=str(plan),
-        precision=config.precision or ("bf16" if world.device.type == "cuda" else "fp32"),
+        precision=config.precision or default_precision(config, world),
+        float8=config.float8 or (DEFAULT if config.precision == "fp8" else ""),
         compile=compiles if config.compile is None else config.compile,
         decay=config.decay or (max(1, config.steps // 10) if config.schedule == "wsd" else 0),
     )
+
+
+def default_precision(config: TrainConfig, world: World) -> str:
+    return "fp8" if config.float8 else "bf16" if world.device.type == "cuda" else "fp32"
 
 
 def open_data(config: TrainConfig, names: tuple[str, ...], objective: Objective, held: bool = False) -> Samples:
@@ -180,8 +186,10 @@ def open_eval_samples(config: TrainConfig, objective: Objective) -> Samples | No
 def engine_options(config: TrainConfig) -> EngineOptions:
     return EngineOptions(
         precision=config.precision,
+        float8=config.float8 or DEFAULT,
         compile=bool(config.compile),
         recompute=config.recompute,
+        offload_activations=config.offload_activations,
         context=config.context,
         pipeline_schedule=config.pipeline_schedule,
         attention=config.attention,

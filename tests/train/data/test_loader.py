@@ -2,6 +2,7 @@
 
 import json
 import threading
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from trainwright.train.data.batch import IGNORED
 from trainwright.train.data.loader import (
     Loader,
     Options,
+    SampleId,
     number_at_once,
     number_one_by_one,
     open_samples,
@@ -82,6 +84,21 @@ def test_every_stored_token_is_widened_to_itself():
     assert torch.equal(widen(raw.to(torch.uint16).view(torch.int16), 1 << 16, torch.empty_like(raw)), raw)
     large = torch.tensor([0, 65536, 200_000], dtype=torch.int64)
     assert torch.equal(widen(large.to(torch.int32), 256_000, torch.empty_like(large)), large)
+
+
+def test_data_stored_in_16_and_in_32_bits_can_be_mixed(tmp_path):
+    """As Megatron's uint16 beside arrow's int32, with tokens that a signed 16-bit number cannot hold."""
+    high = [*range(40_000, 40_033), *range(10, 43)]
+    for dtype, kind in (("uint16", torch.uint16), ("uint32", torch.int32)):
+        folder = Path(corpus(tmp_path, ["x" * (len(high) - 1)], dtype))
+        whole = json.loads((folder / "manifest.json").read_text())
+        changed = {**whole, "dtype": dtype, "tokenizer": {**whole["tokenizer"], "vocab": 50_000}}
+        (folder / "manifest.json").write_text(json.dumps(changed))
+        (folder / "shard-00000.bin").write_bytes(bytes(torch.tensor(high).to(kind).view(torch.uint8).tolist()))
+    names = [str(tmp_path / dtype) for dtype in ("uint16", "uint32")]
+    batch = open_samples(names, Options(32, shuffle=False)).batch([SampleId(0, 0, 0), SampleId(1, 0, 0)])
+    assert batch.tokens.tolist() == [high[:32], high[:32]]
+    assert batch.targets.tolist() == [high[1:33], high[1:33]]
 
 
 def test_both_ways_of_numbering_documents_agree():

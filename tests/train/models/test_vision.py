@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from families import LR, engine_of, export, random_model
+from families import LR, engine_of, export, export_engine, peer_curve, random_model
 
 from trainwright.train.config import TrainConfig
 from trainwright.train.data.image_samples import read_npy
@@ -27,7 +27,7 @@ SHAPE = replace(
 MICROSCOPE = replace(SHAPE, channels=5)
 
 
-@pytest.mark.shows("parity", "export", families=("vit",))
+@pytest.mark.shows("parity", "export", families=("vit", "classify"))
 @pytest.mark.parametrize("shape", [SHAPE, MICROSCOPE, replace(SHAPE, vocab=0)])
 def test_transformers_gives_the_same_outputs_and_gradients(shape, tmp_path):
     transformers = pytest.importorskip("transformers")
@@ -54,6 +54,30 @@ def test_transformers_gives_the_same_outputs_and_gradients(shape, tmp_path):
     read_shape, read = huggingface.read_folder(tmp_path / "hf")
     assert replace(read_shape, name="odd", source=shape.source, head_dim=shape.head_dim) == shape
     assert all(torch.equal(read(name), value) for name, value in model.named_parameters())
+
+
+@pytest.mark.shows("curve", families=("vit", "classify"))
+def test_classification_follows_transformers_step_by_step(tmp_path):
+    """Crops are taken as given; the loss, its mean over uneven micro-batches and the optimizer are compared."""
+    transformers = pytest.importorskip("transformers")
+    settings = TrainConfig(model="odd", data=("builtin:textures",), objective="classify", batch=6)
+    engine = engine_of(replace(SHAPE, vocab=11), settings)
+    export_engine(engine, tmp_path / "hf")
+    judge = transformers.AutoModelForImageClassification.from_pretrained(tmp_path / "hf", dtype=torch.float32)
+    samples = engine.objective.open_data(settings.data, Options(16), None, False)
+    batches = [Loader(samples, 6, 6).step(6 * n).microbatches[0] for n in range(5)]
+    pixels = [engine.objective.inputs(batch, engine.layout, torch.ones(()))[0] for batch in batches]
+    ours = [float(engine.train_step(parts_of(batch, 2), LR).loss) for batch in batches]
+    rows = zip(pixels, batches, strict=True)
+    theirs = peer_curve(judge.train(), [lambda m, x=x, b=b: F.cross_entropy(m(x).logits, b.labels) for x, b in rows])
+    assert ours == pytest.approx(theirs, abs=2e-5)
+    assert ours[-1] < ours[0]
+
+
+def parts_of(batch, first):
+    """A batch of images as two uneven micro-batches."""
+    columns = (batch.images, batch.labels, batch.dice)
+    return [type(batch)(*(part[rows] for part in columns)) for rows in (slice(0, first), slice(first, None))]
 
 
 class PaperHead(nn.Module):
@@ -103,6 +127,7 @@ def paper_loss(student, teacher, centre, temperature):
     return total / pairs
 
 
+@pytest.mark.shows("parity", families=("dino",))
 @pytest.mark.shows("curve", families=("vit", "dino"))
 def test_dino_follows_the_paper_step_by_step(tmp_path):
     """Teacher, centre, temperature, momentum and weight decay move; crops are taken as given."""
@@ -123,6 +148,9 @@ def test_dino_follows_the_paper_step_by_step(tmp_path):
         [{"params": decayed}, {"params": plain, "weight_decay": 0.0}], lr=LR, betas=(0.9, 0.95)
     )
     centre, ours, theirs = torch.zeros(33), [], []
+    shown = objective.cropped(batches[0])
+    right = torch.cat([outputs(student, crops) for crops in shown])
+    assert torch.allclose(engine.runner.stages[0].student(shown), right, atol=1e-5)
     for step, batch in enumerate(batches):
         crops = [part.detach() for group in objective.cropped(batch) for part in group.split(images)]
         cosine = (1 + torch.tensor(torch.pi * step / steps).cos().item()) / 2
@@ -142,9 +170,7 @@ def test_dino_follows_the_paper_step_by_step(tmp_path):
                 slow.mul_(momentum).add_(fast, alpha=1 - momentum)
         centre = 0.9 * centre + 0.1 * torch.cat(goals).mean(0)
         theirs.append(loss.item())
-        halves = [type(batch)(*(part[rows] for part in (batch.images, batch.labels, batch.dice)))
-                  for rows in (slice(0, 2), slice(2, 6))]  # fmt: skip
-        ours.append(float(engine.train_step(halves if step % 2 else [batch], LR).loss))
+        ours.append(float(engine.train_step(parts_of(batch, 2) if step % 2 else [batch], LR).loss))
     assert ours == pytest.approx(theirs, abs=3e-5)
     assert torch.allclose(objective.centre, centre, atol=1e-5)
     last = student["head"].last.parametrizations.weight.original1

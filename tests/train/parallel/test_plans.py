@@ -18,7 +18,7 @@ MIXTRAL, DEEPSEEK, GPT_OSS = "mixtral-8x7b-debug", "deepseek-v3-debug", "gpt-oss
 OTHERS = (
     "qwen2.5-0.5b-debug", "gemma2-2b-debug", "gemma3-4b-debug", "olmo-2-7b-debug", "phi-3-medium-debug",
     "pythia-1.4b-debug", "qwen3-30b-a3b-debug", "deepseek-v2-lite-debug", "deepseek-v3-debug",
-    "gpt-oss-20b-debug",
+    "gpt-oss-20b-debug", "gpt3-1.7b-debug",
 )  # fmt: skip
 TWO = ["replicate=2", "shard=2", "tensor=2", "context=2", "pipeline=2", "pipeline=2,virtual=2"]
 FOUR = [

@@ -69,8 +69,11 @@ def _node_group(template: Template, resource: Resource, launch: dict[str, Launch
         max_count=template.number(resource.get("ScalingConfig", "MaxSize")),
         subnets=template.texts(resource.get("Subnets")),
     )
+    image = template.text(resource.get("AmiType"))
+    if image is not None:
+        queue.extra["ami_type"] = image
     _launch(queue, launch, resource.get("LaunchTemplate"), "eks")
-    return Cluster(resource.span, "eks-nodegroup", queues=[queue])
+    return Cluster(resource.span, "eks-nodegroup", queues=[queue], version=template.text(resource.get("Version")))
 
 
 def _hyperpod(template: Template, resource: Resource) -> Cluster:

@@ -110,6 +110,7 @@ def _fsx(template: Template, resource: Resource) -> Storage:
         metadata=Value(metadata.text, metadata.span) if metadata is not None else None,
         efa=template.truth(setting("EfaEnabled")),
         deletion_policy=_deletion(resource),
+        subnets=template.texts(resource.get("SubnetIds")),
     )
 
 

@@ -67,6 +67,8 @@ def _group(node: Node, kind: str) -> Queue:
             key: value
             for key, value in (
                 ("market_type", market),
+                ("ami_type", text_at(node, "amiFamily")),
+                ("own_image", text_at(node, "ami")),
                 ("desired", int_at(node, "desiredCapacity")),
                 ("imds_v1_disabled", bool_at(node, "disableIMDSv1")),
                 ("managed", Value(kind == "managedNodeGroups", node.span)),

@@ -25,6 +25,7 @@ def pod_of(node: Node, kind: str, role: str, replicas: Value[int] | None) -> Pod
         host_network=_true(node, "hostNetwork"),
         host_ipc=_true(node, "hostIPC"),
         mounted={name for key in _CONTAINERS for one in _maps(node, key) for name in _used_volumes(one)},
+        prepared={name for one in _maps(node, "initContainers") for name in _used_volumes(one)},
     )
 
 

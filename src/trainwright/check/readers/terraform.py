@@ -75,6 +75,7 @@ def _lustre(block: Block) -> Storage:
         version=text_at(body, "file_system_type_version"),
         metadata=Value(metadata.text, metadata.span) if metadata is not None else None,
         efa=bool_at(body, "efa_enabled"),
+        subnets=texts_at(body, "subnet_ids"),
     )
 
 

@@ -17,7 +17,7 @@ _OPTIONAL = re.compile(r"^\W*optional\b|[(\[]optional[)\]]|(?<!not )\boptional\W
 # Of all other templates cfn-lint knows more.
 _OF_CLUSTERS = re.compile(
     r"AWS::(FSx|EFS|Batch|EKS|SageMaker|AutoScaling|ParallelCluster|ImageBuilder)::|Custom::\w*[Cc]luster"
-    r"|AWS::EC2::(VPC|Subnet|LaunchTemplate|CapacityReservation|PlacementGroup|SecurityGroup|NatGateway|FlowLog)"
+    r"|AWS::EC2::(VPC|LaunchTemplate|CapacityReservation|PlacementGroup|SecurityGroup)$"
 )
 _LOGICAL = re.compile(r"[A-Za-z0-9]+")
 _IN_SUB = re.compile(r"\$\{([A-Za-z0-9]+)[.}]")
@@ -29,9 +29,10 @@ def template_means_what_it_says(file: File) -> Iterator[Problem]:
 
     A property that should refer to another resource holds its logical id as plain text; a condition on a `Create…`
     parameter omits the resource exactly when it is requested. Templates of clusters (with a network, file systems,
-    launch templates, or nodes of Batch, EKS, SageMaker or an Auto Scaling group) are checked further: a parameter
-    described as optional has no default; a parameter is never used (a note); a referenced name must exist in the
-    template, and must not be the resource itself: a security group cannot name itself inside its own rules.
+    launch templates, security groups, or nodes of Batch, EKS, SageMaker or an Auto Scaling group) are checked further:
+    a parameter described as optional has no default; a parameter is never used (a note); a referenced name must
+    exist in the template, and must not be the resource itself: a security group cannot name itself inside its own
+    rules.
 
     Why: the stack deploys and flow logs go nowhere, or the placement group is missing where it was requested; an
     unknown name or a circular reference is refused.

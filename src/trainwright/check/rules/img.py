@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from trainwright.catalog.version_numbers import find_version
 from trainwright.catalog.versions import software_title
-from trainwright.check.finding import Edit
+from trainwright.check.finding import Edit, Level
 from trainwright.check.job_sizes import once
 from trainwright.check.model import Command, Container, File, ShellScript, Value, known
 from trainwright.check.registry import Problem, problem, rule
@@ -47,7 +47,8 @@ def sources_are_pinned(file: File) -> Iterator[Problem]:
 
     A boot script from a branch (`…/main/…`), `releases/latest`, or a `git clone` that is built without a tag or commit
     is a different program tomorrow. `git checkout -b v1.2` creates a branch of that name at the current commit; it does
-    not go to the tag.
+    not go to the tag. Downloads and clones of scripts and images are notes: installers and keys have no version, and
+    the newest commit is often wanted.
 
     Why: a node that is replaced at night comes up with software that nobody tested, unlike the nodes beside it.
 
@@ -75,13 +76,14 @@ def _branches(sources: list[Value[str]]) -> Iterator[Problem]:
         yield from (replace(p, message=p.message + more) for p in _mutable(first, "boot script"))
 
 
-def _mutable(source: Value[str], what: str) -> Iterator[Problem]:
+def _mutable(source: Value[str], what: str, level: Level | None = None) -> Iterator[Problem]:
     match = _BRANCH.search(source.value)
     if match is not None:
         yield problem(
             source,
             f"the {what} comes from {match[1] or match[2]}, which changes without notice",
             "name a tag or a commit in the address",
+            level=level,
         )
 
 
@@ -95,7 +97,7 @@ def _downloads(script: ShellScript) -> Iterator[Problem]:
         piped = following is not None and following.program in _SHELLS and following.span.line == command.span.end_line
         for word in command.words[1:]:
             if script.kind == "dockerfile" or piped or _RUN_AS_IS.search(word.value):
-                yield from _mutable(word, "download")
+                yield from _mutable(word, "download", "info")  # most are installers
 
 
 def _clones(script: ShellScript) -> Iterator[Problem]:
@@ -148,6 +150,7 @@ def _unpinned_clone(clone: Command, later: list[Command]) -> Iterator[Problem]:
         address,
         "a git clone without a tag or commit is built: every build may differ",
         "add --branch <tag>, or `git checkout <commit>` after it",
+        level="info",  # the newest commit is often wanted
     )
 
 
@@ -166,7 +169,8 @@ def images_are_pinned(file: File) -> Iterator[Problem]:
     """An image needs a fixed tag, and one version per piece of software.
 
     `latest`, or no tag at all, is a different image after the next push. One file that pins the EFA installer, NCCL or
-    the plugin to two versions builds with one and documents the other.
+    the plugin to two versions builds with one and documents the other. `latest` is a note where one node pulls the
+    image, and for images that have nothing to do with training.
 
     Why: nodes of one job pull different images; a result cannot be reproduced.
 
@@ -176,8 +180,12 @@ def images_are_pinned(file: File) -> Iterator[Problem]:
 
     When to ignore: the image is built and used on the same machine, and never pushed.
     """
+    together = {c.image.value for pod in file.pods if pod.kind in TRAINING_KINDS for c in pod.containers if c.image}
     images = {image.value: image for image in reversed(list(_images(file)))}  # the first place of each
-    yield from once([*(p for image in images.values() for p in _unpinned(image)), *_contradictions(file)])
+    for image in images.values():
+        training = image.value in together if file.pods else _TRAINING.search(image.value) or file.jobs
+        yield from once(replace(p, level=None if training else "info") for p in _unpinned(image))
+    yield from once(_contradictions(file))
 
 
 def _images(file: File) -> Iterator[Value[str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -79,7 +80,8 @@ def launcher_and_configuration_agree(file: File) -> Iterator[Problem]:
     llm-foundry configuration against the launcher's ranks; the machines and processes of an accelerate configuration
     against the nodes and GPUs of the job; DeepSpeed's `train_batch_size` against micro-batch × accumulation × ranks,
     and the values that the Hugging Face Trainer compares with its own arguments. The nodes and GPUs of a batch script
-    are compared with the torchrun of a script that its srun starts.
+    are compared with the torchrun of a script that its srun starts; the pods of a manifest and their GPUs with the
+    torchrun of a script that they run.
 
     Why: the trainer stops at its start on every rank, after the nodes were allocated (55 USD per hour for each
     p5.48xlarge); accelerate starts a separate run on each node.
@@ -100,7 +102,7 @@ def launcher_and_configuration_agree(file: File) -> Iterator[Problem]:
 def _against_config(file: File, job: Job, launch: Command) -> Iterator[Problem]:
     for name in _CONFIGS:
         at = launch.options.get(name)
-        other = file_beside(file.path, at.value) if at is not None and at.known else None
+        other = file_beside(file.path, _outside(job, at.value)) if at is not None and at.known else None
         if at is None or other is None:
             continue
         if other.format == "deepspeed" and other.nodes:
@@ -113,9 +115,19 @@ def _against_config(file: File, job: Job, launch: Command) -> Iterator[Problem]:
                 yield from _sizes(job, at, stated)
 
 
+def _outside(job: Job, path: str) -> str:
+    """A file of a pod's image is beside the manifest by its last name, if at all."""
+    return path.rsplit("/", 1)[-1] if job.pod is not None and path.startswith("/") else path
+
+
 def _against_script(file: File, job: Job) -> Iterator[Problem]:
-    """A batch script and the script that its srun starts on every node."""
-    for command in job.script.commands if job.script is not None else ():
+    """A batch script and the script that its srun starts on every node; a pod and the script that it runs."""
+    for command in job.commands if job.pod is not None else ():
+        at = next((word for word in command.words[:2] if word.known and word.value.endswith(".sh")), None)
+        other = file_beside(file.path, _outside(job, at.value).removeprefix("./")) if at is not None else None
+        if at is not None and other is not None and len(other.jobs) == 1 and not _reads_variables(other, job):
+            yield from _torchrun_inside(replace(job, nodes=job.extra.get("replicas")), at, other.jobs[0].launch)
+    for command in job.script.commands if job.script is not None and job.pod is None else ():
         runner = command.runner
         if not command.inside_srun or runner is None or runner.options.keys() & CHOOSING:
             continue
@@ -123,6 +135,11 @@ def _against_script(file: File, job: Job) -> Iterator[Problem]:
         other = file_beside(file.path, at.value.removeprefix("./")) if at is not None else None
         if at is not None and other is not None:
             yield from (p for inner in other.jobs for p in _torchrun_inside(job, at, inner.launch))
+
+
+def _reads_variables(script: File, job: Job) -> bool:
+    """Whether a script reads a variable that the pod sets, which may change its options."""
+    return any(re.search(rf"\$\{{?{re.escape(variable.name)}\b", script.text) for variable in job.env)
 
 
 def _torchrun_inside(job: Job, at: Value[str], launch: Command | None) -> Iterator[Problem]:

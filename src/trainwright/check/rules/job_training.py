@@ -274,6 +274,8 @@ def _schedule(job: Job) -> Iterator[Problem]:
 def data_sets_differ(file: File) -> Iterator[Problem]:
     """Validation and test data must not be the training data, nor empty.
 
+    A directory that may hold a part for each set is not reported.
+
     Why: a validation loss on training data always looks good and says nothing about over-fitting.
 
     Fix: give each set its own files.
@@ -293,10 +295,16 @@ def _data_sets(job: Job) -> Iterator[Problem]:
             continue
         if value.value.strip("'\"[] ") == "" and value.known:
             yield problem(value, f"the {title} data is empty", "name its files, or leave the option out")
-        elif train is not None and _same(train.value, value.value):
+        elif train is not None and _same(train.value, value.value) and not _holds_splits(value.value):
             yield problem(
                 value, f"the {title} data is the training data ({value.value})", f"name files kept for {title}"
             )
+
+
+def _holds_splits(path: str) -> bool:
+    """Whether a path is a directory that may hold a part for each set, which the script then opens."""
+    name = path.strip("'\"").rstrip("/").rpartition("/")[2]
+    return "/" in path and "." not in name and "*" not in name and "train" not in path.lower()
 
 
 def _same(one: str, other: str) -> bool:

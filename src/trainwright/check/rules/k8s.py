@@ -9,6 +9,7 @@ from trainwright.catalog.version_numbers import find_version, parse_version
 from trainwright.check.job_sizes import multi_node, once, type_of
 from trainwright.check.model import Container, File, Job, Pod, Value, known
 from trainwright.check.registry import Problem, problem, rule
+from trainwright.check.rules.sec_secrets import is_secret
 
 GPU, EFA = "nvidia.com/gpu", "vpc.amazonaws.com/efa"
 _TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_TOKEN", "WANDB_API_KEY")
@@ -144,7 +145,7 @@ def _shared_memory(pod: Pod, container: Container) -> Iterator[Problem]:
 def _tokens(container: Container) -> Iterator[Problem]:
     for variable in container.env:
         text = variable.value.value.strip()
-        if variable.name in _TOKENS and text and not text.startswith("$("):
+        if variable.name in _TOKENS and text and not text.startswith("$(") and not is_secret(variable):
             yield problem(
                 variable.value,
                 f"{variable.name} is written in the manifest, readable by everybody who may read the job",

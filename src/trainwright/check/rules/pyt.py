@@ -19,7 +19,9 @@ _SHARDED = re.compile(
 )
 _RANK_ARGUMENTS = {"rank", "global_rank", "world_size", "num_replicas", "process_index", "num_shards", "shard_id"}
 _RANK_WORDS = re.compile(
-    r"rank|main_process|is_main|master|is_rank_zero|gpu_id|is_primary|is_chief|\blead|is_zero", re.IGNORECASE
+    r"rank|main_process|is_main|master|is_rank_zero|gpu_id|is_primary|is_chief|\blead|is_zero"
+    r"|distributed|ddp|world_size|num_processes|num_nodes",  # also asked for: whether there is one process only
+    re.IGNORECASE,
 )
 _OWN_FILE = re.compile(r"rank|tmp|temp|buf|bytesio|stream", re.IGNORECASE)  # a file that no other rank writes
 _NO_DATA = re.compile(r"init|setup|spawn|parallel|ddp|fsdp|print|log|main|train$|test$|reduce|barrier", re.IGNORECASE)
@@ -28,6 +30,7 @@ _RESUMES = re.compile(r"resume|snapshot|start_epoch|epochs_run|last_epoch|from_c
 _TEST = re.compile(r"(^|/)tests?/|(^|/)(test_[^/]*|[^/]*_test|conftest)\.py$")
 _OPTIMIZER_STATE = re.compile(
     r"\bopt\w*(\[\w+\])?\.state_dict\(|get_state_dict\(|get_optimizer_state_dict|optim_state_dict"
+    r"|[\"']opt\w*[\"']\s*[:\]]"
 )
 
 
@@ -83,7 +86,8 @@ def ranks_read_different_data(file: File) -> Iterator[Problem]:
 
     A script that starts a process group and builds a `DataLoader` without a sampler, and in which nothing else divides
     the data (a `shard`, a dataset that is given a rank, a streaming dataset, a framework's `prepare`), trains every
-    rank on all of it. Loaders for validation are not reported.
+    rank on all of it. Loaders for validation are not reported, nor datasets of other files that are not shuffled: a
+    stream may give every rank its own part.
 
     Why: 8 ranks then do the work of one 8 times, and an epoch takes 8 times as long as it should; with one seed all
     ranks even see the same samples at once.
@@ -101,7 +105,7 @@ def ranks_read_different_data(file: File) -> Iterator[Problem]:
     for call in script.calls("DataLoader"):
         names = {keyword.arg for keyword in call.keywords}
         hidden = None in names and "sampler" in file.text  # `**kwargs` that may hold one
-        if not names & {"sampler", "batch_sampler"} and not hidden and _training(call):
+        if not names & {"sampler", "batch_sampler"} and not hidden and _training(call) and _is_map(script, call):
             yield problem(
                 _span(call.func),
                 "every rank reads the whole data in its own order: no sampler, shard or rank divides it",
@@ -112,6 +116,24 @@ def ranks_read_different_data(file: File) -> Iterator[Problem]:
 def _training(call: ast.Call) -> bool:
     """Whether a loader is not plainly one for validation, which every rank may read whole."""
     return not re.search(r"val|test|eval", ast.unparse(call), re.IGNORECASE)
+
+
+def _is_map(script: _Script, call: ast.Call) -> bool:
+    """Whether the dataset is one with an index, which nothing divides by itself: its loader shuffles it, or it is
+    torchvision's or of a class in this file with __getitem__. Of others the file does not show how they are read."""
+    if any(k.arg == "shuffle" and getattr(k.value, "value", True) for k in call.keywords):
+        return True
+    sources = [call.args[0]] if call.args else [k.value for k in call.keywords if k.arg == "dataset"]
+    name = _name(sources[0]) if sources else ""
+    sources += [n.value for n in script.parents if isinstance(n, ast.Assign) and name in map(_name, n.targets) and name]
+    made = {_name(one.func) for one in sources if isinstance(one, ast.Call)}
+    indexed = {
+        node.name
+        for node in script.parents
+        if isinstance(node, ast.ClassDef)
+        and any(isinstance(one, ast.FunctionDef) and one.name == "__getitem__" for one in node.body)
+    }
+    return bool(made & indexed) or any(re.search(r"datasets\.[A-Z]|TensorDataset$", one) for one in made)
 
 
 def _given_a_rank(script: _Script) -> bool:
@@ -180,11 +202,19 @@ def _guarded(script: _Script, node: ast.AST, depth: int = 0) -> bool:
         if isinstance(above, ast.FunctionDef):
             if any(_returns_early(statement) for statement in above.body):
                 return True
+            if _has_twin(script, above):
+                return True
             calls = [call for call in script.calls(above.name) if call is not node]
             if not calls or depth > 3:
                 return depth == 0  # nobody calls it here: who may call it elsewhere is not known
             return all(_guarded(script, call, depth + 1) for call in calls)
     return False
+
+
+def _has_twin(script: _Script, function: ast.FunctionDef) -> bool:
+    """Whether a function has a sister for several processes (`fit` and `fit_with_ddp`), and is for one itself."""
+    names = {node.name for node in script.parents if isinstance(node, ast.FunctionDef)}
+    return any(re.fullmatch(rf"{re.escape(function.name)}_?(with_)?(ddp|distributed|multi\w*)", name) for name in names)
 
 
 def _returns_early(statement: ast.stmt) -> bool:

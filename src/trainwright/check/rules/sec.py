@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainwright.check.finding import Edit
@@ -126,7 +127,8 @@ def access_is_narrow(file: File) -> Iterator[Problem]:
 
     Source: IAM user guide, least privilege; configurations of public training repositories.
 
-    When to ignore: the port serves the public on purpose, such as a load balancer.
+    When to ignore: the port serves the public on purpose, such as a load balancer. Groups of a bastion are not
+    reported.
     """
     broad = table("access")["broad_policies"]
     places: dict[str, list[Value[str]]] = {}
@@ -151,6 +153,8 @@ def access_is_narrow(file: File) -> Iterator[Problem]:
                 yield problem(address, "ssh is open to the whole internet", "name your own address range")
     opened: dict[tuple[Span, str, str], list[str]] = {}
     for group in file.security_groups:
+        if _BASTION.search(f"{group.name} {Path(file.path).parent.name} {Path(file.path).name}"):
+            continue
         for one in group.ingress:
             for at, what in _open_port(group.name, one):
                 opened.setdefault((at, what, "name your own address range"), []).append(group.name)
@@ -181,6 +185,7 @@ def _policies(file: File) -> Iterator[Value[str]]:
 
 
 _FOR_NODES = re.compile(r"AWS::(EC2|Batch|EKS|SageMaker|FSx|AutoScaling)::|InstanceProfile|ec2\.amazonaws\.com")
+_BASTION = re.compile(r"bastion|jump-?(host|box|server)", re.IGNORECASE)  # is there to be reached from everywhere
 _WEB = ("80", "443")
 _NODES = re.compile(r"node|compute|worker|cluster|fsx|efa", re.IGNORECASE)  # others may serve the public
 

@@ -78,7 +78,13 @@ def _is_written_out(file: File, env: EnvVar) -> bool:
 
         if SECRET_NAME.match(env.name):
             return _WRITTEN_OUT.fullmatch(env.value.value) is not None
-    return _TOKEN_NAME.match(env.name) is not None and _LOOKS_SECRET.fullmatch(env.value.value) is not None
+    return is_secret(env)
+
+
+def is_secret(env: EnvVar) -> bool:
+    """Whether the value of a variable for a token looks like one: this rule then reports it, in any kind of file."""
+    written = env.value.known and not _made_up(env.value.value)
+    return written and _TOKEN_NAME.match(env.name) is not None and bool(_LOOKS_SECRET.fullmatch(env.value.value))
 
 
 def _in_flags(file: File) -> Iterator[Problem]:

@@ -24,6 +24,7 @@ _GIVEN = re.compile(
 _NAME = re.compile(r"\$\{?([A-Za-z_]\w*)")
 _REQUIREMENT = re.compile(r"[A-Za-z][\w.-]*(\[[\w,]+\])?==\d")
 _SHORT_NAME, _LONG_NAME, _RESEMBLES = 4, 5, 0.85
+_FOLDER = re.compile(r"(?!__)[\w.%][\w./% +=,:-]*(?<!%)")  # relative, and no placeholder such as @LOGS or <logs>
 _TRAILING_BLANK = re.compile(r"(?<!\\)\\[ \t]+(?=$|#)")
 
 
@@ -220,7 +221,7 @@ def _directives(file: File, script: ShellScript) -> Iterator[Problem]:
         )
     for name, value in script.directives:
         folder = value.value.rpartition("/")[0]
-        if name not in ("output", "error") or not folder or folder.startswith(("/", "~", "$")) or folder in (".", ".."):
+        if name not in ("output", "error") or not folder or not _FOLDER.fullmatch(folder) or folder in (".", ".."):
             continue
         if name == "error" and any(
             n == "output" and v.value.rpartition("/")[0] == folder for n, v in script.directives

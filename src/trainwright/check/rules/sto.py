@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from trainwright.catalog.storage import find_lustre_rule, lustre_problem
@@ -11,6 +12,7 @@ from trainwright.check.tables import machines, table
 from trainwright.errors import UserError
 from trainwright.spec.source import Span
 
+_LISTS = re.compile(r"^$|[*,?(]")  # an entry that may be several subnets, or none
 _PERSISTENT = ("PERSISTENT_1", "PERSISTENT_2")
 _DEFAULT_DEPLOYMENT = {"parallelcluster": "SCRATCH_2", "cloudformation": "SCRATCH_1"}
 
@@ -74,8 +76,8 @@ def lustre_options_go_together(file: File) -> Iterator[Problem]:
     Scratch takes no throughput, KMS key or backups; persistent needs a throughput; hard disks are PERSISTENT_1 only and
     alone have a drive cache; a bucket is linked by data repository associations (at most 8) or by ImportPath, not both,
     and with PERSISTENT_2 by associations only; ExportPath, chunk size and auto-import need ImportPath; a file system
-    linked by ImportPath has no backups. In ParallelCluster an existing file system takes no settings, and a new one
-    goes with queues of one subnet.
+    linked by ImportPath has no backups; every file system of Lustre is in one subnet. In ParallelCluster an
+    existing file system takes no settings, and a new one goes with queues of one subnet.
 
     Why: FSx refuses the file system, and the cluster or stack that contains it is rolled back.
 
@@ -91,9 +93,20 @@ def lustre_options_go_together(file: File) -> Iterator[Problem]:
             yield from _by_deployment(storage, deployment)
         yield from _media(storage, deployment)
         yield from _links(storage)
+        yield from _subnets(storage)
     if file.format == "parallelcluster":
         yield from _existing(file)
         yield from _one_zone(file)
+
+
+def _subnets(storage: Storage) -> Iterator[Problem]:
+    several = storage.subnets[1:] if not any(_LISTS.search(subnet.value) for subnet in storage.subnets) else []
+    if several:
+        yield problem(
+            several[0],
+            f"{len(storage.subnets)} subnets: a Lustre file system is in one, FSx refuses more",
+            "keep the subnet of the nodes",
+        )
 
 
 def _existing(file: File) -> Iterator[Problem]:

@@ -27,7 +27,7 @@ def data_outlives_the_stack(file: File) -> Iterator[Problem]:
     File systems and buckets are deleted with their stack unless their DeletionPolicy is Retain (or Snapshot). A Lustre
     file system that exports to a bucket may be deleted (a link exports only with an AutoExportPolicy); a scratch file
     system without a bucket should not hold the checkpoints of a job. That a scratch file system goes with its cluster
-    is a note.
+    is a note; a bucket for logs is not reported.
 
     Why: `delete-cluster` or a failed update deletes weeks of checkpoints; one of a 70B model is 920 GB.
 
@@ -50,7 +50,8 @@ def _holds_training(file: File, bucket: Storage) -> bool:
     it is meant."""
     cluster = bool(file.clusters or file.launch_templates) or any(s.kind in _FILE_SYSTEMS for s in file.storages)
     named = bucket.name is not None and re.search(r"checkpoint|train|dataset|model", bucket.name.value, re.IGNORECASE)
-    return bucket.deletion_policy is None and (cluster or named is not None)
+    logs = bucket.name is not None and re.search(r"[Ll]ogs?(?![a-z])|[Ll]ogging", bucket.name.value)
+    return bucket.deletion_policy is None and not logs and (cluster or named is not None)
 
 
 def _exports(storage: Storage) -> bool:

@@ -23,7 +23,7 @@ from trainwright.train.data.foreign.rows import UNNAMED
 from trainwright.train.data.format import TokenizerId
 from trainwright.train.data.mixture import Mixture
 from trainwright.train.data.shuffle import Permutation
-from trainwright.train.data.source import TokenSource, open_files, outside, widen
+from trainwright.train.data.source import TokenSource, open_files, outside, stack_rows, widen
 
 S = TypeVar("S", bound="Samples")
 LONG_DOCUMENT = 400  # tokens; above this mean length numbering documents one by one is faster
@@ -125,7 +125,7 @@ class Samples:
     def batch(self, ids: Sequence[SampleId]) -> Batch:
         """The samples of one micro-batch."""
         rows, width = len(ids), self.options.sequence
-        stored = torch.stack([self.sources[which.source].tokens(which.sample) for which in ids])
+        stored = stack_rows([self.sources[which.source].tokens(which.sample) for which in ids])
         # One allocation, not four: malloc keeps its pages for the next batch instead of returning them to the system.
         tokens, targets, positions, documents = torch.empty(4, rows, width, dtype=torch.int64)
         widen(stored[:, :-1], self.vocab, tokens)

@@ -145,6 +145,13 @@ class TokenSource:
         return torch.cat(parts)
 
 
+def stack_rows(rows: list[Tensor]) -> Tensor:
+    """Stored rows as one tensor; those of 16 bits become whole numbers of 32 where they meet others."""
+    if len({row.dtype for row in rows}) > 1:
+        rows = [row.int().bitwise_and_(0xFFFF) if row.dtype == torch.int16 else row for row in rows]
+    return torch.stack(rows)
+
+
 def widen(stored: Tensor, vocab: int, out: Tensor) -> Tensor:
     """Stored tokens as int64, into `out`."""
     out.copy_(stored)

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from trainwright.train.models.block_mask import TokenLayout, block_mask
+from trainwright.train.models.ring_mask import RingMask, ring_mask
 from trainwright.train.models.shape import ModelShape
 
 
@@ -29,6 +30,7 @@ class AttentionMask:
     full: bool = False  # where there is no mask: attention in both directions instead of causal
     rows: int | None = None  # `blocks` is for the first so many rows, and the others are causal; None: for all rows
     cap: float = 0.0  # scores as cap * tanh(score / cap); 0: as they are
+    ring: RingMask | None = None  # context parallelism by ring: one piece of work per owner of keys
     windowless: AttentionMask | None = None  # what layers without the window attend to, where only some have it
 
     @property
@@ -52,6 +54,8 @@ def attention_mask(shape: ModelShape, layout: TokenLayout, whole: bool, heads: s
         return replace(window, windowless=full)
     device = layout.queries.device
     slopes = alibi_slopes(shape.heads)[heads].to(device) if shape.position == "alibi" else None
+    if layout.ring is not None:
+        return AttentionMask(ring=ring_mask(shape.window, shape.score_cap, slopes, shape.sinks, layout, *layout.ring))
     bent = slopes is not None or bool(shape.score_cap) or shape.sinks
     special = layout.documents is not None or bool(shape.window) or bent
     if whole and not special:

@@ -25,6 +25,7 @@ class TokenLayout:
     query_documents: Tensor | None  # [b, queries]
     chunks: tuple[tuple[int, int, int], ...] = ()  # (first query, end query, visible keys) of each contiguous part
     mixed_rows: int | None = None  # only the first so many rows hold several documents; None: not known
+    ring: tuple[int, int] | None = None  # (rank, ranks) where keys travel around a ring
 
     def first_rows(self, count: int) -> TokenLayout:
         """The layout of the first rows of the micro-batch."""

@@ -88,21 +88,25 @@ class LanguageHead(nn.Module):
 
 
 class Encoder(nn.Module):
-    """The whole model; it has no pipeline stages."""
+    """The whole model, or with `layers`, `first` and `last` one pipeline stage of it under the same parameter names.
+    The output table is the embedding's, so the last stage has a copy of it."""
 
     def __init__(
         self, shape: ModelShape, layers: Iterable[int] | None = None, first: bool = True, last: bool = True
     ) -> None:
         super().__init__()
-        self.shape, self.first, self.last = shape, True, True
+        self.shape, self.first, self.last = shape, first, last
+        layers = range(shape.layers) if layers is None else layers
         types = TOKEN_TYPES.get(shape.family, 0)
-        self.embed = nn.Embedding(shape.vocab, shape.hidden)
-        self.positions = nn.Embedding(shape.context, shape.hidden) if shape.position == "learned" else None
-        self.types = nn.Embedding(types, shape.hidden) if types else None
-        self.embed_norm = norm(shape) if types else None
-        self.blocks = nn.ModuleDict({str(i): EncoderBlock(shape) for i in range(shape.layers)})
-        self.norm = None if types else norm(shape)
-        self.head = LanguageHead(shape)
+        learned = first and shape.position == "learned"
+        if first or last:
+            self.embed = nn.Embedding(shape.vocab, shape.hidden)
+        self.positions = nn.Embedding(shape.context, shape.hidden) if learned else None
+        self.types = nn.Embedding(types, shape.hidden) if first and types else None
+        self.embed_norm = norm(shape) if first and types else None
+        self.blocks = nn.ModuleDict({str(i): EncoderBlock(shape) for i in layers})
+        self.norm = norm(shape) if last and not types else None
+        self.head = LanguageHead(shape) if last else None
         self.loss: Callable[..., Tensor] = biased_cross_entropy
 
     @staticmethod
@@ -112,29 +116,38 @@ class Encoder(nn.Module):
     def layers(self) -> list[EncoderBlock]:
         return list(self.blocks.values())  # type: ignore[arg-type]
 
-    def forward(self, tokens: Tensor, inputs: EncoderInputs) -> Tensor:
-        """Tokens [b, s] to logits, or to the loss."""
-        x = self.hidden(tokens, inputs).flatten(0, 1)
-        x = self.head(x if inputs.chosen is None else x.index_select(0, inputs.chosen))
-        if inputs.targets is None:
-            logits = F.linear(x, self.embed.weight, self.head.bias)
-            return logits.view(*tokens.shape, -1) if inputs.chosen is None else logits
-        return self.loss(x, self.embed.weight, self.head.bias, inputs.targets, inputs.scale)
+    def forward(self, x: Tensor, inputs: EncoderInputs) -> Tensor:
+        """Tokens [b, s] (or the hidden states of the previous stage) to hidden states, logits or the loss."""
+        x = self.hidden(x, inputs)
+        return x if self.head is None else self.finish(x, self.head, inputs)
 
-    def hidden(self, tokens: Tensor, inputs: EncoderInputs) -> Tensor:
+    def finish(self, states: Tensor, head: LanguageHead, inputs: EncoderInputs) -> Tensor:
+        x = states.flatten(0, 1)
+        x = head(x if inputs.chosen is None else x.index_select(0, inputs.chosen))
+        if inputs.targets is None:
+            logits = F.linear(x, self.embed.weight, head.bias)
+            return logits.view(*states.shape[:2], -1) if inputs.chosen is None else logits
+        return self.loss(x, self.embed.weight, head.bias, inputs.targets, inputs.scale)
+
+    def hidden(self, x: Tensor, inputs: EncoderInputs) -> Tensor:
         """The states after the last block, [b, s, hidden]."""
-        x = self.embed(tokens)
+        if self.first:
+            x = self.embedded(x, inputs)
+        for block in self.layers():
+            x = block(x, inputs.cos_sin, inputs.mask)
+        if self.norm is not None:
+            x = self.norm(x)
+        return self.gather_tokens(x) if self.last else x
+
+    def embedded(self, tokens: Tensor, inputs: EncoderInputs) -> Tensor:
+        x: Tensor = self.embed(tokens)
         if inputs.embed_scale is not None:
             x = x * self.slice_tokens(inputs.embed_scale)[..., None].to(x.dtype)
         if self.types is not None:
             x = x + self.types(torch.zeros_like(tokens[:1, :1]))
         if self.positions is not None:
             x = x + self.positions(inputs.positions)
-        if self.embed_norm is not None:
-            x = self.embed_norm(x)
-        for block in self.layers():
-            x = block(x, inputs.cos_sin, inputs.mask)
-        return self.gather_tokens(x if self.norm is None else self.norm(x))
+        return x if self.embed_norm is None else self.embed_norm(x)
 
     # Tensor parallelism replaces these two.
     slice_tokens: Callable[[Tensor], Tensor] = staticmethod(lambda x: x)

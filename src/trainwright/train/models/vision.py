@@ -3,7 +3,7 @@ sizes (DINO's crops) run as one row of tokens, so that every product is large; o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -109,16 +109,21 @@ class VisionTransformer(nn.Module):
         """Class token and patches with their positions, [b, 1 + patches, hidden]."""
         side = self.shape.patch
         x = self.patch(self.patches(images, side).to(self.patch.weight.dtype))
-        return self.assembled(x, self.cls, self.positions_for(images.shape[2] // side, images.shape[3] // side))
+        return self.assembled(
+            x, self.local(self.cls), self.positions_for(images.shape[2] // side, images.shape[3] // side)
+        )
 
     def positions_for(self, rows: int, columns: int) -> Tensor:
         """The learned positions, interpolated where the image has another size than the model."""
-        table = self.positions
+        table = self.local(self.positions)
         side = round((len(table) - 1) ** 0.5)
         if (rows, columns) == (side, side):
             return table
         grid = interpolation(side, rows, columns, table.device) @ table[1:].float()
         return torch.cat([table[:1], grid.to(table.dtype)])
+
+    # Tensor parallelism replaces it: parameters are distributed tensors then.
+    local: Callable[[Tensor], Tensor] = staticmethod(lambda param: param)
 
 
 def patches_of(images: Tensor, side: int) -> Tensor:

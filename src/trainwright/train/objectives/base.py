@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from trainwright.train.data.batch import IGNORED
 from trainwright.train.data.loader import Options, Samples, open_samples
-from trainwright.train.flops import flops_per_token
+from trainwright.train.flops import flops_per_token, trained_shape
 from trainwright.train.models import model_class
 from trainwright.train.models.initialise import initial_value
 from trainwright.train.models.shape import ModelShape
@@ -95,7 +95,7 @@ class Objective(ABC):
 
     def flops_per_token(self) -> float:
         """Model FLOPs per token, forward and backward."""
-        return flops_per_token(self.shape, self.tokens_per_sample)
+        return flops_per_token(trained_shape(self.shape), self.tokens_per_sample)
 
     def scores(self, engine: Engine, loader: Loader, eval_loss: float) -> dict[str, float]:
         """Further results of an evaluation, by name."""

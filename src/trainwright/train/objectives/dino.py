@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -63,7 +63,10 @@ class DinoHead(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         first, second, third = self.layers
         x = third(F.gelu(second(F.gelu(first(x)))))
-        return F.linear(F.normalize(x, dim=-1), F.normalize(self.last.weight, dim=-1))
+        return F.linear(F.normalize(x, dim=-1), F.normalize(self.local(self.last.weight), dim=-1))
+
+    # Tensor parallelism replaces it: parameters are distributed tensors then.
+    local: Callable[[Tensor], Tensor] = staticmethod(lambda param: param)
 
 
 class Branch(nn.Module):
@@ -117,12 +120,13 @@ def dino_loss(student: Tensor, teacher: Tensor, centre: Tensor, temperature: Ten
     return total / (GLOBALS * len(student) - GLOBALS)
 
 
-def compile_outside_blocks(model: StudentAndTeacher) -> None:
+def compile_outside_blocks(model: StudentAndTeacher, heads: bool) -> None:
     model.loss = torch.compile(dino_loss, dynamic=False)
     for branch in (model.student, model.teacher):
         branch.backbone.patches = torch.compile(patches_of, dynamic=False)
         branch.backbone.assembled = torch.compile(with_positions, dynamic=False)
-        branch.head.forward = torch.compile(branch.head.forward, dynamic=False)  # type: ignore[method-assign]
+        if heads:
+            branch.head.forward = torch.compile(branch.head.forward, dynamic=False)  # type: ignore[method-assign]
 
 
 class Dino(Objective):
@@ -211,7 +215,7 @@ class Dino(Objective):
         if engine.options.compile:
             for model in engine.runner.stages:
                 if model.loss is dino_loss:
-                    compile_outside_blocks(model)
+                    compile_outside_blocks(model, heads=engine.plan.tp == 1)
 
     def based(self, engine: Engine) -> None:
         self.attach(engine)

@@ -20,7 +20,7 @@ from trainwright.train.data.batch import IGNORED, Batch
 from trainwright.train.data.builtin import PAIRS, builtin_folder
 from trainwright.train.data.chat_samples import PairSamples
 from trainwright.train.data.loader import Options, Samples, open_samples
-from trainwright.train.flops import flops_per_token
+from trainwright.train.flops import flops_per_token, trained_shape
 from trainwright.train.lora import adapters_off
 from trainwright.train.loss import chunked_cross_entropy
 from trainwright.train.models import model_class
@@ -93,7 +93,7 @@ class DirectPreference(CausalLM):
 
     def flops_per_token(self) -> float:
         """Attention is over one answer, not over the pair; the reference's forward pass counts too."""
-        return flops_per_token(self.shape, super().tokens_per_sample) * 4 / 3
+        return flops_per_token(trained_shape(self.shape), super().tokens_per_sample) * 4 / 3
 
     def build(self, layers: Iterable[int] | None, first: bool, last: bool) -> nn.Module:
         copies = self.settings is None or not self.settings.lora_rank

@@ -12,8 +12,11 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
+from trainwright.train.float8.blockwise import blockwise_product
+from trainwright.train.float8.mxfp8 import mxfp8_product
 from trainwright.train.kernels import product
 from trainwright.train.models.decoder import Decoder
+from trainwright.train.parallel import ring  # noqa: F401  registers its operator
 
 aten = torch.ops.aten
 # Matrix products and attention are expensive to recompute; norms, rotary and activations are cheap.
@@ -22,12 +25,15 @@ KEPT = {
     aten.addmm.default,
     product.OPERATOR,
     aten._scaled_mm.default,
+    blockwise_product._opoverload,
+    mxfp8_product._opoverload,
     aten._grouped_mm.default,
     aten._scaled_dot_product_cudnn_attention.default,
     aten._scaled_dot_product_flash_attention.default,
     aten._scaled_dot_product_efficient_attention.default,
     aten._scaled_dot_product_flash_attention_for_cpu.default,
     torch.ops.higher_order.flex_attention,
+    torch.ops.trainwright.ring_attention.default,
 }
 
 

@@ -1,9 +1,11 @@
 """Context parallelism: each rank holds two chunks of every sequence, an early and a late one so that causal work is
-balanced. For attention it gathers the keys and values of its peers, or all exchange queries, keys and values so that
-each attends over whole sequences for a part of the heads. Both are exact for any mask, on any backend."""
+balanced. For attention it gathers the keys and values of its peers; or all exchange queries, keys and values so that
+each attends over whole sequences for a part of the heads; or keys and values travel around a ring. All are exact for
+any mask, on any backend."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -17,6 +19,7 @@ from trainwright.train.models.block_mask import TokenLayout
 from trainwright.train.models.decoder import Decoder
 from trainwright.train.parallel.collectives import exchange, gather
 from trainwright.train.parallel.layout import Layout
+from trainwright.train.parallel.ring import attend_ring
 
 
 def own_tokens(length: int, layout: Layout, device: torch.device) -> Tensor:
@@ -42,16 +45,23 @@ def token_layout(batch: Batch, layout: Layout) -> TokenLayout:
         documents = batch.documents
         return TokenLayout(everything, everything, documents, documents, mixed_rows=batch.mixed_rows)
     own = own_tokens(length, layout, device)
-    documents = batch.documents
+    documents = None if batch.mixed_rows == 0 else batch.documents
     half, rank, ranks = length // (2 * layout.plan.cp), layout.context_rank, layout.plan.cp
     chunks = ((0, half, (rank + 1) * half), (half, 2 * half, (2 * ranks - rank) * half))
-    return TokenLayout(own, everything, documents, None if documents is None else documents[:, own], chunks)
+    query_documents = None if documents is None else documents[:, own]
+    ring = (rank, ranks) if layout.context == "ring" else None
+    return TokenLayout(own, everything, documents, query_documents, chunks, ring=ring)
 
 
 def apply_context(model: Decoder, layout: Layout) -> None:
-    kernel = attend_exchanged if layout.exchanges else attend_gathered
+    kernel: Callable[..., Tensor]
+    if layout.context == "ring":
+        kernel = partial(attend_ring, group=layout.context_group.group_name)
+    else:
+        each = attend_exchanged if layout.exchanges else attend_gathered
+        kernel = partial(each, ranks=layout.plan.cp, group=layout.context_group)
     for block in model.layers():
-        block.attention.kernel = partial(kernel, ranks=layout.plan.cp, group=layout.context_group)
+        block.attention.kernel = kernel
 
 
 def attend_gathered(

@@ -26,9 +26,7 @@ class Layout:
     context_rank: int = 0
     tensor_rank: int = 0
     pipeline_rank: int = 0
-    exchanges: bool = (
-        False  # context parallelism by all-to-all: a rank attends over whole rows, for a part of its heads
-    )
+    context: str = "gather"  # how context ranks meet each other's keys: gather | all-to-all | ring
     expert_mesh: DeviceMesh | None = None  # the same ranks, with an axis over which experts are spread; where ep > 1
 
     @property
@@ -66,6 +64,11 @@ class Layout:
         return slice(rank * each, (rank + 1) * each)
 
     @property
+    def exchanges(self) -> bool:
+        """Context parallelism by all-to-all: a rank attends over whole rows, for a part of its heads."""
+        return self.plan.cp > 1 and self.context == "all-to-all"
+
+    @property
     def whole_rows(self) -> bool:
         """Whether attention on this rank is over whole sequences."""
         return self.plan.cp == 1 or self.exchanges
@@ -91,7 +94,7 @@ class Layout:
         return self.axis("tensor").get_group() if self.plan.tp > 1 else None
 
 
-def layout(plan: ParallelPlan, device: torch.device, exchanges: bool = False) -> Layout:
+def layout(plan: ParallelPlan, device: torch.device, context: str = "gather") -> Layout:
     """The layout of this rank; all ranks must call it, as it creates the process groups."""
     if plan.world == 1:
         return Layout(plan, None, None)
@@ -101,8 +104,7 @@ def layout(plan: ParallelPlan, device: torch.device, exchanges: bool = False) ->
     shard, context = divmod(folded, plan.cp)
     group = _context_group(plan) if plan.cp > 1 else None
     experts = _expert_mesh(plan, device) if plan.ep > 1 else None
-    exchanges = exchanges and plan.cp > 1
-    return Layout(plan, mesh, group, replicate, shard, context, tensor, pipeline, exchanges, experts)
+    return Layout(plan, mesh, group, replicate, shard, context, tensor, pipeline, context, experts)
 
 
 def _expert_mesh(plan: ParallelPlan, device: torch.device) -> DeviceMesh:

@@ -12,7 +12,8 @@ from trainwright.train.models.shape import ModelShape
 
 SINGLE = "single"
 # The axes that a kind of model has beside shard and replicate.
-AXES = {"decoder": ("tp", "pp", "cp"), "encoder": ("tp",), "encoder-decoder": ("tp",), "vision": ()}
+AXES = {"decoder": ("tp", "pp", "cp"), "encoder": ("tp", "pp"), "encoder-decoder": ("tp",), "vision": ("tp",)}
+WHOLE_SEQUENCES = ("encoder-decoder", "vision")  # whose tensor-parallel ranks hold whole sequences between layers
 # Other words for an axis, as users of other frameworks and of earlier versions write them.
 SYNONYMS = {
     "dp": "replicate", "ddp": "replicate", "fsdp": "shard", "tensor": "tp", "pipeline": "pp", "context": "cp",
@@ -87,6 +88,7 @@ class ParallelPlan:
         """Why this plan cannot run this model at this sequence length, whatever the batch; empty where it can."""
         stages = self.pp * self.virtual_stages
         cuts = 2 * self.cp if self.cp > 1 else 1
+        slices = 1 if shape.kind in WHOLE_SEQUENCES else self.tp
         if stages > shape.layers:
             return f"{stages} pipeline stages, but {shape.name} has only {shape.layers} layers"
         if self.virtual_stages > 1 and self.pp == 1:
@@ -103,7 +105,7 @@ class ParallelPlan:
                 (shape.shared_ffn, self.tp, "columns of the shared expert", "tp"),
                 (shape.dense_ffn, self.tp, "columns of the dense layers", "tp"),
                 (seq, cuts, "tokens of a sequence", "2 x cp"),
-                (seq, cuts * self.tp, "tokens of a sequence", f"{'2 x cp x ' if cuts > 1 else ''}tp"),
+                (seq, cuts * slices, "tokens of a sequence", f"{'2 x cp x ' if cuts > 1 else ''}tp"),
                 (shape.experts, self.ep, "experts", "ep"),
                 (self.data, self.ep, "data ranks", "ep"),
             ]

@@ -64,17 +64,19 @@ def apply_tensor_encoder(model: Encoder, layout: Layout) -> None:
             _swap(column, ColumnLinear, layout, weight=0, bias=0)
         for row in (block.attention.out, block.mlp.down):
             _swap(row, RowLinear, layout, weight=1)
-    _swap(model.embed, VocabularySlice, layout, weight=0).first_row = first_row
+    if model.first or model.last:
+        _swap(model.embed, VocabularySlice, layout, weight=0).first_row = first_row
     if model.positions is not None:
         table = _swap(model.positions, PositionSlice, layout)
         table.rank, table.ranks = layout.tensor_rank, layout.plan.tp
     if model.types is not None:
         _swap(model.types, CopiedEmbedding, layout)
-    for outer in (model.embed_norm, model.norm, model.head.norm):
+    for outer in (model.embed_norm, model.norm, None if model.head is None else model.head.norm):
         if outer is not None:
             _swap(outer, SliceLayerNorm, layout)
-    _swap(model.head.dense, CopiedLinear, layout)
-    _swap(model.head, type(model.head), layout, bias=0)
+    if model.head is not None:
+        _swap(model.head.dense, CopiedLinear, layout)
+        _swap(model.head, type(model.head), layout, bias=0)
     model.loss = partial(sliced_loss, group=layout.tensor_group, first_row=first_row)
     model.slice_tokens = lambda x: x.chunk(layout.plan.tp, dim=1)[layout.tensor_rank]
     model.gather_tokens = whole

@@ -5,6 +5,7 @@ ranks, where gradients are summed on the way back, and the output layer closes i
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -27,8 +28,11 @@ class OpeningNorm(RMSNorm):
 class ClosingLinear(Linear):
     """A slice of the input columns; every rank gets the sum."""
 
+    group: Any
+
     def forward(self, x: Tensor) -> Tensor:
-        return sum_values(self.product(x, slice_of(self.weight), None), self.group)
+        y = sum_values(self.product(x, slice_of(self.weight), None), self.group)
+        return y if self.bias is None else y + slice_of(self.bias)
 
 
 class WholeVocabularySlice(VocabularySlice):

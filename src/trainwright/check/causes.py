@@ -1,0 +1,35 @@
+"""One cause is one finding: what a rule says in the same words about several lines or files of one directory is one
+thing to do (a directory to create, a line that was copied). The first place keeps the finding and names the others.
+Formats that annotate lines keep them all, and so do baselines."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+from trainwright.check.engine import Result
+from trainwright.check.finding import Finding
+
+_NAMED = 5  # places, of many
+
+
+def merge_causes(result: Result) -> None:
+    """Leave the first finding of each cause, in the order of the result."""
+    causes: dict[tuple[str, str, str], list[Finding]] = {}
+    for finding in result.findings:
+        causes.setdefault((finding.code, finding.message, os.path.dirname(finding.file)), []).append(finding)
+    result.findings = [_with_places(first, others) for first, *others in causes.values()]
+
+
+def _with_places(first: Finding, others: list[Finding]) -> Finding:
+    lines = dict.fromkeys(
+        one.span.line for one in others if one.file == first.file and one.span.line != first.span.line
+    )
+    files = {one.file: one.span.line for one in reversed(others) if one.file != first.file}
+    shown = ", ".join(map(str, list(lines)[:_NAMED])) + (" …" if len(lines) > _NAMED else "")
+    places = [f"line{'s' if len(lines) > 1 else ''} {shown}"] if lines else []
+    places += [f"{os.path.basename(name)}:{line}" for name, line in sorted(files.items())]
+    if not places:
+        return first
+    more = f" and {len(places) - _NAMED} more files" if len(places) > _NAMED else ""
+    return replace(first, message=f"{first.message} (also {', '.join(places[:_NAMED])}{more})")

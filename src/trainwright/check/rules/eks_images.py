@@ -1,0 +1,89 @@
+"""EKS: node images whose support has ended."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import date
+
+from trainwright.catalog.version_numbers import find_version, parse_version
+from trainwright.catalog.versions import kubernetes_support
+from trainwright.check.model import File, Queue, Value
+from trainwright.check.readers.values import text_at, texts_at
+from trainwright.check.registry import Problem, problem, rule
+from trainwright.check.tables import machines
+from trainwright.spec.source import Node
+
+_AL2 = re.compile(r"AL2_(x86_64|x86_64_GPU|ARM_64)|AmazonLinux2|AL2|al2@.*")
+_ENDED = date(2025, 11, 26)
+_FIRST_WITHOUT = "1.33"
+_SUCCESSORS = {
+    "AL2_x86_64": "AL2023_x86_64_STANDARD", "AL2_ARM_64": "AL2023_ARM_64_STANDARD",
+    "AL2_x86_64_GPU": "AL2023_x86_64_NVIDIA", "AmazonLinux2": "AmazonLinux2023", "AL2": "AL2023",
+}  # fmt: skip
+
+
+@rule("EKS002", "warning")
+def node_image_is_supported(file: File) -> Iterator[Problem]:
+    """Nodes of EKS should not use the images with Amazon Linux 2.
+
+    Read from `amiFamily` of eksctl and of Karpenter's EC2NodeClass (or its alias `al2@…`), `ami_type` of Terraform,
+    `AmiType` of CloudFormation. From Kubernetes 1.33 on there is no such image, which is an error where the file states
+    the version.
+
+    Why: support ended on 26 November 2025, and the last image was released in the following month: no patches of the
+    kernel, no newer NVIDIA or EFA driver since. EKS itself supports each version of Kubernetes for 26 months: 1.32, the
+    last one with these images, until March 2027.
+
+    Fix: the same image of Amazon Linux 2023: `AL2023_x86_64_NVIDIA`, `amiFamily: AmazonLinux2023`. User data of
+    Amazon Linux 2 (`/etc/eks/bootstrap.sh`) becomes a NodeConfig for nodeadm.
+
+    Source: awslabs/amazon-eks-ami issue 2545; EKS user guide, Kubernetes versions; eksctl, AmazonLinux2EOLVersion.
+
+    When to ignore: the cluster is deleted before its next upgrade.
+    """
+    groups = [(queue.extra["ami_type"], cluster.version) for cluster, queue in file.queues if _managed(file, queue)]
+    classes = [(image, None) for root in _classes(file) for image in _of_class(root)]
+    old = [(image, version) for image, version in [*groups, *classes] if _is_old(image, version)]
+    if old:
+        yield _problem(*old[0], len(old) - 1)
+
+
+def _managed(file: File, queue: Queue) -> bool:
+    """Whether a queue is a node group on an image of EKS; one without the driver of its GPUs is TFM001's."""
+    image = queue.extra.get("ami_type")
+    if image is None or "own_image" in queue.extra:
+        return False
+    return file.format != "terraform" or "GPU" in image.value or not any(type_.gpus for _, type_ in machines(queue))
+
+
+def _classes(file: File) -> Iterator[Node]:
+    for root in file.nodes if file.format == "kubernetes" else ():
+        kind = text_at(root, "kind")
+        if kind is not None and kind.value == "EC2NodeClass":
+            yield root
+
+
+def _of_class(root: Node) -> list[Value[str]]:
+    family = text_at(root, "spec", "amiFamily")
+    terms = root.get("spec", "amiSelectorTerms")
+    aliases = [value for term in (terms.elements() if terms is not None else ()) for value in texts_at(term, "alias")]
+    return aliases or ([family] if family is not None and terms is None else [])
+
+
+def _is_old(image: Value[str], version: Value[str] | None) -> bool:
+    """Whether it is an image with Amazon Linux 2, of a version of Kubernetes that EKS has not ended (EKS001's)."""
+    if not image.known or not _AL2.fullmatch(image.value) or date.today() < _ENDED:
+        return False
+    stated = find_version(version.value) if version is not None and version.known else None
+    return stated is None or version is None or kubernetes_support(version.value, date.today()) != "ended"
+
+
+def _problem(image: Value[str], version: Value[str] | None, others: int) -> Problem:
+    stated = find_version(version.value) if version is not None and version.known else None
+    fix = f"use {_SUCCESSORS.get(image.value, 'al2023 with a date')}"
+    more = f" ({others} more group{'s' if others > 1 else ''} of this file)" if others else ""
+    if stated is not None and stated >= parse_version(_FIRST_WITHOUT):
+        message = f"Kubernetes {stated} has no image with Amazon Linux 2: no node starts{more}"
+        return problem(image, message, fix, level="error")
+    return problem(image, f"support of EKS images with Amazon Linux 2 ended on {_ENDED:%d %B %Y}{more}", fix)

@@ -1,0 +1,124 @@
+"""JOB: what the command of a container reads and writes, against the container's mounts."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator
+
+from trainwright.check.job_sizes import once
+from trainwright.check.model import Command, File, Job, Value
+from trainwright.check.readers.arguments import by_meaning
+from trainwright.check.registry import Problem, problem, rule
+from trainwright.check.tables import table
+
+Mount = tuple[str, str]  # outside, inside
+
+
+@rule("JOB017", "error")
+def container_mounts_what_it_reads(file: File) -> Iterator[Problem]:
+    """A path on a shared file system that a container's command names must be mounted into the container.
+
+    Mounts of pyxis (`--container-mounts`), of `docker run` and of pods are compared with the paths among the arguments
+    of the command: a path below /fsx, /efs, /lustre and the like that no mount contains; a path of the host that the
+    container has under another name (`/fsx/data:/data`, and the command reads /fsx/data). Where checkpoints go is
+    JOB011's.
+
+    Why: inside, the directory does not exist: every rank stops with "No such file or directory" after the nodes were
+    allocated and the image was unpacked (16 p5.48xlarge cost 15 USD per minute); or a cache of 100 GB is written into
+    the container, of which nothing is left.
+
+    Fix: mount the file system at the path that the command uses, or use the path inside the container.
+
+    Source: pyxis, `--container-mounts=SRC:DST`; Docker, bind mounts; Kubernetes documentation, volumes; prices of
+    aws_prices.csv.
+
+    When to ignore: enroot's system configuration mounts the path into every container.
+    """
+    if not file.template:
+        yield from once(p for job in file.jobs if job.launch is not None for p in _job(job, job.launch))
+
+
+def _job(job: Job, launch: Command) -> Iterator[Problem]:
+    mounts = _mounts(job, launch)
+    if not mounts:
+        return
+    ours = [(at, path) for at, path in _paths(job, launch) if not any(_under(path, inside) for _, inside in mounts)]
+    for at, path in ours:
+        hosts = [(outside, inside) for outside, inside in mounts if _under(path, outside) and outside != "/"]
+        if hosts and not _under(path, "/home"):
+            outside, inside = max(hosts, key=lambda one: len(one[0]))
+            yield problem(
+                at,
+                f"{path} is a path of the host: the container has {outside} as {inside}",
+                f"write {posixpath.join(inside, posixpath.relpath(path, outside))}",
+            )
+            return
+    missing = [(at, path) for at, path in ours if any(_under(path, root) for root in table("local_folders")["shared"])]
+    if missing:
+        at, path = missing[0]
+        more = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
+        yield problem(
+            at,
+            f"{path} is in none of the container's mounts ({', '.join(inside for _, inside in mounts[:3])}){more}",
+            f"mount {path.split('/')[1] and '/' + path.split('/')[1]} into the container",
+        )
+
+
+def _mounts(job: Job, launch: Command) -> list[Mount]:
+    """The mounts of the job's container; none where it has no container or one of them is not known."""
+    if job.pod is not None:
+        container = next((c for c in job.pod.containers if c.span == job.span), None)
+        if container is None or job.pod.kind in ("TrainJob", "values") or not all(p.known for p, _ in container.mounts):
+            return []
+        return [("", _clean(path.value)) for path, _ in container.mounts]
+    if launch.runner is not None and launch.runner.program == "docker":
+        return _of_docker(launch.runner)
+    if job.image is None or not all(mount.known for mount in job.mounts):
+        return []
+    return [_pair(mount.value) for mount in job.mounts]
+
+
+def _of_docker(runner: Command) -> list[Mount]:
+    mounts = []
+    for flag, word in zip(runner.words, [*runner.words[1:], None], strict=False):
+        name, joined, text = flag.value.partition("=")
+        if name not in ("-v", "--volume", "--mount"):
+            continue
+        text = text if joined else word.value if word is not None else ""
+        if not flag.known or (not joined and (word is None or not word.known)):
+            return []
+        mounts.append(_pair(text) if name != "--mount" else _long(text))
+    return mounts
+
+
+def _pair(text: str) -> Mount:
+    parts = text.split(":")
+    return _clean(parts[0]), _clean(parts[1] if len(parts) > 1 else parts[0])
+
+
+def _long(text: str) -> Mount:
+    said = dict(part.partition("=")[::2] for part in text.split(","))
+    inside = said.get("target") or said.get("dst") or said.get("destination") or ""
+    return _clean(said.get("source") or said.get("src") or ""), _clean(inside)
+
+
+def _clean(path: str) -> str:
+    return posixpath.normpath(path) if path else ""
+
+
+def _paths(job: Job, launch: Command) -> Iterator[tuple[Value[str], str]]:
+    """Absolute paths among the arguments, but for the checkpoints', and in the environment of a pod."""
+    checkpoints = by_meaning(launch.options).get("checkpoint_dir")
+    for word in launch.words[1:]:
+        text = word.value.partition("=")[2] if word.value.startswith("-") and "=" in word.value else word.value
+        if checkpoints is not None and text == checkpoints.value:
+            continue
+        if word.known and text.startswith("/") and not any(mark in text for mark in "$*:, "):
+            yield word, _clean(text)
+    for variable in job.env if job.pod is not None else ():
+        if variable.value.known and variable.value.value.startswith("/") and ":" not in variable.value.value:
+            yield variable.value, _clean(variable.value.value)
+
+
+def _under(path: str, folder: str) -> bool:
+    return bool(folder) and (path == folder or path.startswith(folder.rstrip("/") + "/"))

@@ -1,0 +1,112 @@
+"""K8S: the Service that the ranks of a job find each other through."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from trainwright.check.beside import file_at
+from trainwright.check.job_sizes import once
+from trainwright.check.model import File, Job, Value
+from trainwright.check.readers.values import int_at, text_at
+from trainwright.check.registry import Problem, problem, rule
+from trainwright.spec.source import Node
+
+_MOST_FILES = 40  # of one directory: one with more is no job that belongs together
+
+
+@rule("K8S004", "error")
+def service_forwards_the_rendezvous(file: File) -> Iterator[Problem]:
+    """A Service with an address of its own must forward the port of the rendezvous.
+
+    Where the rendezvous host is a Service of the file, or of another manifest in its directory, that is not headless
+    (`clusterIP: None`), its ports must contain the one of `--rdzv_endpoint`, `--master_port` or MASTER_PORT, and
+    forward it to the same port: the first rank listens on the number that all ranks are given.
+
+    Why: connections to a port that a Service does not forward are dropped: the ranks wait 10 minutes (torch,
+    `join_timeout` of 600 s) while every GPU is allocated, and 16 p5.48xlarge cost 15 USD per minute. NCCL opens further
+    ports, which only a headless Service or the pods' own names reach.
+
+    Fix: `clusterIP: None`; or the same port in the Service and in the command.
+
+    Source: Kubernetes documentation, Service (ports, headless Services); torch, `torch.distributed.run`; prices of
+    aws_prices.csv.
+
+    When to ignore: never; the port is not forwarded.
+    """
+    if file.format == "kubernetes":
+        yield from once(p for job in file.jobs for p in _job(file, job))
+
+
+def _job(file: File, job: Job) -> Iterator[Problem]:
+    host, port, at = _rendezvous(job)
+    if at is None or not host or not port.isdecimal():
+        return
+    for name, service in _services(file):
+        if host.split(".")[0] == name and not _headless(service):
+            yield from _ports(at, int(port), name, service)
+            return
+
+
+def _rendezvous(job: Job) -> tuple[str, str, Value[str] | None]:
+    """Host and port that all ranks are given, and where the port is written."""
+    backend = job.launch.options.get("rdzv_backend") if job.launch is not None else None
+    endpoint = job.extra.get("endpoint")
+    if endpoint is not None:
+        host, _, port = endpoint.value.rpartition(":")
+        known = endpoint.known and (backend is None or backend.value in ("c10d", "static"))
+        return (host, port, endpoint) if known else ("", "", None)
+    variables = {variable.name: variable.value for variable in job.env}
+    address = job.extra.get("master_address") or variables.get("MASTER_ADDR")
+    stated = job.extra.get("master_port") or variables.get("MASTER_PORT")
+    if address is None or stated is None or not address.known or not stated.known:
+        return "", "", None
+    return address.value, stated.value, stated
+
+
+def _services(file: File) -> Iterator[tuple[str, Node]]:
+    for other in [file, *_beside(file)]:
+        for root in other.nodes:
+            kind, name = text_at(root, "kind"), text_at(root, "metadata", "name")
+            if kind is not None and kind.value == "Service" and name is not None and name.known:
+                yield name.value, root
+
+
+def _beside(file: File) -> Iterator[File]:
+    if file.path == "<stdin>":
+        return
+    folder = os.path.dirname(os.path.abspath(file.path))
+    names = sorted(name for name in os.listdir(folder) if name.endswith((".yaml", ".yml")))
+    for name in names if len(names) <= _MOST_FILES else ():
+        other = file_at(os.path.join(folder, name)) if name != os.path.basename(file.path) else None
+        if other is not None and other.format == "kubernetes":
+            yield other
+
+
+def _headless(service: Node) -> bool:
+    address, kind = text_at(service, "spec", "clusterIP"), text_at(service, "spec", "type")
+    return (address is not None and (address.value == "None" or not address.known)) or (
+        kind is not None and kind.value == "ExternalName"
+    )
+
+
+def _ports(at: Value[str], port: int, name: str, service: Node) -> Iterator[Problem]:
+    listed = service.get("spec", "ports")
+    entries = [one for one in listed.elements() if one.is_map] if listed is not None else []
+    ports = [int_at(one, "port") for one in entries]
+    if not entries or any(value is None or not value.known for value in ports):
+        return
+    numbers = {value.value: one for value, one in zip(ports, entries, strict=True) if value is not None}
+    if port not in numbers:
+        shown = ", ".join(str(number) for number in sorted(numbers))
+        yield problem(
+            at, f"the Service {name} forwards port {shown}, not {port}", f"add port {port} to it, or clusterIP: None"
+        )
+        return
+    target = int_at(numbers[port], "targetPort")
+    if target is not None and target.known and target.value != port:
+        yield problem(
+            at,
+            f"the Service {name} forwards port {port} to {target.value}, but the first rank listens on {port}",
+            f"write targetPort: {port}, or clusterIP: None",
+        )

@@ -1,0 +1,126 @@
+"""Activation offload: bit for bit the same training, with and without recomputation and compiled blocks; what goes to
+the host comes back, and nothing stays there."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from trainwright.errors import UserError
+from trainwright.train.config import TrainConfig
+from trainwright.train.data.batch import Batch
+from trainwright.train.engine import Engine, EngineOptions
+from trainwright.train.models.shape import lookup
+from trainwright.train.parallel import offload
+from trainwright.train.parallel.offload import ActivationOffload, apply_offload, rounded_up
+from trainwright.train.parallel.plan import ParallelPlan
+
+LLAMA = replace(lookup("llama3.1-8b-debug"), vocab=256)
+
+
+def trained(shape=LLAMA, device="cpu", steps=3, length=40, rows=4, **options) -> tuple[Engine, list[tuple]]:
+    """Steps of two micro-batches, with documents."""
+    engine = Engine(shape, ParallelPlan(), EngineOptions(**options), device)
+    outputs = []
+    for step in range(steps):
+        generator = torch.Generator().manual_seed(step)
+        tokens = torch.randint(0, shape.vocab, (rows, length + 1), generator=generator)
+        index = torch.arange(length).expand(rows, -1)
+        batches = [
+            Batch(tokens[part, :-1], tokens[part, 1:], index[part], index[part] // 17)
+            for part in (slice(0, rows // 2), slice(rows // 2, rows))
+        ]
+        out = engine.train_step(batches, 1e-3)
+        outputs.append((float(out.loss), float(out.grad_norm)))
+    return engine, outputs
+
+
+def bytes_to_host(engine: Engine) -> int:
+    """What was in host memory at once; all of it is free again."""
+    kept = engine.offload
+    assert kept is not None
+    assert sum(buffer.nbytes for buffers in kept.free.values() for buffer in buffers) == kept.host_bytes
+    return kept.host_bytes
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("llama3.1-8b-debug", {}),
+        ("llama3.1-8b-debug", {"precision": "bf16", "recompute": "selective"}),
+        ("mixtral-8x7b-debug", {}),
+        pytest.param("llama3.1-8b-debug", {"compile": True, "recompute": "full"}, marks=pytest.mark.slow),
+    ],
+    ids=["plain", "selective", "experts", "compiled"],
+)
+def test_training_is_the_same_bit_for_bit(name, options, monkeypatch):
+    monkeypatch.setattr(offload, "SMALLEST", 0)
+    shape = replace(lookup(name), vocab=256)
+    (plain, wanted), (engine, got) = trained(shape, **options), trained(shape, **options, offload_activations=1.0)
+    assert got == wanted
+    for param, right in zip(engine.params.values(), plain.params.values(), strict=True):
+        assert torch.equal(param, right)
+    assert bytes_to_host(engine) > 0
+
+
+def test_recomputed_blocks_send_their_input_alone(monkeypatch):
+    monkeypatch.setattr(offload, "SMALLEST", 0)
+    engine, _ = trained(offload_activations=1.0, recompute="full")
+    each = 2 * 40 * LLAMA.hidden * 4  # one micro-batch
+    assert bytes_to_host(engine) == LLAMA.layers * rounded_up(each)
+    half, _ = trained(offload_activations=0.5, recompute="full")
+    assert bytes_to_host(half) == LLAMA.layers // 2 * rounded_up(each)
+
+
+def test_nothing_that_outlives_the_layer_is_copied(monkeypatch):
+    """Neither weights, nor the rotary tables that all layers share; and small tensors are not worth it."""
+    sources = []
+    copy = ActivationOffload.to_host
+    monkeypatch.setattr(ActivationOffload, "to_host", lambda self, t: (sources.append(t.data_ptr()), copy(self, t))[1])
+    trained(offload_activations=1.0, steps=1)
+    assert not sources
+    monkeypatch.setattr(offload, "SMALLEST", 0)
+    engine, _ = trained(offload_activations=1.0, steps=1)
+    assert sources
+    assert not {param.data_ptr() for param in engine.params.values()} & set(sources)
+
+
+@pytest.mark.parametrize(("share", "chosen"), [(1.0, [0, 1, 2, 3]), (0.5, [0, 2]), (0.25, [0]), (0.6, [0, 1, 3])])
+def test_a_share_of_the_layers_is_spread_evenly(share, chosen):
+    class Layer:
+        forward = None
+
+    layers = [Layer() for _ in range(4)]
+    apply_offload(SimpleNamespace(layers=lambda: layers), share, ActivationOffload(torch.device("cpu")))
+    assert [at for at, layer in enumerate(layers) if layer.forward is not None] == chosen
+
+
+def test_more_than_all_layers_is_refused():
+    with pytest.raises(UserError, match="at most 1"):
+        TrainConfig(offload_activations=1.5)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("recompute", ["none", "full"])
+def test_memory_falls_on_a_gpu_and_the_loss_is_the_same(recompute, compiled):
+    """Wide enough for copies that last: a race between the streams would show in the loss."""
+    shape = replace(LLAMA, hidden=1024, heads=8, kv_heads=4, head_dim=128, ffn=4096, layers=12)
+    common = {"device": "cuda", "length": 4096, "precision": "bf16", "compile": compiled, "recompute": recompute}
+    results = []
+    for share in (0.0, 1.0):
+        engine, outputs = trained(shape, **common, offload_activations=share)
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        tokens = torch.zeros(2, 4096, dtype=torch.long)
+        index = torch.arange(4096).expand(2, -1)
+        engine.forward_backward([Batch(tokens, tokens, index)])
+        results.append((outputs, torch.cuda.max_memory_allocated() - before))
+        del engine
+    (wanted, whole), (got, less) = results
+    assert got == wanted
+    saved = 11 * 2 * 4096 * 1024 * 2 if recompute == "full" else 0.4 * whole
+    assert less < whole - 0.7 * saved
