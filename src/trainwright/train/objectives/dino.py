@@ -112,11 +112,10 @@ def dino_loss(student: Tensor, teacher: Tensor, centre: Tensor, temperature: Ten
     """The loss of each image [b]: cross-entropy between every large crop of the teacher [2, b, k] and every other crop
     of the student [crops, b, k], averaged over the pairs. Without the log-probabilities: -q.log p = lse(z) - q.z."""
     goal = ((teacher.float() - centre) / temperature).softmax(-1)
-    small = len(student) - GLOBALS
-    wanted = torch.cat([goal.flip(0), goal.sum(0, keepdim=True).expand(small, -1, -1)])
     scores = student.float() / STUDENT_TEMPERATURE
     normaliser = scores.logsumexp(-1)
-    total = normaliser[:GLOBALS].sum(0) + GLOBALS * normaliser[GLOBALS:].sum(0) - (wanted * scores).sum((0, 2))
+    agreement = (goal.flip(0) * scores[:GLOBALS]).sum((0, 2)) + (goal.sum(0) * scores[GLOBALS:]).sum((0, 2))
+    total = normaliser[:GLOBALS].sum(0) + GLOBALS * normaliser[GLOBALS:].sum(0) - agreement
     return total / (GLOBALS * len(student) - GLOBALS)
 
 
