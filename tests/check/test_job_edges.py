@@ -148,6 +148,11 @@ jobs: [{name: run, model: llama3-8b, data: /fsx/data, nodes: 2, %s}]
         ("steps: 100, optimizer: {warmup: 10}", []),
         ("sequence: 16384", ["SPC015", "JOB004"]),  # twice the tokens of a micro-batch do not fit either
         ("sequence: 16384, recompute: full", ["JOB004"]),
+        ("sequence: 16384, args: [--offload-activations, '1']", ["JOB004"]),
+        ("sequence: 65536, args: [--offload-activations, '1']", ["SPC015", "JOB004"]),  # too much for host memory
+        ("parallel: {pp: 2}, args: [--pipeline-schedule, zero-bubble]", []),
+        ("parallel: {pp: 2}, args: [--pipeline-schedule, zero-bubble, --compile]", ["JOB002"]),
+        ("parallel: {pp: 2}, recompute: full, args: [--pipeline-schedule, zero-bubble]", ["JOB002"]),
     ],
 )
 def test_specs_are_judged_as_our_trainer_would(tmp_path: Path, job: str, found: list[str]) -> None:

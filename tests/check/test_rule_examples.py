@@ -83,6 +83,9 @@ def test_every_page_has_all_its_parts() -> None:
             match = re.search(rf"^{part}(.*?)(?=\n\n|\Z)", text, re.DOTALL | re.MULTILINE)
             if match is None or len(match[1].split()) < 2:
                 missing.append(f"{rule.code} ({rule.needs}): {part}")
+        why = re.search(r"^Why:(.*?)(?=\n\n|\Z)", text, re.DOTALL | re.MULTILINE)
+        if why is not None and not re.search(r"\d|\b(refuse|reject)", why[1]):
+            missing.append(f"{rule.code} ({rule.needs}): no number in Why, and no refusal that needs none")
         page = (DOCS / f"{rule.code}.md").read_text()
         missing += [f"{rule.code}: {head}" for head in ("## Example", "## Use instead") if head not in page]
     assert missing == []

@@ -54,6 +54,18 @@ def test_a_batch_in_tokens_is_shared_out_whole() -> None:
     assert training(job(batch={"sequences": 64}), 32, None).batch == 64
 
 
+def test_options_of_the_trainer_are_known_to_every_verb() -> None:
+    words = ["--offload-activations", "0.5", "--pipeline-schedule", "zero-bubble"]
+    plain = training(job(parallel={"pp": 2}, args=words, recompute="none"), 8, None)
+    assert (plain.offload_activations, plain.pipeline_schedule) == (0.5, "zero-bubble")
+    for wrong, how in (
+        (job(recompute="full", args=words), "recomputed"),
+        (job(args=[*words, "--compile"]), "compiled"),
+    ):
+        with pytest.raises(UserError, match=f"blocks that are {how}"):
+            resolved({"recompute": "none", **wrong, "parallel": {"pp": 2}}, 8, None)
+
+
 @pytest.mark.parametrize("name", names())
 def test_the_trainer_understands_every_recipe(name: str) -> None:
     config = options(job(recipe=name), 128 if name != "cpu-ddp" else 4, "p5.48xlarge")
@@ -108,7 +120,9 @@ def test_a_constant_rate_is_a_line_that_does_not_fall() -> None:
     ("stated", "path"),
     [({"workers": 4}, ("workers",)), ({"parallel": {"ep": 2}}, ("parallel", "ep")),
      ({"objective": "dino"}, ("objective",)), ({"args": ["--stepz", "5"]}, ("args",)),
-     ({"env": {"RANK": "0"}}, ("env", "RANK"))],
+     ({"env": {"RANK": "0"}}, ("env", "RANK")), ({"objective": "dpo", "parallel": {"tp": 2}}, ("parallel", "tp")),
+     ({"recipe": "dino-vit-b-16", "parallel": {"pp": 2}}, ("parallel", "pp")),
+     ({"recipe": "roberta-large", "args": ["--lora-rank", "8"], "parallel": {"tp": 2}}, ("parallel", "tp"))],
 )  # fmt: skip
 def test_what_our_trainer_cannot_do_is_a_problem_at_its_place(stated: dict[str, Any], path: tuple[str, ...]) -> None:
     problems = resolution(job(**stated), 8, None).problems

@@ -7,14 +7,18 @@ from dataclasses import replace
 
 import pytest
 
+from trainwright.errors import UserError
 from trainwright.predict.collectives import all_gather, broadcasts, group
 from trainwright.predict.constants import constants
 from trainwright.predict.hardware import cluster, device
+from trainwright.predict.layout import lay_out
+from trainwright.predict.memory import COPIED, HOST_ROUNDING, host_bytes, memory, saved_bytes_of_layer
 from trainwright.predict.objective import passes
 from trainwright.predict.operators import layer_work, library_progress, mean_layer
 from trainwright.predict.profiles import profile, profiles
 from trainwright.predict.published.row_trainer import profile_of
 from trainwright.predict.published.rows import setup_of
+from trainwright.predict.request import PredictRequest
 from trainwright.predict.setup import Batch, Setup
 from trainwright.predict.step import recomputed, step_time
 from trainwright.train.models.shape import shapes
@@ -148,3 +152,45 @@ def test_ten_thousand_gpus_do_not_drown_in_gathers():
 
     assert mfu(tp=8, shard=2048) > 0.2
     assert mfu(tp=8, shard=64) > mfu(tp=8, shard=2048)
+
+
+def test_weight_gradients_fill_a_part_of_the_bubble():
+    """What stays of 1F1B's bubble: forward and backward without weight gradients, less as much again as is put off."""
+    plain = replace(job("trainwright-eager", nodes=2, pp=4), zero=0)
+    put_off = replace(plain, zero_bubble=True)
+    before, after = (step_time(s, C).parts["bubble"] for s in (plain, put_off))
+    stage = before / 3  # of four stages, each waits for three
+    weights = mean_layer(plain, C).products_backward / 2 * plain.shape.layers / 4
+    assert after == pytest.approx(3 * (stage - 2 * weights))
+    assert 0.3 < after / before < 0.6, "more than a third: attention and norms have no weight gradients to put off"
+    eight = replace(put_off, precision="fp8")
+    assert step_time(eight, C).parts["bubble"] == pytest.approx(
+        step_time(replace(eight, zero_bubble=False), C).parts["bubble"]
+    ), "float8 products put nothing off"
+
+
+def test_offloaded_activations_cost_what_the_link_to_the_host_cannot_hide():
+    plain = replace(job("trainwright", shard=8), zero=3)
+    layers = plain.shape.layers
+    kept = saved_bytes_of_layer(plain)
+    half, whole = (replace(plain, offload_part=part) for part in (0.5, 1.0))
+    shrunk = (memory(plain, C).activations - memory(whole, C).activations) / kept
+    assert shrunk == pytest.approx(layers - COPIED), "two layers are on their way"
+    assert host_bytes(whole) == 2 * host_bytes(half) == pytest.approx(HOST_ROUNDING * layers * kept)
+    assert step_time(whole, C).parts["offload"] > step_time(half, C).parts["offload"]
+    inputs = replace(whole, recompute="full")
+    assert step_time(inputs, C).parts["offload"] == 0.0, "a layer's input alone is hidden behind its compute"
+    assert host_bytes(inputs) < host_bytes(whole) / 10
+
+
+def test_what_only_our_trainer_has_is_refused_beside_another():
+    request = PredictRequest("llama3-8b", "p5.48xlarge", plan="pp=2", trainer="megatron")
+    for more in ({"offload_activations": 1.0}, {"pipeline_schedule": "zero-bubble"}):
+        with pytest.raises(UserError, match="our trainer only"):
+            lay_out(replace(request, **more), C)
+    own = replace(request, trainer="trainwright", pipeline_schedule="zero-bubble")
+    with pytest.raises(UserError, match="recomputed"):
+        lay_out(replace(own, recompute="full"), C)
+    laid = lay_out(own, C)
+    assert (laid.profile.name, laid.recompute, laid.zero_bubble) == ("trainwright-eager", "none", True)
+    assert not lay_out(replace(own, plan="shard=8"), C).zero_bubble

@@ -251,3 +251,44 @@ def test_reading_a_step_does_not_wait_for_the_next():
         wide @ wide
     assert values.read() == [1.5, 2.5]
     assert not torch.cuda.current_stream().query()
+
+
+@pytest.fixture
+def fake_ranks():
+    import torch.distributed as dist
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    dist.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
+    yield
+    dist.destroy_process_group()
+
+
+def test_async_tensor_parallelism_is_in_the_compiled_code(fake_ranks):
+    """With torch's fake process group, one GPU stands for two: the code of a whole step is generated and run."""
+    from torch._inductor import config as inductor
+    from torch._inductor.utils import fresh_cache, run_and_get_code
+    from torch.distributed import _symmetric_memory as symmetric
+
+    shape = replace(lookup("llama3.1-8b-debug"), hidden=256, ffn=512, heads=8, kv_heads=4, head_dim=32)
+    options = EngineOptions(precision="bf16", compile=True, async_tp=True)
+    try:
+        with symmetric._test_mode(), fresh_cache():
+            engine = Engine(shape, ParallelPlan(tp=2), options, "cuda")
+            batch = random_batch(shape.vocab, documents=False)
+            _, code = run_and_get_code(engine.train_step, [batch], 1e-4)
+    finally:
+        inductor._micro_pipeline_tp = False
+    whole = "\n".join(code)
+    assert "fused_all_gather_matmul" in whole
+    assert "fused_matmul_reduce_scatter" in whole
+
+
+def test_float8_gathers_compile(fake_ranks):
+    """FSDP's weights in float8 enter the compiled blocks; the fake gather gives no numbers to compare."""
+    shape = replace(lookup("llama3.1-8b-debug"), hidden=256, ffn=512, heads=8, kv_heads=4, head_dim=32)
+    options = EngineOptions(precision="fp8", float8_gather=True, compile=True)
+    engine = Engine(shape, ParallelPlan(shard=2), options, "cuda")
+    for _ in range(2):
+        engine.train_step([random_batch(shape.vocab, documents=False)], 1e-4)
+    torch.cuda.synchronize()
+    assert len(engine.gathered.shards) == 5 * shape.layers

@@ -306,5 +306,6 @@ def test_dpo_is_refused_under_plans_that_cut_layers(tmp_path):
     from trainwright.train.setup import require_trainable
 
     config = TrainConfig(model="llama3.2-1b-debug", data=("builtin:pairs",), objective="dpo", folder=str(tmp_path))
-    with pytest.raises(UserError, match="only shards or replicates"):
+    with pytest.raises(UserError, match="only shards or replicates") as caught:
         require_trainable(config, ParallelPlan(tp=2), lookup(config.model))
+    assert caught.value.fix == "shard=2"

@@ -1,13 +1,20 @@
 """The micro-batch that is chosen by memory: the largest that fits, the same after a resume; 1 on a CPU."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
 from single import corpus, run, settings
 
 from trainwright.train import micro_batch
-from trainwright.train.micro_batch import choose_micro_batch, earlier_choice, largest_fit
+from trainwright.train.micro_batch import (
+    available_host_memory,
+    choose_micro_batch,
+    earlier_choice,
+    largest_fit,
+    measured_choice,
+)
 from trainwright.train.world import World
 
 
@@ -23,6 +30,27 @@ def test_a_cpu_takes_one_sample_at_a_time(tmp_path):
     _, trainer = run(config)
     assert trainer.config.micro_batch == 1
     assert not (tmp_path / "run" / micro_batch.FILE).exists()
+
+
+def test_host_memory_limits_the_choice_of_an_offloading_run(monkeypatch):
+    """The GPU has room for 8 samples, the host for the activations of 2."""
+    gib = 2**30
+    peaks = {1: (10 * gib, 4 * gib), 2: (11 * gib, 8 * gib)}
+    monkeypatch.setattr(micro_batch, "peak_memory", lambda engine, samples, size: peaks[size])
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (100 * gib, 140 * gib))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    engine = SimpleNamespace(layout=SimpleNamespace(sharded=True), params={}, offload=object())
+    world = World(0, 1, 0, torch.device("cuda"))
+    for host, size in ((100 * gib, 8), (11 * gib, 2)):
+        monkeypatch.setattr(micro_batch, "available_host_memory", lambda host=host: host)
+        chosen, facts = measured_choice(engine, None, 8, world)
+        assert chosen == size
+        assert facts["host_limit"] == pytest.approx(0.8 * host / gib)
+
+
+def test_available_host_memory_is_read():
+    assert 0 < available_host_memory() < 2**50
 
 
 class Plan:

@@ -39,6 +39,15 @@ if TYPE_CHECKING:
 @click.option("--base-bits", type=click.Choice(["16", "8", "4"]), default="16", help="Frozen weights; 4: QLoRA.")
 @click.option("--optimizer", type=click.Choice(["adamw", "adamw8bit", "muon"]), default="adamw", show_default=True)
 @click.option("--recompute", type=click.Choice(["none", "selective", "full"]), help="Default: the least that fits.")
+@click.option(
+    "--offload-activations",
+    type=click.FloatRange(0, 1),
+    default=0.0,
+    help="Share of the layers whose activations wait in host memory.",
+)
+@click.option(
+    "--pipeline-schedule", type=click.Choice(["1f1b", "zero-bubble"]), default="1f1b", help="Of our trainer, under pp."
+)
 @click.option("--tokens", help="Tokens of the whole training, such as 15T: adds days and dollars.")
 @click.option("--region", default="us-east-1", show_default=True)
 @click.option(
@@ -126,7 +135,8 @@ def _request(flags: dict[str, Any]) -> PredictRequest:
 
     if flags["base_bits"] != "16" and not flags["lora_rank"]:
         raise UserError("--base-bits goes with --lora-rank", fix="weights that are trained are not kept as codes")
-    same = ("model", "instance", "nodes", "micro_batch", "objective", "precision", "trainer", "recompute", "optimizer")
+    same = ("model", "instance", "nodes", "micro_batch", "objective", "precision", "trainer", "recompute", "optimizer",
+            "offload_activations", "pipeline_schedule")  # fmt: skip
     return PredictRequest(
         **{name: flags[name] for name in same}, sequence=flags["sequence"] or flags["seq"],
         batch_tokens=_count("--batch", flags["batch"]), tokens=_count("--tokens", flags["tokens"]),
@@ -181,10 +191,10 @@ def _draw(prediction: Prediction, path: Path) -> None:
 def _suggest(prediction: Prediction, constants: Constants, of_spec: bool) -> None:
     from trainwright.predict.suggest import nearest_that_fits
 
-    click.echo(
-        f"error: it needs {prediction.memory_gib:.1f} GiB per GPU, there are {prediction.memory_limit_gib:.1f}",
-        err=True,
-    )
+    used, limit, kind = prediction.memory_gib, prediction.memory_limit_gib, ""
+    if prediction.fits_gpu != "no":
+        used, limit, kind = prediction.host_gib, prediction.host_limit_gib, " of host memory"
+    click.echo(f"error: it needs {used:.1f} GiB{kind} per GPU, there are {limit:.1f}", err=True)
     nearest = nearest_that_fits(prediction.setup, constants) if prediction.setup else None
     if nearest:
         click.echo(f"  fix: the nearest that fits: {nearest.keys if of_spec else nearest.flags}", err=True)

@@ -74,6 +74,8 @@ class Training:
     optimizer: OptimizerSettings
     checkpoint: Checkpoint | None
     adapters: Adapters = NO_ADAPTERS
+    offload_activations: float = 0.0  # share of the layers whose activations wait in host memory
+    pipeline_schedule: str = "1f1b"
 
     @property
     def model_copy(self) -> str:

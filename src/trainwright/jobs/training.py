@@ -22,6 +22,7 @@ from trainwright.spec.job import Checkpoint, Optimizer, Parallel
 from trainwright.train.config import TrainConfig
 from trainwright.train.models.shape import ModelShape, lookup
 from trainwright.train.objectives import name_for
+from trainwright.train.parallel.pipeline_schedule import schedule_conflict
 from trainwright.train.parallel.plan import ParallelPlan, complete, parse_axes
 
 if TYPE_CHECKING:
@@ -60,27 +61,33 @@ class TrainingResolver:
         sequence = self._sequence(shape)
         steps = self.value("steps", self.job.steps, self.recipe.steps if self.recipe else None)
         optimizer, checkpoint = self._optimizer(steps), self._checkpoint()
-        plan = self._plan(shape, sequence, self.placement) if self.placement is not None else None
+        objective, adapters = self._objective(shape), self._adapters()
+        plan = None
+        if self.placement is not None:
+            plan = self._plan(shape, sequence, self.placement, objective or "", adapters)
         if plan is None:
             return None
         batch, micro_batch = BatchResolver(self, plan, sequence).batch()
+        recompute = self._recompute()
         return Training(
             model=model,
             model_file=model_file,
             shape=shape,
-            objective=self._objective(shape),
+            objective=objective,
             options=dict(self.recipe.options) if self.recipe and self.ours else {},
             plan=plan,
             sequence=sequence,
             batch=batch,
             micro_batch=micro_batch,
             precision=self._precision(self.placement.instance if self.placement else None),
-            recompute=self._recompute(),
+            recompute=recompute,
             steps=steps,
             data=self._data(),
             optimizer=optimizer,
             checkpoint=checkpoint,
-            adapters=self._adapters(),
+            adapters=adapters,
+            offload_activations=float(self._option("offload_activations") or 0.0),
+            pipeline_schedule=self._schedule(plan, recompute),
         )
 
     def value(self, name: str, stated: Any, of_recipe: Any, *path: str) -> Any:
@@ -177,7 +184,9 @@ class TrainingResolver:
         self.default("sequence", longest, f"the model's context, at most {LONGEST_DEFAULT}")
         return longest
 
-    def _plan(self, shape: ModelShape | None, sequence: int, placement: Placement) -> ParallelPlan | None:
+    def _plan(
+        self, shape: ModelShape | None, sequence: int, placement: Placement, objective: str, adapters: Adapters
+    ) -> ParallelPlan | None:
         ranks = placement.ranks
         try:
             axes, rest = self._axes(placement.queue.instance)
@@ -196,14 +205,15 @@ class TrainingResolver:
             return None
         misfit = ""
         if shape is not None and self.ours:
-            misfit = plan.unsupported(shape) or plan.misfit(shape, sequence)
+            misfit = plan.unsupported(shape, objective, adapters.rank > 0) or plan.misfit(shape, sequence)
         elif shape is not None and (known := known_framework(self.recipe)) is not None:
             misfit = framework_misfit(known, plan, shape, sequence)
         if shape is not None and misfit:
             sizes = {axis: getattr(plan, axis) for axis in ("tp", "pp", "cp", "ep", "virtual_stages")}
             used = {axis: size for axis, size in sizes.items() if size > 1}
             path = self._plan_path(used) if used else ("sequence",)
-            self.outer.refuse(PLAN, *path, what=f"{shape.name}: {misfit}", fix=plan.fix(shape, ranks, sequence, 0))
+            fix = plan.fix(shape, ranks, sequence, 0) if plan.unsupported(shape) or plan.misfit(shape, sequence) else ""
+            self.outer.refuse(PLAN, *path, what=f"{shape.name}: {misfit}", fix=fix or f"shard={ranks}")
             return None
         for axis in ("replicate", "shard", "tp", "pp", "cp", "ep", "virtual_stages"):
             self.outer.decide(
@@ -249,6 +259,25 @@ class TrainingResolver:
             return "none"
         return str(value) if value is not None else None
 
+    def _schedule(self, plan: ParallelPlan, recompute: str | None) -> str:
+        """The schedule of a pipeline; refused as the trainer would refuse it when its ranks start."""
+        kind = str(self._option("pipeline_schedule") or TrainConfig().pipeline_schedule)
+        compiled = bool(self._option("compile"))
+        conflict = schedule_conflict(kind, plan, compiled, recompute or "none")
+        if conflict:
+            place = "args" if "pipeline_schedule" in self.arguments.values else "recipe"
+            self.outer.refuse(
+                PLAN, place, what=conflict,
+                fix="leave `recompute` and --compile out, or --pipeline-schedule 1f1b",
+            )  # fmt: skip
+        return kind
+
+    def _option(self, name: str) -> Any:
+        """An option of our trainer that has no key in a job: from its arguments, or the recipe's options."""
+        if not self.ours:
+            return None
+        return self.value(name, None, self.recipe.options.get(name) if self.recipe else None)
+
     def _data(self) -> str:
         value = self.value("data", self.job.data, self.recipe.data if self.recipe else None)
         if value is None:
@@ -278,7 +307,7 @@ class TrainingResolver:
         """The adapters that are trained instead of the model, where job or recipe says so."""
         if not self.ours:
             return framework_adapters(self.recipe, self.job.args)
-        rank = self.value("lora_rank", None, self.recipe.options.get("lora_rank") if self.recipe else None)
+        rank = self._option("lora_rank")
         return Adapters(int(rank)) if rank else NO_ADAPTERS
 
     def _record_optimizer(self, base: Optimization | None, schedule: str | None) -> None:

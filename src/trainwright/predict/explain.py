@@ -110,12 +110,14 @@ def whole_terms(s: Setup, p: Prediction, c: Constants) -> list[Term]:
     step = step_time(s, c)
     good = p.goodput
     month = 30 * DAY
+    stages = f"({s.plan.pp} - 1) / {s.plan.virtual_stages} of the mean stage"
+    bubble = f"{step.parts['bubble']:.3f} s of the zero-bubble schedule" if s.zero_bubble else stages
     simulated = simulate(month, good.interval_s, good.stall_s, good.restart_s, good.mean_time_between_failures_s)
     terms = [
         term("one microbatch", f"{step.microbatch * 1e3:,.1f} ms through the slowest of {s.plan.pp} stages"),
         term("step", f"{s.batch.count} x {step.microbatch * 1e3:,.1f} ms",
-             f"+ bubble ({s.plan.pp} - 1) / {s.plan.virtual_stages}",
-             f"of the mean stage + exposed communication, optimizer and fixed cost = {step.total:.3f} s"),
+             f"+ bubble {bubble}",
+             f"+ exposed communication, optimizer and fixed cost = {step.total:.3f} s"),
         term("tokens/s", f"{s.tokens:,} / {step.total:.3f} s = {p.tokens_per_s:,.0f};",
              f"/ {p.gpus} GPUs = {p.tokens_per_s_per_gpu:,.1f}"),
         term("goodput", "interval / (e^(restart/M) M (e^((interval+stall)/M) - 1)),",

@@ -41,6 +41,11 @@ class Device:
     ranks: int = 1  # ranks per chip; every other field is one rank's share
 
     @property
+    def host_rate(self) -> float:
+        """Bytes/s between the device and host memory, one way."""
+        return PCIE_GB_S.get(self.family, PCIE_4_GB_S) * GB
+
+    @property
     def family(self) -> str:
         """The kernel family: sm_103 runs what sm_100 runs, sm_86 and sm_89 what sm_80 runs."""
         if self.arch.startswith("neuron"):
@@ -102,6 +107,7 @@ class Cluster:
     inside: Link
     between: Link
     instance: str = ""  # the EC2 type; empty for hardware that only a published table names
+    host_memory: float = 0.0  # bytes per GPU; 0: not known
 
     @property
     def domain(self) -> int:
@@ -172,7 +178,8 @@ def fabric(name: str, gb_s: float) -> Link:
     return Link(name=name, rate=gb_s * GB, **values)
 
 
-PCIE_GB_S = {"sm_90": 55.0, "sm_100": 55.0, "sm_103": 55.0}
+PCIE_GB_S = {"sm_90": 55.0, "sm_100": 55.0, "sm_103": 55.0}  # of generation 5
+PCIE_4_GB_S = 26.0
 
 
 def inner_link(chip: Device, per_node: int) -> Link:
@@ -180,7 +187,7 @@ def inner_link(chip: Device, per_node: int) -> Link:
     if chip.family == "neuroncore":
         return fabric("neuronlink", chip.nvlink / GB)
     if not chip.nvlink:
-        return fabric("pcie", PCIE_GB_S.get(chip.family, 26.0))
+        return fabric("pcie", PCIE_GB_S.get(chip.family, PCIE_4_GB_S))
     if chip.family == "sm_90" and per_node > 4:
         return fabric("nvlink", chip.nvlink / GB)
     if chip.family == "sm_100":
@@ -208,6 +215,7 @@ def cluster_of(kind: InstanceType, nodes: int, per_node: int | None = None) -> C
         inside=inner_link(chip, kind.accelerator_count),
         between=fabric(network, per_rank),
         instance=kind.name,
+        host_memory=kind.memory_mib * 2**20 / (per_node or ranks),
     )
 
 

@@ -84,6 +84,8 @@ def _request(job: ResolvedJob, training: Training, shape: ModelShape, instance: 
         micro_batch=training.micro_batch,  # None: the trainer takes as much as fits
         precision=training.precision or "bf16",
         recompute=training.recompute,
+        offload_activations=training.offload_activations,
+        pipeline_schedule=training.pipeline_schedule,
         objective=objective,
         tokens=float(training.steps * per_step) if training.steps else None,
         region=job.spec.region or "us-east-1",

@@ -10,18 +10,19 @@ from trainwright.catalog.models import model
 from trainwright.errors import UserError
 from trainwright.predict.constants import Constants
 from trainwright.predict.hardware import Device, cluster
-from trainwright.predict.memory import TIGHT, least_recompute, memory
+from trainwright.predict.memory import TIGHT, host_fits, least_recompute, memory
 from trainwright.predict.objective import Objective, objective_of, tokens_per_sample
-from trainwright.predict.profiles import Profile, profile
+from trainwright.predict.profiles import profile
 from trainwright.predict.request import PredictRequest
 from trainwright.predict.setup import Batch, Setup, zero_stage
 from trainwright.predict.step import step_time
 from trainwright.train.flops import trained_shape
 from trainwright.train.models.shape import ModelShape
+from trainwright.train.parallel.pipeline_schedule import is_zero_bubble, schedule_conflict
 from trainwright.train.parallel.plan import ParallelPlan, complete, parse_axes
 
 MICRO_BATCHES = (512, 256, 128, 64, 32, 16, 8, 4, 2, 1)
-OWN, NEURON = "trainwright", "neuronx"  # our trainer needs GPUs
+OWN, EAGER, NEURON = "trainwright", "trainwright-eager", "neuronx"  # our trainer needs GPUs
 ZERO_STAGES = ("0", "1", "2", "3")
 
 
@@ -31,24 +32,44 @@ def lay_out(request: PredictRequest, c: Constants) -> Setup:
     machines = cluster(request.instance, request.nodes, request.gpus_per_node)
     refuse_precision(machines.device, request.precision)
     neuron = machines.device.family == "neuroncore"
-    trainer = profile(NEURON if neuron and request.trainer == OWN else request.trainer)
+    plan, zero = read_plan(request.plan, machines.gpus)
+    refuse_options(request, plan)
+    zero_bubble = is_zero_bubble(request.pipeline_schedule, plan)
+    own = EAGER if zero_bubble else OWN  # inside a compiled block, nothing can be put off
+    trainer = profile((NEURON if neuron else own) if request.trainer == OWN else request.trainer)
     if trainer.own:
         shape = trained_shape(shape)
-    plan, zero = read_plan(request.plan, machines.gpus)
     zero = request.zero if request.zero is not None else zero
     sequence = request.sequence or shape.longest_sequence
-    refuse_misfit(plan, replace(shape, kv_heads=shape.heads) if trainer.copies_kv_heads else shape, sequence, trainer)
     objective = (
         request.objective if isinstance(request.objective, Objective) else objective_of(shape, request.objective)
     )
+    refuse_misfit(plan, replace(shape, kv_heads=shape.heads) if trainer.copies_kv_heads else shape, sequence)
+    if trainer.own and (problem := plan.unsupported(shape, objective.name, request.adapter_rank > 0)):
+        raise UserError(problem, where=f"plan {plan}", fix=f"shard={plan.world}")
     sample = tokens_per_sample(shape, sequence, objective)
     sequences = request.sequences or shared_sequences(request.batch_tokens, sample, plan.data)
     start = Setup(
         shape, machines, plan, Batch(sequence, 1, 1), trainer, request.precision,
         zero_stage(plan, trainer) if zero is None else zero, frozen=request.adapter_rank > 0, objective=objective,
         adapter_rank=request.adapter_rank, base_bits=request.base_bits, optimizer=request.optimizer,
+        offload_part=request.offload_activations, zero_bubble=zero_bubble,
     )  # fmt: skip
-    return choose_batch(start, sequences, request, c)
+    return choose_batch(start, sequences, replace(request, recompute="none") if zero_bubble else request, c)
+
+
+def refuse_options(request: PredictRequest, plan: ParallelPlan) -> None:
+    """Options of our trainer, beside another one or where it refuses them."""
+    given = {
+        "--offload-activations": request.offload_activations > 0,
+        "--pipeline-schedule": request.pipeline_schedule != "1f1b",
+    }
+    for name, stated in given.items():
+        if stated and request.trainer != OWN:
+            raise UserError(f"{name} is modelled for our trainer only", where="--trainer", fix=f"leave {name} out")
+    conflict = schedule_conflict(request.pipeline_schedule, plan, False, request.recompute or "none")
+    if conflict:
+        raise UserError(conflict, where=f"plan {plan}", fix="--recompute none, or --pipeline-schedule 1f1b")
 
 
 def refuse_precision(chip: Device, precision: str) -> None:
@@ -89,8 +110,8 @@ def split_zero(text: str) -> tuple[str, int | None]:
     return ",".join(item for item in items if item.partition("=")[0].strip() != "zero"), int(stages[0])
 
 
-def refuse_misfit(plan: ParallelPlan, shape: ModelShape, sequence: int, trainer: Profile) -> None:
-    problem = (plan.unsupported(shape) if trainer.own else "") or plan.misfit(shape, sequence)
+def refuse_misfit(plan: ParallelPlan, shape: ModelShape, sequence: int) -> None:
+    problem = plan.misfit(shape, sequence)
     if problem:
         raise UserError(problem, where=f"plan {plan}", fix=plan.fix(shape, plan.world, sequence, 0))
 
@@ -126,7 +147,7 @@ def choose_batch(s: Setup, sequences: int, request: PredictRequest, c: Constants
             fix=f"a divisor of {share}",
         )
     limit = TIGHT * s.cluster.device.memory
-    fitting = [option for option in options if memory(option, c).total <= limit]
+    fitting = [option for option in options if memory(option, c).total <= limit and host_fits(option)]
     return min(
         fitting or [min(options, key=lambda option: memory(option, c).total)],
         key=lambda option: step_time(option, c).total,

@@ -21,6 +21,9 @@ SELECTIVE = 0.45  # share of a layer's activations kept by per-operator checkpoi
 FP4 = 0.5  # share kept of the inputs of products under fp4 training: 4 bits and scales
 FP8 = {"engine": 0.85}  # the same under fp8, where a profile has no fp8_bytes
 TEACHER = {"dino": 6.0, "dpo": 6.0}  # bytes per parameter of a model that is not trained: fp32 and a 16-bit copy
+COPIED = 2.0  # layers whose offloaded activations are still on the GPU, on their way to the host or back
+HOST_ROUNDING = 1.06  # host buffers are rounded up by at most an eighth
+HOST_USABLE = 0.8  # share of the host's memory for activations: loaders, checkpoints and the system need the rest
 PIECE = 2.0 * GIB  # of 16-bit logits that a loss computed in pieces holds at once
 # Shares of a GPU's memory. A job is planned to stay under TIGHT; above it the answer is never a plain yes. Published
 # runs went further: an unstated recomputation is assumed to aim at ROW_TIGHT, and beyond ROW_LIMIT a row does not fit.
@@ -194,11 +197,31 @@ def recomputing(s: Setup, policy: str, part: float, fixed: tuple[float, float, f
     if plan.tp > 1 and s.splits_sequence:
         working += 4.0 * s.local_tokens * s.shape.hidden * 2.0  # inputs and gradients gathered for the products
     waiting = in_flight(s)
-    acts = acts * waiting + working
+    away = max(0.0, s.offload_part * layers * waiting - COPIED)  # layers whose activations are in host memory alone
+    acts = acts * (waiting - away / layers) + working
     if plan.pp > 1:
         logits = max(0.0, logits - (waiting - 1) * kept * layers)
     used = state + gathered + acts + logits
     return Memory(state, gathered, acts, logits, used * c.fragmentation + c.context_gib * GIB)
+
+
+def host_bytes(s: Setup) -> float:
+    """Bytes of host memory per GPU that offloaded activations take, rounded up as the trainer's buffers are."""
+    layers = math.ceil(s.shape.layers / s.plan.pp)
+    return HOST_ROUNDING * s.offload_part * layers * in_flight(s) * saved_bytes_of_layer(s)
+
+
+def host_fits(s: Setup) -> bool:
+    """Whether offloaded activations have room in host memory; yes where its size is not known."""
+    return not s.cluster.host_memory or host_bytes(s) <= HOST_USABLE * s.cluster.host_memory
+
+
+def saved_bytes_of_layer(s: Setup) -> float:
+    """Bytes that the mean layer keeps for the backward of one microbatch, under the job's recomputation."""
+    if s.recompute == "none":
+        return activation_bytes(s, "none")
+    part = s.recompute_part
+    return activation_bytes(s, s.recompute) * part + (activation_bytes(s, "none") * (1 - part) if part < 1 else 0.0)
 
 
 def loss_bytes(s: Setup) -> float:

@@ -11,7 +11,7 @@ from trainwright.predict.evidence import interval, outside
 from trainwright.predict.goodput import Goodput, failures_per_node_day, goodput
 from trainwright.predict.hardware import GIB
 from trainwright.predict.layout import lay_out
-from trainwright.predict.memory import TIGHT, Memory, memory
+from trainwright.predict.memory import HOST_USABLE, TIGHT, Memory, host_bytes, host_fits, memory
 from trainwright.predict.needs import Needs, data_needs, stall_of
 from trainwright.predict.objective import model_flops
 from trainwright.predict.request import PredictRequest
@@ -67,6 +67,8 @@ class Prediction:
     train_days: float | None
     train_usd: float | None
     storage_usd_month: float | None = None
+    host_gib: float = 0.0  # of host memory per GPU, for offloaded activations
+    host_limit_gib: float = 0.0  # what a GPU's share of the host has for them; 0: not known
     outside_evidence: list[str] = field(default_factory=list)
     cluster: str = ""  # the spec's name, which a calibration by this run holds for
     setup: Setup | None = None  # None: measured on this machine, not computed
@@ -75,6 +77,16 @@ class Prediction:
     def unit(self) -> str:
         """What a rank runs on."""
         return "NeuronCore" if self.setup and self.setup.cluster.device.family == "neuroncore" else "GPU"
+
+    @property
+    def fits_host(self) -> bool:
+        """Whether offloaded activations have room in host memory."""
+        return not self.host_limit_gib or self.host_gib <= self.host_limit_gib
+
+    @property
+    def fits_gpu(self) -> str:
+        """As `fits`, of the GPU alone."""
+        return self.fits if self.fits_host else verdict(self.memory_gib, self.memory_limit_gib)
 
     @property
     def counts_images(self) -> bool:
@@ -120,13 +132,14 @@ def prediction_of(s: Setup, request: PredictRequest, c: Constants) -> Prediction
         micro_batch=s.batch.micro, microbatches=s.batch.count, tokens_per_step=s.tokens, step_time_s=step.total,
         tokens_per_s=rate, tokens_per_s_per_gpu=rate / s.cluster.gpus, low=low, high=high,
         mfu=mfu(rate, model_flops(s.shape, s.batch.sequence, s.objective), s.cluster.device.bf16 * s.cluster.gpus),
-        memory_gib=used.gib, memory_limit_gib=limit / GIB, fits=verdict(used.total, limit),
+        memory_gib=used.gib, memory_limit_gib=limit / GIB, fits=verdict(used.total, limit) if host_fits(s) else "no",
         exposed_communication_s=sum(step.parts[name] for name in COMMUNICATION),
         hidden_communication_s=step.hidden, bubble_s=step.parts["bubble"], parts=step.parts,
         memory_parts_gib=memory_parts(used), goodput=good,
         needs=data_needs(s, rate, good.interval_s, request.storage_gb_s), cost=bill,
         train_tokens=request.tokens, train_days=days,
         train_usd=training_usd(bill.usd_hour, days, bill.kind, storage or 0.0) if bill and days else None,
+        host_gib=host_bytes(s) / GIB, host_limit_gib=HOST_USABLE * s.cluster.host_memory / GIB,
         storage_usd_month=storage, outside_evidence=outside(s, step.total, new_source=not seen), setup=s,
     )  # fmt: skip
 

@@ -9,7 +9,8 @@ from trainwright.predict.prediction import Prediction
 BAR = 40
 LABELS = {
     "products": "matrix products", "attention": "attention", "elementwise": "norms, activations", "head": "loss head",
-    "recompute": "recomputation", "tensor parallel": "tensor parallel", "context parallel": "context parallel",
+    "recompute": "recomputation", "offload": "activation offload",
+    "tensor parallel": "tensor parallel", "context parallel": "context parallel",
     "expert parallel": "expert parallel", "weight gathers": "weight gathers", "gradients": "gradient reduction",
     "pipeline sends": "pipeline sends", "bubble": "pipeline bubble", "imbalance": "uneven stages",
     "optimizer": "optimizer", "fixed": "fixed cost", "stragglers": "wait for slow nodes",
@@ -55,7 +56,8 @@ def facts(p: Prediction) -> list[tuple[str, str]]:
         ),
         *([("images/s", f"{p.tokens_per_s / p.sample_tokens:,.0f}")] if p.counts_images else []),
         ("MFU", f"{p.mfu:.1%}" + ("" if p.precision in ("bf16", "fp32") else " of the 16-bit peak")),
-        ("memory", f"{p.memory_gib:.1f} of {p.memory_limit_gib:.1f} GiB per {one}: {FITS[p.fits]}"),
+        ("memory", f"{p.memory_gib:.1f} of {p.memory_limit_gib:.1f} GiB per {one}: {FITS[p.fits_gpu]}"),
+        *([("host memory", host_text(p))] if p.host_gib else []),
         ("communication", f"{seconds(p.exposed_communication_s)} exposed, {seconds(p.hidden_communication_s)} hidden"),
     ]
     if p.instance:
@@ -81,6 +83,12 @@ def facts(p: Prediction) -> list[tuple[str, str]]:
     if p.outside_evidence:
         lines.append(("wider interval", "because of " + "; ".join(p.outside_evidence)))
     return lines
+
+
+def host_text(p: Prediction) -> str:
+    limit = f" of {p.host_limit_gib:.1f}" if p.host_limit_gib else ""
+    fits = "" if p.fits_host else f": {FITS['no']}"
+    return f"{p.host_gib:.1f}{limit} GiB per {p.unit} for offloaded activations{fits}"
 
 
 FITS = {"yes": "fits", "tight": "TIGHT, may run out", "no": "DOES NOT FIT"}

@@ -29,6 +29,8 @@ class PredictRequest:
     base_bits: int = 16  # of the frozen weights beside adapters: 4 for QLoRA
     optimizer: str = "adamw"  # adamw | adamw8bit | muon
     recompute: str | None = None  # None: the least that fits
+    offload_activations: float = 0.0  # share of the layers whose activations wait in host memory
+    pipeline_schedule: str = "1f1b"  # 1f1b | zero-bubble
     tokens: float | None = None  # of the whole training: gives days and dollars
     region: str = "us-east-1"
     price_kind: str = "on-demand"  # on-demand | spot | capacity-block

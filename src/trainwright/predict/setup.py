@@ -38,6 +38,8 @@ class Setup:
     rowwise: bool = False  # fp8 with one scale per row
     recompute: str = "none"  # none | selective | full
     recompute_part: float = 1.0  # share of the layers that recompute
+    offload_part: float = 0.0  # share of the layers whose activations wait in host memory
+    zero_bubble: bool = False  # the pipeline puts weight gradients off
     frozen: bool = False  # only adapters are trained: no weight gradients
     adapter_rank: int = 0  # of those adapters, where it is known
     base_bits: int = 16  # of a frozen weight: 4 for QLoRA

@@ -14,8 +14,8 @@ from trainwright.predict.setup import Batch, Setup, zero_stage
 from trainwright.train.parallel.plan import ParallelPlan, complete, parse_axes
 
 OPTIONS = (
-    "precision", "zero", "rowwise", "recompute", "recompute_part", "frozen", "adapter_rank", "base_bits", "optimizer",
-    "balanced", "packed",
+    "precision", "zero", "rowwise", "recompute", "recompute_part", "offload_part", "zero_bubble", "frozen",
+    "adapter_rank", "base_bits", "optimizer", "balanced", "packed",
 )  # fmt: skip
 
 

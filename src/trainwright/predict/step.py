@@ -18,12 +18,13 @@ from trainwright.predict.collectives import (
 )
 from trainwright.predict.constants import Constants
 from trainwright.predict.head import head_of
-from trainwright.predict.memory import layer_parameters, local_parameters
+from trainwright.predict.memory import layer_parameters, local_parameters, saved_bytes_of_layer, weights_of
 from trainwright.predict.objective import crop_bytes
 from trainwright.predict.operators import LayerTime, Pair, mean_layer
 from trainwright.predict.optimizers import update_time
 from trainwright.predict.setup import Setup
 from trainwright.train.models.shape import ModelShape
+from trainwright.train.parallel.pipeline_schedule import StageTime, bubble
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,8 @@ def step_time(s: Setup, c: Constants) -> StepTime:
     head = head_of(s, c)
     exchange = expert_parallel(s, c)
     moved = tp_forward + tp_backward + tp_again + ring + exchange
-    slow, mean = stages(s, forward + backward + moved + gathers, head)
+    offload = host_copies(s, forward, backward)
+    slow, mean = stages(s, forward + backward + moved + gathers + offload, head)
     parts = {
         "products": layer.products_forward + layer.products_backward,
         "attention": layer.attention_forward + layer.attention_backward,
@@ -76,6 +78,7 @@ def step_time(s: Setup, c: Constants) -> StepTime:
         "context parallel": ring,
         "expert parallel": exchange,
         "weight gathers": gathers,
+        "offload": offload,
     }
     layers_per_step = s.batch.count * (s.shape.layers + s.shape.mtp_layers) / plan.pp
     scaled = {name: value * layers_per_step for name, value in parts.items()}
@@ -84,7 +87,7 @@ def step_time(s: Setup, c: Constants) -> StepTime:
     scaled["elementwise"] += s.batch.count * crops(s, c)
     reduced, reduced_hidden = data_parallel(s, data, room, c)
     scaled |= {
-        "bubble": (plan.pp - 1) / plan.virtual_stages * mean,
+        "bubble": pipeline_bubble(s, mean, forward + tp_forward, layer.products_backward),
         "pipeline sends": pipeline_sends(s),
         "gradients": reduced,
         "optimizer": update_time(s, owned_parameters(s), shard, c),
@@ -230,6 +233,34 @@ def stages(s: Setup, layer: float, head: float) -> tuple[float, float]:
         return layers / pp * layer + head, mean
     most = math.ceil((layers + 2) / pp)
     return max(most * layer, (most - 1) * layer + head), mean
+
+
+def pipeline_bubble(s: Setup, mean: float, forward: float, products_backward: float) -> float:
+    """What the schedule leaves, for a mean stage that takes `mean` per microbatch. The zero-bubble one fills a part of
+    it with weight gradients of products: half of their backward."""
+    layers = (s.shape.layers + s.shape.mtp_layers) / s.plan.pp
+    weights = products_backward / 2 * layers * deferrable_share(s)
+    ahead = min(forward * layers, mean - weights)
+    chunks = s.plan.virtual_stages
+    stage = StageTime(ahead / chunks, (mean - ahead - weights) / chunks, weights / chunks)
+    return bubble(s.plan.pp, chunks, s.batch.count, stage, s.zero_bubble)
+
+
+def deferrable_share(s: Setup) -> float:
+    """Share of the products whose weight gradients can be put off: neither float8 ones nor grouped experts, and none
+    where weights are frozen."""
+    if s.frozen or s.precision == "fp8" or not s.zero_bubble:
+        return 0.0
+    _, plain, experts = weights_of(s.shape)
+    visited = experts * s.shape.experts_per_token / s.shape.experts if s.shape.experts else 0.0
+    return plain / (plain + visited)
+
+
+def host_copies(s: Setup, forward: float, backward: float) -> float:
+    """Seconds per layer that copies of activations to the host and back are not hidden behind the compute of a layer:
+    a copy may take as long as the layers up to the next one that is copied."""
+    one = s.offload_part * saved_bytes_of_layer(s) / s.cluster.device.host_rate
+    return max(0.0, one - forward) + max(0.0, one - backward)
 
 
 def pipeline_sends(s: Setup) -> float:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from trainwright.predict.constants import Constants
 from trainwright.predict.hardware import Cluster, cluster
-from trainwright.predict.memory import TIGHT, least_recompute, memory
+from trainwright.predict.memory import TIGHT, host_fits, least_recompute, memory
 from trainwright.predict.search import plans
 from trainwright.predict.setup import Batch, Setup, zero_stage
 from trainwright.predict.step import step_time
@@ -45,8 +45,10 @@ def fitting_setups(asked: Setup, machines: Cluster, c: Constants) -> Iterator[Se
         for micro in (m for m in {1, asked.batch.micro} if share >= 1 and share % m == 0):
             batch = Batch(asked.batch.sequence, micro, share // micro)
             zero = zero_stage(plan, asked.profile)
-            s = least_recompute(replace(asked, cluster=machines, plan=plan, zero=zero, batch=batch), c)
-            if memory(s, c).total <= TIGHT * machines.device.memory:
+            put_off = asked.zero_bubble and plan.pp > 1
+            other = replace(asked, cluster=machines, plan=plan, zero=zero, batch=batch, zero_bubble=put_off)
+            s = other if put_off else least_recompute(other, c)  # such a schedule goes without recomputation
+            if memory(s, c).total <= TIGHT * machines.device.memory and host_fits(s):
                 yield s
 
 

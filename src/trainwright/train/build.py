@@ -12,19 +12,22 @@ from torch import nn
 
 from trainwright.train.adamw8bit import AdamW8bit
 from trainwright.train.backend import choose_backend
+from trainwright.train.float8.gather import GatheredWeights
 from trainwright.train.lora import apply_lora, initial_adapter, is_adapter
 from trainwright.train.models.attention import ROW_STEPS
 from trainwright.train.muon import Muon
 from trainwright.train.objectives.base import Objective
 from trainwright.train.optimizer import AdamW, local, part_of
 from trainwright.train.parallel.activation import apply_checkpointing
+from trainwright.train.parallel.async_tensor import enable_async
 from trainwright.train.parallel.context import apply_context
 from trainwright.train.parallel.data import apply_data
 from trainwright.train.parallel.expert import apply_experts
 from trainwright.train.parallel.gradients import Gradients
 from trainwright.train.parallel.layout import Layout, layout
 from trainwright.train.parallel.offload import ActivationOffload, apply_offload
-from trainwright.train.parallel.pipeline import Pipeline, SingleStage, stage_layers
+from trainwright.train.parallel.pipeline import Pipeline, SingleStage
+from trainwright.train.parallel.pipeline_schedule import ZERO_BUBBLE, stage_layers
 from trainwright.train.parallel.plan import ParallelPlan
 from trainwright.train.parallel.tensor import apply_tensor
 from trainwright.train.parallel.tensor_encoder import apply_tensor_encoder
@@ -52,6 +55,7 @@ class Built:
     frozen: dict[str, nn.Parameter]
     optimizer: AdamW
     gradients: Gradients
+    gathered: GatheredWeights
     offload: ActivationOffload | None
     notes: list[str]
 
@@ -79,7 +83,7 @@ def build(objective: Objective, plan: ParallelPlan, options: EngineOptions, devi
         else:
             local(param).copy_(value)
     wire = torch.float32 if options.precision == "fp32" else torch.bfloat16
-    zero_bubble = options.pipeline_schedule == "zero-bubble"
+    zero_bubble = options.pipeline_schedule == ZERO_BUBBLE
     runner = SingleStage(stages[0], here) if plan.pp == 1 else Pipeline(stages, here, wire, zero_bubble)
     gradients = Gradients(here, params, shape.tied or shape.kind == "encoder")  # which has one table for both
     if options.lora is not None:
@@ -88,7 +92,11 @@ def build(objective: Objective, plan: ParallelPlan, options: EngineOptions, devi
     if options.optimizer.kind != "adamw":
         notes.append(f"optimizer: {optimizer.description()}")
     notes.append(f"plan: {plan} on {plan.world} rank{'s' if plan.world > 1 else ''}")
-    return Built(here, runner, params, frozen, optimizer, gradients, offload, notes)
+    gathers = options.float8_gather and here.plan.shard * here.plan.cp > 1
+    gathered = GatheredWeights(stages if gathers else [], here)
+    if gathers:
+        notes.append(f"FSDP gathers {len(gathered.shards)} weights in float8")
+    return Built(here, runner, params, frozen, optimizer, gradients, gathered, offload, notes)
 
 
 def _stage(
@@ -120,11 +128,13 @@ def _stage(
         from trainwright.train.float8.layers import apply_float8
 
         note = apply_float8(model, options.float8)
-        if note not in notes:  # stages of one rank are alike
-            notes.append(note)
+        notes += [] if note in notes else [note]  # the stages of one rank are alike
     elif _products_chosen(plan, options, device):
         apply_chosen_products(model)
     apply_checkpointing(model, options.recompute)
+    if options.async_tp:
+        note = enable_async(here, device)
+        notes += [] if note in notes else [note]
     if options.compile:
         # Training, evaluation and each kind of attention mask have their own graph of a block.
         from torch._dynamo import config as dynamo

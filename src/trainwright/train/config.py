@@ -57,12 +57,14 @@ class TrainConfig:
     parallel: str = option("", "how", "plan, such as shard=8,tp=2 (default: shard over all ranks)")
     precision: str = option("", "how", "fp32, bf16 or fp8 (default: bf16 on a GPU, fp32 on a CPU)")
     float8: str = option("", "how", "scales of fp8: tensorwise (default), rowwise, blockwise or mxfp8; means fp8")
+    float8_gather: bool = option(False, "how", "fp8, tensorwise: FSDP gathers weights in float8, half of the bytes")
     compile: bool | None = option(None, "how", "compile each block (default: on a GPU)")
     recompute: str = option("none", "how", "none, selective or full: recompute to save memory")
     offload_activations: float = option(
         0.0, "how", "share of the layers whose saved activations wait in host memory; 1: all, 0: none"
     )
     attention: str = option("auto", "how", "auto, cudnn, flash, efficient or math")
+    async_tp: bool = option(False, "how", "tp, compiled, bf16: overlap its collectives with products, over NVLink")
     context: str = option(
         "gather", "how", "cp: gather all keys, all-to-all (a part of the heads per rank) or ring (keys travel)"
     )

@@ -28,8 +28,10 @@ class EngineOptions:
 
     precision: str = "fp32"  # fp32 | bf16 (fp32 master weights) | fp8 (bf16 with float8 products)
     float8: str = "tensorwise"  # of fp8: tensorwise | rowwise | blockwise | mxfp8
+    float8_gather: bool = False  # tensorwise: FSDP gathers float8 weights
     compile: bool = False
     recompute: str = "none"  # none | selective | full
+    async_tp: bool = False  # overlap the collectives of tensor parallelism with products
     offload_activations: float = 0.0  # share of the layers whose saved activations wait in host memory
     context: str = "gather"  # how context ranks meet the keys: gather | all-to-all | ring
     pipeline_schedule: str = "1f1b"  # 1f1b | zero-bubble
@@ -69,6 +71,7 @@ class Engine:
         self.layout, self.runner, self.notes = built.layout, built.runner, built.notes
         self.params, self.frozen = built.params, built.frozen
         self.optimizer, self.gradients, self.offload = built.optimizer, built.gradients, built.offload
+        self.gathered = built.gathered
         self.balance = ExpertBalance(shape, plan, self.runner.stages)
         self.sums: dict[str, Tensor] = {}  # fp32 gradient sums of several bf16 micro-batches
         self.collected: tuple[dict[str, Tensor], Tensor] | None = None  # gradients of all ranks, and their norm
@@ -99,6 +102,7 @@ class Engine:
     def forward_backward(self, microbatches: list[Any]) -> tuple[Tensor, Tensor]:
         """Gradients of the mean loss over the global batch, and (that loss, its tokens)."""
         self.objective.begin_step(self)
+        self.gathered.update()
         if self.graph and len(microbatches) == 1:
             self.loss, tokens = self.graph(microbatches[0], self.device)
         else:
@@ -151,6 +155,7 @@ class Engine:
         """Mean loss over the tokens of `batches` on all data ranks; every rank gives the same number of batches."""
         total, count = torch.zeros((), device=self.device), torch.zeros((), device=self.device)
         one = torch.ones((), device=self.device)
+        self.gathered.update()
         for batch in batches:
             moved = batch.to(self.device)
             count += self._global_tokens([moved])

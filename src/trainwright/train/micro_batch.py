@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,10 +22,13 @@ from trainwright.train.loss import CHUNK_BYTES
 from trainwright.train.world import World, broadcast_from_first
 
 FILE = "micro_batch.json"
+CGROUP = Path("/sys/fs/cgroup")
+USABLE_HOST = 0.8  # of the host memory that is available: loaders and checkpoints need the rest
 USABLE = 0.9  # of the memory that is free for this process: fragmentation and the optimizer step need the rest
 # What memory depends on; a choice made for other values is not reused.
 DEPENDS_ON = (
-    "model", "sequence", "batch", "parallel", "precision", "compile", "recompute", "offload_optimizer", "isolate",
+    "model", "sequence", "batch", "parallel", "precision", "compile", "recompute", "offload_activations",
+    "offload_optimizer", "isolate",
 )  # fmt: skip
 
 
@@ -58,16 +62,21 @@ def earlier_choice(folder: Path, situation: dict[str, Any]) -> int:
 def measured_choice(engine: Engine, samples: Samples, share: int, world: World) -> tuple[int, dict[str, float]]:
     free, _ = torch.cuda.mem_get_info(world.device)
     limit = USABLE * (free + torch.cuda.memory_reserved(world.device))
-    one, two = (peak_memory(engine, samples, size) for size in (1, 2))
+    (one, host_one), (two, host_two) = (peak_memory(engine, samples, size) for size in (1, 2))
+    host_limit = USABLE_HOST * available_host_memory() / torch.cuda.device_count()
     # With several micro-batches, bf16 gradients are added up in fp32; small losses grow to a full chunk of logits.
     halves = [] if engine.layout.sharded else [p for p in engine.params.values() if p.dtype != torch.float32]
     sums = sum(4 * p.numel() for p in halves)
 
     def memory(size: int) -> float:
+        if host_one + (size - 1) * (host_two - host_one) > host_limit:
+            return math.inf
         return one + (size - 1) * (two - one) + (sums if size < share else 0) + CHUNK_BYTES
 
     fits = largest_fit(share, memory, limit)
     facts = {"one_sample": one / 2**30, "two_samples": two / 2**30, "limit": limit / 2**30}
+    if engine.offload is not None:
+        facts |= {"host_one_sample": host_one / 2**30, "host_limit": host_limit / 2**30}
     torch.compiler.reset()  # graphs of the measured sizes
     gc.collect()
     torch.cuda.empty_cache()
@@ -79,8 +88,9 @@ def largest_fit(share: int, memory: Callable[[int], float], limit: float) -> int
     return max((size for size in range(1, share + 1) if share % size == 0 and memory(size) <= limit), default=1)
 
 
-def peak_memory(engine: Engine, samples: Samples, size: int) -> int:
-    """Bytes at the peak of one forward and backward pass with `size` samples; the weights stay as they were."""
+def peak_memory(engine: Engine, samples: Samples, size: int) -> tuple[int, int]:
+    """Bytes at the peak of one forward and backward pass with `size` samples, on the GPU and of activations in host
+    memory; the weights stay as they were."""
     loader = Loader(samples, size * engine.data_world, size, engine.data_rank, engine.data_world, pin=True)
     gc.collect()
     torch.cuda.empty_cache()
@@ -89,7 +99,22 @@ def peak_memory(engine: Engine, samples: Samples, size: int) -> int:
     torch.cuda.synchronize(engine.device)
     peak = torch.cuda.max_memory_allocated(engine.device)
     engine.discard()
-    return peak
+    if engine.offload is None:
+        return peak, 0
+    host = engine.offload.host_bytes
+    engine.offload.release()
+    return peak, host
+
+
+def available_host_memory() -> float:
+    """Bytes of this machine, or of the container this process runs in, that are not in use."""
+    lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
+    available = next(1024.0 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
+    try:
+        most, used = (int((CGROUP / name).read_text()) for name in ("memory.max", "memory.current"))
+    except (OSError, ValueError):  # no container, or one without a limit
+        return available
+    return min(available, most - used)
 
 
 def smallest_of_all(size: int, world: World) -> int:

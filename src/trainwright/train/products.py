@@ -35,8 +35,8 @@ class _Linear(torch.autograd.Function):
         x, weight = ctx.saved_tensors
         grad = grad.contiguous()
         needed = ctx.needs_input_grad
-        # By torch's own product, whose choice is the fastest here, and first: it needs the gradient in memory, where the
-        # others then read it. The compiler would write one copy for each operator that it does not know.
+        # By torch's own product, whose choice is the fastest here, and first: it needs the gradient in memory, where
+        # the others then read it. The compiler would write one copy for each operator that it does not know.
         weight_grad = grad.t() @ x if needed[1] else None
         x_grad = product(grad, weight, False, False) if needed[0] else None
         return x_grad, weight_grad, grad.sum(0) if needed[2] else None

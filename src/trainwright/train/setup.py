@@ -22,7 +22,8 @@ from trainwright.train.models.shape import ModelShape, lookup
 from trainwright.train.objectives import name_for, objective_for
 from trainwright.train.objectives.base import Objective
 from trainwright.train.optimizer import AdamWOptions
-from trainwright.train.parallel.pipeline import schedule as schedule_of
+from trainwright.train.parallel.pipeline_schedule import is_zero_bubble, schedule_conflict
+from trainwright.train.parallel.pipeline_schedule import schedule as schedule_of
 from trainwright.train.parallel.plan import ParallelPlan, complete, parse_axes
 from trainwright.train.schedule import Schedule
 from trainwright.train.world import World, broadcast_from_first, on_all_ranks
@@ -103,6 +104,8 @@ def check(config: TrainConfig, world: World) -> Checked:
     schedule = Schedule(config.schedule, config.lr, config.steps, config.warmup, config.decay, config.min_lr)
     plan.check(shape, world.size, config.sequence, config.batch)
     require_trainable(config, plan, shape)
+    if config.async_tp:
+        require_async(config, plan, world.device.type)
     objective = objective_for(config, shape)
     samples = open_data(config, config.data, objective)
     eval_samples = open_eval_samples(config, objective)
@@ -119,20 +122,37 @@ def require_trainable(config: TrainConfig, plan: ParallelPlan, shape: ModelShape
     if config.context == "all-to-all" and plan.cp > 1 and shape.kv_heads % (plan.tp * plan.cp):
         what = f"{shape.kv_heads} key-value heads cannot be exchanged between {plan.tp * plan.cp} ranks (tp x cp)"
         raise UserError(what, where=f"plan {plan}", fix="--context gather")
-    if splits_backward(config, plan) and (config.compile or config.recompute != "none"):
-        what = "the zero-bubble schedule cannot put off weight gradients of blocks that are compiled or recomputed"
-        raise UserError(what, where=f"plan {plan}", fix="--no-compile --recompute none, or --pipeline-schedule 1f1b")
-    if config.objective == "dpo" and plan.tp * plan.pp * plan.cp > 1:
-        what = "DPO trains a model beside its reference, and only shards or replicates them"
-        raise UserError(what, where=f"plan {plan}", fix=f"shard={plan.world}")
+    if config.float8_gather and config.float8 != DEFAULT:
+        what = "only weights with one scale per tensor are gathered in float8"
+        raise UserError(what, where=f"--float8-gather with {scaling(config)}", fix=f"--float8 {DEFAULT}")
+    if config.float8_gather and plan.shard * plan.cp == 1:
+        raise UserError("--float8-gather, but no weights are sharded", where=f"plan {plan}", fix="--no-float8-gather")
+    conflict = schedule_conflict(config.pipeline_schedule, plan, bool(config.compile), config.recompute)
+    if conflict:
+        fix = "--no-compile --recompute none, or --pipeline-schedule 1f1b"
+        raise UserError(conflict, where=f"plan {plan}", fix=fix)
+    unsupported = plan.unsupported(shape, config.objective, config.lora_rank > 0)
+    if unsupported:
+        raise UserError(unsupported, where=f"plan {plan}", fix=f"shard={plan.world}")
     if config.lora_rank and not config.base:
         raise UserError("--lora-rank without the weights that it adapts", fix="--base FOLDER")
-    if config.lora_rank and plan.tp > 1 and shape.kind != "decoder":
-        raise UserError("LoRA of an encoder has no tensor parallelism", where=f"plan {plan}", fix="shard or replicate")
 
 
-def splits_backward(config: TrainConfig, plan: ParallelPlan) -> bool:
-    return config.pipeline_schedule == "zero-bubble" and plan.pp > 1
+def require_async(config: TrainConfig, plan: ParallelPlan, device: str) -> None:
+    """Refuse to overlap where there is nothing to overlap, or no compiler to do it."""
+    needs = {
+        "tensor parallelism, and tp is 1": plan.tp > 1,
+        "GPUs: a CPU has no symmetric memory": device == "cuda",
+        "compiled blocks": config.compile,
+        "precision bf16: the compiler does not split float8 products": config.precision == "bf16",
+    }
+    for need, met in needs.items():
+        if not met:
+            raise UserError(f"--async-tp needs {need}", where=f"plan {plan}", fix="--no-async-tp")
+
+
+def scaling(config: TrainConfig) -> str:
+    return f"--float8 {config.float8}" if config.float8 else f"--precision {config.precision}"
 
 
 def plan_of(text: str, world: int) -> ParallelPlan:
@@ -142,7 +162,7 @@ def plan_of(text: str, world: int) -> ParallelPlan:
 
 def with_defaults(config: TrainConfig, shape: ModelShape, plan: ParallelPlan, world: World) -> TrainConfig:
     """Fill in the defaults that depend on the model and the machine."""
-    compiles = world.device.type == "cuda" and not splits_backward(config, plan)
+    compiles = world.device.type == "cuda" and not is_zero_bubble(config.pipeline_schedule, plan)
     return replace(
         config,
         objective=name_for(config.objective, shape),
@@ -187,8 +207,10 @@ def engine_options(config: TrainConfig) -> EngineOptions:
     return EngineOptions(
         precision=config.precision,
         float8=config.float8 or DEFAULT,
+        float8_gather=config.float8_gather,
         compile=bool(config.compile),
         recompute=config.recompute,
+        async_tp=config.async_tp,
         offload_activations=config.offload_activations,
         context=config.context,
         pipeline_schedule=config.pipeline_schedule,

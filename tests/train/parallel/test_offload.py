@@ -1,6 +1,7 @@
 """Activation offload: bit for bit the same training, with and without recomputation and compiled blocks; what goes to
 the host comes back, and nothing stays there."""
 
+import gc
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -19,8 +20,10 @@ from trainwright.train.parallel.plan import ParallelPlan
 LLAMA = replace(lookup("llama3.1-8b-debug"), vocab=256)
 
 
-def trained(shape=LLAMA, device="cpu", steps=3, length=40, rows=4, **options) -> tuple[Engine, list[tuple]]:
-    """Steps of two micro-batches, with documents."""
+def trained(
+    shape=LLAMA, device="cpu", steps=3, length=40, rows=4, documents=True, **options
+) -> tuple[Engine, list[tuple]]:
+    """Steps of two micro-batches."""
     engine = Engine(shape, ParallelPlan(), EngineOptions(**options), device)
     outputs = []
     for step in range(steps):
@@ -28,7 +31,7 @@ def trained(shape=LLAMA, device="cpu", steps=3, length=40, rows=4, **options) ->
         tokens = torch.randint(0, shape.vocab, (rows, length + 1), generator=generator)
         index = torch.arange(length).expand(rows, -1)
         batches = [
-            Batch(tokens[part, :-1], tokens[part, 1:], index[part], index[part] // 17)
+            Batch(tokens[part, :-1], tokens[part, 1:], index[part], index[part] // 17 if documents else None)
             for part in (slice(0, rows // 2), slice(rows // 2, rows))
         ]
         out = engine.train_step(batches, 1e-3)
@@ -101,26 +104,35 @@ def test_more_than_all_layers_is_refused():
         TrainConfig(offload_activations=1.5)
 
 
+@pytest.fixture
+def deterministic():
+    """Kernels that give the same bits each time, for this test alone."""
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("recompute", ["none", "full"])
-def test_memory_falls_on_a_gpu_and_the_loss_is_the_same(recompute, compiled):
+def test_memory_falls_on_a_gpu_and_the_loss_is_the_same(recompute, compiled, deterministic):
     """Wide enough for copies that last: a race between the streams would show in the loss."""
-    shape = replace(LLAMA, hidden=1024, heads=8, kv_heads=4, head_dim=128, ffn=4096, layers=12)
-    common = {"device": "cuda", "length": 4096, "precision": "bf16", "compile": compiled, "recompute": recompute}
+    shape = replace(LLAMA, hidden=1024, heads=8, kv_heads=4, head_dim=128, ffn=1024, layers=12)
+    common = {"precision": "bf16", "compile": compiled, "recompute": recompute, "deterministic": True}
     results = []
     for share in (0.0, 1.0):
-        engine, outputs = trained(shape, **common, offload_activations=share)
+        size = {"device": "cuda", "length": 4096, "rows": 16, "documents": False}
+        engine, outputs = trained(shape, **size, **common, offload_activations=share)
         torch.cuda.synchronize()
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
-        tokens = torch.zeros(2, 4096, dtype=torch.long)
-        index = torch.arange(4096).expand(2, -1)
-        engine.forward_backward([Batch(tokens, tokens, index)])
+        tokens = torch.zeros(8, 4096, dtype=torch.long)
+        engine.forward_backward([Batch(tokens, tokens, torch.arange(4096).expand(8, -1))])
         results.append((outputs, torch.cuda.max_memory_allocated() - before))
+        engine.discard()
         del engine
+        gc.collect()
     (wanted, whole), (got, less) = results
     assert got == wanted
-    saved = 11 * 2 * 4096 * 1024 * 2 if recompute == "full" else 0.4 * whole
-    assert less < whole - 0.7 * saved
+    inputs = 11 * 8 * 4096 * 1024 * 2  # of the layers but one; gradients of the weights take some of it again
+    assert less < (whole - inputs // 2 if recompute == "full" else 0.6 * whole), (whole, less)

@@ -4,7 +4,13 @@ import pytest
 
 from trainwright.errors import UserError
 from trainwright.train.models.shape import lookup
-from trainwright.train.parallel.pipeline import schedule, stage_layers
+from trainwright.train.parallel.pipeline_schedule import (
+    StageTime,
+    bubble,
+    schedule,
+    schedule_conflict,
+    stage_layers,
+)
 from trainwright.train.parallel.plan import ParallelPlan, working_plan
 
 LLAMA = lookup("llama3-8b")
@@ -56,16 +62,28 @@ def test_falcon_7b_has_no_even_slices():
         ParallelPlan(tp=2).check(lookup("falcon-7b"), 2, 2048, 8)
 
 
+def test_ranks_with_whole_sequences_need_not_divide_them():
+    assert ParallelPlan(tp=2).problem(lookup("vit-b-16"), 2, 197, 8) == ""
+    assert ParallelPlan(tp=2).problem(lookup("t5-v1.1-large"), 2, 511, 8) == ""
+    assert "511 tokens of a sequence" in ParallelPlan(tp=2).problem(lookup("roberta-large"), 2, 511, 8)
+    assert "vision models have only" in ParallelPlan(pp=2).problem(lookup("vit-b-16"), 2, 197, 8)
+
+
 def test_longer_than_the_learned_positions():
     with pytest.raises(UserError, match="2048 tokens, but gpt2-124m has 1024"):
         ParallelPlan().check(lookup("gpt2-124m"), 1, 2048, 8)
 
 
-def played(ranks: int, chunks: int, microbatches: int, zero_bubble: bool) -> float:
-    """Play the schedules of all ranks against each other: when the last one ends, in units of a stage's forward. Every
-    action's input must come before it is needed, and gradients of weights after their backward."""
+EQUAL = StageTime(1, 1, 1)
+
+
+def played(ranks: int, chunks: int, microbatches: int, zero_bubble: bool, stage_time: StageTime = EQUAL) -> float:
+    """Play the schedules of all ranks against each other: when the last one ends. Every action's input must come before
+    it is needed, and gradients of weights after their backward."""
     lists = [schedule(rank, ranks, chunks, microbatches, zero_bubble) for rank in range(ranks)]
-    units = {"forward": 1, "backward": 1 if zero_bubble else 2, "weights": 1}
+    put_off = stage_time.weights if zero_bubble else 0
+    backward = stage_time.total - stage_time.forward - put_off
+    units = {"forward": stage_time.forward, "backward": backward, "weights": put_off}
     last, ends, at, clock = ranks * chunks - 1, {}, [0] * ranks, [0] * ranks
     while any(at[r] < len(lists[r]) for r in range(ranks)):
         moved = False
@@ -99,6 +117,28 @@ def test_zero_bubble_leaves_a_third_of_the_bubble(ranks, microbatches):
     assert played(ranks, 1, microbatches, True) - work == ranks - 1
     interleaved = [played(ranks, 2, microbatches, zero_bubble) - 2 * work for zero_bubble in (False, True)]
     assert interleaved[1] < interleaved[0], "also where ranks hold several stages"
+
+
+@pytest.mark.parametrize("times", [(1, 1, 1), (2, 3, 2), (4, 5, 3), (3, 2, 4), (1, 1, 2), (2, 4, 3), (5, 7, 0)])
+def test_the_bubble_is_what_the_schedules_leave(times):
+    """The formula that `predict` uses, against the schedules themselves."""
+    stage = StageTime(*times)
+    for ranks, chunks in ((1, 1), (2, 1), (3, 1), (4, 1), (8, 1), (2, 2), (4, 2), (4, 3)):
+        rounds = (1, 2, 4) if chunks > 1 else (0.5, 1, 2, 4)
+        for microbatches in {max(1, int(ranks * each)) for each in rounds}:
+            for zero_bubble in (False, True):
+                waited = played(ranks, chunks, microbatches, zero_bubble, stage) - chunks * microbatches * stage.total
+                case = ranks, chunks, microbatches, zero_bubble
+                assert bubble(*case[:3], stage, zero_bubble) == waited, case
+
+
+def test_compiled_and_recomputed_blocks_go_with_1f1b_alone():
+    four = ParallelPlan(pp=4)
+    assert "compiled" in schedule_conflict("zero-bubble", four, True, "none")
+    assert "recomputed" in schedule_conflict("zero-bubble", four, False, "full")
+    assert not schedule_conflict("zero-bubble", four, False, "none")
+    assert not schedule_conflict("zero-bubble", ParallelPlan(shard=4), True, "full")
+    assert not schedule_conflict("1f1b", four, True, "full")
 
 
 @pytest.mark.parametrize("zero_bubble", [False, True])

@@ -80,6 +80,37 @@ def test_the_zero_bubble_schedule_with_other_plans(tmp_path):
     check(4, [{**case, "options": options} for case in cases], tmp_path)
 
 
+@pytest.mark.slow
+def test_activations_in_host_memory_under_plans(tmp_path):
+    """Sharded weights that are gathered for a layer, tensors that are distributed, stages that hold several
+    micro-batches, weight gradients that are put off, and experts."""
+    plain = {"model": LLAMA, "steps": 4, "documents": True}
+    offload = {"offload_activations": 1.0}
+    cases = [{**plain, "plan": plan, "options": offload} for plan in ("shard=2", "tp=2", "pp=2,virtual=2")]
+    cases += [{**plain, "plan": "shard=2", "options": {**offload, "recompute": "full"}}]
+    cases += [{**plain, "plan": "pp=2", "options": {**offload, "pipeline_schedule": "zero-bubble"}}]
+    cases += [{"model": MIXTRAL, "plan": "shard=2,ep=2", "steps": 3, "options": offload}]
+    without = [{**case, "options": {k: v for k, v in case["options"].items() if k not in offload}} for case in cases]
+    results = worlds.run_world(2, [*cases, *without], tmp_path)
+    for got, wanted in zip(results[: len(cases)], results[len(cases) :], strict=True):
+        assert got == wanted, "bit for bit"
+
+
+def test_keys_travel_around_a_ring(tmp_path):
+    """Of two ranks, whose neighbours on both sides are the same; kept or recomputed."""
+    ring = {"model": LLAMA, "plan": "cp=2", "steps": 4, "documents": True}
+    check(2, [{**ring, "options": {"context": "ring", "recompute": mode}} for mode in ("none", "selective")], tmp_path)
+
+
+@pytest.mark.slow
+def test_keys_travel_around_a_ring_under_other_plans(tmp_path):
+    plans = ("cp=4", "cp=2,tp=2", "cp=2,pp=2", "cp=2,shard=2", "cp=2,replicate=2")
+    cases = [{"model": LLAMA, "plan": plan, "steps": 3, "documents": True} for plan in plans]
+    cases += [{"model": model, "plan": "cp=4", "steps": 2, "documents": True} for model in (MPT, GPT_OSS, DEEPSEEK)]
+    cases += [{"model": "gemma2-2b-debug", "plan": "cp=2,tp=2", "steps": 2, "documents": True}]
+    check(4, [{**case, "options": {"context": "ring"}} for case in cases], tmp_path)
+
+
 @pytest.mark.shows("plans", families=("qwen3",))
 def test_plans_of_two_with_norms_on_queries_and_keys(tmp_path):
     check(2, [{"model": "qwen3-8b-debug", "plan": plan} for plan in ("tp=2", "cp=2", "pp=2")], tmp_path)

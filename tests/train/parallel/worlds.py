@@ -19,6 +19,7 @@ from trainwright.train.data.batch import IGNORED, Batch
 from trainwright.train.engine import Engine, EngineOptions
 from trainwright.train.models.shape import lookup
 from trainwright.train.optimizer import AdamWOptions
+from trainwright.train.parallel import offload
 from trainwright.train.parallel.plan import ParallelPlan
 
 STEPS, SAMPLES, LENGTH, MICROBATCHES = 20, 4, 32, 2
@@ -54,6 +55,7 @@ def build(case: dict, plan: str, seed: int = 7) -> Engine:
     shape, parsed = replace(lookup(case["model"]), vocab=VOCABULARY), ParallelPlan.parse(plan)
     parsed.check(shape, parsed.world, LENGTH, SAMPLES)
     options = {**case.get("options", {})}
+    offload.SMALLEST = 0  # tensors of debug sizes, too
     if "optimizer" in options:
         options["optimizer"] = AdamWOptions(options["optimizer"])
     return Engine(shape, parsed, EngineOptions(seed=seed, max_norm=1.0, **options), "cpu")

@@ -19,11 +19,13 @@ def gpu_is_driven_by_the_image(file: File) -> Iterator[Problem]:
     Since 3.8 the official images carry NVIDIA's open kernel driver, which needs Turing or newer. P2, P3, P3dn, G2, G3
     and G3s nodes start and have no GPU. A custom image is not reported, nor is a file of an older ParallelCluster.
 
-    Why: jobs fail on nodes that cost several dollars per hour.
+    Why: the driver of the images supports GPUs from Turing on (compute capability 7.5; a V100 of p3 has 7.0): jobs
+    find no GPU on nodes that are paid for.
 
     Fix: use g4dn, g5 or newer, p4d or newer; or build an image with the closed driver and name it.
 
-    Source: ParallelCluster 3.8 change log; InstanceTypeBaseAMICompatibleValidator.
+    Source: ParallelCluster 3.8 change log; InstanceTypeBaseAMICompatibleValidator; NVIDIA, open kernel modules
+    (Turing and later).
 
     When to ignore: you use ParallelCluster before 3.8.
     """

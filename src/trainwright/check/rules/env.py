@@ -58,11 +58,13 @@ def variables_have_a_reason(file: File) -> Iterator[Problem]:
     on the line or above it with the benchmark that justifies it silences the rule. NCCL_DEBUG_SUBSYS=ALL writes a line
     per call. NCCL_TREE_THRESHOLD was removed in NCCL 2.5; torch 2.2 renamed NCCL_ASYNC_ERROR_HANDLING.
 
-    Why: what was right for one cluster and version is slow on the next, and nobody remembers why it is there.
+    Why: NCCL chooses among 7 algorithms and 3 protocols for each collective and message size. What was forced for
+    one cluster and version is slow on the next, and nobody remembers why it is there.
 
     Fix: remove it, or write the measurement beside it.
 
-    Source: EFA cheatsheet of awsome-distributed-ai; NCCL and PyTorch documentation.
+    Source: EFA cheatsheet of awsome-distributed-ai; NCCL and PyTorch documentation; NCCL 2.27, NCCL_ALGO and
+    NCCL_PROTO.
 
     When to ignore: you measured it on this cluster; write the numbers in a comment.
     """

@@ -26,13 +26,13 @@ def hyperpod_files_agree(file: File) -> Iterator[Problem]:
     with `sagemaker-` (a warning: the execution role may have a policy of its own); instance types start with `ml.`;
     ThreadsPerCore is 1 or 2, NodeRecovery Automatic or None; at most 100 groups.
 
-    Why: the cluster is created, the lifecycle scripts fail on every node, and everything is rolled back half an hour
-    later.
+    Why: the cluster is created, the lifecycle scripts fail on every node, and everything is rolled back; a group
+    that does not reach its minimum count is rolled back after 3 hours.
 
     Fix: as the message says.
 
     Source: SageMaker CreateCluster; the lifecycle scripts of the reference architecture and the gaps in their own
-    check.
+    check; SageMaker API reference, MinInstanceCount.
 
     When to ignore: the execution role has its own policy for a bucket with another name.
     """

@@ -20,11 +20,13 @@ def custom_image_fits_the_cluster(file: File, aws: AwsFacts) -> Iterator[Problem
     An image id is valid in one region only. Its architecture must be that of every instance type; and an image built by
     another version of ParallelCluster than the one that creates the cluster is refused.
 
-    Why: creation fails, in the version's case only after the head node has tried to start.
+    Why: creation fails, in the version's case only after ParallelCluster has waited 35 minutes (2,100 seconds) for
+    the head node.
 
     Fix: build the image again with `pcluster build-image` in this region, with this version.
 
-    Source: ParallelCluster, CustomAmiTagValidator and InstanceTypeBaseAMICompatibleValidator.
+    Source: ParallelCluster, CustomAmiTagValidator and InstanceTypeBaseAMICompatibleValidator; ParallelCluster 3.16,
+    NODE_BOOTSTRAP_TIMEOUT.
 
     When to ignore: the cluster is created with the image's ParallelCluster version.
     """

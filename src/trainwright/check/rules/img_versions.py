@@ -20,12 +20,13 @@ def versions_go_together(file: File) -> Iterator[Problem]:
     CUDA 13 needs driver 580, CUDA 12 driver 525.60.13. Driver 580 and later need the EFA driver of installer 1.43.3. An
     EFA installer from 1.41 on brings aws-ofi-nccl along: an older one that is built beside it is a second plugin.
 
-    Why: the first CUDA call fails on every node; peer-to-peer traffic goes through host memory; or NCCL loads whichever
-    plugin comes first in the library path.
+    Why: the first CUDA call fails on every node (CUDA 12 needs a driver of 525 or later, CUDA 13 one of 580);
+    peer-to-peer traffic goes through host memory; or NCCL loads whichever plugin comes first in the library path.
 
     Fix: take versions of one set: `trainwright image sets` lists them, `trainwright image container` writes them.
 
-    Source: release notes of CUDA and of the EFA installer; health/data/compatibility.csv has each row's own.
+    Source: release notes of CUDA and of the EFA installer; health/data/compatibility.csv has each row's own; CUDA
+    release notes, driver versions.
 
     When to ignore: the combination was measured at full bandwidth.
     """

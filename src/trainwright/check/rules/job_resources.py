@@ -145,7 +145,8 @@ def processors_suffice(file: File) -> Iterator[Problem]:
     Every rank starts its own data loader workers, so their number multiplies by the ranks of the node. The CPUs that
     the job requests must cover at least one per rank.
 
-    Why: with more busy processes than CPUs they wait for each other, and the GPUs wait for data.
+    Why: with more busy processes than CPUs they wait for each other, and the GPUs wait for data. A published
+    launcher gives 5 CPUs to 8 ranks and their 16 loader workers.
 
     Fix: keep workers × ranks at or below the vCPUs of the node, and --cpus-per-task × tasks at or above the ranks.
 

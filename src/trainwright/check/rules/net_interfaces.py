@@ -133,7 +133,8 @@ def subnet_has_room(file: File) -> Iterator[Problem]:
     Every interface except the EFA-only kind takes an address: a p5.48xlarge started with 32 plain EFA interfaces takes
     32. AWS reserves five addresses of a subnet.
 
-    Why: nodes start until the addresses are used up, and the rest of the cluster never starts.
+    Why: nodes start until the addresses are used up, and the rest of the cluster never starts: a /24 has 251
+    addresses, enough for 7 nodes of 32 interfaces.
 
     Fix: use a larger subnet (a /17 has 32,763 addresses), or `efa-only` interfaces on every card but the first.
 
@@ -191,11 +192,12 @@ def existing_subnet_has_room(file: File, aws: AwsFacts) -> Iterator[Problem]:
     With AWS access the free addresses of a subnet are compared with the nodes of every queue in it, at least one
     address per node.
 
-    Why: nodes start until the addresses are used up, and the rest of the cluster never starts.
+    Why: nodes start until the addresses are used up, and the rest of the cluster never starts: a /24 has 251
+    addresses.
 
     Fix: use a larger subnet.
 
-    Source: EC2 DescribeSubnets.
+    Source: EC2 DescribeSubnets; VPC user guide, subnet sizing.
 
     When to ignore: other users of the subnet will leave before.
     """

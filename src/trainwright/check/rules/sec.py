@@ -23,11 +23,13 @@ def key_is_accepted_by_the_system(file: File, aws: AwsFacts) -> Iterator[Problem
 
     Their ssh server does not accept the ssh-rsa signatures that clients make with EC2's RSA key pairs.
 
-    Why: the cluster comes up and nobody can log in.
+    Why: the cluster comes up after 15 to 20 minutes and nobody can log in: OpenSSH of Ubuntu 22.04 (8.9) accepts no
+    ssh-rsa signatures.
 
     Fix: `aws ec2 create-key-pair --key-type ed25519`, and name that key.
 
-    Source: ParallelCluster, KeyPairValidator.
+    Source: ParallelCluster, KeyPairValidator; OpenSSH 8.8 release notes; README of awsome-distributed-ai (15 to 20
+    minutes).
 
     When to ignore: users log in through Session Manager only.
     """
@@ -53,11 +55,13 @@ def metadata_service_is_version_two(file: File) -> Iterator[Problem]:
     every user of the head node read its role's credentials. A hop limit of 1 keeps containers with their own network
     from the service altogether.
 
-    Why: one request forged inside a job is enough to leak the node's role.
+    Why: one request forged inside a job is enough to leak the node's role. The data of 106 million customers of
+    Capital One were lost so in 2019.
 
     Fix: `Imds: {ImdsSupport: v2.0}`; in a launch template `HttpTokens: required`, with a hop limit of 2 for containers.
 
-    Source: EC2 user guide, IMDSv2; ParallelCluster 3.7 change log (pull request 5465).
+    Source: EC2 user guide, IMDSv2; ParallelCluster 3.7 change log (pull request 5465); Capital One, statement of
+    July 2019.
 
     When to ignore: old software on the node supports version 1 only.
     """
@@ -121,13 +125,14 @@ def access_is_narrow(file: File) -> Iterator[Problem]:
     open to the whole internet, ParallelCluster's `AllowedIps: 0.0.0.0/0`, and endpoint policies that allow every action
     on every resource.
 
-    Why: whoever gets into one node, or only finds its address, gets much more.
+    Why: whoever gets into one node, or only finds its address, gets much more; 0.0.0.0/0 admits 4.3 billion
+    addresses.
 
     Fix: the narrower policy that the message names; your own CIDR in place of 0.0.0.0/0; name bucket and actions.
 
     Source: IAM user guide, least privilege; configurations of public training repositories.
 
-    When to ignore: the port serves the public on purpose, such as a load balancer. Groups of a bastion are not
+    When to ignore: the port serves the public on purpose, such as a load balancer. A bastion is not
     reported.
     """
     broad = table("access")["broad_policies"]

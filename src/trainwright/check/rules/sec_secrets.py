@@ -36,12 +36,14 @@ def no_secret_is_written_down(file: File) -> Iterator[Problem]:
     command lines too. An account id in an ARN is no secret, but ties a shared file to one account: it is reported once
     per file, as information; AWS's own accounts are not reported.
 
-    Why: files are committed, copied and pasted; whoever reads one has the secret. A token on a command line is visible
-    to every user of the node in `ps`.
+    Why: files are committed, copied and pasted; whoever reads one has the secret. 23.8 million new secrets were
+    found in public commits of 2024, and 70 % of those found in 2022 were still valid. A token on a command line is
+    visible to every user of the node in `ps`.
 
     Fix: put it into Secrets Manager or a Kubernetes Secret and refer to it; then revoke the one that was written down.
 
-    Source: a private key and account ids are committed in public training repositories.
+    Source: a private key and account ids are committed in public training repositories; GitGuardian, State of
+    Secrets Sprawl 2025.
 
     When to ignore: the value is a documented example.
     """
@@ -164,12 +166,14 @@ def secrets_stay_off_command_lines(file: File) -> Iterator[Problem]:
     of the node, in `ps` and in the accounting database of Slurm. In a Dockerfile the secret stays in the history of the
     image.
 
-    Why: whoever can log in to the node, or pull the image, reads it.
+    Why: whoever can log in to the node reads it (`/proc/PID/cmdline` has mode 0444), and so does whoever can pull
+    the image.
 
     Fix: both libraries read HF_TOKEN and WANDB_API_KEY from the environment; `docker login --password-stdin`; `RUN
     --mount=type=secret` in a Dockerfile.
 
-    Source: distillation and verl launchers of awsome-distributed-ai; Docker documentation, build secrets.
+    Source: distillation and verl launchers of awsome-distributed-ai; Docker documentation, build secrets;
+    proc_pid_cmdline(5).
 
     When to ignore: the command runs in a throw-away container that nobody else can see.
     """

@@ -39,7 +39,8 @@ def shell_does_what_it_says(file: File) -> Iterator[Problem]:
     named `=1.2`; a requirement (`mlflow==2.13`) without `pip install`; a variable that is never set and one letter from
     one that is.
 
-    Why: the job runs with other options or versions than were written.
+    Why: the job runs with other options or versions than were written: `pip install torch>=2.4` without quotes
+    installs any version, and writes a file named `=2.4`.
 
     Fix: see the finding.
 

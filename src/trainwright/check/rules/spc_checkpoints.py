@@ -15,8 +15,8 @@ def a_checkpoint_folder_belongs_to_one_job(file: File) -> Iterator[Problem]:
 
     Compared are `checkpoint: {to: …}` of the jobs of a spec and of their recipes, as they come out for each job.
 
-    Why: every trainer loads the newest checkpoint that it finds in its folder. The second job to start goes on from the
-    first one's weights, ends at once because the steps are done, or stops at shapes that do not fit.
+    Why: every trainer loads the newest checkpoint that it finds in its folder. The second job to start goes on from
+    the first one's weights, stops at shapes that do not fit, or ends at once: step 1,000 of 1,000 is there.
 
     Fix: a folder for each: `checkpoint: {to: /fsx/checkpoints/JOB}`, or leave `to` out: each run has its own folder.
 

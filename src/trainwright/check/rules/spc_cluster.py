@@ -41,12 +41,13 @@ def queues_can_be_built(file: File) -> Iterator[Problem]:
     placement group; HyperPod gives whole nodes. A local cluster has at most 1,000 nodes. On EKS only Karpenter starts
     nodes for waiting jobs: a node group with `min` below `max` stays at `min` (a warning).
 
-    Why: the cluster would be created without these nodes, or not at all; Kueue admits jobs up to `max`, and their pods
-    would wait for nodes that nobody starts.
+    Why: the cluster would be created without these nodes, or not at all, after 15 to 20 minutes; Kueue admits jobs
+    up to `max`, and their pods would wait for nodes that nobody starts.
 
     Fix: as the finding says; `trainwright catalog list` names instance types, `catalog update` fetches newer ones.
 
-    Source: EC2, DescribeInstanceTypes (`supportedUsageClasses`); EC2, Capacity Blocks for ML.
+    Source: EC2, DescribeInstanceTypes (`supportedUsageClasses`); EC2, Capacity Blocks for ML; README of
+    awsome-distributed-ai (15 to 20 minutes).
 
     When to ignore: never; `plan` and `submit` stop at it.
     """
@@ -177,12 +178,13 @@ def software_can_be_installed(file: File) -> Iterator[Problem]:
 
     Batch's own images have no Neuron driver: queues of Trainium need an image of your own.
 
-    Why: the head node would not come up, or open its ssh port to nobody; nodes would start without their accelerators.
+    Why: the head node would not come up, and ParallelCluster waits 35 minutes (2,100 seconds) for it; or its ssh
+    port would be open to nobody; nodes would start without their accelerators.
 
     Fix: as the finding says.
 
-    Source: ParallelCluster, official images; the boot scripts under platforms/parallelcluster; Batch, image types of
-    compute environments.
+    Source: ParallelCluster, official images; the boot scripts under platforms/parallelcluster; Batch, image types
+    of compute environments; ParallelCluster 3.16, NODE_BOOTSTRAP_TIMEOUT.
 
     When to ignore: never; `plan` stops at it.
     """

@@ -27,7 +27,8 @@ def framework_is_on_the_nodes(file: File) -> Iterator[Problem]:
     NeMo, Megatron-Bridge, BioNeMo and MaxText run in their vendor's image where a job names none. That one brings its
     own EFA libraries and aws-ofi-nccl, or none, which no version set of ours states: a note says so.
 
-    Why: every rank would stop with a missing module or program, after the wait in the queue.
+    Why: every rank would stop with a missing module or program, after the wait in the queue. 16 p5.48xlarge cost 15
+    USD per minute (us-east-2, August 2026).
 
     Fix: `trainwright image container --for RECIPE` writes the image; name it with `container:` in the job.
 

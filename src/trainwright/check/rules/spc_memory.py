@@ -1,4 +1,4 @@
-"""SPC: a job whose memory is predicted to be more than its GPUs have."""
+"""SPC: a job whose memory is predicted to be more than its GPUs, or their hosts, have."""
 
 from __future__ import annotations
 
@@ -21,14 +21,18 @@ def job_fits_in_memory(file: File) -> Iterator[Problem]:
 
     Weights, gradients, optimizer state, activations and logits are predicted as `trainwright predict` does, for
     trainers that it covers. Reported only where the prediction is at least 15 % above what the GPU has; nearer to it,
-    `predict` says that it is tight.
+    `predict` says that it is tight. The same where activations that are offloaded need more than 80 % of a GPU's share
+    of the host's memory.
 
-    Why: every rank ends with an out-of-memory error, after the wait in the queue.
+    Why: every rank ends with an out-of-memory error, after the wait in the queue. Adam in mixed precision needs 16
+    bytes per parameter before any activation: 128 GB for 8 billion, and an H100 has 80.
 
     Fix: the nearest plan that fits, as the finding says: shard or split the model further, a smaller micro-batch, more
-    recomputation, or more nodes.
+    recomputation, or more nodes. For host memory: offload fewer layers, or recompute, so that only a layer's input is
+    offloaded.
 
-    Source: `trainwright predict` (docs/predict/model.md); published memory scatters by about 10 %.
+    Source: `trainwright predict` (docs/predict/model.md); published memory scatters by about 10 %; ZeRO (2019),
+    memory of mixed precision.
 
     When to ignore: the trainer offloads, or was seen to fit.
     """
@@ -55,6 +59,12 @@ def _too_large(job: ResolvedJob) -> tuple[str, str] | None:
         said = predict_job(job)
     except UserError:
         return None  # a trainer or an accelerator that is not covered
+    if not said.fits_host:
+        what = (
+            f"job {job.name!r} offloads about {said.host_gib:.0f} GiB of activations per GPU, and {said.instance} has "
+            f"{said.host_limit_gib:.0f} GiB of host memory per GPU for them"
+        )
+        return what, "a smaller --offload-activations, `recompute: full`, or a smaller micro-batch"
     if said.memory_gib < CLEARLY * said.memory_limit_gib or said.setup is None:
         return None
     parts = ", ".join(f"{name} {size:.0f}" for name, size in said.memory_parts_gib.items() if size >= 1)
@@ -67,9 +77,10 @@ def _too_large(job: ResolvedJob) -> tuple[str, str] | None:
 
 
 def _offloads(job: ResolvedJob) -> bool:
-    """Whether state goes to host memory, which the prediction does not count."""
+    """Whether something goes to host memory that the prediction does not count."""
     trainer = job.recipe.trainer if job.recipe is not None else None
     foreign = {} if trainer is None or isinstance(trainer, str) else {**trainer.options, **trainer.file}
     settings = {**foreign, **(job.training.options if job.training is not None else {})}
     words = [*job.job.args, *(name for name, value in settings.items() if value not in (None, False))]
-    return any("offload" in word for word in words)
+    counted = ("offload-activations", "offload_activations") if job.trainer == "trainwright" else ()
+    return any("offload" in word and not word.lstrip("-").startswith(counted) for word in words)

@@ -23,11 +23,12 @@ def network_is_complete(file: File) -> Iterator[Problem]:
     in it); a created one may name its zones, all by id or all by name, in the spec's region, and as many as it needs: a
     database stands in two, and so does the control plane of EKS.
 
-    Why: half a network cannot be completed by a stack, and a cluster in the wrong zone finds no reservation.
+    Why: half a network cannot be completed by a stack, and a cluster in the wrong zone finds no reservation, which
+    is in one of the 3 to 6 zones of a region.
 
     Fix: name what is missing, or leave `network` out and one is created.
 
-    Source: the templates under stacks/; EC2, zone ids.
+    Source: the templates under stacks/; EC2, zone ids; AWS, regions and zones.
 
     When to ignore: never; `plan` stops at it.
     """

@@ -31,11 +31,13 @@ def framework_takes_the_options(file: File) -> Iterator[Problem]:
     job whose recipe names a framework, and in a recipe file of your own its `options`, the keys of its configuration
     `file`, and its `command`, at their lines there.
 
-    Why: the parser of the framework stops every rank, after the wait in the queue and the start of the container.
+    Why: the parser of the framework stops every rank, after the wait in the queue and the start of the container
+    (images of training have 10 to 25 GB).
 
     Fix: write the option that is meant.
 
-    Source: the argument parsers of these frameworks (`catalog/data/framework_flags.tsv.gz`).
+    Source: the argument parsers of these frameworks (`catalog/data/framework_flags.tsv.gz`); awsome-distributed-ai
+    (size of images).
 
     When to ignore: a fork or a newer version of the framework has the option.
     """
@@ -130,11 +132,13 @@ def script_gets_no_values(file: File) -> Iterator[Problem]:
     Reported once per job, at the first of them: `steps`, `batch`, `sequence`, `parallel`, `precision`, `recompute`,
     `optimizer`, `data`. The same of what a recipe file of your own states beside a `command` that has no place for it.
 
-    Why: a script runs with its own defaults, whatever stands there, and the run is not what the file says.
+    Why: a script runs with its own defaults, such as the 1 process per node of torchrun, whatever stands there, and
+    the run is not what the file says.
 
     Fix: pass them in `args` or `env`, in the script's own words; keep those that describe the run for `predict`.
 
-    Source: the spec itself: `args` and `env` are all that a script or command receives.
+    Source: the spec itself: `args` and `env` are all that a script or command receives; torch,
+    `torch.distributed.run`.
 
     When to ignore: they say what `args` say, so that `predict` knows the run.
     """

@@ -28,11 +28,12 @@ def people_have_accounts(file: File) -> Iterator[Problem]:
     has its own users. One that the plan makes holds about 35 users with a key each: CloudFormation passes at most 4,096
     characters.
 
-    Why: an account with another number on one node cannot read its own files there; one that is nowhere cannot sign in.
+    Why: an account with another number on one node cannot read its own files there, and `useradd` counts from 1000
+    on every node by itself; one that is nowhere cannot sign in.
 
     Fix: write `directory: true`, or name an existing directory and leave `users` out.
 
-    Source: ParallelCluster, DirectoryService; CloudFormation quotas.
+    Source: ParallelCluster, DirectoryService; CloudFormation quotas; login.defs(5), UID_MIN.
 
     When to ignore: never; `plan` stops at it.
     """

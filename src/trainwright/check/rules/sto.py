@@ -37,7 +37,7 @@ def lustre_size_is_sold(file: File) -> Iterator[Problem]:
     50, 100 or 200 MB/s per TiB, PERSISTENT_2 125, 250, 500 or 1,000; hard disks 12 or 40 in steps of 6,000 or 1,800
     GiB.
 
-    Why: the stack fails after the network and the head node are created.
+    Why: FSx refuses the file system, and the stack fails after the network and the head node are created.
 
     Fix: use the nearest size or throughput that the message names.
 

@@ -24,11 +24,13 @@ def file_system_is_reachable(file: File) -> Iterator[Problem]:
     Lustre: tcp 988 and 1018 to 1023. OpenZFS (NFS): tcp and udp 111, 2049 and 20001 to 20003. A group that opens 988 is
     taken as a Lustre group even where the template holds no file system.
 
-    Why: the mount hangs, and nodes are replaced again and again because they never report ready.
+    Why: the mount hangs, and nodes are replaced again and again because they never report ready: ParallelCluster
+    waits 35 minutes (2,100 seconds) for each.
 
     Fix: add the ports that the message names, from the nodes' group.
 
-    Source: FSx user guides, access control with VPC security groups; ParallelCluster, ExistingFsxNetworkingValidator.
+    Source: FSx user guides, access control with VPC security groups; ParallelCluster,
+    ExistingFsxNetworkingValidator; ParallelCluster 3.16, NODE_BOOTSTRAP_TIMEOUT.
 
     When to ignore: another security group of the file system admits the missing ports.
     """
@@ -87,11 +89,12 @@ def existing_file_system_is_reachable(file: File, aws: AwsFacts) -> Iterator[Pro
 
     With AWS access the groups of the file system are read and their ports compared with what the protocol needs.
 
-    Why: the mount hangs, and nodes are replaced again and again because they never report ready.
+    Why: the mount hangs, and nodes are replaced again and again because they never report ready: ParallelCluster
+    waits 35 minutes (2,100 seconds) for each.
 
     Fix: add the ports that the message names to one of the groups.
 
-    Source: ParallelCluster, ExistingFsxNetworkingValidator.
+    Source: ParallelCluster, ExistingFsxNetworkingValidator; ParallelCluster 3.16, NODE_BOOTSTRAP_TIMEOUT.
 
     When to ignore: the groups will be changed before the cluster is created.
     """

@@ -113,11 +113,13 @@ def images_have_room(file: File) -> Iterator[Problem]:
     NVMe or on the shared file system; where containers are set up and nothing says so, the root volume needs 100 GiB or
     more.
 
-    Why: the root volume fills up, the node is drained, and the error names neither image nor disk.
+    Why: the root volume fills up, the node is drained, and the error names neither image nor disk. Images of
+    training have 10 to 25 GB, and a managed node group's volume 20 GiB by default.
 
     Fix: enlarge the root volume, or move ENROOT_CACHE_PATH and ENROOT_DATA_PATH to /scratch or /fsx.
 
-    Source: awslabs/awsome-distributed-ai issues 427, 438 and 781.
+    Source: awslabs/awsome-distributed-ai issues 427, 438 and 781; EKS API reference, diskSize;
+    awsome-distributed-ai (size of images).
 
     When to ignore: the images are small.
     """

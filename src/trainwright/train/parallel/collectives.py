@@ -11,6 +11,7 @@ from torch import Tensor
 # torch 2.13 renamed both; 2.11 has only the old names.
 _all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 _scatter_sums = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+_functional = torch.ops._c10d_functional
 
 
 def gather(x: Tensor, dim: int, group: Any) -> Tensor:
@@ -24,16 +25,33 @@ def reduce_scatter(x: Tensor, dim: int, group: Any) -> Tensor:
 
 
 def _gather(x: Tensor, dim: int, group: Any) -> Tensor:
+    if torch.compiler.is_compiling():
+        return compiled_gather(x, dim, dist.get_world_size(group), group.group_name)
     parts = x.new_empty(dist.get_world_size(group), *x.shape)
     _all_gather(parts.view(-1, *x.shape[1:]), x.contiguous(), group=group)
     return torch.cat(parts.unbind(0), dim)
 
 
 def _reduce_scatter(x: Tensor, dim: int, group: Any) -> Tensor:
+    if torch.compiler.is_compiling():
+        return compiled_reduce_scatter(x, dim, dist.get_world_size(group), group.group_name)
     parts = torch.cat(x.chunk(dist.get_world_size(group), dim))
     out = parts.new_empty(parts.shape[0] // dist.get_world_size(group), *parts.shape[1:])
     _scatter_sums(out, parts, group=group)
     return out
+
+
+# The same with operators that the compiler knows: in this form it finds the products that it can overlap with them.
+
+
+def compiled_gather(x: Tensor, dim: int, ranks: int, group: str) -> Tensor:
+    parts = _functional.wait_tensor(_functional.all_gather_into_tensor(x.contiguous(), ranks, group))
+    return torch.cat(parts.chunk(ranks), dim)
+
+
+def compiled_reduce_scatter(x: Tensor, dim: int, ranks: int, group: str) -> Tensor:
+    parts = torch.cat(x.chunk(ranks, dim))
+    return _functional.wait_tensor(_functional.reduce_scatter_tensor(parts, "sum", ranks, group))  # type: ignore[no-any-return]
 
 
 class _Gather(torch.autograd.Function):

@@ -113,6 +113,11 @@ class ActivationOffload:
         self.host_bytes += size
         return buffer
 
+    def release(self) -> None:
+        """Free the host memory; the GPU must have finished its copies."""
+        self.free.clear()
+        self.host_bytes = 0
+
     def give_back(self, buffer: Tensor) -> None:
         """A buffer for the next copy. All copies are in the order of one stream, so it may still be in use there."""
         self.free.setdefault(buffer.nbytes, []).append(buffer)

@@ -1,71 +1,20 @@
-"""Pipeline parallelism: the 1F1B schedule, the interleaved one where a rank holds several stages, and for both a
-zero-bubble variant. The schedule is a plain list of actions. Each direction has its own process group, because
-transfers within one group are ordered."""
+"""Pipeline parallelism: runs this rank's list of actions (pipeline_schedule.py) and exchanges activations and gradients
+with its neighbours. Each direction has its own process group, because transfers within one group are ordered."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from trainwright.errors import UserError
 from trainwright.train.models.decoder import Decoder, ForwardInputs
 from trainwright.train.parallel.data import expect_backward, reduce_gradients
 from trainwright.train.parallel.layout import Layout
+from trainwright.train.parallel.pipeline_schedule import schedule
 from trainwright.train.parallel.split_backward import Product, backward_input
-
-
-@dataclass(frozen=True, slots=True)
-class Action:
-    kind: str  # forward | backward | weights (their gradients, where the backward leaves them out)
-    chunk: int  # which of the rank's stages
-    microbatch: int
-
-
-def schedule(rank: int, ranks: int, chunks: int, microbatches: int, zero_bubble: bool = False) -> list[Action]:
-    """What one rank does, in order: fill the pipeline, then one forward and one backward in turn, then drain it.
-
-    With `zero_bubble`, a backward sends the gradient on before it computes those of its weights. Later stages put more
-    of these off, so that all hold as many activations as the first one, and do them while the pipeline drains: ZB-H1 of
-    arXiv 2401.10241, with a third of 1F1B's bubble where the three parts take as long."""
-    if chunks > 1 and microbatches % ranks:
-        fix = f"a --batch that makes {-(-microbatches // ranks) * ranks} micro-batches per data rank, or virtual=1"
-        raise UserError(f"{microbatches} micro-batches cannot be interleaved over {ranks} pipeline ranks", fix=fix)
-    total = microbatches * chunks
-    ahead = ranks - rank - 1 if chunks == 1 else 2 * (ranks - rank - 1) + (chunks - 1) * ranks
-    ahead = min(ahead, total)
-    forward = [Action("forward", *_chunk_of(k, ranks, chunks)) for k in range(total)]
-    backward = [Action("backward", chunks - 1 - c, m) for c, m in (_chunk_of(k, ranks, chunks) for k in range(total))]
-    steady = [action for pair in zip(forward[ahead:], backward, strict=False) for action in pair]
-    actions = forward[:ahead] + steady + backward[total - ahead :]
-    return _with_weights(actions, backward, delay=rank) if zero_bubble else actions
-
-
-def _with_weights(actions: list[Action], backward: list[Action], delay: int) -> list[Action]:
-    """The same actions, with the weights of each backward after `delay` further ones."""
-    weights = [Action("weights", action.chunk, action.microbatch) for action in backward]
-    due = dict(zip(backward[delay:], weights, strict=False))
-    together = [each for action in actions for each in (action, due.get(action)) if each is not None]
-    return together + weights[max(0, len(weights) - delay) :]
-
-
-def _chunk_of(k: int, ranks: int, chunks: int) -> tuple[int, int]:
-    """(chunk, micro-batch) of the k-th forward: as many micro-batches as ranks for one chunk, then for the next."""
-    if chunks == 1:
-        return 0, k
-    lap, within = divmod(k, ranks * chunks)
-    return within // ranks, lap * ranks + within % ranks
-
-
-def stage_layers(stage: int, stages: int, layers: int) -> range:
-    """The layers of one stage, as even as can be; early stages get the extra ones because the last has the head."""
-    each, extra = divmod(layers, stages)
-    start = stage * each + min(stage, extra)
-    return range(start, start + each + (stage < extra))
 
 
 class Pipeline:

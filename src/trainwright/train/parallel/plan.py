@@ -76,12 +76,16 @@ class ParallelPlan:
         undivided = _undivided([(batch, self.data, "samples of the global batch", "data ranks")])
         return self.unsupported(shape) or self.misfit(shape, seq) or undivided
 
-    def unsupported(self, shape: ModelShape) -> str:
-        """An axis that our trainer does not have for that kind of model, or an empty string."""
+    def unsupported(self, shape: ModelShape, objective: str = "", adapters: bool = False) -> str:
+        """An axis that our trainer does not have for that kind of model, that objective or for adapters; or empty."""
         known = ("shard", "replicate", *AXES[shape.kind])
         for axis in ("tp", "pp", "cp"):
             if getattr(self, axis) > 1 and axis not in known:
                 return f"{axis}={getattr(self, axis)}, but {shape.kind} models have only {', '.join(known)}"
+        if objective == "dpo" and self.tp * self.pp * self.cp > 1:
+            return f"plan {self}, but DPO trains a model beside its reference, and only shards or replicates them"
+        if adapters and self.tp > 1 and shape.kind != "decoder":
+            return f"tp={self.tp}, but LoRA of {shape.kind} models has no tensor parallelism"
         return ""
 
     def misfit(self, shape: ModelShape, seq: int) -> str:

@@ -1,0 +1,94 @@
+"""IMG: containers on nodes with EFA: what their image installs and what they get from outside."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from trainwright.check.finding import Edit
+from trainwright.check.job_sizes import once
+from trainwright.check.model import File, ShellScript, known
+from trainwright.check.registry import Problem, problem, rule
+from trainwright.spec.source import Span
+
+
+@rule("IMG004", "warning")
+def containers_suit_efa(file: File) -> Iterator[Problem]:
+    """A container that uses EFA needs the right libraries inside and shared memory from outside.
+
+    In an image the EFA installer must not build kernel modules (`--skip-kmod`), and the InfiniBand libraries and HPC-X
+    of NVIDIA's images must be removed. From outside, several GPUs need shared memory (`--shm-size` or `--ipc=host`),
+    and libfabric needs huge pages (`hugepages-2Mi`) or FI_EFA_USE_HUGE_PAGE=0.
+
+    Why: the build fails on an unknown kernel; NCCL loads the wrong transport; data loaders fail with a bus error in
+    the 64 MiB of /dev/shm that Docker gives.
+
+    Fix: see the finding.
+
+    Source: Dockerfiles and manifests of awsome-distributed-ai; EKS user guide, EFA.
+
+    When to ignore: the nodes have huge pages configured, or the image is not used with EFA.
+    """
+    problems = [p for script in file.scripts for p in [*_installer(file, script), *_docker_run(script)]]
+    yield from once([*problems, *_huge_pages(file)])
+
+
+def _installer(file: File, script: ShellScript) -> Iterator[Problem]:
+    if script.kind != "dockerfile":
+        return
+    installs = [command for command in script.commands if command.program == "efa_installer.sh"]
+    for command in installs:
+        if not any("skip-kmod" in word.value or word.value == "-k" for word in command.words):
+            yield problem(
+                command.words[0],
+                "the EFA installer builds kernel modules, which an image does not use",
+                "add --skip-kmod",
+                edit=Edit(_after(command.words[0].span), " --skip-kmod"),
+            )
+    base = next((w for c in script.commands if c.program == "FROM" for w in c.words[1:2]), None)
+    nvidia = base is not None and re.match(r"nvcr\.io/nvidia/(pytorch|nemo|tensorflow|jax)", base.value)
+    cleaned = re.search(r"hpcx|libmlx5|ibverbs", file.text)
+    if installs and base is not None and nvidia and not cleaned:
+        yield problem(
+            base,
+            "this image contains HPC-X and InfiniBand libraries, which NCCL may load instead of EFA's",
+            "remove them before the EFA installer: rm -rf /opt/hpcx, apt-get remove libmlx5-1 libibverbs1",
+            level="info",  # harmless while the plugin comes first in LD_LIBRARY_PATH
+        )
+
+
+def _after(span: Span) -> Span:
+    return Span(span.end_line, span.end_column, span.end_line, span.end_column)
+
+
+def _docker_run(script: ShellScript) -> Iterator[Problem]:
+    for command in script.commands:
+        words = [word.value for word in command.words]
+        if command.program != "docker" or "run" not in words[:3] or "gpus" not in command.options:
+            continue
+        shared = {"shm_size", "ipc"} & command.options.keys() or any("/dev/shm" in word for word in words)
+        started = [c for c in script.commands if c.runner is command]
+        trains = any(c.program in ("torchrun", "accelerate", "deepspeed") for c in started)
+        if trains and not shared and all(word.known for word in command.words):
+            yield problem(
+                command.options["gpus"],
+                "a container for several GPUs with the default /dev/shm of 64 MiB: data loaders fail with a bus error",
+                "add --ipc=host, or --shm-size=64g",
+            )
+
+
+def _huge_pages(file: File) -> Iterator[Problem]:
+    for pod in file.pods:
+        for container in pod.containers:
+            cards = container.limits.get("vpc.amazonaws.com/efa") or container.requests.get("vpc.amazonaws.com/efa")
+            disabled = any(v.name == "FI_EFA_USE_HUGE_PAGE" and v.value.value == "0" for v in container.env)
+            disabled = disabled or "FI_EFA_USE_HUGE_PAGE=0" in file.text
+            if cards is None or known(cards) in (None, "0") or disabled:
+                continue
+            if "hugepages-2Mi" not in container.limits and "hugepages-2Mi" not in container.requests:
+                yield problem(
+                    cards,
+                    "EFA cards without huge pages: libfabric requests them and may find none",
+                    "add hugepages-2Mi: 5120Mi, or set FI_EFA_USE_HUGE_PAGE=0",
+                    level="info",
+                )
