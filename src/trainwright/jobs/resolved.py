@@ -68,6 +68,7 @@ class Training:
     batch: int  # sequences per step, over all ranks
     micro_batch: int | None  # None: the trainer's own choice
     precision: str | None  # None: the trainer's own choice, by device
+    float8: str | None  # how our trainer scales fp8; None: one scale per tensor
     recompute: str | None
     steps: int | None
     data: str

@@ -7,10 +7,9 @@ from os.path import isfile  # False for a name that no file system takes, where 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainwright.catalog.accelerators import find_accelerator
-from trainwright.catalog.instances import InstanceType
 from trainwright.catalog.models import model as model_shape
 from trainwright.errors import UserError
+from trainwright.jobs.accelerator_needs import numbers
 from trainwright.jobs.adapters import NO_ADAPTERS, Adapters, framework_adapters
 from trainwright.jobs.arguments import TrainerArguments, trainer_arguments
 from trainwright.jobs.batch import BatchResolver
@@ -68,6 +67,7 @@ class TrainingResolver:
         if plan is None:
             return None
         batch, micro_batch = BatchResolver(self, plan, sequence).batch()
+        precision, float8 = numbers(self, MODEL)
         recompute = self._recompute()
         return Training(
             model=model,
@@ -79,7 +79,8 @@ class TrainingResolver:
             sequence=sequence,
             batch=batch,
             micro_batch=micro_batch,
-            precision=self._precision(self.placement.instance if self.placement else None),
+            precision=precision,
+            float8=float8,
             recompute=recompute,
             steps=steps,
             data=self._data(),
@@ -243,14 +244,6 @@ class TrainingResolver:
         if stated:
             return ("parallel", max(stated, key=lambda axis: axes[axis]))
         return ("parallel",) if self.job.parallel else ("recipe",) if self.recipe else ("nodes",)
-
-    def _precision(self, instance: InstanceType | None) -> str | None:
-        precision = self.value("precision", self.job.precision, self.recipe.precision if self.recipe else None)
-        chip = find_accelerator(instance.accelerator) if instance is not None and instance.accelerator else None
-        if precision == "fp8" and chip is not None and not chip.fp8_tflops:
-            place = "args" if "precision" in self.arguments.values else "precision" if self.job.precision else "recipe"
-            self.outer.refuse(MODEL, place, what=f"{chip.title} has no fp8 units", fix="use bf16, or a newer GPU")
-        return precision if precision is None else str(precision)
 
     def _recompute(self) -> str | None:
         value = self.value("recompute", self.job.recompute, self.recipe.recompute if self.recipe else None)

@@ -17,7 +17,9 @@ from trainwright.predict.setup import Setup
 BASE = 0.075
 NEW_SOURCE = "no run of this cluster was seen; `predict --calibrate` narrows the interval"
 UNMEASURED = "preference pairs, of which no run was measured"
+SCALES = "a float8 recipe whose speed was not measured: that of one scale per tensor is assumed"
 WIDER = {
+    SCALES: 0.15,
     NEW_SOURCE: 0.08,
     "no published row of this trainer": 0.03,
     "no published row of this trainer on this accelerator": 0.03,
@@ -79,6 +81,7 @@ def outside(s: Setup, step: float, seen: Collection[Kind] | None = None, new_sou
         "a model that is not a decoder": s.shape.kind != "decoder",
         "a pipeline": s.plan.pp > 1,
         "only adapters trained": s.frozen,
+        SCALES: bool(s.float8),
         UNMEASURED: s.objective.name == "dpo",
         "weights sharded over more ranks than in any published row": s.zero >= 2 and s.plan.shard > MOST_SHARDS,
         "more GPUs than any published row": s.cluster.gpus > MOST_GPUS,

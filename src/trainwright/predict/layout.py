@@ -53,6 +53,7 @@ def lay_out(request: PredictRequest, c: Constants) -> Setup:
         shape, machines, plan, Batch(sequence, 1, 1), trainer, request.precision,
         zero_stage(plan, trainer) if zero is None else zero, frozen=request.adapter_rank > 0, objective=objective,
         adapter_rank=request.adapter_rank, base_bits=request.base_bits, optimizer=request.optimizer,
+        float8=request.float8, float8_gather=request.float8_gather,
         offload_part=request.offload_activations, zero_bubble=zero_bubble,
     )  # fmt: skip
     return choose_batch(start, sequences, replace(request, recompute="none") if zero_bubble else request, c)

@@ -23,6 +23,8 @@ class PredictRequest:
     micro_batch: int | None = None  # sequences; None: the fastest that fits
     objective: Objective | str = ""  # empty: the usual one of that kind of model
     precision: str = "bf16"
+    float8: str = ""  # of fp8, how our trainer scales: rowwise | blockwise | mxfp8; empty: one scale per tensor
+    float8_gather: bool = False  # our trainer gathers float8 weights
     trainer: str = "trainwright"  # a profile of profiles.toml
     zero: int | None = None  # ZeRO stage; None: the trainer's
     adapter_rank: int = 0  # LoRA: only adapters of that rank are trained; 0: all weights

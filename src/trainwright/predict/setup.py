@@ -36,6 +36,8 @@ class Setup:
     precision: str = "bf16"  # bf16 | fp8 | fp4 | fp32
     zero: int = 3  # ZeRO stage over shard x cp: 0 nothing, 1 optimizer state, 2 and gradients, 3 and weights is sharded
     rowwise: bool = False  # fp8 with one scale per row
+    float8: str = ""  # the same for our trainer: rowwise | blockwise | mxfp8; empty: one scale per tensor
+    float8_gather: bool = False  # our trainer gathers float8 weights
     recompute: str = "none"  # none | selective | full
     recompute_part: float = 1.0  # share of the layers that recompute
     offload_part: float = 0.0  # share of the layers whose activations wait in host memory

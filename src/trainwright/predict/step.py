@@ -204,12 +204,19 @@ def behind(comm: float, compute: float, c: Constants, contention: float | None =
     return comm - hidden + cost * hidden, hidden * (1 - cost)
 
 
+def gathers_float8(s: Setup) -> bool:
+    """Whether weights travel in one byte: compiled trainers do so with one scale per tensor, ours on request."""
+    if s.profile.own:
+        return s.float8_gather
+    return s.precision == "fp8" and s.profile.fusion == "compiled" and not s.rowwise
+
+
 def sharded_weights(s: Setup, g: Group, room: Pair, c: Constants) -> Pair:
     """Gathers and reduce-scatters of fully sharded data parallelism, per layer and microbatch."""
     if s.zero < 2 or s.plan.shard * s.plan.cp == 1:
         return 0.0, 0.0
     plain, experts = layer_parameters(s)
-    wide = 1.0 if s.precision == "fp8" and s.profile.fusion == "compiled" and not s.rowwise else 2.0
+    wide = 1.0 if gathers_float8(s) else 2.0
     copies = expert_group(s)
     gather = all_gather(plain * wide, g) + all_gather(experts * wide, copies)
     width = s.profile.grad_bytes
