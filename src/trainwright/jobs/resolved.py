@@ -18,7 +18,7 @@ from trainwright.spec.job import Checkpoint, Job
 from trainwright.spec.load import LoadedSpec
 from trainwright.spec.model import Queue, Spec
 from trainwright.train.models.shape import ModelShape
-from trainwright.train.parallel.plan import ParallelPlan
+from trainwright.train.parallel.plan import CONTEXTS, ParallelPlan
 
 Trainer = Literal["trainwright", "foreign", "script"]
 
@@ -75,6 +75,7 @@ class Training:
     optimizer: OptimizerSettings
     checkpoint: Checkpoint | None
     adapters: Adapters = NO_ADAPTERS
+    context: str = CONTEXTS[0]  # how context ranks of our trainer meet each other's keys
     offload_activations: float = 0.0  # share of the layers whose activations wait in host memory
     pipeline_schedule: str = "1f1b"
 

@@ -22,7 +22,7 @@ from trainwright.train.config import TrainConfig
 from trainwright.train.models.shape import ModelShape, lookup
 from trainwright.train.objectives import name_for
 from trainwright.train.parallel.pipeline_schedule import schedule_conflict
-from trainwright.train.parallel.plan import ParallelPlan, complete, parse_axes
+from trainwright.train.parallel.plan import CONTEXTS, ParallelPlan, complete, parse_axes
 
 if TYPE_CHECKING:
     from trainwright.jobs.resolve import JobResolver
@@ -89,6 +89,7 @@ class TrainingResolver:
             adapters=adapters,
             offload_activations=float(self._option("offload_activations") or 0.0),
             pipeline_schedule=self._schedule(plan, recompute),
+            context=self._context(plan, shape),
         )
 
     def value(self, name: str, stated: Any, of_recipe: Any, *path: str) -> Any:
@@ -222,6 +223,15 @@ class TrainingResolver:
             )
         return plan
 
+    def _context(self, plan: ParallelPlan, shape: ModelShape | None) -> str:
+        """How context ranks of our trainer meet each other's keys."""
+        context = str(self._option("context") or CONTEXTS[0])
+        problem = plan.context_problem(context, shape) if shape is not None else ""
+        if problem:
+            place = "args" if "context" in self.arguments.values else "recipe"
+            self.outer.refuse(PLAN, place, what=problem, fix="`--context ring`, or gather")
+        return context
+
     def _axes(self, instance: str | None) -> tuple[dict[str, int], str]:
         """The axes that are fixed, and the axis that takes the ranks which are left."""
         if "parallel" in self.arguments.values:
@@ -259,10 +269,8 @@ class TrainingResolver:
         conflict = schedule_conflict(kind, plan, compiled, recompute or "none")
         if conflict:
             place = "args" if "pipeline_schedule" in self.arguments.values else "recipe"
-            self.outer.refuse(
-                PLAN, place, what=conflict,
-                fix="leave `recompute` and --compile out, or --pipeline-schedule 1f1b",
-            )  # fmt: skip
+            fix = "leave `recompute` and --compile out, or --pipeline-schedule 1f1b"
+            self.outer.refuse(PLAN, place, what=conflict, fix=fix)
         return kind
 
     def _option(self, name: str) -> Any:

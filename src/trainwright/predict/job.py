@@ -80,6 +80,7 @@ def _request(job: ResolvedJob, training: Training, shape: ModelShape, instance: 
         adapter_rank=training.adapters.rank,
         base_bits=training.adapters.base_bits,
         optimizer=training.optimizer.kind,
+        context=training.context if job.trainer == "trainwright" else "",
         gpus_per_node=job.placement.processes,
         sequence=training.sequence,
         sequences=training.batch,

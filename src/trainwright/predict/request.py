@@ -30,6 +30,7 @@ class PredictRequest:
     adapter_rank: int = 0  # LoRA: only adapters of that rank are trained; 0: all weights
     base_bits: int = 16  # of the frozen weights beside adapters: 4 for QLoRA
     optimizer: str = "adamw"  # adamw | adamw8bit | muon
+    context: str = ""  # cp: gather | all-to-all | ring; empty: the trainer's default
     recompute: str | None = None  # None: the least that fits
     offload_activations: float = 0.0  # share of the layers whose activations wait in host memory
     pipeline_schedule: str = "1f1b"  # 1f1b | zero-bubble

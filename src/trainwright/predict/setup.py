@@ -9,6 +9,7 @@ from trainwright.predict.objective import GLOBAL_CROPS, NEXT_TOKEN, Objective, h
 from trainwright.predict.profiles import Profile
 from trainwright.train.models.shape import ModelShape
 from trainwright.train.parallel.plan import WHOLE_SEQUENCES, ParallelPlan
+from trainwright.train.parallel.traffic import Traffic, context_traffic
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,7 @@ class Setup:
     adapter_rank: int = 0  # of those adapters, where it is known
     base_bits: int = 16  # of a frozen weight: 4 for QLoRA
     optimizer: str = "adamw"  # adamw | adamw8bit | muon
+    context: str = "ring"  # how context ranks meet each other's keys: gather | all-to-all | ring
     balanced: bool = False  # every expert receives the same number of tokens, as benchmarks enforce
     objective: Objective = NEXT_TOKEN
     packed: int = 0  # mean length of the documents packed into one sequence; 0: one document per sequence
@@ -75,6 +77,11 @@ class Setup:
         """As `head_rows`, of a teacher or a reference: forward only."""
         share = {"dino": GLOBAL_CROPS / (GLOBAL_CROPS + self.objective.local_crops), "dpo": 1.0}
         return self.head_rows * share.get(self.objective.name, 0.0)
+
+    @property
+    def traffic(self) -> Traffic:
+        """What context ranks move and keep in one layer."""
+        return context_traffic(self.context, self.shape, self.plan, self.local_tokens)
 
     @property
     def splits_sequence(self) -> bool:

@@ -18,15 +18,19 @@ _SHARDED = re.compile(
     re.IGNORECASE,
 )
 _RANK_ARGUMENTS = {"rank", "global_rank", "world_size", "num_replicas", "process_index", "num_shards", "shard_id"}
+_FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
 _RANK_WORDS = re.compile(
     r"rank|main_process|is_main|master|is_rank_zero|gpu_id|is_primary|is_chief|\blead|is_zero"
-    r"|distributed|ddp|world_size|num_processes|num_nodes",  # also asked for: whether there is one process only
+    r"|distributed|ddp|world_size|num_processes|num_nodes|\bgpu\b|process_id|worker_id|device_id",
     re.IGNORECASE,
 )
-_OWN_FILE = re.compile(r"rank|tmp|temp|buf|bytesio|stream", re.IGNORECASE)  # a file that no other rank writes
+_OWN_FILE = re.compile(
+    r"rank|tmp|temp|buf|bytesio|stream|\binit\.", re.IGNORECASE
+)  # no other rank writes it, or none reads
 _NO_DATA = re.compile(r"init|setup|spawn|parallel|ddp|fsdp|print|log|main|train$|test$|reduce|barrier", re.IGNORECASE)
 _MAKES_DATA = re.compile(r"data|load|batch|iter|shard|split|stream", re.IGNORECASE)
-_RESUMES = re.compile(r"resume|snapshot|start_epoch|epochs_run|last_epoch|from_checkpoint", re.IGNORECASE)
+_RESUMES = re.compile(r"resume|snapshot(?!_download)|start_epoch|epochs_run|last_epoch|from_checkpoint", re.IGNORECASE)
+_ALONE = re.compile(r"init_process_group\([^)]*world_size\s*=\s*1\b")  # a process group of one process
 _TEST = re.compile(r"(^|/)tests?/|(^|/)(test_[^/]*|[^/]*_test|conftest)\.py$")
 _OPTIMIZER_STATE = re.compile(
     r"\bopt\w*(\[\w+\])?\.state_dict\(|get_state_dict\(|get_optimizer_state_dict|optim_state_dict"
@@ -52,11 +56,11 @@ class _Script:
             yield node
 
 
-def _of(file: File) -> _Script | None:
+def script_of(file: File) -> _Script | None:
     """The training script; a test of a framework is none, whatever it calls."""
     if file.format != "python" or _TEST.search(file.path.replace("\\", "/")):
         return None
-    return _script(file.text)
+    return None if _ALONE.search(file.text) else _script(file.text)
 
 
 @lru_cache(maxsize=2)
@@ -76,7 +80,7 @@ def _name(node: ast.expr) -> str:
     return ast.unparse(node) if isinstance(node, ast.Attribute | ast.Name) else ""
 
 
-def _span(node: ast.expr) -> Span:
+def span_of(node: ast.expr) -> Span:
     return Span(node.lineno, node.col_offset + 1, node.end_lineno or node.lineno, (node.end_col_offset or 0) + 1)
 
 
@@ -99,7 +103,7 @@ def ranks_read_different_data(file: File) -> Iterator[Problem]:
 
     When to ignore: the dataset divides itself in another file.
     """
-    script = _of(file)
+    script = script_of(file)
     if script is None or _SHARDED.search(file.text) or _given_a_rank(script):
         return
     for call in script.calls("DataLoader"):
@@ -107,7 +111,7 @@ def ranks_read_different_data(file: File) -> Iterator[Problem]:
         hidden = None in names and "sampler" in file.text  # `**kwargs` that may hold one
         if not names & {"sampler", "batch_sampler"} and not hidden and _training(call) and _is_map(script, call):
             yield problem(
-                _span(call.func),
+                span_of(call.func),
                 "every rank reads the whole data in its own order: no sampler, shard or rank divides it",
                 "pass sampler=DistributedSampler(dataset), and call its set_epoch every epoch",
             )
@@ -167,13 +171,13 @@ def one_rank_writes_the_checkpoint(file: File) -> Iterator[Problem]:
 
     When to ignore: the caller, in another file, calls the function on one rank only.
     """
-    script = _of(file)
+    script = script_of(file)
     for call in script.calls("torch.save") if script is not None else ():
         assert script is not None
         if len(call.args) < 2 or _is_own_file(script, call) or _guarded(script, call):
             continue
         yield problem(
-            _span(call.func),
+            span_of(call.func),
             "every rank writes the same file at once: no rank is asked for around this torch.save",
             "write it on rank 0 only, then wait at a barrier; or use torch.distributed.checkpoint",
         )
@@ -200,10 +204,10 @@ def _guarded(script: _Script, node: ast.AST, depth: int = 0) -> bool:
     for above in script.above(node):
         if isinstance(above, ast.If | ast.IfExp) and _RANK_WORDS.search(ast.unparse(above.test)):
             return True
-        if isinstance(above, ast.FunctionDef):
+        if isinstance(above, _FUNCTION):
             if any(_returns_early(statement) for statement in above.body):
                 return True
-            if _has_twin(script, above):
+            if _has_twin(script, above) or _is_overridden(script, above):
                 return True
             calls = [call for call in script.calls(above.name) if call is not node]
             if not calls or depth > 3:
@@ -212,9 +216,15 @@ def _guarded(script: _Script, node: ast.AST, depth: int = 0) -> bool:
     return False
 
 
-def _has_twin(script: _Script, function: ast.FunctionDef) -> bool:
+def _is_overridden(script: _Script, function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether another class's function of this name asks for the rank: that class is the one for several processes."""
+    same = [n for n in script.parents if isinstance(n, _FUNCTION) and n.name == function.name and n is not function]
+    return any(_returns_early(statement) for one in same for statement in one.body)
+
+
+def _has_twin(script: _Script, function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     """Whether a function has a sister for several processes (`fit` and `fit_with_ddp`), and is for one itself."""
-    names = {node.name for node in script.parents if isinstance(node, ast.FunctionDef)}
+    names = {node.name for node in script.parents if isinstance(node, _FUNCTION)}
     return any(re.fullmatch(rf"{re.escape(function.name)}_?(with_)?(ddp|distributed|multi\w*)", name) for name in names)
 
 
@@ -243,7 +253,7 @@ def optimizer_is_saved(file: File) -> Iterator[Problem]:
 
     When to ignore: the optimizer has no state (plain SGD).
     """
-    script = _of(file)
+    script = script_of(file)
     if script is None or _OPTIMIZER_STATE.search(file.text) or not _RESUMES.search(file.text):
         return
     if not re.search(r"torch\.optim\b|optim\.\w+\(", file.text) or not script.calls("torch.load"):
@@ -251,7 +261,7 @@ def optimizer_is_saved(file: File) -> Iterator[Problem]:
     shown = [call for call in script.calls("torch.save") if call.args and _shows_content(call.args[0])]
     for call in shown[:1]:
         yield problem(
-            _span(call.func),
+            span_of(call.func),
             "the script resumes from a checkpoint without the optimizer's state: Adam starts again from zero moments",
             "save and load optimizer.state_dict() too, and the scheduler's",
         )

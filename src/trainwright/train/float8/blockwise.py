@@ -46,8 +46,8 @@ def _(left: Tensor, right: Tensor, left_inverse: Tensor, right_inverse: Tensor) 
 
 
 def on_device(values: Tensor, inverse: Tensor) -> Tensor:
-    """Inverse scales as cuBLAS reads them: strips column by column, blocks row by row in whole 16 bytes. Where blocks do
-    not fill those, each row of numbers is given its strips, which mean the same."""
+    """Inverse scales as cuBLAS reads them: strips column by column, blocks row by row in whole 16 bytes. Where blocks
+    do not fill those, each row of numbers is given its strips, which mean the same."""
     rows, columns = inverse.shape
     if rows != values.shape[0] and columns % 4 == 0:
         return inverse.contiguous()
