@@ -34,8 +34,11 @@ _OPTIMIZER_STATE = re.compile(
 )
 
 
+_STATE_PART = re.compile(r"^opt|optim|sched", re.IGNORECASE)
+
+
 @dataclass(slots=True)
-class _Script:
+class Script:
     """A script's tree with the parent of every node."""
 
     tree: ast.Module
@@ -52,7 +55,7 @@ class _Script:
             yield node
 
 
-def script_of(file: File) -> _Script | None:
+def script_of(file: File) -> Script | None:
     """The training script; a test of a framework is none, whatever it calls."""
     if file.format != "python" or _TEST.search(file.path.replace("\\", "/")):
         return None
@@ -60,12 +63,12 @@ def script_of(file: File) -> _Script | None:
 
 
 @lru_cache(maxsize=2)
-def _script(text: str) -> _Script | None:
+def _script(text: str) -> Script | None:
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError):
         return None
-    script = _Script(tree)
+    script = Script(tree)
     for node in ast.walk(tree):
         for child in ast.iter_child_nodes(node):
             script.parents[child] = node
@@ -118,7 +121,7 @@ def _training(call: ast.Call) -> bool:
     return not re.search(r"val|test|eval", ast.unparse(call), re.IGNORECASE)
 
 
-def _is_map(script: _Script, call: ast.Call) -> bool:
+def _is_map(script: Script, call: ast.Call) -> bool:
     """Whether the dataset is one with an index, which nothing divides by itself: its loader shuffles it, or it is
     torchvision's or of a class in this file with __getitem__. Of others the file does not show how they are read."""
     if any(k.arg == "shuffle" and getattr(k.value, "value", True) for k in call.keywords):
@@ -136,7 +139,7 @@ def _is_map(script: _Script, call: ast.Call) -> bool:
     return bool(made & indexed) or any(re.search(r"datasets\.[A-Z]|TensorDataset$", one) for one in made)
 
 
-def _given_a_rank(script: _Script) -> bool:
+def _given_a_rank(script: Script) -> bool:
     """Whether some call divides the data by rank in a way the file does not show."""
     for node in script.parents:
         name = _name(node.func) if isinstance(node, ast.Call) else ""
@@ -179,7 +182,7 @@ def one_rank_writes_the_checkpoint(file: File) -> Iterator[Problem]:
         )
 
 
-def _is_own_file(script: _Script, call: ast.Call) -> bool:
+def _is_own_file(script: Script, call: ast.Call) -> bool:
     """Whether the path, or what was assigned to it in the same function, names a file that no other rank writes."""
     path = call.args[1]
     if _OWN_FILE.search(ast.unparse(path)):
@@ -195,7 +198,7 @@ def _is_own_file(script: _Script, call: ast.Call) -> bool:
     )
 
 
-def _guarded(script: _Script, node: ast.AST, depth: int = 0) -> bool:
+def _guarded(script: Script, node: ast.AST, depth: int = 0) -> bool:
     """Whether a rank is asked for around a node, before it, or around every call of the function that holds it."""
     for above in script.above(node):
         if isinstance(above, ast.If | ast.IfExp) and _RANK_WORDS.search(ast.unparse(above.test)):
@@ -212,7 +215,7 @@ def _guarded(script: _Script, node: ast.AST, depth: int = 0) -> bool:
     return False
 
 
-def _has_twin(script: _Script, function: ast.FunctionDef) -> bool:
+def _has_twin(script: Script, function: ast.FunctionDef) -> bool:
     """Whether a function has a sister for several processes (`fit` and `fit_with_ddp`), and is for one itself."""
     names = {node.name for node in script.parents if isinstance(node, ast.FunctionDef)}
     return any(re.fullmatch(rf"{re.escape(function.name)}_?(with_)?(ddp|distributed|multi\w*)", name) for name in names)
@@ -232,7 +235,8 @@ def optimizer_is_saved(file: File) -> Iterator[Problem]:
     """A checkpoint to resume from must hold the optimizer's state.
 
     A script that saves and loads a checkpoint to resume, has an optimizer of torch.optim, and never calls the
-    optimizer's `state_dict`.
+    optimizer's `state_dict`; or that loads a part of it (`state["optimizer"]`) which no `torch.save` of the script
+    writes.
 
     Why: Adam's moments start from zero after every restart: the loss jumps, and with frequent restarts the run never
     recovers. A whole checkpoint is about 13 bytes per parameter (105 GB for 8B); weights alone are 2.
@@ -244,6 +248,8 @@ def optimizer_is_saved(file: File) -> Iterator[Problem]:
     When to ignore: the optimizer has no state (plain SGD).
     """
     script = script_of(file)
+    if script is not None:
+        yield from _unsaved_keys(script)
     if script is None or _OPTIMIZER_STATE.search(file.text) or not _RESUMES.search(file.text):
         return
     if not re.search(r"torch\.optim\b|optim\.\w+\(", file.text) or not script.calls("torch.load"):
@@ -255,6 +261,50 @@ def optimizer_is_saved(file: File) -> Iterator[Problem]:
             "the script resumes from a checkpoint without the optimizer's state: Adam starts again from zero moments",
             "save and load optimizer.state_dict() too, and the scheduler's",
         )
+
+
+def _unsaved_keys(script: Script) -> Iterator[Problem]:
+    """Parts of a checkpoint for optimizer and schedule that are loaded and never saved."""
+    saved = [_keys_of(script, call.args[0]) for call in script.calls("torch.save") if call.args]
+    if not saved or None in saved:
+        return
+    written = set().union(*(keys for keys in saved if keys is not None))
+    for call in script.calls("load_state_dict"):
+        part = call.args[0] if call.args else None
+        key = part.slice if isinstance(part, ast.Subscript) else None
+        name = key.value if isinstance(key, ast.Constant) and isinstance(key.value, str) else ""
+        if _STATE_PART.search(name) and name not in written and not _asks_for(script, call, name):
+            yield problem(
+                span_of(call.func),
+                f"a resume fails: the checkpoint has no {name!r} ({', '.join(sorted(written))})",
+                f"save it too: {{…, {name!r}: ….state_dict()}}",
+            )
+
+
+def _keys_of(script: Script, saved: ast.expr) -> set[str] | None:
+    """The keys of what is saved; None where the script does not show them."""
+    if isinstance(saved, ast.Name):
+        function = next((above for above in script.above(saved) if isinstance(above, ast.FunctionDef)), script.tree)
+        inside = list(ast.walk(function))
+        given = [n.value for n in inside if isinstance(n, ast.Assign) and saved.id in map(_name, n.targets)]
+        changed = any(
+            isinstance(n, ast.Subscript) and _name(n.value) == saved.id and isinstance(n.ctx, ast.Store) for n in inside
+        )
+        return (
+            _keys_of(script, given[0]) if len(given) == 1 and not changed and isinstance(given[0], ast.Dict) else None
+        )
+    if not isinstance(saved, ast.Dict):
+        return None
+    keys = [key.value for key in saved.keys if isinstance(key, ast.Constant) and isinstance(key.value, str)]
+    return set(keys) if len(keys) == len(saved.keys) else None
+
+
+def _asks_for(script: Script, call: ast.Call, name: str) -> bool:
+    """Whether the script asks if the part is there before it loads it."""
+    tests = (above.test for above in script.above(call) if isinstance(above, ast.If))
+    return any(name in ast.unparse(test) for test in tests) or any(
+        isinstance(above, ast.Try) for above in script.above(call)
+    )
 
 
 def _shows_content(saved: ast.expr) -> bool:
