@@ -59,10 +59,10 @@ def test_words_are_broken_to_the_terminal_and_left_whole_in_a_pipe() -> None:
 
 def test_a_folder_says_what_it_could_not_parse(tmp_path: Path) -> None:
     assert "nothing to check in 0 files" in run(str(tmp_path))[1]
-    (tmp_path / "broken.yaml").write_text("Scheduling: [")
+    (tmp_path / "half.yaml").write_text("Scheduling: [")
     code, output = run(str(tmp_path))
     assert code == 0
-    assert f"could not be parsed: {tmp_path / 'broken.yaml'}" in output
+    assert f"could not be parsed: {tmp_path / 'half.yaml'}" in output
 
 
 def test_files_of_this_folder_are_named_as_git_names_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

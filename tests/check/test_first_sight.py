@@ -213,6 +213,10 @@ Resources:
 
 def test_a_bucket_for_logs_holds_no_data(run) -> None:  # type: ignore[no-untyped-def]
     assert run("a.yaml", BUCKET.format(name="NlbLogBucket"), "STO007") == []
+    named = BUCKET.format(name="S3Bucket").replace(
+        "::Bucket\n", "::Bucket\n    Properties: {BucketName: cfn-elblogs}\n"
+    )
+    assert run("a.yaml", named, "STO007") == []
     assert run("a.yaml", BUCKET.format(name="DataBucket"), "STO007") == ["warning STO007 3"]
 
 
@@ -224,3 +228,264 @@ def test_names_of_a_template_without_nodes_are_cfn_lints(run) -> None:  # type: 
     assert run("a.yaml", text, "CFN001") == []
     nodes = "  Nodes:\n    Type: AWS::EC2::LaunchTemplate\n    Properties: {LaunchTemplateData: {ImageId: ami-1}}\n"
     assert run("a.yaml", text + nodes, "CFN001") == ["error CFN001 5"]
+
+
+def test_one_cause_in_several_directories_is_one_finding(tmp_path: Path) -> None:
+    for name in ("a/one.sbatch", "b/two.sbatch"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text(SBATCH.format(log="logs/%j.out"))
+    [finding] = rows(tmp_path, "--select", "SHL001")
+    assert finding["message"].endswith("two.sbatch:3)")
+
+
+@pytest.mark.parametrize("name", ["testData/a.sbatch", "broken_job.sbatch", "insecure/a.sbatch", "testJob.sbatch"])
+def test_files_that_are_wrong_on_purpose_are_not_searched(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text(SBATCH.format(log="logs/%j.out"))
+    assert rows(tmp_path, "--select", "SHL001") == []
+    assert len(rows(tmp_path / name, "--select", "SHL001")) == 1
+
+
+ROLE = """AWSTemplateFormatVersion: '2010-09-09'
+Resources:
+  Vpc: {{Type: AWS::EC2::VPC}}
+  Role:
+    Type: AWS::IAM::Role
+    Properties:
+      AssumeRolePolicyDocument:
+        Statement: [{{Effect: Allow, Principal: {principal}, Action: 'sts:AssumeRole'}}]
+      ManagedPolicyArns: ['arn:aws:iam::aws:policy/AdministratorAccess']
+"""
+
+
+def test_roles_of_people_and_build_services_are_not_those_of_nodes(run) -> None:  # type: ignore[no-untyped-def]
+    for principal in ("{AWS: !Ref Admins}", "{Service: codebuild.amazonaws.com}"):
+        assert run("a.yaml", ROLE.format(principal=principal), "SEC004") == []
+    assert run("a.yaml", ROLE.format(principal="{Service: ec2.amazonaws.com}"), "SEC004") == ["warning SEC004 9"]
+
+
+def test_a_load_balancer_answers_everybody(run) -> None:  # type: ignore[no-untyped-def]
+    every = GROUP.replace("IpProtocol: tcp, FromPort: 22, ToPort: 22", "IpProtocol: -1")
+    assert run("a.yaml", every.format(name="LoadBalancerSecurityGroup"), "SEC004") == []
+    assert run("a.yaml", every.format(name="HostSecurityGroup"), "SEC004") == ["warning SEC004 8"]
+
+
+def test_ids_that_are_any_text_are_no_references(run) -> None:  # type: ignore[no-untyped-def]
+    text = """AWSTemplateFormatVersion: '2010-09-09'
+Resources:
+  Files: {Type: AWS::S3::Bucket}
+  Cdn:
+    Type: AWS::CloudFront::Distribution
+    Properties:
+      DistributionConfig:
+        Origins: [{Id: Files, DomainName: example.com}]
+        DefaultCacheBehavior: {TargetOriginId: Files}
+  Net: {Type: AWS::EC2::VPC}
+  Subnet: {Type: AWS::EC2::Subnet, Properties: {VpcId: Net}}
+"""
+    assert run("a.yaml", text, "CFN001") == ["error CFN001 11"]
+
+
+def test_optional_parameters_without_a_default_are_one_finding(run) -> None:  # type: ignore[no-untyped-def]
+    text = "AWSTemplateFormatVersion: '2010-09-09'\nParameters:\n" + "".join(
+        f"  {name}: {{Type: String, Description: Optional name}}\n" for name in ("One", "Two")
+    )
+    text += "Resources:\n  Net: {Type: AWS::EC2::VPC, Properties: {Tags: [!Ref One, !Ref Two]}}\n"
+    assert run("a.yaml", text, "CFN001") == ["warning CFN001 3"]
+
+
+def test_a_template_that_a_tool_completes_is_a_note(run) -> None:  # type: ignore[no-untyped-def]
+    text = (
+        "AWSTemplateFormatVersion: '2010-09-09'\nResources:\n  Net: {Type: AWS::EC2::VPC, Properties: {Tags: [%s]}}\n"
+    )
+    many = ", ".join(f"!Ref {name}" for name in ("Alpha", "Beta", "Gamma", "Netz"))
+    assert run("a.yaml", text % many, "CFN001") == ["info CFN001 3"]
+    assert run("a.yaml", text % "!Ref Netz", "CFN001") == ["error CFN001 3"]
+
+
+def test_shell_variables_of_other_names_are_no_misspellings(run) -> None:  # type: ignore[no-untyped-def]
+    for one, other in (("pr_options", "vp_options"), ("NEXUS_VERSION", "NEXUS3_VERSION")):
+        assert run("a.sh", f"#!/bin/bash\n{one}=1\ntrain ${one} ${other}\n", "SHL001") == []
+    assert run("a.sh", "#!/bin/bash\nbase_name=1\necho $basename\n", "SHL001") == []  # a message on the screen
+    assert run("a.sh", "#!/bin/bash\nbase_name=1\ntrain $basename\n", "SHL001") == ["warning SHL001 3"]
+
+
+def test_values_of_the_environment_are_meant(run) -> None:  # type: ignore[no-untyped-def]
+    head = "#!/bin/bash\n#SBATCH -N 2\n"
+    assert run("a.sh", f"{head}if [[ $BATCH -eq 0 ]]; then srun hostname; fi\n", "SHL001") == []
+    several = "if [ $TP -gt 1 ]; then srun a --pp $PP --cp $CP --lr $LR; fi\n"
+    assert run("a.sh", head + several, "SHL001") == []
+    assert run("a.sh", head + "if [ $TP -gt 1 ]; then srun hostname; fi\n", "SHL001") == ["warning SHL001 3"]
+
+
+def test_unquoted_requirements_of_a_file_are_one_finding(run) -> None:  # type: ignore[no-untyped-def]
+    assert run("Dockerfile", "FROM a:1\nRUN pip install a>=1\nRUN pip install b>=2 c>=3\n", "SHL001") == [
+        "warning SHL001 2"
+    ]
+
+
+def test_a_class_for_several_processes_may_override_the_save(run) -> None:  # type: ignore[no-untyped-def]
+    body = (
+        "class One:\n    def save(self):\n        torch.save(a, 'a.pt')\n    def fit(self):\n        self.save()\n"
+        "class Many(One):\n    def save(self):\n        if self.rank != 0:\n            return\n"
+        "        super().save()\n"
+    )
+    assert run("a.py", SCRIPT.format(body=body), "PYT002") == []
+    assert run("a.py", SCRIPT.format(body="torch.save(model, wdir / 'init.pt')"), "PYT002") == []
+
+
+def test_argparse_takes_the_beginning_of_an_option(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    parser = 'p = ArgumentParser(%s)\np.add_argument("--load-path")\np.add_argument("--seed")\np.parse_args()\n'
+    (tmp_path / "c.py").write_text(parser % "")
+    assert run("a.sh", "python c.py --load x --see 1\n", "JOB013") == []
+    assert run("a.sh", "python c.py --lode x\n", "JOB013") == ["error JOB013 1"]
+    (tmp_path / "c.py").write_text(parser.replace("Arg", "FlexibleArg", 1) % "")
+    assert run("a.sh", "python c.py --load_path x\n", "JOB013") == []
+
+
+MEGATRON = """#!/bin/bash
+NNODES=1
+torchrun --nproc_per_node 8 --nnodes $NNODES --master_addr localhost --master_port 6000 pretrain_gpt.py \\
+  --num-layers 96 --hidden-size 12288 --num-attention-heads 96 --seq-length 2048 --max-position-embeddings 2048 \\
+  --micro-batch-size 1 --global-batch-size 1536 --tensor-model-parallel-size 8 --pipeline-model-parallel-size {pp}
+"""
+
+
+def test_a_script_for_more_nodes_than_are_filled_in_is_a_note(run) -> None:  # type: ignore[no-untyped-def]
+    assert run("a.sh", MEGATRON.format(pp=16), "JOB002") == ["info JOB002 5"]
+    assert run("a.sh", MEGATRON.format(pp=3).replace("--nnodes $NNODES", "--nnodes 4"), "JOB002")[0].startswith("error")
+
+
+def test_a_database_is_slurms_only_beside_slurm(run) -> None:  # type: ignore[no-untyped-def]
+    text = (
+        "AWSTemplateFormatVersion: '2010-09-09'\nDescription: %s\nResources:\n  G:\n    Type: AWS::RDS::DBSubnetGroup\n"
+        "    Properties: {DBSubnetGroupDescription: a, SubnetIds: [subnet-1]}\n"
+    )
+    assert run("a.yaml", text % "a network", "SLU002") == []
+    assert run("a.yaml", text % "accounting of Slurm", "SLU002") == ["error SLU002 6"]
+
+
+def test_variables_without_effect_are_not_reported(run) -> None:  # type: ignore[no-untyped-def]
+    job = "#!/bin/bash\n#SBATCH --gpus-per-node=8\n{}srun torchrun --nproc_per_node=8 a.py\n"
+    assert run("a.sbatch", job.format("export NCCL_P2P_DISABLE=1\n"), "ENV001") == ["warning ENV001 3"]
+    alone = "export CUDA_VISIBLE_DEVICES=$gpu\nexport NCCL_P2P_DISABLE=1\n"
+    assert run("a.sbatch", job.format(alone), "ENV001") == []
+    debug = "if [ $DEBUG = 1 ]; then\nexport NCCL_DEBUG_SUBSYS=ALL\nfi\n"
+    assert run("a.sbatch", job.format(debug), "ENV002") == []
+    assert run("a.sbatch", job.format("export NCCL_DEBUG_SUBSYS=ALL\n"), "ENV002") == ["warning ENV002 3"]
+
+
+def test_a_version_may_be_in_the_path_of_an_image(run) -> None:  # type: ignore[no-untyped-def]
+    image = "vault.habana.ai/gaudi-docker/1.20.1/ubuntu22.04/habanalabs/pytorch-installer-2.6.0:latest"
+    assert run("Dockerfile", f"FROM {image}\n", "IMG003") == []
+    assert run("Dockerfile", "FROM YOUR_USER/pytorch:latest\n", "IMG003") == []
+    assert run("Dockerfile", "FROM team/pytorch:latest\n", "IMG003") == ["warning IMG003 1"]
+
+
+HYPERPOD = {
+    "ClusterName": "ml",
+    "InstanceGroups": [
+        {"InstanceGroupName": name, "InstanceType": "ml.p5.48xlarge", "InstanceCount": 1, "ThreadsPerCore": 1,
+         "LifeCycleConfig": {"SourceS3Uri": "s3://ours/src", "OnCreate": "on_create.sh"},
+         "ExecutionRole": "arn:aws:iam::111122223333:role/nodes"} for name in ("controller", "worker")
+    ],
+}  # fmt: skip
+
+
+def test_hyperpods_file_may_be_completed_on_the_command_line(run) -> None:  # type: ignore[no-untyped-def]
+    file = {key: value for key, value in HYPERPOD.items() if key != "ClusterName"} | {"_comment": "ours"}
+    assert run("cluster-config.json", json.dumps(file, indent=1), "HYP003") == ["info HYP003 1", "info HYP003 26"]
+    wrong = json.dumps(HYPERPOD | {"NodeRecovry": "None"}, indent=1)
+    assert run("cluster-config.json", wrong, "HYP003") == ["error HYP003 27"]
+
+
+def test_masked_ids_are_placeholders(run) -> None:  # type: ignore[no-untyped-def]
+    text = json.dumps(HYPERPOD).replace("111122223333", "************")
+    assert run("cluster-config.json", text, "HYP003") == []
+    assert run("cluster-config.json", text.replace("************", "11112222"), "HYP003")[:1] == ["error HYP003 1"]
+
+
+def test_the_bucket_of_lifecycle_scripts_is_a_note(run) -> None:  # type: ignore[no-untyped-def]
+    assert run("cluster-config.json", json.dumps(HYPERPOD), "HYP001") == ["info HYP001 1"] * 2
+
+
+def test_groups_of_an_eks_cluster_are_in_no_partition(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    partitions = {"workload_manager": "slurm", "controller_group": "controller", "worker_groups": []}
+    (tmp_path / "provisioning_parameters.json").write_text(json.dumps({"version": "1.0.0", **partitions}))
+    assert "warning HYP001 1" in run("cluster-config.json", json.dumps(HYPERPOD), "HYP001")
+    eks = HYPERPOD | {"Orchestrator": {"Eks": {"ClusterArn": "arn:aws:eks:us-east-2:111122223333:cluster/ml"}}}
+    assert "warning HYP001 1" not in run("cluster-config-eks.json", json.dumps(eks), "HYP001")
+
+
+def test_a_process_group_of_one_process_shares_nothing(run) -> None:  # type: ignore[no-untyped-def]
+    text = SCRIPT.format(body="loader = DataLoader(data, shuffle=True)\ntorch.save(a, 'a.pt')")
+    assert run("a.py", text, "PYT") == ["warning PYT001 4", "warning PYT002 5"]
+    assert run("a.py", text.replace('"nccl"', '"nccl", world_size=1, rank=0'), "PYT") == []
+
+
+def test_a_rank_is_asked_for_in_many_ways(run) -> None:  # type: ignore[no-untyped-def]
+    assert run("a.py", SCRIPT.format(body="if args.gpu == 0:\n    torch.save(a, 'a.pt')"), "PYT002") == []
+    body = (
+        "class A:\n    async def fit(self):\n        if self.is_master:\n            await self.save()\n"
+        "    async def save(self):\n        torch.save(a, 'a.pt')\n"
+    )
+    assert run("a.py", SCRIPT.format(body=body), "PYT002") == []
+    unguarded = body.replace("if self.is_master", "if epoch % 2")
+    assert run("a.py", SCRIPT.format(body=unguarded), "PYT002") == ["warning PYT002 9"]
+
+
+def test_a_download_of_weights_is_no_resume(run) -> None:  # type: ignore[no-untyped-def]
+    text = SCRIPT.format(body=RESUME.replace("if resume", "if snapshot_download").replace("{}", '{"model": m}'))
+    assert run("a.py", text, "PYT003") == []
+
+
+def test_programs_of_awk_and_arguments_of_builds_are_not_shell(run) -> None:  # type: ignore[no-untyped-def]
+    assert run("a.sh", "#!/bin/bash\nadded==0\n", "SHL001") == []
+    assert run("a.sh", "#!/bin/bash\ntorch==2.1\n", "SHL001") == ["warning SHL001 2"]
+    image = "FROM a:1\nARG SPARK_VERSION\nARG SPARKR_VERSION=3\nRUN get $SPARK_VERSION $SPARKR_VERSION\n"
+    assert run("Dockerfile", image, "SHL001") == []
+    assert run("a.sh", "#!/bin/bash\nDOCKERFILE=a\ndie no $DOCKERFFILE\n", "SHL001") == []
+
+
+def test_a_script_beside_it_may_make_the_log_directory(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    job = SBATCH.format(log="logs/%j.out")
+    assert run("a.sbatch", job, "SHL001") == ["warning SHL001 3"]
+    (tmp_path / "submit.sh").write_text("#!/bin/bash\nmkdir -p logs\nsbatch a.sbatch\n")
+    assert run("a.sbatch", job, "SHL001") == []
+
+
+def test_a_variable_of_the_file_beside_it_is_set(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    text = "#!/bin/bash\nGPUS_PER_NODE=${GPU_PER_NODE}\ntorchrun --nproc_per_node=$GPUS_PER_NODE a.py\n"
+    assert run("a.sh", text, "SHL001") == ["warning SHL001 2"] or run("a.sh", text, "SHL001") == ["warning SHL001 3"]
+    (tmp_path / "env.conf").write_text("export GPU_PER_NODE=8\n")
+    assert run("a.sh", text, "SHL001") == []
+
+
+def test_two_nodes_of_one_machine_share_localhost(run) -> None:  # type: ignore[no-untyped-def]
+    one = "CUDA_VISIBLE_DEVICES={g} torchrun --nnodes=2 --node-rank={r} --nproc-per-node=2 --master-addr=localhost a.py"
+    both = "#!/bin/bash\n" + one.format(g="0,1", r=0) + " &\n" + one.format(g="2,3", r=1) + "\n"
+    assert run("a.sh", both, "JOB009") == []
+    assert run("a.sh", "#!/bin/bash\n" + one.format(g="0,1", r=0) + "\n", "JOB009") == ["warning JOB009 2"]
+
+
+def test_extends_of_other_programs_is_no_spec(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("extends: _base.yaml\n")
+    (tmp_path / "_base.yaml").write_text("script: a.py\nargs: {x: 1}\n")
+    assert rows(tmp_path) == []
+
+
+def test_placeholders_in_braces_are_placeholders(run) -> None:  # type: ignore[no-untyped-def]
+    text = (
+        "Region: us-east-2\nImage: {Os: ubuntu2204, CustomAmi: '{GROMACS_AMI}'}\nHeadNode:\n  InstanceType: c5.xlarge\n"
+        "  Networking: {SubnetId: '{SUBNET_ID}'}\nScheduling:\n  Scheduler: slurm\n  SlurmQueues:\n  - Name: a\n"
+        "    Networking: {SubnetIds: ['{SUBNET_ID}']}\n"
+        "    ComputeResources: [{Name: b, InstanceType: c5.xlarge, MaxCount: 1}]\n"
+    )
+    assert not any(one.startswith("error") for one in run("a.yaml", text, "CFG"))
+
+
+def test_one_process_needs_no_shared_memory(run) -> None:  # type: ignore[no-untyped-def]
+    pod = POD.replace("WANDB_API_KEY", "X") % "x"
+    assert run("a.yaml", pod, "K8S001") == ["warning K8S001 10"]
+    assert run("a.yaml", pod + "        command: [python, train_jax.py]\n", "K8S001") == []
+    assert run("a.yaml", pod + "        command: [torchrun, train.py]\n", "K8S001") == ["warning K8S001 10"]

@@ -189,7 +189,7 @@ def test_sto007_is_a_note_for_scratch(run, deployment: str, level: str) -> None:
 @pytest.mark.parametrize("setting", ["IB_CUDA_SUPPORT=1", "LL_THRESHOLD=0", "CHECK_DISABLE=1", "DEBUG=debug"])
 def test_env002_knows_settings_that_nccl_does_not_read(run, setting: str) -> None:  # type: ignore[no-untyped-def]
     text = f"#!/bin/bash\nexport NCCL_{setting}\ntorchrun --nproc_per_node=8 train.py\n"
-    assert shown(run("a.sh", text, "ENV002")) == ["warning ENV002 2"]
+    assert shown(run("a.sh", text, "ENV002")) == ["info ENV002 2"]
 
 
 LUSTRE = """resource "aws_fsx_lustre_file_system" "data" {

@@ -1,5 +1,5 @@
-"""One cause is one finding: what a rule says in the same words about several lines or files of one directory is one
-thing to do (a directory to create, a line that was copied). The first place keeps the finding and names the others.
+"""One cause is one finding: what a rule says in the same words about several lines or files is one thing to do (a
+directory to create, a line that was copied). The first place keeps the finding and names the others.
 Formats that annotate lines keep them all, and so do baselines."""
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ _NAMED = 5  # places, of many
 
 def merge_causes(result: Result) -> None:
     """Leave the first finding of each cause, in the order of the result."""
-    causes: dict[tuple[str, str, str], list[Finding]] = {}
+    causes: dict[tuple[str, str], list[Finding]] = {}
     for finding in result.findings:
-        causes.setdefault((finding.code, finding.message, os.path.dirname(finding.file)), []).append(finding)
+        causes.setdefault((finding.code, finding.message), []).append(finding)
     result.findings = [_with_places(first, others) for first, *others in causes.values()]
 
 
@@ -28,8 +28,13 @@ def _with_places(first: Finding, others: list[Finding]) -> Finding:
     files = {one.file: one.span.line for one in reversed(others) if one.file != first.file}
     shown = ", ".join(map(str, list(lines)[:_NAMED])) + (" …" if len(lines) > _NAMED else "")
     places = [f"line{'s' if len(lines) > 1 else ''} {shown}"] if lines else []
-    places += [f"{os.path.basename(name)}:{line}" for name, line in sorted(files.items())]
+    places += [f"{_seen_from(first.file, name)}:{line}" for name, line in sorted(files.items())]
     if not places:
         return first
     more = f" and {len(places) - _NAMED} more files" if len(places) > _NAMED else ""
     return replace(first, message=f"{first.message} (also {', '.join(places[:_NAMED])}{more})")
+
+
+def _seen_from(first: str, name: str) -> str:
+    """Another file's name, short where it lies beside the first."""
+    return os.path.basename(name) if os.path.dirname(name) == os.path.dirname(first) else name

@@ -30,11 +30,14 @@ class Options:
 
     program: str
     takes_value: dict[str, bool]
+    abbreviates: bool = False  # argparse, unless it is told not to
 
     def has(self, name: str, *, exact: bool = False) -> bool:
         """Whether the program accepts an option; argparse also accepts an unambiguous beginning."""
         known = self.takes_value
         if name in known or (not exact and any(option.startswith(name) for option in known)):
+            return True
+        if exact and self.abbreviates and sum(option.startswith(name) for option in known) == 1:
             return True
         other = "--" + name[2:].replace("-", "_"), "--" + name[2:].replace("_", "-")
         return not exact and any(one in known for one in other)
@@ -73,7 +76,7 @@ def options_of_script(path: Path) -> Options | None:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         return None
-    if "ArgumentParser(" not in text or ".parse_args(" not in text or _OPEN_PARSER.search(text):
+    if not re.search(r"(?<!Flexible)ArgumentParser\(", text) or ".parse_args(" not in text or _OPEN_PARSER.search(text):
         return None
     names = {"-h": False, "--help": False}
     for match in _ADDED.finditer(text):
@@ -81,7 +84,7 @@ def options_of_script(path: Path) -> Options | None:
         names |= dict.fromkeys(_NAME.findall(match[1]), takes_value)
         if "BooleanOptionalAction" in match["rest"]:
             names |= {f"--no-{name[2:]}": False for name in _NAME.findall(match[1])}
-    return Options(path.name, names)
+    return Options(path.name, names, not re.search(r"allow_abbrev\s*=\s*False", text))
 
 
 def split(

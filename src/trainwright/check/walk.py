@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -16,6 +17,10 @@ _SKIPPED_FOLDERS = {
     ".buildkite", ".circleci", ".gitlab", ".azure-pipelines", ".jenkins",  # of build services, like .github
     "test", "tests", "__tests__", "fixtures", "__fixtures__", "testdata", "test_data", "test_templates",  # tests
 }  # fmt: skip
+# What is wrong on purpose, and input of tests outside their directories (`testStack.json`).
+_ON_PURPOSE = re.compile(
+    r"(^|[-_.])(broken|invalid|insecure|vulnerable|malformed)([-_.]|$)|^test[A-Z_]|[-_]tests?$|^(checkov|tfsec|trivy)[-_]"
+)
 
 
 def files(paths: Sequence[str], config: Config) -> Iterator[tuple[str, bool]]:
@@ -34,11 +39,20 @@ def files(paths: Sequence[str], config: Config) -> Iterator[tuple[str, bool]]:
 def _below(path: str, config: Config) -> Iterator[str]:
     for folder, folders, names in os.walk(path):
         folders[:] = sorted(
-            name for name in folders if name not in _SKIPPED_FOLDERS and not _excluded(folder, name, config)
+            name
+            for name in folders
+            if name.lower() not in _SKIPPED_FOLDERS
+            and not _ON_PURPOSE.search(name)
+            and not _excluded(folder, name, config)
         )
         for name in sorted(names):
             full = os.path.normpath(os.path.join(folder, name))
-            if looks_readable(name) and is_regular(full) and not _excluded(folder, name, config):
+            if (
+                looks_readable(name)
+                and not _ON_PURPOSE.search(name)
+                and is_regular(full)
+                and not _excluded(folder, name, config)
+            ):
                 yield full
 
 

@@ -223,6 +223,8 @@ def _use(groups: dict[str, SecurityGroup], node: Node | None, use: str) -> None:
 def _policies(template: Template) -> list[Policy]:
     policies = []
     for resource in template.of("IAM::Role", "IAM::User", "IAM::Group"):
+        if not _assumed_by_nodes(resource.get("AssumeRolePolicyDocument")):
+            continue
         policies += [Policy(value) for value in _policy_texts(template, resource.get("ManagedPolicyArns"))]
         for policy in maps(resource.get("Policies")):
             policies += [Policy(value, "inline") for value in _open_statements(policy.get("PolicyDocument"))]
@@ -231,6 +233,23 @@ def _policies(template: Template) -> list[Policy]:
     for resource in template.of("EC2::VPCEndpoint"):
         policies += [Policy(value, "endpoint") for value in _open_statements(resource.get("PolicyDocument"))]
     return policies
+
+
+_PEOPLE = re.compile(r"(codebuild|codepipeline|codedeploy|cloudformation|lambda|events|states)\.amazonaws")
+
+
+def _assumed_by_nodes(policy: Node | None) -> bool:
+    """Whether nodes may assume a role, as far as it shows; people, build services and functions may need all of it."""
+    found = [node.get("Principal") for node in policy.walk() if node.is_map] if policy is not None else []
+    principals = [principal for principal in found if principal is not None and principal.is_map]
+    services = [
+        name.text
+        for principal in principals
+        if (service := principal.get("Service")) is not None
+        for name in service.walk()
+        if name.is_scalar
+    ]
+    return not principals or any(not _PEOPLE.search(text) for text in services)
 
 
 def _policy_texts(template: Template, node: Node | None) -> list[Value[str]]:

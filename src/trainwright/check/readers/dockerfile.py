@@ -48,6 +48,8 @@ def _as_shell(text: str) -> Source:
                 _add_lines(source, rest, match.end(), lines)
         elif keyword == "ARG" and "=" in rest:
             _add_lines(source, rest, match.end(), lines)
+        elif keyword == "ARG":
+            _add(source, f"read {rest.strip()}\n", number, 1)  # set by who builds the image
         elif keyword in _KEPT:
             _add(source, keyword + " ", number, 1)
             _add_lines(source, rest, match.end(), lines)

@@ -4,6 +4,7 @@ checked against each other."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from trainwright.catalog.instances import find_instance
@@ -23,6 +24,14 @@ def part(root: Node) -> str | None:
     if groups is not None and groups.is_list and (root.get("ClusterName") is not None or _is_group(groups)):
         return CONFIG
     return None
+
+
+_MASKED = re.compile(r"\*{3}|[xX]{3}|<|\byour[-_]", re.IGNORECASE)
+
+
+def is_masked(text: str) -> bool:
+    """Whether an id was hidden for publication, or is still to be filled in."""
+    return _MASKED.search(text) is not None
 
 
 def recognise(root: Node) -> bool:

@@ -28,7 +28,7 @@ def recognise(root: Node) -> bool:
     platform, queues = root.get("platform"), root.get("queues")
     named = platform is not None and platform.text in platforms()
     listed = queues is not None and queues.is_list and ("name" in keys or platform is not None)
-    begun = "extends" in keys or {"name", "platform"} <= keys
+    begun = ("extends" in keys and len(keys) > 1) or {"name", "platform"} <= keys
     return named or listed or (begun and keys <= _FIELDS)
 
 

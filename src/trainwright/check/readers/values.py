@@ -12,6 +12,7 @@ from trainwright.spec.source import Node
 PLACEHOLDER = re.compile(
     r"\$\{?[A-Za-z_][A-Za-z0-9_]*\}?|PLACEHOLDER\w*|<[A-Za-z][\w .-]*>|\b[a-z]+-x{4,}\b|X{4,}|REMOVE_THIS_LINE|^NA$"
     r"|^(?:acl|ami|cr|eni|fs|rtb|sg|subnet|vpc)-(?:id|ID)$"
+    r"|^\{[A-Z][A-Z0-9_]*\}$"
     r"|stack-output:[a-z0-9]"  # ours: what a stack of the plan will give
 )
 

@@ -13,12 +13,14 @@ from trainwright.errors import did_you_mean
 from trainwright.spec.source import Node
 
 _REFERRING = re.compile(r"(Id|Ids|Arn|Arns|GroupName|RoleName|Role|Roles|Bucket|Queue|Cluster)$")
+_ANY_TEXT = ("Id", "TargetOriginId", "StatementId", "RuleId")  # names of parts, which nothing resolves
 _OPTIONAL = re.compile(r"^\W*optional\b|[(\[]optional[)\]]|(?<!not )\boptional\W*$", re.IGNORECASE)
 # Of all other templates cfn-lint knows more.
 _OF_CLUSTERS = re.compile(
     r"AWS::(FSx|EFS|Batch|EKS|SageMaker|AutoScaling|ParallelCluster|ImageBuilder)::|Custom::\w*[Cc]luster"
     r"|AWS::EC2::(VPC|LaunchTemplate|CapacityReservation|PlacementGroup|SecurityGroup)$"
 )
+_COMPLETED = 3  # missing names
 _LOGICAL = re.compile(r"[A-Za-z0-9]+")
 _IN_SUB = re.compile(r"\$\{([A-Za-z0-9]+)[.}]")
 
@@ -30,9 +32,9 @@ def template_means_what_it_says(file: File) -> Iterator[Problem]:
     A property that should refer to another resource holds its logical id as plain text; a condition on a `Create…`
     parameter omits the resource exactly when it is requested. Templates of clusters (with a network, file systems,
     launch templates, security groups, or nodes of Batch, EKS, SageMaker or an Auto Scaling group) are checked further:
-    a parameter described as optional has no default; a parameter is never used (a note); a referenced name must
-    exist in the template, and must not be the resource itself: a security group cannot name itself inside its own
-    rules.
+    a parameter described as optional has no default; a parameter is never used (a note); a referenced name must exist
+    in the template, and must not be the resource itself: a security group cannot name itself inside its own rules. More
+    than three names that nothing defines are a note: a tool completes such a template before it deploys it.
 
     Why: the stack deploys and flow logs go nowhere, or the placement group is missing where it was requested; an
     unknown name or a circular reference is refused.
@@ -102,7 +104,7 @@ def _literals(template: Template, resource: Resource, node: Node, own_names: set
 
 
 def _is_plain_id(template: Template, resource: Resource, key: str, value: Node) -> bool:
-    if not value.is_scalar or value.tag or not _REFERRING.search(key):
+    if not value.is_scalar or value.tag or not _REFERRING.search(key) or key in _ANY_TEXT:
         return False
     return value.text in template.resources and value.text != resource.id
 
@@ -148,19 +150,21 @@ def _parameters(template: Template) -> Iterator[Problem]:
         return
     used = _used(template)
     macros = template.root.get("Transform") is not None
-    for name, node in template.parameters.items():
-        described = node.get("Description")
-        if described is not None and _OPTIONAL.search(described.text) and node.get("Default") is None:
-            yield problem(
-                section.key_span(name),
-                f"parameter {name} is described as optional and has no default",
-                "add Default: ''",
-                level="warning",
-            )
+    optional = [name for name, node in template.parameters.items() if _lacks_default(node)]
+    if optional:
+        what = f"parameter {optional[0]} is" if len(optional) == 1 else f"parameters {', '.join(optional)} are"
+        has = "has" if len(optional) == 1 else "have"
+        message = f"{what} described as optional and {has} no default"
+        yield problem(section.key_span(optional[0]), message, "add Default: ''", level="warning")
     unused = [name for name in template.parameters if name not in used] if not macros else []
     if unused:  # one note per template: a tool may hand the same parameters to all of its templates
         what = f"parameter {unused[0]} is" if len(unused) == 1 else f"parameters {', '.join(unused)} are"
         yield problem(section.key_span(unused[0]), f"{what} never used", "remove what is not used", level="info")
+
+
+def _lacks_default(parameter: Node) -> bool:
+    described = parameter.get("Description")
+    return described is not None and bool(_OPTIONAL.search(described.text)) and parameter.get("Default") is None
 
 
 def _used(template: Template) -> set[str]:
@@ -206,6 +210,8 @@ def _unresolved(template: Template) -> Iterator[Problem]:
 def _missing(missing: dict[str, tuple[Node, str]], known: set[str], level: Level | None) -> Iterator[Problem]:
     """Names that nothing defines: a name of its own where it resembles one that exists, the others together."""
     strange = {name: place for name, place in missing.items() if not did_you_mean(name, known)}
+    if len(missing) > _COMPLETED:  # a tool adds its own parameters before it deploys this
+        strange, level = missing, "info"
     for name, (node, owner) in missing.items():
         if name not in strange:
             what = f"{owner}: {name!r} is not defined in this template"

@@ -78,7 +78,12 @@ def _judged(file: File, setting: Setting, level: str) -> Iterator[Problem]:
     for entry in rules_for(variable.name, value):
         if entry.level != level or not entry.concerns(setting.type_) or (entry.efa and not setting.efa):
             continue
-        if _is_right(entry, setting) or _excused(entry, setting) or (entry.variable in _LIBFABRIC and not nccl):
+        if (
+            _has_no_effect(file, entry, variable)
+            or _is_right(entry, setting)
+            or _excused(entry, setting)
+            or (entry.variable in _LIBFABRIC and not nccl)
+        ):
             continue
         if entry.variable.endswith("*") and variable.name not in _RDMA_CORE:
             yield _misspelled(variable)
@@ -96,6 +101,26 @@ def _judged(file: File, setting: Setting, level: str) -> Iterator[Problem]:
             edit=edit,
         )
         return
+
+
+_ONE_GPU = re.compile(r"CUDA_VISIBLE_DEVICES=[\"']?(\$\w+|\$\{\w+\}|\d+)[\"']?(\s|$)")
+_OPENS = re.compile(r"^\s*(el)?if\b.*debug", re.IGNORECASE)
+_LINES_OF_A_BRANCH = 12
+
+
+def _has_no_effect(file: File, entry: EnvRule, variable: EnvVar) -> bool:
+    """A process with one GPU has no peer in its node; what only a debugging mode sets is for debugging."""
+    if entry.variable == "NCCL_P2P_DISABLE":
+        return _ONE_GPU.search(file.text) is not None
+    if entry.verdict != "debug":
+        return False
+    last = variable.span.line - 1
+    for line in reversed(file.text.splitlines()[max(0, last - _LINES_OF_A_BRANCH) : last]):
+        if re.match(r"\s*fi\b", line):
+            return False
+        if _OPENS.match(line):
+            return True
+    return False
 
 
 def _misspelled(variable: EnvVar) -> Problem:
@@ -137,6 +162,6 @@ def _level(entry: EnvRule, setting: Setting) -> Level | None:
         return "warning" if any(count.known and count.value >= _GPUS_WITH_NVLINK for count in gpus) else "info"
     if entry.variable in _HARMLESS or (entry.variable, entry.value) == ("NCCL_DEBUG", "INFO"):
         return "info"
-    if entry.variable == "NCCL_ASYNC_ERROR_HANDLING" and setting.value == "1":
-        return "info"  # what torch does without it
-    return {"noise": "warning", "measure": "info"}.get(entry.verdict)  # type: ignore[return-value]
+    if entry.variable == "NCCL_ASYNC_ERROR_HANDLING":
+        return "info"  # torch reads the old name, and warns once
+    return {"noise": "info", "measure": "info"}.get(entry.verdict)  # type: ignore[return-value]

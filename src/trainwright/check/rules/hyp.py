@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from trainwright.check.model import Cluster, File, Queue, Value
-from trainwright.check.readers.hyperpod import CONFIG, PROVISIONING, part
+from trainwright.check.readers.hyperpod import CONFIG, PROVISIONING, is_masked, part
 from trainwright.check.readers.values import text_at
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.tables import edit_to
@@ -23,7 +23,7 @@ def hyperpod_files_agree(file: File) -> Iterator[Problem]:
 
     Groups that the provisioning parameters name exist in the cluster configuration, and the controller is not a worker;
     the Lustre DNS name and mount name are given both or not at all; lifecycle scripts are in a bucket whose name starts
-    with `sagemaker-` (a warning: the execution role may have a policy of its own); instance types start with `ml.`;
+    with `sagemaker-` (a note: the execution role may have a policy of its own); instance types start with `ml.`;
     ThreadsPerCore is 1 or 2, NodeRecovery Automatic or None; at most 100 groups.
 
     Why: the cluster is created, the lifecycle scripts fail on every node, and everything is rolled back; a group
@@ -45,7 +45,8 @@ def hyperpod_files_agree(file: File) -> Iterator[Problem]:
         if part(root) == PROVISIONING:
             yield from _provisioning(root, _groups(file.siblings.get(CONFIG)))
     beside = file.siblings.get(PROVISIONING)
-    if beside is not None and beside.nodes:
+    eks = any(root.get("Orchestrator", "Eks") is not None for root in file.nodes)
+    if beside is not None and beside.nodes and not eks:
         yield from _unused(file, beside.nodes[0])
 
 
@@ -90,9 +91,9 @@ def _group(file: File, queue: Queue) -> Iterator[Problem]:
     elif scripts is not None and bucket is not None and not bucket[1].startswith("sagemaker-"):
         yield problem(
             scripts,
-            f"{queue.label}: HyperPod's managed policy reads buckets named sagemaker-…, not {bucket[1]}",
+            f"HyperPod's managed policy reads buckets named sagemaker-…, not {bucket[1]}",
             "use a bucket whose name starts with sagemaker-, or give the execution role a policy for this one",
-            level="warning",  # the role is not in this file
+            level="info",  # the role is not in this file
         )
 
 
@@ -142,7 +143,12 @@ def _lustre(root: Node) -> Iterator[Problem]:
         other = "fsx_mountname" if stated[0] is name else "fsx_dns_name"
         yield problem(stated[0], f"a Lustre file system needs {other} too", "write both, or neither")
         return
-    if name is not None and name.known and name.value and not _LUSTRE_NAME.fullmatch(name.value):
+    if (
+        name is not None
+        and name.known
+        and name.value
+        and not (_LUSTRE_NAME.fullmatch(name.value) or is_masked(name.value))
+    ):
         yield problem(
             name, f"{name.value!r} is not the DNS name of a Lustre file system", "write fs-….fsx.<region>.amazonaws.com"
         )

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from trainwright.check.finding import Level
 from trainwright.check.hyperpod_schema import PROVISIONING, Key, create_cluster
 from trainwright.check.model import File
-from trainwright.check.readers.hyperpod import CONFIG, part
+from trainwright.check.readers.hyperpod import CONFIG, is_masked, part
 from trainwright.check.readers.values import bool_at, int_at, text_at, value_of
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.errors import did_you_mean
 from trainwright.spec.source import Node
 
 Sections = Mapping[str, Mapping[str, Key]]
+_ON_THE_COMMAND_LINE = ("ClusterName", "version")  # `--cluster-name` beside the file; no script reads `version`
 _PREFIX = "ml."  # HYP001 reports a type without it
 _ELSEWHERE = ("ThreadsPerCore", "InstanceGroups")  # HYP001 reports these bounds, in CloudFormation too
 
@@ -53,12 +55,18 @@ def _section(node: Node, path: str, sections: Sections) -> Iterator[Problem]:
         key = keys.get(name)
         if key is None:
             where = f"in {path}" if path else "here"
-            yield problem(node.key_span(name), f"unknown key {name!r} {where}", did_you_mean(name, keys) or "remove it")
+            level: Level | None = None
+            if name.startswith("_") or sections is PROVISIONING:
+                level = "info"  # a comment, which a script may take out; lifecycle scripts may read keys of their own
+            fix = did_you_mean(name, keys) or "remove it"
+            yield problem(node.key_span(name), f"unknown key {name!r} {where}", fix, level=level)
             continue
         yield from _value(child, name, key, f"{path}.{name}" if path else name, sections)
     for name, key in keys.items():
         if key.required and node.get(name) is None:
-            yield problem(node.span, f"{path or 'the file'} lacks {name}", f"add {name}")
+            given = name in _ON_THE_COMMAND_LINE and not path
+            what = f"{path or 'the file'} lacks {name}"
+            yield problem(node.span, what, f"add {name}", level="info" if given else None)
 
 
 def _value(node: Node, name: str, key: Key, path: str, sections: Sections) -> Iterator[Problem]:
@@ -103,7 +111,7 @@ def _one(node: Node, name: str, key: Key, path: str, sections: Sections) -> Iter
         yield problem(
             node, f"{name} cannot be {node.text!r}", did_you_mean(node.text, key.allowed) or _choices(key.allowed)
         )
-    elif key.pattern is not None and not key.pattern.fullmatch(node.text) and node.text:
+    elif key.pattern is not None and not key.pattern.fullmatch(node.text) and node.text and not is_masked(node.text):
         yield problem(node, f"{name} {node.text!r} is not what SageMaker takes: {key.pattern.pattern}", "rewrite it")
 
 

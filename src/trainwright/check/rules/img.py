@@ -217,7 +217,7 @@ def _unpinned(image: Value[str]) -> Iterator[Problem]:
     if (
         text.endswith((".sqsh", ".sif", ".squashfs"))
         or text.startswith(("/", "./", "~"))
-        or re.search(r"@sha256:|\{\{|<|>|^__\w+__$", text)
+        or re.search(r"@sha256:|\{\{|<|>|^__\w+__$|\b(YOUR|MY)[_-]|\byour-|/\d+\.\d+(\.\d+)?/", text)
         or ("/" not in text and name.partition(":")[0] not in _OFFICIAL)  # built on this machine
     ):
         return

@@ -52,7 +52,8 @@ def spread_problems(job: Job) -> Iterator[Problem]:
             value,
             f"{written}{f' = {product}' if len(axes) > 1 else ''} does not divide {ranks}",
             f"choose sizes whose product divides {ranks.size}",
-        )
+            level="info" if product % ranks.size == 0 and known(job.nodes) == 1 and job.scheduler == "shell" else None,
+        )  # more nodes are to be filled in
     elif job.shard is not None and shard and ranks.size % (product * shard):
         yield problem(
             job.shard,

@@ -38,7 +38,7 @@ def pods_are_ready_to_train(file: File) -> Iterator[Problem]:
 
     When to ignore: an admission webhook adds what is missing.
     """
-    problems = [p for pod in file.pods if not _only_holds_nodes(pod) for p in _pod(pod, file.template)]
+    problems = [p for pod in file.pods if not _only_holds_nodes(pod) for p in _pod(file, pod)]
     problems += [p for job in file.jobs if job.scheduler == "kubernetes" for p in _cards(job)]
     yield from once(problems)
 
@@ -48,16 +48,17 @@ def _only_holds_nodes(pod: Pod) -> bool:
     return any(c.image is not None and _PAUSE.search(c.image.value) for c in pod.containers)
 
 
-def _pod(pod: Pod, template: bool) -> Iterator[Problem]:
+def _pod(file: File, pod: Pod) -> Iterator[Problem]:
     """What is wrong with a pod; of a template, what its expressions may add is not asked for."""
     for container in pod.containers:
         yield from _tokens(container)
         yield from _plugin(pod, container)
-        if not template:
+        if not file.template:
             yield from _amounts(container)
-            yield from _shared_memory(pod, container)
+            if not _one_process(file):
+                yield from _shared_memory(pod, container)
             yield from _undeclared(pod, container)
-    if pod.containers and not template:
+    if pod.containers and not file.template:
         for volume in pod.volumes:
             if volume.name.value not in pod.mounted and volume.name.known:
                 yield problem(
@@ -122,6 +123,17 @@ def _amounts(container: Container) -> Iterator[Problem]:
                 f"{request.value} of {name} requested, limit {limit.value}: Kubernetes requires equal values",
                 f"write {limit.value} in both",
             )
+
+
+_SEVERAL = re.compile(
+    r"torchrun|torch\.distributed|deepspeed|accelerate|mpirun|nproc|horovod|num.workers|vllm", re.IGNORECASE
+)
+_PYTHON = re.compile(r"(command|args):\s*(\[|-)?\s*[\"']?(python|\S*/python)|jax", re.IGNORECASE)
+
+
+def _one_process(file: File) -> bool:
+    """Whether a container starts one Python program and nothing says that it starts others: nobody shares memory."""
+    return _PYTHON.search(file.text) is not None and _SEVERAL.search(file.text) is None
 
 
 def _shared_memory(pod: Pod, container: Container) -> Iterator[Problem]:

@@ -18,15 +18,19 @@ _SHARDED = re.compile(
     re.IGNORECASE,
 )
 _RANK_ARGUMENTS = {"rank", "global_rank", "world_size", "num_replicas", "process_index", "num_shards", "shard_id"}
+_FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
 _RANK_WORDS = re.compile(
     r"rank|main_process|is_main|master|is_rank_zero|gpu_id|is_primary|is_chief|\blead|is_zero"
-    r"|distributed|ddp|world_size|num_processes|num_nodes",  # also asked for: whether there is one process only
+    r"|distributed|ddp|world_size|num_processes|num_nodes|\bgpu\b|process_id|worker_id|device_id",
     re.IGNORECASE,
 )
-_OWN_FILE = re.compile(r"rank|tmp|temp|buf|bytesio|stream", re.IGNORECASE)  # a file that no other rank writes
+_OWN_FILE = re.compile(
+    r"rank|tmp|temp|buf|bytesio|stream|\binit\.", re.IGNORECASE
+)  # no other rank writes it, or none reads
 _NO_DATA = re.compile(r"init|setup|spawn|parallel|ddp|fsdp|print|log|main|train$|test$|reduce|barrier", re.IGNORECASE)
 _MAKES_DATA = re.compile(r"data|load|batch|iter|shard|split|stream", re.IGNORECASE)
-_RESUMES = re.compile(r"resume|snapshot|start_epoch|epochs_run|last_epoch|from_checkpoint", re.IGNORECASE)
+_RESUMES = re.compile(r"resume|snapshot(?!_download)|start_epoch|epochs_run|last_epoch|from_checkpoint", re.IGNORECASE)
+_ALONE = re.compile(r"init_process_group\([^)]*world_size\s*=\s*1\b")  # a process group of one process
 _TEST = re.compile(r"(^|/)tests?/|(^|/)(test_[^/]*|[^/]*_test|conftest)\.py$")
 _OPTIMIZER_STATE = re.compile(
     r"\bopt\w*(\[\w+\])?\.state_dict\(|get_state_dict\(|get_optimizer_state_dict|optim_state_dict"
@@ -59,7 +63,7 @@ def script_of(file: File) -> Script | None:
     """The training script; a test of a framework is none, whatever it calls."""
     if file.format != "python" or _TEST.search(file.path.replace("\\", "/")):
         return None
-    return _script(file.text)
+    return None if _ALONE.search(file.text) else _script(file.text)
 
 
 @lru_cache(maxsize=2)
@@ -203,10 +207,10 @@ def _guarded(script: Script, node: ast.AST, depth: int = 0) -> bool:
     for above in script.above(node):
         if isinstance(above, ast.If | ast.IfExp) and _RANK_WORDS.search(ast.unparse(above.test)):
             return True
-        if isinstance(above, ast.FunctionDef):
+        if isinstance(above, _FUNCTION):
             if any(_returns_early(statement) for statement in above.body):
                 return True
-            if _has_twin(script, above):
+            if _has_twin(script, above) or _is_overridden(script, above):
                 return True
             calls = [call for call in script.calls(above.name) if call is not node]
             if not calls or depth > 3:
@@ -215,9 +219,15 @@ def _guarded(script: Script, node: ast.AST, depth: int = 0) -> bool:
     return False
 
 
-def _has_twin(script: Script, function: ast.FunctionDef) -> bool:
+def _is_overridden(script: Script, function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether another class's function of this name asks for the rank: that class is the one for several processes."""
+    same = [n for n in script.parents if isinstance(n, _FUNCTION) and n.name == function.name and n is not function]
+    return any(_returns_early(statement) for one in same for statement in one.body)
+
+
+def _has_twin(script: Script, function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     """Whether a function has a sister for several processes (`fit` and `fit_with_ddp`), and is for one itself."""
-    names = {node.name for node in script.parents if isinstance(node, ast.FunctionDef)}
+    names = {node.name for node in script.parents if isinstance(node, _FUNCTION)}
     return any(re.fullmatch(rf"{re.escape(function.name)}_?(with_)?(ddp|distributed|multi\w*)", name) for name in names)
 
 

@@ -203,6 +203,7 @@ def _policies(file: File) -> Iterator[Value[str]]:
 
 _FOR_NODES = re.compile(r"AWS::(EC2|Batch|EKS|SageMaker|FSx|AutoScaling)::|InstanceProfile|ec2\.amazonaws\.com")
 _BASTION = re.compile(r"bastion|jump-?(host|box|server)", re.IGNORECASE)  # is there to be reached from everywhere
+_BALANCER = re.compile(r"load.?balancer|(?<![a-z])[ean]lb(?![a-z])|ALB|ELB|NLB", re.IGNORECASE)
 _WEB = ("80", "443")
 _NODES = re.compile(r"node|compute|worker|cluster|fsx|efa", re.IGNORECASE)  # others may serve the public
 
@@ -211,6 +212,8 @@ def _open_port(name: str, one: PortRule) -> Iterator[tuple[Span, str]]:
     """Where and what a rule opens to everybody."""
     if one.peer is None or known(one.peer) not in ("0.0.0.0/0", "::/0"):
         return
+    if known(one.protocol) == "-1" and _BALANCER.search(name):
+        return  # it answers on its listeners only
     if known(one.protocol) == "-1":
         yield one.peer.span, "every port is open"
         return

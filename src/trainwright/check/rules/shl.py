@@ -23,6 +23,10 @@ _GIVEN = re.compile(
 )
 _NAME = re.compile(r"\$\{?([A-Za-z_]\w*)")
 _REQUIREMENT = re.compile(r"[A-Za-z][\w.-]*(\[[\w,]+\])?==\d")
+_DIGITS = re.compile(r"\d+")
+_MESSAGES = ("echo", "printf", "die", "log", "error", "fatal", "warn", "usage")
+_READ_BESIDE, _LARGEST = 20, 100_000  # files, bytes
+_FROM_OUTSIDE = 3  # names that nothing sets: the environment is meant to
 _SHORT_NAME, _LONG_NAME, _RESEMBLES = 4, 5, 0.85
 _FOLDER = re.compile(r"(?!__)[\w.%][\w./% +=,:-]*(?<!%)")  # relative, and no placeholder such as @LOGS or <logs>
 _TRAILING_BLANK = re.compile(r"(?<!\\)\\[ \t]+(?=$|#)")
@@ -50,7 +54,7 @@ def shell_does_what_it_says(file: File) -> Iterator[Problem]:
     cluster.
     """
     for script in file.scripts:
-        yield from once([*_redirects(script), *_requirements(script), *_misspelled(script)])
+        yield from once([*_redirects(script), *_requirements(script), *_misspelled(file, script)])
         if script.kind != "dockerfile":
             yield from once(
                 [*_tests(script), *_braces(script), *_continuations(file, script), *_directives(file, script)]
@@ -58,9 +62,10 @@ def shell_does_what_it_says(file: File) -> Iterator[Problem]:
 
 
 def _redirects(script: ShellScript) -> Iterator[Problem]:
-    for span, text, more in script.version_redirects:
+    for span, text, more in script.version_redirects[:1]:
+        more += sum(1 + others for _, _, others in script.version_redirects[1:])
         what = f"writes to a file named {text[1:]!r}" if text.startswith(">") else f"reads a file named {text[1:]!r}"
-        others = f" (and {more} more in this command)" if more else ""
+        others = f" (and {more} more in this file)" if more else ""
         yield problem(
             span, f"without quotes the shell {what}, and pip sees no version{others}", "quote the requirement"
         )
@@ -75,7 +80,7 @@ def _requirements(script: ShellScript) -> Iterator[Problem]:
                 "write pip install before it",
             )
     for variable in script.assignments:  # the shell takes `torch==2.1` for `torch` set to `=2.1`
-        if re.match(r"=\d", variable.value.value):
+        if re.match(r"=\d+\.\d", variable.value.value):
             yield problem(
                 variable.span,
                 f"{variable.name}={variable.value.value} is a requirement of pip, and sets a variable here",
@@ -83,7 +88,7 @@ def _requirements(script: ShellScript) -> Iterator[Problem]:
             )
 
 
-def _misspelled(script: ShellScript) -> Iterator[Problem]:
+def _misspelled(file: File, script: ShellScript) -> Iterator[Problem]:
     """Variables that nothing sets and that resemble one that is set."""
     if script.sources_others:
         return
@@ -97,7 +102,8 @@ def _misspelled(script: ShellScript) -> Iterator[Problem]:
                 near = near or (
                     difflib.get_close_matches(name, own, n=1, cutoff=_RESEMBLES) if len(name) >= _LONG_NAME else []
                 )
-                if near and _one_letter_apart(name, near[0]) and not _set_by_name(script, name):
+                meant = near and _one_letter_apart(name, near[0]) and command.program not in _MESSAGES
+                if meant and not _set_by_name(script, name) and not _set_beside(file.path, name):
                     yield problem(word, f"${name} is never set; ${near[0]} is", f"write ${near[0]}")
 
 
@@ -119,16 +125,17 @@ def _one_letter_apart(one: str, other: str) -> bool:
     underscore before or behind the name."""
     if one.strip("_") == other.strip("_"):
         return False
-    if one.rstrip("0123456789") == other.rstrip("0123456789") or abs(len(one) - len(other)) > 1:
+    if _DIGITS.sub("", one) == _DIGITS.sub("", other) or abs(len(one) - len(other)) > 1:
         return False
     if _letters_swapped(one, other):
         return True
-    blocks = difflib.SequenceMatcher(None, one, other).get_matching_blocks()
-    return sum(block.size for block in blocks) >= max(len(one), len(other)) - 1
+    short, long = sorted((one, other), key=len)
+    same = next((i for i, pair in enumerate(zip(short, long, strict=False)) if pair[0] != pair[1]), len(short))
+    return long[same + 1 :] == (short[same + 1 :] if len(short) == len(long) else short[same:])
 
 
 def _tests(script: ShellScript) -> Iterator[Problem]:
-    if script.sources_others or not _is_launcher(script):
+    if script.sources_others or not _is_launcher(script) or len(_unset(script)) > _FROM_OUTSIDE:
         return
     comments = " ".join(script.comments.values())
     for command in script.commands:
@@ -136,7 +143,7 @@ def _tests(script: ShellScript) -> Iterator[Problem]:
             continue
         for before, word, after in _neighbours(command):
             match = _VARIABLE.match(word.value)
-            compared = before in _COMPARISONS or after in _COMPARISONS
+            compared = (before in _COMPARISONS or after in _COMPARISONS) and not _with_zero(command)
             if match is None or word.known or not compared or STAND_IN.match(word.value):
                 continue
             name = match[1]
@@ -144,6 +151,12 @@ def _tests(script: ShellScript) -> Iterator[Problem]:
                 continue
             hint = "Slurm calls it SLURM_JOB_NUM_NODES" if "NODES" in name else "set it, or give it a default"
             yield problem(word, f"${name} is compared, but nothing in the script sets it", hint)
+
+
+def _unset(script: ShellScript) -> set[str]:
+    words = (word for command in script.commands for word in command.words if not word.known)
+    names = {name for word in words for name in _NAME.findall(word.value)}
+    return {name for name in names if name not in script.assigned and not _GIVEN.match(name)}
 
 
 def _is_launcher(script: ShellScript) -> bool:
@@ -155,6 +168,11 @@ def _is_launcher(script: ShellScript) -> bool:
 
 def _is_test(command: Command) -> bool:
     return bool(command.words) and (command.program in ("[", "[[", "test") or command.words[-1].value == "]]")
+
+
+def _with_zero(command: Command) -> bool:
+    """`[[ $DEBUG -eq 0 ]]`: inside double brackets an unset variable is 0, which is meant."""
+    return command.words[-1].value == "]]" and any(word.value == "0" for word in command.words)
 
 
 def _neighbours(command: Command) -> Iterator[tuple[str, Value[str], str]]:
@@ -211,6 +229,26 @@ def _exists(script: Path, folder: str) -> bool:
     return any((place / folder).is_dir() for place in places)
 
 
+def _is_made_beside(script: Path, folder: str) -> bool:
+    """Whether another script of the directory makes it and submits jobs."""
+    wanted = re.compile(rf"mkdir (-p )?[\"']?(\./)?{re.escape(folder.removeprefix('./'))}")
+    for other in sorted(script.absolute().parent.glob("*.sh"))[:_READ_BESIDE]:
+        if other.name != script.name and other.stat().st_size < _LARGEST:
+            text = other.read_text(encoding="utf-8", errors="replace")
+            if "sbatch" in text and wanted.search(text):
+                return True
+    return False
+
+
+def _set_beside(path: str, name: str) -> bool:
+    """Whether a file of settings in the directory sets a variable (`env.conf`, which the user sources)."""
+    if path == "<stdin>":
+        return False
+    places = [place for pattern in ("*.conf", "*.env", ".env", "env*") for place in Path(path).parent.glob(pattern)]
+    small = [place for place in places[:_READ_BESIDE] if place.is_file() and place.stat().st_size < _LARGEST]
+    return any(re.search(rf"^\s*(export )?{name}=", p.read_text(errors="replace"), re.MULTILINE) for p in small)
+
+
 def _directives(file: File, script: ShellScript) -> Iterator[Problem]:
     if script.late_directives:
         first, *others = script.late_directives
@@ -229,7 +267,12 @@ def _directives(file: File, script: ShellScript) -> Iterator[Problem]:
         ):
             continue
         mentioned = any("mkdir" in text for text in script.comments.values())
-        if file.path == "<stdin>" or mentioned or _exists(Path(file.path), folder):
+        if (
+            file.path == "<stdin>"
+            or mentioned
+            or _exists(Path(file.path), folder)
+            or _is_made_beside(Path(file.path), folder)
+        ):
             continue
         yield problem(
             value,

@@ -145,7 +145,7 @@ def _reaches(cluster: Cluster, database: Database, format: str) -> Iterator[Prob
 
 
 def _subnet_groups(file: File) -> Iterator[Problem]:
-    template = template_of(file)
+    template = template_of(file) if re.search(r"slurm|accounting", file.text, re.IGNORECASE) else None
     for resource in template.of("RDS::DBSubnetGroup") if template is not None else ():
         subnets = resource.get("SubnetIds")
         if subnets is None or not subnets.is_list or subnets.tag:
@@ -180,10 +180,14 @@ def sockets_are_stated(file: File) -> Iterator[Problem]:
     """
     if file.format != "parallelcluster":
         return
+    reported: set[str] = set()
     for _, queue in file.queues:
         stated = {name.lower() for name in queue.resource_slurm_settings}
         for value, type_ in machines(queue):
+            if type_.name in reported:
+                continue  # one setting for each type
             if type_.family in _SOCKETED and type_.sockets > 1 and not {"sockets", "corespersocket"} <= stated:
+                reported.add(type_.name)
                 yield problem(
                     value,
                     f"{queue.label}: Slurm sees each of the {type_.vcpus} vCPUs of {type_.name} as a socket",

@@ -237,6 +237,7 @@ def storage_keeps_up_with_the_gpus(file: File) -> Iterator[Problem]:
                     at,
                     f"{total / 1000:.1f} GB/s for {chips} accelerators: {total / chips:.2g} MB/s each",
                     f"raise throughput or size: {floor:.0f} MB/s each are {floor * chips / 1000:.1f} GB/s",
+                    level="info",  # text needs far less than images
                 )
     for job in file.jobs:
         yield from _slow_checkpoint(file, job)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import takewhile
 
 from trainwright.check.model import Cluster, File, Queue, Storage, known
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.tables import table
 
+_LOGS = re.compile(r"([Ll]og(s|ging)?|LOGS?)(?![a-z])")
 _KEEPING = ("Retain", "Snapshot", "RetainExceptOnCreate")
 _FILE_SYSTEMS = ("lustre", "openzfs", "ontap", "efs")
 _WORDS = {
@@ -50,8 +52,15 @@ def _holds_training(file: File, bucket: Storage) -> bool:
     it is meant."""
     cluster = bool(file.clusters or file.launch_templates) or any(s.kind in _FILE_SYSTEMS for s in file.storages)
     named = bucket.name is not None and re.search(r"checkpoint|train|dataset|model", bucket.name.value, re.IGNORECASE)
-    logs = bucket.name is not None and re.search(r"[Ll]ogs?(?![a-z])|[Ll]ogging", bucket.name.value)
+    logs = _LOGS.search("\n".join(_lines(file, bucket)))
     return bucket.deletion_policy is None and not logs and (cluster or named is not None)
+
+
+def _lines(file: File, bucket: Storage) -> list[str]:
+    """A resource as it is written: its first line and those that are indented further."""
+    first, *others = file.text.splitlines()[bucket.span.line - 1 :]
+    indent = len(first) - len(first.lstrip())
+    return [first, *takewhile(lambda line: not line.strip() or len(line) - len(line.lstrip()) > indent, others)]
 
 
 def _exports(storage: Storage) -> bool:
@@ -70,7 +79,7 @@ def _deleted(file: File, storage: Storage) -> Iterator[Problem]:
     goes = f"this {_WORDS[storage.kind]} and its data are deleted with the {owner}"
     if storage.kind == "bucket":  # CloudFormation does not delete a bucket that holds something
         goes = "deleting the stack deletes this bucket, or fails while it holds data"
-    scratch = storage.kind == "lustre" and _is_scratch(storage)
+    scratch = (storage.kind == "lustre" and _is_scratch(storage)) or policy == "Delete"  # who writes it means it
     yield problem(at, f"{name}: {goes}", "set DeletionPolicy: Retain", level="info" if scratch else None)
 
 
