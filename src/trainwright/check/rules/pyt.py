@@ -107,7 +107,7 @@ def ranks_read_different_data(file: File) -> Iterator[Problem]:
     When to ignore: the dataset divides itself in another file.
     """
     script = script_of(file)
-    if script is None or _SHARDED.search(file.text) or _given_a_rank(script):
+    if script is None or _SHARDED.search(_without_unused(script, file.text)) or _given_a_rank(script):
         return
     for call in script.calls("DataLoader"):
         names = {keyword.arg for keyword in call.keywords}
@@ -118,6 +118,22 @@ def ranks_read_different_data(file: File) -> Iterator[Problem]:
                 "every rank reads the whole data in its own order: no sampler, shard or rank divides it",
                 "pass sampler=DistributedSampler(dataset), and call its set_epoch every epoch",
             )
+
+
+def _without_unused(script: Script, text: str) -> str:
+    """The text without samplers that no loader is given."""
+    for call in script.calls("DistributedSampler"):
+        above = script.parents[call]
+        names = [_name(target) for target in above.targets] if isinstance(above, ast.Assign) else []
+        uses = [n for n in script.parents if isinstance(n, ast.Name) and n.id in names and isinstance(n.ctx, ast.Load)]
+        if len(names) != 1 or not all(_is_set_epoch(script.parents[use]) for use in uses):
+            return text
+        text = re.sub(rf"\b(DistributedSampler|{re.escape(names[0])})\b", "", text)
+    return text
+
+
+def _is_set_epoch(node: ast.AST) -> bool:
+    return isinstance(node, ast.Attribute) and node.attr == "set_epoch"
 
 
 def _training(call: ast.Call) -> bool:
