@@ -58,6 +58,8 @@ def check(world: int, cases: list[dict], folder: Path) -> None:
         key = str({**case, "plan": ""})
         alone[key] = alone.get(key) or worlds.curve({**case, "plan": ""})
         assert_same(got, alone[key])
+        way = case.get("options", {}).get("context", "gather")
+        assert list(got["ways"]) == ([way] if "cp=" in case["plan"] or "context=" in case["plan"] else [])
 
 
 @pytest.mark.shows("plans", families=("llama",))
@@ -99,7 +101,8 @@ def test_activations_in_host_memory_under_plans(tmp_path):
 def test_keys_travel_around_a_ring(tmp_path):
     """Of two ranks, whose neighbours on both sides are the same; kept or recomputed."""
     ring = {"model": LLAMA, "plan": "cp=2", "steps": 4, "documents": True}
-    check(2, [{**ring, "options": {"context": "ring", "recompute": mode}} for mode in ("none", "selective")], tmp_path)
+    cases = [{**ring, "options": {"context": "ring", "recompute": mode}} for mode in ("none", "selective")]
+    check(2, [*cases, {**ring, "options": {"context": "all-to-all"}}], tmp_path)
 
 
 @pytest.mark.slow
