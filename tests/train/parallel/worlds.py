@@ -86,10 +86,8 @@ def curve(case: dict) -> dict:
 @contextmanager
 def counted_ways() -> Iterator[dict[str, int]]:
     """How often context ranks met each other's keys in which way, so that a test sees which one was executed."""
-    ways, places = (
-        {},
-        {"gather": (context, "gather"), "all-to-all": (context, "exchange"), "ring": (GroupRing, "start")},
-    )
+    ways: dict[str, int] = {}
+    places = {"gather": (context, "gather"), "all-to-all": (context, "exchange"), "ring": (GroupRing, "start")}
 
     def counting(way: str, function: Callable) -> Callable:
         def call(*args):
