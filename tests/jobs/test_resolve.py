@@ -104,6 +104,31 @@ def test_the_job_goes_over_the_recipe() -> None:
     assert (config.checkpoint_every, config.checkpoint_to) == ("300s", "/fsx/c")
 
 
+def test_float8_names_the_scales_of_fp8() -> None:
+    config = options(job(float8="rowwise"), 8, "p5.48xlarge")
+    assert (config.precision, config.float8) == ("fp8", "rowwise")
+    config = options(job(args=["--float8", "blockwise"]), 8, "p5.48xlarge")
+    assert (config.precision, config.float8) == ("fp8", "blockwise")
+    assert options(job(precision="fp8"), 8, "p5.48xlarge").float8 == ""
+    assert training(job(float8="mxfp8"), 8, "p6-b200.48xlarge").float8 == "mxfp8"
+
+
+@pytest.mark.parametrize(
+    ("stated", "instance", "place", "words"),
+    [
+        ({"float8": "mxfp8"}, "p5.48xlarge", "float8", "needs a GPU of compute capability 10.0 or newer, and H100"),
+        ({"args": ["--float8", "blockwise"]}, "p6-b200.48xlarge", "args", "needs a GPU of compute capability 9.0, and"),
+        ({"float8": "rowwise"}, "p4d.24xlarge", "float8", "has no fp8 units"),
+        ({"float8": "rowwise", "precision": "bf16"}, "p5.48xlarge", "float8", "the precision is bf16"),
+        ({"args": ["--async-tp"]}, "g6.48xlarge", "args", "over NVLink, which L4 does not have"),
+    ],
+)
+def test_what_a_card_does_not_have_is_refused(stated: dict, instance: str, place: str, words: str) -> None:
+    (problem,) = resolution(job(**stated), 8, instance).problems
+    assert problem.path == ("jobs", 0, place)
+    assert words in problem.what
+
+
 def test_a_job_with_a_model_needs_no_recipe() -> None:
     config = options({"model": "gpt2-124m-debug", "steps": 5}, 2, None)
     assert (config.model, config.steps, config.parallel) == ("gpt2-124m-debug", 5, "shard=2")

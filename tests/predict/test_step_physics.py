@@ -10,6 +10,7 @@ import pytest
 from trainwright.errors import UserError
 from trainwright.predict.collectives import all_gather, broadcasts, group
 from trainwright.predict.constants import constants
+from trainwright.predict.evidence import SCALES, outside
 from trainwright.predict.hardware import cluster, device
 from trainwright.predict.layout import lay_out
 from trainwright.predict.memory import COPIED, HOST_ROUNDING, host_bytes, memory, saved_bytes_of_layer
@@ -20,7 +21,7 @@ from trainwright.predict.published.row_trainer import profile_of
 from trainwright.predict.published.rows import setup_of
 from trainwright.predict.request import PredictRequest
 from trainwright.predict.setup import Batch, Setup
-from trainwright.predict.step import recomputed, step_time
+from trainwright.predict.step import gathers_float8, recomputed, step_time
 from trainwright.train.models.shape import shapes
 from trainwright.train.parallel.plan import ParallelPlan
 
@@ -194,3 +195,16 @@ def test_what_only_our_trainer_has_is_refused_beside_another():
     laid = lay_out(own, C)
     assert (laid.profile.name, laid.recompute, laid.zero_bubble) == ("trainwright-eager", "none", True)
     assert not lay_out(replace(own, plan="shard=8"), C).zero_bubble
+
+
+def test_our_float8_weights_travel_in_one_byte_on_request():
+    """torchtitan, compiled, does so by itself. Of our recipes only the tensorwise one was measured; others say so."""
+    request = PredictRequest("llama3-8b", "p5.48xlarge", 16, sequence=2048, precision="fp8", micro_batch=1)
+    plain = lay_out(request, C)
+    gathered = lay_out(replace(request, float8_gather=True), C)
+    assert gathers_float8(gathered)
+    assert not gathers_float8(plain)
+    assert gathers_float8(replace(plain, profile=replace(profile("torchtitan"), fusion="compiled")))
+    assert step_time(gathered, C).total < step_time(plain, C).total
+    assert SCALES not in outside(plain, 1.0)
+    assert SCALES in outside(lay_out(replace(request, float8="rowwise"), C), 1.0)

@@ -17,7 +17,7 @@ from trainwright.train.parallel.plan import ParallelPlan
 
 PLANS = ("shard=2", "replicate=2", "tp=2")
 MORE_PLANS = {"classify": ("shard=2,tp=2",), "bert": ("pp=2",), "esm2": ("pp=2,tp=2",),
-              "roberta": ("pp=2", "pp=2,virtual=2")}  # fmt: skip
+              "roberta": ("pp=2,virtual=2", "shard=2,pp=2")}  # fmt: skip
 WITH = {"bert": {"pipeline_schedule": "zero-bubble"}}  # without a pipeline it changes nothing
 LESS = {"dpo": ("tp=2",)}  # refused
 CASES = {

@@ -33,6 +33,7 @@ class Command:
     invoked: Value[str] | None = None  # the first word as it is written, with its path
     runner: Command | None = None  # the srun, mpirun or docker that starts it
     conditional: bool = False  # inside an if, a loop or a function
+    piped: bool = False  # its output goes to the next command
 
     @property
     def program(self) -> str:

@@ -38,6 +38,11 @@ if TYPE_CHECKING:
 @click.option("--lora-rank", type=click.IntRange(min=1), help="Train LoRA adapters of this rank only.")
 @click.option("--base-bits", type=click.Choice(["16", "8", "4"]), default="16", help="Frozen weights; 4: QLoRA.")
 @click.option("--optimizer", type=click.Choice(["adamw", "adamw8bit", "muon"]), default="adamw", show_default=True)
+@click.option(
+    "--context",
+    type=click.Choice(["gather", "all-to-all", "ring"]),
+    help="How context-parallel ranks of our trainer meet each other's keys (default: gather).",
+)
 @click.option("--recompute", type=click.Choice(["none", "selective", "full"]), help="Default: the least that fits.")
 @click.option(
     "--offload-activations",
@@ -140,7 +145,7 @@ def _request(flags: dict[str, Any]) -> PredictRequest:
     return PredictRequest(
         **{name: flags[name] for name in same}, sequence=flags["sequence"] or flags["seq"],
         batch_tokens=_count("--batch", flags["batch"]), tokens=_count("--tokens", flags["tokens"]),
-        adapter_rank=flags["lora_rank"] or 0, base_bits=int(flags["base_bits"]),
+        context=flags["context"] or "", adapter_rank=flags["lora_rank"] or 0, base_bits=int(flags["base_bits"]),
         price_kind=flags["capacity"], region=region(flags["region"]).name,
     )  # fmt: skip
 

@@ -56,6 +56,7 @@ def train_options(job: ResolvedJob, code: Path) -> list[str]:
         "micro-batch": training.micro_batch,
         "parallel": str(training.plan) if training.plan.world > 1 else None,
         "precision": training.precision,
+        "float8": training.float8,
         **_optimizer(training),
         **_checkpoints(training),
         "recompute": training.recompute if training.recompute != "none" else None,

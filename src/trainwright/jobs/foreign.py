@@ -27,6 +27,7 @@ PLACES: dict[Path, str] = {
     ("steps",): "steps",
     ("sequence",): "sequence",
     ("precision",): "precision",
+    ("float8",): "float8",
     ("recompute",): "recompute",
     ("batch", "sequences"): "samples",
     ("batch", "tokens"): "samples",

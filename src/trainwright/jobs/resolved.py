@@ -18,7 +18,7 @@ from trainwright.spec.job import Checkpoint, Job
 from trainwright.spec.load import LoadedSpec
 from trainwright.spec.model import Queue, Spec
 from trainwright.train.models.shape import ModelShape
-from trainwright.train.parallel.plan import ParallelPlan
+from trainwright.train.parallel.plan import CONTEXTS, ParallelPlan
 
 Trainer = Literal["trainwright", "foreign", "script"]
 
@@ -68,12 +68,14 @@ class Training:
     batch: int  # sequences per step, over all ranks
     micro_batch: int | None  # None: the trainer's own choice
     precision: str | None  # None: the trainer's own choice, by device
+    float8: str | None  # how our trainer scales fp8; None: one scale per tensor
     recompute: str | None
     steps: int | None
     data: str
     optimizer: OptimizerSettings
     checkpoint: Checkpoint | None
     adapters: Adapters = NO_ADAPTERS
+    context: str = CONTEXTS[0]  # how context ranks of our trainer meet each other's keys
     offload_activations: float = 0.0  # share of the layers whose activations wait in host memory
     pipeline_schedule: str = "1f1b"
 

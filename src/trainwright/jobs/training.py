@@ -7,10 +7,9 @@ from os.path import isfile  # False for a name that no file system takes, where 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainwright.catalog.accelerators import find_accelerator
-from trainwright.catalog.instances import InstanceType
 from trainwright.catalog.models import model as model_shape
 from trainwright.errors import UserError
+from trainwright.jobs.accelerator_needs import numbers
 from trainwright.jobs.adapters import NO_ADAPTERS, Adapters, framework_adapters
 from trainwright.jobs.arguments import TrainerArguments, trainer_arguments
 from trainwright.jobs.batch import BatchResolver
@@ -23,7 +22,7 @@ from trainwright.train.config import TrainConfig
 from trainwright.train.models.shape import ModelShape, lookup
 from trainwright.train.objectives import name_for
 from trainwright.train.parallel.pipeline_schedule import schedule_conflict
-from trainwright.train.parallel.plan import ParallelPlan, complete, parse_axes
+from trainwright.train.parallel.plan import CONTEXTS, ParallelPlan, complete, parse_axes
 
 if TYPE_CHECKING:
     from trainwright.jobs.resolve import JobResolver
@@ -68,6 +67,7 @@ class TrainingResolver:
         if plan is None:
             return None
         batch, micro_batch = BatchResolver(self, plan, sequence).batch()
+        precision, float8 = numbers(self, MODEL)
         recompute = self._recompute()
         return Training(
             model=model,
@@ -79,7 +79,8 @@ class TrainingResolver:
             sequence=sequence,
             batch=batch,
             micro_batch=micro_batch,
-            precision=self._precision(self.placement.instance if self.placement else None),
+            precision=precision,
+            float8=float8,
             recompute=recompute,
             steps=steps,
             data=self._data(),
@@ -88,6 +89,7 @@ class TrainingResolver:
             adapters=adapters,
             offload_activations=float(self._option("offload_activations") or 0.0),
             pipeline_schedule=self._schedule(plan, recompute),
+            context=self._context(plan, shape),
         )
 
     def value(self, name: str, stated: Any, of_recipe: Any, *path: str) -> Any:
@@ -221,6 +223,15 @@ class TrainingResolver:
             )
         return plan
 
+    def _context(self, plan: ParallelPlan, shape: ModelShape | None) -> str:
+        """How context ranks of our trainer meet each other's keys."""
+        context = str(self._option("context") or CONTEXTS[0])
+        problem = plan.context_problem(context, shape) if shape is not None else ""
+        if problem:
+            place = "args" if "context" in self.arguments.values else "recipe"
+            self.outer.refuse(PLAN, place, what=problem, fix="`--context ring`, or gather")
+        return context
+
     def _axes(self, instance: str | None) -> tuple[dict[str, int], str]:
         """The axes that are fixed, and the axis that takes the ranks which are left."""
         if "parallel" in self.arguments.values:
@@ -244,14 +255,6 @@ class TrainingResolver:
             return ("parallel", max(stated, key=lambda axis: axes[axis]))
         return ("parallel",) if self.job.parallel else ("recipe",) if self.recipe else ("nodes",)
 
-    def _precision(self, instance: InstanceType | None) -> str | None:
-        precision = self.value("precision", self.job.precision, self.recipe.precision if self.recipe else None)
-        chip = find_accelerator(instance.accelerator) if instance is not None and instance.accelerator else None
-        if precision == "fp8" and chip is not None and not chip.fp8_tflops:
-            place = "args" if "precision" in self.arguments.values else "precision" if self.job.precision else "recipe"
-            self.outer.refuse(MODEL, place, what=f"{chip.title} has no fp8 units", fix="use bf16, or a newer GPU")
-        return precision if precision is None else str(precision)
-
     def _recompute(self) -> str | None:
         value = self.value("recompute", self.job.recompute, self.recipe.recompute if self.recipe else None)
         if value is None and self.ours:
@@ -266,10 +269,8 @@ class TrainingResolver:
         conflict = schedule_conflict(kind, plan, compiled, recompute or "none")
         if conflict:
             place = "args" if "pipeline_schedule" in self.arguments.values else "recipe"
-            self.outer.refuse(
-                PLAN, place, what=conflict,
-                fix="leave `recompute` and --compile out, or --pipeline-schedule 1f1b",
-            )  # fmt: skip
+            fix = "leave `recompute` and --compile out, or --pipeline-schedule 1f1b"
+            self.outer.refuse(PLAN, place, what=conflict, fix=fix)
         return kind
 
     def _option(self, name: str) -> Any:

@@ -12,6 +12,7 @@ import yaml
 from trainwright.catalog.models import find_model
 from trainwright.predict.search import Offer, whole_steps
 from trainwright.train.models.shape import DEBUG, ModelShape, shapes
+from trainwright.train.parallel.plan import CONTEXTS
 
 PLATFORMS = ("parallelcluster", "eks", "batch", "hyperpod", "hyperpod-eks")
 CAPACITY: dict[str, Any] = {"spot": "spot", "capacity-block": {"block": "cr-00000000000000000"}}
@@ -59,6 +60,7 @@ def spec_of(offer: Offer, tokens: float, region: str, platform: str = "parallelc
                 "steps": whole_steps(tokens, s),
                 "checkpoint": {"every": f"{offer.checkpoint_s / 60:.0f}min", "to": "/fsx/checkpoints"},
                 "data": "/fsx/data",
+                **({"args": ["--context", s.context]} if s.plan.cp > 1 and s.context != CONTEXTS[0] else {}),
                 **({"container": IMAGE} if platform in RUN_IMAGES else {}),
             }
         ],

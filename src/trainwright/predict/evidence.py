@@ -17,7 +17,10 @@ from trainwright.predict.setup import Setup
 BASE = 0.075
 NEW_SOURCE = "no run of this cluster was seen; `predict --calibrate` narrows the interval"
 UNMEASURED = "preference pairs, of which no run was measured"
+UNTRIED = "context parallelism by gather or all-to-all, which no published row has"
+SCALES = "a float8 recipe whose speed was not measured: that of one scale per tensor is assumed"
 WIDER = {
+    SCALES: 0.15,
     NEW_SOURCE: 0.08,
     "no published row of this trainer": 0.03,
     "no published row of this trainer on this accelerator": 0.03,
@@ -27,6 +30,7 @@ WIDER = {
     "4-bit training": 0.04,
     "a Blackwell accelerator, whose software is still changing": 0.04,
     "context parallelism with unequal shares of the causal mask": 0.10,
+    UNTRIED: 0.05,
     "a mixture of experts": 0.20,
     "a model that is not a decoder": 0.20,
     "Neuron: the published runs scatter": 0.40,
@@ -74,11 +78,13 @@ def outside(s: Setup, step: float, seen: Collection[Kind] | None = None, new_sou
         "4-bit training": s.precision == "fp4",
         "a Blackwell accelerator, whose software is still changing": s.cluster.device.family == "sm_100",
         "context parallelism with unequal shares of the causal mask": s.plan.cp > 1 and not s.profile.balanced_context,
+        UNTRIED: s.plan.cp > 1 and s.context != "ring",
         "a mixture of experts": bool(s.shape.experts),
         "Neuron: the published runs scatter": s.cluster.device.family == "neuroncore",
         "a model that is not a decoder": s.shape.kind != "decoder",
         "a pipeline": s.plan.pp > 1,
         "only adapters trained": s.frozen,
+        SCALES: bool(s.float8),
         UNMEASURED: s.objective.name == "dpo",
         "weights sharded over more ranks than in any published row": s.zero >= 2 and s.plan.shard > MOST_SHARDS,
         "more GPUs than any published row": s.cluster.gpus > MOST_GPUS,

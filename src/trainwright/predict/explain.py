@@ -71,6 +71,14 @@ def communication_terms(s: Setup, c: Constants) -> list[Term]:
             f"{size / 1e6:,.1f} MB over {tensor.ranks} ranks at {tensor.inner_rate / 1e9:.0f} GB/s: all-gather "
             f"{all_gather(size, tensor) * 1e3:.3f} ms, twice per layer in each direction",
         ))  # fmt: skip
+    if s.plan.cp > 1:
+        moved = s.traffic
+        behind = "behind attention" if s.context == "ring" else "before and after attention"
+        terms.append((
+            f"context parallel by {s.context}, one layer",
+            f"a rank receives {moved.forward / 1e6:,.1f} MB forward and {moved.backward / 1e6:,.1f} MB backward, "
+            f"{behind}; keeps {moved.kept / 1e6:,.1f} MB of keys and values",
+        ))  # fmt: skip
     if s.zero >= 2 and shard.ranks > 1:
         size = sum(layer_parameters(s)) * 2
         rate = shard.between.rate * shard.per_domain if shard.domains > 1 else shard.inner_rate

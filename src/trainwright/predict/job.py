@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from trainwright.catalog.storage import lustre_monthly_usd
 from trainwright.errors import UserError
+from trainwright.jobs.arguments import trainer_arguments
 from trainwright.jobs.frameworks import known_framework
 from trainwright.jobs.resolved import ResolvedJob, Training
 from trainwright.predict.calibrate import LOCAL, overrides
@@ -20,6 +21,7 @@ from trainwright.predict.request import PredictRequest
 from trainwright.predict.setup import Batch
 from trainwright.recipes.model import Foreign
 from trainwright.spec.model import Spec
+from trainwright.train.float8.recipes import DEFAULT
 from trainwright.train.models.shape import ModelShape
 from trainwright.train.parallel.plan import ParallelPlan
 
@@ -78,11 +80,16 @@ def _request(job: ResolvedJob, training: Training, shape: ModelShape, instance: 
         adapter_rank=training.adapters.rank,
         base_bits=training.adapters.base_bits,
         optimizer=training.optimizer.kind,
+        context=training.context if job.trainer == "trainwright" else "",
         gpus_per_node=job.placement.processes,
         sequence=training.sequence,
         sequences=training.batch,
         micro_batch=training.micro_batch,  # None: the trainer takes as much as fits
         precision=training.precision or "bf16",
+        float8="" if training.float8 == DEFAULT else training.float8 or "",
+        float8_gather=bool({**training.options, **trainer_arguments(job.job.args).values}.get("float8_gather"))
+        if job.trainer == "trainwright"
+        else False,
         recompute=training.recompute,
         offload_activations=training.offload_activations,
         pipeline_schedule=training.pipeline_schedule,

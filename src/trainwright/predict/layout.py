@@ -12,14 +12,14 @@ from trainwright.predict.constants import Constants
 from trainwright.predict.hardware import Device, cluster
 from trainwright.predict.memory import TIGHT, host_fits, least_recompute, memory
 from trainwright.predict.objective import Objective, objective_of, tokens_per_sample
-from trainwright.predict.profiles import profile
+from trainwright.predict.profiles import Profile, profile
 from trainwright.predict.request import PredictRequest
 from trainwright.predict.setup import Batch, Setup, zero_stage
 from trainwright.predict.step import step_time
 from trainwright.train.flops import trained_shape
 from trainwright.train.models.shape import ModelShape
 from trainwright.train.parallel.pipeline_schedule import is_zero_bubble, schedule_conflict
-from trainwright.train.parallel.plan import ParallelPlan, complete, parse_axes
+from trainwright.train.parallel.plan import CONTEXTS, ParallelPlan, complete, parse_axes
 
 MICRO_BATCHES = (512, 256, 128, 64, 32, 16, 8, 4, 2, 1)
 OWN, EAGER, NEURON = "trainwright", "trainwright-eager", "neuronx"  # our trainer needs GPUs
@@ -53,6 +53,8 @@ def lay_out(request: PredictRequest, c: Constants) -> Setup:
         shape, machines, plan, Batch(sequence, 1, 1), trainer, request.precision,
         zero_stage(plan, trainer) if zero is None else zero, frozen=request.adapter_rank > 0, objective=objective,
         adapter_rank=request.adapter_rank, base_bits=request.base_bits, optimizer=request.optimizer,
+        context=context_kind(request.context, plan, shape, trainer),
+        float8=request.float8, float8_gather=request.float8_gather,
         offload_part=request.offload_activations, zero_bubble=zero_bubble,
     )  # fmt: skip
     return choose_batch(start, sequences, replace(request, recompute="none") if zero_bubble else request, c)
@@ -70,6 +72,19 @@ def refuse_options(request: PredictRequest, plan: ParallelPlan) -> None:
     conflict = schedule_conflict(request.pipeline_schedule, plan, False, request.recompute or "none")
     if conflict:
         raise UserError(conflict, where=f"plan {plan}", fix="--recompute none, or --pipeline-schedule 1f1b")
+
+
+def context_kind(asked: str, plan: ParallelPlan, shape: ModelShape, trainer: Profile) -> str:
+    """How context ranks meet each other's keys: our trainer has three ways, the others are known for their rings."""
+    if not trainer.own:
+        if asked not in ("", "ring"):
+            raise UserError(f"--context {asked} is an option of our trainer", fix=f"leave it out for {trainer.name}")
+        return "ring"
+    kind = asked or CONTEXTS[0]
+    problem = plan.context_problem(kind, shape)
+    if problem:
+        raise UserError(problem, where=f"plan {plan}", fix="--context ring, or gather")
+    return kind
 
 
 def refuse_precision(chip: Device, precision: str) -> None:

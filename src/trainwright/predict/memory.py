@@ -55,7 +55,10 @@ def activation_bytes(s: Setup, policy: str) -> float:
     if policy == "full":
         return s.local_tokens * 2.0 * s.shape.hidden / norms
     kinds = layer_kinds(s.shape)
-    return s.local_tokens * sum(n * kept_per_token(s, shape, policy, norms) for n, shape in kinds) / s.shape.layers
+    kept = s.local_tokens * sum(n * kept_per_token(s, shape, policy, norms) for n, shape in kinds) / s.shape.layers
+    if s.context == "gather" and policy == "none":  # else they are gathered again
+        kept += s.traffic.kept * (1 - 1 / s.plan.cp)
+    return kept
 
 
 def kept_per_token(s: Setup, shape: ModelShape, policy: str, norms: int) -> float:
@@ -196,6 +199,7 @@ def recomputing(s: Setup, policy: str, part: float, fixed: tuple[float, float, f
     working = whole if policy != "none" else 0.0
     if plan.tp > 1 and s.splits_sequence:
         working += 4.0 * s.local_tokens * s.shape.hidden * 2.0  # inputs and gradients gathered for the products
+    working += s.traffic.passing if s.profile.own else 0.0
     waiting = in_flight(s)
     away = max(0.0, s.offload_part * layers * waiting - COPIED)  # layers whose activations are in host memory alone
     acts = acts * (waiting - away / layers) + working

@@ -47,6 +47,7 @@ class LayerWork:
     local_experts: float = 0.0
     cp: int = 1
     imbalance: float = 1.0  # visits to the busiest rank's experts over the mean
+    context: str = "ring"
 
     @property
     def visits(self) -> float:
@@ -55,8 +56,9 @@ class LayerWork:
 
     @property
     def chunks(self) -> int:
-        """Parts into which context parallelism cuts a sequence: two per rank where it balances the causal mask."""
-        return self.cp * 2 if self.cp > 1 and self.profile.balanced_context else self.cp
+        """Kernels' parts of a sequence: two per rank where a ring is balanced, two over gathered keys, or the whole."""
+        ring = self.cp * (2 if self.profile.balanced_context else 1)
+        return 1 if self.cp == 1 else {"gather": 2, "all-to-all": 1}.get(self.context, ring)
 
     @property
     def q(self) -> float:
@@ -141,7 +143,7 @@ def layer_work(s: Setup, shape: ModelShape, one: Pass, c: Constants) -> LayerWor
     return LayerWork(
         shape, s.batch.micro * one.tokens / s.plan.cp, spans, one.causal, s.batch.micro * one.memory, s.plan.tp, split,
         s.cluster.device, s.profile, s.precision, s.rowwise, s.frozen, s.expert_tp, shape.experts / s.plan.ep,
-        s.plan.cp, uneven,
+        s.plan.cp, uneven, s.context,
     )  # fmt: skip
 
 
@@ -326,7 +328,7 @@ def elementwise_bytes(work: LayerWork, c: Constants) -> Pair:
     norm = traffic.norm if shape.norm == "rmsnorm" else c.traffic["native" if fusion == "eager" else fusion].norm
     activation = traffic.gated if shape.gated else traffic.plain
     rotary = traffic.rope if shape.position == "rope" else (0.0, 0.0)
-    merged = (work.cp - 1) * MERGE_BYTES * work.q
+    merged = (work.cp - 1) * MERGE_BYTES * work.q if work.context == "ring" else 0.0
 
     def one_way(i: int) -> float:
         around = 2 * hidden * (norm[i] + traffic.residual[i])

@@ -23,11 +23,14 @@ class PredictRequest:
     micro_batch: int | None = None  # sequences; None: the fastest that fits
     objective: Objective | str = ""  # empty: the usual one of that kind of model
     precision: str = "bf16"
+    float8: str = ""  # of fp8, how our trainer scales: rowwise | blockwise | mxfp8; empty: one scale per tensor
+    float8_gather: bool = False  # our trainer gathers float8 weights
     trainer: str = "trainwright"  # a profile of profiles.toml
     zero: int | None = None  # ZeRO stage; None: the trainer's
     adapter_rank: int = 0  # LoRA: only adapters of that rank are trained; 0: all weights
     base_bits: int = 16  # of the frozen weights beside adapters: 4 for QLoRA
     optimizer: str = "adamw"  # adamw | adamw8bit | muon
+    context: str = ""  # cp: gather | all-to-all | ring; empty: the trainer's default
     recompute: str | None = None  # None: the least that fits
     offload_activations: float = 0.0  # share of the layers whose activations wait in host memory
     pipeline_schedule: str = "1f1b"  # 1f1b | zero-bubble

@@ -21,12 +21,12 @@ from trainwright.predict.layout import shared_sequences
 from trainwright.predict.memory import TIGHT, recompute_choice
 from trainwright.predict.needs import checkpoint_gb, file_system, stall_of
 from trainwright.predict.objective import objective_of, tokens_per_sample
-from trainwright.predict.profiles import profile
+from trainwright.predict.profiles import Profile, profile
 from trainwright.predict.request import AdviceRequest
 from trainwright.predict.setup import Batch, Setup, zero_stage
 from trainwright.predict.step import step_time
 from trainwright.train.models.shape import ModelShape
-from trainwright.train.parallel.plan import ParallelPlan
+from trainwright.train.parallel.plan import CONTEXTS, ParallelPlan
 
 DAY = 86_400.0
 DECILE = NormalDist().inv_cdf(0.9)  # the half width of an 80 % interval, in sigmas
@@ -169,7 +169,18 @@ def batches(request: AdviceRequest, machines: Cluster, plan: ParallelPlan) -> It
         return
     for micro in (m for m in MICRO_BATCHES if share % m == 0 and (m <= 16 or m * sample <= MICRO_TOKENS)):
         batch = Batch(length, micro, share // micro)
-        yield Setup(request.shape, machines, plan, batch, trainer, request.precision, zero, objective=objective)
+        for context in contexts(plan, request.shape, trainer):
+            yield Setup(
+                request.shape, machines, plan, batch, trainer, request.precision, zero, objective=objective,
+                context=context,
+            )  # fmt: skip
+
+
+def contexts(plan: ParallelPlan, shape: ModelShape, trainer: Profile) -> list[str]:
+    """The ways in which context ranks may meet each other's keys."""
+    if plan.cp == 1 or not trainer.own:
+        return ["ring"]
+    return [context for context in CONTEXTS if not plan.context_problem(context, shape)]
 
 
 def trainer_for(shape: ModelShape) -> str:

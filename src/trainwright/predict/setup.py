@@ -9,6 +9,7 @@ from trainwright.predict.objective import GLOBAL_CROPS, NEXT_TOKEN, Objective, h
 from trainwright.predict.profiles import Profile
 from trainwright.train.models.shape import ModelShape
 from trainwright.train.parallel.plan import WHOLE_SEQUENCES, ParallelPlan
+from trainwright.train.parallel.traffic import Traffic, context_traffic
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,8 @@ class Setup:
     precision: str = "bf16"  # bf16 | fp8 | fp4 | fp32
     zero: int = 3  # ZeRO stage over shard x cp: 0 nothing, 1 optimizer state, 2 and gradients, 3 and weights is sharded
     rowwise: bool = False  # fp8 with one scale per row
+    float8: str = ""  # the same for our trainer: rowwise | blockwise | mxfp8; empty: one scale per tensor
+    float8_gather: bool = False  # our trainer gathers float8 weights
     recompute: str = "none"  # none | selective | full
     recompute_part: float = 1.0  # share of the layers that recompute
     offload_part: float = 0.0  # share of the layers whose activations wait in host memory
@@ -44,6 +47,7 @@ class Setup:
     adapter_rank: int = 0  # of those adapters, where it is known
     base_bits: int = 16  # of a frozen weight: 4 for QLoRA
     optimizer: str = "adamw"  # adamw | adamw8bit | muon
+    context: str = "ring"  # how context ranks meet each other's keys: gather | all-to-all | ring
     balanced: bool = False  # every expert receives the same number of tokens, as benchmarks enforce
     objective: Objective = NEXT_TOKEN
     packed: int = 0  # mean length of the documents packed into one sequence; 0: one document per sequence
@@ -73,6 +77,11 @@ class Setup:
         """As `head_rows`, of a teacher or a reference: forward only."""
         share = {"dino": GLOBAL_CROPS / (GLOBAL_CROPS + self.objective.local_crops), "dpo": 1.0}
         return self.head_rows * share.get(self.objective.name, 0.0)
+
+    @property
+    def traffic(self) -> Traffic:
+        """What context ranks move and keep in one layer."""
+        return context_traffic(self.context, self.shape, self.plan, self.local_tokens)
 
     @property
     def splits_sequence(self) -> bool:

@@ -15,7 +15,7 @@ from trainwright.train.parallel.plan import ParallelPlan, complete, parse_axes
 
 OPTIONS = (
     "precision", "zero", "rowwise", "recompute", "recompute_part", "offload_part", "zero_bubble", "frozen",
-    "adapter_rank", "base_bits", "optimizer", "balanced", "packed",
+    "adapter_rank", "base_bits", "optimizer", "context", "balanced", "packed", "float8", "float8_gather",
 )  # fmt: skip
 
 

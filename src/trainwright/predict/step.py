@@ -172,14 +172,26 @@ def context_parallel(s: Setup, layer: LayerTime, idle: Pair, c: Constants) -> tu
     host. Returns the seconds exposed, and the compute time (forward, backward) used up to hide the rest."""
     if s.plan.cp == 1:
         return 0.0, (0.0, 0.0)
-    kv = 2.0 * max(s.shape.kv_heads / s.plan.tp, 1) * s.shape.width_per_head * s.local_tokens * 2.0
     g = group(s.cluster, s.plan.cp, s.plan.tp)
+    if s.context != "ring":
+        return in_front(s, g), (0.0, 0.0)
     link = s.cluster.inside if g.domains == 1 else s.cluster.between
-    ring = (s.plan.cp - 1) * send(kv, link)
+    ring = (s.plan.cp - 1) * send(s.traffic.forward / (s.plan.cp - 1), link)
     behind_forward = min(ring, layer.attention_forward + idle[0])
     behind_backward = min(2 * ring, layer.attention_backward + idle[1])
     exposed = 3 * ring * (1 + c.overlap_contention) - behind_forward - behind_backward
+    if s.profile.own and s.recompute == "full":
+        exposed += s.recompute_part * (ring * (1 + c.overlap_contention) - behind_forward)
     return exposed, (behind_forward, behind_backward)
+
+
+def in_front(s: Setup, g: Group) -> float:
+    """Seconds of a gather of all keys and values, or of an exchange of heads for tokens: attention waits for either."""
+    passes = 1.0 + (s.recompute_part if s.recompute != "none" else 0.0)
+    whole = s.traffic.forward * s.plan.cp / (s.plan.cp - 1)
+    if s.context == "gather":
+        return passes * all_gather(whole, g) + reduce_scatter(whole, g)
+    return (passes + 1.0) * all_to_all(whole, g)
 
 
 def expert_parallel(s: Setup, c: Constants) -> float:
@@ -204,12 +216,19 @@ def behind(comm: float, compute: float, c: Constants, contention: float | None =
     return comm - hidden + cost * hidden, hidden * (1 - cost)
 
 
+def gathers_float8(s: Setup) -> bool:
+    """Whether weights travel in one byte: compiled trainers do so with one scale per tensor, ours on request."""
+    if s.profile.own:
+        return s.float8_gather
+    return s.precision == "fp8" and s.profile.fusion == "compiled" and not s.rowwise
+
+
 def sharded_weights(s: Setup, g: Group, room: Pair, c: Constants) -> Pair:
     """Gathers and reduce-scatters of fully sharded data parallelism, per layer and microbatch."""
     if s.zero < 2 or s.plan.shard * s.plan.cp == 1:
         return 0.0, 0.0
     plain, experts = layer_parameters(s)
-    wide = 1.0 if s.precision == "fp8" and s.profile.fusion == "compiled" and not s.rowwise else 2.0
+    wide = 1.0 if gathers_float8(s) else 2.0
     copies = expert_group(s)
     gather = all_gather(plain * wide, g) + all_gather(experts * wide, copies)
     width = s.profile.grad_bytes

@@ -89,6 +89,9 @@ class Job(Part):
     batch: Batch | None = Field(None, description="How much one step sees.")
     sequence: int | None = Field(None, ge=1, description="Context length in tokens.")
     precision: Literal["bf16", "fp8", "fp32"] | None = Field(None, description="Arithmetic of the matrix products.")
+    float8: Literal["tensorwise", "rowwise", "blockwise", "mxfp8"] | None = Field(
+        None, description="How our trainer scales fp8 products; it means precision fp8."
+    )
     recompute: Literal["none", "selective", "full"] | None = Field(
         None, description="Activation checkpointing: what is computed again instead of kept."
     )

@@ -16,6 +16,7 @@ from typing import Any
 from trainwright.errors import UserError, did_you_mean
 from trainwright.train.float8.recipes import RECIPES
 from trainwright.train.objectives import names
+from trainwright.train.parallel.plan import CONTEXTS
 from trainwright.train.profile import EXAMPLE, parse_request
 
 UNITS = {"s": 1.0, "sec": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0}
@@ -158,7 +159,7 @@ CHOICES = {
     "precision": ("", "fp32", "bf16", "fp8"),
     "float8": ("", *RECIPES),
     "recompute": ("none", "selective", "full"),
-    "context": ("gather", "all-to-all", "ring"),
+    "context": CONTEXTS,
     "pipeline_schedule": ("1f1b", "zero-bubble"),
     "attention": ("auto", "cudnn", "flash", "efficient", "math"),
     "optimizer": ("adamw", "adamw8bit", "muon"),

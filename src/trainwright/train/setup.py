@@ -119,12 +119,15 @@ def check(config: TrainConfig, world: World) -> Checked:
 def require_trainable(config: TrainConfig, plan: ParallelPlan, shape: ModelShape) -> None:
     """Refuse adapters without the weights that they adapt, and under plans that cut the layers they belong to; and
     heads that cannot be exchanged."""
-    if config.context == "all-to-all" and plan.cp > 1 and shape.kv_heads % (plan.tp * plan.cp):
-        what = f"{shape.kv_heads} key-value heads cannot be exchanged between {plan.tp * plan.cp} ranks (tp x cp)"
-        raise UserError(what, where=f"plan {plan}", fix="--context gather")
+    problem = plan.context_problem(config.context, shape)
+    if problem:
+        raise UserError(problem, where=f"plan {plan}", fix="--context ring, or gather")
     if config.float8_gather and config.float8 != DEFAULT:
         what = "only weights with one scale per tensor are gathered in float8"
         raise UserError(what, where=f"--float8-gather with {scaling(config)}", fix=f"--float8 {DEFAULT}")
+    if config.float8_gather and config.offload_activations:
+        what = "gathered float8 weights would wait in host memory with the activations"
+        raise UserError(what, where="--offload-activations", fix="--no-float8-gather, or --offload-activations 0")
     if config.float8_gather and plan.shard * plan.cp == 1:
         raise UserError("--float8-gather, but no weights are sharded", where=f"plan {plan}", fix="--no-float8-gather")
     conflict = schedule_conflict(config.pipeline_schedule, plan, bool(config.compile), config.recompute)

@@ -3,6 +3,7 @@ documents that begin anywhere, windows, ALiBi, soft caps and sinks. All ranks ar
 that a replayed ring hands it; test_plans.py runs it on real processes."""
 
 import random
+from dataclasses import replace
 
 import pytest
 import torch
@@ -23,7 +24,10 @@ from trainwright.train.models.ring_mask import (
     ring_mask,
     with_blocks,
 )
+from trainwright.train.models.shape import lookup
+from trainwright.train.parallel.plan import ParallelPlan
 from trainwright.train.parallel.ring import KEYS, pack, ring_backward, ring_forward
+from trainwright.train.parallel.traffic import context_traffic
 
 
 class Replay:
@@ -31,10 +35,11 @@ class Replay:
 
     def __init__(self, rank: int, blocks: list[torch.Tensor], sums: list[torch.Tensor]) -> None:
         self.rank, self.blocks, self.sums = rank, blocks, sums
-        self.steps = [0, 0]
+        self.steps, self.sent = [0, 0], 0
 
     def start(self, leaving: torch.Tensor, arriving: torch.Tensor, tag: int) -> list:
         step = self.steps[tag] = self.steps[tag] + 1
+        self.sent += leaving.nbytes
         if tag == KEYS:
             assert torch.equal(leaving, self.blocks[self.rank - step + 1])
             arriving.copy_(self.blocks[self.rank - step])
@@ -105,7 +110,7 @@ def play(case: dict, q, k, v, grad, documents, slopes=None, sinks=None):
                 scaled = leaves[0] * torch.sigmoid(leaves[1] - leaves[2][:, None])[..., None]
                 upstream, sum_grad, sink_grad = torch.autograd.grad(scaled, leaves, grad[:, :, at])
             share_grads.append(sink_grad)
-        out[:, :, at] = part if sinks is None else scaled.detach()
+        out[:, :, at] = part if sinks is None else scaled.detach().to(out.dtype)
         whole = Whole(part, log_sum, upstream, sum_grad)
         query[:, :, at] = ring_backward(*mine, whole, mask, Replay(rank, blocks, sums))[0]
     grads = [torch.zeros_like(x) for x in (k, v)]
@@ -214,17 +219,23 @@ class LiveBytes(TorchDispatchMode):
 
 
 def test_a_rank_holds_two_blocks_beside_its_own_however_many_ranks_there_are():
+    """And sends what the page and the predictor count."""
     peaks = []
     for ranks in (2, 4, 8):
         q, k, v, grad = (torch.randn(1, heads, 34, 5) for heads in (8, 1, 1, 8))
         mask = RingMask(1, ranks, 17, torch.tensor([[WHOLE, 34, 34, 0]]).repeat(ranks, 1))
         blocks, sums = [pack(k, v)] * ranks, [torch.zeros(340) for _ in range(ranks)]
+        rings = [Replay(1, blocks, sums) for _ in range(2)]
         with LiveBytes(4 * 340) as forward:
-            out, log_sum = ring_forward(q, k, v, mask, Replay(1, blocks, sums))
+            out, log_sum = ring_forward(q, k, v, mask, rings[0])
         whole = Whole(out, log_sum, grad, torch.zeros_like(log_sum))
         with LiveBytes(4 * 340) as backward:
-            ring_backward(q, k, v, whole, mask, Replay(1, blocks, sums))
+            ring_backward(q, k, v, whole, mask, rings[1])
         assert forward.most_blocks == 2
         assert backward.most_blocks == 4, "two of keys and values, two of their gradients"
         peaks.append((forward.most, backward.most))
+        shape = replace(lookup("llama3.1-8b-debug"), heads=8, kv_heads=1, head_dim=5)
+        counted = context_traffic("ring", shape, ParallelPlan(cp=ranks), 34, width=4)
+        assert [ring.sent for ring in rings] == [counted.forward, counted.backward]
+        assert counted.passing == 4 * blocks[0].nbytes
     assert peaks[0] == peaks[1] == peaks[2]

@@ -67,6 +67,7 @@ def _group(node: Node, kind: str) -> Queue:
             key: value
             for key, value in (
                 ("market_type", market),
+                ("open_ssh", _open_ssh(node)),
                 ("ami_type", text_at(node, "amiFamily")),
                 ("own_image", text_at(node, "ami")),
                 ("desired", int_at(node, "desiredCapacity")),
@@ -77,6 +78,13 @@ def _group(node: Node, kind: str) -> Queue:
             if value is not None
         },
     )
+
+
+def _open_ssh(node: Node) -> Value[bool] | None:
+    """`ssh: {allow: true}` opens port 22 to every address, unless groups are named that may connect."""
+    allowed = bool_at(node, "ssh", "allow")
+    narrow = node.get("ssh", "sourceSecurityGroupIds") or node.get("ssh", "enableSsm")
+    return allowed if allowed is not None and allowed.value and narrow is None else None
 
 
 def _instances(node: Node) -> list[Value[str]]:

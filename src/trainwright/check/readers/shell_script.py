@@ -239,6 +239,8 @@ class _Follower:
         span = self.source.span(words[0].start, words[-1].end)
         commands = commands_of(expanded, span, self.inside, bool(self.blocks))
         self.version_redirects(commands, words, statement)
+        for command in commands:
+            command.piped = statement.operator in ("|", "|&")
         self.script.commands += commands
         self.environment(commands)
         if commands and self.depth < MAX_DEPTH:

@@ -16,6 +16,7 @@ _LOCAL_HOSTS = ("localhost", "127.0.0.1", "0.0.0.0")
 CHOOSING = {"N", "nodes", "n", "ntasks", "w", "nodelist", "r", "relative", "x", "exclude"}  # srun on some nodes only
 _GPUS_OF_LARGE_NODES = 8  # a request for as many takes whole nodes on every type but p2.16xlarge
 _GPUS_OF_SMALL_NODES = 4
+_FIRST_HOST = 'name the first node: $(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)'
 _PORT = re.compile(r":(\d+|\$RANDOM)$")
 
 
@@ -91,7 +92,7 @@ def rendezvous_can_be_reached(file: File) -> Iterator[Problem]:
     that share a node collide; a job with whole nodes (`--exclusive`) is not reported. Localhost is a different machine
     on every node. `--rdzv_backend=c10d` reads only `--rdzv_endpoint`, not `--master_addr`. A batch script runs on the
     first node only: torchrun on several nodes needs srun and an endpoint, and --nnodes (1 by default) must equal the
-    nodes of the job.
+    nodes of the job. No rank runs on SLURM_SUBMIT_HOST, and `$HOSTNAME` that each task expands is another host on each.
 
     Why: the job hangs at its start, sometimes or always, with every GPU allocated: torchrun gives up after 10 minutes
     (c10d) or 15 (static), and 16 p5.48xlarge cost 15 USD per minute.
@@ -145,10 +146,25 @@ def _rendezvous(job: Job) -> Iterator[Problem]:
             "add a port derived from the job id, such as :$((10000 + SLURM_JOB_ID % 50000))",
             level=None if _shares_nodes(job) else "info",
         )
+    yield from _wrong_host(job, endpoint or address)
     yield from _ports(job, endpoint)
     yield from _miscounted(job)
     yield from _uncounted(job, endpoint or address)
     yield from _never_started(job, endpoint or address)
+
+
+def _wrong_host(job: Job, place: Value[str] | None) -> Iterator[Problem]:
+    """A host that runs no rank, or that is another one on every node."""
+    launch, assigned = job.launch, job.script.assignments if job.script is not None else []
+    stated = [a.value for a in assigned if a.name == "MASTER_ADDR"] + ([place] if place is not None else [])
+    for value in stated:
+        if re.search(r"\$\{?SLURM_SUBMIT_HOST\b", value.value):
+            yield problem(value, "the rendezvous is on the host that called sbatch, where no rank runs", _FIRST_HOST)
+            return
+    if place is None or launch is None or not launch.inside_srun or not multi_node(job):
+        return
+    if re.match(r"\$\{?HOSTNAME\b", place.value) and "HOSTNAME" not in launch.batch_variables:
+        yield problem(place, "$HOSTNAME is expanded by each task: every node is its own rendezvous", _FIRST_HOST)
 
 
 def _miscounted(job: Job) -> Iterator[Problem]:

@@ -56,7 +56,7 @@ class _Script:
             yield node
 
 
-def _of(file: File) -> _Script | None:
+def script_of(file: File) -> _Script | None:
     """The training script; a test of a framework is none, whatever it calls."""
     if file.format != "python" or _TEST.search(file.path.replace("\\", "/")):
         return None
@@ -80,7 +80,7 @@ def _name(node: ast.expr) -> str:
     return ast.unparse(node) if isinstance(node, ast.Attribute | ast.Name) else ""
 
 
-def _span(node: ast.expr) -> Span:
+def span_of(node: ast.expr) -> Span:
     return Span(node.lineno, node.col_offset + 1, node.end_lineno or node.lineno, (node.end_col_offset or 0) + 1)
 
 
@@ -103,7 +103,7 @@ def ranks_read_different_data(file: File) -> Iterator[Problem]:
 
     When to ignore: the dataset divides itself in another file.
     """
-    script = _of(file)
+    script = script_of(file)
     if script is None or _SHARDED.search(file.text) or _given_a_rank(script):
         return
     for call in script.calls("DataLoader"):
@@ -111,7 +111,7 @@ def ranks_read_different_data(file: File) -> Iterator[Problem]:
         hidden = None in names and "sampler" in file.text  # `**kwargs` that may hold one
         if not names & {"sampler", "batch_sampler"} and not hidden and _training(call) and _is_map(script, call):
             yield problem(
-                _span(call.func),
+                span_of(call.func),
                 "every rank reads the whole data in its own order: no sampler, shard or rank divides it",
                 "pass sampler=DistributedSampler(dataset), and call its set_epoch every epoch",
             )
@@ -171,13 +171,13 @@ def one_rank_writes_the_checkpoint(file: File) -> Iterator[Problem]:
 
     When to ignore: the caller, in another file, calls the function on one rank only.
     """
-    script = _of(file)
+    script = script_of(file)
     for call in script.calls("torch.save") if script is not None else ():
         assert script is not None
         if len(call.args) < 2 or _is_own_file(script, call) or _guarded(script, call):
             continue
         yield problem(
-            _span(call.func),
+            span_of(call.func),
             "every rank writes the same file at once: no rank is asked for around this torch.save",
             "write it on rank 0 only, then wait at a barrier; or use torch.distributed.checkpoint",
         )
@@ -253,7 +253,7 @@ def optimizer_is_saved(file: File) -> Iterator[Problem]:
 
     When to ignore: the optimizer has no state (plain SGD).
     """
-    script = _of(file)
+    script = script_of(file)
     if script is None or _OPTIMIZER_STATE.search(file.text) or not _RESUMES.search(file.text):
         return
     if not re.search(r"torch\.optim\b|optim\.\w+\(", file.text) or not script.calls("torch.load"):
@@ -261,7 +261,7 @@ def optimizer_is_saved(file: File) -> Iterator[Problem]:
     shown = [call for call in script.calls("torch.save") if call.args and _shows_content(call.args[0])]
     for call in shown[:1]:
         yield problem(
-            _span(call.func),
+            span_of(call.func),
             "the script resumes from a checkpoint without the optimizer's state: Adam starts again from zero moments",
             "save and load optimizer.state_dict() too, and the scheduler's",
         )

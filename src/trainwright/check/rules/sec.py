@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainwright.check.finding import Edit
-from trainwright.check.model import File, PortRule, Value, known
+from trainwright.check.model import Cluster, File, PortRule, Value, known
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.tables import edit_to, table
 from trainwright.spec.source import Span
@@ -122,8 +122,8 @@ def access_is_narrow(file: File) -> Iterator[Problem]:
     """Access should not be wider than a cluster needs.
 
     Managed policies that grant everything (AdministratorAccess, AmazonSSMFullAccess ...), ssh, web, NFS or Lustre ports
-    open to the whole internet, ParallelCluster's `AllowedIps: 0.0.0.0/0`, and endpoint policies that allow every action
-    on every resource.
+    open to the whole internet, ParallelCluster's `AllowedIps: 0.0.0.0/0`, `ssh: {allow: true}` of eksctl for nodes in
+    public subnets, and endpoint policies that allow every action on every resource.
 
     Why: whoever gets into one node, or only finds its address, gets much more; 0.0.0.0/0 admits 4.3 billion
     addresses.
@@ -156,6 +156,7 @@ def access_is_narrow(file: File) -> Iterator[Problem]:
         for address in cluster.head.allowed_ips if cluster.head is not None else ():
             if known(address) in ("0.0.0.0/0", "::/0"):
                 yield problem(address, "ssh is open to the whole internet", "name your own address range")
+        yield from _open_ssh(cluster)
     opened: dict[tuple[Span, str, str], list[str]] = {}
     for group in file.security_groups:
         if _BASTION.search(f"{group.name} {Path(file.path).parent.name} {Path(file.path).name}"):
@@ -165,6 +166,17 @@ def access_is_narrow(file: File) -> Iterator[Problem]:
                 opened.setdefault((at, what, "name your own address range"), []).append(group.name)
     for (at, what, fix), names in opened.items():  # one parameter may open several groups
         yield problem(at, f"{', '.join(dict.fromkeys(names))}: {what} to the whole internet", fix)
+
+
+def _open_ssh(cluster: Cluster) -> Iterator[Problem]:
+    """Node groups of eksctl that take ssh from everywhere."""
+    places = [q.extra["open_ssh"] for q in cluster.queues if "open_ssh" in q.extra and known(q.public_ip) is not False]
+    if places:
+        yield problem(
+            places[0],
+            f"eksctl opens port 22 of these nodes to the whole internet{_also(places[1:])}",
+            "add sourceSecurityGroupIds, or use SSM (enableSsm)",
+        )
 
 
 def _also(others: list[Value[str]]) -> str:

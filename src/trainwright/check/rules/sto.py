@@ -12,6 +12,7 @@ from trainwright.check.tables import machines, table
 from trainwright.errors import UserError
 from trainwright.spec.source import Span
 
+_WITH_UNIT = re.compile(r"\d+(\.\d+)?\s*[KMGT]i?B?")
 _LISTS = re.compile(r"^$|[*,?(]")  # an entry that may be several subnets, or none
 _PERSISTENT = ("PERSISTENT_1", "PERSISTENT_2")
 _DEFAULT_DEPLOYMENT = {"parallelcluster": "SCRATCH_2", "cloudformation": "SCRATCH_1"}
@@ -50,6 +51,7 @@ def lustre_size_is_sold(file: File) -> Iterator[Problem]:
         if storage.capacity_gib is None and file.format in ("parallelcluster", "cloudformation"):
             where = storage.mount or storage.name or storage.span
             yield problem(where, "a new Lustre file system needs a size", "add StorageCapacity: 1200 or more")
+        yield from _no_number(storage)
         deployment, size, rate = _deployment(file, storage), known(storage.capacity_gib), known(storage.throughput)
         media = known(storage.media) or "SSD"
         known_rule = find_lustre_rule(deployment, media) if deployment is not None else None
@@ -67,6 +69,12 @@ def lustre_size_is_sold(file: File) -> Iterator[Problem]:
             at: Value[float] | Value[int] = stated if wrong_rate and stated is not None else storage.capacity_gib
             what, _, choice = trouble.partition("; ")
             yield problem(at, what, choice)
+
+
+def _no_number(storage: Storage) -> Iterator[Problem]:
+    size = storage.capacity_gib
+    if size is not None and not size.known and _WITH_UNIT.fullmatch(size.text):
+        yield problem(size, f"the size is a number of GiB: {size.text!r} is refused", "write the number alone")
 
 
 @rule("STO002", "error")

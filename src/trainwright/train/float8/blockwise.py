@@ -46,13 +46,13 @@ def _(left: Tensor, right: Tensor, left_inverse: Tensor, right_inverse: Tensor) 
 
 
 def on_device(values: Tensor, inverse: Tensor) -> Tensor:
-    """Inverse scales as cuBLAS reads them: strips column by column, blocks row by row at a multiple of 16 bytes."""
+    """Inverse scales as cuBLAS reads them: strips column by column, blocks row by row in whole 16 bytes. Where blocks
+    do not fill those, each row of numbers is given its strips, which mean the same."""
     rows, columns = inverse.shape
-    if rows == values.shape[0]:
-        return inverse.t().contiguous().t()
-    padded = inverse.new_zeros(rows, -(-columns // 4) * 4)
-    padded[:, :columns] = inverse
-    return padded[:, :columns]
+    if rows != values.shape[0] and columns % 4 == 0:
+        return inverse.contiguous()
+    strips = inverse if rows == values.shape[0] else inverse.repeat_interleave(BLOCK, 0)
+    return strips.t().contiguous().t()
 
 
 blockwise = product_of(cast_activation, cast_weight, multiply)

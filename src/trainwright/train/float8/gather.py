@@ -11,10 +11,9 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.fsdp import FSDPModule
 
-from trainwright.train.float8.layers import LAYERS
+from trainwright.train.float8.layers import has_one_scale
 from trainwright.train.float8.tensorwise import FORWARD, LEAST
 from trainwright.train.float8.weight import Float8Weight
-from trainwright.train.models.mlp import Linear
 from trainwright.train.parallel.layout import Layout
 
 LIMIT = torch.finfo(FORWARD).max
@@ -63,13 +62,13 @@ def float8_params(model: Any) -> list[Any]:
         state: Any = module._get_fsdp_state()
         # torch 2.11 has one group of parameters per module, later versions a list.
         for group in getattr(state, "_fsdp_param_groups", None) or [state._fsdp_param_group]:
-            params += [param for param in (group.fsdp_params if group else []) if in_float8(param._module_info)]
+            params += [param for param in (group.fsdp_params if group else []) if in_float8(param)]
     return params
 
 
-def in_float8(place: Any) -> bool:
-    layer = place.module
-    return isinstance(layer, Linear) and layer.product is LAYERS["tensorwise"] and place.param_name == "weight"
+def in_float8(param: Any) -> bool:
+    place = param._module_info
+    return place.param_name == "weight" and has_one_scale(place.module)
 
 
 def before_gather(

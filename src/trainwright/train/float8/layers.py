@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch.nn.functional as F
@@ -46,17 +47,27 @@ LAYERS: dict[str, Layer] = {
 }
 
 
+# Of a layer that gives queries, keys and values together.
+JOINED = layer_of(partial(tensorwise, joined=True), RECIPES["tensorwise"].multiple)
+
+
 def apply_float8(model: Any, recipe: str) -> str:
     """Every linear layer of the blocks whose widths on this rank are multiples of what the recipe needs; the output
     head stays bf16. Returns a line for the log."""
     multiple, layer = RECIPES[recipe].multiple, LAYERS[recipe]
-    linear = [module for block in model.layers() for module in block.modules() if isinstance(module, Linear)]
-    fitting = [module for module in linear if fits(module, multiple)]
-    for module in fitting:
-        module.product = layer  # type: ignore[method-assign, assignment]
+    named = [pair for block in model.layers() for pair in block.named_modules()]
+    linear = [(name, module) for name, module in named if isinstance(module, Linear)]
+    fitting = [(name, module) for name, module in linear if fits(module, multiple)]
+    for name, module in fitting:
+        joined = recipe == "tensorwise" and name.endswith("qkv")
+        module.product = JOINED if joined else layer  # type: ignore[method-assign, assignment]
     rest = len(linear) - len(fitting)
     left = f"; {rest} whose widths are no multiples of {multiple} stay bf16" if rest else ""
     return f"float8: {recipe} ({RECIPES[recipe].scales}), {len(fitting)} linear layers{left}"
+
+
+def has_one_scale(module: Any) -> bool:
+    return isinstance(module, Linear) and module.product in (LAYERS["tensorwise"], JOINED)
 
 
 def fits(module: Linear, multiple: int) -> bool:

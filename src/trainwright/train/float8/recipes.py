@@ -39,4 +39,4 @@ def lacking(name: str, capability: Capability) -> str:
 def instead(capability: Capability) -> str:
     """The recipes that such a GPU has, as words for a fix."""
     names = [name for name in RECIPES if not lacking(name, capability)]
-    return f"float8 {' or '.join(names)}" if names else "precision bf16"
+    return f"float8 {', '.join(names[:-1])} or {names[-1]}" if names else "precision bf16"

@@ -6,7 +6,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from trainwright.train.float8.scaled import Scaled, product_of, scale_for, to_float8
+from trainwright.train.float8.scaled import Scaled, product_of, scale_for, to_float8, wide
 
 
 def cast_rows(x: Tensor) -> Scaled:
@@ -15,6 +15,8 @@ def cast_rows(x: Tensor) -> Scaled:
 
 
 def multiply(left: Scaled, right: Scaled, precise: bool) -> Tensor:
+    if left[0].device.type == "cpu":  # before torch 2.13 its product takes one scale only
+        return (wide(*left) @ wide(*right).t()).bfloat16()
     return torch._scaled_mm(
         left[0], right[0].t(), left[1], right[1].t(), out_dtype=torch.bfloat16, use_fast_accum=not precise
     )

@@ -17,6 +17,7 @@ from torch import Tensor
 from trainwright.train.models.ring_mask import MIXED, RingMask
 
 aten = torch.ops.aten
+FLEX_KERNELS = 64  # after so many, torch would compute the rest without a fused kernel
 Gradients = tuple[Tensor, Tensor, Tensor]
 
 
@@ -198,6 +199,11 @@ class FlexBlocks:
 
 @cache
 def flex(device: str) -> Callable[..., Any]:
+    from torch._dynamo import config as dynamo
     from torch.nn.attention.flex_attention import flex_attention
 
-    return torch.compile(flex_attention) if device == "cuda" else flex_attention
+    if device != "cuda":
+        return flex_attention
+    # Three sizes of pieces, with and without gradients, layers with and without a window: each has its own kernel.
+    dynamo.recompile_limit = max(dynamo.recompile_limit, FLEX_KERNELS)
+    return torch.compile(flex_attention)

@@ -173,10 +173,11 @@ class SavedLayer:
     def pack(self, tensor: Tensor) -> Any:
         if isinstance(tensor, AsyncCollectiveTensor):
             tensor = tensor.wait()
-        if is_traceable_wrapper_subclass(tensor) and not isinstance(tensor, nn.Parameter):
-            names, context = tensor.__tensor_flatten__()
-            parts = {name: self.pack(getattr(tensor, name)) for name in names}
-            return PackedParts(type(tensor), parts, context, tensor.shape, tensor.stride())
+        whole: Any = tensor
+        if is_traceable_wrapper_subclass(whole) and not isinstance(tensor, nn.Parameter):
+            names, context = whole.__tensor_flatten__()
+            parts = {name: self.pack(getattr(whole, name)) for name in names}
+            return PackedParts(type(whole), parts, context, tensor.shape, tensor.stride())
         # Detached: an output that its own node holds would never be freed.
         return self._copy(tensor) if self.moves(tensor) else tensor.detach()
 
@@ -200,7 +201,7 @@ class SavedLayer:
         if key not in self.storages:
             flat = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(memory)  # type: ignore[call-overload]
             self.storages[key] = SavedStorage(flat, self.offload)
-        return Packed(self.storages[key], tensor.dtype, tensor.storage_offset(), tensor.shape, tensor.stride())
+        return Packed(self.storages[key], tensor.dtype, int(tensor.storage_offset()), tensor.shape, tensor.stride())
 
     def leave_device(self) -> None:
         self.offload.wait(self.event)

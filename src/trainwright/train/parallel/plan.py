@@ -11,6 +11,7 @@ from trainwright.errors import UserError, did_you_mean
 from trainwright.train.models.shape import ModelShape
 
 SINGLE = "single"
+CONTEXTS = ("gather", "all-to-all", "ring")  # how context ranks meet each other's keys
 # The axes that a kind of model has beside shard and replicate.
 AXES = {"decoder": ("tp", "pp", "cp"), "encoder": ("tp", "pp"), "encoder-decoder": ("tp",), "vision": ("tp",)}
 WHOLE_SEQUENCES = ("encoder-decoder", "vision")  # whose tensor-parallel ranks hold whole sequences between layers
@@ -114,6 +115,13 @@ class ParallelPlan:
                 (self.data, self.ep, "data ranks", "ep"),
             ]
         )
+
+    def context_problem(self, context: str, shape: ModelShape) -> str:
+        """Why context ranks cannot meet each other's keys in this way, or an empty string."""
+        ranks = self.tp * self.cp
+        if context == "all-to-all" and self.cp > 1 and shape.kv_heads % ranks:
+            return f"{shape.kv_heads} key-value heads cannot be exchanged between {ranks} ranks (tp x cp)"
+        return ""
 
 
 def _undivided(divisions: list[tuple[int, int, str, str]]) -> str:

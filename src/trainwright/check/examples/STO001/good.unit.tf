@@ -1,0 +1,5 @@
+resource "aws_fsx_lustre_file_system" "data" {
+  storage_capacity      = 1200
+  subnet_ids            = [aws_subnet.a.id]
+  deployment_type       = "SCRATCH_2"
+}

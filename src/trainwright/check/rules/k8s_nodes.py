@@ -1,0 +1,73 @@
+"""K8S: which nodes a job may run on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainwright.catalog.instances import instance_names
+from trainwright.check.job_sizes import once
+from trainwright.check.model import File, Value
+from trainwright.check.readers.values import text_at, texts_at
+from trainwright.check.registry import Problem, problem, rule
+from trainwright.spec.source import Node
+
+_HEALTH = "sagemaker.amazonaws.com/node-health-status"
+_FAMILIES = ("karpenter.k8s.aws/instance-family", "eks.amazonaws.com/instance-family")
+
+
+@rule("K8S005", "warning")
+def nodes_can_be_had_and_are_healthy(file: File) -> Iterator[Problem]:
+    """A job must not tolerate broken nodes, nor ask for instance families that do not exist.
+
+    A toleration of HyperPod's taint `sagemaker.amazonaws.com/node-health-status`; an instance family of a node pool or
+    a node affinity that EC2 does not have, where others begin with its name (`p4`: p4d and p4de).
+
+    Why: HyperPod taints the nodes that failed a health check, and replaces them: a job that tolerates the taint is
+    started there again, and 1 bad GPU stops all of 512. A family that does not exist matches 0 nodes, and pods stay
+    pending.
+
+    Fix: remove the toleration; name whole families.
+
+    Source: SageMaker developer guide, health monitoring of HyperPod with EKS; EC2 instance types; Karpenter, well-known
+    labels.
+
+    When to ignore: the pod examines broken nodes.
+    """
+    if file.format == "kubernetes":
+        nodes = [node for root in file.nodes for node in root.walk() if node.is_map]
+        yield from once([*_tolerations(nodes), *_families(nodes)])
+
+
+def _tolerations(nodes: list[Node]) -> Iterator[Problem]:
+    for node in nodes:
+        listed = node.get("tolerations")
+        trains = node.get("containers") is not None and "nvidia.com/gpu" in str(node.plain())
+        for one in listed.elements() if listed is not None and trains else ():
+            key = text_at(one, "key") if one.is_map else None
+            if key is not None and key.value == _HEALTH:
+                yield problem(key, "the job is started on nodes that HyperPod found broken", "remove the toleration")
+
+
+def _families(nodes: list[Node]) -> Iterator[Problem]:
+    existing = {name.split(".")[0] for name in instance_names()}
+    missing = [family for node in nodes for family in _named(node) if family.known and family.value not in existing]
+    pairs = [(family, _longer(family.value, existing)) for family in missing]
+    pairs = [(family, longer) for family, longer in pairs if longer]
+    if pairs:
+        family, longer = pairs[0]
+        others = sorted({other.value for other, _ in pairs[1:]} - {family.value})
+        also = f", nor {', '.join(others)}" if others else ""
+        yield problem(
+            family, f"EC2 has no family {family.value}{also}: it matches no node", f"write {', '.join(longer)}"
+        )
+
+
+def _named(node: Node) -> list[Value[str]]:
+    key, operator = text_at(node, "key"), text_at(node, "operator")
+    asked = key is not None and key.value in _FAMILIES and operator is not None and operator.value == "In"
+    return texts_at(node, "values") if asked else []
+
+
+def _longer(family: str, existing: set[str]) -> list[str]:
+    """Families whose names go on with letters: p4d and p4de for p4."""
+    return sorted(name for name in existing if name.startswith(family) and not name[len(family) :][:1].isdigit())[:3]

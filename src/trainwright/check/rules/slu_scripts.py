@@ -1,0 +1,108 @@
+"""SLU: what Slurm does not do with a batch script although it is written there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from trainwright.check.job_sizes import once
+from trainwright.check.model import Command, File, ShellScript
+from trainwright.check.readers.templates import is_template
+from trainwright.check.registry import Problem, problem, rule
+
+_VARIABLE = re.compile(r"\$\{?[A-Za-z_]\w*\}?")
+# Variables that Slurm sets only where the option is given.
+_ONLY_WITH = {
+    "SLURM_GPUS": "gpus",
+    "SLURM_GPUS_PER_NODE": "gpus-per-node",
+}
+_REQUESTS_GPUS = ("gres", "gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket")
+_STARTS = ("srun", "torchrun", "python", "python3", "accelerate", "deepspeed", "mpirun")
+
+
+@rule("SLU006", "warning")
+def batch_script_is_read_as_meant(file: File) -> Iterator[Problem]:
+    """What a batch script asks of Slurm must be something that Slurm reads.
+
+    Variables in #SBATCH lines are not expanded; a `#` without a blank before it belongs to the value; SLURM_GPUS and
+    SLURM_GPUS_PER_NODE are set for `--gpus` and `--gpus-per-node` only, not for `--gres=gpu:8`; and the exit status of
+    `srun … | tee log` is that of tee. Templates are not reported.
+
+    Why: sbatch rejects the script, or the log is written to a directory named `$HOME`; a script that counts
+    $SLURM_GPUS starts 0 processes. A failed job whose last command is a pipe ends as COMPLETED with status 0: it is not
+    requeued, and jobs that depend on it start.
+
+    Fix: options of the command line (`sbatch --nodes=$NODES job.sbatch`) or literal values; `$SLURM_GPUS_ON_NODE`;
+    `set -o pipefail`.
+
+    Source: Slurm 25.05, manual page of sbatch (options, output environment variables); the bash manual, pipelines.
+
+    When to ignore: another program fills in the variables before the script is submitted.
+    """
+    if file.format != "sbatch" or is_template(file.text) or "template" in file.path.lower() or "{{" in file.text:
+        return
+    for script in file.scripts:
+        if script.kind == "sbatch":
+            yield from once([*_unexpanded(script), *_unset(script), *_lost_status(file, script)])
+
+
+def _unexpanded(script: ShellScript) -> Iterator[Problem]:
+    names = [(name, value) for name, value in script.directives if _VARIABLE.search(value.value)]
+    if names:
+        name, value = names[0]
+        more = f" (and in {len(names) - 1} more lines)" if len(names) > 1 else ""
+        path = name in ("output", "error", "chdir", "input")
+        yield problem(
+            value,
+            f"Slurm does not expand {value.value} in an #SBATCH line{more}",
+            "use %x, %j and %u, or a literal path" if path else f"pass it: sbatch --{name}={value.value} …",
+        )
+    for name, value in script.directives:
+        if name == "partition" and "#" in value.value:
+            yield problem(
+                value, f"the partition is {value.value!r}: a comment needs a blank before `#`", "add the blank"
+            )
+
+
+def _unset(script: ShellScript) -> Iterator[Problem]:
+    """A variable that Slurm sets for another way to request GPUs than the one that is used."""
+    given = {name for name, _ in script.directives}
+    if not given & set(_REQUESTS_GPUS):
+        return
+    for name in ("SLURM_GPUS", "SLURM_GPUS_PER_NODE"):
+        option = _ONLY_WITH[name]
+        if option in given or name in script.assigned:
+            continue
+        command = _reader_of(script, name)
+        if command is not None:
+            yield problem(
+                command.words[0],
+                f"${name} is empty: Slurm sets it for --{option}, and the script requests GPUs with "
+                f"--{sorted(given & set(_REQUESTS_GPUS))[0]}",
+                f"use $SLURM_GPUS_ON_NODE, or request them with --{option}",
+            )
+
+
+def _reader_of(script: ShellScript, name: str) -> Command | None:
+    """The first command that needs a variable, without a default for it anywhere."""
+    if re.search(rf"\$\{{{name}:|{name}\s*\+?=|-[nz] +\"?\$\{{?{name}\b", script.text):
+        return None
+    pattern = re.compile(rf"\$\{{?{name}\}}?(?!\w)")
+    return next((c for c in script.commands if any(pattern.search(word.value) for word in c.words)), None)
+
+
+def _lost_status(file: File, script: ShellScript) -> Iterator[Problem]:
+    """`srun … | tee log` as the last command: the job ends with the status of tee."""
+    if "pipefail" in file.text or "PIPESTATUS" in file.text or not script.commands:
+        return
+    last = script.commands[-1]
+    before = [command for command in script.commands if command.piped and command.program in _STARTS]
+    if last.program != "tee" or last.conditional or not before or before[-1].conditional:
+        return
+    line = before[-1].span.end_line
+    if last.span.line == line or last.span.line == line + 1:
+        yield problem(
+            before[-1].words[0],
+            f"the job ends with the status of tee: when {before[-1].program} fails, Slurm sees COMPLETED",
+            "add `set -o pipefail` before it, or let #SBATCH --output write the log",
+        )
