@@ -489,3 +489,10 @@ def test_one_process_needs_no_shared_memory(run) -> None:  # type: ignore[no-unt
     assert run("a.yaml", pod, "K8S001") == ["warning K8S001 10"]
     assert run("a.yaml", pod + "        command: [python, train_jax.py]\n", "K8S001") == []
     assert run("a.yaml", pod + "        command: [torchrun, train.py]\n", "K8S001") == ["warning K8S001 10"]
+
+
+def test_a_batch_script_may_set_what_the_other_defaults(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / "train.sh").write_text("NODE=${NODE:-1}\ntorchrun --nnodes=$NODE --nproc_per_node=8 a.py\n")
+    job = "#!/bin/bash\n#SBATCH --nodes=2\n{}srun bash train.sh\n"
+    assert run("a.sbatch", job.format("export NODE=$SLURM_NNODES\n"), "JOB016") == []
+    assert run("a.sbatch", job.format(""), "JOB016") == ["error JOB016 3"]
