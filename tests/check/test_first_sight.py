@@ -134,7 +134,7 @@ RESUME = (
 def test_optimizers_may_be_saved_in_a_list(run) -> None:  # type: ignore[no-untyped-def]
     saved = '{{"model": m, "optimizers": [o.state_dict() for o in opts]}}'.replace("{{", "{").replace("}}", "}")
     assert run("a.py", SCRIPT.format(body=RESUME.replace("{}", saved)), "PYT003") == []
-    assert run("a.py", SCRIPT.format(body=RESUME.replace("{}", '{"model": m}')), "PYT003") == ["warning PYT003 8"]
+    assert run("a.py", SCRIPT.format(body=RESUME.replace("{}", '{"model": m}')), "PYT003") == ["info PYT003 8"]
 
 
 POD = """apiVersion: batch/v1
@@ -291,7 +291,7 @@ def test_optional_parameters_without_a_default_are_one_finding(run) -> None:  # 
         f"  {name}: {{Type: String, Description: Optional name}}\n" for name in ("One", "Two")
     )
     text += "Resources:\n  Net: {Type: AWS::EC2::VPC, Properties: {Tags: [!Ref One, !Ref Two]}}\n"
-    assert run("a.yaml", text, "CFN001") == ["warning CFN001 3"]
+    assert run("a.yaml", text, "CFN001") == ["info CFN001 3"]
 
 
 def test_a_template_that_a_tool_completes_is_a_note(run) -> None:  # type: ignore[no-untyped-def]
@@ -496,3 +496,28 @@ def test_a_batch_script_may_set_what_the_other_defaults(run, tmp_path: Path) -> 
     job = "#!/bin/bash\n#SBATCH --nodes=2\n{}srun bash train.sh\n"
     assert run("a.sbatch", job.format("export NODE=$SLURM_NNODES\n"), "JOB016") == []
     assert run("a.sbatch", job.format(""), "JOB016") == ["error JOB016 3"]
+
+
+def test_a_habit_of_one_file_is_one_finding(tmp_path: Path) -> None:
+    script = "#!/bin/bash\ntorchrun --nproc_per_nodes=8 a.py\ntorchrun --rdzv_backends=c10d a.py\n"
+    (tmp_path / "a.sh").write_text(script)
+    [finding] = rows(tmp_path, "--select", "JOB013")
+    assert finding["message"].endswith("(also line 3)")
+    whole = CliRunner().invoke(command, [str(tmp_path), "--format", "full", "--select", "JOB013", "--no-cache"])
+    assert whole.stdout.count("error JOB013") == 2
+
+
+def test_a_directory_that_was_made_counts_with_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    job = tmp_path / "jobs" / "a.sbatch"
+    job.parent.mkdir()
+    job.write_text(SBATCH.format(log="logs/%j.out"))
+    words = [str(job.parent), "--cache", "--format", "json", "--select", "SHL001"]
+    assert len(json.loads(CliRunner().invoke(command, words).stdout)) == 1
+    (job.parent / "logs").mkdir()
+    assert json.loads(CliRunner().invoke(command, words).stdout) == []
+
+
+def test_ntasks_wins_over_ntasks_per_node(run) -> None:  # type: ignore[no-untyped-def]
+    text = "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --ntasks=2\n#SBATCH --ntasks-per-node=4\n#SBATCH --gres=gpu:1\n"
+    assert run("a.sbatch", text + "srun python a.py\n", "JOB001") == []

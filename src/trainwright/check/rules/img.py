@@ -36,7 +36,7 @@ _OFFICIAL = {
     "ubuntu", "debian", "python", "alpine", "centos", "rockylinux", "almalinux", "fedora", "amazonlinux", "golang",
     "node", "busybox", "rust", "openjdk", "buildpack-deps", "gcc",
 }  # fmt: skip
-_VERSION_IN_NAME = re.compile(r"[a-z]\d{2,}$|\d+\.\d+")  # manylinux-cuda116: its name is its version
+_VERSION_IN_NAME = re.compile(r"[a-z]\d{2,}$|\d+\.\d+|\d+-\d+$")  # manylinux-cuda116: its name is its version
 _LATEST = re.compile(r":latest$")
 
 

@@ -237,7 +237,7 @@ def _returns_early(statement: ast.stmt) -> bool:
     )
 
 
-@rule("PYT003", "warning")
+@rule("PYT003", "info")
 def optimizer_is_saved(file: File) -> Iterator[Problem]:
     """A checkpoint to resume from must hold the optimizer's state.
 

@@ -278,4 +278,5 @@ def _directives(file: File, script: ShellScript) -> Iterator[Problem]:
             value,
             f"Slurm does not create the directory {folder}/: without it the job fails and leaves no log",
             f"run mkdir -p {folder} before sbatch, or write to slurm-%j.out",
+            why="Slurm opens the log before the script runs, so that a mkdir inside the script is too late.",
         )
