@@ -24,7 +24,7 @@ def random_batch(vocab: int, documents: bool) -> Batch:
     return Batch(tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous(), index, index // 200 if documents else None)
 
 
-@pytest.mark.parametrize("vocab", [1000, 50257])
+@pytest.mark.parametrize("vocab", [1000, 50257, 128256])
 def test_loss_kernel_is_cross_entropy(vocab, monkeypatch):
     monkeypatch.setattr("trainwright.train.loss.CHUNK_BYTES", 1 << 24)
     # Small, so that the rounding of bf16 logits stays small in their softmax.
@@ -207,6 +207,50 @@ def test_a_replayed_step_is_the_step():
         assert not replayed or engine.graph.recordings
     for one, other in zip(*curves, strict=True):
         assert one == pytest.approx(other, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("transpose_left", "transpose_right", "biased"),
+    [(False, True, False), (False, True, True), (False, False, False), (True, False, False)],
+)
+def test_chosen_products_are_products(transpose_left, transpose_right, biased):
+    """Every proposal of cuBLASLt, for the three products of a linear layer, and within a CUDA graph."""
+    from trainwright.train.kernels.cublaslt import Products
+
+    m, k, n = 4096, 1024, 1536
+    left = torch.randn((k, m) if transpose_left else (m, k), device="cuda", dtype=torch.bfloat16)
+    right = torch.randn((n, k) if transpose_right else (k, n), device="cuda", dtype=torch.bfloat16)
+    a, b = left.t() if transpose_left else left, right.t() if transpose_right else right
+    bias = torch.randn(n, device="cuda", dtype=torch.bfloat16) * 30 if biased else None
+    exact = a.double() @ b.double() + (0 if bias is None else bias.double())
+    products = Products()
+    first = products(left, right, transpose_left, transpose_right, bias)
+    (key,) = products.plans
+    from trainwright.train.kernels.cublaslt import library, make_plan
+
+    plan = make_plan(*library(), *key)
+    assert plan is not None
+    for which in range(plan.count):
+        products.plans[key] = plan, which
+        graph, out = torch.cuda.CUDAGraph(), products(left, right, transpose_left, transpose_right, bias)
+        with torch.cuda.graph(graph):
+            recorded = products(left, right, transpose_left, transpose_right, bias)
+        graph.replay()
+        for got in (first, out, recorded):
+            assert float((got.double() - exact).norm() / exact.norm()) < 5e-3
+
+
+def test_reading_a_step_does_not_wait_for_the_next():
+    from trainwright.train.readback import Readback
+
+    values = Readback(torch.tensor(1.5, device="cuda"), torch.tensor(2.5, device="cuda"))
+    wide = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
+    wide @ wide
+    torch.cuda.synchronize()
+    for _ in range(400):
+        wide @ wide
+    assert values.read() == [1.5, 2.5]
+    assert not torch.cuda.current_stream().query()
 
 
 @pytest.fixture

@@ -33,6 +33,7 @@ from trainwright.train.parallel.tensor import apply_tensor
 from trainwright.train.parallel.tensor_encoder import apply_tensor_encoder
 from trainwright.train.parallel.tensor_seq2seq import apply_tensor_seq2seq
 from trainwright.train.parallel.tensor_vision import apply_tensor_vision
+from trainwright.train.products import apply_chosen_products
 
 if TYPE_CHECKING:
     from trainwright.train.engine import EngineOptions
@@ -128,6 +129,8 @@ def _stage(
 
         note = apply_float8(model, options.float8)
         notes += [] if note in notes else [note]  # the stages of one rank are alike
+    elif _products_chosen(plan, options, device):
+        apply_chosen_products(model)
     apply_checkpointing(model, options.recompute)
     if options.async_tp:
         note = enable_async(here, device)
@@ -146,3 +149,9 @@ def _stage(
     for buffer in model.buffers():
         buffer.zero_()
     return model
+
+
+def _products_chosen(plan: ParallelPlan, options: EngineOptions, device: torch.device) -> bool:
+    """Whether the algorithm of each product is chosen by its speed: not where a run must be the same bit by bit."""
+    fast = options.precision == "bf16" and options.compile and not options.deterministic
+    return fast and device.type == "cuda" and plan.tp == 1 and plan.pp == 1

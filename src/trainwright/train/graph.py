@@ -20,6 +20,28 @@ class Recording:
     batch: Any  # on the device, where the graph reads it
     losses: Losses
     grads: dict[str, Tensor]
+    staging: Staging
+
+
+class Staging:
+    """Copies a batch to the device on a stream of its own, so that this happens while the step before still runs."""
+
+    def __init__(self, batch: Any) -> None:
+        self.buffers = [torch.empty_like(tensor) for tensor in _tensors(batch)]
+        self.stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        self.free = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        self.free.record()
+
+    def __call__(self, source: Any, target: Any) -> None:
+        main = torch.cuda.current_stream()
+        self.stream.wait_event(self.free)
+        with torch.cuda.stream(self.stream):
+            for buffer, tensor in zip(self.buffers, _tensors(source), strict=True):
+                buffer.copy_(tensor, non_blocking=True)
+        main.wait_stream(self.stream)
+        for tensor, buffer in zip(_tensors(target), self.buffers, strict=True):
+            tensor.copy_(buffer)
+        self.free.record(main)
 
 
 class StepGraph:
@@ -49,11 +71,10 @@ class StepGraph:
         with torch.cuda.graph(graph, capture_error_mode="thread_local"):
             losses = self.step([batch])
         grads = {name: param.grad for name, param in self.params.items() if param.grad is not None}
-        return Recording(graph, batch, losses, grads)
+        return Recording(graph, batch, losses, grads, Staging(batch))
 
     def _replay(self, recording: Recording, batch: Any) -> Losses:
-        for target, source in zip(_tensors(recording.batch), _tensors(batch), strict=True):
-            target.copy_(source, non_blocking=True)
+        recording.staging(batch, recording.batch)
         recording.graph.replay()
         for name, grad in recording.grads.items():
             self.params[name].grad = grad

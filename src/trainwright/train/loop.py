@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch.profiler import record_function
 
 from trainwright.errors import UserError
@@ -29,6 +28,7 @@ from trainwright.train.data.shuffle import mix
 from trainwright.train.diagnosis import GarbageCollector
 from trainwright.train.guards import LOSS_WINDOW, MAX_REWINDS, LossGuard, RunFailed, Watchdog, user_facing
 from trainwright.train.profile import StepProfiler
+from trainwright.train.readback import Readback
 from trainwright.train.record import IntervalTimings, Record, State, Step
 from trainwright.train.resume import RestoredState, Resumer
 from trainwright.train.setup import assemble
@@ -46,8 +46,7 @@ class Pending:
     step: int
     seen: int
     lr: float
-    loss: Tensor
-    norm: Tensor
+    values: Readback  # loss and norm
 
 
 def train(config: TrainConfig) -> int:
@@ -198,7 +197,7 @@ class Trainer:
         self.state.step += 1
         self.record.timings.steps += 1
         self._report_stragglers()
-        before, self.pending = self.pending, Pending(self.state.step, data.seen, lr, loss, norm)
+        before, self.pending = self.pending, Pending(self.state.step, data.seen, lr, Readback(loss, norm))
         fine = self._process_result(before) if before else True
         if not self.deferred:
             fine = fine and self._read_pending(evaluate=self._evaluation_due())
@@ -242,7 +241,7 @@ class Trainer:
 
     def _process_result(self, done: Pending, evaluate: bool = False) -> bool:
         """Check a finished step and log it; False when the run was rewound."""
-        loss, norm = float(done.loss), float(done.norm)
+        loss, norm = done.values.read()
         if not self.guard.before_update:
             action = self._apply_guard(*self.guard.judge(loss, norm))
             if action == "rewind":

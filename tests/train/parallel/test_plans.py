@@ -52,12 +52,16 @@ def assert_same(got: dict, wanted: dict) -> None:
     assert got["evaluation"] == pytest.approx(wanted["evaluation"], rel=1e-5)
 
 
-def check(world: int, cases: list[dict], folder: Path) -> None:
+def check(world: int, cases: list[dict], folder: Path) -> list[dict]:
     alone: dict[str, dict] = {}
-    for case, got in zip(cases, worlds.run_world(world, cases, folder), strict=True):
+    results = worlds.run_world(world, cases, folder)
+    for case, got in zip(cases, results, strict=True):
         key = str({**case, "plan": ""})
         alone[key] = alone.get(key) or worlds.curve({**case, "plan": ""})
         assert_same(got, alone[key])
+        way = case.get("options", {}).get("context", "gather")
+        assert list(got["ways"]) == ([way] if "cp=" in case["plan"] or "context=" in case["plan"] else [])
+    return results
 
 
 @pytest.mark.shows("plans", families=("llama",))
@@ -99,7 +103,9 @@ def test_activations_in_host_memory_under_plans(tmp_path):
 def test_keys_travel_around_a_ring(tmp_path):
     """Of two ranks, whose neighbours on both sides are the same; kept or recomputed."""
     ring = {"model": LLAMA, "plan": "cp=2", "steps": 4, "documents": True}
-    check(2, [{**ring, "options": {"context": "ring", "recompute": mode}} for mode in ("none", "selective")], tmp_path)
+    cases = [{**ring, "options": {"context": "ring", "recompute": mode}} for mode in ("none", "selective")]
+    kept, selective, _ = check(2, [*cases, {**ring, "options": {"context": "all-to-all"}}], tmp_path)
+    assert selective["ways"] == kept["ways"], "what went around is not sent again"
 
 
 @pytest.mark.slow

@@ -8,8 +8,11 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
@@ -19,8 +22,9 @@ from trainwright.train.data.batch import IGNORED, Batch
 from trainwright.train.engine import Engine, EngineOptions
 from trainwright.train.models.shape import lookup
 from trainwright.train.optimizer import AdamWOptions
-from trainwright.train.parallel import offload
+from trainwright.train.parallel import context, offload
 from trainwright.train.parallel.plan import ParallelPlan
+from trainwright.train.parallel.ring import GroupRing
 
 STEPS, SAMPLES, LENGTH, MICROBATCHES = 20, 4, 32, 2
 VOCABULARY = 255  # odd, so that no slice of it is even
@@ -75,7 +79,27 @@ def steps(engine: Engine, case: dict, span: range) -> dict:
 
 
 def curve(case: dict) -> dict:
-    return steps(build(case, case["plan"]), case, range(case.get("steps", STEPS)))
+    with counted_ways() as ways:
+        return {**steps(build(case, case["plan"]), case, range(case.get("steps", STEPS))), "ways": ways}
+
+
+@contextmanager
+def counted_ways() -> Iterator[dict[str, int]]:
+    """How often context ranks met each other's keys in which way, so that a test sees which one was executed."""
+    ways: dict[str, int] = {}
+    places = {"gather": (context, "gather"), "all-to-all": (context, "exchange"), "ring": (GroupRing, "start")}
+
+    def counting(way: str, function: Callable) -> Callable:
+        def call(*args):
+            ways[way] = ways.get(way, 0) + 1
+            return function(*args)
+
+        return call
+
+    with ExitStack() as stack:
+        for way, (owner, name) in places.items():
+            stack.enter_context(patch.object(owner, name, counting(way, getattr(owner, name))))
+        yield ways
 
 
 def move(case: dict) -> list[dict]:

@@ -16,7 +16,8 @@ def cast_activation(x: Tensor) -> Scaled:
 
 
 def cast_weight(weight: Tensor) -> Scaled:
-    blocks = weight.unflatten(1, (-1, BLOCK)).unflatten(0, (-1, BLOCK))  # [rows, BLOCK, columns, BLOCK]
+    rows, columns = (size // BLOCK for size in weight.shape)
+    blocks = weight.reshape(rows, BLOCK, columns, BLOCK)
     scale = scale_for(blocks.abs().amax(dim=(1, 3)))
     values = to_float8(blocks.float() * scale[:, None, :, None]).reshape(weight.shape)
     return values.contiguous(), scale.reciprocal()

@@ -82,8 +82,9 @@ class _GatheredProduct(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor | None, None, None, None]:
+        x8, w8, x_inverse, w_inverse = ctx.saved_tensors
         g8, g_inverse = cast(grad.contiguous(), BACKWARD, ctx.joined)
-        return *gradients(g8, g_inverse, *ctx.saved_tensors, ctx.needs_input_grad[1]), None, None, None
+        return *gradients(g8, g_inverse, x8, w8, x_inverse, w_inverse, ctx.needs_input_grad[1]), None, None, None
 
 
 def gradients(

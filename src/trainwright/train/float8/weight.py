@@ -18,7 +18,7 @@ class Float8Weight(Tensor):
 
     float8: Tensor
     inverse_scale: Tensor
-    __torch_function__ = torch._C._disabled_torch_function_impl
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     @staticmethod
     def __new__(cls, float8: Tensor, inverse_scale: Tensor) -> Float8Weight:
@@ -40,7 +40,9 @@ class Float8Weight(Tensor):
         return Float8Weight(inner["float8"], inner["inverse_scale"])
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         if func in VIEWS:
             return cls(func(args[0].float8, *args[1:], **(kwargs or {})), args[0].inverse_scale)
         args, kwargs = tree_map_only(Float8Weight, to_bf16, (args, kwargs or {}))

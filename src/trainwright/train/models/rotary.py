@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -22,8 +23,18 @@ def rotary_cos_sin(shape: ModelShape, positions: Tensor) -> Angles:
     if shape.window_theta:
         shapes.append(replace(shape, rope_theta=shape.window_theta, rope_scaling=None))
     size = yarn_magnitudes(shape)[0]
-    every = [positions[..., None].float() * frequencies(s).to(positions.device) for s in shapes]
+    every = [positions[..., None].float() * frequencies_on(s, positions.device) for s in shapes]
     return tuple(part[:, :, None] * size for angles in every for part in (angles.cos(), angles.sin()))
+
+
+def frequencies_on(shape: ModelShape, device: torch.device) -> Tensor:
+    # A copy from plain host memory waits for all work of the GPU: it is made once, not in every step.
+    return _kept_frequencies(shape, device) if device.type == "cuda" else frequencies(shape).to(device)
+
+
+@lru_cache(maxsize=16)
+def _kept_frequencies(shape: ModelShape, device: torch.device) -> Tensor:
+    return frequencies(shape).to(device)
 
 
 def frequencies(shape: ModelShape) -> Tensor:

@@ -38,6 +38,20 @@ class ImageAttention(Attention):
         return self.out(attend_images(qkv, groups).flatten(1)[None])  # type: ignore[no-any-return]
 
 
+class ImageBlock(EncoderBlock):
+    """It leaves the sum with what it adds to the next block, whose norm reads the sum: one kernel does both."""
+
+    def forward(  # type: ignore[override]
+        self, x: Tensor, added: Tensor, groups: Groups, keep: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """What the blocks before gave and what the last of them adds; the same for the next block."""
+        x = x + added
+        attended = self.attention(self.gather_tokens(self.attention_norm(x)), None, groups)
+        x = x + (attended if keep is None else attended * keep[0])
+        y = self.mlp(self.gather_tokens(self.mlp_norm(x)))
+        return x, y if keep is None else y * keep[1]
+
+
 class VisionTransformer(nn.Module):
     """The whole model; it has no pipeline stages. Without `classes` it ends in the states of the class token."""
 
@@ -54,15 +68,16 @@ class VisionTransformer(nn.Module):
         self.patch = Linear(shape.channels * shape.patch**2, shape.hidden)
         self.cls = nn.Parameter(torch.empty(1, shape.hidden))
         self.positions = nn.Parameter(torch.empty(shape.context, shape.hidden))
-        self.blocks = nn.ModuleDict({str(i): EncoderBlock(shape, ImageAttention) for i in range(shape.layers)})
+        self.blocks = nn.ModuleDict({str(i): ImageBlock(shape, ImageAttention) for i in range(shape.layers)})
         self.norm = norm(shape)
+        self.patches, self.assembled = patches_of, with_positions  # compiled on a GPU
         self.head = Linear(shape.hidden, shape.vocab) if classes and shape.vocab else None
 
     @staticmethod
     def initial_value(shape: ModelShape, name: str, size: torch.Size, seed: int, device: torch.device) -> Tensor:
         return normal(name, size, STD, seed, device)
 
-    def layers(self) -> list[EncoderBlock]:
+    def layers(self) -> list[ImageBlock]:
         return list(self.blocks.values())  # type: ignore[arg-type]
 
     def forward(self, images: Tensor, inputs: ClassifierInputs) -> Tensor:
@@ -80,23 +95,23 @@ class VisionTransformer(nn.Module):
         sizes: Groups = tuple((x.shape[0], x.shape[1]) for x in tokens)
         x = torch.cat([part.flatten(0, 1) for part in tokens])[None]
         by_token = None if keep is None else spread_images(keep, sizes).to(x.dtype)
+        added = torch.zeros_like(x)
         for number, block in enumerate(self.layers()):
-            x = block(x, None, sizes) if by_token is None else block(x, None, sizes, by_token[number])
+            x, added = block(x, added, sizes) if by_token is None else block(x, added, sizes, by_token[number])
         states, begin = [], 0
         for images, count in sizes:
-            states.append(x[0, begin : begin + images * count : count])
+            rows = slice(begin, begin + images * count, count)
+            states.append(x[0, rows] + added[0, rows])
             begin += images * count
         return list(self.norm(torch.cat(states)).split([images for images, _ in sizes]))
 
     def embedded(self, images: Tensor) -> Tensor:
         """Class token and patches with their positions, [b, 1 + patches, hidden]."""
-        side, b = self.shape.patch, images.shape[0]
-        rows, columns = images.shape[2] // side, images.shape[3] // side
-        patches = images.view(b, images.shape[1], rows, side, columns, side).permute(0, 2, 4, 1, 3, 5)
-        x = self.patch(patches.reshape(b, rows * columns, -1).to(self.patch.weight.dtype))
-        positions = self.positions_for(rows, columns)
-        cls = (self.local(self.cls) + positions[:1]).expand(b, 1, -1)
-        return torch.cat([cls, x + positions[1:]], dim=1)
+        side = self.shape.patch
+        x = self.patch(self.patches(images, side).to(self.patch.weight.dtype))
+        return self.assembled(
+            x, self.local(self.cls), self.positions_for(images.shape[2] // side, images.shape[3] // side)
+        )
 
     def positions_for(self, rows: int, columns: int) -> Tensor:
         """The learned positions, interpolated where the image has another size than the model."""
@@ -109,6 +124,19 @@ class VisionTransformer(nn.Module):
 
     # Tensor parallelism replaces it: parameters are distributed tensors then.
     local: Callable[[Tensor], Tensor] = staticmethod(lambda param: param)
+
+
+def patches_of(images: Tensor, side: int) -> Tensor:
+    """Images [b, channels, height, width] to patches [b, patches, channels x side x side]."""
+    b, channels, rows, columns = images.shape[0], images.shape[1], images.shape[2] // side, images.shape[3] // side
+    parts = images.view(b, channels, rows, side, columns, side).permute(0, 2, 4, 1, 3, 5)
+    return parts.reshape(b, rows * columns, -1)
+
+
+def with_positions(x: Tensor, cls: Tensor, positions: Tensor) -> Tensor:
+    """The class token before the patches [b, patches, hidden], and every token's position added."""
+    first = (cls + positions[:1]).expand(len(x), 1, -1)
+    return torch.cat([first, x + positions[1:]], dim=1)
 
 
 @lru_cache(maxsize=8)

@@ -23,7 +23,7 @@ from trainwright.train.data.multicrop import PER_CROP, CropOptions, centre_crop,
 from trainwright.train.models.decoder import Linear
 from trainwright.train.models.initialise import normal
 from trainwright.train.models.shape import ModelShape, attention_parameters, mlp_parameters
-from trainwright.train.models.vision import VisionTransformer
+from trainwright.train.models.vision import VisionTransformer, patches_of, with_positions
 from trainwright.train.neighbours import nearest_neighbour_accuracy
 from trainwright.train.objectives.base import Objective
 from trainwright.train.parallel.layout import Layout
@@ -112,12 +112,20 @@ def dino_loss(student: Tensor, teacher: Tensor, centre: Tensor, temperature: Ten
     """The loss of each image [b]: cross-entropy between every large crop of the teacher [2, b, k] and every other crop
     of the student [crops, b, k], averaged over the pairs. Without the log-probabilities: -q.log p = lse(z) - q.z."""
     goal = ((teacher.float() - centre) / temperature).softmax(-1)
-    small = len(student) - GLOBALS
-    wanted = torch.cat([goal.flip(0), goal.sum(0, keepdim=True).expand(small, -1, -1)])
     scores = student.float() / STUDENT_TEMPERATURE
     normaliser = scores.logsumexp(-1)
-    total = normaliser[:GLOBALS].sum(0) + GLOBALS * normaliser[GLOBALS:].sum(0) - (wanted * scores).sum((0, 2))
+    agreement = (goal.flip(0) * scores[:GLOBALS]).sum((0, 2)) + (goal.sum(0) * scores[GLOBALS:]).sum((0, 2))
+    total = normaliser[:GLOBALS].sum(0) + GLOBALS * normaliser[GLOBALS:].sum(0) - agreement
     return total / (GLOBALS * len(student) - GLOBALS)
+
+
+def compile_outside_blocks(model: Any, heads: bool) -> None:
+    model.loss = torch.compile(dino_loss, dynamic=False)
+    for branch in (model.student, model.teacher):
+        branch.backbone.patches = torch.compile(patches_of, dynamic=False)
+        branch.backbone.assembled = torch.compile(with_positions, dynamic=False)
+        if heads:
+            branch.head.forward = torch.compile(branch.head.forward, dynamic=False)  # type: ignore[method-assign]
 
 
 class Dino(Objective):
@@ -184,7 +192,8 @@ class Dino(Objective):
 
     def cropped(self, batch: ImageBatch) -> list[Tensor]:
         dice = batch.dice[:, : PER_CROP * len(self.crops)].view(len(batch.dice), -1, PER_CROP).unbind(1)
-        parts = [self.crop(batch.images, d, kind, self.dtype) for d, kind in zip(dice, self.crops, strict=True)]
+        images = batch.images.to(self.dtype)
+        parts = [self.crop(images, d, kind, self.dtype) for d, kind in zip(dice, self.crops, strict=True)]
         groups = [torch.cat(parts[:GLOBALS])]
         return [*groups, torch.cat(parts[GLOBALS:])] if len(parts) > GLOBALS else groups
 
@@ -204,7 +213,8 @@ class Dino(Objective):
         self.crop = torch.compile(crop, dynamic=False) if engine.options.compile else crop
         if engine.options.compile:
             for model in engine.runner.stages:
-                model.loss = torch.compile(dino_loss, dynamic=False)
+                if model.loss is dino_loss:
+                    compile_outside_blocks(model, heads=engine.plan.tp == 1)
 
     def based(self, engine: Engine) -> None:
         self.attach(engine)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from itertools import takewhile
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selectiv
 
 from trainwright.train.float8.blockwise import blockwise_product
 from trainwright.train.float8.mxfp8 import mxfp8_product
+from trainwright.train.kernels import product
 from trainwright.train.models.decoder import Decoder
 from trainwright.train.parallel import ring  # noqa: F401  registers its operator
 
@@ -21,6 +23,7 @@ aten = torch.ops.aten
 KEPT = {
     aten.mm.default,
     aten.addmm.default,
+    product.OPERATOR,
     aten._scaled_mm.default,
     blockwise_product._opoverload,
     mxfp8_product._opoverload,
@@ -50,8 +53,12 @@ def apply_checkpointing(model: Decoder, mode: str) -> None:
 
 
 def _recomputed(forward: Callable[..., Any], extra: dict[str, Any]) -> Callable[..., Any]:
-    def run(x: Tensor, *others: Any) -> Any:
-        # Only `x` is an argument: the compiler accepts only tensors there.
-        return checkpoint(lambda x: forward(x, *others), x, use_reentrant=False, preserve_rng_state=False, **extra)
+    def run(*values: Any) -> Any:
+        # Only the states are arguments: the compiler accepts only tensors there.
+        states = list(takewhile(lambda value: isinstance(value, Tensor), values))
+        others = values[len(states) :]
+        return checkpoint(
+            lambda *states: forward(*states, *others), *states, use_reentrant=False, preserve_rng_state=False, **extra
+        )
 
     return run

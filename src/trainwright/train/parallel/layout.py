@@ -101,10 +101,10 @@ def layout(plan: ParallelPlan, device: torch.device, context: str = "gather") ->
     sizes = (plan.pp, plan.replicate, plan.shard * plan.cp, plan.tp)
     mesh = init_device_mesh(device.type, sizes, mesh_dim_names=("pipeline", "replicate", "shard", "tensor"))
     pipeline, replicate, folded, tensor = mesh.get_coordinate() or ()
-    shard, context = divmod(folded, plan.cp)
+    shard, context_rank = divmod(folded, plan.cp)
     group = _context_group(plan) if plan.cp > 1 else None
     experts = _expert_mesh(plan, device) if plan.ep > 1 else None
-    return Layout(plan, mesh, group, replicate, shard, context, tensor, pipeline, context, experts)
+    return Layout(plan, mesh, group, replicate, shard, context_rank, tensor, pipeline, context, experts)
 
 
 def _expert_mesh(plan: ParallelPlan, device: torch.device) -> DeviceMesh:
