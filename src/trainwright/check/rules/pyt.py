@@ -256,7 +256,7 @@ def _returns_early(statement: ast.stmt) -> bool:
     )
 
 
-@rule("PYT003", "info")
+@rule("PYT003", "warning")
 def optimizer_is_saved(file: File) -> Iterator[Problem]:
     """A checkpoint to resume from must hold the optimizer's state.
 
