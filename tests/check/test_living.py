@@ -213,13 +213,12 @@ def test_a_configuration_in_another_folder_makes_the_cache_forget(project: Path)
 
 
 def test_many_findings_are_grouped(project: Path) -> None:
-    (project / "jobs" / "run.sh").write_text(
-        "#!/bin/bash\n" + "".join(f"torchrun --nproc_per_nodes{i}=8 a.py\n" for i in range(60))
-    )
+    (project / "jobs" / "run.sh").unlink()
+    for number in range(60):
+        (project / "jobs" / f"{number}.sh").write_text(f"#!/bin/bash\ntorchrun --nproc_per_nodes{number}=8 a.py\n")
     _, output, _ = called("jobs")
     lines = output.splitlines()
-    assert lines[0] == "jobs/run.sh"
-    assert len(lines) < 70
+    assert lines[0] == "jobs/0.sh"
     assert any("60  error   JOB013" in line for line in lines)
     assert called("jobs", "--format", "full")[1].count("╰─") == 60
 

@@ -82,7 +82,7 @@ class Cache:
         if folder not in self.folders:
             try:
                 with os.scandir(folder) as entries:
-                    stamps = sorted(f"{one.name} {_of(one.stat())}" for one in entries if one.is_file())
+                    stamps = sorted(f"{one.name} {_of(one.stat()) if one.is_file() else '/'}" for one in entries)
             except OSError:
                 stamps = []
             self.folders[folder] = hashlib.blake2b("\n".join(stamps).encode(), digest_size=8).hexdigest()
