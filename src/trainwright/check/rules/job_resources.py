@@ -106,6 +106,9 @@ def _cards(job: Job, type_: InstanceType) -> Iterator[Problem]:
 
 def _places_processes(job: Job) -> bool:
     """Whether mpirun is told how many processes a node gets (`--map-by ppr:1:node`), whatever its slots."""
+    directives = {name for name, _ in job.script.directives} if job.script is not None else set()
+    if {"ntasks", "ntasks-per-node"} <= directives:  # the first wins, and the second is a maximum
+        return True
     return any("ppr:" in word.value for command in job.commands for word in command.words)
 
 

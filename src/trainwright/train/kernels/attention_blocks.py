@@ -90,7 +90,7 @@ class PlainBlocks:
 
 def grouped(x: Tensor, keys: Tensor) -> Tensor:
     """[b, heads, ...] by key-value head: [b, kv_heads, heads per key-value head, ...]."""
-    return x.unflatten(1, (keys.shape[1], -1))
+    return x.unflatten(1, (keys.shape[1], -1))  # type: ignore[no-untyped-call, no-any-return]
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ class FusedBlocks:
 
 
 def by_cudnn(q: Tensor) -> bool:
-    return torch.backends.cuda.cudnn_sdp_enabled() and q.shape[-1] <= 128
+    return q.shape[-1] <= 128 and bool(torch.backends.cuda.cudnn_sdp_enabled())  # type: ignore[no-untyped-call]
 
 
 def padded(*tensors: Tensor) -> list[Tensor]:
@@ -176,9 +176,9 @@ class FlexBlocks:
         return out, log_sum
 
     def backward(self, q: Tensor, k: Tensor, v: Tensor, whole: Whole, owner: int) -> Gradients:
-        inputs = [x.detach().requires_grad_() for x in (q, k, v)]
+        inputs = q, k, v = q.detach().requires_grad_(), k.detach().requires_grad_(), v.detach().requires_grad_()
         with torch.enable_grad():
-            part, log_sum = self.forward(*inputs, owner)
+            part, log_sum = self.forward(q, k, v, owner)
         share = (log_sum.detach().float() - whole.log_sum).exp()[..., None]
         grad = whole.grad.float()
         moved = (grad * (part.detach().float() - whole.out.float())).sum(-1) + whole.log_sum_grad

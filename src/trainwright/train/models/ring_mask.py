@@ -111,8 +111,7 @@ def document_parts(documents: Tensor | None, rank: int, ranks: int, half: int) -
     """(`work`, `parts`) of a RingMask before windows. A part holds the tokens of one document; those of queries without
     keys, or the reverse, are parts of their own."""
     if documents is None:
-        span = torch.tensor([[WHOLE, 2 * half, 2 * half, 0]])
-        return span.repeat(ranks, 1), None
+        return torch.tensor([[WHOLE, 2 * half, 2 * half, 0]]).repeat(ranks, 1), None
     rows, device = documents.shape[0], documents.device
     places = [chunk_positions(owner, ranks, half, device) for owner in range(ranks)]
     parts = torch.zeros(ranks, 2, max(rows * 2 * half, 3 * rows) + 1, dtype=torch.int32, device=device)

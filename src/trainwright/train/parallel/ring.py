@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
+from torch.distributed.distributed_c10d import _resolve_process_group  # type: ignore[attr-defined]
 
 from trainwright.train.kernels.attention_blocks import Whole, block_kernel
 from trainwright.train.models.attention import AttentionMask
@@ -26,7 +27,7 @@ class Ring(Protocol):
 
 class GroupRing:
     def __init__(self, name: str) -> None:
-        self.group = dist.distributed_c10d._resolve_process_group(name)
+        self.group: Any = _resolve_process_group(name)  # type: ignore[arg-type]
         rank, ranks = dist.get_rank(self.group), dist.get_world_size(self.group)
         self.after, self.before = (rank + 1) % ranks, (rank - 1) % ranks
 
@@ -49,7 +50,7 @@ def pack(k: Tensor, v: Tensor) -> Tensor:
 
 def unpack(block: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     """Views of a block in the shapes of `k` and `v`."""
-    parts = block.split([k.numel(), v.numel()])
+    parts = block[: k.numel()], block[k.numel() :]
     keys, values = (p.view(x.transpose(1, 2).shape).transpose(1, 2) for p, x in zip(parts, (k, v), strict=True))
     return keys, values
 
@@ -182,7 +183,7 @@ class _FlexRing(torch.autograd.Function):
         return *ring_backward(q, k, v, Whole(out, log_sum, grad, log_sum_grad), *ctx.where), None, None
 
 
-@torch.compiler.disable
+@torch.compiler.disable  # type: ignore[untyped-decorator]
 def _flex_ring(q: Tensor, k: Tensor, v: Tensor, mask: RingMask, group: str) -> tuple[Tensor, Tensor]:
     return _FlexRing.apply(q, k, v, mask, GroupRing(group))  # type: ignore[no-untyped-call, no-any-return]
 
