@@ -1,7 +1,7 @@
 """Findings on public files, judged by a person: useful, noise or false. The judgements are kept, not the files; where
 those are at hand (a directory named by TRAINWRIGHT_CORPUS), every finding on a judged file must be a judged one, and
 what was judged useful must still be found. `set`: `tuned` findings shaped the rules, `kept` ones are on files that no
-rule was changed for. first_sight.csv keeps what was judged before the rules were corrected: sets A (to look at) to E,
+rule was changed for. first_sight.csv keeps what was judged before the rules were corrected: sets A (to look at) to V,
 each of files that no rule had seen."""
 
 from __future__ import annotations
@@ -15,11 +15,14 @@ from pathlib import Path
 
 import pytest
 
+from trainwright.check.causes import merge_causes
 from trainwright.check.engine import check, codes
 
 TABLE = Path(__file__).parent / "corpus" / "judgements.csv"
 ROWS = list(csv.DictReader(TABLE.open(encoding="utf-8")))
 FIRST = list(csv.DictReader((TABLE.parent / "first_sight.csv").open(encoding="utf-8")))
+SETS = "ABCDEFTGHUIVJ"  # in the order in which they were judged
+LAST = "HUIVJ"  # judged after the rules were corrected from the large sets F, G and T
 MANUAL = Path(__file__).parents[2] / "docs/check.md"
 
 
@@ -51,10 +54,23 @@ def test_precision(part: str) -> None:
 def test_the_manual_states_what_was_seen_at_first_sight() -> None:
     assert {row["verdict"] for row in FIRST} <= {"useful", "noise", "false"}
     assert all(row["why"] for row in FIRST)
-    stated = re.findall(r"^\| ([A-E]) \|[^|]*\| (\d+) \| (\d+) \| (\d+) \| (\d+) \|$", MANUAL.read_text(), re.MULTILINE)
-    rows = {name: Counter(row["verdict"] for row in FIRST if row["set"] == name) for name in "ABCDE"}
+    stated = re.findall(r"^\| ([A-Z]) \|[^|]*\| (\d+) \| (\d+) \| (\d+) \| (\d+) \|$", MANUAL.read_text(), re.MULTILINE)
+    rows = {name: Counter(row["verdict"] for row in FIRST if row["set"] == name) for name in SETS}
     counted = [(name, c.total(), c["useful"], c["noise"], c["false"]) for name, c in rows.items()]
     assert [(name, *map(int, numbers)) for name, *numbers in stated] == counted
+
+
+def test_the_manual_states_the_precision_of_the_last_sets() -> None:
+    """The goal, 90 % useful and at most 1 % false, is not reached; what is reached is stated."""
+    rows = [row for row in FIRST if row["set"] in LAST]
+    assert len(rows) >= 100
+    useful, false = (sum(row["verdict"] == verdict for row in rows) for verdict in ("useful", "false"))
+    text = " ".join(MANUAL.read_text().split())
+    assert f"of the {len(rows)} findings of sets H, U, I, V and J" in text
+    assert (
+        f"{useful} were useful ({100 * useful / len(rows):.0f} %) and {false} false ({100 * false / len(rows):.0f} %)"
+        in text
+    )
 
 
 def corpus() -> dict[str, Path]:
@@ -72,7 +88,10 @@ def test_judged_files_give_the_judged_findings() -> None:
     changed = []
     for key, path in files.items():
         judged = Counter((int(row["line"]), row["code"]) for row in ROWS if row["digest"] == key and row["code"])
-        found = Counter((f.span.line, f.code) for f in check([str(path)]).findings)
+        result = check([str(path)])
+        every = Counter((f.span.line, f.code) for f in result.findings)
+        merge_causes(result)  # from set F on one cause was judged once
+        found = Counter((f.span.line, f.code) for f in result.findings if f.level != "info")
         changed += [f"{path}: new, to be judged: {one}" for one in found - judged]
-        changed += [f"{path}: no longer found: {one}" for one in judged - found]
+        changed += [f"{path}: no longer found: {one}" for one in judged - every]
     assert changed == []

@@ -161,17 +161,19 @@ def test_a_written_key_is_one_finding(run) -> None:  # type: ignore[no-untyped-d
     assert "warning K8S001 13" in run("a.yaml", POD % "local-secret", "K8S001", "SEC003")
 
 
-def test_latest_is_a_warning_where_several_nodes_pull_it(run) -> None:  # type: ignore[no-untyped-def]
+def test_latest_is_a_note(run) -> None:  # type: ignore[no-untyped-def]
     assert run("a.yaml", POD % "x", "IMG003") == ["info IMG003 9"]
+    assert run("Dockerfile", "FROM nvidia/cuda AS a\nFROM busybox\nRUN pip install torch\n", "IMG003") == [
+        "info IMG003 1",
+        "info IMG003 2",
+    ]
     job = "apiVersion: kubeflow.org/v1\nkind: PyTorchJob\nmetadata: {name: a}\nspec:\n  pytorchReplicaSpecs:\n" + (
         "    Worker:\n      replicas: 4\n      template:\n        spec:\n          containers:\n"
         "          - {name: pytorch, image: 'example.com/train:latest', resources: {limits: {nvidia.com/gpu: 8}}}\n"
     )
-    assert run("b.yaml", job, "IMG003") == ["warning IMG003 11"]
-    assert run("Dockerfile", "FROM nvidia/cuda AS a\nFROM busybox\nRUN pip install torch\n", "IMG003") == [
-        "warning IMG003 1",
-        "info IMG003 2",
-    ]
+    assert run("b.yaml", job, "IMG003") == ["warning IMG003 11"]  # its nodes may pull different ones
+    two = "FROM a:1\nENV EFA_INSTALLER_VERSION=1.30.0\nENV EFA_INSTALLER_VERSION=1.43.1\nRUN nccl\n"
+    assert run("Dockerfile", two, "IMG003") == ["warning IMG003 3"]
 
 
 def test_downloads_and_clones_of_a_branch_are_notes(run) -> None:  # type: ignore[no-untyped-def]
@@ -291,7 +293,7 @@ def test_optional_parameters_without_a_default_are_one_finding(run) -> None:  # 
         f"  {name}: {{Type: String, Description: Optional name}}\n" for name in ("One", "Two")
     )
     text += "Resources:\n  Net: {Type: AWS::EC2::VPC, Properties: {Tags: [!Ref One, !Ref Two]}}\n"
-    assert run("a.yaml", text, "CFN001") == ["warning CFN001 3"]
+    assert run("a.yaml", text, "CFN001") == ["info CFN001 3"]
 
 
 def test_a_template_that_a_tool_completes_is_a_note(run) -> None:  # type: ignore[no-untyped-def]
@@ -379,7 +381,7 @@ def test_a_version_may_be_in_the_path_of_an_image(run) -> None:  # type: ignore[
     image = "vault.habana.ai/gaudi-docker/1.20.1/ubuntu22.04/habanalabs/pytorch-installer-2.6.0:latest"
     assert run("Dockerfile", f"FROM {image}\n", "IMG003") == []
     assert run("Dockerfile", "FROM YOUR_USER/pytorch:latest\n", "IMG003") == []
-    assert run("Dockerfile", "FROM team/pytorch:latest\n", "IMG003") == ["warning IMG003 1"]
+    assert run("Dockerfile", "FROM team/pytorch:latest\n", "IMG003") == ["info IMG003 1"]
 
 
 HYPERPOD = {
@@ -489,3 +491,41 @@ def test_one_process_needs_no_shared_memory(run) -> None:  # type: ignore[no-unt
     assert run("a.yaml", pod, "K8S001") == ["warning K8S001 10"]
     assert run("a.yaml", pod + "        command: [python, train_jax.py]\n", "K8S001") == []
     assert run("a.yaml", pod + "        command: [torchrun, train.py]\n", "K8S001") == ["warning K8S001 10"]
+
+
+def test_a_batch_script_may_set_what_the_other_defaults(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / "train.sh").write_text("NODE=${NODE:-1}\ntorchrun --nnodes=$NODE --nproc_per_node=8 a.py\n")
+    job = "#!/bin/bash\n#SBATCH --nodes=2\n{}srun bash train.sh\n"
+    assert run("a.sbatch", job.format("export NODE=$SLURM_NNODES\n"), "JOB016") == []
+    assert run("a.sbatch", job.format(""), "JOB016") == ["error JOB016 3"]
+
+
+def test_a_habit_of_one_file_is_one_finding(tmp_path: Path) -> None:
+    script = "#!/bin/bash\ntorchrun --nproc_per_nodes=8 a.py\ntorchrun --rdzv_backends=c10d a.py\n"
+    (tmp_path / "a.sh").write_text(script)
+    [finding] = rows(tmp_path, "--select", "JOB013")
+    assert finding["message"].endswith("(also line 3)")
+    whole = CliRunner().invoke(command, [str(tmp_path), "--format", "full", "--select", "JOB013", "--no-cache"])
+    assert whole.stdout.count("error JOB013") == 2
+
+
+def test_a_directory_that_was_made_counts_with_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    job = tmp_path / "jobs" / "a.sbatch"
+    job.parent.mkdir()
+    job.write_text(SBATCH.format(log="logs/%j.out"))
+    words = [str(job.parent), "--cache", "--format", "json", "--select", "SHL001"]
+    assert len(json.loads(CliRunner().invoke(command, words).stdout)) == 1
+    (job.parent / "logs").mkdir()
+    assert json.loads(CliRunner().invoke(command, words).stdout) == []
+
+
+def test_ntasks_wins_over_ntasks_per_node(run) -> None:  # type: ignore[no-untyped-def]
+    text = "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --ntasks=2\n#SBATCH --ntasks-per-node=4\n#SBATCH --gres=gpu:1\n"
+    assert run("a.sbatch", text + "srun python a.py\n", "JOB001") == []
+
+
+def test_a_command_that_only_predicts_trains_on_nothing(run) -> None:  # type: ignore[no-untyped-def]
+    text = "torchrun --nproc_per_node 2 run_glue.py --train_file a.json --validation_file a.json {} --max_steps 9\n"
+    assert run("a.sh", text.format("--do_predict"), "JOB012") == []
+    assert run("a.sh", text.format("--do_train --do_eval"), "JOB012") == ["error JOB012 1"]

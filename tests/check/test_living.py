@@ -190,14 +190,35 @@ def test_a_changed_neighbour_makes_the_cache_forget(project: Path) -> None:
     assert run(["jobs"], Selection(), {}, Config(project), options).findings == []
 
 
+def test_a_directory_that_a_finding_asked_for_makes_the_cache_forget(project: Path) -> None:
+    (project / "jobs" / "run.sh").write_text("#!/bin/bash\n#SBATCH --output=logs/%j.out\nsrun python train.py\n")
+    options = RunOptions(cache=True)
+    assert [f.code for f in run(["jobs"], Selection(), {}, Config(project), options).findings] == ["SHL001"]
+    (project / "jobs" / "logs").mkdir()
+    assert run(["jobs"], Selection(), {}, Config(project), options).findings == []
+
+
+def test_a_configuration_in_another_folder_makes_the_cache_forget(project: Path) -> None:
+    (project / "jobs" / "configs").mkdir()
+    config = project / "jobs" / "configs" / "ds.json"
+    batch = '"train_batch_size": 20, "train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 1'
+    config.write_text(f'{{{batch}, "zero_optimization": {{"stage": 2}}}}')
+    launch = "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --gpus-per-node=8\n"
+    launch += "srun torchrun --nnodes=2 --nproc_per_node=8 --rdzv_backend=c10d --rdzv_endpoint=$HOST:29500 train.py "
+    (project / "jobs" / "run.sh").write_text(launch + "--deepspeed configs/ds.json\n")
+    options = RunOptions(cache=True)
+    assert run(["jobs/run.sh"], Selection(("JOB016",)), {}, Config(project), options).findings
+    config.write_text(config.read_text().replace("20", "16"))
+    assert not run(["jobs/run.sh"], Selection(("JOB016",)), {}, Config(project), options).findings
+
+
 def test_many_findings_are_grouped(project: Path) -> None:
-    (project / "jobs" / "run.sh").write_text(
-        "#!/bin/bash\n" + "".join(f"torchrun --nproc_per_nodes{i}=8 a.py\n" for i in range(60))
-    )
+    (project / "jobs" / "run.sh").unlink()
+    for number in range(60):
+        (project / "jobs" / f"{number}.sh").write_text(f"#!/bin/bash\ntorchrun --nproc_per_nodes{number}=8 a.py\n")
     _, output, _ = called("jobs")
     lines = output.splitlines()
-    assert lines[0] == "jobs/run.sh"
-    assert len(lines) < 70
+    assert lines[0] == "jobs/0.sh"
     assert any("60  error   JOB013" in line for line in lines)
     assert called("jobs", "--format", "full")[1].count("╰─") == 60
 

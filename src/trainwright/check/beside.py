@@ -12,6 +12,19 @@ from trainwright.spec.mistakes import SpecError
 from trainwright.spec.source import SourceError, read_text
 
 _LARGEST = 2**20
+_LOOKED_UP: set[str] = set()  # paths that the rules asked for since the last `looked_up`, there or not
+
+
+def looked_up() -> list[str]:
+    """The paths that were asked for since the last call: a kept result is true only while they stay as they are."""
+    paths = sorted(_LOOKED_UP)
+    _LOOKED_UP.clear()
+    return paths
+
+
+def is_directory(path: str) -> bool:
+    _LOOKED_UP.add(path)
+    return os.path.isdir(path)
 
 
 def file_beside(path: str, name: str) -> File | None:
@@ -25,6 +38,7 @@ def file_beside(path: str, name: str) -> File | None:
 
 def file_at(path: str) -> File | None:
     """The file of a path, read; None where there is none of a kind that is known."""
+    _LOOKED_UP.add(os.path.abspath(path))
     try:
         status = os.stat(path)
     except OSError:

@@ -1,6 +1,6 @@
-"""Results of files that have not changed since the last call. A file counts as changed when it, or anything in its
-directory or the one above, did: rules also read what lies beside a file. The rules' own code and the settings are part
-of the key."""
+"""Results of files that have not changed since the last call. A file counts as changed when it, a file in its directory
+or the one above, or a path that its rules asked for did: rules also read what lies beside a file. The rules' own code
+and the settings are part of the key."""
 
 from __future__ import annotations
 
@@ -44,6 +44,8 @@ class Cache:
         entry = self.entries.get(full)
         if path == "-" or entry is None or entry["key"] != self.key(full):
             return None
+        if any(_stamp_of_entry(name) != stamp for name, stamp in entry["looked_up"].items()):
+            return None
         return Result(
             [_finding(row, path) for row in entry["findings"]],
             files=entry["files"],
@@ -59,7 +61,8 @@ class Cache:
         full = os.path.abspath(path)
         self.entries[full] = {
             "key": self.key(full), "files": result.files, "unread": bool(result.unread), "ignored": result.ignored,
-            "templates": result.templates, "findings": [_row(finding) for finding in result.findings],
+            "templates": result.templates, "looked_up": {name: _stamp_of_entry(name) for name in result.looked_up},
+            "findings": [_row(finding) for finding in result.findings],
         }  # fmt: skip
 
     def save(self) -> None:
@@ -79,7 +82,7 @@ class Cache:
         if folder not in self.folders:
             try:
                 with os.scandir(folder) as entries:
-                    stamps = sorted(f"{one.name} {_of(one.stat())}" for one in entries if one.is_file())
+                    stamps = sorted(f"{one.name} {_of(one.stat()) if one.is_file() else '/'}" for one in entries)
             except OSError:
                 stamps = []
             self.folders[folder] = hashlib.blake2b("\n".join(stamps).encode(), digest_size=8).hexdigest()
@@ -103,6 +106,11 @@ def _stamp(path: str) -> str:
         return _of(os.stat(path))
     except OSError:
         return ""
+
+
+def _stamp_of_entry(path: str) -> str:
+    """Of a directory only that it is there: what it holds is asked for by name."""
+    return "directory" if os.path.isdir(path) else _stamp(path)
 
 
 def _of(status: os.stat_result) -> str:

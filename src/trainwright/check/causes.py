@@ -5,20 +5,34 @@ Formats that annotate lines keep them all, and so do baselines."""
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import replace
 
 from trainwright.check.engine import Result
 from trainwright.check.finding import Finding
 
 _NAMED = 5  # places, of many
+_NAMES = re.compile(r"'[^']*'|^[\w./-]+(?=:)|--[\w-]+|\$\w+|\b\d[\w.,]*")  # what differs between two places
 
 
-def merge_causes(result: Result) -> None:
-    """Leave the first finding of each cause, in the order of the result."""
-    causes: dict[tuple[str, str], list[Finding]] = {}
+def merge_causes(result: Result, *, habits: bool = True) -> None:
+    """Leave the first finding of each cause, in the order of the result; `habits`: and of each mistake that one file
+    repeats with other names (a queue's name with an underscore, twelve times)."""
+    causes: dict[tuple[str, ...], list[Finding]] = {}
     for finding in result.findings:
         causes.setdefault((finding.code, finding.message), []).append(finding)
+    if habits:
+        kept, causes = list(causes.values()), {}
+        for first, *others in kept:
+            alone = (first.code, first.level, first.file, _NAMES.sub("…", first.message))
+            causes.setdefault((*alone, "" if _one_file([first, *others]) else first.message), []).extend(
+                [first, *others]
+            )
     result.findings = [_with_places(first, others) for first, *others in causes.values()]
+
+
+def _one_file(findings: list[Finding]) -> bool:
+    return all(one.file == findings[0].file for one in findings)
 
 
 def _with_places(first: Finding, others: list[Finding]) -> Finding:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from trainwright.check.beside import looked_up
 from trainwright.check.config import Config
 from trainwright.check.finding import Finding, Skip
 from trainwright.check.input import read_input
@@ -43,6 +44,7 @@ class Result:
     ignored: int = 0
     texts: dict[str, str] = field(default_factory=dict)  # of files with findings, for excerpts and fixes
     templates: int = 0  # of the files, those of Jinja or Helm
+    looked_up: list[str] = field(default_factory=list)  # paths that the findings of one file depend on
 
     def add(self, other: Result) -> None:
         """Take in the result of another file."""
@@ -143,7 +145,10 @@ def _why_skipped(rule: Rule) -> str:
 def check_one(path: str, named: bool, plan: RulePlan) -> Result:
     """The findings of one file; `named`: by the user, so that a file of no known kind is an error."""
     shown = "<stdin>" if path == "-" else path
-    return check_text(shown, lambda: read_input(path), named, plan)
+    looked_up()
+    result = check_text(shown, lambda: read_input(path), named, plan)
+    result.looked_up = looked_up()
+    return result
 
 
 def check_text(shown: str, read: Callable[[], str], named: bool, plan: RulePlan) -> Result:

@@ -80,7 +80,7 @@ def command(paths: tuple[str, ...], explain: str | None, list_rules: bool, **opt
     if options["form"] in ("text", "full", "json"):
         from trainwright.check.causes import merge_causes
 
-        merge_causes(result)
+        merge_causes(result, habits=options["form"] != "full")
     _print(result, options, {rule.code: rule for rule in rules}, config.docs_url)
     sys.exit(1 if result.worst() in ("error", "warning") else 0)
 

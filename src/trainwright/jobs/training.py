@@ -15,14 +15,14 @@ from trainwright.jobs.arguments import TrainerArguments, trainer_arguments
 from trainwright.jobs.batch import BatchResolver
 from trainwright.jobs.frameworks import framework_misfit, known_framework
 from trainwright.jobs.origin import Origin
+from trainwright.jobs.parallel_options import context, pipeline_schedule
 from trainwright.jobs.resolved import OptimizerSettings, Placement, Trainer, Training
 from trainwright.recipes.model import Optimization, Recipe, Spread
 from trainwright.spec.job import Checkpoint, Optimizer, Parallel
 from trainwright.train.config import TrainConfig
 from trainwright.train.models.shape import ModelShape, lookup
 from trainwright.train.objectives import name_for
-from trainwright.train.parallel.pipeline_schedule import schedule_conflict
-from trainwright.train.parallel.plan import CONTEXTS, ParallelPlan, complete, parse_axes
+from trainwright.train.parallel.plan import ParallelPlan, complete, parse_axes
 
 if TYPE_CHECKING:
     from trainwright.jobs.resolve import JobResolver
@@ -87,9 +87,9 @@ class TrainingResolver:
             optimizer=optimizer,
             checkpoint=checkpoint,
             adapters=adapters,
-            offload_activations=float(self._option("offload_activations") or 0.0),
-            pipeline_schedule=self._schedule(plan, recompute),
-            context=self._context(plan, shape),
+            offload_activations=float(self.option("offload_activations") or 0.0),
+            pipeline_schedule=pipeline_schedule(self, plan, recompute),
+            context=context(self, plan, shape),
         )
 
     def value(self, name: str, stated: Any, of_recipe: Any, *path: str) -> Any:
@@ -223,15 +223,6 @@ class TrainingResolver:
             )
         return plan
 
-    def _context(self, plan: ParallelPlan, shape: ModelShape | None) -> str:
-        """How context ranks of our trainer meet each other's keys."""
-        context = str(self._option("context") or CONTEXTS[0])
-        problem = plan.context_problem(context, shape) if shape is not None else ""
-        if problem:
-            place = "args" if "context" in self.arguments.values else "recipe"
-            self.outer.refuse(PLAN, place, what=problem, fix="`--context ring`, or gather")
-        return context
-
     def _axes(self, instance: str | None) -> tuple[dict[str, int], str]:
         """The axes that are fixed, and the axis that takes the ranks which are left."""
         if "parallel" in self.arguments.values:
@@ -262,18 +253,7 @@ class TrainingResolver:
             return "none"
         return str(value) if value is not None else None
 
-    def _schedule(self, plan: ParallelPlan, recompute: str | None) -> str:
-        """The schedule of a pipeline; refused as the trainer would refuse it when its ranks start."""
-        kind = str(self._option("pipeline_schedule") or TrainConfig().pipeline_schedule)
-        compiled = bool(self._option("compile"))
-        conflict = schedule_conflict(kind, plan, compiled, recompute or "none")
-        if conflict:
-            place = "args" if "pipeline_schedule" in self.arguments.values else "recipe"
-            fix = "leave `recompute` and --compile out, or --pipeline-schedule 1f1b"
-            self.outer.refuse(PLAN, place, what=conflict, fix=fix)
-        return kind
-
-    def _option(self, name: str) -> Any:
+    def option(self, name: str) -> Any:
         """An option of our trainer that has no key in a job: from its arguments, or the recipe's options."""
         if not self.ours:
             return None
@@ -308,7 +288,7 @@ class TrainingResolver:
         """The adapters that are trained instead of the model, where job or recipe says so."""
         if not self.ours:
             return framework_adapters(self.recipe, self.job.args)
-        rank = self._option("lora_rank")
+        rank = self.option("lora_rank")
         return Adapters(int(rank)) if rank else NO_ADAPTERS
 
     def _record_optimizer(self, base: Optimization | None, schedule: str | None) -> None:

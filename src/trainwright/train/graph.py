@@ -28,7 +28,8 @@ class Staging:
 
     def __init__(self, batch: Any) -> None:
         self.buffers = [torch.empty_like(tensor) for tensor in _tensors(batch)]
-        self.stream, self.free = torch.cuda.Stream(), torch.cuda.Event()
+        self.stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        self.free = torch.cuda.Event()  # type: ignore[no-untyped-call]
         self.free.record()
 
     def __call__(self, source: Any, target: Any) -> None:

@@ -17,7 +17,7 @@ class Readback:
         if values.is_cuda:
             self.values = torch.empty(values.shape, pin_memory=True)
             self.values.copy_(values, non_blocking=True)
-            self.done = torch.cuda.Event()
+            self.done = torch.cuda.Event()  # type: ignore[no-untyped-call]
             self.done.record(torch.cuda.current_stream(values.device))
         else:
             self.values = values

@@ -6,18 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from trainwright.train.float8.recipes import RECIPES
-
 spec = importlib.util.spec_from_file_location("worlds", Path(__file__).with_name("worlds.py"))
 worlds = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(worlds)
 
 LLAMA = "llama3.1-8b-debug"
-MANY_SCALES = [name for name in RECIPES if name != "tensorwise"]
 
 
 def case(plan: str, recipe: str = "tensorwise", **more) -> dict:
-    return {"model": LLAMA, "plan": plan, "steps": 3, "options": {"precision": "fp8", "float8": recipe, **more}}
+    return {"model": LLAMA, "plan": plan, "steps": 2, "options": {"precision": "fp8", "float8": recipe, **more}}
 
 
 def assert_near(got: dict, wanted: dict, rel: float) -> None:
@@ -36,14 +33,14 @@ def test_gathers_in_float8_change_nothing(tmp_path):
 
 @pytest.mark.slow
 def test_float8_under_plans_of_two(tmp_path):
-    cases = [case("tp=2"), *(case(plan, recipe) for recipe in MANY_SCALES for plan in ("shard=2", "tp=2"))]
+    cases = [case("tp=2"), case("shard=2", "rowwise"), case("tp=2", "blockwise"), case("shard=2", "mxfp8")]
     for one, got in zip(cases, worlds.run_world(2, cases, tmp_path), strict=True):
         assert_near(got, worlds.curve({**one, "plan": ""}), 2e-3)
 
 
 @pytest.mark.slow
 def test_gathers_in_float8_with_tensor_parallelism_and_replicas(tmp_path):
-    plans = ("shard=2,tp=2", "replicate=2,shard=2", "shard=2,pp=2")
+    plans = ("shard=2,tp=2", "replicate=2,shard=2")
     cases = [case(plan, float8_gather=gather) for plan in plans for gather in (False, True)]
     results = worlds.run_world(4, cases, tmp_path)
     for plain, gathered in zip(results[::2], results[1::2], strict=True):

@@ -155,7 +155,7 @@ def _parameters(template: Template) -> Iterator[Problem]:
         what = f"parameter {optional[0]} is" if len(optional) == 1 else f"parameters {', '.join(optional)} are"
         has = "has" if len(optional) == 1 else "have"
         message = f"{what} described as optional and {has} no default"
-        yield problem(section.key_span(optional[0]), message, "add Default: ''", level="warning")
+        yield problem(section.key_span(optional[0]), message, "add Default: ''", level="info")
     unused = [name for name in template.parameters if name not in used] if not macros else []
     if unused:  # one note per template: a tool may hand the same parameters to all of its templates
         what = f"parameter {unused[0]} is" if len(unused) == 1 else f"parameters {', '.join(unused)} are"

@@ -36,7 +36,7 @@ _OFFICIAL = {
     "ubuntu", "debian", "python", "alpine", "centos", "rockylinux", "almalinux", "fedora", "amazonlinux", "golang",
     "node", "busybox", "rust", "openjdk", "buildpack-deps", "gcc",
 }  # fmt: skip
-_VERSION_IN_NAME = re.compile(r"[a-z]\d{2,}$|\d+\.\d+")  # manylinux-cuda116: its name is its version
+_VERSION_IN_NAME = re.compile(r"[a-z]\d{2,}$|\d+\.\d+|\d+-\d+$")  # manylinux-cuda116: its name is its version
 _LATEST = re.compile(r":latest$")
 
 
@@ -170,8 +170,8 @@ def images_are_pinned(file: File) -> Iterator[Problem]:
     """An image needs a fixed tag, and one version per piece of software.
 
     `latest`, or no tag at all, is a different image after the next push. One file that pins the EFA installer, NCCL or
-    the plugin to two versions builds with one and documents the other. `latest` is a note where one node pulls the
-    image, and for images that have nothing to do with training.
+    the plugin to two versions builds with one and documents the other. `latest` is a
+    warning where the pods of one job pull it, and else a note: of ten on public files four were meant.
 
     Why: nodes of one job pull different images, and a result cannot be reproduced: `nvcr.io/nvidia/pytorch` has 12
     releases per year, each with another torch and NCCL.
@@ -186,8 +186,8 @@ def images_are_pinned(file: File) -> Iterator[Problem]:
     together = {c.image.value for pod in file.pods if pod.kind in TRAINING_KINDS for c in pod.containers if c.image}
     images = {image.value: image for image in reversed(list(_images(file)))}  # the first place of each
     for image in images.values():
-        training = image.value in together if file.pods else _TRAINING.search(image.value) or file.jobs
-        yield from once(replace(p, level=None if training else "info") for p in _unpinned(image))
+        level: Level | None = None if image.value in together else "info"  # who builds it often wants the newest
+        yield from once(replace(p, level=level) for p in _unpinned(image))
     yield from once(_contradictions(file))
 
 

@@ -133,7 +133,12 @@ def _against_script(file: File, job: Job) -> Iterator[Problem]:
             continue
         at = next((word for word in command.words[:2] if word.known and word.value.endswith(".sh")), None)
         other = file_beside(file.path, at.value.removeprefix("./")) if at is not None else None
-        if at is not None and other is not None:
+        defaults = set(re.findall(r"\$\{(\w+):?-", other.text)) if other is not None else set()
+        if (
+            at is not None
+            and other is not None
+            and not (job.script is not None and defaults & set(job.script.assigned))
+        ):
             yield from (p for inner in other.jobs for p in _torchrun_inside(job, at, inner.launch))
 
 

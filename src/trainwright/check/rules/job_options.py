@@ -70,6 +70,8 @@ def _unknown(file: File, command: Command) -> Iterator[Problem]:
         return
     if script is None or not script.known:
         return
+    if script.value.endswith("setup.py"):
+        return  # setuptools' commands have options of their own
     beside = _beside(file, script.value)
     if beside is not None:
         yield from _compared(words, beside, exact=True)
@@ -133,7 +135,7 @@ def _typing_mistakes(words: list[Value[str]]) -> Iterator[Problem]:
         near = "" if known.has(name) else known.nearest(name, 0.92)
         if near:
             message = f"TrainingArguments of Hugging Face has no option {name}"
-            yield problem(word, message, f"did you mean {near}?", level="warning")
+            yield problem(word, message, f"did you mean {near}?", level="info")
 
 
 @rule("JOB014", "warning")

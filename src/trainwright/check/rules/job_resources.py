@@ -102,8 +102,16 @@ def _cards(job: Job, type_: InstanceType) -> Iterator[Problem]:
         yield problem(value, message, f"write {type_.efa_cards}")
 
 
+def _places_processes(job: Job) -> bool:
+    """Whether mpirun is told how many processes a node gets (`--map-by ppr:1:node`), whatever its slots."""
+    directives = {name for name, _ in job.script.directives} if job.script is not None else set()
+    if {"ntasks", "ntasks-per-node"} <= directives:  # the first wins, and the second is a maximum
+        return True
+    return any("ppr:" in word.value for command in job.commands for word in command.words)
+
+
 def _against_each_other(job: Job) -> Iterator[Problem]:
-    if not job.gpus_per_node or not job.gpus_per_node[0].known:
+    if not job.gpus_per_node or not job.gpus_per_node[0].known or _places_processes(job):
         return
     asked = job.gpus_per_node[0]
     started = [*job.gpus_per_node[1:], *([job.processes_per_node] if job.processes_per_node is not None else [])]

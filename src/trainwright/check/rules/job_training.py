@@ -288,7 +288,15 @@ def data_sets_differ(file: File) -> Iterator[Problem]:
 
     When to ignore: the run only measures throughput.
     """
-    yield from once(p for job in file.jobs for p in _data_sets(job))
+    yield from once(p for job in file.jobs if not _only_predicts(job) for p in _data_sets(job))
+
+
+def _only_predicts(job: Job) -> bool:
+    """`--do_predict` or `--do_eval` of a Hugging Face script without `--do_train`: nothing is trained on the data."""
+    words = {word.value.partition("=")[0] for command in job.commands for word in command.words}
+    if job.launch is not None:
+        words |= {word.value.partition("=")[0] for word in job.launch.words}
+    return bool(words & {"--do_predict", "--do_eval"}) and "--do_train" not in words
 
 
 def _data_sets(job: Job) -> Iterator[Problem]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from trainwright.catalog.instances import find_instance
 from trainwright.catalog.versions import version_set
+from trainwright.check.job_keys import unknown_job_keys
 from trainwright.check.job_sizes import once
 from trainwright.check.model import File, Value, known
 from trainwright.check.readers.values import bool_at, int_at, text_at, texts_at
@@ -28,10 +29,10 @@ _PINNED_FAMILY = "al2023"
 def jobs_and_queues_are_whole(file: File) -> Iterator[Problem]:
     """Job objects must give their pods a rank, release their GPUs, and fit their queue.
 
-    A Job whose pods read JOB_COMPLETION_INDEX needs `completionMode: Indexed`. A RayJob with GPUs needs
-    `shutdownAfterJobFinishes` (a warning), and a Ray worker states as many `num-gpus` as it requests. In Kueue the
-    flavors of a ClusterQueue list exactly its `coveredResources`, in that order; a job must fit the quota of its queue
-    where the file holds both; and the queue's label belongs on the job, not on its pods.
+    A Job has no misspelled keys; one whose pods read JOB_COMPLETION_INDEX needs `completionMode: Indexed`. A RayJob
+    with GPUs needs `shutdownAfterJobFinishes` (a warning), and a Ray worker states as many `num-gpus` as it
+    requests. In Kueue the flavors of a ClusterQueue list exactly its `coveredResources`, in that order; a job must
+    fit the quota of its queue where the file holds both; and the queue's label belongs on the job, not on its pods.
 
     Why: without an index every pod is rank 0, or none. A RayCluster keeps its GPUs after the job has ended, at the
     price of the nodes. Kueue rejects the queue, or the job waits in it for ever.
@@ -46,6 +47,7 @@ def jobs_and_queues_are_whole(file: File) -> Iterator[Problem]:
         kind = _text(root, "kind")
         if kind == "Job":
             yield from _indexed(root)
+            yield from unknown_job_keys(root)
         elif kind in ("RayJob", "RayCluster"):
             yield from _ray(root, kind)
         elif kind == "ClusterQueue":

@@ -94,6 +94,9 @@ def _indexes(template: LaunchTemplate, type_: InstanceType) -> Iterator[Problem]
         elif card and device > 1:
             high.append(one)
         seen.add((card, device))
+    if (0, 0) not in seen and template.interfaces:
+        message = f"{template.name}: no interface has card 0 and device index 0, which EC2 requires"
+        yield problem(_place(template.interfaces[0]), message, "write DeviceIndex: 0 for the interface of card 0")
     # A wrong pattern repeats over thirty cards: one mistake, reported at its first position.
     if low:
         message = f"{template.name}: device index 0 belongs to card 0, and not to {_cards(low)}"

@@ -38,8 +38,11 @@ _OPTIMIZER_STATE = re.compile(
 )
 
 
+_STATE_PART = re.compile(r"^opt|optim|sched", re.IGNORECASE)
+
+
 @dataclass(slots=True)
-class _Script:
+class Script:
     """A script's tree with the parent of every node."""
 
     tree: ast.Module
@@ -56,7 +59,7 @@ class _Script:
             yield node
 
 
-def script_of(file: File) -> _Script | None:
+def script_of(file: File) -> Script | None:
     """The training script; a test of a framework is none, whatever it calls."""
     if file.format != "python" or _TEST.search(file.path.replace("\\", "/")):
         return None
@@ -64,12 +67,12 @@ def script_of(file: File) -> _Script | None:
 
 
 @lru_cache(maxsize=2)
-def _script(text: str) -> _Script | None:
+def _script(text: str) -> Script | None:
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError):
         return None
-    script = _Script(tree)
+    script = Script(tree)
     for node in ast.walk(tree):
         for child in ast.iter_child_nodes(node):
             script.parents[child] = node
@@ -104,7 +107,7 @@ def ranks_read_different_data(file: File) -> Iterator[Problem]:
     When to ignore: the dataset divides itself in another file.
     """
     script = script_of(file)
-    if script is None or _SHARDED.search(file.text) or _given_a_rank(script):
+    if script is None or _SHARDED.search(_without_unused(script, file.text)) or _given_a_rank(script):
         return
     for call in script.calls("DataLoader"):
         names = {keyword.arg for keyword in call.keywords}
@@ -117,12 +120,28 @@ def ranks_read_different_data(file: File) -> Iterator[Problem]:
             )
 
 
+def _without_unused(script: Script, text: str) -> str:
+    """The text without samplers that no loader is given."""
+    for call in script.calls("DistributedSampler"):
+        above = script.parents[call]
+        names = [_name(target) for target in above.targets] if isinstance(above, ast.Assign) else []
+        uses = [n for n in script.parents if isinstance(n, ast.Name) and n.id in names and isinstance(n.ctx, ast.Load)]
+        if len(names) != 1 or not all(_is_set_epoch(script.parents[use]) for use in uses):
+            return text
+        text = re.sub(rf"\b(DistributedSampler|{re.escape(names[0])})\b", "", text)
+    return text
+
+
+def _is_set_epoch(node: ast.AST) -> bool:
+    return isinstance(node, ast.Attribute) and node.attr == "set_epoch"
+
+
 def _training(call: ast.Call) -> bool:
     """Whether a loader is not plainly one for validation, which every rank may read whole."""
     return not re.search(r"val|test|eval", ast.unparse(call), re.IGNORECASE)
 
 
-def _is_map(script: _Script, call: ast.Call) -> bool:
+def _is_map(script: Script, call: ast.Call) -> bool:
     """Whether the dataset is one with an index, which nothing divides by itself: its loader shuffles it, or it is
     torchvision's or of a class in this file with __getitem__. Of others the file does not show how they are read."""
     if any(k.arg == "shuffle" and getattr(k.value, "value", True) for k in call.keywords):
@@ -140,7 +159,7 @@ def _is_map(script: _Script, call: ast.Call) -> bool:
     return bool(made & indexed) or any(re.search(r"datasets\.[A-Z]|TensorDataset$", one) for one in made)
 
 
-def _given_a_rank(script: _Script) -> bool:
+def _given_a_rank(script: Script) -> bool:
     """Whether some call divides the data by rank in a way the file does not show."""
     for node in script.parents:
         name = _name(node.func) if isinstance(node, ast.Call) else ""
@@ -183,7 +202,7 @@ def one_rank_writes_the_checkpoint(file: File) -> Iterator[Problem]:
         )
 
 
-def _is_own_file(script: _Script, call: ast.Call) -> bool:
+def _is_own_file(script: Script, call: ast.Call) -> bool:
     """Whether the path, or what was assigned to it in the same function, names a file that no other rank writes."""
     path = call.args[1]
     if _OWN_FILE.search(ast.unparse(path)):
@@ -199,7 +218,7 @@ def _is_own_file(script: _Script, call: ast.Call) -> bool:
     )
 
 
-def _guarded(script: _Script, node: ast.AST, depth: int = 0) -> bool:
+def _guarded(script: Script, node: ast.AST, depth: int = 0) -> bool:
     """Whether a rank is asked for around a node, before it, or around every call of the function that holds it."""
     for above in script.above(node):
         if isinstance(above, ast.If | ast.IfExp) and _RANK_WORDS.search(ast.unparse(above.test)):
@@ -216,13 +235,13 @@ def _guarded(script: _Script, node: ast.AST, depth: int = 0) -> bool:
     return False
 
 
-def _is_overridden(script: _Script, function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+def _is_overridden(script: Script, function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     """Whether another class's function of this name asks for the rank: that class is the one for several processes."""
     same = [n for n in script.parents if isinstance(n, _FUNCTION) and n.name == function.name and n is not function]
     return any(_returns_early(statement) for one in same for statement in one.body)
 
 
-def _has_twin(script: _Script, function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+def _has_twin(script: Script, function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     """Whether a function has a sister for several processes (`fit` and `fit_with_ddp`), and is for one itself."""
     names = {node.name for node in script.parents if isinstance(node, _FUNCTION)}
     return any(re.fullmatch(rf"{re.escape(function.name)}_?(with_)?(ddp|distributed|multi\w*)", name) for name in names)
@@ -242,7 +261,8 @@ def optimizer_is_saved(file: File) -> Iterator[Problem]:
     """A checkpoint to resume from must hold the optimizer's state.
 
     A script that saves and loads a checkpoint to resume, has an optimizer of torch.optim, and never calls the
-    optimizer's `state_dict`.
+    optimizer's `state_dict`; or that loads a part of it (`state["optimizer"]`) which no `torch.save` of the script
+    writes.
 
     Why: Adam's moments start from zero after every restart: the loss jumps, and with frequent restarts the run never
     recovers. A whole checkpoint is about 13 bytes per parameter (105 GB for 8B); weights alone are 2.
@@ -254,6 +274,8 @@ def optimizer_is_saved(file: File) -> Iterator[Problem]:
     When to ignore: the optimizer has no state (plain SGD).
     """
     script = script_of(file)
+    if script is not None:
+        yield from _unsaved_keys(script)
     if script is None or _OPTIMIZER_STATE.search(file.text) or not _RESUMES.search(file.text):
         return
     if not re.search(r"torch\.optim\b|optim\.\w+\(", file.text) or not script.calls("torch.load"):
@@ -265,6 +287,50 @@ def optimizer_is_saved(file: File) -> Iterator[Problem]:
             "the script resumes from a checkpoint without the optimizer's state: Adam starts again from zero moments",
             "save and load optimizer.state_dict() too, and the scheduler's",
         )
+
+
+def _unsaved_keys(script: Script) -> Iterator[Problem]:
+    """Parts of a checkpoint for optimizer and schedule that are loaded and never saved."""
+    saved = [_keys_of(script, call.args[0]) for call in script.calls("torch.save") if call.args]
+    if not saved or None in saved:
+        return
+    written = set().union(*(keys for keys in saved if keys is not None))
+    for call in script.calls("load_state_dict"):
+        part = call.args[0] if call.args else None
+        key = part.slice if isinstance(part, ast.Subscript) else None
+        name = key.value if isinstance(key, ast.Constant) and isinstance(key.value, str) else ""
+        if _STATE_PART.search(name) and name not in written and not _asks_for(script, call, name):
+            yield problem(
+                span_of(call.func),
+                f"a resume fails: the checkpoint has no {name!r} ({', '.join(sorted(written))})",
+                f"save it too: {{…, {name!r}: ….state_dict()}}",
+            )
+
+
+def _keys_of(script: Script, saved: ast.expr) -> set[str] | None:
+    """The keys of what is saved; None where the script does not show them."""
+    if isinstance(saved, ast.Name):
+        function = next((above for above in script.above(saved) if isinstance(above, ast.FunctionDef)), script.tree)
+        inside = list(ast.walk(function))
+        given = [n.value for n in inside if isinstance(n, ast.Assign) and saved.id in map(_name, n.targets)]
+        changed = any(
+            isinstance(n, ast.Subscript) and _name(n.value) == saved.id and isinstance(n.ctx, ast.Store) for n in inside
+        )
+        return (
+            _keys_of(script, given[0]) if len(given) == 1 and not changed and isinstance(given[0], ast.Dict) else None
+        )
+    if not isinstance(saved, ast.Dict):
+        return None
+    keys = [key.value for key in saved.keys if isinstance(key, ast.Constant) and isinstance(key.value, str)]
+    return set(keys) if len(keys) == len(saved.keys) else None
+
+
+def _asks_for(script: Script, call: ast.Call, name: str) -> bool:
+    """Whether the script asks if the part is there before it loads it."""
+    tests = (above.test for above in script.above(call) if isinstance(above, ast.If))
+    return any(name in ast.unparse(test) for test in tests) or any(
+        isinstance(above, ast.Try) for above in script.above(call)
+    )
 
 
 def _shows_content(saved: ast.expr) -> bool:

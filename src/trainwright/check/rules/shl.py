@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from trainwright.check.beside import is_directory
 from trainwright.check.finding import Edit
 from trainwright.check.job_sizes import once
 from trainwright.check.model import Command, File, ShellScript, Value
@@ -226,7 +227,7 @@ def _option_after(lines: list[str], number: int) -> bool:
 def _exists(script: Path, folder: str) -> bool:
     """Whether the directory exists where a user would run sbatch."""
     places = [script.absolute().parent, *list(script.absolute().parents)[1:4], Path.cwd()]
-    return any((place / folder).is_dir() for place in places)
+    return any(is_directory(str(place / folder)) for place in places)
 
 
 def _is_made_beside(script: Path, folder: str) -> bool:
@@ -278,4 +279,6 @@ def _directives(file: File, script: ShellScript) -> Iterator[Problem]:
             value,
             f"Slurm does not create the directory {folder}/: without it the job fails and leaves no log",
             f"run mkdir -p {folder} before sbatch, or write to slurm-%j.out",
+            why="the log is opened before the script starts: a `mkdir` inside it comes too late, and the job ends in "
+            "its first second without a line of output.",
         )

@@ -72,8 +72,7 @@ def lustre_size_is_sold(file: File) -> Iterator[Problem]:
 
 
 def _no_number(storage: Storage) -> Iterator[Problem]:
-    size = storage.capacity_gib
-    if size is not None and not size.known and _WITH_UNIT.fullmatch(size.text):
+    if (size := storage.capacity_gib) is not None and not size.known and _WITH_UNIT.fullmatch(size.text):
         yield problem(size, f"the size is a number of GiB: {size.text!r} is refused", "write the number alone")
 
 

@@ -79,7 +79,7 @@ def _deleted(file: File, storage: Storage) -> Iterator[Problem]:
     goes = f"this {_WORDS[storage.kind]} and its data are deleted with the {owner}"
     if storage.kind == "bucket":  # CloudFormation does not delete a bucket that holds something
         goes = "deleting the stack deletes this bucket, or fails while it holds data"
-    scratch = (storage.kind == "lustre" and _is_scratch(storage)) or policy == "Delete"  # who writes it means it
+    scratch = storage.kind == "lustre" and _is_scratch(storage)
     yield problem(at, f"{name}: {goes}", "set DeletionPolicy: Retain", level="info" if scratch else None)
 
 

@@ -94,7 +94,7 @@ class Products:
         plain(a, b, bias)
         best = dict.fromkeys([-1, *works], float("inf"))
         for _, which in combinations(range(ROUNDS), best):
-            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
             begin.record()
             for _ in range(REPEATS):
                 if which < 0:

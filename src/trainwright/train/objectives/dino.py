@@ -119,7 +119,7 @@ def dino_loss(student: Tensor, teacher: Tensor, centre: Tensor, temperature: Ten
     return total / (GLOBALS * len(student) - GLOBALS)
 
 
-def compile_outside_blocks(model: StudentAndTeacher, heads: bool) -> None:
+def compile_outside_blocks(model: Any, heads: bool) -> None:
     model.loss = torch.compile(dino_loss, dynamic=False)
     for branch in (model.student, model.teacher):
         branch.backbone.patches = torch.compile(patches_of, dynamic=False)
