@@ -25,6 +25,7 @@ FRAMEWORKS_PAGE = Path("frameworks.md")
 SCHEDULERS_PAGE = Path("run/schedulers.md")
 CORPUS = Path(__file__).parents[1] / "tests/check/corpus"
 JUDGEMENTS = (CORPUS / "judgements.csv", CORPUS / "first_sight.csv")
+BLIND = CORPUS / "blind_proofs.csv"
 FOLDERS = ("rules", "reference", "reference/verbs")  # all pages in them are written here
 FAMILIES = {
     "BEN": "Benchmarks", "CAP": "Capacity", "CFG": "Configuration", "CFN": "CloudFormation", "DSP": "DeepSpeed",
@@ -55,9 +56,11 @@ def page(rules: list[Rule]) -> str:
 
 
 def _seen(code: str) -> str:
-    """How the rule's findings on public files were judged."""
+    """How the rule's findings on public files were judged, or that it is proven on a blind file."""
     useful = useful_findings()[code]
-    return f"Findings on public files that a person judged useful: {useful}." if useful else ""
+    if useful:
+        return f"Findings on public files that a person judged useful: {useful}."
+    return "Proven on a file that was written without knowledge of the rule." if code in blind_proofs() else ""
 
 
 def _example(code: str) -> list[str]:
@@ -81,7 +84,9 @@ def table(rules: list[Rule]) -> str:
         "# Rules",
         "",
         "Written from the rules by `make docs`. `trainwright check --explain CODE` prints a page. The last column",
-        "counts the findings on public files that a person judged useful (`tests/check/corpus/`).",
+        "counts the findings on public files that a person judged useful (`tests/check/corpus/`). *blind*: no public",
+        "file has shown the rule yet; it is proven on a file with the mistake and on its corrected twin, written by",
+        "somebody who knew the title of the rule only (`tests/check/blind/`).",
         "",
         *unseen(rules),
         "",
@@ -95,11 +100,11 @@ def table(rules: list[Rule]) -> str:
                 "",
                 f"## {FAMILIES.get(family, family)}",
                 "",
-                "| code | level | needs | what | judged useful |",
+                "| code | level | needs | what | judged useful, or proven blind |",
                 "| --- | --- | --- | --- | --- |",
             ]
         title = rule.title.replace("|", "\\|")
-        count = judged[rule.code] or ""
+        count = judged[rule.code] or ("*blind*" if rule.code in blind_proofs() else "")
         lines.append(f"| [{rule.code}]({rule.code}.md) | {rule.level} | {rule.needs} | {title} | {count} |")
     return "\n".join(lines) + "\n"
 
@@ -113,7 +118,7 @@ def unseen(rules: list[Rule]) -> list[str]:
     facts = [rule.code for rule in without if rule.code not in needing]
     others = [rule.code for rule in without if rule.code not in {*own, *facts}]
     return [
-        "Rules without a number were seen only on their examples and on planted mistakes:",
+        "Rules that no public file has shown to be useful:",
         "",
         f"- about our own spec, which no public file is: {', '.join(own)};",
         f"- about facts of AWS or of a node, which no file holds: {', '.join(facts)};",
@@ -130,6 +135,13 @@ def useful_findings() -> Counter[str]:
             useful = (row for row in csv.DictReader(file) if row["verdict"] == "useful")
             places |= {(row["digest"], row["line"], row["code"]) for row in useful}
     return Counter(code for _, _, code in places)
+
+
+@cache
+def blind_proofs() -> set[str]:
+    """The rules that are proven on a file whose author had not seen the rule."""
+    with BLIND.open(encoding="utf-8") as file:
+        return {row["code"] for row in csv.DictReader(file)}
 
 
 def rule_pages() -> dict[str, str]:

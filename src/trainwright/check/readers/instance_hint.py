@@ -14,6 +14,8 @@ _TYPE = re.compile(
 _NAMES = re.compile(r"^(EC2_)?INSTANCE(_TYPE)?$", re.I)
 # A comment that explains how to change the file names a type the file is not for.
 _CHOICE = re.compile(r"\b(if|change|set|when|for example|e\.g|or|not|use|instead|only)\b", re.I)
+# Where the clause ends that names the type: what follows says something else.
+_CLAUSE_END = re.compile(r"[,;:.](?=\s|$)")
 _DIRECTIVES = ("constraint", "partition", "comment")
 
 
@@ -48,7 +50,12 @@ def _from_header(script: ShellScript) -> list[Value[str]]:
         if line >= first or text.startswith("SBATCH") or "expect:" in text:
             continue
         types = list(_TYPE.finditer(text))
-        if types and _CHOICE.search(text):
+        if types and _CHOICE.search(_to_the_clause_end(text, types[-1].end())):
             return []
         named += [Value(m[1], Span(line, 1, line, 1), m[1]) for m in types]
     return named
+
+
+def _to_the_clause_end(text: str, position: int) -> str:
+    end = _CLAUSE_END.search(text, position)
+    return text[: end.start()] if end is not None else text

@@ -15,13 +15,14 @@ _VERSION = re.compile(r"v?\d+(\.\d+)+")
 _WORDS = (
     ("efa", re.compile(r"aws-efa-installer-(\d+\.\d+\.\d+)")),
     ("torch", re.compile(r"^torch==(\d+\.\d+(?:\.\d+)?)")),
+    ("driver", re.compile(r"NVIDIA-Linux-\w+-(\d{3}\.\d+(?:\.\d+)?)")),
     ("ofi_nccl", re.compile(r"aws-ofi-nccl[-/]v?(\d+\.\d+\.\d+)(?:-aws)?\.tar")),
 )
 _REPOSITORIES = (
     ("ofi_nccl", re.compile(r"/aws-ofi-nccl(\.git)?$")),
     ("nccl", re.compile(r"NVIDIA/nccl(\.git)?$", re.IGNORECASE)),
 )
-_NVCR = re.compile(r"nvcr\.io/nvidia/pytorch:(\d\d\.\d\d)-")
+_NVCR = re.compile(r"nvcr\.io[/#]nvidia/pytorch:(\d\d\.\d\d)-")
 
 
 @cache

@@ -65,7 +65,8 @@ def instance_types_exist(file: File) -> Iterator[Problem]:
     reported: set[Span] = set()
     for cluster in file.clusters:
         heads = [cluster.head.instance] if cluster.head is not None and cluster.head.instance is not None else []
-        for value in [*heads, *(value for queue in cluster.queues for value in queue.instances)]:
+        queues = [] if file.specs else cluster.queues  # SPC006 says so
+        for value in [*heads, *(value for queue in queues for value in queue.instances)]:
             if value.known and value.span not in reported:
                 reported.add(value.span)
                 yield from _spelling(value)

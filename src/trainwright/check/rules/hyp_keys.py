@@ -111,6 +111,8 @@ def _one(node: Node, name: str, key: Key, path: str, sections: Sections) -> Iter
         yield problem(
             node, f"{name} cannot be {node.text!r}", did_you_mean(node.text, key.allowed) or _choices(key.allowed)
         )
+    elif name == "ClusterName":
+        return  # CFG002 says so
     elif key.pattern is not None and not key.pattern.fullmatch(node.text) and node.text and not is_masked(node.text):
         yield problem(node, f"{name} {node.text!r} is not what SageMaker takes: {key.pattern.pattern}", "rewrite it")
 

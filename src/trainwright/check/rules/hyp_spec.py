@@ -8,8 +8,12 @@ from collections.abc import Iterator
 from trainwright.catalog.instances import find_instance
 from trainwright.check.hyperpod_schema import hyperpod_types
 from trainwright.check.model import File
-from trainwright.check.registry import Problem, rule
+from trainwright.check.readers.values import text_at
+from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.rules.spc_cluster import HYPERPOD, at
+from trainwright.spec.source import Node
+
+_RESUME = "sagemaker.amazonaws.com/enable-job-auto-resume"
 
 
 @rule("HYP004", "error")
@@ -69,7 +73,8 @@ def jobs_come_back_in_their_namespace(file: File) -> Iterator[Problem]:
 
     HyperPod resumes a job on a healthy node after it replaced one, if the job is a PyTorchJob in the namespace
     `kubeflow` or in one whose name starts with `hyperpod-`. Jobs elsewhere, and of other kinds, have the annotation
-    without effect.
+    without effect. Read from specs of platform hyperpod-eks and from manifests with the annotation
+    `sagemaker.amazonaws.com/enable-job-auto-resume`.
 
     Why: after a node was replaced, the job stays down until somebody submits it again, on nodes that are paid for:
     55 USD per hour for each p5.48xlarge (us-east-2, August 2026).
@@ -80,11 +85,13 @@ def jobs_come_back_in_their_namespace(file: File) -> Iterator[Problem]:
 
     When to ignore: the job's own controller restarts it: a JobSet or TrainJob with a restart policy.
     """
+    for node in file.nodes if file.format == "kubernetes" else ():
+        yield from _annotated(node)
     for spec in file.specs:
         if spec.full.platform != "hyperpod-eks":
             continue
         said, fix = spec.full.kubernetes, "write `kubernetes: {namespace: kubeflow}`, or one named hyperpod-…"
-        if said.namespace != "kubeflow" and not said.namespace.startswith("hyperpod-"):
+        if not _resumes(said.namespace):
             path = ("kubernetes", "namespace") if spec.loaded.node.get("kubernetes", "namespace") else ("platform",)
             what = f"HyperPod does not start jobs again in namespace {said.namespace!r}"
             yield at(spec, *path, what=what, fix=fix)
@@ -93,3 +100,22 @@ def jobs_come_back_in_their_namespace(file: File) -> Iterator[Problem]:
             if kind != "pytorchjob":
                 what = f"HyperPod starts PyTorchJobs again, and job {job.name!r} is a {kind}"
                 yield at(spec, "jobs", index, *(("kind",) if job.kind else ()), what=what, fix="use kind: pytorchjob")
+
+
+def _annotated(root: Node) -> Iterator[Problem]:
+    """A manifest that asks HyperPod to start its job again, where HyperPod does not. A namespace may also be given to
+    kubectl: a manifest without one is not judged by it."""
+    metadata = root.get("metadata") if root.is_map else None
+    asked = text_at(metadata.get("annotations"), _RESUME) if metadata is not None and metadata.is_map else None
+    if metadata is None or asked is None or asked.value != "true":
+        return
+    kind, namespace = text_at(root, "kind"), text_at(metadata, "namespace")
+    if kind is not None and kind.value != "PyTorchJob":
+        yield problem(kind, f"HyperPod starts PyTorchJobs again, and this is a {kind.value}", "use a PyTorchJob")
+    elif namespace is not None and namespace.known and not _resumes(namespace.value):
+        what = f"HyperPod does not start jobs again in namespace {namespace.value!r}"
+        yield problem(namespace, what, "use namespace kubeflow, or one named hyperpod-…")
+
+
+def _resumes(namespace: str) -> bool:
+    return namespace == "kubeflow" or namespace.startswith("hyperpod-")

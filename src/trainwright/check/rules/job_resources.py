@@ -72,6 +72,8 @@ def _deepspeed_gpus(job: Job) -> Iterator[Problem]:
 def _against_machine(job: Job, type_: InstanceType) -> Iterator[Problem]:
     stated = [*job.gpus_per_node, *([job.processes_per_node] if job.processes_per_node is not None else [])]
     for value in stated:
+        if job.scheduler == "spec" and known(value) is not None and value.value > type_.gpus:
+            continue  # SPC003 says so
         if value.known and value.value > max(type_.gpus, 0) and (type_.gpus or value in job.gpus_per_node):
             yield problem(
                 value,

@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from trainwright.catalog.instances import InstanceType
-from trainwright.check.model import File, Interface, LaunchTemplate, Queue, known
+from trainwright.check.model import File, Interface, LaunchTemplate, Queue, Value, known
 from trainwright.check.readers.cfn_template import template_of
+from trainwright.check.readers.hcl_source import Block, parse_hcl
+from trainwright.check.readers.values import text_at, texts_at
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.tables import machine, machines
 from trainwright.spec.source import Span
@@ -145,22 +147,20 @@ def subnet_has_room(file: File) -> Iterator[Problem]:
 
     When to ignore: the maximum is never used.
     """
-    template = template_of(file)
-    if template is None:
+    blocks = _cidr_blocks(file)
+    rooms = {name: (block, _size(block.value)) for name, block in blocks.items() if block.known}
+    sizes = {name: (block, size) for name, (block, size) in rooms.items() if size is not None}
+    if not sizes:
         return
-    sizes = {}
-    for resource in template.of("EC2::Subnet"):
-        block = template.text(resource.get("CidrBlock"))
-        size = _size(block.value) if block is not None and block.known else None
-        if block is not None and size is not None:
-            sizes[resource.id] = (block, size)
+    in_terraform = _terraform_subnets(file)
     launch = {id(one.instance): one for one in file.launch_templates if one.instance is not None}
     for _, queue in file.queues:
         for value, type_ in machines(queue):
             nodes = _nodes(queue, type_)
             each = addresses(type_, queue, launch.get(id(value)))
-            there = [sizes[subnet.value] for subnet in queue.subnets if subnet.value in sizes]
-            if nodes is None or len(there) != len(queue.subnets) or not there:
+            subnets = queue.subnets or in_terraform.get(queue.label, [])
+            there = [sizes[subnet.value] for subnet in subnets if subnet.value in sizes]
+            if nodes is None or len(there) != len(subnets) or not there:
                 continue
             room = sum(size for _, size in there)
             if nodes * each > room:
@@ -169,6 +169,28 @@ def subnet_has_room(file: File) -> Iterator[Problem]:
                     f"{room} addresses for {nodes} nodes of {type_.name} that need {each} each ({nodes * each})",
                     "use a larger subnet, or efa-only interfaces on every card but the first",
                 )
+
+
+def _cidr_blocks(file: File) -> dict[str, Value[str]]:
+    """The address ranges of the subnets that a template or a Terraform file creates, by what others call them."""
+    template = template_of(file)
+    if template is not None:
+        named = {one.id: template.text(one.get("CidrBlock")) for one in template.of("EC2::Subnet")}
+        return {name: block for name, block in named.items() if block is not None}
+    subnets = [one for one in _resources(file) if one.labels[0] == "aws_subnet"]
+    written = {f"${{aws_subnet.{one.name}.id}}": text_at(one.body, "cidr_block") for one in subnets}
+    return {name: block for name, block in written.items() if block is not None}
+
+
+def _terraform_subnets(file: File) -> dict[str, list[Value[str]]]:
+    groups = [one for one in _resources(file) if one.labels[0] == "aws_eks_node_group"]
+    return {one.labels[1]: texts_at(one.body, "subnet_ids") for one in groups}
+
+
+def _resources(file: File) -> list[Block]:
+    if file.format != "terraform":
+        return []
+    return [one for one in parse_hcl(file.text, file.path) if one.kind == "resource" and len(one.labels) == 2]
 
 
 def _size(block: str) -> int | None:
