@@ -108,7 +108,7 @@ def test_a_save_on_the_way_without_a_process_group_is_one_of_one_process(run) ->
     for test in ("not args.distributed", "world_size == 1", "not self.ddp"):
         assert run("a.py", SCRIPT.format(body=f"if {test}:\n    torch.save(state, path)"), "PYT002") == []
     unguarded = TWINS.replace("fit_with_ddp", "fit_on_nodes")
-    assert run("a.py", SCRIPT.format(body=unguarded), "PYT002") == ["warning PYT002 9"]
+    assert run("a.py", SCRIPT.format(body=unguarded), "PYT002") == ["info PYT002 9"]
 
 
 def test_saves_of_one_script_are_one_finding(tmp_path: Path) -> None:
@@ -121,9 +121,9 @@ def test_a_dataset_that_may_divide_itself_is_not_reported(run) -> None:  # type:
     assert run("a.py", SCRIPT.format(body="loader = DataLoader(FlinkSource(context), batch_size=8)"), "PYT001") == []
     assert run("a.py", SCRIPT.format(body="loader = DataLoader(FlinkSource(c), shuffle=False)"), "PYT001") == []
     shuffled = "loader = DataLoader(MyData(args), batch_size=8, shuffle=True)"
-    assert run("a.py", SCRIPT.format(body=shuffled), "PYT001") == ["warning PYT001 4"]
+    assert run("a.py", SCRIPT.format(body=shuffled), "PYT001") == ["info PYT001 4"]
     local = "class MyData:\n    def __getitem__(self, i): return i\nloader = DataLoader(MyData(args), batch_size=8)"
-    assert run("a.py", SCRIPT.format(body=local), "PYT001") == ["warning PYT001 6"]
+    assert run("a.py", SCRIPT.format(body=local), "PYT001") == ["info PYT001 6"]
 
 
 RESUME = (
@@ -134,7 +134,7 @@ RESUME = (
 def test_optimizers_may_be_saved_in_a_list(run) -> None:  # type: ignore[no-untyped-def]
     saved = '{{"model": m, "optimizers": [o.state_dict() for o in opts]}}'.replace("{{", "{").replace("}}", "}")
     assert run("a.py", SCRIPT.format(body=RESUME.replace("{}", saved)), "PYT003") == []
-    assert run("a.py", SCRIPT.format(body=RESUME.replace("{}", '{"model": m}')), "PYT003") == ["warning PYT003 8"]
+    assert run("a.py", SCRIPT.format(body=RESUME.replace("{}", '{"model": m}')), "PYT003") == ["info PYT003 8"]
 
 
 POD = """apiVersion: batch/v1
@@ -421,7 +421,7 @@ def test_groups_of_an_eks_cluster_are_in_no_partition(run, tmp_path: Path) -> No
 
 def test_a_process_group_of_one_process_shares_nothing(run) -> None:  # type: ignore[no-untyped-def]
     text = SCRIPT.format(body="loader = DataLoader(data, shuffle=True)\ntorch.save(a, 'a.pt')")
-    assert run("a.py", text, "PYT") == ["warning PYT001 4", "warning PYT002 5"]
+    assert run("a.py", text, "PYT") == ["info PYT001 4", "info PYT002 5"]
     assert run("a.py", text.replace('"nccl"', '"nccl", world_size=1, rank=0'), "PYT") == []
 
 
@@ -433,7 +433,7 @@ def test_a_rank_is_asked_for_in_many_ways(run) -> None:  # type: ignore[no-untyp
     )
     assert run("a.py", SCRIPT.format(body=body), "PYT002") == []
     unguarded = body.replace("if self.is_master", "if epoch % 2")
-    assert run("a.py", SCRIPT.format(body=unguarded), "PYT002") == ["warning PYT002 9"]
+    assert run("a.py", SCRIPT.format(body=unguarded), "PYT002") == ["info PYT002 9"]
 
 
 def test_a_download_of_weights_is_no_resume(run) -> None:  # type: ignore[no-untyped-def]

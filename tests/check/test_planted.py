@@ -218,16 +218,23 @@ def _place(source: Path, folder: Path) -> Path:
     return home / source.name
 
 
+def _said(path: Path) -> set[tuple[str, str]]:
+    """What is said of a file, notes included: a reader sees them."""
+    return {(finding.code, finding.message) for finding in check([str(path)]).findings}
+
+
 def test_planted_mistakes_are_found(tmp_path: Path) -> None:
     missed, total = [], 0
     for name, edits in PLANTED.items():
         text = (FILES / name).read_text()
         path = _place(FILES / name, tmp_path)
+        path.write_text(text)
+        before = _said(path)
         for old, new in edits:
             assert old in text, f"{name}: {old}"
             path.write_text(text.replace(old, new, 1))
             total += 1
-            if not [f for f in check([str(path)]).findings if f.level != "info"]:
+            if _said(path) <= before:
                 missed.append(f"{name}: {new}")
     assert total >= 135
     assert len(missed) <= 0.05 * total, "\n".join([f"{total - len(missed)} of {total}", *missed])

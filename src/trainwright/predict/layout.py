@@ -53,7 +53,7 @@ def lay_out(request: PredictRequest, c: Constants) -> Setup:
         shape, machines, plan, Batch(sequence, 1, 1), trainer, request.precision,
         zero_stage(plan, trainer) if zero is None else zero, frozen=request.adapter_rank > 0, objective=objective,
         adapter_rank=request.adapter_rank, base_bits=request.base_bits, optimizer=request.optimizer,
-        context=context_kind(request.context, plan, shape, trainer),
+        context=context_kind(request, plan, shape, trainer),
         float8=request.float8, float8_gather=request.float8_gather,
         offload_part=request.offload_activations, zero_bubble=zero_bubble,
     )  # fmt: skip
@@ -74,13 +74,13 @@ def refuse_options(request: PredictRequest, plan: ParallelPlan) -> None:
         raise UserError(conflict, where=f"plan {plan}", fix="--recompute none, or --pipeline-schedule 1f1b")
 
 
-def context_kind(asked: str, plan: ParallelPlan, shape: ModelShape, trainer: Profile) -> str:
+def context_kind(request: PredictRequest, plan: ParallelPlan, shape: ModelShape, trainer: Profile) -> str:
     """How context ranks meet each other's keys: our trainer has three ways, the others are known for their rings."""
     if not trainer.own:
-        if asked not in ("", "ring"):
-            raise UserError(f"--context {asked} is an option of our trainer", fix=f"leave it out for {trainer.name}")
+        if request.context and request.trainer != OWN:
+            raise UserError("--context is an option of our trainer", fix=f"leave it out for {trainer.name}")
         return "ring"
-    kind = asked or CONTEXTS[0]
+    kind = request.context or CONTEXTS[0]
     problem = plan.context_problem(kind, shape)
     if problem:
         raise UserError(problem, where=f"plan {plan}", fix="--context ring, or gather")

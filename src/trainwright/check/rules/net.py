@@ -88,8 +88,9 @@ def _reserved(queue: Queue) -> bool:
 def efa_fits_the_instance(file: File) -> Iterator[Problem]:
     """EFA must be enabled on instance types that have it, and used on those bought for it.
 
-    EFA on a type without it (g5 below 8xlarge, g4dn below 8xlarge, m5.8xlarge) is refused. The reverse is a warning: a
-    queue of several accelerator nodes with 100 Gbps or more that could use EFA and does not mention it.
+    EFA on a type without it (g5 below 8xlarge, g4dn below 8xlarge, m5.8xlarge) is refused. The reverse is a warning, on
+    types with one card a note: a queue of several accelerator nodes with 100 Gbps or more that could use EFA and does
+    not mention it.
 
     Why: the cluster is refused; or collectives run over TCP at a fraction of the bandwidth that is paid for: 3,200 Gbps
     on p5.48xlarge, 400 on p4d.24xlarge, and 100 on the first card of each.
@@ -118,7 +119,7 @@ def efa_fits_the_instance(file: File) -> Iterator[Problem]:
                     queue.efa or value,
                     f"{queue.label}: {type_.name} has {cards} ({type_.network_gbps:g} Gbps) that are unused",
                     "enable EFA",
-                    level="warning",
+                    level="warning" if type_.efa_cards > 1 else "info",  # work on one node is common on the others
                 )
     for template in file.launch_templates:
         for _, type_ in machines(Queue(template.span, instances=[template.instance] if template.instance else [])):

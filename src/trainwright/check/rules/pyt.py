@@ -87,7 +87,7 @@ def span_of(node: ast.expr) -> Span:
     return Span(node.lineno, node.col_offset + 1, node.end_lineno or node.lineno, (node.end_col_offset or 0) + 1)
 
 
-@rule("PYT001", "warning")
+@rule("PYT001", "info")
 def ranks_read_different_data(file: File) -> Iterator[Problem]:
     """Every rank must read its own part of the data.
 
@@ -172,7 +172,7 @@ def _given_a_rank(script: Script) -> bool:
     return False
 
 
-@rule("PYT002", "warning")
+@rule("PYT002", "info")
 def one_rank_writes_the_checkpoint(file: File) -> Iterator[Problem]:
     """One rank must write a checkpoint that all ranks share.
 
@@ -256,7 +256,7 @@ def _returns_early(statement: ast.stmt) -> bool:
     )
 
 
-@rule("PYT003", "warning")
+@rule("PYT003", "info")
 def optimizer_is_saved(file: File) -> Iterator[Problem]:
     """A checkpoint to resume from must hold the optimizer's state.
 

@@ -28,8 +28,8 @@ def data_outlives_the_stack(file: File) -> Iterator[Problem]:
 
     File systems and buckets are deleted with their stack unless their DeletionPolicy is Retain (or Snapshot). A Lustre
     file system that exports to a bucket may be deleted (a link exports only with an AutoExportPolicy); a scratch file
-    system without a bucket should not hold the checkpoints of a job. That a scratch file system goes with its cluster
-    is a note; a bucket for logs is not reported.
+    system without a bucket should not hold the checkpoints of a job. That a scratch file system goes with its
+    cluster, or one whose policy says Delete, is a note; a bucket for logs is not reported.
 
     Why: `delete-cluster` or a failed update deletes weeks of checkpoints; one of a 70B model is 920 GB.
 
@@ -79,8 +79,8 @@ def _deleted(file: File, storage: Storage) -> Iterator[Problem]:
     goes = f"this {_WORDS[storage.kind]} and its data are deleted with the {owner}"
     if storage.kind == "bucket":  # CloudFormation does not delete a bucket that holds something
         goes = "deleting the stack deletes this bucket, or fails while it holds data"
-    scratch = storage.kind == "lustre" and _is_scratch(storage)
-    yield problem(at, f"{name}: {goes}", "set DeletionPolicy: Retain", level="info" if scratch else None)
+    meant = storage.deletion_policy is not None or (storage.kind == "lustre" and _is_scratch(storage))
+    yield problem(at, f"{name}: {goes}", "set DeletionPolicy: Retain", level="info" if meant else None)
 
 
 def _is_scratch(storage: Storage) -> bool:
