@@ -86,7 +86,9 @@ def test_host_lists(text: str, names: list[str] | None) -> None:
     assert hosts(text) == names
 
 
-TORCHTITAN = "[training]\nsteps = 100\nseq_len = 8192\n[lr_scheduler]\nwarmup_steps = 200\n[parallelism]\n"
+TORCHTITAN = (
+    "[training]\nsteps = 100\n[lr_scheduler]\nwarmup_steps = 200\n[checkpoint]\nenable = true\ninterval = 500\n"
+)
 NEMO = """trainer: {devices: 8, num_nodes: 2, max_steps: 1000}
 model:
   tensor_model_parallel_size: 3
@@ -106,7 +108,7 @@ VALUES = """worker:
     limits: {nvidia.com/gpu: 8}
 """
 FILES = [
-    ("titan.toml", TORCHTITAN, ["JOB005 5"]),
+    ("titan.toml", TORCHTITAN, ["JOB011 7"]),
     ("nemo.yaml", NEMO, ["JOB002 3", "JOB002 3"]),
     ("foundry.yaml", FOUNDRY, ["JOB005 4", "JOB004 5"]),
     ("foundry.yaml", FOUNDRY.replace("2000ba", "2ep").replace("15", "16"), []),

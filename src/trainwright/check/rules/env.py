@@ -36,7 +36,8 @@ def variables_fit_the_versions(file: File) -> Iterator[Problem]:
     to kernels before 5.15, FI_EFA_SET_CUDA_SYNC_MEMOPS=0 to EFA installers before 1.29.1. RDMAV_* breaks on new
     kernels, FI_EFA_ENABLE_SHM_TRANSFER has no effect, NCCL's socket settings have no effect over EFA. Where the file
     does not state the version, only what is wrong for every version is reported. NCCL_P2P_DISABLE=1 is an error where
-    the instance type has NVLink, a warning for eight GPUs of an unknown type, else a note.
+    the instance type has NVLink, a warning for eight GPUs of an unknown type, else a note; it is not reported where the
+    job asks for cards without NVLink (RTX 4090).
 
     Why: some abort the job, the rest hide the few that matter, and some cost bandwidth: without NVLink two H200 of a
     node exchange 55 GB/s over PCIe instead of 396.
@@ -79,7 +80,7 @@ def _judged(file: File, setting: Setting, level: str) -> Iterator[Problem]:
         if entry.level != level or not entry.concerns(setting.type_) or (entry.efa and not setting.efa):
             continue
         if (
-            _has_no_effect(file, entry, variable)
+            _has_no_effect(file, entry, setting)
             or _is_right(entry, setting)
             or _excused(entry, setting)
             or (entry.variable in _LIBFABRIC and not nccl)
@@ -103,18 +104,32 @@ def _judged(file: File, setting: Setting, level: str) -> Iterator[Problem]:
         return
 
 
+_WITHOUT_NVLINK = re.compile(
+    r"rtx|geforce|(?<!\d)[2345]0[6789]0(ti)?(?!\d)|(?<![a-z0-9])(a[456]000|l40s?|t4)(?![a-z0-9])", re.IGNORECASE
+)
 _ONE_GPU = re.compile(r"CUDA_VISIBLE_DEVICES=[\"']?(\$\w+|\$\{\w+\}|\d+)[\"']?(\s|$)")
 _OPENS = re.compile(r"^\s*(el)?if\b.*debug", re.IGNORECASE)
 _LINES_OF_A_BRANCH = 12
 
 
-def _has_no_effect(file: File, entry: EnvRule, variable: EnvVar) -> bool:
+def _gpu_without_nvlink(setting: Setting) -> bool:
+    """Whether the partition, the constraint or the GPU that is requested has cards without NVLink: on most of them
+    NCCL needs the variable."""
+    if setting.job is None or setting.type_ is not None:
+        return False
+    named = [value.value for value in setting.job.directives.values()]
+    return any(_WITHOUT_NVLINK.search(text) is not None for text in named)
+
+
+def _has_no_effect(file: File, entry: EnvRule, setting: Setting) -> bool:
     """A process with one GPU has no peer in its node; what only a debugging mode sets is for debugging."""
     if entry.variable == "NCCL_P2P_DISABLE":
-        return _ONE_GPU.search(file.text) is not None
+        return _ONE_GPU.search(file.text) is not None or _gpu_without_nvlink(setting)
+    if entry.variable == "NCCL_NET_GDR_LEVEL" and not setting.efa:
+        return any((v.name, v.value.value) == ("NCCL_IB_DISABLE", "1") for v in file.all_env)  # TCP has no GPUDirect
     if entry.verdict != "debug":
         return False
-    last = variable.span.line - 1
+    last = setting.variable.span.line - 1
     for line in reversed(file.text.splitlines()[max(0, last - _LINES_OF_A_BRANCH) : last]):
         if re.match(r"\s*fi\b", line):
             return False
@@ -162,6 +177,6 @@ def _level(entry: EnvRule, setting: Setting) -> Level | None:
         return "warning" if any(count.known and count.value >= _GPUS_WITH_NVLINK for count in gpus) else "info"
     if entry.variable in _HARMLESS or (entry.variable, entry.value) == ("NCCL_DEBUG", "INFO"):
         return "info"
-    if entry.variable == "NCCL_ASYNC_ERROR_HANDLING":
+    if entry.variable in ("NCCL_ASYNC_ERROR_HANDLING", "NCCL_BLOCKING_WAIT"):
         return "info"  # torch reads the old name, and warns once
     return {"noise": "info", "measure": "info"}.get(entry.verdict)  # type: ignore[return-value]

@@ -171,7 +171,7 @@ def images_are_pinned(file: File) -> Iterator[Problem]:
 
     `latest`, or no tag at all, is a different image after the next push. One file that pins the EFA installer, NCCL or
     the plugin to two versions builds with one and documents the other. `latest` is a
-    warning where the pods of one job pull it, and else a note: of ten on public files four were meant.
+    note: on public files it was meant in many cases.
 
     Why: nodes of one job pull different images, and a result cannot be reproduced: `nvcr.io/nvidia/pytorch` has 12
     releases per year, each with another torch and NCCL.
@@ -183,11 +183,9 @@ def images_are_pinned(file: File) -> Iterator[Problem]:
 
     When to ignore: the image is built and used on the same machine, and never pushed.
     """
-    together = {c.image.value for pod in file.pods if pod.kind in TRAINING_KINDS for c in pod.containers if c.image}
     images = {image.value: image for image in reversed(list(_images(file)))}  # the first place of each
     for image in images.values():
-        level: Level | None = None if image.value in together else "info"  # who builds it often wants the newest
-        yield from once(replace(p, level=level) for p in _unpinned(image))
+        yield from once(replace(p, level="info") for p in _unpinned(image))  # who builds it often wants the newest
     yield from once(_contradictions(file))
 
 

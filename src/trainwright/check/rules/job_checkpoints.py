@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Iterator
 
 from trainwright.check.job_sizes import multi_node, once
@@ -11,6 +12,11 @@ from trainwright.check.model_names import published
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.tables import table
 
+# A cluster with InfiniBand, accounts or modules is not ParallelCluster, and its /scratch is mostly shared.
+_OTHER_SITE = re.compile(
+    r"\bNCCL_NET=[\"']?IB\b|\bib\d\b|\bmlx\d_|^\s*#SBATCH\s+(--account|-A)\b|^\s*(module|ml)\s+(load|purge)\b",
+    re.MULTILINE,
+)
 _PASSING = {"emptyDir", "hostPath", "configMap", "secret", "downwardAPI", "projected"}
 
 
@@ -19,8 +25,9 @@ def checkpoints_survive(file: File) -> Iterator[Problem]:
     """Checkpoints must be written, and to storage that outlives the node.
 
     A directory on the node itself (/tmp, /scratch, NVMe), inside a container, or outside every mounted volume is lost
-    with the node or the pod. An interval longer than the run never writes a checkpoint (a warning). The checkpoints
-    that are kept must fit the file system.
+    with the node or the pod; /scratch is not reported where the file shows a site with InfiniBand, accounts or
+    modules, where it is mostly shared. An interval longer than the run never writes a checkpoint (a warning). The
+    checkpoints that are kept must fit the file system.
 
     Why: after a failure there is nothing to resume from. At 64 nodes one failure per day or two is normal.
 
@@ -44,7 +51,9 @@ def _saves_nothing(job: Job) -> bool:
 
 def _interval(job: Job) -> Iterator[Problem]:
     every, steps = known(job.checkpoint_steps), known(job.steps)
-    if job.checkpoint_steps is None or job.checkpoint_dir is None or not every or not steps or "unit" in job.extra:
+    if job.checkpoint_steps is None or not every or not steps or "unit" in job.extra:
+        return
+    if job.checkpoint_dir is None and not _is_torchtitan(job):
         return
     if every > steps:
         yield problem(
@@ -53,6 +62,12 @@ def _interval(job: Job) -> Iterator[Problem]:
             f"save every {max(1, steps // 5):,} steps or so",
             level="warning",
         )
+
+
+def _is_torchtitan(job: Job) -> bool:
+    """Whether the job is a configuration of torchtitan, which has a directory for checkpoints by default."""
+    trainer = job.extra.get("trainer")
+    return trainer is not None and trainer.value == "torchtitan"
 
 
 def _place_of(file: File, job: Job) -> Iterator[Problem]:
@@ -65,7 +80,9 @@ def _place_of(file: File, job: Job) -> Iterator[Problem]:
         yield from _in_spec(file, job, where)
     elif job.image is not None and job.mounts:
         yield from _in_container(job, where)
-    elif multi_node(job) and (_node_local(where.value) or _node_local(where.value, "usually")):
+    elif multi_node(job) and (
+        _node_local(where.value) or (_node_local(where.value, "usually") and not _OTHER_SITE.search(file.text))
+    ):
         certain = _node_local(where.value)
         yield problem(
             where,

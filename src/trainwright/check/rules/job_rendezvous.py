@@ -117,7 +117,8 @@ def _on_one_machine(file: File) -> bool:
 def _rendezvous(job: Job) -> Iterator[Problem]:
     endpoint, address = job.extra.get("endpoint"), job.extra.get("master_address")
     backend = job.launch.options.get("rdzv_backend") if job.launch is not None and _all_known(job) else None
-    if backend is not None and backend.value == "c10d" and endpoint is None and address is not None and multi_node(job):
+    elastic = backend is not None and backend.value == "c10d" and not _by_accelerate(job)
+    if backend is not None and elastic and endpoint is None and address is not None and multi_node(job):
         yield problem(
             backend,
             "c10d takes no --master_addr: without --rdzv_endpoint every node waits on its own localhost:29400",
@@ -286,6 +287,8 @@ def _closing(text: str) -> int:
 
 
 def _ports(job: Job, endpoint: Value[str] | None) -> Iterator[Problem]:
+    if _by_accelerate(job) and _one_process(job):
+        return  # accelerate starts the script itself, and nothing opens the port
     for value, text, place in _stated_ports(job, endpoint):
         if text == "$RANDOM":
             yield problem(
@@ -293,7 +296,7 @@ def _ports(job: Job, endpoint: Value[str] | None) -> Iterator[Problem]:
                 "$RANDOM is 0 to 32767: one start in 32 gets a port below 1024, which only root may open",
                 "derive it from the job id: $((10000 + SLURM_JOB_ID % 50000))",
             )
-        elif text == "0" and _free_port(value):
+        elif text == "0" and (_free_port(value) or (_by_accelerate(job) and not multi_node(job))):
             continue
         elif text.isdecimal() and not 1024 <= int(text) <= 65535:
             yield problem(place, f"port {text} is not between 1024 and 65535", "choose a port in that range")
@@ -320,6 +323,17 @@ def _stated_ports(job: Job, endpoint: Value[str] | None) -> Iterator[tuple[Value
         yield port, port.value, port.span
     elif endpoint is None:
         yield from ((a.value, a.value.value, a.value.span) for a in assigned if a.name == "MASTER_PORT")
+
+
+def _by_accelerate(job: Job) -> bool:
+    """accelerate gives torchrun the endpoint (its main process's address and port); port 0 is any free one."""
+    return job.launch is not None and job.launch.program == "accelerate"
+
+
+def _one_process(job: Job) -> bool:
+    stated = whole(job.launch.options.get("num_processes")) if job.launch is not None else None
+    one_gpu = bool(job.gpus_per_node) and all(known(count) == 1 for count in job.gpus_per_node)
+    return known(stated) == 1 or (one_gpu and not multi_node(job) and (stated is None or not stated.known))
 
 
 def _free_port(endpoint: Value[str]) -> bool:

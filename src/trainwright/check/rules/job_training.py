@@ -236,8 +236,8 @@ def _inside_model(job: Job, model: ModelDims) -> Iterator[Problem]:
 def schedule_fits_the_run(file: File) -> Iterator[Problem]:
     """Warm-up and decay must fit the length of the run.
 
-    A warm-up longer than the run never reaches the peak learning rate. A decay more than twice as long as the run (a
-    warning) hardly lowers it.
+    A warm-up longer than the run never reaches the peak learning rate (torchtitan shortens it, and is not reported).
+    A decay more than twice as long as the run (a warning) hardly lowers it.
 
     Why: nothing fails; the model is just worse, and nobody sees the reason. With a warm-up of 24,000 steps in a run
     of 500, as in a published launcher, the learning rate ends at 2 % of its maximum.
@@ -257,7 +257,7 @@ def _schedule(job: Job) -> Iterator[Problem]:
     unit = "samples" if "unit" in job.extra else "steps"
     if job.launch is not None and {"exit_interval", "exit_duration_in_mins"} & job.launch.options.keys():
         return  # a part of a longer run, or a test of something else
-    if job.warmup is not None and steps and warmup and warmup > steps:
+    if job.warmup is not None and steps and warmup and warmup > steps and not _shortens_warmup(job):
         reached = 100 * steps / warmup
         yield problem(
             job.warmup,
@@ -271,6 +271,13 @@ def _schedule(job: Job) -> Iterator[Problem]:
             f"decay over {steps:,}",
             level="warning",
         )
+
+
+def _shortens_warmup(job: Job) -> bool:
+    """torchtitan limits the warm-up to the steps of the run."""
+    trainer = job.extra.get("trainer")
+    options = job.launch.options if job.launch is not None else {}
+    return (trainer is not None and trainer.value == "torchtitan") or "lr_scheduler.warmup_steps" in options
 
 
 @rule("JOB012", "error")

@@ -81,6 +81,8 @@ def _requirements(script: ShellScript) -> Iterator[Problem]:
                 "write pip install before it",
             )
     for variable in script.assignments:  # the shell takes `torch==2.1` for `torch` set to `=2.1`
+        if variable.name.upper().endswith("VERSION"):
+            continue  # of a build argument: `torch${TORCH_VERSION}`
         if re.match(r"=\d+\.\d", variable.value.value):
             yield problem(
                 variable.span,
@@ -258,6 +260,7 @@ def _directives(file: File, script: ShellScript) -> Iterator[Problem]:
             first,
             f"Slurm stops reading #SBATCH lines at the first command and ignores this one{more}",
             "move them above the first command" if others else "move it above the first command",
+            level=None if any(c.span.line > first.line for c in script.commands) else "info",  # put aside at the end
         )
     for name, value in script.directives:
         folder = value.value.rpartition("/")[0]
