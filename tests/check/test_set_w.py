@@ -78,3 +78,74 @@ def test_what_was_noise_is_a_note_or_silent(run) -> None:  # type: ignore[no-unt
         "FROM nvidia/cuda:12.4.1-devel-ubuntu22.04\nARG TORCH_VERSION==2.3.0\nRUN pip install torch${TORCH_VERSION}\n"
     )
     assert shown(run("Dockerfile", image, "SHL001")) == []
+
+
+EFA = ("#SBATCH --nodes=2", "#SBATCH --ntasks-per-node=1", "#SBATCH --exclusive", "export FI_EFA_USE_HUGE_PAGE=0")
+TORCHRUN = "srun torchrun --nnodes=2 --nproc_per_node=8 --rdzv_backend=c10d --rdzv_endpoint=$head:29500 train.py"
+
+
+def test_env003_says_what_loopback_does(run) -> None:  # type: ignore[no-untyped-def]
+    [finding] = run("a.sbatch", sbatch(*EFA, "export NCCL_SOCKET_IFNAME=lo", TORCHRUN), "ENV003")
+    assert (finding.level, finding.span.line) == ("error", 6)
+    assert "127.0.0.1" in finding.message
+    one = sbatch("#SBATCH --nodes=1", "export NCCL_SOCKET_IFNAME=lo", "torchrun --nproc_per_node=8 train.py")
+    assert shown(run("b.sbatch", one, "ENV003")) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("FI_PROVIDER=tcp", "error ENV001 6"),
+        ("FI_PROVIDER=sockets", "error ENV001 6"),
+        ("NCCL_NET_PLUGIN=none", "error ENV001 6"),
+        ("NCCL_SHM_DISABLE=1", "info ENV002 6"),
+        ("NCCL_IB_HCA=mlx5_0", "info ENV002 6"),
+        ("CUDA_LAUNCH_BLOCKING=1", "warning ENV002 6"),
+        ("TORCH_NCCL_ASYNC_ERROR_HANDLING=0", "warning ENV002 6"),
+        ("OFI_NCCL_PROTOCOL=SENDREC", "info ENV002 6"),
+        ("CUDA_VISIBLE_DEVICES=0,1,2,3", "error JOB001 7"),
+    ],
+)
+def test_variables_that_cost_speed_or_safety(run, line: str, expected: str) -> None:  # type: ignore[no-untyped-def]
+    text = sbatch(*EFA, f"export {line}", TORCHRUN)
+    assert shown(run("a.sbatch", text, "ENV001", "ENV002", "JOB001")) == [expected]
+    plain = sbatch("export FI_PROVIDER=tcp", "export NCCL_IB_HCA=mlx5_0", "mpirun -np 8 ./solver")
+    assert shown(run("b.sh", plain, "ENV001", "ENV002")) == []
+
+
+def test_threads_and_minutes(run) -> None:  # type: ignore[no-untyped-def]
+    lines = ["#SBATCH --nodes=8", "#SBATCH --ntasks-per-node=8", "#SBATCH --time=10:00", "export OMP_NUM_THREADS={}"]
+    text = sbatch(*lines, "srun python train.py")
+    assert shown(run("a.sbatch", text.format(192), "JOB006", "SLU006")) == ["info SLU006 4", "warning JOB006 5"]
+    assert shown(run("b.sbatch", text.format(12).replace("10:00", "10:00:00"), "JOB006", "SLU006")) == []
+
+
+RANKS = ("#SBATCH --nodes=4", "#SBATCH --ntasks-per-node=8", "export MASTER_ADDR=$(hostname)")
+
+
+def test_job008_reads_what_the_batch_script_exports(run) -> None:  # type: ignore[no-untyped-def]
+    lines = (*RANKS, "export WORLD_SIZE=8", "export RANK=$SLURM_LOCALID", "srun python train.py")
+    assert shown(run("a.sbatch", sbatch(*lines), "JOB008")) == ["error JOB008 5", "error JOB008 6"]
+    right = (*RANKS, "export WORLD_SIZE=$SLURM_NTASKS", "srun bash -c 'export RANK=$SLURM_PROCID; python train.py'")
+    assert shown(run("b.sbatch", sbatch(*right), "JOB008")) == []
+    once = (*RANKS, "export WORLD_SIZE=32", "srun torchrun --nnodes=4 --nproc_per_node=8 train.py")
+    assert shown(run("c.sbatch", sbatch(*once), "JOB008")) == []
+    through = ("export RANK=$SLURM_PROCID", "srun accelerate launch --num_machines 4 --machine_rank $RANK train.py")
+    assert shown(run("d.sbatch", sbatch("#SBATCH --nodes=4", *through), "JOB008")) == ["error JOB008 3"]
+
+
+def test_an_unknown_nnodes_does_not_hide_the_job(run) -> None:  # type: ignore[no-untyped-def]
+    lines = ("#SBATCH --nodes=16", "#SBATCH --ntasks-per-node=1", "#SBATCH --exclusive")
+    options = "--num-layers 32 --micro-batch-size 1 --global-batch-size 100 --save /tmp/ckpt --bf16 --fp16"
+    for nodes in ("16", "$SLURM_NTASKS", "${NODES}"):
+        launch = f"srun torchrun --nnodes={nodes} --nproc_per_node=8 pretrain_gpt.py {options}"
+        codes = ("JOB003", "JOB011", "JOB013")
+        assert sorted(f.code for f in run("a.sbatch", sbatch(*lines, launch), *codes)) == sorted(codes)
+
+
+def test_job016_compares_the_precision(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    launch = "torchrun --nproc_per_node 8 train.py --deepspeed ds.json --output_dir /fsx/o --bf16"
+    for text, expected in (('{"fp16": {"enabled": true}}', ["error JOB016 2"]), ('{"bf16": {"enabled": "auto"}}', [])):
+        stage = ', "zero_optimization": {"stage": 3}}'
+        (tmp_path / "ds.json").write_text(text[:-1] + stage)
+        assert shown(run("run.sh", sbatch(launch), "JOB016")) == expected

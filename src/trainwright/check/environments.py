@@ -42,7 +42,8 @@ def settings(file: File) -> Iterator[Setting]:
     versions = versions_in(file)
     everything = list(file.all_env)
     shown = any(v.name.startswith("FI_EFA_") or (v.name, v.value.value) == ("FI_PROVIDER", "efa") for v in everything)
-    shown = shown or bool({"efa", "ofi_nccl"} & versions.keys()) or "/opt/amazon/efa" in file.text
+    ofi = any(v.name.startswith("OFI_NCCL_") for v in everything) and "cxi" not in file.text.lower()  # not Slingshot's
+    shown = shown or ofi or bool({"efa", "ofi_nccl"} & versions.keys()) or "/opt/amazon/efa" in file.text
     for job in file.jobs:
         for variable in job.env:
             yield _setting(variable, job, versions, shown)

@@ -120,6 +120,9 @@ def _slurm_variables(directives: list[tuple[str, Value[str]]]) -> Variables:
         value = said.get(directive)
         if value is not None and value.value.isdecimal():
             variables.values[name] = [_constant(value)]
+    nodes, each = whole(said.get("nodes")), whole(said.get("ntasks-per-node"))
+    if "ntasks" not in said and nodes is not None and each is not None and nodes.known and each.known:
+        variables.values["SLURM_NTASKS"] = [_constant(replace(said["nodes"], value=str(nodes.value * each.value)))]
     return variables
 
 
@@ -148,7 +151,13 @@ def _job(script: ShellScript, launch: Command | None) -> Job:
     _hyperpod(job, script)
     if launch is not None:
         _under_runner(job, launch)
+        scheduled = job.nodes
         apply(job, launch)
+        open_ = job.nodes is not None and not job.nodes.known and "$" in job.nodes.text
+        if open_ and launch.inside_srun and scheduled is not None and scheduled.known:
+            job.nodes = (
+                scheduled  # `--nnodes=$NODES` that the file does not set: srun starts it on the nodes of the job
+            )
     return job
 
 

@@ -34,10 +34,10 @@ def variables_fit_the_versions(file: File) -> Iterator[Problem]:
     Most of the blocks that are copied from launcher to launcher were right for one version. FI_PROVIDER=efa and
     NCCL_PROTO=simple belong to aws-ofi-nccl before 1.6, FI_EFA_USE_DEVICE_RDMA to plugins before 1.7, FI_EFA_FORK_SAFE
     to kernels before 5.15, FI_EFA_SET_CUDA_SYNC_MEMOPS=0 to EFA installers before 1.29.1. RDMAV_* breaks on new
-    kernels, FI_EFA_ENABLE_SHM_TRANSFER has no effect, NCCL's socket settings have no effect over EFA. Where the file
-    does not state the version, only what is wrong for every version is reported. NCCL_P2P_DISABLE=1 is an error where
-    the instance type has NVLink, a warning for eight GPUs of an unknown type, else a note; it is not reported where the
-    job asks for cards without NVLink (RTX 4090).
+    kernels, FI_EFA_ENABLE_SHM_TRANSFER has no effect, NCCL's socket settings have no effect over EFA, and
+    FI_PROVIDER=tcp or sockets turns EFA off. Where the file does not state the version, only what is wrong for every
+    version is reported. NCCL_P2P_DISABLE=1 is an error where the instance type has NVLink, a warning for eight GPUs of
+    an unknown type, else a note; it is not reported where the job asks for cards without NVLink (RTX 4090).
 
     Why: some abort the job, the rest hide the few that matter, and some cost bandwidth: without NVLink two H200 of a
     node exchange 55 GB/s over PCIe instead of 396.
@@ -57,7 +57,8 @@ def variables_have_a_reason(file: File) -> Iterator[Problem]:
 
     NCCL_ALGO, NCCL_PROTO, NCCL_MIN_NCHANNELS and NCCL_BUFFSIZE override what NCCL chooses per message size. A comment
     on the line or above it with the benchmark that justifies it silences the rule. NCCL_DEBUG_SUBSYS=ALL writes a line
-    per call. NCCL_TREE_THRESHOLD was removed in NCCL 2.5; torch 2.2 renamed NCCL_ASYNC_ERROR_HANDLING.
+    per call, CUDA_LAUNCH_BLOCKING=1 waits for every kernel, and TORCH_NCCL_ASYNC_ERROR_HANDLING=0 lets ranks hang after
+    an error. NCCL_TREE_THRESHOLD was removed in NCCL 2.5; torch 2.2 renamed NCCL_ASYNC_ERROR_HANDLING.
 
     Why: NCCL chooses among 7 algorithms and 3 protocols for each collective and message size. What was forced for
     one cluster and version is slow on the next, and nobody remembers why it is there.
@@ -175,7 +176,10 @@ def _level(entry: EnvRule, setting: Setting) -> Level | None:
     if entry.variable == "NCCL_P2P_DISABLE" and setting.type_ is None:  # cards without NVLink often need it
         gpus = setting.job.gpus_per_node if setting.job is not None else []
         return "warning" if any(count.known and count.value >= _GPUS_WITH_NVLINK for count in gpus) else "info"
-    if entry.variable in _HARMLESS or (entry.variable, entry.value) == ("NCCL_DEBUG", "INFO"):
+    if (entry.variable in _HARMLESS and entry.verdict != "never") or (entry.variable, entry.value) == (
+        "NCCL_DEBUG",
+        "INFO",
+    ):
         return "info"
     if entry.variable in ("NCCL_ASYNC_ERROR_HANDLING", "NCCL_BLOCKING_WAIT"):
         return "info"  # torch reads the old name, and warns once

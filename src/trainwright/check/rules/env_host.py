@@ -10,8 +10,8 @@ from trainwright.catalog.accelerators import find_accelerator
 from trainwright.catalog.version_numbers import find_version, parse_version
 from trainwright.catalog.versions import minimums_for, software_title
 from trainwright.check.environments import Setting, settings
-from trainwright.check.job_sizes import once, type_of
-from trainwright.check.model import File
+from trainwright.check.job_sizes import multi_node, once, type_of
+from trainwright.check.model import File, Job, Value, known
 from trainwright.check.readers.instance_hint import instance_of
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.tables import machine
@@ -30,7 +30,8 @@ def interface_exists(file: File) -> Iterator[Problem]:
     """NCCL_SOCKET_IFNAME must match at least one network interface of the node.
 
     A Kubernetes pod has eth0 only, unless it uses the host network. P4 and later under Ubuntu or Amazon Linux 2023 name
-    their interfaces ens… or enp…, and have no eth0. A value is a prefix; `^` excludes.
+    their interfaces ens… or enp…, and have no eth0. A value is a prefix; `^` excludes. Every node has `lo`, but no node
+    reaches another by it.
 
     Why: NCCL finds no interface for its bootstrap and every rank stops with "no socket interface found", while the
     nodes cost 55 USD per hour each (p5.48xlarge).
@@ -49,6 +50,9 @@ def _interface(file: File, setting: Setting) -> Iterator[Problem]:
     if variable.name != "NCCL_SOCKET_IFNAME" or not variable.value.known or not setting.value or setting.job is None:
         return
     pod = setting.job.pod
+    if setting.value.lstrip("=") == "lo":
+        yield from _loopback(setting.job, variable.value)
+        return
     if pod is not None:
         if not pod.host_network and not _leaves(setting.value, _POD):
             yield problem(
@@ -65,6 +69,17 @@ def _interface(file: File, setting: Setting) -> Iterator[Problem]:
             f"{setting.value} matches no interface: {setting.type_.name} names them ens… and enp…",
             "write en",
             level=None if system == "en" else "warning",
+        )
+
+
+def _loopback(job: Job, value: Value[str]) -> Iterator[Problem]:
+    """Right on one node, where it is a common choice; wrong on several, although every node has it."""
+    replicas = known(job.pod.replicas) if job.pod is not None else None
+    if multi_node(job) or (replicas or 1) > 1:
+        yield problem(
+            value,
+            "lo is the loopback interface: the ranks of other nodes are given 127.0.0.1, and the job hangs",
+            "remove the variable, or name the network interface",
         )
 
 

@@ -10,8 +10,9 @@ from trainwright.check.beside import file_beside
 from trainwright.check.job_sizes import World, is_torchrun, once, world
 from trainwright.check.model import Command, File, Job, Value, known
 from trainwright.check.readers.arguments import whole
-from trainwright.check.readers.values import int_at, text_at
+from trainwright.check.readers.values import bool_at, int_at, text_at
 from trainwright.check.registry import Problem, problem, rule
+from trainwright.check.rules.job_options import is_on
 from trainwright.check.rules.job_rendezvous import CHOOSING
 from trainwright.check.rules.job_training import batch_problems, spread_problems
 from trainwright.spec.source import Node
@@ -79,9 +80,9 @@ def launcher_and_configuration_agree(file: File) -> Iterator[Problem]:
     Where the file lies beside the launcher it is read: the parallel sizes and batches of a torchtitan, NeMo or
     llm-foundry configuration against the launcher's ranks; the machines and processes of an accelerate configuration
     against the nodes and GPUs of the job; DeepSpeed's `train_batch_size` against micro-batch × accumulation × ranks,
-    and the values that the Hugging Face Trainer compares with its own arguments. The nodes and GPUs of a batch script
-    are compared with the torchrun of a script that its srun starts; the pods of a manifest and their GPUs with the
-    torchrun of a script that they run.
+    and the values and precision that the Hugging Face Trainer compares with its own arguments. The nodes and GPUs of a
+    batch script are compared with the torchrun of a script that its srun starts; the pods of a manifest and their GPUs
+    with the torchrun of a script that they run.
 
     Why: the trainer stops at its start on every rank, after the nodes were allocated (55 USD per hour for each
     p5.48xlarge); accelerate starts a separate run on each node.
@@ -199,6 +200,7 @@ def _accelerate_launch(job: Job, launch: Command, at: Value[str], stated: Job) -
 
 def _deepspeed(job: Job, launch: Command, at: Value[str], root: Node) -> Iterator[Problem]:
     yield from _deepspeed_batch(at, root, world(job), launch)
+    yield from _precision(launch, at, root)
     for option, path in _SHARED:
         mine, theirs = launch.options.get(option), text_at(root, *path)
         if mine is None or theirs is None or not mine.known or not theirs.known:
@@ -209,6 +211,24 @@ def _deepspeed(job: Job, launch: Command, at: Value[str], root: Node) -> Iterato
                 mine,
                 f"--{option} {mine.value}, but {path[-1]} is {theirs.value} in {at.value}: the Trainer stops",
                 'write the same value in both, or "auto" in the JSON file',
+            )
+
+
+def _precision(launch: Command, at: Value[str], root: Node) -> Iterator[Problem]:
+    """The Trainer's `--bf16` against `fp16.enabled` of the file, and the other way round."""
+    if not {"per_device_train_batch_size", "output_dir"} & launch.options.keys():
+        return
+    for mine, other in (("bf16", "fp16"), ("fp16", "bf16")):
+        flag = launch.options.get(mine)
+        if flag is None or not is_on(flag):
+            continue
+        enabled = known(bool_at(root, mine, "enabled"))
+        if known(bool_at(root, other, "enabled")) or enabled is False:
+            what = f"{mine} is disabled" if enabled is False else f"{other} is enabled"
+            yield problem(
+                flag.key or flag,
+                f"--{mine}, but {what} in {at.value}: the Trainer stops",
+                'write "enabled": "auto" in the JSON file, or change one of the two',
             )
 
 

@@ -26,7 +26,8 @@ def options_exist(file: File) -> Iterator[Problem]:
 
     The options of torchrun, `accelerate launch` and the deepspeed launcher are compared with their argument parsers,
     those of sbatch, Megatron-LM (0.12 to 0.20) and of the Hugging Face Trainer as far as they look like typing
-    mistakes. Where the script lies beside its launcher and has a plain argparse parser, its own options are read.
+    mistakes. `--fp16` and `--bf16` exclude each other. Where the script lies beside its launcher and has a plain
+    argparse parser, its own options are read.
 
     Why: the parser stops on every rank, after the nodes were allocated (55 USD per hour for each p5.48xlarge) and the
     containers pulled; a parser that ignores unknown options trains with the default.
@@ -43,6 +44,23 @@ def options_exist(file: File) -> Iterator[Problem]:
     commands += [job.launch for job in file.jobs if job.launch is not None]
     yield from once(p for command in commands for p in _unknown(file, command))
     yield from once(p for script in file.scripts for p in _unknown_directives(script))
+    yield from once(p for job in file.jobs if job.launch is not None for p in _two_precisions(job.launch))
+
+
+def _two_precisions(launch: Command) -> Iterator[Problem]:
+    """Megatron-LM and the Hugging Face Trainer stop at `--bf16` together with `--fp16`."""
+    half, brain = (launch.options.get(name) for name in ("fp16", "bf16"))
+    refuses = "per_device_train_batch_size" in launch.options or any(
+        _MEGATRON_SCRIPT.search(word.value) for word in launch.words
+    )
+    if refuses and half is not None and brain is not None and is_on(half) and is_on(brain):
+        later = max(half, brain, key=lambda value: (value.span.line, value.span.column))
+        yield problem(later, "--fp16 and --bf16 together: the trainer stops", "keep one of the two")
+
+
+def is_on(flag: Value[str]) -> bool:
+    """Whether a flag is given, alone or as `true`."""
+    return flag.known and flag.value.strip("'\"").lower() in ("", "true", "1", "yes")
 
 
 def _unknown_directives(script: ShellScript) -> Iterator[Problem]:

@@ -1,4 +1,4 @@
-"""JOB: how the nodes of a job find each other: node ranks and the rendezvous."""
+"""JOB: how the nodes of a job find each other: the rendezvous."""
 
 from __future__ import annotations
 
@@ -11,76 +11,12 @@ from trainwright.check.readers.arguments import whole
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.spec.source import Span
 
-_RANK_VARIABLES = {"SLURM_NODEID", "SLURM_PROCID", "SLURM_LOCALID"}
 _LOCAL_HOSTS = ("localhost", "127.0.0.1", "0.0.0.0")
 CHOOSING = {"N", "nodes", "n", "ntasks", "w", "nodelist", "r", "relative", "x", "exclude"}  # srun on some nodes only
 _GPUS_OF_LARGE_NODES = 8  # a request for as many takes whole nodes on every type but p2.16xlarge
 _GPUS_OF_SMALL_NODES = 4
 _FIRST_HOST = 'name the first node: $(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)'
 _PORT = re.compile(r":(\d+|\$RANDOM)$")
-
-
-@rule("JOB008", "error")
-def node_rank_differs_by_node(file: File) -> Iterator[Problem]:
-    """The node rank must be different on every node.
-
-    A literal `--node_rank 0` in a command that runs on every node makes each of them node 0. So does `$SLURM_NODEID` or
-    `$SLURM_PROCID` among the arguments of srun: the batch script, which runs on the first node only, expands it to 0
-    before srun starts the tasks.
-
-    Why: the rendezvous waits 10 minutes for ranks that never join (torch, `join_timeout` of 600 s), or the nodes train
-    separately without an error.
-
-    Fix: let torchrun assign the rank (`--rdzv_backend=c10d`), or let the shell of each task expand the variable: `srun
-    bash -c 'torchrun --node_rank $SLURM_NODEID …'`.
-
-    Source: Slurm sets SLURM_NODEID per task; the distillation and ESM2 launchers of awsome-distributed-ai.
-
-    When to ignore: a wrapper that the file does not show overrides the rank on each node.
-    """
-    yield from once(p for job in file.jobs for p in _node_ranks(job))
-
-
-def _node_ranks(job: Job) -> Iterator[Problem]:
-    rank, launch = job.extra.get("node_rank"), job.launch
-    if rank is None or launch is None or _finds_ranks(launch):
-        return
-    if rank.known and rank.value.isdecimal() and _same_on_all(job):
-        yield problem(
-            rank,
-            f"the node rank is {rank.value} on each of the {_copies(job)} nodes",
-            "let the launcher assign it (--rdzv_backend=c10d), or read it from the node's environment",
-        )
-        return
-    variable = next((name for name in sorted(_RANK_VARIABLES) if re.search(rf"\$\{{?{name}\b", rank.value)), None)
-    if variable is not None and variable in launch.batch_variables and launch.inside_srun and known(job.nodes) != 1:
-        yield problem(
-            rank,
-            f"${variable} is expanded by the batch script, on the first node: every node gets rank 0",
-            f"let the task expand it: srun bash -c '… --node_rank ${variable} …', or \\${variable} in double quotes",
-        )
-
-
-def _finds_ranks(launch: Command) -> bool:
-    """Every backend but the static one assigns the ranks itself and ignores the option."""
-    backend = launch.options.get("rdzv_backend")
-    return backend is not None and backend.value != "static"
-
-
-def _same_on_all(job: Job) -> bool:
-    """Whether the same command runs on several nodes."""
-    if job.pod is not None:
-        replicas = known(job.pod.replicas)
-        return replicas is not None and replicas > 1
-    runner = job.launch.runner if job.launch is not None else None
-    if not multi_node(job) or runner is None or runner.program != "srun":
-        return False
-    chosen = {"nodelist", "w", "relative", "r"} & runner.options.keys()
-    return not chosen and known(job.nodes) != 1 and runner.options.get("N", Value("", job.span)).value != "1"
-
-
-def _copies(job: Job) -> int | None:
-    return known(job.pod.replicas) if job.pod is not None else known(job.nodes)
 
 
 @rule("JOB009", "warning")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from trainwright.catalog.instances import InstanceType
@@ -10,7 +11,7 @@ from trainwright.check.model import File, Job, known
 from trainwright.check.readers.arguments import whole
 from trainwright.check.registry import Problem, problem, rule
 
-_MOST_GPUS = 16  # of one node
+_MOST_GPUS, _MOST_CPUS = 16, 448  # of one node with GPUs and of any common one
 
 
 @rule("JOB001", "error")
@@ -19,8 +20,8 @@ def gpus_match_the_machine(file: File) -> Iterator[Problem]:
 
     The counts appear in many places (the resource request, GPUS_PER_NODE, --nproc_per_node, slots of an MPIJob, the EFA
     resource) and are edited by hand for each instance type. They must not exceed what the instance has, must not
-    contradict each other, and a job that uses every GPU of a node should use every EFA card too. torchrun starts all
-    processes of a node, so it runs as one task per node.
+    contradict each other or CUDA_VISIBLE_DEVICES, and a job that uses every GPU of a node should use every EFA card
+    too. torchrun starts all processes of a node, so it runs as one task per node.
 
     Why: too many processes share a GPU and run out of memory or hang in NCCL; too few EFA cards leave most of the
     network unused (one of the 32 of a p5.48xlarge has 100 of 3,200 Gbps); several torchruns on one node compete for the
@@ -45,12 +46,33 @@ def _counts(job: Job) -> Iterator[Problem]:
     yield from _against_each_other(job)
     yield from _torchrun_tasks(job)
     yield from _deepspeed_gpus(job)
+    yield from _visible(job)
     ranks, nodes, slots = job.extra.get("ranks"), known(job.nodes), known(job.processes_per_node)
     if ranks is not None and ranks.known and nodes and slots and int(ranks.value) > nodes * slots:
         yield problem(
             ranks,
             f"{ranks.value} ranks, but {nodes} workers with {slots} slots each hold {nodes * slots}",
             f"start {nodes * slots} ranks, or add workers",
+        )
+
+
+def _visible(job: Job) -> Iterator[Problem]:
+    """CUDA_VISIBLE_DEVICES of the script against the processes that each node starts."""
+    assigned = job.script.assignments if job.script is not None else []
+    lists = [a.value for a in assigned if a.name == "CUDA_VISIBLE_DEVICES"]
+    started, launch = job.processes_per_node, job.launch
+    if len(lists) != 1 or started is None or not started.known or launch is None or not is_torchrun(launch):
+        return
+    devices = lists[0].value.strip("'\" ")
+    if not lists[0].known or not re.fullmatch(r"\d+(,\d+)*", devices) or lists[0].span.line >= launch.span.line:
+        return
+    count = devices.count(",") + 1
+    if started.value > count and not launch.conditional:
+        yield problem(
+            started,
+            f"{started.value} processes per node, but CUDA_VISIBLE_DEVICES shows {count} GPU{'s' if count > 1 else ''} "
+            f"(line {lists[0].span.line})",
+            f"start {count}, or list every GPU",
         )
 
 
@@ -153,7 +175,7 @@ def processors_suffice(file: File) -> Iterator[Problem]:
     """The processes of a node must fit its CPUs.
 
     Every rank starts its own data loader workers, so their number multiplies by the ranks of the node. The CPUs that
-    the job requests must cover at least one per rank.
+    the job requests must cover at least one per rank. OMP_NUM_THREADS counts the threads of each rank.
 
     Why: with more busy processes than CPUs they wait for each other, and the GPUs wait for data. A published
     launcher gives 5 CPUs to 8 ranks and their 16 loader workers.
@@ -186,7 +208,8 @@ def _processors(job: Job) -> Iterator[Problem]:
             f"{granted} CPUs per node for {_requested(job)} GPUs: less than one per GPU process",
             "request all CPUs of the node",
         )
-    elif workers and ranks and job.workers is not None:
+    yield from _threads(job, ranks, granted or (type_.vcpus if type_ is not None else None))
+    if workers and ranks and job.workers is not None and (granted is None or granted >= ranks):
         limit, of = (granted, "CPUs the job requests") if granted else (type_.vcpus if type_ else None, "vCPUs")
         if limit is not None and workers * ranks > limit:
             place = f" of {type_.name}" if of == "vCPUs" and type_ is not None else ""
@@ -194,6 +217,23 @@ def _processors(job: Job) -> Iterator[Problem]:
                 job.workers,
                 f"{workers} loader workers × {ranks} ranks = {workers * ranks} per node, over the {limit} {of}{place}",
                 f"use at most {max(1, limit // ranks)} per rank",
+            )
+
+
+def _threads(job: Job, ranks: int | None, cpus: int | None) -> Iterator[Problem]:
+    """OMP_NUM_THREADS counts the threads of one rank, not those of the node."""
+    for variable in job.script.env if job.script is not None else ():
+        threads = whole(variable.value) if variable.name == "OMP_NUM_THREADS" else None
+        if threads is None or not threads.known or not ranks or ranks < 2:
+            continue
+        if threads.value * ranks > 2 * (cpus or _MOST_CPUS):
+            of = f"its {cpus} CPUs" if cpus else "the CPUs of any node"
+            yield problem(
+                threads,
+                f"{threads.value} threads × {ranks} ranks = {threads.value * ranks:,} per node, over {of}",
+                f"write {max(1, (cpus or _MOST_CPUS) // (2 * ranks))} or fewer: OMP_NUM_THREADS counts the threads of "
+                "one rank",
+                level=None if threads.value * ranks > _MOST_CPUS else "info",  # torch's own threads mostly wait
             )
 
 

@@ -17,6 +17,7 @@ _ONLY_WITH = {
     "SLURM_GPUS_PER_NODE": "gpus-per-node",
 }
 _REQUESTS_GPUS = ("gres", "gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket")
+_HOURS_OF_A_DAY = 24
 _STARTS = ("srun", "torchrun", "python", "python3", "accelerate", "deepspeed", "mpirun")
 
 
@@ -26,7 +27,8 @@ def batch_script_is_read_as_meant(file: File) -> Iterator[Problem]:
 
     Variables in #SBATCH lines are not expanded; a `#` without a blank before it belongs to the value; SLURM_GPUS and
     SLURM_GPUS_PER_NODE are set for `--gpus` and `--gpus-per-node` only, not for `--gres=gpu:8`; and the exit status of
-    `srun … | tee log` is that of tee. Templates are not reported.
+    `srun … | tee log` is that of tee. `--time=10:00` is ten minutes (a note, for several nodes). Templates are not
+    reported.
 
     Why: sbatch rejects the script, or the log is written to a directory named `$HOME`; a script that counts
     $SLURM_GPUS starts 0 processes. A failed job whose last command is a pipe ends as COMPLETED with status 0: it is not
@@ -43,7 +45,7 @@ def batch_script_is_read_as_meant(file: File) -> Iterator[Problem]:
         return
     for script in file.scripts:
         if script.kind == "sbatch":
-            yield from once([*_unexpanded(script), *_unset(script), *_lost_status(file, script)])
+            yield from once([*_unexpanded(script), *_unset(script), *_minutes(script), *_lost_status(file, script)])
 
 
 def _unexpanded(script: ShellScript) -> Iterator[Problem]:
@@ -62,6 +64,19 @@ def _unexpanded(script: ShellScript) -> Iterator[Problem]:
             yield problem(
                 value, f"the partition is {value.value!r}: a comment needs a blank before `#`", "add the blank"
             )
+
+
+def _minutes(script: ShellScript) -> Iterator[Problem]:
+    """`--time=10:00` is ten minutes; several nodes are seldom wanted for so short a time."""
+    given = dict(script.directives)
+    nodes, time = given.get("nodes"), given.get("time")
+    match = re.fullmatch(r"0?(\d{1,2}):00", time.value) if time is not None else None
+    if time is None or match is None or not 0 < int(match[1]) <= _HOURS_OF_A_DAY:
+        return
+    if nodes is not None and nodes.value.isdecimal() and int(nodes.value) > 1:
+        yield problem(
+            time, f"{time.value} is {int(match[1])} minutes", f"write {time.value}:00 for hours", level="info"
+        )
 
 
 def _unset(script: ShellScript) -> Iterator[Problem]:

@@ -1,0 +1,117 @@
+"""JOB: the ranks of a job: which number each node and each task gets."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from trainwright.check.job_sizes import is_torchrun, multi_node, once
+from trainwright.check.model import Command, EnvVar, File, Job, Value, known
+from trainwright.check.readers.arguments import whole
+from trainwright.check.registry import Problem, problem, rule
+from trainwright.check.rules.job_rendezvous import CHOOSING
+
+_RANK_VARIABLES = {"SLURM_NODEID", "SLURM_PROCID", "SLURM_LOCALID"}
+_OWN_RANKS = ("accelerate", "deepspeed", "composer", "hyperpodrun")  # as torchrun, they set RANK for each process
+
+
+@rule("JOB008", "error")
+def node_rank_differs_by_node(file: File) -> Iterator[Problem]:
+    """The node rank must be different on every node.
+
+    A literal `--node_rank 0` in a command that runs on every node makes each of them node 0. So does `$SLURM_NODEID` or
+    `$SLURM_PROCID` among the arguments of srun: the batch script, which runs on the first node only, expands it to 0
+    before srun starts the tasks. `export RANK=$SLURM_PROCID` in the batch script gives every task 0 as well, and an
+    exported WORLD_SIZE must count the tasks of all nodes.
+
+    Why: the rendezvous waits 10 minutes for ranks that never join (torch, `join_timeout` of 600 s), or the nodes train
+    separately without an error.
+
+    Fix: let torchrun assign the rank (`--rdzv_backend=c10d`), or let the shell of each task expand the variable: `srun
+    bash -c 'torchrun --node_rank $SLURM_NODEID …'`.
+
+    Source: Slurm sets SLURM_NODEID per task; the distillation and ESM2 launchers of awsome-distributed-ai.
+
+    When to ignore: a wrapper that the file does not show overrides the rank on each node.
+    """
+    yield from once(p for job in file.jobs for p in [*_node_ranks(job), *_exported(job)])
+
+
+def _node_ranks(job: Job) -> Iterator[Problem]:
+    rank, launch = job.extra.get("node_rank"), job.launch
+    if rank is None or launch is None or _finds_ranks(launch):
+        return
+    if rank.known and rank.value.isdecimal() and _same_on_all(job):
+        yield problem(
+            rank,
+            f"the node rank is {rank.value} on each of the {_copies(job)} nodes",
+            "let the launcher assign it (--rdzv_backend=c10d), or read it from the node's environment",
+        )
+        return
+    variable = next((name for name in sorted(_RANK_VARIABLES) if re.search(rf"\$\{{?{name}\b", rank.value)), None)
+    if variable is not None and variable in launch.batch_variables and launch.inside_srun and known(job.nodes) != 1:
+        yield problem(
+            rank,
+            f"${variable} is expanded by the batch script, on the first node: every node gets rank 0",
+            f"let the task expand it: srun bash -c '… --node_rank ${variable} …', or \\${variable} in double quotes",
+        )
+
+
+def _finds_ranks(launch: Command) -> bool:
+    """Every backend but the static one assigns the ranks itself and ignores the option."""
+    backend = launch.options.get("rdzv_backend")
+    return backend is not None and backend.value != "static"
+
+
+def _same_on_all(job: Job) -> bool:
+    """Whether the same command runs on several nodes."""
+    if job.pod is not None:
+        replicas = known(job.pod.replicas)
+        return replicas is not None and replicas > 1
+    runner = job.launch.runner if job.launch is not None else None
+    if not multi_node(job) or runner is None or runner.program != "srun":
+        return False
+    chosen = {"nodelist", "w", "relative", "r"} & runner.options.keys()
+    return not chosen and known(job.nodes) != 1 and runner.options.get("N", Value("", job.span)).value != "1"
+
+
+def _copies(job: Job) -> int | None:
+    return known(job.pod.replicas) if job.pod is not None else known(job.nodes)
+
+
+def _exported(job: Job) -> Iterator[Problem]:
+    """RANK and WORLD_SIZE that the batch script exports to the tasks of `srun python train.py`."""
+    launch, script, runner = job.launch, job.script, job.launch.runner if job.launch is not None else None
+    if launch is None or script is None or script.kind != "sbatch" or runner is None or runner.program != "srun":
+        return
+    if is_torchrun(launch) or launch.program in _OWN_RANKS or runner.options.keys() & CHOOSING or not _tasks(job):
+        return
+    exported = {variable.name: variable for variable in script.env if _before(variable, runner)}
+    rank, total = exported.get("RANK"), exported.get("WORLD_SIZE")
+    match = re.fullmatch(r"\$\{?(SLURM_\w+)\}?", rank.value.value.strip("\"'")) if rank is not None else None
+    if rank is not None and match is not None and match[1] in _RANK_VARIABLES:
+        yield problem(
+            rank.value,
+            f"${match[1]} is expanded once, by the batch script: RANK is 0 in each of the {_tasks(job)} tasks",
+            f"let each task set it: srun bash -c 'export RANK=${match[1]}; …', or read ${match[1]} in the script",
+            level=None if {"MASTER_ADDR", "WORLD_SIZE"} <= exported.keys() else "warning",  # torch then reads RANK
+        )
+    size = whole(total.value) if total is not None else None
+    if size is not None and size.known and size.value != _tasks(job):
+        yield problem(
+            size,
+            f"WORLD_SIZE is {size.value}, and srun starts {_tasks(job)} tasks",
+            "write WORLD_SIZE=$SLURM_NTASKS",
+            level=None if {"MASTER_ADDR", "RANK"} <= exported.keys() else "warning",
+        )
+
+
+def _tasks(job: Job) -> int | None:
+    """Tasks that a plain srun starts on several nodes or GPUs."""
+    nodes, each = known(job.nodes), known(job.tasks_per_node)
+    return nodes * each if nodes and each and nodes * each > 1 else None
+
+
+def _before(variable: EnvVar, runner: Command) -> bool:
+    """Whether the batch script itself sets the variable, not a shell that srun starts."""
+    return variable.span.line < runner.span.line
