@@ -149,3 +149,60 @@ def test_job016_compares_the_precision(run, tmp_path: Path) -> None:  # type: ig
         stage = ', "zero_optimization": {"stage": 3}}'
         (tmp_path / "ds.json").write_text(text[:-1] + stage)
         assert shown(run("run.sh", sbatch(launch), "JOB016")) == expected
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (["export NEPTUNE_API_TOKEN=" + "eyJhcGlfYWRk" * 4 + "=="], "error SEC003 2"),
+        (["export HF_HOME /fsx/cache"], "warning SHL001 2"),
+        (["torchrun --nproc_per_node=8 \\", "  train.py", "  --lr 1e-4 \\", "  --epochs 3"], "warning SHL001 4"),
+        (["#SBATCH --nodes=1", "#sBATCH --mem=8G", "srun python train.py"], "warning SLU006 3"),
+        (["#SBATCH --ntasks-per-node=1# one", "srun python train.py"], "warning SLU006 2"),
+        (["#SBATCH --nodes=1", "##SBATCH --mem=8G", "# SBATCH -n 1", "srun python train.py --lr 1e-4"], None),
+        (["ARGS=(", "  --lr 1e-4", "  --epochs 3", ")", 'python train.py "${ARGS[@]}"'], None),
+        (["for a; do case $a in", "  --steps) shift;;", "  --lr|-l)", "    shift;;", "esac; done"], None),
+        (["cat <<END", "usage:", "  --lr 1e-4", "END", 'echo "a', '--lr"', "export PATH HOME"], None),
+    ],
+)
+def test_lines_that_slurm_or_bash_reads_otherwise(run, lines: list[str], expected: str | None) -> None:  # type: ignore[no-untyped-def]
+    findings = run("a.sbatch", sbatch(*lines), "SEC003", "SHL001", "SLU006")
+    assert shown(findings) == ([expected] if expected else [])
+
+
+def test_offloaded_parameters_need_stage_3_in_accelerate_too(run) -> None:  # type: ignore[no-untyped-def]
+    text = (
+        "compute_environment: LOCAL_MACHINE\ndistributed_type: DEEPSPEED\n"
+        "deepspeed_config:\n  offload_param_device: cpu\n  zero_stage: {}\n"
+    )
+    assert shown(run("a.yaml", text.format(2), "DSP001")) == ["warning DSP001 4"]
+    assert shown(run("b.yaml", text.format(3), "DSP001")) == []
+
+
+MPIJOB = """apiVersion: kubeflow.org/v2beta1
+kind: MPIJob
+metadata: {name: nccl}
+spec:
+  slotsPerWorker: 8
+  mpiReplicaSpecs:
+    Launcher:
+      template:
+        spec:
+          containers:
+          - name: nccl
+            image: registry.example.com/nccl:1
+            command: [mpirun, -np, "RANKS", -N, "8", /opt/nccl-tests/build/all_reduce_perf, -g, "1"]
+    Worker:
+      replicas: 16
+      template:
+        spec:
+          containers:
+          - {name: nccl, image: 'registry.example.com/nccl:1', resources: {limits: {nvidia.com/gpu: 8}}}
+"""
+
+
+def test_job001_counts_the_workers_that_mpirun_uses(run) -> None:  # type: ignore[no-untyped-def]
+    [finding] = run("a.yaml", MPIJOB.replace("RANKS", "16"), "JOB001")
+    assert finding.level == "warning"
+    assert "14 of the 16 workers" in finding.message
+    assert shown(run("b.yaml", MPIJOB.replace("RANKS", "128"), "JOB001")) == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainwright.check.model import File, Value, known
-from trainwright.check.readers.values import bool_at, int_at
+from trainwright.check.readers.values import bool_at, int_at, text_at
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.spec.source import Node
 
@@ -29,6 +29,8 @@ def deepspeed_configuration_is_consistent(file: File) -> Iterator[Problem]:
 
     When to ignore: a launcher overrides the value.
     """
+    for root in file.nodes if file.format == "trainer_config" else ():
+        yield from _accelerate(root)
     for root in file.nodes if file.format == "deepspeed" else ():
         yield from _batch(root)
         yield from _precision(root)
@@ -70,6 +72,19 @@ def _zero(root: Node) -> Iterator[Problem]:
             "use stage 3, or remove offload_param",
             level="warning",
         )
+
+
+def _accelerate(root: Node) -> Iterator[Problem]:
+    """The same in the `deepspeed_config` of an accelerate configuration."""
+    stage, device = (text_at(root, "deepspeed_config", key) for key in ("zero_stage", "offload_param_device"))
+    if stage is None or device is None or stage.value not in ("0", "1", "2") or device.value not in ("cpu", "nvme"):
+        return
+    yield problem(
+        device,
+        f"offload_param_device needs ZeRO stage 3, and this is stage {stage.value}: parameters stay on the GPU",
+        "use zero_stage: 3, or write none",
+        level="warning",
+    )
 
 
 def _offloads(node: Node) -> bool:

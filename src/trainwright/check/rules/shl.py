@@ -38,11 +38,11 @@ def shell_does_what_it_says(file: File) -> Iterator[Problem]:
     """Shell mistakes that change a job without failing it.
 
     A test of a variable that nothing sets (`[ $NODES -gt 4 ]`; Slurm's name is SLURM_JOB_NUM_NODES); an extra brace
-    (`${DIR}}`); a backslash followed by a blank, or a comment inside a continued command: both end the command there;
-    an #SBATCH line after the first command, which Slurm ignores; a log directory that does not exist, without which the
-    job fails and leaves no log; an unquoted `pip install x>=1.2`, which the shell reads as a redirection into a file
-    named `=1.2`; a requirement (`mlflow==2.13`) without `pip install`; a variable that is never set and one letter from
-    one that is.
+    (`${DIR}}`); `export NAME /path` without `=`; a line of options that the line above does not continue; a backslash
+    followed by a blank, or a comment inside a continued command: both end the command there; an #SBATCH line after the
+    first command, which Slurm ignores; a log directory that does not exist, without which the job fails and leaves no
+    log; an unquoted `pip install x>=1.2`, which the shell reads as a redirection into a file named `=1.2`; a
+    requirement (`mlflow==2.13`) without `pip install`; a variable that is never set and one letter from one that is.
 
     Why: the job runs with other options or versions than were written: `pip install torch>=2.4` without quotes
     installs any version, and writes a file named `=2.4`.
@@ -57,9 +57,8 @@ def shell_does_what_it_says(file: File) -> Iterator[Problem]:
     for script in file.scripts:
         yield from once([*_redirects(script), *_requirements(script), *_misspelled(file, script)])
         if script.kind != "dockerfile":
-            yield from once(
-                [*_tests(script), *_braces(script), *_continuations(file, script), *_directives(file, script)]
-            )
+            lines = [*_continuations(file, script), *_lost_lines(file, script), *_exports(file)]
+            yield from once([*_tests(script), *_braces(script), *lines, *_directives(file, script)])
 
 
 def _redirects(script: ShellScript) -> Iterator[Problem]:
@@ -216,6 +215,40 @@ def _continuations(file: File, script: ShellScript) -> Iterator[Problem]:
                 "a comment inside a continued command ends it here; the options below run as a command of their own",
                 "move the comment above the command",
             )
+
+
+def _lost_lines(file: File, script: ShellScript) -> Iterator[Problem]:
+    """A line of options that the line above does not continue, so that it runs as a command of its own."""
+    lines = file.text.split("\n") if file.format in ("sbatch", "shell") else []
+    for command in script.commands:
+        at = command.span.line
+        if not re.match(r"--[A-Za-z]", command.program) or not 1 < at <= len(lines):
+            continue
+        above, pattern = lines[at - 2].rstrip(), re.match(r"\s*--[\w|*= -]+\)", lines[at - 1])  # of a case
+        begun = any(c.span.end_line == at - 1 and len(c.words) > 1 for c in script.commands)
+        if pattern is not None or not begun or above.endswith(("\\", ";;")) or _TRAILING_BLANK.search(lines[at - 2]):
+            continue
+        if not lines[at - 1].lstrip().startswith("--") or "{%" in above or "{{" in lines[at - 1]:
+            continue
+        yield problem(
+            command.words[0],
+            f"{command.program} runs as a command of its own: the line above has no backslash at its end",
+            f"end line {at - 1} with a backslash",
+        )
+
+
+_EXPORT = re.compile(r"^[ \t]*(export[ \t]+([A-Za-z_]\w*)[ \t]+(/[\w./-]+|\d+))[ \t]*$", re.MULTILINE)
+
+
+def _exports(file: File) -> Iterator[Problem]:
+    """`export NAME /path`: bash refuses the second word as a name, and NAME stays as it was."""
+    for match in _EXPORT.finditer(file.text) if file.format in ("sbatch", "shell") else ():
+        line, column = file.text.count("\n", 0, match.start(1)) + 1, len(match[0]) - len(match[0].lstrip()) + 1
+        yield problem(
+            Span(line, column, line, column + len(match[1])),
+            f"a blank in place of `=`: {match[2]} is not set to {match[3]}",
+            f"write export {match[2]}={match[3]}",
+        )
 
 
 def _option_after(lines: list[str], number: int) -> bool:

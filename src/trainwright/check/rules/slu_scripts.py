@@ -9,6 +9,7 @@ from trainwright.check.job_sizes import once
 from trainwright.check.model import Command, File, ShellScript
 from trainwright.check.readers.templates import is_template
 from trainwright.check.registry import Problem, problem, rule
+from trainwright.spec.source import Span
 
 _VARIABLE = re.compile(r"\$\{?[A-Za-z_]\w*\}?")
 # Variables that Slurm sets only where the option is given.
@@ -25,10 +26,10 @@ _STARTS = ("srun", "torchrun", "python", "python3", "accelerate", "deepspeed", "
 def batch_script_is_read_as_meant(file: File) -> Iterator[Problem]:
     """What a batch script asks of Slurm must be something that Slurm reads.
 
-    Variables in #SBATCH lines are not expanded; a `#` without a blank before it belongs to the value; SLURM_GPUS and
-    SLURM_GPUS_PER_NODE are set for `--gpus` and `--gpus-per-node` only, not for `--gres=gpu:8`; and the exit status of
-    `srun … | tee log` is that of tee. `--time=10:00` is ten minutes (a note, for several nodes). Templates are not
-    reported.
+    Variables in #SBATCH lines are not expanded; `#sBATCH` is a comment; a `#` without a blank before it belongs to the
+    value; SLURM_GPUS and SLURM_GPUS_PER_NODE are set for `--gpus` and `--gpus-per-node` only, not for `--gres=gpu:8`;
+    and the exit status of `srun … | tee log` is that of tee. `--time=10:00` is ten minutes (a note, for several nodes).
+    Templates are not reported.
 
     Why: sbatch rejects the script, or the log is written to a directory named `$HOME`; a script that counts
     $SLURM_GPUS starts 0 processes. A failed job whose last command is a pipe ends as COMPLETED with status 0: it is not
@@ -45,7 +46,15 @@ def batch_script_is_read_as_meant(file: File) -> Iterator[Problem]:
         return
     for script in file.scripts:
         if script.kind == "sbatch":
-            yield from once([*_unexpanded(script), *_unset(script), *_minutes(script), *_lost_status(file, script)])
+            yield from once(
+                [
+                    *_unexpanded(script),
+                    *_unset(script),
+                    *_minutes(script),
+                    *_misspelled(file),
+                    *_lost_status(file, script),
+                ]
+            )
 
 
 def _unexpanded(script: ShellScript) -> Iterator[Problem]:
@@ -60,9 +69,23 @@ def _unexpanded(script: ShellScript) -> Iterator[Problem]:
             "use %x, %j and %u, or a literal path" if path else f"pass it: sbatch --{name}={value.value} …",
         )
     for name, value in script.directives:
-        if name == "partition" and "#" in value.value:
+        if (name == "partition" and "#" in value.value) or re.match(r"\d[\d:]*#", value.value):
+            what = "the partition" if name == "partition" else f"--{name}"
+            yield problem(value, f"{what} is {value.value!r}: a comment needs a blank before `#`", "add the blank")
+
+
+def _misspelled(file: File) -> Iterator[Problem]:
+    """`#sBATCH --mem=8G`: Slurm reads #SBATCH only. Lines of small letters may show how to submit the script."""
+    for number, line in enumerate(file.text.split("\n"), start=1):
+        match = re.match(r"#(?!SBATCH)(?i:sbatch)(?=\s+-)", line)
+        if match is None and line.strip() and not line.startswith("#"):
+            return
+        if match is not None and not re.search(r"\.\w+\s*$", line):
             yield problem(
-                value, f"the partition is {value.value!r}: a comment needs a blank before `#`", "add the blank"
+                Span(number, 1, number, len(line.rstrip()) + 1),
+                f"Slurm ignores {match[0]}: it reads #SBATCH, in capitals",
+                "write #SBATCH, or ##SBATCH for a line that is put aside",
+                level="info" if match[0] == "#sbatch" else None,
             )
 
 
