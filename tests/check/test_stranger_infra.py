@@ -210,3 +210,51 @@ def test_advice_for_a_name_is_of_its_platform(tmp_path: Path) -> None:
     text = json.dumps({"ClusterName": "ml_cluster", "InstanceGroups": [{"InstanceGroupName": "w"}]})
     (finding,) = found(tmp_path, "cluster-config.json", text, "CFG002")
     assert finding.fix == "use letters, digits and hyphens, and start with a letter or digit"
+
+
+SCRIPT = """import torch
+import torch.distributed as dist
+from torch.utils.data import DataLoader, DistributedSampler
+
+dist.init_process_group("nccl")
+rank = dist.get_rank()
+sampler = DistributedSampler(ds)
+loader = DataLoader(ds, batch_size=8, shuffle=False, sampler=sampler)
+for epoch in range(10):
+    sampler.set_epoch(epoch)
+    model(next(iter(loader))).sum().backward()
+    if rank == 0:
+        torch.save(model.state_dict(), "/fsx/model.pt")
+    dist.barrier()
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "old", "new", "lines"),
+    [
+        ("PYT004", "shuffle=False", "shuffle=True", [8]),
+        ("PYT004", "shuffle=False, sampler=sampler", "shuffle=True, sampler=other", []),
+        ("PYT002", "    dist.barrier()", "        dist.barrier()", [14]),
+        ("PYT002", "    dist.barrier()", "        dist.barrier()\nif rank != 0:\n    dist.barrier()", []),
+    ],
+)
+def test_training_script(tmp_path: Path, code: str, old: str, new: str, lines: list[int]) -> None:
+    assert found(tmp_path, "train.py", SCRIPT, code) == []
+    assert [f.span.line for f in found(tmp_path, "train.py", SCRIPT.replace(old, new), code)] == lines
+
+
+@pytest.mark.parametrize(("ranks", "lines"), [(128, []), (16, [10])])
+def test_mpirun_has_ranks_for_every_worker(tmp_path: Path, ranks: int, lines: list[int]) -> None:
+    text = f"""apiVersion: kubeflow.org/v2beta1
+kind: MPIJob
+metadata: {{name: nccl}}
+spec:
+  slotsPerWorker: 8
+  mpiReplicaSpecs:
+    Launcher:
+      template: {{spec: {{containers: [{{name: l, image: "x:1", command: [mpirun, -np, "{ranks}", -N, "8", perf]}}]}}}}
+    Worker:
+      replicas: 16
+      template: {{spec: {{containers: [{{name: w, image: "x:1", resources: {{limits: {{nvidia.com/gpu: 8}}}}}}]}}}}
+"""
+    assert [f.span.line for f in found(tmp_path, "mpi.yaml", text, "K8S002")] == lines

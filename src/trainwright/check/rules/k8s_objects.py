@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from trainwright.check.job_keys import unknown_job_keys
@@ -14,6 +15,8 @@ from trainwright.spec.source import Node
 
 _GPU = "nvidia.com/gpu"
 _INDEX = ("JOB_COMPLETION_INDEX", "batch.kubernetes.io/job-completion-index")
+_MPI, _NP = re.compile(r"\bmpi(?:run|exec)\b"), re.compile(r"(?<!\S)-np?\s+(\d+)(?!\S)")
+_PER_NODE = re.compile(r"(?<!\S)(?:-N|-{1,2}npernode)\s+(\d+)(?!\S)|ppr:(\d+):node")
 _QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 
 
@@ -22,11 +25,11 @@ def jobs_and_queues_are_whole(file: File) -> Iterator[Problem]:
     """Job objects must give their pods a rank, release their GPUs, and fit their queue.
 
     A Job has no misspelled keys, as many completions as parallel pods (a warning), and pods that are not always
-    restarted; a PyTorchJob has one master, and a container named `pytorch` in each pod; one whose pods read
-    JOB_COMPLETION_INDEX needs `completionMode: Indexed`. A RayJob with GPUs needs `shutdownAfterJobFinishes` (a
-    warning), and a Ray worker states as many `num-gpus` as it requests. In Kueue the flavors of a ClusterQueue list
-    exactly its `coveredResources`, in that order; a job must fit the quota of its queue where the file holds both; and
-    the queue's label belongs on the job, not on its pods.
+    restarted; mpirun of an MPIJob has ranks for every worker (a warning); a PyTorchJob has one master, and a container
+    named `pytorch` in each pod; one whose pods read JOB_COMPLETION_INDEX needs `completionMode: Indexed`. A RayJob
+    with GPUs needs `shutdownAfterJobFinishes` (a warning), and a Ray worker states as many `num-gpus` as it requests.
+    In Kueue the flavors of a ClusterQueue list exactly its `coveredResources`, in that order; a job must fit the quota
+    of its queue where the file holds both; and the queue's label belongs on the job, not on its pods.
 
     Why: without an index every pod is rank 0, or none. A RayCluster keeps its GPUs after the job has ended, at the
     price of the nodes. Kueue rejects the queue, or the job waits in it for ever.
@@ -50,6 +53,8 @@ def jobs_and_queues_are_whole(file: File) -> Iterator[Problem]:
         yield from (p for spec in _job_specs(root, kind) for p in _pods_of_job(spec))
         if kind == "PyTorchJob":
             yield from _pytorch_job(file, root)
+        elif kind == "MPIJob":
+            yield from _mpi_ranks(root)
     if file.format == "kubernetes":
         yield from once([*_flavors(file), *_quota(file)])
 
@@ -103,6 +108,27 @@ def _pytorch_job(file: File, root: Node) -> Iterator[Problem]:
                 first,
                 "no container is named pytorch: the training operator rejects the job",
                 "name the one that trains pytorch",
+            )
+
+
+def _mpi_ranks(root: Node) -> Iterator[Problem]:
+    """`mpirun -np 16 -N 8` in front of 16 workers fills 2 of them."""
+    count = int_at(root, "spec", "mpiReplicaSpecs", "Worker", "replicas")
+    listed = root.get("spec", "mpiReplicaSpecs", "Launcher", "template", "spec", "containers")
+    for one in listed.elements() if listed is not None and count is not None and count.known else ():
+        stated = [one.get(key) for key in ("command", "args")]
+        words = [w for node in stated if node is not None for w in (node.elements() if node.is_list else [node])]
+        text = " ".join(word.text for word in words if word.is_scalar)
+        total, each = _NP.findall(text), [a or b for a, b in _PER_NODE.findall(text)]
+        if count is None or len(_MPI.findall(text)) != 1 or len(total) != 1 or len(each) != 1 or int(each[0]) == 0:
+            continue
+        used = -(-int(total[0]) // int(each[0]))
+        if used < count.value:
+            yield problem(
+                count,
+                f"mpirun starts {total[0]} ranks, {each[0]} per node: {used} of the {count.value} workers have any",
+                f"start {count.value * int(each[0])} ranks, or write {used} here",
+                level="warning",
             )
 
 
