@@ -252,9 +252,41 @@ spec:
   slotsPerWorker: 8
   mpiReplicaSpecs:
     Launcher:
-      template: {{spec: {{containers: [{{name: l, image: "x:1", command: [mpirun, -np, "{ranks}", -N, "8", perf]}}]}}}}
+      template: {{spec: {{containers: [{{name: l, image: x, command: [mpirun, -np, "{ranks}", -N, "8", p, -n, 9]}}]}}}}
     Worker:
       replicas: 16
       template: {{spec: {{containers: [{{name: w, image: "x:1", resources: {{limits: {{nvidia.com/gpu: 8}}}}}}]}}}}
 """
     assert [f.span.line for f in found(tmp_path, "mpi.yaml", text, "K8S002")] == lines
+
+
+SIZES = """#SBATCH --nodes=2
+#SBATCH --gpus-per-node=8
+#SBATCH --ntasks-per-node={tasks}
+"""
+NEMO = """trainer: {devices: 8, num_nodes: 4, max_steps: 1000}
+model: {micro_batch_size: 4, global_batch_size: GLOBAL, tensor_model_parallel_size: 4}
+"""
+FOUNDRY = "max_duration: 100ba\nglobal_train_batch_size: GLOBAL\ndevice_train_microbatch_size: 4\n"
+
+
+@pytest.mark.parametrize(
+    ("path", "more", "batch", "count"),
+    [
+        ("$PWD", "", 128, 1),
+        ("$PWD", " trainer.num_nodes=2", 128, 0),
+        ("$PWD", " trainer.num_nodes=2", 100, 1),
+        ("/elsewhere", "", 100, 0),
+    ],
+)
+def test_configuration_of_nemo(tmp_path: Path, path: str, more: str, batch: int, count: int) -> None:
+    (tmp_path / "gpt.yaml").write_text(NEMO.replace("GLOBAL", str(batch)))
+    command = f"srun python /opt/pretrain.py --config-path={path} --config-name=gpt{more}\n"
+    assert len(found(tmp_path, "run.sbatch", "#!/bin/bash\n" + SIZES.format(tasks=8) + command, "JOB016")) == count
+
+
+@pytest.mark.parametrize(("batch", "count"), [(128, 0), (96, 0), (100, 1)])
+def test_configuration_of_llm_foundry(tmp_path: Path, batch: int, count: int) -> None:
+    (tmp_path / "mpt.yaml").write_text(FOUNDRY.replace("GLOBAL", str(batch)))
+    command = "srun torchrun --nnodes 2 --nproc_per_node 8 /opt/llm-foundry/scripts/train/train.py mpt.yaml\n"
+    assert len(found(tmp_path, "run.sbatch", "#!/bin/bash\n" + SIZES.format(tasks=1) + command, "JOB016")) == count

@@ -120,7 +120,8 @@ def _mpi_ranks(root: Node) -> Iterator[Problem]:
         words = [w for node in stated if node is not None for w in (node.elements() if node.is_list else [node])]
         text = " ".join(word.text for word in words if word.is_scalar)
         total, each = _NP.findall(text), [a or b for a, b in _PER_NODE.findall(text)]
-        if count is None or len(_MPI.findall(text)) != 1 or len(total) != 1 or len(each) != 1 or int(each[0]) == 0:
+        # Further ones are options of the program.
+        if count is None or len(_MPI.findall(text)) != 1 or not total or not each or int(each[0]) == 0:
             continue
         used = -(-int(total[0]) // int(each[0]))
         if used < count.value:
