@@ -76,7 +76,7 @@ def test_json_rows_have_the_promised_fields() -> None:
     [row] = json.loads(output)
     assert code == 1
     assert list(row) == [
-        "code", "level", "file", "line", "column", "end_line", "end_column", "message", "fix", "url",
+        "code", "level", "file", "line", "column", "end_line", "end_column", "message", "fix", "url", "also",
     ]  # fmt: skip
     assert (row["code"], row["line"], row["column"], row["end_column"]) == ("CAP001", 18, 21, 22)
 

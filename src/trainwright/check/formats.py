@@ -72,9 +72,12 @@ def relative(path: str) -> str:
 
 
 def statistics(result: Result, rules: dict[str, Rule]) -> list[dict[str, str | int]]:
-    """Findings counted by rule, the most frequent first."""
-    counts = Counter((finding.code, finding.level) for finding in result.findings)
-    fixable = Counter(finding.code for finding in result.findings if finding.edit is not None)
+    """Findings counted by rule, every place of a cause, the most frequent first."""
+    counts: Counter[tuple[str, str]] = Counter()
+    fixable: Counter[str] = Counter()
+    for finding in result.findings:
+        counts[finding.code, finding.level] += 1 + len(finding.also)
+        fixable[finding.code] += finding.edit is not None
     return [
         {
             "code": code,

@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from trainwright.check.causes import message_with_places
 from trainwright.check.engine import Result
 from trainwright.check.finding import Finding
 from trainwright.check.registry import Rule
@@ -58,7 +59,7 @@ def _grouped(result: Result, rules: dict[str, Rule], paint: Paint) -> str:
             lines += ["", paint(current, "bold")] if lines else [paint(current, "bold")]
         place = f"{finding.span.line}:{finding.span.column}"
         lines.append(
-            f"  {place:>8}  {paint(f'{finding.level:7}', _COLOURS[finding.level])} {finding.code}  {finding.message}"
+            f"  {place:>8}  {paint(f'{finding.level:7}', _COLOURS[finding.level])} {finding.code}  {message_with_places(finding)}"
         )
     lines += ["", *counted(result, rules), "", "`--format full` shows the lines, the reasons and the fixes"]
     return "\n".join([*lines, summary(result, len(rules), paint)])
@@ -74,7 +75,7 @@ def counted(result: Result, rules: dict[str, Rule]) -> list[str]:
 def _block(finding: Finding, text: str, why: str, paint: Paint, width: int | None) -> Iterator[str]:
     place = finding.span.at(finding.file)
     level = paint(finding.level, _COLOURS[finding.level])
-    first, *rest = _wrapped(finding.message, len(f"{finding.level} {finding.code} "), width)
+    first, *rest = _wrapped(message_with_places(finding), len(f"{finding.level} {finding.code} "), width)
     yield f"{level} {paint(finding.code, 'bold')} {first}"
     yield from (f"    {line}" for line in rest)
     gutter = max(3, len(str(finding.span.line)))

@@ -77,7 +77,7 @@ def command(paths: tuple[str, ...], explain: str | None, list_rules: bool, **opt
         write_baseline(Path(options["write_baseline"]), result)
         click.echo(f"{options['write_baseline']}: {len(result.findings)} findings recorded", err=True)
         return
-    if options["form"] in ("text", "full", "json"):
+    if options["form"] in ("text", "full", "json") and not options["statistics"]:
         from trainwright.check.causes import merge_causes
 
         merge_causes(result, habits=options["form"] != "full")
