@@ -130,3 +130,33 @@ def test_fixing_keeps_the_mode_and_line_ends(tmp_path: Path) -> None:
     assert path.read_bytes() == b"a: true\r\n"
     assert path.stat().st_mode & 0o777 == 0o750
     assert list(tmp_path.iterdir()) == [path]
+
+
+SWITCHES = """#!/bin/bash
+#SBATCH --nodes=2
+export FI_PROVIDER=efa NCCL_NET=Socket
+export NCCL_NET=Socket   # the switch
+export NCCL_TREE_THRESHOLD=0  # old
+export FOO=1 NCCL_LL_THRESHOLD=0
+NCCL_NET=Socket srun torchrun --nproc_per_node=8 train.py
+pip install numpy torch>=2.4 "a b"
+"""
+
+
+def test_safe_fixes_keep_what_has_an_effect_and_comments(tmp_path: Path) -> None:
+    path = tmp_path / "a.sbatch"
+    path.write_text(SWITCHES)
+    run(str(path), "--fix", "--select", "ENV,SHL001")
+    kept = SWITCHES.replace("export NCCL_TREE_THRESHOLD=0  # old", "# old").replace(" NCCL_LL_THRESHOLD=0", "")
+    assert path.read_text() == kept
+    run(str(path), "--unsafe-fixes", "--select", "ENV")
+    removed = kept.replace("export NCCL_NET=Socket   # the switch", "# the switch").replace(" NCCL_NET=Socket", "")
+    assert path.read_text() == removed.replace("NCCL_NET=Socket srun", "srun")
+
+
+def test_requirements_are_quoted_by_a_safe_fix(tmp_path: Path) -> None:
+    path = tmp_path / "a.sh"
+    path.write_text("#!/bin/bash\npip install numpy torch>=2.4 x[a]>=1,<2\ntrue\npip install torchvision>=0.2\n")
+    assert run(str(path), "--fix", "--select", "SHL001")[0] == 0
+    expected = "#!/bin/bash\npip install numpy 'torch>=2.4' 'x[a]>=1,<2'\ntrue\npip install 'torchvision>=0.2'\n"
+    assert path.read_text() == expected

@@ -58,9 +58,8 @@ def _grouped(result: Result, rules: dict[str, Rule], paint: Paint) -> str:
             current = finding.file
             lines += ["", paint(current, "bold")] if lines else [paint(current, "bold")]
         place = f"{finding.span.line}:{finding.span.column}"
-        lines.append(
-            f"  {place:>8}  {paint(f'{finding.level:7}', _COLOURS[finding.level])} {finding.code}  {message_with_places(finding)}"
-        )
+        level = paint(f"{finding.level:7}", _COLOURS[finding.level])
+        lines.append(f"  {place:>8}  {level} {finding.code}  {message_with_places(finding)}")
     lines += ["", *counted(result, rules), "", "`--format full` shows the lines, the reasons and the fixes"]
     return "\n".join([*lines, summary(result, len(rules), paint)])
 

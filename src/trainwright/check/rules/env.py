@@ -88,7 +88,9 @@ def _judged(file: File, setting: Setting, level: str) -> Iterator[Problem]:
         if entry.variable.endswith("*") and variable.name not in _RDMA_CORE:
             yield _misspelled(variable)
             return
-        fix, edit = entry.fix, removal(file, variable) if entry.fix == "remove it" else None
+        # Deleting what has an effect is the user's decision: it may be there for a reason that the file does not say.
+        safe = entry.verdict == "noise" or (entry.verdict == "set" and entry.variable in _HARMLESS)
+        fix, edit = entry.fix, removal(file, variable, safe=safe) if entry.fix == "remove it" else None
         renamed = re.search(r"\bTORCH_\w+", entry.why_not)
         if renamed is not None:
             fix, edit = f"rename it to {renamed[0]}", renaming(file, variable, renamed[0])
