@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from trainwright.check.config import Config, load_config
 from trainwright.check.engine import Selection, check
 from trainwright.check.finding import Finding
-from trainwright.check.known import changed_lines
+from trainwright.check.known import changed_lines, fingerprint
 from trainwright.check.runner import RunOptions, run
 from trainwright.cli.main import cli
 from trainwright.errors import UserError
@@ -98,6 +98,21 @@ def test_a_baseline_hides_what_was_there_before_lines_moved(project: Path) -> No
     code, _, errors = called(".", "--baseline", "absent.json")
     assert code == 2
     assert "--write-baseline" in errors
+
+
+def test_a_baseline_holds_wherever_check_is_called(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    called(".", "--write-baseline", "base.json")
+    monkeypatch.chdir(project / "jobs")
+    assert codes("..", "--baseline", "../base.json") == []
+    assert codes(str(project), "--baseline", str(project / "base.json")) == []
+
+
+def test_a_baseline_of_the_first_version_is_read(project: Path) -> None:
+    (project / "ci").mkdir()
+    result = check(["."])
+    marks = {fingerprint(finding, result.text_of(finding.file)): 1 for finding in result.findings}
+    (project / "ci" / "base.json").write_text(json.dumps({"version": 1, "findings": marks}))
+    assert codes(".", "--baseline", "ci/base.json") == []
 
 
 def git(*words: str) -> None:
