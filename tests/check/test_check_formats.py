@@ -13,6 +13,7 @@ from trainwright.check.engine import Result
 from trainwright.check.finding import Edit, Finding
 from trainwright.check.fixes import apply_edits, fix_files
 from trainwright.check.formats import as_github, as_sarif
+from trainwright.check.own_codes import OWN_CODES
 from trainwright.check.text import render
 from trainwright.cli.main import cli
 from trainwright.spec.source import Span
@@ -108,7 +109,8 @@ def test_github_commands_escape_what_would_break_them() -> None:
 
 def test_explain_and_rules_and_wrong_words() -> None:
     assert "Why: " in run("--explain", "cap001")[1]
-    assert "CAP001" in run("--rules")[1]
+    assert all("Why: " in run("--explain", own.code)[1] for own in OWN_CODES)
+    assert all(code in run("--rules")[1] for code in ("CAP001", "TW004"))
     assert run()[0] == 2
 
 

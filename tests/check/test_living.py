@@ -141,6 +141,23 @@ def test_statistics_count_by_rule(project: Path) -> None:
     assert "JOB013" in called(".", "--statistics")[1]
 
 
+def test_links_to_pages_are_absolute_where_the_address_is_set(project: Path) -> None:
+    (project / "trainwright.toml").write_text('[check]\ndocs-url = "https://docs.example.com/tw"\n')
+    [row] = json.loads(called("jobs", "--format", "json")[1])
+    assert row["url"] == "https://docs.example.com/tw/rules/JOB013/"
+    driver = json.loads(called("jobs", "--format", "sarif")[1])["runs"][0]["tool"]["driver"]
+    assert driver["informationUri"] == "https://docs.example.com/tw"
+    assert driver["rules"][0]["helpUri"] == row["url"]
+
+
+def test_sarif_is_complete_without_links(project: Path) -> None:
+    (project / "jobs" / "run.sh").write_text(BAD + "true  # trainwright: ignore\n")
+    driver = json.loads(called("jobs", "--format", "sarif")[1])["runs"][0]["tool"]["driver"]
+    assert [rule["id"] for rule in driver["rules"]] == ["JOB013", "TW004"]
+    assert all("Why:" in rule["help"]["text"] and "helpUri" not in rule for rule in driver["rules"])
+    assert "Use instead:" in driver["rules"][0]["help"]["markdown"]
+
+
 def test_gitlab_report(project: Path) -> None:
     rows = json.loads(called(".", "--format", "gitlab")[1])
     assert [row["check_name"] for row in rows] == ["IMG003", "JOB013"]
@@ -168,8 +185,17 @@ def test_ignore_comments_need_a_code_that_exists(project: Path) -> None:
         ("JOB013", rows[0]["fix"]),
         ("TW004", "did you mean 'JOB013'?"),
     ]
-    run_file.write_text(BAD.replace("train.py\n", "train.py  # trainwright: ignore[JOB013] why\n"))
-    assert codes("jobs/run.sh") == []
+    for code in ("JOB013", "JOB"):
+        run_file.write_text(BAD.replace("train.py\n", f"train.py  # trainwright: ignore[{code}] why\n"))
+        assert codes("jobs/run.sh") == []
+    two = "true  # trainwright: ignore[JOX001]\ntrue  # trainwright: ignore[ENVX]\n"
+    run_file.write_text("#!/bin/bash\n" + two)
+    rows = json.loads(called("jobs/run.sh", "--format", "json")[1])
+    assert [(row["message"], row["also"]) for row in rows] == [("no rule 'JOX001'", []), ("no rule 'ENVX'", [])]
+
+
+def test_the_summary_counts_the_rules_that_ran(project: Path) -> None:
+    assert "· 1 rule ·" in called("jobs/run.sh", "--select", "JOB013")[1].replace("\n", " ·")
 
 
 def test_hooks_pass_files_of_any_kind(project: Path) -> None:

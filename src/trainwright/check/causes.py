@@ -12,6 +12,7 @@ from trainwright.check.engine import Result
 from trainwright.check.finding import Finding, Place
 
 _NAMED = 5  # places, of many
+_NAMING = "TW"  # findings about the names themselves: another name is another mistake
 _NAMES = re.compile(r"'[^']*'|^[\w./-]+(?=:)|--[\w-]+|\$\w+|\b\d[\w.,]*")  # what differs between two places
 
 
@@ -25,9 +26,8 @@ def merge_causes(result: Result, *, habits: bool = True) -> None:
         kept, causes = list(causes.values()), {}
         for first, *others in kept:
             alone = (first.code, first.level, first.file, _NAMES.sub("…", first.message))
-            causes.setdefault((*alone, "" if _one_file([first, *others]) else first.message), []).extend(
-                [first, *others]
-            )
+            habit = _one_file([first, *others]) and not first.code.startswith(_NAMING)
+            causes.setdefault((*alone, "" if habit else first.message), []).extend([first, *others])
     result.findings = [_with_places(first, others) for first, *others in causes.values()]
 
 

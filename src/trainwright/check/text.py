@@ -47,7 +47,7 @@ def render(result: Result, rules: dict[str, Rule], colour: bool, width: int | No
         why = "" if why in shown_reasons else why
         shown_reasons.add(why)
         blocks.append("\n".join(_block(finding, result.text_of(finding.file), why, paint, width)))
-    return "\n\n".join([*blocks, summary(result, len(rules), paint)])
+    return "\n\n".join([*blocks, summary(result, paint)])
 
 
 def _grouped(result: Result, rules: dict[str, Rule], paint: Paint) -> str:
@@ -61,7 +61,7 @@ def _grouped(result: Result, rules: dict[str, Rule], paint: Paint) -> str:
         level = paint(f"{finding.level:7}", _COLOURS[finding.level])
         lines.append(f"  {place:>8}  {level} {finding.code}  {message_with_places(finding)}")
     lines += ["", *counted(result, rules), "", "`--format full` shows the lines, the reasons and the fixes"]
-    return "\n".join([*lines, summary(result, len(rules), paint)])
+    return "\n".join([*lines, summary(result, paint)])
 
 
 def counted(result: Result, rules: dict[str, Rule]) -> list[str]:
@@ -135,7 +135,7 @@ def reason(rule: Rule | None) -> str:
     return ""
 
 
-def summary(result: Result, rules: int, paint: Paint) -> str:
+def summary(result: Result, paint: Paint) -> str:
     """One line: counts of findings and files, and what was skipped."""
     counts = {level: sum(f.level == level for f in result.findings) for level in _COLOURS}
     plural = {"error": "errors", "warning": "warnings", "info": "notes"}
@@ -146,7 +146,7 @@ def summary(result: Result, rules: int, paint: Paint) -> str:
     files = f"{result.files} file" + ("" if result.files == 1 else "s")
     head = ", ".join(said) if said else paint("no mistakes found", "green") if result.files else "nothing to check"
     fixable = sum(f.edit is not None and f.edit.safe for f in result.findings)
-    rest = [f"{rules} rule" + ("" if rules == 1 else "s")]
+    rest = [f"{result.rules} rule" + ("" if result.rules == 1 else "s")]
     rest += [f"{len(result.skips)} not run (--aws, --node)"] if result.skips else []
     rest += [f"{result.templates} template" + ("" if result.templates == 1 else "s")] if result.templates else []
     rest += [f"could not be parsed: {_some(result.unread)}"] if result.unread else []

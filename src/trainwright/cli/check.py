@@ -59,9 +59,10 @@ def command(paths: tuple[str, ...], explain: str | None, list_rules: bool, **opt
     """
     # pydantic would read a file of every installed package to look for plugins, which a spec does not use.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    from trainwright.check.own_codes import OWN_CODES
     from trainwright.check.registry import all_rules
 
-    rules = all_rules()
+    rules = (*all_rules(), *OWN_CODES)
     if explain:
         click.echo(_explanation(explain, rules))
         return
@@ -161,7 +162,7 @@ def _print(result: Result, options: dict[str, Any], rules: dict[str, Rule], docs
     from trainwright.check import formats
 
     if form == "json":
-        click.echo(formats.as_json(result))
+        click.echo(formats.as_json(result, docs_url))
     elif form == "sarif":
         click.echo(formats.as_sarif(result, rules, docs_url))
     elif form == "gitlab":
