@@ -62,6 +62,31 @@ def test_settings_of_pyproject(project: Path) -> None:
     assert called(".")[0] == 2
 
 
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ('[check.levels]\nIMX = "info"\n', "levels: no rule starts with 'IMX'"),
+        ('[check.per-file-ignores]\n"a/*" = ["JOB99"]\n', "per-file-ignores.'a/*': no rule starts with 'JOB99'"),
+        ('[check.targets]\nparallelclusters = "3.13"\n', "no rule asks for the version of 'parallelclusters'"),
+        ('[check.targets]\nparallelcluster = "9.9"\n', "'9.9' is no known version of parallelcluster"),
+        ('[check.targets]\nparallelcluster = "3.13.latest"\n', "'3.13.latest' is no known version"),
+    ],
+)
+def test_settings_that_mean_nothing_are_refused(project: Path, settings: str, message: str) -> None:
+    (project / "trainwright.toml").write_text(settings)
+    code, _, errors = called(".")
+    assert code == 2
+    assert message in errors
+
+
+def test_names_of_files_with_control_characters(project: Path) -> None:
+    (project / "a\n\x1b[31mb.sh").write_text(BAD.replace("train.py", "\x1b[0mtrain.py"))
+    text = called("a\n\x1b[31mb.sh")[1]
+    assert "a\\n\\x1b[31mb.sh:2:" in text
+    assert "\x1b" not in text
+    assert "file=a%0A\x1b[31mb.sh,line=2" in called("a\n\x1b[31mb.sh", "--format", "github")[1]
+
+
 def test_settings_are_looked_for_upwards_and_trainwright_toml_comes_first(project: Path) -> None:
     (project / "pyproject.toml").write_text('[tool.trainwright.check]\nignore = ["IMG"]\n')
     (project / "trainwright.toml").write_text('[check]\nignore = ["JOB"]\n[check.targets]\nparallelcluster = "3.9"\n')

@@ -120,6 +120,7 @@ class RulePlan:
     def of(cls, selection: Selection, facts: dict[str, Any], config: Config) -> RulePlan:
         rules = all_rules()
         selection.verify(codes())
+        config.verify(codes())
         wanted = [rule for rule in rules if selection.wants(rule.code)]
         runnable = tuple(rule for rule in wanted if rule.needs == "offline" or facts.get(rule.needs) is not None)
         return cls(selection, runnable, tuple(rule for rule in wanted if rule not in runnable), facts, config)

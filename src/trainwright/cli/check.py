@@ -162,13 +162,15 @@ def _print(result: Result, options: dict[str, Any], rules: dict[str, Rule], docs
     from trainwright.check import formats
 
     if form == "json":
-        click.echo(formats.as_json(result, docs_url))
+        text = formats.as_json(result, docs_url)
     elif form == "sarif":
-        click.echo(formats.as_sarif(result, rules, docs_url))
+        text = formats.as_sarif(result, rules, docs_url)
     elif form == "gitlab":
-        click.echo(formats.as_gitlab(result))
-    elif result.findings:
-        click.echo(formats.as_github(result))
+        text = formats.as_gitlab(result)
+    else:
+        text = formats.as_github(result)
+    if text:
+        click.echo(text, color=True)  # the true names of files: else click removes what looks like a colour
 
 
 def _print_statistics(result: Result, form: str, rules: dict[str, Rule]) -> None:
