@@ -162,3 +162,15 @@ def test_requirements_are_quoted_by_a_safe_fix(tmp_path: Path) -> None:
     assert run(str(path), "--fix", "--select", "SHL001")[0] == 0
     expected = "#!/bin/bash\npip install numpy 'torch>=2.4' 'x[a]>=1,<2'\ntrue\npip install 'torchvision>=0.2'\n"
     assert path.read_text() == expected
+
+
+def test_a_finding_has_its_own_reason(tmp_path: Path) -> None:
+    (tmp_path / "a.sbatch").write_text(
+        "#!/bin/bash\n#SBATCH --nodes=32\nexport FI_PROVIDER=efa NCCL_NET=Socket\nexport NCCL_DEBUG=TRACE\n"
+        "srun --container-image=a.sqsh --container-mounts=/fsx/data:/data torchrun train.py --data /fsx/data\n"
+    )
+    output = run(str(tmp_path / "a.sbatch"), "--select", "ENV001,ENV002,JOB017")[1]
+    assert "why: over TCP" in output
+    assert "why: every rank writes to the log" in output
+    assert "fix: write /data\n" in output
+    assert "why: the file is refused" in run(str(EXAMPLE), "--select", "CAP001")[1]

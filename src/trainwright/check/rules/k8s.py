@@ -105,6 +105,11 @@ def _cards(job: Job) -> Iterator[Problem]:
         )
 
 
+_UNEQUAL = (
+    "a GPU or network card is not shared: the API server rejects the pod, and the job's controller tries for ever."
+)
+
+
 def _amounts(container: Container) -> Iterator[Problem]:
     for name in (GPU, EFA, "aws.amazon.com/neuron"):
         request, limit = container.requests.get(name), container.limits.get(name)
@@ -114,7 +119,12 @@ def _amounts(container: Container) -> Iterator[Problem]:
             yield problem(at, f"{name} is empty: the container gets none", "write the number", level="error")
             continue
         if request is not None and limit is None:
-            yield problem(request, f"{name} is requested but has no limit: Kubernetes rejects it", "set the same limit")
+            yield problem(
+                request,
+                f"{name} is requested but has no limit: Kubernetes rejects it",
+                "set the same limit",
+                why=_UNEQUAL,
+            )
         elif (
             request is not None and limit is not None and request.known and limit.known and request.value != limit.value
         ):
@@ -122,6 +132,7 @@ def _amounts(container: Container) -> Iterator[Problem]:
                 request,
                 f"{request.value} of {name} requested, limit {limit.value}: Kubernetes requires equal values",
                 f"write {limit.value} in both",
+                why=_UNEQUAL,
             )
 
 
