@@ -234,6 +234,22 @@ def row(finding: Finding) -> tuple[str, str, Span, str]:
     return finding.code, finding.file, finding.span, finding.message
 
 
+def test_files_under_other_names_are_read(project: Path) -> None:
+    (project / "jobs" / "run.sh").rename(project / "jobs" / "run.job")
+    (project / "Dockerfile").rename(project / "08_Dockerfile")
+    assert codes(".") == ["IMG003", "JOB013"]
+    (project / "11_slurm.conf").write_text("ClusterName=ml\nNodeName=a[1-2] CPUs=4\nPartitionName=p Nodes=a[1-4]\n")
+    assert "SLU004" in codes("11_slurm.conf")
+
+
+def test_a_link_to_nothing_is_called_so(project: Path) -> None:
+    (project / "link.sh").symlink_to("gone.sh")
+    code, _, errors = called("link.sh")
+    assert code == 2
+    assert "link.sh is a link to gone.sh, which does not exist" in errors
+    assert "did you mean" not in errors
+
+
 def test_cache_and_processes_change_nothing(project: Path) -> None:
     for number in range(220):
         (project / "jobs" / f"{number}.sh").write_text(BAD if number % 3 else "#!/bin/bash\ntrue\n")
