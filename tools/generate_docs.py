@@ -63,7 +63,7 @@ def _seen(code: str) -> str:
     useful = useful_findings()[code]
     if useful:
         return f"Findings on public files that a person judged useful: {useful}."
-    return "Proven on a file that was written without knowledge of the rule." if code in blind_proofs() else ""
+    return "Proven on a file whose author had not seen the rule." if code in blind_proofs() else ""
 
 
 def _example(code: str) -> list[str]:
@@ -89,7 +89,7 @@ def table(rules: list[Rule]) -> str:
         "Written from the rules by `make docs`. `trainwright check --explain CODE` prints a page. The last column",
         "counts the findings on public files that a person judged useful (`tests/check/corpus/`). *blind*: no public",
         "file has shown the rule yet; it is proven on a file with the mistake and on its corrected twin, written by",
-        "somebody who knew the title of the rule only (`tests/check/blind/`).",
+        "somebody who had read the first paragraph of its page, not the rule (`tests/check/blind/`).",
         "",
         *unseen(rules),
         "",
