@@ -119,12 +119,7 @@ def _amounts(container: Container) -> Iterator[Problem]:
             yield problem(at, f"{name} is empty: the container gets none", "write the number", level="error")
             continue
         if request is not None and limit is None:
-            yield problem(
-                request,
-                f"{name} is requested but has no limit: Kubernetes rejects it",
-                "set the same limit",
-                why=_UNEQUAL,
-            )
+            yield problem(request, f"{name} is requested but has no limit: Kubernetes rejects it", "set the same limit")
         elif (
             request is not None and limit is not None and request.known and limit.known and request.value != limit.value
         ):
