@@ -108,6 +108,11 @@ def _cards(job: Job) -> Iterator[Problem]:
         )
 
 
+_UNEQUAL = (
+    "a GPU or network card is not shared: the API server rejects the pod, and the job's controller tries for ever."
+)
+
+
 def _amounts(container: Container) -> Iterator[Problem]:
     for name in _EXTENDED:
         request, limit = container.requests.get(name), container.limits.get(name)
@@ -130,6 +135,7 @@ def _unequal(container: Container) -> Iterator[Problem]:
                 request,
                 f"{request.value} of {name} requested, limit {limit.value}: Kubernetes requires equal values",
                 f"write {limit.value} in both",
+                why=_UNEQUAL,
             )
 
 
