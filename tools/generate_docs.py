@@ -17,6 +17,7 @@ from reference_verbs import verb_pages
 from schedulers_page import schedulers_page
 
 from trainwright.check.examples import examples, without_header
+from trainwright.check.own_codes import OWN_CODES
 from trainwright.check.registry import Rule, all_rules
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -51,6 +52,8 @@ def page(rules: list[Rule]) -> str:
         body.strip(),
         *_example(rule.code),
     ]
+    if rule in OWN_CODES:
+        return "\n\n".join(parts) + "\n"
     silence = f"Silence it on one line with `# trainwright: ignore[{rule.code}] the reason`."
     return "\n\n".join([*parts, silence]) + "\n"
 
@@ -60,7 +63,7 @@ def _seen(code: str) -> str:
     useful = useful_findings()[code]
     if useful:
         return f"Findings on public files that a person judged useful: {useful}."
-    return "Proven on a file that was written without knowledge of the rule." if code in blind_proofs() else ""
+    return "Proven on a file whose author had not seen the rule." if code in blind_proofs() else ""
 
 
 def _example(code: str) -> list[str]:
@@ -86,7 +89,7 @@ def table(rules: list[Rule]) -> str:
         "Written from the rules by `make docs`. `trainwright check --explain CODE` prints a page. The last column",
         "counts the findings on public files that a person judged useful (`tests/check/corpus/`). *blind*: no public",
         "file has shown the rule yet; it is proven on a file with the mistake and on its corrected twin, written by",
-        "somebody who knew the title of the rule only (`tests/check/blind/`).",
+        "somebody who had read the first paragraph of its page, not the rule (`tests/check/blind/`).",
         "",
         *unseen(rules),
         "",
@@ -106,6 +109,8 @@ def table(rules: list[Rule]) -> str:
         title = rule.title.replace("|", "\\|")
         count = judged[rule.code] or ("*blind*" if rule.code in blind_proofs() else "")
         lines.append(f"| [{rule.code}]({rule.code}.md) | {rule.level} | {rule.needs} | {title} | {count} |")
+    lines += ["", "## Findings of `check` itself", "", "| code | level | what |", "| --- | --- | --- |"]
+    lines += [f"| [{own.code}]({own.code}.md) | {own.level} | {own.title} |" for own in OWN_CODES]
     return "\n".join(lines) + "\n"
 
 
@@ -150,6 +155,7 @@ def rule_pages() -> dict[str, str]:
     for rule in all_rules():
         by_code.setdefault(rule.code, []).append(rule)
     pages = {f"{code}.md": page(same) for code, same in by_code.items()}
+    pages |= {f"{own.code}.md": page([own]) for own in OWN_CODES}
     pages["index.md"] = table([same[0] for same in by_code.values()])
     return pages
 

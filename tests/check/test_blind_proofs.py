@@ -1,6 +1,6 @@
-"""Rules that no public file has met, each proven on a file that was written from the rule's title alone, by somebody
-who had seen neither the rule nor its examples. blind_proofs.csv keeps what `check` said at first sight; the mistake
-must now be the one thing that is reported, and the corrected twin must be clean."""
+"""Rules that no public file has met, each proven on a file that was written from the first paragraph of its page; the
+rule and its examples were unseen (SPC014's proof excepted). blind_proofs.csv keeps what `check` said at first sight;
+the mistake must now be the one thing that is reported, and the corrected twin must be clean."""
 
 from __future__ import annotations
 

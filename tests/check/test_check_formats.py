@@ -13,6 +13,7 @@ from trainwright.check.engine import Result
 from trainwright.check.finding import Edit, Finding
 from trainwright.check.fixes import apply_edits, fix_files
 from trainwright.check.formats import as_github, as_sarif
+from trainwright.check.own_codes import OWN_CODES
 from trainwright.check.text import render
 from trainwright.cli.main import cli
 from trainwright.spec.source import Span
@@ -76,7 +77,7 @@ def test_json_rows_have_the_promised_fields() -> None:
     [row] = json.loads(output)
     assert code == 1
     assert list(row) == [
-        "code", "level", "file", "line", "column", "end_line", "end_column", "message", "fix", "url",
+        "code", "level", "file", "line", "column", "end_line", "end_column", "message", "fix", "url", "also",
     ]  # fmt: skip
     assert (row["code"], row["line"], row["column"], row["end_column"]) == ("CAP001", 18, 21, 22)
 
@@ -108,7 +109,8 @@ def test_github_commands_escape_what_would_break_them() -> None:
 
 def test_explain_and_rules_and_wrong_words() -> None:
     assert "Why: " in run("--explain", "cap001")[1]
-    assert "CAP001" in run("--rules")[1]
+    assert all("Why: " in run("--explain", own.code)[1] for own in OWN_CODES)
+    assert all(code in run("--rules")[1] for code in ("CAP001", "TW004"))
     assert run()[0] == 2
 
 
@@ -130,3 +132,45 @@ def test_fixing_keeps_the_mode_and_line_ends(tmp_path: Path) -> None:
     assert path.read_bytes() == b"a: true\r\n"
     assert path.stat().st_mode & 0o777 == 0o750
     assert list(tmp_path.iterdir()) == [path]
+
+
+SWITCHES = """#!/bin/bash
+#SBATCH --nodes=2
+export FI_PROVIDER=efa NCCL_NET=Socket
+export NCCL_NET=Socket   # the switch
+export NCCL_TREE_THRESHOLD=0  # old
+export FOO=1 NCCL_LL_THRESHOLD=0
+NCCL_NET=Socket srun torchrun --nproc_per_node=8 train.py
+pip install numpy torch>=2.4 "a b"
+"""
+
+
+def test_safe_fixes_keep_what_has_an_effect_and_comments(tmp_path: Path) -> None:
+    path = tmp_path / "a.sbatch"
+    path.write_text(SWITCHES)
+    run(str(path), "--fix", "--select", "ENV,SHL001")
+    kept = SWITCHES.replace("export NCCL_TREE_THRESHOLD=0  # old", "# old").replace(" NCCL_LL_THRESHOLD=0", "")
+    assert path.read_text() == kept
+    run(str(path), "--unsafe-fixes", "--select", "ENV")
+    removed = kept.replace("export NCCL_NET=Socket   # the switch", "# the switch").replace(" NCCL_NET=Socket", "")
+    assert path.read_text() == removed.replace("NCCL_NET=Socket srun", "srun")
+
+
+def test_requirements_are_quoted_by_a_safe_fix(tmp_path: Path) -> None:
+    path = tmp_path / "a.sh"
+    path.write_text("#!/bin/bash\npip install numpy torch>=2.4 x[a]>=1,<2\ntrue\npip install torchvision>=0.2\n")
+    assert run(str(path), "--fix", "--select", "SHL001")[0] == 0
+    expected = "#!/bin/bash\npip install numpy 'torch>=2.4' 'x[a]>=1,<2'\ntrue\npip install 'torchvision>=0.2'\n"
+    assert path.read_text() == expected
+
+
+def test_a_finding_has_its_own_reason(tmp_path: Path) -> None:
+    (tmp_path / "a.sbatch").write_text(
+        "#!/bin/bash\n#SBATCH --nodes=32\nexport FI_PROVIDER=efa NCCL_NET=Socket\nexport NCCL_DEBUG=TRACE\n"
+        "srun --container-image=a.sqsh --container-mounts=/fsx/data:/data torchrun train.py --data /fsx/data\n"
+    )
+    output = run(str(tmp_path / "a.sbatch"), "--select", "ENV001,ENV002,JOB017")[1]
+    assert "why: over TCP" in output
+    assert "why: every rank writes to the log" in output
+    assert "fix: write /data\n" in output
+    assert "why: the file is refused" in run(str(EXAMPLE), "--select", "CAP001")[1]

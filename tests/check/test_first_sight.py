@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -29,7 +30,7 @@ def shown(findings: list[Finding]) -> list[str]:
     return [f"{f.level} {f.code} {f.span.line}" for f in findings]
 
 
-def rows(folder: Path, *options: str) -> list[dict[str, str]]:
+def rows(folder: Path, *options: str) -> list[dict[str, Any]]:
     answer = CliRunner().invoke(command, [str(folder), "--format", "json", "--no-cache", *options])
     return json.loads(answer.stdout)  # type: ignore[no-any-return]
 
@@ -43,7 +44,13 @@ def test_one_cause_in_several_files_of_a_directory_is_one_finding(tmp_path: Path
     (tmp_path / "other").mkdir()
     (tmp_path / "other/d.sbatch").write_text(SBATCH.format(log="out/%j.out"))
     first, second = rows(tmp_path, "--select", "SHL001")
-    assert first["message"].endswith("(also b.sbatch:3, c.sbatch:3)")
+    others = [{"file": str(tmp_path / f"{name}.sbatch"), "line": 3, "column": 18} for name in "bc"]
+    assert first["also"] == others
+    assert "also" not in first["message"]
+    text = CliRunner().invoke(command, [str(tmp_path), "--select", "SHL001", "--no-cache"])
+    assert "(also b.sbatch:3, c.sbatch:3)" in text.stdout
+    [counted] = rows(tmp_path, "--select", "SHL001", "--statistics")
+    assert counted["count"] == 4  # every place
     assert second["file"].endswith("d.sbatch")
     annotated = CliRunner().invoke(command, [str(tmp_path), "--format", "github", "--select", "SHL001", "--no-cache"])
     assert annotated.stdout.count("::warning") == 4  # beside every line
@@ -114,7 +121,7 @@ def test_a_save_on_the_way_without_a_process_group_is_one_of_one_process(run) ->
 def test_saves_of_one_script_are_one_finding(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text(SCRIPT.format(body="torch.save(a, 'a.pt')\ntorch.save(b, 'b.pt')"))
     [finding] = rows(tmp_path, "--select", "PYT002")
-    assert finding["message"].endswith("(also line 5)")
+    assert [place["line"] for place in finding["also"]] == [5]
 
 
 def test_a_dataset_that_may_divide_itself_is_not_reported(run) -> None:  # type: ignore[no-untyped-def]
@@ -237,7 +244,7 @@ def test_one_cause_in_several_directories_is_one_finding(tmp_path: Path) -> None
         (tmp_path / name).parent.mkdir()
         (tmp_path / name).write_text(SBATCH.format(log="logs/%j.out"))
     [finding] = rows(tmp_path, "--select", "SHL001")
-    assert finding["message"].endswith("two.sbatch:3)")
+    assert [Path(place["file"]).name for place in finding["also"]] == ["two.sbatch"]
 
 
 @pytest.mark.parametrize("name", ["testData/a.sbatch", "broken_job.sbatch", "insecure/a.sbatch", "testJob.sbatch"])
@@ -504,7 +511,7 @@ def test_a_habit_of_one_file_is_one_finding(tmp_path: Path) -> None:
     script = "#!/bin/bash\ntorchrun --nproc_per_nodes=8 a.py\ntorchrun --rdzv_backends=c10d a.py\n"
     (tmp_path / "a.sh").write_text(script)
     [finding] = rows(tmp_path, "--select", "JOB013")
-    assert finding["message"].endswith("(also line 3)")
+    assert [place["line"] for place in finding["also"]] == [3]
     whole = CliRunner().invoke(command, [str(tmp_path), "--format", "full", "--select", "JOB013", "--no-cache"])
     assert whole.stdout.count("error JOB013") == 2
 

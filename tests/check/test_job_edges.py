@@ -99,7 +99,7 @@ def test_fixes_leave_a_file_that_is_right(tmp_path: Path) -> None:
     findings = check([str(path)]).findings
     fixed = apply_edits(path.read_text(), [f.edit for f in findings if f.edit is not None])
     assert fixed == HEAD + (
-        "export TORCH_NCCL_ASYNC_ERROR_HANDLING=1\nmkdir -p /fsx/${USER}\n"
+        "# faster\nexport TORCH_NCCL_ASYNC_ERROR_HANDLING=1\nmkdir -p /fsx/${USER}\n"
         "if true; then\n    export RDMAV_HUGEPAGES_SAFE=1\nfi\necho kept # comment\n"
     )
 

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from trainwright.check.config import Config, load_config
 from trainwright.check.engine import Selection, check
 from trainwright.check.finding import Finding
-from trainwright.check.known import changed_lines
+from trainwright.check.known import changed_lines, fingerprint
 from trainwright.check.runner import RunOptions, run
 from trainwright.cli.main import cli
 from trainwright.errors import UserError
@@ -62,6 +62,31 @@ def test_settings_of_pyproject(project: Path) -> None:
     assert called(".")[0] == 2
 
 
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ('[check.levels]\nIMX = "info"\n', "levels: no rule starts with 'IMX'"),
+        ('[check.per-file-ignores]\n"a/*" = ["JOB99"]\n', "per-file-ignores.'a/*': no rule starts with 'JOB99'"),
+        ('[check.targets]\nparallelclusters = "3.13"\n', "no rule asks for the version of 'parallelclusters'"),
+        ('[check.targets]\nparallelcluster = "9.9"\n', "'9.9' is no known version of parallelcluster"),
+        ('[check.targets]\nparallelcluster = "3.13.latest"\n', "'3.13.latest' is no known version"),
+    ],
+)
+def test_settings_that_mean_nothing_are_refused(project: Path, settings: str, message: str) -> None:
+    (project / "trainwright.toml").write_text(settings)
+    code, _, errors = called(".")
+    assert code == 2
+    assert message in errors
+
+
+def test_names_of_files_with_control_characters(project: Path) -> None:
+    (project / "a\n\x1b[31mb.sh").write_text(BAD.replace("train.py", "\x1b[0mtrain.py"))
+    text = called("a\n\x1b[31mb.sh")[1]
+    assert "a\\n\\x1b[31mb.sh:2:" in text
+    assert "\x1b" not in text
+    assert "file=a%0A\x1b[31mb.sh,line=2" in called("a\n\x1b[31mb.sh", "--format", "github")[1]
+
+
 def test_settings_are_looked_for_upwards_and_trainwright_toml_comes_first(project: Path) -> None:
     (project / "pyproject.toml").write_text('[tool.trainwright.check]\nignore = ["IMG"]\n')
     (project / "trainwright.toml").write_text('[check]\nignore = ["JOB"]\n[check.targets]\nparallelcluster = "3.9"\n')
@@ -100,6 +125,21 @@ def test_a_baseline_hides_what_was_there_before_lines_moved(project: Path) -> No
     assert "--write-baseline" in errors
 
 
+def test_a_baseline_holds_wherever_check_is_called(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    called(".", "--write-baseline", "base.json")
+    monkeypatch.chdir(project / "jobs")
+    assert codes("..", "--baseline", "../base.json") == []
+    assert codes(str(project), "--baseline", str(project / "base.json")) == []
+
+
+def test_a_baseline_of_the_first_version_is_read(project: Path) -> None:
+    (project / "ci").mkdir()
+    result = check(["."])
+    marks = {fingerprint(finding, result.text_of(finding.file)): 1 for finding in result.findings}
+    (project / "ci" / "base.json").write_text(json.dumps({"version": 1, "findings": marks}))
+    assert codes(".", "--baseline", "ci/base.json") == []
+
+
 def git(*words: str) -> None:
     identity = ["-c", "user.name=t", "-c", "user.email=t@example.com"]
     subprocess.run(["git", *identity, *words], check=True, capture_output=True)
@@ -124,6 +164,23 @@ def test_statistics_count_by_rule(project: Path) -> None:
     rows = json.loads(called(".", "--statistics", "--format", "json")[1])
     assert [(row["code"], row["count"]) for row in rows] == [("IMG003", 1), ("JOB013", 1)]
     assert "JOB013" in called(".", "--statistics")[1]
+
+
+def test_links_to_pages_are_absolute_where_the_address_is_set(project: Path) -> None:
+    (project / "trainwright.toml").write_text('[check]\ndocs-url = "https://docs.example.com/tw"\n')
+    [row] = json.loads(called("jobs", "--format", "json")[1])
+    assert row["url"] == "https://docs.example.com/tw/rules/JOB013/"
+    driver = json.loads(called("jobs", "--format", "sarif")[1])["runs"][0]["tool"]["driver"]
+    assert driver["informationUri"] == "https://docs.example.com/tw"
+    assert driver["rules"][0]["helpUri"] == row["url"]
+
+
+def test_sarif_is_complete_without_links(project: Path) -> None:
+    (project / "jobs" / "run.sh").write_text(BAD + "true  # trainwright: ignore\n")
+    driver = json.loads(called("jobs", "--format", "sarif")[1])["runs"][0]["tool"]["driver"]
+    assert [rule["id"] for rule in driver["rules"]] == ["JOB013", "TW004"]
+    assert all("Why:" in rule["help"]["text"] and "helpUri" not in rule for rule in driver["rules"])
+    assert "Use instead:" in driver["rules"][0]["help"]["markdown"]
 
 
 def test_gitlab_report(project: Path) -> None:
@@ -153,8 +210,17 @@ def test_ignore_comments_need_a_code_that_exists(project: Path) -> None:
         ("JOB013", rows[0]["fix"]),
         ("TW004", "did you mean 'JOB013'?"),
     ]
-    run_file.write_text(BAD.replace("train.py\n", "train.py  # trainwright: ignore[JOB013] why\n"))
-    assert codes("jobs/run.sh") == []
+    for code in ("JOB013", "JOB"):
+        run_file.write_text(BAD.replace("train.py\n", f"train.py  # trainwright: ignore[{code}] why\n"))
+        assert codes("jobs/run.sh") == []
+    two = "true  # trainwright: ignore[JOX001]\ntrue  # trainwright: ignore[ENVX]\n"
+    run_file.write_text("#!/bin/bash\n" + two)
+    rows = json.loads(called("jobs/run.sh", "--format", "json")[1])
+    assert [(row["message"], row["also"]) for row in rows] == [("no rule 'JOX001'", []), ("no rule 'ENVX'", [])]
+
+
+def test_the_summary_counts_the_rules_that_ran(project: Path) -> None:
+    assert "· 1 rule ·" in called("jobs/run.sh", "--select", "JOB013")[1].replace("\n", " ·")
 
 
 def test_hooks_pass_files_of_any_kind(project: Path) -> None:
@@ -166,6 +232,22 @@ def test_hooks_pass_files_of_any_kind(project: Path) -> None:
 
 def row(finding: Finding) -> tuple[str, str, Span, str]:
     return finding.code, finding.file, finding.span, finding.message
+
+
+def test_files_under_other_names_are_read(project: Path) -> None:
+    (project / "jobs" / "run.sh").rename(project / "jobs" / "run.job")
+    (project / "Dockerfile").rename(project / "08_Dockerfile")
+    assert codes(".") == ["IMG003", "JOB013"]
+    (project / "11_slurm.conf").write_text("ClusterName=ml\nNodeName=a[1-2] CPUs=4\nPartitionName=p Nodes=a[1-4]\n")
+    assert "SLU004" in codes("11_slurm.conf")
+
+
+def test_a_link_to_nothing_is_called_so(project: Path) -> None:
+    (project / "link.sh").symlink_to("gone.sh")
+    code, _, errors = called("link.sh")
+    assert code == 2
+    assert "link.sh is a link to gone.sh, which does not exist" in errors
+    assert "did you mean" not in errors
 
 
 def test_cache_and_processes_change_nothing(project: Path) -> None:

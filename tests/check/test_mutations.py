@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
-from trainwright.check.engine import CRASHED, run_rule
+from trainwright.check.engine import run_rule
+from trainwright.check.own_codes import CRASHED
 from trainwright.check.readers.recognise import read_file
 from trainwright.check.registry import all_rules
 from trainwright.errors import UserError

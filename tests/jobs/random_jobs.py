@@ -122,7 +122,6 @@ def _job(chance: random.Random, spec: dict[str, Any], number: int) -> dict[str, 
         ("batch", 0.4, ({"sequences": 64}, {"tokens": "1M"}, {"sequences": 30, "micro": 4}, {"micro_batch": 2})),
         ("sequence", 0.2, (1024, 2048, 5000, 131072)),
         ("precision", 0.2, ("bf16", "fp8", "float8")),
-        ("float8", 0.1, ("tensorwise", "rowwise", "blockwise", "mxfp8")),
         ("recompute", 0.2, ("none", "selective", "full")),
         ("steps", 0.3, (5, 1000)),
         ("optimizer", 0.1, ({"warmup": 3}, {"lr": 1e-4})),
@@ -134,6 +133,7 @@ def _job(chance: random.Random, spec: dict[str, Any], number: int) -> dict[str, 
         ("secrets", 0.03, ({"TOKEN": "name/key"},)),
         ("env", 0.1, ({"HF_HOME": "/fsx/hf"}, {"RANK": "0"})),
         ("kind", 0.03, ("jobset",)),
+        ("float8", 0.05, ("tensorwise", "rowwise", "blockwise", "mxfp8")),
     )
     for key, share, values in choices:
         if chance.random() < share:

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from resolving import resolution, resolved
+from resolving import loaded, resolution, resolved
 from trainwright.errors import UserError
 from trainwright.jobs.command import train_options
+from trainwright.jobs.resolve import resolve_job
 from trainwright.jobs.resolved import Training
 from trainwright.recipes.load import names, recipe
 from trainwright.train.config import TrainConfig, parse_arguments
@@ -197,3 +198,12 @@ def test_a_run_sees_the_tokens_its_source_names(name: str) -> None:
     assert said is not None
     seen = found.steps * found.global_sequences() * found.sequence
     assert seen == pytest.approx(float(said[1]) * {"B": 1e9, "T": 1e12}[said[2]], rel=0.02)
+
+
+def test_a_chip_that_only_infers_is_refused() -> None:
+    queues = [{"name": "train", "instance": "inf1.24xlarge", "count": 2}]
+    jobs = [{"name": "j", "model": "gpt2-124m"}]
+    problems = resolve_job(
+        loaded({"name": "t", "platform": "parallelcluster", "queues": queues, "jobs": jobs})
+    ).problems
+    assert "Inferentia cannot train" in [problem.what for problem in problems]

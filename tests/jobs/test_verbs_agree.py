@@ -32,7 +32,7 @@ def places(findings: list[Finding]) -> set[Place]:
 
 @pytest.mark.parametrize("batch", range(5))
 def test_the_verbs_agree(batch: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert agreed(range(batch * PER_TEST, (batch + 1) * PER_TEST), tmp_path, monkeypatch) > PER_TEST // 10
+    assert agreed(range(batch * PER_TEST, (batch + 1) * PER_TEST), tmp_path, monkeypatch) >= PER_TEST // 10
 
 
 @pytest.mark.slow

@@ -412,6 +412,7 @@ def test_a_hundred_thousand_candidates_are_searched_quickly():
         (["--model", "llama3-8b", "--instance", "p5.48xlarge", "--precision", "fp4"], "h100 has no fp4 units"),
         (["--model", "gpt2-124m", "--instance", "g5.2xlarge", "--precision", "fp8"], "a10g has no fp8 units"),
         (["--model", "gpt2-124m", "--instance", "p3.2xlarge", "--precision", "fp8"], "v100-16 has no fp8 units"),
+        (["--model", "gpt2-124m", "--instance", "inf1.xlarge", "--nodes", "2"], "Inferentia cannot train"),
     ],
 )
 def test_what_cannot_be_is_refused(words, what):

@@ -37,6 +37,11 @@ class Accelerator:
     def is_neuron(self) -> bool:
         return self.arch.startswith("neuron")
 
+    @property
+    def only_infers(self) -> bool:
+        """Neuron trains from its second generation on."""
+        return self.arch == "neuron-v1"
+
 
 @cached
 def accelerators() -> tuple[Accelerator, ...]:

@@ -1,5 +1,5 @@
 """One cause is one finding: what a rule says in the same words about several lines or files is one thing to do (a
-directory to create, a line that was copied). The first place keeps the finding and names the others.
+directory to create, a line that was copied). The first place keeps the finding and lists the others (`also`).
 Formats that annotate lines keep them all, and so do baselines."""
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ import re
 from dataclasses import replace
 
 from trainwright.check.engine import Result
-from trainwright.check.finding import Finding
+from trainwright.check.finding import Finding, Place
 
 _NAMED = 5  # places, of many
+_NAMING = "TW"  # findings about the names themselves: another name is another mistake
 _NAMES = re.compile(r"'[^']*'|^[\w./-]+(?=:)|--[\w-]+|\$\w+|\b\d[\w.,]*")  # what differs between two places
 
 
@@ -25,9 +26,8 @@ def merge_causes(result: Result, *, habits: bool = True) -> None:
         kept, causes = list(causes.values()), {}
         for first, *others in kept:
             alone = (first.code, first.level, first.file, _NAMES.sub("…", first.message))
-            causes.setdefault((*alone, "" if _one_file([first, *others]) else first.message), []).extend(
-                [first, *others]
-            )
+            habit = _one_file([first, *others]) and not first.code.startswith(_NAMING)
+            causes.setdefault((*alone, "" if habit else first.message), []).extend([first, *others])
     result.findings = [_with_places(first, others) for first, *others in causes.values()]
 
 
@@ -36,17 +36,20 @@ def _one_file(findings: list[Finding]) -> bool:
 
 
 def _with_places(first: Finding, others: list[Finding]) -> Finding:
-    lines = dict.fromkeys(
-        one.span.line for one in others if one.file == first.file and one.span.line != first.span.line
-    )
-    files = {one.file: one.span.line for one in reversed(others) if one.file != first.file}
+    return replace(first, also=tuple(Place(one.file, one.span.line, one.span.column) for one in others))
+
+
+def message_with_places(finding: Finding) -> str:
+    """The message as people read it, with the first of the other places."""
+    lines = dict.fromkeys(p.line for p in finding.also if p.file == finding.file and p.line != finding.span.line)
+    files = {p.file: p.line for p in reversed(finding.also) if p.file != finding.file}
     shown = ", ".join(map(str, list(lines)[:_NAMED])) + (" …" if len(lines) > _NAMED else "")
     places = [f"line{'s' if len(lines) > 1 else ''} {shown}"] if lines else []
-    places += [f"{_seen_from(first.file, name)}:{line}" for name, line in sorted(files.items())]
+    places += [f"{_seen_from(finding.file, name)}:{line}" for name, line in sorted(files.items())]
     if not places:
-        return first
+        return finding.message
     more = f" and {len(places) - _NAMED} more files" if len(places) > _NAMED else ""
-    return replace(first, message=f"{first.message} (also {', '.join(places[:_NAMED])}{more})")
+    return f"{finding.message} (also {', '.join(places[:_NAMED])}{more})"
 
 
 def _seen_from(first: str, name: str) -> str:

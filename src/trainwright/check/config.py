@@ -4,6 +4,7 @@ trainwright.toml, in the working directory or the nearest one above it."""
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
@@ -14,6 +15,7 @@ from trainwright.errors import UserError, did_you_mean
 
 _LISTS = ("select", "ignore", "exclude")
 _TABLES = ("per-file-ignores", "levels", "targets")
+_TARGETS = ("parallelcluster",)
 _KEYS = (*_LISTS, *_TABLES, "docs-url")
 
 
@@ -29,6 +31,35 @@ class Config:
     levels: tuple[tuple[str, Level], ...] = ()  # beginning of a code -> level
     targets: tuple[tuple[str, str], ...] = ()  # software -> version
     docs_url: str = ""
+    source: str = ""  # the file that holds the section
+
+    def verify(self, codes: Sequence[str]) -> None:
+        """Codes that no rule has and targets that no rule asks for are typing mistakes."""
+        stated = [(code, "levels") for code, _ in self.levels]
+        stated += [(code, f"per-file-ignores.{pattern!r}") for pattern, of in self.per_file_ignores for code in of]
+        for prefix, key in stated:
+            if not any(code.startswith(prefix) for code in codes):
+                raise UserError(
+                    f"{key}: no rule starts with {prefix!r}", where=self.source,
+                    fix=did_you_mean(prefix, codes) or "`trainwright check --rules` lists them",
+                )  # fmt: skip
+        for name, version in self.targets:
+            self._verify_target(name, version)
+
+    def _verify_target(self, name: str, version: str) -> None:
+        from trainwright.check.pcluster_schema import text, versions
+
+        if name not in _TARGETS:
+            raise UserError(
+                f"targets: no rule asks for the version of {name!r}", where=self.source,
+                fix=did_you_mean(name, _TARGETS) or f"it has {', '.join(_TARGETS)}",
+            )  # fmt: skip
+        known = [text(one) for one in versions()]
+        if ".".join(version.split(".")[:2]) not in known or not re.fullmatch(r"\d+\.\d+(\.\d+)?", version):
+            raise UserError(
+                f"targets: {version!r} is no known version of {name}", where=self.source,
+                fix=f"use {known[-1]} to {known[0]}, as a text in quotes",
+            )  # fmt: skip
 
     def excludes(self, path: str) -> bool:
         """Whether a file or directory is left out."""
@@ -114,6 +145,7 @@ def _config(section: dict[str, Any], file: Path) -> Config:
         levels=tuple(tables["levels"].items()),
         targets=tuple((name, str(version)) for name, version in tables["targets"].items()),
         docs_url=docs_url,
+        source=str(file),
     )
 
 

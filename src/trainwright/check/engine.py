@@ -15,6 +15,7 @@ from trainwright.check.config import Config
 from trainwright.check.finding import Finding, Skip
 from trainwright.check.input import read_input
 from trainwright.check.model import File
+from trainwright.check.own_codes import BAD_IGNORE, CRASHED, INVALID_SPEC, OWN_CODES, UNREADABLE
 from trainwright.check.readers.recognise import read_file
 from trainwright.check.readers.templates import STAND_IN, is_template
 from trainwright.check.registry import Rule, all_rules
@@ -23,10 +24,6 @@ from trainwright.errors import UserError, did_you_mean
 from trainwright.spec.mistakes import SpecError
 from trainwright.spec.source import SourceError, Span, read_text
 
-UNREADABLE = "TW001"  # a file that cannot be read or parsed
-INVALID_SPEC = "TW002"  # a spec that violates its schema
-CRASHED = "TW003"  # a rule that failed
-BAD_IGNORE = "TW004"  # an ignore comment without a code, or with the code of no rule
 IMPOSSIBLE = "SPC"  # what a platform cannot do stays impossible under a comment that ignores it
 
 _IGNORE = re.compile(r"(?:#|//)\s*trainwright:\s*ignore\[([A-Z0-9, ]+)\]")
@@ -39,6 +36,7 @@ class Result:
 
     findings: list[Finding] = field(default_factory=list)
     skips: list[Skip] = field(default_factory=list)
+    rules: int = 0  # that were run
     files: int = 0
     unread: list[str] = field(default_factory=list)  # files of a directory that could not be parsed
     ignored: int = 0
@@ -122,18 +120,20 @@ class RulePlan:
     def of(cls, selection: Selection, facts: dict[str, Any], config: Config) -> RulePlan:
         rules = all_rules()
         selection.verify(codes())
+        config.verify(codes())
         wanted = [rule for rule in rules if selection.wants(rule.code)]
         runnable = tuple(rule for rule in wanted if rule.needs == "offline" or facts.get(rule.needs) is not None)
         return cls(selection, runnable, tuple(rule for rule in wanted if rule not in runnable), facts, config)
 
     def result(self) -> Result:
         """An empty result that names the rules that do not run."""
-        return Result(skips=[Skip(rule.code, _why_skipped(rule)) for rule in self.skipped])
+        skips = [Skip(rule.code, _why_skipped(rule)) for rule in self.skipped]
+        return Result(skips=skips, rules=len(self.rules))
 
 
 def codes() -> list[str]:
     """Every code that a finding may have."""
-    return [rule.code for rule in all_rules()] + [UNREADABLE, INVALID_SPEC, CRASHED, BAD_IGNORE]
+    return [rule.code for rule in (*all_rules(), *OWN_CODES)]
 
 
 def _why_skipped(rule: Rule) -> str:
@@ -193,8 +193,8 @@ def run_rules(file: File, plan: RulePlan, result: Result) -> None:
 def check_file(file: File, facts: dict[str, Any] | None = None) -> Result:
     """The rules over one file that is read already, for verbs that check a spec before they use it: the offline ones,
     and those that `facts` answers."""
-    result = Result()
     rules = [rule for rule in all_rules() if rule.needs == "offline" or rule.needs in (facts or {})]
+    result = Result(rules=len(rules))
     _run_rules(file, rules, Selection(), facts or {}, result, Config())
     result.sort()
     return result
@@ -264,7 +264,7 @@ def _bad_ignores(text: str, path: str) -> list[Finding]:
         if match is None:
             continue
         named = re.findall(r"\w+", match["codes"] or "")
-        unknown = [code for code in named if code not in known]
+        unknown = [prefix for prefix in named if not any(code.startswith(prefix) for code in known)]
         if named and not unknown:
             continue
         span = Span(number, match.start() + 1, number, match.end() + 1)
@@ -275,11 +275,11 @@ def _bad_ignores(text: str, path: str) -> list[Finding]:
 
 
 def _is_silenced(finding: Finding, path: str, silenced: dict[int, set[str]]) -> bool:
-    return finding.file == path and finding.code in silenced.get(finding.span.line, ())
+    return finding.file == path and finding.code.startswith(tuple(silenced.get(finding.span.line, ())))
 
 
 def ignored_lines(text: str) -> dict[int, set[str]]:
-    """Line -> codes ignored there. A comment on a line of its own applies to the next line."""
+    """Line -> codes, or their beginnings, ignored there. A comment on a line of its own applies to the next line."""
     silenced: dict[int, set[str]] = {}
     for number, line in enumerate(text.splitlines(), start=1):
         match = _IGNORE.search(line)

@@ -17,6 +17,9 @@ from trainwright.check.readers.instance_hint import instance_of
 from trainwright.check.tables import machine
 from trainwright.spec.source import Span
 
+_VALUE = r"(?:\"[^\"]*\"|'[^']*'|[^\s;&|\"'`]*)"
+_BEFORE = re.compile(rf"\s*(?P<export>export )?(?P<others>(?:\w+={_VALUE}[ \t]+)*)")
+
 
 @dataclass(frozen=True, slots=True)
 class Setting:
@@ -76,15 +79,29 @@ def versions_in(file: File) -> dict[str, Version]:
     return versions
 
 
-def removal(file: File, variable: EnvVar) -> Edit | None:
-    """The edit that deletes a line `export NAME=value`; none where the line holds more or is inside a block."""
+def removal(file: File, variable: EnvVar, *, safe: bool) -> Edit | None:
+    """The edit that deletes a line `export NAME=value`, or the assignment before a command or among others; none where
+    the line holds more or is inside a block. A comment of the line stays."""
     lines = file.text.split("\n")
     line = variable.span.line
     if file.format not in ("sbatch", "shell") or variable.span.end_line != line or line > len(lines):
         return None
-    text = lines[line - 1]
-    whole = re.fullmatch(rf"export {re.escape(variable.name)}=(\"[^\"]*\"|'[^']*'|[^\s;&|]*)\s*(#.*)?", text)
-    return Edit(Span(line, 1, line + 1, 1), "") if whole and line < len(lines) else None
+    text, start = lines[line - 1], variable.span.column - 1
+    before = _BEFORE.fullmatch(text[:start])
+    assignment = re.compile(rf"{re.escape(variable.name)}={_VALUE}").match(text, start)
+    if before is None or assignment is None:
+        return None
+    end, rest = assignment.end(), text[assignment.end() :]
+    if re.match(r"[ \t]+[A-Za-z_/.$]", rest):  # before a command or another assignment
+        return Edit(Span(line, start + 1, line, end + len(rest) - len(rest.lstrip()) + 1), "", safe)
+    comment = re.fullmatch(r"\s*(#.*)?", rest)
+    if comment is None or not before["export"]:
+        return None
+    if before["others"]:
+        return Edit(Span(line, len(text[:start].rstrip()) + 1, line, end + 1), "", safe)
+    if comment[1]:
+        return Edit(Span(line, 1, line, end + comment.start(1) + 1), "", safe) if text[0] == "e" else None
+    return Edit(Span(line, 1, line + 1, 1), "", safe) if text[0] == "e" and line < len(lines) else None
 
 
 def renaming(file: File, variable: EnvVar, new: str) -> Edit | None:

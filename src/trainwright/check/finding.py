@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
 from trainwright.spec.source import Span
 
@@ -21,6 +21,15 @@ class Edit:
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """Another place of the same cause."""
+
+    file: str
+    line: int
+    column: int
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
     """What is wrong, where, how to fix it."""
 
@@ -32,13 +41,14 @@ class Finding:
     fix: str = ""
     edit: Edit | None = None
     why: str = ""  # this case's own reason, where a rule has several; else the rule's is shown
+    also: tuple[Place, ...] = ()  # other places of the same cause, where causes are merged
 
     @property
     def url(self) -> str:
         """The rule's page, relative to the project's root."""
         return f"docs/rules/{self.code}.md"
 
-    def row(self) -> dict[str, str | int]:
+    def row(self) -> dict[str, Any]:
         """The finding as `--format json` prints it."""
         return {
             "code": self.code,
@@ -51,6 +61,7 @@ class Finding:
             "message": self.message,
             "fix": self.fix,
             "url": self.url,
+            "also": [asdict(place) for place in self.also],
         }
 
 

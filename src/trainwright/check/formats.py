@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 from trainwright import __version__
 from trainwright.check.engine import Result
+from trainwright.check.examples import example_of
 from trainwright.check.finding import Finding
 from trainwright.check.known import fingerprint
 from trainwright.check.registry import Rule
@@ -20,9 +21,14 @@ _SARIF_LEVELS = {"error": "error", "warning": "warning", "info": "note"}
 _GITHUB_LEVELS = {"error": "error", "warning": "warning", "info": "notice"}
 
 
-def as_json(result: Result) -> str:
-    """A list of rows, one per finding."""
-    return json.dumps([finding.row() for finding in result.findings], indent=2, ensure_ascii=False)
+def as_json(result: Result, docs_url: str = "") -> str:
+    """A list of rows, one per finding; with an address of the docs, `url` is absolute."""
+    rows = [finding.row() | ({"url": _page(finding.code, docs_url)} if docs_url else {}) for finding in result.findings]
+    return json.dumps(rows, indent=2, ensure_ascii=False)
+
+
+def _page(code: str, docs_url: str) -> str:
+    return f"{docs_url.rstrip('/')}/rules/{code}/"
 
 
 def as_github(result: Result) -> str:
@@ -72,9 +78,12 @@ def relative(path: str) -> str:
 
 
 def statistics(result: Result, rules: dict[str, Rule]) -> list[dict[str, str | int]]:
-    """Findings counted by rule, the most frequent first."""
-    counts = Counter((finding.code, finding.level) for finding in result.findings)
-    fixable = Counter(finding.code for finding in result.findings if finding.edit is not None)
+    """Findings counted by rule, every place of a cause, the most frequent first."""
+    counts: Counter[tuple[str, str]] = Counter()
+    fixable: Counter[str] = Counter()
+    for finding in result.findings:
+        counts[finding.code, finding.level] += 1 + len(finding.also)
+        fixable[finding.code] += finding.edit is not None
     return [
         {
             "code": code,
@@ -93,6 +102,7 @@ def as_sarif(result: Result, rules: dict[str, Rule], docs_url: str = "") -> str:
     driver = {
         "name": "trainwright",
         "version": __version__,
+        **({"informationUri": docs_url} if docs_url else {}),
         "rules": [_sarif_rule(code, rules.get(code), docs_url) for code in spoke],
     }
     log = {
@@ -112,13 +122,23 @@ def as_sarif(result: Result, rules: dict[str, Rule], docs_url: str = "") -> str:
 def _sarif_rule(code: str, rule: Rule | None, docs_url: str) -> dict[str, Any]:
     described: dict[str, Any] = {"id": code}
     if docs_url:
-        described["helpUri"] = f"{docs_url.rstrip('/')}/rules/{code}/"
+        described["helpUri"] = _page(code, docs_url)
     if rule is not None:
-        described["help"] = {"text": rule.document, "markdown": f"# {code}\n\n{rule.document}"}
+        described["help"] = _sarif_help(rule)
         described["shortDescription"] = {"text": rule.title}
         described["fullDescription"] = {"text": rule.document}
         described["defaultConfiguration"] = {"level": _SARIF_LEVELS[rule.level]}
     return described
+
+
+def _sarif_help(rule: Rule) -> dict[str, str]:
+    """The rule's page with its example: complete without a link."""
+    example = example_of(rule.code)
+    fenced = [f"```\n{block}\n```" if number % 2 else block for number, block in enumerate(example)]
+    return {
+        "text": "\n\n".join([rule.document, *example]),
+        "markdown": "\n\n".join([f"# {rule.code}", rule.document, *fenced]),
+    }
 
 
 def _sarif_region(span: Span) -> dict[str, int]:

@@ -161,6 +161,7 @@ class Volume:
     name: Value[str]
     kind: str  # emptyDir | hostPath | persistentVolumeClaim | configMap | secret ...
     medium: Value[str] | None = None
+    size_limit: Value[str] | None = None
 
 
 @dataclass(slots=True)

@@ -18,31 +18,43 @@ from trainwright.files import write_whole
 _HUNK = re.compile(r"^@@ -\S+ \+(\d+)(?:,(\d+))? @@")
 
 
-def fingerprint(finding: Finding, text: str) -> str:
-    """What stays the same when lines move: the file, the rule and the line's own text."""
+_VERSION = 2  # from this version on, a baseline names files from its own directory
+
+
+def fingerprint(finding: Finding, text: str, folder: Path | None = None) -> str:
+    """What stays the same when lines move: the file, as seen from a directory (by default the working one), the rule
+    and the line's own text."""
     lines = text.splitlines()
     line = lines[finding.span.line - 1].strip() if 0 < finding.span.line <= len(lines) else ""
-    name = Path(os.path.relpath(finding.file)).as_posix() if finding.file != "<stdin>" else finding.file
+    name = finding.file
+    if name != "<stdin>":
+        name = Path(os.path.relpath(name) if folder is None else _seen_from(folder, name)).as_posix()
     return hashlib.blake2b(f"{name}\0{finding.code}\0{line}".encode(), digest_size=10).hexdigest()
+
+
+def _seen_from(folder: Path, name: str) -> str:
+    return os.path.relpath(os.path.realpath(name), os.path.realpath(folder))
 
 
 def write_baseline(path: Path, result: Result) -> None:
     """Record every finding, so that later calls report only others."""
-    counts = Counter(fingerprint(f, result.text_of(f.file)) for f in result.findings)
-    write_whole(path, json.dumps({"version": 1, "findings": dict(sorted(counts.items()))}, indent=1) + "\n")
+    counts = Counter(fingerprint(f, result.text_of(f.file), path.parent) for f in result.findings)
+    write_whole(path, json.dumps({"version": _VERSION, "findings": dict(sorted(counts.items()))}, indent=1) + "\n")
 
 
 def only_new(path: Path, result: Result) -> int:
     """Drop the findings of the baseline; returns how many."""
     try:
-        known = Counter(json.loads(path.read_text(encoding="utf-8"))["findings"])
+        content = json.loads(path.read_text(encoding="utf-8"))
+        known = Counter(content["findings"])
+        folder = path.parent if content["version"] >= _VERSION else None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(
             f"cannot read the baseline: {error}", where=str(path), fix=f"write it with --write-baseline {path}"
         ) from error
     new = []
     for finding in result.findings:
-        mark = fingerprint(finding, result.text_of(finding.file))
+        mark = fingerprint(finding, result.text_of(finding.file), folder)
         if known[mark] > 0:
             known[mark] -= 1
         else:

@@ -18,6 +18,7 @@ from trainwright.check.config import load_config
 from trainwright.check.engine import RulePlan, Selection, check_text
 from trainwright.check.examples import example_of
 from trainwright.check.finding import Edit, Finding
+from trainwright.check.own_codes import OWN_CODES
 from trainwright.check.registry import Rule, all_rules
 from trainwright.errors import UserError
 from trainwright.spec.source import Span
@@ -89,7 +90,7 @@ def findings_of(document: TextDocument) -> list[Finding]:
 
 def page_of(finding: Finding) -> str:
     """A rule's page, for hover: what it says, and an example."""
-    rules: list[Rule] = [rule for rule in all_rules() if rule.code == finding.code]
+    rules: list[Rule] = [rule for rule in (*all_rules(), *OWN_CODES) if rule.code == finding.code]
     parts = [f"**{finding.code}** ({finding.level}): {finding.message}", *(rule.document for rule in rules[:1])]
     example = example_of(finding.code) if rules else []
     for title, block in zip(example[::2], example[1::2], strict=True):

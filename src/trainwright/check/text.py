@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from trainwright.check.causes import message_with_places
 from trainwright.check.engine import Result
 from trainwright.check.finding import Finding
 from trainwright.check.registry import Rule
@@ -15,6 +17,8 @@ Paint = Callable[[str, str], str]
 _COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
 _WIDEST_EXCERPT = 110
 _MANY = 50  # findings, beyond which the report is grouped
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_PICTURES = {code: 0x2400 + code for code in range(32)}  # of an excerpt: one column each, so that the caret fits
 _NARROWEST = 20  # columns left for words, below which wrapping does not help
 
 
@@ -46,7 +50,7 @@ def render(result: Result, rules: dict[str, Rule], colour: bool, width: int | No
         why = "" if why in shown_reasons else why
         shown_reasons.add(why)
         blocks.append("\n".join(_block(finding, result.text_of(finding.file), why, paint, width)))
-    return "\n\n".join([*blocks, summary(result, len(rules), paint)])
+    return "\n\n".join([*blocks, summary(result, paint)])
 
 
 def _grouped(result: Result, rules: dict[str, Rule], paint: Paint) -> str:
@@ -55,13 +59,12 @@ def _grouped(result: Result, rules: dict[str, Rule], paint: Paint) -> str:
     for finding in result.findings:
         if finding.file != current:
             current = finding.file
-            lines += ["", paint(current, "bold")] if lines else [paint(current, "bold")]
+            lines += ["", paint(visible(current), "bold")] if lines else [paint(visible(current), "bold")]
         place = f"{finding.span.line}:{finding.span.column}"
-        lines.append(
-            f"  {place:>8}  {paint(f'{finding.level:7}', _COLOURS[finding.level])} {finding.code}  {finding.message}"
-        )
+        level = paint(f"{finding.level:7}", _COLOURS[finding.level])
+        lines.append(f"  {place:>8}  {level} {finding.code}  {visible(message_with_places(finding))}")
     lines += ["", *counted(result, rules), "", "`--format full` shows the lines, the reasons and the fixes"]
-    return "\n".join([*lines, summary(result, len(rules), paint)])
+    return "\n".join([*lines, summary(result, paint)])
 
 
 def counted(result: Result, rules: dict[str, Rule]) -> list[str]:
@@ -72,9 +75,9 @@ def counted(result: Result, rules: dict[str, Rule]) -> list[str]:
 
 
 def _block(finding: Finding, text: str, why: str, paint: Paint, width: int | None) -> Iterator[str]:
-    place = finding.span.at(finding.file)
+    place = visible(finding.span.at(finding.file))
     level = paint(finding.level, _COLOURS[finding.level])
-    first, *rest = _wrapped(finding.message, len(f"{finding.level} {finding.code} "), width)
+    first, *rest = _wrapped(visible(message_with_places(finding)), len(f"{finding.level} {finding.code} "), width)
     yield f"{level} {paint(finding.code, 'bold')} {first}"
     yield from (f"    {line}" for line in rest)
     gutter = max(3, len(str(finding.span.line)))
@@ -96,6 +99,11 @@ def _block(finding: Finding, text: str, why: str, paint: Paint, width: int | Non
         yield from (f"{' ' * (gutter + len(label) + 4)}{line}" for line in rest)
 
 
+def visible(text: str) -> str:
+    """A text whose control characters a terminal would obey, as escapes."""
+    return _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+
+
 def _wrapped(text: str, taken: int, width: int | None) -> list[str]:
     """The text wrapped to the width that is left."""
     if width is None or width - taken < _NARROWEST:
@@ -106,8 +114,8 @@ def _wrapped(text: str, taken: int, width: int | None) -> list[str]:
 def _excerpt(finding: Finding, lines: list[str], gutter: int, paint: Paint, widest: int) -> Iterator[str]:
     """The line before, for context, the line itself, and a caret under the value."""
     number = finding.span.line
-    before = lines[number - 2].expandtabs(1) if number > 1 else ""
-    line = lines[number - 1].expandtabs(1)
+    before = lines[number - 2].expandtabs(1).translate(_PICTURES) if number > 1 else ""
+    line = lines[number - 1].expandtabs(1).translate(_PICTURES)
     first = max(0, finding.span.column - widest + 20)
     end = finding.span.end_column if finding.span.end_line == number else len(line) + 1
     width = max(1, min(end, len(line) + 1, first + widest) - finding.span.column)
@@ -135,7 +143,7 @@ def reason(rule: Rule | None) -> str:
     return ""
 
 
-def summary(result: Result, rules: int, paint: Paint) -> str:
+def summary(result: Result, paint: Paint) -> str:
     """One line: counts of findings and files, and what was skipped."""
     counts = {level: sum(f.level == level for f in result.findings) for level in _COLOURS}
     plural = {"error": "errors", "warning": "warnings", "info": "notes"}
@@ -146,10 +154,10 @@ def summary(result: Result, rules: int, paint: Paint) -> str:
     files = f"{result.files} file" + ("" if result.files == 1 else "s")
     head = ", ".join(said) if said else paint("no mistakes found", "green") if result.files else "nothing to check"
     fixable = sum(f.edit is not None and f.edit.safe for f in result.findings)
-    rest = [f"{rules} rule" + ("" if rules == 1 else "s")]
+    rest = [f"{result.rules} rule" + ("" if result.rules == 1 else "s")]
     rest += [f"{len(result.skips)} not run (--aws, --node)"] if result.skips else []
     rest += [f"{result.templates} template" + ("" if result.templates == 1 else "s")] if result.templates else []
-    rest += [f"could not be parsed: {_some(result.unread)}"] if result.unread else []
+    rest += [f"could not be parsed: {visible(_some(result.unread))}"] if result.unread else []
     rest += [f"{result.ignored} ignored by comment"] if result.ignored else []
     rest += [f"{fixable} fixable with --fix"] if fixable else []
     return f"{head} in {files} {paint('· ' + ' · '.join(rest), 'dim')}"

@@ -32,6 +32,8 @@ def files(paths: Sequence[str], config: Config) -> Iterator[tuple[str, bool]]:
             yield from ((name, False) for name in _below(path, config))
         elif Path(path).exists():
             yield path, True
+        elif Path(path).is_symlink():
+            raise UserError(f"{path} is a link to {os.readlink(path)}, which does not exist")
         else:
             raise UserError(f"no such file or folder: {path}", fix=did_you_mean(path, _neighbours(path)))
 

@@ -59,9 +59,10 @@ def command(paths: tuple[str, ...], explain: str | None, list_rules: bool, **opt
     """
     # pydantic would read a file of every installed package to look for plugins, which a spec does not use.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    from trainwright.check.own_codes import OWN_CODES
     from trainwright.check.registry import all_rules
 
-    rules = all_rules()
+    rules = (*all_rules(), *OWN_CODES)
     if explain:
         click.echo(_explanation(explain, rules))
         return
@@ -77,7 +78,7 @@ def command(paths: tuple[str, ...], explain: str | None, list_rules: bool, **opt
         write_baseline(Path(options["write_baseline"]), result)
         click.echo(f"{options['write_baseline']}: {len(result.findings)} findings recorded", err=True)
         return
-    if options["form"] in ("text", "full", "json"):
+    if options["form"] in ("text", "full", "json") and not options["statistics"]:
         from trainwright.check.causes import merge_causes
 
         merge_causes(result, habits=options["form"] != "full")
@@ -161,13 +162,15 @@ def _print(result: Result, options: dict[str, Any], rules: dict[str, Rule], docs
     from trainwright.check import formats
 
     if form == "json":
-        click.echo(formats.as_json(result))
+        text = formats.as_json(result, docs_url)
     elif form == "sarif":
-        click.echo(formats.as_sarif(result, rules, docs_url))
+        text = formats.as_sarif(result, rules, docs_url)
     elif form == "gitlab":
-        click.echo(formats.as_gitlab(result))
-    elif result.findings:
-        click.echo(formats.as_github(result))
+        text = formats.as_gitlab(result)
+    else:
+        text = formats.as_github(result)
+    if text:
+        click.echo(text, color=True)  # the true names of files: else click removes what looks like a colour
 
 
 def _print_statistics(result: Result, form: str, rules: dict[str, Rule]) -> None:

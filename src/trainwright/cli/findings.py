@@ -23,8 +23,9 @@ def show_refusal(error: CheckFailed) -> None:
     """Every finding, as `trainwright check` prints them."""
     import sys
 
+    from trainwright.check.own_codes import OWN_CODES
     from trainwright.check.registry import all_rules
     from trainwright.check.text import render
 
-    rules = {rule.code: rule for rule in all_rules()}
+    rules = {rule.code: rule for rule in (*all_rules(), *OWN_CODES)}
     click.echo(render(error.result, rules, colour=sys.stderr.isatty()), err=True)

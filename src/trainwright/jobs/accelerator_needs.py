@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from trainwright.jobs.training import TrainingResolver
 
 FLOAT8 = "float8"
+TRAINS = "use Trainium (trn1, trn2), inf2 or a GPU"
 
 
 def numbers(job: TrainingResolver, rule: str) -> tuple[str | None, str | None]:
@@ -29,6 +30,8 @@ def numbers(job: TrainingResolver, rule: str) -> tuple[str | None, str | None]:
     elif precision == "fp8" and job.ours:
         _require_recipe(job, chip, str(scales or DEFAULT), rule)
     _require_links(job, chip, rule)
+    if chip is not None and chip.only_infers:
+        job.outer.refuse(rule, "queue", what=f"{chip.title} cannot train", fix=TRAINS)
     return None if precision is None else str(precision), None if scales is None else str(scales)
 
 

@@ -199,6 +199,8 @@ def cluster_of(kind: InstanceType, nodes: int, per_node: int | None = None) -> C
     """A cluster of one EC2 instance type. `per_node`: a job with fewer processes than GPUs uses only so many."""
     if not kind.accelerator or not kind.accelerator_count:
         raise UserError(f"{kind.name} has no accelerator", fix="choose one of the p or g families")
+    if (card := find_accelerator(kind.accelerator)) is not None and card.only_infers:
+        raise UserError(f"{card.title} cannot train", where=kind.name, fix="use trn1, trn2, inf2 or a GPU")
     chip = device(kind.accelerator)
     ranks = kind.accelerator_count * chip.ranks
     if kind.family in ("p4d", "p4de"):

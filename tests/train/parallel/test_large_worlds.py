@@ -53,7 +53,7 @@ def kept_parameters(cases: list[tuple[str, str]]) -> list[int]:
         try:
             here, objective = layout(plan, torch.device("cpu")), CausalLM(lookup(model))
             build = (objective, here, EngineOptions(precision="bf16"), torch.float32)
-            stages = [_stage(*build, chunk, torch.device("meta")) for chunk in range(plan.virtual_stages)]
+            stages = [_stage(*build, chunk, torch.device("meta"), []) for chunk in range(plan.virtual_stages)]
             return sum(local(param).numel() for stage in stages for param in stage.parameters())
         finally:
             dist.destroy_process_group()

@@ -87,7 +87,9 @@ def _volume(node: Node) -> Volume:
     name = text_at(node, "name")
     kind = next((key for key, _ in node.items() if key != "name"), "emptyDir")
     assert name is not None  # the caller asks for volumes with a name
-    return Volume(node.span, name, kind, text_at(node, "emptyDir", "medium"))
+    return Volume(
+        node.span, name, kind, text_at(node, "emptyDir", "medium"), size_limit=text_at(node, "emptyDir", "sizeLimit")
+    )
 
 
 def _instances(node: Node) -> list[Value[str]]:

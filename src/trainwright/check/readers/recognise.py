@@ -25,6 +25,7 @@ STRUCTURED = (
 _SHELL_SUFFIXES = {".sh", ".bash", ".sbatch", ".slurm"}
 _SHELL_START = re.compile(r"\A#!.*\b(ba|z|k|da)?sh\b|^#SBATCH\b", re.MULTILINE)
 _DOCKER_START = re.compile(r"\A(\s*(#.*)?\n)*\s*(ARG\s.*\n(\s*(#.*)?\n)*\s*)*FROM\s+\S+", re.IGNORECASE)
+_DOCKERFILE = re.compile(r"^dockerfile|[._-]dockerfile$")
 _YAML_SUFFIXES = {".yaml", ".yml", ".json", ".template", ".cfn"}
 _TRAINING_CALLS = ("init_process_group(", ".backward(")  # what every training script of several ranks calls
 _LONG = 2**18
@@ -42,7 +43,7 @@ TERRAFORM_MARKS = (
 _SPEC_WORDS = ("platform", "queues", "extends")
 _SPEC_KEY = re.compile(r"(?:^|[{,])\s*[\"']?(?:platform|queues|extends)[\"']?\s*:", re.MULTILINE)
 # Names worth opening when a folder is walked; an explicit file is always opened.
-CANDIDATE_SUFFIXES = _SHELL_SUFFIXES | _YAML_SUFFIXES | {".py", ".toml", ".tf", ".tfvars"}
+CANDIDATE_SUFFIXES = _SHELL_SUFFIXES | _YAML_SUFFIXES | {".job", ".py", ".toml", ".tf", ".tfvars"}
 
 
 def read_file(path: str, text: str, named: bool = True) -> File | None:
@@ -142,7 +143,7 @@ def looks_readable(name: str) -> bool:
     name = without_suffix(name).lower()
     if name.endswith(".conf"):
         return any(word in name for word in ("slurm", "gres", "topology"))
-    return splitext(name)[1] in CANDIDATE_SUFFIXES or name.startswith("dockerfile") or name.endswith(".dockerfile")
+    return splitext(name)[1] in CANDIDATE_SUFFIXES or _DOCKERFILE.search(name) is not None
 
 
 class Reader(Protocol):

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from trainwright.check.model import File, SlurmRecord, Value
 from trainwright.spec.source import Span
 
-_NAME = re.compile(r"(?:[\w-]+\.)?(slurm|gres|topology)[\w.-]*\.conf$")
+_NAME = re.compile(r"(?:[\w.-]*[._-])?(slurm|gres|topology)[\w.-]*\.conf$")
 _CONTENT = {
     "slurm": re.compile(r"^\s*(ClusterName|NodeName|PartitionName|SlurmctldHost|ControlMachine)\s*=", re.M | re.I),
     "gres": re.compile(r"^\s*(NodeName=\S+\s+)?(Name|AutoDetect)\s*=", re.M | re.I),

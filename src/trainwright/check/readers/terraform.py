@@ -39,7 +39,8 @@ def read(file: File) -> None:
     file.storages = [_lustre(b) for b in resources if b.labels[0] == "aws_fsx_lustre_file_system"]
     file.launch_templates = [_launch_template(b) for b in resources if b.labels[0] == "aws_launch_template"]
     file.security_groups = _security_groups(resources)
-    queues = [_node_group(b.body, b.labels[1]) for b in resources if b.labels[0] == "aws_eks_node_group"]
+    groups = [b for b in resources if b.labels[0] == "aws_eks_node_group"]
+    queues = [_node_group(b.body, b.labels[1], Value("aws_eks_node_group", b.span)) for b in groups]
     if queues:
         file.clusters.append(Cluster(queues[0].span, "eks", queues=queues))
     file.clusters += [cluster for block in blocks for cluster in _module(block)]
@@ -158,13 +159,15 @@ def _module(block: Block) -> Iterator[Cluster]:
         yield Cluster(block.span, "eks", queues=queues, version=version)
 
 
-def _node_group(node: Node, name: str) -> Queue:
+def _node_group(node: Node, name: str, resource: Value[str] | None = None) -> Queue:
     sizes = _inner(node, "scaling_config") or node
     capacity = text_at(node, "capacity_type")
     extra = {
         "ami_type": text_at(node, "ami_type"),
         "launch_template": value_at(node, "launch_template") or value_at(node, "launch_template_id"),
         "market": value_at(node, "instance_market_options"),
+        "desired": int_at(sizes, "desired_size"),
+        "resource": resource,  # of the provider itself, which has other arguments than the module
     }
     one = text_at(node, "instance_type")
     specified = _inner(node, "capacity_reservation_specification")
@@ -180,6 +183,7 @@ def _node_group(node: Node, name: str) -> Queue:
         reservation=text_at(target, "capacity_reservation_id") or elsewhere,
         reservation_group=text_at(target, "capacity_reservation_resource_group_arn"),
         efa=bool_at(node, "enable_efa_support"),
+        root_volume_gib=int_at(node, "disk_size"),
         extra={key: value for key, value in extra.items() if value is not None},
     )
 

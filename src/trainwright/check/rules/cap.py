@@ -40,7 +40,9 @@ def counts_fit_the_capacity(file: File) -> Iterator[Problem]:
     for cluster, queue in file.queues:
         yield from _order(queue)
         if cluster.platform == "parallelcluster" and known(queue.max_count) == 0 and queue.max_count is not None:
-            yield problem(queue.max_count, f"{queue.label}: a queue that can never have a node", "write 1 or more")
+            yield problem(
+                queue.max_count, f"{queue.label}: a queue that can never have a node", "write 1 or more", why=_REFUSED
+            )
         if known(queue.capacity) == "block" and cluster.platform == "parallelcluster":
             yield from _static(queue)
         yield from _sold_so(queue)
@@ -51,6 +53,7 @@ def counts_fit_the_capacity(file: File) -> Iterator[Problem]:
                 f"{queue.label}: spot instances do not use a reservation, which is paid for anyway",
                 "use on-demand capacity, or leave the reservation out",
                 level="warning",
+                why="the reservation is charged by the hour, used or not, and so are the spot nodes beside it.",
             )
         # An id that stands under a wrong key is CFG005's.
         named = (
@@ -64,6 +67,9 @@ def counts_fit_the_capacity(file: File) -> Iterator[Problem]:
             )
 
 
+_REFUSED = "the file is refused when it is applied, and no node of the queue is created or changed."
+
+
 def _order(queue: Queue) -> Iterator[Problem]:
     low, high, desired = known(queue.min_count), known(queue.max_count), known(queue.extra.get("desired"))
     if queue.max_count is not None and low is not None and high is not None and high < low:
@@ -71,18 +77,21 @@ def _order(queue: Queue) -> Iterator[Problem]:
             queue.max_count,
             f"{queue.label}: the maximum count ({high}) is below the minimum ({low})",
             f"raise it to {low} or more",
+            why=_REFUSED,
         )
     elif desired is not None and high is not None and desired > high:
         yield problem(
             queue.extra["desired"],
             f"{queue.label}: the desired count ({desired}) is above the maximum ({high})",
             f"raise the maximum to {desired}, or lower this",
+            why=_REFUSED,
         )
     elif desired is not None and low is not None and desired < low:
         yield problem(
             queue.extra["desired"],
             f"{queue.label}: the desired count ({desired}) is below the minimum ({low})",
             f"write {low} or more, or lower the minimum",
+            why=_REFUSED,
         )
 
 
@@ -112,6 +121,7 @@ def _sold_so(queue: Queue) -> Iterator[Problem]:
                 queue.capacity if queue.capacity.text else value,
                 f"{queue.label}: {type_.name} is not available {_WAYS[way]}",
                 "use on-demand capacity, or another instance type",
+                why="EC2 rejects every request for such a node: the queue never gets one.",
             )
 
 

@@ -55,13 +55,20 @@ def cluster_name_is_allowed(file: File) -> Iterator[Problem]:
             yield problem(
                 cluster.name,
                 f"the cluster name {name!r} has characters that {platform} does not allow",
-                f"use {'lower-case ' if platform == 'Kubernetes' else ''}letters, digits and hyphens, and start with a "
-                "letter",
+                _allowed(platform),
             )
         elif len(name) > limit:
             yield problem(
                 cluster.name, f"the cluster name has {len(name)} characters; {limit} are allowed{reason}", "shorten it"
             )
+
+
+def _allowed(platform: str) -> str:
+    """The characters of a name, in words."""
+    letters = "lower-case letters" if platform == "Kubernetes" else "letters"
+    marks = "hyphens and underscores" if platform in ("eks", "batch") else "hyphens"
+    first = "a letter" if platform == "parallelcluster" else "a letter or digit"
+    return f"use {letters}, digits and {marks}, and start with {first}"
 
 
 def _accounted(file: File, cluster: Cluster) -> bool:

@@ -21,6 +21,11 @@ _USES_NCCL = re.compile(r"nccl|torch|deepspeed|accelerate|megatron", re.IGNORECA
 _RDMA_CORE = ("RDMAV_FORK_SAFE", "RDMAV_HUGEPAGES_SAFE", "RDMAV_ALLOW_DISASSOC_DESTROY")
 _MANY_NODES = 16  # from here, one line per rank and channel fills the log
 _DEFAULT_BUFFER = 4 * 2**20
+_WHYS = {
+    "debug": "every rank writes to the log from inside its collectives: the log grows with the number of ranks and "
+    "channels, and the ranks wait for the disk.",
+    "noise": "a setting without effect hides the few that have one, and is copied into the next launcher.",
+}
 _GPUS_WITH_NVLINK = 8  # nodes of an unknown type with as many GPUs mostly have NVLink
 _NOTE = re.compile(
     r"bench|measur|busbw|faster|slower|GB/s|Gbps|tok(ens)?/s|\d\s*%|because|hang|issue|#\d+|https?://|debug", re.I
@@ -90,7 +95,9 @@ def _judged(file: File, setting: Setting, level: str) -> Iterator[Problem]:
         if entry.variable.endswith("*") and variable.name not in _RDMA_CORE:
             yield _misspelled(variable)
             return
-        fix, edit = entry.fix, removal(file, variable) if entry.fix == "remove it" else None
+        # Deleting what has an effect is the user's decision: it may be there for a reason that the file does not say.
+        safe = entry.verdict == "noise" or (entry.verdict == "set" and entry.variable in _HARMLESS)
+        fix, edit = entry.fix, removal(file, variable, safe=safe) if entry.fix == "remove it" else None
         renamed = re.search(r"\bTORCH_\w+", entry.why_not)
         if renamed is not None:
             fix, edit = f"rename it to {renamed[0]}", renaming(file, variable, renamed[0])
@@ -101,8 +108,16 @@ def _judged(file: File, setting: Setting, level: str) -> Iterator[Problem]:
             fix,
             level=_level(entry, setting),
             edit=edit,
+            why=_why(entry),
         )
         return
+
+
+def _why(entry: EnvRule) -> str:
+    """The reason of this entry, where the rule's own is about others."""
+    if entry.variable in ("NCCL_NET", "NCCL_NET_PLUGIN") or (entry.variable, entry.verdict) == ("FI_PROVIDER", "never"):
+        return "over TCP the nodes' CPUs copy every message, and the EFA cards (32 in a p5.48xlarge) are not used."
+    return _WHYS.get(entry.verdict, "")
 
 
 _WITHOUT_NVLINK = re.compile(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from trainwright.check.model import Cluster, File, Queue, Value
+from trainwright.check.model import Cluster, File, Queue, Value, known
 from trainwright.check.readers.hyperpod import CONFIG, PROVISIONING, is_masked, part
 from trainwright.check.readers.values import text_at
 from trainwright.check.registry import Problem, problem, rule
@@ -21,10 +21,11 @@ _LUSTRE_NAME = re.compile(r"fs-[0-9a-f]{8,17}\.fsx\.[a-z0-9-]+\.amazonaws\.com(\
 def hyperpod_files_agree(file: File) -> Iterator[Problem]:
     """HyperPod's cluster configuration and provisioning parameters must be valid and agree.
 
-    Groups that the provisioning parameters name exist in the cluster configuration, and the controller is not a worker;
-    the Lustre DNS name and mount name are given both or not at all; lifecycle scripts are in a bucket whose name starts
-    with `sagemaker-` (a note: the execution role may have a policy of its own); instance types start with `ml.`;
-    ThreadsPerCore is 1 or 2, NodeRecovery Automatic or None; at most 100 groups.
+    Groups that the provisioning parameters name exist in the cluster configuration, the controller is not a worker,
+    and has one node unless they describe several; the Lustre DNS name and mount name are given both or not at all;
+    lifecycle scripts are in a bucket whose name starts with `sagemaker-` (a note: the execution role may have a policy
+    of its own); instance types start with `ml.`; ThreadsPerCore is 1 or 2, NodeRecovery Automatic or None; at most 100
+    groups.
 
     Why: the cluster is created, the lifecycle scripts fail on every node, and everything is rolled back; a group
     that does not reach its minimum count is rolled back after 3 hours.
@@ -48,6 +49,7 @@ def hyperpod_files_agree(file: File) -> Iterator[Problem]:
     eks = any(root.get("Orchestrator", "Eks") is not None for root in file.nodes)
     if beside is not None and beside.nodes and not eks:
         yield from _unused(file, beside.nodes[0])
+        yield from _controllers(file, beside)
 
 
 def _cluster(file: File, cluster: Cluster) -> Iterator[Problem]:
@@ -156,6 +158,24 @@ def _lustre(root: Node) -> Iterator[Problem]:
         yield problem(
             mount, "this is the id of a file system, not its mount name", "write its mount name, such as fzbvxbev"
         )
+
+
+def _controllers(file: File, provisioning: File) -> Iterator[Problem]:
+    """Several controllers need a database and a shared directory, which the provisioning parameters then describe."""
+    controller = text_at(provisioning.nodes[0], "controller_group")
+    for _, queue in file.queues:
+        name, count = known(queue.name) or "", queue.max_count
+        is_controller = (controller is not None and name == controller.value) or name.startswith("controller")
+        if is_controller and count is not None and count.known and count.value > 1 and not _is_shared(provisioning):
+            yield problem(
+                count,
+                f"{name}: {count.value} controllers, and nothing in provisioning_parameters.json sets up more than one",
+                "write 1, or describe the database and state of several controllers in slurm_configurations there",
+            )
+
+
+def _is_shared(provisioning: File) -> bool:
+    return re.search(r"slurm_configurations|slurmdbd|multi.?head", provisioning.text, re.IGNORECASE) is not None
 
 
 def _unused(file: File, provisioning: Node) -> Iterator[Problem]:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from trainwright.check.beside import file_beside
 from trainwright.check.job_sizes import World, is_torchrun, once, world
 from trainwright.check.model import Command, File, Job, Value, known
+from trainwright.check.named_configs import named_configs
 from trainwright.check.readers.arguments import whole
 from trainwright.check.readers.values import bool_at, int_at, text_at
 from trainwright.check.registry import Problem, problem, rule
@@ -18,7 +19,6 @@ from trainwright.check.rules.job_training import batch_problems, spread_problems
 from trainwright.spec.source import Node
 
 _LOCAL_HOSTS = ("localhost", "127.0.0.1", "0.0.0.0")
-_CONFIGS = ("job.config_file", "config_file", "config", "deepspeed", "deepspeed_config")
 _FROM_CONFIG = ("tp", "pp", "cp", "ep", "shard", "replicate", "global_batch", "micro_batch", "model")
 # Keys of DeepSpeed's file that the Hugging Face Trainer compares with its own arguments, and refuses if they differ.
 _SHARED = (
@@ -101,10 +101,9 @@ def launcher_and_configuration_agree(file: File) -> Iterator[Problem]:
 
 
 def _against_config(file: File, job: Job, launch: Command) -> Iterator[Problem]:
-    for name in _CONFIGS:
-        at = launch.options.get(name)
-        other = file_beside(file.path, _outside(job, at.value)) if at is not None and at.known else None
-        if at is None or other is None:
+    for at, path in named_configs(launch):
+        other = file_beside(file.path, _outside(job, path))
+        if other is None:
             continue
         if other.format == "deepspeed" and other.nodes:
             yield from _deepspeed(job, launch, at, other.nodes[0])
@@ -112,8 +111,11 @@ def _against_config(file: File, job: Job, launch: Command) -> Iterator[Problem]:
             trainer = stated.extra["trainer"].value
             if trainer == "accelerate":
                 yield from _accelerate_launch(job, launch, at, stated)
+            elif trainer == "llm-foundry":
+                yield from _composer_batch(job, at, stated)
             elif trainer != "Hugging Face":
                 yield from _sizes(job, at, stated)
+                yield from _lightning_nodes(job, launch, at, stated) if trainer == "NeMo" else ()
 
 
 def _outside(job: Job, path: str) -> str:
@@ -175,6 +177,29 @@ def _sizes(job: Job, at: Value[str], stated: Job) -> Iterator[Problem]:
     for one in [*spread_problems(both), *batch_problems(both)]:
         if any(value is not None and value.span == one.span for value in taken.values()):
             yield problem(at, f"{at.value}, line {one.span.line}: {one.message}", one.fix, level=one.level)
+
+
+def _composer_batch(job: Job, at: Value[str], stated: Job) -> Iterator[Problem]:
+    """Composer divides the global batch by the ranks; a last micro-batch may be smaller than the others."""
+    total, ranks = known(stated.global_batch), world(job)
+    if total and ranks is not None and total % ranks.size and job.global_batch is None and stated.global_batch:
+        yield problem(
+            at,
+            f"{at.value}, line {stated.global_batch.span.line}: global batch {total} is not a multiple of the "
+            f"{ranks.size} ranks",
+            f"write {-(-total // ranks.size) * ranks.size}, or another multiple of {ranks.size}",
+        )
+
+
+def _lightning_nodes(job: Job, launch: Command, at: Value[str], stated: Job) -> Iterator[Problem]:
+    """Lightning waits for `num_nodes` × `devices` ranks, however many srun starts."""
+    nodes, waited = known(job.nodes), known(stated.nodes)
+    if nodes and waited and nodes != waited and "trainer.num_nodes" not in launch.options:
+        yield problem(
+            at,
+            f"{at.value}: trainer.num_nodes is {waited}, and the job has {nodes} nodes",
+            f"add trainer.num_nodes={nodes}, or change the file",
+        )
 
 
 def _accelerate_launch(job: Job, launch: Command, at: Value[str], stated: Job) -> Iterator[Problem]:

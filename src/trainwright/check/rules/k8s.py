@@ -12,6 +12,7 @@ from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.rules.sec_secrets import is_secret
 
 GPU, EFA = "nvidia.com/gpu", "vpc.amazonaws.com/efa"
+_EXTENDED = (GPU, EFA, "aws.amazon.com/neuron")
 _TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_TOKEN", "WANDB_API_KEY")
 _EFA_PLUGIN = re.compile(r"aws-efa-k8s-device-plugin:v?(\d[\w.]*)")
 _PAUSE = re.compile(r"(^|/)pause(:|@|$)")
@@ -25,9 +26,9 @@ def pods_are_ready_to_train(file: File) -> Iterator[Problem]:
     """A training pod needs EFA cards, shared memory, secrets from a Secret, and the volumes it declares.
 
     Pods of several nodes request EFA cards beside their GPUs; extended resources have equal requests and limits;
-    several GPUs in a pod need a Memory-backed emptyDir at /dev/shm; tokens come from a Secret; a volume that is
-    declared is mounted, and one that is mounted is declared; P6 needs an EFA device plugin of 0.5.6 or later; a
-    container that starts several GPU processes requests GPUs.
+    several GPUs in a pod need a Memory-backed emptyDir at /dev/shm, not above the memory limit; tokens come from a
+    Secret; a volume that is declared is mounted, and one that is mounted is declared; P6 needs an EFA device plugin of
+    0.5.6 or later; a container that starts several GPU processes requests GPUs.
 
     Why: without the cards NCCL falls back to TCP; Kubernetes rejects unequal amounts; the default /dev/shm of 64 MiB
     makes data loaders fail with a bus error; a token in a manifest can be read by everybody who may read the job.
@@ -53,8 +54,10 @@ def _pod(file: File, pod: Pod) -> Iterator[Problem]:
     for container in pod.containers:
         yield from _tokens(container)
         yield from _plugin(pod, container)
+        yield from _unequal(container)
         if not file.template:
             yield from _amounts(container)
+            yield from _memory(pod, container)
             if not _one_process(file):
                 yield from _shared_memory(pod, container)
             yield from _undeclared(pod, container)
@@ -105,8 +108,13 @@ def _cards(job: Job) -> Iterator[Problem]:
         )
 
 
+_UNEQUAL = (
+    "a GPU or network card is not shared: the API server rejects the pod, and the job's controller tries for ever."
+)
+
+
 def _amounts(container: Container) -> Iterator[Problem]:
-    for name in (GPU, EFA, "aws.amazon.com/neuron"):
+    for name in _EXTENDED:
         request, limit = container.requests.get(name), container.limits.get(name)
         empty = next((v for v in (limit, request) if v is not None and v.text in ("", "null", "~")), None)
         if empty is not None:
@@ -115,14 +123,43 @@ def _amounts(container: Container) -> Iterator[Problem]:
             continue
         if request is not None and limit is None:
             yield problem(request, f"{name} is requested but has no limit: Kubernetes rejects it", "set the same limit")
-        elif (
-            request is not None and limit is not None and request.known and limit.known and request.value != limit.value
-        ):
+
+
+def _unequal(container: Container) -> Iterator[Problem]:
+    for name in _EXTENDED:
+        request, limit = container.requests.get(name), container.limits.get(name)
+        if request is None or limit is None or not (request.known and limit.known):
+            continue
+        if request.value != limit.value and request.text and limit.text:
             yield problem(
                 request,
                 f"{request.value} of {name} requested, limit {limit.value}: Kubernetes requires equal values",
                 f"write {limit.value} in both",
+                why=_UNEQUAL,
             )
+
+
+_BYTES = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "": 1}
+_QUANTITY = re.compile(r"(\d+(?:\.\d+)?)(Ki|Mi|Gi|Ti|k|M|G|T|)")
+
+
+def _bytes(value: Value[str] | None) -> float | None:
+    match = _QUANTITY.fullmatch(value.value) if value is not None and value.known else None
+    return float(match[1]) * _BYTES[match[2]] if match is not None else None
+
+
+def _memory(pod: Pod, container: Container) -> Iterator[Problem]:
+    """What lies in /dev/shm counts as the container's memory."""
+    name = next((volume for path, volume in container.mounts if path.value.rstrip("/") == "/dev/shm"), None)
+    shared = next((v.size_limit for v in pod.volumes if v.name.value == name and v.medium is not None), None)
+    limit = container.limits.get("memory")
+    size, most = _bytes(shared), _bytes(limit)
+    if shared is not None and limit is not None and size is not None and most is not None and most < size:
+        yield problem(
+            shared,
+            f"/dev/shm may take {shared.value}, and the container's memory limit is {limit.value}: it counts as memory",
+            f"raise the memory limit above {shared.value}, or write less here",
+        )
 
 
 _SEVERAL = re.compile(

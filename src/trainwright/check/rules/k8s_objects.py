@@ -1,38 +1,35 @@
-"""K8S: the objects around a training pod: indexed jobs, Ray jobs, Kueue's queues, Karpenter's node pools."""
+"""K8S: the objects around a training pod: indexed jobs, Ray jobs, Kueue's queues."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
-from trainwright.catalog.instances import find_instance
-from trainwright.catalog.versions import version_set
 from trainwright.check.job_keys import unknown_job_keys
 from trainwright.check.job_sizes import once
-from trainwright.check.model import File, Value, known
+from trainwright.check.model import File
 from trainwright.check.readers.values import bool_at, int_at, text_at, texts_at
 from trainwright.check.registry import Problem, problem, rule
-from trainwright.check.tables import sizes_of
 from trainwright.errors import did_you_mean
 from trainwright.spec.source import Node
 
 _GPU = "nvidia.com/gpu"
 _INDEX = ("JOB_COMPLETION_INDEX", "batch.kubernetes.io/job-completion-index")
+_MPI, _NP = re.compile(r"\bmpi(?:run|exec)\b"), re.compile(r"(?<!\S)-np?\s+(\d+)(?!\S)")
+_PER_NODE = re.compile(r"(?<!\S)(?:-N|-{1,2}npernode)\s+(\d+)(?!\S)|ppr:(\d+):node")
 _QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
-_TYPE, _FAMILY = "node.kubernetes.io/instance-type", "karpenter.k8s.aws/instance-family"
-_ZONE, _CAPACITY = "topology.kubernetes.io/zone", "karpenter.sh/capacity-type"
-_MOVING = ("WhenEmptyOrUnderutilized", "WhenUnderutilized")
-_TRAINING_CARDS = 4
-_PINNED_FAMILY = "al2023"
 
 
 @rule("K8S002", "error")
 def jobs_and_queues_are_whole(file: File) -> Iterator[Problem]:
     """Job objects must give their pods a rank, release their GPUs, and fit their queue.
 
-    A Job has no misspelled keys; one whose pods read JOB_COMPLETION_INDEX needs `completionMode: Indexed`. A RayJob
-    with GPUs needs `shutdownAfterJobFinishes` (a warning), and a Ray worker states as many `num-gpus` as it
-    requests. In Kueue the flavors of a ClusterQueue list exactly its `coveredResources`, in that order; a job must
-    fit the quota of its queue where the file holds both; and the queue's label belongs on the job, not on its pods.
+    A Job has no misspelled keys, as many completions as parallel pods (a warning), and pods that are not always
+    restarted; mpirun of an MPIJob has ranks for every worker (a warning); a PyTorchJob has one master, and a container
+    named `pytorch` in each pod; one whose pods read JOB_COMPLETION_INDEX needs `completionMode: Indexed`. A RayJob
+    with GPUs needs `shutdownAfterJobFinishes` (a warning), and a Ray worker states as many `num-gpus` as it requests.
+    In Kueue the flavors of a ClusterQueue list exactly its `coveredResources`, in that order; a job must fit the quota
+    of its queue where the file holds both; and the queue's label belongs on the job, not on its pods.
 
     Why: without an index every pod is rank 0, or none. A RayCluster keeps its GPUs after the job has ended, at the
     price of the nodes. Kueue rejects the queue, or the job waits in it for ever.
@@ -53,41 +50,87 @@ def jobs_and_queues_are_whole(file: File) -> Iterator[Problem]:
         elif kind == "ClusterQueue":
             yield from _covered(root)
         yield from _label(root, kind)
+        yield from (p for spec in _job_specs(root, kind) for p in _pods_of_job(spec))
+        if kind == "PyTorchJob":
+            yield from _pytorch_job(file, root)
+        elif kind == "MPIJob":
+            yield from _mpi_ranks(root)
     if file.format == "kubernetes":
         yield from once([*_flavors(file), *_quota(file)])
-
-
-@rule("K8S003", "warning")
-def node_pools_suit_training(file: File) -> Iterator[Problem]:
-    """A Karpenter node pool for training must not move its pods, spread over zones, or name capacity it cannot use.
-
-    For pools whose types have at least four EFA cards: a consolidation policy that empties underused nodes (in
-    `karpenter.sh/v1` also the default), without a budget that forbids it; several zones; `reserved` capacity with an
-    EC2NodeClass in the same file that selects no reservation; an EC2NodeClass whose image is the latest one, whichever
-    that is.
-
-    Why: moving one pod stops the whole job, and every GPU of it restarts from the last checkpoint. EFA works inside one
-    subnet only, so ranks in two zones talk over TCP, with 100 instead of 3,200 Gbps on p5.48xlarge. Karpenter never
-    uses a reservation that no class selects. With `@latest` a node that joins later has another driver and kernel than
-    the other nodes of its job.
-
-    Fix: `consolidationPolicy: WhenEmpty`; one zone; `capacityReservationSelectorTerms` in the EC2NodeClass; an alias
-    with a date.
-
-    Source: Karpenter 1.x, disruption, capacity reservations and amiSelectorTerms; EC2 user guide, EFA limitations.
-
-    When to ignore: every training pod carries `karpenter.sh/do-not-disrupt`, or selects a zone itself.
-    """
-    roots = file.nodes if file.format == "kubernetes" else []
-    classes = {_text(root.get("metadata"), "name"): root for root in roots if _text(root, "kind") == "EC2NodeClass"}
-    for root in roots:
-        if _text(root, "kind") == "NodePool" and _text(root, "apiVersion").startswith("karpenter.sh/"):
-            yield from _pool(root, classes)
 
 
 def _text(node: Node | None, key: str) -> str:
     child = node.get(key) if node is not None else None
     return child.text if child is not None and child.is_scalar else ""
+
+
+def _job_specs(root: Node, kind: str) -> list[Node]:
+    """The specs of the Jobs that an object makes."""
+    paths = {"Job": ("spec",), "CronJob": ("spec", "jobTemplate", "spec")}
+    replicated = root.get("spec", "replicatedJobs") if kind == "JobSet" else None
+    specs = [one.get("template", "spec") for one in replicated.elements()] if replicated is not None else []
+    specs += [root.get(*paths[kind])] if kind in paths else []
+    return [spec for spec in specs if spec is not None and spec.is_map]
+
+
+def _pods_of_job(spec: Node) -> Iterator[Problem]:
+    together, total = int_at(spec, "parallelism"), int_at(spec, "completions")
+    if together is not None and total is not None and together.known and total.known and together.value > total.value:
+        yield problem(
+            total,
+            f"parallelism is {together.value}, but a job with {total.value} completions starts {total.value} pods",
+            f"write completions: {together.value}",
+            level="warning",
+        )
+    restart = text_at(spec, "template", "spec", "restartPolicy")
+    if restart is not None and restart.value == "Always":
+        yield problem(restart, "restartPolicy Always: Kubernetes rejects the job", "write Never or OnFailure")
+
+
+def _pytorch_job(file: File, root: Node) -> Iterator[Problem]:
+    """What the training operator rejects."""
+    replicas = root.get("spec", "pytorchReplicaSpecs")
+    for role, replica in replicas.items() if replicas is not None else ():
+        count = int_at(replica, "replicas")
+        if role == "Master" and count is not None and count.known and count.value > 1:
+            yield problem(
+                count, f"{count.value} masters: the training operator allows 1", "write 1, and the others as Worker"
+            )
+        listed = replica.get("template", "spec", "containers")
+        names = [text_at(one, "name") for one in listed.elements()] if listed is not None else []
+        first = names[0] if names else None
+        if (
+            first is not None
+            and not file.template
+            and all(n is None or (n.known and n.value != "pytorch") for n in names)
+        ):
+            yield problem(
+                first,
+                "no container is named pytorch: the training operator rejects the job",
+                "name the one that trains pytorch",
+            )
+
+
+def _mpi_ranks(root: Node) -> Iterator[Problem]:
+    """`mpirun -np 16 -N 8` in front of 16 workers fills 2 of them."""
+    count = int_at(root, "spec", "mpiReplicaSpecs", "Worker", "replicas")
+    listed = root.get("spec", "mpiReplicaSpecs", "Launcher", "template", "spec", "containers")
+    for one in listed.elements() if listed is not None and count is not None and count.known else ():
+        stated = [one.get(key) for key in ("command", "args")]
+        words = [w for node in stated if node is not None for w in (node.elements() if node.is_list else [node])]
+        text = " ".join(word.text for word in words if word.is_scalar)
+        total, each = _NP.findall(text), [a or b for a, b in _PER_NODE.findall(text)]
+        # Further ones are options of the program.
+        if count is None or len(_MPI.findall(text)) != 1 or not total or not each or int(each[0]) == 0:
+            continue
+        used = -(-int(total[0]) // int(each[0]))
+        if used < count.value:
+            yield problem(
+                count,
+                f"mpirun starts {total[0]} ranks, {each[0]} per node: {used} of the {count.value} workers have any",
+                f"start {count.value * int(each[0])} ranks, or write {used} here",
+                level="warning",
+            )
 
 
 def _indexed(root: Node) -> Iterator[Problem]:
@@ -248,75 +291,3 @@ def _demand(root: Node) -> int | None:
             return None
         total += (count.value if count is not None else 1) * (gpus or 0)
     return total or None
-
-
-def _pool(root: Node, classes: dict[str, Node]) -> Iterator[Problem]:
-    wanted = _requirements(root)
-    if not _trains(wanted):
-        return
-    policy = text_at(root, "spec", "disruption", "consolidationPolicy")
-    budgets = root.get("spec", "disruption", "budgets")
-    still = any(_text(one, "nodes") in ("0", "0%") for one in (budgets.elements() if budgets is not None else ()))
-    if policy is not None and policy.value in _MOVING and not still:
-        yield problem(
-            policy,
-            f"{policy.value} moves pods off underused nodes: one move restarts the whole training job",
-            'write WhenEmpty, or a budget with nodes: "0"',
-        )
-    name = text_at(root, "metadata", "name")
-    if policy is None and name is not None and not still and _text(root, "apiVersion") == "karpenter.sh/v1":
-        yield problem(
-            name,
-            "no consolidationPolicy: the default moves pods off underused nodes, and one move restarts the whole job",
-            "add disruption: {consolidationPolicy: WhenEmpty, consolidateAfter: 10m}",
-        )
-    zones = wanted.get(_ZONE, [])
-    if len(zones) > 1:
-        yield problem(
-            zones[1], "a job may be spread over several zones, and EFA works inside one only", "name one zone"
-        )
-    node_class = classes.get(_text(root.get("spec", "template", "spec", "nodeClassRef"), "name"))
-    if node_class is not None:
-        yield from _class(node_class, wanted)
-
-
-def _class(node_class: Node, wanted: dict[str, list[Value[str]]]) -> Iterator[Problem]:
-    """The EC2NodeClass of a pool that trains."""
-    reserved = next((value for value in wanted.get(_CAPACITY, []) if value.value == "reserved"), None)
-    if reserved is not None and node_class.get("spec", "capacityReservationSelectorTerms") is None:
-        yield problem(
-            reserved,
-            f"no reservation is selected by the EC2NodeClass {_text(node_class.get('metadata'), 'name')}",
-            "add capacityReservationSelectorTerms to it",
-        )
-    terms = node_class.get("spec", "amiSelectorTerms")
-    for term in terms.elements() if terms is not None else ():
-        alias = text_at(term, "alias")
-        if alias is not None and alias.value.endswith("@latest"):
-            family = alias.value.partition("@")[0]
-            pinned = f"{family}@{version_set().eks_image}" if family == _PINNED_FAMILY else f"{family}@vDATE"
-            yield problem(
-                alias,
-                f"{alias.value}: a node that joins later has another image than the other nodes of its job",
-                f"name one image, such as {pinned}",
-            )
-
-
-def _requirements(root: Node) -> dict[str, list[Value[str]]]:
-    """What the pool's `In` requirements allow, by key."""
-    wanted: dict[str, list[Value[str]]] = {}
-    listed = root.get("spec", "template", "spec", "requirements")
-    for one in listed.elements() if listed is not None else ():
-        if _text(one, "operator") == "In":
-            wanted[_text(one, "key")] = texts_at(one, "values")
-    return wanted
-
-
-def _trains(wanted: dict[str, list[Value[str]]]) -> bool:
-    """Whether every type that the pool allows is one that is bought for its network."""
-    types = [known(value) or "" for value in wanted.get(_TYPE, [])]
-    for family in wanted.get(_FAMILY, []) if not types else ():
-        sizes = sizes_of(family.value)
-        types += [f"{family.value}.{max(sizes, key=len)}"] if sizes else [""]
-    rows = [find_instance(name) for name in types]
-    return bool(rows) and all(row is not None and row.efa_cards >= _TRAINING_CARDS for row in rows)

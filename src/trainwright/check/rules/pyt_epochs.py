@@ -8,10 +8,11 @@ from collections.abc import Iterator
 
 from trainwright.check.model import File
 from trainwright.check.registry import Problem, problem, rule
-from trainwright.check.rules.pyt import script_of, span_of
+from trainwright.check.rules.pyt import Script, script_of, span_of
 
 _FRAMEWORKS = re.compile(r"lightning|accelerat|ignite|composer|\.prepare\(|Trainer\(", re.IGNORECASE)
 _EPOCHS = re.compile(r"epoch", re.IGNORECASE)
+_SAMPLER = re.compile(r"Sampler$")
 _VALIDATION = re.compile(r"val|test|eval|dev", re.IGNORECASE)
 
 
@@ -21,6 +22,7 @@ def epochs_shuffle_anew(file: File) -> Iterator[Problem]:
 
     A script with a loop over epochs that shuffles with `DistributedSampler` and nowhere calls `set_epoch`. Samplers
     with `shuffle=False` and those for validation are not reported, nor benchmarks and scripts that a framework drives.
+    A `DataLoader` that is given a sampler and `shuffle=True` (an error).
 
     Why: the sampler shuffles with seed + epoch, and the epoch stays 0: in a run of 90 epochs all 90 have one order, and
     each rank sees only its own 1/8 of the data on 8 ranks, the same in every epoch.
@@ -32,6 +34,8 @@ def epochs_shuffle_anew(file: File) -> Iterator[Problem]:
     When to ignore: the same order is wanted, to compare runs.
     """
     script = script_of(file)
+    if script is not None:
+        yield from _shuffled_twice(script)
     if script is None or "set_epoch" in file.text or "bench" in file.path or _FRAMEWORKS.search(file.text):
         return
     loops = [node for node in ast.walk(script.tree) if isinstance(node, ast.For)]
@@ -49,6 +53,29 @@ def epochs_shuffle_anew(file: File) -> Iterator[Problem]:
                 "call its set_epoch(epoch) at the start of every epoch",
             )
             return
+
+
+def _shuffled_twice(script: Script) -> Iterator[Problem]:
+    """`DataLoader(shuffle=True, sampler=…)`, where the sampler cannot be None."""
+    for call in script.calls("DataLoader"):
+        said = {keyword.arg: keyword.value for keyword in call.keywords}
+        shuffle, sampler = said.get("shuffle"), said.get("sampler")
+        if isinstance(shuffle, ast.Constant) and shuffle.value is True and sampler and _is_made(script, sampler):
+            yield problem(
+                span_of(shuffle),
+                "DataLoader raises ValueError: a sampler and shuffle=True exclude each other",
+                "remove shuffle=True: DistributedSampler shuffles",
+                level="error",
+            )
+
+
+def _is_made(script: Script, sampler: ast.expr) -> bool:
+    """Whether an expression is a sampler for certain: a call, or a name that is only ever assigned one."""
+    if isinstance(sampler, ast.Call):
+        return _SAMPLER.search(ast.unparse(sampler.func)) is not None
+    name = ast.unparse(sampler)
+    assigned = [n for n in script.parents if isinstance(n, ast.Assign) and name in map(ast.unparse, n.targets)]
+    return len(assigned) == 1 and isinstance(assigned[0].value, ast.Call) and _is_made(script, assigned[0].value)
 
 
 def _several(count: ast.expr) -> bool:

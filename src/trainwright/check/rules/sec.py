@@ -121,9 +121,9 @@ def _requiring(file: File, tokens: Value[str]) -> Edit | None:
 def access_is_narrow(file: File) -> Iterator[Problem]:
     """Access should not be wider than a cluster needs.
 
-    Managed policies that grant everything (AdministratorAccess, AmazonSSMFullAccess ...), ssh, web, NFS or Lustre ports
-    open to the whole internet, ParallelCluster's `AllowedIps: 0.0.0.0/0`, `ssh: {allow: true}` of eksctl for nodes in
-    public subnets, and endpoint policies that allow every action on every resource.
+    Managed policies that grant everything (AdministratorAccess, AmazonSSMFullAccess ...), ssh, web, NFS or Lustre
+    ports (or every port) open to the whole internet, ParallelCluster's `AllowedIps: 0.0.0.0/0`, `ssh: {allow: true}`
+    of eksctl for nodes in public subnets, and endpoint policies that allow every action on every resource.
 
     Why: whoever gets into one node, or only finds its address, gets much more; 0.0.0.0/0 admits 4.3 billion
     addresses.
@@ -205,6 +205,7 @@ _FOR_NODES = re.compile(r"AWS::(EC2|Batch|EKS|SageMaker|FSx|AutoScaling)::|Insta
 _BASTION = re.compile(r"bastion|jump-?(host|box|server)", re.IGNORECASE)  # is there to be reached from everywhere
 _BALANCER = re.compile(r"load.?balancer|(?<![a-z])[ean]lb(?![a-z])|ALB|ELB|NLB", re.IGNORECASE)
 _WEB = ("80", "443")
+_LAST_PORT = 65535
 _NODES = re.compile(r"node|compute|worker|cluster|fsx|efa", re.IGNORECASE)  # others may serve the public
 
 
@@ -218,6 +219,9 @@ def _open_port(name: str, one: PortRule) -> Iterator[tuple[Span, str]]:
         yield one.peer.span, "every port is open"
         return
     low, high = known(one.from_port), known(one.to_port)
+    if low is not None and high is not None and low <= 1 and high >= _LAST_PORT and not _BALANCER.search(name):
+        yield one.peer.span, "every port is open" if known(one.protocol) != "udp" else "every UDP port is open"
+        return
     for port, what in table("access")["open_ports"].items():
         if port in _WEB and not _NODES.search(name):
             continue

@@ -25,7 +25,7 @@ _TOKEN_NAME = re.compile(
     r"(?:HF_TOKEN|HUGGING_?FACE\w*TOKEN|WANDB_API_KEY|NGC_API_KEY|AWS_SECRET_ACCESS_KEY|NEPTUNE_API_TOKEN|COMET_API_KEY)$"
 )
 _ACCOUNT = re.compile(r"arn:aws[a-z-]*:[a-z0-9-]+:[a-z0-9-]*:(\d{12}):")
-_LOOKS_SECRET = re.compile(r"[A-Za-z0-9/+_-]{30,}={0,2}")
+_LOOKS_SECRET = re.compile(r"[A-Za-z0-9/+_-]{30,}={0,2}")  # base64 may end in =
 # In a spec of ours a reference takes the place of any value, so a name that says what it holds is enough.
 _WRITTEN_OUT = re.compile(r"(?![/.~]|[a-z0-9]+://)(?=.*[A-Za-z])[^\s$]{8,}")
 

@@ -24,6 +24,8 @@ _GIVEN = re.compile(
 )
 _NAME = re.compile(r"\$\{?([A-Za-z_]\w*)")
 _REQUIREMENT = re.compile(r"[A-Za-z][\w.-]*(\[[\w,]+\])?==\d")
+# A requirement that the shell takes apart: `torch>=2.4`, `x[a]<2`, `y>=1,<2`.
+_UNQUOTED = re.compile(r"(?<=\s)[A-Za-z][\w.-]*(\[[\w,.-]+\])?[<>]=?[\d.*]+(,[<>=!~]=?[\d.*]+)*(?=\s|$)")
 _DIGITS = re.compile(r"\d+")
 _MESSAGES = ("echo", "printf", "die", "log", "error", "fatal", "warn", "usage")
 _READ_BESIDE, _LARGEST = 20, 100_000  # files, bytes
@@ -55,20 +57,36 @@ def shell_does_what_it_says(file: File) -> Iterator[Problem]:
     cluster.
     """
     for script in file.scripts:
-        yield from once([*_redirects(script), *_requirements(script), *_misspelled(file, script)])
+        yield from once([*_redirects(file, script), *_requirements(script), *_misspelled(file, script)])
         if script.kind != "dockerfile":
             lines = [*_continuations(file, script), *_lost_lines(file, script), *_exports(file)]
             yield from once([*_tests(script), *_braces(script), *lines, *_directives(file, script)])
 
 
-def _redirects(script: ShellScript) -> Iterator[Problem]:
+def _redirects(file: File, script: ShellScript) -> Iterator[Problem]:
     for span, text, more in script.version_redirects[:1]:
         more += sum(1 + others for _, _, others in script.version_redirects[1:])
         what = f"writes to a file named {text[1:]!r}" if text.startswith(">") else f"reads a file named {text[1:]!r}"
         others = f" (and {more} more in this file)" if more else ""
         yield problem(
-            span, f"without quotes the shell {what}, and pip sees no version{others}", "quote the requirement"
+            span,
+            f"without quotes the shell {what}, and pip sees no version{others}",
+            "quote the requirement",
+            edit=_quoted(file, [place.line for place, _, _ in script.version_redirects]),
         )
+
+
+def _quoted(file: File, numbers: list[int]) -> Edit | None:
+    """The edit that quotes the requirements of these lines; none where a line has quotes of its own."""
+    lines = file.text.split("\n")
+    first, last = min(numbers), max(numbers)
+    if last > len(lines) or any(mark in lines[number - 1] for number in numbers for mark in "'\"`"):
+        return None
+    changed = [
+        _UNQUOTED.sub(r"'\g<0>'", line) if number in numbers else line
+        for number, line in enumerate(lines[first - 1 : last], start=first)
+    ]
+    return Edit(Span(first, 1, last, len(lines[last - 1]) + 1), "\n".join(changed))
 
 
 def _requirements(script: ShellScript) -> Iterator[Problem]:

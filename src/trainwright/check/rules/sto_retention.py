@@ -8,7 +8,7 @@ from itertools import takewhile
 
 from trainwright.check.model import Cluster, File, Queue, Storage, known
 from trainwright.check.registry import Problem, problem, rule
-from trainwright.check.tables import table
+from trainwright.check.tables import machines, table
 
 _LOGS = re.compile(r"([Ll]og(s|ging)?|LOGS?)(?![a-z])")
 _KEEPING = ("Retain", "Snapshot", "RetainExceptOnCreate")
@@ -120,7 +120,7 @@ def images_have_room(file: File) -> Iterator[Problem]:
 
     A training image unpacks to 20 GB and more, and import needs it twice. Enroot's cache and data directories belong on
     NVMe or on the shared file system; where containers are set up and nothing says so, the root volume needs 100 GiB or
-    more.
+    more; so does `disk_size` of a Terraform node group with 8 GPUs per node (reported below 50).
 
     Why: the root volume fills up, the node is drained, and the error names neither image nor disk. Images of
     training have 10 to 25 GB, and a managed node group's volume 20 GiB by default.
@@ -134,6 +134,8 @@ def images_have_room(file: File) -> Iterator[Problem]:
     """
     for cluster, queue in file.queues:
         yield from _small_root(cluster, queue)
+        if file.format == "terraform" and cluster.platform == "eks" and not _LOCAL_DISKS.search(file.text):
+            yield from _small_disk(queue)
     folders = tuple(table("storage")["root_folders"])
     for env in file.all_env:
         if env.name in _CACHES and env.value.known and env.value.value.startswith(tuple(f"{f}/" for f in folders)):
@@ -148,6 +150,22 @@ def images_have_room(file: File) -> Iterator[Problem]:
             yield problem(
                 output, f"the image is written to the root volume ({output.value})", "write it to /fsx or NVMe"
             )
+
+
+_LOCAL_DISKS = re.compile(r"localStorage|RAID0|setup-local-disks|instance-store", re.IGNORECASE)  # images go to NVMe
+_SMALLEST_DISK, _TRAINING_GPUS = 50, 8
+
+
+def _small_disk(queue: Queue) -> Iterator[Problem]:
+    """A node group that trains, with the disk of a small one."""
+    need, size = table("storage")["container_root_gib"], known(queue.root_volume_gib)
+    trains = any(type_.gpus >= _TRAINING_GPUS for _, type_ in machines(queue))
+    if trains and queue.root_volume_gib is not None and size is not None and size < _SMALLEST_DISK:
+        yield problem(
+            queue.root_volume_gib,
+            f"{queue.label}: {size} GiB of disk is too small for training images",
+            f"write {need} or more",
+        )
 
 
 def _small_root(cluster: Cluster, queue: Queue) -> Iterator[Problem]:

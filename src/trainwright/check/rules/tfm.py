@@ -26,8 +26,8 @@ def node_groups_have_drivers(file: File) -> Iterator[Problem]:
 
     `ami_type` of a GPU group is one with NVIDIA's driver (AL2023_x86_64_NVIDIA, AL2_x86_64_GPU,
     BOTTLEROCKET_x86_64_NVIDIA); a group of several nodes with at least four EFA cards each sets `enable_efa_support`
-    of the module, or has a launch template of its own (a warning); `capacity_type = "CAPACITY_BLOCK"` needs the market
-    type in `instance_market_options`.
+    of the module, or has a launch template with EFA interfaces, which the resource `aws_eks_node_group` needs (a
+    warning); `capacity_type = "CAPACITY_BLOCK"` needs the market type in `instance_market_options`.
 
     Why: without the driver the device plugin finds no GPU and pods stay pending on nodes that are paid for; without EFA
     NCCL falls back to TCP (100 instead of 3,200 Gbps on p5.48xlarge); EKS rejects a Capacity Block without its market
@@ -82,7 +82,9 @@ def _efa(file: File, queue: Queue) -> Iterator[Problem]:
             yield problem(
                 value,
                 f"{queue.label}: {type_.name} without EFA leaves {type_.efa_cards} network cards unused",
-                "set enable_efa_support = true",
+                "name a launch_template whose network_interfaces have interface_type efa"
+                if "resource" in queue.extra
+                else "set enable_efa_support = true",
                 level="warning",
             )
             return
