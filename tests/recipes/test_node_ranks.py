@@ -12,6 +12,15 @@ import pytest
 
 from trainwright.recipes.framework import FOLDER
 
+# A shell that waits in `read` may miss a signal that comes just before it; this one cannot.
+STOPPABLE = """
+import signal, sys
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+print("ready", flush=True)
+signal.sigwait({signal.SIGTERM})
+sys.exit(3)
+"""
+
 
 def node(tmp_path: Path, script: str) -> subprocess.Popen[str]:
     """The second of two nodes, with two ranks that run a shell script."""
@@ -38,7 +47,7 @@ def test_they_end_together(script: str, status: int, tmp_path: Path) -> None:
 
 
 def test_a_stop_reaches_every_rank(tmp_path: Path) -> None:
-    process = node(tmp_path, 'trap "exit 3" TERM; echo ready; while :; do read -t 600 < <(sleep 600) || :; done')
+    process = node(tmp_path, f"exec {sys.executable} -c '{STOPPABLE}'")
     assert process.stdout is not None
     assert [process.stdout.readline() for _ in range(2)] == ["ready\n"] * 2
     process.send_signal(signal.SIGTERM)

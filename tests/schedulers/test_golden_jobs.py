@@ -34,7 +34,8 @@ RENDERED: dict[str, list[str]] = {
     "hyperpod/{job}.sbatch": ["spec.yaml", *HEAD, *HYPERPOD, "--set", "platform=hyperpod"],
     "local/{job}.sbatch": ["local.yaml"],
     "batch/{job}.json": ["spec.yaml", "--set", "platform=batch"],
-    "hyperpod-eks/{job}.yaml": ["spec.yaml", *HYPERPOD, "--set", "platform=hyperpod-eks"],
+    "hyperpod-eks/{job}.yaml": ["spec.yaml", *HYPERPOD, "--set", "platform=hyperpod-eks",
+                                "--set", "kubernetes.namespace=kubeflow"],
     **{f"eks/{{job}}.{kind}.yaml": ["spec.yaml", "--set", "platform=eks", "--set", f"kubernetes.kind={kind}"]
        for kind in KINDS},
 }  # fmt: skip
