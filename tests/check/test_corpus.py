@@ -91,7 +91,7 @@ def test_judged_files_give_the_judged_findings() -> None:
         result = check([str(path)])
         every = Counter((f.span.line, f.code) for f in result.findings)
         merge_causes(result)  # from set F on one cause was judged once
-        found = Counter((f.span.line, f.code) for f in result.findings if f.level != "info")
-        changed += [f"{path}: new, to be judged: {one}" for one in found - judged]
+        counted = Counter((f.span.line, f.code) for f in result.findings if f.level != "info")
+        changed += [f"{path}: new, to be judged: {one}" for one in counted - judged]
         changed += [f"{path}: no longer found: {one}" for one in judged - every]
     assert changed == []

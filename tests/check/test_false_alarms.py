@@ -3,27 +3,8 @@ another reason, and the named rule must say exactly what the test expects."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-
-from trainwright.check.engine import Selection, check
-from trainwright.check.finding import Finding
-
-
-@pytest.fixture
-def run(tmp_path: Path):  # type: ignore[no-untyped-def]
-    def findings(name: str, text: str, *codes: str) -> list[Finding]:
-        path = tmp_path / name
-        path.write_text(text)
-        return check([str(path)], Selection(select=codes)).findings
-
-    return findings
-
-
-def shown(findings: list[Finding]) -> list[str]:
-    return [f"{f.level} {f.code} {f.span.line}" for f in findings]
-
+from reported import shown
 
 SBATCH = """#!/bin/bash
 #SBATCH --job-name=train

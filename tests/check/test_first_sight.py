@@ -4,30 +4,21 @@ there, and beside it what must still be found. Each sample is written for this t
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from reported import shown
 
-from trainwright.check.engine import Selection, check
 from trainwright.check.finding import Finding
 from trainwright.cli.check import command
 
 
 @pytest.fixture
-def run(tmp_path: Path):  # type: ignore[no-untyped-def]
-    def findings(name: str, text: str, *codes: str) -> list[str]:
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-        return shown(check([str(path)], Selection(select=codes)).findings)
-
-    return findings
-
-
-def shown(findings: list[Finding]) -> list[str]:
-    return [f"{f.level} {f.code} {f.span.line}" for f in findings]
+def run(run: Callable[..., list[Finding]]) -> Callable[..., list[str]]:
+    return lambda name, text, *codes: shown(run(name, text, *codes))
 
 
 def rows(folder: Path, *options: str) -> list[dict[str, Any]]:

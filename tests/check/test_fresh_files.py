@@ -6,23 +6,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from reported import shown
 
 from trainwright.check.engine import Selection, check
-from trainwright.check.finding import Finding
-
-
-@pytest.fixture
-def run(tmp_path: Path):  # type: ignore[no-untyped-def]
-    def findings(name: str, text: str, *codes: str) -> list[Finding]:
-        path = tmp_path / name
-        path.write_text(text)
-        return check([str(path)], Selection(select=codes)).findings
-
-    return findings
-
-
-def shown(findings: list[Finding]) -> list[str]:
-    return [f"{f.level} {f.code} {f.span.line}" for f in findings]
 
 
 @pytest.mark.parametrize(

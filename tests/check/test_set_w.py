@@ -5,23 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
-from trainwright.check.engine import Selection, check
-from trainwright.check.finding import Finding
-
-
-@pytest.fixture
-def run(tmp_path: Path):  # type: ignore[no-untyped-def]
-    def findings(name: str, text: str, *codes: str) -> list[Finding]:
-        path = tmp_path / name
-        path.write_text(text)
-        return check([str(path)], Selection(select=codes)).findings
-
-    return findings
-
-
-def shown(findings: list[Finding]) -> list[str]:
-    return [f"{f.level} {f.code} {f.span.line}" for f in findings]
+from reported import shown
 
 
 def sbatch(*lines: str) -> str:
@@ -201,8 +185,9 @@ spec:
 """
 
 
-def test_job001_counts_the_workers_that_mpirun_uses(run) -> None:  # type: ignore[no-untyped-def]
-    [finding] = run("a.yaml", MPIJOB.replace("RANKS", "16"), "JOB001")
-    assert finding.level == "warning"
-    assert "14 of the 16 workers" in finding.message
-    assert shown(run("b.yaml", MPIJOB.replace("RANKS", "128"), "JOB001")) == []
+def test_idle_workers_of_mpirun_are_one_finding(run) -> None:  # type: ignore[no-untyped-def]
+    idle = MPIJOB.replace("RANKS", "16")
+    [finding] = run("a.yaml", idle, "K8S002", "JOB001")
+    assert (finding.code, finding.level) == ("K8S002", "warning")
+    assert "2 of the 16 workers" in finding.message
+    assert shown(run("b.yaml", MPIJOB.replace("RANKS", "128"), "K8S002", "JOB001")) == []

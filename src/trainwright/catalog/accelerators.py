@@ -9,6 +9,8 @@ from trainwright.catalog.tables import cached, shipped_table
 from trainwright.errors import UserError, did_you_mean
 from trainwright.train.flops import TERA, peak_rates
 
+TRAINS = "use trn1, trn2, inf2 or a GPU"  # instead of a chip that only infers
+
 
 @dataclass(frozen=True, slots=True)
 class Accelerator:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trainwright.catalog.accelerators import Accelerator, find_accelerator
+from trainwright.catalog.accelerators import TRAINS, Accelerator, find_accelerator
 from trainwright.train.float8.recipes import DEFAULT, Capability, instead, lacking
 
 if TYPE_CHECKING:
     from trainwright.jobs.training import TrainingResolver
 
 FLOAT8 = "float8"
-TRAINS = "use Trainium (trn1, trn2), inf2 or a GPU"
 
 
 def numbers(job: TrainingResolver, rule: str) -> tuple[str | None, str | None]:

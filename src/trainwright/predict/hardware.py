@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from trainwright.catalog.accelerators import accelerators, find_accelerator
+from trainwright.catalog.accelerators import TRAINS, accelerators, find_accelerator
 from trainwright.catalog.instances import InstanceType, instance
 from trainwright.errors import UserError, did_you_mean
 from trainwright.predict.constants import Constants
@@ -200,7 +200,7 @@ def cluster_of(kind: InstanceType, nodes: int, per_node: int | None = None) -> C
     if not kind.accelerator or not kind.accelerator_count:
         raise UserError(f"{kind.name} has no accelerator", fix="choose one of the p or g families")
     if (card := find_accelerator(kind.accelerator)) is not None and card.only_infers:
-        raise UserError(f"{card.title} cannot train", where=kind.name, fix="use trn1, trn2, inf2 or a GPU")
+        raise UserError(f"{card.title} cannot train", where=kind.name, fix=TRAINS)
     chip = device(kind.accelerator)
     ranks = kind.accelerator_count * chip.ranks
     if kind.family in ("p4d", "p4de"):

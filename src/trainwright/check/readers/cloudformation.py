@@ -240,8 +240,8 @@ _PEOPLE = re.compile(r"(codebuild|codepipeline|codedeploy|cloudformation|lambda|
 
 def _assumed_by_nodes(policy: Node | None) -> bool:
     """Whether nodes may assume a role, as far as it shows; people, build services and functions may need all of it."""
-    found = [node.get("Principal") for node in policy.walk() if node.is_map] if policy is not None else []
-    principals = [principal for principal in found if principal is not None and principal.is_map]
+    statements = [node for node in policy.walk() if node.is_map] if policy is not None else []
+    principals = [one for node in statements if (one := node.get("Principal")) is not None and one.is_map]
     services = [
         name.text
         for principal in principals

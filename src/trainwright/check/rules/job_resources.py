@@ -54,27 +54,6 @@ def _counts(job: Job) -> Iterator[Problem]:
             f"{ranks.value} ranks, but {nodes} workers with {slots} slots each hold {nodes * slots}",
             f"start {nodes * slots} ranks, or add workers",
         )
-    elif nodes and job.pod is not None and job.pod.kind == "MPIJob":
-        yield from _idle_workers(job, nodes)
-
-
-def _idle_workers(job: Job, nodes: int) -> Iterator[Problem]:
-    """`mpirun -np 16 -N 8` on 16 workers: two of them run the job."""
-    runner = job.launch.runner if job.launch is not None else None
-    if runner is None or runner.program not in ("mpirun", "mpiexec"):
-        return
-    ranks = whole(runner.options.get("np") or runner.options.get("n"))
-    each = whole(runner.options.get("N") or runner.options.get("npernode"))
-    if ranks is None or each is None or not ranks.known or not each.known or each.value < 1:
-        return
-    used = -(-ranks.value // each.value)
-    if used < nodes:
-        yield problem(
-            ranks,
-            f"{ranks.value} ranks, {each.value} per node: {nodes - used} of the {nodes} workers run nothing",
-            f"start {nodes * each.value} ranks, or write {used} replica{'s' if used > 1 else ''}",
-            level="warning",
-        )
 
 
 def _visible(job: Job) -> Iterator[Problem]:
