@@ -78,8 +78,10 @@ def documents(text: str) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def namespace(plane: ControlPlane) -> None:
-    apply(plane, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "training"}})
+def namespaces(plane: ControlPlane) -> None:
+    """Those that our jobs go to; HyperPod resumes only what is in `kubeflow`."""
+    for name in ("training", "kubeflow"):
+        apply(plane, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
 
 
 def test_every_kind_of_job_is_taken(plane: ControlPlane) -> None:
