@@ -49,7 +49,8 @@ class Handler(BaseHTTPRequestHandler):
         if PODS.fullmatch(path):
             return self._answer({"kind": "PodList", "apiVersion": "v1", "items": self.server.pods})
         if path.endswith("/log"):
-            return self._answer(self.server.logs[path.split("/")[-2]])
+            lines = self.server.logs.get(path.split("/")[-2])  # none: the pod was deleted since it was listed
+            return self._answer({"reason": "NotFound"}, 404) if lines is None else self._answer(lines)
         found = self.server.objects.get(path)
         return self._answer(found, 200) if found else self._answer({"reason": "NotFound"}, 404)
 

@@ -59,6 +59,14 @@ def test_logs_carry_the_pods_name_and_go_on_where_they_stopped(api: Api) -> None
     assert "sinceSeconds=" in api.asked[-1], "a long log is not read again from its start"
 
 
+def test_a_pod_that_was_deleted_since_it_was_listed_has_no_lines(api: Api) -> None:
+    """A JobSet that starts again deletes its pods while their logs are followed."""
+    running = {"phase": "Running"}
+    api.pods = [{"metadata": {"name": f"pretrain-worker-{n}"}, "status": running} for n in (0, 1)]
+    api.logs["pretrain-worker-1"] = "2026-11-15T00:00:01.000000000Z step 1\n"
+    assert list(scheduler().logs(PRETRAIN, "", {})) == [("pretrain-worker-1", "step 1")]
+
+
 def test_a_cluster_that_does_not_answer_is_told(api: Api) -> None:
     api.shutdown()
     api.server_close()

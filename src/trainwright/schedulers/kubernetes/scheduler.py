@@ -175,18 +175,30 @@ class KubernetesScheduler(RunsImages):
             if (pod.status.phase if pod.status else "") == "Pending":
                 continue
             before = seen.get(name, "")
-            more = {"since_seconds": _seconds_since(before)} if before else {}
-            with _api_errors(f"pod {name}"):
-                stream = core.read_namespaced_pod_log(
-                    name, self.settings.namespace, timestamps=True, _preload_content=False, _request_timeout=PATIENCE,
-                    **more,
-                )  # fmt: skip
-                lines = stream.data.decode(errors="replace").splitlines()
+            lines = self._pod_lines(core, name, before)
             for moment, _, line in (line.partition(" ") for line in lines):
                 # The API's moments have nanoseconds and one length: a later one sorts after.
                 if moment > before:
                     seen[name] = moment
                     yield name, line
+
+    def _pod_lines(self, core: Any, pod: str, since: str) -> list[str]:
+        """Lines of a pod's log; none of a pod that was deleted since it was listed, as where a JobSet starts again."""
+        from kubernetes.client import ApiException
+
+        more = {"since_seconds": _seconds_since(since)} if since else {}
+        with _api_errors(f"pod {pod}"):
+            try:
+                stream = core.read_namespaced_pod_log(
+                    pod, self.settings.namespace, timestamps=True, _preload_content=False, _request_timeout=PATIENCE,
+                    **more,
+                )  # fmt: skip
+            except ApiException as error:
+                if error.status == 404:
+                    return []
+                raise
+            lines: list[str] = stream.data.decode(errors="replace").splitlines()
+        return lines
 
     def explain_pending(self, job: JobIdentity) -> str:
         """Why the pods of a job do not start, in the words of the cluster's own scheduler."""
