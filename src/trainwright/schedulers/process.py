@@ -15,6 +15,7 @@ from pathlib import Path
 from trainwright.errors import UserError
 from trainwright.home import home
 from trainwright.schedulers.base import JobIdentity, JobStatus, Launch, Script, State, assert_honoured
+from trainwright.schedulers.environments import environments
 from trainwright.schedulers.logs import folder_logs
 from trainwright.schedulers.render import render_template
 from trainwright.schedulers.secret_values import from_shell
@@ -93,13 +94,7 @@ class ProcessScheduler:
 def members(folder: Path) -> list[int]:
     """The live processes of a run: all carry its folder in their environment."""
     mark = f"TRAINWRIGHT_RUN={folder}".encode()
-    pids = []
-    for entry in os.listdir("/proc"):
-        if entry.isdigit() and int(entry) != os.getpid():
-            with contextlib.suppress(OSError):
-                if mark in Path(f"/proc/{entry}/environ").read_bytes().split(b"\0"):
-                    pids.append(int(entry))
-    return pids
+    return [pid for pid, words in environments() if mark in words]
 
 
 def _outcome(folder: Path) -> tuple[State, int | None, str]:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from trainwright.platforms.local import daemons, state
 from trainwright.platforms.local.state import Record
+from trainwright.schedulers.environments import environments
 
 OWNER = "TRAINWRIGHT_ENDS_WITH"
 ROLE = "keeper"
@@ -84,12 +85,11 @@ def _leftover(pids: dict[int, str]) -> Leftover:
 
 def _marked() -> Iterator[tuple[int, str, str]]:
     """Every process of a local cluster: its pid, the cluster's identity and its slurm.conf."""
-    for entry in filter(str.isdigit, os.listdir("/proc")):
-        with contextlib.suppress(OSError):
-            pairs = (word.partition(b"=") for word in Path(f"/proc/{entry}/environ").read_bytes().split(b"\0"))
-            words = {key.decode(errors="replace"): value.decode(errors="replace") for key, _, value in pairs}
-            if state.MARK in words and "SLURM_CONF" in words:
-                yield int(entry), words[state.MARK], words["SLURM_CONF"]
+    for pid, variables in environments():
+        pairs = (word.partition(b"=") for word in variables)
+        words = {key.decode(errors="replace"): value.decode(errors="replace") for key, _, value in pairs}
+        if state.MARK in words and "SLURM_CONF" in words:
+            yield pid, words[state.MARK], words["SLURM_CONF"]
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from trainwright.platforms.local import config, daemons, database, leftovers, mo
 from trainwright.platforms.local.change import change_in_place, fits_in_place, jobs_on, refuse_for_jobs
 from trainwright.platforms.local.cluster import LocalCluster
 from trainwright.platforms.local.state import Record
+from trainwright.schedulers.environments import environment
 from trainwright.schedulers.shell import Unreachable
 
 INSTALL = "apt-get install --no-install-recommends slurm-wlm munge tini iproute2"
@@ -233,8 +234,7 @@ def kill_rank(record: Record, job: str, rank: int, sign: signal.Signals = signal
     wanted = {f"SLURM_JOB_ID={job}".encode(), f"SLURM_PROCID={rank}".encode()}
     for pid in sorted(state.processes(record)):
         with contextlib.suppress(OSError):
-            with open(f"/proc/{pid}/environ", "rb") as handle:
-                words = set(handle.read().split(b"\0"))
+            words = set(environment(pid))
             if wanted <= words and any(word.startswith(b"RANK=") for word in words):
                 os.kill(pid, sign)
                 return pid

@@ -26,6 +26,7 @@ from trainwright.errors import UserError
 from trainwright.files import write_whole
 from trainwright.home import home
 from trainwright.platforms.local.cluster import LocalCluster, LocalQueue
+from trainwright.schedulers.environments import environments
 
 MARK = "TRAINWRIGHT_LOCAL_CLUSTER"
 ROLE = "TRAINWRIGHT_LOCAL_ROLE"
@@ -161,29 +162,21 @@ def processes(record: Record) -> dict[int, str]:
     mark = f"{MARK}={record.identity}".encode()
     job = f"SLURM_CONF={record.conf}".encode()
     roles: dict[int, str] = {}
-    for entry in os.listdir("/proc"):
-        if not entry.isdigit() or int(entry) == os.getpid():
-            continue
-        try:
-            words = Path(f"/proc/{entry}/environ").read_bytes().split(b"\0")
-        except OSError:  # it ended meanwhile, or belongs to somebody else
-            continue
+    for pid, words in environments():
         if mark in words:
-            roles[int(entry)] = _value(words, ROLE)
+            roles[pid] = _value(words, ROLE)
         elif job in words and _value(words, "SLURM_JOB_ID"):
-            roles[int(entry)] = f"job-{_value(words, 'SLURMD_NODENAME')}"
+            roles[pid] = f"job-{_value(words, 'SLURMD_NODENAME')}"
     return roles
 
 
 def job_processes(record: Record) -> Iterator[tuple[int, tuple[str, str, str]]]:
     """The processes of jobs, each with the job's id, its name and the node."""
     conf = f"SLURM_CONF={record.conf}".encode()
-    for entry in filter(str.isdigit, os.listdir("/proc")):
-        with contextlib.suppress(OSError):
-            words = Path(f"/proc/{entry}/environ").read_bytes().split(b"\0")
-            job = _value(words, "SLURM_JOB_ID") if conf in words else ""
-            if job:
-                yield int(entry), (job, _value(words, "SLURM_JOB_NAME"), _value(words, "SLURMD_NODENAME"))
+    for pid, words in environments():
+        job = _value(words, "SLURM_JOB_ID") if conf in words else ""
+        if job:
+            yield pid, (job, _value(words, "SLURM_JOB_NAME"), _value(words, "SLURMD_NODENAME"))
 
 
 def _value(words: list[bytes], name: str) -> str:
