@@ -147,7 +147,7 @@ def test_job011_believes_that_nothing_is_saved(run) -> None:  # type: ignore[no-
     line = "torchrun --nproc_per_node=8 t.py --output_dir /tmp/o --save_strategy {} --save_steps 500 --max_steps 100\n"
     text = SBATCH.format(nodes=2, more="#SBATCH --exclusive") + "srun " + line
     assert shown(run("a.sbatch", text.format("no"), "JOB011")) == []
-    assert shown(run("b.sbatch", text.format("steps"), "JOB011")) == ["error JOB011 5", "warning JOB011 5"]
+    assert shown(run("b.sbatch", text.format("steps"), "JOB011")) == ["error JOB011 5", "info JOB011 5"]
 
 
 def test_sto006_counts_raid_apart_from_volumes(run) -> None:  # type: ignore[no-untyped-def]

@@ -367,7 +367,7 @@ def test_a_database_is_slurms_only_beside_slurm(run) -> None:  # type: ignore[no
 
 def test_variables_without_effect_are_not_reported(run) -> None:  # type: ignore[no-untyped-def]
     job = "#!/bin/bash\n#SBATCH --gpus-per-node=8\n{}srun torchrun --nproc_per_node=8 a.py\n"
-    assert run("a.sbatch", job.format("export NCCL_P2P_DISABLE=1\n"), "ENV001") == ["warning ENV001 3"]
+    assert run("a.sbatch", job.format("export NCCL_P2P_DISABLE=1\n"), "ENV001") == ["info ENV001 3"]
     alone = "export CUDA_VISIBLE_DEVICES=$gpu\nexport NCCL_P2P_DISABLE=1\n"
     assert run("a.sbatch", job.format(alone), "ENV001") == []
     debug = "if [ $DEBUG = 1 ]; then\nexport NCCL_DEBUG_SUBSYS=ALL\nfi\n"

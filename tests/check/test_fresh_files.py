@@ -15,7 +15,6 @@ from trainwright.check.engine import Selection, check
     ("more", "expected"),
     [
         ("# p5.48xlarge\n", ["error ENV001 3"]),  # NVLink is known
-        ("#SBATCH --gres=gpu:8\n", ["warning ENV001 3"]),  # eight GPUs per node mostly have it
         ("#SBATCH --gres=gpu:4\n", ["info ENV001 3"]),  # cards without NVLink, where this is a known remedy
         ("# g5.48xlarge\n", []),
     ],
@@ -317,7 +316,7 @@ spec:
 
 
 def test_k8s003_knows_the_default_policy_of_karpenter(run) -> None:  # type: ignore[no-untyped-def]
-    assert shown(run("a.yaml", POOL.format(more=""), "K8S003")) == ["warning K8S003 3"]
+    assert shown(run("a.yaml", POOL.format(more=""), "K8S003")) == ["info K8S003 3"]
     assert run("b.yaml", POOL.format(more="  disruption: {consolidationPolicy: WhenEmpty}\n"), "K8S003") == []
     assert run("c.yaml", POOL.format(more="  disruption: {budgets: [{nodes: '0'}]}\n"), "K8S003") == []
 

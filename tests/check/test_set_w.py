@@ -31,14 +31,14 @@ def test_job009_knows_that_accelerate_passes_the_endpoint(run) -> None:  # type:
 
 def test_job011_leaves_the_scratch_of_other_sites_alone(run) -> None:  # type: ignore[no-untyped-def]
     launch = "srun torchrun --nnodes=2 --nproc_per_node=8 train.py --output_dir /scratch/someone/out"
-    assert shown(run("a.sbatch", sbatch("#SBATCH --nodes=2", launch), "JOB011")) == ["warning JOB011 3"]
+    assert shown(run("a.sbatch", sbatch("#SBATCH --nodes=2", launch), "JOB011")) == ["info JOB011 3"]
     for sign in ("export NCCL_SOCKET_IFNAME=ib0", "export NCCL_NET=IB", "#SBATCH --account=proj", "module load cuda"):
         assert shown(run("b.sbatch", sbatch("#SBATCH --nodes=2", sign, launch), "JOB011")) == []
 
 
 def test_env001_knows_cards_without_nvlink(run) -> None:  # type: ignore[no-untyped-def]
     lines = ["#SBATCH --gres=gpu:8", "export NCCL_P2P_DISABLE=1", "torchrun --nproc_per_node=8 train.py"]
-    assert shown(run("a.sbatch", sbatch("#SBATCH --partition=gpu", *lines), "ENV001")) == ["warning ENV001 4"]
+    assert shown(run("a.sbatch", sbatch("#SBATCH --partition=gpu", *lines), "ENV001")) == ["info ENV001 4"]
     assert shown(run("b.sbatch", sbatch("#SBATCH --partition=RTX4090", *lines), "ENV001")) == []
 
 

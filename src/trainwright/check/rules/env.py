@@ -26,7 +26,6 @@ _WHYS = {
     "channels, and the ranks wait for the disk.",
     "noise": "a setting without effect hides the few that have one, and is copied into the next launcher.",
 }
-_GPUS_WITH_NVLINK = 8  # nodes of an unknown type with as many GPUs mostly have NVLink
 _NOTE = re.compile(
     r"bench|measur|busbw|faster|slower|GB/s|Gbps|tok(ens)?/s|\d\s*%|because|hang|issue|#\d+|https?://|debug", re.I
 )
@@ -41,8 +40,8 @@ def variables_fit_the_versions(file: File) -> Iterator[Problem]:
     to kernels before 5.15, FI_EFA_SET_CUDA_SYNC_MEMOPS=0 to EFA installers before 1.29.1. RDMAV_* breaks on new
     kernels, FI_EFA_ENABLE_SHM_TRANSFER has no effect, NCCL's socket settings have no effect over EFA, and
     FI_PROVIDER=tcp or sockets turns EFA off. Where the file does not state the version, only what is wrong for every
-    version is reported. NCCL_P2P_DISABLE=1 is an error where the instance type has NVLink, a warning for eight GPUs of
-    an unknown type, else a note; it is not reported where the job asks for cards without NVLink (RTX 4090).
+    version is reported. NCCL_P2P_DISABLE=1 is an error where the instance type has NVLink, else a note; it is not
+    reported where the job asks for cards without NVLink (RTX 4090).
 
     Why: some abort the job, the rest hide the few that matter, and some cost bandwidth: without NVLink two H200 of a
     node exchange 55 GB/s over PCIe instead of 396.
@@ -189,8 +188,7 @@ def _excused(entry: EnvRule, setting: Setting) -> bool:
 
 def _level(entry: EnvRule, setting: Setting) -> Level | None:
     if entry.variable == "NCCL_P2P_DISABLE" and setting.type_ is None:  # cards without NVLink often need it
-        gpus = setting.job.gpus_per_node if setting.job is not None else []
-        return "warning" if any(count.known and count.value >= _GPUS_WITH_NVLINK for count in gpus) else "info"
+        return "info"
     if (entry.variable in _HARMLESS and entry.verdict != "never") or (entry.variable, entry.value) == (
         "NCCL_DEBUG",
         "INFO",

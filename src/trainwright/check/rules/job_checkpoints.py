@@ -60,7 +60,7 @@ def _interval(job: Job) -> Iterator[Problem]:
             job.checkpoint_steps,
             f"a checkpoint every {every:,} steps, but the run has {steps:,}: none is written before the end",
             f"save every {max(1, steps // 5):,} steps or so",
-            level="warning",
+            level="info",  # short runs often want none
         )
 
 
@@ -89,7 +89,7 @@ def _place_of(file: File, job: Job) -> Iterator[Problem]:
             f"{where.value} is on each node's local disk{'' if certain else ' where ParallelCluster created it'}: "
             "the checkpoint is split over the nodes, and lost with them",
             "write to a shared file system, such as /fsx/checkpoints",
-            level=None if certain else "warning",
+            level=None if certain else "info",
         )
 
 

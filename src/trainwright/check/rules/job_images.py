@@ -61,6 +61,7 @@ def _other_name(at: Value[str], image: ImageName, builds: list[Build]) -> Iterat
             f"the tag is {image.tag}, but {os.path.basename(other.script)}, line {other.line}, makes "
             f"{image.name}:{other.image.tag}",
             "write one tag in both",
+            level="info",
         )
     near = [b for b in builds if not same and alike(b.image.name, image.name)]
     if near:
@@ -69,6 +70,7 @@ def _other_name(at: Value[str], image: ImageName, builds: list[Build]) -> Iterat
             f"{image.name} is made by no script here; {os.path.basename(near[0].script)}, line {near[0].line}, makes "
             f"{near[0].image.name}",
             f"write {near[0].image.name} in both",
+            level="info",
         )
 
 

@@ -61,6 +61,7 @@ def _job(job: Job, launch: Command) -> Iterator[Problem]:
             at,
             f"{path} is in none of the container's mounts ({', '.join(inside for _, inside in mounts[:3])}){more}",
             f"mount {path.split('/')[1] and '/' + path.split('/')[1]} into the container",
+            level="info",  # the image may have it
         )
 
 

@@ -154,7 +154,7 @@ def batch_problems(job: Job) -> Iterator[Problem]:
             job.global_batch,
             f"{steps} micro-batches per step for {job.pp.value} pipeline stages: stages are idle",
             f"use at least {job.pp.value * micro * copies}, better several times that",
-            level="warning",
+            level="info",
         )
 
 
@@ -190,9 +190,8 @@ def _dimensions(job: Job) -> Iterator[Problem]:
     shape = published(name for name in (known(model.name), known(job.name)) if name)
     if shape is not None:
         for value, is_, should in differences(stated, model, shape):
-            yield problem(
-                value, f"{is_}, but {shape.name} has {should}", f"write {should}, or give the job another name"
-            )
+            fix = f"write {should}, or give the job another name"
+            yield problem(value, f"{is_}, but {shape.name} has {should}", fix, level="info")  # it may be a variant
     elif job.name is not None and stated.complete:
         claimed = named_size(known(job.name) or "")
         sizes = stated.parameters()
@@ -202,6 +201,7 @@ def _dimensions(job: Job) -> Iterator[Problem]:
                 job.name,
                 f"named {claimed.text}, but these dimensions give {nearest / 1e9:.2f} billion parameters",
                 "correct the dimensions or the name",
+                level="info",
             )
 
 

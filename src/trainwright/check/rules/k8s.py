@@ -68,6 +68,7 @@ def _pod(file: File, pod: Pod) -> Iterator[Problem]:
                     volume.name,
                     f"the volume {volume.name.value!r} is declared but mounted nowhere",
                     "mount or remove it",
+                    level="info",
                 )
 
 
@@ -159,6 +160,7 @@ def _memory(pod: Pod, container: Container) -> Iterator[Problem]:
             shared,
             f"/dev/shm may take {shared.value}, and the container's memory limit is {limit.value}: it counts as memory",
             f"raise the memory limit above {shared.value}, or write less here",
+            level="info",  # few jobs fill it
         )
 
 

@@ -88,6 +88,7 @@ def _life(root: Node) -> Iterator[Problem]:
             f"Karpenter replaces every node {hours[1]} hours after its start, in the middle of a job too: budgets do "
             "not hold it back",
             "write Never, or more than the longest job",
+            level="info",  # pods marked do-not-disrupt hold it back until the grace period ends
         )
 
 
@@ -120,6 +121,7 @@ def _pool(root: Node, classes: dict[str, Node], wanted: dict[str, list[Value[str
             name,
             "no consolidationPolicy: the default moves pods off underused nodes, and one move restarts the whole job",
             "add disruption: {consolidationPolicy: WhenEmpty, consolidateAfter: 10m}",
+            level="info",
         )
     zones = wanted.get(_ZONE, [])
     if len(zones) > 1:
@@ -150,6 +152,7 @@ def _class(node_class: Node, wanted: dict[str, list[Value[str]]]) -> Iterator[Pr
                 alias,
                 f"{alias.value}: a node that joins later has another image than the other nodes of its job",
                 f"name one image, such as {pinned}",
+                level="info",
             )
 
 

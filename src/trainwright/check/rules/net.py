@@ -53,7 +53,7 @@ def placement_is_stated_with_efa(file: File) -> Iterator[Problem]:
                 queue.placement,
                 f"{queue.label}: EFA without a placement group or a reservation: nodes may be far apart",
                 "enable the placement group, unless capacity cannot be had that way",
-                level="warning",
+                level="info",
             )
 
 

@@ -143,13 +143,13 @@ def images_have_room(file: File) -> Iterator[Problem]:
                 env.value,
                 f"{env.name} is on the root volume ({env.value.value})",
                 "put it on NVMe (/scratch/enroot) or on the shared file system (/fsx/enroot)",
+                level="info",
             )
     for command in (c for script in file.scripts for c in script.commands):
         output = command.option("-o", "--output") if command.program == "enroot" else None
         if output is not None and output.value.startswith(tuple(f"{f}/" for f in folders)):
-            yield problem(
-                output, f"the image is written to the root volume ({output.value})", "write it to /fsx or NVMe"
-            )
+            what = f"the image is written to the root volume ({output.value})"
+            yield problem(output, what, "write it to /fsx or NVMe", level="info")
 
 
 _LOCAL_DISKS = re.compile(r"localStorage|RAID0|setup-local-disks|instance-store", re.IGNORECASE)  # images go to NVMe
@@ -165,6 +165,7 @@ def _small_disk(queue: Queue) -> Iterator[Problem]:
             queue.root_volume_gib,
             f"{queue.label}: {size} GiB of disk is too small for training images",
             f"write {need} or more",
+            level="info",
         )
 
 
