@@ -3,7 +3,6 @@ unknown option, a value of the wrong kind, a choice that does not exist. The tab
 
 from __future__ import annotations
 
-import difflib
 import gzip
 import re
 from collections.abc import Mapping, Sequence
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from trainwright.catalog.tables import SHIPPED
+from trainwright.errors import nearest
 
 # The script that uses them adds options of its own: an unknown one is a mistake only where it resembles a known one.
 OPEN = frozenset({
@@ -125,7 +125,7 @@ def framework_of(words: Sequence[str]) -> tuple[str, int]:
 
 def check_options(framework: str, words: Sequence[str]) -> list[OptionProblem]:
     """What is wrong with the words that a framework's program is called with. A word with a variable in it is left."""
-    if not options_of(framework):
+    if not framework or not words or not options_of(framework):
         return []
     problems = []
     for index, word in enumerate(words):
@@ -158,10 +158,10 @@ def _unknown(framework: str, index: int, word: str, name: str) -> OptionProblem 
     known = options_of(framework)
     if any("." in option and name.startswith(option + ".") for option in known):
         return None  # below a dictionary of the configuration
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.85 if framework in OPEN else 0.6)
+    near = nearest(name, known, 0.85 if framework in OPEN else 0.6)
     if not near and framework in OPEN:
         return None
-    fix = f"did you mean {near[0]!r}?" if near else f"see the options of {framework}"
+    fix = f"did you mean {near!r}?" if near else f"see the options of {framework}"
     return OptionProblem(index, word, f"{framework} has no option {name!r}", fix)
 
 
@@ -184,7 +184,7 @@ def value_problem(option: Option, index: int, word: str, value: str | None, join
     if option.kind == "float" and not _FLOAT.fullmatch(text):
         return OptionProblem(index, word, f"{option.name} takes a number, not {text!r}")
     if option.choices and option.kind == "" and text not in option.choices:
-        near = difflib.get_close_matches(text, option.choices, n=1, cutoff=0.6)
-        fix = f"did you mean {near[0]!r}?" if near else f"one of {', '.join(option.choices)}"
+        near = nearest(text, option.choices)
+        fix = f"did you mean {near!r}?" if near else f"one of {', '.join(option.choices)}"
         return OptionProblem(index, word, f"{option.name} has no choice {text!r}", fix)
     return None

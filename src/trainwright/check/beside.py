@@ -36,8 +36,8 @@ def file_beside(path: str, name: str) -> File | None:
     return file_at(str(folder / name)) or file_at(str(folder.parent / name))
 
 
-def file_at(path: str) -> File | None:
-    """The file of a path, read; None where there is none of a kind that is known."""
+def file_at(path: str, word: str = "") -> File | None:
+    """The file of a path, read; None where there is none of a kind that is known, or without `word` in it."""
     _LOOKED_UP.add(os.path.abspath(path))
     try:
         status = os.stat(path)
@@ -45,14 +45,15 @@ def file_at(path: str) -> File | None:
         return None
     if not stat.S_ISREG(status.st_mode) or status.st_size >= _LARGEST:
         return None
-    return _read(path, status.st_mtime_ns)
+    return _read(path, word, status.st_mtime_ns)
 
 
 @lru_cache(maxsize=64)
-def _read(path: str, _changed: int) -> File | None:
+def _read(path: str, word: str, _changed: int) -> File | None:
     from trainwright.check.readers.recognise import read_file
 
     try:
-        return read_file(path, read_text(Path(path)))
+        text = read_text(Path(path))
+        return read_file(path, text) if word in text else None
     except (SourceError, SpecError):
         return None  # reported where that file itself is checked

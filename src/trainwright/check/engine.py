@@ -18,7 +18,7 @@ from trainwright.check.model import File
 from trainwright.check.own_codes import BAD_IGNORE, CRASHED, INVALID_SPEC, OWN_CODES, UNREADABLE
 from trainwright.check.readers.recognise import read_file
 from trainwright.check.readers.templates import STAND_IN, is_template
-from trainwright.check.registry import Rule, all_rules
+from trainwright.check.registry import Problem, Rule, all_rules
 from trainwright.check.walk import files
 from trainwright.errors import UserError, did_you_mean
 from trainwright.spec.mistakes import SpecError
@@ -214,19 +214,8 @@ def _run_rules(
 def run_rule(rule: Rule, file: File, facts: Any = None) -> list[Finding]:
     """One rule over one file; its failure is a finding."""
     try:
-        return [
-            Finding(
-                rule.code,
-                p.level or rule.level,
-                p.span.source or p.span.file or file.path,
-                p.span,
-                p.message,
-                p.fix,
-                p.edit,
-                p.why,
-            )
-            for p in rule.run(file, facts)
-        ]
+        problems = list(rule.run(file, facts))
+        return [_finding(rule, p, file) for p in problems] if problems else []
     except Exception as error:  # a rule may be a user's; whatever it raises is reported and the others run
         place = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{Path(place.filename).name}:{place.lineno}"
@@ -236,6 +225,11 @@ def run_rule(rule: Rule, file: File, facts: Any = None) -> list[Finding]:
                 CRASHED, "warning", file.path, file.span, message, "report it, and go on with --ignore " + rule.code
             )
         ]
+
+
+def _finding(rule: Rule, p: Problem, file: File) -> Finding:
+    where = p.span.source or p.span.file or file.path
+    return Finding(rule.code, p.level or rule.level, where, p.span, p.message, p.fix, p.edit, p.why)
 
 
 def _add(findings: list[Finding], text: str, path: str, selection: Selection, config: Config, result: Result) -> None:

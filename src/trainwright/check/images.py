@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
-from pathlib import Path
 
 from trainwright.check.beside import file_at
 from trainwright.check.model import Command, File, Value
@@ -73,9 +74,9 @@ def squash_files_beside(path: str) -> list[tuple[Value[str], str]]:
     return files
 
 
-def dockerfile_of(path: str, image: ImageName) -> File | None:
+def dockerfile_of(path: str, image: ImageName, builds: list[Build]) -> File | None:
     """The Dockerfile that makes an image: the one of the build command, or the only one there, if it has its name."""
-    named = [b for b in builds_beside(path) if b.image.name == image.name]
+    named = [b for b in builds if b.image.name == image.name]
     for build in named:
         name = os.path.basename(build.dockerfile) if build.dockerfile else "Dockerfile"
         file = file_at(os.path.join(os.path.dirname(build.script), name))
@@ -123,17 +124,23 @@ def _scripts(path: str) -> Iterator[File]:
         names = [name for name in _names(folder) if name.endswith((".sh", ".sbatch", ".slurm", ".bash"))]
         for name in names if len(names) <= _MOST_SCRIPTS else ():
             full = os.path.join(folder, name)
-            file = file_at(full) if _mentions_builder(full) else None
+            file = file_at(full) if _may_build(full) else None
             if file is not None:
                 yield file
 
 
-def _mentions_builder(path: str) -> bool:
+def _may_build(path: str) -> bool:
     try:
-        with Path(path).open("rb") as file:
-            text = file.read(2**18)
+        status = os.stat(path)
+        return stat.S_ISREG(status.st_mode) and _mentions_builder(path, status.st_mtime_ns, status.st_size)
     except OSError:
         return False
+
+
+@lru_cache(maxsize=4 * _MOST_SCRIPTS)  # each job of a directory asks about all its scripts
+def _mentions_builder(path: str, _changed: int, _size: int) -> bool:
+    with open(path, "rb") as file:
+        text = file.read(2**18)
     return b"enroot import" in text or any(f"{name} ".encode() in text for name in _BUILDERS)
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator
 
 from trainwright.check.registry import Problem, problem
+from trainwright.errors import nearest
 from trainwright.spec.source import Node
 
 # batch/v1, JobSpec, of Kubernetes 1.34
@@ -23,6 +23,6 @@ def unknown_job_keys(root: Node) -> Iterator[Problem]:
     if spec is None or not spec.is_map or version is None or version.text != "batch/v1":
         return
     for key, _ in spec.items():
-        near = difflib.get_close_matches(key, _KEYS, 1, 0.8) if key not in _KEYS else []
+        near = nearest(key, _KEYS, 0.8) if key not in _KEYS else ""
         if near:
-            yield problem(spec.key_span(key), f"a Job has no key {key}: kubectl refuses it", f"write {near[0]}")
+            yield problem(spec.key_span(key), f"a Job has no key {key}: kubectl refuses it", f"write {near}")

@@ -11,6 +11,7 @@ from pathlib import Path
 from trainwright.catalog.framework_flags import options_of
 from trainwright.catalog.tables import read_table
 from trainwright.check.model import Command, Value
+from trainwright.errors import nearest
 
 _TABLE = Path(__file__).parent / "data" / "options.csv"
 _WITHOUT_VALUE = ("flag", "switch")
@@ -44,10 +45,7 @@ class Options:
 
     def nearest(self, name: str, cutoff: float = 0.8) -> str:
         """The option that a misspelled one most resembles, or an empty string."""
-        import difflib
-
-        near = difflib.get_close_matches(name, self.takes_value, n=1, cutoff=cutoff)
-        return near[0] if near else ""
+        return nearest(name, self.takes_value, cutoff)
 
 
 @cache

@@ -3,7 +3,6 @@ catalog, or by the source of the program of ours that runs it. Also for the keys
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +12,7 @@ from trainwright.catalog.framework_flags import OPEN, Option, check_options, fin
 from trainwright.catalog.framework_flags import value_problem as kind_problem
 from trainwright.check.finding import Level
 from trainwright.check.registry import Problem, problem
+from trainwright.errors import nearest
 from trainwright.spec.source import Node, SourceError, parse, read_text
 
 if TYPE_CHECKING:  # pydantic comes with it
@@ -133,10 +133,10 @@ def option_problem(table: OptionTable, key: str, value: Any) -> tuple[str, str, 
 
 def _unknown(table: OptionTable, name: str) -> tuple[str, str, Level]:
     names = [one.removeprefix(table.prefix) for one in table.options]
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.85 if table.is_open else 0.6)
+    near = nearest(name, names, 0.85 if table.is_open else 0.6)
     what = f"{table.title} has no option {name!r}"
     if near:
-        return what, f"did you mean {near[0]!r}?", "error"
+        return what, f"did you mean {near!r}?", "error"
     if table.is_open:
         return f"{name!r} is none of the options of {table.title} that we know", "check its spelling", "info"
     return what, "leave it out, or write the option that is meant", "error"

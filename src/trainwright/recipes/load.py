@@ -80,11 +80,15 @@ def _plain(path: Path) -> dict[str, Any]:
 
 def recipe(name: str) -> Recipe:
     """A recipe by name, by the path of a file, or `NAME-debug` for the size that trains on a laptop."""
-    if name.endswith((".yaml", ".yml")) or "/" in name:
-        return _read(Path(name))
+    return _read(Path(name)) if name.endswith((".yaml", ".yml")) or "/" in name else _named(name)
+
+
+@cache
+def _named(name: str) -> Recipe:
+    """A recipe that comes with us; read once, as its file is part of the program."""
     full = name if is_shipped(name) else name.removesuffix(DEBUG)
     if is_shipped(full):
-        shipped = _read(FOLDER / f"{full}.yaml") if full in names() else _foreign(full)
+        shipped = _read(FOLDER / f"{full}.yaml") if isfile(FOLDER / f"{full}.yaml") else _foreign(full)
         return shipped if full == name else debug(shipped)
     hint = did_you_mean(full, all_names())
     raise UserError(f"no recipe {name!r}", fix=hint or "`trainwright recipes list` shows them; a path names your own")

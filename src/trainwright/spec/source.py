@@ -98,11 +98,16 @@ class Node:
         return self.keys.get(key, self.span)
 
     def walk(self) -> Iterator[Node]:
-        """This node and every node below it."""
-        yield self
-        children = self.value.values() if isinstance(self.value, dict) else self.value if self.is_list else ()
-        for child in children:
-            yield from child.walk()
+        """This node and every node below it, in the order they are written."""
+        waiting = [self]
+        while waiting:
+            node = waiting.pop()
+            yield node
+            value = node.value
+            if isinstance(value, dict):
+                waiting += reversed(value.values())
+            elif isinstance(value, list):
+                waiting += reversed(value)
 
     def plain(self) -> Any:
         """The same data without positions."""

@@ -96,7 +96,10 @@ def _is_template(file: File, placeholders: list[tuple[Span, str]], variables: di
 def _in_values(file: File) -> tuple[list[tuple[Span, str]], dict[str, Span]]:
     placeholders: list[tuple[Span, str]] = []
     variables: dict[str, Span] = {}
-    for node, shell in (pair for root in file.nodes for pair in _values(root, False)):
+    values: list[tuple[Node, bool]] = []
+    for root in file.nodes:
+        _add_values(root, False, values)
+    for node, shell in values:
         literal = placeholder_in(node)
         if file.format == "terraform" and _FILTER_NAME.fullmatch(literal):
             literal = ""  # the name of a filter: `name = "vpc-id"`
@@ -115,18 +118,18 @@ _PROSE = {
 }  # fmt: skip
 
 
-def _values(node: Node, shell: bool) -> Iterator[tuple[Node, bool]]:
-    """The texts of a file that a tool uses as they are, each with whether a shell will read it."""
-    if node.is_scalar:
-        if not node.tag and isinstance(node.value, str):
-            yield node, shell
-    elif node.is_map:
-        for key, child in node.items():
+def _add_values(node: Node, shell: bool, values: list[tuple[Node, bool]]) -> None:
+    """Add the texts below a node that a tool uses as they are, each with whether a shell will read it."""
+    value = node.value
+    if isinstance(value, dict):
+        for key, child in value.items():
             if key not in _PROSE and key.lower() != "description":
-                yield from _values(child, shell or key in _SHELL_KEYS)
-    else:
-        for child in node.elements():
-            yield from _values(child, shell)
+                _add_values(child, shell or key in _SHELL_KEYS, values)
+    elif isinstance(value, list):
+        for child in value:
+            _add_values(child, shell, values)
+    elif isinstance(value, str) and not node.tag:
+        values.append((node, shell))
 
 
 def placeholder_in(node: Node) -> str:

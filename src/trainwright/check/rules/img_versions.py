@@ -32,6 +32,8 @@ def versions_go_together(file: File) -> Iterator[Problem]:
     """
     known = versions_in(file)
     pinned = {pin.software: pin for pin in reversed(file.pins) if pin.software in known}  # where it is stated first
+    if not pinned:
+        return
     problems = [
         problem(
             pinned[one.software].version,

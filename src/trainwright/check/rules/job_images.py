@@ -43,11 +43,10 @@ def image_is_the_one_that_is_built(file: File) -> Iterator[Problem]:
         return
     images = [c.image for pod in file.pods for c in pod.containers] + [job.image for job in file.jobs]
     named = [(image, image_name(image.value)) for image in images if image is not None]
-    if any(parts is not None and parts.private for _, parts in named):
-        builds = builds_beside(file.path)
-        yield from once(p for at, parts in named if parts is not None for p in _other_name(at, parts, builds))
+    builds = builds_beside(file.path) if any(parts is not None and parts.private for _, parts in named) else []
+    yield from once(p for at, parts in named if parts is not None for p in _other_name(at, parts, builds))
     yield from once(p for image in images if image is not None for p in _other_file(file, image))
-    yield from once(p for pod in file.pods for c in pod.containers for p in _image_of_pod(file, pod, c))
+    yield from once(p for pod in file.pods for c in pod.containers for p in _image_of_pod(file, pod, c, builds))
 
 
 def _other_name(at: Value[str], image: ImageName, builds: list[Build]) -> Iterator[Problem]:
@@ -89,13 +88,13 @@ def _other_file(file: File, image: Value[str]) -> Iterator[Problem]:
             return
 
 
-def _image_of_pod(file: File, pod: Pod, container: Container) -> Iterator[Problem]:
+def _image_of_pod(file: File, pod: Pod, container: Container, builds: list[Build]) -> Iterator[Problem]:
     """What the Dockerfile of a container's image says, against the pod."""
     image = image_name(container.image.value) if container.image is not None else None
     jobs = [job for job in file.jobs if job.span == container.span]
     if image is None or not image.private or not jobs:
         return
-    dockerfile = dockerfile_of(file.path, image)
+    dockerfile = dockerfile_of(file.path, image, builds)
     if dockerfile is not None:
         yield from _hidden(pod, container, jobs[0], dockerfile)
         yield from _more_processes(container, jobs[0], dockerfile)

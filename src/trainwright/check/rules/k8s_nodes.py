@@ -49,8 +49,11 @@ def _tolerations(nodes: list[Node]) -> Iterator[Problem]:
 
 
 def _families(nodes: list[Node]) -> Iterator[Problem]:
+    named = [family for node in nodes for family in _named(node) if family.known]
+    if not named:
+        return
     existing = {name.split(".")[0] for name in instance_names()}
-    missing = [family for node in nodes for family in _named(node) if family.known and family.value not in existing]
+    missing = [family for family in named if family.value not in existing]
     pairs = [(family, _longer(family.value, existing)) for family in missing]
     pairs = [(family, longer) for family, longer in pairs if longer]
     if pairs:

@@ -78,7 +78,7 @@ def _beside(file: File) -> Iterator[File]:
     folder = os.path.dirname(os.path.abspath(file.path))
     names = sorted(name for name in os.listdir(folder) if name.endswith((".yaml", ".yml")))
     for name in names if len(names) <= _MOST_FILES else ():
-        other = file_at(os.path.join(folder, name)) if name != os.path.basename(file.path) else None
+        other = file_at(os.path.join(folder, name), "Service") if name != os.path.basename(file.path) else None
         if other is not None and other.format == "kubernetes":
             yield other
 
