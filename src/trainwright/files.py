@@ -15,7 +15,7 @@ MAX_BYTES = 8 * 1024 * 1024  # of a file that people write by hand
 def read_regular(path: Path) -> bytes:
     """A regular file's bytes. A named pipe would wait for a writer and a device may have no end: both are refused."""
     try:
-        facts = path.stat()
+        facts = os.stat(path)
         if not stat.S_ISREG(facts.st_mode):
             raise UserError("this is not a regular file", where=str(path), fix="name a file, not a folder or a pipe")
         if facts.st_size > MAX_BYTES:
@@ -24,7 +24,8 @@ def read_regular(path: Path) -> bytes:
                 where=str(path),
                 fix="name the configuration file itself, not data beside it",
             )
-        return path.read_bytes()
+        with open(path, "rb") as file:
+            return file.read()
     except OSError as error:
         raise UserError(f"cannot read the file: {error.strerror or error}", where=str(path)) from error
 

@@ -80,6 +80,7 @@ def version_sets() -> tuple[str, ...]:
     return tuple(shipped_toml("versions.toml")["set"])
 
 
+@cached
 def version_set(name: str = "default") -> VersionSet:
     tables: dict[str, dict[str, Any]] = shipped_toml("versions.toml")["set"]
     if name not in tables:

@@ -205,7 +205,9 @@ def _run_rules(
 ) -> None:
     result.files += 1
     result.templates += file.template
-    findings = [f for rule in rules for f in run_rule(rule, file, facts.get(rule.needs))]
+    findings: list[Finding] = []
+    for rule in rules:
+        findings += run_rule(rule, file, facts.get(rule.needs))
     if is_template(file.text):
         findings = [replace(f, message=STAND_IN.sub("{{…}}", f.message)) for f in findings]
     _add(findings, file.text, file.path, selection, config, result)

@@ -11,9 +11,10 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Value(Generic[T_co]):
-    """A value with its position. `text` is what was written; `key` is the position of its key."""
+    """A value with its position. `text` is what was written; `key` is the position of its key. Like Span, it is not
+    changed after it is made."""
 
     value: T_co
     span: Span

@@ -13,12 +13,13 @@ from trainwright.jobs.frameworks import known_framework
 from trainwright.jobs.resolved import ResolvedJob, Training
 from trainwright.predict.calibrate import LOCAL, overrides
 from trainwright.predict.constants import Constants
+from trainwright.predict.layout import lay_out
 from trainwright.predict.local import is_probed, predict_local
 from trainwright.predict.objective import objective_of, tokens_per_sample
 from trainwright.predict.prediction import Prediction, predict
 from trainwright.predict.profiles import profile
 from trainwright.predict.request import PredictRequest
-from trainwright.predict.setup import Batch
+from trainwright.predict.setup import Batch, Setup
 from trainwright.recipes.model import Foreign
 from trainwright.spec.model import Spec
 from trainwright.train.float8.recipes import DEFAULT
@@ -37,18 +38,21 @@ PRICE_KIND = {"spot": "spot", "block": "capacity-block"}
 
 def predict_job(job: ResolvedJob, c: Constants | None = None) -> Prediction:
     """Predict a job on the machines of its queue, or on this machine where its platform has no instance types."""
-    training = job.training
-    if training is None or training.shape is None:
+    training, shape = _training(job)
+    if job.placement.queue.instance is None and job.spec.platform == "local":
+        return predict_local(shape, training.plan, _local_batch(training), overrides().get(LOCAL, 1.0))
+    return replace(predict(_request(job, training, shape), c), cluster=job.spec.name)
+
+
+def setup_of(job: ResolvedJob, c: Constants) -> Setup:
+    """How a job would run on the machines of its queue: what its memory depends on, without its time and cost."""
+    return lay_out(_request(job, *_training(job)), c)
+
+
+def _training(job: ResolvedJob) -> tuple[Training, ModelShape]:
+    if job.training is None or job.training.shape is None:
         raise UserError(f"job {job.name!r} says nothing of the model that it trains", fix="add `model:` to the job")
-    if job.placement.queue.instance is None and job.spec.platform != "local":
-        raise UserError(
-            f"queue {job.placement.queue.name!r} does not say which instance type its nodes are",
-            fix="add `instance:` to the queue",
-        )
-    if job.placement.queue.instance is None:
-        return predict_local(training.shape, training.plan, _local_batch(training), overrides().get(LOCAL, 1.0))
-    made = predict(_request(job, training, training.shape, job.placement.queue.instance), c)
-    return replace(made, cluster=job.spec.name)
+    return job.training, job.training.shape
 
 
 def is_known(job: ResolvedJob) -> bool:
@@ -65,7 +69,13 @@ def _local_batch(training: Training) -> Batch:
     return Batch(training.sequence, micro, max(1, training.batch // training.plan.data // micro))
 
 
-def _request(job: ResolvedJob, training: Training, shape: ModelShape, instance: str) -> PredictRequest:
+def _request(job: ResolvedJob, training: Training, shape: ModelShape) -> PredictRequest:
+    instance = job.placement.queue.instance
+    if instance is None:
+        raise UserError(
+            f"queue {job.placement.queue.name!r} does not say which instance type its nodes are",
+            fix="add `instance:` to the queue",
+        )
     trainer, plan, zero = _trainer(job, training.plan)
     own = training.objective or "" if job.trainer == "trainwright" else ""  # another trainer's words are not ours
     objective = objective_of(shape, own, **_numbers(training.options))

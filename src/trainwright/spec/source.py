@@ -30,9 +30,10 @@ _PRIVATE_PAIR = re.compile("[\ue000-\ue3ff][\ue400-\ue7ff]")
 _FLOAT = re.compile(r"^[-+]?(\d[\d_]*)(\.\d*)?[eE][-+]?\d+$")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Span:
-    """A stretch of a file, counted from 1; the end column is one past the last character."""
+    """A stretch of a file, counted from 1; the end column is one past the last character. It is not changed after it
+    is made; not `frozen`, because a file has thousands and a frozen one takes three times as long to make."""
 
     line: int
     column: int
@@ -73,14 +74,16 @@ class Node:
 
     def get(self, *path: str | int) -> Node | None:
         """The node at a path of keys and indexes, or None as soon as a step is missing."""
-        node: Node | None = self
+        node = self
         for step in path:
-            if node is None:
-                return None
+            value = node.value
             if isinstance(step, int):
-                node = node.value[step] if node.is_list and step < len(node.value) else None
+                child = value[step] if isinstance(value, list) and step < len(value) else None
             else:
-                node = node.value.get(step) if node.is_map else None
+                child = value.get(step) if isinstance(value, dict) else None
+            if child is None:
+                return None
+            node = child
         return node
 
     def items(self) -> Iterator[tuple[str, Node]]:

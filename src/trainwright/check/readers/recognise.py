@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib
 import re
+from functools import cache
 from os.path import splitext
 from pathlib import PurePath
 from typing import Protocol, cast
@@ -154,5 +155,6 @@ class Reader(Protocol):
     def read(self, file: File) -> None: ...
 
 
+@cache
 def _reader(kind: str) -> Reader:
     return cast(Reader, importlib.import_module(f"trainwright.check.readers.{kind}"))

@@ -56,6 +56,8 @@ def nothing_left_to_fill_in(file: File) -> Iterator[Problem]:
         placeholders = _in_text(file)
     else:
         placeholders, variables = _in_values(file)
+    if not placeholders and not variables:
+        return
     level: Level | None = "info" if _is_template(file, placeholders, variables) else None
     if placeholders:
         span, first = placeholders[0]

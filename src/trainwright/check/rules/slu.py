@@ -145,8 +145,10 @@ def _reaches(cluster: Cluster, database: Database, format: str) -> Iterator[Prob
 
 
 def _subnet_groups(file: File) -> Iterator[Problem]:
-    template = template_of(file) if re.search(r"slurm|accounting", file.text, re.IGNORECASE) else None
-    for resource in template.of("RDS::DBSubnetGroup") if template is not None else ():
+    template = template_of(file)
+    if template is None or not re.search(r"slurm|accounting", file.text, re.IGNORECASE):
+        return
+    for resource in template.of("RDS::DBSubnetGroup"):
         subnets = resource.get("SubnetIds")
         if subnets is None or not subnets.is_list or subnets.tag:
             continue

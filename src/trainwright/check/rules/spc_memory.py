@@ -52,27 +52,33 @@ def _too_large(job: ResolvedJob) -> tuple[str, str] | None:
         return None
     from trainwright.errors import UserError
     from trainwright.predict.constants import constants
-    from trainwright.predict.job import predict_job
+    from trainwright.predict.hardware import GIB
+    from trainwright.predict.job import setup_of
+    from trainwright.predict.memory import HOST_USABLE, host_bytes, host_fits, memory
+    from trainwright.predict.prediction import memory_parts
     from trainwright.predict.suggest import nearest_that_fits
 
     try:
-        said = predict_job(job)
+        setup = setup_of(job, constants())
     except UserError:
         return None  # a trainer or an accelerator that is not covered
-    if not said.fits_host:
+    used, machines = memory(setup, constants()), setup.cluster
+    if not host_fits(setup):
         what = (
-            f"job {job.name!r} offloads about {said.host_gib:.0f} GiB of activations per GPU, and {said.instance} has "
-            f"{said.host_limit_gib:.0f} GiB of host memory per GPU for them"
+            f"job {job.name!r} offloads about {host_bytes(setup) / GIB:.0f} GiB of activations per GPU, and "
+            f"{machines.instance} has {HOST_USABLE * machines.host_memory / GIB:.0f} GiB of host memory per GPU for "
+            "them"
         )
         return what, "a smaller --offload-activations, `recompute: full`, or a smaller micro-batch"
-    if said.memory_gib < CLEARLY * said.memory_limit_gib or said.setup is None:
+    limit = machines.device.memory / GIB
+    if used.gib < CLEARLY * limit:
         return None
-    parts = ", ".join(f"{name} {size:.0f}" for name, size in said.memory_parts_gib.items() if size >= 1)
+    parts = ", ".join(f"{name} {size:.0f}" for name, size in memory_parts(used).items() if size >= 1)
     what = (
-        f"job {job.name!r} needs about {said.memory_gib:.0f} GiB per GPU ({parts}), and a GPU of {said.instance} has "
-        f"{said.memory_limit_gib:.0f}"
+        f"job {job.name!r} needs about {used.gib:.0f} GiB per GPU ({parts}), and a GPU of {machines.instance} has "
+        f"{limit:.0f}"
     )
-    nearest = nearest_that_fits(said.setup, constants())
+    nearest = nearest_that_fits(setup, constants())
     return what, f"the nearest that fits: {nearest.keys}" if nearest else "a larger GPU, or a smaller model or sequence"
 
 
