@@ -44,7 +44,7 @@ def test_one_cause_in_several_files_of_a_directory_is_one_finding(tmp_path: Path
     assert counted["count"] == 4  # every place
     assert second["file"].endswith("d.sbatch")
     annotated = CliRunner().invoke(command, [str(tmp_path), "--format", "github", "--select", "SHL001", "--no-cache"])
-    assert annotated.stdout.count("::warning") == 4  # beside every line
+    assert annotated.stdout.count("::notice") == 4  # beside every line
 
 
 def test_a_baseline_knows_every_file_of_a_cause(tmp_path: Path) -> None:
@@ -449,7 +449,7 @@ def test_programs_of_awk_and_arguments_of_builds_are_not_shell(run) -> None:  # 
 
 def test_a_script_beside_it_may_make_the_log_directory(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     job = SBATCH.format(log="logs/%j.out")
-    assert run("a.sbatch", job, "SHL001") == ["warning SHL001 3"]
+    assert run("a.sbatch", job, "SHL001") == ["info SHL001 3"]
     (tmp_path / "submit.sh").write_text("#!/bin/bash\nmkdir -p logs\nsbatch a.sbatch\n")
     assert run("a.sbatch", job, "SHL001") == []
 

@@ -101,7 +101,7 @@ CASES = [
      ("export NCCL_PROTO=simple\n", ""), "error ENV001 3"),
     ("a.yaml", PCLUSTER.replace("EXTRA", "").replace("MaxCount: 8", "MaxCount: 8, CapacityReservationTarget: "
      "{CapacityReservationId: cr-id}"), ("cr-id", "cr-0a1b2c3d4e5f67890"), "error CFG001 12"),
-    ("a.sh", SHELL + "huggingface-cli login --token $HF_TOKEN\n",
+    ("a.sh", SHELL + "huggingface-cli login --token $HF_TOKEN\nsrun python train.py\n",
      ("login --token $HF_TOKEN", "whoami"), "warning SEC005 2"),
     ("a.sh", SHELL + "# p5.48xlarge\nexport NCCL_P2P_DISABLE=1\nsrun torchrun --nproc_per_node=8 t.py\n",
      ("export NCCL_P2P_DISABLE=1\n", ""), "error ENV001 3"),

@@ -25,7 +25,7 @@ def test_job009_knows_that_accelerate_passes_the_endpoint(run) -> None:  # type:
     assert shown(run("c.sh", sbatch(free), "JOB009")) == []
     shared = ACCELERATE.format(port=12017, n=2, more="")
     assert shown(run("d.sbatch", sbatch("#SBATCH --nodes=1", "#SBATCH --gres=gpu:2", shared), "JOB009")) == [
-        "warning JOB009 4"
+        "info JOB009 4"
     ]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from trainwright.catalog.instances import InstanceType
-from trainwright.check.model import Command, File, Job, Value, known
+from trainwright.check.model import Command, File, Job, Value, known, stated
 from trainwright.check.registry import Problem, problem
 from trainwright.check.tables import machine
 
@@ -58,8 +58,8 @@ def _drives_several(job: Job, count: Value[int] | None) -> bool:
 
 
 def world(job: Job) -> World | None:
-    """The ranks of a job; None when the file leaves them open."""
-    nodes, per_node = known(job.nodes), known(processes(job))
+    """The ranks of a job; None when the file leaves them open, to the caller too."""
+    nodes, per_node = stated(job.nodes), stated(processes(job))
     if nodes is None or per_node is None or nodes < 1 or per_node < 1:
         return None
     return World(nodes, per_node)
@@ -77,8 +77,9 @@ def model_parallel(job: Job) -> int | None:
 
 
 def multi_node(job: Job) -> bool:
-    """Whether the file states that the job has several nodes."""
-    nodes = known(job.nodes)
+    """Whether the file states that the job has several nodes. The default of a variable states nothing: the caller
+    who gives the number of nodes gives their addresses and ranks too."""
+    nodes = stated(job.nodes)
     return nodes is not None and nodes > 1
 
 

@@ -34,7 +34,7 @@ from trainwright.check.jobs import (
     ShellScript,
     Volume,
 )
-from trainwright.check.value import Value, known
+from trainwright.check.value import Value, known, stated
 from trainwright.spec.source import WHOLE_FILE, Node, Span
 
 if TYPE_CHECKING:  # pydantic comes with these; a foreign file is checked without it
@@ -70,6 +70,7 @@ __all__ = [
     "Value",
     "Volume",
     "known",
+    "stated",
 ]
 
 

@@ -34,6 +34,7 @@ class Part:
     quoted: bool = False
     exact: bool = True  # the text is the source's own, character for character
     use: Span | None = None  # where the variable is written that this text comes from
+    default: bool = False  # of `${NAME:-text}`, where nothing in the script sets NAME
 
     @property
     def span(self) -> Span:
@@ -52,7 +53,7 @@ def value_of(parts: Parts, place: Span) -> Value[str]:
     """Parts as one located value: where it was written when that is one place, else where it is used."""
     text = joined(parts)
     span = parts[0].span if len(parts) == 1 else place_of(parts, place)
-    return Value(text, span, text, None, all(part.known for part in parts))
+    return Value(text, span, text, None, all(part.known for part in parts), any(part.default for part in parts))
 
 
 def joined(parts: Parts) -> str:
@@ -188,7 +189,7 @@ class Expander:
         if len(words) != 1 or words[0].items is not None or self.depth > MAX_DEPTH:
             return [self._unknown(piece, "${" + piece.text + "}", "")]
         inner = Expander(part_of(self.source, start, piece.end - 1), self.variables, self.in_batch, self.depth + 1)
-        return inner.one(words[0])
+        return [replace(part, default=True) for part in inner.one(words[0])]
 
     def _unknown(self, piece: Piece, text: str, name: str) -> Part:
         batch = self.in_batch or piece.start in self.source.outer

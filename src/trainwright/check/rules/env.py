@@ -105,7 +105,7 @@ def _judged(file: File, setting: Setting, level: str) -> Iterator[Problem]:
             variable.value if entry.value and variable.value.value else variable.span,
             f"{variable.name}{shown}: {_complaint(entry, value, setting)}",
             fix,
-            level=_level(entry, setting),
+            level="info" if _branches(file, setting) else _level(entry, setting),  # a switch of the script decides it
             edit=edit,
             why=_why(entry),
         )
@@ -123,8 +123,6 @@ _WITHOUT_NVLINK = re.compile(
     r"rtx|geforce|(?<!\d)[2345]0[6789]0(ti)?(?!\d)|(?<![a-z0-9])(a[456]000|l40s?|t4)(?![a-z0-9])", re.IGNORECASE
 )
 _ONE_GPU = re.compile(r"CUDA_VISIBLE_DEVICES=[\"']?(\$\w+|\$\{\w+\}|\d+)[\"']?(\s|$)")
-_OPENS = re.compile(r"^\s*(el)?if\b.*debug", re.IGNORECASE)
-_LINES_OF_A_BRANCH = 12
 
 
 def _gpu_without_nvlink(setting: Setting) -> bool:
@@ -142,15 +140,22 @@ def _has_no_effect(file: File, entry: EnvRule, setting: Setting) -> bool:
         return _ONE_GPU.search(file.text) is not None or _gpu_without_nvlink(setting)
     if entry.variable == "NCCL_NET_GDR_LEVEL" and not setting.efa:
         return any((v.name, v.value.value) == ("NCCL_IB_DISABLE", "1") for v in file.all_env)  # TCP has no GPUDirect
-    if entry.verdict != "debug":
-        return False
-    last = setting.variable.span.line - 1
-    for line in reversed(file.text.splitlines()[max(0, last - _LINES_OF_A_BRANCH) : last]):
-        if re.match(r"\s*fi\b", line):
-            return False
-        if _OPENS.match(line):
-            return True
-    return False
+    return entry.verdict == "debug" and any("debug" in line.lower() for line in _branches(file, setting))
+
+
+def _branches(file: File, setting: Setting) -> list[str]:
+    """The lines of the script that open the branches in which a variable is set."""
+    if file.format not in ("sbatch", "shell"):
+        return []
+    opened: list[str] = []
+    for line in file.text.split("\n")[: setting.variable.span.line - 1]:
+        if re.match(r"\s*(if|case)\b(?!.*\b(fi|esac)\s*$)", line):
+            opened.append(line)
+        elif re.match(r"\s*(elif|else)\b", line) and opened:
+            opened[-1] = f"{opened[-1]} {line}"
+        elif re.match(r"\s*(fi|esac)\b", line) and opened:
+            opened.pop()
+    return opened
 
 
 def _misspelled(variable: EnvVar) -> Problem:

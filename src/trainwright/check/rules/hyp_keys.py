@@ -66,7 +66,7 @@ def _section(node: Node, path: str, sections: Sections) -> Iterator[Problem]:
         if key.required and node.get(name) is None:
             given = name in _ON_THE_COMMAND_LINE and not path
             what = f"{path or 'the file'} lacks {name}"
-            yield problem(node.span, what, f"add {name}", level="info" if given else None)
+            yield problem(node.span, what, f"add {name}", level="info" if given or sections is PROVISIONING else None)
 
 
 def _value(node: Node, name: str, key: Key, path: str, sections: Sections) -> Iterator[Problem]:

@@ -64,7 +64,7 @@ def _rendezvous(job: Job) -> Iterator[Problem]:
         return
     for value in (endpoint, address):
         host = value.value.rpartition(":")[0] or value.value if value is not None else ""
-        if value is not None and multi_node(job) and host in _LOCAL_HOSTS:
+        if value is not None and not value.default and multi_node(job) and host in _LOCAL_HOSTS:
             yield problem(
                 value,
                 f"{host} is a different machine on each of the {known(job.nodes)} nodes: they cannot find each other",
@@ -241,6 +241,7 @@ def _ports(job: Job, endpoint: Value[str] | None) -> Iterator[Problem]:
                 place,
                 f"port {text} is fixed, and other jobs may share the node: the second one fails to bind it",
                 "derive it from the job id: $((10000 + SLURM_JOB_ID % 50000))",
+                level="info",  # whether they do is the site's decision
             )
 
 

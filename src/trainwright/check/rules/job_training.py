@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from trainwright.check.finding import Level
 from trainwright.check.job_sizes import model_parallel, once, refusals, world
 from trainwright.check.model import File, Job, ModelDims, Value, known
 from trainwright.check.model_names import Stated, differences, named_size, published
 from trainwright.check.registry import Problem, problem, rule
+
+_TRIAL = 1000  # steps
 
 
 @rule("JOB002", "error")
@@ -237,7 +240,8 @@ def schedule_fits_the_run(file: File) -> Iterator[Problem]:
     """Warm-up and decay must fit the length of the run.
 
     A warm-up longer than the run never reaches the peak learning rate (torchtitan shortens it, and is not reported).
-    A decay more than twice as long as the run (a warning) hardly lowers it.
+    A decay more than twice as long as the run (a warning) hardly lowers it. Runs of up to 1,000 steps may be trials
+    of a longer one (a note).
 
     Why: nothing fails; the model is just worse, and nobody sees the reason. With a warm-up of 24,000 steps in a run
     of 500, as in a published launcher, the learning rate ends at 2 % of its maximum.
@@ -257,19 +261,21 @@ def _schedule(job: Job) -> Iterator[Problem]:
     unit = "samples" if "unit" in job.extra else "steps"
     if job.launch is not None and {"exit_interval", "exit_duration_in_mins"} & job.launch.options.keys():
         return  # a part of a longer run, or a test of something else
+    trial: Level | None = "info" if steps and unit == "steps" and steps <= _TRIAL and job.scheduler != "spec" else None
     if job.warmup is not None and steps and warmup and warmup > steps and not _shortens_warmup(job):
         reached = 100 * steps / warmup
         yield problem(
             job.warmup,
             f"a warm-up of {warmup:,} {unit} in a run of {steps:,}: the learning rate reaches only {reached:.0f} %",
             f"warm up for about {max(1, steps // 20):,}",
+            level=trial,
         )
     if job.decay is not None and steps and decay and decay > 2 * steps:
         yield problem(
             job.decay,
             f"the learning rate decays over {decay:,} {unit}, but the run ends after {steps:,}: it hardly decreases",
             f"decay over {steps:,}",
-            level="warning",
+            level=trial or "warning",
         )
 
 

@@ -61,7 +61,10 @@ def _families(nodes: list[Node]) -> Iterator[Problem]:
         others = sorted({other.value for other, _ in pairs[1:]} - {family.value})
         also = f", nor {', '.join(others)}" if others else ""
         yield problem(
-            family, f"EC2 has no family {family.value}{also}: it matches no node", f"write {', '.join(longer)}"
+            family,
+            f"EC2 has no family {family.value}{also}: it matches no node",
+            f"write {', '.join(longer)}",
+            level="info" if len(missing) < len(named) else None,  # others of the list match
         )
 
 

@@ -43,8 +43,9 @@ def shell_does_what_it_says(file: File) -> Iterator[Problem]:
     (`${DIR}}`); `export NAME /path` without `=`; a line of options that the line above does not continue; a backslash
     followed by a blank, or a comment inside a continued command: both end the command there; an #SBATCH line after the
     first command, which Slurm ignores; a log directory that does not exist, without which the job fails and leaves no
-    log; an unquoted `pip install x>=1.2`, which the shell reads as a redirection into a file named `=1.2`; a
-    requirement (`mlflow==2.13`) without `pip install`; a variable that is never set and one letter from one that is.
+    log (a note where the script itself does not make it: it may exist where the job is submitted); an unquoted `pip
+    install x>=1.2`, which the shell reads as a redirection into a file named `=1.2`; a requirement (`mlflow==2.13`)
+    without `pip install`; a variable that is never set and one letter from one that is.
 
     Why: the job runs with other options or versions than were written: `pip install torch>=2.4` without quotes
     installs any version, and writes a file named `=2.4`.
@@ -283,6 +284,13 @@ def _exists(script: Path, folder: str) -> bool:
     return any(is_directory(str(place / folder)) for place in places)
 
 
+def _is_made_inside(script: ShellScript, folder: str) -> bool:
+    """Whether the job itself makes the directory: its author expects that it may be missing."""
+    name = folder.removeprefix("./").split("%")[0].rstrip("/")
+    made = (word.value for c in script.commands if c.program == "mkdir" for word in c.words[1:])
+    return any(name and f"/{name}/" in f"/{word.strip(chr(34)).removeprefix('./')}/" for word in made)
+
+
 def _is_made_beside(script: Path, folder: str) -> bool:
     """Whether another script of the directory makes it and submits jobs."""
     wanted = re.compile(rf"mkdir (-p )?[\"']?(\./)?{re.escape(folder.removeprefix('./'))}")
@@ -333,6 +341,7 @@ def _directives(file: File, script: ShellScript) -> Iterator[Problem]:
             value,
             f"Slurm does not create the directory {folder}/: without it the job fails and leaves no log",
             f"run mkdir -p {folder} before sbatch, or write to slurm-%j.out",
+            level=None if _is_made_inside(script, folder) else "info",  # it may exist where the job is submitted
             why="the log is opened before the script starts: a `mkdir` inside it comes too late, and the job ends in "
             "its first second without a line of output.",
         )
