@@ -133,7 +133,7 @@ spec:
 
 def test_k8s001_leaves_pause_containers_alone(run) -> None:  # type: ignore[no-untyped-def]
     assert shown(run("a.yaml", POD.format(image="registry.k8s.io/pause:3.9"), "K8S001")) == []
-    assert shown(run("b.yaml", POD.format(image="nvcr.io/nvidia/pytorch:25.03-py3"), "K8S001")) == ["warning K8S001 8"]
+    assert shown(run("b.yaml", POD.format(image="nvcr.io/nvidia/pytorch:25.03-py3"), "K8S001")) == ["info K8S001 8"]
 
 
 def test_env001_says_what_a_misspelled_variable_is(run) -> None:  # type: ignore[no-untyped-def]

@@ -153,7 +153,7 @@ spec:
 
 def test_a_written_key_is_one_finding(run) -> None:  # type: ignore[no-untyped-def]
     assert run("a.yaml", POD % "0123456789abcdef0123456789abcdef01234567", "K8S001", "SEC003") == [
-        "warning K8S001 10",  # shared memory
+        "info K8S001 10",  # shared memory
         "error SEC003 13",
     ]
     assert "warning K8S001 13" in run("a.yaml", POD % "local-secret", "K8S001", "SEC003")
@@ -315,7 +315,7 @@ def test_values_of_the_environment_are_meant(run) -> None:  # type: ignore[no-un
     assert run("a.sh", f"{head}if [[ $BATCH -eq 0 ]]; then srun hostname; fi\n", "SHL001") == []
     several = "if [ $TP -gt 1 ]; then srun a --pp $PP --cp $CP --lr $LR; fi\n"
     assert run("a.sh", head + several, "SHL001") == []
-    assert run("a.sh", head + "if [ $TP -gt 1 ]; then srun hostname; fi\n", "SHL001") == ["warning SHL001 3"]
+    assert run("a.sh", head + "if [ $TP -gt 1 ]; then srun hostname; fi\n", "SHL001") == ["info SHL001 3"]
 
 
 def test_unquoted_requirements_of_a_file_are_one_finding(run) -> None:  # type: ignore[no-untyped-def]
@@ -486,7 +486,7 @@ def test_placeholders_in_braces_are_placeholders(run) -> None:  # type: ignore[n
 
 def test_one_process_needs_no_shared_memory(run) -> None:  # type: ignore[no-untyped-def]
     pod = POD.replace("WANDB_API_KEY", "X") % "x"
-    assert run("a.yaml", pod, "K8S001") == ["warning K8S001 10"]
+    assert run("a.yaml", pod, "K8S001") == ["info K8S001 10"]
     assert run("a.yaml", pod + "        command: [python, train_jax.py]\n", "K8S001") == []
     assert run("a.yaml", pod + "        command: [torchrun, train.py]\n", "K8S001") == ["warning K8S001 10"]
 
@@ -526,4 +526,4 @@ def test_ntasks_wins_over_ntasks_per_node(run) -> None:  # type: ignore[no-untyp
 def test_a_command_that_only_predicts_trains_on_nothing(run) -> None:  # type: ignore[no-untyped-def]
     text = "torchrun --nproc_per_node 2 run_glue.py --train_file a.json --validation_file a.json {} --max_steps 9\n"
     assert run("a.sh", text.format("--do_predict"), "JOB012") == []
-    assert run("a.sh", text.format("--do_train --do_eval"), "JOB012") == ["error JOB012 1"]
+    assert run("a.sh", text.format("--do_train --do_eval"), "JOB012") == ["info JOB012 1"]

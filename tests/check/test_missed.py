@@ -76,7 +76,8 @@ spec:
 
 # name of the file, text, what to replace by what, the finding expected before it is replaced
 CASES = [
-    ("a.sh", SHELL + "export NCCL_NET_GDR_LEVEL=LOC\nsrun python t.py\n", ("LOC", "PHB"), "error ENV001 2"),
+    ("a.sh", SHELL + "export NCCL_NET_GDR_LEVEL=LOC\nexport FI_PROVIDER=efa\nsrun python t.py\n", ("LOC", "PHB"),
+     "error ENV001 2"),
     ("a.sh", SHELL + "pip install torch>=2.1 numpy\n", ("torch>=2.1", "'torch>=2.1'"), "warning SHL001 2"),
     ("a.sh", SHELL + "python3 -m pip install 'numpy'<2\n", ("'numpy'<2", "'numpy<2'"), "warning SHL001 2"),
     ("Dockerfile", "FROM python:3.12\nRUN pip install --no-cache-dir \\\n  transformers>=4.40\n",
@@ -96,9 +97,9 @@ CASES = [
      "warning SEC004 6"),
     ("Dockerfile", "FROM nvidia/cuda:12.8.1-devel-ubuntu22.04\nENV NCCL_PROTO=simple\n"
      "RUN git clone -b v1.14.2-aws https://github.com/aws/aws-ofi-nccl.git /opt/ofi\n", ("ENV NCCL_PROTO=simple\n", ""),
-     "error ENV001 2"),
+     "warning ENV001 2"),
     ("a.sh", SHELL + "EFA_INSTALLER_VERSION=1.43.2\nexport NCCL_PROTO=simple\nsrun python t.py\n",
-     ("export NCCL_PROTO=simple\n", ""), "error ENV001 3"),
+     ("export NCCL_PROTO=simple\n", ""), "warning ENV001 3"),
     ("a.yaml", PCLUSTER.replace("EXTRA", "").replace("MaxCount: 8", "MaxCount: 8, CapacityReservationTarget: "
      "{CapacityReservationId: cr-id}"), ("cr-id", "cr-0a1b2c3d4e5f67890"), "error CFG001 12"),
     ("a.sh", SHELL + "huggingface-cli login --token $HF_TOKEN\nsrun python train.py\n",

@@ -53,7 +53,7 @@ def test_what_was_noise_is_a_note_or_silent(run) -> None:  # type: ignore[no-unt
     assert shown(run("a.sh", text, "ENV002")) == ["info ENV002 2"]
     off = sbatch("export NCCL_IB_DISABLE=1", "export NCCL_NET_GDR_LEVEL=0", launch)
     assert shown(run("b.sh", off, "ENV001")) == []
-    assert shown(run("c.sh", off.replace("IB_DISABLE=1", "IB_DISABLE=0"), "ENV001")) == ["error ENV001 3"]
+    assert shown(run("c.sh", off.replace("IB_DISABLE=1", "IB_DISABLE=0"), "ENV001")) == ["info ENV001 3"]
     aside = sbatch("#SBATCH --nodes=1", launch, "#SBATCH --nodelist=node1")
     assert shown(run("d.sbatch", aside, "SHL001")) == ["info SHL001 4"]
     late = sbatch("#SBATCH --nodes=1", "cd /fsx", "#SBATCH --nodelist=node1", launch)

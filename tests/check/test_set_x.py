@@ -53,9 +53,11 @@ def test_a_secret_on_a_command_line_concerns_machines_of_several_users(run) -> N
 
 
 def test_a_branch_of_the_script_decides_a_variable(run) -> None:  # type: ignore[no-untyped-def]
-    text = "#!/bin/bash\n{}export NCCL_NET_GDR_LEVEL=0\n{}srun torchrun --nproc_per_node=8 train.py\n"
-    assert shown(run("a.sh", text.format('if [ "$MODE" = off ]; then\n', "fi\n"), "ENV001")) == ["info ENV001 3"]
-    assert shown(run("b.sh", text.format("if true; then echo; fi\n", ""), "ENV001")) == ["error ENV001 3"]
+    text = "#!/bin/bash\nexport FI_PROVIDER=efa\n{}export NCCL_NET_GDR_LEVEL=0\n{}srun torchrun train.py\n"
+    switch = text.format('if [ "$MODE" = off ]; then\n', "fi\n")
+    assert shown(run("a.sh", switch, "ENV001")) == ["info ENV001 4"]
+    always = text.format("if true; then echo; fi\n", "")
+    assert shown(run("b.sh", always, "ENV001")) == ["error ENV001 4"]
 
 
 def test_a_surplus_family_of_a_list_is_a_note(run) -> None:  # type: ignore[no-untyped-def]

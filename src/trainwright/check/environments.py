@@ -65,6 +65,21 @@ def _setting(variable: EnvVar, job: Job, versions: dict[str, Version], shown: bo
     return Setting(variable, job, type_, versions, shown or cards or (type_ is not None and type_.efa_cards > 0))
 
 
+def branches(file: File, variable: EnvVar) -> list[str]:
+    """The lines of the script that open the branches in which a variable is set."""
+    if file.format not in ("sbatch", "shell"):
+        return []
+    opened: list[str] = []
+    for line in file.text.split("\n")[: variable.span.line - 1]:
+        if re.match(r"\s*(if|case)\b(?!.*\b(fi|esac)\s*$)", line):
+            opened.append(line)
+        elif re.match(r"\s*(elif|else)\b", line) and opened:
+            opened[-1] = f"{opened[-1]} {line}"
+        elif re.match(r"\s*(fi|esac)\b", line) and opened:
+            opened.pop()
+    return opened
+
+
 def versions_in(file: File) -> dict[str, Version]:
     """The versions a file pins; software pinned to several versions is unknown."""
     pinned: dict[str, set[Version]] = {}

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from trainwright.catalog.environment import EnvRule, rules_for
-from trainwright.check.environments import Setting, removal, renaming, settings
+from trainwright.check.environments import Setting, branches, removal, renaming, settings
 from trainwright.check.finding import Level
 from trainwright.check.job_sizes import once
 from trainwright.check.model import EnvVar, File, known
@@ -105,7 +105,9 @@ def _judged(file: File, setting: Setting, level: str) -> Iterator[Problem]:
             variable.value if entry.value and variable.value.value else variable.span,
             f"{variable.name}{shown}: {_complaint(entry, value, setting)}",
             fix,
-            level="info" if _branches(file, setting) else _level(entry, setting),  # a switch of the script decides it
+            level="info"
+            if branches(file, setting.variable)
+            else _level(entry, setting),  # a switch of the script decides it
             edit=edit,
             why=_why(entry),
         )
@@ -140,22 +142,7 @@ def _has_no_effect(file: File, entry: EnvRule, setting: Setting) -> bool:
         return _ONE_GPU.search(file.text) is not None or _gpu_without_nvlink(setting)
     if entry.variable == "NCCL_NET_GDR_LEVEL" and not setting.efa:
         return any((v.name, v.value.value) == ("NCCL_IB_DISABLE", "1") for v in file.all_env)  # TCP has no GPUDirect
-    return entry.verdict == "debug" and any("debug" in line.lower() for line in _branches(file, setting))
-
-
-def _branches(file: File, setting: Setting) -> list[str]:
-    """The lines of the script that open the branches in which a variable is set."""
-    if file.format not in ("sbatch", "shell"):
-        return []
-    opened: list[str] = []
-    for line in file.text.split("\n")[: setting.variable.span.line - 1]:
-        if re.match(r"\s*(if|case)\b(?!.*\b(fi|esac)\s*$)", line):
-            opened.append(line)
-        elif re.match(r"\s*(elif|else)\b", line) and opened:
-            opened[-1] = f"{opened[-1]} {line}"
-        elif re.match(r"\s*(fi|esac)\b", line) and opened:
-            opened.pop()
-    return opened
+    return entry.verdict == "debug" and any("debug" in line.lower() for line in branches(file, setting.variable))
 
 
 def _misspelled(variable: EnvVar) -> Problem:
@@ -201,4 +188,9 @@ def _level(entry: EnvRule, setting: Setting) -> Level | None:
         return "info"
     if entry.variable in ("NCCL_ASYNC_ERROR_HANDLING", "NCCL_BLOCKING_WAIT"):
         return "info"  # torch reads the old name, and warns once
-    return {"noise": "info", "measure": "info"}.get(entry.verdict)  # type: ignore[return-value]
+    if not setting.efa and entry.variable in ("NCCL_NET_GDR_LEVEL", "RDMAV_*"):
+        return "info"  # of another network, where it may be a remedy
+    if (entry.variable, entry.verdict) == ("NCCL_PROTO", "set"):
+        return "warning"  # it costs time on small messages
+    # What else is no longer needed (`set`) does no harm where it once was.
+    return {"noise": "info", "measure": "info", "set": "info"}.get(entry.verdict)  # type: ignore[return-value]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from trainwright.catalog.accelerators import find_accelerator
 from trainwright.catalog.version_numbers import find_version, parse_version
 from trainwright.catalog.versions import minimums_for, software_title
-from trainwright.check.environments import Setting, settings
+from trainwright.check.environments import Setting, branches, settings
 from trainwright.check.job_sizes import multi_node, once, type_of
 from trainwright.check.model import File, Job, Value, known
 from trainwright.check.readers.instance_hint import instance_of
@@ -42,7 +43,9 @@ def interface_exists(file: File) -> Iterator[Problem]:
 
     When to ignore: the image renames its interfaces.
     """
-    yield from once(p for setting in settings(file) for p in _interface(file, setting))
+    for setting in settings(file):
+        decided = branches(file, setting.variable)  # by a switch of the script
+        yield from (replace(p, level="info") if decided else p for p in once(_interface(file, setting)))
 
 
 def _interface(file: File, setting: Setting) -> Iterator[Problem]:

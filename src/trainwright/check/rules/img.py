@@ -74,7 +74,7 @@ def _branches(sources: list[Value[str]]) -> Iterator[Problem]:
     for first, *others in places.values():
         lines = sorted({one.span.line for one in others} - {first.span.line})
         more = f" (and on line{'s' if len(lines) > 1 else ''} {', '.join(map(str, lines))})" if lines else ""
-        yield from (replace(p, message=p.message + more) for p in _mutable(first, "boot script"))
+        yield from (replace(p, message=p.message + more) for p in _mutable(first, "boot script", "info"))
 
 
 def _mutable(source: Value[str], what: str, level: Level | None = None) -> Iterator[Problem]:

@@ -43,6 +43,7 @@ def _installer(file: File, script: ShellScript) -> Iterator[Problem]:
                 command.words[0],
                 "the EFA installer builds kernel modules, which an image does not use",
                 "add --skip-kmod",
+                level="info",
                 edit=Edit(_after(command.words[0].span), " --skip-kmod"),
             )
     base = next((w for c in script.commands if c.program == "FROM" for w in c.words[1:2]), None)

@@ -6,6 +6,7 @@ import posixpath
 import re
 from collections.abc import Iterator
 
+from trainwright.check.finding import Level
 from trainwright.check.job_sizes import multi_node, once
 from trainwright.check.model import Container, File, Job, Pod, Value, known
 from trainwright.check.model_names import published
@@ -124,6 +125,7 @@ def _in_pod(job: Job, where: Value[str]) -> Iterator[Problem]:
             where,
             f"{where.value} is inside the container, in no volume: the checkpoint is lost with the pod",
             "mount a persistent volume and write there",
+            level=_unless_uploaded(job),
         )
         return
     name = max(holding, key=lambda one: len(one[0]))[1]
@@ -132,7 +134,13 @@ def _in_pod(job: Job, where: Value[str]) -> Iterator[Problem]:
             where,
             f"{where.value} is in the emptyDir volume {name!r}: the checkpoint is lost with the pod",
             "use a persistent volume",
+            level=_unless_uploaded(job),
         )
+
+
+def _unless_uploaded(job: Job) -> Level | None:
+    """Less than an error where the pod has one copy: what it writes may be uploaded at its end."""
+    return None if multi_node(job) else "info"
 
 
 def _relative_in_pod(pod: Pod, container: Container, where: Value[str]) -> Iterator[Problem]:
@@ -143,6 +151,7 @@ def _relative_in_pod(pod: Pod, container: Container, where: Value[str]) -> Itera
             where,
             f"{where.value} is in the image's working directory, and the pod has no persistent volume",
             "mount a persistent volume and write there",
+            level="info",  # the program may upload what it writes
         )
 
 

@@ -84,7 +84,8 @@ def _other_file(file: File, image: Value[str]) -> Iterator[Problem]:
     for base, output, script in written:
         if alike(base.removesuffix(".sqsh"), name.removesuffix(".sqsh")):
             where = f"{os.path.basename(script)}, line {output.span.line}"
-            yield problem(image, f"the job starts {name}, but {where}, writes {base}", "write one name in both")
+            what = f"the job starts {name}, but {where}, writes {base}"
+            yield problem(image, what, "write one name in both", level="info")
             return
 
 
@@ -112,6 +113,7 @@ def _hidden(pod: Pod, container: Container, job: Job, dockerfile: File) -> Itera
                 path,
                 f"{path.value} hides {program}, which {os.path.basename(dockerfile.path)} copies into the image",
                 "mount the volume at another path, or start the program from another one",
+                level="info",
             )
 
 

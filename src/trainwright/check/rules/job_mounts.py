@@ -51,6 +51,7 @@ def _job(job: Job, launch: Command) -> Iterator[Problem]:
                 at,
                 f"{path} is a path of the host: the container has {outside} as {inside}",
                 f"write {posixpath.normpath(posixpath.join(inside, posixpath.relpath(path, outside)))}",
+                level=None if job.scheduler == "spec" else "info",
             )
             return
     missing = [(at, path) for at, path in ours if any(_under(path, root) for root in table("local_folders")["shared"])]

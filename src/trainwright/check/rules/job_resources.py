@@ -107,7 +107,7 @@ def _against_machine(job: Job, type_: InstanceType) -> Iterator[Problem]:
                 value,
                 f"{value.value} of the {type_.gpus} GPUs of {type_.name}, on nodes that the job has exclusively",
                 f"write {type_.gpus}; the other GPUs are paid for and idle",
-                level="warning",
+                level="info",
             )
 
 
@@ -139,10 +139,18 @@ def _against_each_other(job: Job) -> Iterator[Problem]:
         return
     asked = job.gpus_per_node[0]
     started = [*job.gpus_per_node[1:], *([job.processes_per_node] if job.processes_per_node is not None else [])]
+    directives = {value.span for value in job.directives.values()}
     for value in started:
         if not value.known or value.span == asked.span:
             continue
-        if value.value > asked.value:
+        if {value.span, asked.span} <= directives and value.value != asked.value:
+            yield problem(
+                value,
+                f"{value.value} GPUs per node are requested here, and {asked.value} on line {asked.span.line}",
+                "keep one of the two requests",
+                level="warning",
+            )
+        elif value.value > asked.value:
             yield problem(
                 value,
                 f"{value.value} GPUs per node are used, but {asked.value} are requested on line {asked.span.line}",
@@ -153,7 +161,7 @@ def _against_each_other(job: Job) -> Iterator[Problem]:
                 value,
                 f"{value.value} GPUs per node are used of the {asked.value} requested on line {asked.span.line}",
                 "make the two equal; the other GPUs are idle",
-                level="warning",
+                level="info",
             )
 
 
@@ -207,6 +215,7 @@ def _processors(job: Job) -> Iterator[Problem]:
             job.cpus_per_task,
             f"{granted} CPUs per node for {_requested(job)} GPUs: less than one per GPU process",
             "request all CPUs of the node",
+            level=None if _several_processes(job) else "info",
         )
     yield from _threads(job, ranks, granted or (type_.vcpus if type_ is not None else None))
     if workers and ranks and job.workers is not None and (granted is None or granted >= ranks):
@@ -235,6 +244,11 @@ def _threads(job: Job, ranks: int | None, cpus: int | None) -> Iterator[Problem]
                 "one rank",
                 level=None if threads.value * ranks > _MOST_CPUS else "info",  # torch's own threads mostly wait
             )
+
+
+def _several_processes(job: Job) -> bool:
+    """Whether the launcher starts a process per GPU; `python train.py` may be one process for all."""
+    return job.launch is not None and (is_torchrun(job.launch) or job.launch.program in ("accelerate", "deepspeed"))
 
 
 def _requested(job: Job) -> int:

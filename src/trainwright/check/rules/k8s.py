@@ -59,7 +59,7 @@ def _pod(file: File, pod: Pod) -> Iterator[Problem]:
             yield from _amounts(container)
             yield from _memory(pod, container)
             if not _one_process(file):
-                yield from _shared_memory(pod, container)
+                yield from _shared_memory(pod, container, several=_SEVERAL.search(file.text) is not None)
             yield from _undeclared(pod, container)
     if pod.containers and not file.template:
         for volume in pod.volumes:
@@ -165,7 +165,7 @@ def _memory(pod: Pod, container: Container) -> Iterator[Problem]:
 
 
 _SEVERAL = re.compile(
-    r"torchrun|torch\.distributed|deepspeed|accelerate|mpirun|nproc|horovod|num.workers|vllm", re.IGNORECASE
+    r"torchrun|torch\.distributed|deepspeed|accelerate|mpirun|nproc|horovod|num.workers(?!\W+0\b)|vllm", re.IGNORECASE
 )
 _PYTHON = re.compile(r"(command|args):\s*(\[|-)?\s*[\"']?(python|\S*/python)|jax", re.IGNORECASE)
 
@@ -175,7 +175,7 @@ def _one_process(file: File) -> bool:
     return _PYTHON.search(file.text) is not None and _SEVERAL.search(file.text) is None
 
 
-def _shared_memory(pod: Pod, container: Container) -> Iterator[Problem]:
+def _shared_memory(pod: Pod, container: Container, several: bool) -> Iterator[Problem]:
     gpus = container.limits.get(GPU) or container.requests.get(GPU)
     if gpus is None or not gpus.known or not gpus.value.isdecimal() or int(gpus.value) < 2 or pod.host_ipc:
         return
@@ -188,6 +188,7 @@ def _shared_memory(pod: Pod, container: Container) -> Iterator[Problem]:
             gpus,
             f"{gpus.value} GPUs and no volume at /dev/shm: with its default of 64 MiB NCCL and data loaders fail",
             "mount an emptyDir with medium: Memory at /dev/shm",
+            level=None if several else "info",
         )
     elif volume is not None and volume.kind == "emptyDir" and volume.medium is None:
         yield problem(volume.name, "the volume at /dev/shm is on disk, not in memory", "add medium: Memory")

@@ -170,7 +170,7 @@ def _ray(root: Node, kind: str) -> Iterator[Problem]:
             (stops.key or stops.span) if stops is not None else root.key_span("spec"),
             "the Ray cluster keeps its GPUs after the job has ended",
             "add shutdownAfterJobFinishes: true",
-            level="warning",
+            level="info",
         )
 
 
@@ -217,7 +217,7 @@ def _label(root: Node, kind: str) -> Iterator[Problem]:
                 label,
                 f"the queue is named on the pods, not on the {kind}: Kueue does not queue the job as a whole",
                 f"move {_QUEUE_LABEL} to metadata.labels of the {kind}",
-                level="warning",
+                level="info",  # pods may be queued one by one on purpose
             )
             return
 
@@ -237,7 +237,7 @@ def _flavors(file: File) -> Iterator[Problem]:
                 name = text_at(flavor, "name")
                 hint = did_you_mean(name.value, defined) if name is not None and name.known else ""
                 if name is not None and name.value not in defined and hint:
-                    yield problem(name, f"no ResourceFlavor {name.value!r} in this file", hint, level="warning")
+                    yield problem(name, f"no ResourceFlavor {name.value!r} in this file", hint, level="info")
 
 
 def _quota(file: File) -> Iterator[Problem]:

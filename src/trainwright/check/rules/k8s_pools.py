@@ -114,6 +114,7 @@ def _pool(root: Node, classes: dict[str, Node], wanted: dict[str, list[Value[str
             policy,
             f"{policy.value} moves pods off underused nodes: one move restarts the whole training job",
             'write WhenEmpty, or a budget with nodes: "0"',
+            level="info",  # pods marked do-not-disrupt are left alone
         )
     name = text_at(root, "metadata", "name")
     if policy is None and name is not None and not still and _text(root, "apiVersion") == "karpenter.sh/v1":
@@ -125,9 +126,8 @@ def _pool(root: Node, classes: dict[str, Node], wanted: dict[str, list[Value[str
         )
     zones = wanted.get(_ZONE, [])
     if len(zones) > 1:
-        yield problem(
-            zones[1], "a job may be spread over several zones, and EFA works inside one only", "name one zone"
-        )
+        what = "a job may be spread over several zones, and EFA works inside one only"
+        yield problem(zones[1], what, "name one zone", level="info")
     node_class = classes.get(_text(root.get("spec", "template", "spec", "nodeClassRef"), "name"))
     if node_class is not None:
         yield from _class(node_class, wanted)

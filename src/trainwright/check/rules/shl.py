@@ -171,7 +171,8 @@ def _tests(script: ShellScript) -> Iterator[Problem]:
             if name in script.assigned or _GIVEN.match(name) or re.search(rf"\b{name}\b", comments):
                 continue
             hint = "Slurm calls it SLURM_JOB_NUM_NODES" if "NODES" in name else "set it, or give it a default"
-            yield problem(word, f"${name} is compared, but nothing in the script sets it", hint)
+            what = f"${name} is compared, but nothing in the script sets it"
+            yield problem(word, what, hint, level="info")  # its environment may
 
 
 def _unset(script: ShellScript) -> set[str]:

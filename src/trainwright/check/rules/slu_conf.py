@@ -14,6 +14,8 @@ from trainwright.errors import did_you_mean
 
 _GPU = re.compile(r"\bgpu(?::(?P<type>[A-Za-z][\w.-]*))?(?::(?P<count>\d+))?(?:\([^)]*\))?(?=,|$)")
 _LISTED = 4
+_OLD = re.compile(r"^\s*(FastSchedule|ControlMachine)\s*=|\bShared=", re.MULTILINE)  # before Slurm 19.05, and cons_tres
+_PRACTICE = re.compile(r"docker|container|\bfake\b|\bmock\b", re.IGNORECASE)  # of a cluster without devices to guard
 
 
 @rule("SLU004", "error")
@@ -66,13 +68,15 @@ def gpu_nodes_are_scheduled(file: File) -> Iterator[Problem]:
         return
     select, task = _setting(file, "selecttype"), _setting(file, "taskplugin")
     if select is not None and select.known and select.value not in ("select/cons_tres", ""):
-        yield problem(select, f"{select.value} does not know --gpus and --gpus-per-node", "write select/cons_tres")
+        what = f"{select.value} does not know --gpus and --gpus-per-node"
+        yield problem(select, what, "write select/cons_tres", level="info" if _OLD.search(file.text) else None)
+    alone = all(match is None or match[0].endswith(":1") for match in map(_gpu, nodes))
     if task is not None and task.known and "task/cgroup" not in task.value:
         yield problem(
             task,
             f"TaskPlugin={task.value}: a job sees the GPUs of other jobs on its node",
             "add task/cgroup, and ConstrainDevices=yes to cgroup.conf",
-            level="info" if all(match is None or match[0].endswith(":1") for match in map(_gpu, nodes)) else None,
+            level="info" if alone or _PRACTICE.search(file.text) else None,
         )
 
 
