@@ -11,10 +11,8 @@ from trainwright.errors import UserError
 from trainwright.jobs.arguments import trainer_arguments
 from trainwright.jobs.frameworks import known_framework
 from trainwright.jobs.resolved import ResolvedJob, Training
-from trainwright.predict.calibrate import LOCAL, overrides
 from trainwright.predict.constants import Constants
 from trainwright.predict.layout import lay_out
-from trainwright.predict.local import is_probed, predict_local
 from trainwright.predict.objective import objective_of, tokens_per_sample
 from trainwright.predict.prediction import Prediction, predict
 from trainwright.predict.profiles import profile
@@ -40,6 +38,9 @@ def predict_job(job: ResolvedJob, c: Constants | None = None) -> Prediction:
     """Predict a job on the machines of its queue, or on this machine where its platform has no instance types."""
     training, shape = _training(job)
     if job.placement.queue.instance is None and job.spec.platform == "local":
+        from trainwright.predict.calibrate import LOCAL, overrides  # with `check`, nothing here is needed of these
+        from trainwright.predict.local import predict_local
+
         return predict_local(shape, training.plan, _local_batch(training), overrides().get(LOCAL, 1.0))
     return replace(predict(_request(job, training, shape), c), cluster=job.spec.name)
 
@@ -61,6 +62,8 @@ def is_known(job: ResolvedJob) -> bool:
     training = job.training
     if job.placement.queue.instance is not None or training is None or training.shape is None:
         return training is not None
+    from trainwright.predict.local import is_probed
+
     return job.spec.platform == "local" and is_probed(training.shape, training.plan, _local_batch(training))
 
 

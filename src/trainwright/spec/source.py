@@ -33,7 +33,7 @@ _FLOAT = re.compile(r"^[-+]?(\d[\d_]*)(\.\d*)?[eE][-+]?\d+$")
 @dataclass(slots=True, unsafe_hash=True)
 class Span:
     """A stretch of a file, counted from 1; the end column is one past the last character. It is not changed after it
-    is made; not `frozen`, because a file has thousands and a frozen one takes three times as long to make."""
+    is made; not `frozen`, because a file has thousands and a frozen one takes four times as long to make."""
 
     line: int
     column: int
