@@ -122,6 +122,15 @@ def test_a_pipe_without_a_writer_is_refused_and_skipped_in_a_folder(tmp_path: Pa
     assert [f.code for f in check(["/dev/zero"]).findings] == ["TW001"]
 
 
+def test_a_pipe_beside_a_job_is_not_read(tmp_path: Path) -> None:
+    """A rule that looks for the script that builds a job's image would wait for its writer for ever."""
+    os.mkfifo(tmp_path / "build.sh")
+    job = tmp_path / "run.sbatch"
+    job.write_text("#!/bin/bash\n#SBATCH --nodes=1\nsrun --container-image=$REGISTRY/llama:v1 python train.py\n")
+    done = subprocess.run([sys.executable, "-m", "trainwright", "check", str(job)], capture_output=True, timeout=60)
+    assert done.returncode in (0, 1)
+
+
 def test_endless_standard_input_ends() -> None:
     script = "import sys; from trainwright.cli.main import cli; cli(['check', '-'])"
     with open("/dev/zero", "rb") as endless:
