@@ -41,7 +41,10 @@ def nearest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
     matcher.set_seq2(word)
     best = (cutoff, "")
     for other in known:
+        letters = len(word) + len(other)
+        if letters and 2 * min(len(word), len(other)) / letters < best[0]:
+            continue  # words of these lengths cannot be nearer
         matcher.set_seq1(other)
-        if matcher.real_quick_ratio() >= best[0] and matcher.quick_ratio() >= best[0]:
+        if matcher.quick_ratio() >= best[0]:
             best = max(best, (matcher.ratio(), other))
     return best[1]

@@ -20,7 +20,7 @@ _EXPRESSION = re.compile(
 _ARITHMETIC = re.compile(r"\s*(?:(\d+)|\$?\{?([A-Za-z_]\w*)\}?|([-+*/%()]))")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Part:
     """A part of an expanded word. `variable` names what an unknown part stands for."""
 

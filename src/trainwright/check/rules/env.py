@@ -80,7 +80,6 @@ def variables_have_a_reason(file: File) -> Iterator[Problem]:
 def _judged(file: File, setting: Setting, level: str) -> Iterator[Problem]:
     variable = setting.variable
     value = setting.value if variable.value.known else "\x00"
-    nccl = _USES_NCCL.search(file.text) is not None
     for entry in rules_for(variable.name, value):
         if entry.level != level or not entry.concerns(setting.type_) or (entry.efa and not setting.efa):
             continue
@@ -88,7 +87,7 @@ def _judged(file: File, setting: Setting, level: str) -> Iterator[Problem]:
             _has_no_effect(file, entry, setting)
             or _is_right(entry, setting)
             or _excused(entry, setting)
-            or (entry.variable in _LIBFABRIC and not nccl)
+            or (entry.variable in _LIBFABRIC and not _USES_NCCL.search(file.text))
         ):
             continue
         if entry.variable.endswith("*") and variable.name not in _RDMA_CORE:
