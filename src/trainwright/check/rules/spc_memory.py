@@ -56,7 +56,6 @@ def _too_large(job: ResolvedJob) -> tuple[str, str] | None:
     from trainwright.predict.job import setup_of
     from trainwright.predict.memory import HOST_USABLE, host_bytes, host_fits, memory
     from trainwright.predict.prediction import memory_parts
-    from trainwright.predict.suggest import nearest_that_fits
 
     try:
         setup = setup_of(job, constants())
@@ -73,6 +72,8 @@ def _too_large(job: ResolvedJob) -> tuple[str, str] | None:
     limit = machines.device.memory / GIB
     if used.gib < CLEARLY * limit:
         return None
+    from trainwright.predict.suggest import nearest_that_fits
+
     parts = ", ".join(f"{name} {size:.0f}" for name, size in memory_parts(used).items() if size >= 1)
     what = (
         f"job {job.name!r} needs about {used.gib:.0f} GiB per GPU ({parts}), and a GPU of {machines.instance} has "
