@@ -58,7 +58,8 @@ def nothing_left_to_fill_in(file: File) -> Iterator[Problem]:
         placeholders, variables = _in_values(file)
     if not placeholders and not variables:
         return
-    level: Level | None = "info" if _is_template(file, placeholders, variables) else None
+    template = _is_template(file, placeholders, variables) or (placeholders and _is_explained(file, placeholders[0][0]))
+    level: Level | None = "info" if template else None
     if placeholders:
         span, first = placeholders[0]
         message = f"{first!r} is still a placeholder"
@@ -74,6 +75,12 @@ def nothing_left_to_fill_in(file: File) -> Iterator[Problem]:
             "run it through envsubst and check the result; rules that need these values report nothing",
             level=level,
         )
+
+
+def _is_explained(file: File, place: Span) -> bool:
+    """Whether a comment on the line asks the reader to replace the value: the file is an example."""
+    comment = file.text.split("\n")[place.line - 1].partition("#")[2]
+    return re.search(r"replace|change|update|your|fill", comment, re.IGNORECASE) is not None
 
 
 def _listed(names: list[str]) -> str:

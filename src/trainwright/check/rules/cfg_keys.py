@@ -14,6 +14,9 @@ from trainwright.check.rules.cfg import placeholder_in
 from trainwright.errors import did_you_mean
 from trainwright.spec.source import Node, Span
 
+# What every configuration has; a file without several of these is merged into another one.
+_WHOLE = (("Image",), ("HeadNode", "InstanceType"), ("Scheduling", "Scheduler"))
+
 
 @rule("CFG005", "error")
 def keys_are_known(file: File) -> Iterator[Problem]:
@@ -36,6 +39,11 @@ def keys_are_known(file: File) -> Iterator[Problem]:
         return
     for root in file.nodes:
         if root.get("Scheduling") is None:
+            continue
+        lacking = [".".join(path) for path in _WHOLE if root.get(*path) is None]
+        if len(lacking) > 1:
+            what = f"a part of a configuration: it has no {' and no '.join(lacking)}"
+            yield problem(root.span, what, "check the file that it is merged into", level="info")
             continue
         version, stated = version_of(file, root)
         yield from _section(root, "", root.span, version)

@@ -26,6 +26,7 @@ _WHYS = {
     "channels, and the ranks wait for the disk.",
     "noise": "a setting without effect hides the few that have one, and is copied into the next launcher.",
 }
+_TRIAL_NAME = re.compile(r"(?<![a-z])(test|debug|profile|trial)(?![a-z])", re.IGNORECASE)  # of a job
 _NOTE = re.compile(
     r"bench|measur|busbw|faster|slower|GB/s|Gbps|tok(ens)?/s|\d\s*%|because|hang|issue|#\d+|https?://|debug", re.I
 )
@@ -174,7 +175,10 @@ def _excused(entry: EnvRule, setting: Setting) -> bool:
     nodes = known(setting.job.nodes) if setting.job is not None else None
     if (entry.variable, entry.value) == ("NCCL_DEBUG", "INFO") and (nodes or 0) < _MANY_NODES:
         return True
-    return setting.is_benchmark or _NOTE.search(setting.variable.comment) is not None
+    name = setting.job.name if setting.job is not None else None
+    return setting.is_benchmark or bool(
+        _NOTE.search(setting.variable.comment) or (name is not None and _TRIAL_NAME.search(name.value))
+    )
 
 
 def _level(entry: EnvRule, setting: Setting) -> Level | None:

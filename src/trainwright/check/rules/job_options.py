@@ -127,10 +127,13 @@ def _compared(words: list[Value[str]], known: Options, exact: bool = False, cert
         near = known.nearest(name)
         if not near and not certain:
             continue
+        stem = max((one for one in known.takes_value if name.startswith((f"{one}_", f"{one}-"))), key=len, default="")
         yield problem(
             word,
             f"{known.program} has no option {name}",
-            f"did you mean {near}?" if near else f"remove it; {known.program} stops at an unknown option",
+            f"did you mean {near or stem}?"
+            if near or stem
+            else f"remove it; {known.program} stops at an unknown option",
             edit=_renamed(word, name, near),
         )
 

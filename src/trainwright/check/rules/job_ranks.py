@@ -41,7 +41,7 @@ def _node_ranks(job: Job) -> Iterator[Problem]:
     rank, launch = job.extra.get("node_rank"), job.launch
     if rank is None or launch is None or _finds_ranks(launch):
         return
-    if rank.known and rank.value.isdecimal() and _same_on_all(job):
+    if rank.known and not rank.default and rank.value.isdecimal() and _same_on_all(job):
         yield problem(
             rank,
             f"the node rank is {rank.value} on each of the {_copies(job)} nodes",

@@ -197,7 +197,7 @@ def _shared_memory(pod: Pod, container: Container, several: bool) -> Iterator[Pr
 def _tokens(container: Container) -> Iterator[Problem]:
     for variable in container.env:
         text = variable.value.value.strip()
-        if variable.name in _TOKENS and text and not text.startswith("$(") and not is_secret(variable):
+        if variable.name in _TOKENS and text and not text.startswith(("$(", "<")) and not is_secret(variable):
             yield problem(
                 variable.value,
                 f"{variable.name} is written in the manifest, readable by everybody who may read the job",
@@ -213,5 +213,8 @@ def _plugin(pod: Pod, container: Container) -> Iterator[Problem]:
     on_p6 = any(value.value.startswith(("p6-", "p6e-")) for value in pod.instances)
     if image is not None and version is not None and on_p6 and version < parse_version(_P6_NEEDS):
         yield problem(
-            image, f"the EFA device plugin {version} does not list the cards of P6", f"use {_P6_NEEDS} or later"
+            image,
+            f"the EFA device plugin {version} is older than P6, and may count other devices as EFA cards",
+            f"use {_P6_NEEDS} or later, with /dev/infiniband mounted",
+            level="info",
         )

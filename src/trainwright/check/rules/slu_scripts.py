@@ -28,8 +28,9 @@ def batch_script_is_read_as_meant(file: File) -> Iterator[Problem]:
 
     Variables in #SBATCH lines are not expanded; `#sBATCH` is a comment; a `#` without a blank before it belongs to the
     value; SLURM_GPUS and SLURM_GPUS_PER_NODE are set for `--gpus` and `--gpus-per-node` only, not for `--gres=gpu:8`;
-    and the exit status of `srun … | tee log` is that of tee. `--time=10:00` is ten minutes (a note, for several nodes).
-    Templates are not reported.
+    and the exit status of `srun … | tee log` is that of tee, that of a script that ends with `echo` the status of echo
+    (a note). `dirname "$0"` is a directory of slurmd's (a note). `--time=10:00` is ten minutes (a note, for several
+    nodes). Templates are not reported.
 
     Why: sbatch rejects the script, or the log is written to a directory named `$HOME`; a script that counts
     $SLURM_GPUS starts 0 processes. A failed job whose last command is a pipe ends as COMPLETED with status 0: it is not
@@ -53,6 +54,8 @@ def batch_script_is_read_as_meant(file: File) -> Iterator[Problem]:
                     *_minutes(script),
                     *_misspelled(file),
                     *_lost_status(file, script),
+                    *_ends_with_words(file, script),
+                    *_own_directory(file),
                 ]
             )
 
@@ -143,4 +146,42 @@ def _lost_status(file: File, script: ShellScript) -> Iterator[Problem]:
             before[-1].words[0],
             f"the job ends with the status of tee: when {before[-1].program} fails, Slurm sees COMPLETED",
             "add `set -o pipefail` before it, or let #SBATCH --output write the log",
+        )
+
+
+_OWN_DIRECTORY = re.compile(r"dirname\s+[\"']?(\$0|\$\{0\}|\$\{?BASH_SOURCE(\[0\]\})?)")
+
+
+def _own_directory(file: File) -> Iterator[Problem]:
+    """`cd "$(dirname "$0")"`: Slurm runs a copy of the script in its spool directory."""
+    if "SLURM_SUBMIT_DIR" in file.text or "scontrol show job" in file.text:
+        return  # the script knows
+    for number, line in enumerate(file.text.split("\n"), start=1):
+        match = _OWN_DIRECTORY.search(line)
+        if match is not None and not line.lstrip().startswith("#"):
+            yield problem(
+                Span(number, match.start() + 1, number, match.end() + 1),
+                "Slurm runs a copy of the script: this is a directory of slurmd's, not that of the script",
+                "use $SLURM_SUBMIT_DIR, or a literal path",
+                level="info",  # the script may also be called without sbatch
+            )
+            return
+
+
+_WORDS = ("echo", "printf", "date")
+_KEEPS_STATUS = re.compile(r"\$\?|\bexit\b|\btrap\b|set -\w*e|errexit|PIPESTATUS|\|\|")
+
+
+def _ends_with_words(file: File, script: ShellScript) -> Iterator[Problem]:
+    """A script that starts the training, then prints something: the job ends with the status of the print."""
+    if _KEEPS_STATUS.search(file.text) or not script.commands or script.commands[-1].program not in _WORDS:
+        return
+    started = [command for command in script.commands if command.program in _STARTS and not command.conditional]
+    if started and not script.commands[-1].conditional:
+        last, words = started[-1], script.commands[-1]
+        yield problem(
+            words.words[0],
+            f"the job ends with the status of {words.program}: when {last.program} fails, Slurm sees COMPLETED",
+            "add `set -e` at the top, or `exit $?` right after the training",
+            level="info",
         )
