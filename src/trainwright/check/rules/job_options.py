@@ -128,6 +128,7 @@ def _compared(words: list[Value[str]], known: Options, exact: bool = False, cert
         if not near and not certain:
             continue
         stem = max((one for one in known.takes_value if name.startswith((f"{one}_", f"{one}-"))), key=len, default="")
+        meant = near or stem
         yield problem(
             word,
             f"{known.program} has no option {name}",
