@@ -52,3 +52,9 @@ def test_an_interface_that_is_looked_for_is_no_mistake(run) -> None:  # type: ig
     assert shown(run("a.sh", text.format(line), "ENV003")) == ["error ENV003 3"]
     asked = f"if [ -d /sys/class/net/eth0 ]; then\n  {line}fi\n"
     assert shown(run("b.sh", text.format(asked), "ENV003")) == ["info ENV003 4"]
+
+
+def test_a_script_for_several_clouds_names_no_instance_type(run) -> None:  # type: ignore[no-untyped-def]
+    text = "#!/bin/bash\n# {}\n# p5.48xlarge on AWS\nexport NCCL_P2P_DISABLE=1\ntorchrun --nproc_per_node=8 a.py\n"
+    assert shown(run("a.sh", text.format("a3-highgpu-8g on GCP"), "ENV001")) == ["info ENV001 4"]
+    assert shown(run("b.sh", text.format("a run"), "ENV001")) == ["error ENV001 4"]

@@ -14,6 +14,8 @@ _TYPE = re.compile(
 _NAMES = re.compile(r"^(EC2_)?INSTANCE(_TYPE)?$", re.I)
 # A comment that explains how to change the file names a type the file is not for.
 _CHOICE = re.compile(r"\b(if|change|set|when|for example|e\.g|or|not|use|instead|only)\b", re.I)
+# A script for several clouds is not for the one type of AWS that it names.
+_OTHER_CLOUD = re.compile(r"\bGCP\b|\bGKE\b|\ba[234]-\w+gpu|\bAzure\b|\bND[a-z]*\d|RunPod|CoreWeave|Nebius", re.I)
 # Where the clause ends that names the type: what follows says something else.
 _CLAUSE_END = re.compile(r"[,;:.](?=\s|$)")
 _DIRECTIVES = ("constraint", "partition", "comment")
@@ -49,6 +51,8 @@ def _from_header(script: ShellScript) -> list[Value[str]]:
     for line, text in script.comments.items():
         if line >= first or text.startswith("SBATCH") or "expect:" in text:
             continue
+        if _OTHER_CLOUD.search(text):
+            return []
         types = list(_TYPE.finditer(text))
         if types and _CHOICE.search(_to_the_clause_end(text, types[-1].end())):
             return []

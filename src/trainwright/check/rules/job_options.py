@@ -132,9 +132,7 @@ def _compared(words: list[Value[str]], known: Options, exact: bool = False, cert
         yield problem(
             word,
             f"{known.program} has no option {name}",
-            f"did you mean {near or stem}?"
-            if near or stem
-            else f"remove it; {known.program} stops at an unknown option",
+            f"did you mean {meant}?" if meant else f"remove it; {known.program} stops at an unknown option",
             edit=_renamed(word, name, near),
         )
 
