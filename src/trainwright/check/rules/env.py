@@ -142,6 +142,8 @@ def _has_no_effect(file: File, entry: EnvRule, setting: Setting) -> bool:
         return _ONE_GPU.search(file.text) is not None or _gpu_without_nvlink(setting)
     if entry.variable == "NCCL_NET_GDR_LEVEL" and not setting.efa:
         return any((v.name, v.value.value) == ("NCCL_IB_DISABLE", "1") for v in file.all_env)  # TCP has no GPUDirect
+    if entry.verdict == "debug" and "TORCH_DISTRIBUTED_DEBUG=DETAIL" in file.text:
+        return True  # a run that looks for an error
     return entry.verdict == "debug" and any("debug" in line.lower() for line in branches(file, setting.variable))
 
 
