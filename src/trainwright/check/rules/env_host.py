@@ -43,9 +43,11 @@ def interface_exists(file: File) -> Iterator[Problem]:
 
     When to ignore: the image renames its interfaces.
     """
-    for setting in settings(file):
-        decided = branches(file, setting.variable)  # by a switch of the script
-        yield from (replace(p, level="info") if decided else p for p in once(_interface(file, setting)))
+    yield from once(
+        replace(p, level="info") if branches(file, setting.variable) else p  # a switch of the script decides
+        for setting in settings(file)
+        for p in _interface(file, setting)
+    )
 
 
 def _interface(file: File, setting: Setting) -> Iterator[Problem]:
