@@ -20,7 +20,8 @@ from trainwright.predict.goodput import DAY, START_S, best_interval, effective_t
 from trainwright.predict.hardware import Cluster, cluster, device, fabric, inner_link
 from trainwright.predict.layout import read_plan, shared_sequences
 from trainwright.predict.memory import memory, state_bytes
-from trainwright.predict.operators import matmul_time, optimizer_time
+from trainwright.predict.operators import optimizer_time
+from trainwright.predict.products import MatmulRate, matmul_time, trainer_matmul_rate
 from trainwright.predict.profiles import profile
 from trainwright.predict.published.row_trainer import profile_for
 from trainwright.predict.published.rows import answer
@@ -42,11 +43,26 @@ def test_roof_of_an_h100():
 
 
 def test_a_large_product_runs_near_the_roof_and_a_small_one_does_not():
-    rate = device("h200").matmul_rate("bf16", C)
-    large = matmul_time(16384, 14336, 8192, rate, 132, C)
-    assert 2 * 16384 * 14336 * 8192 / large / rate > 0.93
-    small = matmul_time(256, 256, 256, rate, 132, C)
-    assert 2 * 256**3 / small / rate < 0.05
+    rate = trainer_matmul_rate(device("h200"), profile("torch"), "bf16", False, C)
+    large = matmul_time(16384, 14336, 8192, rate, C)
+    assert 2 * 16384 * 14336 * 8192 / large / rate.sustained > 0.93
+    small = matmul_time(256, 256, 256, rate, C)
+    assert 2 * 256**3 / small / rate.sustained < 0.05
+
+
+def test_a_deep_product_with_few_outputs_is_shared_by_all_multiprocessors():
+    """The gradient of a 384 x 384 weight over 88,320 tokens (DINO): six tiles, and 132 multiprocessors."""
+    rate = trainer_matmul_rate(device("h200"), profile("torch"), "bf16", False, C)
+    assert matmul_time(384, 384, 88320, rate, C) < 4 * 2 * 384 * 384 * 88320 / rate.sustained
+
+
+def test_the_fastest_algorithm_of_a_product_reaches_the_power_limit_sooner():
+    ours, chip = profile("trainwright"), device("h200")
+    first, best = (trainer_matmul_rate(chip, ours, "bf16", False, C, timed) for timed in (False, True))
+    narrow = (65536, 3072, 768)
+    assert 1.05 < matmul_time(*narrow, first, C) / matmul_time(*narrow, best, C) < 1.25  # as cublaslt.py measured
+    wide = (65536, 8192, 8192)  # at the power limit with either
+    assert matmul_time(*wide, first, C) == pytest.approx(matmul_time(*wide, best, C), rel=0.03)
 
 
 def own_rows(op: str) -> list[dict[str, str]]:
@@ -56,14 +72,15 @@ def own_rows(op: str) -> list[dict[str, str]]:
 
 def test_our_own_products_on_the_h200_are_reproduced():
     """Products of random data in a tight loop settle at 0.868 of the best; shapes from 1024 to 65536 wide."""
+    sustained = MatmulRate(794.5e12 * 0.868, 794.5e12 * 0.868, 132, 4.0e12)
     orders = {"forward": "mnk", "input-grad": "mkn", "weight-grad": "nkm"}
     errors = []
     for row in own_rows("matmul"):
         if row["precision"] == "bf16":
             m, n, k = (int(row[letter]) for letter in orders[row["kind"]])
-            errors.append(abs(matmul_time(m, n, k, 794.5e12 * 0.868, 132, C) / float(row["seconds"]) - 1))
+            errors.append(abs(matmul_time(m, n, k, sustained, C) / float(row["seconds"]) - 1))
     assert len(errors) > 200
-    assert statistics.median(errors) <= 0.06
+    assert statistics.median(errors) <= 0.05
 
 
 def test_our_own_small_models_on_the_h200_are_reproduced():
@@ -85,11 +102,13 @@ def test_our_own_small_models_on_the_h200_are_reproduced():
 
 
 def test_our_own_trainer_on_the_h200_is_predicted():
-    """`trainwright train --model llama3.2-1b --sequence 4096 --batch 4`, plain and with --compile, 30 steps."""
+    """`trainwright train --model llama3.2-1b --sequence 4096 --batch 4`, plain and with --compile, 30 steps; before
+    the trainer timed the algorithms of a product."""
     chip = replace(device("h200"), domain=1)
     machine = Cluster(chip, 1, 1, inner_link(chip, 8), fabric("infiniband", 50.0))
     for row in own_rows("trainer"):
-        stack = profile("trainwright" if row["precision"] == "compiled" else "trainwright-eager")
+        name = "trainwright" if row["precision"] == "compiled" else "trainwright-eager"
+        stack = replace(profile(name), timed_products=False)
         batch = Batch(int(row["n"]), int(row["m"]), 1)
         job = Setup(shapes()[row["kind"]], machine, ParallelPlan(), batch, stack, zero=0)
         assert step_time(job, C).total == pytest.approx(float(row["seconds"]), rel=0.06)
@@ -103,13 +122,19 @@ def rows_of_our_trainer() -> list[dict[str, str]]:
 
 @pytest.mark.parametrize("row", rows_of_our_trainer(), ids=lambda row: row["id"])
 def test_our_own_benchmark_on_the_h200_is_predicted(row):
-    """`benchmarks/train_gpu.py --quick`: three shapes, bf16 and float8, with and without recomputation; and the
-    encoders, T5 and DINO of `benchmarks/train_families.py`."""
+    """`benchmarks/train_gpu.py --quick`: the 1B and 8B shapes, bf16 and float8, with and without recomputation; and the
+    GPT-2, encoders, T5, DINO and LoRA of `benchmarks/train_families.py`."""
     said = answer(row, C)
-    assert said["tokens_per_s_per_gpu"] == pytest.approx(
-        float(row["tokens_per_s_per_gpu"]), rel=0.12 if row["objective"] else 0.09
-    )
-    assert said["mem_gib_per_gpu"] == pytest.approx(float(row["mem_gib_per_gpu"]), rel=0.11)
+    assert said["tokens_per_s_per_gpu"] == pytest.approx(float(row["tokens_per_s_per_gpu"]), rel=0.08)
+    if row["mem_gib_per_gpu"]:
+        assert said["mem_gib_per_gpu"] == pytest.approx(float(row["mem_gib_per_gpu"]), rel=0.1)
+
+
+def test_the_trainer_of_today_is_predicted_where_it_became_faster():
+    """`predict`, without a row's date: DINO on one H200 at 2,666 images/s."""
+    request = PredictRequest("vit-s-16", "p5en.48xlarge", 1, "replicate=1", gpus_per_node=1, sequences=128)
+    said = predict(replace(request, micro_batch=128, recompute="none"))
+    assert said.tokens_per_s / said.sample_tokens == pytest.approx(2666, rel=0.05)
 
 
 def test_optimizer_of_our_own_h200():

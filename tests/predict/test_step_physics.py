@@ -15,7 +15,8 @@ from trainwright.predict.hardware import cluster, device
 from trainwright.predict.layout import lay_out
 from trainwright.predict.memory import COPIED, HOST_ROUNDING, host_bytes, memory, saved_bytes_of_layer
 from trainwright.predict.objective import passes
-from trainwright.predict.operators import layer_work, library_progress, mean_layer
+from trainwright.predict.operators import layer_work, mean_layer
+from trainwright.predict.products import library_progress
 from trainwright.predict.profiles import profile, profiles
 from trainwright.predict.published.row_trainer import profile_of
 from trainwright.predict.published.rows import setup_of

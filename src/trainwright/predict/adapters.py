@@ -8,7 +8,8 @@ from dataclasses import replace
 
 from trainwright.predict.collectives import Group, all_reduce
 from trainwright.predict.constants import Constants
-from trainwright.predict.operators import LayerTime, Pair, matmul_time, trainer_matmul_rate
+from trainwright.predict.operators import LayerTime
+from trainwright.predict.products import Pair, matmul_time, trainer_matmul_rate
 from trainwright.predict.setup import Setup
 from trainwright.train.models.shape import ModelShape, layer_kinds
 
@@ -92,8 +93,7 @@ def with_adapters(s: Setup, layer: LayerTime, weights: float, c: Constants) -> L
     )
     rate = trainer_matmul_rate(s.cluster.device, s.profile, "bf16", False, c)
     narrow = sum(
-        share * matmul_time(tokens, (out + deep) / tp, s.adapter_rank, rate, s.cluster.device.sms, c)
-        for share, (out, deep) in pairs
+        share * matmul_time(tokens, (out + deep) / tp, s.adapter_rank, rate, c) for share, (out, deep) in pairs
     )
     expansion = weights * (frozen_bytes(s) + 2.0) / stream if s.base_bits in QUANTISED else 0.0
     launches = sum(share for share, _ in pairs) * (0.5 if s.profile.fusion in TRAFFIC else 1.0)

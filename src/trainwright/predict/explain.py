@@ -7,9 +7,10 @@ from trainwright.predict.collectives import all_gather, all_reduce
 from trainwright.predict.constants import Constants
 from trainwright.predict.goodput import DAY, simulate
 from trainwright.predict.memory import activation_bytes, in_flight, layer_parameters, memory, stage_parameters
-from trainwright.predict.operators import attention_rates, mean_layer, trainer_matmul_rate
+from trainwright.predict.operators import attention_rates, mean_layer
 from trainwright.predict.optimizers import saved_bytes
 from trainwright.predict.prediction import Prediction
+from trainwright.predict.products import trainer_matmul_rate
 from trainwright.predict.setup import Setup
 from trainwright.predict.step import groups_of, step_time
 from trainwright.train.flops import matmul_parameters
@@ -35,7 +36,7 @@ def term(name: str, *words: str) -> Term:
 
 def compute_terms(s: Setup, c: Constants) -> list[Term]:
     shape, device = s.shape, s.cluster.device
-    rate = trainer_matmul_rate(device, s.profile, s.precision, s.rowwise, c)
+    rate = trainer_matmul_rate(device, s.profile, s.precision, s.rowwise, c).sustained
     layer = mean_layer(s, c)
     rates = attention_rates(device, s.profile.attention, shape.width_per_head, s.attended, c)
     weights = (matmul_parameters(shape) - shape.hidden * shape.vocab * (1 + shape.mtp_layers)) / shape.layers

@@ -67,16 +67,17 @@ class Device:
 
     def matmul_rate(self, precision: str, c: Constants) -> float:
         """FLOP/s that a large matrix product sustains in a training step."""
-        kept = self.sustained(c) * self.clock(c)
+        return self.best_matmul(precision, c) * self.sustained(c) * self.clock(c)
+
+    def best_matmul(self, precision: str, c: Constants) -> float:
+        """FLOP/s of the fastest matrix product, before the power limit lowers the clock."""
         if precision == "fp4" and self.fp4:
-            return self.fp4 * c.matmul_fp4 * kept
+            return self.fp4 * c.matmul_fp4
         if precision in ("fp8", "fp4") and self.fp8:
-            best = self.best_fp8 or self.fp8 * c.matmul_unmeasured_fp8
-        elif precision == "fp32":
-            best = self.bf16 / 2 * c.matmul_unmeasured_bf16  # TF32 runs at half the 16-bit rate
-        else:
-            best = self.best_bf16 or self.bf16 * (1.0 if self.family == "neuroncore" else c.matmul_unmeasured_bf16)
-        return best * kept
+            return self.best_fp8 or self.fp8 * c.matmul_unmeasured_fp8
+        if precision == "fp32":
+            return self.bf16 / 2 * c.matmul_unmeasured_bf16  # TF32 runs at half the 16-bit rate
+        return self.best_bf16 or self.bf16 * (1.0 if self.family == "neuroncore" else c.matmul_unmeasured_bf16)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,30 +1,24 @@
-"""How long one transformer layer, the output head and the optimizer take on one GPU: matrix products by shape,
-attention by kernel, everything else by the bytes it moves."""
+"""How long one transformer layer and the optimizer take on one GPU: matrix products by shape, attention by kernel,
+everything else by the bytes it moves."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 
 from trainwright.predict.constants import Constants
 from trainwright.predict.hardware import Device
 from trainwright.predict.objective import Pass, passes
+from trainwright.predict.products import MatmulRate, Pair, linear_time, matmul_time, trainer_matmul_rate
 from trainwright.predict.profiles import Profile
 from trainwright.predict.setup import Setup
 from trainwright.train.flops import score_width
 from trainwright.train.models.shape import ModelShape, layer_kinds
 
-Pair = tuple[float, float]  # forward, backward
-
-TILES = ((256, 128, 1.0), (128, 256, 1.0), (128, 128, 0.9), (128, 64, 0.75))  # rows, columns, share of the best rate
-RATE_OF_FILL = 5.2e12  # FLOP/s of one H200 multiprocessor, where matmul_k_half was measured
 MERGE_BYTES = 10.0  # context parallelism adds each part of the attention output (16 bits) to an fp32 sum
 POWER_BOUND = 0.5  # share of peak from which an attention kernel draws enough power to meet the card's limit
 KERNELS = {"eager": (38, 80), "native": (24, 48)}  # launches per layer; other fusion levels: FUSED_KERNELS
 FUSED_KERNELS = (16, 30)
-FIRST_SHIPPED = {"sm_80": 2020.4, "sm_90": 2022.8, "sm_100": 2024.9}  # volume shipments of each generation
-LEARNING_YEARS = 0.8
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +42,7 @@ class LayerWork:
     cp: int = 1
     imbalance: float = 1.0  # visits to the busiest rank's experts over the mean
     context: str = "ring"
+    timed: bool = False  # the trainer takes the fastest algorithm of each product
 
     @property
     def visits(self) -> float:
@@ -143,7 +138,7 @@ def layer_work(s: Setup, shape: ModelShape, one: Pass, c: Constants) -> LayerWor
     return LayerWork(
         shape, s.batch.micro * one.tokens / s.plan.cp, spans, one.causal, s.batch.micro * one.memory, s.plan.tp, split,
         s.cluster.device, s.profile, s.precision, s.rowwise, s.frozen, s.expert_tp, shape.experts / s.plan.ep,
-        s.plan.cp, uneven, s.context,
+        s.plan.cp, uneven, s.context, s.timed_products,
     )  # fmt: skip
 
 
@@ -167,51 +162,15 @@ def layer_time(work: LayerWork, c: Constants) -> LayerTime:
     return LayerTime(*products, *attention, moved[0] / rate, moved[1] / rate, forward, backward)
 
 
-def matmul_time(m: float, n: float, k: float, rate: float, sms: int, c: Constants, groups: float = 1.0) -> float:
-    """Seconds of an m x k by k x n product: whole waves of tiles over the multiprocessors, plus pipeline fill. Equal
-    products of a group (the experts of a rank) fill the waves together."""
-    best = min(
-        math.ceil(groups * math.ceil(m / a) * math.ceil(n / b) / sms) * sms * a * b / (speed * groups * m * n)
-        for a, b, speed in TILES
-    )
-    fill = c.matmul_k_half * rate / sms / RATE_OF_FILL
-    return 2.0 * groups * m * n * k * best * (1.0 + fill / k) / rate + c.matmul_start
-
-
-def linear_time(
-    tokens: float, out: float, deep: float, rate: float, sms: int, c: Constants, groups: float = 1.0
-) -> Pair:
-    """One linear layer: the backward computes the gradients of the input and of the weight."""
-    of_input = matmul_time(tokens, deep, out, rate, sms, c, groups)
-    of_weight = matmul_time(out, deep, tokens, rate, sms, c, groups)
-    return matmul_time(tokens, out, deep, rate, sms, c, groups), of_input + of_weight
-
-
-def trainer_matmul_rate(device: Device, profile: Profile, precision: str, rowwise: bool, c: Constants) -> float:
-    """The matmul rate this trainer can reach: old libraries and row-wise scales reach less of the device's."""
-    rate = device.matmul_rate(precision, c)
-    rate *= library_progress(device, profile, c)
-    return rate * c.fp8_rowwise if rowwise else rate
-
-
-def library_progress(device: Device, profile: Profile, c: Constants) -> float:
-    """Share of today's rate that libraries of the trainer's release reach: least when a generation is new."""
-    first = FIRST_SHIPPED.get(device.family)
-    if not profile.released or first is None:
-        return 1.0
-    return 1.0 - (1.0 - c.early_kernels) * math.exp(-max(0.0, profile.released - first) / LEARNING_YEARS)
-
-
 def layer_matmuls(work: LayerWork, c: Constants) -> Pair:
     """All matrix products of a layer but those of attention scores."""
-    sms = work.device.sms
-    rate = trainer_matmul_rate(work.device, work.profile, work.precision, work.rowwise, c)
+    rate = trainer_matmul_rate(work.device, work.profile, work.precision, work.rowwise, c, work.timed)
     linears = [*attention_linears(work), *mlp_linears(work)]
     forward = backward = 0.0
     for out, deep in linears:
-        ahead, back = linear_time(work.tokens, out, deep, rate, sms, c)
+        ahead, back = linear_time(work.tokens, out, deep, rate, c)
         forward += ahead
-        backward += matmul_time(work.tokens, deep, out, rate, sms, c) if work.frozen else back
+        backward += matmul_time(work.tokens, deep, out, rate, c) if work.frozen else back
     if work.shape.experts:
         ahead, back = expert_matmuls(work, rate, c)
         forward, backward = forward + ahead, backward + back
@@ -237,12 +196,12 @@ def mlp_linears(work: LayerWork) -> list[tuple[float, float]]:
     return [*linears, (shape.experts, shape.hidden)] if shape.experts else linears
 
 
-def expert_matmuls(work: LayerWork, rate: float, c: Constants) -> Pair:
+def expert_matmuls(work: LayerWork, rate: MatmulRate, c: Constants) -> Pair:
     """Grouped products: each of this rank's experts multiplies the rows of the tokens that visit it."""
-    shape, sms, experts = work.shape, work.device.sms, work.local_experts
-    rows, width, rate = max(1.0, work.visits / experts), shape.ffn / work.expert_tp, rate * c.grouped_matmul
-    up = linear_time(rows, work.gates * width, shape.hidden, rate, sms, c, experts)
-    down = linear_time(rows, shape.hidden, width, rate, sms, c, experts)
+    shape, experts = work.shape, work.local_experts
+    rows, width, rate = max(1.0, work.visits / experts), shape.ffn / work.expert_tp, rate.scaled(c.grouped_matmul)
+    up = linear_time(rows, work.gates * width, shape.hidden, rate, c, experts)
+    down = linear_time(rows, shape.hidden, width, rate, c, experts)
     return up[0] + down[0], up[1] + down[1]
 
 
@@ -284,14 +243,14 @@ def layer_attention(work: LayerWork, c: Constants) -> Pair:
 
 def cross_attention(work: LayerWork, c: Constants) -> tuple[Pair, Pair]:
     """(products, scores) of a decoder's queries over the encoder's states: keys and values are computed of those."""
-    shape, sms = work.shape, work.device.sms
-    rate = trainer_matmul_rate(work.device, work.profile, work.precision, work.rowwise, c)
+    shape = work.shape
+    rate = trainer_matmul_rate(work.device, work.profile, work.precision, work.rowwise, c, work.timed)
     sides = [
         (work.tokens, work.q, shape.hidden),
         (work.memory, 2 * work.q, shape.hidden),
         (work.tokens, shape.hidden, work.q),
     ]
-    times = [linear_time(tokens, out, deep, rate, sms, c) for tokens, out, deep in sides]
+    times = [linear_time(tokens, out, deep, rate, c) for tokens, out, deep in sides]
     length = sum(share * span for share, span in work.spans)
     flops = 4.0 * work.memory * length * work.q
     rates = attention_rates(work.device, attention_kernel(work), shape.width_per_head, length, c)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from trainwright.predict.adapters import matrices
 from trainwright.predict.collectives import Group, all_gather
 from trainwright.predict.constants import Constants
-from trainwright.predict.operators import matmul_time, optimizer_time, trainer_matmul_rate
+from trainwright.predict.operators import optimizer_time
+from trainwright.predict.products import matmul_time, trainer_matmul_rate
 from trainwright.predict.setup import Setup
 from trainwright.train.models.shape import layer_kinds, mlp_parameters, parameter_count
 
@@ -55,15 +56,15 @@ def orthogonal_time(s: Setup, shard: Group, c: Constants) -> float:
     """Seconds of Muon's products in one step: every rank gathers the momentum of a matrix and makes it orthogonal, in
     five rounds of x x', its square, and their product with x."""
     rate = trainer_matmul_rate(s.cluster.device, s.profile, "bf16", False, c)
-    sms, layers = s.cluster.device.sms, s.shape.layers / s.plan.pp
+    layers = s.shape.layers / s.plan.pp
 
     def rounds(out: float, deep: float, groups: float = 1.0) -> float:
         low, high = min(out, deep), max(out, deep)
         gram, square = (
-            matmul_time(low, low, high, rate, sms, c, groups),
-            matmul_time(low, low, low, rate, sms, c, groups),
+            matmul_time(low, low, high, rate, c, groups),
+            matmul_time(low, low, low, rate, c, groups),
         )
-        return ROUNDS * (gram + square + matmul_time(low, high, low, rate, sms, c, groups))
+        return ROUNDS * (gram + square + matmul_time(low, high, low, rate, c, groups))
 
     each = sum(count * rounds(*pair) for count, shape in layer_kinds(s.shape) for pair in matrices(shape))
     if s.shape.experts:

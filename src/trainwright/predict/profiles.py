@@ -49,6 +49,7 @@ class Profile:
     fused_sinks: bool = True
     batch_first: bool = True
     copies_kv_heads: bool = False
+    timed_products: bool = False
 
     @property
     def loss_fusion(self) -> str:

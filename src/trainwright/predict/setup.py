@@ -90,6 +90,11 @@ class Setup:
         return self.profile.sequence and not whole
 
     @property
+    def timed_products(self) -> bool:
+        """Whether the trainer takes the fastest algorithm of each product in the layers."""
+        return self.profile.timed_products and self.precision == "bf16" and self.plan.tp * self.plan.pp == 1
+
+    @property
     def expert_tp(self) -> int:
         """Tensor-parallel ranks that share one expert; 1 where experts are spread over those ranks too."""
         return self.plan.tp if self.plan.data * self.plan.cp % self.plan.ep == 0 else 1

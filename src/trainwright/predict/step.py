@@ -20,8 +20,9 @@ from trainwright.predict.constants import Constants
 from trainwright.predict.head import head_of
 from trainwright.predict.memory import layer_parameters, local_parameters, saved_bytes_of_layer, weights_of
 from trainwright.predict.objective import crop_bytes
-from trainwright.predict.operators import LayerTime, Pair, mean_layer
+from trainwright.predict.operators import LayerTime, mean_layer
 from trainwright.predict.optimizers import update_time
+from trainwright.predict.products import Pair
 from trainwright.predict.setup import Setup
 from trainwright.train.models.shape import ModelShape
 from trainwright.train.parallel.pipeline_schedule import StageTime, bubble
@@ -33,6 +34,7 @@ class StepTime:
 
     total: float
     parts: dict[str, float] = field(hash=False)
+    stage: StageTime  # of the pipeline, in the mean
     hidden: float = 0.0
     microbatch: float = 0.0
 
@@ -86,8 +88,9 @@ def step_time(s: Setup, c: Constants) -> StepTime:
     scaled["imbalance"] = s.batch.count * slow - sum(scaled.values())
     scaled["elementwise"] += s.batch.count * crops(s, c)
     reduced, reduced_hidden = data_parallel(s, data, room, c)
+    stage = mean_stage(s, mean, forward + tp_forward, layer.products_backward)
     scaled |= {
-        "bubble": pipeline_bubble(s, mean, forward + tp_forward, layer.products_backward),
+        "bubble": bubble(plan.pp, plan.virtual_stages, s.batch.count, stage, s.zero_bubble),
         "pipeline sends": pipeline_sends(s),
         "gradients": reduced,
         "optimizer": update_time(s, owned_parameters(s), shard, c),
@@ -95,7 +98,7 @@ def step_time(s: Setup, c: Constants) -> StepTime:
     }
     scaled["stragglers"] = c.straggler_doubling * math.log2(s.cluster.nodes) * sum(scaled.values())
     hidden = (gathers_hidden + tp_hidden) * layers_per_step + reduced_hidden
-    return StepTime(sum(scaled.values()), scaled, hidden, slow)
+    return StepTime(sum(scaled.values()), scaled, stage, hidden, slow)
 
 
 def crops(s: Setup, c: Constants) -> float:
@@ -254,15 +257,14 @@ def stages(s: Setup, layer: float, head: float) -> tuple[float, float]:
     return max(most * layer, (most - 1) * layer + head), mean
 
 
-def pipeline_bubble(s: Setup, mean: float, forward: float, products_backward: float) -> float:
-    """What the schedule leaves, for a mean stage that takes `mean` per microbatch. The zero-bubble one fills a part of
-    it with weight gradients of products: half of their backward."""
+def mean_stage(s: Setup, mean: float, forward: float, products_backward: float) -> StageTime:
+    """A mean stage that takes `mean` per microbatch, virtual stages apart. The zero-bubble schedule puts off the weight
+    gradients of products: half of their backward."""
     layers = (s.shape.layers + s.shape.mtp_layers) / s.plan.pp
     weights = products_backward / 2 * layers * deferrable_share(s)
     ahead = min(forward * layers, mean - weights)
     chunks = s.plan.virtual_stages
-    stage = StageTime(ahead / chunks, (mean - ahead - weights) / chunks, weights / chunks)
-    return bubble(s.plan.pp, chunks, s.batch.count, stage, s.zero_bubble)
+    return StageTime(ahead / chunks, (mean - ahead - weights) / chunks, weights / chunks)
 
 
 def deferrable_share(s: Setup) -> float:

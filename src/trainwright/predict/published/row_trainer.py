@@ -11,6 +11,7 @@ from pathlib import Path
 
 from trainwright.predict.profiles import Profile, profile
 
+PRODUCTS_TIMED = "2026-11-16"  # the first day of that in our own trainer
 FRAMEWORKS_FILE = Path(__file__).with_name("frameworks.toml")
 
 
@@ -40,7 +41,7 @@ def release_of(trainer: Profile, row: dict[str, str]) -> Profile:
     """The trainer as it was when the row was measured: Megatron before FlashAttention (mid 2022; fp16 dates a
     table without a date); its CUDA graphs on Grace since late 2025, its fused kernels for experts and for attention
     with sinks since mid 2026; torchtitan before its loss was chunked (with 4-bit formats), and before it was compiled
-    (2025)."""
+    (2025); ours before it timed the algorithms of a product."""
     year, path = year_of(row), row.get("path_or_url", "").lower()
     old = 0 < year < 2022.5 or row.get("precision", "").lower() == "fp16"
     if old and trainer.name.startswith("megatron"):
@@ -49,6 +50,9 @@ def release_of(trainer: Profile, row: dict[str, str]) -> Profile:
         trainer = replace(trainer, fused_experts=False, fused_sinks=False)
     if trainer.name == "megatron" and year >= 2025.8 and re.search(r"gb[23]00", row.get("gpu", "").lower()):
         return replace(trainer, graphs=True)
+    measured = re.search(r"\b20\d\d-\d\d-\d\d\b", row.get("notes", ""))
+    if trainer.timed_products and measured and measured[0] < PRODUCTS_TIMED:
+        return replace(trainer, timed_products=False)
     if trainer.loss != "chunked" or "fp4" in path or year >= 2026:
         return trainer
     return replace(trainer, loss="compiled" if year >= 2025 and row.get("compile", "").lower() == "yes" else "eager")
