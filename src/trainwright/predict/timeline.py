@@ -66,13 +66,13 @@ def played(
     length = {"forward": stage.forward, "backward": stage.backward, "weights": stage.weights}
     if not zero_bubble:
         length["backward"] += stage.weights
-    free, ends = [0.0] * ranks, {}
+    free, ends = [0.0] * ranks, dict[Done, float]()
     drawn: list[Bar] = []
     while any(queues):
         for rank, actions in enumerate(queues):
-            while actions and (needs := needed(actions[0], rank, ranks, chunks)) in {None, *ends}:
+            while actions and all(done in ends for done in needed(actions[0], rank, ranks, chunks)):
                 action = actions.pop(0)
-                start = max(free[rank], ends[needs] if needs else 0.0)
+                start = max(free[rank], *(ends[done] for done in needed(action, rank, ranks, chunks)), 0.0)
                 free[rank] = end = start + length[action.kind]
                 ends[action.kind, action.chunk * ranks + rank, action.microbatch] = end
                 drawn.append((rank, start, end, action.kind))
@@ -82,15 +82,15 @@ def played(
     return drawn
 
 
-def needed(action: Action, rank: int, ranks: int, chunks: int) -> Done | None:
+def needed(action: Action, rank: int, ranks: int, chunks: int) -> tuple[Done, ...]:
     """What must have ended before: the stage before, or for a gradient the stage after; the last one's own forward."""
     stage = action.chunk * ranks + rank
     if action.kind == "forward":
-        return ("forward", stage - 1, action.microbatch) if stage else None
+        return (("forward", stage - 1, action.microbatch),) if stage else ()
     if action.kind == "weights":
-        return "backward", stage, action.microbatch
+        return (("backward", stage, action.microbatch),)
     last = stage == ranks * chunks - 1
-    return ("forward", stage, action.microbatch) if last else ("backward", stage + 1, action.microbatch)
+    return (("forward", stage, action.microbatch) if last else ("backward", stage + 1, action.microbatch),)
 
 
 def svg(p: Prediction) -> str:
