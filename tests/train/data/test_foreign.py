@@ -3,12 +3,16 @@
 
 import bz2
 import gzip
+import io
 import json
 import shutil
+import struct
+import tarfile
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 import torch
 import zstandard
@@ -110,6 +114,46 @@ def test_a_damaged_file_is_named(name, message, tmp_path):
     shutil.copytree(HERE / name, tmp_path / "data")
     with pytest.raises(UserError, match=message):
         open_files(damage(tmp_path / "data", name))
+
+
+def test_token_ids_that_do_not_fit_are_refused_with_their_place(tmp_path):
+    """They wrapped: 2 ** 32 + 5 was read as token 5. In MDS (LLM Foundry writes int64) and in arrow (the default of
+    `datasets` is int64)."""
+    shutil.copytree(HERE / "mds-bytes", tmp_path / "mds")
+    shard = tmp_path / "mds" / "shard.00008.mds"
+    content, document = shard.read_bytes(), EXPECTED["mds-bytes"][-1]
+    last = struct.unpack_from("<I", content)[0] - 1
+    packed = struct.pack(f"<{len(document)}q", *document)
+    assert packed in content
+    wrong = struct.pack(f"<{len(document)}q", document[0], 2**32 + 5, *document[2:])
+    write_durably(shard, content.replace(packed, wrong))
+    with pytest.raises(UserError, match=rf"shard\.00008\.mds: sample {last}: token 4294967301 "):
+        documents(str(tmp_path / "mds"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"), [("int64", 2**31), ("int64", -(2**32)), ("uint32", 2**31 + 7), ("uint64", 2**64 - 1)]
+)
+def test_token_ids_of_arrow_columns_that_do_not_fit(kind, value, tmp_path):
+    kinds = {"int64": pa.int64(), "uint32": pa.uint32(), "uint64": pa.uint64()}
+    rows = pa.array([[1, 2, 3], [4, 5], [6, value]], pa.list_(kinds[kind]))
+    table = pa.table({"input_ids": rows})
+    (tmp_path / "data").mkdir()
+    with pa.ipc.new_stream(tmp_path / "data" / "part.arrow", table.schema) as writer:
+        writer.write_table(table, max_chunksize=2)
+    with pytest.raises(UserError, match=rf"part\.arrow: sample 2: token {value} "):
+        documents(str(tmp_path / "data"))
+
+
+def test_a_class_number_that_is_none_is_refused(tmp_path):
+    """It made all classes of the data set be counted anew."""
+    with tarfile.open(tmp_path / "part.tar", "w") as tar:
+        for name, content in (("a.png", b"x"), ("a.cls", b"2"), ("b.png", b"x"), ("b.cls", b"4294967301")):
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    with pytest.raises(UserError, match=r"part\.tar: b\.cls: the class is 4294967301"):
+        open_images(str(tmp_path / "part.tar"), 3, 8)
 
 
 @pytest.mark.parametrize("name", ["megatron", "mds-bytes", "arrow"])

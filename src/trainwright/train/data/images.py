@@ -101,8 +101,11 @@ def _class(tar: tarfile.TarFile, member: tarfile.TarInfo) -> str:
     content = tar.extractfile(member)
     assert content is not None
     number = content.read().decode("ascii", "replace").strip()
+    where = f"{tar.name!s}: {member.name}"
     if not number.isdecimal():
-        raise UserError(f"the class is {number!r}, not a number", where=f"{tar.name!s}: {member.name}")
+        raise UserError(f"the class is {number!r}, not a number", where=where)
+    if not CLASS_NUMBER.fullmatch(f"{int(number):09d}"):
+        raise UserError(f"the class is {number}: classes are counted from 0", where=where, fix="a smaller number")
     return f"{int(number):09d}"
 
 

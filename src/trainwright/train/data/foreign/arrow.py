@@ -48,7 +48,7 @@ def _shard(file: Path) -> ForeignShard:
     def batch(number: int) -> Tensor:
         return batches[number][0] if columns else torch.zeros(0)  # the columns own the memory of the batches
 
-    tokens = RowTokens(ends, batch)
+    tokens = RowTokens(file, ends, starts, batch)
     return ForeignShard(file.name, tokens, starts, signature_of(file.name, str(file.stat().st_size), starts))
 
 

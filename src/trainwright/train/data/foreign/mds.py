@@ -86,7 +86,8 @@ def _shard(folder: Path, shard: dict[str, Any]) -> ForeignShard:
         begin, count = places[number]
         return torch.frombuffer(content, dtype=column.kind, count=count, offset=begin)
 
-    return ForeignShard(file.name, RowTokens(starts, row), starts, signature_of(json.dumps(shard), starts))
+    tokens = RowTokens(file, starts, starts, row)
+    return ForeignShard(file.name, tokens, starts, signature_of(json.dumps(shard), starts))
 
 
 def _unpack(folder: Path, shard: dict[str, Any], file: Path) -> None:

@@ -12,17 +12,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from trainwright.errors import UserError
 from trainwright.train.data.format import TOKENIZER, Manifest, Shard, TokenizerId
 
 UNNAMED = "unnamed"  # the tokenizer of data that does not say which one made it
 WIDEST = 1 << 31
+WIDE = (torch.uint32, torch.int64, torch.uint64)
 
 
 class RowTokens:
-    """Rows one after another as one long stream: a slice reads the rows it touches, and no others."""
+    """Rows one after another as one long stream: a slice reads the rows it touches, and no others. A row is a sample of
+    the file, or a batch of them: `samples` says where each one starts."""
 
-    def __init__(self, starts: Sequence[int], read: Callable[[int], Tensor]) -> None:
-        self.starts, self.read = starts, read  # starts: of each row, and the end of the last
+    def __init__(
+        self, file: Path, starts: Sequence[int], samples: Sequence[int], read: Callable[[int], Tensor]
+    ) -> None:
+        self.file, self.samples, self.read = file, samples, read
+        self.starts = starts  # of each row, and the end of the last
 
     def __getitem__(self, span: slice) -> Tensor:
         begin, end, parts = span.start, span.stop, []
@@ -30,10 +36,28 @@ class RowTokens:
         while begin < end:
             first, stop = self.starts[row], min(end, self.starts[row + 1])
             if stop > begin:
-                parts.append(self.read(row)[begin - first : stop - first].to(torch.int32))
+                parts.append(self._narrow(self.read(row)[begin - first : stop - first], begin))
                 begin = stop
             row += 1
         return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def _narrow(self, stored: Tensor, begin: int) -> Tensor:
+        """The tokens in 32 bits. Those of columns as wide or wider may not fit, and would become other tokens."""
+        if stored.dtype in WIDE:
+            values = stored.view(torch.int64) if stored.dtype == torch.uint64 else stored.to(torch.int64)
+            wrong = (values < 0) | (values >= WIDEST)
+            if wrong.any():
+                self._refuse(stored, begin, int(wrong.int().argmax()))
+            stored = values
+        return stored.to(torch.int32)
+
+    def _refuse(self, stored: Tensor, begin: int, at: int) -> None:
+        value, sample = stored[at].item(), bisect_right(self.samples, begin + at) - 1
+        raise UserError(
+            f"token {value} is outside 0 to {WIDEST - 1:,}, which no vocabulary exceeds",
+            where=f"{self.file}: sample {sample}",
+            fix="write the data again: the column of tokens holds something else, or is damaged",
+        )
 
 
 @dataclass(frozen=True)
