@@ -6,6 +6,7 @@ import csv
 import json
 import random
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from trainwright.errors import UserError
 from trainwright.predict import PredictRequest, predict
 from trainwright.predict.advice import NoOffer
 from trainwright.predict.constants import constants
-from trainwright.predict.evidence import NEW_SOURCE
+from trainwright.predict.evidence import NEW_SOURCE, SCALES
 from trainwright.predict.hardware import device
 from trainwright.spec.starters import starters
 from trainwright.train.models.shape import shapes
@@ -27,6 +28,17 @@ from trainwright.train.models.shape import shapes
 DATA = Path(__file__).parents[2] / "benchmarks" / "data"
 ISSUE = ["--model", "llama3-70b", "--instance", "p5.48xlarge", "--nodes", "16", "--parallel", "shard=16,tp=8",
          "--sequence", "8192", "--batch", "4M"]  # fmt: skip
+FLOAT8 = """
+name: scales
+platform: parallelcluster
+region: us-east-2
+queues: [{name: train, instance: p5.48xlarge, count: 2}]
+storage: [{mount: /fsx, lustre: {capacity: 4.8TiB, throughput: 250}}]
+jobs:
+  - {name: tensor, recipe: llama3-8b, nodes: 2, precision: fp8}
+  - {name: rows, recipe: llama3-8b, nodes: 2, float8: rowwise}
+  - {name: blocks, recipe: llama3-8b, nodes: 2, args: [--float8, blockwise]}
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -89,6 +101,28 @@ def test_the_picture_has_a_lane_for_every_stage(tmp_path: Path):
     boxes = list(tree.iter("{http://www.w3.org/2000/svg}rect"))
     assert len(boxes) > 4 * 2 * 8
     assert all(float(box.get("x", "-1")) >= 0 for box in boxes)
+
+
+def test_a_float8_recipe_that_was_not_measured_is_named_with_what_is_assumed(tmp_path: Path):
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(FLOAT8)
+    plain, rows, blocks = (run(str(spec), name).stdout for name in ("tensor", "rows", "blocks"))
+    assert ", fp8, " in plain
+    assert SCALES not in plain
+    assert ", fp8 rowwise, " in rows
+    assert ", fp8 blockwise, " in blocks
+    assert SCALES in rows
+    assert SCALES in blocks
+    record = json.loads(run(str(spec), "blocks", "--json").stdout)
+    assert SCALES in record["outside_evidence"]
+    assert record["setup"]["float8"] == "blockwise"
+
+
+def test_one_scale_per_row_of_another_trainer_is_predicted_from_published_runs():
+    request = PredictRequest("llama3-8b", "p5.48xlarge", 1, sequence=8192, precision="fp8", trainer="torchtitan")
+    plain, rows = predict(request), predict(replace(request, float8="rowwise"))
+    assert rows.step_time_s > 1.1 * plain.step_time_s
+    assert SCALES not in rows.outside_evidence
 
 
 @pytest.mark.parametrize("starter", [starter.name for starter in starters()])

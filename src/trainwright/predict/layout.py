@@ -49,12 +49,13 @@ def lay_out(request: PredictRequest, c: Constants) -> Setup:
         raise UserError(problem, where=f"plan {plan}", fix=f"shard={plan.world}")
     sample = tokens_per_sample(shape, sequence, objective)
     sequences = request.sequences or shared_sequences(request.batch_tokens, sample, plan.data)
+    published = request.float8 == "rowwise" and not trainer.own  # runs of others with one scale per row are in the fit
     start = Setup(
         shape, machines, plan, Batch(sequence, 1, 1), trainer, request.precision,
         zero_stage(plan, trainer) if zero is None else zero, frozen=request.adapter_rank > 0, objective=objective,
         adapter_rank=request.adapter_rank, base_bits=request.base_bits, optimizer=request.optimizer,
         context=context_kind(request, plan, shape, trainer),
-        float8=request.float8, float8_gather=request.float8_gather,
+        rowwise=published, float8="" if published else request.float8, float8_gather=request.float8_gather,
         offload_part=request.offload_activations, zero_bubble=zero_bubble,
     )  # fmt: skip
     return choose_batch(start, sequences, replace(request, recompute="none") if zero_bubble else request, c)
