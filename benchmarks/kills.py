@@ -41,6 +41,7 @@ class Work:
     next_run: Synchronized[int]
     kills: Synchronized[int]
     progress: int  # a file descriptor
+    only: str = ""  # a part of the names of the cases to run
 
     def goes_on(self) -> bool:
         return time.monotonic() < self.end
@@ -50,6 +51,8 @@ class Work:
         if not self.goes_on() or self.kills.value >= self.wanted:
             return None
         with self.next_run.get_lock():
+            while self.only not in str(CASES[self.next_run.value % len(CASES)]):
+                self.next_run.value += 1
             self.next_run.value += 1
             return self.next_run.value - 1
 
@@ -122,13 +125,16 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1, help="runs side by side")
     parser.add_argument("--minutes", type=float, default=1e9)
     parser.add_argument("--first", type=int, default=0, help="number of the first run: another one, other seeds")
+    parser.add_argument("--only", default="", help="cases whose names contain this, such as `vit` or `pp=2`")
     parser.add_argument("--log", type=Path, default=Path("kills.jsonl"))
     parser.add_argument("--table", type=Path, help="write what the log holds as CSV, by family and moment")
     args = parser.parse_args()
+    if not any(args.only in str(case) for case in CASES):
+        parser.error(f"no case has {args.only!r} in its name: {', '.join(map(str, CASES))}")
     rows, end = read_log(args.log), time.monotonic() + 60 * args.minutes
     first = max([args.first, *(row["run"] + 1 for row in rows if row["run"] >= args.first)])
     shared = multiprocessing.Value("q", first), multiprocessing.Value("q", sum(len(r.get("deaths", ())) for r in rows))
-    work = Work(args.log, args.per_run, args.kills, end, *shared, os.dup(2))
+    work = Work(args.log, args.per_run, args.kills, end, *shared, os.dup(2), args.only)
     processes = [multiprocessing.Process(target=run_until_done, args=(work,)) for _ in range(args.jobs)]
     for process in processes:
         process.start()

@@ -68,6 +68,11 @@ CASES = [
          options={"objective": "dpo", "base": "random", "sequence": 64}),
     Case("llama3.2-1b-debug", "pp=2", options={"pipeline_schedule": "zero-bubble"}),
     Case("t5-v1.1-small-debug", "tp=2"),
+    Case("vit-s-16-debug", "tp=2", data="builtin:textures", options={"objective": "dino", **DINO}),
+    Case("vit-s-16-debug", "tp=2", data="builtin:textures", options={"objective": "classify"}),
+    Case("roberta-base-debug", "pp=2", options={"objective": "mlm"}),
+    Case("bert-base-debug", "pp=2", options={"objective": "mlm", "pipeline_schedule": "zero-bubble"}),
+    Case("esm2-8m-debug", "pp=2", data="builtin:proteins"),
 ]  # fmt: skip
 # How a rank dies. `count` is drawn from 1..most, so that the same moment is met early and late in a start.
 MOMENTS = {

@@ -28,12 +28,14 @@ def test_fifty_kills(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", [CASES[2], CASES[5], CASES[11]], ids=str)
+@pytest.mark.parametrize("case", [CASES[2], CASES[5], CASES[17]], ids=str)
 def test_kills_of_other_families_and_plans(case, tmp_path):
     """The rest is in benchmarks/kills.py."""
     survive(tmp_path, case, kills=4, steps=16, seed=3)
 
 
 @pytest.mark.slow
-def test_kills_under_the_zero_bubble_schedule(tmp_path):
-    survive(tmp_path, CASES[15], kills=2, steps=8, seed=4)
+@pytest.mark.parametrize("case", [CASES[15], CASES[19]], ids=str)
+def test_kills_of_pipelines(case, tmp_path):
+    """A decoder under the zero-bubble schedule, and an encoder."""
+    survive(tmp_path, case, kills=2, steps=8, seed=4)
