@@ -69,14 +69,14 @@ def leg_until(config: TrainConfig, until: int) -> int:
     """Stop as a signal would, so that the last step done is `until`."""
     from trainwright.train.loop import Trainer
 
-    act = Trainer._save_due
+    act = Trainer._train_step
 
-    def due(self):
-        if self.state.step >= until - (self.world.size > 1) and until < config.steps:
+    def one(self, steps):
+        if self.state.step >= until - 1 - (self.world.size > 1) and until < config.steps:
             self.request("the end of this leg")  # among ranks the vote is a step late
-        return act(self)
+        return act(self, steps)
 
-    Trainer._save_due = due
+    Trainer._train_step = one
     return train(config)
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import os
 import time
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,12 +30,12 @@ from trainwright.train.profile import StepProfiler
 from trainwright.train.readback import Readback
 from trainwright.train.record import IntervalTimings, Record, State, Step
 from trainwright.train.resume import RestoredState, Resumer
+from trainwright.train.saving import Saver, data_order
 from trainwright.train.setup import assemble
 from trainwright.train.signals import CLOSED_OUTPUT, StopRequest, Vote
 from trainwright.train.world import World, join_world, on_all_ranks, restarted
 
 ADVICE = "lower --lr, or inspect the samples named in events.jsonl"
-ORDER_KEYS = ("data", "sequence", "seed", "holdout", "shuffle")  # options that determine the order of the samples
 
 
 @dataclass(frozen=True)
@@ -79,14 +78,13 @@ class Trainer:
         self.watchdog = Watchdog(self.config.watchdog, self.folder, world.rank)
         self.step_watch = StepWatch(self.folder, world.device)
         self.profiler = StepProfiler(self.folder, world.rank, self.config.profile)
-        self.saved_at, self.saved_time = -1, time.monotonic()
+        self.saver = Saver(self.parts, self.record, world, self.watchdog)
         self.rewinds = 0  # since the last new checkpoint
         # On a GPU a step's loss is read while the next step runs, so that the CPU stays ahead.
         self.deferred = on_gpu and not self.guard.before_update
         self.pending: Pending | None = None
-        self.resumer = Resumer(self.parts, self.record, self._data_order())
+        self.resumer = Resumer(self.parts, self.record, data_order(self.parts))
         self.garbage = GarbageCollector()
-        self.visible: int | None = None  # the newest checkpoint whose completion is in the journal
 
     def run(self) -> int:
         """Resume, train and save; writes result.json whatever happens."""
@@ -133,13 +131,8 @@ class Trainer:
 
     def _restore(self, restored: RestoredState | None) -> None:
         if restored is not None:
-            self.state, self.saved_at = restored.state, restored.saved_at
+            self.state, self.saver.saved_at = restored.state, restored.saved_at
             self.guard.recent = deque(restored.recent, maxlen=LOSS_WINDOW)
-
-    def _data_order(self) -> dict[str, Any]:
-        """What determines the order of the samples, as JSON types. Data counts by content: it may have moved."""
-        order = {k: getattr(self.config, k) for k in ORDER_KEYS} | {"data": self.parts.loader.samples.identity}
-        return json.loads(json.dumps(order))
 
     def _train(self) -> int:
         """All steps; returns 0 at the end, or the exit status when asked to stop."""
@@ -148,7 +141,7 @@ class Trainer:
             with contextlib.closing(self.parts.loader.steps(self.state.seen)) as steps:
                 self.record.timings = IntervalTimings()
                 while self.state.step < self.config.steps and not rewound:
-                    stop, save = self.vote(bool(self.request.reason), self._save_due())
+                    stop, save = self.vote(bool(self.request.reason), self.saver.due_by_time())
                     if save and not self._read_pending():
                         rewound = True
                         continue
@@ -214,22 +207,14 @@ class Trainer:
 
     def _after_step(self) -> bool:
         """Saves and evaluations due at this step. They read the weights, so its loss is checked first."""
-        step, every = self.state.step, self.parts.interval.steps
-        save, evaluate = every and step % every == 0, self._evaluation_due()
-        if (evaluate or save or step == self.config.steps) and not self._read_pending(evaluate):
+        save, evaluate = self.saver.due_at(self.state.step), self._evaluation_due()
+        if (evaluate or save or self.state.step == self.config.steps) and not self._read_pending(evaluate):
             return False
         if save:
             self._save()
         self.parts.checkpointer.raise_errors()
-        self._record_visible()
+        self.saver.note_visible()
         return True
-
-    def _record_visible(self) -> None:
-        """Note a checkpoint that became complete: from then on this run must never start over silently."""
-        saved = self.parts.checkpointer.saved
-        if saved is not None and saved != self.visible:
-            self.journal.event("checkpoint", saved, where=self.parts.checkpointer.store.where)
-            self.visible = saved
 
     def _evaluation_due(self) -> bool:
         return bool(self.config.eval_every) and self.state.step % self.config.eval_every == 0
@@ -304,38 +289,12 @@ class Trainer:
     def _log_step(self, done: Step) -> None:
         self.record.log_step(done, self.state)
 
-    def _save_due(self) -> bool:
-        every = self.parts.interval.seconds
-        if not every or not self.world.first or time.monotonic() - self.saved_time < every:
-            return False
-        self.saved_time = time.monotonic()  # one vote, one save: the result of this vote arrives a step later
-        return True
-
     def _save(self, now: bool = False) -> None:
         """Save this step, unless it is saved already; `now` waits until it is visible."""
-        checkpoints = self.parts.checkpointer
-        if not self.parts.saves:
-            return
-        if self.saved_at != self.state.step:
-            tokenizer = self.parts.loader.samples.tokenizer()[0]
-            record = {
-                "state": {**asdict(self.state), "productive": self.record.productive(self.state)},
-                "order": self._data_order(),
-                "recent": list(self.guard.recent),
-                "config": asdict(self.config),
-                "tokenizer": asdict(tokenizer) if tokenizer is not None else None,
-                "world": self.world.size,
-            }
-            with self.watchdog.paused():  # the previous save may still be running
-                stall = checkpoints.save(self.state.step, self.engine.state_dict(), record)
-            self.record.timings.stall += stall
-            self.saved_at, self.saved_time = self.state.step, time.monotonic()
+        if self.saver.save(self.state, self.guard.recent):
             self.rewinds = 0
-            self.journal.event("save", self.state.step, stall_s=round(stall, 4))
         if now:
-            with self.watchdog.paused():
-                checkpoints.wait()
-            self._record_visible()
+            self.saver.wait()
 
     def _stop_early(self) -> int:
         """Save and exit, for a scheduler to restart the command."""

@@ -211,8 +211,8 @@ def read_adapters(manifest: Manifest, reader: FileSystemReader) -> tuple[ModelSh
 
 def write_checkpoint(shape: ModelShape, read: Read, run: Path) -> Path:
     """Step 0 of a run that starts with these weights: the trainer continues from it."""
-    from trainwright.train.loop import ORDER_KEYS
     from trainwright.train.record import State
+    from trainwright.train.saving import ORDER_KEYS
     from trainwright.train.setup import model_identity
 
     store = FolderStore(run / "checkpoints")
