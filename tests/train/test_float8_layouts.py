@@ -96,7 +96,7 @@ class ScaledProduct:
         self.kinds: list[str] = []
 
     def __call__(self, a, b, scale_a, scale_b, *, out_dtype, use_fast_accum=False):
-        (m, k), n = a.shape, b.shape[1]
+        (_, k), n = a.shape, b.shape[1]
         assert b.shape[0] == k
         assert a.stride() == (k, 1), "row-major"
         assert b.stride() == (1, k), "column-major"
