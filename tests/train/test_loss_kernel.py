@@ -1,5 +1,5 @@
 """The loss kernel without a GPU: its source, as NVRTC gets it, is compiled as C++ with the few parts of CUDA that it
-uses (cuda_block.h) and run thread by thread. That a GPU's compiler and memory agree is for test_engine_gpu.py to show."""
+uses (cuda_block.h) and run thread by thread. That a GPU's compiler and memory agree, test_engine_gpu.py shows."""
 
 import ctypes
 import mmap
