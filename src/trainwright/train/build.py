@@ -33,7 +33,7 @@ from trainwright.train.parallel.tensor import apply_tensor
 from trainwright.train.parallel.tensor_encoder import apply_tensor_encoder
 from trainwright.train.parallel.tensor_seq2seq import apply_tensor_seq2seq
 from trainwright.train.parallel.tensor_vision import apply_tensor_vision
-from trainwright.train.products import apply_chosen_products
+from trainwright.train.products import choose_products
 
 if TYPE_CHECKING:
     from trainwright.train.engine import EngineOptions
@@ -130,7 +130,7 @@ def _stage(
         note = apply_float8(model, options.float8)
         notes += [] if note in notes else [note]  # the stages of one rank are alike
     elif _products_chosen(plan, options, device):
-        apply_chosen_products(model)
+        notes.append(choose_products(model))  # without pipelines, so of the only stage
     apply_checkpointing(model, options.recompute)
     if options.async_tp:
         note = enable_async(here, device)

@@ -11,6 +11,17 @@ from trainwright.train.kernels.product import product
 from trainwright.train.models.mlp import Linear
 
 
+def choose_products(model: Any) -> str:
+    """`apply_chosen_products` where cuBLASLt can be used; a line for the log."""
+    from trainwright.train.kernels.cublaslt import library
+
+    loaded = library()
+    if isinstance(loaded, str):
+        return f"products: the algorithms that torch takes, because cuBLASLt cannot be used ({loaded})"
+    apply_chosen_products(model)
+    return "products: the fastest algorithm of cuBLASLt for each size, timed at its first use"
+
+
 def apply_chosen_products(model: Any) -> None:
     """Every plain linear layer of the blocks."""
     for block in model.layers():

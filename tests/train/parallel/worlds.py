@@ -59,12 +59,12 @@ def build(case: dict, plan: str, seed: int = 7) -> Engine:
     shape, parsed = replace(lookup(case["model"]), vocab=VOCABULARY), ParallelPlan.parse(plan)
     parsed.check(shape, parsed.world, LENGTH, SAMPLES)
     options = {**case.get("options", {})}
-    offload.SMALLEST = 0  # tensors of debug sizes, too
     if "optimizer" in options:
         options["optimizer"] = AdamWOptions(options["optimizer"])
     return Engine(shape, parsed, EngineOptions(seed=seed, max_norm=1.0, **options), "cpu")
 
 
+@patch.object(offload, "SMALLEST", 0)  # tensors of debug sizes, too
 def steps(engine: Engine, case: dict, span: range) -> dict:
     """Loss and gradient norm of each step, and the evaluation after the last."""
     losses, norms, tokens = [], [], 0

@@ -18,6 +18,7 @@ PROPOSALS = 12
 ROUNDS, REPEATS = 4, 2
 WORTH = 0.98  # of the time of torch's own choice: what is not faster than this may be noise
 SMALLEST = 1e10  # operations of a product that is worth choosing for
+ALIGNMENT = 256  # bytes; algorithms are proposed for matrices that begin at multiples of it, cuBLASLt's default
 MOST_SIZES = 256  # where sizes change from step to step, choosing would never end
 COMPUTE_32F, REAL_32F, REAL_16BF = 68, 0, 14  # of cuBLAS
 TRANSPOSE_A, TRANSPOSE_B, EPILOGUE, BIAS_POINTER, ADD_BIAS, MAX_WORKSPACE = 3, 4, 7, 8, 4, 1
@@ -41,15 +42,18 @@ class _Plan:
 
 
 @cache
-def library() -> tuple[Any, Any] | None:
-    """cuBLASLt as torch has loaded it, and a handle; None where it cannot be used."""
+def library() -> tuple[Any, Any] | str:
+    """cuBLASLt as torch has loaded it, and a handle; or why it cannot be used."""
     try:
         lines = Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
-        path = next(line.split()[-1] for line in lines if "libcublasLt.so" in line)
+        path = next((line.split()[-1] for line in lines if "libcublasLt.so" in line), None)
+        if path is None:
+            return "torch has not loaded it"
         loaded, handle = ctypes.CDLL(path), ctypes.c_void_p()
-        return (loaded, handle) if loaded.cublasLtCreate(ctypes.byref(handle)) == 0 else None
-    except (OSError, StopIteration, AttributeError):
-        return None
+        status = loaded.cublasLtCreate(ctypes.byref(handle))
+    except (OSError, AttributeError) as error:
+        return str(error)
+    return f"status {status} at its start" if status else (loaded, handle)
 
 
 class Products:
@@ -63,10 +67,12 @@ class Products:
         self, left: Tensor, right: Tensor, transpose_left: bool, transpose_right: bool, bias: Tensor | None = None
     ) -> Tensor:
         a, b = left.t() if transpose_left else left, right.t() if transpose_right else right
+        if not all(suits(x) for x in (left, right, bias) if x is not None):
+            return plain(a, b, bias)
         key = (*a.shape, b.shape[1], transpose_left, transpose_right, bias is not None)
         if key not in self.plans:
             capturing, full = torch.cuda.is_current_stream_capturing(), len(self.plans) >= MOST_SIZES
-            if capturing or full or not worth_choosing(left, a.shape, b.shape[1]):
+            if capturing or full or 2.0 * a.shape[0] * a.shape[1] * b.shape[1] < SMALLEST:
                 return plain(a, b, bias)
             self.plans[key] = self._choose(left, right, bias, *key)
         plan = self.plans[key]
@@ -81,7 +87,7 @@ class Products:
     ) -> tuple[_Plan, int] | None:  # fmt: skip
         """The fastest proposal; None where torch's own choice is as fast."""
         loaded = library()
-        if loaded is None:
+        if isinstance(loaded, str):
             return None
         if self.workspace is None:
             self.workspace = torch.empty(WORKSPACE, dtype=torch.uint8, device=left.device)
@@ -110,7 +116,7 @@ class Products:
     def _run(self, plan: _Plan, which: int, left: Tensor, right: Tensor, bias: Tensor | None, out: Tensor) -> int:
         """cuBLAS numbers columns first: there the result is transposed, and the right factor comes first."""
         loaded = library()
-        assert loaded is not None
+        assert not isinstance(loaded, str)
         assert self.workspace is not None
         if bias is not None:
             set_attribute(loaded[0], plan.description, BIAS_POINTER, ctypes.c_void_p(bias.data_ptr()))
@@ -135,8 +141,9 @@ def set_attribute(loaded: Any, description: Any, attribute: int, value: Any) -> 
     )
 
 
-def worth_choosing(left: Tensor, size: torch.Size, n: int) -> bool:
-    return left.dtype == torch.bfloat16 and 2.0 * size[0] * size[1] * n >= SMALLEST
+def suits(x: Tensor) -> bool:
+    """Whether a plan, which knows sizes alone, is for such numbers at such an address."""
+    return x.dtype == torch.bfloat16 and x.data_ptr() % ALIGNMENT == 0
 
 
 def make_plan(
