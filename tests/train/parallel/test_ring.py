@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from trainwright.train.kernels.attention_blocks import Whole
-from trainwright.train.models.attention import alibi_slopes
+from trainwright.train.models.attention import AttentionMask, alibi_slopes
 from trainwright.train.models.block_mask import TokenLayout
 from trainwright.train.models.ring_mask import (
     MIXED,
@@ -26,7 +26,7 @@ from trainwright.train.models.ring_mask import (
 )
 from trainwright.train.models.shape import lookup
 from trainwright.train.parallel.plan import ParallelPlan
-from trainwright.train.parallel.ring import KEYS, pack, ring_backward, ring_forward
+from trainwright.train.parallel.ring import KEYS, attend_ring, pack, ring_backward, ring_forward
 from trainwright.train.parallel.traffic import context_traffic
 
 
@@ -165,6 +165,52 @@ def test_blocks_by_flex_attention_are_the_same(monkeypatch):
     monkeypatch.setattr("trainwright.train.kernels.attention_blocks.flex", lambda _device: plain_flex)
     for seed in range(20):
         check({**random_case(seed), "flex": True}, seed)
+
+
+class ReplayTwice(Replay):
+    """One ring for the forward and the backward pass."""
+
+    def start(self, leaving: torch.Tensor, arriving: torch.Tensor, tag: int) -> list:
+        if tag == KEYS and self.steps[KEYS] == len(self.blocks) - 1:
+            self.steps[KEYS] = 0
+        return super().start(leaving, arriving, tag)
+
+
+@pytest.mark.parametrize("flex", [False, True], ids=["plain", "flex"])
+def test_sinks_take_their_share_after_the_ring(flex, monkeypatch):
+    """`attend_ring` with its gradients by autograd; FlexAttention's blocks, as a GPU takes for sinks, and plain ones."""
+    monkeypatch.setattr("trainwright.train.kernels.attention_blocks.flex", lambda _device: plain_flex)
+    for seed in range(8):
+        case = {**random_case(seed), "sinks": True}
+        q, k, v, grad = tensors(case, seed)
+        slopes, sinks = alibi_slopes(case["heads"]) if case["alibi"] else None, torch.randn(case["heads"]) * 3
+        leaves = [x.clone().requires_grad_() for x in (q, k, v, sinks)]
+        wanted = right(case, *leaves[:3], case["documents"], slopes, leaves[3])
+        wanted = [wanted.detach(), *torch.autograd.grad(wanted, leaves, grad)]
+        ranks, half, documents = case["ranks"], case["half"], case["documents"]
+        places = [chunk_positions(rank, ranks, half, q.device) for rank in range(ranks)]
+        blocks = [pack(k[:, :, at], v[:, :, at]) for at in places]
+        sums = [torch.zeros_like(block) for block in blocks]
+        shares = torch.zeros_like(sinks)
+        for rank, at in enumerate(places):
+            layout = TokenLayout(
+                at, torch.arange(case["length"]), documents, None if documents is None else documents[:, at]
+            )
+            mask = ring_mask(case["window"], case["cap"], slopes, True, layout, rank, ranks)
+            mask = with_blocks(mask, q.device) if flex else mask
+            monkeypatch.setattr(
+                "trainwright.train.parallel.ring.GroupRing", lambda _name, rank=rank: ReplayTwice(rank, blocks, sums)
+            )
+            own = [x[:, :, at].clone().requires_grad_() for x in (q, k, v)] + [sinks.clone().requires_grad_()]
+            out = attend_ring(*own[:3], AttentionMask(ring=mask), own[3], group="")
+            query, _, _, share = torch.autograd.grad(out, own, grad[:, :, at])
+            torch.testing.assert_close(out, wanted[0][:, :, at], atol=2e-5, rtol=1e-4)
+            torch.testing.assert_close(query, wanted[1][:, :, at], atol=2e-5, rtol=1e-4)
+            shares += share
+        torch.testing.assert_close(shares, wanted[4], atol=2e-5, rtol=1e-4)
+        for at, block in zip(places, sums, strict=True):
+            kept = pack(wanted[2][:, :, at], wanted[3][:, :, at])
+            torch.testing.assert_close(block, kept, atol=2e-5, rtol=1e-4)
 
 
 def masks(case: dict) -> list[RingMask]:
