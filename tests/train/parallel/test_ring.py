@@ -178,7 +178,7 @@ class ReplayTwice(Replay):
 
 @pytest.mark.parametrize("flex", [False, True], ids=["plain", "flex"])
 def test_sinks_take_their_share_after_the_ring(flex, monkeypatch):
-    """`attend_ring` with its gradients by autograd; FlexAttention's blocks, as a GPU takes for sinks, and plain ones."""
+    """`attend_ring` with its gradients by autograd; a GPU takes FlexAttention's blocks for sinks, a CPU plain ones."""
     monkeypatch.setattr("trainwright.train.kernels.attention_blocks.flex", lambda _device: plain_flex)
     for seed in range(8):
         case = {**random_case(seed), "sinks": True}
@@ -198,9 +198,8 @@ def test_sinks_take_their_share_after_the_ring(flex, monkeypatch):
             )
             mask = ring_mask(case["window"], case["cap"], slopes, True, layout, rank, ranks)
             mask = with_blocks(mask, q.device) if flex else mask
-            monkeypatch.setattr(
-                "trainwright.train.parallel.ring.GroupRing", lambda _name, rank=rank: ReplayTwice(rank, blocks, sums)
-            )
+            ring = ReplayTwice(rank, blocks, sums)
+            monkeypatch.setattr("trainwright.train.parallel.ring.GroupRing", lambda _name, ring=ring: ring)
             own = [x[:, :, at].clone().requires_grad_() for x in (q, k, v)] + [sinks.clone().requires_grad_()]
             out = attend_ring(*own[:3], AttentionMask(ring=mask), own[3], group="")
             query, _, _, share = torch.autograd.grad(out, own, grad[:, :, at])

@@ -74,7 +74,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) cross_entropy_rows(
     int ignored) {
     extern __shared__ uint4 held[];
     __shared__ float peaks[32], totals[32];
-    const int thread = threadIdx.x, vectors = columns / 8;
+    const int thread = threadIdx.x;
     unsigned short *own = logits + (long long)blockIdx.x * columns;
     uint4 *row = (uint4 *)own;
     const int target = (int)targets[blockIdx.x];

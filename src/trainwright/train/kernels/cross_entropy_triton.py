@@ -20,6 +20,8 @@ def _rows(logits, targets, scale, losses, vocab, columns, ignored, BLOCK: tl.con
     row = tl.program_id(0).to(tl.int64)
     base = logits + row * columns
     target = tl.load(targets + row)
+    # Before the reductions, at which all warps meet: after them a warp may overwrite it while another has yet to read.
+    picked = tl.load(base + tl.maximum(target, 0)).to(tl.float32)
     lanes = tl.arange(0, BLOCK)
     peak = tl.full((BLOCK,), LOWEST, tl.float32)
     total = tl.zeros((BLOCK,), tl.float32)
@@ -31,7 +33,6 @@ def _rows(logits, targets, scale, losses, vocab, columns, ignored, BLOCK: tl.con
     top = tl.max(peak)
     log_sum = top + tl.log2(tl.sum(total * tl.exp2(peak - top)))
     weight = tl.where(target == ignored, 0.0, tl.load(scale))
-    picked = tl.load(base + tl.maximum(target, 0)).to(tl.float32)
     tl.store(losses + row, (log_sum * LN_2 - picked) * weight)
     for at in range(0, columns, BLOCK):
         x = tl.load(base + at + lanes, mask=at + lanes < vocab, other=LOWEST).to(tl.float32) * LOG2_E

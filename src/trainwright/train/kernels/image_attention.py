@@ -15,10 +15,24 @@ LONGEST = 256  # tokens of an image: keys and values of one head stay in one pro
 
 def attend_images(qkv: Tensor, groups: Groups) -> Tensor:
     """qkv [all tokens, heads, 3, width] to [all tokens, heads, width]; every image attends to itself."""
-    if qkv.device.type == "cuda" and qkv.dtype == torch.bfloat16 and max(tokens for _, tokens in groups) <= LONGEST:
+    longest, fast = max(tokens for _, tokens in groups), qkv.device.type == "cuda" and qkv.dtype == torch.bfloat16
+    if fast and fits(longest, qkv.shape[-1], shared_memory(qkv.device)):
         images, tokens = zip(*groups, strict=True)
         return _attend(qkv, list(images), list(tokens))[0]
     return _attend_plain(qkv, groups)
+
+
+def fits(tokens: int, width: int, memory: int) -> bool:
+    """Whether a GPU with so many bytes of shared memory per block runs the kernels. The backward pass keeps keys,
+    values and their gradients there: at most this much, as compiled for compute capability 8.0 to 10.0."""
+    keys = max(16, 1 << (tokens - 1).bit_length())
+    power_of_two = width >= 16 and width & (width - 1) == 0
+    return tokens <= LONGEST and power_of_two and keys * (8 * width + 136) <= memory
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def shared_memory(device: torch.device) -> int:
+    return int(torch.cuda.get_device_properties(device).shared_memory_per_block_optin)
 
 
 def _attend_plain(qkv: Tensor, groups: Groups) -> Tensor:
