@@ -7,6 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from trainwright.errors import UserError
 from trainwright.train.config import TrainConfig
@@ -87,6 +89,72 @@ def test_nothing_that_outlives_the_layer_is_copied(monkeypatch):
     engine, _ = trained(offload_activations=1.0, steps=1)
     assert sources
     assert not {param.data_ptr() for param in engine.params.values()} & set(sources)
+
+
+class LateStream:
+    """Stands for the GPU's stream of copies: each is done as late as the events allow, when compute waits for it.
+    Memory that was freed before is then gone, and counted."""
+
+    def __init__(self) -> None:
+        self.copies, self.done, self.lost, self.waits = [], 0, 0, 0
+
+    def wait_stream(self, compute) -> None:
+        """What compute has launched is done at once here."""
+
+    def record_event(self) -> int:
+        return len(self.copies)
+
+    def wait_event(self, event: int) -> None:
+        """Of the compute stream, for which this stands as well."""
+        self.waits += 1
+        for target, source in self.copies[self.done : event]:
+            memories = [torch.UntypedStorage._new_with_weak_ptr(place[0].cdata) for place in (target, source)]
+            if None in memories:
+                self.lost += 1
+                continue
+            to, of = (
+                torch.empty(0, dtype=torch.uint8).set_(memory, *place[1:])
+                for memory, place in zip(memories, (target, source), strict=True)
+            )
+            to.copy_(of)
+        self.done = max(self.done, event)
+
+
+class Queued(TorchDispatchMode):
+    def __init__(self, stream: LateStream) -> None:
+        super().__init__()
+        self.stream = stream
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func is not torch.ops.aten.copy_.default:
+            return func(*args, **(kwargs or {}))
+        places = [(StorageWeakRef(x.untyped_storage()), x.storage_offset(), x.shape, x.stride()) for x in args[:2]]
+        self.stream.copies.append(places)
+        return args[0]
+
+
+@pytest.mark.parametrize("options", [{}, {"recompute": "full", "offload_activations": 0.5}], ids=["all", "half"])
+def test_copies_that_come_as_late_as_they_may_change_nothing(options, monkeypatch):
+    """The order of a GPU's streams, played by one process: memory is freed after its copy, and used after it."""
+    monkeypatch.setattr(offload, "SMALLEST", 0)
+    stream = LateStream()
+    _, wanted = trained(steps=2, **{k: v for k, v in options.items() if k == "recompute"})
+    host = offload.HostMemory
+    monkeypatch.setattr(offload, "HostMemory", lambda size, pinned: host(size, pinned=False))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda _device: stream)
+    monkeypatch.setattr(torch.cuda, "stream", Queued)
+    begin = ActivationOffload.__init__
+
+    def with_stream(self, device):
+        begin(self, device)
+        self.stream = stream
+
+    monkeypatch.setattr(ActivationOffload, "__init__", with_stream)
+    engine, got = trained(steps=2, **{"offload_activations": 1.0, **options})
+    assert got == wanted
+    assert stream.lost == 0
+    assert stream.waits > LLAMA.layers
+    assert bytes_to_host(engine) > 0
 
 
 @pytest.mark.parametrize(("share", "chosen"), [(1.0, [0, 1, 2, 3]), (0.5, [0, 2]), (0.25, [0]), (0.6, [0, 1, 3])])
