@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 
 from trainwright.train.data.batch import IGNORED
-from trainwright.train.kernels.cross_entropy_cuda import MOST_IN_REGISTERS, ONE_BLOCK, WIDTH, division, source
+from trainwright.train.kernels.cross_entropy_cuda import MOST_IN_REGISTERS, ONE_BLOCK, WIDTH, division, kernel, source
 
 # (vocabulary, columns, division); the last two as they are chosen.
 CASES = [
@@ -131,3 +131,19 @@ def test_every_row_is_divided_among_threads_that_a_gpu_has():
         assert threads * each * WIDTH >= columns > threads * (each - 1) * WIDTH
         assert threads * in_shared * 16 + 256 <= 227 << 10
         assert in_registers <= MOST_IN_REGISTERS
+
+
+def test_a_kernel_that_cannot_be_made_is_named_once(monkeypatch, recwarn):
+    """And the Triton kernel computes the loss; a row that does not fit, or an older card, is no reason for a word."""
+
+    def fail(*_):
+        raise RuntimeError("no NVRTC")
+
+    monkeypatch.setattr(torch.cuda, "_compile_kernel", fail)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, device.index))
+    kernel.cache_clear()
+    assert [kernel(columns, torch.device("cuda", 0)) for columns in (50_304, 50_304, 300_032, 1024)] == [None] * 4
+    assert [str(warning.message) for warning in recwarn] == [
+        "the loss of 50,304 columns takes its Triton kernel: no NVRTC"
+    ]
+    kernel.cache_clear()

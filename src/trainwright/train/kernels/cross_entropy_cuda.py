@@ -4,6 +4,7 @@ twice, because more rows are in flight than the cache holds."""
 
 from __future__ import annotations
 
+import warnings
 from functools import cache
 from typing import Any
 
@@ -156,7 +157,8 @@ def kernel(columns: int, device: torch.device) -> tuple[Any, int, int] | None:
     try:
         made = torch.cuda._compile_kernel(source(columns, *parts), "cross_entropy_rows")
         made.set_shared_memory_config(size)
-    except (RuntimeError, OSError, AttributeError):
+    except (RuntimeError, OSError, AttributeError) as error:
+        warnings.warn(f"the loss of {columns:,} columns takes its Triton kernel: {error}", stacklevel=2)
         return None
     return made, threads, size
 
