@@ -32,7 +32,8 @@ def fits(tokens: int, width: int, memory: int) -> bool:
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def shared_memory(device: torch.device) -> int:
-    return int(torch.cuda.get_device_properties(device).shared_memory_per_block_optin)
+    card: Any = torch.cuda.get_device_properties(device)  # torch's stub does not list all of it
+    return int(card.shared_memory_per_block_optin)
 
 
 def _attend_plain(qkv: Tensor, groups: Groups) -> Tensor:
