@@ -264,7 +264,7 @@ def test_one_cause_is_one_finding(run) -> None:  # type: ignore[no-untyped-def]
 
 def test_templates_that_are_not_of_clusters_are_left_to_others(run) -> None:  # type: ignore[no-untyped-def]
     assert run("a.yaml", WIDE.format(service="cloudformation.amazonaws.com"), "SEC004") == []
-    queue = "AWSTemplateFormatVersion: '2010-09-09'\nResources:\n  Tasks:\n    Type: {}\n"
+    queue = "AWSTemplateFormatVersion: '2010-09-09'\nResources:\n  TrainingTasks:\n    Type: {}\n"
     queue += "    Properties:\n      Tags: [{{Key: a, Value: !Ref Nowhere}}]\n"
     assert run("b.yaml", queue.format("AWS::SQS::Queue"), "CFN001") == []
     assert shown(run("c.yaml", queue.format("AWS::EFS::FileSystem"), "CFN001")) == ["error CFN001 6"]

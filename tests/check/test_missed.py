@@ -27,7 +27,7 @@ Resources:
   Shared:
     Type: AWS::EC2::SecurityGroup
     Properties:
-      GroupDescription: file systems
+      GroupDescription: file systems of the HPC cluster
       SecurityGroupIngress:
         - {IpProtocol: tcp, FromPort: PORT, ToPort: PORT, CidrIp: WHO}
 """
@@ -38,7 +38,7 @@ Resources:
   Login:
     Type: AWS::EC2::Instance
     Properties:
-      InstanceType: m5.large
+      InstanceType: g5.large
       ImageId: !Ref Image
 """
 POD = """apiVersion: v1
@@ -79,7 +79,7 @@ CASES = [
     ("a.sh", SHELL + "export NCCL_NET_GDR_LEVEL=LOC\nexport FI_PROVIDER=efa\nsrun python t.py\n", ("LOC", "PHB"),
      "error ENV001 2"),
     ("a.sh", SHELL + "pip install torch>=2.1 numpy\n", ("torch>=2.1", "'torch>=2.1'"), "warning SHL001 2"),
-    ("a.sh", SHELL + "python3 -m pip install 'numpy'<2\n", ("'numpy'<2", "'numpy<2'"), "warning SHL001 2"),
+    ("a.sh", SHELL + "python3 -m pip install torch 'numpy'<2\n", ("'numpy'<2", "'numpy<2'"), "warning SHL001 2"),
     ("Dockerfile", "FROM python:3.12\nRUN pip install --no-cache-dir \\\n  transformers>=4.40\n",
      ("transformers>=4.40", '"transformers>=4.40"'), "warning SHL001 3"),
     ("a.yaml", IMAGE.replace("TYPE", "String"),
@@ -106,8 +106,8 @@ CASES = [
      ("login --token $HF_TOKEN", "whoami"), "warning SEC005 2"),
     ("a.sh", SHELL + "# p5.48xlarge\nexport NCCL_P2P_DISABLE=1\nsrun torchrun --nproc_per_node=8 t.py\n",
      ("export NCCL_P2P_DISABLE=1\n", ""), "error ENV001 3"),
-    ("Dockerfile", "FROM python:3.12\nRUN mlflow==2.13.2\n", ("mlflow==", "pip install mlflow=="), "warning SHL001 2"),
-    ("a.sh", SHELL + "DATASET=pile\npython prepare.py ${DATASEET}\n", ("DATASEET", "DATASET"), "warning SHL001 3"),
+    ("Dockerfile", "FROM torch:2.9\nRUN mlflow==2.13.2\n", ("mlflow==", "pip install mlflow=="), "warning SHL001 2"),
+    ("a.sh", SHELL + "DATASET=pile\ntorchrun train.py ${DATASEET}\n", ("DATASEET", "DATASET"), "warning SHL001 3"),
     ("a.sbatch", SHELL + "#SBATCH --nodes=2\nsrun torchrun --nproc_per_node 4 --rdzv_id $RANDOM --rdzv_backend c10d "
      "--rdzv_endpoint $H:29500 t.py\n", ("--nproc", "--nnodes 2 --nproc"), "error JOB009 3"),
     ("a.yaml", JOBSET.replace("OPTIONS", ""), ("torchrun, ", "torchrun, --nnodes=4, "), "error JOB009 15"),

@@ -12,6 +12,7 @@ from typing import Any
 
 from trainwright.check.beside import looked_up
 from trainwright.check.config import Config
+from trainwright.check.domain import keeps_level
 from trainwright.check.finding import Finding, Skip
 from trainwright.check.input import read_input
 from trainwright.check.model import File
@@ -231,7 +232,10 @@ def run_rule(rule: Rule, file: File, facts: Any = None) -> list[Finding]:
 
 def _finding(rule: Rule, p: Problem, file: File) -> Finding:
     where = p.span.source or p.span.file or file.path
-    return Finding(rule.code, p.level or rule.level, where, p.span, p.message, p.fix, p.edit, p.why)
+    level = p.level or rule.level
+    if level != "info" and not keeps_level(rule.code, file):
+        level = "info"
+    return Finding(rule.code, level, where, p.span, p.message, p.fix, p.edit, p.why)
 
 
 def _add(findings: list[Finding], text: str, path: str, selection: Selection, config: Config, result: Result) -> None:

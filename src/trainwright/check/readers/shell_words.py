@@ -304,16 +304,15 @@ class _Scanner:
         return Piece("variable", match[0], start, match.end(), quote)
 
     def closing(self, start: int, opening: str, close: str) -> int:
-        """Just past the bracket that closes the one at `start`, minding quotes and escapes."""
+        """Just past the bracket that closes the one at `start`, minding escapes, and quotes where these are closed."""
+        if opening == "(" and (end := self._closing_command(start)) >= 0:
+            return end
         text, size = self.text, len(self.text)
         depth, at = 0, start
         while at < size:
             char = text[at]
             if char == "\\":
                 at += 1
-            elif char == "'" and opening == "(":
-                end = text.find("'", at + 1)
-                at = size if end < 0 else end
             elif char == opening:
                 depth += 1
             elif char == close:
@@ -322,3 +321,30 @@ class _Scanner:
                     return at + 1
             at += 1
         return size
+
+    def _closing_command(self, start: int) -> int:
+        """The same for `$(…)`; negative where quotes are not closed, as in a here-document."""
+        text, size, at, inside = self.text, len(self.text), start, list[str]()
+        while at < size:
+            char = text[at]
+            if char == "\\":
+                at += 1
+            elif inside and inside[-1] == '"':
+                if char == '"':
+                    inside.pop()
+                elif text.startswith("$(", at):
+                    inside.append("(")
+                    at += 1
+            elif char == "'":
+                end = text.find("'", at + 1)
+                if end < 0:
+                    return -1
+                at = end
+            elif char in '"(':
+                inside.append(char)
+            elif char == ")":
+                inside.pop()
+                if not inside:
+                    return at + 1
+            at += 1
+        return -1

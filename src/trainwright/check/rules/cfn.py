@@ -54,7 +54,8 @@ def template_means_what_it_says(file: File) -> Iterator[Problem]:
     yield from _image_paths(template)
     if any(_OF_CLUSTERS.match(resource.type) for resource in template.resources.values()):
         yield from _parameters(template)
-        yield from _unresolved(template)
+        if "{%" not in file.text:  # a loop of a template may make what is referred to
+            yield from _unresolved(template)
 
 
 def _image_paths(template: Template) -> Iterator[Problem]:

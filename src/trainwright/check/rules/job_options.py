@@ -121,6 +121,8 @@ def _beside(file: File, script: str) -> Options | None:
 
 def _compared(words: list[Value[str]], known: Options, exact: bool = False, certain: bool = True) -> Iterator[Problem]:
     for word in words:
+        if word.value == "--":
+            return  # what follows is for another program
         name = word.value.partition("=")[0]
         if not re.fullmatch(r"--[A-Za-z][\w-]*", name) or known.has(name, exact=exact):
             continue

@@ -117,6 +117,10 @@ def _requiring(file: File, tokens: Value[str]) -> Edit | None:
     return edit_to(file, tokens, "required") if "HttpTokens" in line[: tokens.span.column] else None
 
 
+# Policies that give the account away; what else nodes need (all of S3, say) their owner knows.
+_EVERYTHING = ("AdministratorAccess", "PowerUserAccess", "IAMFullAccess", "AmazonSSMFullAccess")
+
+
 @rule("SEC004", "warning")
 def access_is_narrow(file: File) -> Iterator[Problem]:
     """Access should not be wider than a cluster needs.
@@ -141,7 +145,8 @@ def access_is_narrow(file: File) -> Iterator[Problem]:
         places.setdefault(value.value.rsplit("/", 1)[-1], []).append(value)
     for name in broad.keys() & places.keys():
         first, *others = places[name]
-        yield problem(first, f"{name} grants these nodes far more than they need{_also(others)}", broad[name])
+        what = f"{name} grants these nodes far more than they need{_also(others)}"
+        yield problem(first, what, broad[name], level=None if name in _EVERYTHING else "info")
     for kind, whose in (("endpoint", "the endpoint's policy"), ("inline", "this policy")):
         open_ones = [policy.name for policy in file.policies if policy.kind == kind]
         if kind == "inline" and not _concerns_nodes(file):
@@ -165,7 +170,14 @@ def access_is_narrow(file: File) -> Iterator[Problem]:
             for at, what in _open_port(group.name, one):
                 opened.setdefault((at, what, "name your own address range"), []).append(group.name)
     for (at, what, fix), names in opened.items():  # one parameter may open several groups
-        yield problem(at, f"{', '.join(dict.fromkeys(names))}: {what} to the whole internet", fix)
+        message = f"{', '.join(dict.fromkeys(names))}: {what} to the whole internet"
+        yield problem(at, message, fix, level=None if _is_written(file, at) else "info")
+
+
+def _is_written(file: File, at: Span) -> bool:
+    """Whether the address stands there itself, not as the default of a variable or parameter that a user replaces."""
+    line = file.text.split("\n")[at.line - 1]
+    return ("0.0.0.0/0" in line or "::/0" in line) and "default" not in line.lower()
 
 
 def _open_ssh(cluster: Cluster) -> Iterator[Problem]:

@@ -20,7 +20,7 @@ _VARIABLE = re.compile(r"^\$\{?([A-Za-z_]\w*)\}?$")
 # Names that a shell, a login or a scheduler sets.
 _GIVEN = re.compile(
     r"^(SLURM|PBS|LSB|OMPI|PMI|AWS|CUDA|NCCL|NVIDIA|TORCH|BASH|KUBERNETES|JOB|HOSTNAME|RANDOM|SECONDS|EUID|UID|PPID|"
-    r"OPT|RANK|WORLD_SIZE|LOCAL_RANK|MASTER|COLUMNS|LINES|PIPESTATUS|FUNCNAME|SHLVL|REPLY|HOME|USER|PATH|PWD)"
+    r"OPT|RANK|WORLD_SIZE|LOCAL_RANK|MASTER|COLUMNS|LINES|PIPESTATUS|FUNCNAME|SHLVL|REPLY|HOME|USER|PATH|PWD|TMPDIR)"
 )
 _NAME = re.compile(r"\$\{?([A-Za-z_]\w*)")
 _REQUIREMENT = re.compile(r"[A-Za-z][\w.-]*(\[[\w,]+\])?==\d")
@@ -125,7 +125,9 @@ def _misspelled(file: File, script: ShellScript) -> Iterator[Problem]:
                 )
                 meant = near and _one_letter_apart(name, near[0]) and command.program not in _MESSAGES
                 if meant and not _set_by_name(script, name) and not _set_beside(file.path, name):
-                    yield problem(word, f"${name} is never set; ${near[0]} is", f"write ${near[0]}")
+                    certain = _is_launcher(script) and not re.search(rf"\b{name}(=|\+=)", file.text)
+                    what = f"${name} is never set; ${near[0]} is"
+                    yield problem(word, what, f"write ${near[0]}", level=None if certain else "info")
 
 
 def _set_by_name(script: ShellScript, name: str) -> bool:

@@ -62,6 +62,8 @@ def batch_script_is_read_as_meant(file: File) -> Iterator[Problem]:
 
 def _unexpanded(script: ShellScript) -> Iterator[Problem]:
     names = [(name, value) for name, value in script.directives if _VARIABLE.search(value.value)]
+    if any(name == "job-name" and "SLURM_JOB_NAME" in value.value for name, value in names):
+        return  # a program fills it in: no person names a job after itself
     if names:
         name, value = names[0]
         more = f" (and in {len(names) - 1} more lines)" if len(names) > 1 else ""
