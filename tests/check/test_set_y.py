@@ -58,3 +58,9 @@ def test_a_script_for_several_clouds_names_no_instance_type(run) -> None:  # typ
     text = "#!/bin/bash\n# {}\n# p5.48xlarge on AWS\nexport NCCL_P2P_DISABLE=1\ntorchrun --nproc_per_node=8 a.py\n"
     assert shown(run("a.sh", text.format("a3-highgpu-8g on GCP"), "ENV001")) == ["info ENV001 4"]
     assert shown(run("b.sh", text.format("a run"), "ENV001")) == ["error ENV001 4"]
+
+
+def test_the_number_of_tasks_wins_over_those_per_node(run) -> None:  # type: ignore[no-untyped-def]
+    job = "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=4\n{}srun torchrun --nproc_per_node=4 a.py\n"
+    assert shown(run("a.sbatch", job.format("#SBATCH --ntasks=2\n"), "JOB001")) == []
+    assert shown(run("b.sbatch", job.format(""), "JOB001")) == ["error JOB001 3"]

@@ -170,6 +170,8 @@ def _torchrun_tasks(job: Job) -> Iterator[Problem]:
     launch = job.launch
     if launch is None or not is_torchrun(launch) or not launch.inside_srun or job.tasks_per_node is None:
         return
+    if whole(job.directives.get("ntasks")) is not None and "ntasks-per-node" in job.directives:
+        return  # the first wins, and the second is a maximum
     if tasks is not None and ranks is not None and tasks > 1 and ranks > 1:
         yield problem(
             job.tasks_per_node,
