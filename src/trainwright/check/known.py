@@ -15,6 +15,11 @@ from trainwright.check.finding import Finding
 from trainwright.errors import UserError
 from trainwright.files import write_whole
 
+# Whatever the user's own git configuration says about prefixes, directories and converters.
+_DIFF_FORM = (
+    "--unified=0", "--no-color", "--no-ext-diff", "--no-textconv", "--no-relative", "--src-prefix=a/",
+    "--dst-prefix=b/",
+)  # fmt: skip
 _HUNK = re.compile(r"^@@ -\S+ \+(\d+)(?:,(\d+))? @@")
 
 
@@ -84,9 +89,10 @@ def _lines_of(finding: Finding) -> range:
 def changed_lines(revision: str) -> dict[str, set[int]]:
     """Changed files -> changed lines; an empty set: the whole file is new."""
     top = _git("rev-parse", "--show-toplevel").strip()
+    _verify_revision(revision)
     changed: dict[str, set[int]] = {}
     current: set[int] = set()
-    for line in _git("diff", "--unified=0", "--no-color", "--no-ext-diff", revision, "--").splitlines():
+    for line in _git("diff", *_DIFF_FORM, revision, "--").split("\n"):
         if line.startswith("+++ "):
             current = changed.setdefault(os.path.realpath(os.path.join(top, line[6:].rstrip("\t"))), set())
         match = _HUNK.match(line)
@@ -98,9 +104,25 @@ def changed_lines(revision: str) -> dict[str, set[int]]:
     return changed
 
 
+def _verify_revision(revision: str) -> None:
+    """Git would obey a word that begins with `-` as an option, which may write files. `a..b` and `a...b` name two
+    commits; one that is left out is HEAD."""
+    ends = re.split(r"\.{2,3}", revision, maxsplit=1)
+    if any(end.startswith("-") for end in ends):
+        raise UserError(
+            f"--diff: {revision!r} is not a revision", fix="name a commit, branch or tag: --diff origin/main"
+        )
+    for end in ends:
+        try:
+            _git("rev-parse", "--verify", f"{end or 'HEAD'}^{{commit}}")
+        except UserError as error:
+            raise UserError(f"--diff: git knows no commit {end or 'HEAD'!r}", fix=error.fix) from error
+
+
 def _git(*words: str) -> str:
-    try:
-        done = subprocess.run(["git", "-c", "core.quotePath=false", *words], capture_output=True, text=True, check=True)
+    command = ["git", "-c", "core.quotePath=false", *words]
+    try:  # lines of any encoding: only the names and numbers are read
+        done = subprocess.run(command, capture_output=True, encoding="utf-8", errors="surrogateescape", check=True)
     except FileNotFoundError as error:
         raise UserError("--diff needs git", fix="install git") from error
     except subprocess.CalledProcessError as error:
