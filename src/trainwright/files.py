@@ -39,7 +39,8 @@ def write_whole(path: Path, text: str) -> None:
     try:
         # A file that only its owner may read is private while it is written, too.
         handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666 if mode is None else 0o600)
-        with os.fdopen(handle, "w", encoding="utf-8", newline="") as out:
+        # Bytes of an old file that are no UTF-8 and were read with surrogateescape are written as they were.
+        with os.fdopen(handle, "w", encoding="utf-8", errors="surrogateescape", newline="") as out:
             out.write(text)
         if mode is not None:
             temporary.chmod(mode)

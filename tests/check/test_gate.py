@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from pathlib import Path
 
@@ -57,3 +58,64 @@ def test_the_users_own_git_configuration_hides_nothing(repository: Path) -> None
     for key in ("diff.noprefix", "diff.relative"):
         subprocess.run(["git", "config", key, "true"], check=True)
     assert run(".", "--diff", "HEAD")[0] == 1
+
+
+BROKEN = {
+    "cluster.yaml": b"Scheduling:\n\tSlurmQueues: []\n",
+    "ds_config.json": b'{"train_batch_size": 8,, "zero_optimization": {}}',
+    "twice.yaml": b"apiVersion: kubeflow.org/v1\nkind: PyTorchJob\nkind: PyTorchJob\n",
+    "nul.sbatch": b"#!/bin/bash\n#SBATCH --nodes=2\0\n",
+    "wide.yaml": "apiVersion: kubeflow.org/v1\nkind: PyTorchJob\n".encode("utf-16"),
+    "latin.yaml": b"apiVersion: eksctl.io/v1alpha5\nkind: ClusterConfig # caf\xe9\n",
+    "queue.yaml": b"Scheduling: {Scheduler: slurm, SlurmQueues: [}\n",
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_job_or_cluster_file_that_cannot_be_parsed_is_not_clean(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(BROKEN[name])
+    (tmp_path / "good.sh").write_text("#!/bin/bash\necho\n")
+    code, output = run(str(tmp_path), "--no-cache")
+    assert code == 1
+    assert "warning TW001" in output
+    assert "no mistakes found" not in output
+
+
+def test_every_format_reports_what_was_not_parsed_and_a_baseline_records_it(tmp_path: Path) -> None:
+    for name, data in BROKEN.items():
+        (tmp_path / name).write_bytes(data)
+    for form in ("json", "github", "gitlab", "sarif"):
+        code, output = run(str(tmp_path), "--format", form)
+        assert (code, all(name in output for name in BROKEN)) == (1, True), form
+    baseline = str(tmp_path / "baseline.json")
+    run(str(tmp_path), "--write-baseline", baseline, "--no-cache")
+    for cache in ("--cache", "--cache", "--no-cache"):
+        assert run(str(tmp_path), "--baseline", baseline, cache)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("notes.yaml", "Scheduling: ["),
+        ("web.yaml", "apiVersion: v1\nkind: Service\nkind: Service\n"),
+        ("job.yaml", "apiVersion: v1\nkind: PyTorchJob\n{{ if }}\n  a: [\n"),
+        ("cluster.yaml.j2", "Scheduling:\n\tSlurmQueues: []\n"),
+    ],
+)
+def test_other_files_and_templates_are_only_listed(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
+    code, output = run(str(tmp_path), "--no-cache")
+    assert (code, "could not be parsed" in output) == (0, True), output
+
+
+def test_a_script_of_another_encoding_is_checked_and_fixed_byte_for_byte(tmp_path: Path) -> None:
+    script = tmp_path / "train.sbatch"
+    script.write_text(WRONG_SBATCH)
+    plain = json.loads(run(str(tmp_path), "--format", "json", "--no-cache")[1])
+    script.write_bytes(WRONG_SBATCH.encode() + b"export NCCL_DEBUG=TRACE # caf\xe9\nexport FI_EFA_FORK_SAFE=1\n")
+    latin = json.loads(run(str(tmp_path), "--format", "json", "--no-cache")[1])
+    assert plain
+    assert all(row in latin for row in plain)
+    assert "TW001" not in {row["code"] for row in latin}
+    run(str(script), "--unsafe-fixes")
+    assert b"# caf\xe9\n" in script.read_bytes()

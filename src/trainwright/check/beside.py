@@ -9,7 +9,7 @@ from pathlib import Path
 
 from trainwright.check.model import File
 from trainwright.spec.mistakes import SpecError
-from trainwright.spec.source import SourceError, read_text
+from trainwright.spec.source import SourceError
 
 _LARGEST = 2**20
 _LOOKED_UP: set[str] = set()  # paths that the rules asked for since the last `looked_up`, there or not
@@ -50,10 +50,11 @@ def file_at(path: str, word: str = "") -> File | None:
 
 @lru_cache(maxsize=64)
 def _read(path: str, word: str, _changed: int) -> File | None:
+    from trainwright.check.input import read_input
     from trainwright.check.readers.recognise import read_file
 
     try:
-        text = read_text(Path(path))
+        text = read_input(path)
         return read_file(path, text) if word in text else None
     except (SourceError, SpecError):
         return None  # reported where that file itself is checked

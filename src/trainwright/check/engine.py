@@ -13,10 +13,11 @@ from typing import Any
 from trainwright.check.beside import looked_up
 from trainwright.check.config import Config
 from trainwright.check.domain import keeps_level
-from trainwright.check.finding import Finding, Skip
-from trainwright.check.input import read_input
+from trainwright.check.finding import Finding, Level, Skip
+from trainwright.check.input import is_regular, read_input, rough_text
 from trainwright.check.model import File
 from trainwright.check.own_codes import BAD_IGNORE, CRASHED, INVALID_SPEC, OWN_CODES, UNREADABLE
+from trainwright.check.readers.ours import recognisable
 from trainwright.check.readers.recognise import read_file
 from trainwright.check.readers.templates import STAND_IN, is_template
 from trainwright.check.registry import Problem, Rule, all_rules
@@ -164,13 +165,7 @@ def check_text(shown: str, read: Callable[[], str], named: bool, plan: RulePlan)
         result.files += 1
         return result
     except SourceError as error:
-        # A directory may hold YAML of any kind: what cannot be parsed there is reported only if the user named it.
-        if named:
-            finding = Finding(UNREADABLE, "error", shown, error.span, error.what, error.fix)
-            _add([finding], "", shown, plan.selection, plan.config, result)
-            result.files += 1
-        else:
-            result.unread.append(shown)
+        _add_unreadable(error, text, shown, named, plan, result)
         return result
     if file is None:
         if named:
@@ -184,6 +179,20 @@ def check_text(shown: str, read: Callable[[], str], named: bool, plan: RulePlan)
     file.targets = dict(plan.config.targets)
     run_rules(file, plan, result)
     return result
+
+
+def _add_unreadable(error: SourceError, text: str, shown: str, named: bool, plan: RulePlan, result: Result) -> None:
+    """A directory may hold YAML of any kind: what cannot be parsed there is reported if it is recognisably ours."""
+    text = text or ("" if named else rough_text(shown))
+    if not named and not recognisable(shown, text):
+        result.unread.append(shown)
+        return
+    level: Level = "error" if named else "warning"
+    finding = Finding(UNREADABLE, level, shown, error.span, error.what, error.fix)
+    _add([finding], text, shown, plan.selection, plan.config, result)
+    if shown != "<stdin>" and is_regular(shown):
+        result.texts.pop(shown, None)  # what the bytes are is read when it is shown, as for results of the cache
+    result.files += 1
 
 
 def run_rules(file: File, plan: RulePlan, result: Result) -> None:

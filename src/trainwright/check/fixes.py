@@ -56,7 +56,8 @@ def fix_files(findings: Iterable[Finding], unsafe: bool = False) -> list[Fixed]:
     for name, edits in by_file.items():
         path = Path(name)
         # Bytes, because text mode would turn Windows line ends into plain ones; a byte-order mark is no column.
-        text = path.read_bytes().decode("utf-8")
+        # Bytes that are not UTF-8 stay what they are.
+        text = path.read_bytes().decode("utf-8", errors="surrogateescape")
         mark = "\ufeff" if text.startswith("\ufeff") else ""
         changed = mark + apply_edits(text.removeprefix(mark), edits)
         write_whole(path, changed)
@@ -65,6 +66,10 @@ def fix_files(findings: Iterable[Finding], unsafe: bool = False) -> list[Fixed]:
 
 
 def _diff(name: str, before: str, after: str) -> str:
-    old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
+    old, new = (_shown(text).splitlines(keepends=True) for text in (before, after))
     lines = difflib.unified_diff(old, new, f"a/{name.lstrip('/')}", f"b/{name.lstrip('/')}", n=1)
     return "".join(line if line.endswith("\n") else line + "\n" for line in lines)
+
+
+def _shown(text: str) -> str:
+    return text.encode("utf-8", errors="surrogateescape").decode("utf-8", errors="replace")

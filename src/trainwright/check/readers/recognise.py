@@ -13,6 +13,7 @@ from typing import Protocol, cast
 from trainwright.check.model import File
 from trainwright.check.readers.hcl_source import parse_tfvars
 from trainwright.check.readers.json_source import parse_json
+from trainwright.check.readers.ours import is_training_script
 from trainwright.check.readers.slurm_conf import kind_of as slurm_kind
 from trainwright.check.readers.templates import filled, is_template, without_suffix
 from trainwright.spec.source import MAX_NODES, Node, SourceError, parse
@@ -28,7 +29,6 @@ _SHELL_START = re.compile(r"\A#!.*\b(ba|z|k|da)?sh\b|^#SBATCH\b", re.MULTILINE)
 _DOCKER_START = re.compile(r"\A(\s*(#.*)?\n)*\s*(ARG\s.*\n(\s*(#.*)?\n)*\s*)*FROM\s+\S+", re.IGNORECASE)
 _DOCKERFILE = re.compile(r"^dockerfile|[._-]dockerfile$")
 _YAML_SUFFIXES = {".yaml", ".yml", ".json", ".template", ".cfn"}
-_TRAINING_CALLS = ("init_process_group(", ".backward(")  # what every training script of several ranks calls
 _LONG = 2**18
 _TORCHTITAN = re.compile(r"^\[(training|parallelism)\]", re.MULTILINE)
 # What every file of a known kind holds: parsing all other YAML of a repository would take most of the time.
@@ -52,7 +52,7 @@ def read_file(path: str, text: str, named: bool = True) -> File | None:
     those without a single word of ours are not parsed."""
     inner = without_suffix(PurePath(path).name)
     if inner.endswith(".py"):
-        return File(path, text, "python") if all(call in text for call in _TRAINING_CALLS) else None
+        return File(path, text, "python") if is_training_script(text) else None
     suffixed = inner != PurePath(path).name
     kind = _textual_kind(inner, text)
     if kind is not None:
@@ -137,6 +137,12 @@ def _textual_kind(inner: str, text: str) -> str | None:
     if _DOCKER_START.match(text) and not text.lstrip().startswith("{"):
         return "dockerfile"
     return None
+
+
+def is_textual(path: str, text: str) -> bool:
+    """Whether a file is read line by line, as a shell script, Dockerfile or Slurm's file, not parsed as a whole."""
+    inner = without_suffix(PurePath(path).name)
+    return _textual_kind(inner, text) is not None or (inner.endswith(".conf") and slurm_kind(inner, text) is not None)
 
 
 def looks_readable(name: str) -> bool:
