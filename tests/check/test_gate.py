@@ -112,10 +112,28 @@ def test_a_script_of_another_encoding_is_checked_and_fixed_byte_for_byte(tmp_pat
     script = tmp_path / "train.sbatch"
     script.write_text(WRONG_SBATCH)
     plain = json.loads(run(str(tmp_path), "--format", "json", "--no-cache")[1])
-    script.write_bytes(WRONG_SBATCH.encode() + b"export NCCL_DEBUG=TRACE # caf\xe9\nexport FI_EFA_FORK_SAFE=1\n")
+    script.write_bytes(WRONG_SBATCH.encode() + b"pip install a>=1\n# caf\xe9\n")
     latin = json.loads(run(str(tmp_path), "--format", "json", "--no-cache")[1])
     assert plain
     assert all(row in latin for row in plain)
     assert "TW001" not in {row["code"] for row in latin}
-    run(str(script), "--unsafe-fixes")
-    assert b"# caf\xe9\n" in script.read_bytes()
+    run(str(script), "--fix")
+    assert script.read_bytes().endswith(b"pip install 'a>=1'\n# caf\xe9\n")
+    script.write_bytes(WRONG_SBATCH.encode() + b"pip install a>=1 # caf\xe9\n")
+    run(str(script), "--fix")
+    assert script.read_bytes().endswith(b"a>=1 # caf\xe9\n"), "an edit of a byte that is not known is not made"
+
+
+@pytest.mark.parametrize("name", ["missing/folder/baseline.json", "."])
+def test_a_baseline_that_cannot_be_written_is_one_line(tmp_path: Path, name: str) -> None:
+    (tmp_path / "train.sbatch").write_text(WRONG_SBATCH)
+    code, output = run(str(tmp_path), "--write-baseline", str(tmp_path / name))
+    assert (code, "cannot write the baseline" in output) == (2, True)
+
+
+@pytest.mark.parametrize("text", ["{}", "[1, 2]", '{"version": 2, "findings": {"a": "b"}}', '{"findings": {}}'])
+def test_a_file_that_is_no_baseline_is_named_as_such(tmp_path: Path, text: str) -> None:
+    (tmp_path / "train.sbatch").write_text(WRONG_SBATCH)
+    (tmp_path / "baseline.json").write_text(text)
+    code, output = run(str(tmp_path / "train.sbatch"), "--baseline", str(tmp_path / "baseline.json"))
+    assert (code, "not a baseline" in output) == (2, True), output

@@ -4,12 +4,16 @@ whole or not at all."""
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from trainwright.check.finding import Edit, Finding
 from trainwright.files import write_whole
+
+_UNKNOWN = re.compile("[\udc80-\udcff]")  # bytes that are not UTF-8, which rules see as this:
+_REPLACEMENT = "\ufffd"
 
 
 def apply_edits(text: str, edits: Iterable[Edit]) -> str:
@@ -58,6 +62,10 @@ def fix_files(findings: Iterable[Finding], unsafe: bool = False) -> list[Fixed]:
         # Bytes, because text mode would turn Windows line ends into plain ones; a byte-order mark is no column.
         # Bytes that are not UTF-8 stay what they are.
         text = path.read_bytes().decode("utf-8", errors="surrogateescape")
+        if _UNKNOWN.search(text):
+            edits = [edit for edit in edits if _REPLACEMENT not in edit.text]
+            if not edits:
+                continue
         mark = "\ufeff" if text.startswith("\ufeff") else ""
         changed = mark + apply_edits(text.removeprefix(mark), edits)
         write_whole(path, changed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -44,19 +45,22 @@ def _seen_from(folder: Path, name: str) -> str:
 def write_baseline(path: Path, result: Result) -> None:
     """Record every finding, so that later calls report only others."""
     counts = Counter(fingerprint(f, result.text_of(f.file), path.parent) for f in result.findings)
-    write_whole(path, json.dumps({"version": _VERSION, "findings": dict(sorted(counts.items()))}, indent=1) + "\n")
+    try:
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, "it is a folder")
+        write_whole(path, json.dumps({"version": _VERSION, "findings": dict(sorted(counts.items()))}, indent=1) + "\n")
+    except OSError as error:
+        raise UserError(
+            f"cannot write the baseline: {error.strerror or error}",
+            where=str(path),
+            fix="name a file in a folder that exists",
+        ) from error
 
 
 def only_new(path: Path, result: Result) -> int:
     """Drop the findings of the baseline; returns how many."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        known = Counter(content["findings"])
-        folder = path.parent if content["version"] >= _VERSION else None
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(
-            f"cannot read the baseline: {error}", where=str(path), fix=f"write it with --write-baseline {path}"
-        ) from error
+    known, version = _read_baseline(path)
+    folder = path.parent if version >= _VERSION else None
     new = []
     for finding in result.findings:
         mark = fingerprint(finding, result.text_of(finding.file), folder)
@@ -67,6 +71,21 @@ def only_new(path: Path, result: Result) -> int:
     dropped = len(result.findings) - len(new)
     result.findings = new
     return dropped
+
+
+def _read_baseline(path: Path) -> tuple[Counter[str], int]:
+    """Fingerprints with their numbers, and the version."""
+    fix = f"write it with --write-baseline {path}"
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"cannot read the baseline: {error}", where=str(path), fix=fix) from error
+    findings, version = (content.get(key) if isinstance(content, dict) else None for key in ("findings", "version"))
+    if not isinstance(findings, dict) or not all(type(count) is int for count in findings.values()):
+        raise UserError("not a baseline: `findings` must map fingerprints to numbers", where=str(path), fix=fix)
+    if type(version) is not int:
+        raise UserError("not a baseline: it has no `version`", where=str(path), fix=fix)
+    return Counter(findings), version
 
 
 def only_changed(revision: str, result: Result) -> int:
