@@ -137,3 +137,17 @@ def test_a_file_that_is_no_baseline_is_named_as_such(tmp_path: Path, text: str) 
     (tmp_path / "baseline.json").write_text(text)
     code, output = run(str(tmp_path / "train.sbatch"), "--baseline", str(tmp_path / "baseline.json"))
     assert (code, "not a baseline" in output) == (2, True), output
+
+
+SCRIPT = "import torch.distributed as dist\n\ndist.init_process_group('nccl')\nloss.backward()\n"
+
+
+def test_python_on_standard_input_is_checked_like_a_file(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT)
+    assert run("-", stdin=SCRIPT)[0] == run(str(script))[0] == 0
+    broken = SCRIPT + "def train(:\n    pass\n"
+    script.write_text(broken)
+    for words, stdin in ((["-"], broken), ([str(script)], None), ([str(tmp_path), "--no-cache"], None)):
+        code, output = run(*words, stdin=stdin)
+        assert (code, "warning TW001 not valid Python" in output, ":5:11" in output) == (1, True, True), output

@@ -17,9 +17,9 @@ from trainwright.check.finding import Finding, Level, Skip
 from trainwright.check.input import is_regular, read_input, rough_text
 from trainwright.check.model import File
 from trainwright.check.own_codes import BAD_IGNORE, CRASHED, INVALID_SPEC, OWN_CODES, UNREADABLE
-from trainwright.check.readers.ours import recognisable
+from trainwright.check.readers.ours import recognisable, syntax_error
 from trainwright.check.readers.recognise import read_file
-from trainwright.check.readers.templates import STAND_IN, is_template
+from trainwright.check.readers.templates import STAND_IN, is_template, without_suffix
 from trainwright.check.registry import Problem, Rule, all_rules
 from trainwright.check.walk import files
 from trainwright.errors import UserError, did_you_mean
@@ -178,6 +178,10 @@ def check_text(shown: str, read: Callable[[], str], named: bool, plan: RulePlan)
         return result
     file.targets = dict(plan.config.targets)
     run_rules(file, plan, result)
+    broken = syntax_error(text, shown) if file.format == "python" and without_suffix(shown) == shown else None
+    if broken is not None:
+        finding = Finding(UNREADABLE, "warning", shown, broken.span, broken.what, broken.fix)
+        _add([finding], text, shown, plan.selection, plan.config, result)
     return result
 
 

@@ -20,7 +20,8 @@ def _unreadable(file: File) -> Iterator[Problem]:
     The file is not valid YAML, JSON, TOML or HCL, is not UTF-8 text, is larger than `check` reads, or is no regular
     file. It is an error where the file was named. In a directory it is a warning where the file's name (`cluster.yaml`,
     `*.sbatch`, `Dockerfile`) or its words (`SlurmQueues`, `kind: PyTorchJob`) show that it is a cluster or job file;
-    other files, and templates, are listed in the summary. Scripts and Dockerfiles may be of any encoding.
+    other files, and templates, are listed in the summary. Scripts and Dockerfiles may be of any encoding. A
+    training script that Python cannot parse is a warning: newer versions of Python may accept it.
 
     Why: no rule runs on a file that cannot be parsed: that it has no other findings says nothing about it.
 

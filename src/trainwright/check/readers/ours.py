@@ -3,10 +3,14 @@ many programs, which is not reported; a broken job or cluster file is, because n
 
 from __future__ import annotations
 
+import ast
 import re
+import sys
+import warnings
 from pathlib import PurePath
 
 from trainwright.check.readers.templates import is_template, without_suffix
+from trainwright.spec.source import SourceError, Span
 
 _NAMES = re.compile(
     r"cluster([-_.]?config)?\.(ya?ml|json)|provisioning_parameters\.json|(ds|deepspeed)[-_]?(config)?.*\.json"
@@ -32,10 +36,33 @@ _WORDS: tuple[tuple[re.Pattern[str], ...], ...] = tuple(
 )
 _TRAINING_CALLS = ("init_process_group(", ".backward(")  # what every training script of several ranks calls
 
+_IMPORT = re.compile(r"^(import|from)\s+\w", re.MULTILINE)
+
 
 def is_training_script(text: str) -> bool:
     """Whether Python trains on several ranks."""
     return all(call in text for call in _TRAINING_CALLS)
+
+
+def is_python(text: str) -> bool:
+    """Whether a text without a name, such as standard input, is a training script."""
+    return is_training_script(text) and _IMPORT.search(text) is not None
+
+
+def syntax_error(text: str, path: str) -> SourceError | None:
+    """Why Python does not run a script."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about escapes in texts
+            ast.parse(text)
+    except SyntaxError as error:
+        line, column = error.lineno or 1, max(1, error.offset or 1)
+        version = f"{sys.version_info.major}.{sys.version_info.minor}"
+        span = Span(line, column, line, column + 1)
+        return SourceError(f"not valid Python {version}: {error.msg}", path, span, "correct the syntax at this place")
+    except (ValueError, RecursionError, MemoryError):
+        return None  # too deeply nested to be parsed here, which says nothing about the script
+    return None
 
 
 def recognisable(path: str, text: str) -> bool:

@@ -13,7 +13,7 @@ from typing import Protocol, cast
 from trainwright.check.model import File
 from trainwright.check.readers.hcl_source import parse_tfvars
 from trainwright.check.readers.json_source import parse_json
-from trainwright.check.readers.ours import is_training_script
+from trainwright.check.readers.ours import is_python, is_training_script
 from trainwright.check.readers.slurm_conf import kind_of as slurm_kind
 from trainwright.check.readers.templates import filled, is_template, without_suffix
 from trainwright.spec.source import MAX_NODES, Node, SourceError, parse
@@ -60,6 +60,8 @@ def read_file(path: str, text: str, named: bool = True) -> File | None:
         _reader("shell").read(file)
         file.text = text
         return file
+    if path == "<stdin>" and is_python(text):
+        return File(path, text, "python")
     slurm = slurm_kind(inner, text) if inner.endswith(".conf") else None
     if slurm is not None:
         file = File(path, filled(text) if is_template(text) else text, f"{slurm}.conf")
