@@ -151,3 +151,14 @@ def test_python_on_standard_input_is_checked_like_a_file(tmp_path: Path) -> None
     for words, stdin in ((["-"], broken), ([str(script)], None), ([str(tmp_path), "--no-cache"], None)):
         code, output = run(*words, stdin=stdin)
         assert (code, "warning TW001 not valid Python" in output, ":5:11" in output) == (1, True, True), output
+
+
+def test_the_level_that_fails_is_a_choice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "cluster.yaml").write_bytes(BROKEN["cluster.yaml"])  # a warning
+    given = {level: run(".", "--no-cache", "--fail-on", level)[0] for level in ("error", "warning", "info")}
+    assert given == {"error": 0, "warning": 1, "info": 1}
+    (tmp_path / "trainwright.toml").write_text('[check]\nfail-on = "info"\nlevels = {TW001 = "info"}\n')
+    assert [run(".", *words)[0] for words in ([], ["--fail-on", "warning"])] == [1, 0]
+    (tmp_path / "trainwright.toml").write_text('[check]\nfail-on = "note"\n')
+    assert run(".")[0] == 2

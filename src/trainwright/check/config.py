@@ -16,7 +16,7 @@ from trainwright.errors import UserError, did_you_mean
 _LISTS = ("select", "ignore", "exclude")
 _TABLES = ("per-file-ignores", "levels", "targets")
 _TARGETS = ("parallelcluster",)
-_KEYS = (*_LISTS, *_TABLES, "docs-url")
+_KEYS = (*_LISTS, *_TABLES, "docs-url", "fail-on")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,7 @@ class Config:
     levels: tuple[tuple[str, Level], ...] = ()  # beginning of a code -> level
     targets: tuple[tuple[str, str], ...] = ()  # software -> version
     docs_url: str = ""
+    fail_on: Level = "warning"  # the least level that makes the exit status 1
     source: str = ""  # the file that holds the section
 
     def verify(self, codes: Sequence[str]) -> None:
@@ -135,6 +136,9 @@ def _config(section: dict[str, Any], file: Path) -> Config:
     docs_url = str(section.get("docs-url", ""))
     if docs_url and not re.match(r"https?://[^/\s]+", docs_url):
         raise UserError(f"docs-url {docs_url!r} is not an absolute address", where=str(file), fix="begin with https://")
+    fail_on = section.get("fail-on", "warning")
+    if fail_on not in LEVELS:
+        raise UserError(f"fail-on: {fail_on!r} is not a level", where=str(file), fix=f"use {', '.join(LEVELS)}")
     return Config(
         folder=file.parent,
         **lists,
@@ -145,6 +149,7 @@ def _config(section: dict[str, Any], file: Path) -> Config:
         levels=tuple(tables["levels"].items()),
         targets=tuple((name, str(version)) for name, version in tables["targets"].items()),
         docs_url=docs_url,
+        fail_on=fail_on,
         source=str(file),
     )
 

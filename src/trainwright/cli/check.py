@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from trainwright.check.registry import Rule
 
 
+_LEVELS = ["error", "warning", "info"]
 _FORMATS = ["text", "full", "json", "sarif", "github", "gitlab"]
 
 
@@ -38,6 +39,7 @@ _FORMATS = ["text", "full", "json", "sarif", "github", "gitlab"]
 @click.option("--baseline", metavar="FILE", help="Report only findings that are not in this baseline.")
 @click.option("--write-baseline", metavar="FILE", help="Record the findings as a baseline and exit with 0.")
 @click.option("--diff", "revision", metavar="REV", help="Report only findings on lines changed since a git revision.")
+@click.option("--fail-on", type=click.Choice(_LEVELS), help="Least level that gives exit status 1 (default: warning).")
 @click.option("--statistics", is_flag=True, help="Print the number of findings per rule.")
 @click.option("-j", "--jobs", default=0, metavar="N", help="Processes for directories; 0 (default): one per CPU.")
 @click.option("--cache/--no-cache", default=None, help="Reuse results of unchanged files (default: for directories).")
@@ -53,7 +55,7 @@ def command(paths: tuple[str, ...], explain: str | None, list_rules: bool, **opt
     Reads Trainwright specs, ParallelCluster, eksctl, CloudFormation, Terraform, HyperPod, Kubernetes, Slurm's files,
     sbatch and shell files and trainers' configurations; the kind is recognised by content. A directory is searched; `-`
     reads standard input. Settings come from [tool.trainwright.check] of pyproject.toml or [check] of trainwright.toml.
-    Exit status: 0 nothing found, 1 findings, 2 wrong usage.
+    Exit status: 0 nothing found, 1 findings of the level of --fail-on or worse, 2 wrong usage.
 
     A comment on a line ignores a rule there: # trainwright: ignore[CAP004] the reason
     """
@@ -83,7 +85,8 @@ def command(paths: tuple[str, ...], explain: str | None, list_rules: bool, **opt
 
         merge_causes(result, habits=options["form"] != "full")
     _print(result, options, {rule.code: rule for rule in rules}, config.docs_url)
-    sys.exit(1 if result.worst() in ("error", "warning") else 0)
+    failing = _LEVELS[: _LEVELS.index(options["fail_on"] or config.fail_on) + 1]
+    sys.exit(1 if result.worst() in failing else 0)
 
 
 def _codes(values: tuple[str, ...]) -> tuple[str, ...]:
