@@ -162,3 +162,27 @@ def test_the_level_that_fails_is_a_choice(tmp_path: Path, monkeypatch: pytest.Mo
     assert [run(".", *words)[0] for words in ([], ["--fail-on", "warning"])] == [1, 0]
     (tmp_path / "trainwright.toml").write_text('[check]\nfail-on = "note"\n')
     assert run(".")[0] == 2
+
+
+def test_the_summary_counts_what_settings_ignore_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "cluster.yaml").write_bytes(BROKEN["cluster.yaml"])
+    (tmp_path / "trainwright.toml").write_text('[check.per-file-ignores]\n"*.yaml" = ["TW001"]\n')
+    for _ in range(2):  # the second from the cache
+        output = run(".")[1]
+        assert "1 ignored by per-file-ignores" in output
+        assert "by comment" not in output
+    (tmp_path / "trainwright.toml").write_text("[tool.trainwright.check]\nignore = []\n")
+    code, output = run(".")
+    assert (code, "write [check] here" in output) == (2, True)
+
+
+def test_a_call_that_runs_no_rule_is_not_clean(tmp_path: Path) -> None:
+    (tmp_path / "train.sbatch").write_text(WRONG_SBATCH)
+    assert run(str(tmp_path), "--select", "JOB", "--ignore", "JOB")[0] == 2
+    node_only = run(str(tmp_path), "--select", "ENV005")[1]
+    assert "no rule was run" in node_only
+    assert "1 not run (--node)" in node_only
+    assert "not run (--aws)" in run(str(tmp_path), "--node")[1]
+    for form in ("sarif", "github", "gitlab"):
+        assert run(str(tmp_path), "--statistics", "--format", form)[0] == 2

@@ -84,7 +84,7 @@ def test_names_of_files_with_control_characters(project: Path) -> None:
     text = called("a\n\x1b[31mb.sh")[1]
     assert "a\\n\\x1b[31mb.sh:2:" in text
     assert "\x1b" not in text
-    assert "file=a%0A\x1b[31mb.sh,line=2" in called("a\n\x1b[31mb.sh", "--format", "github")[1]
+    assert "file=a%0A\\x1b[31mb.sh,line=2" in called("a\n\x1b[31mb.sh", "--format", "github")[1]
 
 
 def test_settings_are_looked_for_upwards_and_trainwright_toml_comes_first(project: Path) -> None:

@@ -51,6 +51,7 @@ class Cache:
             files=entry["files"],
             unread=[path] if entry["unread"] else [],
             ignored=entry["ignored"],
+            ignored_by_settings=entry["ignored_by_settings"],
             templates=entry["templates"],
         )
 
@@ -61,7 +62,8 @@ class Cache:
         full = os.path.abspath(path)
         self.entries[full] = {
             "key": self.key(full), "files": result.files, "unread": bool(result.unread), "ignored": result.ignored,
-            "templates": result.templates, "looked_up": {name: _stamp_of_entry(name) for name in result.looked_up},
+            "ignored_by_settings": result.ignored_by_settings, "templates": result.templates,
+            "looked_up": {name: _stamp_of_entry(name) for name in result.looked_up},
             "findings": [_row(finding) for finding in result.findings],
         }  # fmt: skip
 

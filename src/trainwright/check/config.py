@@ -116,6 +116,12 @@ def _section(file: Path, path: tuple[str, ...]) -> dict[str, Any] | None:
         value: Any = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise UserError(f"not valid TOML: {error}", where=str(file)) from error
+    if len(path) == 1 and _at(value, ("tool", "trainwright", "check")) is not None:
+        raise UserError("[tool.trainwright.check] is for pyproject.toml", where=str(file), fix="write [check] here")
+    return _at(value, path)
+
+
+def _at(value: Any, path: tuple[str, ...]) -> dict[str, Any] | None:
     for step in path:
         value = value.get(step) if isinstance(value, dict) else None
     return value if isinstance(value, dict) else None

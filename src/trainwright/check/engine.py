@@ -41,7 +41,8 @@ class Result:
     rules: int = 0  # that were run
     files: int = 0
     unread: list[str] = field(default_factory=list)  # files of a directory that could not be parsed
-    ignored: int = 0
+    ignored: int = 0  # by comment
+    ignored_by_settings: int = 0  # per-file-ignores
     texts: dict[str, str] = field(default_factory=dict)  # of files with findings, for excerpts and fixes
     templates: int = 0  # of the files, those of Jinja or Helm
     looked_up: list[str] = field(default_factory=list)  # paths that the findings of one file depend on
@@ -52,6 +53,7 @@ class Result:
         self.files += other.files
         self.unread += other.unread
         self.ignored += other.ignored
+        self.ignored_by_settings += other.ignored_by_settings
         self.templates += other.templates
         self.texts |= other.texts
 
@@ -124,6 +126,10 @@ class RulePlan:
         selection.verify(codes())
         config.verify(codes())
         wanted = [rule for rule in rules if selection.wants(rule.code)]
+        if not any(selection.wants(code) for code in codes()):
+            raise UserError(
+                "no rule is left to run: all that are selected are ignored", fix="change --select or --ignore"
+            )
         runnable = tuple(rule for rule in wanted if rule.needs == "offline" or facts.get(rule.needs) is not None)
         return cls(selection, runnable, tuple(rule for rule in wanted if rule not in runnable), facts, config)
 
@@ -258,10 +264,11 @@ def _add(findings: list[Finding], text: str, path: str, selection: Selection, co
         findings = [*findings, *_bad_ignores(text, path)]
     findings = [replace(f, level=config.level_of(f)) for f in findings] if config.levels else findings
     kept = [f for f in findings if selection.wants(f.code)]
-    loud = [
-        f for f in kept if f.code.startswith(IMPOSSIBLE) or not (_is_silenced(f, path, silenced) or config.ignores(f))
-    ]
-    result.ignored += len(kept) - len(loud)
+    quiet = [f for f in kept if not f.code.startswith(IMPOSSIBLE) and _is_silenced(f, path, silenced)]
+    rest = [f for f in kept if f not in quiet] if quiet else kept
+    loud = [f for f in rest if f.code.startswith(IMPOSSIBLE) or not config.ignores(f)]
+    result.ignored += len(quiet)
+    result.ignored_by_settings += len(rest) - len(loud)
     result.findings += loud
     if loud:
         result.texts[path] = text

@@ -15,6 +15,7 @@ from trainwright.check.examples import example_of
 from trainwright.check.finding import Finding
 from trainwright.check.known import fingerprint
 from trainwright.check.registry import Rule
+from trainwright.check.text import visible
 from trainwright.spec.source import Span
 
 _SARIF_LEVELS = {"error": "error", "warning": "warning", "info": "note"}
@@ -49,6 +50,7 @@ def _github(finding: Finding) -> str:
 
 def _escape(text: str, property_: bool = False) -> str:
     text = text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    text = visible(text)  # the log of a workflow obeys colours
     return text.replace(":", "%3A").replace(",", "%2C") if property_ else text
 
 

@@ -153,14 +153,22 @@ def summary(result: Result, paint: Paint) -> str:
     ]
     files = f"{result.files} file" + ("" if result.files == 1 else "s")
     head = ", ".join(said) if said else paint("no mistakes found", "green") if result.files else "nothing to check"
+    if not said and not result.rules and result.skips:
+        head = "no rule was run"
     fixable = sum(f.edit is not None and f.edit.safe for f in result.findings)
     rest = [f"{result.rules} rule" + ("" if result.rules == 1 else "s")]
-    rest += [f"{len(result.skips)} not run (--aws, --node)"] if result.skips else []
+    rest += [f"{len(result.skips)} not run ({_flags(result)})"] if result.skips else []
     rest += [f"{result.templates} template" + ("" if result.templates == 1 else "s")] if result.templates else []
     rest += [f"could not be parsed: {visible(_some(result.unread))}"] if result.unread else []
     rest += [f"{result.ignored} ignored by comment"] if result.ignored else []
+    rest += [f"{result.ignored_by_settings} ignored by per-file-ignores"] if result.ignored_by_settings else []
     rest += [f"{fixable} fixable with --fix"] if fixable else []
     return f"{head} in {files} {paint('· ' + ' · '.join(rest), 'dim')}"
+
+
+def _flags(result: Result) -> str:
+    """The options under which the rest of the rules would run."""
+    return ", ".join(flag for flag in ("--aws", "--node") if any(flag in skip.reason for skip in result.skips))
 
 
 def _some(names: list[str]) -> str:

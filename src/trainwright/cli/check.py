@@ -73,6 +73,8 @@ def command(paths: tuple[str, ...], explain: str | None, list_rules: bool, **opt
         return
     if not paths:
         raise click.UsageError("name a file or folder to check, or `-` for standard input")
+    if options["statistics"] and options["form"] in ("sarif", "github", "gitlab"):
+        raise click.UsageError(f"--statistics has no form for {options['form']}; use --format text or json")
     result, config = _run(paths, options)
     if options["write_baseline"]:
         from trainwright.check.known import write_baseline
