@@ -1,0 +1,58 @@
+"""Mistakes of launchers that leave no doubt: each is reported, and the same file without it is not."""
+
+from __future__ import annotations
+
+from reported import shown
+
+HEAD = """#!/bin/bash
+#SBATCH --nodes=4
+#SBATCH --gpus-per-node=8
+#SBATCH --ntasks-per-node=1
+export HEAD=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+"""
+MET = "--rdzv_backend=c10d --rdzv_endpoint=$HEAD:29500 --rdzv_id=$SLURM_JOB_ID"
+STARTS = [
+    (f"srun torchrun --nnodes=4 --nproc_per_node=8 {MET} train.py", []),
+    ("srun torchrun --nproc_per_node=8 train.py", ["warning JOB009 6"]),
+    ("srun python -m torch.distributed.run --nproc_per_node=8 train.py", ["warning JOB009 6"]),
+    ("srun torchrun --nproc_per_node=8 $ARGS train.py", []),
+    ("srun torchrun --nproc_per_node=8 train.py --part $SLURM_NODEID", []),
+    ("PET_NNODES=4 PET_RDZV_ENDPOINT=$HEAD:29500 srun torchrun --nproc_per_node=8 train.py", []),
+    ("srun --nodes=1 torchrun --nproc_per_node=8 train.py", []),
+    ("if true; then\nsrun torchrun --nproc_per_node=8 train.py\nfi", []),
+    ("srun bash -c '[ $SLURM_PROCID = 0 ] && torchrun --nproc_per_node=8 train.py'", []),
+    ("srun torchrun --standalone --nproc_per_node=8 train.py", ["warning JOB009 6"]),
+    ("srun torchrun --standalone --nnodes=4 --nproc_per_node=8 train.py", ["error JOB009 6"]),
+    ("torchrun --standalone --nproc_per_node=8 train.py", []),
+    (f"srun torchrun --nnodes=4 train.py --nproc_per_node=8 {MET}", ["warning JOB009 6"]),
+    (f"srun torchrun --nnodes=4 --nproc_per_node=8 {MET} train.py --rdzv_backend=c10d", []),
+    (f"srun --ntasks=1 torchrun --nnodes=4 --nproc_per_node=8 {MET} train.py", ["error JOB009 6"]),
+    (f"srun -N 2 torchrun --nnodes=4 --nproc_per_node=8 {MET} train.py", ["error JOB009 6"]),
+    (f"srun -N 4 -n 4 torchrun --nnodes=4 --nproc_per_node=8 {MET} train.py", []),
+    (f"srun hostname\nsrun -n 1 torchrun --nnodes=4 --nproc_per_node=8 {MET} train.py", ["error JOB009 7"]),
+    (f"srun -N 1 bash worker.sh &\nsrun -N 1 torchrun --nnodes=4 --nproc_per_node=8 {MET} train.py", []),
+    (
+        'srun bash -c "torchrun --nnodes=4 --nproc_per_node=8 --rdzv_backend=c10d '
+        '--rdzv_endpoint=\\$(hostname):29500 train.py"',
+        ["warning JOB009 6"],
+    ),
+    (
+        'srun bash -c "torchrun --nnodes=4 --nproc_per_node=8 --rdzv_backend=c10d '
+        '--rdzv_endpoint=$(hostname):29500 train.py"',
+        [],
+    ),
+    ("srun torchrun --nnodes=4 --nproc_per_node=8 --rdzv_backend=c10d --rdzv_endpoint=$(hostname):29500 train.py", []),
+]
+
+
+def test_every_node_of_a_batch_script_joins_one_training(run) -> None:  # type: ignore[no-untyped-def]
+    for line, expected in STARTS:
+        assert shown(run("a.sbatch", f"{HEAD}{line}\n", "JOB009")) == expected, line
+
+
+def test_tasks_that_the_file_leaves_open_are_not_counted(run) -> None:  # type: ignore[no-untyped-def]
+    line = "srun torchrun --nproc_per_node=8 train.py\n"
+    assert shown(run("a.sbatch", HEAD.replace("#SBATCH --ntasks-per-node=1\n", "") + line, "JOB009")) != []
+    assert run("b.sbatch", HEAD.replace("--ntasks-per-node=1", "--ntasks-per-node=8") + line, "JOB009") == []
+    assert run("c.sbatch", HEAD.replace("--nodes=4", "--nodes=1-4") + line, "JOB009") == []
+    assert run("d.sbatch", HEAD.replace("--ntasks-per-node=1", "--ntasks=1") + line, "JOB009") == []
