@@ -56,3 +56,28 @@ def test_tasks_that_the_file_leaves_open_are_not_counted(run) -> None:  # type: 
     assert run("b.sbatch", HEAD.replace("--ntasks-per-node=1", "--ntasks-per-node=8") + line, "JOB009") == []
     assert run("c.sbatch", HEAD.replace("--nodes=4", "--nodes=1-4") + line, "JOB009") == []
     assert run("d.sbatch", HEAD.replace("--ntasks-per-node=1", "--ntasks=1") + line, "JOB009") == []
+
+
+ACCELERATE = [
+    ("srun accelerate launch --multi_gpu --num_processes=32 train.py", ["warning JOB009 6"]),
+    ("srun accelerate launch train.py", ["warning JOB009 6"]),
+    ("srun accelerate launch --config_file a.yaml --num_processes=32 train.py", []),
+    ("srun accelerate launch --multi_gpu --num_processes=32 --machine_rank $SLURM_NODEID train.py", []),
+    ("srun accelerate launch $ARGS --num_processes=32 train.py", []),
+    ("srun accelerate launch infer.py --part $SLURM_NODEID", []),
+    (
+        "srun bash -c 'accelerate launch --num_machines 4 --num_processes 8 --machine_rank $SLURM_PROCID "
+        "--main_process_ip $HEAD --main_process_port 29500 train.py'",
+        ["warning JOB001 6"],
+    ),
+    (
+        "srun bash -c 'accelerate launch --num_machines 4 --num_processes 32 --machine_rank $SLURM_PROCID "
+        "--main_process_ip $HEAD --main_process_port 29500 train.py'",
+        [],
+    ),
+]
+
+
+def test_accelerate_counts_machines_and_all_their_processes(run) -> None:  # type: ignore[no-untyped-def]
+    for line, expected in ACCELERATE:
+        assert shown(run("a.sbatch", f"{HEAD}{line}\n", "JOB009", "JOB001")) == expected, line

@@ -30,7 +30,8 @@ def rendezvous_can_be_reached(file: File) -> Iterator[Problem]:
     first node only: torchrun on several nodes needs srun and an endpoint, and --nnodes (1 by default) must equal the
     nodes of the job. No rank runs on SLURM_SUBMIT_HOST, and `$HOSTNAME` or `$(hostname)` that each task expands is
     another host on each. Where srun starts one torchrun per node, these are reported too: neither --nnodes nor an
-    endpoint, `--standalone`, fewer tasks of srun than --nnodes, and torchrun's options after the script.
+    endpoint, `--standalone`, fewer tasks of srun than --nnodes, and torchrun's options after the script; and of
+    accelerate, no --num_machines.
 
     Why: the job hangs at its start, sometimes or always, with every GPU allocated: torchrun gives up after 10 minutes
     (c10d) or 15 (static), and 16 p5.48xlarge cost 15 USD per minute.

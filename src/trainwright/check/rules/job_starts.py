@@ -1,5 +1,5 @@
-"""JOB: what srun starts on each node of a batch script, where the file leaves no doubt: one torchrun per node, with
-every word of it written down."""
+"""JOB: what srun starts on each node of a batch script, where the file leaves no doubt: one launcher (torchrun or
+accelerate) per node, with every word of it written down."""
 
 from __future__ import annotations
 
@@ -21,14 +21,25 @@ _READ_ONLY = {"hostname", "nvidia-smi", "date", "echo", "mkdir", "ls", "rm", "cp
 _REMOTE = ("ssh", "pdsh", "clush", "parallel", "xargs", "mpirun", "mpiexec")
 _MEET = ("rdzv_endpoint", "master_addr")
 _ONLY_TORCHRUN = ("nproc_per_node", "rdzv_backend", "rdzv_endpoint", "rdzv_id", "rdzv_conf")
+_STATE_MACHINES = {
+    "num_machines", "machine_rank", "main_process_ip", "config_file", "rdzv_backend", "rdzv_conf", "deepspeed_hostfile",
+    "cpu", "use_cpu", "tpu", "same_network",
+}  # fmt: skip
 _OWN_NODE = re.compile(r"SLURM_(PROCID|NODEID|LOCALID)|SLURMD_NODENAME|HOSTNAME|\$\(hostname")
 
 
 def separate_starts(file: File, job: Job) -> Iterator[Problem]:
-    """torchrun that never meets the torchruns of the other nodes."""
+    """A launcher that never meets those of the other nodes."""
     launch, script = job.launch, job.script
-    if launch is None or script is None or not is_torchrun(launch) or not _certain(script, launch):
+    if launch is None or script is None or not _certain(script, launch):
         return
+    if is_torchrun(launch):
+        yield from _torchruns(file, job, script, launch)
+    elif launch.program == "accelerate" and [word.value for word in launch.words[1:2]] == ["launch"]:
+        yield from _accelerates(job, script, launch)
+
+
+def _torchruns(file: File, job: Job, script: ShellScript, launch: Command) -> Iterator[Problem]:
     options, program, words = split(launch, table()["torchrun"], _start(launch))
     if program is None or not program.known:
         return
@@ -47,6 +58,21 @@ def separate_starts(file: File, job: Job) -> Iterator[Problem]:
         )
         return
     yield from _misplaced(file, program, words, own)
+
+
+def _accelerates(job: Job, script: ShellScript, launch: Command) -> Iterator[Problem]:
+    """accelerate has one machine by default; a configuration file may state others, with a rank for each."""
+    options, program, words = split(launch, table()["accelerate"], 2)
+    nodes = nodes_with_one_task(job)
+    if program is None or not program.known or nodes is None or _split_by_node(script, words):
+        return
+    if {_name(word) for word in options} & _STATE_MACHINES or "ACCELERATE_" in script.text:
+        return
+    yield problem(
+        launch.words[0],
+        f"{nodes.value} nodes each start a training of their own (--num_machines is 1)",
+        f"add --num_machines={nodes.value} --machine_rank, --main_process_ip and --main_process_port",
+    )
 
 
 def nodes_with_one_task(job: Job) -> Value[int] | None:
