@@ -81,3 +81,36 @@ ACCELERATE = [
 def test_accelerate_counts_machines_and_all_their_processes(run) -> None:  # type: ignore[no-untyped-def]
     for line, expected in ACCELERATE:
         assert shown(run("a.sbatch", f"{HEAD}{line}\n", "JOB009", "JOB001")) == expected, line
+
+
+DIRECTIVES = [
+    ("--gpus-per-node=8", []),
+    ("--gpus-per-node 8", []),
+    ("--gpus-per-node = 8", ["error SLU006 2"]),
+    ("--gpus-per-node= 8", ["error SLU006 2"]),
+    ("--job-name = train", ["warning SLU006 2"]),
+    ("-ntasks-per-node=1", ["error SLU006 2"]),
+    ("-n4", []),
+    ("-pgpu", []),
+    ("--time=12h", ["error SLU006 2"]),
+    ("--time=1d12h", ["error SLU006 2"]),
+    ("--time=12:00:00", []),
+    ("--time=1-12", []),
+    ("--time=UNLIMITED", []),
+    ("--dependency=afterok", ["error SLU006 2"]),
+    ("--dependency=afterok:", ["error SLU006 2"]),
+    ("--dependency=afterok:17", []),
+    ("--dependency=singleton", []),
+]
+
+
+def test_directives_that_sbatch_refuses_are_reported(run) -> None:  # type: ignore[no-untyped-def]
+    for directive, expected in DIRECTIVES:
+        text = f"#!/bin/bash\n#SBATCH {directive}\nsrun python train.py\n"
+        assert shown(run("a.sbatch", text, "SLU006", "JOB013")) == expected, directive
+
+
+def test_sbatch_refuses_dos_line_breaks(run, tmp_path) -> None:  # type: ignore[no-untyped-def]
+    text = "#!/bin/bash\r\n#SBATCH --nodes=1\r\nsrun python train.py\r\n"
+    assert shown(run("a.sbatch", text, "SLU006")) == ["error SLU006 1"]
+    assert run("a.sh", text.replace("#SBATCH --nodes=1", "# train"), "SLU006") == []

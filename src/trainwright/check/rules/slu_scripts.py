@@ -9,6 +9,7 @@ from trainwright.check.job_sizes import once
 from trainwright.check.model import Command, File, ShellScript
 from trainwright.check.readers.templates import is_template
 from trainwright.check.registry import Problem, problem, rule
+from trainwright.check.rules.slu_directives import refused_directives
 from trainwright.spec.source import Span
 
 _VARIABLE = re.compile(r"\$\{?[A-Za-z_]\w*\}?")
@@ -30,7 +31,8 @@ def batch_script_is_read_as_meant(file: File) -> Iterator[Problem]:
     value; SLURM_GPUS and SLURM_GPUS_PER_NODE are set for `--gpus` and `--gpus-per-node` only, not for `--gres=gpu:8`;
     and the exit status of `srun … | tee log` is that of tee, that of a script that ends with `echo` the status of echo
     (a note). `dirname "$0"` is a directory of slurmd's (a note). `--time=10:00` is ten minutes (a note, for several
-    nodes). Templates are not reported.
+    nodes). Errors, since sbatch refuses the script: blanks beside the `=` of a number, a long option with one dash
+    (`-ntasks=4`), units in `--time=12h`, a `--dependency` without a job, DOS line breaks. Templates are not reported.
 
     Why: sbatch rejects the script, or the log is written to a directory named `$HOME`; a script that counts
     $SLURM_GPUS starts 0 processes. A failed job whose last command is a pipe ends as COMPLETED with status 0: it is not
@@ -49,6 +51,7 @@ def batch_script_is_read_as_meant(file: File) -> Iterator[Problem]:
         if script.kind == "sbatch":
             yield from once(
                 [
+                    *refused_directives(file, script),
                     *_unexpanded(script),
                     *_unset(script),
                     *_minutes(script),
