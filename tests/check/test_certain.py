@@ -114,3 +114,38 @@ def test_sbatch_refuses_dos_line_breaks(run, tmp_path) -> None:  # type: ignore[
     text = "#!/bin/bash\r\n#SBATCH --nodes=1\r\nsrun python train.py\r\n"
     assert shown(run("a.sbatch", text, "SLU006")) == ["error SLU006 1"]
     assert run("a.sh", text.replace("#SBATCH --nodes=1", "# train"), "SLU006") == []
+
+
+def test_a_step_in_the_background_needs_wait(run) -> None:  # type: ignore[no-untyped-def]
+    head = "#!/bin/bash\n#SBATCH --nodes=1\ncd /fsx\n"
+    ends = [
+        ("srun python train.py &\n", ["error SLU006 4"]),
+        ("srun bash -c 'cd a; python train.py' > log 2>&1 &\n", ["error SLU006 4"]),
+        ("srun python train.py &\necho started\n", ["error SLU006 4"]),
+        ("torchrun train.py &\n", ["warning SLU006 4"]),
+        ("srun python train.py &\nwait\n", []),
+        ("srun python train.py &\nsleep 3600\n", []),
+        ("srun python train.py\n", []),
+        ("tail -f log &\nsrun python train.py\n", []),
+        ("for n in 1 2; do\nsrun python train.py &\ndone\n", []),
+    ]
+    for end, expected in ends:
+        levels = [f for f in shown(run("a.sbatch", head + end, "SLU006")) if not f.startswith("info")]
+        assert levels == expected, end
+
+
+def test_blanks_beside_the_equals_sign_make_a_command(run) -> None:  # type: ignore[no-untyped-def]
+    head = "#!/bin/bash\n#SBATCH --nodes=1\n"
+    lines = [
+        ("MASTER_ADDR = $(hostname)", ["warning SHL001 3"]),
+        ("MASTER_PORT =29500", ["warning SHL001 3"]),
+        ("MASTER_PORT=29500", []),
+        ("if [ $A = b ]; then date; fi", []),
+        ("OMP_NUM_THREADS= date", []),
+        ("python -c 'A = 3'", []),
+        ("let A = 3", []),
+        ("cat <<END > a.py\nA = 3\nEND", []),
+        ("test -n a && B = 3", ["warning SHL001 3"]),
+    ]
+    for line, expected in lines:
+        assert shown(run("a.sbatch", f"{head}{line}\nsrun python train.py\n", "SHL001")) == expected, line

@@ -34,6 +34,7 @@ class Command:
     runner: Command | None = None  # the srun, mpirun or docker that starts it
     conditional: bool = False  # inside an if, a loop or a function
     piped: bool = False  # its output goes to the next command
+    background: bool = False  # `command &`
 
     @property
     def program(self) -> str:
