@@ -149,3 +149,11 @@ def test_blanks_beside_the_equals_sign_make_a_command(run) -> None:  # type: ign
     ]
     for line, expected in lines:
         assert shown(run("a.sbatch", f"{head}{line}\nsrun python train.py\n", "SHL001")) == expected, line
+
+
+def test_the_localhost_of_an_accelerate_configuration_is_reported_once(run) -> None:  # type: ignore[no-untyped-def]
+    text = (
+        "compute_environment: LOCAL_MACHINE\ndistributed_type: FSDP\nnum_machines: 4\nnum_processes: 32\n"
+        "machine_rank: 0\nmain_process_ip: 127.0.0.1\nmain_process_port: 29500\n"
+    )
+    assert shown(run("a.yaml", text, "JOB009", "JOB015")) == ["error JOB015 6"]
