@@ -18,6 +18,7 @@ STARTS = [
     ("srun torchrun --nproc_per_node=8 $ARGS train.py", []),
     ("srun torchrun --nproc_per_node=8 train.py --part $SLURM_NODEID", []),
     ("PET_NNODES=4 PET_RDZV_ENDPOINT=$HEAD:29500 srun torchrun --nproc_per_node=8 train.py", []),
+    (f'A=(--nproc_per_node 8 --nnodes 4 {MET})\nC="torchrun ${{A[@]}} train.py"\nsrun $C', []),
     ("srun --nodes=1 torchrun --nproc_per_node=8 train.py", []),
     ("if true; then\nsrun torchrun --nproc_per_node=8 train.py\nfi", []),
     ("srun bash -c '[ $SLURM_PROCID = 0 ] && torchrun --nproc_per_node=8 train.py'", []),
@@ -157,3 +158,32 @@ def test_the_localhost_of_an_accelerate_configuration_is_reported_once(run) -> N
         "machine_rank: 0\nmain_process_ip: 127.0.0.1\nmain_process_port: 29500\n"
     )
     assert shown(run("a.yaml", text, "JOB009", "JOB015")) == ["error JOB015 6"]
+
+
+DEEPSPEED = [
+    ('{"train_micro_batch_size_per_gpu": 4, "zero_optimization": {"stage": 3, "overlap_comm": true}}', []),
+    (
+        '{"train_micro_batch_size_per_gpu": 4, "zero_optimisation": {"stage": 3}, "bf16": {"enabled": true}}',
+        ["warning"],
+    ),
+    ('{"train_micro_batch_size_per_gpu": 4, "zero_optimization": {"stage": 3, "overlap_com": true}}', ["error"]),
+    ('{"train_micro_batch_size_per_gpu": 4, "zero_optimization": {"stage": 3}, "my_notes": {}}', []),
+    ('{"train_micro_batch_size_per_gpu": -4, "zero_optimization": {"stage": 3}}', ["error"]),
+    ('{"train_batch_size": 0, "zero_optimization": {"stage": 3}}', ["error"]),
+    ('{"train_micro_batch_size_per_gpu": "auto", "zero_optimization": {"stage": 3}}', []),
+]
+
+
+def test_keys_and_batches_that_deepspeed_does_not_take(run) -> None:  # type: ignore[no-untyped-def]
+    for text, expected in DEEPSPEED:
+        assert [finding.level for finding in run("ds.json", text, "DSP001")] == expected, text
+
+
+def test_stages_and_precisions_that_accelerate_does_not_take(run) -> None:  # type: ignore[no-untyped-def]
+    text = (
+        "compute_environment: LOCAL_MACHINE\ndistributed_type: DEEPSPEED\n"
+        "deepspeed_config:\n  zero_stage: {}\nmixed_precision: {}\n"
+    )
+    assert shown(run("a.yaml", text.format(4, "fp17"), "DSP001")) == ["error DSP001 4", "error DSP001 5"]
+    for precision in ("no", "'no'", "bf16", "fp16", "fp8", "null", "'{{ precision }}'"):
+        assert run("b.yaml", text.format(3, precision), "DSP001") == [], precision

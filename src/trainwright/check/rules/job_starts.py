@@ -9,7 +9,7 @@ from pathlib import Path
 
 from trainwright.check.job_sizes import CHOOSING, is_torchrun
 from trainwright.check.model import Command, File, Job, ShellScript, Value, stated
-from trainwright.check.options import split, table
+from trainwright.check.options import Options, split, table
 from trainwright.check.readers.arguments import whole
 from trainwright.check.registry import Problem, problem
 from trainwright.spec.source import Span
@@ -41,7 +41,7 @@ def separate_starts(file: File, job: Job) -> Iterator[Problem]:
 
 def _torchruns(file: File, job: Job, script: ShellScript, launch: Command) -> Iterator[Problem]:
     options, program, words = split(launch, table()["torchrun"], _start(launch))
-    if program is None or not program.known:
+    if program is None or not program.known or not _all_exist(options, table()["torchrun"]):
         return
     own = {_name(word): word for word in options}
     yield from _too_few(job, script, launch, own)
@@ -65,6 +65,8 @@ def _accelerates(job: Job, script: ShellScript, launch: Command) -> Iterator[Pro
     options, program, words = split(launch, table()["accelerate"], 2)
     nodes = nodes_with_one_task(job)
     if program is None or not program.known or nodes is None or _split_by_node(script, words):
+        return
+    if not _all_exist(options, table()["accelerate"]):
         return
     if {_name(word) for word in options} & _STATE_MACHINES or "ACCELERATE_" in script.text:
         return
@@ -108,6 +110,11 @@ def _start(launch: Command) -> int:
 
 def _name(word: Value[str]) -> str:
     return word.value.partition("=")[0].lstrip("-").replace("-", "_")
+
+
+def _all_exist(options: list[Value[str]], known: Options) -> bool:
+    """Whether the launcher has all these options; another may hide some, as where a variable holds a whole command."""
+    return all(known.has(word.value.partition("=")[0]) for word in options)
 
 
 def _standalone(nodes: Value[int], launch: Command, own: dict[str, Value[str]]) -> Iterator[Problem]:
