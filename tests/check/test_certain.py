@@ -57,6 +57,8 @@ def test_tasks_that_the_file_leaves_open_are_not_counted(run) -> None:  # type: 
     assert run("b.sbatch", HEAD.replace("--ntasks-per-node=1", "--ntasks-per-node=8") + line, "JOB009") == []
     assert run("c.sbatch", HEAD.replace("--nodes=4", "--nodes=1-4") + line, "JOB009") == []
     assert run("d.sbatch", HEAD.replace("--ntasks-per-node=1", "--ntasks=1") + line, "JOB009") == []
+    met = f"srun -n 1 torchrun --nnodes=4 --nproc_per_node=8 {MET} train.py\n"
+    assert run("e.sbatch", HEAD.replace("--nodes=4", "--nodes=1 --array=0-3") + met, "JOB009") == []
 
 
 ACCELERATE = [
@@ -89,6 +91,8 @@ DIRECTIVES = [
     ("--gpus-per-node 8", []),
     ("--gpus-per-node = 8", ["error SLU006 2"]),
     ("--gpus-per-node= 8", ["error SLU006 2"]),
+    ("--comment==train", []),
+    ("-N = 4", ["error SLU006 2"]),
     ("--job-name = train", ["warning SLU006 2"]),
     ("-ntasks-per-node=1", ["error SLU006 2"]),
     ("-n4", []),
