@@ -165,8 +165,10 @@ def _too_few(job: Job, script: ShellScript, launch: Command, own: dict[str, Valu
     started = _started(job, launch)
     if waited is None or waited.default or not waited.known or started is None or started[0] >= waited.value:
         return
-    if "standalone" in own or "array" in job.directives or _elsewhere(script, launch):
-        return  # the tasks of an array may meet
+    if "standalone" in own or _elsewhere(script, launch):
+        return
+    if "node_rank" in own or "array" in job.directives:
+        return  # the other ranks may be started by hand, or as tasks of the array
     count, place = started
     times = "once" if count == 1 else f"{count} times"
     yield problem(
