@@ -29,11 +29,12 @@ class Command:
     inside_srun: bool = False
     line_text: str = ""
     options: dict[str, Value[str]] = field(default_factory=dict)  # without dashes, hyphens as underscores
-    batch_variables: frozenset[str] = frozenset()  # unknown variables that the batch script itself expands
+    batch_variables: frozenset[str] = frozenset()  # variables and $(…) that the batch script itself expands
     invoked: Value[str] | None = None  # the first word as it is written, with its path
     runner: Command | None = None  # the srun, mpirun or docker that starts it
     conditional: bool = False  # inside an if, a loop or a function
     piped: bool = False  # its output goes to the next command
+    background: bool = False  # `command &`
 
     @property
     def program(self) -> str:

@@ -84,7 +84,9 @@ def _command(words: list[Parts], span: Span, conditional: bool) -> Command:
     invoked = values[0] if values else None
     if values:
         values[0] = replace(values[0], value=_name(words[0]))
-    batch = frozenset(part.variable for parts in words for part in parts if part.variable and part.by_batch)
+    batch = frozenset(
+        part.variable or part.text for parts in words for part in parts if not part.known and part.by_batch
+    )
     options = _options(words, values)
     return Command(values, span, options=options, batch_variables=batch, invoked=invoked, conditional=conditional)
 

@@ -241,6 +241,7 @@ class _Follower:
         self.version_redirects(commands, words, statement)
         for command in commands:
             command.piped = statement.operator in ("|", "|&")
+            command.background = statement.operator == "&"
         self.script.commands += commands
         self.environment(commands)
         if commands and self.depth < MAX_DEPTH:

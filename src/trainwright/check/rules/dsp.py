@@ -7,9 +7,13 @@ from collections.abc import Iterator
 from trainwright.check.model import File, Value, known
 from trainwright.check.readers.values import bool_at, int_at, text_at
 from trainwright.check.registry import Problem, problem, rule
+from trainwright.check.rules.dsp_keys import misspelled_keys
 from trainwright.spec.source import Node
 
 _STAGES = (0, 1, 2, 3)
+_BATCHES = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
+_PRECISIONS = ("no", "fp16", "bf16", "fp8")  # of accelerate
+_UNSET = ("", "none", "null", "~", "false")
 
 
 @rule("DSP001", "error")
@@ -18,20 +22,24 @@ def deepspeed_configuration_is_consistent(file: File) -> Iterator[Problem]:
 
     The train batch size is a multiple of micro-batch × accumulation steps; fp16 and bf16 are not both enabled; the ZeRO
     stage is 0 to 3, and parameters are offloaded in stage 3 only (a warning); the warm-up is shorter than the schedule.
-    A value of "auto" is unknown and not reported.
+    Batches are at least 1; a key of the top level or of zero_optimization is not a misspelling of a known one. In an
+    accelerate configuration, the ZeRO stage and the mixed precision exist. A value of "auto" is unknown and not
+    reported.
 
     Why: DeepSpeed stops on every rank after the nodes were allocated (55 USD per hour for each p5.48xlarge), or
     ignores the setting.
 
     Fix: as the message says.
 
-    Source: DeepSpeed 0.19, configuration reference and its assertions.
+    Source: DeepSpeed 0.19, configuration reference and its assertions; accelerate 1.15, `PrecisionType`.
 
     When to ignore: a launcher overrides the value.
     """
     for root in file.nodes if file.format == "trainer_config" else ():
         yield from _accelerate(root)
+        yield from _accelerate_values(root)
     for root in file.nodes if file.format == "deepspeed" else ():
+        yield from misspelled_keys(root)
         yield from _batch(root)
         yield from _precision(root)
         yield from _zero(root)
@@ -39,6 +47,11 @@ def deepspeed_configuration_is_consistent(file: File) -> Iterator[Problem]:
 
 
 def _batch(root: Node) -> Iterator[Problem]:
+    for key in _BATCHES:
+        value = int_at(root, key)
+        if value is not None and value.known and value.value < 1:
+            yield problem(value, f"{key} is {value.value}: DeepSpeed stops", "write 1 or more")
+            return
     total, micro = int_at(root, "train_batch_size"), int_at(root, "train_micro_batch_size_per_gpu")
     steps = int_at(root, "gradient_accumulation_steps")
     each = (known(micro) or 1) * (known(steps) or 1)
@@ -85,6 +98,17 @@ def _accelerate(root: Node) -> Iterator[Problem]:
         "use zero_stage: 3, or write none",
         level="warning",
     )
+
+
+def _accelerate_values(root: Node) -> Iterator[Problem]:
+    """Values that accelerate or DeepSpeed refuses."""
+    if root.get("compute_environment") is None:
+        return
+    stage, precision = int_at(root, "deepspeed_config", "zero_stage"), text_at(root, "mixed_precision")
+    if stage is not None and stage.known and stage.value not in _STAGES:
+        yield problem(stage, f"there is no ZeRO stage {stage.value}", "use 0, 1, 2 or 3")
+    if precision is not None and precision.known and precision.value.lower() not in (*_PRECISIONS, *_UNSET):
+        yield problem(precision, f"accelerate has no mixed precision {precision.value}", "use no, fp16, bf16 or fp8")
 
 
 def _offloads(node: Node) -> bool:

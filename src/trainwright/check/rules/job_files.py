@@ -7,14 +7,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from trainwright.check.beside import file_beside
-from trainwright.check.job_sizes import World, is_torchrun, once, world
+from trainwright.check.job_sizes import CHOOSING, World, is_torchrun, once, world
 from trainwright.check.model import Command, File, Job, Value, known
 from trainwright.check.named_configs import named_configs
 from trainwright.check.readers.arguments import whole
 from trainwright.check.readers.values import bool_at, int_at, text_at
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.rules.job_options import is_on
-from trainwright.check.rules.job_rendezvous import CHOOSING
 from trainwright.check.rules.job_training import batch_problems, spread_problems
 from trainwright.spec.source import Node
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from trainwright.check.job_sizes import is_torchrun, multi_node, once
+from trainwright.check.job_sizes import CHOOSING, is_torchrun, multi_node, once
 from trainwright.check.model import Command, EnvVar, File, Job, Value, known
 from trainwright.check.readers.arguments import whole
 from trainwright.check.registry import Problem, problem, rule
-from trainwright.check.rules.job_rendezvous import CHOOSING
 
 _RANK_VARIABLES = {"SLURM_NODEID", "SLURM_PROCID", "SLURM_LOCALID"}
 _OWN_RANKS = ("accelerate", "deepspeed", "composer", "hyperpodrun")  # as torchrun, they set RANK for each process

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from trainwright.check.job_sizes import is_torchrun, multi_node, once, type_of
+from trainwright.check.job_sizes import CHOOSING, is_torchrun, multi_node, once, type_of
 from trainwright.check.model import Command, File, Job, Value, known
 from trainwright.check.readers.arguments import whole
 from trainwright.check.registry import Problem, problem, rule
+from trainwright.check.rules.job_starts import separate_starts
 from trainwright.spec.source import Span
 
 _LOCAL_HOSTS = ("localhost", "127.0.0.1", "0.0.0.0")
-CHOOSING = {"N", "nodes", "n", "ntasks", "w", "nodelist", "r", "relative", "x", "exclude"}  # srun on some nodes only
 _GPUS_OF_LARGE_NODES = 8  # a request for as many takes whole nodes on every type but p2.16xlarge
 _GPUS_OF_SMALL_NODES = 4
 _FIRST_HOST = 'name the first node: $(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)'
@@ -28,7 +28,10 @@ def rendezvous_can_be_reached(file: File) -> Iterator[Problem]:
     that share a node collide; a job with whole nodes (`--exclusive`) is not reported. Localhost is a different machine
     on every node. `--rdzv_backend=c10d` reads only `--rdzv_endpoint`, not `--master_addr`. A batch script runs on the
     first node only: torchrun on several nodes needs srun and an endpoint, and --nnodes (1 by default) must equal the
-    nodes of the job. No rank runs on SLURM_SUBMIT_HOST, and `$HOSTNAME` that each task expands is another host on each.
+    nodes of the job. No rank runs on SLURM_SUBMIT_HOST, and `$HOSTNAME` or `$(hostname)` that each task expands is
+    another host on each. Where srun starts one torchrun per node, these are reported too: neither --nnodes nor an
+    endpoint, `--standalone`, fewer tasks of srun than --nnodes, and torchrun's options after the script; and of
+    accelerate, no --num_machines.
 
     Why: the job hangs at its start, sometimes or always, with every GPU allocated: torchrun gives up after 10 minutes
     (c10d) or 15 (static), and 16 p5.48xlarge cost 15 USD per minute.
@@ -41,7 +44,7 @@ def rendezvous_can_be_reached(file: File) -> Iterator[Problem]:
     When to ignore: the cluster never places two jobs on one node, although the script does not say so.
     """
     if not _on_one_machine(file):
-        yield from once(p for job in file.jobs for p in _rendezvous(job))
+        yield from once(p for job in file.jobs for p in [*_rendezvous(job), *separate_starts(file, job)])
 
 
 def _on_one_machine(file: File) -> bool:
@@ -64,7 +67,9 @@ def _rendezvous(job: Job) -> Iterator[Problem]:
         return
     for value in (endpoint, address):
         host = value.value.rpartition(":")[0] or value.value if value is not None else ""
-        if value is not None and not value.default and multi_node(job) and host in _LOCAL_HOSTS:
+        if value is None or value.default or host not in _LOCAL_HOSTS or not multi_node(job):
+            continue
+        if known(job.extra.get("trainer")) != "accelerate":  # JOB015 reports it in accelerate's configuration
             yield problem(
                 value,
                 f"{host} is a different machine on each of the {known(job.nodes)} nodes: they cannot find each other",
@@ -100,8 +105,10 @@ def _wrong_host(job: Job, place: Value[str] | None) -> Iterator[Problem]:
             return
     if place is None or launch is None or not launch.inside_srun or not multi_node(job):
         return
-    if re.match(r"\$\{?HOSTNAME\b", place.value) and "HOSTNAME" not in launch.batch_variables:
-        yield problem(place, "$HOSTNAME is expanded by each task: every node is its own rendezvous", _FIRST_HOST)
+    host = re.match(r"\$\{?(HOSTNAME)\b|(\$\(hostname(\s+-\w+)?\))", place.value)
+    if host is not None and (host[1] or host[2]) not in launch.batch_variables and not launch.conditional:
+        name = "$HOSTNAME" if host[1] else host[2]
+        yield problem(place, f"{name} is expanded by each task: every node is its own rendezvous", _FIRST_HOST)
 
 
 def _miscounted(job: Job) -> Iterator[Problem]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from trainwright.catalog.instances import InstanceType
 from trainwright.check.job_sizes import is_torchrun, multi_node, once, processes, type_of
-from trainwright.check.model import File, Job, known
+from trainwright.check.model import File, Job, Value, known, stated
 from trainwright.check.readers.arguments import whole
 from trainwright.check.registry import Problem, problem, rule
 
@@ -21,7 +21,8 @@ def gpus_match_the_machine(file: File) -> Iterator[Problem]:
     The counts appear in many places (the resource request, GPUS_PER_NODE, --nproc_per_node, slots of an MPIJob, the EFA
     resource) and are edited by hand for each instance type. They must not exceed what the instance has, must not
     contradict each other or CUDA_VISIBLE_DEVICES, and a job that uses every GPU of a node should use every EFA card
-    too. torchrun starts all processes of a node, so it runs as one task per node.
+    too. torchrun starts all processes of a node, so it runs as one task per node; accelerate's --num_processes counts
+    those of all machines.
 
     Why: too many processes share a GPU and run out of memory or hang in NCCL; too few EFA cards leave most of the
     network unused (one of the 32 of a p5.48xlarge has 100 of 3,200 Gbps); several torchruns on one node compete for the
@@ -143,7 +144,15 @@ def _against_each_other(job: Job) -> Iterator[Problem]:
     for value in started:
         if not value.known or value.span == asked.span:
             continue
-        if {value.span, asked.span} <= directives and value.value != asked.value:
+        if _of_one_machine(job, value, asked):
+            yield problem(
+                value,
+                f"--num_processes counts all {known(job.nodes)} machines together: {value.value} of the {asked.value} "
+                f"GPUs of each are used",
+                f"write --num_processes={asked.value * (known(job.nodes) or 1)}",
+                level="warning",
+            )
+        elif {value.span, asked.span} <= directives and value.value != asked.value:
             yield problem(
                 value,
                 f"{value.value} GPUs per node are requested here, and {asked.value} on line {asked.span.line}",
@@ -163,6 +172,14 @@ def _against_each_other(job: Job) -> Iterator[Problem]:
                 "make the two equal; the other GPUs are idle",
                 level="info",
             )
+
+
+def _of_one_machine(job: Job, value: Value[int], asked: Value[int]) -> bool:
+    """Whether accelerate on several machines gets the number of processes of one."""
+    launch = job.launch
+    if launch is None or launch.program != "accelerate" or value is not job.processes_per_node or not multi_node(job):
+        return False
+    return "num_machines" in launch.options and stated(whole(launch.options.get("num_processes"))) == asked.value
 
 
 def _torchrun_tasks(job: Job) -> Iterator[Problem]:

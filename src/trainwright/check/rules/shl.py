@@ -13,6 +13,7 @@ from trainwright.check.job_sizes import once
 from trainwright.check.model import Command, File, ShellScript, Value
 from trainwright.check.readers.templates import STAND_IN
 from trainwright.check.registry import Problem, problem, rule
+from trainwright.check.rules.shl_assignments import blank_for_equals, spaced
 from trainwright.spec.source import Span
 
 _COMPARISONS = {"-eq", "-ne", "-lt", "-le", "-gt", "-ge"}
@@ -40,12 +41,12 @@ def shell_does_what_it_says(file: File) -> Iterator[Problem]:
     """Shell mistakes that change a job without failing it.
 
     A test of a variable that nothing sets (`[ $NODES -gt 4 ]`; Slurm's name is SLURM_JOB_NUM_NODES); an extra brace
-    (`${DIR}}`); `export NAME /path` without `=`; a line of options that the line above does not continue; a backslash
-    followed by a blank, or a comment inside a continued command: both end the command there; an #SBATCH line after the
-    first command, which Slurm ignores; a log directory that does not exist, without which the job fails and leaves no
-    log (a note where the script itself does not make it: it may exist where the job is submitted); an unquoted `pip
-    install x>=1.2`, which the shell reads as a redirection into a file named `=1.2`; a requirement (`mlflow==2.13`)
-    without `pip install`; a variable that is never set and one letter from one that is.
+    (`${DIR}}`); `export NAME /path` without `=`; `NAME = value` with blanks; a line of options that the line above does
+    not continue; a backslash followed by a blank, or a comment inside a continued command: both end the command there;
+    an #SBATCH line after the first command, which Slurm ignores; a log directory that does not exist, without which the
+    job fails and leaves no log (a note where the script itself does not make it: it may exist where the job is
+    submitted); an unquoted `pip install x>=1.2`, which the shell reads as a redirection into a file named `=1.2`; a
+    requirement (`mlflow==2.13`) without `pip install`; a variable that is never set and one letter from one that is.
 
     Why: the job runs with other options or versions than were written: `pip install torch>=2.4` without quotes
     installs any version, and writes a file named `=2.4`.
@@ -60,7 +61,12 @@ def shell_does_what_it_says(file: File) -> Iterator[Problem]:
     for script in file.scripts:
         yield from once([*_redirects(file, script), *_requirements(script), *_misspelled(file, script)])
         if script.kind != "dockerfile":
-            lines = [*_continuations(file, script), *_lost_lines(file, script), *_exports(file)]
+            lines = [
+                *_continuations(file, script),
+                *_lost_lines(file, script),
+                *blank_for_equals(file),
+                *spaced(script),
+            ]
             yield from once([*_tests(script), *_braces(script), *lines, *_directives(file, script)])
 
 
@@ -256,20 +262,6 @@ def _lost_lines(file: File, script: ShellScript) -> Iterator[Problem]:
             command.words[0],
             f"{command.program} runs as a command of its own: the line above has no backslash at its end",
             f"end line {at - 1} with a backslash",
-        )
-
-
-_EXPORT = re.compile(r"^[ \t]*(export[ \t]+([A-Za-z_]\w*)[ \t]+(/[\w./-]+|\d+))[ \t]*$", re.MULTILINE)
-
-
-def _exports(file: File) -> Iterator[Problem]:
-    """`export NAME /path`: bash refuses the second word as a name, and NAME stays as it was."""
-    for match in _EXPORT.finditer(file.text) if file.format in ("sbatch", "shell") else ():
-        line, column = file.text.count("\n", 0, match.start(1)) + 1, len(match[0]) - len(match[0].lstrip()) + 1
-        yield problem(
-            Span(line, column, line, column + len(match[1])),
-            f"a blank in place of `=`: {match[2]} is not set to {match[3]}",
-            f"write export {match[2]}={match[3]}",
         )
 
 

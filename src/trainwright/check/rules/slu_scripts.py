@@ -9,6 +9,7 @@ from trainwright.check.job_sizes import once
 from trainwright.check.model import Command, File, ShellScript
 from trainwright.check.readers.templates import is_template
 from trainwright.check.registry import Problem, problem, rule
+from trainwright.check.rules.slu_directives import refused_directives
 from trainwright.spec.source import Span
 
 _VARIABLE = re.compile(r"\$\{?[A-Za-z_]\w*\}?")
@@ -30,7 +31,9 @@ def batch_script_is_read_as_meant(file: File) -> Iterator[Problem]:
     value; SLURM_GPUS and SLURM_GPUS_PER_NODE are set for `--gpus` and `--gpus-per-node` only, not for `--gres=gpu:8`;
     and the exit status of `srun … | tee log` is that of tee, that of a script that ends with `echo` the status of echo
     (a note). `dirname "$0"` is a directory of slurmd's (a note). `--time=10:00` is ten minutes (a note, for several
-    nodes). Templates are not reported.
+    nodes). Errors, since sbatch refuses the script: blanks beside the `=` of a number, a long option with one dash
+    (`-ntasks=4`), units in `--time=12h`, a `--dependency` without a job, DOS line breaks. So is `srun … &` at the end
+    without `wait`: Slurm ends the job. Templates are not reported.
 
     Why: sbatch rejects the script, or the log is written to a directory named `$HOME`; a script that counts
     $SLURM_GPUS starts 0 processes. A failed job whose last command is a pipe ends as COMPLETED with status 0: it is not
@@ -49,6 +52,7 @@ def batch_script_is_read_as_meant(file: File) -> Iterator[Problem]:
         if script.kind == "sbatch":
             yield from once(
                 [
+                    *refused_directives(file, script),
                     *_unexpanded(script),
                     *_unset(script),
                     *_minutes(script),
@@ -56,6 +60,7 @@ def batch_script_is_read_as_meant(file: File) -> Iterator[Problem]:
                     *_lost_status(file, script),
                     *_ends_with_words(file, script),
                     *_own_directory(file),
+                    *_not_waited_for(script),
                 ]
             )
 
@@ -168,6 +173,23 @@ def _own_directory(file: File) -> Iterator[Problem]:
                 level="info",  # the script may also be called without sbatch
             )
             return
+
+
+def _not_waited_for(script: ShellScript) -> Iterator[Problem]:
+    """`srun … &` as the last command: the job ends with the script, and Slurm kills its steps."""
+    launched = [c for c in script.commands if c.background and c.runner is None and c.program in _STARTS]
+    if not launched or re.search(r"(?<![-\w])(wait|fg)\b", script.text):
+        return
+    last = launched[-1]
+    later = [command for command in script.commands if command.span.line > last.span.end_line]
+    if last.conditional or any(command.program not in _WORDS for command in later):
+        return
+    yield problem(
+        last.words[0],
+        f"{last.program} runs in the background and nothing waits for it: Slurm ends the job with the script",
+        "remove the `&`, or end the script with `wait`",
+        level="error" if last.program == "srun" else None,  # without cgroups another process may live on
+    )
 
 
 _WORDS = ("echo", "printf", "date")

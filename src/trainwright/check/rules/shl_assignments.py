@@ -1,0 +1,42 @@
+"""SHL: assignments with blanks: `NAME = value` runs a command named NAME, `export NAME value` sets nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from trainwright.check.model import Command, File, ShellScript
+from trainwright.check.registry import Problem, problem
+from trainwright.spec.source import Span
+
+_EXPORT = re.compile(r"^[ \t]*(export[ \t]+([A-Za-z_]\w*)[ \t]+(/[\w./-]+|\d+))[ \t]*$", re.MULTILINE)
+
+
+def spaced(script: ShellScript) -> Iterator[Problem]:
+    """Commands whose second word begins with `=`."""
+    for command in script.commands:
+        if _assigns(command):
+            name = command.program
+            yield problem(
+                command.words[0],
+                f"the shell runs a command named {name}: the variable is not set",
+                f"write {name}=… without blanks",
+            )
+
+
+def _assigns(command: Command) -> bool:
+    if len(command.words) < 2 or not re.fullmatch(r"[A-Za-z_]\w*", command.program):
+        return False
+    invoked, second = command.invoked, command.words[1]
+    return invoked is not None and invoked.value == command.program and re.match(r"=(?!=)", second.value) is not None
+
+
+def blank_for_equals(file: File) -> Iterator[Problem]:
+    """`export NAME /path`: bash refuses the second word as a name, and NAME stays as it was."""
+    for match in _EXPORT.finditer(file.text) if file.format in ("sbatch", "shell") else ():
+        line, column = file.text.count("\n", 0, match.start(1)) + 1, len(match[0]) - len(match[0].lstrip()) + 1
+        yield problem(
+            Span(line, column, line, column + len(match[1])),
+            f"a blank in place of `=`: {match[2]} is not set to {match[3]}",
+            f"write export {match[2]}={match[3]}",
+        )
