@@ -3,7 +3,6 @@ exception inside a rule becomes a finding, never a crash."""
 
 from __future__ import annotations
 
-import re
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,9 +13,10 @@ from trainwright.check.beside import looked_up
 from trainwright.check.config import Config
 from trainwright.check.domain import keeps_level
 from trainwright.check.finding import Finding, Level, Skip
+from trainwright.check.ignores import MARK, bad_ignores, ignored_lines
 from trainwright.check.input import is_regular, read_input, rough_text
 from trainwright.check.model import File
-from trainwright.check.own_codes import BAD_IGNORE, CRASHED, INVALID_SPEC, OWN_CODES, UNREADABLE
+from trainwright.check.own_codes import CRASHED, INVALID_SPEC, OWN_CODES, UNREADABLE
 from trainwright.check.readers.ours import recognisable, syntax_error
 from trainwright.check.readers.recognise import read_file
 from trainwright.check.readers.templates import STAND_IN, is_template, without_suffix
@@ -24,12 +24,9 @@ from trainwright.check.registry import Problem, Rule, all_rules
 from trainwright.check.walk import files
 from trainwright.errors import UserError, did_you_mean
 from trainwright.spec.mistakes import SpecError
-from trainwright.spec.source import SourceError, Span, read_text
+from trainwright.spec.source import SourceError, read_text
 
 IMPOSSIBLE = "SPC"  # what a platform cannot do stays impossible under a comment that ignores it
-
-_IGNORE = re.compile(r"(?:#|//)\s*trainwright:\s*ignore\[([A-Z0-9, ]+)\]")
-_ANY_IGNORE = re.compile(r"(?:#|//)\s*trainwright:\s*ignore\b(?P<brackets>\[(?P<codes>[^\]]*)\])?")
 
 
 @dataclass(slots=True)
@@ -259,9 +256,9 @@ def _finding(rule: Rule, p: Problem, file: File) -> Finding:
 
 def _add(findings: list[Finding], text: str, path: str, selection: Selection, config: Config, result: Result) -> None:
     silenced: dict[int, set[str]] = {}
-    if "trainwright:" in text:
-        silenced = ignored_lines(text)
-        findings = [*findings, *_bad_ignores(text, path)]
+    if MARK in text:
+        silenced = ignored_lines(text, dockerfile="dockerfile" in Path(path).name.lower())
+        findings = [*findings, *bad_ignores(text, path, codes())]
     findings = [replace(f, level=config.level_of(f)) for f in findings] if config.levels else findings
     kept = [f for f in findings if selection.wants(f.code)]
     quiet = [f for f in kept if not f.code.startswith(IMPOSSIBLE) and _is_silenced(f, path, silenced)]
@@ -276,34 +273,5 @@ def _add(findings: list[Finding], text: str, path: str, selection: Selection, co
         result.texts[base] = read_text(Path(base))
 
 
-def _bad_ignores(text: str, path: str) -> list[Finding]:
-    """Comments that ignore nothing: without a code, or with the code of no rule."""
-    known, findings = codes(), []
-    for number, line in enumerate(text.splitlines(), start=1):
-        match = _ANY_IGNORE.search(line)
-        if match is None:
-            continue
-        named = re.findall(r"\w+", match["codes"] or "")
-        unknown = [prefix for prefix in named if not any(code.startswith(prefix) for code in known)]
-        if named and not unknown:
-            continue
-        span = Span(number, match.start() + 1, number, match.end() + 1)
-        message = f"no rule {unknown[0]!r}" if unknown else "an ignore comment without the code of a rule has no effect"
-        fix = did_you_mean(unknown[0].upper(), known) if unknown else "write `# trainwright: ignore[CAP004] the reason`"
-        findings.append(Finding(BAD_IGNORE, "warning", path, span, message, fix))
-    return findings
-
-
 def _is_silenced(finding: Finding, path: str, silenced: dict[int, set[str]]) -> bool:
     return finding.file == path and finding.code.startswith(tuple(silenced.get(finding.span.line, ())))
-
-
-def ignored_lines(text: str) -> dict[int, set[str]]:
-    """Line -> codes, or their beginnings, ignored there. A comment on a line of its own applies to the next line."""
-    silenced: dict[int, set[str]] = {}
-    for number, line in enumerate(text.splitlines(), start=1):
-        match = _IGNORE.search(line)
-        if match:
-            alone = line[: match.start()].strip() == ""
-            silenced.setdefault(number + 1 if alone else number, set()).update(re.findall(r"[A-Z0-9]+", match[1]))
-    return silenced

@@ -55,7 +55,9 @@ def table() -> dict[str, Options]:
     for row in read_table(_TABLE).records():
         options = {name: option.kind not in _WITHOUT_VALUE for name, option in options_of(row["framework"]).items()}
         options |= {name.rstrip("!"): not name.endswith("!") for name in row["options"].split()}
-        programs[row["program"]] = Options(f"{row['program']} {row['versions'].split()[0]}", options)
+        versions = row["versions"]  # `1.15.0 HEAD`, or `torch 2.15.0` where another package has the program
+        title = f"of {versions}" if versions[0].isalpha() else versions.split()[0]
+        programs[row["program"]] = Options(f"{row['program']} {title}", options)
     return programs
 
 

@@ -67,9 +67,10 @@ def _crashed(file: File) -> Iterator[Problem]:
 
 
 def _bad_ignore(file: File) -> Iterator[Problem]:
-    """An ignore comment without a code, or with the code of no rule.
+    """An ignore comment without a code, with the code of no rule, or with its word misspelt.
 
-    `# trainwright: ignore[CAP004] the reason` ignores one rule on a line, `ignore[CAP]` a family of rules.
+    `# trainwright: ignore[CAP004] the reason` ignores one rule on a line, `ignore[CAP]` a family of rules. On a line of
+    its own it holds for the command below it, with the lines that a backslash continues.
 
     Why: such a comment ignores nothing, although its author meant it to.
 

@@ -15,6 +15,7 @@ from trainwright.spec.source import Span
 
 MAX_DEPTH = 4  # scripts in strings in scripts
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\[[^\]]*\])?(\+?=)")
+_WRITTEN = re.compile(r"\b(\w+(?:\[\w+\])?)\+?=")
 _VERSION_REDIRECT = re.compile(r">=\s*\d[\w.*]*|[<>]\s*\d+(\.[\w*]+)*")
 _OPEN = {"if", "while", "until", "for", "case", "select"}
 _CLOSE = {
@@ -36,6 +37,15 @@ def _adds_other_options(old: list[Parts], new: list[Parts]) -> bool:
 
 def _texts(words: list[Parts]) -> list[str]:
     return [joined(parts) for parts in words]
+
+
+def _names_with_open_brace(text: str) -> set[str]:
+    """Names that are assigned a text with a `{` that is not part of `{name}`."""
+    names: set[str] = set()
+    for run in text.split():
+        last = max((brace.start() for brace in re.finditer(r"\{(?!\w+\})", run)), default=0)
+        names.update(match[1] for match in _WRITTEN.finditer(run, 0, last))
+    return names
 
 
 def read_script(source: Source, kind: str = "shell", variables: Variables | None = None) -> ShellScript:
@@ -69,6 +79,7 @@ class _Follower:
         self.blocks: list[_Block] = []
         self.plain: dict[str, EnvVar] = {}  # assigned, not yet exported
         self.alone: set[int] = set()  # lines that hold nothing but a comment
+        self.opening: set[str] | None = None  # variables whose text opens a brace, looked for once
 
     def run(self) -> None:
         scanned = scan(self.source.text)
@@ -99,28 +110,28 @@ class _Follower:
 
     def blocks_in(self, words: list[Word]) -> list[Word]:
         """The words after keywords; blocks are opened and closed on the way."""
-        while words:
-            keyword = words[0].bare
+        at = 0
+        while at < len(words):
+            keyword = words[at].bare
             if keyword in _CLOSE:
                 self.leave(keyword)
                 return []
             if keyword == "function":
-                opened = next((at for at, word in enumerate(words) if word.bare == "{"), len(words))
-                words = words[opened:]
+                at = next((i for i in range(at, len(words)) if words[i].bare == "{"), len(words))
                 continue
             if keyword in ("for", "select", "case"):
                 self.blocks.append(_Block(keyword))
-                if keyword != "case" and len(words) > 1 and words[1].bare.isidentifier():
-                    self.assign(words[1].bare, None)
+                if keyword != "case" and at + 1 < len(words) and words[at + 1].bare.isidentifier():
+                    self.assign(words[at + 1].bare, None)
                 return []
             if keyword not in _PREFIX:
-                return words
+                break
             if keyword in ("else", "elif"):
                 self.next_branch()
             elif keyword in _OPEN or keyword == "{":
                 self.blocks.append(_Block(keyword))
-            words = words[1:]
-        return words
+            at += 1
+        return words[at:]
 
     def leave(self, closing: str) -> None:
         """A block ends: what it may have assigned is no longer certain. The `)` of a case's pattern closes nothing."""
@@ -144,18 +155,19 @@ class _Follower:
     def braces(self, words: list[Word]) -> None:
         """`${DIR}}`: the extra brace becomes part of the value."""
         for word in words:
+            opened = any("{" in p.text for p in word.pieces if p.kind == "text")
             for before, piece in zip(word.pieces, word.pieces[1:], strict=False):
                 closes = before.kind == "variable" and self.source.text[before.end - 1 : before.end] == "}"
                 stray = closes and piece.kind == "text" and piece.text.startswith("}") and before.end == piece.start
-                opened = any("{" in p.text for p in word.pieces if p.kind == "text")
                 if stray and not opened and not self._holds_brace(before.text):
                     self.script.stray_braces.append(self.source.span(piece.start, piece.start + 1))
 
     def _holds_brace(self, name: str) -> bool:
         """Whether a variable's text opens a brace that this one closes, as where a script builds JSON."""
+        if self.opening is None:
+            self.opening = _names_with_open_brace(self.source.text)
         stored = self.variables.values.get(name)
-        written = re.search(rf"\b{re.escape(name)}\+?=\S*\{{(?!\w+\}})", self.source.text)
-        return written is not None or any("{" in part.text for parts in stored or () for part in parts)
+        return name in self.opening or any("{" in part.text for parts in stored or () for part in parts)
 
     def assignments(self, words: list[Word]) -> list[Word]:
         """Handle `A=1 B=2 [command]` and return the words of the command."""
@@ -232,7 +244,8 @@ class _Follower:
                 if word.bare.isidentifier():
                     self.assign(word.bare, None)
         if name == "set" and any(w.bare in ("-a", "allexport") for w in words[1:]):
-            self.script.env += [e for e in self.plain.values() if e not in self.script.env]
+            self.script.env += self.plain.values()
+            self.plain.clear()
         expanded = [parts for word in words for parts in self.expander.words(word) if parts]
         if not expanded:
             return
@@ -265,8 +278,8 @@ class _Follower:
         for word in words[1:]:
             if self.assignment_of(word) is not None:
                 self.take(word, exported)
-            elif exported and word.bare in self.plain and self.plain[word.bare] not in self.script.env:
-                self.script.env.append(self.plain[word.bare])
+            elif exported and word.bare in self.plain:
+                self.script.env.append(self.plain.pop(word.bare))
 
     def environment(self, commands: list[Command]) -> None:
         """Variables given on a command line: mpirun -x, docker run -e, srun --export, env."""

@@ -126,7 +126,7 @@ class _Scanner:
         if operator in ("<<", "<<-"):
             self.heredoc(operator)
         elif "<" in operator or ">" in operator:
-            self.redirect()
+            self.redirect(self.at - len(operator))
         else:
             self.finish(operator)
 
@@ -142,23 +142,15 @@ class _Scanner:
         self.at = self.closing_pair + 2
         return True
 
-    def redirect(self) -> None:
+    def redirect(self, start: int) -> None:
         """The target of a redirection is no argument; neither is the number before it (`2>`)."""
         words = self.statement.words
-        if words and words[-1].end == self.previous_end() and words[-1].bare.isdecimal():
+        if words and words[-1].end == start and words[-1].bare.isdecimal():
             words.pop()
-        start = self.previous_end()
         self.skip_blanks()
         if self.at < len(self.text) and self.text[self.at] not in "\n;&|()<>":
             self.word()
             self.statement.redirects.append((start, self.at))
-
-    def previous_end(self) -> int:
-        """Where the operator just read began."""
-        at = self.at
-        while at > 0 and self.text[at - 1] in "<>&|-":
-            at -= 1
-        return at
 
     def skip_blanks(self) -> None:
         while self.at < len(self.text) and self.text[self.at] in " \t":

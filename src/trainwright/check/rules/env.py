@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from trainwright.catalog.environment import EnvRule, rules_for
+from trainwright.check import reasons
 from trainwright.check.environments import Setting, branches, removal, renaming, settings
 from trainwright.check.finding import Level
 from trainwright.check.job_sizes import once
@@ -118,6 +119,8 @@ def _why(entry: EnvRule) -> str:
     """The reason of this entry, where the rule's own is about others."""
     if entry.variable in ("NCCL_NET", "NCCL_NET_PLUGIN") or (entry.variable, entry.verdict) == ("FI_PROVIDER", "never"):
         return "over TCP the nodes' CPUs copy every message, and the EFA cards (32 in a p5.48xlarge) are not used."
+    if entry.variable == "CUDA_LAUNCH_BLOCKING":
+        return reasons.LAUNCH_BLOCKING
     return _WHYS.get(entry.verdict, "")
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from trainwright.catalog.accelerators import find_accelerator
 from trainwright.catalog.version_numbers import find_version, parse_version
 from trainwright.catalog.versions import minimums_for, software_title
+from trainwright.check import reasons
 from trainwright.check.environments import Setting, branches, settings
 from trainwright.check.job_sizes import multi_node, once, type_of
 from trainwright.check.model import File, Job, Value, known
@@ -85,6 +86,7 @@ def _loopback(job: Job, value: Value[str]) -> Iterator[Problem]:
             value,
             "lo is the loopback interface: the ranks of other nodes are given 127.0.0.1, and the job hangs",
             "remove the variable, or name the network interface",
+            why=reasons.LOOPBACK,
         )
 
 

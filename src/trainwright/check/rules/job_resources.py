@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from trainwright.catalog.instances import InstanceType
+from trainwright.check import reasons
 from trainwright.check.job_sizes import is_torchrun, multi_node, once, processes, type_of
 from trainwright.check.model import File, Job, Value, known, stated
 from trainwright.check.readers.arguments import whole
@@ -109,6 +110,7 @@ def _against_machine(job: Job, type_: InstanceType) -> Iterator[Problem]:
                 f"{value.value} of the {type_.gpus} GPUs of {type_.name}, on nodes that the job has exclusively",
                 f"write {type_.gpus}; the other GPUs are paid for and idle",
                 level="info",
+                why=reasons.IDLE_GPUS,
             )
 
 
@@ -158,6 +160,7 @@ def _against_each_other(job: Job) -> Iterator[Problem]:
                 f"{value.value} GPUs per node are requested here, and {asked.value} on line {asked.span.line}",
                 "keep one of the two requests",
                 level="warning",
+                why=reasons.TWO_REQUESTS,
             )
         elif value.value > asked.value:
             yield problem(
@@ -171,6 +174,7 @@ def _against_each_other(job: Job) -> Iterator[Problem]:
                 f"{value.value} GPUs per node are used of the {asked.value} requested on line {asked.span.line}",
                 "make the two equal; the other GPUs are idle",
                 level="info",
+                why=reasons.IDLE_GPUS,
             )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from trainwright.check import reasons
 from trainwright.check.barriers import lonely_barriers
 from trainwright.check.model import File
 from trainwright.check.registry import Problem, problem, rule
@@ -197,7 +198,7 @@ def one_rank_writes_the_checkpoint(file: File) -> Iterator[Problem]:
         return
     for call in lonely_barriers(script.calls("barrier"), script.parents):
         what = "rank 0 alone reaches this barrier: it waits for the other ranks until the timeout"
-        yield problem(span_of(call.func), what, "move it out of the `if`", level="warning")
+        yield problem(span_of(call.func), what, "move it out of the `if`", level="warning", why=reasons.LONELY_BARRIER)
     for call in script.calls("torch.save"):
         if len(call.args) < 2 or _is_own_file(script, call) or _guarded(script, call):
             continue

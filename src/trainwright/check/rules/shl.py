@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from trainwright.check import reasons
 from trainwright.check.beside import is_directory
 from trainwright.check.finding import Edit
 from trainwright.check.job_sizes import once
@@ -132,8 +133,8 @@ def _misspelled(file: File, script: ShellScript) -> Iterator[Problem]:
                 meant = near and _one_letter_apart(name, near[0]) and command.program not in _MESSAGES
                 if meant and not _set_by_name(script, name) and not _set_beside(file.path, name):
                     certain = _is_launcher(script) and not re.search(rf"\b{name}(=|\+=)", file.text)
-                    what = f"${name} is never set; ${near[0]} is"
-                    yield problem(word, what, f"write ${near[0]}", level=None if certain else "info")
+                    what, why = f"${name} is never set; ${near[0]} is", reasons.MISSPELT_VARIABLE
+                    yield problem(word, what, f"write ${near[0]}", level=None if certain else "info", why=why)
 
 
 def _set_by_name(script: ShellScript, name: str) -> bool:
@@ -229,17 +230,16 @@ def _continuations(file: File, script: ShellScript) -> Iterator[Problem]:
         blank = _TRAILING_BLANK.search(line)
         if blank is not None and re.match(r"\s*-", following):
             what = "blank" if blank.end() == len(line) else "comment"
-            at = Span(number, blank.start() + 2, number, len(line) + 1)
             yield problem(
                 Span(number, blank.start() + 1, number, len(line) + 1),
                 f"a {what} after the backslash ends the command here; the next line runs as a command of its own",
                 f"remove the {what}",
-                edit=Edit(at, ""),
+                edit=Edit(Span(number, blank.start() + 2, number, len(line) + 1), ""),
+                why=reasons.BLANK_AFTER_BACKSLASH,
             )
         elif line.endswith("\\") and following.lstrip().startswith("#") and _option_after(lines, number):
-            column = len(following) - len(following.lstrip()) + 1
             yield problem(
-                Span(number + 1, column, number + 1, len(following.rstrip()) + 1),
+                Span(number + 1, len(following) - len(following.lstrip()) + 1, number + 1, len(following.rstrip()) + 1),
                 "a comment inside a continued command ends it here; the options below run as a command of their own",
                 "move the comment above the command",
             )
@@ -315,6 +315,7 @@ def _directives(file: File, script: ShellScript) -> Iterator[Problem]:
             f"Slurm stops reading #SBATCH lines at the first command and ignores this one{more}",
             "move them above the first command" if others else "move it above the first command",
             level=None if any(c.span.line > first.line for c in script.commands) else "info",  # put aside at the end
+            why=reasons.LATE_DIRECTIVE,
         )
     for name, value in script.directives:
         folder = value.value.rpartition("/")[0]
@@ -337,6 +338,5 @@ def _directives(file: File, script: ShellScript) -> Iterator[Problem]:
             f"Slurm does not create the directory {folder}/: without it the job fails and leaves no log",
             f"run mkdir -p {folder} before sbatch, or write to slurm-%j.out",
             level=None if _is_made_inside(script, folder) else "info",  # it may exist where the job is submitted
-            why="the log is opened before the script starts: a `mkdir` inside it comes too late, and the job ends in "
-            "its first second without a line of output.",
+            why=reasons.NO_LOG_DIRECTORY,
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from trainwright.check import reasons
 from trainwright.check.job_sizes import once
 from trainwright.check.model import Command, File, ShellScript
 from trainwright.check.readers.templates import is_template
@@ -108,7 +109,11 @@ def _minutes(script: ShellScript) -> Iterator[Problem]:
         return
     if nodes is not None and nodes.value.isdecimal() and int(nodes.value) > 1:
         yield problem(
-            time, f"{time.value} is {int(match[1])} minutes", f"write {time.value}:00 for hours", level="info"
+            time,
+            f"{time.value} is {int(match[1])} minutes",
+            f"write {time.value}:00 for hours",
+            level="info",
+            why=reasons.MINUTES,
         )
 
 
@@ -153,6 +158,7 @@ def _lost_status(file: File, script: ShellScript) -> Iterator[Problem]:
             before[-1].words[0],
             f"the job ends with the status of tee: when {before[-1].program} fails, Slurm sees COMPLETED",
             "add `set -o pipefail` before it, or let #SBATCH --output write the log",
+            why=reasons.STATUS_OF_TEE,
         )
 
 
@@ -171,6 +177,7 @@ def _own_directory(file: File) -> Iterator[Problem]:
                 "Slurm runs a copy of the script: this is a directory of slurmd's, not that of the script",
                 "use $SLURM_SUBMIT_DIR, or a literal path",
                 level="info",  # the script may also be called without sbatch
+                why=reasons.SPOOL_DIRECTORY,
             )
             return
 
@@ -208,4 +215,5 @@ def _ends_with_words(file: File, script: ShellScript) -> Iterator[Problem]:
             f"the job ends with the status of {words.program}: when {last.program} fails, Slurm sees COMPLETED",
             "add `set -e` at the top, or `exit $?` right after the training",
             level="info",
+            why=reasons.STATUS_OF_PRINT,
         )
