@@ -186,3 +186,31 @@ def test_a_call_that_runs_no_rule_is_not_clean(tmp_path: Path) -> None:
     assert "not run (--aws)" in run(str(tmp_path), "--node")[1]
     for form in ("sarif", "github", "gitlab"):
         assert run(str(tmp_path), "--statistics", "--format", form)[0] == 2
+
+
+CLUSTER = """Region: eu-west-1
+Image: {Os: ubuntu2204}
+HeadNode: {InstanceType: m5.large, Networking: {SubnetId: subnet-0123456789abcdef0}}
+Scheduling:
+  Scheduler: slurm
+  SlurmQueues:
+  - Name: gpu
+    Networking: {SubnetIds: [subnet-0123456789abcdef0]}
+    ComputeResources: [{Name: a, InstanceType: p5.48xlarge, MaxCount: 2}]
+"""
+
+
+def test_aws_is_asked_in_the_region_of_the_file_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without credentials no rule of AWS can answer: one refusal, not a failure of each."""
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    file = tmp_path / "cluster.yaml"
+    file.write_text(CLUSTER)
+    status, output = run(str(file), "--aws")
+    assert status == 2
+    assert "region" not in output
+    assert "credentials" in output
+    assert "TW003" not in output

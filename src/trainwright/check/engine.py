@@ -236,6 +236,8 @@ def run_rule(rule: Rule, file: File, facts: Any = None) -> list[Finding]:
         problems = list(rule.run(file, facts))
         return [_finding(rule, p, file) for p in problems] if problems else []
     except Exception as error:  # a rule may be a user's; whatever it raises is reported and the others run
+        if rule.needs == "aws" and isinstance(error, UserError):
+            raise  # AWS is out of reach: none of these rules can answer
         place = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{Path(place.filename).name}:{place.lineno}"
         message = f"rule {rule.code} failed on this file: {type(error).__name__}: {error} ({where})"

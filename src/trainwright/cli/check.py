@@ -45,7 +45,7 @@ _FORMATS = ["text", "full", "json", "sarif", "github", "gitlab"]
 @click.option("--cache/--no-cache", default=None, help="Reuse results of unchanged files (default: for directories).")
 @click.option("--skip-unknown", is_flag=True, help="Skip named files of other kinds, for hooks that pass all files.")
 @click.option("--aws", is_flag=True, help="Also run the rules that query AWS (needs credentials).")
-@click.option("--region", metavar="REGION", help="AWS region for --aws, where the file names none.")
+@click.option("--region", metavar="REGION", help="AWS region for --aws, in place of the files' own.")
 @click.option("--node", is_flag=True, help="Also run the rules about this node; for a check where the job will run.")
 @click.option("--explain", metavar="CODE", help="Print a rule's documentation and exit.")
 @click.option("--rules", "list_rules", is_flag=True, help="List the rules and exit.")
@@ -110,8 +110,9 @@ def _run(paths: tuple[str, ...], options: dict[str, Any]) -> tuple[Result, Confi
     facts: dict[str, Any] = {}
     if options["aws"]:
         from trainwright.aws.facts import AwsFacts
+        from trainwright.check.regions import stated_region
 
-        facts["aws"] = AwsFacts(options["region"])
+        facts["aws"] = AwsFacts(options["region"] or stated_region(paths))
     if options["node"]:
         from trainwright.health.facts import ThisNode
 
