@@ -24,10 +24,15 @@ def script(value: str) -> str:
 
 
 def cpu_seconds(path: Path, text: str) -> float:
+    """The least of three: a collection of what other tests left in the process may fall into one."""
     path.write_text(text)
-    start = time.process_time()
+    return min(_cpu_seconds(path) for _ in range(3))
+
+
+def _cpu_seconds(path: Path) -> float:
+    start = time.thread_time()
     check([str(path)])
-    return time.process_time() - start
+    return time.thread_time() - start
 
 
 @pytest.mark.parametrize(

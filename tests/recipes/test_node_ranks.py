@@ -14,9 +14,9 @@ from trainwright.recipes.framework import FOLDER
 
 # A shell that waits in `read` may miss a signal that comes just before it; this one cannot.
 STOPPABLE = """
-import signal, sys
+import os, signal, sys
 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-print("ready", flush=True)
+os.write(1, b"ready\\n")  # in one piece: two ranks share the pipe
 signal.sigwait({signal.SIGTERM})
 sys.exit(3)
 """
