@@ -191,3 +191,9 @@ def test_stages_and_precisions_that_accelerate_does_not_take(run) -> None:  # ty
     assert shown(run("a.yaml", text.format(4, "fp17"), "DSP001")) == ["error DSP001 4", "error DSP001 5"]
     for precision in ("no", "'no'", "bf16", "fp16", "fp8", "null", "'{{ precision }}'"):
         assert run("b.yaml", text.format(3, precision), "DSP001") == [], precision
+
+
+def test_a_word_that_begins_with_the_sign_may_be_printed(run) -> None:  # type: ignore[no-untyped-def]
+    text = "#!/bin/bash\nprintf '=%.0s' $(seq 1 20)\necho = done\nsrun torchrun train.py\n"
+    assert run("a.sh", text, "SHL001") == []
+    assert [f.span.line for f in run("b.sh", text + "HOSTS =$(hostname)\nhosts = 1\n", "SHL001")] == [5, 6]

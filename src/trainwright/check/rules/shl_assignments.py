@@ -13,7 +13,7 @@ _EXPORT = re.compile(r"^[ \t]*(export[ \t]+([A-Za-z_]\w*)[ \t]+(/[\w./-]+|\d+))[
 
 
 def spaced(script: ShellScript) -> Iterator[Problem]:
-    """Commands whose second word begins with `=`."""
+    """Commands whose second word is `=`; or begins with it, where the first is written as variables are."""
     for command in script.commands:
         if _assigns(command):
             name = command.program
@@ -27,8 +27,10 @@ def spaced(script: ShellScript) -> Iterator[Problem]:
 def _assigns(command: Command) -> bool:
     if len(command.words) < 2 or not re.fullmatch(r"[A-Za-z_]\w*", command.program):
         return False
-    invoked, second = command.invoked, command.words[1]
-    return invoked is not None and invoked.value == command.program and re.match(r"=(?!=)", second.value) is not None
+    invoked, second = command.invoked, command.words[1].value
+    if invoked is None or invoked.value != command.program or command.program in ("echo", "printf"):
+        return False
+    return second == "=" or (command.program.isupper() and re.match(r"=(?!=)", second) is not None)
 
 
 def blank_for_equals(file: File) -> Iterator[Problem]:
