@@ -214,3 +214,9 @@ def test_aws_is_asked_in_the_region_of_the_file_or_not_at_all(tmp_path: Path, mo
     assert "region" not in output
     assert "credentials" in output
     assert "TW003" not in output
+
+
+def test_a_configuration_of_gpt_neox_is_left_to_it(tmp_path: Path) -> None:
+    text = '{ # sizes\n  "train_micro_batch_size_per_gpu": 4,\n  "zero_optimization": {"stage": 1,},\n  # end\n}\n'
+    (tmp_path / "12b.yml").write_text(text)
+    assert run(str(tmp_path), "--no-cache")[0] == 0

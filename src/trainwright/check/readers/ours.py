@@ -72,4 +72,6 @@ def recognisable(path: str, text: str) -> bool:
         return False
     if name.endswith(".py"):
         return is_training_script(text)
+    if name.endswith((".yaml", ".yml")) and text.lstrip().startswith("{"):
+        return False  # GPT-NeoX's files are neither JSON nor YAML to every parser
     return _NAMES.fullmatch(name) is not None or any(all(word.search(text) for word in words) for words in _WORDS)
