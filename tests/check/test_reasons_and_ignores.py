@@ -118,10 +118,10 @@ def test_a_mistake_has_a_reason_of_its_own_with_a_number(run: Run) -> None:
     rules = {rule.code: rule for rule in all_rules() if rule.needs == "offline"}
     whys = []
     for code, name, text in OWN_REASONS:
-        found = [f for f in run(name, text, code) if f.why]
-        assert len(found) == 1, (code, text, run(name, text, code))
-        assert re.search(r"\d", found[0].why)
-        whys += [found[0].why, reason(rules[code])]
+        findings = [f for f in run(name, text, code) if f.why]
+        assert len(findings) == 1, (code, text, run(name, text, code))
+        assert re.search(r"\d", findings[0].why)
+        whys += [findings[0].why, reason(rules[code])]
     assert len(set(whys)) == len(OWN_REASONS) + len({code for code, _, _ in OWN_REASONS})
 
 

@@ -106,9 +106,7 @@ def _judged(file: File, setting: Setting, level: str) -> Iterator[Problem]:
             variable.value if entry.value and variable.value.value else variable.span,
             f"{variable.name}{shown}: {_complaint(entry, value, setting)}",
             fix,
-            level="info"
-            if branches(file, setting.variable)
-            else _level(entry, setting),  # a switch of the script decides it
+            level="info" if branches(file, variable) else _level(entry, setting),  # a switch of the script decides it
             edit=edit,
             why=_why(entry),
         )

@@ -181,13 +181,11 @@ def secrets_stay_off_command_lines(file: File) -> Iterator[Problem]:
     """
     for script, command in ((one, c) for one in file.scripts for c in one.commands):
         words = [word.value for word in command.words[:2]]
-        problems: list[Problem] = []
-        if len(words) == 2 and (words[0], words[1]) in _LOGINS:
-            problems = [*_login(command)]
-        elif _TRAINS.match(command.program):
-            problems = [*_given_tokens(command)]
         shared = script.kind in ("sbatch", "dockerfile") or "srun" in file.text  # elsewhere the node may have one user
-        yield from problems if shared else (p if _is_literal(file, p) else replace(p, level="info") for p in problems)
+        if len(words) == 2 and (words[0], words[1]) in _LOGINS:
+            yield from _login(command, shared)
+        elif _TRAINS.match(command.program):
+            yield from _given_tokens(command, shared)
 
 
 _TRAINS = re.compile(r"(python3?(\.\d+)?|torchrun|accelerate|deepspeed|composer)$")
@@ -198,13 +196,7 @@ _TOKEN_OPTIONS = {
 _NO_TOKEN = re.compile(r"(|none|null|empty|true|false|<.*>|your.*|.*\.txt|.*/.*)$", re.IGNORECASE)
 
 
-def _is_literal(file: File, one: Problem) -> bool:
-    """Whether the secret itself is written there, not a variable."""
-    line = file.text.split("\n")[one.span.line - 1]
-    return "$" not in line[one.span.column - 1 : one.span.end_column - 1]
-
-
-def _given_tokens(command: Command) -> Iterator[Problem]:
+def _given_tokens(command: Command, shared: bool) -> Iterator[Problem]:
     """`--hf_token $HF_TOKEN`: the shell writes the value into the command line of every rank."""
     for option, variable in _TOKEN_OPTIONS.items():
         secret = command.options.get(option)
@@ -213,10 +205,11 @@ def _given_tokens(command: Command) -> Iterator[Problem]:
                 secret,
                 f"--{option} puts a secret on the command line, visible to every user of the node",
                 f"set {variable} in the environment; the library reads it",
+                level=None if shared or secret.known else "info",
             )
 
 
-def _login(command: Command) -> Iterator[Problem]:
+def _login(command: Command, shared: bool) -> Iterator[Problem]:
     secret = next((command.options[name] for name in _SECRET_OPTIONS if command.options.get(name)), None)
     if secret is None and command.program == "wandb":
         secret = next((word for word in command.words[2:] if not word.value.startswith("-")), None)
@@ -227,4 +220,5 @@ def _login(command: Command) -> Iterator[Problem]:
         secret,
         f"a secret on the command line of {command.program} is visible to every user of the node",
         f"set {name} in the environment; no login is needed" if name else "use --password-stdin",
+        level=None if shared or secret.known else "info",
     )
