@@ -1,7 +1,7 @@
 """The speed of the real entry point, `python -m trainwright.train`, on one GPU and real text, a fresh batch each step:
 once with its defaults, and once with each thing that they replace.
 
-    PYTHONPATH=src python3 benchmarks/train_defaults.py [--only 1b,8b] [--data FOLDER] [--json FILE]
+    PYTHONPATH=src python3 benchmarks/train_defaults.py [--only 1b,8b] [--what defaults] [--data FOLDER] [--json FILE]
 
 The last column is the whole run: start, measuring the micro-batch, compiling and training."""
 
@@ -43,6 +43,7 @@ def runs(shape: str) -> list[Run]:
         Run(shape, "defaults", ()),
         Run(shape, "micro-batch 1", ("--micro-batch", "1")),
         Run(shape, "one document", ("--no-isolate",)),
+        Run(shape, "micro-batch 8", ("--micro-batch", "8")),
         Run(shape, "defaults, fp8", ("--precision", "fp8")),
     ]
 
@@ -87,6 +88,7 @@ def measure(shape: ModelShape, run: Run, data: str, steps: int) -> dict[str, obj
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--only", default="", help="names of cases, with commas: 1b, 8b, moe, gpt2")
+    parser.add_argument("--what", default="", help='one kind of run only, as in "defaults, fp8"')
     parser.add_argument("--data", default="builtin:stdlib", help="a prepared folder")
     parser.add_argument("--steps", type=int, default=20, help="steps of each run")
     parser.add_argument("--json", type=Path, help="write the results there")
@@ -97,6 +99,8 @@ def main() -> int:
     wanted, results = set(filter(None, args.only.split(","))), []
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, {args.data}")
     for run in (run for name in SHAPES if not wanted or name in wanted for run in runs(name)):
+        if args.what not in ("", run.what):
+            continue
         try:
             row = measure(SHAPES[run.case], run, args.data, args.steps)
         except RuntimeError as error:
@@ -108,8 +112,8 @@ def main() -> int:
             f"MFU {row['mfu']:.1%}  {row['memory_gib']:6.1f} GiB  loss {row['loss']:.4f}  {row['whole_s']:4.0f} s",
             flush=True,
         )
-    if args.json:
-        args.json.write_text(json.dumps(results, indent=2))
+        if args.json:
+            args.json.write_text(json.dumps(results, indent=2))
     return 0
 
 

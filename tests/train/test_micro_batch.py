@@ -17,6 +17,8 @@ from trainwright.train.micro_batch import (
 )
 from trainwright.train.world import World
 
+GIB = 2**30
+
 
 @pytest.mark.parametrize(
     ("share", "limit", "size"), [(8, 100, 8), (8, 79, 4), (8, 30, 2), (8, 5, 1), (6, 59, 3), (7, 69, 1), (12, 110, 6)]
@@ -32,21 +34,55 @@ def test_a_cpu_takes_one_sample_at_a_time(tmp_path):
     assert not (tmp_path / "run" / micro_batch.FILE).exists()
 
 
-def test_host_memory_limits_the_choice_of_an_offloading_run(monkeypatch):
-    """The GPU has room for 8 samples, the host for the activations of 2."""
-    gib = 2**30
-    peaks = {1: (10 * gib, 4 * gib), 2: (11 * gib, 8 * gib)}
-    monkeypatch.setattr(micro_batch, "peak_memory", lambda engine, samples, size: peaks[size])
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (100 * gib, 140 * gib))
+@pytest.fixture
+def gpu(monkeypatch):
+    """A GPU with 100 GiB free, whose peaks a test gives; the sizes that were measured."""
+    measured: list[int] = []
+
+    def gives(peaks):
+        def peak(engine, samples, size):
+            measured.append(size)
+            return peaks[size]
+
+        monkeypatch.setattr(micro_batch, "peak_memory", peak)
+        return measured
+
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (100 * GIB, 140 * GIB))
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 0)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    engine = SimpleNamespace(layout=SimpleNamespace(sharded=True), params={}, offload=object())
-    world = World(0, 1, 0, torch.device("cuda"))
-    for host, size in ((100 * gib, 8), (11 * gib, 2)):
+    return gives
+
+
+def choice(offload=None):
+    engine = SimpleNamespace(layout=SimpleNamespace(sharded=True), params={}, offload=offload)
+    return measured_choice(engine, None, 8, World(0, 1, 0, torch.device("cuda")))
+
+
+@pytest.mark.parametrize(
+    ("peaks", "size", "measured"),
+    [
+        ({1: 20, 2: 25}, 8, [1, 2]),  # all fit, by the first two
+        ({1: 20, 2: 32, 4: 50}, 8, [1, 2, 4]),  # 106 by the first two, 88 by the last two
+        ({1: 20, 2: 32, 4: 60}, 4, [1, 2, 4]),
+        ({1: 20, 2: 36, 4: 95}, 2, [1, 2, 4]),  # more than it should need: 2 was seen to fit
+        ({1: 80, 2: 100}, 1, [1, 2]),
+    ],
+)
+def test_a_choice_below_the_whole_share_is_measured_and_asked_again(gpu, peaks, size, measured):
+    seen = gpu({count: (gib * GIB, 0) for count, gib in peaks.items()})
+    chosen, facts = choice()
+    assert (chosen, seen) == (size, measured)
+    assert facts["limit"] == 90 and facts["samples_1"] == peaks[1]
+
+
+def test_host_memory_limits_the_choice_of_an_offloading_run(gpu, monkeypatch):
+    """The GPU has room for 8 samples, the host for the activations of 2."""
+    gpu({1: (10 * GIB, 4 * GIB), 2: (11 * GIB, 8 * GIB)})
+    for host, size in ((100 * GIB, 8), (11 * GIB, 2)):
         monkeypatch.setattr(micro_batch, "available_host_memory", lambda host=host: host)
-        chosen, facts = measured_choice(engine, None, 8, world)
+        chosen, facts = choice(offload=object())
         assert chosen == size
-        assert facts["host_limit"] == pytest.approx(0.8 * host / gib)
+        assert facts["host_limit"] == pytest.approx(0.8 * host / GIB)
 
 
 def test_available_host_memory_is_read():

@@ -1,6 +1,7 @@
 """Chooses the micro-batch of a run on GPUs where the user gives none: the largest one that fits in memory.
 
-Peak memory is measured with one and with two samples; the difference is what each further sample needs. The choice is
+Peak memory is measured with one and with two samples; the difference is what each further sample should need. A choice
+below the whole share is measured too, and asked again: the first samples cost more than the later ones. The choice is
 the same on every rank, and kept in the run folder, so that a resumed run has the same micro-batches."""
 
 from __future__ import annotations
@@ -62,25 +63,29 @@ def earlier_choice(folder: Path, situation: dict[str, Any]) -> int:
 def measured_choice(engine: Engine, samples: Samples, share: int, world: World) -> tuple[int, dict[str, float]]:
     free, _ = torch.cuda.mem_get_info(world.device)
     limit = USABLE * (free + torch.cuda.memory_reserved(world.device))
-    (one, host_one), (two, host_two) = (peak_memory(engine, samples, size) for size in (1, 2))
     host_limit = USABLE_HOST * available_host_memory() / torch.cuda.device_count()
     # With several micro-batches, bf16 gradients are added up in fp32; small losses grow to a full chunk of logits.
     halves = [] if engine.layout.sharded else [p for p in engine.params.values() if p.dtype != torch.float32]
     sums = sum(4 * p.numel() for p in halves)
+    peaks = {size: peak_memory(engine, samples, size) for size in (1, 2)}
 
     def memory(size: int) -> float:
-        if host_one + (size - 1) * (host_two - host_one) > host_limit:
-            return math.inf
-        return one + (size - 1) * (two - one) + (sums if size < share else 0) + CHUNK_BYTES
+        fewer, more = sorted(peaks)[-2:]
+        on_gpu, on_host = (
+            peaks[more][k] + (size - more) * (peaks[more][k] - peaks[fewer][k]) / (more - fewer) for k in (0, 1)
+        )
+        return math.inf if on_host > host_limit else on_gpu + (sums if size < share else 0) + CHUNK_BYTES
 
-    fits = largest_fit(share, memory, limit)
-    facts = {"one_sample": one / 2**30, "two_samples": two / 2**30, "limit": limit / 2**30}
+    while (fits := smallest_of_all(largest_fit(share, memory, limit), world)) < share and fits > max(peaks):
+        peaks[fits] = peak_memory(engine, samples, fits)
+    facts = {f"samples_{size}": gpu / 2**30 for size, (gpu, _) in peaks.items()} | {"limit": limit / 2**30}
     if engine.offload is not None:
-        facts |= {"host_one_sample": host_one / 2**30, "host_limit": host_limit / 2**30}
+        facts |= {f"host_samples_{size}": host / 2**30 for size, (_, host) in peaks.items()}
+        facts["host_limit"] = host_limit / 2**30
     torch.compiler.reset()  # graphs of the measured sizes
     gc.collect()
     torch.cuda.empty_cache()
-    return smallest_of_all(fits, world), {name: round(value, 2) for name, value in facts.items()}
+    return fits, {name: round(value, 2) for name, value in facts.items()}
 
 
 def largest_fit(share: int, memory: Callable[[int], float], limit: float) -> int:
