@@ -72,7 +72,8 @@ def test_a_choice_below_the_whole_share_is_measured_and_asked_again(gpu, peaks, 
     seen = gpu({count: (gib * GIB, 0) for count, gib in peaks.items()})
     chosen, facts = choice()
     assert (chosen, seen) == (size, measured)
-    assert facts["limit"] == 90 and facts["samples_1"] == peaks[1]
+    assert facts["limit"] == 90
+    assert facts["samples_1"] == peaks[1]
 
 
 def test_host_memory_limits_the_choice_of_an_offloading_run(gpu, monkeypatch):
