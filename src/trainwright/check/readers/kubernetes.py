@@ -67,6 +67,12 @@ def _claims(root: Node) -> list[Volume]:
     return [Volume(name.span, name, "persistentVolumeClaim") for name in names if name is not None]
 
 
+def pod_specs(root: Node) -> list[Node]:
+    """The specs of the pods that an object makes. Other templates, such as a node pool's, have no containers."""
+    found = [template.node for template in _templates(root)] if recognise(root) else []
+    return [spec for spec in found if spec.get("containers") is not None]
+
+
 def _templates(root: Node) -> Iterator[Template]:
     kind = _text(root, "kind")
     spec = root.get("spec")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from trainwright.check.job_keys import unknown_job_keys
 from trainwright.check.job_sizes import once
 from trainwright.check.model import File
 from trainwright.check.readers.values import bool_at, int_at, text_at, texts_at
@@ -24,7 +23,7 @@ _QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 def jobs_and_queues_are_whole(file: File) -> Iterator[Problem]:
     """Job objects must give their pods a rank, release their GPUs, and fit their queue.
 
-    A Job has no misspelled keys, as many completions as parallel pods (a warning), and pods that are not always
+    A Job has as many completions as parallel pods (a warning), and pods that are not always
     restarted; mpirun of an MPIJob has ranks for every worker (a warning); a PyTorchJob has one master, and a container
     named `pytorch` in each pod; one whose pods read JOB_COMPLETION_INDEX needs `completionMode: Indexed`. A RayJob
     with GPUs needs `shutdownAfterJobFinishes` (a warning), and a Ray worker states as many `num-gpus` as it requests.
@@ -44,7 +43,6 @@ def jobs_and_queues_are_whole(file: File) -> Iterator[Problem]:
         kind = _text(root, "kind")
         if kind == "Job":
             yield from _indexed(root)
-            yield from unknown_job_keys(root)
         elif kind in ("RayJob", "RayCluster"):
             yield from _ray(root, kind)
         elif kind == "ClusterQueue":

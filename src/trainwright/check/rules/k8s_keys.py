@@ -1,0 +1,169 @@
+"""K8S: keys and types of Kubernetes' own objects, which the API server takes or refuses."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from trainwright.check.kubernetes_schema import OBJECTS, VERSIONS, Key, types
+from trainwright.check.model import Container, File, Value
+from trainwright.check.readers.kubernetes import pod_specs
+from trainwright.check.readers.values import text_at, value_of
+from trainwright.check.registry import Problem, problem, rule
+from trainwright.errors import nearest
+from trainwright.spec.source import Node
+
+_PATCH = re.compile(r"^(\$|x-|<<$)")  # Kustomize's own keys, extensions, YAML's merge
+_NUMBER = re.compile(r"[-+]?\d+(\.\d*)?([eE][-+]?\d+)?")
+# Where a key that stands in the wrong place belongs, the most likely place first.
+_PLACES = {
+    "Container": "container", "PodSpec": "pod's spec", "JobSpec": "job's spec", "ObjectMeta": "metadata",
+    "SecurityContext": "container's securityContext", "PodTemplateSpec": "pod template",
+}  # fmt: skip
+_BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}
+_DECIMAL = {"m": 1e-3, "": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
+_QUANTITY = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(Ki|Mi|Gi|Ti|Pi|m|k|M|G|T|P|)")
+
+
+@rule("K8S006", "error")
+def objects_are_of_their_type(file: File) -> Iterator[Problem]:
+    """Kubernetes' objects must have keys and types of values that the API server takes.
+
+    Keys exist at the place where they are written (`volumeMounts` in a container, `volumes` in the pod's spec); texts
+    such as the value of a variable, a label or an argument are quoted where they look like a number or a truth value;
+    numbers are not quoted; lists are lists. A container does not request more memory or CPU than its limit. Read are
+    Pods, Jobs, CronJobs, Deployments, StatefulSets, DaemonSets, Services, claims, volumes, ConfigMaps and Secrets, and
+    the pods inside of other kinds.
+
+    Why: kubectl refuses the file ("strict decoding error: unknown field", "cannot unmarshal number into Go struct field
+    EnvVar.value of type string"). Other clients drop an unknown key without a word: the pod starts without its volume.
+
+    Fix: as the message says.
+
+    Source: schemas of Kubernetes 1.25 to 1.37; Kubernetes documentation, field validation.
+
+    When to ignore: a tool of your own changes the file before Kubernetes reads it.
+    """
+    if file.format != "kubernetes":
+        return
+    for root in file.nodes:
+        version, kind = text_at(root, "apiVersion"), text_at(root, "kind")
+        type_ = OBJECTS.get((version.value, kind.value)) if version is not None and kind is not None else None
+        if type_ is not None:
+            yield from _map(root, type_, file.template)
+        else:
+            for spec in pod_specs(root):
+                yield from _map(spec, "PodSpec", file.template)
+    for pod in file.pods:
+        for container in pod.containers:
+            yield from _amounts(container)
+
+
+def _map(node: Node, type_: str, template: bool) -> Iterator[Problem]:
+    """The keys of a map, which is of this type."""
+    keys = types().get(type_)
+    for name, child in node.items() if keys is not None else ():
+        if keys is None or _PATCH.match(name) or not value_of(Node(name, child.span, name)).known:
+            continue
+        key = keys.get(name)
+        if key is None:
+            yield from _unknown(node, name, type_, template)
+        elif child.value is not None and _readable(child):
+            yield from _value(name, child, key, template)
+
+
+def _unknown(node: Node, name: str, type_: str, template: bool) -> Iterator[Problem]:
+    near = nearest(name, tuple(types()[type_]), 0.8)
+    place = next((place for other, place in _PLACES.items() if name in types()[other]), "")
+    if template and not near:
+        return  # what the template leaves out may be the line that this key belongs to
+    fix = f"write {near}" if near else f"it belongs to the {place}: move it there" if place else "remove it"
+    yield problem(
+        node.key_span(name),
+        f"{_called(type_)} has no key {name} in Kubernetes {VERSIONS}: kubectl refuses it, other clients drop it",
+        fix,
+    )
+
+
+def _called(type_: str) -> str:
+    """PodSpec -> a PodSpec, EnvVar -> an EnvVar."""
+    return f"{'an' if type_[0] in 'AEIOU' else 'a'} {type_}"
+
+
+def _value(name: str, node: Node, key: Key, template: bool) -> Iterator[Problem]:
+    if key.kind == "free":
+        return
+    if key.kind.endswith(" by name"):
+        yield from _by_name(name, node, key.kind.removesuffix(" by name"))
+    elif key.is_list:
+        if not node.is_list:
+            yield problem(node.span, f"{name} must be a list: kubectl refuses the file", "write it as a list")
+        for element in node.elements():
+            if element.value is not None and _readable(element):
+                yield from _value(name, element, Key(key.kind.removesuffix("s"), key.inner), template)
+    elif key.kind == "map":
+        if node.is_map:
+            yield from _map(node, key.inner, template)
+        else:
+            yield problem(
+                node.span, f"{name} must be a map of keys: kubectl refuses the file", "write its keys below it"
+            )
+    else:
+        yield from _scalar(name, node, key.kind)
+
+
+def _by_name(name: str, node: Node, kind: str) -> Iterator[Problem]:
+    if not node.is_map:
+        yield problem(node.span, f"{name} must be a map: kubectl refuses the file", "write `key: value` below it")
+    for _, child in node.items() if kind == "text" else ():
+        if child.value is not None and _readable(child):
+            yield from _scalar(name, child, kind)
+
+
+def _readable(node: Node) -> bool:
+    """Whether it is written here, and is no placeholder."""
+    return node.is_map or value_of(node).known
+
+
+def _scalar(name: str, node: Node, kind: str) -> Iterator[Problem]:
+    if node.is_list or node.is_map:
+        shape = "list" if node.is_list else "map"
+        yield problem(node.span, f"{name} must be a single value, not a {shape}: kubectl refuses the file", "write one")
+    elif kind == "text" and not isinstance(node.value, str) and _looks_typed(node):
+        what = "truth values" if isinstance(node.value, bool) else "numbers"
+        yield problem(
+            node.span, f"{name} must be text, and {what} without quotes are not: kubectl refuses the file",
+            f'write "{node.text}"',
+        )  # fmt: skip
+    elif kind in ("whole", "number") and isinstance(node.value, str | bool):
+        yield problem(node.span, f"{name} must be a number without quotes: kubectl refuses the file", _plain(node))
+    elif kind == "flag" and not isinstance(node.value, bool):
+        yield problem(node.span, f"{name} must be true or false without quotes: kubectl refuses the file", _plain(node))
+
+
+def _looks_typed(node: Node) -> bool:
+    """Whether Kubernetes' YAML reader sees a number or a truth value too: it has no yes, no 12:30 and no dates."""
+    return node.text.lower() in ("true", "false") or _NUMBER.fullmatch(node.text) is not None
+
+
+def _plain(node: Node) -> str:
+    return f"write {node.text} without quotes" if node.text.lower() in ("true", "false") or node.text.isdigit() else ""
+
+
+def _amounts(container: Container) -> Iterator[Problem]:
+    for name in ("memory", "cpu"):
+        request, limit = container.requests.get(name), container.limits.get(name)
+        asked, most = quantity(request), quantity(limit)
+        if request is not None and limit is not None and asked is not None and most is not None and asked > most:
+            yield problem(
+                request,
+                f"{request.text} of {name} requested, limit {limit.text}: Kubernetes refuses a request above its limit",
+                f"request at most {limit.text}",
+                why="the API server rejects the pod, and the controller of a job tries for ever.",
+            )
+
+
+def quantity(value: Value[str] | None) -> float | None:
+    """Bytes or CPUs; None where it is not known."""
+    match = _QUANTITY.fullmatch(value.text) if value is not None and value.known else None
+    return float(match[1]) * (_BINARY | _DECIMAL)[match[2]] if match is not None else None
