@@ -168,6 +168,27 @@ def test_pods_of_other_kinds_are_read_and_their_own_keys_are_not() -> None:
     assert len(findings(job)) == 1
 
 
+@pytest.mark.parametrize(
+    ("version", "kind", "lines"),
+    [
+        ("v1", "Job", [1]),
+        ("batch/v1", "Deployment", [1]),
+        ("batch/v1", "job", [2]),
+        ("batch/v1", "Jobs", [2]),
+        ("batch/v1beta1", "CronJob", [1]),
+        ("extensions/v1beta1", "Deployment", [1]),
+        ("batch/v1", "Job", []),
+        ("batch.volcano.sh/v1alpha1", "Job", []),
+        ("serving.knative.dev/v1", "Service", []),
+        ("v1", "Node", []),
+        ("v1", "${KIND}", []),
+    ],
+)
+def test_kind_and_version_belong_together(version: str, kind: str, lines: list[int]) -> None:
+    text = f"apiVersion: {version}\nkind: {kind}\nmetadata: {{name: gpu}}\n"
+    assert reported(text) == [f"error K8S006 {line}" for line in lines]
+
+
 def test_a_template_is_asked_for_near_misses_only() -> None:
     text = (
         "apiVersion: v1\nkind: Pod\nmetadata: {name: gpu}\nspec:\n  containers:\n    - name: {{ .Values.name }}\n"

@@ -18,6 +18,13 @@ OBJECTS = {
     **{("batch/v1", kind): kind for kind in ("Job", "CronJob")},
     **{("apps/v1", kind): kind for kind in ("Deployment", "StatefulSet", "DaemonSet")},
 }
+# Versions that had some of these objects and are gone, with the release that took them away.
+REMOVED = {
+    ("extensions/v1beta1", "Deployment"): "1.16", ("extensions/v1beta1", "DaemonSet"): "1.16",
+    ("apps/v1beta1", "Deployment"): "1.16", ("apps/v1beta1", "StatefulSet"): "1.16",
+    ("apps/v1beta2", "Deployment"): "1.16", ("apps/v1beta2", "StatefulSet"): "1.16",
+    ("apps/v1beta2", "DaemonSet"): "1.16", ("batch/v1beta1", "CronJob"): "1.25", ("batch/v2alpha1", "CronJob"): "1.21",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from trainwright.check.kubernetes_schema import OBJECTS, VERSIONS, Key, types
+from trainwright.check.kubernetes_schema import OBJECTS, REMOVED, VERSIONS, Key, types
 from trainwright.check.model import Container, File, Value
 from trainwright.check.readers.kubernetes import pod_specs
 from trainwright.check.readers.values import text_at, value_of
@@ -14,6 +14,7 @@ from trainwright.errors import nearest
 from trainwright.spec.source import Node
 
 _PATCH = re.compile(r"^(\$|x-|<<$)")  # Kustomize's own keys, extensions, YAML's merge
+_GROUPS = {version for version, _ in OBJECTS}
 _NUMBER = re.compile(r"[-+]?\d+(\.\d*)?([eE][-+]?\d+)?")
 # Where a key that stands in the wrong place belongs, the most likely place first.
 _PLACES = {
@@ -29,11 +30,11 @@ _QUANTITY = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(Ki|Mi|Gi|Ti|Pi|m|k|M|G|T|P|)")
 def objects_are_of_their_type(file: File) -> Iterator[Problem]:
     """Kubernetes' objects must have keys and types of values that the API server takes.
 
-    Keys exist at the place where they are written (`volumeMounts` in a container, `volumes` in the pod's spec); texts
-    such as the value of a variable, a label or an argument are quoted where they look like a number or a truth value;
-    numbers are not quoted; lists are lists. A container does not request more memory or CPU than its limit. Read are
-    Pods, Jobs, CronJobs, Deployments, StatefulSets, DaemonSets, Services, claims, volumes, ConfigMaps and Secrets, and
-    the pods inside of other kinds.
+    Kind and apiVersion belong together. Keys exist at the place where they are written (`volumeMounts` in a container,
+    `volumes` in the pod's spec); texts such as the value of a variable, a label or an argument are quoted where they
+    look like a number or a truth value; numbers are not quoted; lists are lists. A container does not request more
+    memory or CPU than its limit. Read are Pods, Jobs, CronJobs, Deployments, StatefulSets, DaemonSets, Services,
+    claims, volumes, ConfigMaps and Secrets, and the pods inside of other kinds.
 
     Why: kubectl refuses the file ("strict decoding error: unknown field", "cannot unmarshal number into Go struct field
     EnvVar.value of type string"). Other clients drop an unknown key without a word: the pod starts without its volume.
@@ -48,7 +49,10 @@ def objects_are_of_their_type(file: File) -> Iterator[Problem]:
         return
     for root in file.nodes:
         version, kind = text_at(root, "apiVersion"), text_at(root, "kind")
-        type_ = OBJECTS.get((version.value, kind.value)) if version is not None and kind is not None else None
+        if version is None or kind is None or not (version.known and kind.known):
+            continue
+        type_ = OBJECTS.get((version.value, kind.value))
+        yield from _kind(version, kind)
         if type_ is not None:
             yield from _map(root, type_, file.template)
         else:
@@ -57,6 +61,31 @@ def objects_are_of_their_type(file: File) -> Iterator[Problem]:
     for pod in file.pods:
         for container in pod.containers:
             yield from _amounts(container)
+
+
+def _kind(version: Value[str], kind: Value[str]) -> Iterator[Problem]:
+    """An object that no API server has: of a version that is gone, of another group's version, or misspelt."""
+    pair = (version.value, kind.value)
+    if pair in OBJECTS:
+        return
+    right = next((known for known, name in OBJECTS if name == kind.value), "")
+    similar = (name for known, name in OBJECTS if known == version.value and _folded(name) == _folded(kind.value))
+    near = next(similar, "")
+    if pair in REMOVED:
+        said, fix = f"{version.value} has had no {kind.value} since Kubernetes {REMOVED[pair]}", f"write {right}"
+    elif right and version.value in _GROUPS:
+        said, fix = f"{version.value} has no {kind.value}", f"write apiVersion: {right}"
+    elif near:
+        said, fix = f"{version.value} has no {kind.value}", f"write kind: {near}"
+    else:
+        return
+    at = version if right else kind
+    yield problem(at, f"{said}: kubectl refuses the file", fix, why="no controller ever sees the object.")
+
+
+def _folded(kind: str) -> str:
+    """Job, job and Jobs alike."""
+    return kind.lower().removesuffix("s")
 
 
 def _map(node: Node, type_: str, template: bool) -> Iterator[Problem]:
