@@ -11,6 +11,15 @@ from trainwright.spec.source import MAX_DEPTH, MAX_NODES, WHOLE_FILE, Node, Sour
 
 _BLANK = re.compile(r"[ \t\n\r]*")
 _SCALAR = re.compile(r'"(?:[^"\\\x00-\x1f]|\\.)*"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|true|false|null')
+_COMMENT = re.compile(r'("(?:[^"\\\n]|\\.)*")|(?://|#)[^\n]*|/\*.*?\*/', re.DOTALL)
+_LAST_COMMA = re.compile(r'("(?:[^"\\\n]|\\.)*")|,(?=\s*[}\]])')
+
+
+def without_extras(text: str) -> str:
+    """A text with blanks in place of comments and of commas after a last value, which Hjson allows."""
+    for pattern in (_COMMENT, _LAST_COMMA):
+        text = pattern.sub(lambda match: match[1] or re.sub(r"[^\n]", " ", match[0]), text)
+    return text
 
 
 def parse_json(text: str, name: str) -> Node:

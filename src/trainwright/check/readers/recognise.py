@@ -12,7 +12,7 @@ from typing import Protocol, cast
 
 from trainwright.check.model import File
 from trainwright.check.readers.hcl_source import parse_tfvars
-from trainwright.check.readers.json_source import parse_json
+from trainwright.check.readers.json_source import parse_json, without_extras
 from trainwright.check.readers.ours import is_python, is_training_script
 from trainwright.check.readers.slurm_conf import kind_of as slurm_kind
 from trainwright.check.readers.templates import filled, is_template, without_suffix
@@ -31,6 +31,7 @@ _DOCKERFILE = re.compile(r"^dockerfile|[._-]dockerfile$")
 _YAML_SUFFIXES = {".yaml", ".yml", ".json", ".template", ".cfn"}
 _LONG = 2**18
 _TORCHTITAN = re.compile(r"^\[(training|parallelism)\]", re.MULTILINE)
+_DEEPSPEED = re.compile(r'"(zero_optimization|train_micro_batch_size_per_gpu)"')  # reads Hjson
 # What every file of a known kind holds: parsing all other YAML of a repository would take most of the time.
 _MARKS = (
     "AWS::", "Custom::", "AWSTemplateFormatVersion", "Scheduling", "InstanceGroups", "workload_manager",
@@ -104,7 +105,7 @@ def _documents(inner: str, text: str, path: str) -> list[Node]:
             return [parse_json(text, path)]
         except SourceError as error:
             try:
-                return parse(text, path)
+                return [parse_json(without_extras(text), path)] if _DEEPSPEED.search(text) else parse(text, path)
             except SourceError:
                 raise error from None
     if inner.endswith(".toml"):

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainwright.check.model import File, Value, known
+from trainwright.check.readers.json_source import parse_json
 from trainwright.check.readers.values import bool_at, int_at, text_at
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.rules.dsp_keys import misspelled_keys
-from trainwright.spec.source import Node
+from trainwright.spec.source import Node, SourceError
 
 _STAGES = (0, 1, 2, 3)
 _BATCHES = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
@@ -38,12 +39,28 @@ def deepspeed_configuration_is_consistent(file: File) -> Iterator[Problem]:
     for root in file.nodes if file.format == "trainer_config" else ():
         yield from _accelerate(root)
         yield from _accelerate_values(root)
+    if file.format == "deepspeed" and file.path.endswith(".json") and not file.template:
+        yield from _strict(file)
     for root in file.nodes if file.format == "deepspeed" else ():
         yield from misspelled_keys(root)
         yield from _batch(root)
         yield from _precision(root)
         yield from _zero(root)
         yield from _schedule(root)
+
+
+def _strict(file: File) -> Iterator[Problem]:
+    try:
+        parse_json(file.text, file.path)
+    except SourceError as error:
+        yield problem(
+            error.span,
+            "no JSON: DeepSpeed itself reads comments and commas after a last value, but Hugging Face's Trainer and "
+            "accelerate do not",
+            "remove them",
+            level="info",
+            why="json.load stops at the first of them.",
+        )
 
 
 def _batch(root: Node) -> Iterator[Problem]:
