@@ -63,7 +63,7 @@ def test_the_users_own_git_configuration_hides_nothing(repository: Path) -> None
 BROKEN = {
     "cluster.yaml": b"Scheduling:\n\tSlurmQueues: []\n",
     "ds_config.json": b'{"train_batch_size": 8,, "zero_optimization": {}}',
-    "twice.yaml": b"apiVersion: kubeflow.org/v1\nkind: PyTorchJob\nkind: PyTorchJob\n",
+    "twice.yaml": b"apiVersion: kubeflow.org/v1\nkind: PyTorchJob\nkind: Job\n",
     "nul.sbatch": b"#!/bin/bash\n#SBATCH --nodes=2\0\n",
     "wide.yaml": "apiVersion: kubeflow.org/v1\nkind: PyTorchJob\n".encode("utf-16"),
     "latin.yaml": b"apiVersion: eksctl.io/v1alpha5\nkind: ClusterConfig # caf\xe9\n",
@@ -97,7 +97,7 @@ def test_every_format_reports_what_was_not_parsed_and_a_baseline_records_it(tmp_
     ("name", "text"),
     [
         ("notes.yaml", "Scheduling: ["),
-        ("web.yaml", "apiVersion: v1\nkind: Service\nkind: Service\n"),
+        ("web.yaml", "apiVersion: v1\nkind: Service\nkind: Pod\n"),
         ("job.yaml", "apiVersion: v1\nkind: PyTorchJob\n{{ if }}\n  a: [\n"),
         ("cluster.yaml.j2", "Scheduling:\n\tSlurmQueues: []\n"),
     ],

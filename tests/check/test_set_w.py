@@ -107,8 +107,9 @@ def test_threads_and_minutes(run) -> None:  # type: ignore[no-untyped-def]
 RANKS = ("#SBATCH --nodes=4", "#SBATCH --ntasks-per-node=8", "export MASTER_ADDR=$(hostname)")
 
 
-def test_job008_reads_what_the_batch_script_exports(run) -> None:  # type: ignore[no-untyped-def]
+def test_job008_reads_what_the_batch_script_exports(run, tmp_path) -> None:  # type: ignore[no-untyped-def]
     lines = (*RANKS, "export WORLD_SIZE=8", "export RANK=$SLURM_LOCALID", "srun python train.py")
+    (tmp_path / "train.py").write_text("import torch\ntorch.distributed.init_process_group('nccl')\n")
     assert shown(run("a.sbatch", sbatch(*lines), "JOB008")) == ["error JOB008 5", "error JOB008 6"]
     right = (*RANKS, "export WORLD_SIZE=$SLURM_NTASKS", "srun bash -c 'export RANK=$SLURM_PROCID; python train.py'")
     assert shown(run("b.sbatch", sbatch(*right), "JOB008")) == []

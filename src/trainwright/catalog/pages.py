@@ -210,7 +210,9 @@ def _notes_on(type_: InstanceType, chip: Accelerator | None) -> tuple[str, ...]:
         notes.append("EFA: one zone; a security group that lets everything in from itself and out to itself")
         notes.append("a cluster placement group, except in a capacity block or a reservation that AWS placed")
     if type_.sockets > 1 and type_.accelerator_count:
-        sockets = f"Sockets={type_.sockets} CoresPerSocket={type_.cores_per_socket}"
+        sockets = (
+            f"Sockets={type_.sockets} CoresPerSocket={type_.cores_per_socket} ThreadsPerCore={type_.threads_per_core}"
+        )
         notes.append(f"Slurm: {sockets}; ParallelCluster counts one core per socket unless configured")
     if type_.nvme_gb:
         notes.append("NVMe is scratch: stripe it for containers and caches, keep checkpoints on shared storage")

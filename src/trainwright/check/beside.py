@@ -36,6 +36,21 @@ def file_beside(path: str, name: str) -> File | None:
     return file_at(str(folder / name)) or file_at(str(folder.parent / name))
 
 
+def text_beside(path: str, name: str) -> str | None:
+    """The text of the file that `path` names as `name`, from its folder or the one above."""
+    if not name or name.startswith(("/", "~")) or "$" in name:
+        return None
+    folder = Path(os.path.abspath(path)).parent
+    for place in (folder / name, folder.parent / name):
+        _LOOKED_UP.add(str(place))
+        try:
+            if place.is_file() and place.stat().st_size < _LARGEST:
+                return place.read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            continue
+    return None
+
+
 def file_at(path: str, word: str = "") -> File | None:
     """The file of a path, read; None where there is none of a kind that is known, or without `word` in it."""
     _LOOKED_UP.add(os.path.abspath(path))

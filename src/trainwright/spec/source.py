@@ -303,7 +303,7 @@ class _Builder:
             if key == "<<" and key_node.tag.endswith(":merge"):
                 merged += list(value.elements()) if value.is_list else [value]
                 continue
-            if key in result.value:
+            if key in result.value and not _same(result.value[key], value):
                 first = result.keys[key].line
                 raise SourceError(
                     f"the key {key!r} is written twice (first on line {first})",
@@ -319,6 +319,11 @@ class _Builder:
                     result.value[key] = value
                     result.keys[key] = base.key_span(key)
         return result
+
+
+def _same(one: Node, other: Node) -> bool:
+    """Whether a key that is written twice has one value: whatever a reader keeps, it is that."""
+    return one.is_scalar and other.is_scalar and one.text == other.text and type(one.value) is type(other.value)
 
 
 def _span(raw: yaml.Node) -> Span:

@@ -15,6 +15,7 @@ from trainwright.check.readers.shell_expand import Part, Parts, Variables
 from trainwright.check.readers.shell_launch import LAUNCHERS, is_launcher
 from trainwright.check.readers.shell_script import read_script
 from trainwright.check.readers.shell_source import Source, whole_text
+from trainwright.check.readers.shell_words import cuts
 from trainwright.spec.source import Node, Span
 
 _SHORT = {
@@ -60,8 +61,14 @@ def jobs_in(script: ShellScript) -> list[Job]:
     """A job for each launch command; a batch script without one is still a job."""
     launches = [command for command in script.commands if _launches(command)]
     if launches:
-        return [_job(script, command) for command in launches]
+        return [_job(script, command) for command in launches if not _is_cut(script, command)]
     return [_job(script, None)] if script.directives or _sizes(script) else []
+
+
+def _is_cut(script: ShellScript, command: Command) -> bool:
+    """Whether a blank or a comment after a backslash ends the command, and what was meant is not what is read."""
+    lines, at = script.text.split("\n"), command.span.end_line - script.first_line
+    return 0 <= at < len(lines) - 1 and cuts(lines[at], lines[at + 1])
 
 
 def _sizes(script: ShellScript) -> bool:

@@ -11,6 +11,12 @@ _PLAIN = re.compile(r"[^\s\\'\"$`#;&|()<>]+")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|[0-9@*#?$!-]")
 _ARRAY_START = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=\Z")
 _OPERATORS = ("&&", "||", ";;", "|&", "&>>", "&>", ">>", "<<<", "<<-", "<<", ">&", "<&", ">|", "<>")
+AFTER_BACKSLASH = re.compile(r"(?<!\\)\\[ \t]+(?=$|#)")
+
+
+def cuts(line: str, following: str) -> bool:
+    """Whether a blank or a comment after the backslash ends a command, whose options go on in the next line."""
+    return AFTER_BACKSLASH.search(line) is not None and re.match(r"\s*-", following) is not None
 
 
 @dataclass(slots=True)

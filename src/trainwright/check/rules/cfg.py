@@ -28,6 +28,8 @@ _TEMPLATED = {"parallelcluster", "eksctl", "hyperpod", "kubernetes", "spec"}
 _LISTED = 6  # names in one message
 _SHELL_KEYS = {"args", "command", "env", "jobs", "overrideBootstrapCommand", "preBootstrapCommands"}
 
+_ACCOUNT = re.compile(r"account", re.IGNORECASE)
+
 
 @rule("CFG001", "error")
 def nothing_left_to_fill_in(file: File) -> Iterator[Problem]:
@@ -66,6 +68,8 @@ def nothing_left_to_fill_in(file: File) -> Iterator[Problem]:
         others = list(dict.fromkeys(text for _, text in placeholders if text != first)) + list(variables)
         if others:
             message += f", and so {'are' if len(others) > 1 else 'is'} {_listed(others)}"
+        if not others and _ACCOUNT.search(first):
+            level = "info"  # left out of a file that others may read
         yield problem(span, message, "write the value", level=level)
     elif variables and (file.clusters or file.jobs or file.specs):
         count = f"{len(variables)} variables" if len(variables) > 1 else "one variable"

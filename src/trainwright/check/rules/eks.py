@@ -74,6 +74,7 @@ def _efa(queue: Queue) -> Iterator[Problem]:
                 queue.efa or value,
                 f"{queue.label}: {type_.name} without EFA leaves {type_.efa_cards} network cards unused",
                 "set efaEnabled: true",
+                level="info" if known(queue.capacity) == "spot" else None,  # jobs of one node, as a rule
             )
 
 

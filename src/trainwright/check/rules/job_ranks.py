@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from trainwright.check.beside import text_beside
+from trainwright.check.finding import Level
 from trainwright.check.job_sizes import CHOOSING, is_torchrun, multi_node, once
 from trainwright.check.model import Command, EnvVar, File, Job, Value, known
 from trainwright.check.readers.arguments import whole
 from trainwright.check.registry import Problem, problem, rule
 
 _RANK_VARIABLES = {"SLURM_NODEID", "SLURM_PROCID", "SLURM_LOCALID"}
+_READS_RANK = re.compile(r"""init_process_group\((?![^)]*\brank\s*=)|["']RANK["']|env://""")
 _OWN_RANKS = ("accelerate", "deepspeed", "composer", "hyperpodrun")  # as torchrun, they set RANK for each process
 
 
@@ -20,8 +23,9 @@ def node_rank_differs_by_node(file: File) -> Iterator[Problem]:
 
     A literal `--node_rank 0` in a command that runs on every node makes each of them node 0. So does `$SLURM_NODEID` or
     `$SLURM_PROCID` among the arguments of srun: the batch script, which runs on the first node only, expands it to 0
-    before srun starts the tasks. `export RANK=$SLURM_PROCID` in the batch script gives every task 0 as well, and an
-    exported WORLD_SIZE must count the tasks of all nodes.
+    before srun starts the tasks. `export RANK=$SLURM_PROCID` in the batch script gives every task 0 as well (a note
+    where the program is not at hand, or asks Slurm itself), and an exported WORLD_SIZE must count the tasks of all
+    nodes.
 
     Why: the rendezvous waits 10 minutes for ranks that never join (torch, `join_timeout` of 600 s), or the nodes train
     separately without an error.
@@ -33,7 +37,7 @@ def node_rank_differs_by_node(file: File) -> Iterator[Problem]:
 
     When to ignore: a wrapper that the file does not show overrides the rank on each node.
     """
-    yield from once(p for job in file.jobs for p in [*_node_ranks(job), *_exported(job)])
+    yield from once(p for job in file.jobs for p in [*_node_ranks(job), *_exported(file.path, job)])
 
 
 def _node_ranks(job: Job) -> Iterator[Problem]:
@@ -78,7 +82,7 @@ def _copies(job: Job) -> int | None:
     return known(job.pod.replicas) if job.pod is not None else known(job.nodes)
 
 
-def _exported(job: Job) -> Iterator[Problem]:
+def _exported(path: str, job: Job) -> Iterator[Problem]:
     """RANK and WORLD_SIZE that the batch script exports to the tasks of `srun python train.py`."""
     launch, script, runner = job.launch, job.script, job.launch.runner if job.launch is not None else None
     if launch is None or script is None or script.kind != "sbatch" or runner is None or runner.program != "srun":
@@ -93,7 +97,7 @@ def _exported(job: Job) -> Iterator[Problem]:
             rank.value,
             f"${match[1]} is expanded once, by the batch script: RANK is 0 in each of the {_tasks(job)} tasks",
             f"let each task set it: srun bash -c 'export RANK=${match[1]}; …', or read ${match[1]} in the script",
-            level=None if {"MASTER_ADDR", "WORLD_SIZE"} <= exported.keys() else "warning",  # torch then reads RANK
+            level=_level_by_program(path, launch),
         )
     size = whole(total.value) if total is not None else None
     if size is not None and size.known and size.value != _tasks(job):
@@ -103,6 +107,14 @@ def _exported(job: Job) -> Iterator[Problem]:
             "write WORLD_SIZE=$SLURM_NTASKS",
             level=None if {"MASTER_ADDR", "RANK"} <= exported.keys() else "warning",
         )
+
+
+def _level_by_program(path: str, launch: Command) -> Level | None:
+    """Whether the program reads RANK, its own code decides; where that is not at hand, it is a note."""
+    name = next((word.value for word in launch.words if word.known and word.value.endswith(".py")), "")
+    text = text_beside(path, name)
+    reads = text is not None and "SLURM_PROCID" not in text and _READS_RANK.search(text) is not None
+    return None if reads else "info"
 
 
 def _tasks(job: Job) -> int | None:

@@ -12,6 +12,7 @@ from trainwright.check.beside import is_directory
 from trainwright.check.finding import Edit
 from trainwright.check.job_sizes import once
 from trainwright.check.model import Command, File, ShellScript, Value
+from trainwright.check.readers.shell_words import AFTER_BACKSLASH, cuts
 from trainwright.check.readers.templates import STAND_IN
 from trainwright.check.registry import Problem, problem, rule
 from trainwright.check.rules.shl_assignments import blank_for_equals, spaced
@@ -34,7 +35,6 @@ _READ_BESIDE, _LARGEST = 20, 100_000  # files, bytes
 _FROM_OUTSIDE = 3  # names that nothing sets: the environment is meant to
 _SHORT_NAME, _LONG_NAME, _RESEMBLES = 4, 5, 0.85
 _FOLDER = re.compile(r"(?!__)[\w.%][\w./% +=,:-]*(?<!%)")  # relative, and no placeholder such as @LOGS or <logs>
-_TRAILING_BLANK = re.compile(r"(?<!\\)\\[ \t]+(?=$|#)")
 
 
 @rule("SHL001", "warning")
@@ -227,8 +227,8 @@ def _continuations(file: File, script: ShellScript) -> Iterator[Problem]:
         if number not in covered or line.lstrip().startswith("#"):
             continue
         following = lines[number] if number < len(lines) else ""
-        blank = _TRAILING_BLANK.search(line)
-        if blank is not None and re.match(r"\s*-", following):
+        blank = AFTER_BACKSLASH.search(line)
+        if blank is not None and cuts(line, following):
             what = "blank" if blank.end() == len(line) else "comment"
             yield problem(
                 Span(number, blank.start() + 1, number, len(line) + 1),
@@ -254,7 +254,7 @@ def _lost_lines(file: File, script: ShellScript) -> Iterator[Problem]:
             continue
         above, pattern = lines[at - 2].rstrip(), re.match(r"\s*--[\w|*= -]+\)", lines[at - 1])  # of a case
         begun = any(c.span.end_line == at - 1 and len(c.words) > 1 for c in script.commands)
-        if pattern is not None or not begun or above.endswith(("\\", ";;")) or _TRAILING_BLANK.search(lines[at - 2]):
+        if pattern is not None or not begun or above.endswith(("\\", ";;")) or AFTER_BACKSLASH.search(lines[at - 2]):
             continue
         if not lines[at - 1].lstrip().startswith("--") or "{%" in above or "{{" in lines[at - 1]:
             continue

@@ -16,12 +16,15 @@ def spaced(script: ShellScript) -> Iterator[Problem]:
     """Commands whose second word is `=`; or begins with it, where the first is written as variables are."""
     for command in script.commands:
         if _assigns(command):
-            name = command.program
-            yield problem(
-                command.words[0],
-                f"the shell runs a command named {name}: the variable is not set",
-                f"write {name}=… without blanks",
-            )
+            yield problem(command.words[0], _effect(script, command), "write name=value without blanks")
+
+
+def _effect(script: ShellScript, command: Command) -> str:
+    """In the same words for every variable, so that several are one finding."""
+    lines, at = script.text.split("\n"), command.words[0].span.line - script.first_line
+    if 0 <= at < len(lines) and re.search(rf"\b{command.program}[ \t]+=[ \t]*\(", lines[at]):
+        return "blanks before `=(`: a syntax error, at which the shell ends the script"
+    return "blanks around `=`: the shell runs a command of this name, and the variable is not set"
 
 
 def _assigns(command: Command) -> bool:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from trainwright.catalog.instances import InstanceType
 from trainwright.check.model import Cluster, Database, File, Value, known
 from trainwright.check.readers.cfn_template import template_of
 from trainwright.check.registry import Problem, problem, rule
@@ -163,6 +164,12 @@ def _subnet_groups(file: File) -> Iterator[Problem]:
 _SOCKETED = ("p4d", "p4de", "p5", "p5e", "p5en")
 
 
+def _threads(file: File, type_: InstanceType) -> str:
+    """Two hardware threads are two CPUs, unless the file turns them off."""
+    off = re.search(r"DisableSimultaneousMultithreading:\s*true", file.text, re.IGNORECASE)
+    return "" if off or type_.threads_per_core < 2 else f", ThreadsPerCore: {type_.threads_per_core}"
+
+
 @rule("SLU003", "warning")
 def sockets_are_stated(file: File) -> Iterator[Problem]:
     """Slurm should know the sockets and cores of P4 and P5 nodes.
@@ -173,8 +180,9 @@ def sockets_are_stated(file: File) -> Iterator[Problem]:
     Why: Slurm sees 192 sockets of one CPU on p5.48xlarge instead of 2 of 48 cores, and ranks are bound to CPUs far
     from their GPU and network card.
 
-    Fix: `CustomSlurmSettings: {Sockets: 2, CoresPerSocket: 48}` for p5, `{Sockets: 2, CoresPerSocket: 24}` for p4d and
-    p4de.
+    Fix: `CustomSlurmSettings: {Sockets: 2, CoresPerSocket: 48, ThreadsPerCore: 2}` for p5, 24 cores for p4d and p4de;
+    without the threads where multithreading is disabled. The product must be the node's CPUs, or Slurm takes the
+    product: half of them.
 
     Source: ParallelCluster issue 5797.
 
@@ -193,6 +201,7 @@ def sockets_are_stated(file: File) -> Iterator[Problem]:
                 yield problem(
                     value,
                     f"{queue.label}: Slurm sees each of the {type_.vcpus} vCPUs of {type_.name} as a socket",
-                    f"add CustomSlurmSettings: {{Sockets: {type_.sockets}, CoresPerSocket: {type_.cores_per_socket}}}",
+                    f"add CustomSlurmSettings: {{Sockets: {type_.sockets}, CoresPerSocket: {type_.cores_per_socket}"
+                    f"{_threads(file, type_)}}}",
                 )
                 break
