@@ -13,7 +13,7 @@ from trainwright.predict.constants import constants
 from trainwright.predict.evidence import SCALES, outside
 from trainwright.predict.hardware import cluster, device
 from trainwright.predict.layout import lay_out
-from trainwright.predict.memory import COPIED, HOST_ROUNDING, host_bytes, memory, saved_bytes_of_layer
+from trainwright.predict.memory import HOST_ROUNDING, host_bytes, memory, saved_bytes_of_layer
 from trainwright.predict.objective import passes
 from trainwright.predict.operators import layer_work, mean_layer
 from trainwright.predict.products import library_progress
@@ -176,10 +176,15 @@ def test_offloaded_activations_cost_what_the_link_to_the_host_cannot_hide():
     layers = plain.shape.layers
     kept = saved_bytes_of_layer(plain)
     half, whole = (replace(plain, offload_part=part) for part in (0.5, 1.0))
-    shrunk = (memory(plain, C).activations - memory(whole, C).activations) / kept
-    assert shrunk == pytest.approx(layers - COPIED), "two layers are on their way"
+    gone = [(memory(plain, C).activations - memory(s, C).activations) / kept for s in (half, whole)]
+    assert gone == pytest.approx([layers / 2 - 1, layers - 2]), "the newest stays, and of neighbours the one before it"
     assert host_bytes(whole) == 2 * host_bytes(half) == pytest.approx(HOST_ROUNDING * layers * kept)
     assert step_time(whole, C).parts["offload"] > step_time(half, C).parts["offload"]
+    one, layer = kept / plain.cluster.device.host_rate, mean_layer(plain, C)
+    late = plain.batch.count * (layers - 1) * (2 * one - layer.forward - layer.backward)
+    assert step_time(whole, C).parts["offload"] == pytest.approx(late), "the last layer's copy runs behind the head"
+    last = replace(whole, offload_part=1 / layers)
+    assert step_time(last, C).parts["offload"] == 0.0
     inputs = replace(whole, recompute="full")
     assert step_time(inputs, C).parts["offload"] == 0.0, "a layer's input alone is hidden behind its compute"
     assert host_bytes(inputs) < host_bytes(whole) / 10
