@@ -37,6 +37,7 @@ MEMORY_OUTLIERS = {"litgpt-004", "aws-001", "aws-002"}
 FREE = {
     "matmul_sustained_ampere": (0.868, 0.05), "matmul_sustained_hopper": (0.868, 0.05),
     "matmul_sustained_blackwell": (0.80, 0.1), "early_kernels": (0.85, 0.1), "fp8_rowwise": (0.65, 0.3),
+    "fp8_blockwise": (0.85, 0.3),
     "fp8_cast_bytes": (5.0, 0.4), "fp8_cast_bytes_compiled": (8.0, 0.4), "matmul_fp4": (0.55, 0.3),
     "overlap_contention": (0.15, 0.7), "gather_contention": (0.4, 0.7), "overlap_reach": (0.95, 0.1),
     "tp_overlap_hidden": (0.6, 0.3), "async_tp_hidden": (0.35, 0.4), "step_fixed": (0.012, 0.7),

@@ -103,7 +103,7 @@ def test_the_picture_has_a_lane_for_every_stage(tmp_path: Path):
     assert all(float(box.get("x", "-1")) >= 0 for box in boxes)
 
 
-def test_a_float8_recipe_that_was_not_measured_is_named_with_what_is_assumed(tmp_path: Path):
+def test_a_float8_recipe_is_named_and_said_to_be_unmeasured_where_it_is(tmp_path: Path):
     spec = tmp_path / "spec.yaml"
     spec.write_text(FLOAT8)
     plain, rows, blocks = (run(str(spec), name).stdout for name in ("tensor", "rows", "blocks"))
@@ -111,11 +111,13 @@ def test_a_float8_recipe_that_was_not_measured_is_named_with_what_is_assumed(tmp
     assert SCALES not in plain
     assert ", fp8 rowwise, " in rows
     assert ", fp8 blockwise, " in blocks
-    assert SCALES in rows
-    assert SCALES in blocks
-    record = json.loads(run(str(spec), "blocks", "--json").stdout)
-    assert SCALES in record["outside_evidence"]
-    assert record["setup"]["float8"] == "blockwise"
+    assert SCALES not in rows + blocks
+    assert json.loads(run(str(spec), "blocks", "--json").stdout)["setup"]["float8"] == "blockwise"
+    spec.write_text(FLOAT8.replace("p5.48xlarge", "p6-b200.48xlarge").replace("float8: rowwise", "float8: mxfp8"))
+    finer = run(str(spec), "rows").stdout
+    assert ", fp8 mxfp8, " in finer
+    assert SCALES in finer
+    assert SCALES in json.loads(run(str(spec), "rows", "--json").stdout)["outside_evidence"]
 
 
 def test_one_scale_per_row_of_another_trainer_is_predicted_from_published_runs():

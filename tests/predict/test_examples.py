@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import re
 import statistics
 from dataclasses import replace
 from pathlib import Path
@@ -19,12 +20,12 @@ from trainwright.predict.evidence import NEW_SOURCE
 from trainwright.predict.goodput import DAY, START_S, best_interval, effective_time, goodput, simulate
 from trainwright.predict.hardware import Cluster, cluster, device, fabric, inner_link
 from trainwright.predict.layout import read_plan, shared_sequences
-from trainwright.predict.memory import memory, state_bytes
+from trainwright.predict.memory import host_bytes, memory, state_bytes
 from trainwright.predict.operators import optimizer_time
 from trainwright.predict.products import MatmulRate, matmul_time, trainer_matmul_rate
 from trainwright.predict.profiles import profile
 from trainwright.predict.published.row_trainer import profile_for
-from trainwright.predict.published.rows import answer
+from trainwright.predict.published.rows import answer, setup_of
 from trainwright.predict.setup import Batch, Setup
 from trainwright.predict.setup_record import from_record
 from trainwright.predict.step import stages, step_time
@@ -43,7 +44,7 @@ def test_roof_of_an_h100():
 
 
 def test_a_large_product_runs_near_the_roof_and_a_small_one_does_not():
-    rate = trainer_matmul_rate(device("h200"), profile("torch"), "bf16", False, C)
+    rate = trainer_matmul_rate(device("h200"), profile("torch"), "bf16", "", C)
     large = matmul_time(16384, 14336, 8192, rate, C)
     assert 2 * 16384 * 14336 * 8192 / large / rate.sustained > 0.93
     small = matmul_time(256, 256, 256, rate, C)
@@ -52,13 +53,13 @@ def test_a_large_product_runs_near_the_roof_and_a_small_one_does_not():
 
 def test_a_deep_product_with_few_outputs_is_shared_by_all_multiprocessors():
     """The gradient of a 384 x 384 weight over 88,320 tokens (DINO): six tiles, and 132 multiprocessors."""
-    rate = trainer_matmul_rate(device("h200"), profile("torch"), "bf16", False, C)
+    rate = trainer_matmul_rate(device("h200"), profile("torch"), "bf16", "", C)
     assert matmul_time(384, 384, 88320, rate, C) < 4 * 2 * 384 * 384 * 88320 / rate.sustained
 
 
 def test_the_fastest_algorithm_of_a_product_reaches_the_power_limit_sooner():
     ours, chip = profile("trainwright"), device("h200")
-    first, best = (trainer_matmul_rate(chip, ours, "bf16", False, C, timed) for timed in (False, True))
+    first, best = (trainer_matmul_rate(chip, ours, "bf16", "", C, timed) for timed in (False, True))
     narrow = (65536, 3072, 768)
     assert 1.05 < matmul_time(*narrow, first, C) / matmul_time(*narrow, best, C) < 1.25  # as cublaslt.py measured
     wide = (65536, 8192, 8192)  # at the power limit with either
@@ -122,12 +123,57 @@ def rows_of_our_trainer() -> list[dict[str, str]]:
 
 @pytest.mark.parametrize("row", rows_of_our_trainer(), ids=lambda row: row["id"])
 def test_our_own_benchmark_on_the_h200_is_predicted(row):
-    """`benchmarks/train_gpu.py --quick`: the 1B and 8B shapes, bf16 and float8, with and without recomputation; and the
-    GPT-2, encoders, T5, DINO and LoRA of `benchmarks/train_families.py`."""
-    said = answer(row, C)
-    assert said["tokens_per_s_per_gpu"] == pytest.approx(float(row["tokens_per_s_per_gpu"]), rel=0.08)
+    """The 1B and 8B shapes, bf16 and every float8 recipe of an H200, with recomputation and with offloaded activations;
+    and the GPT-2, encoders, T5, DINO and LoRA of `benchmarks/train_families.py`. Encoders were measured before the
+    trainer timed its products, which small ones gain from."""
+    said, earlier = answer(row, C), row["objective"] == "mlm"
+    wanted = pytest.approx(float(row["tokens_per_s_per_gpu"]), rel=0.08 if earlier else 0.05)
+    assert said["tokens_per_s_per_gpu"] == wanted
     if row["mem_gib_per_gpu"]:
-        assert said["mem_gib_per_gpu"] == pytest.approx(float(row["mem_gib_per_gpu"]), rel=0.1)
+        assert said["mem_gib_per_gpu"] == pytest.approx(float(row["mem_gib_per_gpu"]), rel=0.09)
+
+
+def test_the_accuracy_page_has_every_run_of_our_trainer():
+    """Its table is in the order of the rows: measured and predicted tokens/s, the error, measured and predicted GiB."""
+    page = (OWN.parents[2] / "docs" / "predict" / "accuracy.md").read_text(encoding="utf-8")
+    speeds = r"\| (2026-\d\d-\d\d) \| ([\d,]+)[^|]* \| ([\d,]+) \(([+-]?\d+) %\)"
+    lines = re.findall(speeds + r" \| ([\d.]*)[^|]*\| (\d+) GiB \|", page)
+    for line, row in zip(lines, rows_of_our_trainer(), strict=True):
+        day, speed, predicted, error, gib, predicted_gib = line
+        said, measured = answer(row, C), float(row["tokens_per_s_per_gpu"])
+        rate = float(str(said["tokens_per_s_per_gpu"]))
+        assert day in row["notes"]
+        assert float(speed.replace(",", "")) == float(f"{measured:.3g}"), row["id"]
+        assert float(predicted.replace(",", "")) == float(f"{rate:.3g}"), row["id"]
+        assert int(error) == round(100 * (rate / measured - 1)), row["id"]
+        assert gib == row["mem_gib_per_gpu"], row["id"]
+        assert int(predicted_gib) == round(float(str(said["mem_gib_per_gpu"]))), row["id"]
+
+
+@pytest.mark.parametrize("width", ["1b", "8b-width"])
+@pytest.mark.parametrize("recipe", ["rowwise", "blockwise"])
+def test_a_float8_recipe_loses_what_it_was_measured_to_lose(width, recipe):
+    """Both runs of one benchmark on one machine, so that their ratio is better known than either speed."""
+    rows = {row["id"]: row for row in rows_of_our_trainer()}
+    fine, plain = (rows[f"{width}-{name}-b8-one-document"] for name in (f"fp8-{recipe}", "fp8"))
+    predicted, measured = (
+        read(fine) / read(plain)
+        for read in (
+            lambda row: float(str(answer(row, C)["tokens_per_s_per_gpu"])),
+            lambda row: float(row["tokens_per_s_per_gpu"]),
+        )
+    )
+    assert predicted == pytest.approx(measured, rel=0.02)
+
+
+@pytest.mark.parametrize("share", ["0.25", "1"])
+def test_host_memory_of_offloaded_activations_is_predicted(share):
+    row = next(row for row in rows_of_our_trainer() if row["id"] == f"8b-width-bf16-b8-offload-{share}")
+    measured = re.search(r"([\d.]+) GiB in host memory", row["notes"])
+    assert measured is not None
+    setup = setup_of(row, C).setup
+    assert setup is not None
+    assert host_bytes(setup) / 2**30 == pytest.approx(float(measured[1]), rel=0.08)
 
 
 def test_the_trainer_of_today_is_predicted_where_it_became_faster():

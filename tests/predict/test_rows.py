@@ -80,6 +80,25 @@ def test_gating_and_tying_follow_the_parameter_count():
     assert (mpt.activation, mpt.tied) == ("gelu", True)
 
 
+def test_a_gated_model_has_rms_norms_whatever_its_width():
+    """Llama 3.2 1B: its MLP is four times as wide as the model, which elsewhere tells an MLP without a gate."""
+    wide = {"params_b": "1.498", "layers": "16", "hidden": "2048", "heads": "32", "kv_heads": "8", "ffn": "8192"}
+    llama = shape_of_row({**ROW, "model": "Llama-3.2-1B untied", **wide})
+    assert llama is not None
+    assert (llama.activation, llama.norm, llama.tied) == ("swiglu", "rmsnorm", False)
+
+
+def test_a_recipe_and_a_share_of_offloads_are_read_for_our_trainer_alone():
+    stated = {"precision": "fp8 blockwise", "notes": "offload=0.25 of the layers", "tp": "1", "pp": "1", "cp": "1"}
+    ours = setup_of({**ROW, **stated, "source_repo_or_doc": "trainwright"}, constants()).setup
+    assert ours is not None
+    assert (ours.precision, ours.float8, ours.rowwise, ours.offload_part) == ("fp8", "blockwise", False, 0.25)
+    assert "offloaded" in setup_of({**ROW, **stated}, constants()).reason
+    rows = setup_of({**ROW, "precision": "fp8 rowwise", "source_repo_or_doc": "pytorch/torchtitan"}, constants()).setup
+    assert rows is not None
+    assert (rows.float8, rows.rowwise) == ("", True)
+
+
 def test_a_megatron_row_becomes_its_plan():
     made = setup_of(ROW, constants()).setup
     assert made is not None

@@ -13,7 +13,7 @@ from trainwright.predict.constants import constants
 from trainwright.predict.evidence import SCALES, outside
 from trainwright.predict.hardware import cluster, device
 from trainwright.predict.layout import lay_out
-from trainwright.predict.memory import COPIED, HOST_ROUNDING, host_bytes, memory, saved_bytes_of_layer
+from trainwright.predict.memory import HOST_ROUNDING, host_bytes, memory, saved_bytes_of_layer
 from trainwright.predict.objective import passes
 from trainwright.predict.operators import layer_work, mean_layer
 from trainwright.predict.products import library_progress
@@ -176,10 +176,15 @@ def test_offloaded_activations_cost_what_the_link_to_the_host_cannot_hide():
     layers = plain.shape.layers
     kept = saved_bytes_of_layer(plain)
     half, whole = (replace(plain, offload_part=part) for part in (0.5, 1.0))
-    shrunk = (memory(plain, C).activations - memory(whole, C).activations) / kept
-    assert shrunk == pytest.approx(layers - COPIED), "two layers are on their way"
+    gone = [(memory(plain, C).activations - memory(s, C).activations) / kept for s in (half, whole)]
+    assert gone == pytest.approx([layers / 2 - 1, layers - 2]), "the newest stays, and of neighbours the one before it"
     assert host_bytes(whole) == 2 * host_bytes(half) == pytest.approx(HOST_ROUNDING * layers * kept)
     assert step_time(whole, C).parts["offload"] > step_time(half, C).parts["offload"]
+    one, layer = kept / plain.cluster.device.host_rate, mean_layer(plain, C)
+    late = plain.batch.count * (layers - 1) * (2 * one - layer.forward - layer.backward)
+    assert step_time(whole, C).parts["offload"] == pytest.approx(late), "the last layer's copy runs behind the head"
+    last = replace(whole, offload_part=1 / layers)
+    assert step_time(last, C).parts["offload"] == 0.0
     inputs = replace(whole, recompute="full")
     assert step_time(inputs, C).parts["offload"] == 0.0, "a layer's input alone is hidden behind its compute"
     assert host_bytes(inputs) < host_bytes(whole) / 10
@@ -199,7 +204,7 @@ def test_what_only_our_trainer_has_is_refused_beside_another():
 
 
 def test_our_float8_weights_travel_in_one_byte_on_request():
-    """torchtitan, compiled, does so by itself. Of our recipes only the tensorwise one was measured; others say so."""
+    """torchtitan, compiled, does so by itself."""
     request = PredictRequest("llama3-8b", "p5.48xlarge", 16, sequence=2048, precision="fp8", micro_batch=1)
     plain = lay_out(request, C)
     gathered = lay_out(replace(request, float8_gather=True), C)
@@ -207,5 +212,29 @@ def test_our_float8_weights_travel_in_one_byte_on_request():
     assert not gathers_float8(plain)
     assert gathers_float8(replace(plain, profile=replace(profile("torchtitan"), fusion="compiled")))
     assert step_time(gathered, C).total < step_time(plain, C).total
-    assert SCALES not in outside(plain, 1.0)
-    assert SCALES in outside(lay_out(replace(request, float8="rowwise"), C), 1.0)
+
+
+def test_finer_scales_cost_a_second_cast_and_the_rate_of_their_products():
+    request = PredictRequest("llama3-8b", "p5en.48xlarge", 1, sequence=8192, precision="fp8", micro_batch=1)
+    names = ("", "rowwise", "blockwise")
+    plain, rows, blocks = (mean_layer(lay_out(replace(request, float8=name), C), C) for name in names)
+    bf16 = mean_layer(lay_out(replace(request, precision="bf16"), C), C)
+    casts = plain.elementwise_forward - bf16.elementwise_forward
+    assert casts > 0
+    assert rows.elementwise_forward == pytest.approx(plain.elementwise_forward + casts)
+    assert blocks.elementwise_backward == rows.elementwise_backward
+    assert plain.products_forward < rows.products_forward < blocks.products_forward < bf16.products_forward
+    frozen = [lay_out(replace(request, float8=name, adapter_rank=16), C) for name in names]
+    alone = {mean_layer(s, C).elementwise_forward for s in frozen}
+    assert len(alone) == 1, "a frozen weight has no gradient, which would need the second cast"
+
+
+@pytest.mark.parametrize(
+    ("instance", "trainer", "recipe", "measured"),
+    [("p5en.48xlarge", "trainwright", "rowwise", True), ("p5.48xlarge", "trainwright", "blockwise", True),
+     ("p6-b200.48xlarge", "trainwright", "rowwise", False), ("p6-b200.48xlarge", "trainwright", "mxfp8", False),
+     ("p5.48xlarge", "trainwright", "", True), ("p5.48xlarge", "torchtitan", "blockwise", False)],
+)  # fmt: skip
+def test_recipes_are_known_where_they_were_measured(instance, trainer, recipe, measured):
+    request = PredictRequest("llama3-8b", instance, 1, precision="fp8", float8=recipe, trainer=trainer)
+    assert (SCALES not in outside(lay_out(request, C), 1.0)) is measured

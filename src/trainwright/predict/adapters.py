@@ -91,7 +91,7 @@ def with_adapters(s: Setup, layer: LayerTime, weights: float, c: Constants) -> L
         sum(share * tokens * (read * deep + written * out) / tp for share, (out, deep) in pairs) / stream
         for read, written in moved
     )
-    rate = trainer_matmul_rate(s.cluster.device, s.profile, "bf16", False, c)
+    rate = trainer_matmul_rate(s.cluster.device, s.profile, "bf16", "", c)
     narrow = sum(
         share * matmul_time(tokens, (out + deep) / tp, s.adapter_rank, rate, c) for share, (out, deep) in pairs
     )

@@ -54,6 +54,8 @@ class Constants:
     fp8_cast_bytes: float
     fp8_cast_bytes_compiled: float
     fp8_rowwise: float
+    fp8_rowwise_own: float
+    fp8_blockwise: float
     step_fixed: float
     straggler_doubling: float
     grouped_matmul: float

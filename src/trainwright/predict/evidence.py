@@ -18,7 +18,7 @@ BASE = 0.075
 NEW_SOURCE = "no run of this cluster was seen; `predict --calibrate` narrows the interval"
 UNMEASURED = "preference pairs, of which no run was measured"
 UNTRIED = "context parallelism by gather or all-to-all, which no published row has"
-SCALES = "a float8 recipe whose speed was not measured: that of one scale per tensor is assumed"
+SCALES = "a float8 recipe that was not measured with this trainer and generation of GPUs"
 WIDER = {
     SCALES: 0.15,
     NEW_SOURCE: 0.08,
@@ -84,7 +84,7 @@ def outside(s: Setup, step: float, seen: Collection[Kind] | None = None, new_sou
         "a model that is not a decoder": s.shape.kind != "decoder",
         "a pipeline": s.plan.pp > 1,
         "only adapters trained": s.frozen,
-        SCALES: bool(s.float8),
+        SCALES: bool(s.float8) and not measured_recipe(s),
         UNMEASURED: s.objective.name == "dpo",
         "weights sharded over more ranks than in any published row": s.zero >= 2 and s.plan.shard > MOST_SHARDS,
         "more GPUs than any published row": s.cluster.gpus > MOST_GPUS,
@@ -93,6 +93,11 @@ def outside(s: Setup, step: float, seen: Collection[Kind] | None = None, new_sou
         "a step under 50 ms, which the host's launch rate may limit": step < 0.05,
     }
     return [*(reason for reason, holds in rules.items() if holds), *unseen(kind_of(s), s.cluster.device.family, known)]
+
+
+def measured_recipe(s: Setup) -> bool:
+    """Whether runs of our trainer with these scales, on that generation, are in benchmarks/data/h200_trainer.csv."""
+    return s.profile.own and s.cluster.device.family == "sm_90" and s.float8 in ("rowwise", "blockwise")
 
 
 def unseen(kind: Kind, family: str, known: Collection[Kind]) -> list[str]:

@@ -36,7 +36,7 @@ def term(name: str, *words: str) -> Term:
 
 def compute_terms(s: Setup, c: Constants) -> list[Term]:
     shape, device = s.shape, s.cluster.device
-    rate = trainer_matmul_rate(device, s.profile, s.precision, s.rowwise, c).sustained
+    rate = trainer_matmul_rate(device, s.profile, s.precision, s.scales, c).sustained
     layer = mean_layer(s, c)
     rates = attention_rates(device, s.profile.attention, shape.width_per_head, s.attended, c)
     weights = (matmul_parameters(shape) - shape.hidden * shape.vocab * (1 + shape.mtp_layers)) / shape.layers

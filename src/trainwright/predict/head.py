@@ -24,7 +24,7 @@ def head_time(
 ) -> Pair:
     """The output products and the loss. The head stays in 16 bits in every trainer we know; where it is not trained,
     its backward has one product."""
-    rate = trainer_matmul_rate(device, profile, "bf16", False, c)
+    rate = trainer_matmul_rate(device, profile, "bf16", "", c)
     *before, (columns, depth) = linears
     vocab = columns / split
     times = [linear_time(tokens, out, deep, rate, c) for out, deep in (*before, (vocab, depth))]

@@ -21,8 +21,7 @@ SELECTIVE = 0.45  # share of a layer's activations kept by per-operator checkpoi
 FP4 = 0.5  # share kept of the inputs of products under fp4 training: 4 bits and scales
 FP8 = {"engine": 0.85}  # the same under fp8, where a profile has no fp8_bytes
 TEACHER = {"dino": 6.0, "dpo": 6.0}  # bytes per parameter of a model that is not trained: fp32 and a 16-bit copy
-COPIED = 2.0  # layers whose offloaded activations are still on the GPU, on their way to the host or back
-HOST_ROUNDING = 1.06  # host buffers are rounded up by at most an eighth
+HOST_ROUNDING = 1.03  # host buffers are rounded up to four bits: by nothing for Llama's widths, by at most an eighth
 HOST_USABLE = 0.8  # share of the host's memory for activations: loaders, checkpoints and the system need the rest
 PIECE = 2.0 * GIB  # of 16-bit logits that a loss computed in pieces holds at once
 # Shares of a GPU's memory. A job is planned to stay under TIGHT; above it the answer is never a plain yes. Published
@@ -201,7 +200,7 @@ def recomputing(s: Setup, policy: str, part: float, fixed: tuple[float, float, f
         working += 4.0 * s.local_tokens * s.shape.hidden * 2.0  # inputs and gradients gathered for the products
     working += s.traffic.passing if s.profile.own else 0.0
     waiting = in_flight(s)
-    away = max(0.0, s.offload_part * layers * waiting - COPIED)  # layers whose activations are in host memory alone
+    away = max(0.0, offloaded_layers(s) * waiting - staying(s))  # layers whose activations are in host memory alone
     acts = acts * (waiting - away / layers) + working
     if plan.pp > 1:
         logits = max(0.0, logits - (waiting - 1) * kept * layers)
@@ -209,10 +208,20 @@ def recomputing(s: Setup, policy: str, part: float, fixed: tuple[float, float, f
     return Memory(state, gathered, acts, logits, used * c.fragmentation + c.context_gib * GIB)
 
 
+def offloaded_layers(s: Setup) -> int:
+    """Layers of this stage whose activations are copied to the host: the trainer spreads them evenly."""
+    return math.ceil(math.ceil(s.shape.layers / s.plan.pp) * s.offload_part)
+
+
+def staying(s: Setup) -> float:
+    """Layers whose activations are still on the GPU at the peak although they are copied: the newest one, and where
+    every layer is copied the one before it, on its way to the host or back."""
+    return 2.0 if s.offload_part >= 1.0 else 1.0
+
+
 def host_bytes(s: Setup) -> float:
     """Bytes of host memory per GPU that offloaded activations take, rounded up as the trainer's buffers are."""
-    layers = math.ceil(s.shape.layers / s.plan.pp)
-    return HOST_ROUNDING * s.offload_part * layers * in_flight(s) * saved_bytes_of_layer(s)
+    return HOST_ROUNDING * offloaded_layers(s) * in_flight(s) * saved_bytes_of_layer(s)
 
 
 def host_fits(s: Setup) -> bool:

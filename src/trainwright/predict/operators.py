@@ -35,7 +35,7 @@ class LayerWork:
     device: Device
     profile: Profile
     precision: str
-    rowwise: bool
+    scales: str  # of fp8 products
     frozen: bool
     expert_tp: int = 1  # tensor-parallel ranks that share one expert
     local_experts: float = 0.0
@@ -137,7 +137,7 @@ def layer_work(s: Setup, shape: ModelShape, one: Pass, c: Constants) -> LayerWor
         spans = tuple(window_spans(shape, s.attended))
     return LayerWork(
         shape, s.batch.micro * one.tokens / s.plan.cp, spans, one.causal, s.batch.micro * one.memory, s.plan.tp, split,
-        s.cluster.device, s.profile, s.precision, s.rowwise, s.frozen, s.expert_tp, shape.experts / s.plan.ep,
+        s.cluster.device, s.profile, s.precision, s.scales, s.frozen, s.expert_tp, shape.experts / s.plan.ep,
         s.plan.cp, uneven, s.context, s.timed_products,
     )  # fmt: skip
 
@@ -164,7 +164,7 @@ def layer_time(work: LayerWork, c: Constants) -> LayerTime:
 
 def layer_matmuls(work: LayerWork, c: Constants) -> Pair:
     """All matrix products of a layer but those of attention scores."""
-    rate = trainer_matmul_rate(work.device, work.profile, work.precision, work.rowwise, c, work.timed)
+    rate = trainer_matmul_rate(work.device, work.profile, work.precision, work.scales, c, work.timed)
     linears = [*attention_linears(work), *mlp_linears(work)]
     forward = backward = 0.0
     for out, deep in linears:
@@ -244,7 +244,7 @@ def layer_attention(work: LayerWork, c: Constants) -> Pair:
 def cross_attention(work: LayerWork, c: Constants) -> tuple[Pair, Pair]:
     """(products, scores) of a decoder's queries over the encoder's states: keys and values are computed of those."""
     shape = work.shape
-    rate = trainer_matmul_rate(work.device, work.profile, work.precision, work.rowwise, c, work.timed)
+    rate = trainer_matmul_rate(work.device, work.profile, work.precision, work.scales, c, work.timed)
     sides = [
         (work.tokens, work.q, shape.hidden),
         (work.memory, 2 * work.q, shape.hidden),
@@ -297,12 +297,14 @@ def elementwise_bytes(work: LayerWork, c: Constants) -> Pair:
 
 
 def cast_bytes(work: LayerWork, c: Constants) -> float:
-    """Bytes moved to quantise the inputs of the products, forward and backward together."""
+    """Bytes moved to quantise the inputs of the products, forward and backward together. Our trainer's finer scales
+    follow the dimension that a product contracts: what the weight's gradient needs is cast a second time."""
     hidden = work.shape.hidden / (work.tp if work.sequence_parallel else 1)  # quantised before it is gathered
     each = c.fp8_cast_bytes if work.profile.fusion == "engine" else c.fp8_cast_bytes_compiled
     ffn = work.shape.shared_ffn / work.tp if work.fused_experts else work.ffn
     outputs = work.q + 2 * work.kv + work.gates * ffn + 2 * hidden
-    return each * work.tokens * (2 * hidden + work.q + ffn + 0.5 * outputs)
+    casts = 2.0 if work.profile.own and work.scales and not work.frozen else 1.0
+    return casts * each * work.tokens * (2 * hidden + work.q + ffn + 0.5 * outputs)
 
 
 def optimizer_time(parameters: float, device: Device, profile: Profile, c: Constants) -> float:

@@ -55,7 +55,7 @@ def update_time(s: Setup, owned: float, shard: Group, c: Constants) -> float:
 def orthogonal_time(s: Setup, shard: Group, c: Constants) -> float:
     """Seconds of Muon's products in one step: every rank gathers the momentum of a matrix and makes it orthogonal, in
     five rounds of x x', its square, and their product with x."""
-    rate = trainer_matmul_rate(s.cluster.device, s.profile, "bf16", False, c)
+    rate = trainer_matmul_rate(s.cluster.device, s.profile, "bf16", "", c)
     layers = s.shape.layers / s.plan.pp
 
     def rounds(out: float, deep: float, groups: float = 1.0) -> float:

@@ -37,15 +37,23 @@ class MatmulRate:
 
 
 def trainer_matmul_rate(
-    device: Device, profile: Profile, precision: str, rowwise: bool, c: Constants, timed: bool = False
+    device: Device, profile: Profile, precision: str, scales: str, c: Constants, timed: bool = False
 ) -> MatmulRate:
-    """The matmul rate this trainer can reach: old libraries and row-wise scales reach less of the device's. `timed`:
-    the trainer takes the fastest algorithm of each product."""
+    """The matmul rate this trainer can reach: old libraries and fp8 with finer scales than one per tensor reach less of
+    the device's. `timed`: the trainer takes the fastest algorithm of each product."""
     sustained, stream = device.matmul_rate(precision, c), device.bandwidth * c.memory_efficiency
     rate = MatmulRate(sustained, sustained, device.sms, stream)
     if timed:
         rate = replace(rate, burst=device.best_matmul(precision, c), tiles=MORE_TILES)
-    return rate.scaled(library_progress(device, profile, c) * (c.fp8_rowwise if rowwise else 1.0))
+    return rate.scaled(library_progress(device, profile, c) * scaled_products(profile, scales, c))
+
+
+def scaled_products(profile: Profile, scales: str, c: Constants) -> float:
+    """Share of the rate with one scale per tensor that fp8 products with these scales reach. Published runs with one
+    per row used earlier kernels than our trainer does."""
+    own = {"rowwise": c.fp8_rowwise_own, "blockwise": c.fp8_blockwise}
+    others = {"rowwise": c.fp8_rowwise}
+    return (own if profile.own else others).get(scales, 1.0)
 
 
 def library_progress(device: Device, profile: Profile, c: Constants) -> float:

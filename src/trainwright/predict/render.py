@@ -37,7 +37,7 @@ def bar(share: float) -> str:
 def headline(p: Prediction) -> str:
     where, unit = (f"{p.nodes} x {p.instance}", f"{p.unit}s") if p.instance else ("this machine", "processes")
     sample = f"images of {p.sample_tokens} tokens in all crops" if p.counts_images else f"sequences of {p.sequence}"
-    scales = (p.setup.float8 or ("rowwise" if p.setup.rowwise else "")) if p.setup else ""
+    scales = p.setup.scales if p.setup else ""
     return (
         f"{p.model} on {where} ({p.gpus} {unit}), plan {p.plan}, {f'{p.precision} {scales}'.rstrip()}, "
         f"trainer {p.trainer}\n"

@@ -36,8 +36,8 @@ class Setup:
     profile: Profile
     precision: str = "bf16"  # bf16 | fp8 | fp4 | fp32
     zero: int = 3  # ZeRO stage over shard x cp: 0 nothing, 1 optimizer state, 2 and gradients, 3 and weights is sharded
-    rowwise: bool = False  # fp8 with one scale per row
-    float8: str = ""  # the same for our trainer: rowwise | blockwise | mxfp8; empty: one scale per tensor
+    rowwise: bool = False  # fp8 with one scale per row in another trainer than ours
+    float8: str = ""  # our trainer's scales: rowwise | blockwise | mxfp8; empty: one per tensor
     float8_gather: bool = False  # our trainer gathers float8 weights
     recompute: str = "none"  # none | selective | full
     recompute_part: float = 1.0  # share of the layers that recompute
@@ -88,6 +88,11 @@ class Setup:
         """Whether tensor-parallel ranks share the sequence between the products of a layer."""
         whole = self.profile.own and self.shape.kind in WHOLE_SEQUENCES
         return self.profile.sequence and not whole
+
+    @property
+    def scales(self) -> str:
+        """The fp8 recipe where it has finer scales than one per tensor: rowwise | blockwise | mxfp8."""
+        return self.float8 or ("rowwise" if self.rowwise else "")
 
     @property
     def timed_products(self) -> bool:

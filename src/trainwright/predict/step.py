@@ -18,7 +18,13 @@ from trainwright.predict.collectives import (
 )
 from trainwright.predict.constants import Constants
 from trainwright.predict.head import head_of
-from trainwright.predict.memory import layer_parameters, local_parameters, saved_bytes_of_layer, weights_of
+from trainwright.predict.memory import (
+    layer_parameters,
+    local_parameters,
+    offloaded_layers,
+    saved_bytes_of_layer,
+    weights_of,
+)
 from trainwright.predict.objective import crop_bytes
 from trainwright.predict.operators import LayerTime, mean_layer
 from trainwright.predict.optimizers import update_time
@@ -278,10 +284,15 @@ def deferrable_share(s: Setup) -> float:
 
 
 def host_copies(s: Setup, forward: float, backward: float) -> float:
-    """Seconds per layer that copies of activations to the host and back are not hidden behind the compute of a layer:
-    a copy may take as long as the layers up to the next one that is copied."""
-    one = s.offload_part * saved_bytes_of_layer(s) / s.cluster.device.host_rate
-    return max(0.0, one - forward) + max(0.0, one - backward)
+    """Seconds per layer that copies of activations to the host and back are not hidden behind compute: a copy may take
+    as long as the layers up to the next one that is copied. The last one has the time of the head, and does not leave
+    the GPU; in a pipeline another microbatch may come between."""
+    copied, layers = offloaded_layers(s), math.ceil(s.shape.layers / s.plan.pp)
+    if not copied:
+        return 0.0
+    one, apart = saved_bytes_of_layer(s) / s.cluster.device.host_rate, layers / copied
+    waits = copied if s.plan.pp > 1 else copied - 1
+    return waits / layers * (max(0.0, one - apart * forward) + max(0.0, one - apart * backward))
 
 
 def pipeline_sends(s: Setup) -> float:

@@ -15,6 +15,7 @@ from trainwright.predict.published.row_trainer import profile_of
 from trainwright.predict.published.rowshape import cluster_of_row, number, shape_of_row, whole
 from trainwright.predict.setup import Batch, Setup
 from trainwright.predict.step import step_time
+from trainwright.train.float8.recipes import DEFAULT, RECIPES
 from trainwright.train.flops import TERA, flops_per_token, keys_per_token
 from trainwright.train.models.shape import ModelShape
 from trainwright.train.parallel.plan import ParallelPlan
@@ -45,6 +46,11 @@ def precision_of(text: str) -> str:
     if "8" in low and ("fp8" in low or "float8" in low or "f8" in low):
         return "fp8"
     return "fp32" if low in ("fp32", "float32", "tf32") else "bf16"
+
+
+def recipe_of(text: str) -> str:
+    """The float8 recipe of our trainer that a precision names (`fp8 blockwise`), where it is not the default."""
+    return next((name for name in RECIPES if name in text.lower() and name != DEFAULT), "")
 
 
 def virtual_stages_of(row: Row, trainer: Profile, pp: int) -> int:
@@ -102,11 +108,11 @@ def batch_of(row: Row, plan: ParallelPlan, trainer: Profile) -> Batch:
 
 def setup_of(row: Row, c: Constants) -> RowSetup:
     """The job of a row; recomputation that is not stated is the trainer's default or the least that fits."""
-    shape, cluster = shape_of_row(row), cluster_of_row(row)
-    reason = not_covered(row, shape, cluster)
+    shape, cluster, trainer = shape_of_row(row), cluster_of_row(row), profile_of(row)
+    offloaded = (number(note(row, "offload")) or 0.0) if trainer.own else 0.0
+    reason = not_covered(row, shape, cluster, offloaded > 0)
     if reason or shape is None or cluster is None:
         return RowSetup(None, reason)
-    trainer = profile_of(row)
     plan_and_zero = plan_of(row, trainer, cluster.gpus)
     if plan_and_zero is None:
         return RowSetup(None, "tp x pp x cp does not divide the number of GPUs")
@@ -114,8 +120,9 @@ def setup_of(row: Row, c: Constants) -> RowSetup:
     precision = row.get("precision", "")
     setup = Setup(
         shape, cluster, plan, batch_of(row, plan, trainer), trainer, precision_of(precision), zero,
-        rowwise="rowwise" in precision.lower(), frozen="lora" in text_of(row), balanced="balance" in text_of(row),
-        adapter_rank=rank_of(row), packed=packed_of(row, trainer),
+        rowwise="rowwise" in precision.lower() and not trainer.own, float8=recipe_of(precision) if trainer.own else "",
+        frozen="lora" in text_of(row), balanced="balance" in text_of(row),
+        adapter_rank=rank_of(row), packed=packed_of(row, trainer), offload_part=offloaded,
         objective=objective_of(shape, row.get("objective", "")),
     )  # fmt: skip
     if plan.data > 1 and zero == 0 and trainer.data == "fsdp" and not fits(setup, c):
@@ -145,8 +152,8 @@ def least_split(s: Setup, c: Constants) -> Setup:
     return s
 
 
-def not_covered(row: Row, shape: ModelShape | None, cluster: Cluster | None) -> str:
-    """Why a row cannot be predicted; empty where it can."""
+def not_covered(row: Row, shape: ModelShape | None, cluster: Cluster | None, offload_known: bool = False) -> str:
+    """Why a row cannot be predicted; empty where it can. `offload_known`: the row states what our trainer offloads."""
     if shape is None:
         return f"the shape of model {row.get('model', '')!r} is neither in the row nor in the catalog"
     if ((whole(row.get("ep"), 1) or 1) > 1 or "moe" in row.get("model", "").lower()) and not shape.experts:
@@ -157,7 +164,7 @@ def not_covered(row: Row, shape: ModelShape | None, cluster: Cluster | None) -> 
         return "the power limit is not stated"
     if "hf trainer" in text_of(row) and "lora" in text_of(row):
         return "HF Trainer with adapters: the host limits its speed, which is not modelled"
-    if "qlora" in text_of(row) or "offload" in text_of(row):
+    if "qlora" in text_of(row) or ("offload" in text_of(row) and not offload_known):
         return "quantised or offloaded training is not modelled"
     return ""
 

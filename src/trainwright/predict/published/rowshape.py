@@ -98,7 +98,8 @@ def cluster_of_row(row: dict[str, str]) -> Cluster | None:
 
 
 def shape_of_row(row: dict[str, str]) -> ModelShape | None:
-    """The row's own columns, or the catalog's shape of that name. Gating and tying follow the parameter count."""
+    """The row's own columns, or the catalog's shape of that name. Gating, with the norms of gated models, and tying
+    follow the parameter count."""
     name = row.get("model", "")
     known = known_shape(name)
     if known is not None and known.experts:
@@ -126,12 +127,13 @@ def shape_of_row(row: dict[str, str]) -> ModelShape | None:
     if not stated or "proxy" in row.get("notes", "").lower():
         return replace(base, tied=plain)
     options = [replace(base, activation=a, tied=t) for a in ("gelu", "swiglu") for t in (False, True)]
-    return min(
+    nearest = min(
         options,
         key=lambda o: (
             abs(parameter_count(o) / 1e9 - stated) + (0 if o.activation == base.activation else 0.05 * stated)
         ),
     )
+    return replace(nearest, norm="rmsnorm") if nearest.gated else nearest
 
 
 def known_shape(name: str) -> ModelShape | None:
