@@ -79,9 +79,9 @@ def launcher_and_configuration_agree(file: File) -> Iterator[Problem]:
     Where the file lies beside the launcher it is read: the parallel sizes and batches of a torchtitan, NeMo or
     llm-foundry configuration against the launcher's ranks; the machines and processes of an accelerate configuration
     against the nodes and GPUs of the job; DeepSpeed's `train_batch_size` against micro-batch × accumulation × ranks,
-    and the values and precision that the Hugging Face Trainer compares with its own arguments. The nodes and GPUs of a
-    batch script are compared with the torchrun of a script that its srun starts; the pods of a manifest and their GPUs
-    with the torchrun of a script that they run.
+    and the values and precision that the Hugging Face Trainer compares with its own arguments; DeepSpeed's file is not
+    accelerate's. The nodes and GPUs of a batch script are compared with the torchrun of a script that its srun starts;
+    the pods of a manifest and their GPUs with the torchrun of a script that they run.
 
     Why: the trainer stops at its start on every rank, after the nodes were allocated (55 USD per hour for each
     p5.48xlarge); accelerate starts a separate run on each node.
@@ -104,7 +104,13 @@ def _against_config(file: File, job: Job, launch: Command) -> Iterator[Problem]:
         other = file_beside(file.path, _outside(job, path))
         if other is None:
             continue
-        if other.format == "deepspeed" and other.nodes:
+        if other.format == "deepspeed" and launch.program == "accelerate" and at is launch.options.get("config_file"):
+            yield problem(
+                at,
+                f"{path} is DeepSpeed's configuration, and accelerate refuses its keys in --config_file",
+                "name it with --deepspeed_config_file, beside --use_deepspeed",
+            )
+        elif other.format == "deepspeed" and other.nodes:
             yield from _deepspeed(job, launch, at, other.nodes[0])
         for stated in other.jobs if other.format == "trainer_config" else ():
             trainer = stated.extra["trainer"].value

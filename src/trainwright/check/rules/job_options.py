@@ -27,7 +27,8 @@ def options_exist(file: File) -> Iterator[Problem]:
     The options of torchrun, `accelerate launch` and the deepspeed launcher are compared with their argument parsers,
     those of sbatch, Megatron-LM (0.12 to 0.20) and of the Hugging Face Trainer as far as they look like typing
     mistakes. `--fp16` and `--bf16` exclude each other. Where the script lies beside its launcher and has a plain
-    argparse parser, its own options are read.
+    argparse parser, its own options are read. A launcher is given the script, not `python script`, and `python -m
+    deepspeed` starts nothing.
 
     Why: the parser stops on every rank, after the nodes were allocated (55 USD per hour for each p5.48xlarge) and the
     containers pulled; a parser that ignores unknown options trains with the default.
@@ -78,9 +79,14 @@ def _unknown_directives(script: ShellScript) -> Iterator[Problem]:
 def _unknown(file: File, command: Command) -> Iterator[Problem]:
     launcher, start = _launcher(command)
     script: Value[str] | None
+    if [word.value for word in command.words[1:3]] == ["-m", "deepspeed"] and _PYTHON.match(command.program):
+        yield problem(
+            command.words[2], "the package deepspeed is no program: python stops", "start the command deepspeed"
+        )
     if launcher is not None:
         options, script, words = split(command, launcher, start)
         yield from _compared(options, launcher)
+        yield from _python_as_script(launcher, options, script, words)
     elif _PYTHON.match(command.program):
         script = next((w for w in command.words[1:3] if w.value.endswith(".py")), None)
         words = command.words[command.words.index(script) + 1 :] if script is not None else []
@@ -97,6 +103,20 @@ def _unknown(file: File, command: Command) -> Iterator[Problem]:
         yield from _compared(words, megatron(), exact=True, certain=False)
     else:
         yield from _typing_mistakes(words)
+
+
+def _python_as_script(
+    launcher: Options, options: list[Value[str]], script: Value[str] | None, words: list[Value[str]]
+) -> Iterator[Problem]:
+    """`torchrun … python train.py` starts `python python train.py`."""
+    if script is None or not script.known or not _PYTHON.fullmatch(script.value):
+        return
+    if words and words[0].value.endswith(".py") and not any("no" in o.value and "python" in o.value for o in options):
+        yield problem(
+            script,
+            f"{launcher.program} starts Python itself and takes {script.value} for the script: no such file",
+            f"remove {script.value}",
+        )
 
 
 def _launcher(command: Command) -> tuple[Options | None, int]:

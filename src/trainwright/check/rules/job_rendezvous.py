@@ -53,6 +53,13 @@ def _on_one_machine(file: File) -> bool:
     return len(set(ranks)) > 1 and "localhost" in file.text and "CUDA_VISIBLE_DEVICES" in file.text
 
 
+def _of_one_node(job: Job) -> bool:
+    """Whether the command is written for one node, by whose number; each of the others has a copy of its own."""
+    rank = job.launch.options.get("node_rank") if job.launch is not None else None
+    runner = job.launch.runner if job.launch is not None else None
+    return rank is not None and rank.known and rank.value.isdigit() and runner is None and job.pod is None
+
+
 def _rendezvous(job: Job) -> Iterator[Problem]:
     endpoint, address = job.extra.get("endpoint"), job.extra.get("master_address")
     backend = job.launch.options.get("rdzv_backend") if job.launch is not None and _all_known(job) else None
@@ -74,6 +81,7 @@ def _rendezvous(job: Job) -> Iterator[Problem]:
                 value,
                 f"{host} is a different machine on each of the {known(job.nodes)} nodes: they cannot find each other",
                 "name the first node of the job",
+                level="info" if _of_one_node(job) else None,
             )
     if (
         endpoint is not None

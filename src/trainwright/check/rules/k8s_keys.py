@@ -33,8 +33,8 @@ def objects_are_of_their_type(file: File) -> Iterator[Problem]:
     Kind and apiVersion belong together. Keys exist at the place where they are written (`volumeMounts` in a container,
     `volumes` in the pod's spec); texts such as the value of a variable, a label or an argument are quoted where they
     look like a number or a truth value; numbers are not quoted; lists are lists. A container does not request more
-    memory or CPU than its limit. Read are Pods, Jobs, CronJobs, Deployments, StatefulSets, DaemonSets, Services,
-    claims, volumes, ConfigMaps and Secrets, and the pods inside of other kinds.
+    memory or CPU than its limit, nor a claim more than the volume it names. Read are Pods, Jobs, CronJobs, Deployments,
+    StatefulSets, DaemonSets, Services, claims, volumes, ConfigMaps and Secrets, and the pods inside of other kinds.
 
     Why: kubectl refuses the file ("strict decoding error: unknown field", "cannot unmarshal number into Go struct field
     EnvVar.value of type string"). Other clients drop an unknown key without a word: the pod starts without its volume.
@@ -58,6 +58,7 @@ def objects_are_of_their_type(file: File) -> Iterator[Problem]:
         else:
             for spec in pod_specs(root):
                 yield from _map(spec, "PodSpec", file.template)
+    yield from _claims(file.nodes)
     for pod in file.pods:
         for container in pod.containers:
             yield from _amounts(container)
@@ -189,6 +190,29 @@ def _amounts(container: Container) -> Iterator[Problem]:
                 f"{request.text} of {name} requested, limit {limit.text}: Kubernetes refuses a request above its limit",
                 f"request at most {limit.text}",
                 why="the API server rejects the pod, and the controller of a job tries for ever.",
+            )
+
+
+def _claims(roots: list[Node]) -> Iterator[Problem]:
+    """Claims that name a volume of the same file and ask for more than it has."""
+    volumes = {
+        name.value: text_at(root, "spec", "capacity", "storage")
+        for root in roots
+        if (name := text_at(root, "metadata", "name"))
+        and (kind := text_at(root, "kind"))
+        and kind.value == "PersistentVolume"
+    }
+    for root in roots:
+        named = text_at(root, "spec", "volumeName")
+        has = volumes.get(named.value) if named is not None and named.known else None
+        wants = text_at(root, "spec", "resources", "requests", "storage")
+        asked, most = quantity(wants), quantity(has)
+        if wants is not None and has is not None and asked is not None and most is not None and asked > most:
+            yield problem(
+                wants,
+                f"the claim asks for {wants.text} of a volume that has {has.text}: it is never bound",
+                f"ask for at most {has.text}",
+                why="the claim stays Pending, and every pod that uses it with it.",
             )
 
 

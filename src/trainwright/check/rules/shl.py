@@ -15,7 +15,7 @@ from trainwright.check.model import Command, File, ShellScript, Value
 from trainwright.check.readers.shell_words import AFTER_BACKSLASH, cuts
 from trainwright.check.readers.templates import STAND_IN
 from trainwright.check.registry import Problem, problem, rule
-from trainwright.check.rules.shl_assignments import blank_for_equals, spaced
+from trainwright.check.rules.shl_assignments import blank_after_equals, blank_for_equals, spaced
 from trainwright.spec.source import Span
 
 _COMPARISONS = {"-eq", "-ne", "-lt", "-le", "-gt", "-ge"}
@@ -42,12 +42,13 @@ def shell_does_what_it_says(file: File) -> Iterator[Problem]:
     """Shell mistakes that change a job without failing it.
 
     A test of a variable that nothing sets (`[ $NODES -gt 4 ]`; Slurm's name is SLURM_JOB_NUM_NODES); an extra brace
-    (`${DIR}}`); `export NAME /path` without `=`; `NAME = value` with blanks; a line of options that the line above does
-    not continue; a backslash followed by a blank, or a comment inside a continued command: both end the command there;
-    an #SBATCH line after the first command, which Slurm ignores; a log directory that does not exist, without which the
-    job fails and leaves no log (a note where the script itself does not make it: it may exist where the job is
-    submitted); an unquoted `pip install x>=1.2`, which the shell reads as a redirection into a file named `=1.2`; a
-    requirement (`mlflow==2.13`) without `pip install`; a variable that is never set and one letter from one that is.
+    (`${DIR}}`); `export NAME /path` without `=`; `NAME = value` and `NAME= "value"` with blanks; a line of options that
+    the line above does not continue; a backslash followed by a blank, or a comment inside a continued command: both end
+    the command there; an #SBATCH line after the first command, which Slurm ignores; a log directory that does not
+    exist, without which the job fails and leaves no log (a note where the script itself does not make it: it may exist
+    where the job is submitted); an unquoted `pip install x>=1.2`, which the shell reads as a redirection into a file
+    named `=1.2`; a requirement (`mlflow==2.13`) without `pip install`; a variable that is never set and one letter from
+    one that is.
 
     Why: the job runs with other options or versions than were written: `pip install torch>=2.4` without quotes
     installs any version, and writes a file named `=2.4`.
@@ -66,6 +67,7 @@ def shell_does_what_it_says(file: File) -> Iterator[Problem]:
                 *_continuations(file, script),
                 *_lost_lines(file, script),
                 *blank_for_equals(file),
+                *blank_after_equals(file),
                 *spaced(script),
             ]
             yield from once([*_tests(script), *_braces(script), *lines, *_directives(file, script)])

@@ -9,6 +9,10 @@ from trainwright.check.model import Command, File, ShellScript
 from trainwright.check.registry import Problem, problem
 from trainwright.spec.source import Span
 
+# `NAME= "value"`: a command named value, with an empty NAME; `NAME= command` alone is an idiom
+_AFTER = re.compile(
+    r"""^[ \t]*(?:export[ \t]+)?([A-Za-z_]\w*)=[ \t]+("[^"\n]*"|'[^'\n]*'|\d+)[ \t]*(?:#.*)?$""", re.MULTILINE
+)
 _EXPORT = re.compile(r"^[ \t]*(export[ \t]+([A-Za-z_]\w*)[ \t]+(/[\w./-]+|\d+))[ \t]*$", re.MULTILINE)
 
 
@@ -34,6 +38,18 @@ def _assigns(command: Command) -> bool:
     if invoked is None or invoked.value != command.program or command.program in ("echo", "printf"):
         return False
     return second == "=" or (command.program.isupper() and re.match(r"=(?!=)", second) is not None)
+
+
+def blank_after_equals(file: File) -> Iterator[Problem]:
+    """`NAME= "value"` runs the value as a command, and NAME stays empty."""
+    for match in _AFTER.finditer(file.text) if file.format in ("sbatch", "shell") else ():
+        line = file.text.count("\n", 0, match.start(1)) + 1
+        column = match.start(1) - file.text.rfind("\n", 0, match.start(1))
+        yield problem(
+            Span(line, column, line, column + match.end(2) - match.start(1)),
+            f"a blank after `=`: {match[1]} stays empty, and the shell runs {match[2]} as a command",
+            f"write {match[1]}={match[2]}",
+        )
 
 
 def blank_for_equals(file: File) -> Iterator[Problem]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from trainwright.check.model import File, ShellScript, Value
 from trainwright.check.options import table
+from trainwright.check.readers.templates import is_template
 from trainwright.check.registry import Problem, problem
 from trainwright.spec.source import Span
 
@@ -14,12 +15,14 @@ _COUNTED = re.compile(r"nodes|ntasks.*|cpus-per-.*|gpus.*|gres|mem.*|time|array"
 _ONE_DASH = re.compile(r"-([a-z][a-z-]{2,})(=.*)?")
 _UNITS = re.compile(r"(\d+\s*(d|days?|h|hrs?|hours?|m|mins?|minutes?|s|secs?|seconds?))+", re.I)
 _HOURS = re.compile(r"(\d+)\s*h(rs?|ours?)?", re.I)
+_FEW = 1024  # megabytes, with which no training starts
 _NO_JOB = re.compile(r"after(any|ok|notok|corr|burstbuffer)?:?")
 
 
 def refused_directives(file: File, script: ShellScript) -> Iterator[Problem]:
     """What is certain from a directive alone; a value with a variable in it is another finding."""
     yield from _dos_line_breaks(file)
+    yield from _no_interpreter(file, script)
     lines = file.text.split("\n")
     for name, value in script.directives:
         written = _written(lines, value)
@@ -44,6 +47,16 @@ def _dos_line_breaks(file: File) -> Iterator[Problem]:
             "sbatch refuses DOS line breaks (CR LF)",
             "convert the file: dos2unix, or sed -i 's/\\r$//'; and `*.sbatch text eol=lf` in .gitattributes",
             level="error",
+        )
+
+
+def _no_interpreter(file: File, script: ShellScript) -> Iterator[Problem]:
+    if script.directives and not file.text.startswith("#!") and file.path != "<stdin>" and not is_template(file.text):
+        yield problem(
+            Span(1, 1, 1, 2),
+            "sbatch refuses a script whose first line does not begin with #!",
+            "begin with #!/bin/bash",
+            level="error" if file.path.endswith((".sbatch", ".slurm")) else None,
         )
 
 
@@ -81,6 +94,13 @@ def _value(name: str, value: Value[str]) -> Iterator[Problem]:
             f"sbatch refuses --time={value.value}: it takes no units",
             f"write {hours[1]}:00:00" if hours else "write days-hours:minutes:seconds",
             level="error",
+        )
+    if name in ("mem", "mem-per-cpu", "mem-per-gpu") and value.value.isdigit() and 0 < int(value.value) <= _FEW:
+        yield problem(
+            value,
+            f"--{name}={value.value} without a unit is {value.value} MB, unless the site counts in GB",
+            f"write --{name}={value.value}G",
+            level="info",
         )
     if name == "dependency" and _NO_JOB.fullmatch(value.value):
         yield problem(
