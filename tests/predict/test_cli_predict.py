@@ -82,6 +82,24 @@ def test_explain_shows_every_term_with_numbers():
     assert "6 x 855.6 M x 16,384 / tp 8" in out
 
 
+@pytest.mark.parametrize(
+    ("trainer", "words"),
+    [("trainwright", "attention scores, the output head, routed experts and their router"),
+     ("megatron", "attention scores and the output head")],
+)  # fmt: skip
+def test_explain_names_what_stays_bf16_under_fp8(trainer, words):
+    job = ("--model", "mixtral-8x7b", "--instance", "p5.48xlarge", "--nodes", "8", "--parallel", "shard=64,ep=8",
+           "--trainer", trainer, "--explain")  # fmt: skip
+    lines = run(*job, "--precision", "fp8").stdout.splitlines()
+    (line,) = (line for line in lines if "stays bf16" in line)
+    assert words in line
+    assert ("experts at" in line) == (trainer == "trainwright")
+    (ideal,) = (line for line in lines if "products, one layer" in line)
+    share = float(ideal.rsplit("(", 1)[1].split("%")[0])
+    assert 50 < share <= 100, "the ideal has the rates of both"
+    assert "stays bf16" not in run(*job, "--precision", "bf16").stdout
+
+
 def test_compare_puts_plans_side_by_side():
     lines = run(*ISSUE, "--compare", "shard=128", "--compare", "shard=8,tp=8,pp=2").stdout.splitlines()
     assert lines[0].split()[0] == "plan"

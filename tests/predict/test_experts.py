@@ -8,13 +8,15 @@ import pytest
 
 from trainwright.catalog.models import active_parameter_count, model, parameter_count
 from trainwright.predict import PredictRequest, predict
+from trainwright.predict.collectives import group
 from trainwright.predict.constants import constants
 from trainwright.predict.hardware import cluster
 from trainwright.predict.layout import lay_out
 from trainwright.predict.memory import memory
+from trainwright.predict.operators import mean_layer
 from trainwright.predict.profiles import profile
 from trainwright.predict.setup import Batch, Setup
-from trainwright.predict.step import step_time
+from trainwright.predict.step import sharded_weights, step_time
 from trainwright.train.flops import flops_per_token
 from trainwright.train.parallel.plan import ParallelPlan
 
@@ -87,3 +89,87 @@ def test_a_mixture_is_predicted_from_flags_with_a_wide_interval():
 def test_a_plan_with_more_expert_ranks_than_experts_is_refused():
     with pytest.raises(Exception, match="experts cannot be split"):
         lay_out(PredictRequest("mixtral-8x7b", "p5.48xlarge", 2, "shard=16,ep=16"), C)
+
+
+def eight_bit(trainer: str, shape: str = "mixtral-8x7b", **changes) -> Setup:
+    return job(8, shape=model(shape), profile=profile(trainer), precision="fp8", recompute="none", **changes)
+
+
+def products(s: Setup) -> float:
+    layer = mean_layer(s, C)
+    return layer.products_forward + layer.products_backward
+
+
+def elementwise(s: Setup) -> float:
+    layer = mean_layer(s, C)
+    return layer.elementwise_forward + layer.elementwise_backward
+
+
+def cost_of_wider_experts(s: Setup) -> tuple[float, float, float]:
+    """Seconds of products, seconds of elementwise work and bytes of activations that experts of twice the width add."""
+    wide = replace(s, shape=replace(s.shape, ffn=2 * s.shape.ffn))
+    kept = memory(wide, C).activations - memory(s, C).activations
+    return products(wide) - products(s), elementwise(wide) - elementwise(s), kept
+
+
+@pytest.mark.parametrize("trainer", ["trainwright", "trainwright-eager", "torchtitan"])
+def test_experts_that_stay_bf16_cost_as_much_under_fp8(trainer):
+    """Our float8 replaces linear layers only, torchtitan's needs a converter of its own for grouped products."""
+    s = eight_bit(trainer)
+    assert cost_of_wider_experts(s) == pytest.approx(cost_of_wider_experts(replace(s, precision="bf16")))
+    assert products(s) < products(replace(s, precision="bf16")), "the products around attention are float8"
+
+
+def test_experts_of_megatron_are_float8():
+    s = eight_bit("megatron")
+    narrow, wide = cost_of_wider_experts(s), cost_of_wider_experts(replace(s, precision="bf16"))
+    assert narrow[0] < 0.7 * wide[0]
+    assert narrow[1] > wide[1], "casts"
+
+
+def test_a_shared_expert_and_dense_layers_are_float8_beside_bf16_experts():
+    """Both are plain linear layers."""
+    s = eight_bit("trainwright", "deepseek-v3")
+    for field in ("shared_ffn", "dense_ffn"):
+        wide = replace(s, shape=replace(s.shape, **{field: 2 * getattr(s.shape, field)}))
+        eight, sixteen = (
+            products(replace(wide, precision=precision)) - products(replace(s, precision=precision))
+            for precision in ("fp8", "bf16")
+        )
+        assert eight < 0.7 * sixteen, field
+
+
+def test_only_what_linear_layers_receive_is_cast_beside_bf16_experts():
+    """Without a shared expert, those around attention."""
+    s = eight_bit("trainwright")
+    shared = replace(s, shape=replace(s.shape, shared_ffn=s.shape.ffn))
+    casts = [elementwise(each) - elementwise(replace(each, precision="bf16")) for each in (s, shared)]
+    h, q, kv = s.shape.hidden, s.shape.heads * s.shape.width_per_head, s.shape.kv_heads * s.shape.width_per_head
+    elements = 4096 * (h + q + 0.5 * (q + 2 * kv + h))
+    rate = s.cluster.device.bandwidth * C.memory_efficiency
+    assert casts[0] == pytest.approx(C.fp8_cast_bytes_compiled * elements / rate)
+    assert casts[1] > 3 * casts[0]
+
+
+@pytest.mark.parametrize("trainer", ["trainwright", "torchtitan"])
+def test_bf16_experts_travel_in_two_bytes_where_float8_weights_are_gathered(trainer):
+    s = eight_bit(trainer, zero=3, plan=ParallelPlan(shard=16), float8_gather=True)
+    s = replace(s, profile=replace(s.profile, fusion="compiled"))
+    wide = replace(s, precision="bf16", float8_gather=False)
+    assert gathered_seconds(s) < gathered_seconds(wide), "the other weights travel in one"
+    added = [gathered_seconds(replace(each, shape=replace(s.shape, experts=16))) - gathered_seconds(each)
+             for each in (s, wide)]  # fmt: skip
+    assert added[0] == pytest.approx(added[1], rel=0.01)
+
+
+def gathered_seconds(s: Setup) -> float:
+    """Gathers and reductions of one layer, none of them hidden."""
+    return sharded_weights(s, group(s.cluster, s.plan.shard, 1), (0.0, 0.0), C)[0]
+
+
+def test_experts_take_as_long_whether_or_not_plain_products_are_timed():
+    """The trainer times the algorithms of its linear layers, which grouped products are not."""
+    s = job(1, plan=ParallelPlan(shard=16), profile=profile("trainwright"), recompute="none")
+    assert s.timed_products
+    untimed = replace(s, profile=replace(s.profile, timed_products=False))
+    assert cost_of_wider_experts(s) == pytest.approx(cost_of_wider_experts(untimed))

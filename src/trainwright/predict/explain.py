@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from trainwright.predict.adapters import adapter_parameters, frozen_bytes
 from trainwright.predict.collectives import all_gather, all_reduce
 from trainwright.predict.constants import Constants
@@ -10,7 +12,7 @@ from trainwright.predict.memory import activation_bytes, in_flight, layer_parame
 from trainwright.predict.operators import attention_rates, mean_layer
 from trainwright.predict.optimizers import saved_bytes
 from trainwright.predict.prediction import Prediction
-from trainwright.predict.products import trainer_matmul_rate
+from trainwright.predict.products import expert_matmul_rate, trainer_matmul_rate
 from trainwright.predict.setup import Setup
 from trainwright.predict.step import groups_of, step_time
 from trainwright.train.flops import matmul_parameters
@@ -42,7 +44,9 @@ def compute_terms(s: Setup, c: Constants) -> list[Term]:
     weights = (matmul_parameters(shape) - shape.hidden * shape.vocab * (1 + shape.mtp_layers)) / shape.layers
     factor = 4 if s.frozen else 6  # frozen products have no weight gradients
     flops = factor * weights * s.local_tokens / s.plan.tp
-    ideal = flops / rate
+    wide = factor * bf16_parameters(s) / shape.layers * s.local_tokens / s.plan.tp
+    wide_rate = expert_matmul_rate(device, s.profile, s.precision, s.scales, c).sustained
+    ideal = (flops - wide) / rate + wide / wide_rate
     products = layer.products_forward + layer.products_backward
     elementwise = layer.elementwise_forward + layer.elementwise_backward
     return [
@@ -50,15 +54,37 @@ def compute_terms(s: Setup, c: Constants) -> list[Term]:
              f"= {s.local_tokens:,.0f}"),
         term("matmul rate", f"best measured x sustained {device.sustained(c):.3g} x clock {device.clock(c):.3g}",
              f"= {rate / 1e12:,.0f} TFLOP/s"),
+        *bf16_terms(s, wide, wide_rate),
         term("products, one layer", f"{factor} x {weights / 1e6:,.1f} M",
              f"x {s.local_tokens:,.0f} / tp {s.plan.tp}",
-             f"= {flops / 1e12:,.2f} TFLOP / matmul rate = {ideal * 1e3:.3f} ms;",
+             f"= {flops / 1e12:,.2f} TFLOP / matmul rate{'s' if wide else ''} = {ideal * 1e3:.3f} ms;",
              f"with tiling and pipeline fill {products * 1e3:.3f} ms ({ideal / products:.0%})"),
         term("attention, one layer", f"{s.profile.attention}: forward {layer.attention_forward * 1e3:.3f} ms",
              f"at {rates[0] / 1e12:,.0f} TFLOP/s, backward {layer.attention_backward * 1e3:.3f} ms",
              f"at {rates[1] / 1e12:,.0f}"),
         term("elementwise, one layer", f"{s.profile.fusion}: {elementwise * 1e3:.3f} ms",
              f"= bytes / ({device.bandwidth / 1e12:.2f} TB/s x {c.memory_efficiency})"),
+    ]  # fmt: skip
+
+
+def bf16_parameters(s: Setup) -> int:
+    """Parameters of routed experts and routers that one token is multiplied with, where those stay in 16 bits."""
+    shape = s.shape
+    if not shape.experts or s.profile.expert_precision(s.precision) == s.precision:
+        return 0
+    without = replace(shape, experts=0, experts_per_token=0, ffn=shape.shared_ffn, shared_ffn=0)
+    return matmul_parameters(shape) - matmul_parameters(without)
+
+
+def bf16_terms(s: Setup, flops: float, rate: float) -> list[Term]:
+    """What a narrower precision leaves in 16 bits; `flops` of a layer, at that rate, are of experts."""
+    if s.precision not in ("fp8", "fp4"):
+        return []
+    if not flops:
+        return [term("stays bf16", "attention scores and the output head")]
+    return [
+        term("stays bf16", "attention scores, the output head, routed experts and their router;",
+             f"experts at {rate / 1e12:,.0f} TFLOP/s, {flops / 1e12:,.2f} TFLOP of each layer")
     ]  # fmt: skip
 
 

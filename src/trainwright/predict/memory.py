@@ -64,19 +64,23 @@ def kept_per_token(s: Setup, shape: ModelShape, policy: str, norms: int) -> floa
     """Bytes kept per token by a layer of that shape. `norms`: ranks that share the parts between the products."""
     tp, h = s.plan.tp, shape.hidden
     eight = s.profile.fp8_bytes / 2 or FP8.get(s.profile.fusion, 1.0)
-    narrow = {"fp4": FP4, "fp8": eight}.get(s.precision, 1.0)
+    narrow, narrow_experts = (
+        {"fp4": FP4, "fp8": eight}.get(precision, 1.0)
+        for precision in (s.precision, s.profile.expert_precision(s.precision))
+    )
     gated = shape.gated
-    visited = shape.ffn * shape.experts_per_token + shape.shared_ffn if shape.experts else shape.ffn
-    mlp = (6.0 if gated else 4.0) * visited + 2.0 * h * shape.experts_per_token
+    each = 6.0 if gated else 4.0
+    experts = (each * shape.ffn + 2.0 * h) * shape.experts_per_token
+    plain = each * (shape.shared_ffn if shape.experts else shape.ffn)
     attention = 2.0 * attention_width(shape)
     eager = (8.0 * h + (4.0 * shape.ffn if gated else 0)) if s.profile.fusion == "eager" else 0.0
     layernorm = s.profile.around_layernorm if shape.norm == "layernorm" else 0.0
-    kept = (layernorm or s.profile.around) * h / norms + (attention + mlp) / tp * narrow
+    kept = (layernorm or s.profile.around) * h / norms + ((attention + plain) * narrow + experts * narrow_experts) / tp
     if policy == "selective" and s.profile.selective == "products":
         return kept * SELECTIVE
     if policy == "selective" and s.profile.selective == "elementwise":
         # Outputs of the products and of attention; the MLP's activation is recomputed from its two halves.
-        halves = mlp * (2 / 3 if gated else 1 / 2)
+        halves = (plain + experts) * (2 / 3 if gated else 1 / 2)
         return 6.0 * h / norms + (attention + halves) / tp
     if s.profile.attention == "unfused" and policy == "none":
         kept += 5.0 * shape.heads * s.batch.sequence / tp

@@ -9,7 +9,14 @@ from functools import lru_cache
 from trainwright.predict.constants import Constants
 from trainwright.predict.hardware import Device
 from trainwright.predict.objective import Pass, passes
-from trainwright.predict.products import MatmulRate, Pair, linear_time, matmul_time, trainer_matmul_rate
+from trainwright.predict.products import (
+    MatmulRate,
+    Pair,
+    expert_matmul_rate,
+    linear_time,
+    matmul_time,
+    trainer_matmul_rate,
+)
 from trainwright.predict.profiles import Profile
 from trainwright.predict.setup import Setup
 from trainwright.train.flops import score_width
@@ -42,7 +49,7 @@ class LayerWork:
     cp: int = 1
     imbalance: float = 1.0  # visits to the busiest rank's experts over the mean
     context: str = "ring"
-    timed: bool = False  # the trainer takes the fastest algorithm of each product
+    timed: bool = False  # the trainer takes the fastest algorithm of each linear layer
 
     @property
     def visits(self) -> float:
@@ -80,6 +87,11 @@ class LayerWork:
     def fused_experts(self) -> bool:
         """Whether grouped products gather, quantise and activate their rows themselves: kernels for Blackwell."""
         return self.profile.fused_experts and self.device.family == "sm_100" and bool(self.shape.experts)
+
+    @property
+    def bf16_experts(self) -> bool:
+        """Whether routed experts and their router are not narrowed with the other products."""
+        return bool(self.shape.experts) and self.profile.expert_precision(self.precision) != self.precision
 
     @property
     def gates(self) -> int:
@@ -165,15 +177,16 @@ def layer_time(work: LayerWork, c: Constants) -> LayerTime:
 def layer_matmuls(work: LayerWork, c: Constants) -> Pair:
     """All matrix products of a layer but those of attention scores."""
     rate = trainer_matmul_rate(work.device, work.profile, work.precision, work.scales, c, work.timed)
-    linears = [*attention_linears(work), *mlp_linears(work)]
+    linears = [(*sizes, rate) for sizes in (*attention_linears(work), *mlp_linears(work))]
     forward = backward = 0.0
-    for out, deep in linears:
+    if work.shape.experts:
+        rate = expert_matmul_rate(work.device, work.profile, work.precision, work.scales, c)
+        linears.append((work.shape.experts, work.shape.hidden, rate))  # the router
+        forward, backward = expert_matmuls(work, rate, c)
+    for out, deep, rate in linears:
         ahead, back = linear_time(work.tokens, out, deep, rate, c)
         forward += ahead
         backward += matmul_time(work.tokens, deep, out, rate, c) if work.frozen else back
-    if work.shape.experts:
-        ahead, back = expert_matmuls(work, rate, c)
-        forward, backward = forward + ahead, backward + back
     return forward, backward
 
 
@@ -189,11 +202,10 @@ def attention_linears(work: LayerWork) -> list[tuple[float, float]]:
 
 
 def mlp_linears(work: LayerWork) -> list[tuple[float, float]]:
-    """(columns, depth) of the plain MLP, or of the shared expert and the router."""
+    """(columns, depth) of the plain MLP, or of the shared expert."""
     shape = work.shape
     width = (shape.shared_ffn if shape.experts else shape.ffn) / work.tp
-    linears = [(work.gates * width, shape.hidden), (shape.hidden, width)] if width else []
-    return [*linears, (shape.experts, shape.hidden)] if shape.experts else linears
+    return [(work.gates * width, shape.hidden), (shape.hidden, width)] if width else []
 
 
 def expert_matmuls(work: LayerWork, rate: MatmulRate, c: Constants) -> Pair:
@@ -301,10 +313,11 @@ def cast_bytes(work: LayerWork, c: Constants) -> float:
     follow the dimension that a product contracts: what the weight's gradient needs is cast a second time."""
     hidden = work.shape.hidden / (work.tp if work.sequence_parallel else 1)  # quantised before it is gathered
     each = c.fp8_cast_bytes if work.profile.fusion == "engine" else c.fp8_cast_bytes_compiled
-    ffn = work.shape.shared_ffn / work.tp if work.fused_experts else work.ffn
-    outputs = work.q + 2 * work.kv + work.gates * ffn + 2 * hidden
+    ffn = work.shape.shared_ffn / work.tp if work.fused_experts or work.bf16_experts else work.ffn
+    beside = hidden if ffn or not work.bf16_experts else 0.0  # what the MLP receives, and what it returns
+    outputs = work.q + 2 * work.kv + hidden + work.gates * ffn + beside
     casts = 2.0 if work.profile.own and work.scales and not work.frozen else 1.0
-    return casts * each * work.tokens * (2 * hidden + work.q + ffn + 0.5 * outputs)
+    return casts * each * work.tokens * (hidden + work.q + beside + ffn + 0.5 * outputs)
 
 
 def optimizer_time(parameters: float, device: Device, profile: Profile, c: Constants) -> float:

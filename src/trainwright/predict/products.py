@@ -40,12 +40,19 @@ def trainer_matmul_rate(
     device: Device, profile: Profile, precision: str, scales: str, c: Constants, timed: bool = False
 ) -> MatmulRate:
     """The matmul rate this trainer can reach: old libraries and fp8 with finer scales than one per tensor reach less of
-    the device's. `timed`: the trainer takes the fastest algorithm of each product."""
+    the device's. `timed`: the trainer takes the fastest algorithm of each."""
     sustained, stream = device.matmul_rate(precision, c), device.bandwidth * c.memory_efficiency
     rate = MatmulRate(sustained, sustained, device.sms, stream)
     if timed:
         rate = replace(rate, burst=device.best_matmul(precision, c), tiles=MORE_TILES)
     return rate.scaled(library_progress(device, profile, c) * scaled_products(profile, scales, c))
+
+
+def expert_matmul_rate(device: Device, profile: Profile, precision: str, scales: str, c: Constants) -> MatmulRate:
+    """As `trainer_matmul_rate`, of routed experts and their router: some trainers leave them in 16 bits, and none times
+    the algorithms of grouped products."""
+    own = profile.expert_precision(precision)
+    return trainer_matmul_rate(device, profile, own, scales if own == precision else "", c)
 
 
 def scaled_products(profile: Profile, scales: str, c: Constants) -> float:

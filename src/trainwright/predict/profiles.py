@@ -45,6 +45,7 @@ class Profile:
     recompute_layers: bool = False
     balanced_context: bool = False
     early_stop: bool = True
+    bf16_experts: bool = False
     fused_experts: bool = False
     fused_sinks: bool = True
     batch_first: bool = True
@@ -60,6 +61,10 @@ class Profile:
     def own(self) -> bool:
         """Whether it is this project's trainer, or a variant of it."""
         return self.name.startswith("trainwright")
+
+    def expert_precision(self, precision: str) -> str:
+        """The precision of routed experts and their router in a run of that precision."""
+        return "bf16" if self.bf16_experts and precision in ("fp8", "fp4") else precision
 
 
 @cache

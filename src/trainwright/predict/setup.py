@@ -96,7 +96,7 @@ class Setup:
 
     @property
     def timed_products(self) -> bool:
-        """Whether the trainer takes the fastest algorithm of each product in the layers."""
+        """Whether the trainer takes the fastest algorithm of each linear layer."""
         return self.profile.timed_products and self.precision == "bf16" and self.plan.tp * self.plan.pp == 1
 
     @property

@@ -238,8 +238,9 @@ def sharded_weights(s: Setup, g: Group, room: Pair, c: Constants) -> Pair:
         return 0.0, 0.0
     plain, experts = layer_parameters(s)
     wide = 1.0 if gathers_float8(s) else 2.0
+    expert_wide = 2.0 if s.profile.bf16_experts else wide
     copies = expert_group(s)
-    gather = all_gather(plain * wide, g) + all_gather(experts * wide, copies)
+    gather = all_gather(plain * wide, g) + all_gather(experts * expert_wide, copies)
     width = s.profile.grad_bytes
     reduce = 0.0 if s.frozen else reduce_scatter(plain * width, g) + reduce_scatter(experts * width, copies)
     if s.profile.accumulate_whole:
