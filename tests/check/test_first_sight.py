@@ -464,7 +464,7 @@ def test_two_nodes_of_one_machine_share_localhost(run) -> None:  # type: ignore[
     one = "CUDA_VISIBLE_DEVICES={g} torchrun --nnodes=2 --node-rank={r} --nproc-per-node=2 --master-addr=localhost a.py"
     both = "#!/bin/bash\n" + one.format(g="0,1", r=0) + " &\n" + one.format(g="2,3", r=1) + "\n"
     assert run("a.sh", both, "JOB009") == []
-    assert run("a.sh", "#!/bin/bash\n" + one.format(g="0,1", r=0) + "\n", "JOB009") == ["warning JOB009 2"]
+    assert run("a.sh", "#!/bin/bash\n" + one.format(g="0,1", r=0) + "\n", "JOB009") == ["info JOB009 2"]
 
 
 def test_extends_of_other_programs_is_no_spec(tmp_path: Path) -> None:
