@@ -6,8 +6,12 @@ from pathlib import Path
 import pytest
 
 from trainwright.errors import UserError
+from trainwright.train.config import TrainConfig
 from trainwright.train.data.builtin import CHATS, builtin_folder
 from trainwright.train.data.cli import main as data_main
+from trainwright.train.data.loader import Options
+from trainwright.train.models.shape import lookup
+from trainwright.train.objectives import objective_for
 
 SHORT = "ok"
 
@@ -88,3 +92,61 @@ def test_an_unlearned_end_that_is_cut_off_is_no_loss(tmp_path, capsys):
     """What follows the last answer teaches nothing."""
     chat = [*conversation(SHORT), {"role": "user", "content": "x" * 200}]
     assert said_of("chat", chat_file(tmp_path, chat), 64, tmp_path, capsys) == ""
+
+
+def prepared(verb: str, folder: Path) -> str:
+    """Sixty chats, or as many pairs, in rows of 64 tokens."""
+    rows = [conversation(f"{n}!") for n in range(60)]
+    path = chat_file(folder, *rows) if verb == "chat" else pair_file(folder, *zip(rows[1:], rows, strict=False))
+    assert data_main([verb, path, "-o", str(folder / verb), "--sequence", "64"]) == 0
+    return str(folder / verb)
+
+
+def opened(objective: str, data: str, sequence: int = 64, model: str = "llama3.2-1b-debug", share: float = 0.0):
+    """The samples of a run with this objective."""
+    config = TrainConfig(model=model, objective=objective, data=(data,), sequence=sequence, base="x", mask_rate=0.15)
+    options = Options(sequence, holdout=share)
+    return objective_for(config, lookup(model)).open_data([data], options, None, held=False)
+
+
+@pytest.mark.parametrize(
+    ("verb", "objective", "model", "fix"),
+    [
+        ("pairs", "sft", "llama3.2-1b-debug", "--objective dpo, or chats of `trainwright data chat`"),
+        ("chat", "dpo", "llama3.2-1b-debug", "--objective sft, or pairs of `trainwright data pairs`"),
+        ("chat", "causal_lm", "llama3.2-1b-debug", "--objective sft, or text of `trainwright data prepare`"),
+        ("pairs", "", "llama3.2-1b-debug", "--objective dpo, or text of `trainwright data prepare`"),
+        ("chat", "mlm", "roberta-base-debug", "text of `trainwright data prepare`"),
+        ("pairs", "span_corruption", "t5-v1.1-small-debug", "text of `trainwright data prepare`"),
+    ],
+)
+def test_an_objective_refuses_data_of_another_kind(verb, objective, model, fix, tmp_path):
+    data = prepared(verb, tmp_path)
+    with pytest.raises(UserError, match=f"the data holds {'chats' if verb == 'chat' else 'pairs'}, and ") as caught:
+        opened(objective, data, model=model)
+    assert caught.value.where == data
+    assert caught.value.fix == fix
+
+
+@pytest.mark.parametrize(("verb", "objective"), [("chat", "sft"), ("pairs", "dpo")])
+def test_an_objective_takes_its_own_kind(verb, objective, tmp_path):
+    data = prepared(verb, tmp_path)
+    assert opened(objective, data).epoch_samples > 0
+    with pytest.raises(UserError, match="rows of 64 tokens, but --sequence is 8192") as caught:
+        opened(objective, data, sequence=8192)
+    assert caught.value.fix == "--sequence 64"
+    path = Path(data) / "manifest.json"
+    path.write_text(path.read_text().replace('"holds": ', '"once": '))  # as earlier versions wrote it
+    for name in ("sft", "dpo", "causal_lm"):
+        with pytest.raises(UserError, match="an earlier version") as caught:
+            opened(name, data)
+        assert "data chat" in caught.value.fix
+
+
+def test_text_is_no_chat(tmp_path):
+    (tmp_path / "text.txt").write_text("some text " * 100)
+    assert data_main(["prepare", str(tmp_path / "text.txt"), "-o", str(tmp_path / "text"), "--workers", "1"]) == 0
+    for objective, noun, verb in (("sft", "chats", "chat"), ("dpo", "pairs", "pairs")):
+        with pytest.raises(UserError, match=f"the data holds no {noun}") as caught:
+            opened(objective, str(tmp_path / "text"))
+        assert caught.value.fix == f"`trainwright data {verb}` prepares them; builtin:{noun} is there to try"

@@ -24,7 +24,8 @@ def builtin_folder(name: str, sequence: int = 0) -> Path:
     from trainwright.train.data.source import cache_home
 
     version = sysconfig.get_config_var("VERSION")
-    folder = cache_home() / f"{name.removeprefix('builtin:')}-{version}{f'-{sequence}' if sequence else ''}"
+    # The number counts changes of what is prepared.
+    folder = cache_home() / f"{name.removeprefix('builtin:')}-{version}{f'-{sequence}-2' if sequence else ''}"
     if not (folder / MANIFEST).exists():
         # Several ranks may do this at once: each prepares its own, and the first rename wins.
         own = beside(folder)

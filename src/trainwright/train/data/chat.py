@@ -35,12 +35,16 @@ class Fit:
     """How many conversations (or pairs) fit into rows of `sequence` tokens, and what becomes of the others."""
 
     sequence: int
-    noun: str  # "conversation" or "pair"
+    holds: str  # "chats" or "pairs"
     total: int = 0
     cut: int = 0
     late: int = 0  # left out: the answer begins past the row
     unanswered: int = 0  # left out: there is no answer
     longest: int = 0  # tokens up to the end of the last answer
+
+    @property
+    def noun(self) -> str:
+        return "conversation" if self.holds == "chats" else "pair"
 
     def whole_or_cut(self, one: Rendered) -> Rendered:
         return Rendered(one.tokens[: self.sequence], one.learned[: self.sequence])
@@ -73,7 +77,7 @@ class Fit:
         if self.late:
             every = f"the answer of every {self.noun} begins past a row of {self.sequence:,} tokens"
             raise UserError(every, where=where, fix=f"--sequence {self.longest}")
-        keys = ("messages",) if self.noun == "conversation" else ("chosen", "rejected")
+        keys = ("messages",) if self.holds == "chats" else ("chosen", "rejected")
         turns = '[{"role": "user", "content": "…"}, {"role": "assistant", "content": "…"}]'
         fix = ", ".join(f'"{key}": {turns}' for key in keys)
         raise UserError(
@@ -146,7 +150,7 @@ def packed(rendered: Iterable[Rendered], sequence: int, window: int = 1024) -> I
 
 def prepare_chats(inputs: list[str], folder: Path, tokenizer: str, sequence: int, quiet: bool = False) -> Manifest:
     """Render and pack conversations into a prepared folder with rows of `sequence` tokens."""
-    template, fit = open_template(tokenizer), Fit(sequence, "conversation")
+    template, fit = open_template(tokenizer), Fit(sequence, "chats")
     chats = ((valid(value, where), where) for value, where in conversations(inputs))
     rendered = (one for messages, where in chats for one in fit.chat(render(template, messages, where)))
     manifest = write_rows(packed(rendered, sequence), folder, template.id, tokenizer, fit, tuple(inputs))
@@ -157,7 +161,7 @@ def prepare_chats(inputs: list[str], folder: Path, tokenizer: str, sequence: int
 def prepare_pairs(inputs: list[str], folder: Path, tokenizer: str, sequence: int, quiet: bool = False) -> Manifest:
     """Preferences: a row with the chosen and a row with the rejected answer, one after the other. `chosen` and
     `rejected` are whole conversations, of which the last message is learned."""
-    template, fit = open_template(tokenizer), Fit(sequence, "pair")
+    template, fit = open_template(tokenizer), Fit(sequence, "pairs")
 
     def rows() -> Iterator[list[Rendered]]:
         for row, where in conversations(inputs, key=""):
@@ -213,7 +217,7 @@ def write_rows(
         fit.refuse_nothing(", ".join(inputs))
     flush(last=True)
     own, loss = zip(*shards, strict=True)
-    manifest = Manifest(identity, dtype, own, inputs, fit.sequence)
+    manifest = Manifest(identity, dtype, own, inputs, fit.sequence, fit.holds)
     if tokenizer not in BUILT_IN:
         write_durably(folder / TOKENIZER, tokenizer_file(tokenizer).read_bytes())
     masks = replace(manifest, tokenizer=TokenizerId("loss-mask", 2, 0), shards=loss)

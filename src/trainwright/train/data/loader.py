@@ -8,11 +8,12 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -23,10 +24,25 @@ from trainwright.train.data.foreign.rows import UNNAMED
 from trainwright.train.data.format import TokenizerId
 from trainwright.train.data.mixture import Mixture
 from trainwright.train.data.shuffle import Permutation
-from trainwright.train.data.source import TokenSource, open_files, outside, stack_rows, widen
+from trainwright.train.data.source import Files, TokenSource, open_files, outside, stack_rows, widen
 
 S = TypeVar("S", bound="Samples")
 LONG_DOCUMENT = 400  # tokens; above this mean length numbering documents one by one is faster
+
+
+class Prepared(NamedTuple):
+    """A kind of prepared data: its name, the verb that makes it, and the objective that trains on it."""
+
+    noun: str
+    verb: str
+    objective: str = ""
+
+
+PREPARED = {
+    "": Prepared("text", "trainwright data prepare"),
+    "chats": Prepared("chats", "trainwright data chat", "sft"),
+    "pairs": Prepared("pairs", "trainwright data pairs", "dpo"),
+}  # by what the manifest says it holds
 
 
 class SampleId(NamedTuple):
@@ -60,6 +76,9 @@ class StepData:
 class Samples:
     """All samples, in the order the job sees them."""
 
+    holds: ClassVar[str] = ""  # what the data must hold, as its manifest says: text
+    for_decoders: ClassVar[bool] = True
+
     def __init__(self, sources: Sequence[TokenSource], weights: Sequence[float], options: Options, held: bool = False):
         self.sources = list(sources)
         self.options = options
@@ -76,6 +95,25 @@ class Samples:
                 fix=f"a share between {1 / total:.2%} and {1 - 1 / total:.2%}, or more data",
             )
         self._orders: dict[tuple[int, int], Permutation] = {}
+
+    @classmethod
+    def require(cls, files: Files, options: Options) -> None:
+        """Refuse data of another kind, which would train something else without a word."""
+        manifest, own = files.manifest, PREPARED[cls.holds]
+        if manifest.rows and not manifest.holds:
+            what = "the data was prepared by an earlier version, which did not tell chats and pairs apart"
+            raise UserError(what, where=files.where, fix="`trainwright data chat` or `trainwright data pairs` again")
+        if manifest.holds == cls.holds:
+            return
+        if not manifest.holds:
+            fix = f"`{own.verb}` prepares them; builtin:{cls.holds} is there to try"
+            raise UserError(f"the data holds no {cls.holds}", where=files.where, fix=fix)
+        objective = PREPARED[manifest.holds].objective
+        other = f"--objective {objective}, or " if cls.for_decoders else ""
+        raise UserError(
+            f"the data holds {manifest.holds}, and this objective trains on {own.noun}", where=files.where,
+            fix=f"{other}{own.noun} of `{own.verb}`",
+        )  # fmt: skip
 
     @property
     def epoch_samples(self) -> int:
@@ -288,11 +326,15 @@ def open_samples(
     cache: Path | None = None,
     vocab: int | None = None,
     held: bool = False,
-    kind: Callable[[Sequence[TokenSource], Sequence[float], Options, bool], S] = Samples,  # type: ignore[assignment]
+    kind: type[S] | partial[S] = Samples,  # type: ignore[assignment]
 ) -> S:
     """The samples of a mixture, checked against the model's vocabulary."""
     paths, weights = parse_mixture(names)
-    sources = [TokenSource(open_files(path, cache, vocab), options.sequence) for path in paths]
+    own: Any = kind.func if isinstance(kind, partial) else kind
+    files = [open_files(path, cache, vocab) for path in paths]
+    for one in files:
+        own.require(one, options)
+    sources = [TokenSource(one, options.sequence) for one in files]
     first = sources[0].manifest.tokenizer
     if first.name == UNNAMED and kind is not Samples:
         fix = "the tokenizer.json that made the tokens, beside them"
