@@ -7,6 +7,7 @@ import pytest
 
 from trainwright.errors import UserError
 from trainwright.train.config import TrainConfig
+from trainwright.train.data import builtin
 from trainwright.train.data.builtin import CHATS, builtin_folder
 from trainwright.train.data.cli import main as data_main
 from trainwright.train.data.loader import Options
@@ -150,3 +151,31 @@ def test_text_is_no_chat(tmp_path):
         with pytest.raises(UserError, match=f"the data holds no {noun}") as caught:
             opened(objective, str(tmp_path / "text"))
         assert caught.value.fix == f"`trainwright data {verb}` prepares them; builtin:{noun} is there to try"
+
+
+@pytest.mark.parametrize(
+    ("objective", "data", "fix"),
+    [
+        ("dpo", "builtin:chats", "--objective sft, or builtin:pairs"),
+        ("sft", "builtin:pairs", "--objective dpo, or builtin:chats"),
+        ("causal_lm", "builtin:chats", "--objective sft, or builtin:stdlib"),
+        ("sft", "builtin:proteins", "builtin:chats"),
+        ("dpo", "builtin:stdlib", "builtin:pairs"),
+        ("sft", "builtin:textures", "builtin:chats"),
+        ("causal_lm", "builtin:textures", "builtin:stdlib"),
+        ("dpo", "builtin:pair", "builtin:pairs"),
+        ("sft", "builtin:nothing-like-it", "builtin:chats"),
+    ],
+)
+def test_built_in_data_of_another_kind_names_what_fits(objective, data, fix):
+    with pytest.raises(UserError) as caught:
+        opened(objective, data)
+    assert caught.value.fix == fix
+    assert data in str(caught.value)
+
+
+def test_built_in_chats_can_be_mixed(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(builtin, "docstrings", lambda: ((f"f{n}", "does it") for n in range(50)))
+    assert opened("sft", "builtin:chats:2", sequence=128).epoch_samples > 0
+    assert opened("dpo", "builtin:pairs:2", sequence=128).epoch_samples == 49

@@ -16,6 +16,8 @@ from trainwright.errors import UserError
 from trainwright.train.data.format import MANIFEST, beside
 
 PROTEINS, CHATS, PAIRS = "builtin:proteins", "builtin:chats", "builtin:pairs"
+STDLIB, TEXTURES = "builtin:stdlib", "builtin:textures"  # made elsewhere: text that is read in place, images
+HOLDS = {STDLIB: "", PROTEINS: "", CHATS: "chats", PAIRS: "pairs", TEXTURES: "images"}
 RESIDUES = "LAGVSERTIDPKQNFYMHWC"
 
 

@@ -15,7 +15,6 @@ from trainwright.train.data.source import Files, TokenSource, open_files
 
 class ChatSamples(Samples):
     holds = "chats"
-    rows_per_sample = 1
 
     def __init__(self, sources: Sequence[TokenSource], weights: Sequence[float], options: Options, held: bool) -> None:
         super().__init__(sources, weights, options, held)

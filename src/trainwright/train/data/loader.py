@@ -20,6 +20,7 @@ from torch import Tensor
 
 from trainwright.errors import UserError
 from trainwright.train.data.batch import IGNORED, Batch
+from trainwright.train.data.builtin import HOLDS, PROTEINS, STDLIB, builtin_folder
 from trainwright.train.data.foreign.rows import UNNAMED
 from trainwright.train.data.format import TokenizerId
 from trainwright.train.data.mixture import Mixture
@@ -78,6 +79,7 @@ class Samples:
 
     holds: ClassVar[str] = ""  # what the data must hold, as its manifest says: text
     for_decoders: ClassVar[bool] = True
+    rows_per_sample: ClassVar[int] = 1  # of a prepared folder with rows
 
     def __init__(self, sources: Sequence[TokenSource], weights: Sequence[float], options: Options, held: bool = False):
         self.sources = list(sources)
@@ -114,6 +116,24 @@ class Samples:
             f"the data holds {manifest.holds}, and this objective trains on {own.noun}", where=files.where,
             fix=f"{other}{own.noun} of `{own.verb}`",
         )  # fmt: skip
+
+    @classmethod
+    def resolve(cls, name: str, options: Options) -> str:
+        """The data set that is meant: built-in chats and pairs are a folder with rows of this length."""
+        if not name.startswith("builtin:"):
+            return name
+        text = STDLIB if cls.for_decoders else f"{STDLIB} or {PROTEINS}"
+        own = f"builtin:{cls.holds}" if cls.holds else text
+        if name not in HOLDS:
+            raise UserError(f"there is no built-in data {name!r}", fix=own)
+        holds = HOLDS[name]
+        if holds != cls.holds:
+            objective = PREPARED[holds].objective if holds in PREPARED and cls.for_decoders else ""
+            raise UserError(
+                f"{name} holds {holds or 'text'}, and this objective trains on {cls.holds or 'text'}",
+                fix=f"--objective {objective}, or {own}" if objective else own,
+            )
+        return str(builtin_folder(name, options.sequence // cls.rows_per_sample)) if holds else name
 
     @property
     def epoch_samples(self) -> int:
@@ -331,7 +351,7 @@ def open_samples(
     """The samples of a mixture, checked against the model's vocabulary."""
     paths, weights = parse_mixture(names)
     own: Any = kind.func if isinstance(kind, partial) else kind
-    files = [open_files(path, cache, vocab) for path in paths]
+    files = [open_files(own.resolve(path, options), cache, vocab) for path in paths]
     for one in files:
         own.require(one, options)
     sources = [TokenSource(one, options.sequence) for one in files]
