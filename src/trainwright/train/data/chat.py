@@ -15,10 +15,12 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from trainwright.errors import UserError
-from trainwright.train.data.chat_template import Message, Rendered, last_answer, open_template, render
+from trainwright.train.data.chat_template import Message, Rendered, Template, last_answer, open_template, render
 from trainwright.train.data.format import (
+    CHAT_TEMPLATE,
     MANIFEST,
     TOKENIZER,
+    TOKENIZER_SETTINGS,
     Manifest,
     Shard,
     TokenizerId,
@@ -153,7 +155,7 @@ def prepare_chats(inputs: list[str], folder: Path, tokenizer: str, sequence: int
     template, fit = open_template(tokenizer), Fit(sequence, "chats")
     chats = ((valid(value, where), where) for value, where in conversations(inputs))
     rendered = (one for messages, where in chats for one in fit.chat(render(template, messages, where)))
-    manifest = write_rows(packed(rendered, sequence), folder, template.id, tokenizer, fit, tuple(inputs))
+    manifest = write_rows(packed(rendered, sequence), folder, template, tokenizer, fit, tuple(inputs))
     say_what_is_missing(fit, quiet)
     return manifest
 
@@ -170,7 +172,7 @@ def prepare_pairs(inputs: list[str], folder: Path, tokenizer: str, sequence: int
             both = [last_answer(template, valid(row[key], where), where) for key in ("chosen", "rejected")]
             yield from ([one] for one in fit.pair(both))
 
-    manifest = write_rows(rows(), folder, template.id, tokenizer, fit, tuple(inputs))
+    manifest = write_rows(rows(), folder, template, tokenizer, fit, tuple(inputs))
     say_what_is_missing(fit, quiet)
     return manifest
 
@@ -181,11 +183,12 @@ def say_what_is_missing(fit: Fit, quiet: bool) -> None:
 
 
 def write_rows(
-    rows: Iterable[list[Rendered]], folder: Path, identity: TokenizerId, tokenizer: str, fit: Fit,
+    rows: Iterable[list[Rendered]], folder: Path, template: Template, tokenizer: str, fit: Fit,
     inputs: tuple[str, ...],
 ) -> Manifest:  # fmt: skip
     """A prepared folder of rows, filled up with the end token, and the mask beside it."""
     folder.mkdir(parents=True, exist_ok=True)
+    identity = template.id
     dtype = "uint16" if identity.vocab <= 1 << 16 else "uint32"
     code = "H" if dtype == "uint16" else "I"
     tokens, mask, starts = array(code), array(code), array("Q", [0])
@@ -218,12 +221,26 @@ def write_rows(
     flush(last=True)
     own, loss = zip(*shards, strict=True)
     manifest = Manifest(identity, dtype, own, inputs, fit.sequence, fit.holds)
-    if tokenizer not in BUILT_IN:
-        write_durably(folder / TOKENIZER, tokenizer_file(tokenizer).read_bytes())
+    keep_tokenizer_files(template, tokenizer, folder)
     masks = replace(manifest, tokenizer=TokenizerId("loss-mask", 2, 0), shards=loss)
     write_durably(folder / LOSS / MANIFEST, masks.to_json().encode())
     write_durably(folder / MANIFEST, manifest.to_json().encode())
     return manifest
+
+
+def keep_tokenizer_files(template: Template, tokenizer: str, folder: Path) -> None:
+    """Keep the tokenizer beside its tokens with the template that rendered them, so that a model which is trained on
+    them is exported with both."""
+    own = Path(tokenizer)
+    kept = {name: (own / name).read_bytes() for name in TOKENIZER_SETTINGS if (own / name).is_file()}
+    if template.text is not None:
+        kept[CHAT_TEMPLATE] = template.text.encode()
+    if tokenizer not in BUILT_IN:
+        kept[TOKENIZER] = tokenizer_file(tokenizer).read_bytes()
+    for name in {TOKENIZER, *TOKENIZER_SETTINGS} - kept.keys():
+        (folder / name).unlink(missing_ok=True)  # of an earlier preparation
+    for name, content in kept.items():
+        write_durably(folder / name, content)
 
 
 def _write_shard(folder: Path, name: str, values: Any, starts: Any) -> Shard:

@@ -16,6 +16,11 @@ from trainwright.train.data.format import TokenizerId
 from trainwright.train.data.tokenizer import open_tokenizer
 
 Message = dict[str, str]
+# What PlainTemplate renders, for those who use the model.
+PLAIN = (
+    "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\\n' + m['content'] + END }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +35,7 @@ class Template(Protocol):
     """What turns messages into tokens."""
 
     id: TokenizerId
+    text: str | None  # of the template, where the tokenizer's folder does not hold it
 
     def tokens(self, messages: Sequence[Message], turns: AbstractSet[int]) -> tuple[Rendered, set[int]]:
         """The conversation with those of the assistant's `turns` learned that stand in it as they would if they were
@@ -65,6 +71,7 @@ class PlainTemplate:
     def __init__(self, tokenizer: str) -> None:
         self.tokenizer = open_tokenizer(tokenizer)
         self.id = self.tokenizer.id
+        self.text: str | None = PLAIN.replace("END", json.dumps(self.tokenizer.word(self.id.eos)))
 
     def tokens(self, messages: Sequence[Message], turns: AbstractSet[int]) -> tuple[Rendered, set[int]]:
         parts: list[list[int]] = []
@@ -87,6 +94,8 @@ class PlainTemplate:
 
 class FolderTemplate:
     """The chat template of a tokenizer folder, rendered by transformers."""
+
+    text: str | None = None
 
     def __init__(self, folder: Path) -> None:
         try:

@@ -19,6 +19,12 @@ FORMAT = "trainwright-tokens"
 VERSION = 1
 MANIFEST = "manifest.json"
 TOKENIZER = "tokenizer.json"  # the tokenizer that made the tokens, kept beside them
+CHAT_TEMPLATE = "chat_template.jinja"
+# What a tokenizer's folder may hold beside it; chats and pairs keep these too.
+TOKENIZER_SETTINGS = (
+    "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt",
+    "tokenizer.model", CHAT_TEMPLATE,
+)  # fmt: skip
 WIDTH = {"uint16": 2, "uint32": 4}  # bytes per token
 
 

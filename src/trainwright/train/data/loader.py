@@ -152,6 +152,10 @@ class Samples:
             return None, None
         return self.sources[0].manifest.tokenizer, self.sources[0].files.tokenizer()
 
+    def tokenizer_settings(self) -> dict[str, bytes]:
+        """The further files of that tokenizer that the data keeps."""
+        return self.sources[0].files.tokenizer_settings()
+
     def locate(self, n: int) -> SampleId:
         """The n-th sample of the job."""
         source, index = self.mixture.locate(n)
