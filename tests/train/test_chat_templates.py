@@ -7,6 +7,7 @@ import pytest
 import torch
 from test_finetuning import INDENTED, SHAPE, merging_bpe
 
+from trainwright.errors import UserError
 from trainwright.train.config import TrainConfig
 from trainwright.train.data.chat import prepare_chats, prepare_pairs
 from trainwright.train.data.chat_template import open_template, render
@@ -95,3 +96,51 @@ def test_text_keeps_the_template_of_the_base(tmp_path):
     hf = exported(tmp_path, tmp_path / "data", "causal_lm", base=str(base))
     assert transformers.AutoTokenizer.from_pretrained(hf).chat_template == TEMPLATE
     assert token_ids(tmp_path / "run", None)["bos_token_id"] == 7
+
+
+@pytest.mark.parametrize("verb", ["chat", "pairs"])
+@pytest.mark.parametrize(
+    ("template", "what"),
+    [
+        ("{{ raise_exception('roles must alternate') }}", "roles must alternate"),
+        ("{{ messages.__class__.__mro__ }}", "unsafe"),
+        ("{% for m in messages %}{{ m.content + 1 }}{% endfor %}", "TypeError"),
+        ("{{ messages[7].content.x }}", "no element 7"),
+    ],
+)
+def test_a_template_that_refuses_a_chat_is_an_error_with_its_line(verb, template, what, tmp_path):
+    pytest.importorskip("transformers")
+    source = tokenizer_folder(tmp_path / "tok", template)
+    act = prepare_chats if verb == "chat" else prepare_pairs
+    with pytest.raises(UserError, match="the chat template cannot render this conversation: ") as caught:
+        act(rows(tmp_path), tmp_path / "data", str(source), ROW)
+    assert what in caught.value.what
+    assert caught.value.where == f"{tmp_path / 'rows.jsonl'}: line 1"
+    assert str(source) in caught.value.fix
+
+
+def test_a_template_with_a_syntax_error_is_an_error_with_its_line(tmp_path):
+    pytest.importorskip("transformers")
+    source = tokenizer_folder(tmp_path / "tok", "{% for m in messages %}\n{{ m.content }\n{% endfor %}")
+    with pytest.raises(UserError, match=r"the chat template is not valid Jinja: .* at line 2") as caught:
+        prepare_chats(rows(tmp_path), tmp_path / "data", str(source), ROW)
+    assert caught.value.where == str(source)
+    assert caught.value.fix
+
+
+@pytest.mark.parametrize("content", ["{", "[1]"])
+def test_settings_of_a_tokenizer_that_are_no_json_object_are_an_error(content, tmp_path):
+    source = tokenizer_folder(tmp_path / "tok")
+    (source / "tokenizer_config.json").write_text(content)
+    with pytest.raises(UserError, match="not a JSON object") as caught:
+        open_template(str(source))
+    assert caught.value.where == str(source / "tokenizer_config.json")
+
+
+def test_a_folder_that_transformers_cannot_read_is_an_error(tmp_path):
+    pytest.importorskip("transformers")
+    source = tokenizer_folder(tmp_path / "tok")
+    (source / "tokenizer.json").write_text("{}")
+    with pytest.raises(UserError, match="transformers cannot read this tokenizer") as caught:
+        open_template(str(source))
+    assert caught.value.where == str(source)

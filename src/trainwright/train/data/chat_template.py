@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from trainwright.errors import UserError
-from trainwright.train.data.format import TokenizerId
+from trainwright.train.data.format import CHAT_TEMPLATE, TokenizerId
 from trainwright.train.data.tokenizer import open_tokenizer
 
 Message = dict[str, str]
@@ -99,12 +99,17 @@ class FolderTemplate:
 
     def __init__(self, folder: Path) -> None:
         try:
+            import jinja2
             from transformers import AutoTokenizer
         except ImportError as error:
-            raise UserError(
-                "chat templates need the `transformers` package", where=str(folder), fix="pip install transformers"
-            ) from error
-        self.tokenizer: Any = AutoTokenizer.from_pretrained(str(folder))
+            what = "chat templates need the packages `transformers` and `jinja2`"
+            raise UserError(what, where=str(folder), fix="pip install transformers jinja2") from error
+        try:
+            self.tokenizer: Any = AutoTokenizer.from_pretrained(str(folder))
+        except Exception as error:  # the package raises nothing narrower
+            what = f"transformers cannot read this tokenizer: {type(error).__name__}: {error}"
+            raise UserError(what, where=str(folder), fix="a folder that `save_pretrained` wrote") from error
+        self.folder, self.syntax_error, self.template_error = folder, jinja2.TemplateSyntaxError, jinja2.TemplateError
         self.id = open_tokenizer(str(folder), self.tokenizer.eos_token or "").id
 
     def tokens(self, messages: Sequence[Message], turns: AbstractSet[int]) -> tuple[Rendered, set[int]]:
@@ -120,7 +125,16 @@ class FolderTemplate:
     def _text(self, messages: Sequence[Message], prompt: bool = False) -> str:
         """The conversation so far; `prompt` adds what introduces the assistant's turn."""
         options = {"tokenize": False, "add_generation_prompt": prompt}
-        return str(self.tokenizer.apply_chat_template(list(messages), **options))
+        try:
+            return str(self.tokenizer.apply_chat_template(list(messages), **options))
+        except self.syntax_error as error:
+            what = f"the chat template is not valid Jinja: {error.message} at line {error.lineno}"
+            fix = "correct it there, in chat_template.jinja or tokenizer_config.json"
+            raise UserError(what, where=str(self.folder), fix=fix) from error
+        except Exception as error:  # a template is a program, and can fail as any other
+            kind = "" if isinstance(error, self.template_error) else f"{type(error).__name__}: "
+            what = f"the chat template cannot render this conversation: {kind}{error}"
+            raise UserError(what, fix=f"change the conversation, or the template in {self.folder}") from error
 
     def _encode(self, text: str) -> list[int]:
         return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
@@ -130,10 +144,24 @@ def open_template(tokenizer: str) -> Template:
     """The chat template of a tokenizer folder, where it has one; else the plain one."""
     folder = Path(tokenizer)
     settings = folder / "tokenizer_config.json"
-    own = (folder / "chat_template.jinja").is_file()
+    own = (folder / CHAT_TEMPLATE).is_file()
     if not own and settings.is_file():
-        own = bool(json.loads(settings.read_text(encoding="utf-8")).get("chat_template"))
+        try:
+            own = bool(dict(json.loads(settings.read_text(encoding="utf-8"))).get("chat_template"))
+        except (ValueError, TypeError) as error:
+            fix = "the file that came with the tokenizer"
+            raise UserError(f"not a JSON object ({error})", where=str(settings), fix=fix) from error
     return FolderTemplate(folder) if own else PlainTemplate(tokenizer)
+
+
+def tokens_of(
+    template: Template, messages: Sequence[Message], turns: AbstractSet[int], where: str
+) -> tuple[Rendered, set[int]]:
+    """As `Template.tokens`, with errors that name the line of the conversation."""
+    try:
+        return template.tokens(messages, turns)
+    except UserError as error:
+        raise UserError(error.what, where=error.where or where, fix=error.fix) from error
 
 
 def assistant_turns(messages: Sequence[Message]) -> list[int]:
@@ -144,7 +172,7 @@ def render(template: Template, messages: Sequence[Message], where: str) -> list[
     """A conversation with every answer learned. An answer that the template renders differently once others follow is
     learned from a rendering of its own, in which it is the last: that is what the model sees when it answers."""
     missing, end = set(assistant_turns(messages)), len(messages)
-    rendered, learned = template.tokens(messages, missing)
+    rendered, learned = tokens_of(template, messages, missing, where)
     result = [rendered]
     while missing := missing - learned:
         if end == max(missing) + 1:
@@ -153,7 +181,7 @@ def render(template: Template, messages: Sequence[Message], where: str) -> list[
                 fix="a template whose messages of the assistant begin with its generation prompt",
             )  # fmt: skip
         end = max(missing) + 1
-        rendered, learned = template.tokens(messages[:end], missing)
+        rendered, learned = tokens_of(template, messages[:end], missing, where)
         result.append(rendered)
     return result
 
@@ -161,10 +189,13 @@ def render(template: Template, messages: Sequence[Message], where: str) -> list[
 def last_answer(template: Template, messages: list[Message], where: str) -> Rendered:
     """A conversation of which only the last message is learned."""
     if messages[-1]["role"] != "assistant":
-        raise UserError("the last message is not the assistant's", where=where)
-    one, learned = template.tokens(messages, {len(messages) - 1})
+        raise UserError(
+            "the last message is not the assistant's", where=where, fix='end with {"role": "assistant", "content": "…"}'
+        )
+    one, learned = tokens_of(template, messages, {len(messages) - 1}, where)
     if not learned:
         raise UserError(
-            "the chat template does not introduce the last message as its generation prompt does", where=where
-        )
+            "the chat template does not introduce the last message as its generation prompt does", where=where,
+            fix="a template whose messages of the assistant begin with its generation prompt",
+        )  # fmt: skip
     return one
