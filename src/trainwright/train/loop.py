@@ -124,11 +124,11 @@ class Trainer:
 
     def _data_line(self) -> str:
         samples = self.parts.loader.samples
-        tokens = self.config.batch * self.config.sequence
+        each, noun = self.parts.objective.tokens_per_sample, self.parts.objective.samples_are
         epochs = self.config.steps * self.config.batch / samples.epoch_samples
         return (
-            f"data: {samples.epoch_samples:,} samples of {self.config.sequence:,} tokens; "
-            f"{self.config.batch} samples = {tokens:,} tokens per step, micro-batches of {self.config.micro_batch}; "
+            f"data: {samples.epoch_samples:,} {noun} of {each:,} tokens; {self.config.batch} {noun} = "
+            f"{self.config.batch * each:,} tokens per step, micro-batches of {self.config.micro_batch}; "
             f"{epochs:.2f} epochs in {self.config.steps} steps"
         )
 

@@ -74,6 +74,7 @@ class PolicyAndReference(nn.Module):
 
 class DirectPreference(CausalLM):
     kinds = ("decoder",)
+    samples_are = "pairs"
 
     def __init__(self, shape: ModelShape, settings: TrainConfig | None = None) -> None:
         super().__init__(shape, settings)
