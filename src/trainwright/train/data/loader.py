@@ -20,30 +20,15 @@ from torch import Tensor
 
 from trainwright.errors import UserError
 from trainwright.train.data.batch import IGNORED, Batch
-from trainwright.train.data.builtin import HOLDS, PROTEINS, STDLIB, builtin_folder
 from trainwright.train.data.foreign.rows import UNNAMED
 from trainwright.train.data.format import TokenizerId
+from trainwright.train.data.kinds import require_kind, resolved
 from trainwright.train.data.mixture import Mixture
 from trainwright.train.data.shuffle import Permutation
 from trainwright.train.data.source import Files, TokenSource, open_files, outside, stack_rows, widen
 
 S = TypeVar("S", bound="Samples")
 LONG_DOCUMENT = 400  # tokens; above this mean length numbering documents one by one is faster
-
-
-class Prepared(NamedTuple):
-    """A kind of prepared data: its name, the verb that makes it, and the objective that trains on it."""
-
-    noun: str
-    verb: str
-    objective: str = ""
-
-
-PREPARED = {
-    "": Prepared("text", "trainwright data prepare"),
-    "chats": Prepared("chats", "trainwright data chat", "sft"),
-    "pairs": Prepared("pairs", "trainwright data pairs", "dpo"),
-}  # by what the manifest says it holds
 
 
 class SampleId(NamedTuple):
@@ -100,40 +85,8 @@ class Samples:
 
     @classmethod
     def require(cls, files: Files, options: Options) -> None:
-        """Refuse data of another kind, which would train something else without a word."""
-        manifest, own = files.manifest, PREPARED[cls.holds]
-        if manifest.rows and not manifest.holds:
-            what = "the data was prepared by an earlier version, which did not tell chats and pairs apart"
-            raise UserError(what, where=files.where, fix="`trainwright data chat` or `trainwright data pairs` again")
-        if manifest.holds == cls.holds:
-            return
-        if not manifest.holds:
-            fix = f"`{own.verb}` prepares them; builtin:{cls.holds} is there to try"
-            raise UserError(f"the data holds no {cls.holds}", where=files.where, fix=fix)
-        objective = PREPARED[manifest.holds].objective
-        other = f"--objective {objective}, or " if cls.for_decoders else ""
-        raise UserError(
-            f"the data holds {manifest.holds}, and this objective trains on {own.noun}", where=files.where,
-            fix=f"{other}{own.noun} of `{own.verb}`",
-        )  # fmt: skip
-
-    @classmethod
-    def resolve(cls, name: str, options: Options) -> str:
-        """The data set that is meant: built-in chats and pairs are a folder with rows of this length."""
-        if not name.startswith("builtin:"):
-            return name
-        text = STDLIB if cls.for_decoders else f"{STDLIB} or {PROTEINS}"
-        own = f"builtin:{cls.holds}" if cls.holds else text
-        if name not in HOLDS:
-            raise UserError(f"there is no built-in data {name!r}", fix=own)
-        holds = HOLDS[name]
-        if holds != cls.holds:
-            objective = PREPARED[holds].objective if holds in PREPARED and cls.for_decoders else ""
-            raise UserError(
-                f"{name} holds {holds or 'text'}, and this objective trains on {cls.holds or 'text'}",
-                fix=f"--objective {objective}, or {own}" if objective else own,
-            )
-        return str(builtin_folder(name, options.sequence // cls.rows_per_sample)) if holds else name
+        """Refuse data that these samples cannot be taken from."""
+        require_kind(files, cls.holds, cls.for_decoders)
 
     @property
     def epoch_samples(self) -> int:
@@ -355,7 +308,8 @@ def open_samples(
     """The samples of a mixture, checked against the model's vocabulary."""
     paths, weights = parse_mixture(names)
     own: Any = kind.func if isinstance(kind, partial) else kind
-    files = [open_files(own.resolve(path, options), cache, vocab) for path in paths]
+    rows = options.sequence // own.rows_per_sample
+    files = [open_files(resolved(path, own.holds, own.for_decoders, rows), cache, vocab) for path in paths]
     for one in files:
         own.require(one, options)
     sources = [TokenSource(one, options.sequence) for one in files]
