@@ -13,8 +13,9 @@ from single import metrics, run
 from trainwright.errors import UserError
 from trainwright.train.config import TrainConfig
 from trainwright.train.data.batch import IGNORED
-from trainwright.train.data.chat import Rendered, open_template, packed, prepare_chats, prepare_pairs, render
+from trainwright.train.data.chat import packed, prepare_chats, prepare_pairs
 from trainwright.train.data.chat_samples import ChatSamples, PairSamples
+from trainwright.train.data.chat_template import Rendered, open_template, render
 from trainwright.train.data.loader import Loader, Options, SampleId, open_samples
 from trainwright.train.data.tokenizer import train_bpe
 from trainwright.train.models import huggingface

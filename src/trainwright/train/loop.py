@@ -112,20 +112,23 @@ class Trainer:
         # When a scheduler restarts the command, `--resume STEP` must not rewind the run a second time.
         resume = "auto" if restarted(os.environ) else self.config.resume
         with self.watchdog.paused():
-            tokenizer = self.parts.loader.samples.tokenizer
-            on_all_ranks(self.world, (lambda: self.record.open(tokenizer())) if self.world.first else lambda: None)
+            on_all_ranks(self.world, self._open_record if self.world.first else lambda: None)
             self._restore(self.resumer.start(resume))
         self.record.start(self.state.step, self.config.parallel, afresh=resume == "never")
         for line in (*self.engine.description(), self._data_line()):
             self.console.say(line)
 
+    def _open_record(self) -> None:
+        samples = self.parts.loader.samples
+        self.record.open(samples.tokenizer(), samples.tokenizer_settings())
+
     def _data_line(self) -> str:
         samples = self.parts.loader.samples
-        tokens = self.config.batch * self.config.sequence
+        each, noun = self.parts.objective.tokens_per_sample, self.parts.objective.samples_are
         epochs = self.config.steps * self.config.batch / samples.epoch_samples
         return (
-            f"data: {samples.epoch_samples:,} samples of {self.config.sequence:,} tokens; "
-            f"{self.config.batch} samples = {tokens:,} tokens per step, micro-batches of {self.config.micro_batch}; "
+            f"data: {samples.epoch_samples:,} {noun} of {each:,} tokens; {self.config.batch} {noun} = "
+            f"{self.config.batch * each:,} tokens per step, micro-batches of {self.config.micro_batch}; "
             f"{epochs:.2f} epochs in {self.config.steps} steps"
         )
 

@@ -17,6 +17,7 @@ from trainwright.train.expectation import BehindWatch, said_in, throttled_clocks
 from trainwright.train.flops import mfu
 from trainwright.train.metrics import Console, Journal, Metrics, Trackers, memory_gb, peak_flops, versions
 from trainwright.train.models.hf_tokenizer import keep_tokenizer
+from trainwright.train.models.huggingface import tokenizer_folder
 from trainwright.train.objectives.base import Objective
 from trainwright.train.world import World
 
@@ -82,13 +83,14 @@ class Record:
         self.last: Metrics | None = None
         self.behind = BehindWatch(self.folder, clocks=throttled_clocks)
 
-    def open(self, tokenizer: tuple[TokenizerId | None, bytes | None]) -> None:
+    def open(self, tokenizer: tuple[TokenizerId | None, bytes | None], settings: dict[str, bytes]) -> None:
         """Before the first step, on rank 0: lock the folder for this run, write its configuration and its tokenizer."""
         self.lock = self.lock or self._lock()
         self.last_checkpoint = self.journal.last_checkpoint()
         self.journal.remove_result()
         if tokenizer[0] is not None:
-            keep_tokenizer(self.folder, tokenizer[0], tokenizer[1])
+            base = tokenizer_folder(self.config.base)
+            keep_tokenizer(self.folder, tokenizer[0], tokenizer[1], settings, base)
         write_durably(self.folder / "config.json", self.config.to_json().encode())
 
     def _lock(self) -> TextIO:

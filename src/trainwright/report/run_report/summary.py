@@ -79,7 +79,7 @@ def _data_set(folder: Path) -> int | None:
     if not log.exists():
         return None
     with log.open(encoding="utf-8", errors="replace") as lines:
-        match = re.search(r"^data: ([\d,]+) samples of", lines.read(2**16), re.MULTILINE)
+        match = re.search(r"^data: ([\d,]+) \w+ of", lines.read(2**16), re.MULTILINE)
     return int(match[1].replace(",", "")) if match else None
 
 

@@ -12,9 +12,12 @@ import sysconfig
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from trainwright.errors import UserError
 from trainwright.train.data.format import MANIFEST, beside
 
 PROTEINS, CHATS, PAIRS = "builtin:proteins", "builtin:chats", "builtin:pairs"
+STDLIB, TEXTURES = "builtin:stdlib", "builtin:textures"  # made elsewhere: text that is read in place, images
+HOLDS = {STDLIB: "", PROTEINS: "", CHATS: "chats", PAIRS: "pairs", TEXTURES: "images"}
 RESIDUES = "LAGVSERTIDPKQNFYMHWC"
 
 
@@ -23,12 +26,17 @@ def builtin_folder(name: str, sequence: int = 0) -> Path:
     from trainwright.train.data.source import cache_home
 
     version = sysconfig.get_config_var("VERSION")
-    folder = cache_home() / f"{name.removeprefix('builtin:')}-{version}{f'-{sequence}' if sequence else ''}"
+    # The number counts changes of what is prepared.
+    folder = cache_home() / f"{name.removeprefix('builtin:')}-{version}{f'-{sequence}-2' if sequence else ''}"
     if not (folder / MANIFEST).exists():
         # Several ranks may do this at once: each prepares its own, and the first rename wins.
         own = beside(folder)
         own.mkdir(parents=True)
-        MAKERS[name](own, sequence)
+        try:
+            MAKERS[name](own, sequence)
+        except UserError as error:
+            shutil.rmtree(own)
+            raise UserError(error.what, where=name, fix=error.fix) from error
         try:
             os.rename(own, folder)
         except OSError:
@@ -74,7 +82,7 @@ def _pairs(folder: Path, sequence: int) -> None:
 def _prepared(folder: Path, sequence: int, rows: Iterator[dict[str, object]], prepare: Callable[..., object]) -> None:
     source = folder / "rows.jsonl"
     source.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    prepare([str(source)], folder, "bytes", sequence)
+    prepare([str(source)], folder, "bytes", sequence, quiet=True)
     source.unlink()
 
 

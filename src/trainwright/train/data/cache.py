@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import mmap
 import os
@@ -17,6 +18,7 @@ from trainwright.train.data import s3
 from trainwright.train.data.format import (
     MANIFEST,
     TOKENIZER,
+    TOKENIZER_SETTINGS,
     WIDTH,
     Shard,
     files_of,
@@ -65,6 +67,13 @@ class Bucket:
             return same_tokenizer(self.manifest, self.remote.read(TOKENIZER))
         except FileNotFoundError:
             return None
+
+    def tokenizer_settings(self) -> dict[str, bytes]:
+        files: dict[str, bytes] = {}
+        for name in TOKENIZER_SETTINGS if self.manifest.holds else ():
+            with contextlib.suppress(FileNotFoundError):
+                files[name] = self.remote.read(name)
+        return files
 
     def fetch(self, shard: Shard, start: int, count: int) -> None:
         width = WIDTH[self.manifest.dtype]

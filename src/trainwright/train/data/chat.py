@@ -1,5 +1,5 @@
 """Chats as training data: conversations (JSONL with `messages`) rendered by the tokenizer's chat template, packed whole
-into rows of one length, with a mask of the tokens that are learned: what the assistant says and the end of its turns.
+into rows of one length, with a mask of the tokens that are learned. Those longer than a row are cut, and counted.
 
 A prepared folder of chats is one of tokens, and its subfolder `loss` holds the mask in the same layout."""
 
@@ -7,158 +7,99 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NoReturn
 
 from trainwright.errors import UserError
+from trainwright.train.data.chat_template import Message, Rendered, Template, last_answer, open_template, render
 from trainwright.train.data.format import (
+    CHAT_TEMPLATE,
     MANIFEST,
     TOKENIZER,
+    TOKENIZER_SETTINGS,
     Manifest,
     Shard,
     TokenizerId,
     write_durably,
 )
-from trainwright.train.data.tokenizer import BUILT_IN, open_tokenizer, tokenizer_file
+from trainwright.train.data.tokenizer import BUILT_IN, tokenizer_file
 
 LOSS = "loss"
 SHARD_TOKENS = 32 << 20
-Message = dict[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Rendered:
-    """One conversation as tokens, and for each whether it is learned."""
+@dataclass
+class Fit:
+    """How many conversations (or pairs) fit into rows of `sequence` tokens, and what becomes of the others."""
 
-    tokens: list[int]
-    learned: list[int]  # 0 or 1
+    sequence: int
+    holds: str  # "chats" or "pairs"
+    total: int = 0
+    cut: int = 0
+    late: int = 0  # left out: the answer begins past the row
+    unanswered: int = 0  # left out: there is no answer
+    longest: int = 0  # tokens up to the end of the last answer
 
+    @property
+    def noun(self) -> str:
+        return "conversation" if self.holds == "chats" else "pair"
 
-class Template(Protocol):
-    """What turns messages into tokens."""
+    def whole_or_cut(self, one: Rendered) -> Rendered:
+        return Rendered(one.tokens[: self.sequence], one.learned[: self.sequence])
 
-    id: TokenizerId
+    def chat(self, renderings: Sequence[Rendered]) -> list[Rendered]:
+        """The renderings of a conversation that teach something within a row, counted."""
+        answered = [one for one in renderings if any(one.learned)]
+        kept = [one for one in answered if any(one.learned[: self.sequence])]
+        self._count(answered, left_out=not kept)
+        return [self.whole_or_cut(one) for one in kept]
 
-    def tokens(self, messages: Sequence[Message], turns: AbstractSet[int]) -> tuple[Rendered, set[int]]:
-        """The conversation with those of the assistant's `turns` learned that stand in it as they would if they were
-        its end; and which these are."""
+    def pair(self, both: Sequence[Rendered]) -> list[Rendered]:
+        """Both answers, or none where one of them begins past the row."""
+        left_out = not all(any(one.learned[: self.sequence]) for one in both)
+        self._count(both, left_out)
+        return [] if left_out else [self.whole_or_cut(one) for one in both]
 
+    def _count(self, renderings: Sequence[Rendered], left_out: bool) -> None:
+        self.total += 1
+        if not renderings:
+            self.unanswered += 1
+            return
+        needed = max(len(one.learned) - one.learned[::-1].index(1) for one in renderings)
+        self.longest = max(self.longest, needed)
+        self.late += left_out
+        self.cut += not left_out and needed > self.sequence
 
-def encode_apart(encode: Callable[[str], list[int]], text: str, cuts: Sequence[int]) -> list[list[int]]:
-    """The tokens of a text, part by part. Where a token would span a cut, the parts are encoded apart: a prompt ends
-    at the cut when the model is used, so what it answers can only begin there."""
-    parts: list[list[int]] = []
-    begin, given, rest = 0, 0, encode(text)  # `rest` is of the text from `begin`; `given` of its tokens are in parts
-    last = 0
-    for cut in cuts:
-        head = encode(text[begin:cut])
-        if head[:given] != rest[:given]:  # what was given already depends on what follows
-            begin, given, head, rest = last, 0, encode(text[last:cut]), encode(text[last:])
-        parts.append(head[given:])
-        last, given = cut, len(head)
-        if rest[:given] != head:
-            begin, given, rest = cut, 0, encode(text[cut:])
-    return [*parts, rest[given:]]
+    def refuse_nothing(self, where: str) -> NoReturn:
+        """Called where nothing is left: say why."""
+        if self.late:
+            every = f"the answer of every {self.noun} begins past a row of {self.sequence:,} tokens"
+            raise UserError(every, where=where, fix=f"--sequence {self.longest}")
+        keys = ("messages",) if self.holds == "chats" else ("chosen", "rejected")
+        turns = '[{"role": "user", "content": "…"}, {"role": "assistant", "content": "…"}]'
+        fix = ", ".join(f'"{key}": {turns}' for key in keys)
+        raise UserError(
+            f"the inputs hold no {self.noun} with a message of the assistant", where=where, fix=f"{{{fix}}}"
+        )
 
-
-def joined(parts: Sequence[list[int]], learned: AbstractSet[int]) -> Rendered:
-    """Parts as one, of which those with these numbers are learned."""
-    mask = [int(number in learned) for number, part in enumerate(parts) for _ in part]
-    return Rendered([token for part in parts for token in part], mask)
-
-
-class PlainTemplate:
-    """For tokenizers without a chat template: ChatML's layout, in plain text where it has no tokens of its own."""
-
-    def __init__(self, tokenizer: str) -> None:
-        self.tokenizer = open_tokenizer(tokenizer)
-        self.id = self.tokenizer.id
-
-    def tokens(self, messages: Sequence[Message], turns: AbstractSet[int]) -> tuple[Rendered, set[int]]:
-        parts: list[list[int]] = []
-        for message in messages:
-            head = f"<|im_start|>{message['role']}\n"
-            cut = len(head) if message["role"] == "assistant" else 0
-            before, after = encode_apart(self._text, head + message["content"], [cut])
-            parts += [before, [*after, self.id.eos]]
-        return joined(parts, {2 * turn + 1 for turn in turns}), set(turns)
-
-    def _text(self, text: str) -> list[int]:
-        if not text:
-            return []
-        dtype = "uint16" if self.id.vocab <= 1 << 16 else "uint32"
-        raw = next(iter(self.tokenizer.encode([text], dtype)))
-        ids = array("H" if dtype == "uint16" else "I")
-        ids.frombytes(raw)
-        return ids.tolist()[:-1]  # without the end of a document
-
-
-class FolderTemplate:
-    """The chat template of a tokenizer folder, rendered by transformers."""
-
-    def __init__(self, folder: Path) -> None:
-        try:
-            from transformers import AutoTokenizer
-        except ImportError as error:
-            raise UserError(
-                "chat templates need the `transformers` package", where=str(folder), fix="pip install transformers"
-            ) from error
-        self.tokenizer: Any = AutoTokenizer.from_pretrained(str(folder))
-        self.id = open_tokenizer(str(folder), self.tokenizer.eos_token or "").id
-
-    def tokens(self, messages: Sequence[Message], turns: AbstractSet[int]) -> tuple[Rendered, set[int]]:
-        text, cuts, learned = self._text(messages), list[int](), dict[int, int]()
-        for number in assistant_turns(messages):
-            before, after = self._text(messages[:number], prompt=True), self._text(messages[: number + 1])
-            if text.startswith(after) and after.startswith(before):
-                cuts += [len(before), len(after)]
-                learned[number] = len(cuts) - 1
-        here = turns & learned.keys()
-        return joined(encode_apart(self._encode, text, cuts), {learned[turn] for turn in here}), set(here)
-
-    def _text(self, messages: Sequence[Message], prompt: bool = False) -> str:
-        """The conversation so far; `prompt` adds what introduces the assistant's turn."""
-        options = {"tokenize": False, "add_generation_prompt": prompt}
-        return str(self.tokenizer.apply_chat_template(list(messages), **options))
-
-    def _encode(self, text: str) -> list[int]:
-        return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
-
-
-def open_template(tokenizer: str) -> Template:
-    """The chat template of a tokenizer folder, where it has one; else the plain one."""
-    folder = Path(tokenizer)
-    settings = folder / "tokenizer_config.json"
-    own = (folder / "chat_template.jinja").is_file()
-    if not own and settings.is_file():
-        own = bool(json.loads(settings.read_text(encoding="utf-8")).get("chat_template"))
-    return FolderTemplate(folder) if own else PlainTemplate(tokenizer)
-
-
-def assistant_turns(messages: Sequence[Message]) -> list[int]:
-    return [number for number, message in enumerate(messages) if message["role"] == "assistant"]
-
-
-def render(template: Template, messages: Sequence[Message], where: str) -> list[Rendered]:
-    """A conversation with every answer learned. An answer that the template renders differently once others follow is
-    learned from a rendering of its own, in which it is the last: that is what the model sees when it answers."""
-    missing, end = set(assistant_turns(messages)), len(messages)
-    rendered, learned = template.tokens(messages, missing)
-    result = [rendered]
-    while missing := missing - learned:
-        if end == max(missing) + 1:
-            raise UserError(
-                f"the chat template does not introduce message {end - 1} as its generation prompt does", where=where,
-                fix="a template whose messages of the assistant begin with its generation prompt",
-            )  # fmt: skip
-        end = max(missing) + 1
-        rendered, learned = template.tokens(messages[:end], missing)
-        result.append(rendered)
-    return result
+    def remarks(self) -> list[str]:
+        """What was cut or left out, in words; empty where nothing was."""
+        lines, of = [], f"of {self.total:,} {self.noun}s"
+        if self.unanswered:
+            has, is_ = ("has", "is") if self.unanswered == 1 else ("have", "are")
+            lines.append(f"{self.unanswered:,} {of} {has} no message of the assistant and {is_} left out")
+        if self.cut or self.late:
+            parts = [f"{self.cut:,} {of} {'is' if self.cut == 1 else 'are'} cut"]
+            if self.late:
+                verb, its = ("is", "its answer begins") if self.late == 1 else ("are", "their answers begin")
+                parts.append(f"{self.late:,} {verb} left out, because {its} past the row")
+            lines.append(f"a row of {self.sequence:,} tokens is too short: {'; '.join(parts)}")
+            lines.append(f"the longest has {self.longest:,} tokens: --sequence {self.longest} keeps all whole")
+        return lines
 
 
 def conversations(inputs: Iterable[str], key: str = "messages") -> Iterator[tuple[Any, str]]:
@@ -209,53 +150,45 @@ def packed(rendered: Iterable[Rendered], sequence: int, window: int = 1024) -> I
     yield from (row for _, row in rows)
 
 
-def cut(one: Rendered, sequence: int) -> Rendered:
-    return Rendered(one.tokens[:sequence], one.learned[:sequence])
-
-
-def prepare_chats(inputs: list[str], folder: Path, tokenizer: str, sequence: int) -> Manifest:
+def prepare_chats(inputs: list[str], folder: Path, tokenizer: str, sequence: int, quiet: bool = False) -> Manifest:
     """Render and pack conversations into a prepared folder with rows of `sequence` tokens."""
-    template = open_template(tokenizer)
+    template, fit = open_template(tokenizer), Fit(sequence, "chats")
     chats = ((valid(value, where), where) for value, where in conversations(inputs))
-    rendered = (cut(one, sequence) for messages, where in chats for one in render(template, messages, where))
-    learned = (one for one in rendered if any(one.learned))
-    return write_rows(packed(learned, sequence), folder, template.id, tokenizer, sequence, tuple(inputs))
+    rendered = (one for messages, where in chats for one in fit.chat(render(template, messages, where)))
+    manifest = write_rows(packed(rendered, sequence), folder, template, tokenizer, fit, tuple(inputs))
+    say_what_is_missing(fit, quiet)
+    return manifest
 
 
-def prepare_pairs(inputs: list[str], folder: Path, tokenizer: str, sequence: int) -> Manifest:
+def prepare_pairs(inputs: list[str], folder: Path, tokenizer: str, sequence: int, quiet: bool = False) -> Manifest:
     """Preferences: a row with the chosen and a row with the rejected answer, one after the other. `chosen` and
     `rejected` are whole conversations, of which the last message is learned."""
-    template = open_template(tokenizer)
+    template, fit = open_template(tokenizer), Fit(sequence, "pairs")
 
     def rows() -> Iterator[list[Rendered]]:
         for row, where in conversations(inputs, key=""):
             if not isinstance(row, dict) or "chosen" not in row or "rejected" not in row:
                 raise UserError("no `chosen` and `rejected` here", where=where, fix='{"chosen": […], "rejected": […]}')
             both = [last_answer(template, valid(row[key], where), where) for key in ("chosen", "rejected")]
-            if all(any(one.learned[:sequence]) for one in both):  # an answer beyond the row's end teaches nothing
-                yield from ([cut(one, sequence)] for one in both)
+            yield from ([one] for one in fit.pair(both))
 
-    return write_rows(rows(), folder, template.id, tokenizer, sequence, tuple(inputs))
+    manifest = write_rows(rows(), folder, template, tokenizer, fit, tuple(inputs))
+    say_what_is_missing(fit, quiet)
+    return manifest
 
 
-def last_answer(template: Template, messages: list[Message], where: str) -> Rendered:
-    """A conversation of which only the last message is learned."""
-    if messages[-1]["role"] != "assistant":
-        raise UserError("the last message is not the assistant's", where=where)
-    one, learned = template.tokens(messages, {len(messages) - 1})
-    if not learned:
-        raise UserError(
-            "the chat template does not introduce the last message as its generation prompt does", where=where
-        )
-    return one
+def say_what_is_missing(fit: Fit, quiet: bool) -> None:
+    for line in () if quiet else fit.remarks():
+        print(line, file=sys.stderr)
 
 
 def write_rows(
-    rows: Iterable[list[Rendered]], folder: Path, identity: TokenizerId, tokenizer: str, sequence: int,
+    rows: Iterable[list[Rendered]], folder: Path, template: Template, tokenizer: str, fit: Fit,
     inputs: tuple[str, ...],
 ) -> Manifest:  # fmt: skip
     """A prepared folder of rows, filled up with the end token, and the mask beside it."""
     folder.mkdir(parents=True, exist_ok=True)
+    identity = template.id
     dtype = "uint16" if identity.vocab <= 1 << 16 else "uint32"
     code = "H" if dtype == "uint16" else "I"
     tokens, mask, starts = array(code), array(code), array("Q", [0])
@@ -276,7 +209,7 @@ def write_rows(
             tokens.extend(one.tokens)
             mask.extend(one.learned)
             starts.append(len(tokens))
-        missing = -len(tokens) % sequence
+        missing = -len(tokens) % fit.sequence
         if missing:
             tokens.extend([identity.eos] * missing)
             mask.extend([0] * missing)
@@ -284,16 +217,30 @@ def write_rows(
         if len(tokens) >= SHARD_TOKENS:
             flush(last=False)
     if not tokens and not shards:
-        raise UserError("the inputs hold no conversation with an answer to learn", where=", ".join(inputs))
+        fit.refuse_nothing(", ".join(inputs))
     flush(last=True)
     own, loss = zip(*shards, strict=True)
-    manifest = Manifest(identity, dtype, own, inputs, sequence)
-    if tokenizer not in BUILT_IN:
-        write_durably(folder / TOKENIZER, tokenizer_file(tokenizer).read_bytes())
+    manifest = Manifest(identity, dtype, own, inputs, fit.sequence, fit.holds)
+    keep_tokenizer_files(template, tokenizer, folder)
     masks = replace(manifest, tokenizer=TokenizerId("loss-mask", 2, 0), shards=loss)
     write_durably(folder / LOSS / MANIFEST, masks.to_json().encode())
     write_durably(folder / MANIFEST, manifest.to_json().encode())
     return manifest
+
+
+def keep_tokenizer_files(template: Template, tokenizer: str, folder: Path) -> None:
+    """Keep the tokenizer beside its tokens with the template that rendered them, so that a model which is trained on
+    them is exported with both."""
+    own = Path(tokenizer)
+    kept = {name: (own / name).read_bytes() for name in TOKENIZER_SETTINGS if (own / name).is_file()}
+    if template.text is not None:
+        kept[CHAT_TEMPLATE] = template.text.encode()
+    if tokenizer not in BUILT_IN:
+        kept[TOKENIZER] = tokenizer_file(tokenizer).read_bytes()
+    for name in {TOKENIZER, *TOKENIZER_SETTINGS} - kept.keys():
+        (folder / name).unlink(missing_ok=True)  # of an earlier preparation
+    for name, content in kept.items():
+        write_durably(folder / name, content)
 
 
 def _write_shard(folder: Path, name: str, values: Any, starts: Any) -> Shard:

@@ -10,24 +10,23 @@ from trainwright.errors import UserError
 from trainwright.train.data.batch import IGNORED, Batch
 from trainwright.train.data.chat import LOSS
 from trainwright.train.data.loader import Options, SampleId, Samples
-from trainwright.train.data.source import TokenSource, open_files
+from trainwright.train.data.source import Files, TokenSource, open_files
 
 
 class ChatSamples(Samples):
-    rows_per_sample = 1
+    holds = "chats"
 
     def __init__(self, sources: Sequence[TokenSource], weights: Sequence[float], options: Options, held: bool) -> None:
         super().__init__(sources, weights, options, held)
-        for source in self.sources:
-            rows = source.manifest.rows
-            if rows * self.rows_per_sample != options.sequence:
-                sequence = options.sequence // self.rows_per_sample
-                what = f"rows of {rows} tokens, but --sequence is {sequence}" if rows else "no chats"
-                raise UserError(
-                    f"the data holds {what}", where=source.files.where,
-                    fix=f"--sequence {rows}" if rows else "`trainwright data chat` prepares them",
-                )  # fmt: skip
         self.masks = [TokenSource(open_files(f"{s.files.where}/{LOSS}"), options.sequence) for s in self.sources]
+
+    @classmethod
+    def require(cls, files: Files, options: Options) -> None:
+        super().require(files, options)
+        rows, sequence = files.manifest.rows, options.sequence // cls.rows_per_sample
+        if rows != sequence:
+            what = f"the data holds rows of {rows} tokens, but --sequence is {sequence}"
+            raise UserError(what, where=files.where, fix=f"--sequence {rows}")
 
     def batch(self, ids: Sequence[SampleId]) -> Batch:
         batch = super().batch(ids)
@@ -39,6 +38,7 @@ class ChatSamples(Samples):
 class PairSamples(ChatSamples):
     """A sample is two rows: the chosen and the rejected answer."""
 
+    holds = "pairs"
     rows_per_sample = 2
 
     def batch(self, ids: Sequence[SampleId]) -> Batch:

@@ -19,6 +19,12 @@ FORMAT = "trainwright-tokens"
 VERSION = 1
 MANIFEST = "manifest.json"
 TOKENIZER = "tokenizer.json"  # the tokenizer that made the tokens, kept beside them
+CHAT_TEMPLATE = "chat_template.jinja"
+# What a tokenizer's folder may hold beside it; chats and pairs keep these too.
+TOKENIZER_SETTINGS = (
+    "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt",
+    "tokenizer.model", CHAT_TEMPLATE,
+)  # fmt: skip
 WIDTH = {"uint16": 2, "uint32": 4}  # bytes per token
 
 
@@ -61,7 +67,8 @@ class Manifest:
     dtype: str
     shards: tuple[Shard, ...]
     inputs: tuple[str, ...] = ()
-    rows: int = 0  # samples of this many tokens lie one after another, none cut (chats); 0: any length can be cut
+    rows: int = 0  # samples of this many tokens lie one after another (chats, pairs); 0: any length can be cut
+    holds: str = ""  # "chats", or "pairs" of chosen and rejected answers; empty: text
     format: str = field(default=FORMAT)
     version: int = VERSION
 
@@ -87,8 +94,9 @@ class Manifest:
 
     def to_json(self) -> str:
         values = {**asdict(self), "tokens": self.tokens, "documents": self.documents}
-        if not self.rows:
-            del values["rows"]
+        for name in ("rows", "holds"):
+            if not values[name]:
+                del values[name]
         for shard in values["shards"]:
             if not shard["continues"]:
                 del shard["continues"]  # versions that do not know it can read the rest
@@ -107,7 +115,8 @@ def parse_manifest(text: str, where: str) -> Manifest:
             )
         shards = tuple(Shard(**s) for s in raw["shards"])
         tokenizer = TokenizerId(**raw["tokenizer"])
-        manifest = Manifest(tokenizer, raw["dtype"], shards, tuple(raw.get("inputs", ())), raw.get("rows", 0))
+        rows, holds = raw.get("rows", 0), raw.get("holds", "")
+        manifest = Manifest(tokenizer, raw["dtype"], shards, tuple(raw.get("inputs", ())), rows, holds)
         require_numbers(manifest)
         return manifest
     except (ValueError, KeyError, TypeError) as error:

@@ -180,6 +180,9 @@ class ImageSamples:
     def tokenizer(self) -> tuple[None, None]:
         return None, None
 
+    def tokenizer_settings(self) -> dict[str, bytes]:
+        return {}
+
     def locate(self, n: int) -> SampleId:
         epoch, place = divmod(n, self.count)
         if self.options.shuffle:

@@ -8,11 +8,12 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -21,9 +22,10 @@ from trainwright.errors import UserError
 from trainwright.train.data.batch import IGNORED, Batch
 from trainwright.train.data.foreign.rows import UNNAMED
 from trainwright.train.data.format import TokenizerId
+from trainwright.train.data.kinds import require_kind, resolved
 from trainwright.train.data.mixture import Mixture
 from trainwright.train.data.shuffle import Permutation
-from trainwright.train.data.source import TokenSource, open_files, outside, stack_rows, widen
+from trainwright.train.data.source import Files, TokenSource, open_files, outside, stack_rows, widen
 
 S = TypeVar("S", bound="Samples")
 LONG_DOCUMENT = 400  # tokens; above this mean length numbering documents one by one is faster
@@ -60,6 +62,10 @@ class StepData:
 class Samples:
     """All samples, in the order the job sees them."""
 
+    holds: ClassVar[str] = ""  # what the data must hold, as its manifest says: text
+    for_decoders: ClassVar[bool] = True
+    rows_per_sample: ClassVar[int] = 1  # of a prepared folder with rows
+
     def __init__(self, sources: Sequence[TokenSource], weights: Sequence[float], options: Options, held: bool = False):
         self.sources = list(sources)
         self.options = options
@@ -77,6 +83,11 @@ class Samples:
             )
         self._orders: dict[tuple[int, int], Permutation] = {}
 
+    @classmethod
+    def require(cls, files: Files, options: Options) -> None:
+        """Refuse data that these samples cannot be taken from."""
+        require_kind(files, cls.holds, cls.for_decoders)
+
     @property
     def epoch_samples(self) -> int:
         """Samples after which the first source to run out has been seen once."""
@@ -93,6 +104,10 @@ class Samples:
         if self.sources[0].manifest.tokenizer.name == UNNAMED:
             return None, None
         return self.sources[0].manifest.tokenizer, self.sources[0].files.tokenizer()
+
+    def tokenizer_settings(self) -> dict[str, bytes]:
+        """The further files of that tokenizer that the data keeps."""
+        return self.sources[0].files.tokenizer_settings()
 
     def locate(self, n: int) -> SampleId:
         """The n-th sample of the job."""
@@ -288,11 +303,16 @@ def open_samples(
     cache: Path | None = None,
     vocab: int | None = None,
     held: bool = False,
-    kind: Callable[[Sequence[TokenSource], Sequence[float], Options, bool], S] = Samples,  # type: ignore[assignment]
+    kind: type[S] | partial[S] = Samples,  # type: ignore[assignment]
 ) -> S:
     """The samples of a mixture, checked against the model's vocabulary."""
     paths, weights = parse_mixture(names)
-    sources = [TokenSource(open_files(path, cache, vocab), options.sequence) for path in paths]
+    own: Any = kind.func if isinstance(kind, partial) else kind
+    rows = options.sequence // own.rows_per_sample
+    files = [open_files(resolved(path, own.holds, own.for_decoders, rows), cache, vocab) for path in paths]
+    for one in files:
+        own.require(one, options)
+    sources = [TokenSource(one, options.sequence) for one in files]
     first = sources[0].manifest.tokenizer
     if first.name == UNNAMED and kind is not Samples:
         fix = "the tokenizer.json that made the tokens, beside them"

@@ -30,6 +30,8 @@ class Masking:
 class MaskedSamples(Samples):
     """As `Samples`, with some tokens masked and only those as targets."""
 
+    for_decoders = False
+
     def __init__(
         self,
         sources: Sequence[TokenSource],

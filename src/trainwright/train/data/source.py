@@ -19,6 +19,7 @@ from trainwright.train.data.foreign import open_foreign
 from trainwright.train.data.format import (
     MANIFEST,
     TOKENIZER,
+    TOKENIZER_SETTINGS,
     Manifest,
     Shard,
     beside,
@@ -44,6 +45,9 @@ class Files(Protocol):
     def tokenizer(self) -> bytes | None:
         """The tokenizer.json that made the tokens, where it is kept beside them."""
 
+    def tokenizer_settings(self) -> dict[str, bytes]:
+        """Further files of the tokenizer, by name, where they are kept: chats and pairs have its chat template."""
+
     def fetch(self, shard: Shard, start: int, count: int) -> None:
         """Make tokens start..start+count readable; a no-op for a local folder."""
 
@@ -66,6 +70,11 @@ class Folder:
     def tokenizer(self) -> bytes | None:
         path = self.path / TOKENIZER
         return same_tokenizer(self.manifest, path.read_bytes()) if path.is_file() else None
+
+    def tokenizer_settings(self) -> dict[str, bytes]:
+        if not self.manifest.holds:
+            return {}
+        return {name: (self.path / name).read_bytes() for name in TOKENIZER_SETTINGS if (self.path / name).is_file()}
 
     def fetch(self, shard: Shard, start: int, count: int) -> None:
         return None

@@ -53,6 +53,8 @@ def span_lengths(inputs: int, rate: float) -> SpanLengths:
 class SpanSamples(Samples):
     """`options.sequence` is the number of tokens that are read; `lengths` says what becomes of them."""
 
+    for_decoders = False
+
     def __init__(
         self,
         sources: Sequence[TokenSource],

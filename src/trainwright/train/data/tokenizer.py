@@ -23,6 +23,9 @@ class Tokenizer(Protocol):
 
     def encode(self, texts: list[str], dtype: str) -> Iterator[bytes]: ...
 
+    def word(self, number: int) -> str:
+        """The text of one token."""
+
 
 class ByteTokenizer:
     """One token per byte of UTF-8; token 256 ends a document."""
@@ -38,6 +41,9 @@ class ByteTokenizer:
             wide = bytearray(width * len(raw))
             wide[::width] = raw
             yield bytes(wide) + end
+
+    def word(self, number: int) -> str:
+        return "<|endoftext|>" if number == self.id.eos else chr(number)
 
 
 class ProteinTokenizer:
@@ -59,6 +65,9 @@ class ProteinTokenizer:
             wide = bytearray(width * len(raw))
             wide[::width] = raw
             yield bytes(wide)
+
+    def word(self, number: int) -> str:
+        return self.words[number]
 
 
 class FileTokenizer:
@@ -87,6 +96,9 @@ class FileTokenizer:
         code = "H" if dtype == "uint16" else "I"
         for encoding in self.tokenizer.encode_batch_fast(texts, add_special_tokens=False):
             yield array(code, [*encoding.ids, self.id.eos]).tobytes()
+
+    def word(self, number: int) -> str:
+        return str(self.tokenizer.id_to_token(number))
 
 
 BUILT_IN: dict[str, Callable[[], Tokenizer]] = {"bytes": ByteTokenizer, PROTEINS: ProteinTokenizer}

@@ -8,19 +8,23 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from trainwright.train.data.format import TokenizerId, write_durably
+from trainwright.train.data.format import TOKENIZER_SETTINGS, TokenizerId, write_durably
 from trainwright.train.data.tokenizer import PROTEINS, ProteinTokenizer
 
 FOLDER, FILE, SETTINGS, IDS = "tokenizer", "tokenizer.json", "tokenizer_config.json", "token_ids.json"
-IMPORTED = (
-    FILE, SETTINGS, "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt", "tokenizer.model",
-    "chat_template.jinja",
-)  # fmt: skip
+IMPORTED = (FILE, *TOKENIZER_SETTINGS)
 ID_KEYS = ("bos_token_id", "eos_token_id", "pad_token_id")
 
 
-def keep_tokenizer(run: Path, identity: TokenizerId, content: bytes | None) -> None:
-    """Write the tokenizer of the training data into the run folder, unless one was imported."""
+def keep_tokenizer(
+    run: Path,
+    identity: TokenizerId,
+    content: bytes | None,
+    kept: dict[str, bytes] | None = None,
+    base: Path | None = None,
+) -> None:
+    """Write the tokenizer of the training data into the run folder, unless one was imported. Its settings are those
+    that the data kept; else those of the base model, where that has the same tokenizer; else what is known of it."""
     folder = run / FOLDER
     if (folder / FILE).exists() or (identity.sha256 and content is None):
         return
@@ -32,9 +36,26 @@ def keep_tokenizer(run: Path, identity: TokenizerId, content: bytes | None) -> N
     settings |= {"clean_up_tokenization_spaces": False}
     if proteins:
         settings |= {f"{name}_token": f"<{name}>" for name in ("cls", "pad", "unk", "mask")}
-    write_durably(folder / IDS, json.dumps({**dict.fromkeys(ID_KEYS), "eos_token_id": identity.eos}).encode())
-    write_durably(folder / SETTINGS, (json.dumps(settings, indent=1) + "\n").encode())
-    write_durably(folder / FILE, content if content is not None else json.dumps(table).encode())
+    content = content if content is not None else json.dumps(table).encode()
+    files, ids = settings_of_base(base, content)
+    files = {SETTINGS: (json.dumps(settings, indent=1) + "\n").encode(), **files, **(kept or {}), FILE: content}
+    ends = ids.get("eos_token_id")  # one, or several that end an answer
+    if identity.eos not in (ends if isinstance(ends, list) else [ends]):
+        ends = identity.eos
+    ids = {**dict.fromkeys(ID_KEYS), **ids, "eos_token_id": ends}
+    for name, text in {IDS: json.dumps(ids).encode(), **files}.items():
+        write_durably(folder / name, text)
+
+
+def settings_of_base(base: Path | None, content: bytes) -> tuple[dict[str, bytes], dict[str, Any]]:
+    """The settings and token ids beside the tokenizer of a base model (a Hugging Face folder, or a run's own one),
+    where it is this tokenizer; else nothing."""
+    if base is None or not (base / FILE).is_file() or (base / FILE).read_bytes() != content:
+        return {}, {}
+    files = {name: (base / name).read_bytes() for name in TOKENIZER_SETTINGS if (base / name).is_file()}
+    known = next((path for path in (base / IDS, base / "config.json") if path.is_file()), None)
+    config = json.loads(known.read_text(encoding="utf-8")) if known else {}
+    return files, {key: config[key] for key in ID_KEYS if key in config}
 
 
 def import_tokenizer(source: Path, run: Path, config: dict[str, Any]) -> None:

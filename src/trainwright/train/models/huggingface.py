@@ -166,6 +166,14 @@ def run_of(named: str) -> Path | None:
     return next((p for p in candidates if (p / TOKENIZER_FOLDER).is_dir() or (p / "events.jsonl").is_file()), None)
 
 
+def tokenizer_folder(base: str) -> Path | None:
+    """Where the tokenizer of a base model lies: in its Hugging Face folder, or in the run that it is of."""
+    if not base or (Path(base) / TOKENIZER).is_file():
+        return Path(base) if base else None
+    run = run_of(base)
+    return run / TOKENIZER_FOLDER if run else None
+
+
 def read_checkpoint(manifest: Manifest, reader: FileSystemReader) -> tuple[ModelShape, Read]:
     """The shape of one of our checkpoints, and a function that reads a parameter of it."""
     if manifest.model.get("lora_rank"):

@@ -28,6 +28,7 @@ class Objective(ABC):
     """How a batch becomes a loss. `settings` is the run's configuration, or None for a bare engine."""
 
     kinds: ClassVar[tuple[str, ...]] = ()  # the kinds of model it trains
+    samples_are: ClassVar[str] = "samples"  # what the log calls them
     counts_samples: ClassVar[bool] = False  # the speed on the console counts samples (images), not tokens
     # A step is the same kernels for every batch, and needs nothing of the host: a GPU may replay a recording of it.
     replayable: ClassVar[bool] = False

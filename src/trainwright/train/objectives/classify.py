@@ -29,6 +29,7 @@ BATCH, MOST = 64, 4096  # images per forward pass, and in all, when accuracy is 
 class Classification(Objective):
     kinds = ("vision",)
     counts_samples = True
+    samples_are = "images"
     replayable = True
 
     def open_data(self, names: Sequence[str], options: Options, cache: Path | None, held: bool) -> Any:

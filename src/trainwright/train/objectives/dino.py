@@ -131,6 +131,7 @@ def compile_outside_blocks(model: Any, heads: bool) -> None:
 class Dino(Objective):
     kinds = ("vision",)
     counts_samples = True
+    samples_are = "images"
     replayable = True
 
     def __init__(self, shape: ModelShape, settings: TrainConfig | None = None) -> None:

@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from trainwright.errors import UserError
 from trainwright.train.base_weights import REFERENCE
 from trainwright.train.data.batch import IGNORED, Batch
-from trainwright.train.data.builtin import PAIRS, builtin_folder
 from trainwright.train.data.chat_samples import PairSamples
 from trainwright.train.data.loader import Options, Samples, open_samples
 from trainwright.train.flops import flops_per_token, trained_shape
@@ -75,6 +74,7 @@ class PolicyAndReference(nn.Module):
 
 class DirectPreference(CausalLM):
     kinds = ("decoder",)
+    samples_are = "pairs"
 
     def __init__(self, shape: ModelShape, settings: TrainConfig | None = None) -> None:
         super().__init__(shape, settings)
@@ -83,7 +83,6 @@ class DirectPreference(CausalLM):
             raise UserError("DPO has no model to begin with and to stay near to", fix="--base FOLDER")
 
     def open_data(self, names: Sequence[str], options: Options, cache: Path | None, held: bool) -> Samples:
-        names = [str(builtin_folder(name, options.sequence)) if name == PAIRS else name for name in names]
         whole = replace(options, sequence=2 * options.sequence)  # a sample is a pair of rows
         return open_samples(names, whole, cache, self.shape.vocab, held, PairSamples)
 

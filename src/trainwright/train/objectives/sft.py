@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from trainwright.train.data.builtin import CHATS, builtin_folder
 from trainwright.train.data.chat_samples import ChatSamples
 from trainwright.train.data.loader import Options, Samples, open_samples
 from trainwright.train.objectives.causal_lm import CausalLM
@@ -15,7 +14,6 @@ class SupervisedFineTuning(CausalLM):
     kinds = ("decoder",)
 
     def open_data(self, names: Sequence[str], options: Options, cache: Path | None, held: bool) -> Samples:
-        names = [str(builtin_folder(name, options.sequence)) if name == CHATS else name for name in names]
         return open_samples(names, options, cache, self.shape.vocab, held, ChatSamples)
 
 

@@ -100,6 +100,9 @@ class ForeignFiles:
         path = self.folder / TOKENIZER
         return path.read_bytes() if path.is_file() else None
 
+    def tokenizer_settings(self) -> dict[str, bytes]:
+        return {}
+
     def fetch(self, shard: Shard, start: int, count: int) -> None:
         return None
 
