@@ -4,7 +4,7 @@ logits, or is refused by name: a key that is not understood gives a model that t
 from __future__ import annotations
 
 import json
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 from trainwright.errors import UserError, did_you_mean
@@ -76,12 +76,18 @@ def shape_of(config: Config, name: str, where: str = "config.json") -> ModelShap
     own = shape_from_config(config, name or _name_of(where), where)
     known = {s.name: s for shape in shapes().values() for s in (shape, debug_sibling(shape))}
     if not name:
-        return next((s for s in known.values() if not differences(s, own)), own)
+        published = next((s for s in known.values() if not differences(s, own)), None)
+        return own if published is None else _as_bare(published, own)
     wanted = lookup(name)
     apart = differences(wanted, own)
     if apart:
         raise UserError(f"the config is not {name}: {'; '.join(apart)}", where=where, fix="another --model, or none")
-    return wanted
+    return _as_bare(wanted, own)
+
+
+def _as_bare(shape: ModelShape, own: ModelShape) -> ModelShape:
+    """The shape without its classifier, where the config describes a vision backbone alone."""
+    return shape if own.vocab else replace(shape, vocab=0)
 
 
 def differences(shape: ModelShape, other: ModelShape) -> list[str]:

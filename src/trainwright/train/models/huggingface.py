@@ -246,7 +246,8 @@ def export_main(argv: list[str]) -> int:
     run = run_of(args.checkpoint)
     ids = token_ids(run, manifest.trainer.get("tokenizer"))
     write_folder(shape, read, args.folder, args.dtype, int(args.file_gb * 1e9), run, ids)
-    tokenizer = "" if (args.folder / TOKENIZER).exists() else " (without a tokenizer: none is in the run folder)"
+    complete = shape.kind == "vision" or (args.folder / TOKENIZER).exists()
+    tokenizer = "" if complete else " (without a tokenizer: none is in the run folder)"
     print(f"{args.folder}: {shape.name} in {args.dtype}{tokenizer}", file=sys.stderr)
     return 0
 
