@@ -17,8 +17,10 @@ from trainwright.train.models.hf_moe import MIXTURES
 from trainwright.train.models.hf_t5 import T5
 from trainwright.train.models.hf_vision import VISION
 from trainwright.train.models.shape import ModelShape, debug_sibling, lookup, shape_from, shapes
+from trainwright.train.models.shape_check import require_fit, require_own, require_values
 
 FAMILIES = {**DENSE, **DECODERS, **MIXTURES, **ENCODERS, **VISION, **T5}
+OBJECT = 'a Hugging Face config.json, or {"layers": 2, "hidden": 64, …}'
 OWN_FAMILIES = {"gpt3": "gpt2", "esm2": "esm"}  # families of the shape table that another model type writes
 
 
@@ -36,8 +38,11 @@ def shape_from_config(config: Config, name: str, where: str) -> ModelShape:
     if missing:
         raise UserError(f"the config has no {missing[0]!r}", where=where, fix=f"a complete config of a {kind} model")
     row = {ours: values[theirs] for theirs, ours in family.fields.items() if theirs in values}
+    theirs_of = {ours: theirs for theirs, ours in family.fields.items()}
+    require_values({key: value for key, value in row.items() if value is not None}, where, theirs_of)
     row = {**family.features, **row, **family.special({**family.defaults, **config}, where)}
     row = {key: value for key, value in row.items() if value is not None}
+    require_fit({"kv_heads": row["heads"], **row}, where, theirs_of)
     return shape_from(name, {"family": kind, "source": where, **row})
 
 
@@ -117,14 +122,11 @@ def shape_of_file(path: Path) -> ModelShape:
     except ValueError as error:
         raise UserError(f"cannot read the model: {error}", where=str(path), fix="a JSON file") from error
     if not isinstance(config, dict):
-        raise UserError("the model is not a JSON object", where=str(path))
+        raise UserError("the model is not a JSON object", where=str(path), fix=OBJECT)
     if "model_type" in config:
         return shape_from_config(config, _name_of(str(path)), str(path))
-    try:
-        return shape_from(_name_of(str(path)), {"family": "llama", "source": str(path), **config})
-    except (TypeError, KeyError) as error:
-        what = f"not a model: {error}"
-        raise UserError(what, where=str(path), fix="a Hugging Face config.json, or the fields of a shape") from error
+    require_own(config, str(path))
+    return shape_from(_name_of(str(path)), {"family": "llama", "source": str(path), **config})
 
 
 def _name_of(where: str) -> str:
