@@ -24,6 +24,7 @@ from trainwright.train.data.format import TokenizerId
 from trainwright.train.data.mixture import Mixture
 from trainwright.train.data.shuffle import Permutation
 from trainwright.train.data.source import TokenSource, open_files, outside, stack_rows, widen
+from trainwright.train.data.special_tokens import SampleTokens
 
 S = TypeVar("S", bound="Samples")
 LONG_DOCUMENT = 400  # tokens; above this mean length numbering documents one by one is faster
@@ -93,6 +94,10 @@ class Samples:
         if self.sources[0].manifest.tokenizer.name == UNNAMED:
             return None, None
         return self.sources[0].manifest.tokenizer, self.sources[0].files.tokenizer()
+
+    def added_tokens(self) -> SampleTokens:
+        """The tokens of a sample that do not come from the tokenizer."""
+        return SampleTokens()
 
     def locate(self, n: int) -> SampleId:
         """The n-th sample of the job."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from trainwright.train.data.format import TokenizerId, write_durably
+from trainwright.train.data.special_tokens import SampleTokens
 from trainwright.train.data.tokenizer import PROTEINS, ProteinTokenizer
 
 FOLDER, FILE, SETTINGS, IDS = "tokenizer", "tokenizer.json", "tokenizer_config.json", "token_ids.json"
@@ -17,10 +18,16 @@ IMPORTED = (
     "chat_template.jinja",
 )  # fmt: skip
 ID_KEYS = ("bos_token_id", "eos_token_id", "pad_token_id")
+KEPT_IDS = (*ID_KEYS, "mask_token_id")
+
+SPECIAL = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
 
 
-def keep_tokenizer(run: Path, identity: TokenizerId, content: bytes | None) -> None:
-    """Write the tokenizer of the training data into the run folder, unless one was imported."""
+def keep_tokenizer(
+    run: Path, identity: TokenizerId, content: bytes | None, added: SampleTokens = SampleTokens()
+) -> None:
+    """Write the tokenizer of the training data into the run folder, unless one was imported. It gets the tokens that
+    the objective added: what was trained with a mask is used with that mask."""
     folder = run / FOLDER
     if (folder / FILE).exists() or (identity.sha256 and content is None):
         return
@@ -32,9 +39,14 @@ def keep_tokenizer(run: Path, identity: TokenizerId, content: bytes | None) -> N
     settings |= {"clean_up_tokenization_spaces": False}
     if proteins:
         settings |= {f"{name}_token": f"<{name}>" for name in ("cls", "pad", "unk", "mask")}
-    write_durably(folder / IDS, json.dumps({**dict.fromkeys(ID_KEYS), "eos_token_id": identity.eos}).encode())
+    known = with_tokens(table, added, identity.eos)
+    settings |= {role: token_of(table, number) for role, number in added.roles.items()}
+    ids = {f"{role}_id": number for role, number in added.roles.items() if f"{role}_id" in KEPT_IDS}
+    ids = {**dict.fromkeys(ID_KEYS), "eos_token_id": identity.eos, **ids}
+    write_durably(folder / IDS, json.dumps(ids).encode())
     write_durably(folder / SETTINGS, (json.dumps(settings, indent=1) + "\n").encode())
-    write_durably(folder / FILE, content if content is not None else json.dumps(table).encode())
+    same = content is not None and known
+    write_durably(folder / FILE, content if same and content is not None else json.dumps(table).encode())
 
 
 def import_tokenizer(source: Path, run: Path, config: dict[str, Any]) -> None:
@@ -44,7 +56,7 @@ def import_tokenizer(source: Path, run: Path, config: dict[str, Any]) -> None:
     for name in IMPORTED:
         if (source / name).is_file():
             shutil.copyfile(source / name, folder / name)
-    ids = {key: config[key] for key in ID_KEYS if key in config}
+    ids = {key: config[key] for key in KEPT_IDS if key in config}
     write_durably(folder / IDS, json.dumps(ids).encode())
 
 
@@ -66,6 +78,31 @@ def token_ids(run: Path | None, saved: dict[str, Any] | None) -> dict[str, Any]:
     return {**dict.fromkeys(ID_KEYS), "eos_token_id": saved["eos"] if saved else None}
 
 
+def with_tokens(table: dict[str, Any], added: SampleTokens, end: int) -> bool:
+    """Add to a tokenizer.json the tokens that it lacks, and what stands around a sample; whether it had all of it."""
+    lacking = {text: number for text, number in added.names.items() if token_of(table, number) is None}
+    words = table["model"].get("vocab")
+    for text, number in sorted(lacking.items(), key=lambda item: item[1]):
+        if isinstance(words, dict):
+            words[text] = number  # an added token that the model knows keeps its id, also beyond a gap
+        table.setdefault("added_tokens", []).append({"id": number, "content": text, **SPECIAL})
+    around = added.closed and (table.get("post_processor") or {}).get("type") in (None, "ByteLevel")
+    if around:
+        table["post_processor"] = around_samples(table, added.begin, end)
+    return not lacking and not around
+
+
+def around_samples(table: dict[str, Any], begin: int | None, end: int) -> dict[str, Any]:
+    """The post-processor that puts a sample between these tokens."""
+    words = {number: token_of(table, number) or "" for number in (begin, end) if number is not None}
+    before, after = ([{"SpecialToken": {"id": words[n], "type_id": 0}}] if n in words else [] for n in (begin, end))
+    one, two = ({"Sequence": {"id": letter, "type_id": 0}} for letter in "AB")
+    return {
+        "type": "TemplateProcessing", "single": [*before, one, *after], "pair": [*before, one, *after, two, *after],
+        "special_tokens": {word: {"id": word, "ids": [n], "tokens": [word]} for n, word in words.items()},
+    }  # fmt: skip
+
+
 def token_of(table: dict[str, Any], number: int) -> str | None:
     """The text of a token in a tokenizer.json."""
     added = {entry["id"]: entry["content"] for entry in table.get("added_tokens", [])}
@@ -78,7 +115,6 @@ def token_of(table: dict[str, Any], number: int) -> str | None:
 def protein_tokenizer() -> dict[str, Any]:
     """ESM-2's alphabet as a tokenizer.json: a token per letter, between <cls> and <eos>."""
     words = ProteinTokenizer.words
-    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     ends = {word: {"id": word, "ids": [words.index(word)], "tokens": [word]} for word in ("<cls>", "<eos>")}
     begin, sequence, end = (
         {"SpecialToken": {"id": "<cls>", "type_id": 0}},
@@ -90,7 +126,7 @@ def protein_tokenizer() -> dict[str, Any]:
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": [{"id": n, "content": word, **flags} for n, word in enumerate(words) if len(word) > 1],
+        "added_tokens": [{"id": n, "content": word, **SPECIAL} for n, word in enumerate(words) if len(word) > 1],
         "normalizer": None,
         "pre_tokenizer": {"type": "Split", "pattern": {"Regex": "."}, "behavior": "Isolated", "invert": False},
         "post_processor": {
