@@ -41,7 +41,7 @@ def keep_tokenizer(
         settings |= {f"{name}_token": f"<{name}>" for name in ("cls", "pad", "unk", "mask")}
     known = with_tokens(table, added, identity.eos)
     settings |= {role: token_of(table, number) for role, number in added.roles.items()}
-    ids = {f"{role}_id": number for role, number in added.roles.items() if f"{role}_id" in KEPT_IDS}
+    ids: dict[str, Any] = {f"{role}_id": number for role, number in added.roles.items() if f"{role}_id" in KEPT_IDS}
     ids = {**dict.fromkeys(ID_KEYS), "eos_token_id": identity.eos, **ids}
     write_durably(folder / IDS, json.dumps(ids).encode())
     write_durably(folder / SETTINGS, (json.dumps(settings, indent=1) + "\n").encode())
